@@ -1,0 +1,261 @@
+/* gemmclient: products y = x * W^T by gemmd, for C and C++. This header is the manual.
+ *
+ * A session is a connection to gemmd with an arena: memory that both sides map, in which x, y, bias and scales
+ * lie. A weight is opened by name. A product is asked for with offsets that the library computes from pointers into
+ * the arena; nothing is copied on the way.
+ *
+ *   gemmd_session *session = NULL;
+ *   if (gemmd_connect(&session, NULL, NULL) != GEMMD_OK) { puts(gemmd_error(session)); ... }
+ *   gemmd_weight *weight = NULL;
+ *   gemmd_weight_open(session, "mlp.up", &weight);
+ *   float *x = gemmd_alloc(session, m * k * sizeof *x), *y = gemmd_alloc(session, m * n * sizeof *y);
+ *   gemmd_product product = {.m = m, .x = x, .x_type = GEMMD_F32, .y = y, .y_type = GEMMD_F32};
+ *   if (gemmd_matmul(weight, &product) != GEMMD_OK) puts(gemmd_error(session));
+ *
+ * Results: every function that can fail returns GEMMD_OK or a negative status, and leaves a sentence for
+ * gemmd_error(). A failure of one call does not spoil the next, but for GEMMD_DISCONNECTED, which stays.
+ *
+ * Threads: a session belongs to one thread at a time; sessions are independent of each other, so one session a
+ * thread needs no lock. gemmd_status_name, gemmd_status_retryable and gemmd_version may be called from anywhere.
+ *
+ * When the daemon's worker dies, the library submits what was in flight once more, to the successor; a caller sees
+ * a pause. What cannot be served ends with GEMMD_DEVICE_LOST. */
+#ifndef GEMMCLIENT_H
+#define GEMMCLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GEMMD_API __attribute__((visibility("default")))
+#else
+#define GEMMD_API
+#endif
+
+enum gemmd_status {
+  GEMMD_OK = 0,
+  GEMMD_INVALID = -1,         /* an argument; the sentence names field and value */
+  GEMMD_NOT_FOUND = -2,       /* no weight of that name */
+  GEMMD_EXISTS = -3,          /* the name stands for other content */
+  GEMMD_PERMISSION = -4,
+  GEMMD_VERSION = -5,         /* daemon and library have no protocol version in common */
+  GEMMD_PROTOCOL = -6,        /* the other side sent nonsense */
+  GEMMD_TOO_LARGE = -7,       /* over a limit */
+  GEMMD_BUSY = -8,            /* try again later */
+  GEMMD_NOMEM = -9,           /* no room on the device, in the arena or in this process */
+  GEMMD_DEVICE_LOST = -10,    /* the device failed twice under this request */
+  GEMMD_BAD_FILE = -11,       /* the weights file is malformed */
+  GEMMD_BAD_DESCRIPTOR = -12, /* the descriptor is no regular file */
+  GEMMD_UNSUPPORTED = -13,
+  GEMMD_TIMEOUT = -14,
+  GEMMD_CANCELLED = -15,
+  GEMMD_SHUTTING_DOWN = -16,
+  GEMMD_DISCONNECTED = -17, /* the daemon is gone; connect again */
+  GEMMD_WRONG_STATE = -18,
+  GEMMD_SYSTEM = -19, /* a system call failed; the sentence says which */
+  GEMMD_INTERNAL = -20
+};
+
+enum gemmd_type {
+  GEMMD_TYPE_NONE = 0,
+  GEMMD_F32 = 1,
+  GEMMD_F16 = 2,
+  GEMMD_BF16 = 3,
+  GEMMD_INT8 = 4,
+  GEMMD_E4M3 = 5,
+  GEMMD_S32 = 6
+};
+
+enum gemmd_format {
+  GEMMD_FORMAT_INT8 = 1,
+  GEMMD_FORMAT_FP8 = 2,
+  GEMMD_FORMAT_INT2 = 3,
+  GEMMD_FORMAT_F16 = 4,
+  GEMMD_FORMAT_BF16 = 5
+};
+
+enum gemmd_scale {
+  GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2: GROUP; F16 and BF16 have none */
+  GEMMD_SCALE_ONE = 1,
+  GEMMD_SCALE_ROW = 2,
+  GEMMD_SCALE_BLOCK = 3,
+  GEMMD_SCALE_GROUP = 4
+};
+
+enum gemmd_method {
+  GEMMD_METHOD_DEFAULT = 0,       /* as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES */
+  GEMMD_METHOD_ABSMAX = 1,
+  GEMMD_METHOD_LEAST_SQUARES = 2,
+  GEMMD_METHOD_TERNARY = 3
+};
+
+enum gemmd_placement { GEMMD_PLACEMENT_SINGLE = 0, GEMMD_PLACEMENT_REPLICAS = 1, GEMMD_PLACEMENT_SPLIT = 2 };
+
+typedef struct gemmd_session gemmd_session;
+typedef struct gemmd_weight gemmd_weight;
+
+/* "0.1.0": of the library. */
+GEMMD_API const char *gemmd_version(void);
+/* "INVALID"; "UNKNOWN" for a number that is no status. */
+GEMMD_API const char *gemmd_status_name(int status);
+/* True where the same call may succeed later unchanged. */
+GEMMD_API bool gemmd_status_retryable(int status);
+
+/* ---- sessions */
+
+typedef struct gemmd_options {
+  size_t arena_bytes; /* for tensors; 0: 64 MiB. The memory is taken when it is touched */
+  unsigned entries;   /* requests in flight, a power of two up to 256; 0: 64 */
+  unsigned spin_us;   /* how long a wait spins before it sleeps; 0: 50. UINT_MAX: never spins */
+  unsigned timeout_ms; /* for the daemon's answer to control calls other than loads; 0: 10000 */
+  const char *name;   /* who asks, for the daemon's log; NULL: the program's name */
+} gemmd_options;
+
+/* Connects to `address`: a path; NULL: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock; "embedded:" starts a daemon of its
+ * own that ends with the session ("embedded:PATH": with the configuration file PATH; the program is $GEMMD_BINARY,
+ * else gemmd on the PATH). `options` may be NULL. *out is set even on failure, for gemmd_error, but for lack of
+ * memory; gemmd_disconnect frees it either way. */
+GEMMD_API int gemmd_connect(gemmd_session **out, const char *address, const gemmd_options *options);
+/* Ends the session and frees it, its weights and the arena: all pointers from gemmd_alloc are gone. NULL is fine. */
+GEMMD_API void gemmd_disconnect(gemmd_session *session);
+/* The sentence of the last failure in this session; "" before any. Valid until the next call. */
+GEMMD_API const char *gemmd_error(const gemmd_session *session);
+
+/* ---- memory of the arena */
+
+/* `bytes` of shared memory, aligned to 256, contents undefined. NULL where the arena has no room. */
+GEMMD_API void *gemmd_alloc(gemmd_session *session, size_t bytes);
+/* Not while a product that uses it is in flight. NULL is fine. */
+GEMMD_API void gemmd_free(gemmd_session *session, void *memory);
+
+/* ---- weights */
+
+typedef struct gemmd_weight_info {
+  char name[256];
+  int64_t n, k;
+  enum gemmd_format format;
+  int scale;           /* enum gemmd_scale; 0: none */
+  uint64_t bytes;      /* that it takes on the device */
+  uint32_t references; /* names that stand for this content */
+  uint32_t owner;      /* user id */
+  uint32_t devices;    /* that hold a part or a copy */
+  uint8_t hash[32];    /* of the content */
+  bool shared;         /* after a load: equal content was there already, nothing was stored */
+} gemmd_weight_info;
+
+typedef struct gemmd_load {
+  const char *name;         /* to be known by, 1..255 bytes */
+  const char *tensor;       /* in the file */
+  const char *scale_tensor; /* NULL: by the usual names, see README */
+  enum gemmd_format format;
+  enum gemmd_scale scale;
+  enum gemmd_method method;
+  bool replace; /* where the name stands for other content already */
+  enum gemmd_placement placement;
+  int device;   /* -1: the daemon chooses */
+  unsigned devices;
+  void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes; NULL: none. Called inside gemmd_weight_load */
+  void *user;
+} gemmd_load;
+
+/* Loads a tensor of the safetensors file behind descriptor `fd` (a regular file, open for reading; stays the
+ * caller's). Blocks as long as it takes. `info` may be NULL. */
+GEMMD_API int gemmd_weight_load(gemmd_session *session, int fd, const gemmd_load *load, gemmd_weight_info *info);
+/* The same with the path opened here, as this process may. */
+GEMMD_API int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load,
+                                     gemmd_weight_info *info);
+/* Drops the name. The memory is freed with the last name and the last open handle. *freed may be NULL. */
+GEMMD_API int gemmd_weight_unload(gemmd_session *session, const char *name, uint64_t *freed);
+GEMMD_API int gemmd_weight_stat(gemmd_session *session, const char *name, gemmd_weight_info *info);
+/* Calls `each` for all weights that match the fnmatch(3) pattern (NULL: all), by name, until it returns false. */
+GEMMD_API int gemmd_weight_list(gemmd_session *session, const char *pattern,
+                                bool (*each)(void *user, const gemmd_weight_info *info), void *user);
+
+/* Opens a weight for products. It belongs to the session. The content stays while it is open, also when its name is
+ * unloaded or replaced. */
+GEMMD_API int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **out);
+/* Not while a product that uses it is in flight. NULL is fine. */
+GEMMD_API void gemmd_weight_close(gemmd_weight *weight);
+/* Valid until the weight is closed. */
+GEMMD_API const gemmd_weight_info *gemmd_weight_get_info(const gemmd_weight *weight);
+
+/* ---- products */
+
+/* y [m, n] = x [m, k] * W^T (+ bias [n]); row-major, all in the session's arena, aligned to 16 bytes. y overlaps
+ * neither x nor bias. What a weight takes:
+ *   INT8       x f32, f16, bf16 (quantized a row on the way) or int8; y f32, f16, bf16, or s32 where x is int8
+ *   FP8        x f32, f16, bf16 (quantized a row, or a 1x128 block) or e4m3; y f32, f16, bf16
+ *   INT2       x f32, f16, bf16; y f32, f16, bf16
+ *   F16, BF16  x of the same type; y f32, f16, bf16 */
+typedef struct gemmd_product {
+  uint32_t m;
+  const void *x;
+  enum gemmd_type x_type;
+  void *y;
+  enum gemmd_type y_type;
+  const void *bias; /* NULL: none */
+  enum gemmd_type bias_type;
+  const float *x_scale;        /* for x of type int8 or e4m3: [m], or [m, ceil(k/128)] for block scales */
+  size_t x_stride, y_stride;   /* bytes from row to row; 0: dense */
+} gemmd_product;
+
+typedef struct gemmd_result {
+  uint64_t ticket;
+  int status;           /* of the product */
+  uint64_t device_ns;   /* the backend's own time of the product */
+  uint64_t queue_ns;    /* waited inside the daemon before that */
+} gemmd_result;
+
+/* Computes one product and waits for it. */
+GEMMD_API int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product);
+
+/* Asks for a product and returns at once; *ticket names it (never 0). The tensors belong to the daemon until the
+ * result has been taken. GEMMD_BUSY where `entries` are in flight: take results first. */
+GEMMD_API int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket);
+/* Waits for one product, `timeout_ms` at most (-1: no limit, 0: only looks). Returns the product's status, or
+ * GEMMD_TIMEOUT with the product still in flight. `result` may be NULL. A ticket can be taken once. */
+GEMMD_API int gemmd_wait(gemmd_session *session, uint64_t ticket, int timeout_ms, gemmd_result *result);
+/* Takes any finished product. GEMMD_OK with *result filled (its own status inside), GEMMD_TIMEOUT where none is
+ * finished, GEMMD_NOT_FOUND where none is in flight. */
+GEMMD_API int gemmd_wait_any(gemmd_session *session, int timeout_ms, gemmd_result *result);
+
+/* ---- event loops */
+
+/* A descriptor that polls readable when gemmd_dispatch has something to do. Owned by the session. */
+GEMMD_API int gemmd_fd(const gemmd_session *session);
+/* Takes in what has arrived, waiting up to `timeout_ms` for something (-1: no limit, 0: not at all); afterwards
+ * gemmd_wait_any(session, 0, ...) yields what has finished, and gemmd_fd is armed again. Returns GEMMD_OK also where
+ * nothing came. */
+GEMMD_API int gemmd_dispatch(gemmd_session *session, int timeout_ms);
+
+/* ---- the daemon */
+
+typedef struct gemmd_device_info {
+  char name[128];
+  char state[16]; /* "starting", "ready", "failed" */
+  uint32_t pid, restarts;
+  uint64_t memory_total, memory_slabs, memory_used;
+  uint64_t requests, rows, failures, device_ns;
+} gemmd_device_info;
+
+typedef struct gemmd_daemon_info {
+  char server[64], backend[16], backend_reason[256];
+  uint32_t pid, sessions, names, weights, devices;
+  uint64_t uptime_ms, weight_bytes, arena_bytes;
+  gemmd_device_info device[64];
+} gemmd_daemon_info;
+
+/* A round trip to the supervisor; *ns may be NULL. */
+GEMMD_API int gemmd_ping(gemmd_session *session, uint64_t *ns);
+GEMMD_API int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

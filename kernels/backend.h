@@ -1,0 +1,117 @@
+/* What a device can do for the worker, behind one table of functions. `cpu` and `cuda` implement it.
+ *
+ * Threads: `submit` and `poll` are called by the engine thread only; everything else by other threads,
+ * one call at a time, while the engine runs. A backend keeps what both touch apart.
+ *
+ * Ownership: what `create`, `import`, `register` and `attach` return belongs to the backend and is given back by
+ * their counterparts; nothing may be given back while a product that uses it has not been reported by `poll`. */
+#ifndef KERNELS_BACKEND_H
+#define KERNELS_BACKEND_H
+
+#include "../proto/gemm.h"
+#include "../proto/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct backend; /* each implementation has its own */
+struct backend_slab;
+struct backend_weight;
+struct backend_arena;
+
+struct backend_config {
+  int device;          /* ordinal, from 0 */
+  int threads;         /* cpu: 0: one for each core that this process may use */
+  int in_flight;       /* products that `submit` accepts before `poll` returns some, 1..64 */
+  const char *cublaslt; /* cuda: library to open; NULL: the usual names */
+};
+
+struct backend_info {
+  char name[16];         /* "cpu", "cuda" */
+  char device_name[128];
+  int devices;           /* of this kind in the machine */
+  uint64_t memory_total; /* bytes */
+  uint64_t slab_granularity; /* slab sizes are multiples of it */
+};
+
+/* How a weight lies in a slab. `layout` names the form and its version; a layout that a backend does not know (a
+ * newer or older build made it) is refused by `weight_attach`. */
+struct backend_plan {
+  uint64_t bytes, align;
+  uint32_t layout;
+};
+
+/* One product, checked by gemm_product_check before. The pointers are into a registered arena; strides are bytes. */
+struct backend_job {
+  uint64_t tag; /* comes back from poll */
+  struct backend_weight *weight;
+  struct backend_arena *arena;
+  int64_t m;
+  enum gemm_type x_type, y_type, bias_type;
+  const void *x, *bias, *x_scale; /* NULL where there is none */
+  void *y;
+  uint64_t x_stride, y_stride;
+};
+
+struct backend_done {
+  uint64_t tag;
+  enum status status;
+  uint64_t device_ns; /* of the product itself, copies included */
+};
+
+struct backend_ops {
+  const char *name;
+
+  /* How many devices this machine has for this backend; 0 with the reason in *error. Starts nothing that outlives
+   * the call but the driver. */
+  int (*devices)(const struct backend_config *config, struct error *error);
+  enum status (*open)(const struct backend_config *config, struct backend **out, struct error *error);
+  void (*close)(struct backend *backend);
+  void (*describe)(const struct backend *backend, struct backend_info *out);
+
+  /* Device memory that outlives this process as long as somebody holds *fd. The caller owns *fd. */
+  enum status (*slab_create)(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
+                             struct error *error);
+  /* Maps a slab that another process made. `fd` stays the caller's. */
+  enum status (*slab_import)(struct backend *backend, int fd, uint64_t bytes, struct backend_slab **out,
+                             struct error *error);
+  void (*slab_close)(struct backend *backend, struct backend_slab *slab);
+
+  /* Bytes that a weight takes in a slab. */
+  enum status (*weight_plan)(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
+                             struct error *error);
+  /* Writes a canonical weight (see struct gemm_layout; `canonical` has total_bytes) into a slab, in the form of
+   * weight_plan. Nobody uses that range yet. */
+  enum status (*weight_store)(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
+                              struct backend_slab *slab, uint64_t offset, struct error *error);
+  /* Makes a stored weight usable. */
+  enum status (*weight_attach)(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
+                               struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
+                               struct error *error);
+  void (*weight_detach)(struct backend *backend, struct backend_weight *weight);
+  /* A 64-bit checksum of the stored bytes, computed by the device. */
+  enum status (*weight_checksum)(struct backend *backend, struct backend_weight *weight, uint64_t *out,
+                                 struct error *error);
+
+  /* Makes a mapped arena known to the device. */
+  enum status (*arena_register)(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
+                                struct error *error);
+  void (*arena_unregister)(struct backend *backend, struct backend_arena *arena);
+
+  /* Starts a product; its end is reported by poll. BUSY where `in_flight` are under way. UNSUPPORTED, INVALID: this
+   * product alone. DEVICE_LOST: the device is beyond use, and so is this process. */
+  enum status (*submit)(struct backend *backend, const struct backend_job *job, struct error *error);
+  /* Reports up to `most` finished products, in any order; returns how many. Never blocks. */
+  int (*poll)(struct backend *backend, struct backend_done *done, int most);
+};
+
+/* All backends of this build, best first, NULL at the end. */
+extern const struct backend_ops *const backend_table[];
+
+/* Chooses by name: "auto", "cpu" or "cuda". `reason` receives one sentence on what was taken and why. NULL with
+ * *error where none fits. */
+const struct backend_ops *backend_choose(const char *name, const struct backend_config *config, char *reason,
+                                         size_t reason_bytes, struct error *error);
+
+#endif

@@ -1,0 +1,128 @@
+/* y = x * W^T: types, weight formats, scale modes, sizes. Pure functions; the only place of the project that
+ * multiplies dimensions, always with checked arithmetic.
+ *
+ * x is [M, K], W is [N, K] (row n of W makes column n of y), y is [M, N]; all row-major. */
+#ifndef PROTO_GEMM_H
+#define PROTO_GEMM_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Element types of x, y, bias and stored tensors. The numbers travel. */
+enum gemm_type {
+  GEMM_TYPE_NONE = 0,
+  GEMM_F32 = 1,
+  GEMM_F16 = 2,
+  GEMM_BF16 = 3,
+  GEMM_INT8 = 4,
+  GEMM_E4M3 = 5,
+  GEMM_S32 = 6,
+};
+
+/* How a weight is stored. The numbers travel. */
+enum gemm_format {
+  GEMM_FORMAT_NONE = 0,
+  GEMM_FORMAT_INT8 = 1,
+  GEMM_FORMAT_FP8 = 2,  /* e4m3 */
+  GEMM_FORMAT_INT2 = 3, /* code c in 0..3 stands for c - 1 */
+  GEMM_FORMAT_F16 = 4,
+  GEMM_FORMAT_BF16 = 5,
+};
+
+/* How a weight is scaled. The numbers travel. INT8: ONE, ROW. FP8: ONE, ROW, BLOCK. INT2: ROW, GROUP.
+ * F16, BF16: NONE. Scales are f32 (INT2: f16). */
+enum gemm_scale {
+  GEMM_SCALE_NONE = 0,
+  GEMM_SCALE_ONE = 1,   /* one for all of W */
+  GEMM_SCALE_ROW = 2,   /* [N] */
+  GEMM_SCALE_BLOCK = 3, /* [ceil(N/128), ceil(K/128)]; x is then quantized in 1x128 blocks */
+  GEMM_SCALE_GROUP = 4, /* [N, ceil(K/128)] */
+};
+
+#define GEMM_GROUP 128   /* of K: elements that share a scale, and the most that a tensor core sums before f32 */
+#define GEMM_ALIGN 16    /* bytes: rows of codes, offsets of tensors in an arena */
+#define GEMM_SECTION 256 /* bytes: alignment of scales behind codes */
+
+struct gemm_weight {
+  int64_t n, k;
+  enum gemm_format format;
+  enum gemm_scale scale;
+};
+
+/* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales.
+ *   INT8, FP8   one byte an element; rows padded with zeros to a multiple of 16 elements
+ *   F16, BF16   two bytes an element; rows padded with zeros to a multiple of 16 elements
+ *   INT2        four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
+ *               multiple of 128 elements, so that a group never straddles the end
+ * All sizes are in bytes. */
+struct gemm_layout {
+  uint64_t row_bytes;     /* from one row of codes to the next */
+  uint64_t codes_bytes;   /* n * row_bytes */
+  uint64_t scales_offset; /* codes_bytes rounded up to GEMM_SECTION */
+  uint64_t scale_count;
+  uint64_t scale_rows, scale_columns; /* scale_count == scale_rows * scale_columns, row-major */
+  uint64_t scales_bytes;
+  uint64_t total_bytes;   /* scales_offset + scales_bytes */
+};
+
+/* One product as a client asks for it. Offsets are bytes into whatever holds the tensors; strides are bytes
+ * from one row to the next (0: rows are dense). */
+struct gemm_product {
+  int64_t m, n, k;
+  enum gemm_type x_type, y_type;
+  enum gemm_type bias_type; /* GEMM_TYPE_NONE: no bias. F32, F16 or BF16, [N] */
+  uint64_t x_offset, y_offset;
+  uint64_t x_stride, y_stride;
+  uint64_t bias_offset;
+  uint64_t x_scale_offset; /* f32, for x_type INT8 or E4M3 only: [M], or [M, ceil(K/128)] for BLOCK weights.
+                              Ignored where y is S32. */
+};
+
+/* A product's tensors in bytes, strides made explicit; what gemm_product_check computes. */
+struct gemm_extent {
+  uint64_t x_stride, y_stride;
+  uint64_t x_row_bytes, y_row_bytes; /* dense bytes of one row */
+  uint64_t x_bytes, y_bytes;         /* from the first byte of row 0 to the last byte of row m-1 */
+  uint64_t bias_bytes, x_scale_bytes;
+  uint64_t x_scale_columns;          /* 1, or ceil(k/128) for BLOCK weights */
+};
+
+/* Bytes of one element; 0 for a number that is no type. */
+uint32_t gemm_type_bytes(enum gemm_type type);
+const char *gemm_type_name(enum gemm_type type);       /* "f32"; "unknown" */
+const char *gemm_format_name(enum gemm_format format); /* "int8", "fp8", "int2", "f16", "bf16"; "unknown" */
+const char *gemm_scale_name(enum gemm_scale scale);    /* "none", "one", "row", "block", "group"; "unknown" */
+/* The reverse; *_NONE with false where the name is unknown. */
+bool gemm_type_parse(const char *name, enum gemm_type *out);
+bool gemm_format_parse(const char *name, enum gemm_format *out);
+bool gemm_scale_parse(const char *name, enum gemm_scale *out);
+
+/* Rounds up; both of these saturate to UINT64_MAX instead of wrapping. `to` is a power of two. */
+uint64_t gemm_round_up(uint64_t value, uint64_t to);
+/* Quotient rounded up. */
+uint64_t gemm_ceil_div(uint64_t value, uint64_t by);
+
+/* Format, scale mode and dimensions fit together. INVALID naming the field otherwise. */
+MUST_CHECK enum status gemm_weight_check(const struct gemm_weight *weight, struct error *error);
+/* The canonical layout of a weight; checks the weight first. TOO_LARGE where 64 bits do not hold a size. */
+MUST_CHECK enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_layout *out,
+                                           struct error *error);
+
+/* The product fits the weight (N, K, types) and every tensor lies in [tensors_begin, arena_bytes): offsets
+ * aligned to GEMM_ALIGN, strides at least a row and multiples of the element, y apart from x, bias and x scale.
+ * Fills *out. INVALID or UNSUPPORTED naming the field otherwise. */
+MUST_CHECK enum status gemm_product_check(const struct gemm_product *product, const struct gemm_weight *weight,
+                                          uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
+                                          struct error *error);
+
+/* Which x and y types a weight format takes: DESIGN's table of numerics.
+ *   INT8  x f32/f16/bf16/int8, y f32/f16/bf16, or s32 where x is int8
+ *   FP8   x f32/f16/bf16/e4m3, y f32/f16/bf16
+ *   INT2  x f32/f16/bf16,      y f32/f16/bf16
+ *   F16   x f16, BF16 x bf16,  y f32/f16/bf16 */
+bool gemm_takes_x(enum gemm_format format, enum gemm_type x_type);
+bool gemm_takes_y(enum gemm_format format, enum gemm_type x_type, enum gemm_type y_type);
+
+#endif
