@@ -1,0 +1,20 @@
+/* One line a message on standard error, with journald's <N> prefix where stderr is the journal, else with the time.
+ * Any thread. */
+#ifndef DAEMON_LOG_H
+#define DAEMON_LOG_H
+
+#include "../proto/status.h"
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+/* `level` as in the option log_level; `who` stands before every line ("supervisor", "worker 0", "loader") and must
+ * stay valid. */
+MUST_CHECK enum status log_open(const char *level, const char *who, struct error *error);
+void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
+#define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+
+#endif

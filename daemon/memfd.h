@@ -1,0 +1,21 @@
+/* Sealed shared memory. */
+#ifndef DAEMON_MEMFD_H
+#define DAEMON_MEMFD_H
+
+#include "../proto/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A memfd of `bytes`, zeroed, sealed against shrinking, growing and further seals. */
+MUST_CHECK enum status memfd_make(const char *name, uint64_t bytes, int *fd, struct error *error);
+/* The same, growable and unsealed, to be filled and sealed by memfd_freeze. */
+MUST_CHECK enum status memfd_make_open(const char *name, uint64_t bytes, int *fd, struct error *error);
+/* Seals against writing too; all writable mappings must be gone. */
+MUST_CHECK enum status memfd_freeze(int fd, struct error *error);
+/* BAD_DESCRIPTOR unless `fd` is a memfd of exactly `bytes`, sealed against shrinking (and writing, if `frozen`). */
+MUST_CHECK enum status memfd_check(int fd, uint64_t bytes, bool frozen, struct error *error);
+/* Maps all of it, shared. NULL with *error otherwise. Give back with munmap. */
+void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error);
+
+#endif

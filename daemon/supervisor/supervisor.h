@@ -1,0 +1,11 @@
+/* The supervisor: owns the socket, the sessions, the arenas, the catalog and the children. Computes nothing. */
+#ifndef SUPERVISOR_H
+#define SUPERVISOR_H
+
+#include "../config.h"
+
+/* Runs until SIGTERM or SIGINT; returns the exit status. `self` is the program to start workers and loaders from.
+ * `embedded` >= 0: serve that connected socket instead of listening, and end with it. */
+int supervisor_run(const struct config *config, const char *self, int embedded);
+
+#endif
