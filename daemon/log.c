@@ -1,0 +1,73 @@
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 1024 };
+
+static const char *const level_names[] = {"error", "warning", "info", "debug"};
+static const int level_priorities[] = {3, 4, 6, 7}; /* as in syslog(3) */
+
+/* Set once by log_open before other threads start. */
+static enum log_level log_most = LOG_LEVEL_INFO;
+static const char *log_who = "gemmd";
+static bool log_journal;
+
+/* systemd names the device and inode of the stream that it attached; a redirected stderr is another one. */
+static bool stderr_is_journal(void) {
+  const char *stream = getenv("JOURNAL_STREAM");
+  unsigned long long device, inode;
+  struct stat stat;
+  return stream != NULL && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(STDERR_FILENO, &stat) == 0 &&
+         stat.st_dev == device && stat.st_ino == inode;
+}
+
+enum status log_open(const char *level, const char *who, struct error *error) {
+  for (size_t i = 0; i < sizeof level_names / sizeof *level_names; i++) {
+    if (strcmp(level, level_names[i]) != 0)
+      continue;
+    log_most = (enum log_level)i;
+    log_who = who;
+    log_journal = stderr_is_journal();
+    return STATUS_OK;
+  }
+  return error_set(error, STATUS_INVALID, "log_level must be error, warning, info or debug, got \"%.64s\"", level);
+}
+
+static int write_prefix(char *line, size_t bytes, enum log_level level) {
+  if (log_journal)
+    return snprintf(line, bytes, "<%d>%s: ", level_priorities[level], log_who);
+  struct timespec now;
+  struct tm parts;
+  clock_gettime(CLOCK_REALTIME, &now);
+  localtime_r(&now.tv_sec, &parts);
+  char stamp[32];
+  strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &parts);
+  return snprintf(line, bytes, "%s.%03ld %s %s: ", stamp, now.tv_nsec / 1000000, level_names[level], log_who);
+}
+
+void log_line(enum log_level level, const char *format, ...) {
+  if (level > log_most)
+    return;
+  char line[LINE_BYTES];
+  size_t length = (size_t)write_prefix(line, sizeof line / 2, level);
+  va_list arguments;
+  va_start(arguments, format);
+  int text = vsnprintf(line + length, sizeof line - length - 1, format, arguments);
+  va_end(arguments);
+  if (text > 0)
+    length += (size_t)text < sizeof line - length - 1 ? (size_t)text : sizeof line - length - 2;
+  for (size_t i = 0; i < length; i++) /* names come from clients: no line breaks, no terminal sequences */
+    if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+      line[i] = '?';
+  line[length++] = '\n';
+  /* One write a line, so that the lines of several processes do not mix. */
+  if (write(STDERR_FILENO, line, length) < 0)
+    return;
+}

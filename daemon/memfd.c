@@ -1,0 +1,80 @@
+#include "memfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum status system_error(struct error *error, const char *what) {
+  enum status status = errno == ENOMEM || errno == ENOSPC ? STATUS_NOMEM : STATUS_SYSTEM;
+  return error_set(error, status, "%s: %s", what, strerror(errno));
+}
+
+enum status memfd_make_open(const char *name, uint64_t bytes, int *fd, struct error *error) {
+  if (bytes > INT64_MAX)
+    return error_set(error, STATUS_TOO_LARGE, "memory of %llu bytes is more than can be addressed",
+                     (unsigned long long)bytes);
+  int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (made < 0)
+    return system_error(error, "memfd_create");
+  if (ftruncate(made, (off_t)bytes) != 0) {
+    enum status status = system_error(error, "ftruncate of a memfd");
+    close(made);
+    return status;
+  }
+  *fd = made;
+  return STATUS_OK;
+}
+
+enum status memfd_make(const char *name, uint64_t bytes, int *fd, struct error *error) {
+  int made;
+  enum status status = memfd_make_open(name, bytes, &made, error);
+  if (status != STATUS_OK)
+    return status;
+  if (fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    status = system_error(error, "sealing a memfd");
+    close(made);
+    return status;
+  }
+  *fd = made;
+  return STATUS_OK;
+}
+
+enum status memfd_freeze(int fd, struct error *error) {
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+    return system_error(error, "sealing a memfd against writing");
+  return STATUS_OK;
+}
+
+enum status memfd_check(int fd, uint64_t bytes, bool frozen, struct error *error) {
+  int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no memfd");
+  int wanted = F_SEAL_SHRINK | (frozen ? F_SEAL_WRITE : 0);
+  if ((seals & wanted) != wanted)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the memfd is not sealed against %s",
+                     seals & F_SEAL_SHRINK ? "writing" : "shrinking");
+  struct stat stat;
+  if (fstat(fd, &stat) != 0)
+    return system_error(error, "fstat of a memfd");
+  if ((uint64_t)stat.st_size != bytes)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the memfd must have %llu bytes, has %llu",
+                     (unsigned long long)bytes, (unsigned long long)stat.st_size);
+  return STATUS_OK;
+}
+
+void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error) {
+  if (bytes > SIZE_MAX) {
+    (void)error_set(error, STATUS_TOO_LARGE, "memory of %llu bytes is more than can be addressed",
+                    (unsigned long long)bytes);
+    return NULL;
+  }
+  void *base = mmap(NULL, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) {
+    (void)system_error(error, "mmap of a memfd");
+    return NULL;
+  }
+  return base;
+}
