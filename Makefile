@@ -1,9 +1,11 @@
-# gemmd: `make help` lists the targets.
+# gemmd. `make help` lists the targets.
 
 VERSION := 0.1.0
+SOVERSION := 0
 CC ?= cc
 PREFIX ?= /usr/local
 DESTDIR ?=
+LIBDIR ?= $(PREFIX)/lib
 
 comma := ,
 BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
@@ -11,51 +13,203 @@ BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
 MSGPACK := $(firstword $(foreach p,msgpack-c msgpack,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
 PACKAGES := libuv $(MSGPACK) inih jansson libb2
 CFLAGS ?= -O2 -g
-BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
-  -fPIC -fvisibility=hidden -fstack-protector-strong -I. -DGEMMD_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES))
-LIBS := $(shell pkg-config --libs $(PACKAGES)) -lpthread -lm -ldl
+BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes \
+  -Wmissing-prototypes -fPIC -fvisibility=hidden -fstack-protector-strong -I. \
+  -DGEMMD_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+SYSTEM_LIBS := -lpthread -lm -ldl
+LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) $(SYSTEM_LIBS)
+STATIC_LIBS := -l:libuv_a.a -l:libmsgpackc.a -l:libinih.a -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
 ifneq ($(SANITIZE),)
 BASE_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=$(SANITIZE)
 endif
 
-# ---- the cuda backend is built where the toolkit is
+# ---- the cuda backend is built where the toolkit is; libcuda and libcublasLt are opened at run time
 NVCC ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 ifneq ($(NVCC),)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 BASE_CFLAGS += -DGEMMD_CUDA
-CUDA_CFLAGS := -I$(CUDA_HOME)/include
-NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I. \
+CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
+NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I. -Xptxas -warn-spills \
   -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 -gencode arch=compute_90a,code=sm_90a
-CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -lstdc++
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 
-objects = $(patsubst %,$(BUILD)/obj/%.o,$(1))
-PROTO := $(call objects,$(wildcard proto/*.c))
-KERNELS := $(call objects,$(wildcard kernels/*.c kernels/cpu/*.c))
+object = $(patsubst %,$(BUILD)/obj/%.o,$(1))
+PROTO := $(call object,$(wildcard proto/*.c))
+KERNELS := $(call object,$(wildcard kernels/*.c kernels/cpu/*.c))
 ifneq ($(NVCC),)
-KERNELS += $(call objects,$(wildcard kernels/cuda/*.c kernels/cuda/*.cu))
+KERNELS += $(call object,$(wildcard kernels/cuda/*.c)) $(patsubst %,build/obj/%.o,$(wildcard kernels/cuda/*.cu))
 endif
-DAEMON := $(call objects,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
-CLIENT := $(call objects,$(wildcard client/*.c))
-CTL := $(call objects,$(wildcard client/ctl/*.c))
-BENCH := $(call objects,$(wildcard client/bench/*.c))
+DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
+CLIENT := $(call object,$(wildcard client/*.c))
+CTL := $(call object,$(wildcard client/ctl/*.c))
+BENCH := $(call object,$(wildcard client/bench/*.c))
+SUPPORT := $(call object,$(wildcard tests/support/*.c))
+PROGRAMS := $(addprefix $(BUILD)/,gemmd gemmctl gemm-bench)
+LIBRARIES := $(addprefix $(BUILD)/,libgemmclient.so libgemmclient.a)
 
-all: $(addprefix $(BUILD)/,gemmd gemmctl gemm-bench libgemmclient.so libgemmclient.a)
+all: backend-note $(PROGRAMS) $(LIBRARIES) ## gemmd, gemmctl, gemm-bench and libgemmclient in build/
 
-$(BUILD)/gemmd: $(call objects,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
+backend-note:
+ifeq ($(NVCC),)
+	@echo "gemmd: no CUDA toolkit found (nvcc): building without the cuda backend"
+endif
+
+$(BUILD)/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
-$(BUILD)/obj/%.c.o: %.c
-	@mkdir -p $(@D)
-	$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cuda,$<),$(CUDA_CFLAGS)) -MMD -MP -c -o $@ $<
+# ---- the client: a shared object that exports gemmd_* only, an archive whose other symbols are local
+$(BUILD)/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmclient.map
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
+	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)
 
-$(BUILD)/obj/%.cu.o: %.cu
+$(BUILD)/libgemmclient.so: $(BUILD)/libgemmclient.so.$(SOVERSION)
+	ln -sf $(<F) $@
+
+$(BUILD)/libgemmclient.a: $(CLIENT) $(PROTO)
+	rm -f $@
+	$(LD) -r -o $(BUILD)/obj/gemmclient.o $^
+	objcopy --wildcard --keep-global-symbol='gemmd_*' $(BUILD)/obj/gemmclient.o
+	$(AR) rcs $@ $(BUILD)/obj/gemmclient.o
+
+CLIENT_LIBS := $(shell pkg-config --libs $(MSGPACK) jansson 2>/dev/null) $(SYSTEM_LIBS)
+
+$(BUILD)/gemmctl: $(CTL) $(BUILD)/libgemmclient.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+
+$(BUILD)/gemm-bench: $(BENCH) $(BUILD)/libgemmclient.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+
+$(BUILD)/gemm-demo: $(call object,$(wildcard tests/demo/*.c)) $(BUILD)/libgemmclient.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+
+$(BUILD)/obj/%.c.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) $(if $(findstring kernels/cuda/,$<),$(CUDA_CFLAGS)) \
+	  -MMD -MP -c -o $@ $<
+
+build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
 
-clean:
+# ---- tests: a program a file
+test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
+UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
+UNIT := $(filter-out $(UNIT_CLIENT),$(call test_program,$(wildcard tests/unit/test_*.c)))
+CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
+END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
+HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.cc))
+TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
+TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
+TEST_LIBS := -lcmocka $(LIBS)
+
+$(BUILD)/tests.a: $(SUPPORT)
+	rm -f $@
+	$(AR) rcs $@ $^
+
+$(UNIT) $(CONFORMANCE): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(DAEMON) $(KERNELS) $(PROTO)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< $(DAEMON) $(KERNELS) $(PROTO) $(BUILD)/tests.a $(TEST_LIBS) $(CUDA_LIBS)
+
+$(UNIT_CLIENT) $(END_TO_END): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
+
+$(HEADER_CPP): $(BUILD)/tests/%: tests/%.cc $(BUILD)/libgemmclient.a client/gemmclient.h
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -Wall -Wextra -Wpedantic -Werror -I. $(LDFLAGS) -o $@ $< $(BUILD)/libgemmclient.a $(CLIENT_LIBS)
+
+demo: ## set everything up, load real weights, check products from another process (MODEL=file.safetensors)
+	@deploy/deps.sh build demo
+	@$(MAKE) --no-print-directory run-demo
+
+run-demo: all $(BUILD)/gemm-demo
+	@GEMMD_BUILD=$(BUILD) tests/demo/demo.sh $(MODEL)
+
+test: ## build and run every test that needs no GPU
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-tests
+
+run-tests: all $(TESTS)
+	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS)
+
+test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
+	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
+
+bench: all ## gemm-bench against a daemon of its own
+	@GEMMD_BUILD=$(BUILD) tests/bench.sh
+
+check: ## formatting, cppcheck, directions of includes
+	@deploy/deps.sh build check
+	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
+	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
+	  --suppress=missingInclude --suppress=syntaxError -I. proto daemon client kernels/cpu kernels/registry.c
+	@tests/check_includes.sh
+	@echo "check: nothing found"
+
+# ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
+BUNDLE := $(BUILD)/gemmd-$(VERSION)-x86_64
+BUNDLE_PROGRAMS := $(addprefix $(BUNDLE)/bin/,gemmd gemmctl gemm-bench gemm-demo)
+BUNDLE_TESTS := $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE) $(END_TO_END))
+BUNDLE_TEST_LIBS := -Wl,-rpath,'$$ORIGIN/../../lib' -lcmocka $(STATIC_LIBS)
+
+$(BUNDLE)/bin/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) $(CUDA_LIBS)
+
+$(BUNDLE)/bin/gemmctl: $(CTL)
+$(BUNDLE)/bin/gemm-bench: $(BENCH)
+$(BUNDLE)/bin/gemm-demo: $(call object,$(wildcard tests/demo/*.c))
+$(filter-out %/gemmd,$(BUNDLE_PROGRAMS)): $(BUILD)/libgemmclient.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS)
+
+$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(KERNELS) $(PROTO)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(KERNELS) $(PROTO) $(BUNDLE_TEST_LIBS) $(CUDA_LIBS)
+
+$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(BUNDLE_TEST_LIBS)
+
+bundle: $(BUNDLE_PROGRAMS) $(LIBRARIES) $(BUNDLE_TESTS) ## one tar that runs on another x86-64 Linux with nothing installed
+	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
+	cp -a $(BUILD)/libgemmclient.so* $(BUILD)/libgemmclient.a $(BUNDLE)/lib/
+	cp client/gemmclient.h $(BUNDLE)/include/
+	cp deploy/gemmd.conf $(BUNDLE)/etc/
+	cp README.md LICENSE $(BUNDLE)/
+	cp tests/gpu.sh tests/run.sh tests/demo/demo.sh $(BUNDLE)/tests/
+	cp -L $(shell $(CC) -print-file-name=libcmocka.so.0) $(BUNDLE)/lib/
+	tar -C $(BUILD) -czf $(BUNDLE).tar.gz $(notdir $(BUNDLE))
+	@ls -lh $(BUNDLE).tar.gz
+
+INSTALL_BIN := $(DESTDIR)$(PREFIX)/bin
+INSTALL_LIB := $(DESTDIR)$(LIBDIR)
+INSTALL_MAN := $(DESTDIR)$(PREFIX)/share/man
+install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib/systemd, gemmd.conf into $(DESTDIR)/etc/gemmd
+	install -Dm755 -t $(INSTALL_BIN) $(PROGRAMS)
+	install -Dm755 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.so.$(SOVERSION)
+	ln -sf libgemmclient.so.$(SOVERSION) $(INSTALL_LIB)/libgemmclient.so
+	install -Dm644 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.a
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/include client/gemmclient.h
+	install -d $(INSTALL_LIB)/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' deploy/gemmclient.pc.in \
+	  >$(INSTALL_LIB)/pkgconfig/gemmclient.pc
+	sed -e 's|@BINDIR@|$(PREFIX)/bin|g' deploy/gemmd.service.in >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system deploy/gemmd.socket
+	install -Dm644 deploy/gemmd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/gemmd.conf
+	install -Dm644 deploy/gemmd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gemmd.conf
+	test -e $(DESTDIR)/etc/gemmd/gemmd.conf || install -Dm644 -t $(DESTDIR)/etc/gemmd deploy/gemmd.conf
+	install -Dm644 -t $(INSTALL_MAN)/man1 deploy/gemmctl.1 deploy/gemm-bench.1
+	install -Dm644 -t $(INSTALL_MAN)/man5 deploy/gemmd.conf.5
+	install -Dm644 -t $(INSTALL_MAN)/man8 deploy/gemmd.8
+
+clean: ## remove build/
 	rm -rf build
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
-.PHONY: all clean
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+-include $(shell find build -name '*.d' 2>/dev/null)
+.PHONY: all backend-note demo run-demo test run-tests test-gpu bench check bundle install clean help

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Installs the Debian or Ubuntu packages that are missing, for the groups named: build, test, demo, check.
+# Prints what it installs. Where it may not install, it prints the command to run and exits 1.
+set -eu
+
+packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libinih-dev libjansson-dev libb2-dev"
+packages_test="libcmocka-dev procps"
+packages_demo="python3 python3-pip"
+packages_check="clang-format cppcheck git"
+
+# msgpack-c's C headers: a package of their own since Ubuntu 24.04 and Debian 13.
+if apt-cache show libmsgpack-c-dev >/dev/null 2>&1; then
+  packages_build="$packages_build libmsgpack-c-dev"
+else
+  packages_build="$packages_build libmsgpack-dev"
+fi
+
+[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check ..." >&2; exit 2; }
+wanted=
+for group; do
+  case $group in
+    build) wanted="$wanted $packages_build" ;;
+    test) wanted="$wanted $packages_test" ;;
+    demo) wanted="$wanted $packages_demo" ;;
+    check) wanted="$wanted $packages_check" ;;
+    *) echo "deps.sh: no group $group" >&2; exit 2 ;;
+  esac
+done
+
+# What is there already, by whatever package, is not asked for again.
+have() {
+  case $1 in
+    gcc | g++ | make | pkg-config | python3 | clang-format | cppcheck | git) command -v "$1" >/dev/null ;;
+    python3-pip) python3 -m pip --version >/dev/null 2>&1 ;;
+    procps) command -v pgrep >/dev/null ;;
+    *) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed' ;;
+  esac
+}
+
+missing=
+for package in $wanted; do
+  have "$package" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+  echo "gemmd needs:$missing (Debian's names); install them by this system's package manager" >&2
+  exit 1
+fi
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+  if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    as_root=sudo
+  else
+    echo "gemmd needs packages that are not installed. Please run:" >&2
+    echo "  sudo apt-get install$missing" >&2
+    exit 1
+  fi
+fi
+echo "deps: installing$missing"
+$as_root apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null

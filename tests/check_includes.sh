@@ -1,0 +1,31 @@
+#!/bin/sh
+# Dependencies point one way: daemon -> proto, kernels; client -> proto; kernels -> proto's gemm.h, status.h and
+# number.h; proto -> nothing. Within daemon/, no process includes another's folder, but for main.c, which starts each
+# by its one public header. Within kernels/, no backend includes another's folder.
+cd "$(dirname "$0")/.." || exit 2
+found=0
+
+# complain FOLDER REGEX WHY: no file below FOLDER may include what matches.
+complain() {
+  [ -d "$1" ] || return 0
+  if hits=$(grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]+\"$2" "$1" --include='*.[ch]' --include='*.cu' \
+    --include='*.cuh' --include='*.def'); then
+    printf '%s\n' "$hits" | sed "s|\$|  <- $3|"
+    found=1
+  fi
+}
+
+complain proto '(\.\./)*(daemon|client|kernels|tests)/' 'proto depends on nothing'
+complain kernels '(\.\./)*(daemon|client|tests)/' 'kernels depend on proto only'
+complain kernels '(\.\./)+proto/(message|ring|limits|commands|messages)' 'kernels see gemm.h, status.h and number.h only'
+complain client '(\.\./)*(daemon|kernels|tests)/' 'the client depends on proto only'
+complain client/ctl '(\.\./)*proto/' 'the tools use the public header only'
+complain client/bench '(\.\./)*proto/' 'the tools use the public header only'
+complain daemon '(\.\./)*(client|tests)/' 'the daemon depends on proto and kernels'
+complain daemon/supervisor '(\.\./)*(worker|loader)/' 'one process, one folder'
+complain daemon/supervisor '(\.\./)+kernels/' 'the supervisor computes nothing'
+complain daemon/worker '(\.\./)*(supervisor|loader)/' 'one process, one folder'
+complain daemon/loader '(\.\./)*(supervisor|worker)/' 'one process, one folder'
+complain kernels/cpu '(\.\./)*cuda/' 'one backend, one folder'
+complain kernels/cuda '(\.\./)*cpu/' 'one backend, one folder'
+exit $found
