@@ -196,7 +196,7 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	install -d $(INSTALL_LIB)/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' deploy/gemmclient.pc.in \
 	  >$(INSTALL_LIB)/pkgconfig/gemmclient.pc
-	sed -e 's|@BINDIR@|$(PREFIX)/bin|g' deploy/gemmd.service.in >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
+	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system deploy/gemmd.socket
 	install -Dm644 deploy/gemmd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/gemmd.conf
 	install -Dm644 deploy/gemmd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gemmd.conf
