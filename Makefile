@@ -15,7 +15,7 @@ PACKAGES := libuv $(MSGPACK) inih jansson libb2
 CFLAGS ?= -O2 -g
 BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes \
   -Wmissing-prototypes -fPIC -fvisibility=hidden -fstack-protector-strong -I. \
-  -DGEMMD_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+  -DGEMMD_RELEASE='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 SYSTEM_LIBS := -lpthread -lm -ldl
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) $(SYSTEM_LIBS)
 STATIC_LIBS := -l:libuv_a.a -l:libmsgpackc.a -l:libinih.a -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
@@ -43,8 +43,10 @@ KERNELS += $(call object,$(wildcard kernels/cuda/*.c)) $(patsubst %,build/obj/%.
 endif
 DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
 CLIENT := $(call object,$(wildcard client/*.c))
-CTL := $(call object,$(wildcard client/ctl/*.c))
-BENCH := $(call object,$(wildcard client/bench/*.c))
+TOOL := $(call object,$(wildcard client/tool/*.c))
+CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL)
+BENCH := $(call object,$(wildcard client/bench/*.c)) $(TOOL)
+DEMO := $(call object,$(wildcard tests/demo/*.c)) $(TOOL)
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
 PROGRAMS := $(addprefix $(BUILD)/,gemmd gemmctl gemm-bench)
 LIBRARIES := $(addprefix $(BUILD)/,libgemmclient.so libgemmclient.a)
@@ -81,7 +83,7 @@ $(BUILD)/gemmctl: $(CTL) $(BUILD)/libgemmclient.a
 $(BUILD)/gemm-bench: $(BENCH) $(BUILD)/libgemmclient.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
-$(BUILD)/gemm-demo: $(call object,$(wildcard tests/demo/*.c)) $(BUILD)/libgemmclient.a
+$(BUILD)/gemm-demo: $(DEMO) $(BUILD)/libgemmclient.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
 $(BUILD)/obj/%.c.o: %.c Makefile
@@ -160,7 +162,7 @@ $(BUNDLE)/bin/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
 
 $(BUNDLE)/bin/gemmctl: $(CTL)
 $(BUNDLE)/bin/gemm-bench: $(BENCH)
-$(BUNDLE)/bin/gemm-demo: $(call object,$(wildcard tests/demo/*.c))
+$(BUNDLE)/bin/gemm-demo: $(DEMO)
 $(filter-out %/gemmd,$(BUNDLE_PROGRAMS)): $(BUILD)/libgemmclient.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS)
