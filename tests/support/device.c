@@ -1,0 +1,164 @@
+#include "device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ARENA_BYTES ((uint64_t)24 << 20)
+#define GUARD_BYTES 64
+/* A NaN of f32, f16 and bf16 that no arithmetic makes, so that an element nobody wrote shows even in a NaN row. */
+#define POISON 0x7fed
+
+static void check(enum status status, const struct error *error, const char *what) {
+  if (status != STATUS_OK) {
+    fail_msg("%s: %d, %s", what, (int)status, error->text);
+  }
+}
+
+void device_open(struct device *device, const struct backend_ops *ops, int in_flight, uint64_t slab_bytes) {
+  struct backend_config config = {.in_flight = in_flight};
+  struct backend_info info;
+  struct error error = {0};
+  *device = (struct device){.ops = ops, .slab_fd = -1};
+  check(ops->open(&config, &device->backend, &error), &error, "open");
+  ops->describe(device->backend, &info);
+  assert_string_equal(info.name, ops->name);
+  assert_true(info.slab_granularity > 0);
+  device->base = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(device->base, MAP_FAILED);
+  check(ops->arena_register(device->backend, device->base, ARENA_BYTES, &device->arena, &error), &error, "arena");
+  if (slab_bytes > 0) {
+    device->slab_bytes = (slab_bytes + info.slab_granularity - 1) / info.slab_granularity * info.slab_granularity;
+    check(ops->slab_create(device->backend, device->slab_bytes, &device->slab_fd, &device->slab, &error), &error,
+          "slab_create");
+    assert_true(device->slab_fd >= 0);
+  }
+}
+
+void device_import(struct device *device, int slab_fd, uint64_t slab_bytes) {
+  struct error error = {0};
+  device->slab_fd = slab_fd;
+  device->slab_bytes = slab_bytes;
+  check(device->ops->slab_import(device->backend, slab_fd, slab_bytes, &device->slab, &error), &error, "slab_import");
+}
+
+void device_close(struct device *device) {
+  if (device->slab != NULL) {
+    device->ops->slab_close(device->backend, device->slab);
+  }
+  device->ops->arena_unregister(device->backend, device->arena);
+  device->ops->close(device->backend);
+  munmap(device->base, ARENA_BYTES);
+}
+
+struct backend_weight *device_load(struct device *device, const struct oracle_weight *weight, uint64_t offset) {
+  struct backend_plan plan = {0};
+  struct backend_weight *handle = NULL;
+  struct error error = {0};
+  check(device->ops->weight_plan(device->backend, &weight->shape, &plan, &error), &error, "weight_plan");
+  assert_true(plan.align > 0 && offset % plan.align == 0);
+  assert_true(offset + plan.bytes <= device->slab_bytes);
+  check(device->ops->weight_store(device->backend, &weight->shape, weight->canonical, device->slab, offset, &error),
+        &error, "weight_store");
+  check(device->ops->weight_attach(device->backend, &weight->shape, plan.layout, device->slab, offset, &handle, &error),
+        &error, "weight_attach");
+  return handle;
+}
+
+/* The next tensor begins at an odd multiple of 16: what the contract promises, and no more. */
+static uint64_t place(uint64_t *used, uint64_t bytes) {
+  uint64_t offset = ((*used + GUARD_BYTES + 31) & ~(uint64_t)31) + 16;
+  *used = offset + bytes + GUARD_BYTES;
+  assert_true(*used <= ARENA_BYTES);
+  return offset;
+}
+
+struct backend_job device_stage(struct device *device, const struct device_request *request) {
+  const struct oracle_x *x = request->x;
+  uint64_t n = (uint64_t)request->shape->n, m = (uint64_t)request->m, used = 0;
+  uint64_t x_size = gemm_type_bytes(x->type), y_size = gemm_type_bytes(request->y_type);
+  uint64_t x_row = (uint64_t)x->k * x_size;
+  struct backend_job job = {.tag = m << 32 | n,
+                            .weight = request->weight,
+                            .arena = device->arena,
+                            .m = request->m,
+                            .x_type = x->type,
+                            .y_type = request->y_type,
+                            .bias_type = request->bias_type,
+                            .x_stride = x_row + (uint64_t)request->x_extra * x_size,
+                            .y_stride = (n + (uint64_t)request->y_extra) * y_size};
+  uint64_t bias_bytes = request->bias != NULL ? n * gemm_type_bytes(request->bias_type) : 0;
+  uint64_t scale_bytes = x->scales != NULL ? m * (uint64_t)x->scale_columns * sizeof(float) : 0;
+  uint64_t x_at = place(&used, m * job.x_stride), bias_at = place(&used, bias_bytes);
+  uint64_t scale_at = place(&used, scale_bytes), y_at = place(&used, m * job.y_stride);
+  for (uint64_t i = 0; i < used / 2; i++) {
+    ((uint16_t *)device->base)[i] = POISON;
+  }
+  for (uint64_t row = 0; row < m; row++) {
+    memcpy(device->base + x_at + row * job.x_stride, (const uint8_t *)x->data + row * x_row, x_row);
+  }
+  job.x = device->base + x_at;
+  job.y = device->base + y_at;
+  if (request->bias != NULL) {
+    job.bias = memcpy(device->base + bias_at, request->bias, bias_bytes);
+  }
+  if (x->scales != NULL && request->y_type != GEMM_S32) {
+    job.x_scale = memcpy(device->base + scale_at, x->scales, scale_bytes);
+  }
+  return job;
+}
+
+void device_finish(struct device *device, const struct backend_job *job) {
+  struct backend_done done = {0};
+  struct error error = {0};
+  check(device->ops->submit(device->backend, job, &error), &error, "submit");
+  while (device->ops->poll(device->backend, &done, 1) == 0) {
+  }
+  assert_int_equal(done.tag, job->tag);
+  assert_int_equal(done.status, STATUS_OK);
+}
+
+static void check_untouched(const uint8_t *begin, const uint8_t *end, const char *where) {
+  for (const uint8_t *p = begin; p < end; p++) {
+    if (*p != ((uintptr_t)p % 2 == 0 ? POISON & 255 : POISON >> 8)) {
+      fail_msg("a byte was written %s", where);
+    }
+  }
+}
+
+static void check_written(const uint8_t *row, uint64_t n, uint64_t size, uint64_t row_index) {
+  static const uint16_t poison[2] = {POISON, POISON};
+  for (uint64_t i = 0; i < n; i++) {
+    if (memcmp(row + i * size, poison, size) == 0) {
+      fail_msg("y[%llu, %llu] was not written", (unsigned long long)row_index, (unsigned long long)i);
+    }
+  }
+}
+
+void *device_collect(struct device *device, const struct device_request *request, const struct backend_job *job) {
+  uint64_t m = (uint64_t)request->m, n = (uint64_t)request->shape->n, size = gemm_type_bytes(request->y_type);
+  const uint8_t *y = job->y, *end = y + m * job->y_stride;
+  uint8_t *out = malloc(m * n * size);
+  assert_non_null(out);
+  assert_true(end + GUARD_BYTES <= device->base + ARENA_BYTES);
+  check_untouched(y - GUARD_BYTES, y, "before y");
+  for (uint64_t row = 0; row < m; row++) {
+    const uint8_t *begin = y + row * job->y_stride;
+    check_untouched(begin + n * size, begin + job->y_stride, "between rows of y");
+    check_written(begin, n, size, row);
+    memcpy(out + row * n * size, begin, n * size);
+  }
+  check_untouched(end, end + GUARD_BYTES, "after y");
+  return out;
+}
+
+void *device_run(struct device *device, const struct device_request *request) {
+  struct backend_job job = device_stage(device, request);
+  device_finish(device, &job);
+  return device_collect(device, request, &job);
+}

@@ -1,0 +1,49 @@
+/* One open backend with an arena and a slab, for tests: puts a weight in, runs products, and guards every byte
+ * around what a product may write. Failures end the running cmocka test with a message. */
+#ifndef TESTS_DEVICE_H
+#define TESTS_DEVICE_H
+
+#include "kernels/backend.h"
+#include "oracle.h"
+
+struct device {
+  const struct backend_ops *ops;
+  struct backend *backend;
+  struct backend_arena *arena;
+  uint8_t *base; /* of the arena */
+  int slab_fd;
+  struct backend_slab *slab;
+  uint64_t slab_bytes;
+};
+
+/* What to ask. The first m rows of x are used. Strides are dense plus the extra elements. */
+struct device_request {
+  struct backend_weight *weight;
+  const struct gemm_weight *shape;
+  const struct oracle_x *x;
+  int64_t m;
+  enum gemm_type y_type, bias_type;
+  const void *bias; /* [n] of bias_type, or NULL */
+  int64_t x_extra, y_extra;
+};
+
+/* `slab_bytes` is rounded up to the device's granularity; 0: no slab. */
+void device_open(struct device *device, const struct backend_ops *ops, int in_flight, uint64_t slab_bytes);
+/* Takes a slab that another process made; slab_fd stays the caller's. */
+void device_import(struct device *device, int slab_fd, uint64_t slab_bytes);
+/* Closes all but slab_fd. */
+void device_close(struct device *device);
+
+/* Stores the weight at `offset` of the slab and makes it usable. */
+struct backend_weight *device_load(struct device *device, const struct oracle_weight *weight, uint64_t offset);
+
+/* Lays the request out in the arena, all else of it poisoned. The job points into the arena. */
+struct backend_job device_stage(struct device *device, const struct device_request *request);
+/* Submits and polls until it is done. */
+void device_finish(struct device *device, const struct backend_job *job);
+/* Dense y, [m, n], after a look at every byte around and every element within. The caller frees. */
+void *device_collect(struct device *device, const struct device_request *request, const struct backend_job *job);
+/* The three in a row. */
+void *device_run(struct device *device, const struct device_request *request);
+
+#endif

@@ -1,0 +1,389 @@
+#include "oracle.h"
+
+#include "proto/number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Instrumented, the reference would take most of a sanitizer run; its bounds are those of the loops around it. */
+#define PLAIN __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
+
+static void *allocate(uint64_t bytes) {
+  void *memory = calloc(1, bytes ? bytes : 1);
+  if (memory == NULL) {
+    fprintf(stderr, "oracle: out of memory for %llu bytes\n", (unsigned long long)bytes);
+    exit(1);
+  }
+  return memory;
+}
+
+uint64_t oracle_random(uint64_t *state) {
+  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+double oracle_uniform(uint64_t *state) {
+  return (double)(int64_t)oracle_random(state) * 0x1p-63;
+}
+
+/* Sum of twelve uniforms of 10 bits each: near enough to normal, and cheap. */
+double oracle_normal(uint64_t *state) {
+  uint64_t a = oracle_random(state), b = oracle_random(state);
+  int64_t sum = 0;
+  for (int i = 0; i < 6; i++) {
+    sum += (int64_t)(a >> (10 * i) & 1023) + (int64_t)(b >> (10 * i) & 1023);
+  }
+  return ((double)sum - 6.0 * 1023) / 1024;
+}
+
+double oracle_element(const void *data, int64_t index, enum gemm_type type) {
+  switch (type) {
+  case GEMM_F32:
+    return ((const float *)data)[index];
+  case GEMM_F16:
+    return number_from_f16(((const uint16_t *)data)[index]);
+  case GEMM_BF16:
+    return number_from_bf16(((const uint16_t *)data)[index]);
+  case GEMM_INT8:
+    return ((const int8_t *)data)[index];
+  case GEMM_E4M3:
+    return number_from_e4m3(((const uint8_t *)data)[index]);
+  case GEMM_S32:
+    return ((const int32_t *)data)[index];
+  default:
+    return NAN;
+  }
+}
+
+static void element_set(void *data, int64_t index, enum gemm_type type, float value) {
+  switch (type) {
+  case GEMM_F32:
+    ((float *)data)[index] = value;
+    break;
+  case GEMM_F16:
+    ((uint16_t *)data)[index] = number_to_f16(value);
+    break;
+  case GEMM_BF16:
+    ((uint16_t *)data)[index] = number_to_bf16(value);
+    break;
+  case GEMM_E4M3:
+    ((uint8_t *)data)[index] = number_to_e4m3(value);
+    break;
+  case GEMM_INT8:
+    ((int8_t *)data)[index] = (int8_t)value;
+    break;
+  default:
+    break;
+  }
+}
+
+/* ---- weights */
+
+static enum gemm_type code_type(enum gemm_format format) {
+  switch (format) {
+  case GEMM_FORMAT_INT8:
+    return GEMM_INT8;
+  case GEMM_FORMAT_FP8:
+    return GEMM_E4M3;
+  case GEMM_FORMAT_F16:
+    return GEMM_F16;
+  default:
+    return GEMM_BF16;
+  }
+}
+
+static void weight_start(struct oracle_weight *out, const struct gemm_weight *shape) {
+  struct error error;
+  out->shape = *shape;
+  if (gemm_layout_compute(shape, &out->layout, &error) != STATUS_OK) {
+    fprintf(stderr, "oracle: %s\n", error.text);
+    exit(1);
+  }
+  out->canonical = allocate(out->layout.total_bytes);
+  out->values = allocate((uint64_t)(shape->n * shape->k) * sizeof(double));
+  if (shape->format == GEMM_FORMAT_INT2) {
+    memset(out->canonical, 0x55, out->layout.codes_bytes);
+  }
+}
+
+static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float value) {
+  uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
+  if (weight->shape.format != GEMM_FORMAT_INT2) {
+    element_set(row, k, code_type(weight->shape.format), value);
+    return;
+  }
+  int shift = (int)(k % 4) * 2;
+  row[k / 4] = (uint8_t)((row[k / 4] & ~(3 << shift)) | ((int)value + 1) << shift);
+}
+
+static double code_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
+  const uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
+  if (weight->shape.format != GEMM_FORMAT_INT2) {
+    return oracle_element(row, k, code_type(weight->shape.format));
+  }
+  return (row[k / 4] >> (k % 4 * 2) & 3) - 1;
+}
+
+static void scale_set(struct oracle_weight *weight, uint64_t index, float value) {
+  uint8_t *scales = weight->canonical + weight->layout.scales_offset;
+  element_set(scales, (int64_t)index, weight->shape.format == GEMM_FORMAT_INT2 ? GEMM_F16 : GEMM_F32, value);
+}
+
+static double scale_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
+  const uint8_t *scales = weight->canonical + weight->layout.scales_offset;
+  int64_t columns = (weight->shape.k + 127) / 128;
+  switch (weight->shape.scale) {
+  case GEMM_SCALE_ONE:
+    return oracle_element(scales, 0, GEMM_F32);
+  case GEMM_SCALE_ROW:
+    return oracle_element(scales, n, weight->shape.format == GEMM_FORMAT_INT2 ? GEMM_F16 : GEMM_F32);
+  case GEMM_SCALE_BLOCK:
+    return oracle_element(scales, n / 128 * columns + k / 128, GEMM_F32);
+  case GEMM_SCALE_GROUP:
+    return oracle_element(scales, n * columns + k / 128, GEMM_F16);
+  default:
+    return 1;
+  }
+}
+
+static void weight_finish(struct oracle_weight *weight) {
+  for (int64_t n = 0; n < weight->shape.n; n++) {
+    for (int64_t k = 0; k < weight->shape.k; k++) {
+      weight->values[n * weight->shape.k + k] = code_get(weight, n, k) * scale_get(weight, n, k);
+    }
+  }
+}
+
+/* Codes use the whole range of their format, scales make W's columns about 1 / sqrt(K) large. */
+void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *shape, uint64_t seed) {
+  uint64_t state = seed;
+  double unit = 1 / sqrt((double)shape->k), typical = 1;
+  weight_start(out, shape);
+  for (int64_t n = 0; n < shape->n; n++) {
+    for (int64_t k = 0; k < shape->k; k++) {
+      double value;
+      switch (shape->format) {
+      case GEMM_FORMAT_INT8:
+        value = (int8_t)oracle_random(&state);
+        break;
+      case GEMM_FORMAT_FP8:
+        value = 90 * oracle_normal(&state);
+        break;
+      case GEMM_FORMAT_INT2:
+        value = (int)(oracle_random(&state) & 3) - 1;
+        break;
+      default:
+        value = oracle_normal(&state) * unit;
+      }
+      code_set(out, n, k, (float)value);
+    }
+  }
+  typical = shape->format == GEMM_FORMAT_INT8 ? 74 : shape->format == GEMM_FORMAT_FP8 ? 90 : 1;
+  for (uint64_t i = 0; i < out->layout.scale_count; i++) {
+    scale_set(out, i, (float)(exp2(oracle_uniform(&state)) * unit / typical));
+  }
+  weight_finish(out);
+}
+
+void oracle_weight_from_codes(struct oracle_weight *out, int64_t n, int64_t k, const int8_t *codes) {
+  struct gemm_weight shape = {.n = n, .k = k, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ONE};
+  weight_start(out, &shape);
+  for (int64_t i = 0; i < n; i++) {
+    memcpy(out->canonical + (uint64_t)i * out->layout.row_bytes, codes + i * k, (size_t)k);
+  }
+  scale_set(out, 0, 1);
+  weight_finish(out);
+}
+
+void oracle_weight_identity(struct oracle_weight *out, const struct gemm_weight *shape) {
+  weight_start(out, shape);
+  for (int64_t i = 0; i < shape->n && i < shape->k; i++) {
+    code_set(out, i, i, 1);
+  }
+  for (uint64_t i = 0; i < out->layout.scale_count; i++) {
+    scale_set(out, i, 1);
+  }
+  weight_finish(out);
+}
+
+void oracle_weight_free(struct oracle_weight *weight) {
+  free(weight->canonical);
+  free(weight->values);
+}
+
+/* ---- activations */
+
+static double row_value(enum oracle_row kind, bool narrow, uint64_t *state) {
+  switch (kind) {
+  case ORACLE_ROW_OUTLIERS:
+    return oracle_normal(state) * (oracle_random(state) % 64 == 0 ? 1000 : 1);
+  case ORACLE_ROW_PLAIN:
+    return oracle_uniform(state);
+  case ORACLE_ROW_ZERO:
+    return 0;
+  case ORACLE_ROW_TINY:
+    return oracle_normal(state) * (narrow ? 1e-7 : 1e-30);
+  case ORACLE_ROW_HUGE:
+    return oracle_uniform(state) * (narrow ? 6e4 : 1e30);
+  default:
+    return oracle_normal(state);
+  }
+}
+
+static double row_scale(enum oracle_row kind, uint64_t *state) {
+  double scale = exp2(oracle_uniform(state)) / 64;
+  return kind == ORACLE_ROW_TINY ? scale * 1e-30 : kind == ORACLE_ROW_HUGE ? scale * 1e28 : scale;
+}
+
+void oracle_x_make(struct oracle_x *out, int64_t m, int64_t k, enum gemm_type type, int64_t scale_columns,
+                   uint64_t seed) {
+  uint64_t state = seed;
+  bool codes = type == GEMM_INT8 || type == GEMM_E4M3;
+  *out = (struct oracle_x){.m = m, .k = k, .type = type, .scale_columns = codes ? scale_columns : 0};
+  out->data = allocate((uint64_t)(m * k) * gemm_type_bytes(type));
+  out->scales = codes ? allocate((uint64_t)(m * scale_columns) * sizeof(float)) : NULL;
+  for (int64_t row = 0; row < m; row++) {
+    enum oracle_row kind = (enum oracle_row)(row % ORACLE_ROW_KINDS);
+    for (int64_t i = row * k; i < (row + 1) * k; i++) {
+      double value = type == GEMM_INT8   ? (double)(int8_t)oracle_random(&state)
+                     : type == GEMM_E4M3 ? 90 * oracle_normal(&state)
+                                         : row_value(kind, type == GEMM_F16, &state);
+      element_set(out->data, i, type, codes && kind == ORACLE_ROW_ZERO ? 0 : (float)value);
+    }
+    for (int64_t i = row * out->scale_columns; i < (row + 1) * out->scale_columns; i++) {
+      out->scales[i] = (float)row_scale(kind, &state);
+    }
+  }
+}
+
+void oracle_x_set(struct oracle_x *x, int64_t row, int64_t column, float value) {
+  element_set(x->data, row * x->k + column, x->type, value);
+}
+
+void oracle_x_free(struct oracle_x *x) {
+  free(x->data);
+  free(x->scales);
+}
+
+/* Quantizes and dequantizes `count` values in place; false where one is not finite. */
+static bool round_trip(double *values, int64_t count, bool int8) {
+  float largest = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (!isfinite(values[i])) {
+      return false;
+    }
+    largest = fmaxf(largest, fabsf((float)values[i]));
+  }
+  float scale = int8 ? number_scale_int8(largest) : number_scale_e4m3(largest);
+  for (int64_t i = 0; i < count; i++) {
+    double code = int8 ? number_quantize_int8((float)values[i], scale)
+                       : number_from_e4m3(number_quantize_e4m3((float)values[i], scale));
+    values[i] = code * scale;
+  }
+  return true;
+}
+
+double *oracle_x_values(const struct oracle_x *x, const struct gemm_weight *shape, bool raw) {
+  bool quantized = shape->format == GEMM_FORMAT_INT8 || shape->format == GEMM_FORMAT_FP8;
+  int64_t block = shape->scale == GEMM_SCALE_BLOCK ? 128 : x->k;
+  double *values = allocate((uint64_t)(x->m * x->k) * sizeof(double));
+  for (int64_t row = 0; row < x->m; row++) {
+    double *out = values + row * x->k;
+    bool finite = true;
+    for (int64_t k = 0; k < x->k; k++) {
+      out[k] = oracle_element(x->data, row * x->k + k, x->type);
+      if (x->scales != NULL && !raw) {
+        out[k] *= x->scales[row * x->scale_columns + (x->scale_columns > 1 ? k / 128 : 0)];
+      }
+    }
+    for (int64_t begin = 0; quantized && x->scales == NULL && begin < x->k; begin += block) {
+      int64_t count = x->k - begin < block ? x->k - begin : block;
+      finite = round_trip(out + begin, count, shape->format == GEMM_FORMAT_INT8) && finite;
+    }
+    for (int64_t k = 0; !finite && k < x->k; k++) {
+      out[k] = NAN;
+    }
+  }
+  return values;
+}
+
+/* ---- the product */
+
+PLAIN static double dot(const double *a, const double *b, int64_t count) {
+  double sum[8] = {0};
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    for (int lane = 0; lane < 8; lane++) {
+      sum[lane] += a[i + lane] * b[i + lane];
+    }
+  }
+  for (; i < count; i++) {
+    sum[0] += a[i] * b[i];
+  }
+  return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+static double *product(const double *x_values, int64_t m, const double *w_values, int64_t n, int64_t k,
+                       const double *bias) {
+  double *out = allocate((uint64_t)(m * n) * sizeof(double));
+  for (int64_t row = 0; row < m; row++) {
+    for (int64_t column = 0; column < n; column++) {
+      double sum = dot(x_values + row * k, w_values + column * k, k);
+      out[row * n + column] = bias != NULL ? sum + bias[column] : sum;
+    }
+  }
+  return out;
+}
+
+double *oracle_product(const double *x_values, int64_t m, const struct oracle_weight *weight, const double *bias) {
+  return product(x_values, m, weight->values, weight->shape.n, weight->shape.k, bias);
+}
+
+double *oracle_product_raw(const double *x_values, int64_t m, const struct oracle_weight *weight) {
+  int64_t n = weight->shape.n, k = weight->shape.k;
+  double *codes = allocate((uint64_t)(n * k) * sizeof(double));
+  for (int64_t i = 0; i < n * k; i++) {
+    codes[i] = code_get(weight, i / k, i % k);
+  }
+  double *out = product(x_values, m, codes, n, k, NULL);
+  free(codes);
+  return out;
+}
+
+/* ---- the measure */
+
+/* The first magnitude that rounds to infinity, and half of the smallest subnormal. */
+static void type_range(enum gemm_type type, double *overflow, double *half_quantum) {
+  *overflow = type == GEMM_F16 ? 65520 : type == GEMM_BF16 ? 0x1.ffp127 : 0x1.ffffffp127;
+  *half_quantum = type == GEMM_F16 ? 0x1p-25 : type == GEMM_BF16 ? 0x1p-134 : 0x1p-150;
+}
+
+double oracle_row_error(const double *reference, const void *y, enum gemm_type y_type, int64_t n) {
+  double overflow, half_quantum, error = 0, norm = 0;
+  type_range(y_type, &overflow, &half_quantum);
+  for (int64_t i = 0; i < n; i++) {
+    double value = oracle_element(y, i, y_type);
+    if (!isfinite(reference[i])) {
+      if (isfinite(value)) {
+        return INFINITY;
+      }
+    } else if (!isfinite(value)) {
+      /* A sum that is right within the gates may round either way just below the end of the range. */
+      if (isnan(value) || fabs(reference[i]) < 0.99 * overflow || (value > 0) != (reference[i] > 0)) {
+        return INFINITY;
+      }
+    } else {
+      if (fabs(reference[i]) > 1.01 * overflow) {
+        return INFINITY;
+      }
+      double difference = fmax(0, fabs(value - reference[i]) - half_quantum);
+      error += difference * difference;
+      norm += reference[i] * reference[i];
+    }
+  }
+  return error == 0 ? 0 : norm == 0 ? INFINITY : sqrt(error / norm);
+}
