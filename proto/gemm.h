@@ -125,4 +125,7 @@ MUST_CHECK enum status gemm_product_check(const struct gemm_product *product, co
 bool gemm_takes_x(enum gemm_format format, enum gemm_type x_type);
 bool gemm_takes_y(enum gemm_format format, enum gemm_type x_type, enum gemm_type y_type);
 
+/* error_compose for the errors of gemm_product_check: types by their names, and what an offset collides with. */
+void gemm_error_compose(struct error *error);
+
 #endif

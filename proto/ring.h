@@ -137,8 +137,8 @@ struct ring_worker {
 };
 
 void ring_worker_init(struct ring_worker *ring, void *arena, uint32_t entries, uint32_t device, uint32_t generation);
-/* Copies one entry out into *out. *taken says whether there was one, and room for its completion. PROTOCOL where the
- * client's indices cannot be true: end the session. */
+/* Copies one entry out into *out. *taken says whether there was one. PROTOCOL where the client's indices cannot be
+ * true, or leave no room for the completion: end the session. */
 MUST_CHECK enum status ring_worker_take(struct ring_worker *ring, struct ring_submission *out, bool *taken,
                                         struct error *error);
 /* Publishes a completion of a taken entry. *wake: write the wakeup eventfd. Always has room. */

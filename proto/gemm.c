@@ -1,0 +1,337 @@
+#include "gemm.h"
+
+#include "limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const char *const type_names[] = {
+    [GEMM_TYPE_NONE] = "none", [GEMM_F32] = "f32",   [GEMM_F16] = "f16", [GEMM_BF16] = "bf16",
+    [GEMM_INT8] = "int8",      [GEMM_E4M3] = "e4m3", [GEMM_S32] = "s32",
+};
+static const uint32_t type_bytes[] = {
+    [GEMM_F32] = 4, [GEMM_F16] = 2, [GEMM_BF16] = 2, [GEMM_INT8] = 1, [GEMM_E4M3] = 1, [GEMM_S32] = 4,
+};
+static const char *const format_names[] = {
+    [GEMM_FORMAT_NONE] = "none", [GEMM_FORMAT_INT8] = "int8", [GEMM_FORMAT_FP8] = "fp8",
+    [GEMM_FORMAT_INT2] = "int2", [GEMM_FORMAT_F16] = "f16",   [GEMM_FORMAT_BF16] = "bf16",
+};
+static const char *const scale_names[] = {
+    [GEMM_SCALE_NONE] = "none",   [GEMM_SCALE_ONE] = "one",     [GEMM_SCALE_ROW] = "row",
+    [GEMM_SCALE_BLOCK] = "block", [GEMM_SCALE_GROUP] = "group",
+};
+
+static const char *name_at(const char *const *names, size_t count, uint32_t number) {
+  return number < count ? names[number] : "unknown";
+}
+
+/* The number of a name; 0 where there is none. "none" itself is no choice of a type or format. */
+static uint32_t name_find(const char *const *names, size_t count, const char *name) {
+  for (uint32_t i = 1; i < count; i++)
+    if (strcmp(names[i], name) == 0)
+      return i;
+  return 0;
+}
+
+uint32_t gemm_type_bytes(enum gemm_type type) {
+  return (uint32_t)type < COUNT(type_bytes) ? type_bytes[type] : 0;
+}
+
+const char *gemm_type_name(enum gemm_type type) {
+  return name_at(type_names, COUNT(type_names), (uint32_t)type);
+}
+
+const char *gemm_format_name(enum gemm_format format) {
+  return name_at(format_names, COUNT(format_names), (uint32_t)format);
+}
+
+const char *gemm_scale_name(enum gemm_scale scale) {
+  return name_at(scale_names, COUNT(scale_names), (uint32_t)scale);
+}
+
+bool gemm_type_parse(const char *name, enum gemm_type *out) {
+  *out = (enum gemm_type)name_find(type_names, COUNT(type_names), name);
+  return *out != GEMM_TYPE_NONE;
+}
+
+bool gemm_format_parse(const char *name, enum gemm_format *out) {
+  *out = (enum gemm_format)name_find(format_names, COUNT(format_names), name);
+  return *out != GEMM_FORMAT_NONE;
+}
+
+bool gemm_scale_parse(const char *name, enum gemm_scale *out) {
+  *out = (enum gemm_scale)name_find(scale_names, COUNT(scale_names), name);
+  return *out != GEMM_SCALE_NONE || strcmp(name, scale_names[GEMM_SCALE_NONE]) == 0;
+}
+
+uint64_t gemm_round_up(uint64_t value, uint64_t to) {
+  uint64_t sum;
+  return __builtin_add_overflow(value, to - 1, &sum) ? UINT64_MAX : sum & ~(to - 1);
+}
+
+uint64_t gemm_ceil_div(uint64_t value, uint64_t by) {
+  return value / by + (value % by != 0);
+}
+
+/* ---- weights */
+
+static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
+  switch (format) {
+  case GEMM_FORMAT_INT8:
+    return scale == GEMM_SCALE_ONE || scale == GEMM_SCALE_ROW;
+  case GEMM_FORMAT_FP8:
+    return scale == GEMM_SCALE_ONE || scale == GEMM_SCALE_ROW || scale == GEMM_SCALE_BLOCK;
+  case GEMM_FORMAT_INT2:
+    return scale == GEMM_SCALE_ROW || scale == GEMM_SCALE_GROUP;
+  case GEMM_FORMAT_F16:
+  case GEMM_FORMAT_BF16:
+    return scale == GEMM_SCALE_NONE;
+  default:
+    return false;
+  }
+}
+
+enum status gemm_weight_check(const struct gemm_weight *weight, struct error *error) {
+  int64_t k_most = weight->format == GEMM_FORMAT_INT8 ? LIMIT_K_INT8 : LIMIT_K;
+  if (weight->format <= GEMM_FORMAT_NONE || weight->format > GEMM_FORMAT_BF16)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, weight->format, GEMM_FORMAT_INT8, GEMM_FORMAT_BF16);
+  if (weight->n < 1 || weight->n > LIMIT_N)
+    return error_field(error, STATUS_INVALID, FIELD_N, weight->n, 1, LIMIT_N);
+  if (weight->k < 1 || weight->k > k_most)
+    return error_field(error, STATUS_INVALID, FIELD_K, weight->k, 1, k_most);
+  if (!scale_fits(weight->format, weight->scale)) {
+    error_field(error, STATUS_INVALID, FIELD_SCALE, weight->scale, 1, 0);
+    snprintf(error->text, sizeof error->text, "scale mode %s (%d) does not go with format %s",
+             gemm_scale_name(weight->scale), (int)weight->scale, gemm_format_name(weight->format));
+    return error->status;
+  }
+  return STATUS_OK;
+}
+
+static uint64_t row_bytes_of(const struct gemm_weight *weight) {
+  uint64_t k = (uint64_t)weight->k;
+  switch (weight->format) {
+  case GEMM_FORMAT_INT2:
+    return gemm_round_up(k, GEMM_GROUP) / 4;
+  case GEMM_FORMAT_F16:
+  case GEMM_FORMAT_BF16:
+    return gemm_round_up(k, 16) * 2;
+  default:
+    return gemm_round_up(k, 16);
+  }
+}
+
+static void scale_shape(const struct gemm_weight *weight, struct gemm_layout *out) {
+  uint64_t n = (uint64_t)weight->n, k = (uint64_t)weight->k;
+  switch (weight->scale) {
+  case GEMM_SCALE_ONE:
+    out->scale_rows = out->scale_columns = 1;
+    break;
+  case GEMM_SCALE_ROW:
+    out->scale_rows = n;
+    out->scale_columns = 1;
+    break;
+  case GEMM_SCALE_BLOCK:
+    out->scale_rows = gemm_ceil_div(n, GEMM_GROUP);
+    out->scale_columns = gemm_ceil_div(k, GEMM_GROUP);
+    break;
+  case GEMM_SCALE_GROUP:
+    out->scale_rows = n;
+    out->scale_columns = gemm_ceil_div(k, GEMM_GROUP);
+    break;
+  default:
+    break;
+  }
+}
+
+enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_layout *out, struct error *error) {
+  enum status status = gemm_weight_check(weight, error);
+  if (status != STATUS_OK)
+    return status;
+  uint64_t scale_bytes = weight->format == GEMM_FORMAT_INT2 ? 2 : 4;
+  struct gemm_layout layout = {.row_bytes = row_bytes_of(weight)};
+  scale_shape(weight, &layout);
+  bool over = __builtin_mul_overflow((uint64_t)weight->n, layout.row_bytes, &layout.codes_bytes);
+  layout.scales_offset = gemm_round_up(layout.codes_bytes, GEMM_SECTION);
+  over |= layout.scales_offset == UINT64_MAX;
+  over |= __builtin_mul_overflow(layout.scale_rows, layout.scale_columns, &layout.scale_count);
+  over |= __builtin_mul_overflow(layout.scale_count, scale_bytes, &layout.scales_bytes);
+  over |= __builtin_add_overflow(layout.scales_offset, layout.scales_bytes, &layout.total_bytes);
+  if (over)
+    return error_set(error, STATUS_TOO_LARGE, "a weight of %" PRId64 " x %" PRId64 " does not fit into 64 bits",
+                     weight->n, weight->k);
+  *out = layout;
+  return STATUS_OK;
+}
+
+/* ---- products: types */
+
+bool gemm_takes_x(enum gemm_format format, enum gemm_type x_type) {
+  bool real = x_type == GEMM_F32 || x_type == GEMM_F16 || x_type == GEMM_BF16;
+  switch (format) {
+  case GEMM_FORMAT_INT8:
+    return real || x_type == GEMM_INT8;
+  case GEMM_FORMAT_FP8:
+    return real || x_type == GEMM_E4M3;
+  case GEMM_FORMAT_INT2:
+    return real;
+  case GEMM_FORMAT_F16:
+    return x_type == GEMM_F16;
+  case GEMM_FORMAT_BF16:
+    return x_type == GEMM_BF16;
+  default:
+    return false;
+  }
+}
+
+bool gemm_takes_y(enum gemm_format format, enum gemm_type x_type, enum gemm_type y_type) {
+  if (!gemm_takes_x(format, x_type))
+    return false;
+  if (y_type == GEMM_S32)
+    return format == GEMM_FORMAT_INT8 && x_type == GEMM_INT8;
+  return y_type == GEMM_F32 || y_type == GEMM_F16 || y_type == GEMM_BF16;
+}
+
+static enum status type_error(struct error *error, enum field field, enum gemm_type type) {
+  error_field(error, STATUS_UNSUPPORTED, field, type, 1, 0);
+  gemm_error_compose(error);
+  return error->status;
+}
+
+static enum status check_types(const struct gemm_product *product, enum gemm_format format, struct error *error) {
+  bool raw = product->y_type == GEMM_S32;
+  if (!gemm_takes_x(format, product->x_type))
+    return type_error(error, FIELD_X_TYPE, product->x_type);
+  if (!gemm_takes_y(format, product->x_type, product->y_type))
+    return type_error(error, FIELD_Y_TYPE, product->y_type);
+  switch (product->bias_type) {
+  case GEMM_TYPE_NONE:
+    return STATUS_OK;
+  case GEMM_F32:
+  case GEMM_F16:
+  case GEMM_BF16:
+    return raw ? type_error(error, FIELD_BIAS_TYPE, product->bias_type) : STATUS_OK;
+  default:
+    return type_error(error, FIELD_BIAS_TYPE, product->bias_type);
+  }
+}
+
+/* ---- products: places */
+
+/* An error carries signed numbers; a size or offset above them stays above every range. */
+static int64_t to_signed(uint64_t value) {
+  return value > INT64_MAX ? INT64_MAX : (int64_t)value;
+}
+
+/* `rows` rows of `row_bytes` each, `stride` apart (0: dense; made explicit), as bytes from first to last. */
+static enum status check_stride(int64_t rows, uint64_t row_bytes, uint32_t element, enum field field, uint64_t *stride,
+                                uint64_t *bytes, struct error *error) {
+  if (*stride == 0)
+    *stride = row_bytes;
+  if (*stride < row_bytes)
+    return error_field(error, STATUS_INVALID, field, to_signed(*stride), to_signed(row_bytes), INT64_MAX);
+  if (*stride % element != 0)
+    return error_field(error, STATUS_INVALID, field, to_signed(*stride), element, 0);
+  if (__builtin_mul_overflow((uint64_t)rows - 1, *stride, bytes) || __builtin_add_overflow(*bytes, row_bytes, bytes))
+    *bytes = UINT64_MAX;
+  return STATUS_OK;
+}
+
+static enum status check_place(uint64_t offset, uint64_t bytes, uint64_t begin, uint64_t end, enum field field,
+                               struct error *error) {
+  uint64_t room = end > begin ? end - begin : 0;
+  if (bytes > room)
+    return error_field(error, STATUS_INVALID, FIELD_BYTES, to_signed(bytes), 0, to_signed(room));
+  if (offset < begin || offset > end - bytes)
+    return error_field(error, STATUS_INVALID, field, to_signed(offset), to_signed(begin), to_signed(end - bytes));
+  if (offset % GEMM_ALIGN != 0)
+    return error_field(error, STATUS_INVALID, field, to_signed(offset), GEMM_ALIGN, 0);
+  return STATUS_OK;
+}
+
+static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+static enum status check_places(const struct gemm_product *product, uint64_t begin, uint64_t end,
+                                const struct gemm_extent *extent, struct error *error) {
+  const struct {
+    uint64_t offset, bytes;
+    enum field field;
+  } places[] = {
+      {product->y_offset, extent->y_bytes, FIELD_Y_OFFSET},
+      {product->x_offset, extent->x_bytes, FIELD_X_OFFSET},
+      {product->bias_offset, extent->bias_bytes, FIELD_BIAS_OFFSET},
+      {product->x_scale_offset, extent->x_scale_bytes, FIELD_X_SCALE_OFFSET},
+  };
+  for (size_t i = 0; i < COUNT(places); i++) {
+    if (places[i].bytes == 0)
+      continue;
+    enum status status = check_place(places[i].offset, places[i].bytes, begin, end, places[i].field, error);
+    if (status != STATUS_OK)
+      return status;
+  }
+  for (size_t i = 1; i < COUNT(places); i++) {
+    if (!overlap(places[0].offset, places[0].bytes, places[i].offset, places[i].bytes))
+      continue;
+    error_field(error, STATUS_INVALID, FIELD_Y_OFFSET, to_signed(product->y_offset), 1, 0);
+    gemm_error_compose(error);
+    return error->status;
+  }
+  return STATUS_OK;
+}
+
+enum status gemm_product_check(const struct gemm_product *product, const struct gemm_weight *weight,
+                               uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
+                               struct error *error) {
+  enum status status = gemm_weight_check(weight, error);
+  if (status != STATUS_OK)
+    return status;
+  if (product->m < 1 || product->m > LIMIT_M)
+    return error_field(error, STATUS_INVALID, FIELD_M, product->m, 1, LIMIT_M);
+  if (product->n != weight->n)
+    return error_field(error, STATUS_INVALID, FIELD_N, product->n, weight->n, weight->n);
+  if (product->k != weight->k)
+    return error_field(error, STATUS_INVALID, FIELD_K, product->k, weight->k, weight->k);
+  if ((status = check_types(product, weight->format, error)) != STATUS_OK)
+    return status;
+
+  /* With all of M, N, K at most 2^24 no product of two of them and an element's size leaves 64 bits. */
+  uint64_t m = (uint64_t)product->m, n = (uint64_t)product->n, k = (uint64_t)product->k;
+  uint32_t x_element = gemm_type_bytes(product->x_type), y_element = gemm_type_bytes(product->y_type);
+  struct gemm_extent extent = {
+      .x_stride = product->x_stride,
+      .y_stride = product->y_stride,
+      .x_row_bytes = k * x_element,
+      .y_row_bytes = n * y_element,
+      .bias_bytes = n * gemm_type_bytes(product->bias_type),
+      .x_scale_columns = weight->scale == GEMM_SCALE_BLOCK ? gemm_ceil_div(k, GEMM_GROUP) : 1,
+  };
+  if (x_element == 1 && product->y_type != GEMM_S32)
+    extent.x_scale_bytes = m * extent.x_scale_columns * sizeof(float);
+  if ((status = check_stride(product->m, extent.x_row_bytes, x_element, FIELD_X_STRIDE, &extent.x_stride,
+                             &extent.x_bytes, error)) != STATUS_OK ||
+      (status = check_stride(product->m, extent.y_row_bytes, y_element, FIELD_Y_STRIDE, &extent.y_stride,
+                             &extent.y_bytes, error)) != STATUS_OK ||
+      (status = check_places(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK)
+    return status;
+  *out = extent;
+  return STATUS_OK;
+}
+
+void gemm_error_compose(struct error *error) {
+  bool typed = error->field == FIELD_X_TYPE || error->field == FIELD_Y_TYPE || error->field == FIELD_BIAS_TYPE;
+  bool apart = error->field == FIELD_Y_OFFSET && error->low == 1 && error->high == 0;
+  if (typed && error->status == STATUS_UNSUPPORTED)
+    snprintf(error->text, sizeof error->text, "%s %s (%" PRId64 ") is not supported with this weight",
+             field_text(error->field),
+             error->value < 0 || error->value > UINT8_MAX ? "unknown" : gemm_type_name((enum gemm_type)error->value),
+             error->value);
+  else if (apart && error->status == STATUS_INVALID)
+    snprintf(error->text, sizeof error->text, "y offset %" PRId64 ": y overlaps x, bias or x scale", error->value);
+  else
+    error_compose(error);
+}
