@@ -1,0 +1,85 @@
+#include "load.h"
+
+#include "../memfd.h"
+#include "convert.h"
+#include "file.h"
+#include "hash.h"
+#include "source.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Shared memory that the host does not have ends in the kernel killing processes, and not always this one: a hostile
+ * file can be sparse and claim terabytes. */
+static enum status check_memory(uint64_t bytes, struct error *error) {
+  FILE *meminfo = fopen("/proc/meminfo", "re");
+  unsigned long long available = 0;
+  bool known = false;
+  char line[128];
+  while (meminfo && !known && fgets(line, sizeof line, meminfo))
+    known = sscanf(line, "MemAvailable: %llu kB", &available) == 1;
+  if (meminfo)
+    fclose(meminfo);
+  if (!known || bytes / 1024 < available)
+    return STATUS_OK;
+  return error_set(error, STATUS_NOMEM, "the weight takes %llu KiB of host memory while it is loaded; %llu are free",
+                   (unsigned long long)bytes / 1024, available);
+}
+
+static enum status fill(const struct file *file, const struct source *source, void *canonical, unsigned threads,
+                        struct watch *watch, struct message_load_done *done, struct error *error) {
+  enum status status = convert_run(file, source, canonical, threads, watch, error);
+  if (status != STATUS_OK)
+    return status;
+  *done = (struct message_load_done){.n = source->weight.n,
+                                     .k = source->weight.k,
+                                     .format = source->weight.format,
+                                     .scale = source->weight.scale,
+                                     .bytes = source->layout.total_bytes};
+  return hash_weight(&source->weight, canonical, done->bytes, watch, done->hash, error);
+}
+
+static enum status load_tensor(const struct file *file, const struct source *source, unsigned threads,
+                               struct watch *watch, struct message_load_done *done, int *memfd, struct error *error) {
+  uint64_t bytes = source->layout.total_bytes;
+  int fd = -1;
+  enum status status = check_memory(bytes, error);
+  if (status == STATUS_OK)
+    status = memfd_make_open("gemmd-weight", bytes, &fd, error);
+  if (status != STATUS_OK)
+    return status;
+  void *canonical = memfd_map(fd, bytes, true, error);
+  if (canonical) {
+    status = fill(file, source, canonical, threads, watch, done, error);
+    munmap(canonical, bytes); /* sealing against writing needs it gone */
+    if (status == STATUS_OK)
+      status = memfd_freeze(fd, error);
+  } else {
+    status = error->status;
+  }
+  if (status == STATUS_OK)
+    *memfd = fd;
+  else
+    close(fd);
+  return status;
+}
+
+enum status load_run(const struct message_weight_load *request, int file_fd, unsigned threads,
+                     bool (*tick)(void *user, uint64_t done, uint64_t total), void *user,
+                     struct message_load_done *done, int *memfd, struct error *error) {
+  struct file file;
+  struct safetensors header = {0};
+  struct source source;
+  enum status status = file_open(&file, file_fd, error);
+  if (status == STATUS_OK)
+    status = file_header(&file, &header, error);
+  if (status == STATUS_OK)
+    status = source_resolve(&header, request, &source, error);
+  if (status == STATUS_OK) {
+    struct watch watch = {.total = convert_bytes(&source) + source.layout.total_bytes, .tick = tick, .user = user};
+    status = load_tensor(&file, &source, threads, &watch, done, memfd, error);
+  }
+  safetensors_free(&header);
+  return status;
+}

@@ -1,0 +1,174 @@
+#include "quantize.h"
+
+#include "../../proto/number.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+float quantize_absmax(const float *values, size_t count) {
+  float most = 0.0f;
+  for (size_t i = 0; i < count; i++) {
+    float magnitude = fabsf(values[i]);
+    most = magnitude > most ? magnitude : most;
+  }
+  return most;
+}
+
+void quantize_int8(const float *values, size_t count, float scale, int8_t *codes) {
+  for (size_t i = 0; i < count; i++)
+    codes[i] = number_quantize_int8(values[i], scale);
+}
+
+void quantize_e4m3(const float *values, size_t count, float scale, uint8_t *codes) {
+  for (size_t i = 0; i < count; i++)
+    codes[i] = number_quantize_e4m3(values[i], scale);
+}
+
+size_t quantize_f16(const float *values, size_t count, uint16_t *out) {
+  for (size_t i = 0; i < count; i++) {
+    out[i] = number_to_f16(values[i]);
+    if ((out[i] & 0x7fff) == 0x7c00)
+      return i;
+  }
+  return count;
+}
+
+size_t quantize_bf16(const float *values, size_t count, uint16_t *out) {
+  for (size_t i = 0; i < count; i++) {
+    out[i] = number_to_bf16(values[i]);
+    if ((out[i] & 0x7fff) == 0x7f80)
+      return i;
+  }
+  return count;
+}
+
+/* ---- INT2 by least squares
+ *
+ * For a scale s > 0 the nearest codes are known: |w| >= s/2 makes the code +-1, and w >= 3s/2 makes it 2. So as s falls
+ * from infinity, the codes change at 2|w| for every element and at w/1.5 for the positive ones, at most 2 * count
+ * times, and between two changes they are constant. For constant codes c the error is sum(w^2) - 2 s A + s^2 B with A =
+ * sum(w c), B = sum(c^2): a parabola, whose best f16 scale is the one nearest to A / B. The best of all scales and
+ * codes is thus among the best of each interval, and one walk over the sorted magnitudes sees them all. A negative
+ * scale is the same walk with the signs of the elements exchanged. */
+
+/* Sort key: the magnitude's bits (the order of positive floats is that of their bits), then the sign. */
+static uint32_t key_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits << 1 | bits >> 31;
+}
+
+static double magnitude_of(uint32_t key) {
+  uint32_t bits = key >> 1;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return (double)value;
+}
+
+/* Descending, by bytes from the lowest. `keys` and `spare` hold `count` words each; the result is in `keys`. */
+static void sort_descending(uint32_t *keys, uint32_t *spare, size_t count) {
+  uint32_t place[4][256] = {{0}};
+  for (size_t i = 0; i < count; i++)
+    for (int digit = 0; digit < 4; digit++)
+      place[digit][keys[i] >> (8 * digit) & 255]++;
+  for (int digit = 0; digit < 4; digit++) {
+    uint32_t before = 0;
+    for (int value = 255; value >= 0; value--) {
+      uint32_t here = place[digit][value];
+      place[digit][value] = before;
+      before += here;
+    }
+    for (size_t i = 0; i < count; i++)
+      spare[place[digit][keys[i] >> (8 * digit) & 255]++] = keys[i];
+    uint32_t *sorted = spare;
+    spare = keys;
+    keys = sorted;
+  }
+}
+
+struct fit {
+  double gain;    /* error of all zeros less error of this; never negative */
+  uint16_t scale; /* f16 bits */
+};
+
+/* Walks the intervals of scales whose sign is `negative`. `doubled` is the key's sign bit of elements that may reach
+ * the code of magnitude 2. */
+static void fit_sign(const uint32_t *keys, size_t count, bool negative, struct fit *best) {
+  uint32_t doubled = negative ? 1 : 0;
+  double a = 0.0, b = 0.0;
+  size_t one = 0, two = 0; /* the next element to reach magnitude 1, 2 */
+  for (;;) {
+    while (two < count && (keys[two] & 1) != doubled)
+      two++;
+    double at_one = one < count ? 2.0 * magnitude_of(keys[one]) : 0.0;
+    double at_two = two < count ? magnitude_of(keys[two]) / 1.5 : 0.0;
+    if (at_one == 0.0 && at_two == 0.0)
+      return;
+    if (at_one >= at_two) {
+      a += 0.5 * at_one;
+      b += 1.0;
+      one++;
+    } else {
+      a += 1.5 * at_two;
+      b += 3.0;
+      two++;
+    }
+    /* a * a / b is the gain of the scale before it is rounded: no use in rounding one that cannot win. */
+    if (a * a <= best->gain * b)
+      continue;
+    uint16_t bits = number_to_f16((float)(a / b));
+    double scale = (double)number_from_f16(bits);
+    double gain = 2.0 * scale * a - scale * scale * b;
+    if (gain > best->gain)
+      *best = (struct fit){.gain = gain, .scale = negative ? (uint16_t)(bits | 0x8000) : bits};
+  }
+}
+
+/* The nearest code of every value for a scale that is not 0. */
+static void assign_codes(const float *values, size_t count, float scale, float low, float high, uint8_t *codes) {
+  for (size_t i = 0; i < count; i++) {
+    float code = rintf(values[i] / scale);
+    code = code < low ? low : code > high ? high : code;
+    codes[i] = (uint8_t)(code + 1.0f);
+  }
+}
+
+uint16_t quantize_least_squares(const float *values, size_t count, uint32_t *scratch, uint8_t *codes) {
+  for (size_t i = 0; i < count; i++)
+    scratch[i] = key_of(values[i]);
+  sort_descending(scratch, scratch + count, count);
+  struct fit best = {0};
+  fit_sign(scratch, count, false, &best);
+  fit_sign(scratch, count, true, &best);
+  if (best.scale == 0)
+    memset(codes, 1, count);
+  else
+    assign_codes(values, count, number_from_f16(best.scale), -1.0f, 2.0f, codes);
+  return best.scale;
+}
+
+uint16_t quantize_ternary(const float *values, size_t count, uint8_t *codes) {
+  double sum = 0.0;
+  for (size_t i = 0; i < count; i++)
+    sum += fabs((double)values[i]);
+  uint16_t scale = number_to_f16((float)(sum / (double)count));
+  if (scale == 0)
+    memset(codes, 1, count);
+  else
+    assign_codes(values, count, number_from_f16(scale), -1.0f, 1.0f, codes);
+  return scale;
+}
+
+void quantize_pack(const uint8_t *codes, size_t count, uint8_t *packed, size_t packed_bytes) {
+  memset(packed, 0x55, packed_bytes);
+  size_t whole = count / 4;
+  for (size_t i = 0; i < whole; i++) {
+    const uint8_t *four = codes + 4 * i;
+    packed[i] = (uint8_t)(four[0] | four[1] << 2 | four[2] << 4 | four[3] << 6);
+  }
+  for (size_t i = 4 * whole; i < count; i++) {
+    int shift = (int)(2 * (i % 4));
+    packed[i / 4] = (uint8_t)((packed[i / 4] & ~(3 << shift)) | codes[i] << shift);
+  }
+}

@@ -1,0 +1,59 @@
+/* The header of a safetensors file: 8 bytes of length (little endian), so many bytes of JSON, then the tensors' bytes.
+ * A pure parser: no I/O, every number is checked before it is used. */
+#ifndef LOADER_SAFETENSORS_H
+#define LOADER_SAFETENSORS_H
+
+#include "../../proto/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SAFETENSORS_LENGTH_BYTES = 8 };
+
+/* SAFETENSORS_DTYPE(name in the file, bits an element) */
+#define SAFETENSORS_DTYPES(row)                                                                                        \
+  row(BOOL, 8) row(F4, 4) row(F6_E2M3, 6) row(F6_E3M2, 6) row(U8, 8) row(I8, 8) row(F8_E5M2, 8) row(F8_E4M3, 8)        \
+      row(F8_E8M0, 8) row(I16, 16) row(U16, 16) row(F16, 16) row(BF16, 16) row(I32, 32) row(U32, 32) row(F32, 32)      \
+          row(C64, 64) row(F64, 64) row(I64, 64) row(U64, 64)
+
+enum safetensors_dtype {
+#define ROW(name, bits) DTYPE_##name,
+  SAFETENSORS_DTYPES(ROW)
+#undef ROW
+};
+
+struct safetensors_tensor {
+  char *name; /* owned by the struct safetensors */
+  enum safetensors_dtype dtype;
+  size_t rank;
+  uint64_t shape[2]; /* the first two; 0 where rank is less */
+  uint64_t elements;
+  uint64_t begin, end; /* bytes from the beginning of the file; the tensor lies inside the file */
+};
+
+struct safetensors {
+  struct safetensors_tensor *tensors; /* in order of begin */
+  size_t count;
+};
+
+/* The first `have` bytes (8 are needed) say how long the header is; checked against the file and the limit. */
+MUST_CHECK enum status safetensors_length(const uint8_t *first, size_t have, uint64_t file_bytes, uint64_t *json_bytes,
+                                          struct error *error);
+/* Reads the JSON behind the length. BAD_FILE with tensor and offset for anything that the format does not allow: the
+ * tensors must cover the rest of the file without hole or overlap. Free *out with safetensors_free. */
+MUST_CHECK enum status safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes,
+                                         struct safetensors *out, struct error *error);
+void safetensors_free(struct safetensors *file);
+
+/* NULL where there is none. */
+const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+
+const char *safetensors_dtype_name(enum safetensors_dtype dtype);
+
+/* A file's text as it may stand in a sentence: printable ASCII, shortened. */
+struct safetensors_shown {
+  char text[73];
+};
+struct safetensors_shown safetensors_show(const char *text);
+
+#endif
