@@ -1,0 +1,53 @@
+#include "canonical.h"
+
+#include <string.h>
+
+enum status canonical_part_check(const struct gemm_weight *part, int64_t n_begin, int64_t n_total,
+                                 struct gemm_layout *whole_layout, struct gemm_layout *part_layout,
+                                 struct error *error) {
+  struct gemm_weight whole = *part;
+  whole.n = n_total;
+  enum status status = gemm_layout_compute(&whole, whole_layout, error);
+  if (status == STATUS_OK)
+    status = gemm_layout_compute(part, part_layout, error);
+  if (status != STATUS_OK)
+    return status;
+  if (part->n > n_total)
+    return error_field(error, STATUS_INVALID, FIELD_N, part->n, 1, n_total);
+  if (n_begin < 0 || n_begin > n_total - part->n)
+    return error_set(error, STATUS_INVALID, "first row must be 0..%lld, got %lld", (long long)(n_total - part->n),
+                     (long long)n_begin);
+  if (part->scale == GEMM_SCALE_BLOCK && n_begin % GEMM_GROUP != 0)
+    return error_set(error, STATUS_INVALID, "first row must be a multiple of %d for block scales, got %lld", GEMM_GROUP,
+                     (long long)n_begin);
+  return STATUS_OK;
+}
+
+/* Rows of scales that stand before row `n_begin` of W. */
+static uint64_t scale_rows_before(enum gemm_scale scale, int64_t n_begin) {
+  switch (scale) {
+  case GEMM_SCALE_ROW:
+  case GEMM_SCALE_GROUP:
+    return (uint64_t)n_begin;
+  case GEMM_SCALE_BLOCK:
+    return (uint64_t)n_begin / GEMM_GROUP;
+  case GEMM_SCALE_ONE:
+  case GEMM_SCALE_NONE:
+    break;
+  }
+  return 0;
+}
+
+void canonical_part_copy(enum gemm_scale scale, const struct gemm_layout *whole_layout, const void *whole,
+                         int64_t n_begin, const struct gemm_layout *part_layout, void *to) {
+  const uint8_t *from = whole;
+  uint8_t *out = to;
+  memset(out + part_layout->codes_bytes, 0, part_layout->scales_offset - part_layout->codes_bytes);
+  memcpy(out, from + (uint64_t)n_begin * whole_layout->row_bytes, part_layout->codes_bytes);
+  if (part_layout->scales_bytes == 0)
+    return;
+  uint64_t scale_row_bytes = part_layout->scales_bytes / part_layout->scale_rows;
+  memcpy(out + part_layout->scales_offset,
+         from + whole_layout->scales_offset + scale_rows_before(scale, n_begin) * scale_row_bytes,
+         part_layout->scales_bytes);
+}

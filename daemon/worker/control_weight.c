@@ -1,0 +1,192 @@
+/* Weights in slabs: weight_plan, weight_store, weight_attach, weight_detach. */
+#include "control.h"
+
+#include "../memfd.h"
+#include "canonical.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static struct gemm_weight placed_shape(const struct message_weight_place *place) {
+  return (struct gemm_weight){
+      .n = place->n, .k = place->k, .format = (enum gemm_format)place->format, .scale = (enum gemm_scale)place->scale};
+}
+
+static enum status begin_plan(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_plan *ask = &task->request.weight_plan;
+  struct gemm_weight weight = {
+      .n = ask->n, .k = ask->k, .format = (enum gemm_format)ask->format, .scale = (enum gemm_scale)ask->scale};
+  struct backend_plan plan;
+  enum status status = gemm_weight_check(&weight, error);
+  if (status == STATUS_OK)
+    status = control->ops->weight_plan(control->backend, &weight, &plan, error);
+  if (status == STATUS_OK)
+    task->reply.weight_plan =
+        (struct message_weight_plan_reply){.bytes = plan.bytes, .align = plan.align, .layout = plan.layout};
+  return status;
+}
+
+/* The place lies in a slab and has the room and alignment that the backend wants. */
+static enum status check_place(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  struct gemm_weight weight = placed_shape(place);
+  struct backend_plan plan;
+  enum status status = gemm_weight_check(&weight, error);
+  if (status == STATUS_OK)
+    status = control->ops->weight_plan(control->backend, &weight, &plan, error);
+  if (status != STATUS_OK)
+    return status;
+  task->slab = idmap_find(&control->slabs, place->slab);
+  if (task->slab == NULL)
+    return error_set(error, STATUS_NOT_FOUND, "slab %u is not known", place->slab);
+  if (place->bytes < plan.bytes)
+    return error_field(error, STATUS_INVALID, FIELD_BYTES, (int64_t)place->bytes, (int64_t)plan.bytes, INT64_MAX);
+  if (place->bytes > task->slab->bytes || place->offset > task->slab->bytes - place->bytes)
+    return error_set(error, STATUS_INVALID, "%llu bytes at %llu do not lie in slab %u of %llu bytes",
+                     (unsigned long long)place->bytes, (unsigned long long)place->offset, place->slab,
+                     (unsigned long long)task->slab->bytes);
+  if (plan.align > 1 && place->offset % plan.align != 0)
+    return error_set(error, STATUS_INVALID, "a weight's offset must be a multiple of %llu, got %llu",
+                     (unsigned long long)plan.align, (unsigned long long)place->offset);
+  return STATUS_OK;
+}
+
+/* ---- store */
+
+static enum status begin_store(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  struct gemm_weight weight = placed_shape(place);
+  struct gemm_layout whole, part;
+  enum status status = check_place(control, task, error);
+  if (status != STATUS_OK)
+    return status;
+  struct backend_plan plan;
+  status = control->ops->weight_plan(control->backend, &weight, &plan, error);
+  if (status == STATUS_OK && place->layout != plan.layout)
+    return error_set(error, STATUS_UNSUPPORTED, "weights are stored in layout %u, got %u", plan.layout, place->layout);
+  if (status == STATUS_OK)
+    status = canonical_part_check(&weight, place->n_begin, place->n_total != 0 ? place->n_total : place->n, &whole,
+                                  &part, error);
+  return status == STATUS_OK ? memfd_check(task->fds[0], whole.total_bytes, true, error) : status;
+}
+
+static enum status store_part(struct control *control, struct control_task *task, const void *whole,
+                              const struct gemm_layout *whole_layout, const struct gemm_layout *part_layout,
+                              struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  struct gemm_weight weight = placed_shape(place);
+  void *part = malloc(part_layout->total_bytes);
+  if (part == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for a part of %llu bytes",
+                     (unsigned long long)part_layout->total_bytes);
+  canonical_part_copy(weight.scale, whole_layout, whole, place->n_begin, part_layout, part);
+  enum status status =
+      control->ops->weight_store(control->backend, &weight, part, task->slab->device, place->offset, error);
+  free(part);
+  return status;
+}
+
+static enum status work_store(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  struct gemm_weight weight = placed_shape(place);
+  int64_t n_total = place->n_total != 0 ? place->n_total : place->n;
+  struct gemm_layout whole_layout, part_layout;
+  enum status status = canonical_part_check(&weight, place->n_begin, n_total, &whole_layout, &part_layout, error);
+  if (status != STATUS_OK)
+    return status;
+  void *whole = memfd_map(task->fds[0], whole_layout.total_bytes, false, error);
+  if (whole == NULL)
+    return error->status;
+  if (n_total == place->n)
+    status = control->ops->weight_store(control->backend, &weight, whole, task->slab->device, place->offset, error);
+  else
+    status = store_part(control, task, whole, &whole_layout, &part_layout, error);
+  munmap(whole, whole_layout.total_bytes);
+  return status;
+}
+
+/* ---- attach and detach */
+
+static enum status begin_attach(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  enum status status = check_place(control, task, error);
+  if (status != STATUS_OK)
+    return status;
+  struct control_weight *weight = calloc(1, sizeof *weight);
+  if (weight == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for a weight's entry");
+  weight->id = place->weight;
+  weight->slab = task->slab;
+  weight->engine.shape = placed_shape(place);
+  status = idmap_add(&control->weights, weight->id, weight, error);
+  if (status != STATUS_OK)
+    free(weight);
+  else
+    task->weight = weight;
+  return status;
+}
+
+static enum status work_attach(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  return control->ops->weight_attach(control->backend, &task->weight->engine.shape, place->layout, task->slab->device,
+                                     place->offset, &task->weight->engine.device, error);
+}
+
+static void finish_attach(struct control *control, struct control_task *task) {
+  if (task->status == STATUS_OK)
+    task->slab->weights++;
+  else
+    free(idmap_remove(&control->weights, task->weight->id));
+}
+
+static enum status begin_detach(struct control *control, struct control_task *task, struct error *error) {
+  uint32_t id = task->request.weight_id.weight;
+  struct control_weight *weight = idmap_find(&control->weights, id);
+  if (weight == NULL || weight->detaching)
+    return error_set(error, STATUS_NOT_FOUND, "weight %u is not attached", id);
+  weight->detaching = true;
+  task->weight = weight;
+  return STATUS_OK;
+}
+
+static void post_detach(struct control *control, struct control_task *task) {
+  (void)control;
+  task->message.verb = ENGINE_WEIGHT_DETACH;
+  task->message.weight = &task->weight->engine;
+}
+
+static void release_detach(struct control *control, struct control_task *task) {
+  if (task->status == STATUS_OK)
+    control->ops->weight_detach(control->backend, task->weight->engine.device);
+}
+
+static void finish_detach(struct control *control, struct control_task *task) {
+  task->weight->detaching = false;
+  if (task->status != STATUS_OK)
+    return;
+  task->weight->slab->weights--;
+  free(idmap_remove(&control->weights, task->weight->id));
+}
+
+void control_weight_close_all(struct control *control) {
+  uint32_t id;
+  for (struct control_weight *weight; (weight = idmap_any(&control->weights, &id)) != NULL;) {
+    idmap_remove(&control->weights, id);
+    control->ops->weight_detach(control->backend, weight->engine.device);
+    free(weight);
+  }
+  idmap_close(&control->weights);
+}
+
+const struct control_handler control_weight_handlers[] = {
+    {.command = COMMAND_weight_plan, .begin = begin_plan},
+    {.command = COMMAND_weight_store, .begin = begin_store, .work = work_store},
+    {.command = COMMAND_weight_attach, .begin = begin_attach, .work = work_attach, .finish = finish_attach},
+    {.command = COMMAND_weight_detach,
+     .overtaken = true,
+     .begin = begin_detach,
+     .post = post_detach,
+     .release = release_detach,
+     .finish = finish_detach},
+    {.command = 0},
+};

@@ -1,0 +1,277 @@
+#include "engine.h"
+#include "serve.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum {
+  YIELD_EVERY = 64,    /* rounds of an idle engine: a client may need this core to ask for something */
+  EVENTS_AT_ONCE = 16, /* only that something came matters, not what */
+  /* While products are on the device the engine naps instead of spinning on, so that the cpu backend has all cores.
+   * A nap is an eighth of the wait so far: it costs a product an eighth of its time at most. */
+  NAP_PART = 8,
+  NAP_NS_MIN = 5000,
+  NAP_NS_MAX = 1000000,
+};
+
+struct engine {
+  pthread_t thread;
+  struct mailbox mail;
+  int mail_fd; /* eventfd, written after each post */
+  int epoll;
+  struct serve serve;
+  uint64_t spin_ns;
+  uint64_t idle_since_ns; /* 0: not idle */
+  unsigned idle_rounds;
+  bool stopping;
+  struct error lost; /* status OK: not lost */
+  struct engine_message lost_message;
+  struct engine_message stop;
+};
+
+static void pause_core(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+/* ---- messages */
+
+/* Edge-triggered and never read: the eventfd is shared with the client, who could empty it first and leave the engine
+ * waiting in read(2). */
+static enum status watch(struct engine *engine, int fd, struct error *error) {
+  struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = fd};
+  if (epoll_ctl(engine->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    return error_set(error, STATUS_SYSTEM, "epoll_ctl: %s", strerror(errno));
+  return STATUS_OK;
+}
+
+static void add_session(struct engine *engine, struct engine_message *message) {
+  struct engine_session *session = message->session;
+  if (watch(engine, session->doorbell, &message->error) != STATUS_OK)
+    return;
+  if (serve_session_add(&engine->serve, session, &message->error) != STATUS_OK)
+    epoll_ctl(engine->epoll, EPOLL_CTL_DEL, session->doorbell, NULL);
+}
+
+static void add_handle(struct engine_message *message) {
+  enum status status = handles_add(&message->session->handles, message->handle, message->weight, &message->error);
+  if (status == STATUS_OK)
+    message->weight->handles++;
+}
+
+static void remove_handle(struct engine_message *message) {
+  struct engine_weight *weight = handles_remove(&message->session->handles, message->handle);
+  if (weight != NULL)
+    weight->handles--;
+  else
+    (void)error_set(&message->error, STATUS_NOT_FOUND, "handle %u stands for nothing", message->handle);
+}
+
+static void handle_message(struct engine *engine, struct engine_message *message) {
+  message->error.status = STATUS_OK;
+  switch (message->verb) {
+  case ENGINE_SESSION_ADD:
+    add_session(engine, message);
+    break;
+  case ENGINE_SESSION_REMOVE:
+    epoll_ctl(engine->epoll, EPOLL_CTL_DEL, message->session->doorbell, NULL);
+    serve_session_remove(&engine->serve, message->session, message);
+    return;
+  case ENGINE_HANDLE_ADD:
+    add_handle(message);
+    break;
+  case ENGINE_HANDLE_REMOVE:
+    remove_handle(message);
+    break;
+  case ENGINE_WEIGHT_DETACH:
+    serve_weight_detach(&engine->serve, message->weight, message);
+    return;
+  case ENGINE_STOP:
+    engine->stopping = true;
+    return;
+  case ENGINE_SESSION_BROKEN:
+  case ENGINE_DEVICE_LOST:
+    break;
+  }
+  engine->serve.notify(engine->serve.user, message);
+}
+
+static bool handle_mail(struct engine *engine) {
+  struct engine_message *message = mailbox_take(&engine->mail);
+  bool some = message != NULL;
+  while (message != NULL) {
+    struct engine_message *next = message->next; /* the message may be gone once it is sent back */
+    handle_message(engine, message);
+    message = next;
+  }
+  return some;
+}
+
+/* ---- idling */
+
+/* Sleeps until a doorbell or a message, and no longer than `nap_ns` where that is not 0. */
+static void wait_for_events(struct engine *engine, uint64_t nap_ns) {
+  struct epoll_event events[EVENTS_AT_ONCE];
+  struct timespec nap = {.tv_sec = (time_t)(nap_ns / 1000000000u), .tv_nsec = (long)(nap_ns % 1000000000u)};
+  if (nap_ns == 0)
+    epoll_wait(engine->epoll, events, EVENTS_AT_ONCE, -1);
+  else if (epoll_pwait2(engine->epoll, events, EVENTS_AT_ONCE, &nap, NULL) < 0 && errno == ENOSYS)
+    epoll_wait(engine->epoll, events, EVENTS_AT_ONCE, 1);
+}
+
+static uint64_t nap_for(const struct engine *engine, uint64_t idle_ns) {
+  if (engine->serve.in_flight == 0 && engine->serve.queue.waiting == 0)
+    return 0;
+  uint64_t nap_ns = idle_ns / NAP_PART;
+  return nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > NAP_NS_MAX ? NAP_NS_MAX : nap_ns;
+}
+
+/* A round in which nothing was done. A message posted after the look at the mailbox leaves its edge in epoll, so that
+ * the sleep ends at once. */
+static void idle(struct engine *engine) {
+  uint64_t now = serve_clock_ns();
+  if (engine->idle_since_ns == 0)
+    engine->idle_since_ns = now;
+  uint64_t idle_ns = now - engine->idle_since_ns;
+  if (idle_ns < engine->spin_ns) {
+    if (++engine->idle_rounds % YIELD_EVERY == 0)
+      sched_yield();
+    else
+      pause_core();
+    return;
+  }
+  uint64_t nap_ns = nap_for(engine, idle_ns);
+  if (!serve_sleep(&engine->serve))
+    return;
+  wait_for_events(engine, nap_ns);
+  serve_awake(&engine->serve);
+  if (nap_ns == 0)
+    engine->idle_since_ns = 0;
+}
+
+/* ---- the thread */
+
+static bool round_of_work(struct engine *engine) {
+  unsigned done = handle_mail(engine);
+  if (!engine->stopping) {
+    done += serve_take(&engine->serve);
+    done += serve_start(&engine->serve, &engine->lost);
+  }
+  if (engine->lost.status == STATUS_OK)
+    done += serve_finish(&engine->serve, &engine->lost);
+  return done > 0;
+}
+
+static void *run(void *argument) {
+  struct engine *engine = argument;
+  prctl(PR_SET_NAME, "engine");
+  prctl(PR_SET_TIMERSLACK, 1ul); /* naps are shorter than the usual 50 us of slack */
+  while (!engine->stopping || engine->serve.in_flight > 0) {
+    if (round_of_work(engine))
+      engine->idle_since_ns = 0;
+    else
+      idle(engine);
+    if (engine->lost.status != STATUS_OK) {
+      engine->lost_message.verb = ENGINE_DEVICE_LOST;
+      engine->lost_message.error = engine->lost;
+      engine->serve.notify(engine->serve.user, &engine->lost_message);
+      break;
+    }
+  }
+  return NULL;
+}
+
+/* Signals are the control thread's. */
+static int start_thread(struct engine *engine) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failure = pthread_create(&engine->thread, NULL, run, engine);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return failure;
+}
+
+static void free_engine(struct engine *engine) {
+  if (engine->mail_fd >= 0)
+    close(engine->mail_fd);
+  if (engine->epoll >= 0)
+    close(engine->epoll);
+  mailbox_close(&engine->mail);
+  serve_close(&engine->serve);
+  free(engine);
+}
+
+static enum status open_descriptors(struct engine *engine, struct error *error) {
+  engine->epoll = epoll_create1(EPOLL_CLOEXEC);
+  engine->mail_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (engine->epoll < 0 || engine->mail_fd < 0)
+    return error_set(error, STATUS_SYSTEM, "epoll or eventfd: %s", strerror(errno));
+  return watch(engine, engine->mail_fd, error);
+}
+
+enum status engine_start(const struct engine_options *options, struct engine **out, struct error *error) {
+  struct engine *engine = calloc(1, sizeof *engine);
+  if (engine == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the engine");
+  mailbox_open(&engine->mail);
+  queue_init(&engine->serve.queue);
+  engine->serve.ops = options->ops;
+  engine->serve.backend = options->backend;
+  engine->serve.in_flight_max = options->in_flight;
+  engine->serve.notify = options->notify;
+  engine->serve.user = options->user;
+  engine->spin_ns = options->spin_us * 1000;
+  enum status status = open_descriptors(engine, error);
+  int failure = status == STATUS_OK ? start_thread(engine) : 0;
+  if (failure != 0)
+    status = error_set(error, STATUS_SYSTEM, "pthread_create: %s", strerror(failure));
+  if (status != STATUS_OK) {
+    free_engine(engine);
+    return status;
+  }
+  *out = engine;
+  return STATUS_OK;
+}
+
+void engine_post(struct engine *engine, struct engine_message *message) {
+  mailbox_put(&engine->mail, message);
+  uint64_t one = 1;
+  ssize_t written = write(engine->mail_fd, &one, sizeof one);
+  (void)written; /* a full counter wakes the engine just as well */
+}
+
+void engine_stop(struct engine *engine) {
+  engine->stop.verb = ENGINE_STOP;
+  engine_post(engine, &engine->stop);
+  pthread_join(engine->thread, NULL);
+  free_engine(engine);
+}
+
+const struct engine_counters *engine_counters(const struct engine *engine) {
+  return &engine->serve.counters;
+}
+
+enum status engine_session_open(struct engine_session *session, uint32_t entries, uint32_t devices, uint32_t device,
+                                uint32_t generation, struct error *error) {
+  session->tensor_offset = ring_tensor_offset(entries, devices);
+  session->removal = NULL;
+  session->served = false;
+  handles_init(&session->handles);
+  ring_worker_init(&session->ring, session->base, entries, device, generation);
+  return queue_lane_open(&session->lane, session, entries, error);
+}
+
+void engine_session_close(struct engine_session *session) {
+  handles_close(&session->handles);
+  queue_lane_close(&session->lane);
+}

@@ -1,0 +1,76 @@
+/* The engine: one thread that serves the rings of all sessions on one device. It owns every table that serving reads,
+ * so that there is no lock on the way of a product; other threads change those tables by messages. */
+#ifndef WORKER_ENGINE_H
+#define WORKER_ENGINE_H
+
+#include "../../kernels/backend.h"
+#include "../../proto/ring.h"
+#include "handles.h"
+#include "mailbox.h"
+#include "queue.h"
+
+#include <stdatomic.h>
+
+struct engine;
+
+/* A weight that is ready for products. */
+struct engine_weight {
+  struct gemm_weight shape;
+  struct backend_weight *device; /* not owned */
+  /* the engine's */
+  uint32_t handles;              /* that stand for it, in all sessions */
+  uint32_t jobs;                 /* that use it, waiting or on the device */
+  struct engine_message *detach; /* to be sent back when jobs is 0 */
+};
+
+/* A session as the engine sees it. Filled by engine_session_open; nothing else may look inside between
+ * ENGINE_SESSION_ADD and the return of ENGINE_SESSION_REMOVE. */
+struct engine_session {
+  uint8_t *base; /* of the mapped arena; not owned */
+  uint64_t arena_bytes;
+  uint64_t tensor_offset;      /* where tensors may begin */
+  struct backend_arena *arena; /* not owned */
+  int doorbell, wakeup;        /* not owned */
+  struct ring_worker ring;
+  struct queue_lane lane;
+  struct handles handles;
+  struct engine_message *removal; /* to be sent back when the lane is empty */
+  struct engine_message breakage; /* for ENGINE_SESSION_BROKEN */
+  size_t place;                   /* in the engine's list */
+  bool served;                    /* in the engine's list */
+};
+
+struct engine_counters {
+  _Atomic uint64_t requests;  /* completed, whatever their status */
+  _Atomic uint64_t rows;      /* of products that went well */
+  _Atomic uint64_t failures;  /* completed with another status than OK */
+  _Atomic uint64_t device_ns; /* the backend's own time of products */
+};
+
+struct engine_options {
+  const struct backend_ops *ops;
+  struct backend *backend; /* not owned; submit and poll are the engine's from here on */
+  uint32_t in_flight;      /* products on the device at a time */
+  uint64_t spin_us;        /* how long the idle engine looks at the rings before it sleeps */
+  /* Called on the engine's thread for each message that comes back or comes unasked; may not block. */
+  void (*notify)(void *user, struct engine_message *message);
+  void *user;
+};
+
+/* Starts the thread. */
+MUST_CHECK enum status engine_start(const struct engine_options *options, struct engine **out, struct error *error);
+/* Any thread. The message and what it names stay untouched by others until it comes back. */
+void engine_post(struct engine *engine, struct engine_message *message);
+/* Stops taking products, waits for those on the device, ends the thread and frees the engine. Sessions and weights
+ * stay their owner's; messages not answered by then never are. */
+void engine_stop(struct engine *engine);
+const struct engine_counters *engine_counters(const struct engine *engine);
+
+/* Prepares a session over an arena whose size has been checked; `devices` queues are in it and this engine serves
+ * that of `device`. The caller sets base, arena_bytes, arena, doorbell and wakeup before. NOMEM. */
+MUST_CHECK enum status engine_session_open(struct engine_session *session, uint32_t entries, uint32_t devices,
+                                           uint32_t device, uint32_t generation, struct error *error);
+/* Frees what engine_session_open took. Only while no engine has the session. */
+void engine_session_close(struct engine_session *session);
+
+#endif

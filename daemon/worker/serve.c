@@ -1,0 +1,278 @@
+#include "serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  TAKE_AT_ONCE = 16, /* submissions from one ring before the next one has its turn */
+  POLL_AT_ONCE = 16,
+};
+
+uint64_t serve_clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint32_t saturate(uint64_t ns) {
+  return ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
+}
+
+/* The engine's thread is the only writer: a load and a store are enough, readers just see whole numbers. */
+static void count(_Atomic uint64_t *counter, uint64_t more) {
+  uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
+  atomic_store_explicit(counter, before + more, memory_order_relaxed);
+}
+
+static void send_back(struct serve *serve, struct engine_message *message) {
+  serve->notify(serve->user, message);
+}
+
+/* ---- sessions and weights */
+
+void serve_close(struct serve *serve) {
+  free(serve->sessions);
+}
+
+enum status serve_session_add(struct serve *serve, struct engine_session *session, struct error *error) {
+  if (serve->session_count == serve->session_capacity) {
+    size_t capacity = serve->session_capacity == 0 ? 16 : serve->session_capacity * 2;
+    struct engine_session **larger = realloc(serve->sessions, capacity * sizeof *larger);
+    if (larger == NULL)
+      return error_set(error, STATUS_NOMEM, "no memory for one more session");
+    serve->sessions = larger;
+    serve->session_capacity = capacity;
+  }
+  session->place = serve->session_count;
+  session->served = true;
+  serve->sessions[serve->session_count++] = session;
+  return STATUS_OK;
+}
+
+static void forget_job(struct serve *serve, struct queue_job *job) {
+  struct engine_weight *weight = job->weight;
+  queue_release(job);
+  if (weight != NULL && --weight->jobs == 0 && weight->detach != NULL)
+    send_back(serve, weight->detach);
+}
+
+void serve_session_drop(struct serve *serve, struct engine_session *session) {
+  if (session->served) {
+    struct engine_session *last = serve->sessions[--serve->session_count];
+    serve->sessions[session->place] = last;
+    last->place = session->place;
+    session->served = false;
+  }
+  for (struct queue_job *job; (job = queue_drop(&serve->queue, &session->lane)) != NULL;)
+    forget_job(serve, job);
+}
+
+void serve_session_remove(struct serve *serve, struct engine_session *session, struct engine_message *message) {
+  serve_session_drop(serve, session);
+  uint32_t from = 0;
+  for (struct engine_weight *weight; (weight = handles_remove_next(&session->handles, &from)) != NULL;)
+    weight->handles--;
+  if (session->lane.taken == 0)
+    send_back(serve, message);
+  else
+    session->removal = message;
+}
+
+void serve_weight_detach(struct serve *serve, struct engine_weight *weight, struct engine_message *message) {
+  if (weight->handles > 0)
+    (void)error_set(&message->error, STATUS_WRONG_STATE, "%u handles stand for the weight", weight->handles);
+  if (weight->handles > 0 || weight->jobs == 0)
+    send_back(serve, message);
+  else
+    weight->detach = message;
+}
+
+/* ---- the end of a product */
+
+static void publish(struct serve *serve, struct engine_session *session, const struct ring_completion *completion) {
+  bool wake;
+  ring_worker_complete(&session->ring, completion, &wake);
+  count(&serve->counters.requests, 1);
+  if (!wake)
+    return;
+  uint64_t one = 1;
+  ssize_t written = write(session->wakeup, &one, sizeof one);
+  (void)written; /* a full counter wakes the sleeper just as well */
+}
+
+/* `error` says how the product ended. The client of a session that is no longer served hears nothing. */
+static void complete(struct serve *serve, struct queue_job *job, const struct error *error, uint64_t device_ns) {
+  struct engine_session *session = job->lane->owner;
+  struct ring_completion completion = {.status = STATUS_OK};
+  if (error->status != STATUS_OK)
+    ring_completion_from_error(&completion, error);
+  completion.tag = job->tag;
+  completion.device_ns = saturate(device_ns);
+  completion.queue_ns = saturate(job->started_ns - job->taken_ns);
+  if (error->status != STATUS_OK)
+    count(&serve->counters.failures, 1);
+  else
+    count(&serve->counters.rows, (uint64_t)job->product.m);
+  count(&serve->counters.device_ns, device_ns);
+  forget_job(serve, job);
+  if (session->served)
+    publish(serve, session, &completion);
+  else if (session->removal != NULL && session->lane.taken == 0)
+    send_back(serve, session->removal);
+}
+
+/* ---- taking */
+
+/* Fills the job from a private copy of the submission; everything in that is the client's word until checked. */
+static enum status prepare(struct engine_session *session, const struct ring_submission *submission,
+                           struct queue_job *job, struct error *error) {
+  struct gemm_product product;
+  enum status status = ring_submission_product(submission, &product, error);
+  if (status != STATUS_OK)
+    return status;
+  struct engine_weight *weight = handles_find(&session->handles, submission->weight);
+  if (weight == NULL)
+    return error_field(error, STATUS_NOT_FOUND, FIELD_WEIGHT, submission->weight, 1, 0);
+  struct gemm_extent extent;
+  status = gemm_product_check(&product, &weight->shape, session->tensor_offset, session->arena_bytes, &extent, error);
+  if (status != STATUS_OK)
+    return status;
+  uint8_t *base = session->base;
+  job->weight = weight;
+  job->product = (struct backend_job){
+      .tag = (uintptr_t)job,
+      .weight = weight->device,
+      .arena = session->arena,
+      .m = product.m,
+      .x_type = product.x_type,
+      .y_type = product.y_type,
+      .bias_type = product.bias_type,
+      .x = base + product.x_offset,
+      .y = base + product.y_offset,
+      .bias = extent.bias_bytes > 0 ? base + product.bias_offset : NULL,
+      .x_scale = extent.x_scale_bytes > 0 ? base + product.x_scale_offset : NULL,
+      .x_stride = extent.x_stride,
+      .y_stride = extent.y_stride,
+  };
+  return STATUS_OK;
+}
+
+static void admit(struct serve *serve, struct engine_session *session, struct queue_job *job,
+                  const struct ring_submission *submission) {
+  struct error error = {.status = STATUS_OK};
+  job->tag = submission->tag;
+  job->taken_ns = job->started_ns = serve_clock_ns();
+  job->product.m = 0;
+  bool nothing_to_do = submission->opcode == RING_OP_NOP;
+  if (nothing_to_do || prepare(session, submission, job, &error) != STATUS_OK) {
+    complete(serve, job, &error, 0);
+    return;
+  }
+  ((struct engine_weight *)job->weight)->jobs++;
+  queue_push(&serve->queue, job);
+}
+
+static void end_session(struct serve *serve, struct engine_session *session, const struct error *error) {
+  serve_session_drop(serve, session);
+  session->breakage.verb = ENGINE_SESSION_BROKEN;
+  session->breakage.session = session;
+  session->breakage.error = *error;
+  send_back(serve, &session->breakage);
+}
+
+static unsigned take_from(struct serve *serve, struct engine_session *session) {
+  unsigned taken = 0;
+  while (taken < TAKE_AT_ONCE) {
+    struct queue_job *job = queue_reserve(&session->lane);
+    if (job == NULL)
+      break;
+    struct ring_submission submission;
+    struct error error;
+    bool there = false;
+    enum status status = ring_worker_take(&session->ring, &submission, &there, &error);
+    if (status == STATUS_OK && there) {
+      admit(serve, session, job, &submission);
+      taken++;
+      continue;
+    }
+    queue_release(job);
+    if (status != STATUS_OK)
+      end_session(serve, session, &error);
+    break;
+  }
+  return taken;
+}
+
+unsigned serve_take(struct serve *serve) {
+  unsigned taken = 0;
+  size_t sessions = serve->session_count;
+  if (sessions == 0)
+    return 0;
+  serve->turn = (serve->turn + 1) % sessions;
+  /* A session that breaks on the way is replaced by the last one, which may then be looked at twice or not at all in
+   * this round. */
+  for (size_t i = 0; i < sessions && serve->session_count > 0; i++)
+    taken += take_from(serve, serve->sessions[(serve->turn + i) % serve->session_count]);
+  return taken;
+}
+
+/* ---- the device */
+
+unsigned serve_start(struct serve *serve, struct error *lost) {
+  unsigned started = 0;
+  struct queue_job *job;
+  while (serve->in_flight < serve->in_flight_max && (job = queue_front(&serve->queue)) != NULL) {
+    struct error error = {.status = STATUS_OK};
+    job->started_ns = serve_clock_ns();
+    enum status status = serve->ops->submit(serve->backend, &job->product, &error);
+    if (status == STATUS_BUSY)
+      break;
+    if (status == STATUS_DEVICE_LOST) {
+      *lost = error;
+      break;
+    }
+    queue_pop(&serve->queue);
+    started++;
+    if (status == STATUS_OK)
+      serve->in_flight++;
+    else
+      complete(serve, job, &error, 0);
+  }
+  return started;
+}
+
+unsigned serve_finish(struct serve *serve, struct error *lost) {
+  struct backend_done done[POLL_AT_ONCE];
+  if (serve->in_flight == 0)
+    return 0;
+  int finished = serve->ops->poll(serve->backend, done, POLL_AT_ONCE);
+  for (int i = 0; i < finished; i++) {
+    struct error error = {.status = done[i].status, .low = 1, .high = 0};
+    if (error.status == STATUS_DEVICE_LOST) {
+      (void)error_set(lost, STATUS_DEVICE_LOST, "the device was lost under a product");
+      break;
+    }
+    serve->in_flight--;
+    complete(serve, (struct queue_job *)(uintptr_t)done[i].tag, &error, done[i].device_ns);
+  }
+  return (unsigned)finished;
+}
+
+/* ---- sleep */
+
+bool serve_sleep(struct serve *serve) {
+  for (size_t i = 0; i < serve->session_count; i++)
+    if (!ring_worker_sleep(&serve->sessions[i]->ring)) {
+      while (i-- > 0)
+        ring_worker_awake(&serve->sessions[i]->ring);
+      return false;
+    }
+  return true;
+}
+
+void serve_awake(struct serve *serve) {
+  for (size_t i = 0; i < serve->session_count; i++)
+    ring_worker_awake(&serve->sessions[i]->ring);
+}

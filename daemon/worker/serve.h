@@ -1,0 +1,43 @@
+/* What the engine does in each round: takes products from rings, starts them on the device, publishes their ends.
+ * One thread; nothing in here waits. */
+#ifndef WORKER_SERVE_H
+#define WORKER_SERVE_H
+
+#include "engine.h"
+
+struct serve {
+  const struct backend_ops *ops;
+  struct backend *backend; /* not owned */
+  uint32_t in_flight_max, in_flight;
+  struct queue queue;
+  struct engine_session **sessions; /* owned list of those that are served */
+  size_t session_count, session_capacity;
+  size_t turn; /* whose ring is looked at first */
+  struct engine_counters counters;
+  void (*notify)(void *user, struct engine_message *message);
+  void *user;
+};
+
+void serve_close(struct serve *serve);
+uint64_t serve_clock_ns(void);
+
+/* NOMEM. */
+MUST_CHECK enum status serve_session_add(struct serve *serve, struct engine_session *session, struct error *error);
+/* No more products of it are taken; those that wait are dropped. Those on the device go on. */
+void serve_session_drop(struct serve *serve, struct engine_session *session);
+/* The session is gone for good: its handles stand for nothing; `message` goes back when the device has finished. */
+void serve_session_remove(struct serve *serve, struct engine_session *session, struct engine_message *message);
+/* `message` goes back when no product uses the weight. */
+void serve_weight_detach(struct serve *serve, struct engine_weight *weight, struct engine_message *message);
+
+/* Each returns how much it did. */
+unsigned serve_take(struct serve *serve);
+unsigned serve_start(struct serve *serve, struct error *lost);
+/* DEVICE_LOST in lost->status ends it all; the same holds for serve_start. */
+unsigned serve_finish(struct serve *serve, struct error *lost);
+
+/* Announces sleep on every ring; false, and nothing is announced, where there is something to do first. */
+bool serve_sleep(struct serve *serve);
+void serve_awake(struct serve *serve);
+
+#endif

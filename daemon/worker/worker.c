@@ -1,0 +1,94 @@
+#include "worker.h"
+
+#include "../log.h"
+#include "control.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_NO_BACKEND = 3, EXIT_DEVICE_LOST = 4 };
+
+static void copy_text(char *to, size_t bytes, const char *from) {
+  snprintf(to, bytes, "%s", from);
+}
+
+static const struct backend_ops *open_backend(const struct config *config, int device, struct backend **backend,
+                                              char *reason, size_t reason_bytes) {
+  struct backend_config wanted = {.device = device,
+                                  .threads = (int)config->cpu_threads,
+                                  .in_flight = (int)config->in_flight,
+                                  .cublaslt = config->cublaslt[0] != '\0' ? config->cublaslt : NULL};
+  struct error error;
+  const struct backend_ops *ops = backend_choose(config->backend, &wanted, reason, reason_bytes, &error);
+  if (ops == NULL) {
+    log_error("no backend: %s", error.text);
+    return NULL;
+  }
+  if (ops->open(&wanted, backend, &error) != STATUS_OK) {
+    log_error("backend %s: %s", ops->name, error.text);
+    return NULL;
+  }
+  return ops;
+}
+
+static void announce(struct control *control, const char *reason) {
+  struct backend_info info;
+  control->ops->describe(control->backend, &info);
+  struct message_worker_ready ready = {
+      .devices = (uint32_t)info.devices, .memory_total = info.memory_total, .slab_granularity = info.slab_granularity};
+  copy_text(ready.backend, sizeof ready.backend, info.name);
+  copy_text(ready.reason, sizeof ready.reason, reason);
+  copy_text(ready.device_name, sizeof ready.device_name, info.device_name);
+  log_info("%s: %s (%s)", info.name, info.device_name, reason);
+  control_send_event(control, EVENT_worker_ready, &message_worker_ready_type, &ready);
+}
+
+/* Until the supervisor closes the socket, or the device is lost. */
+static int serve(struct control *control, const struct control_options *options, const char *reason) {
+  struct error error;
+  enum status status = control_start(control, options, &error);
+  if (status != STATUS_OK) {
+    log_error("%s", error.text);
+    uv_run(options->loop, UV_RUN_DEFAULT);
+    return EXIT_FAILURE;
+  }
+  announce(control, reason);
+  uv_run(options->loop, UV_RUN_DEFAULT);
+  if (control->lost.status != STATUS_OK) {
+    /* At once: the successor cannot start before this process is gone, and giving anything back to a lost device may
+     * hang. */
+    log_error("device lost: %s", control->lost.text);
+    _exit(EXIT_DEVICE_LOST);
+  }
+  control_close(control);
+  return EXIT_SUCCESS;
+}
+
+int worker_run(const struct config *config, int device, int control) {
+  struct backend *backend;
+  char reason[256] = "";
+  const struct backend_ops *ops = open_backend(config, device, &backend, reason, sizeof reason);
+  if (ops == NULL)
+    return EXIT_NO_BACKEND;
+  uv_loop_t loop;
+  struct control_options options = {.loop = &loop,
+                                    .socket = control,
+                                    .device = device,
+                                    .ops = ops,
+                                    .backend = backend,
+                                    .in_flight = (uint32_t)config->in_flight,
+                                    .spin_us = (uint64_t)config->spin_us};
+  struct control *state = calloc(1, sizeof *state);
+  int result = EXIT_FAILURE;
+  if (state == NULL || uv_loop_init(&loop) != 0) {
+    log_error("no memory for the worker");
+  } else {
+    result = serve(state, &options, reason);
+    uv_loop_close(&loop);
+  }
+  free(state);
+  ops->close(backend);
+  return result;
+}
