@@ -1,0 +1,161 @@
+/* status, ping, version: about the daemon itself. */
+#include "ctl.h"
+
+#include "../tool/print.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session) {
+  gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .name = "gemmctl"};
+  return tool_connect(call, &options, session);
+}
+
+/* ---- status */
+
+static json_t *device_json(uint32_t number, const gemmd_device_info *device) {
+  return json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "device", (json_int_t)number, "name",
+                   print_json_text(device->name), "state", print_json_text(device->state), "pid",
+                   (json_int_t)device->pid, "restarts", (json_int_t)device->restarts, "memory_total",
+                   (json_int_t)device->memory_total, "memory_slabs", (json_int_t)device->memory_slabs, "memory_used",
+                   (json_int_t)device->memory_used, "requests", (json_int_t)device->requests, "rows",
+                   (json_int_t)device->rows, "failures", (json_int_t)device->failures, "device_ns",
+                   (json_int_t)device->device_ns);
+}
+
+static uint32_t device_count(const gemmd_daemon_info *info) {
+  uint32_t room = sizeof info->device / sizeof *info->device;
+  return info->devices < room ? info->devices : room;
+}
+
+static void status_json(const gemmd_daemon_info *info, FILE *out) {
+  json_t *devices = json_array();
+  for (uint32_t i = 0; i < device_count(info); i++)
+    json_array_append_new(devices, device_json(i, &info->device[i]));
+  print_json(out, json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "server",
+                            print_json_text(info->server), "backend", print_json_text(info->backend), "backend_reason",
+                            print_json_text(info->backend_reason), "pid", (json_int_t)info->pid, "uptime_ms",
+                            (json_int_t)info->uptime_ms, "sessions", (json_int_t)info->sessions, "names",
+                            (json_int_t)info->names, "weights", (json_int_t)info->weights, "weight_bytes",
+                            (json_int_t)info->weight_bytes, "arena_bytes", (json_int_t)info->arena_bytes, "devices",
+                            devices));
+}
+
+static void status_text(const gemmd_daemon_info *info, FILE *out) {
+  char bytes[PRINT_UNIT_BYTES], more[PRINT_UNIT_BYTES], time[PRINT_UNIT_BYTES];
+  struct print_table table;
+  print_table_begin(&table, "ll");
+  print_cell(&table, "server");
+  print_cell(&table, "%s, process %u, up %s", info->server, info->pid, print_duration(info->uptime_ms * 1000000, time));
+  print_cell(&table, "backend");
+  print_cell(&table, "%s: %s", info->backend, info->backend_reason);
+  print_cell(&table, "sessions");
+  print_cell(&table, "%u, with %s of shared memory", info->sessions, print_bytes(info->arena_bytes, bytes));
+  print_cell(&table, "weights");
+  print_cell(&table, "%u under %u names, %s", info->weights, info->names, print_bytes(info->weight_bytes, bytes));
+  print_table_end(&table, out);
+
+  fputc('\n', out);
+  static const char *const heads[] = {"DEVICE", "NAME", "STATE",    "WEIGHTS", "TAKEN",   "MEMORY",
+                                      "ROWS",   "BUSY", "FAILURES", "PROCESS", "RESTARTS"};
+  print_table_begin(&table, "rllrrrrrrrr");
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+    print_cell(&table, "%s", heads[i]);
+  for (uint32_t i = 0; i < device_count(info); i++) {
+    const gemmd_device_info *device = &info->device[i];
+    print_cell(&table, "%u", i);
+    print_cell(&table, "%s", device->name);
+    print_cell(&table, "%s", device->state);
+    print_cell(&table, "%s", print_bytes(device->memory_used, bytes));
+    print_cell(&table, "%s", print_bytes(device->memory_slabs, more));
+    print_cell(&table, "%s", print_bytes(device->memory_total, more));
+    print_cell(&table, "%llu", (unsigned long long)device->rows);
+    print_cell(&table, "%s", print_duration(device->device_ns, time));
+    print_cell(&table, "%llu", (unsigned long long)device->failures);
+    print_cell(&table, "%u", device->pid);
+    print_cell(&table, "%u", device->restarts);
+  }
+  print_table_end(&table, out);
+}
+
+enum tool_exit ctl_status(struct tool_call *call) {
+  gemmd_session *session;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  gemmd_daemon_info info;
+  int status = gemmd_daemon_status(session, &info);
+  if (status != GEMMD_OK)
+    code = tool_refused(call, session, status);
+  else if (call->json)
+    status_json(&info, call->out);
+  else
+    status_text(&info, call->out);
+  gemmd_disconnect(session);
+  return code;
+}
+
+/* ---- ping */
+
+static int by_size(const void *left, const void *right) {
+  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+  return (a > b) - (a < b);
+}
+
+static void ping_report(const struct tool_call *call, uint64_t *ns, size_t count) {
+  qsort(ns, count, sizeof *ns, by_size);
+  uint64_t least = ns[0], median = ns[count / 2], most = ns[count - 1];
+  if (call->json) {
+    print_json(call->out, json_pack("{s:I, s:{s:I, s:I, s:I}}", "count", (json_int_t)count, "round_trip_ns", "min",
+                                    (json_int_t)least, "median", (json_int_t)median, "max", (json_int_t)most));
+    return;
+  }
+  char first[PRINT_UNIT_BYTES], second[PRINT_UNIT_BYTES], third[PRINT_UNIT_BYTES];
+  if (count == 1)
+    fprintf(call->out, "gemmd answers in %s\n", print_duration(median, first));
+  else
+    fprintf(call->out, "gemmd answers %zu times: min %s, median %s, max %s\n", count, print_duration(least, first),
+            print_duration(median, second), print_duration(most, third));
+}
+
+enum tool_exit ctl_ping(struct tool_call *call) {
+  int64_t count;
+  if (!tool_integer(call, "count", 1, 1000000, 1, &count))
+    return TOOL_USAGE;
+  gemmd_session *session;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  uint64_t *ns = calloc((size_t)count, sizeof *ns);
+  if (ns == NULL)
+    code = tool_fail(call, TOOL_REFUSED, "out of memory for %lld round trips", (long long)count);
+  for (int64_t i = 0; i < count && code == TOOL_OK; i++) {
+    int status = gemmd_ping(session, &ns[i]);
+    if (status != GEMMD_OK)
+      code = tool_refused(call, session, status);
+  }
+  if (code == TOOL_OK)
+    ping_report(call, ns, (size_t)count);
+  free(ns);
+  gemmd_disconnect(session);
+  return code;
+}
+
+/* ---- version */
+
+enum tool_exit ctl_version(struct tool_call *call) {
+  gemmd_session *session = NULL;
+  gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .name = "gemmctl"};
+  gemmd_daemon_info info;
+  /* That gemmd does not answer is an answer here, not an error. */
+  bool answers =
+      gemmd_connect(&session, call->socket, &options) == GEMMD_OK && gemmd_daemon_status(session, &info) == GEMMD_OK;
+  if (call->json)
+    print_json(call->out, json_pack("{s:s, s:s, s:o}", "gemmctl", GEMMD_RELEASE, "library", gemmd_version(), "server",
+                                    answers ? print_json_text(info.server) : json_null()));
+  else
+    fprintf(call->out, "gemmctl %s\nlibgemmclient %s\n%s\n", GEMMD_RELEASE, gemmd_version(),
+            answers ? info.server : "gemmd does not answer");
+  gemmd_disconnect(session);
+  return TOOL_OK;
+}

@@ -1,0 +1,67 @@
+#include "words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct word words_type[] = {{"f32", GEMMD_F32},
+                                  {"f16", GEMMD_F16},
+                                  {"bf16", GEMMD_BF16},
+                                  {"int8", GEMMD_INT8},
+                                  {"e4m3", GEMMD_E4M3},
+                                  {"s32", GEMMD_S32},
+                                  {0}};
+const struct word words_format[] = {{"int8", GEMMD_FORMAT_INT8}, {"fp8", GEMMD_FORMAT_FP8},
+                                    {"int2", GEMMD_FORMAT_INT2}, {"f16", GEMMD_FORMAT_F16},
+                                    {"bf16", GEMMD_FORMAT_BF16}, {0}};
+const struct word words_scale[] = {{"one", GEMMD_SCALE_ONE},
+                                   {"row", GEMMD_SCALE_ROW},
+                                   {"block", GEMMD_SCALE_BLOCK},
+                                   {"group", GEMMD_SCALE_GROUP},
+                                   {0}};
+const struct word words_method[] = {{"absmax", GEMMD_METHOD_ABSMAX},
+                                    {"least-squares", GEMMD_METHOD_LEAST_SQUARES},
+                                    {"ternary", GEMMD_METHOD_TERNARY},
+                                    {0}};
+
+const char *word_text(const struct word *words, int number) {
+  for (; words->text != NULL; words++) {
+    if (words->number == number)
+      return words->text;
+  }
+  return "none";
+}
+
+bool word_number(const struct word *words, const char *text, int *number) {
+  for (; words->text != NULL; words++) {
+    if (strcmp(words->text, text) == 0) {
+      *number = words->number;
+      return true;
+    }
+  }
+  return false;
+}
+
+void word_list(const struct word *words, char *out, size_t bytes) {
+  size_t used = 0;
+  out[0] = '\0';
+  for (const struct word *word = words; word->text != NULL && used < bytes; word++) {
+    const char *joint = word == words ? "" : word[1].text == NULL ? " or " : ", ";
+    used += (size_t)snprintf(out + used, bytes - used, "%s%s", joint, word->text);
+  }
+}
+
+size_t type_bytes(enum gemmd_type type) {
+  switch (type) {
+  case GEMMD_F32:
+  case GEMMD_S32:
+    return 4;
+  case GEMMD_F16:
+  case GEMMD_BF16:
+    return 2;
+  case GEMMD_INT8:
+  case GEMMD_E4M3:
+    return 1;
+  default:
+    return 0;
+  }
+}
