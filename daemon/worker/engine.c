@@ -96,7 +96,9 @@ static void handle_message(struct engine *engine, struct engine_message *message
   case ENGINE_WEIGHT_DETACH:
     serve_weight_detach(&engine->serve, message->weight, message);
     return;
-  case ENGINE_STOP:
+  case ENGINE_STOP: /* whoever waits for a product that has not begun is answered by this */
+    while (engine->serve.session_count > 0)
+      serve_session_drop(&engine->serve, engine->serve.sessions[0]);
     engine->stopping = true;
     return;
   case ENGINE_SESSION_BROKEN:
