@@ -55,8 +55,12 @@ static void cut_whole(char *text, size_t length) {
   size_t start = length;
   while (start > 0 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
     start--;
-  if (start > 0 && (unsigned char)text[start - 1] >= 0xc0)
-    text[start - 1] = '\0';
+  if (start == 0)
+    return;
+  unsigned char first = (unsigned char)text[--start];
+  size_t width = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+  if (start + width > length)
+    text[start] = '\0';
 }
 
 enum status error_set(struct error *error, enum status status, const char *format, ...) {
