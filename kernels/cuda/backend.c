@@ -1,0 +1,206 @@
+#include "launch.h"
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of a slot: addresses set apart for staging, what one weight may ask for, cuBLASLt's workspace. The last is what
+ * its documentation recommends, and Hopper's kernels want more. */
+#define STAGING_ADDRESSES ((uint64_t)4 << 30)
+#define STAGING_LOW ((uint64_t)32 << 20)
+#define STAGING_HIGH ((uint64_t)256 << 20)
+#define WORKSPACE_HOPPER ((uint64_t)32 << 20)
+#define WORKSPACE_OLDER ((uint64_t)8 << 20)
+
+static int cuda_devices(const struct backend_config *config, struct error *error) {
+  struct cublaslt library;
+  const struct driver *driver = driver_open(error);
+  int count = driver ? driver_device_count(driver, error) : 0;
+  if (count == 0 || cublaslt_open(config->cublaslt, &library, error) != STATUS_OK)
+    return 0;
+  cublaslt_close(&library);
+  return count;
+}
+
+enum status backend_enter(struct backend *backend, struct error *error) {
+  return runtime_check(cudaSetDevice(backend->runtime_ordinal), "using the GPU", error);
+}
+
+static enum status device_open(struct backend *backend, const struct backend_config *config, struct error *error) {
+  backend->driver = driver_open(error);
+  if (!backend->driver)
+    return error->status;
+  backend->devices = driver_device_count(backend->driver, error);
+  if (backend->devices == 0)
+    return error->status;
+  enum status status =
+      driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
+  if (status == STATUS_OK)
+    status = driver_capability(backend->driver, backend->device, &backend->capability, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  cudaError_t check = launch_check();
+  if (check == cudaErrorNoKernelImageForDevice || check == cudaErrorInvalidDeviceFunction) {
+    (void)cudaGetLastError();
+    return error_set(error, STATUS_UNSUPPORTED, "this build has no code for compute capability %d.%d",
+                     backend->capability / 10, backend->capability % 10);
+  }
+  return runtime_check(check, "starting the GPU", error);
+}
+
+static enum status device_describe(struct backend *backend, struct error *error) {
+  size_t total = 0;
+  CUresult result =
+      backend->driver->cuDeviceGetName(backend->device_name, sizeof backend->device_name, backend->device);
+  if (result == CUDA_SUCCESS)
+    result = backend->driver->cuDeviceTotalMem_v2(&total, backend->device);
+  backend->memory_total = total;
+  enum status status = driver_check(backend->driver, result, "describing the GPU", error);
+  if (status != STATUS_OK)
+    return status;
+  return memory_granularity(backend->driver, backend->device, &backend->granularity, error);
+}
+
+static enum status slot_open(struct backend *backend, struct slot *slot, struct error *error) {
+  cudaError_t result = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
+  if (result == cudaSuccess)
+    result = cudaEventCreate(&slot->begin);
+  if (result == cudaSuccess)
+    result = cudaEventCreate(&slot->end);
+  enum status status = runtime_check(result, "making a stream", error);
+  if (status == STATUS_OK)
+    status = region_open(backend->driver, STAGING_ADDRESSES, backend->granularity, &slot->staging, error);
+  uint64_t workspace = backend->library.workspace_bytes;
+  if (status == STATUS_OK)
+    status = region_open(backend->driver, workspace, backend->granularity, &slot->workspace, error);
+  if (status == STATUS_OK)
+    status = region_grow(backend->driver, backend->device, &slot->workspace, workspace, backend->granularity, error);
+  return status;
+}
+
+static void slot_close(struct backend *backend, struct slot *slot) {
+  if (slot->stream) {
+    (void)cudaStreamSynchronize(slot->stream);
+    (void)cudaStreamDestroy(slot->stream);
+  }
+  if (slot->begin)
+    (void)cudaEventDestroy(slot->begin);
+  if (slot->end)
+    (void)cudaEventDestroy(slot->end);
+  if (slot->bounce)
+    (void)cudaFreeHost(slot->bounce);
+  region_close(backend->driver, &slot->staging);
+  region_close(backend->driver, &slot->workspace);
+}
+
+static enum status side_open(struct side *side, struct error *error) {
+  cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
+  for (int i = 0; i < 2 && result == cudaSuccess; i++) {
+    result = cudaEventCreateWithFlags(&side->copied[i], cudaEventDisableTiming | cudaEventBlockingSync);
+    if (result == cudaSuccess)
+      result = cudaHostAlloc(&side->pinned[i], SIDE_BYTES, cudaHostAllocDefault);
+  }
+  if (result == cudaSuccess)
+    result = cudaMalloc((void **)&side->checksum, sizeof *side->checksum);
+  return runtime_check(result, "taking memory for loading weights", error);
+}
+
+static void side_close(struct side *side) {
+  if (side->stream) {
+    (void)cudaStreamSynchronize(side->stream);
+    (void)cudaStreamDestroy(side->stream);
+  }
+  for (int i = 0; i < 2; i++) {
+    if (side->copied[i])
+      (void)cudaEventDestroy(side->copied[i]);
+    if (side->pinned[i])
+      (void)cudaFreeHost(side->pinned[i]);
+  }
+  if (side->checksum)
+    (void)cudaFree(side->checksum);
+}
+
+static void cuda_close(struct backend *backend) {
+  struct error ignored;
+  if (!backend)
+    return;
+  if (backend->driver && backend_enter(backend, &ignored) == STATUS_OK) {
+    for (int i = 0; i < SLOTS_MAX; i++)
+      slot_close(backend, &backend->slots[i]);
+    side_close(&backend->side);
+    library_close(&backend->library);
+    (void)cudaGetLastError();
+  }
+  choice_close(backend->choices);
+  free(backend);
+}
+
+static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
+  backend->choices = choice_open();
+  if (!backend->choices)
+    return error_set(error, STATUS_NOMEM, "no memory for the table of choices");
+  size_t workspace = backend->capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
+  enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
+  if (status == STATUS_OK)
+    status = side_open(&backend->side, error);
+  for (int i = 0; i < config->in_flight && status == STATUS_OK; i++, backend->slot_count++)
+    status = slot_open(backend, &backend->slots[i], error);
+  uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
+  backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
+  return status;
+}
+
+static enum status cuda_open(const struct backend_config *config, struct backend **out, struct error *error) {
+  if (config->in_flight < 1 || config->in_flight > SLOTS_MAX)
+    return error_set(error, STATUS_INVALID, "in_flight must be 1..%d, got %d", SLOTS_MAX, config->in_flight);
+  struct backend *backend = calloc(1, sizeof *backend);
+  if (!backend)
+    return error_set(error, STATUS_NOMEM, "no memory for the cuda backend");
+  enum status status = device_open(backend, config, error);
+  if (status == STATUS_OK)
+    status = device_describe(backend, error);
+  if (status == STATUS_OK)
+    status = parts_open(backend, config, error);
+  if (status != STATUS_OK) {
+    /* Without a driver nothing of the runtime may be called; without a device there is nothing to give back. */
+    if (backend->granularity == 0)
+      backend->driver = NULL;
+    cuda_close(backend);
+    return status;
+  }
+  *out = backend;
+  return STATUS_OK;
+}
+
+static void cuda_describe(const struct backend *backend, struct backend_info *out) {
+  memset(out, 0, sizeof *out);
+  snprintf(out->name, sizeof out->name, "cuda");
+  snprintf(out->device_name, sizeof out->device_name, "%.*s", (int)sizeof out->device_name - 1, backend->device_name);
+  out->devices = backend->devices;
+  out->memory_total = backend->memory_total;
+  out->slab_granularity = backend->granularity;
+}
+
+extern const struct backend_ops cuda_backend;
+const struct backend_ops cuda_backend = {
+    .name = "cuda",
+    .devices = cuda_devices,
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .slab_create = slab_create,
+    .slab_import = slab_import,
+    .slab_close = slab_close,
+    .weight_plan = weight_plan,
+    .weight_store = weight_store,
+    .weight_attach = weight_attach,
+    .weight_detach = weight_detach,
+    .weight_checksum = weight_checksum,
+    .arena_register = arena_register,
+    .arena_unregister = arena_unregister,
+    .submit = product_submit,
+    .poll = product_poll,
+};

@@ -1,0 +1,139 @@
+#include "choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Far more than the shapes of a few models; a shape beyond them replaces one of PROBES others. */
+enum { ENTRIES = 4096, PROBES = 8 };
+
+struct key {
+  uint8_t format, scale, y_type, bias_type;
+  int32_t n, k, m; /* m below 0: exact */
+};
+
+struct entry {
+  bool used;
+  struct key key;
+  struct choice choice;
+};
+
+struct choice_table {
+  struct entry entries[ENTRIES];
+};
+
+struct choice_table *choice_open(void) {
+  return calloc(1, sizeof(struct choice_table));
+}
+
+void choice_close(struct choice_table *table) {
+  free(table);
+}
+
+int64_t choice_bucket(int64_t m) {
+  static const int16_t small[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
+  for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+    if (m <= small[i])
+      return small[i];
+  }
+  return (int64_t)gemm_round_up((uint64_t)m, (uint64_t)1 << (63 - __builtin_clzll((uint64_t)m - 1)));
+}
+
+static uint64_t key_hash(const struct key *key) {
+  uint64_t words[2], hash = 0;
+  memcpy(words, key, sizeof words);
+  for (int i = 0; i < 2; i++) {
+    hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+static struct entry *entry_find(struct choice_table *table, const struct key *key) {
+  uint64_t hash = key_hash(key);
+  for (uint64_t i = 0; i < PROBES; i++) {
+    struct entry *entry = &table->entries[(hash + i) % ENTRIES];
+    if (!entry->used || memcmp(&entry->key, key, sizeof *key) == 0)
+      return entry;
+  }
+  struct entry *replaced = &table->entries[(hash + (hash >> 32) % PROBES) % ENTRIES];
+  replaced->used = false;
+  return replaced;
+}
+
+struct choice choice_plain(const struct choice_request *request) {
+  return (struct choice){
+      .scaled = request->weight->scale == GEMM_SCALE_BLOCK,
+      .d_type = request->weight->format == GEMM_FORMAT_INT8 ? GEMM_S32 : GEMM_F32,
+  };
+}
+
+bool choice_final(const struct choice *choice, const struct choice_request *request) {
+  bool scales = request->weight->scale != GEMM_SCALE_NONE && request->y_type != GEMM_S32;
+  return choice->d_type == request->y_type && (choice->scaled || !scales) &&
+         (choice->biased || request->bias_type == GEMM_TYPE_NONE);
+}
+
+static bool attempt(struct library *library, const struct choice_request *request,
+                    const struct library_product *operands, struct choice *choice) {
+  struct library_product product = *operands;
+  struct error unused;
+  product.m = request->m;
+  product.scale = choice->scale;
+  product.d_type = choice->d_type;
+  product.bias_type = choice->biased ? request->bias_type : GEMM_TYPE_NONE;
+  choice->by_library = library_find(library, &product, &choice->algorithm, &unused) == STATUS_OK;
+  return choice->by_library;
+}
+
+/* Best first: y itself; sums with their scales in f32, then a pass; bare sums, then a pass. */
+static struct choice choose(struct library *library, const struct choice_request *request,
+                            const struct library_product *operands) {
+  const struct gemm_weight *weight = request->weight;
+  bool biased = request->bias_type != GEMM_TYPE_NONE;
+  struct choice choice = choice_plain(request);
+  if (weight->format == GEMM_FORMAT_INT8) {
+    (void)attempt(library, request, operands, &choice);
+    return choice;
+  }
+  choice.scaled = weight->format == GEMM_FORMAT_FP8;
+  choice.scale = !choice.scaled                      ? LIBRARY_SCALE_NONE
+                 : weight->scale == GEMM_SCALE_BLOCK ? LIBRARY_SCALE_BLOCKS
+                                                     : LIBRARY_SCALE_ROWS;
+  choice.d_type = request->y_type;
+  choice.biased = biased;
+  if ((!biased || request->bias_type == request->y_type) && attempt(library, request, operands, &choice))
+    return choice;
+  choice.d_type = GEMM_F32;
+  choice.biased = false;
+  if (attempt(library, request, operands, &choice))
+    return choice;
+  if (choice.scale == LIBRARY_SCALE_ROWS) {
+    choice.scale = LIBRARY_SCALE_NONE;
+    choice.scaled = false;
+    if (attempt(library, request, operands, &choice))
+      return choice;
+  }
+  return choice_plain(request);
+}
+
+struct choice choice_find(struct choice_table *table, struct library *library, const struct choice_request *request,
+                          const struct library_product *operands, bool exact) {
+  struct choice_request at = *request;
+  at.m = exact ? request->m : choice_bucket(request->m);
+  struct key key = {
+      .format = (uint8_t)at.weight->format,
+      .scale = (uint8_t)at.weight->scale,
+      .y_type = (uint8_t)at.y_type,
+      .bias_type = (uint8_t)at.bias_type,
+      .n = (int32_t)at.n,
+      .k = (int32_t)at.k,
+      .m = (int32_t)(exact ? -at.m : at.m),
+  };
+  struct entry *entry = entry_find(table, &key);
+  if (!entry->used) {
+    entry->choice = choose(library, &at, operands);
+    entry->key = key;
+    entry->used = true;
+  }
+  return entry->choice;
+}

@@ -1,0 +1,44 @@
+/* Which way a product is computed. Knows what cuBLASLt may be asked for, keeps its answers, starts nothing.
+ *
+ * Every product has a way: where the library has none on this device, our plain kernel computes the sums. */
+#ifndef KERNELS_CUDA_CHOICE_H
+#define KERNELS_CUDA_CHOICE_H
+
+#include "library.h"
+
+#include <stdbool.h>
+
+struct choice {
+  bool by_library; /* else by the plain kernel */
+  bool scaled;     /* what is computed carries the scales already */
+  bool biased;     /* and the bias */
+  enum library_scale scale;
+  enum gemm_type d_type; /* what is computed */
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+/* What a choice depends on. N and K as padded. */
+struct choice_request {
+  const struct gemm_weight *weight;
+  int64_t n, k, m;
+  enum gemm_type y_type, bias_type;
+};
+
+struct choice_table;
+
+struct choice_table *choice_open(void); /* NULL: no memory */
+void choice_close(struct choice_table *table);
+
+/* The choice for all M of m's bucket, or for `exact` M alone where an algorithm of the bucket does not take it.
+ * `operands` lends pointers for the library to look at. The first answer for a key is kept. */
+struct choice choice_find(struct choice_table *table, struct library *library, const struct choice_request *request,
+                          const struct library_product *operands, bool exact);
+/* The plain kernel. */
+struct choice choice_plain(const struct choice_request *request);
+/* True if nothing is left to do to what is computed. */
+bool choice_final(const struct choice *choice, const struct choice_request *request);
+
+/* The smallest of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, ... that is not below m. */
+int64_t choice_bucket(int64_t m);
+
+#endif

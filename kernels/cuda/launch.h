@@ -1,0 +1,79 @@
+/* The launchers of our kernels, for C. Each queues on the stream and returns what the launch said. Pointers are device
+ * memory, aligned to 256 bytes unless said otherwise. */
+#ifndef KERNELS_CUDA_LAUNCH_H
+#define KERNELS_CUDA_LAUNCH_H
+
+#include "../../proto/gemm.h"
+
+#include <driver_types.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cudaSuccess where this build has code for the current device. */
+cudaError_t launch_check(void);
+
+/* Quantizes dense rows x [rows, k] of f32, f16 or bf16 to INT8, or to E4M3 where `e4m3`: codes [rows, k_padded] with
+ * zeros behind k, one scale a row. */
+cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows, int64_t k,
+                                 int64_t k_padded, bool e4m3, void *codes, float *scales);
+/* The same to E4M3 in blocks of 128 along K: scales [k_padded / 128, rows_padded]. Rows from `rows` on become zeros. */
+cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
+                                   int64_t rows_padded, int64_t k, int64_t k_padded, void *codes, float *scales);
+/* in [rows, columns] to out [columns, rows_padded], zeros from `rows` on. */
+cudaError_t launch_scales_transpose(cudaStream_t stream, const float *in, int64_t rows, int64_t rows_padded,
+                                    int64_t columns, float *out);
+
+/* y = sums * w_scale * x_scale + bias. */
+struct epilogue {
+  const void *sums; /* [m, sums_stride] of s32 or f32 */
+  bool integers;
+  int64_t sums_stride;  /* elements */
+  const float *w_scale; /* [n], or NULL */
+  const float *x_scale; /* [m], or NULL */
+  const void *bias;     /* [n], or NULL */
+  enum gemm_type bias_type;
+  void *y; /* [m, n], may be mapped host memory; aligned to an element */
+  enum gemm_type y_type;
+  uint64_t y_stride; /* bytes */
+  int64_t m, n;
+};
+cudaError_t launch_epilogue(cudaStream_t stream, const struct epilogue *epilogue);
+
+/* Sums of any format but INT2: s32 for INT8, else f32. */
+struct plain_product {
+  enum gemm_format format;
+  int64_t m, n, k; /* of sums, which are [m, n]; rows of x and w are k elements apart and long */
+  const void *x, *w;
+  const float *x_scale, *w_scale; /* BLOCK weights: [k / 128, x_scale_stride], [n / 128, w_scale_stride]; else NULL */
+  int64_t x_scale_stride, w_scale_stride;
+  void *sums;
+};
+cudaError_t launch_plain(cudaStream_t stream, const struct plain_product *product);
+
+/* y = x * W^T + bias with an INT2 weight. */
+struct int2_product {
+  const void *x; /* [m, k] dense */
+  enum gemm_type x_type;
+  const void *codes; /* [n, row_bytes] */
+  uint64_t row_bytes;
+  const void *scales;   /* f16 */
+  int64_t scale_stride; /* scales of one row of W; 1: one for the whole row */
+  const void *bias;
+  enum gemm_type bias_type;
+  void *y;
+  enum gemm_type y_type;
+  uint64_t y_stride; /* bytes */
+  int64_t m, n, k;
+};
+cudaError_t launch_int2(cudaStream_t stream, const struct int2_product *product);
+
+/* Sum over `bytes`, a multiple of 8, of each 8-byte word mixed with its place; does not depend on the order. */
+cudaError_t launch_checksum(cudaStream_t stream, const void *data, uint64_t bytes, uint64_t *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,106 @@
+#include "layout.h"
+
+#include <string.h>
+
+/* A run of rows of one section of the stored form, taken from the rows of the canonical form. */
+struct section {
+  uint64_t begin, end;               /* in the stored form */
+  uint64_t row_bytes;                /* there */
+  const uint8_t *source;             /* NULL: zeros */
+  uint64_t source_row_bytes;         /* from one row to the next */
+  uint64_t source_used, source_rows; /* bytes of a row that are copied, and rows that there are */
+};
+
+static uint64_t min_u64(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+enum status layout_compute(const struct gemm_weight *weight, struct layout *out, struct error *error) {
+  memset(out, 0, sizeof *out);
+  enum status status = gemm_layout_compute(weight, &out->canonical, error);
+  if (status != STATUS_OK)
+    return status;
+  const struct gemm_layout *canonical = &out->canonical;
+  if (weight->format == GEMM_FORMAT_INT2) {
+    out->layout = LAYOUT_CODES2;
+    out->n = weight->n;
+    out->k = (int64_t)canonical->row_bytes * 4;
+    out->row_bytes = canonical->row_bytes;
+    out->codes_bytes = canonical->codes_bytes;
+    out->scale_columns = canonical->scale_columns;
+    out->scale_row_bytes = canonical->scales_bytes / canonical->scale_rows;
+    out->scales_bytes = canonical->scales_bytes;
+  } else {
+    bool block = weight->scale == GEMM_SCALE_BLOCK;
+    uint64_t element = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16 ? 2 : 1;
+    out->layout = LAYOUT_ROWS;
+    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, block ? GEMM_GROUP : GEMM_ALIGN);
+    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : GEMM_ALIGN);
+    /* Dimensions are at most 2^24: no product of two and an element overflows. */
+    out->row_bytes = (uint64_t)out->k * element;
+    out->codes_bytes = (uint64_t)out->n * out->row_bytes;
+    if (block) {
+      out->scale_columns = canonical->scale_columns;
+      out->scale_row_bytes = 4 * gemm_round_up(canonical->scale_columns, 4);
+      out->scales_bytes = canonical->scale_rows * out->scale_row_bytes;
+    } else if (weight->scale != GEMM_SCALE_NONE) {
+      out->scale_columns = 1;
+      out->scale_row_bytes = 4;
+      out->scales_bytes = 4 * (uint64_t)out->n;
+    }
+  }
+  out->scales_offset = gemm_round_up(out->codes_bytes, GEMM_SECTION);
+  out->total_bytes = gemm_round_up(out->scales_offset + out->scales_bytes, GEMM_SECTION);
+  return STATUS_OK;
+}
+
+/* Copies what of [offset, end) lies in the section to where it belongs in `out`, which begins at `offset`. */
+static void section_fill(const struct section *section, uint64_t offset, uint64_t end, uint8_t *out) {
+  uint64_t at = offset > section->begin ? offset : section->begin;
+  uint64_t stop = min_u64(end, section->end);
+  while (at < stop) {
+    uint64_t row = (at - section->begin) / section->row_bytes;
+    uint64_t column = (at - section->begin) % section->row_bytes;
+    if (row >= section->source_rows)
+      return;
+    if (section->row_bytes == section->source_row_bytes && section->row_bytes == section->source_used) {
+      uint64_t last = section->begin + section->source_rows * section->row_bytes;
+      memcpy(out + (at - offset), section->source + (at - section->begin), min_u64(stop, last) - at);
+      return;
+    }
+    uint64_t run = min_u64(stop - at, section->row_bytes - column);
+    if (column < section->source_used)
+      memcpy(out + (at - offset), section->source + row * section->source_row_bytes + column,
+             min_u64(run, section->source_used - column));
+    at += run;
+  }
+}
+
+void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,
+                 void *out, uint64_t bytes) {
+  const struct gemm_layout *from = &layout->canonical;
+  bool one = weight->scale == GEMM_SCALE_ONE;
+  struct section codes = {
+      .end = layout->codes_bytes,
+      .row_bytes = layout->row_bytes,
+      .source = canonical,
+      .source_row_bytes = from->row_bytes,
+      .source_used = from->row_bytes,
+      .source_rows = (uint64_t)weight->n,
+  };
+  memset(out, 0, bytes);
+  section_fill(&codes, offset, offset + bytes, out);
+  if (layout->scales_bytes == 0)
+    return;
+  uint64_t used = from->scales_bytes / from->scale_rows;
+  struct section scales = {
+      .begin = layout->scales_offset,
+      .end = layout->scales_offset + layout->scales_bytes,
+      .row_bytes = layout->scale_row_bytes,
+      .source = (const uint8_t *)canonical + from->scales_offset,
+      .source_row_bytes = one ? 0 : used,
+      .source_used = used,
+      .source_rows = one ? (uint64_t)weight->n : from->scale_rows,
+  };
+  section_fill(&scales, offset, offset + bytes, out);
+}

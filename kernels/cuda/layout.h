@@ -1,0 +1,33 @@
+/* How a weight lies in device memory. Pure.
+ *
+ *   LAYOUT_ROWS (INT8, FP8, F16, BF16)  rows of codes as in the canonical form, but padded with zeros to what cuBLASLt
+ *       takes: K to a multiple of 16, N to a multiple of 16 (BLOCK: 128 and 128). Scales f32 behind them: one a
+ *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
+ *       of 4 scales.
+ *   LAYOUT_CODES2 (INT2)  the canonical form. */
+#ifndef KERNELS_CUDA_LAYOUT_H
+#define KERNELS_CUDA_LAYOUT_H
+
+#include "../../proto/gemm.h"
+
+enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302 };
+
+struct layout {
+  uint32_t layout;
+  int64_t n, k; /* padded */
+  uint64_t row_bytes, codes_bytes;
+  uint64_t scales_offset;
+  uint64_t scale_columns;   /* that carry a scale, in one row of scales */
+  uint64_t scale_row_bytes; /* from one row of scales to the next */
+  uint64_t scales_bytes;
+  uint64_t total_bytes; /* a multiple of GEMM_SECTION */
+  struct gemm_layout canonical;
+};
+
+MUST_CHECK enum status layout_compute(const struct gemm_weight *weight, struct layout *out, struct error *error);
+
+/* Writes bytes [offset, offset + bytes) of the stored form of `canonical` to `out`. */
+void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,
+                 void *out, uint64_t bytes);
+
+#endif

@@ -1,0 +1,73 @@
+// Loading and storing elements of the tensors' types, for all kernels.
+#pragma once
+
+#include "../../proto/gemm.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <stdint.h>
+
+__device__ inline float number_load(float value) {
+  return value;
+}
+
+__device__ inline float number_load(__half value) {
+  return __half2float(value);
+}
+
+__device__ inline float number_load(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+
+// Eight elements from x[i] on as f32, zeros from x[k] on. `aligned`: x + i is aligned to 8 elements or 16 bytes, and k
+// is a multiple of 8.
+template <typename X>
+__device__ inline void number_load8(const X *x, int64_t i, int64_t k, bool aligned, float (&out)[8]) {
+  if (aligned && i + 8 <= k) {
+    constexpr int words = sizeof(X) / 2;
+    union {
+      uint4 vectors[words];
+      X elements[8];
+    } raw;
+#pragma unroll
+    for (int w = 0; w < words; w++)
+      raw.vectors[w] = __ldg(reinterpret_cast<const uint4 *>(x + i) + w);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      out[j] = number_load(raw.elements[j]);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 8; j++)
+    out[j] = i + j < k ? number_load(x[i + j]) : 0.0f;
+}
+
+__device__ inline float number_load_as(const void *data, int64_t i, gemm_type type) {
+  if (type == GEMM_F32)
+    return static_cast<const float *>(data)[i];
+  if (type == GEMM_F16)
+    return __half2float(static_cast<const __half *>(data)[i]);
+  return __bfloat162float(static_cast<const __nv_bfloat16 *>(data)[i]);
+}
+
+__device__ inline void number_store(float *out, float value) {
+  *out = value;
+}
+
+__device__ inline void number_store(__half *out, float value) {
+  *out = __float2half_rn(value);
+}
+
+__device__ inline void number_store(__nv_bfloat16 *out, float value) {
+  *out = __float2bfloat16_rn(value);
+}
+
+__device__ inline void number_store_as(void *data, int64_t i, gemm_type type, float value) {
+  if (type == GEMM_F32)
+    number_store(static_cast<float *>(data) + i, value);
+  else if (type == GEMM_F16)
+    number_store(static_cast<__half *>(data) + i, value);
+  else
+    number_store(static_cast<__nv_bfloat16 *>(data) + i, value);
+}

@@ -1,0 +1,377 @@
+#include "launch.h"
+#include "staging.h"
+#include "transfer.h"
+
+#include <string.h>
+
+/* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */
+enum { CHUNKS_AHEAD = 16 };
+
+/* One run of rows of a job, and where it lies. */
+struct chunk {
+  struct slot *slot;
+  const struct backend_weight *weight;
+  struct staging at;
+  int64_t row, rows, rows_padded;
+};
+
+static void *staged(const struct chunk *chunk, uint64_t offset) {
+  return (void *)(uintptr_t)(chunk->slot->staging.address + offset);
+}
+
+static bool as_is(const struct backend_job *job) {
+  return job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3 || job->weight->weight.format == GEMM_FORMAT_F16 ||
+         job->weight->weight.format == GEMM_FORMAT_BF16;
+}
+
+/* ---- in */
+
+/* Rows that already are what the product reads: copied behind each other, zeros between. */
+static cudaError_t codes_in(const struct chunk *chunk, const struct rows *x) {
+  const struct layout *layout = &chunk->weight->layout;
+  cudaStream_t stream = chunk->slot->stream;
+  uint8_t *codes = staged(chunk, chunk->at.codes);
+  cudaError_t result = cudaSuccess;
+  if (x->row_bytes < layout->row_bytes)
+    result = cudaMemset2DAsync(codes + x->row_bytes, layout->row_bytes, 0, layout->row_bytes - x->row_bytes, x->rows,
+                               stream);
+  if (result == cudaSuccess && chunk->rows_padded > chunk->rows)
+    result = cudaMemsetAsync(codes + (uint64_t)chunk->rows * layout->row_bytes, 0,
+                             (uint64_t)(chunk->rows_padded - chunk->rows) * layout->row_bytes, stream);
+  struct rows rows = *x;
+  rows.device = codes;
+  rows.device_stride = layout->row_bytes;
+  return result == cudaSuccess ? transfer_in(chunk->slot, chunk->slot->job.arena, &rows) : result;
+}
+
+static cudaError_t scales_in(const struct chunk *chunk) {
+  const struct backend_job *job = &chunk->slot->job;
+  bool block = chunk->weight->weight.scale == GEMM_SCALE_BLOCK;
+  uint64_t columns = block ? (uint64_t)chunk->weight->layout.k / GEMM_GROUP : 1;
+  struct rows rows = {
+      .row_bytes = 4 * columns * (uint64_t)chunk->rows,
+      .rows = 1,
+      .device = staged(chunk, block ? chunk->at.scales_in : chunk->at.scales),
+      .host = (float *)(uintptr_t)job->x_scale + (uint64_t)chunk->row * columns,
+  };
+  cudaError_t result = transfer_in(chunk->slot, job->arena, &rows);
+  if (result != cudaSuccess || !block)
+    return result;
+  return launch_scales_transpose(chunk->slot->stream, staged(chunk, chunk->at.scales_in), chunk->rows,
+                                 chunk->rows_padded, (int64_t)columns, staged(chunk, chunk->at.scales));
+}
+
+static cudaError_t quantize(const struct chunk *chunk) {
+  const struct backend_job *job = &chunk->slot->job;
+  const struct gemm_weight *weight = &chunk->weight->weight;
+  const struct layout *layout = &chunk->weight->layout;
+  void *x = staged(chunk, chunk->at.x), *codes = staged(chunk, chunk->at.codes);
+  float *scales = staged(chunk, chunk->at.scales);
+  if (weight->scale == GEMM_SCALE_BLOCK)
+    return launch_quantize_blocks(chunk->slot->stream, x, job->x_type, chunk->rows, chunk->rows_padded, weight->k,
+                                  layout->k, codes, scales);
+  return launch_quantize_rows(chunk->slot->stream, x, job->x_type, chunk->rows, weight->k, layout->k,
+                              weight->format == GEMM_FORMAT_FP8, codes, scales);
+}
+
+static cudaError_t bias_in(const struct chunk *chunk) {
+  const struct backend_job *job = &chunk->slot->job;
+  struct rows rows = {
+      .row_bytes = (uint64_t)chunk->weight->weight.n * gemm_type_bytes(job->bias_type),
+      .rows = 1,
+      .device = staged(chunk, chunk->at.bias),
+      .host = (void *)(uintptr_t)job->bias,
+  };
+  return transfer_in(chunk->slot, job->arena, &rows);
+}
+
+static cudaError_t stage(const struct chunk *chunk) {
+  const struct backend_job *job = &chunk->slot->job;
+  uint64_t row_bytes = (uint64_t)chunk->weight->weight.k * gemm_type_bytes(job->x_type);
+  struct rows x = {
+      .row_bytes = row_bytes,
+      .rows = (uint64_t)chunk->rows,
+      .device = staged(chunk, chunk->at.x),
+      .device_stride = row_bytes,
+      .host = (uint8_t *)(uintptr_t)job->x + (uint64_t)chunk->row * job->x_stride,
+      .host_stride = job->x_stride,
+  };
+  cudaError_t result = chunk->row == 0 && job->bias ? bias_in(chunk) : cudaSuccess;
+  if (result != cudaSuccess)
+    return result;
+  if (as_is(job)) {
+    result = codes_in(chunk, &x);
+    return result == cudaSuccess && job->x_scale && job->y_type != GEMM_S32 ? scales_in(chunk) : result;
+  }
+  result = transfer_in(chunk->slot, job->arena, &x);
+  if (result != cudaSuccess || chunk->weight->weight.format == GEMM_FORMAT_INT2)
+    return result;
+  return quantize(chunk);
+}
+
+/* ---- out */
+
+static struct rows y_rows(const struct chunk *chunk, void *device, uint64_t device_stride) {
+  const struct backend_job *job = &chunk->slot->job;
+  return (struct rows){
+      .row_bytes = (uint64_t)chunk->weight->weight.n * gemm_type_bytes(job->y_type),
+      .rows = (uint64_t)chunk->rows,
+      .device = device,
+      .device_stride = device_stride,
+      .host = (uint8_t *)job->y + (uint64_t)chunk->row * job->y_stride,
+      .host_stride = job->y_stride,
+  };
+}
+
+/* Where a kernel of ours writes y: in place where the device can reach it. */
+static void *y_target(const struct chunk *chunk, uint64_t *stride) {
+  const struct backend_job *job = &chunk->slot->job;
+  if (job->arena->device) {
+    *stride = job->y_stride;
+    return job->arena->device + ((uint8_t *)job->y - job->arena->base) + (uint64_t)chunk->row * job->y_stride;
+  }
+  *stride = (uint64_t)chunk->weight->weight.n * gemm_type_bytes(job->y_type);
+  return staged(chunk, chunk->at.y);
+}
+
+static cudaError_t y_out(const struct chunk *chunk) {
+  uint64_t stride;
+  if (chunk->slot->job.arena->device)
+    return cudaSuccess;
+  void *target = y_target(chunk, &stride);
+  struct rows rows = y_rows(chunk, target, stride);
+  return transfer_out(chunk->slot, chunk->slot->job.arena, &rows);
+}
+
+static cudaError_t finish(const struct chunk *chunk, const struct choice *choice, bool final) {
+  const struct backend_job *job = &chunk->slot->job;
+  const struct backend_weight *weight = chunk->weight;
+  if (final) {
+    uint64_t stride = (uint64_t)weight->layout.n * gemm_type_bytes(job->y_type);
+    struct rows rows = y_rows(chunk, staged(chunk, chunk->at.sums), stride);
+    return transfer_out(chunk->slot, job->arena, &rows);
+  }
+  bool scales = !choice->scaled && weight->weight.scale != GEMM_SCALE_NONE;
+  struct epilogue epilogue = {
+      .sums = staged(chunk, chunk->at.sums),
+      .integers = choice->d_type == GEMM_S32,
+      .sums_stride = weight->layout.n,
+      .w_scale = scales ? (const float *)(const void *)weight->scales : NULL,
+      .x_scale = scales ? staged(chunk, chunk->at.scales) : NULL,
+      .bias = job->bias && !choice->biased ? staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+      .m = chunk->rows,
+      .n = weight->weight.n,
+  };
+  epilogue.y = y_target(chunk, &epilogue.y_stride);
+  cudaError_t result = launch_epilogue(chunk->slot->stream, &epilogue);
+  return result == cudaSuccess ? y_out(chunk) : result;
+}
+
+/* ---- between */
+
+static enum status int2_run(const struct chunk *chunk, struct error *error) {
+  const struct backend_job *job = &chunk->slot->job;
+  const struct backend_weight *weight = chunk->weight;
+  struct int2_product product = {
+      .x = staged(chunk, chunk->at.x),
+      .x_type = job->x_type,
+      .codes = weight->codes,
+      .row_bytes = weight->layout.row_bytes,
+      .scales = weight->scales,
+      .scale_stride = (int64_t)weight->layout.scale_columns,
+      .bias = job->bias ? staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+      .m = chunk->rows,
+      .n = weight->weight.n,
+      .k = weight->weight.k,
+  };
+  product.y = y_target(chunk, &product.y_stride);
+  cudaError_t result = launch_int2(chunk->slot->stream, &product);
+  if (result == cudaSuccess)
+    result = y_out(chunk);
+  return runtime_check(result, "computing a product", error);
+}
+
+static enum status plain_run(const struct chunk *chunk, struct error *error) {
+  const struct backend_weight *weight = chunk->weight;
+  bool block = weight->weight.scale == GEMM_SCALE_BLOCK;
+  struct plain_product product = {
+      .format = weight->weight.format,
+      .m = chunk->rows_padded,
+      .n = weight->layout.n,
+      .k = weight->layout.k,
+      .x = staged(chunk, chunk->at.codes),
+      .w = weight->codes,
+      .x_scale = block ? staged(chunk, chunk->at.scales) : NULL,
+      .w_scale = block ? (const float *)(const void *)weight->scales : NULL,
+      .x_scale_stride = chunk->rows_padded,
+      .w_scale_stride = (int64_t)weight->layout.scale_row_bytes / 4,
+      .sums = staged(chunk, chunk->at.sums),
+  };
+  return runtime_check(launch_plain(chunk->slot->stream, &product), "computing a product", error);
+}
+
+static struct library_product library_product(const struct chunk *chunk) {
+  const struct backend_weight *weight = chunk->weight;
+  return (struct library_product){
+      .format = weight->weight.format,
+      .n = weight->layout.n,
+      .k = weight->layout.k,
+      .m = chunk->rows_padded,
+      .w = weight->codes,
+      .x = staged(chunk, chunk->at.codes),
+      .w_scale = (const float *)(const void *)weight->scales,
+      .x_scale = staged(chunk, chunk->at.scales),
+      .d = staged(chunk, chunk->at.sums),
+      .bias = staged(chunk, chunk->at.bias),
+  };
+}
+
+/* The library may refuse an algorithm that it gave for the bucket's largest M: then it is asked about this very M, and
+ * at last the plain kernel computes. */
+static enum status product_run(struct backend *backend, const struct chunk *chunk, struct error *error) {
+  const struct backend_job *job = &chunk->slot->job;
+  struct choice_request request = {
+      .weight = &chunk->weight->weight,
+      .n = chunk->weight->layout.n,
+      .k = chunk->weight->layout.k,
+      .m = chunk->rows_padded,
+      .y_type = job->y_type,
+      .bias_type = job->bias ? job->bias_type : GEMM_TYPE_NONE,
+  };
+  struct library_product operands = library_product(chunk);
+  struct choice choice;
+  enum status status = STATUS_UNSUPPORTED;
+  for (int exact = 0; exact < 2 && status == STATUS_UNSUPPORTED; exact++) {
+    choice = choice_find(backend->choices, &backend->library, &request, &operands, exact);
+    if (!choice.by_library)
+      break;
+    struct library_product product = operands;
+    product.scale = choice.scale;
+    product.d_type = choice.d_type;
+    product.bias_type = choice.biased ? request.bias_type : GEMM_TYPE_NONE;
+    status = library_run(&backend->library, &product, &choice.algorithm,
+                         (void *)(uintptr_t)chunk->slot->workspace.address, chunk->slot->stream, error);
+  }
+  if (status == STATUS_UNSUPPORTED) {
+    choice = choice_plain(&request);
+    status = plain_run(chunk, error);
+  }
+  if (status != STATUS_OK)
+    return status;
+  return runtime_check(finish(chunk, &choice, choice_final(&choice, &request)), "finishing a product", error);
+}
+
+static enum status chunk_queue(struct backend *backend, const struct chunk *chunk, struct error *error) {
+  enum status status = runtime_check(stage(chunk), "copying x to the GPU", error);
+  if (status != STATUS_OK)
+    return status;
+  return chunk->weight->weight.format == GEMM_FORMAT_INT2 ? int2_run(chunk, error) : product_run(backend, chunk, error);
+}
+
+/* ---- slots */
+
+/* Queues the next chunks of a slot's job between its two events. What fails once something is queued is reported by
+ * poll, when the device has let go of the job's memory. */
+static enum status slot_advance(struct backend *backend, struct slot *slot, struct error *error) {
+  const struct backend_weight *weight = slot->job.weight;
+  int64_t rows_most = slot->job.m < weight->rows_most ? slot->job.m : weight->rows_most;
+  struct chunk chunk = {.slot = slot, .weight = weight};
+  chunk.at = staging_place(&weight->weight, &weight->layout, rows_most);
+  enum status status = runtime_check(cudaEventRecord(slot->begin, slot->stream), "starting a product", error);
+  if (status != STATUS_OK)
+    return status;
+  for (int i = 0; i < CHUNKS_AHEAD && slot->next_row < slot->job.m && slot->status == STATUS_OK; i++) {
+    chunk.row = slot->next_row;
+    chunk.rows = slot->job.m - chunk.row < rows_most ? slot->job.m - chunk.row : rows_most;
+    chunk.rows_padded = staging_pad(&weight->weight, chunk.rows);
+    slot->status = chunk_queue(backend, &chunk, error);
+    slot->next_row += chunk.rows;
+  }
+  status = runtime_check(cudaEventRecord(slot->end, slot->stream), "starting a product", error);
+  if (slot->status == STATUS_OK)
+    slot->status = status;
+  return STATUS_OK;
+}
+
+static enum status job_check(const struct backend_job *job, struct error *error) {
+  const struct gemm_weight *weight = &job->weight->weight;
+  if (job->m < 1)
+    return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, INT64_MAX);
+  if (!gemm_takes_x(weight->format, job->x_type))
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
+  if (!gemm_takes_y(weight->format, job->x_type, job->y_type))
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
+  bool codes = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
+  if (codes && job->y_type != GEMM_S32 && !job->x_scale)
+    return error_set(error, STATUS_INVALID, "x of type %s needs scales", gemm_type_name(job->x_type));
+  return STATUS_OK;
+}
+
+enum status product_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
+  struct slot *slot = NULL;
+  for (int i = 0; i < backend->slot_count && !slot; i++)
+    slot = backend->slots[i].busy ? NULL : &backend->slots[i];
+  if (!slot)
+    return error_set(error, STATUS_BUSY, "%d products are under way", backend->slot_count);
+  enum status status = job_check(job, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  slot->job = *job;
+  slot->next_row = 0;
+  slot->status = STATUS_OK;
+  slot->device_ns = 0;
+  status = slot_advance(backend, slot, error);
+  slot->busy = status == STATUS_OK;
+  return status;
+}
+
+/* True when the slot's job has ended. */
+static bool slot_ended(struct backend *backend, struct slot *slot) {
+  struct error unreported;
+  float milliseconds = 0;
+  cudaError_t result = cudaEventQuery(slot->end);
+  if (result == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  if (result == cudaSuccess)
+    result = cudaEventElapsedTime(&milliseconds, slot->begin, slot->end);
+  enum status status = runtime_check(result, "waiting for a product", &unreported);
+  if (status != STATUS_OK) {
+    slot->status = status;
+    return true;
+  }
+  slot->device_ns += (uint64_t)((double)milliseconds * 1e6);
+  if (slot->status != STATUS_OK || slot->next_row == slot->job.m)
+    return true;
+  status = slot_advance(backend, slot, &unreported);
+  if (status != STATUS_OK)
+    slot->status = status;
+  return status != STATUS_OK;
+}
+
+int product_poll(struct backend *backend, struct backend_done *done, int most) {
+  struct error unreported;
+  int count = 0;
+  for (int i = 0; i < backend->slot_count && count < most; i++) {
+    struct slot *slot = &backend->slots[i];
+    if (!slot->busy)
+      continue;
+    enum status entered = backend_enter(backend, &unreported);
+    if (entered == STATUS_OK && !slot_ended(backend, slot))
+      continue;
+    slot->busy = false;
+    done[count++] = (struct backend_done){
+        .tag = slot->job.tag,
+        .status = entered != STATUS_OK ? entered : slot->status,
+        .device_ns = slot->device_ns,
+    };
+  }
+  return count;
+}

@@ -1,0 +1,55 @@
+// Launchers of quantize.cuh.
+#include "launch.h"
+#include "quantize.cuh"
+
+template <typename X>
+static void rows_of(cudaStream_t stream, const void *x, int64_t rows, int64_t k, int64_t k_padded, bool e4m3,
+                    void *codes, float *scales) {
+  const int64_t wanted = (k_padded / 8 + 31) / 32 * 32;
+  const int threads = static_cast<int>(wanted < quantize_threads_most ? wanted : quantize_threads_most);
+  const X *from = static_cast<const X *>(x);
+  uint8_t *to = static_cast<uint8_t *>(codes);
+  if (e4m3)
+    quantize_rows<X, true><<<static_cast<unsigned>(rows), threads, 0, stream>>>(from, k, k_padded, to, scales);
+  else
+    quantize_rows<X, false><<<static_cast<unsigned>(rows), threads, 0, stream>>>(from, k, k_padded, to, scales);
+}
+
+extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
+                                            int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales) {
+  if (x_type == GEMM_F32)
+    rows_of<float>(stream, x, rows, k, k_padded, e4m3, codes, scales);
+  else if (x_type == GEMM_F16)
+    rows_of<__half>(stream, x, rows, k, k_padded, e4m3, codes, scales);
+  else
+    rows_of<__nv_bfloat16>(stream, x, rows, k, k_padded, e4m3, codes, scales);
+  return cudaGetLastError();
+}
+
+template <typename X>
+static void blocks_of(cudaStream_t stream, const void *x, int64_t rows, int64_t rows_padded, int64_t k,
+                      int64_t k_padded, void *codes, float *scales) {
+  const int64_t threads = rows_padded * (k_padded / GEMM_GROUP) * 16;
+  const unsigned grid = static_cast<unsigned>((threads + quantize_block_threads - 1) / quantize_block_threads);
+  quantize_blocks<X><<<grid, quantize_block_threads, 0, stream>>>(static_cast<const X *>(x), rows, rows_padded, k,
+                                                                  k_padded, static_cast<uint8_t *>(codes), scales);
+}
+
+extern "C" cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
+                                              int64_t rows_padded, int64_t k, int64_t k_padded, void *codes,
+                                              float *scales) {
+  if (x_type == GEMM_F32)
+    blocks_of<float>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
+  else if (x_type == GEMM_F16)
+    blocks_of<__half>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
+  else
+    blocks_of<__nv_bfloat16>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
+  return cudaGetLastError();
+}
+
+extern "C" cudaError_t launch_scales_transpose(cudaStream_t stream, const float *in, int64_t rows, int64_t rows_padded,
+                                               int64_t columns, float *out) {
+  const unsigned grid = static_cast<unsigned>((rows_padded * columns + 255) / 256);
+  scales_transpose<<<grid, 256, 0, stream>>>(in, rows, rows_padded, columns, out);
+  return cudaGetLastError();
+}

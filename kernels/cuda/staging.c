@@ -1,0 +1,40 @@
+#include "staging.h"
+
+int64_t staging_pad(const struct gemm_weight *weight, int64_t rows) {
+  return weight->scale == GEMM_SCALE_BLOCK ? (rows + 3) / 4 * 4 : rows;
+}
+
+static uint64_t take(uint64_t *used, uint64_t bytes) {
+  uint64_t offset = *used;
+  *used = gemm_round_up(offset + bytes, GEMM_SECTION);
+  return offset;
+}
+
+struct staging staging_place(const struct gemm_weight *weight, const struct layout *layout, int64_t rows) {
+  /* At most ROWS_MOST rows of 2^24 elements of 4 bytes: nothing overflows. */
+  uint64_t m = (uint64_t)staging_pad(weight, rows), n = (uint64_t)layout->n, k = (uint64_t)weight->k;
+  bool as_is = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16;
+  bool int2 = weight->format == GEMM_FORMAT_INT2, block = weight->scale == GEMM_SCALE_BLOCK;
+  uint64_t scale_bytes = as_is || int2 ? 0 : 4 * m * (block ? (uint64_t)layout->k / GEMM_GROUP : 1);
+  struct staging out = {0};
+  out.x = take(&out.bytes, as_is ? 0 : 4 * m * k);
+  out.codes = take(&out.bytes, int2 ? 0 : m * layout->row_bytes);
+  out.scales = take(&out.bytes, scale_bytes);
+  out.scales_in = take(&out.bytes, block ? scale_bytes : 0);
+  out.sums = take(&out.bytes, int2 ? 0 : 4 * m * n);
+  out.y = take(&out.bytes, 4 * m * (uint64_t)weight->n);
+  out.bias = take(&out.bytes, 4 * n);
+  return out;
+}
+
+int64_t staging_rows(const struct gemm_weight *weight, const struct layout *layout, uint64_t bytes) {
+  int64_t low = 0, high = ROWS_MOST;
+  while (low < high) {
+    int64_t middle = (low + high + 1) / 2;
+    if (staging_place(weight, layout, middle).bytes <= bytes)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low > GEMM_GROUP ? low / GEMM_GROUP * GEMM_GROUP : low;
+}

@@ -1,0 +1,100 @@
+/* What the parts of the cuda backend share. */
+#ifndef KERNELS_CUDA_STATE_H
+#define KERNELS_CUDA_STATE_H
+
+#include "../backend.h"
+#include "choice.h"
+#include "cublaslt.h"
+#include "driver.h"
+#include "layout.h"
+#include "memory.h"
+
+#include <cuda_runtime_api.h>
+
+enum { SLOTS_MAX = 64 };
+
+/* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow, and
+ * `bounce`, which arena_register sets before an arena that needs it exists. */
+struct slot {
+  cudaStream_t stream;
+  cudaEvent_t begin, end;
+  struct region workspace; /* cuBLASLt's */
+  struct region staging;
+  void *bounce; /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
+
+  bool busy;
+  struct backend_job job;
+  int64_t next_row; /* rows before it have been queued */
+  enum status status;
+  uint64_t device_ns;
+};
+
+enum { BOUNCE_BYTES = 4 << 20, SIDE_BYTES = 16 << 20 };
+
+/* What the threads other than the engine's work with; one of them at a time. */
+struct side {
+  cudaStream_t stream;
+  cudaEvent_t copied[2];
+  void *pinned[2];    /* SIDE_BYTES each */
+  uint64_t *checksum; /* on the device */
+};
+
+struct backend_slab {
+  CUmemGenericAllocationHandle handle;
+  CUdeviceptr address;
+  uint64_t bytes;
+  bool read_only; /* `address` is; a store maps the slab once more */
+};
+
+struct backend_weight {
+  struct gemm_weight weight;
+  struct layout layout;
+  const uint8_t *codes;
+  const uint8_t *scales;
+  int64_t rows_most; /* of a product that staging holds at a time */
+};
+
+struct backend_arena {
+  uint8_t *base;
+  uint8_t *device; /* the same memory as the device sees it; NULL: not registered, copied through `bounce` */
+};
+
+struct backend {
+  const struct driver *driver;
+  CUdevice device;
+  int runtime_ordinal;
+  int capability; /* 10 * major + minor */
+  char device_name[128];
+  int devices;
+  uint64_t memory_total, granularity;
+  struct library library;
+  struct choice_table *choices;
+  uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
+  struct side side;
+  int slot_count;
+  struct slot slots[SLOTS_MAX];
+};
+
+/* Makes the device current for the calling thread. */
+MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
+
+/* The functions of struct backend_ops, by file. */
+enum status slab_create(struct backend *, uint64_t, int *, struct backend_slab **, struct error *);
+enum status slab_import(struct backend *, int, uint64_t, struct backend_slab **, struct error *);
+void slab_close(struct backend *, struct backend_slab *);
+
+enum status weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
+enum status weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *, uint64_t,
+                         struct error *);
+enum status weight_attach(struct backend *, const struct gemm_weight *, uint32_t, struct backend_slab *, uint64_t,
+                          struct backend_weight **, struct error *);
+void weight_detach(struct backend *, struct backend_weight *);
+enum status weight_checksum(struct backend *, struct backend_weight *, uint64_t *, struct error *);
+
+enum status arena_register(struct backend *, void *, uint64_t, struct backend_arena **, struct error *);
+void arena_unregister(struct backend *, struct backend_arena *);
+
+enum status product_submit(struct backend *, const struct backend_job *, struct error *);
+int product_poll(struct backend *, struct backend_done *, int);
+
+#endif

@@ -1,0 +1,148 @@
+#include "launch.h"
+#include "staging.h"
+#include "state.h"
+
+#include <stdlib.h>
+
+/* Rows that a product would like to have staged at a time. */
+enum { ROWS_WANTED = 4096 };
+
+enum status weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
+                        struct error *error) {
+  (void)backend;
+  struct layout layout;
+  enum status status = layout_compute(weight, &layout, error);
+  if (status == STATUS_OK)
+    *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout};
+  return status;
+}
+
+static enum status place_check(const struct layout *layout, const struct backend_slab *slab, uint64_t offset,
+                               struct error *error) {
+  if (offset % GEMM_SECTION != 0 || offset > slab->bytes || layout->total_bytes > slab->bytes - offset)
+    return error_set(error, STATUS_INVALID, "a weight of %llu bytes does not lie at offset %llu of a slab of %llu",
+                     (unsigned long long)layout->total_bytes, (unsigned long long)offset,
+                     (unsigned long long)slab->bytes);
+  return STATUS_OK;
+}
+
+/* One pinned chunk fills while the other travels. */
+static enum status copy_in(struct side *side, const struct gemm_weight *weight, const struct layout *layout,
+                           const void *canonical, CUdeviceptr to, struct error *error) {
+  cudaError_t result = cudaSuccess;
+  for (uint64_t at = 0, i = 0; at < layout->total_bytes && result == cudaSuccess; at += SIDE_BYTES, i ^= 1) {
+    uint64_t left = layout->total_bytes - at, bytes = left < SIDE_BYTES ? left : SIDE_BYTES;
+    result = cudaEventSynchronize(side->copied[i]);
+    if (result != cudaSuccess)
+      break;
+    layout_fill(weight, layout, canonical, at, side->pinned[i], bytes);
+    result =
+        cudaMemcpyAsync((void *)(uintptr_t)(to + at), side->pinned[i], bytes, cudaMemcpyHostToDevice, side->stream);
+    if (result == cudaSuccess)
+      result = cudaEventRecord(side->copied[i], side->stream);
+  }
+  cudaError_t drained = cudaStreamSynchronize(side->stream);
+  return runtime_check(result != cudaSuccess ? result : drained, "copying a weight to the GPU", error);
+}
+
+enum status weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
+                         struct backend_slab *slab, uint64_t offset, struct error *error) {
+  struct layout layout;
+  enum status status = layout_compute(weight, &layout, error);
+  if (status == STATUS_OK)
+    status = place_check(&layout, slab, offset, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  CUdeviceptr writable = slab->address;
+  if (slab->read_only)
+    status = memory_map(backend->driver, backend->device, slab->handle, slab->bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                        &writable, error);
+  if (status != STATUS_OK)
+    return status;
+  status = copy_in(&backend->side, weight, &layout, canonical, writable + offset, error);
+  if (slab->read_only)
+    memory_unmap(backend->driver, writable, slab->bytes);
+  return status;
+}
+
+static uint64_t power_of_two(uint64_t value) {
+  return value <= 1 ? 1 : (uint64_t)1 << (64 - __builtin_clzll(value - 1));
+}
+
+/* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. Powers of two: regions
+ * grow a few times in a backend's life, not with every weight. */
+static enum status staging_ensure(struct backend *backend, const struct backend_weight *weight, struct error *error) {
+  const struct gemm_weight *shape = &weight->weight;
+  uint64_t least = staging_place(shape, &weight->layout, 1).bytes;
+  uint64_t wanted = staging_place(shape, &weight->layout, ROWS_WANTED).bytes;
+  wanted = power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
+  for (int i = 0; i < backend->slot_count; i++) {
+    struct region *region = &backend->slots[i].staging;
+    enum status status = region_grow(backend->driver, backend->device, region, wanted, backend->granularity, error);
+    if (status == STATUS_NOMEM || wanted < least)
+      status = region_grow(backend->driver, backend->device, region, least, backend->granularity, error);
+    if (status != STATUS_OK)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+static int64_t rows_fit(const struct backend *backend, const struct backend_weight *weight) {
+  uint64_t bytes = UINT64_MAX;
+  for (int i = 0; i < backend->slot_count; i++) {
+    uint64_t have = atomic_load_explicit(&backend->slots[i].staging.bytes, memory_order_relaxed);
+    bytes = have < bytes ? have : bytes;
+  }
+  return staging_rows(&weight->weight, &weight->layout, bytes);
+}
+
+enum status weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
+                          struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
+                          struct error *error) {
+  struct backend_weight made = {.weight = *weight};
+  enum status status = layout_compute(weight, &made.layout, error);
+  if (status != STATUS_OK)
+    return status;
+  if (layout != made.layout.layout)
+    return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in a layout that this version does not know (%u)",
+                     layout);
+  status = place_check(&made.layout, slab, offset, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status == STATUS_OK)
+    status = staging_ensure(backend, &made, error);
+  if (status != STATUS_OK)
+    return status;
+  made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
+  made.scales = made.codes + made.layout.scales_offset;
+  made.rows_most = rows_fit(backend, &made);
+  *out = malloc(sizeof made);
+  if (!*out)
+    return error_set(error, STATUS_NOMEM, "no memory for a weight");
+  **out = made;
+  return STATUS_OK;
+}
+
+void weight_detach(struct backend *backend, struct backend_weight *weight) {
+  (void)backend;
+  free(weight);
+}
+
+enum status weight_checksum(struct backend *backend, struct backend_weight *weight, uint64_t *out,
+                            struct error *error) {
+  struct side *side = &backend->side;
+  enum status status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  cudaError_t result = launch_checksum(side->stream, weight->codes, weight->layout.total_bytes, side->checksum);
+  if (result == cudaSuccess)
+    result = cudaMemcpyAsync(side->pinned[0], side->checksum, sizeof *out, cudaMemcpyDeviceToHost, side->stream);
+  if (result == cudaSuccess)
+    result = cudaStreamSynchronize(side->stream);
+  status = runtime_check(result, "computing a checksum", error);
+  if (status == STATUS_OK)
+    *out = *(const uint64_t *)side->pinned[0];
+  return status;
+}
