@@ -20,13 +20,14 @@ static double gate_of(enum gemmd_format format) {
   return format == GEMMD_FORMAT_INT8 ? 1e-6 : 3e-4;
 }
 
-/* What quantizing may cost against the original numbers. Measured on the real model: see BOUND below. */
+/* What quantizing may cost against the original numbers, over all rows. On all-MiniLM-L6-v2 float64 says 0.009..0.032
+ * for INT8 and 0.022..0.047 for FP8; INT2 has four levels. A product of the wrong rows or columns is at about 1.4. */
 static double bound_of(enum gemmd_format format) {
   switch (format) {
   case GEMMD_FORMAT_INT8:
-    return 0.04;
+    return 0.05;
   case GEMMD_FORMAT_FP8:
-    return 0.06;
+    return 0.08;
   default:
     return 0.7;
   }

