@@ -79,21 +79,31 @@ static enum gemm_type nth_y_type(enum gemm_format format, enum gemm_type x_type,
   }
 }
 
-/* Compares dense y, [m, n], with the reference, and notes the worst row. */
+/* What a row may be off by. Rounding to y's type alone can exceed the gate where a row has few elements (2^-8 for
+ * bf16); the sums must then be as good as with f32. */
+static double allowed(const struct gemm_weight *shape, enum gemm_type y_type, const double *reference) {
+  double limit = gate(shape->format, y_type);
+  if (y_type == GEMM_S32 || shape->n > 64) {
+    return limit;
+  }
+  return fmax(limit, oracle_row_rounding(reference, y_type, shape->n) + gate(shape->format, GEMM_F32));
+}
+
+/* Compares dense y, [m, n], with the reference, and notes the worst row that the gate applies to. */
 static void judge(const struct device_request *request, const void *y, const double *reference) {
   const struct gemm_weight *shape = request->shape;
-  double limit = gate(shape->format, request->y_type);
+  double *seen = &worst[current][shape->format][request->y_type];
   for (int64_t row = 0; row < request->m; row++) {
     const uint8_t *y_row = (const uint8_t *)y + (uint64_t)(row * shape->n) * gemm_type_bytes(request->y_type);
     double error = oracle_row_error(reference + row * shape->n, y_row, request->y_type, shape->n);
-    double *seen = &worst[current][shape->format][request->y_type];
-    *seen = fmax(*seen, error);
+    double limit = allowed(shape, request->y_type, reference + row * shape->n);
     if (!(error <= limit)) {
       fail_msg("%s %s x %s y %s bias %s M %lld N %lld K %lld: row %lld is off by %.3g, allowed %.3g",
                gemm_format_name(shape->format), gemm_scale_name(shape->scale), gemm_type_name(request->x->type),
                gemm_type_name(request->y_type), gemm_type_name(request->bias_type), (long long)request->m,
                (long long)shape->n, (long long)shape->k, (long long)row, error, limit);
     }
+    *seen = limit > gate(shape->format, request->y_type) ? *seen : fmax(*seen, error);
   }
   products[current][shape->format][request->y_type]++;
 }
@@ -431,12 +441,16 @@ static int run_child(const char *backend, int slab_fd, uint64_t slab_bytes, uint
   snprintf(numbers[1], sizeof(numbers[1]), "%llu", (unsigned long long)slab_bytes);
   snprintf(numbers[2], sizeof(numbers[2]), "%u", layout);
   snprintf(numbers[3], sizeof(numbers[3]), "%d", exchange_fd);
+  posix_spawn_file_actions_t actions; /* its report would look like this program's */
   char name[16], self[] = "/proc/self/exe", option[] = "--import";
   snprintf(name, sizeof(name), "%s", backend);
   char *const arguments[] = {self, option, name, numbers[0], numbers[1], numbers[2], numbers[3], NULL};
   assert_int_equal(fcntl(slab_fd, F_SETFD, 0), 0);
   assert_int_equal(fcntl(exchange_fd, F_SETFD, 0), 0);
-  assert_int_equal(posix_spawn(&child, self, NULL, NULL, arguments, environ), 0);
+  assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
+  assert_int_equal(posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0), 0);
+  assert_int_equal(posix_spawn(&child, self, &actions, NULL, arguments, environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
   assert_int_equal(waitpid(child, &status, 0), child);
   return status;
 }
@@ -582,7 +596,6 @@ int main(int count, char **arguments) {
   const struct CMUnitTest child[] = {cmocka_unit_test(test_import)};
   if (count == 7 && strcmp(arguments[1], "--import") == 0) {
     child_arguments = (const char **)arguments + 2;
-    cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(child, NULL, NULL);
   }
   const char *only = count > 1 ? arguments[1] : getenv("GEMMD_TEST_BACKEND");

@@ -161,7 +161,7 @@ static void weight_finish(struct oracle_weight *weight) {
 /* Codes use the whole range of their format, scales make W's columns about 1 / sqrt(K) large. */
 void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *shape, uint64_t seed) {
   uint64_t state = seed;
-  double unit = 1 / sqrt((double)shape->k), typical = 1;
+  double unit = 1 / sqrt((double)shape->k);
   weight_start(out, shape);
   for (int64_t n = 0; n < shape->n; n++) {
     for (int64_t k = 0; k < shape->k; k++) {
@@ -182,7 +182,7 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
       code_set(out, n, k, (float)value);
     }
   }
-  typical = shape->format == GEMM_FORMAT_INT8 ? 74 : shape->format == GEMM_FORMAT_FP8 ? 90 : 1;
+  double typical = shape->format == GEMM_FORMAT_INT8 ? 74 : shape->format == GEMM_FORMAT_FP8 ? 90 : 1;
   for (uint64_t i = 0; i < out->layout.scale_count; i++) {
     scale_set(out, i, (float)(exp2(oracle_uniform(&state)) * unit / typical));
   }
@@ -362,28 +362,55 @@ static void type_range(enum gemm_type type, double *overflow, double *half_quant
   *half_quantum = type == GEMM_F16 ? 0x1p-25 : type == GEMM_BF16 ? 0x1p-134 : 0x1p-150;
 }
 
+/* In a row that leaves y's range, what a sum that nearly cancels is off by may itself be beyond that range: such an
+ * element may be anything but NaN. 0 for other rows. */
+static double cancelled(const double *reference, int64_t n, double overflow) {
+  double largest = 0;
+  for (int64_t i = 0; i < n; i++) {
+    largest = fmax(largest, isfinite(reference[i]) ? fabs(reference[i]) : 0);
+  }
+  return largest > overflow ? 1e-6 * largest : 0;
+}
+
+/* Whether an infinite y is right where the reference is finite. A sum that is right within the gates may round either
+ * way just below the end of the range. */
+static bool overflows(double reference, double value, double overflow) {
+  return !isnan(value) && fabs(reference) > 0.99 * overflow && (value > 0) == (reference > 0);
+}
+
 double oracle_row_error(const double *reference, const void *y, enum gemm_type y_type, int64_t n) {
   double overflow, half_quantum, error = 0, norm = 0;
   type_range(y_type, &overflow, &half_quantum);
+  double noise = cancelled(reference, n, overflow);
   for (int64_t i = 0; i < n; i++) {
     double value = oracle_element(y, i, y_type);
     if (!isfinite(reference[i])) {
       if (isfinite(value)) {
         return INFINITY;
       }
+    } else if (fabs(reference[i]) < noise && !isnan(value)) {
+      continue;
     } else if (!isfinite(value)) {
-      /* A sum that is right within the gates may round either way just below the end of the range. */
-      if (isnan(value) || fabs(reference[i]) < 0.99 * overflow || (value > 0) != (reference[i] > 0)) {
+      if (!overflows(reference[i], value, overflow)) {
         return INFINITY;
       }
+    } else if (fabs(reference[i]) > 1.01 * overflow) {
+      return INFINITY;
     } else {
-      if (fabs(reference[i]) > 1.01 * overflow) {
-        return INFINITY;
-      }
       double difference = fmax(0, fabs(value - reference[i]) - half_quantum);
       error += difference * difference;
       norm += reference[i] * reference[i];
     }
   }
   return error == 0 ? 0 : norm == 0 ? INFINITY : sqrt(error / norm);
+}
+
+double oracle_row_rounding(const double *reference, enum gemm_type y_type, int64_t n) {
+  uint8_t *rounded = allocate((uint64_t)n * sizeof(float));
+  for (int64_t i = 0; i < n; i++) {
+    element_set(rounded, i, y_type, (float)reference[i]);
+  }
+  double error = oracle_row_error(reference, rounded, y_type, n);
+  free(rounded);
+  return error;
 }

@@ -73,4 +73,8 @@ double oracle_element(const void *data, int64_t index, enum gemm_type type);
  * breaks a rule or is not zero although the reference is. */
 double oracle_row_error(const double *reference, const void *y, enum gemm_type y_type, int64_t n);
 
+/* The same measure of the reference itself, rounded to y's type: no y can be better. In a row of few elements it may
+ * exceed what a long row averages to. */
+double oracle_row_rounding(const double *reference, enum gemm_type y_type, int64_t n);
+
 #endif

@@ -1,0 +1,257 @@
+/* The CPU backend: the table of functions, and the queue of finished products.
+ *
+ * A product is computed by `submit` itself, with the pool: the engine thread would have nothing better to do, and a
+ * hand-over to another thread would cost more than a small product. */
+#include "../backend.h"
+#include "checksum.h"
+#include "micro.h"
+#include "pool.h"
+#include "product.h"
+#include "slab.h"
+#include "weight.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256 };
+
+struct backend {
+  struct product_engine engine;
+  int in_flight;
+  struct backend_done done[MOST_IN_FLIGHT]; /* finished and not yet reported, oldest first */
+  int done_count;
+};
+
+static int cpu_devices(const struct backend_config *config, struct error *error) {
+  (void)config;
+  (void)error;
+  return 1;
+}
+
+static int usable_cores(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static enum status cpu_open(const struct backend_config *config, struct backend **out, struct error *error) {
+  int threads = config->threads > 0 ? config->threads : usable_cores();
+  if (config->device != 0) {
+    return error_field(error, STATUS_INVALID, FIELD_DEVICE, config->device, 0, 0);
+  }
+  if (config->in_flight < 1 || config->in_flight > MOST_IN_FLIGHT) {
+    return error_set(error, STATUS_INVALID, "products in flight must be 1..%d, got %d", MOST_IN_FLIGHT,
+                     config->in_flight);
+  }
+  struct backend *backend = calloc(1, sizeof(*backend));
+  if (backend == NULL) {
+    return error_set(error, STATUS_NOMEM, "no memory for the cpu backend");
+  }
+  backend->in_flight = config->in_flight;
+  backend->engine.micro = micro_choose();
+  enum status status = cpu_pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &backend->engine.pool, error);
+  if (status != STATUS_OK) {
+    free(backend);
+    return status;
+  }
+  *out = backend;
+  return STATUS_OK;
+}
+
+static void cpu_close(struct backend *backend) {
+  cpu_pool_destroy(backend->engine.pool);
+  cpu_stage_free(&backend->engine.stage);
+  free(backend);
+}
+
+/* The name that the processor has for itself. */
+static void processor_name(char name[49]) {
+  snprintf(name, 49, "processor");
+#if defined(__x86_64__)
+  unsigned words[12];
+  for (unsigned i = 0; i < 3; i++) {
+    if (!__get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3])) {
+      return;
+    }
+  }
+  memcpy(name, words, sizeof(words));
+  name[48] = 0;
+  for (size_t length = strlen(name); length > 0 && name[length - 1] == ' '; length--) {
+    name[length - 1] = 0;
+  }
+#endif
+}
+
+static void cpu_describe(const struct backend *backend, struct backend_info *out) {
+  char name[49];
+  uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+  processor_name(name);
+  *out = (struct backend_info){.name = "cpu", .devices = 1, .slab_granularity = page};
+  out->memory_total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
+  snprintf(out->device_name, sizeof(out->device_name), "%s, %d threads, %s", name,
+           cpu_pool_threads(backend->engine.pool), backend->engine.micro->name);
+}
+
+/* ---- slabs and weights */
+
+static enum status cpu_create_slab(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
+                                   struct error *error) {
+  (void)backend;
+  return cpu_slab_create(bytes, fd, out, error);
+}
+
+static enum status cpu_import_slab(struct backend *backend, int fd, uint64_t bytes, struct backend_slab **out,
+                                   struct error *error) {
+  (void)backend;
+  return cpu_slab_import(fd, bytes, out, error);
+}
+
+static void cpu_close_slab(struct backend *backend, struct backend_slab *slab) {
+  (void)backend;
+  cpu_slab_close(slab);
+}
+
+static enum status cpu_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
+                                   struct error *error) {
+  (void)backend;
+  struct gemm_layout layout;
+  enum status status = gemm_layout_compute(weight, &layout, error);
+  if (status == STATUS_OK) {
+    *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = CPU_LAYOUT};
+  }
+  return status;
+}
+
+static enum status check_place(const struct gemm_weight *weight, uint64_t offset, struct gemm_layout *layout,
+                               struct error *error) {
+  if (offset % GEMM_SECTION != 0) {
+    return error_set(error, STATUS_INVALID, "a weight's place must be a multiple of %d, got %" PRIu64, GEMM_SECTION,
+                     offset);
+  }
+  return gemm_layout_compute(weight, layout, error);
+}
+
+static enum status cpu_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
+                                    struct backend_slab *slab, uint64_t offset, struct error *error) {
+  (void)backend;
+  struct gemm_layout layout;
+  enum status status = check_place(weight, offset, &layout, error);
+  return status == STATUS_OK ? cpu_slab_write(slab, offset, canonical, layout.total_bytes, error) : status;
+}
+
+static enum status cpu_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
+                                     struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
+                                     struct error *error) {
+  (void)backend;
+  if (layout != CPU_LAYOUT) {
+    return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in layout %" PRIu32 ", this build reads %d",
+                     layout, CPU_LAYOUT);
+  }
+  struct backend_weight *made = calloc(1, sizeof(*made));
+  if (made == NULL) {
+    return error_set(error, STATUS_NOMEM, "no memory to attach a weight");
+  }
+  made->shape = *weight;
+  enum status status = check_place(weight, offset, &made->layout, error);
+  if (status == STATUS_OK) {
+    made->codes = cpu_slab_read(slab, offset, made->layout.total_bytes, error);
+    status = made->codes != NULL ? STATUS_OK : error->status;
+  }
+  if (status != STATUS_OK) {
+    free(made);
+    return status;
+  }
+  *out = made;
+  return STATUS_OK;
+}
+
+static void cpu_weight_detach(struct backend *backend, struct backend_weight *weight) {
+  (void)backend;
+  free(weight);
+}
+
+static enum status cpu_weight_checksum(struct backend *backend, struct backend_weight *weight, uint64_t *out,
+                                       struct error *error) {
+  (void)backend;
+  (void)error;
+  *out = cpu_checksum(weight->codes, weight->layout.total_bytes);
+  return STATUS_OK;
+}
+
+/* ---- arenas and products */
+
+static enum status cpu_arena_register(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
+                                      struct error *error) {
+  (void)backend;
+  (void)bytes;
+  (void)error;
+  *out = base; /* memory of the host needs no preparation: its address will do as the handle */
+  return STATUS_OK;
+}
+
+static void cpu_arena_unregister(struct backend *backend, struct backend_arena *arena) {
+  (void)backend;
+  (void)arena;
+}
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static enum status cpu_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
+  enum gemm_format format = job->weight->shape.format;
+  if (backend->done_count == backend->in_flight) {
+    return error_set(error, STATUS_BUSY, "%d products are in flight", backend->in_flight);
+  }
+  if (!gemm_takes_x(format, job->x_type)) {
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
+  }
+  if (!gemm_takes_y(format, job->x_type, job->y_type)) {
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
+  }
+  uint64_t begin = now_ns();
+  enum status status = cpu_product_run(&backend->engine, job, error);
+  if (status == STATUS_OK) {
+    backend->done[backend->done_count++] =
+        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = now_ns() - begin};
+  }
+  return status;
+}
+
+static int cpu_poll(struct backend *backend, struct backend_done *done, int most) {
+  int count = backend->done_count < most ? backend->done_count : most;
+  memcpy(done, backend->done, (size_t)count * sizeof(*done));
+  backend->done_count -= count;
+  memmove(backend->done, backend->done + count, (size_t)backend->done_count * sizeof(*done));
+  return count;
+}
+
+extern const struct backend_ops cpu_backend;
+const struct backend_ops cpu_backend = {
+    .name = "cpu",
+    .devices = cpu_devices,
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .slab_create = cpu_create_slab,
+    .slab_import = cpu_import_slab,
+    .slab_close = cpu_close_slab,
+    .weight_plan = cpu_weight_plan,
+    .weight_store = cpu_weight_store,
+    .weight_attach = cpu_weight_attach,
+    .weight_detach = cpu_weight_detach,
+    .weight_checksum = cpu_weight_checksum,
+    .arena_register = cpu_arena_register,
+    .arena_unregister = cpu_arena_unregister,
+    .submit = cpu_submit,
+    .poll = cpu_poll,
+};

@@ -1,0 +1,41 @@
+/* The element rules of proto/number.h for many elements at once, the same codes bit for bit. Text of each micro_*.c,
+ * compiled there for its instruction set. */
+#ifndef KERNELS_CPU_MICRO_QUANTIZE_H
+#define KERNELS_CPU_MICRO_QUANTIZE_H
+
+#include "micro_widen.h"
+
+/* Magnitudes are ordered as their bits are, and NaN comes last. */
+static float largest(const float *values, int64_t count) {
+  int32_t most = 0;
+  for (int64_t i = 0; i < count; i++) {
+    int32_t magnitude = (int32_t)(bits_of(values[i]) & 0x7fffffffu);
+    most = magnitude > most ? magnitude : most;
+  }
+  return float_of((uint32_t)most);
+}
+
+/* Adding 1.5 * 2^23 leaves no bits for a fraction: the addition rounds to the nearest even integer, which the low
+ * bits of the sum then are. Unlike a conversion this is defined for every input. */
+static void quantize_int8(const float *values, float scale, int16_t *to, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    float quotient = values[i] / scale;
+    quotient = quotient > 127.0f ? 127.0f : quotient;
+    quotient = quotient < -127.0f ? -127.0f : quotient;
+    to[i] = (int16_t)((int32_t)bits_of(quotient + 0x1.8p23f) - 0x4b400000);
+  }
+}
+
+/* Below e4m3's smallest normal number its quantum is 2^-9, f32's at 2^14; above, three bits of mantissa remain. */
+static void quantize_e4m3(float *values, float scale, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    float quotient = values[i] / scale;
+    uint32_t sign = bits_of(quotient) & 0x80000000u, magnitude = bits_of(quotient) & 0x7fffffffu;
+    uint32_t normal = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) & 0xfff00000u;
+    uint32_t subnormal = bits_of((float_of(magnitude) + 0x1p14f) - 0x1p14f);
+    uint32_t rounded = magnitude < 0x3c800000u ? subnormal : normal;
+    values[i] = float_of(sign | (rounded > 0x43e00000u ? 0x43e00000u : rounded));
+  }
+}
+
+#endif

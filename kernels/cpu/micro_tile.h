@@ -1,0 +1,118 @@
+/* Register tiles: 4 rows of x by 2 rows of W. Text of each micro_*.c, which defines before
+ *   LANES, lanes          f32 in a vector, and the vector
+ *   multiply_add          lanes (lanes sum, lanes x, lanes w)
+ *   PAIRS, pairs, counts  s16 in a vector, the vector, and the vector of s32 sums
+ *   multiply_pairs        counts (counts sum, pairs x, pairs w) */
+#ifndef KERNELS_CPU_MICRO_TILE_H
+#define KERNELS_CPU_MICRO_TILE_H
+
+#include "micro.h"
+
+#define TILE_ROWS 4
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+static ALWAYS_INLINE lanes load_lanes(const float *from) {
+  lanes value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+static ALWAYS_INLINE pairs load_pairs(const int16_t *from) {
+  pairs value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+static ALWAYS_INLINE void promote(float *to, lanes sum, float scale) {
+  lanes total = load_lanes(to) + sum * scale;
+  __builtin_memcpy(to, &total, sizeof(total));
+}
+
+static ALWAYS_INLINE float group_scale(const struct micro_tile *tile, int row, int column, int group) {
+  float scale = tile->x_scale != NULL ? tile->x_scale[row * tile->x_scale_stride + group] : 1;
+  return tile->w_scale != NULL ? scale * tile->w_scale[column * MICRO_GROUPS + group] : scale;
+}
+
+/* `rows` and `columns` are constants where this is inlined, so that `sum` lives in registers. */
+static ALWAYS_INLINE void block_f32(const struct micro_tile *tile, int first, int rows, int columns) {
+  const float *x = (const float *)tile->x + first * tile->x_stride, *w = tile->w;
+  float *sums = tile->sums;
+  for (int group = 0; group < tile->groups; group++) {
+    lanes sum[MICRO_COLUMNS][TILE_ROWS] = {0};
+    for (int k = group * MICRO_GROUP; k < (group + 1) * MICRO_GROUP; k += LANES) {
+      for (int row = 0; row < rows; row++) {
+        lanes value = load_lanes(x + row * tile->x_stride + k);
+        for (int column = 0; column < columns; column++) {
+          sum[column][row] = multiply_add(sum[column][row], value, load_lanes(w + column * MICRO_CHUNK + k));
+        }
+      }
+    }
+    for (int column = 0; column < columns; column++) {
+      for (int row = 0; row < rows; row++) {
+        promote(sums + (column * MICRO_ROWS + first + row) * MICRO_LANES, sum[column][row],
+                group_scale(tile, first + row, column, group));
+      }
+    }
+  }
+}
+
+static ALWAYS_INLINE void block_s16(const struct micro_tile *tile, int first, int rows, int columns) {
+  const int16_t *x = (const int16_t *)tile->x + first * tile->x_stride, *w = tile->w;
+  int32_t *sums = tile->sums, lane[sizeof(counts) / sizeof(int32_t)];
+  counts sum[MICRO_COLUMNS][TILE_ROWS] = {0};
+  for (int k = 0; k < tile->groups * MICRO_GROUP; k += PAIRS) {
+    for (int row = 0; row < rows; row++) {
+      pairs value = load_pairs(x + row * tile->x_stride + k);
+      for (int column = 0; column < columns; column++) {
+        sum[column][row] = multiply_pairs(sum[column][row], value, load_pairs(w + column * MICRO_CHUNK + k));
+      }
+    }
+  }
+  for (int column = 0; column < columns; column++) {
+    for (int row = 0; row < rows; row++) {
+      __builtin_memcpy(lane, &sum[column][row], sizeof(lane));
+      for (unsigned i = 0; i < sizeof(lane) / sizeof(lane[0]); i++) {
+        sums[column * MICRO_ROWS + first + row] += lane[i];
+      }
+    }
+  }
+}
+
+/* Every row takes the same steps whatever the block it is in. */
+#define TILE(name, block)                                                                                              \
+  static void name(const struct micro_tile *tile) {                                                                    \
+    bool both = tile->columns == MICRO_COLUMNS;                                                                        \
+    int row = 0;                                                                                                       \
+    for (; row + TILE_ROWS <= tile->rows; row += TILE_ROWS) {                                                          \
+      both ? block(tile, row, TILE_ROWS, 2) : block(tile, row, TILE_ROWS, 1);                                          \
+    }                                                                                                                  \
+    if (tile->rows - row >= 2) {                                                                                       \
+      both ? block(tile, row, 2, 2) : block(tile, row, 2, 1);                                                          \
+      row += 2;                                                                                                        \
+    }                                                                                                                  \
+    if (row < tile->rows) {                                                                                            \
+      both ? block(tile, row, 1, 2) : block(tile, row, 1, 1);                                                          \
+    }                                                                                                                  \
+  }
+TILE(tile_f32, block_f32)
+TILE(tile_s16, block_s16)
+
+/* The table of the file that includes this. */
+#define MICRO_OPS(set, usable_function)                                                                                \
+  extern const struct micro_ops micro_##set;                                                                           \
+  const struct micro_ops micro_##set = {                                                                               \
+      .name = #set,                                                                                                    \
+      .usable = usable_function,                                                                                       \
+      .widen_f16 = widen_f16,                                                                                          \
+      .widen_bf16 = widen_bf16,                                                                                        \
+      .widen_e4m3 = widen_e4m3,                                                                                        \
+      .widen_int8 = widen_int8,                                                                                        \
+      .widen_int2 = widen_int2,                                                                                        \
+      .largest = largest,                                                                                              \
+      .quantize_int8 = quantize_int8,                                                                                  \
+      .quantize_e4m3 = quantize_e4m3,                                                                                  \
+      .tile_f32 = tile_f32,                                                                                            \
+      .tile_s16 = tile_s16,                                                                                            \
+  }
+
+#endif

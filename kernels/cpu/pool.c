@@ -1,0 +1,169 @@
+#include "pool.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* About 15 us of pauses: longer than the time between two products of a busy engine, shorter than anybody notices. */
+enum { SPINS = 1000 };
+
+struct cpu_pool {
+  int threads, started;
+  pthread_t *handles; /* owned; threads - 1 */
+  bool stop;
+  cpu_task task;
+  void *context;
+  _Alignas(64) atomic_uint round;   /* goes up by one for each task; what idle workers watch */
+  _Alignas(64) atomic_int sleepers; /* workers that may sleep on `round` */
+  _Alignas(64) atomic_uint left;    /* workers that have not ended this round's part */
+  atomic_bool caller_sleeps;        /* on `left` */
+};
+
+struct worker {
+  struct cpu_pool *pool;
+  int part;
+};
+
+static void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static void sleep_while(atomic_uint *word, unsigned value) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void wake(atomic_uint *word, int most) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
+}
+
+/* The sleeper announces itself before it looks at the word for the last time (the kernel does), the waker changes
+ * the word before it looks for sleepers: one of them sees the other. */
+static void wait_for_round(struct cpu_pool *pool, unsigned seen) {
+  for (int i = 0; i < SPINS; i++) {
+    if (atomic_load_explicit(&pool->round, memory_order_acquire) != seen) {
+      return;
+    }
+    relax();
+  }
+  atomic_fetch_add(&pool->sleepers, 1);
+  while (atomic_load(&pool->round) == seen) {
+    sleep_while(&pool->round, seen);
+  }
+  atomic_fetch_sub(&pool->sleepers, 1);
+}
+
+static void start_round(struct cpu_pool *pool) {
+  atomic_fetch_add(&pool->round, 1);
+  if (atomic_load(&pool->sleepers) > 0) {
+    wake(&pool->round, INT_MAX);
+  }
+}
+
+static void end_part(struct cpu_pool *pool) {
+  if (atomic_fetch_sub(&pool->left, 1) == 1 && atomic_load(&pool->caller_sleeps)) {
+    wake(&pool->left, 1);
+  }
+}
+
+static void wait_for_parts(struct cpu_pool *pool) {
+  for (int i = 0; i < SPINS; i++) {
+    if (atomic_load_explicit(&pool->left, memory_order_acquire) == 0) {
+      return;
+    }
+    relax();
+  }
+  atomic_store(&pool->caller_sleeps, true);
+  for (unsigned left = atomic_load(&pool->left); left != 0; left = atomic_load(&pool->left)) {
+    sleep_while(&pool->left, left);
+  }
+  atomic_store(&pool->caller_sleeps, false);
+}
+
+static void *worker_run(void *argument) {
+  struct worker worker = *(struct worker *)argument;
+  struct cpu_pool *pool = worker.pool;
+  free(argument);
+  for (unsigned seen = 0;; seen++) {
+    wait_for_round(pool, seen);
+    if (pool->stop) {
+      return NULL;
+    }
+    pool->task(pool->context, worker.part, pool->threads);
+    end_part(pool);
+  }
+}
+
+/* Signals are for the threads that the worker process made for them. */
+static int start_thread(struct cpu_pool *pool, int part) {
+  sigset_t all, before;
+  struct worker *worker = malloc(sizeof(*worker));
+  if (worker == NULL) {
+    return -1;
+  }
+  *worker = (struct worker){.pool = pool, .part = part};
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(&pool->handles[part - 1], NULL, worker_run, worker);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed != 0) {
+    free(worker);
+    return -1;
+  }
+  pthread_setname_np(pool->handles[part - 1], "gemmd-cpu");
+  return 0;
+}
+
+enum status cpu_pool_create(int threads, struct cpu_pool **out, struct error *error) {
+  struct cpu_pool *pool = aligned_alloc(64, (sizeof(*pool) + 63) / 64 * 64);
+  pthread_t *handles = calloc((size_t)threads, sizeof(*handles));
+  if (pool == NULL || handles == NULL) {
+    free(pool);
+    free(handles);
+    return error_set(error, STATUS_NOMEM, "no memory for %d threads", threads);
+  }
+  memset(pool, 0, sizeof(*pool));
+  pool->threads = threads;
+  pool->handles = handles;
+  for (int part = 1; part < threads; part++, pool->started++) {
+    if (start_thread(pool, part) != 0) {
+      enum status status = error_set(error, STATUS_SYSTEM, "thread %d of %d cannot be started", part + 1, threads);
+      cpu_pool_destroy(pool);
+      return status;
+    }
+  }
+  *out = pool;
+  return STATUS_OK;
+}
+
+void cpu_pool_destroy(struct cpu_pool *pool) {
+  pool->stop = true;
+  start_round(pool);
+  for (int i = 0; i < pool->started; i++) {
+    pthread_join(pool->handles[i], NULL);
+  }
+  free(pool->handles);
+  free(pool);
+}
+
+int cpu_pool_threads(const struct cpu_pool *pool) {
+  return pool->threads;
+}
+
+void cpu_pool_run(struct cpu_pool *pool, cpu_task task, void *context) {
+  pool->task = task;
+  pool->context = context;
+  atomic_store(&pool->left, (unsigned)(pool->threads - 1));
+  start_round(pool);
+  task(context, 0, pool->threads);
+  wait_for_parts(pool);
+}

@@ -1,0 +1,21 @@
+/* Threads that run one task at a time in equal parts. They spin for some microseconds after a task and then sleep,
+ * so that a stream of products pays no wake-up and an idle process costs nothing. */
+#ifndef KERNELS_CPU_POOL_H
+#define KERNELS_CPU_POOL_H
+
+#include "../../proto/status.h"
+
+struct cpu_pool;
+
+/* Part `part` of `parts` of a task; parts run at the same time. */
+typedef void (*cpu_task)(void *context, int part, int parts);
+
+/* `threads` counts the caller of cpu_pool_run. SYSTEM where a thread cannot be started. */
+MUST_CHECK enum status cpu_pool_create(int threads, struct cpu_pool **out, struct error *error);
+void cpu_pool_destroy(struct cpu_pool *pool);
+int cpu_pool_threads(const struct cpu_pool *pool);
+
+/* Returns when every part has. One caller at a time. */
+void cpu_pool_run(struct cpu_pool *pool, cpu_task task, void *context);
+
+#endif

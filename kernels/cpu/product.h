@@ -1,0 +1,21 @@
+/* One product: tiles of x, shared out over the threads. */
+#ifndef KERNELS_CPU_PRODUCT_H
+#define KERNELS_CPU_PRODUCT_H
+
+#include "../backend.h"
+#include "pool.h"
+#include "stage.h"
+
+/* What products need and share: one at a time. */
+struct product_engine {
+  const struct micro_ops *micro;
+  struct cpu_pool *pool;
+  struct stage stage;
+};
+
+/* Writes all of y before it returns. A y element's bits depend on its row of x and its row of W alone: not on the
+ * other rows, nor on the number of threads. */
+MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct backend_job *job,
+                                       struct error *error);
+
+#endif
