@@ -1,0 +1,165 @@
+/* gemmd: what the command line asks for. One program is supervisor, worker and loader. */
+#include "config.h"
+#include "loader/loader.h"
+#include "log.h"
+#include "supervisor/supervisor.h"
+#include "worker/worker.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { CONTROL_FD = 3, EXIT_USAGE = 2 };
+enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_LOADER };
+
+struct invocation {
+  enum mode mode;
+  int device;
+  const char *config_path; /* NULL: the default one, if it is there */
+};
+
+static const char default_config_path[] = "/etc/gemmd/gemmd.conf";
+
+static void print_help(void) {
+  printf("gemmd %s: keeps quantized weights on the GPUs of this machine and serves their products\n\n"
+         "usage: gemmd [--config FILE] [--OPTION VALUE ...]\n\n"
+         "  --config FILE            read options from FILE (default: %s, if it exists)\n"
+         "  --help, --version\n\n"
+         "Options, in the file as `name = value`:\n",
+         GEMMD_RELEASE, default_config_path);
+  for (size_t i = 0; i < config_option_count(); i++) {
+    struct config_option option;
+    config_option_at(i, &option);
+    printf("  --%-22s %s (default: %s)\n", option.name, option.summary,
+           option.fallback[0] == '\0' ? "empty" : option.fallback);
+  }
+}
+
+static int usage_error(const char *text) {
+  fprintf(stderr, "gemmd: %s\ngemmd --help lists the options\n", text);
+  return EXIT_USAGE;
+}
+
+/* Words that take no part in the configuration. Returns how many were consumed; 0: it is an option; -1: an error. */
+static int read_mode(struct invocation *invocation, int count, char *const *words) {
+  if (strcmp(words[0], "--load") == 0 || strcmp(words[0], "--embedded") == 0) {
+    invocation->mode = strcmp(words[0], "--load") == 0 ? MODE_LOADER : MODE_EMBEDDED;
+    return 1;
+  }
+  if (strcmp(words[0], "--worker") == 0) {
+    char *end;
+    if (count < 2)
+      return -1;
+    invocation->mode = MODE_WORKER;
+    invocation->device = (int)strtol(words[1], &end, 10);
+    return *end == '\0' && invocation->device >= 0 ? 2 : -1;
+  }
+  if (strcmp(words[0], "--config") == 0) {
+    invocation->config_path = words[1];
+    return count < 2 ? -1 : 2;
+  }
+  return 0;
+}
+
+/* The first pass: what to do and which file to read. False where a word has no value. */
+static bool read_invocation(struct invocation *invocation, int count, char *const *words) {
+  for (int i = 0; i < count;) {
+    int taken = read_mode(invocation, count - i, words + i);
+    if (taken < 0)
+      return false;
+    i += taken == 0 ? 2 : taken;
+  }
+  return true;
+}
+
+/* The second pass: the command line's options, over those of the file. */
+static enum status read_options(struct config *config, int count, char *const *words, struct error *error) {
+  struct invocation ignored;
+  for (int i = 0; i < count;) {
+    int taken = read_mode(&ignored, count - i, words + i);
+    if (taken == 0) {
+      if (strncmp(words[i], "--", 2) != 0)
+        return error_set(error, STATUS_INVALID, "\"%.64s\" is no option", words[i]);
+      if (i + 1 >= count)
+        return error_set(error, STATUS_INVALID, "\"%.64s\" needs a value", words[i]);
+      enum status status = config_set(config, words[i] + 2, words[i + 1], error);
+      if (status != STATUS_OK)
+        return status;
+      taken = 2;
+    }
+    i += taken;
+  }
+  return STATUS_OK;
+}
+
+static enum status read_config(struct config *config, const struct invocation *invocation, int count,
+                               char *const *words, struct error *error) {
+  enum status status = STATUS_OK;
+  bool child = invocation->mode == MODE_WORKER || invocation->mode == MODE_LOADER; /* gets all on the command line */
+  config_defaults(config);
+  if (invocation->config_path != NULL)
+    status = config_read(config, invocation->config_path, error);
+  else if (!child && access(default_config_path, F_OK) == 0)
+    status = config_read(config, default_config_path, error);
+  return status == STATUS_OK ? read_options(config, count, words, error) : status;
+}
+
+/* The control socket's end tells a child that its parent is gone; this is for one that is stuck and does not look. */
+static void die_with_parent(void) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static int run(const struct config *config, const struct invocation *invocation) {
+  char self[4096];
+  ssize_t length;
+  switch (invocation->mode) {
+  case MODE_WORKER:
+    die_with_parent();
+    return worker_run(config, invocation->device, CONTROL_FD);
+  case MODE_LOADER:
+    die_with_parent();
+    return loader_run(config, CONTROL_FD);
+  default:
+    length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length < 0) {
+      log_error("/proc/self/exe: %s", strerror(errno));
+      return EXIT_FAILURE;
+    }
+    self[length] = '\0';
+    return supervisor_run(config, self, invocation->mode == MODE_EMBEDDED ? CONTROL_FD : -1);
+  }
+}
+
+int main(int count, char **words) {
+  static struct config config;
+  static char who[32];
+  struct invocation invocation = {.mode = MODE_SUPERVISOR};
+  struct error error;
+  for (int i = 1; i < count; i++) {
+    if (strcmp(words[i], "--help") == 0) {
+      print_help();
+      return 0;
+    }
+    if (strcmp(words[i], "--version") == 0) {
+      printf("gemmd %s\n", GEMMD_RELEASE);
+      return 0;
+    }
+  }
+  if (!read_invocation(&invocation, count - 1, words + 1))
+    return usage_error("an option needs a value");
+  if (read_config(&config, &invocation, count - 1, words + 1, &error) != STATUS_OK)
+    return usage_error(error.text);
+  if (invocation.mode == MODE_WORKER)
+    snprintf(who, sizeof who, "worker %d", invocation.device);
+  else
+    snprintf(who, sizeof who, "%s", invocation.mode == MODE_LOADER ? "loader" : "supervisor");
+  if (log_open(config.log_level, who, &error) != STATUS_OK)
+    return usage_error(error.text);
+  signal(SIGPIPE, SIG_IGN);
+  return run(&config, &invocation);
+}

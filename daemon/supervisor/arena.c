@@ -1,0 +1,91 @@
+#include "arena.h"
+
+#include "../memfd.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PAGE_BYTES = 4096 };
+
+void arena_init(struct arena *arena) {
+  memset(arena, 0, sizeof *arena);
+  arena->memfd = arena->wakeup = -1;
+  for (uint32_t i = 0; i < LIMIT_DEVICES; i++)
+    arena->doorbells[i] = -1;
+}
+
+static enum status make_event(int *fd, struct error *error) {
+  *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return *fd >= 0 ? STATUS_OK : error_set(error, STATUS_SYSTEM, "eventfd: %s", strerror(errno));
+}
+
+static enum status make_events(struct arena *arena, struct error *error) {
+  enum status status = make_event(&arena->wakeup, error);
+  for (uint32_t i = 0; status == STATUS_OK && i < arena->devices; i++)
+    status = make_event(&arena->doorbells[i], error);
+  return status;
+}
+
+enum status arena_open(struct arena *arena, uint32_t devices, uint32_t entries, uint64_t tensor_bytes,
+                       uint64_t tensor_bytes_max, struct error *error) {
+  arena_init(arena);
+  if (tensor_bytes == 0 || tensor_bytes > tensor_bytes_max)
+    return error_field(error, tensor_bytes == 0 ? STATUS_INVALID : STATUS_TOO_LARGE, FIELD_BYTES,
+                       tensor_bytes > INT64_MAX ? INT64_MAX : (int64_t)tensor_bytes, 1, (int64_t)tensor_bytes_max);
+  if (entries == 0 || entries > LIMIT_RING_ENTRIES || (entries & (entries - 1)) != 0)
+    return error_field(error, STATUS_INVALID, FIELD_ENTRIES, entries, 1, LIMIT_RING_ENTRIES);
+  uint64_t ring_bytes = ring_tensor_offset(entries, devices);
+  uint64_t bytes = gemm_round_up(ring_bytes + tensor_bytes, PAGE_BYTES);
+  enum status status = ring_check(devices, entries, bytes, error);
+  if (status == STATUS_OK)
+    status = memfd_make("gemmd-arena", bytes, &arena->memfd, error);
+  if (status != STATUS_OK)
+    return status;
+  arena->devices = devices;
+  arena->entries = entries;
+  arena->bytes = bytes;
+  arena->ring_bytes = ring_bytes;
+  status = make_events(arena, error);
+  if (status == STATUS_OK && (arena->rings = memfd_map(arena->memfd, ring_bytes, true, error)) == NULL)
+    status = error->status;
+  if (status != STATUS_OK) {
+    arena_close(arena);
+    return status;
+  }
+  ring_format(arena->rings, devices, entries, bytes);
+  for (uint32_t i = 0; i < devices; i++)
+    arena->generations[i] = 1;
+  return STATUS_OK;
+}
+
+void arena_close(struct arena *arena) {
+  if (arena->rings != NULL)
+    munmap(arena->rings, (size_t)arena->ring_bytes);
+  if (arena->memfd >= 0)
+    close(arena->memfd);
+  if (arena->wakeup >= 0)
+    close(arena->wakeup);
+  for (uint32_t i = 0; i < arena->devices; i++)
+    if (arena->doorbells[i] >= 0)
+      close(arena->doorbells[i]);
+  arena_init(arena);
+}
+
+static void wake_client(const struct arena *arena) {
+  uint64_t one = 1;
+  if (write(arena->wakeup, &one, sizeof one) < 0)
+    return; /* the counter is full: the client has enough to wake up for */
+}
+
+void arena_worker_lost(struct arena *arena, uint32_t device) {
+  ring_replace_worker(ring_queue_at(arena->rings, arena->entries, device), ++arena->generations[device]);
+  wake_client(arena);
+}
+
+void arena_worker_state(struct arena *arena, uint32_t device, enum ring_worker_state state) {
+  ring_set_worker_state(ring_queue_at(arena->rings, arena->entries, device), state);
+  wake_client(arena);
+}

@@ -1,0 +1,34 @@
+/* The shared memory of one session, as the supervisor holds it: the memfd, the doorbells, and a mapping of header and
+ * rings through which it tells the client of a worker's death. Tensors are not mapped here. */
+#ifndef SUPERVISOR_ARENA_H
+#define SUPERVISOR_ARENA_H
+
+#include "../../proto/limits.h"
+#include "../../proto/ring.h"
+#include "../../proto/status.h"
+
+#include <stdint.h>
+
+struct arena {
+  int memfd, wakeup;                   /* owned */
+  int doorbells[LIMIT_DEVICES];        /* owned; -1 behind `devices` */
+  uint32_t generations[LIMIT_DEVICES]; /* of each device's worker; never read back from the arena */
+  uint32_t devices, entries;
+  uint64_t bytes; /* of the whole memfd */
+  void *rings;    /* mapped; ring_bytes of it. NULL: there is no arena */
+  uint64_t ring_bytes;
+};
+
+void arena_init(struct arena *arena); /* none */
+/* `tensor_bytes` are the client's; header and rings come on top, and the sum is rounded up to pages. */
+MUST_CHECK enum status arena_open(struct arena *arena, uint32_t devices, uint32_t entries, uint64_t tensor_bytes,
+                                  uint64_t tensor_bytes_max, struct error *error);
+/* After all workers have finished with it. */
+void arena_close(struct arena *arena);
+
+/* The worker of `device` is dead and reaped. */
+void arena_worker_lost(struct arena *arena, uint32_t device);
+/* The worker of `device` serves, or never will. Wakes the client up. */
+void arena_worker_state(struct arena *arena, uint32_t device, enum ring_worker_state state);
+
+#endif

@@ -1,0 +1,309 @@
+#include "catalog.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void catalog_init(struct catalog *catalog) {
+  *catalog = (struct catalog){.name_count = 0};
+}
+
+void catalog_free(struct catalog *catalog) {
+  for (size_t i = 0; i < catalog->name_count; i++)
+    free(catalog->names[i].text);
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    free(catalog->weights[i]);
+  for (size_t i = 0; i < catalog->slab_count; i++) {
+    extents_free(&catalog->slabs[i]->extents);
+    free(catalog->slabs[i]);
+  }
+  free(catalog->names);
+  free(catalog->weights);
+  free(catalog->slabs);
+  catalog_init(catalog);
+}
+
+/* Room for one more item of `size` bytes in a growing array. */
+static enum status make_room(void **items, size_t count, size_t *capacity, size_t size, struct error *error) {
+  if (count < *capacity)
+    return STATUS_OK;
+  size_t more = *capacity == 0 ? 16 : *capacity * 2;
+  void *grown = realloc(*items, more * size);
+  if (grown == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the catalog");
+  *items = grown;
+  *capacity = more;
+  return STATUS_OK;
+}
+
+/* ---- names */
+
+/* Index of the first name that is not less (`above`: that is greater) than `name`. */
+static size_t name_bound(const struct catalog *catalog, const char *name, bool above) {
+  size_t low = 0, high = catalog->name_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    int order = strcmp(catalog->names[middle].text, name); /* bytewise: compares unsigned char */
+    if (order < 0 || (above && order == 0))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static struct catalog_name *find_name(const struct catalog *catalog, const char *name) {
+  size_t at = name_bound(catalog, name, false);
+  if (at == catalog->name_count || strcmp(catalog->names[at].text, name) != 0)
+    return NULL;
+  return &catalog->names[at];
+}
+
+const struct catalog_name *catalog_find(const struct catalog *catalog, const char *name) {
+  return find_name(catalog, name);
+}
+
+size_t catalog_after(const struct catalog *catalog, const char *name) {
+  return name_bound(catalog, name, true);
+}
+
+static bool may_change(const struct catalog_name *name, struct catalog_user user) {
+  return user.admin || user.uid == name->owner;
+}
+
+enum status catalog_may_name(const struct catalog *catalog, const char *name, const uint8_t *hash, bool replace,
+                             struct catalog_user user, struct error *error) {
+  const struct catalog_name *there = find_name(catalog, name);
+  if (there == NULL || memcmp(there->weight->hash, hash, CATALOG_HASH_BYTES) == 0)
+    return STATUS_OK;
+  if (!replace)
+    return error_set(error, STATUS_EXISTS, "the name \"%.160s\" stands for other content", name);
+  if (!may_change(there, user))
+    return error_set(error, STATUS_PERMISSION, "the name \"%.128s\" belongs to user %u", name, there->owner);
+  return STATUS_OK;
+}
+
+static enum status insert_name(struct catalog *catalog, const char *name, struct catalog_weight *weight, uint32_t owner,
+                               struct error *error) {
+  void *names = catalog->names;
+  enum status status = make_room(&names, catalog->name_count, &catalog->name_capacity, sizeof *catalog->names, error);
+  catalog->names = names;
+  if (status != STATUS_OK)
+    return status;
+  char *text = strdup(name);
+  if (text == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the catalog");
+  size_t at = name_bound(catalog, name, false);
+  memmove(&catalog->names[at + 1], &catalog->names[at], (catalog->name_count - at) * sizeof *catalog->names);
+  catalog->names[at] = (struct catalog_name){.text = text, .owner = owner, .weight = weight};
+  catalog->name_count++;
+  weight->names++;
+  return STATUS_OK;
+}
+
+enum status catalog_name(struct catalog *catalog, const char *name, struct catalog_weight *weight, bool replace,
+                         struct catalog_user user, struct catalog_weight **before, struct error *error) {
+  *before = NULL;
+  enum status status = catalog_may_name(catalog, name, weight->hash, replace, user, error);
+  if (status != STATUS_OK)
+    return status;
+  struct catalog_name *there = find_name(catalog, name);
+  if (there == NULL)
+    return insert_name(catalog, name, weight, user.uid, error);
+  if (there->weight == weight)
+    return STATUS_OK;
+  *before = there->weight;
+  there->weight->names--;
+  there->weight = weight;
+  weight->names++;
+  return STATUS_OK;
+}
+
+enum status catalog_unname(struct catalog *catalog, const char *name, struct catalog_user user,
+                           struct catalog_weight **weight, struct error *error) {
+  struct catalog_name *there = find_name(catalog, name);
+  if (there == NULL)
+    return error_set(error, STATUS_NOT_FOUND, "no weight is named \"%.160s\"", name);
+  if (!may_change(there, user))
+    return error_set(error, STATUS_PERMISSION, "the name \"%.128s\" belongs to user %u", name, there->owner);
+  *weight = there->weight;
+  there->weight->names--;
+  free(there->text);
+  catalog->name_count--;
+  size_t at = (size_t)(there - catalog->names);
+  memmove(there, there + 1, (catalog->name_count - at) * sizeof *there);
+  return STATUS_OK;
+}
+
+void catalog_describe(const struct catalog_name *name, struct message_weight_info *out) {
+  const struct catalog_weight *weight = name->weight;
+  *out = (struct message_weight_info){.n = weight->shape.n,
+                                      .k = weight->shape.k,
+                                      .format = weight->shape.format,
+                                      .scale = weight->shape.scale,
+                                      .bytes = catalog_weight_bytes(weight),
+                                      .references = weight->names,
+                                      .owner = name->owner,
+                                      .placement = weight->placement,
+                                      .parts_count = weight->part_count};
+  snprintf(out->name, sizeof out->name, "%s", name->text);
+  memcpy(out->hash, weight->hash, sizeof out->hash);
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    out->parts[i] = (struct message_weight_part){
+        .device = weight->parts[i].device, .n_begin = weight->parts[i].n_begin, .n_count = weight->parts[i].n_count};
+}
+
+/* ---- contents */
+
+static size_t hash_bound(const struct catalog *catalog, const uint8_t *hash) {
+  size_t low = 0, high = catalog->weight_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (memcmp(catalog->weights[middle]->hash, hash, CATALOG_HASH_BYTES) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash) {
+  size_t at = hash_bound(catalog, hash);
+  if (at == catalog->weight_count || memcmp(catalog->weights[at]->hash, hash, CATALOG_HASH_BYTES) != 0)
+    return NULL;
+  return catalog->weights[at];
+}
+
+uint32_t catalog_next_weight(struct catalog *catalog) {
+  return ++catalog->last_weight;
+}
+
+enum status catalog_add(struct catalog *catalog, const struct catalog_weight *weight, struct catalog_weight **out,
+                        struct error *error) {
+  if (catalog_find_hash(catalog, weight->hash) != NULL)
+    return error_set(error, STATUS_EXISTS, "the content is in the catalog already");
+  void *weights = catalog->weights;
+  enum status status =
+      make_room(&weights, catalog->weight_count, &catalog->weight_capacity, sizeof(struct catalog_weight *), error);
+  catalog->weights = weights;
+  if (status != STATUS_OK)
+    return status;
+  struct catalog_weight *copy = malloc(sizeof *copy);
+  if (copy == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the catalog");
+  *copy = *weight;
+  copy->names = copy->handles = 0;
+  size_t at = hash_bound(catalog, copy->hash);
+  memmove(&catalog->weights[at + 1], &catalog->weights[at], (catalog->weight_count - at) * sizeof(*catalog->weights));
+  catalog->weights[at] = copy;
+  catalog->weight_count++;
+  *out = copy;
+  return STATUS_OK;
+}
+
+void catalog_remove(struct catalog *catalog, struct catalog_weight *weight) {
+  size_t at = hash_bound(catalog, weight->hash);
+  if (at == catalog->weight_count || catalog->weights[at] != weight)
+    return;
+  catalog->weight_count--;
+  memmove(&catalog->weights[at], &catalog->weights[at + 1], (catalog->weight_count - at) * sizeof(*catalog->weights));
+  free(weight);
+}
+
+bool catalog_unused(const struct catalog_weight *weight) {
+  return weight->names == 0 && weight->handles == 0;
+}
+
+uint64_t catalog_weight_bytes(const struct catalog_weight *weight) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    bytes += weight->parts[i].bytes;
+  return bytes;
+}
+
+/* ---- slabs */
+
+uint32_t catalog_next_slab(struct catalog *catalog) {
+  return ++catalog->last_slab;
+}
+
+static size_t slab_index(const struct catalog *catalog, uint32_t id) {
+  size_t at = 0;
+  while (at < catalog->slab_count && catalog->slabs[at]->id != id)
+    at++;
+  return at;
+}
+
+enum status catalog_slab_add(struct catalog *catalog, uint32_t id, uint32_t device, uint64_t bytes, int fd,
+                             struct error *error) {
+  void *slabs = catalog->slabs;
+  enum status status =
+      make_room(&slabs, catalog->slab_count, &catalog->slab_capacity, sizeof(struct catalog_slab *), error);
+  catalog->slabs = slabs;
+  if (status != STATUS_OK)
+    return status;
+  struct catalog_slab *slab = malloc(sizeof *slab);
+  if (slab == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the catalog");
+  *slab = (struct catalog_slab){.id = id, .device = device, .bytes = bytes, .fd = fd};
+  extents_init(&slab->extents, bytes);
+  catalog->slabs[catalog->slab_count++] = slab;
+  return STATUS_OK;
+}
+
+void catalog_slab_remove(struct catalog *catalog, uint32_t id) {
+  size_t at = slab_index(catalog, id);
+  if (at == catalog->slab_count)
+    return;
+  extents_free(&catalog->slabs[at]->extents);
+  free(catalog->slabs[at]);
+  catalog->slab_count--;
+  memmove(&catalog->slabs[at], &catalog->slabs[at + 1], (catalog->slab_count - at) * sizeof(*catalog->slabs));
+}
+
+struct catalog_slab *catalog_slab_find(const struct catalog *catalog, uint32_t id) {
+  size_t at = slab_index(catalog, id);
+  return at == catalog->slab_count ? NULL : catalog->slabs[at];
+}
+
+enum status catalog_take(struct catalog *catalog, uint32_t device, uint64_t bytes, uint64_t align, uint32_t *slab,
+                         uint64_t *offset, struct error *error) {
+  for (size_t i = 0; i < catalog->slab_count; i++) {
+    struct catalog_slab *candidate = catalog->slabs[i];
+    if (candidate->device != device)
+      continue;
+    enum status status = extents_take(&candidate->extents, bytes, align, offset, error);
+    if (status == STATUS_OK)
+      *slab = candidate->id;
+    if (status != STATUS_NOT_FOUND)
+      return status;
+  }
+  return error_set(error, STATUS_NOT_FOUND, "no slab of device %u has %llu bytes free", device,
+                   (unsigned long long)bytes);
+}
+
+bool catalog_give(struct catalog *catalog, uint32_t slab, uint64_t offset) {
+  struct catalog_slab *there = catalog_slab_find(catalog, slab);
+  return there != NULL && extents_give(&there->extents, offset) && there->extents.count == 0;
+}
+
+struct catalog_usage catalog_device_usage(const struct catalog *catalog, uint32_t device) {
+  struct catalog_usage usage = {.slabs = 0};
+  for (size_t i = 0; i < catalog->slab_count; i++) {
+    if (catalog->slabs[i]->device != device)
+      continue;
+    usage.slabs += catalog->slabs[i]->bytes;
+    usage.used += catalog->slabs[i]->extents.used;
+  }
+  return usage;
+}
+
+uint32_t catalog_split(int64_t n, uint32_t parts, struct catalog_part *out) {
+  int64_t rows = (int64_t)gemm_round_up(gemm_ceil_div((uint64_t)n, parts), 128);
+  uint32_t count = 0;
+  for (int64_t begin = 0; begin < n; begin += rows, count++) {
+    out[count].n_begin = begin;
+    out[count].n_count = n - begin < rows ? n - begin : rows;
+  }
+  return count;
+}

@@ -1,0 +1,127 @@
+/* What is stored where: names → contents (by hash) → parts in slabs. Pure: no I/O, no device; the descriptors of slabs
+ * are numbers to it. */
+#ifndef SUPERVISOR_CATALOG_H
+#define SUPERVISOR_CATALOG_H
+
+#include "../../proto/gemm.h"
+#include "../../proto/limits.h"
+#include "../../proto/message.h"
+#include "../../proto/status.h"
+#include "extents.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CATALOG_HASH_BYTES = 32 };
+
+/* Device memory that holds weights. */
+struct catalog_slab {
+  uint32_t id, device;
+  uint64_t bytes;
+  int fd; /* owned by whoever added the slab */
+  struct extents extents;
+};
+
+/* A copy (replicas) or a range of rows (split) of a weight, on one device. No two parts share a device. */
+struct catalog_part {
+  uint32_t device, slab, layout;
+  uint64_t offset, bytes;
+  int64_t n_begin, n_count;
+};
+
+/* One content, whatever its names. */
+struct catalog_weight {
+  uint32_t id; /* never reused */
+  uint8_t hash[CATALOG_HASH_BYTES];
+  struct gemm_weight shape;
+  enum message_placement placement;
+  uint32_t part_count;
+  struct catalog_part parts[LIMIT_PARTS];
+  uint32_t names;   /* that stand for it */
+  uint32_t handles; /* that sessions have open */
+};
+
+struct catalog_name {
+  char *text; /* owned */
+  uint32_t owner;
+  struct catalog_weight *weight; /* not owned */
+};
+
+/* Who asks: owners and admins may change a name. */
+struct catalog_user {
+  uint32_t uid;
+  bool admin;
+};
+
+struct catalog {
+  struct catalog_name *names; /* owned; ordered bytewise */
+  size_t name_count, name_capacity;
+  struct catalog_weight **weights; /* owned; ordered by hash */
+  size_t weight_count, weight_capacity;
+  struct catalog_slab **slabs; /* owned; ordered by id */
+  size_t slab_count, slab_capacity;
+  uint32_t last_weight, last_slab;
+};
+
+void catalog_init(struct catalog *catalog);
+void catalog_free(struct catalog *catalog);
+
+/* ---- names */
+
+const struct catalog_name *catalog_find(const struct catalog *catalog, const char *name);
+/* Index of the first name greater than `name`; name_count where there is none. */
+size_t catalog_after(const struct catalog *catalog, const char *name);
+/* Whether `name` may come to stand for the content of that hash. EXISTS, or PERMISSION, where it may not. */
+MUST_CHECK enum status catalog_may_name(const struct catalog *catalog, const char *name, const uint8_t *hash,
+                                        bool replace, struct catalog_user user, struct error *error);
+/* Makes `name` stand for `weight`. *before is the content that it stood for, NULL where there is none or where it is
+ * the same. The owner of a name that stays is not changed. */
+MUST_CHECK enum status catalog_name(struct catalog *catalog, const char *name, struct catalog_weight *weight,
+                                    bool replace, struct catalog_user user, struct catalog_weight **before,
+                                    struct error *error);
+/* Drops a name. *weight is what it stood for; its parts stay until the caller removes it. */
+MUST_CHECK enum status catalog_unname(struct catalog *catalog, const char *name, struct catalog_user user,
+                                      struct catalog_weight **weight, struct error *error);
+
+/* What clients are told of a name. Handles and `shared` are left 0. */
+void catalog_describe(const struct catalog_name *name, struct message_weight_info *out);
+
+/* ---- contents */
+
+struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash);
+/* A number for a weight that is about to be stored. */
+uint32_t catalog_next_weight(struct catalog *catalog);
+/* Takes a copy of `weight`; with no names and no handles. */
+MUST_CHECK enum status catalog_add(struct catalog *catalog, const struct catalog_weight *weight,
+                                   struct catalog_weight **out, struct error *error);
+/* Nothing may stand for it any more. Its extents stay taken. */
+void catalog_remove(struct catalog *catalog, struct catalog_weight *weight);
+/* Neither a name nor a handle stands for it. */
+bool catalog_unused(const struct catalog_weight *weight);
+uint64_t catalog_weight_bytes(const struct catalog_weight *weight); /* all parts */
+
+/* ---- slabs */
+
+uint32_t catalog_next_slab(struct catalog *catalog);
+MUST_CHECK enum status catalog_slab_add(struct catalog *catalog, uint32_t id, uint32_t device, uint64_t bytes, int fd,
+                                        struct error *error);
+/* The slab must be empty; its descriptor is the caller's to close. */
+void catalog_slab_remove(struct catalog *catalog, uint32_t id);
+struct catalog_slab *catalog_slab_find(const struct catalog *catalog, uint32_t id);
+/* Takes room in any slab of the device. NOT_FOUND where another slab is needed. */
+MUST_CHECK enum status catalog_take(struct catalog *catalog, uint32_t device, uint64_t bytes, uint64_t align,
+                                    uint32_t *slab, uint64_t *offset, struct error *error);
+/* Gives room back; true where the slab is empty now. */
+bool catalog_give(struct catalog *catalog, uint32_t slab, uint64_t offset);
+
+struct catalog_usage {
+  uint64_t slabs, used; /* bytes of one device */
+};
+struct catalog_usage catalog_device_usage(const struct catalog *catalog, uint32_t device);
+
+/* Rows of W that each of at most `parts` devices takes: multiples of 128, so that scale blocks stay whole and columns
+ * of y begin at aligned addresses. Fills n_begin and n_count; returns how many parts there are. */
+uint32_t catalog_split(int64_t n, uint32_t parts, struct catalog_part *out);
+
+#endif

@@ -1,0 +1,104 @@
+/* status: what the supervisor knows, and what the workers count. */
+#include "cmd.h"
+#include "context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct gathering {
+  struct session *session; /* waits */
+  uint32_t id, waiting;
+};
+
+struct counted {
+  struct gathering *gathering;
+  struct worker *worker;
+};
+
+static void describe_device(struct supervisor *supervisor, const struct worker *worker,
+                            struct message_device_status *out) {
+  struct catalog_usage usage = catalog_device_usage(&supervisor->catalog, worker->device);
+  *out = (struct message_device_status){.device = worker->device,
+                                        .pid = worker->pid,
+                                        .restarts = worker->restarts,
+                                        .memory_total = worker->ready.memory_total,
+                                        .memory_slabs = usage.slabs,
+                                        .memory_used = usage.used,
+                                        .requests = worker->past.requests + worker->stats.requests,
+                                        .rows = worker->past.rows + worker->stats.rows,
+                                        .failures = worker->past.failures + worker->stats.failures,
+                                        .device_ns = worker->past.device_ns + worker->stats.device_ns};
+  snprintf(out->name, sizeof out->name, "%s", worker->ready.device_name);
+  snprintf(out->state, sizeof out->state, "%s", worker_state_name(worker));
+}
+
+static void answer(struct session *session, uint32_t id) {
+  struct supervisor *supervisor = session->supervisor;
+  const struct catalog *catalog = &supervisor->catalog;
+  struct message_status_reply reply = {.pid = (uint32_t)getpid(),
+                                       .uptime_ms = uv_now(&supervisor->loop) - supervisor->started_ms,
+                                       .sessions = supervisor->sessions.count,
+                                       .names = (uint32_t)catalog->name_count,
+                                       .weights = (uint32_t)catalog->weight_count,
+                                       .devices_count = supervisor->fleet.count};
+  snprintf(reply.server, sizeof reply.server, "gemmd %s", GEMMD_RELEASE);
+  snprintf(reply.backend, sizeof reply.backend, "%.15s", supervisor->fleet.config.backend);
+  snprintf(reply.backend_reason, sizeof reply.backend_reason, "%s", supervisor->fleet.reason);
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    reply.weight_bytes += catalog_weight_bytes(catalog->weights[i]);
+  const struct session *each;
+  TAILQ_FOREACH(each, &supervisor->sessions.list, link)
+  reply.arena_bytes += each->arena.rings == NULL ? 0 : each->arena.bytes;
+  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+    describe_device(supervisor, &supervisor->fleet.workers[i], &reply.devices[i]);
+  session_reply(session, id, &message_status_reply_type, &reply, NULL, 0);
+}
+
+static void count_down(struct gathering *gathering) {
+  if (--gathering->waiting > 0)
+    return;
+  struct session *session = gathering->session;
+  answer(session, gathering->id);
+  free(gathering);
+  session_continue(session);
+}
+
+static void on_stats(void *user, struct worker_answer *reply) {
+  struct counted *counted = user;
+  if (reply->status == STATUS_OK)
+    counted->worker->stats = reply->body->worker_stats;
+  count_down(counted->gathering);
+  free(counted);
+}
+
+static void ask(struct gathering *gathering, struct worker *worker) {
+  struct message_empty body = {.reserved = 0};
+  struct error error;
+  struct counted *counted = malloc(sizeof *counted);
+  if (counted == NULL)
+    return; /* the counters of this device stay as they were last heard */
+  *counted = (struct counted){.gathering = gathering, .worker = worker};
+  if (worker_ask(worker, COMMAND_worker_stats, &body, NULL, 0, on_stats, counted, &error) == STATUS_OK)
+    gathering->waiting++;
+  else
+    free(counted);
+}
+
+void cmd_status(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  struct fleet *fleet = &session->supervisor->fleet;
+  (void)body;
+  (void)packet;
+  struct gathering *gathering = malloc(sizeof *gathering);
+  if (gathering == NULL) {
+    struct error error;
+    (void)error_set(&error, STATUS_NOMEM, "no memory for the request");
+    session_fail(session, id, &error);
+    return;
+  }
+  *gathering = (struct gathering){.session = session, .id = id, .waiting = 1};
+  session_wait(session);
+  for (uint32_t i = 0; i < fleet->count; i++)
+    ask(gathering, &fleet->workers[i]);
+  count_down(gathering);
+}

@@ -1,0 +1,172 @@
+/* weight_load, weight_list, weight_info, weight_unload; opening and closing are in cmd_open.c. */
+#include "cmd.h"
+#include "context.h"
+#include "placement.h"
+#include "reclaim.h"
+
+#include "../log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- weight_load */
+
+static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
+  const struct gemm_weight least = {.n = 1, .k = 1, .format = format, .scale = scale};
+  struct error error;
+  return gemm_weight_check(&least, &error) == STATUS_OK;
+}
+
+static bool method_fits(uint32_t format, uint32_t method) {
+  switch (method) {
+  case METHOD_DEFAULT:
+    return true;
+  case METHOD_ABSMAX:
+    return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
+  case METHOD_LEAST_SQUARES:
+  case METHOD_TERNARY:
+    return format == GEMM_FORMAT_INT2;
+  default:
+    return false;
+  }
+}
+
+static enum status check_request(const struct message_weight_load *request, uint32_t devices, struct error *error) {
+  if (request->name[0] == '\0')
+    return error_set(error, STATUS_INVALID, "name must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
+  if (request->tensor[0] == '\0')
+    return error_set(error, STATUS_INVALID, "tensor must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
+  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_BF16)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_BF16);
+  if (request->scale > GEMM_SCALE_GROUP)
+    return error_field(error, STATUS_INVALID, FIELD_SCALE, request->scale, GEMM_SCALE_NONE, GEMM_SCALE_GROUP);
+  if (request->scale != GEMM_SCALE_NONE &&
+      !scale_fits((enum gemm_format)request->format, (enum gemm_scale)request->scale))
+    return error_set(error, STATUS_INVALID, "scale mode %s does not go with format %s",
+                     gemm_scale_name((enum gemm_scale)request->scale),
+                     gemm_format_name((enum gemm_format)request->format));
+  if (!method_fits(request->format, request->method))
+    return error_set(error, STATUS_INVALID, "method %u does not go with format %s", request->method,
+                     gemm_format_name((enum gemm_format)request->format));
+  return placement_check(request, devices, error);
+}
+
+static enum status check_file(int fd, struct error *error) {
+  struct stat stat;
+  int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fstat(fd, &stat) != 0)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file cannot be looked at: %s", strerror(errno));
+  if (!S_ISREG(stat.st_mode))
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no regular file");
+  if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file is not open for reading");
+  return STATUS_OK;
+}
+
+void cmd_weight_load(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_weight_load *request = body;
+  struct error error;
+  enum status status = check_request(request, session->supervisor->fleet.count, &error);
+  if (status == STATUS_OK)
+    status = check_file(packet->fds[0], &error);
+  if (status == STATUS_OK)
+    status = loads_add(session, id, request, packet_take_fd(packet, 0), &error);
+  if (status != STATUS_OK)
+    session_fail(session, id, &error);
+}
+
+/* ---- weight_list, weight_info */
+
+/* Bytes of one item on the wire, at most. */
+static size_t item_bytes(const struct catalog_name *name) {
+  return 200 + strlen(name->text) + 64 * (size_t)name->weight->part_count;
+}
+
+void cmd_weight_list(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_weight_list_request *request = body;
+  const struct catalog *catalog = &session->supervisor->catalog;
+  (void)packet;
+  struct message_weight_list_reply reply = {.weights_count = 0};
+  size_t room = LIMIT_MESSAGE_BYTES - 1024;
+  size_t at = request->after[0] == '\0' ? 0 : catalog_after(catalog, request->after);
+  for (; at < catalog->name_count; at++) {
+    const struct catalog_name *name = &catalog->names[at];
+    if (request->pattern[0] != '\0' && fnmatch(request->pattern, name->text, 0) != 0)
+      continue;
+    if (reply.weights_count == LIMIT_PAGE_ITEMS || item_bytes(name) > room) {
+      reply.more = true;
+      break;
+    }
+    room -= item_bytes(name);
+    catalog_describe(name, &reply.weights[reply.weights_count++]);
+  }
+  session_reply(session, id, &message_weight_list_reply_type, &reply, NULL, 0);
+}
+
+static void fail_not_found(struct session *session, uint32_t id, const char *name) {
+  struct error error;
+  (void)error_set(&error, STATUS_NOT_FOUND, "no weight is named \"%.160s\"", name);
+  session_fail(session, id, &error);
+}
+
+void cmd_weight_info(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_weight_name *request = body;
+  (void)packet;
+  const struct catalog_name *name = catalog_find(&session->supervisor->catalog, request->name);
+  if (name == NULL) {
+    fail_not_found(session, id, request->name);
+    return;
+  }
+  struct message_weight_info reply;
+  catalog_describe(name, &reply);
+  session_reply(session, id, &message_weight_info_type, &reply, NULL, 0);
+}
+
+/* ---- weight_unload */
+
+struct unloading {
+  struct session *session; /* waits */
+  uint32_t id;
+  uint64_t bytes;
+};
+
+static void on_reclaimed(void *user) {
+  struct unloading *unloading = user;
+  struct session *session = unloading->session;
+  struct message_weight_unload_reply reply = {.references = 0, .freed = unloading->bytes};
+  session_reply(session, unloading->id, &message_weight_unload_reply_type, &reply, NULL, 0);
+  free(unloading);
+  session_continue(session);
+}
+
+void cmd_weight_unload(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_weight_name *request = body;
+  struct supervisor *supervisor = session->supervisor;
+  struct catalog_weight *weight;
+  struct error error;
+  (void)packet;
+  struct unloading *unloading = malloc(sizeof *unloading);
+  enum status status = unloading == NULL
+                           ? error_set(&error, STATUS_NOMEM, "no memory for the request")
+                           : catalog_unname(&supervisor->catalog, request->name, session->user, &weight, &error);
+  if (status != STATUS_OK) {
+    free(unloading);
+    session_fail(session, id, &error);
+    return;
+  }
+  log_info("unloaded \"%s\" for user %u: %u names and %u handles left", request->name, session->user.uid, weight->names,
+           weight->handles);
+  if (!catalog_unused(weight)) {
+    struct message_weight_unload_reply reply = {.references = weight->names, .freed = 0};
+    free(unloading);
+    session_reply(session, id, &message_weight_unload_reply_type, &reply, NULL, 0);
+    return;
+  }
+  *unloading = (struct unloading){.session = session, .id = id, .bytes = catalog_weight_bytes(weight)};
+  session_wait(session);
+  reclaim_weight(supervisor, weight, on_reclaimed, unloading);
+}

@@ -1,0 +1,37 @@
+/* The supervisor's parts in one place; each part's header says what it does. */
+#ifndef SUPERVISOR_CONTEXT_H
+#define SUPERVISOR_CONTEXT_H
+
+#include "../config.h"
+#include "catalog.h"
+#include "fleet.h"
+#include "listener.h"
+#include "loads.h"
+#include "placer.h"
+#include "session.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct supervisor {
+  const struct config *config; /* not owned */
+  const char *self;            /* the program; not owned */
+  uv_loop_t loop;
+  uv_signal_t signals[2];
+  struct listener listener;
+  struct sessions sessions;
+  struct fleet fleet;
+  struct catalog catalog;
+  struct loads loads;
+  struct placer placer;
+  uint64_t started_ms; /* of the loop's clock */
+  bool embedded;       /* one session, and its end is the daemon's */
+  bool stopping;
+  int exit_status;
+};
+
+/* Ends everything in order; the loop runs empty by itself. */
+void supervisor_stop(struct supervisor *supervisor, int exit_status);
+
+#endif

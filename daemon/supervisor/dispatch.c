@@ -1,0 +1,96 @@
+#include "dispatch.h"
+
+#include "cmd.h"
+#include "session.h"
+
+struct handler {
+  enum command command;
+  void (*run)(struct session *session, uint32_t id, const void *body, struct packet *packet);
+};
+
+static const struct handler handlers[] = {
+    {COMMAND_hello, cmd_hello},
+    {COMMAND_ping, cmd_ping},
+    {COMMAND_status, cmd_status},
+    {COMMAND_arena_create, cmd_arena_create},
+    {COMMAND_queue_open, cmd_queue_open},
+    {COMMAND_weight_load, cmd_weight_load},
+    {COMMAND_weight_open, cmd_weight_open},
+    {COMMAND_weight_close, cmd_weight_close},
+    {COMMAND_weight_list, cmd_weight_list},
+    {COMMAND_weight_info, cmd_weight_info},
+    {COMMAND_weight_unload, cmd_weight_unload},
+};
+
+/* Room for the body of any request of the table above. */
+union request_body {
+  struct message_hello_request hello;
+  struct message_ping ping;
+  struct message_empty empty;
+  struct message_arena_request arena_create;
+  struct message_queue_open queue_open;
+  struct message_weight_load weight_load;
+  struct message_weight_name weight_name;
+  struct message_weight_close weight_close;
+  struct message_weight_list_request weight_list;
+};
+
+static const struct handler *find_handler(uint32_t command) {
+  for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
+    if (handlers[i].command == command)
+      return &handlers[i];
+  return NULL;
+}
+
+static enum status check_permission(const struct session *session, const struct command_info *info,
+                                    struct error *error) {
+  if (info->permission == PERMISSION_USER || (info->permission == PERMISSION_ADMIN && session->user.admin))
+    return STATUS_OK;
+  return error_set(error, STATUS_PERMISSION, "%s is not for %s", info->name,
+                   info->permission == PERMISSION_ADMIN ? "this user" : "clients");
+}
+
+static enum status check_state(const struct session *session, const struct command_info *info, struct error *error) {
+  if (info->states & session->state)
+    return STATUS_OK;
+  const char *why = session->state == STATE_NEW         ? "hello comes first"
+                    : (info->states & STATE_ARENA) != 0 ? "an arena comes first"
+                                                        : "hello has been said";
+  return error_set(error, STATUS_WRONG_STATE, "%s is not allowed in this state: %s", info->name, why);
+}
+
+/* Everything that can be said before the body is looked at. */
+static enum status check(const struct session *session, const struct command_info *info, const struct packet *packet,
+                         struct error *error) {
+  if (session->state != STATE_NEW && info->since > session->version)
+    return error_set(error, STATUS_VERSION, "%s came with version %u, this session speaks %u", info->name, info->since,
+                     session->version);
+  enum status status = check_permission(session, info, error);
+  if (status == STATUS_OK)
+    status = check_state(session, info, error);
+  if (status == STATUS_OK && packet->fd_count != info->fds)
+    status = error_set(error, STATUS_BAD_DESCRIPTOR, "%s takes %u descriptors, got %zu", info->name, info->fds,
+                       packet->fd_count);
+  return status;
+}
+
+enum status dispatch_request(struct session *session, const struct message_head *head, struct message_body body,
+                             struct packet *packet, struct error *error) {
+  const struct command_info *info = command_find(head->code);
+  const struct handler *handler = find_handler(head->code);
+  union request_body decoded;
+  if (info == NULL) {
+    (void)error_set(error, STATUS_UNSUPPORTED, "command %u is unknown", head->code);
+  } else if (check(session, info, packet, error) != STATUS_OK) {
+    /* answered below */
+  } else if (handler == NULL) {
+    (void)error_set(error, STATUS_UNSUPPORTED, "%s is not served", info->name);
+  } else {
+    enum status status = message_decode_body(body, info->request, &decoded, error);
+    if (status == STATUS_OK)
+      handler->run(session, head->id, &decoded, packet);
+    return status;
+  }
+  session_fail(session, head->id, error);
+  return STATUS_OK;
+}

@@ -1,0 +1,66 @@
+#include "extents.h"
+
+#include "../../proto/gemm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void extents_init(struct extents *extents, uint64_t bytes) {
+  *extents = (struct extents){.bytes = bytes};
+}
+
+void extents_free(struct extents *extents) {
+  free(extents->taken);
+  *extents = (struct extents){.bytes = 0};
+}
+
+static enum status make_room(struct extents *extents, struct error *error) {
+  if (extents->count < extents->capacity)
+    return STATUS_OK;
+  size_t capacity = extents->capacity == 0 ? 8 : extents->capacity * 2;
+  struct extent *taken = realloc(extents->taken, capacity * sizeof *taken);
+  if (taken == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the list of ranges of a slab");
+  extents->taken = taken;
+  extents->capacity = capacity;
+  return STATUS_OK;
+}
+
+/* Whether `bytes` fit between the aligned end of the range before and `end`. */
+static bool gap_fits(uint64_t begin, uint64_t end, uint64_t bytes) {
+  return begin <= end && bytes <= end - begin;
+}
+
+enum status extents_take(struct extents *extents, uint64_t bytes, uint64_t align, uint64_t *offset,
+                         struct error *error) {
+  if (bytes == 0 || align == 0 || (align & (align - 1)) != 0)
+    return error_set(error, STATUS_INVALID, "a range of %llu bytes aligned to %llu cannot be taken",
+                     (unsigned long long)bytes, (unsigned long long)align);
+  uint64_t begin = 0;
+  size_t at = 0;
+  for (; at < extents->count && !gap_fits(begin, extents->taken[at].offset, bytes); at++)
+    begin = gemm_round_up(extents->taken[at].offset + extents->taken[at].bytes, align);
+  if (at == extents->count && !gap_fits(begin, extents->bytes, bytes))
+    return error_set(error, STATUS_NOT_FOUND, "no gap of %llu bytes in the slab", (unsigned long long)bytes);
+  enum status status = make_room(extents, error);
+  if (status != STATUS_OK)
+    return status;
+  memmove(&extents->taken[at + 1], &extents->taken[at], (extents->count - at) * sizeof *extents->taken);
+  extents->taken[at] = (struct extent){.offset = begin, .bytes = bytes};
+  extents->count++;
+  extents->used += bytes;
+  *offset = begin;
+  return STATUS_OK;
+}
+
+bool extents_give(struct extents *extents, uint64_t offset) {
+  for (size_t at = 0; at < extents->count; at++) {
+    if (extents->taken[at].offset != offset)
+      continue;
+    extents->used -= extents->taken[at].bytes;
+    extents->count--;
+    memmove(&extents->taken[at], &extents->taken[at + 1], (extents->count - at) * sizeof *extents->taken);
+    return true;
+  }
+  return false;
+}

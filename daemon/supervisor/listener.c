@@ -1,0 +1,172 @@
+#include "listener.h"
+
+#include "../log.h"
+#include "context.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 128, ACCEPTS_A_TURN = 16, SYSTEMD_FIRST_FD = 3 };
+
+void listener_init(struct listener *listener) {
+  *listener = (struct listener){.fd = -1, .lock = -1, .spare = -1};
+}
+
+/* ---- systemd's socket */
+
+static bool systemd_passes_sockets(int *count) {
+  const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
+  if (pid == NULL || fds == NULL || strtol(pid, NULL, 10) != (long)getpid())
+    return false;
+  *count = (int)strtol(fds, NULL, 10);
+  unsetenv("LISTEN_PID"); /* not for the children */
+  unsetenv("LISTEN_FDS");
+  unsetenv("LISTEN_FDNAMES");
+  return *count > 0;
+}
+
+static enum status take_systemd_socket(struct listener *listener, int count, struct error *error) {
+  int type = 0, listens = 0;
+  socklen_t bytes = sizeof type;
+  if (count != 1)
+    return error_set(error, STATUS_INVALID, "systemd passes %d sockets; gemmd takes one", count);
+  if (getsockopt(SYSTEMD_FIRST_FD, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_SEQPACKET ||
+      getsockopt(SYSTEMD_FIRST_FD, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens)
+    return error_set(error, STATUS_BAD_DESCRIPTOR,
+                     "systemd's socket must be a listening one (ListenSequentialPacket=)");
+  fcntl(SYSTEMD_FIRST_FD, F_SETFD, FD_CLOEXEC);
+  fcntl(SYSTEMD_FIRST_FD, F_SETFL, fcntl(SYSTEMD_FIRST_FD, F_GETFL) | O_NONBLOCK);
+  listener->fd = SYSTEMD_FIRST_FD;
+  return STATUS_OK;
+}
+
+/* ---- our own */
+
+static enum status take_lock(struct listener *listener, const char *path, struct error *error) {
+  char lock[300];
+  snprintf(lock, sizeof lock, "%s.lock", path);
+  listener->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (listener->lock < 0)
+    return error_set(error, STATUS_SYSTEM, "%.160s cannot be opened: %s", lock, strerror(errno));
+  if (flock(listener->lock, LOCK_EX | LOCK_NB) == 0)
+    return STATUS_OK;
+  if (errno == EWOULDBLOCK)
+    return error_set(error, STATUS_EXISTS, "another gemmd serves %.160s", path);
+  return error_set(error, STATUS_SYSTEM, "%.160s cannot be locked: %s", lock, strerror(errno));
+}
+
+/* The lock is ours, so whoever made a socket of this name is gone. */
+static enum status remove_stale(const char *path, struct error *error) {
+  struct stat stat;
+  if (lstat(path, &stat) != 0)
+    return errno == ENOENT ? STATUS_OK
+                           : error_set(error, STATUS_SYSTEM, "%.160s cannot be looked at: %s", path, strerror(errno));
+  if (!S_ISSOCK(stat.st_mode))
+    return error_set(error, STATUS_EXISTS, "%.160s is there and no socket", path);
+  if (unlink(path) != 0)
+    return error_set(error, STATUS_SYSTEM, "%.160s cannot be replaced: %s", path, strerror(errno));
+  log_info("a socket that an earlier gemmd left at %s is replaced", path);
+  return STATUS_OK;
+}
+
+static enum status make_socket(struct listener *listener, const char *path, int64_t mode, struct error *error) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (path[0] == '\0' || strlen(path) >= sizeof address.sun_path)
+    return error_set(error, STATUS_INVALID, "socket must be a path of 1..%zu bytes, got %zu",
+                     sizeof address.sun_path - 1, strlen(path));
+  enum status status = take_lock(listener, path, error);
+  if (status == STATUS_OK)
+    status = remove_stale(path, error);
+  if (status != STATUS_OK)
+    return status;
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener->fd < 0)
+    return error_set(error, STATUS_SYSTEM, "socket: %s", strerror(errno));
+  mode_t before = umask((mode_t)(0777 & ~mode)); /* so that it never has other permissions, not for a moment */
+  int rc = bind(listener->fd, (struct sockaddr *)&address, sizeof address);
+  int reason = errno;
+  umask(before);
+  if (rc != 0)
+    return error_set(error, STATUS_SYSTEM, "%.160s cannot be bound: %s", path, strerror(reason));
+  snprintf(listener->path, sizeof listener->path, "%s", path);
+  if (listen(listener->fd, BACKLOG) != 0)
+    return error_set(error, STATUS_SYSTEM, "listen: %s", strerror(errno));
+  return STATUS_OK;
+}
+
+/* ---- accepting */
+
+/* Without this, a connection that cannot be accepted would keep the loop spinning. */
+static void turn_away(struct listener *listener) {
+  log_error("no descriptors left: a client is turned away");
+  if (listener->spare >= 0)
+    close(listener->spare);
+  int client = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+  if (client >= 0)
+    close(client);
+  listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events) {
+  struct supervisor *supervisor = poll->data;
+  struct listener *listener = &supervisor->listener;
+  (void)events;
+  for (int i = 0; status == 0 && i < ACCEPTS_A_TURN && listener->open; i++) {
+    int client = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client >= 0)
+      session_accept(supervisor, client);
+    else if (errno == EMFILE || errno == ENFILE)
+      turn_away(listener);
+    else if (errno != EINTR && errno != ECONNABORTED)
+      return;
+  }
+}
+
+enum status listener_open(struct supervisor *supervisor, struct error *error) {
+  struct listener *listener = &supervisor->listener;
+  int count;
+  enum status status = systemd_passes_sockets(&count)
+                           ? take_systemd_socket(listener, count, error)
+                           : make_socket(listener, supervisor->config->socket, supervisor->config->socket_mode, error);
+  listener->open = true;
+  if (status == STATUS_OK) {
+    int rc = uv_poll_init(&supervisor->loop, &listener->poll, listener->fd);
+    if (rc != 0)
+      status = error_set(error, STATUS_SYSTEM, "the socket cannot be watched: %s", uv_strerror(rc));
+    listener->polled = rc == 0;
+  }
+  if (status != STATUS_OK) {
+    listener_close(listener);
+    return status;
+  }
+  listener->poll.data = supervisor;
+  listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  uv_poll_start(&listener->poll, UV_READABLE, on_poll);
+  return STATUS_OK;
+}
+
+void listener_close(struct listener *listener) {
+  if (!listener->open)
+    return;
+  listener->open = false;
+  if (listener->polled)
+    uv_close((uv_handle_t *)&listener->poll, NULL);
+  if (listener->path[0] != '\0')
+    unlink(listener->path);
+  if (listener->fd >= 0)
+    close(listener->fd);
+  if (listener->spare >= 0)
+    close(listener->spare);
+  if (listener->lock >= 0)
+    close(listener->lock); /* the file stays: to remove it would race with the next daemon's lock */
+  listener->fd = listener->spare = listener->lock = -1;
+}

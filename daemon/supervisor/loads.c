@@ -1,0 +1,256 @@
+#include "loads.h"
+
+#include "../log.h"
+#include "../memfd.h"
+#include "child.h"
+#include "context.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOADER_REQUEST = 1 }; /* the id of the one request that a loader gets */
+
+void loads_init(struct loads *loads) {
+  TAILQ_INIT(&loads->waiting);
+  TAILQ_INIT(&loads->running);
+  loads->running_count = 0;
+}
+
+void load_finish(struct load *load, const struct message_weight_info *info) {
+  struct session *session = load->session;
+  if (!load->cancelled && info != NULL) {
+    session_reply(session, load->id, &message_weight_info_type, info, NULL, 0);
+  } else if (!load->cancelled) {
+    log_info("session %u: load of \"%s\" failed: %s", session->id, load->request.name, load->error.text);
+    session_fail(session, load->id, &load->error);
+  }
+  if (load->file >= 0)
+    close(load->file);
+  if (load->canonical >= 0)
+    close(load->canonical);
+  session->loads--;
+  free(load);
+  session_release(session);
+}
+
+static void start_next(struct supervisor *supervisor);
+
+/* ---- the loader's process */
+
+static void loader_gone(struct load *load) {
+  struct supervisor *supervisor = load->supervisor;
+  TAILQ_REMOVE(&supervisor->loads.running, load, link);
+  supervisor->loads.running_count--;
+  if (!load->answered && load->error.status == STATUS_OK)
+    (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
+  if (load->error.status == STATUS_OK && !load->cancelled)
+    placer_add(supervisor, load);
+  else
+    load_finish(load, NULL);
+  start_next(supervisor);
+}
+
+static void closed_one(struct load *load) {
+  if (--load->open == 0)
+    loader_gone(load);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+  closed_one(handle->data);
+}
+
+static void on_channel_closed(struct channel *channel) {
+  closed_one(channel->owner);
+}
+
+static void on_process_exit(uv_process_t *process, int64_t status, int signal) {
+  struct load *load = process->data;
+  (void)status; /* the answer says more */
+  load->exited = true;
+  if (signal != 0 && !load->answered && load->error.status == STATUS_OK)
+    (void)error_set(&load->error, STATUS_INTERNAL, "the loader was ended by signal %d (%s)", signal, strsignal(signal));
+  uv_close((uv_handle_t *)process, on_handle_closed);
+  uv_close((uv_handle_t *)&load->timer, on_handle_closed);
+  channel_close(&load->channel);
+}
+
+static void kill_loader(struct load *load) {
+  if (!load->exited)
+    uv_process_kill(&load->process, SIGKILL);
+}
+
+static void on_timeout(uv_timer_t *timer) {
+  struct load *load = timer->data;
+  if (!load->answered)
+    (void)error_set(&load->error, STATUS_TIMEOUT, "the load took longer than %lld s and was ended",
+                    (long long)load->supervisor->config->load_timeout_s);
+  kill_loader(load);
+}
+
+/* The loader has handled a file that nobody vouches for; what it says is not taken on trust. */
+static enum status check_done(struct load *load, struct error *error) {
+  const struct message_load_done *done = &load->done;
+  struct gemm_weight shape = {
+      .n = done->n, .k = done->k, .format = (enum gemm_format)done->format, .scale = (enum gemm_scale)done->scale};
+  struct gemm_layout layout;
+  enum status status = gemm_layout_compute(&shape, &layout, error);
+  if (status != STATUS_OK)
+    return status;
+  if (done->format != load->request.format || (load->request.scale != 0 && done->scale != load->request.scale))
+    return error_set(error, STATUS_INTERNAL, "the loader made %s/%s of what was to be %s/%s",
+                     gemm_format_name(shape.format), gemm_scale_name(shape.scale),
+                     gemm_format_name((enum gemm_format)load->request.format),
+                     gemm_scale_name((enum gemm_scale)load->request.scale));
+  if (done->bytes != layout.total_bytes)
+    return error_set(error, STATUS_INTERNAL, "the loader made %llu bytes where %llu are needed",
+                     (unsigned long long)done->bytes, (unsigned long long)layout.total_bytes);
+  return memfd_check(load->canonical, layout.total_bytes, true, error);
+}
+
+static void take_answer(struct load *load, const struct message_head *head, struct message_body body,
+                        struct packet *packet) {
+  enum status status = STATUS_OK;
+  load->answered = true;
+  if (head->id != LOADER_REQUEST) {
+    status = error_set(&load->error, STATUS_INTERNAL, "the loader answered what it was not asked");
+  } else if (head->code != STATUS_OK) {
+    message_decode_failure(head->code, body, &load->error);
+  } else if ((status = message_decode_body(body, &message_load_done_type, &load->done, &load->error)) == STATUS_OK) {
+    load->canonical = packet_take_fd(packet, 0);
+    status = check_done(load, &load->error);
+  }
+  if (status != STATUS_OK)
+    kill_loader(load);
+  channel_close(&load->channel); /* it ends when its socket does */
+}
+
+static void pass_progress(struct load *load, struct message_body body) {
+  struct message_weight_progress progress;
+  struct error error;
+  if (!load->request.progress ||
+      message_decode_body(body, &message_weight_progress_type, &progress, &error) != STATUS_OK)
+    return;
+  progress.request = load->id;
+  session_event(load->session, EVENT_weight_progress, &message_weight_progress_type, &progress);
+}
+
+static void on_packet(struct channel *channel, struct packet *packet) {
+  struct load *load = channel->owner;
+  struct message_head head;
+  struct message_body body;
+  struct error error;
+  enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, &error);
+  if (status == STATUS_OK && head.kind == MESSAGE_REPLY) {
+    take_answer(load, &head, body, packet);
+  } else if (status == STATUS_OK && head.kind == MESSAGE_EVENT) {
+    pass_progress(load, body);
+  } else {
+    (void)error_set(&load->error, STATUS_INTERNAL, "the loader sent what is no answer");
+    kill_loader(load);
+  }
+}
+
+static void on_end(struct channel *channel, const struct error *cause) {
+  struct load *load = channel->owner;
+  if (cause->status != STATUS_DISCONNECTED)
+    load->error = *cause;
+  /* Its exit is reported too, but it may be stuck. */
+  kill_loader(load);
+}
+
+static enum status ask_loader(struct load *load, struct error *error) {
+  struct message_head head = {.kind = MESSAGE_REQUEST, .id = LOADER_REQUEST, .code = COMMAND_load};
+  return channel_send(&load->channel, &head, &message_weight_load_type, &load->request, &load->file, 1, error);
+}
+
+static enum status start(struct load *load, struct error *error) {
+  static const struct channel_events events = {.packet = on_packet, .end = on_end, .closed = on_channel_closed};
+  static const char *const mode[] = {"--load", NULL};
+  struct supervisor *supervisor = load->supervisor;
+  int socket;
+  enum status status = child_start(&supervisor->loop, &load->process, supervisor->self, mode, supervisor->config,
+                                   on_process_exit, &socket, error);
+  if (status != STATUS_OK)
+    return status;
+  load->process.data = load;
+  uv_timer_init(&supervisor->loop, &load->timer);
+  load->timer.data = load;
+  load->open = 2;
+  uv_timer_start(&load->timer, on_timeout, (uint64_t)supervisor->config->load_timeout_s * 1000, 0);
+  status = channel_open(&load->channel, &supervisor->loop, socket, 0, &events, load, &load->error);
+  if (status == STATUS_OK) {
+    load->open = 3;
+    status = ask_loader(load, &load->error);
+  } else {
+    load->channel.closing = true;
+  }
+  if (status != STATUS_OK)
+    kill_loader(load); /* load->error is reported when the process is reaped */
+  close(load->file);
+  load->file = -1;
+  return STATUS_OK;
+}
+
+static void start_next(struct supervisor *supervisor) {
+  struct loads *loads = &supervisor->loads;
+  while (loads->running_count < supervisor->config->loaders_max && !TAILQ_EMPTY(&loads->waiting)) {
+    struct load *load = TAILQ_FIRST(&loads->waiting);
+    TAILQ_REMOVE(&loads->waiting, load, link);
+    if (start(load, &load->error) != STATUS_OK) {
+      load_finish(load, NULL);
+      continue;
+    }
+    TAILQ_INSERT_TAIL(&loads->running, load, link);
+    loads->running_count++;
+  }
+}
+
+/* ---- the line */
+
+enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request, int file,
+                      struct error *error) {
+  struct supervisor *supervisor = session->supervisor;
+  struct load *load = NULL;
+  enum status status = STATUS_OK;
+  if (session->loads >= SESSION_LOADS_MAX)
+    status = error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
+  else if ((load = calloc(1, sizeof *load)) == NULL)
+    status = error_set(error, STATUS_NOMEM, "no memory for a load");
+  if (status != STATUS_OK) {
+    close(file);
+    return status;
+  }
+  load->supervisor = supervisor;
+  load->session = session;
+  load->id = id;
+  load->request = *request;
+  load->user = session->user;
+  load->file = file;
+  load->canonical = -1;
+  session->loads++;
+  session_hold(session);
+  TAILQ_INSERT_TAIL(&supervisor->loads.waiting, load, link);
+  start_next(supervisor);
+  return STATUS_OK;
+}
+
+void loads_session_left(struct supervisor *supervisor, struct session *session) {
+  struct load *load, *next;
+  for (load = TAILQ_FIRST(&supervisor->loads.waiting); load != NULL; load = next) {
+    next = TAILQ_NEXT(load, link);
+    if (load->session != session)
+      continue;
+    TAILQ_REMOVE(&supervisor->loads.waiting, load, link);
+    load->cancelled = true;
+    load_finish(load, NULL);
+  }
+  TAILQ_FOREACH(load, &supervisor->loads.running, link) {
+    if (load->session != session)
+      continue;
+    load->cancelled = true;
+    kill_loader(load);
+  }
+  placer_session_left(supervisor, session);
+}

@@ -1,0 +1,56 @@
+/* Loads: each is a loader process that turns one tensor of a file into canonical form, behind which the placer puts
+ * it on the device. At most loaders_max processes at a time; the other loads wait. */
+#ifndef SUPERVISOR_LOADS_H
+#define SUPERVISOR_LOADS_H
+
+#include "../../proto/message.h"
+#include "catalog.h"
+#include "channel.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <uv.h>
+
+struct session;
+struct supervisor;
+
+struct load {
+  TAILQ_ENTRY(load) link; /* in loads.waiting, loads.running, or the placer's line */
+  struct supervisor *supervisor;
+  struct session *session; /* held until load_finish */
+  uint32_t id;             /* of the client's request */
+  struct message_weight_load request;
+  struct catalog_user user;
+  int file;       /* owned; -1 once the loader has it */
+  bool cancelled; /* the client is gone */
+  /* the loader */
+  uv_process_t process;
+  uv_timer_t timer;
+  struct channel channel;
+  unsigned open; /* of process, timer and channel */
+  bool exited;
+  /* its answer */
+  bool answered;
+  struct error error; /* status OK: all is well */
+  struct message_load_done done;
+  int canonical;     /* owned memfd; -1: none */
+  uint32_t attempts; /* of the placer */
+};
+
+struct loads {
+  TAILQ_HEAD(load_list, load) waiting, running; /* owned */
+  uint32_t running_count;
+};
+
+void loads_init(struct loads *loads);
+/* Takes `file` over in any case. BUSY where the session has too many loads under way, NOMEM. */
+MUST_CHECK enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
+                                 int file, struct error *error);
+/* Ends what the session had asked for. */
+void loads_session_left(struct supervisor *supervisor, struct session *session);
+
+/* Answers the client and frees the load: a reply where `info` is given, else load->error. */
+void load_finish(struct load *load, const struct message_weight_info *info);
+
+#endif

@@ -1,0 +1,329 @@
+#include "placer.h"
+
+#include "../log.h"
+#include "context.h"
+#include "placement.h"
+#include "reclaim.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { ATTEMPTS_MAX = 2 }; /* a worker may die once under a load */
+
+void placer_init(struct placer *placer) {
+  *placer = (struct placer){.busy = false};
+  TAILQ_INIT(&placer->line);
+}
+
+static struct load *current(struct supervisor *supervisor) {
+  return TAILQ_FIRST(&supervisor->placer.line);
+}
+
+static struct worker *worker_of(struct supervisor *supervisor, uint32_t device) {
+  return &supervisor->fleet.workers[device];
+}
+
+static struct catalog_part *part_at_work(struct placer *placer) {
+  return &placer->draft.parts[placer->draft.part_count];
+}
+
+static void work(struct supervisor *supervisor);
+static void plan_part(struct supervisor *supervisor);
+static void take_room(struct supervisor *supervisor);
+
+/* ---- the end of one load */
+
+static void finish(struct supervisor *supervisor, const struct message_weight_info *info) {
+  struct load *load = current(supervisor);
+  TAILQ_REMOVE(&supervisor->placer.line, load, link);
+  supervisor->placer.busy = false;
+  load_finish(load, info);
+}
+
+/* Gives back all that the draft has taken. */
+static void undo(struct supervisor *supervisor) {
+  struct placer *placer = &supervisor->placer;
+  const struct catalog_part *part = part_at_work(placer);
+  if (placer->taken)
+    reclaim_extent(supervisor, part->slab, part->offset);
+  else if (placer->slab != 0)
+    reclaim_slab(supervisor, placer->slab);
+  placer->taken = false;
+  placer->slab = 0;
+  reclaim_parts(supervisor, &placer->draft, NULL, NULL);
+  placer->draft.part_count = 0;
+}
+
+static void fail(struct supervisor *supervisor, const struct error *error) {
+  struct load *load = current(supervisor);
+  load->error = *error;
+  undo(supervisor);
+  if (error->status == STATUS_DEVICE_LOST && !load->cancelled && ++load->attempts < ATTEMPTS_MAX) {
+    log_info("session %u: load of \"%s\" waits for the next worker", load->session->id, load->request.name);
+    supervisor->placer.busy = false; /* and is tried again from the start */
+    return;
+  }
+  finish(supervisor, NULL);
+}
+
+static void commit(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
+  struct load *load = current(supervisor);
+  struct catalog_weight *before;
+  struct message_weight_info info;
+  if (catalog_name(&supervisor->catalog, load->request.name, weight, load->request.replace, load->user, &before,
+                   &load->error) != STATUS_OK) {
+    if (catalog_unused(weight))
+      reclaim_weight(supervisor, weight, NULL, NULL);
+    finish(supervisor, NULL);
+    return;
+  }
+  if (before != NULL && catalog_unused(before))
+    reclaim_weight(supervisor, before, NULL, NULL);
+  catalog_describe(catalog_find(&supervisor->catalog, load->request.name), &info);
+  info.shared = shared;
+  log_info("loaded \"%s\" for user %u: %lld x %lld %s/%s, %llu bytes%s", info.name, load->user.uid, (long long)info.n,
+           (long long)info.k, gemm_format_name(weight->shape.format), gemm_scale_name(weight->shape.scale),
+           (unsigned long long)info.bytes, shared ? ", shared with equal content" : "");
+  finish(supervisor, &info);
+}
+
+static void commit_draft(struct supervisor *supervisor) {
+  struct placer *placer = &supervisor->placer;
+  struct load *load = current(supervisor);
+  struct catalog_weight *weight;
+  struct error error;
+  if (load->cancelled) {
+    (void)error_set(&error, STATUS_CANCELLED, "the client is gone");
+    fail(supervisor, &error);
+  } else if (placer->spoiled) {
+    (void)error_set(&error, STATUS_DEVICE_LOST, "a worker died during the load");
+    fail(supervisor, &error);
+  } else if (catalog_add(&supervisor->catalog, &placer->draft, &weight, &error) != STATUS_OK) {
+    fail(supervisor, &error);
+  } else {
+    commit(supervisor, weight, false);
+  }
+}
+
+/* ---- the parts, one after the other. Every answer ends with work(), which goes on with the next load if this one
+ * has come to its end. */
+
+static bool ask(struct supervisor *supervisor, enum command command, const void *body, const int *fds, size_t fd_count,
+                worker_done done) {
+  struct worker *worker = worker_of(supervisor, part_at_work(&supervisor->placer)->device);
+  struct error error;
+  if (worker_ask(worker, command, body, fds, fd_count, done, supervisor, &error) == STATUS_OK)
+    return true;
+  fail(supervisor, &error);
+  return false;
+}
+
+struct message_weight_place placer_place(const struct catalog_weight *weight, const struct catalog_part *part) {
+  struct message_weight_place place = {.weight = weight->id,
+                                       .slab = part->slab,
+                                       .offset = part->offset,
+                                       .bytes = part->bytes,
+                                       .n = part->n_count,
+                                       .k = weight->shape.k,
+                                       .format = weight->shape.format,
+                                       .scale = weight->shape.scale,
+                                       .layout = part->layout};
+  if (weight->placement == PLACEMENT_SPLIT) {
+    place.n_begin = part->n_begin;
+    place.n_total = weight->shape.n;
+  }
+  return place;
+}
+
+static void on_stored(void *user, struct worker_answer *answer) {
+  struct supervisor *supervisor = user;
+  struct placer *placer = &supervisor->placer;
+  if (answer->status != STATUS_OK) {
+    fail(supervisor, &answer->error);
+  } else {
+    placer->taken = false;
+    placer->slab = 0;
+    placer->draft.part_count++;
+    if (placer->draft.part_count < placer->part_target)
+      plan_part(supervisor);
+    else
+      commit_draft(supervisor);
+  }
+  work(supervisor);
+}
+
+static void store_part(struct supervisor *supervisor) {
+  struct placer *placer = &supervisor->placer;
+  struct message_weight_place body = placer_place(&placer->draft, part_at_work(placer));
+  ask(supervisor, COMMAND_weight_store, &body, &current(supervisor)->canonical, 1, on_stored);
+}
+
+static void create_slab(struct supervisor *supervisor, uint64_t bytes);
+
+/* The least that a slab for this part may have. */
+static uint64_t least_slab_bytes(struct supervisor *supervisor) {
+  const struct catalog_part *part = part_at_work(&supervisor->placer);
+  uint64_t granularity = worker_of(supervisor, part->device)->ready.slab_granularity;
+  if (granularity == 0)
+    granularity = 1;
+  uint64_t pieces = gemm_ceil_div(part->bytes, granularity);
+  return pieces > UINT64_MAX / granularity ? UINT64_MAX : pieces * granularity;
+}
+
+static void on_slab(void *user, struct worker_answer *answer) {
+  struct supervisor *supervisor = user;
+  struct placer *placer = &supervisor->placer;
+  struct error error;
+  uint32_t device = part_at_work(placer)->device;
+  if (answer->status == STATUS_NOMEM && placer->slab_bytes > least_slab_bytes(supervisor)) {
+    create_slab(supervisor, least_slab_bytes(supervisor)); /* a whole slab does not fit any more; the weight may */
+  } else if (answer->status != STATUS_OK) {
+    fail(supervisor, &answer->error);
+  } else if (answer->fd < 0) {
+    (void)error_set(&error, STATUS_INTERNAL, "a worker made a slab without a descriptor");
+    fail(supervisor, &error);
+  } else if (catalog_slab_add(&supervisor->catalog, placer->slab, device, placer->slab_bytes, answer->fd, &error) !=
+             STATUS_OK) {
+    placer->slab = 0;
+    fail(supervisor, &error);
+  } else {
+    answer->fd = -1; /* the catalog's */
+    take_room(supervisor);
+  }
+  work(supervisor);
+}
+
+static void create_slab(struct supervisor *supervisor, uint64_t bytes) {
+  struct placer *placer = &supervisor->placer;
+  placer->slab = catalog_next_slab(&supervisor->catalog);
+  placer->slab_bytes = bytes;
+  struct message_slab_create body = {.slab = placer->slab, .bytes = bytes};
+  ask(supervisor, COMMAND_slab_create, &body, NULL, 0, on_slab);
+}
+
+static void take_room(struct supervisor *supervisor) {
+  struct placer *placer = &supervisor->placer;
+  struct catalog_part *part = part_at_work(placer);
+  struct error error;
+  enum status status = catalog_take(&supervisor->catalog, part->device, part->bytes, placer->plan_align, &part->slab,
+                                    &part->offset, &error);
+  if (status == STATUS_OK) {
+    placer->taken = true;
+    store_part(supervisor);
+  } else if (status == STATUS_NOT_FOUND && placer->slab == 0) {
+    uint64_t granularity = worker_of(supervisor, part->device)->ready.slab_granularity;
+    uint64_t least = least_slab_bytes(supervisor), usual = (uint64_t)supervisor->config->slab_bytes;
+    if (granularity > 1)
+      usual -= usual % granularity;
+    create_slab(supervisor, usual > least ? usual : least);
+  } else {
+    fail(supervisor, &error);
+  }
+}
+
+static void on_plan(void *user, struct worker_answer *answer) {
+  struct supervisor *supervisor = user;
+  struct placer *placer = &supervisor->placer;
+  if (answer->status != STATUS_OK) {
+    fail(supervisor, &answer->error);
+  } else {
+    struct catalog_part *part = part_at_work(placer);
+    part->bytes = answer->body->weight_plan.bytes;
+    part->layout = answer->body->weight_plan.layout;
+    placer->plan_align = answer->body->weight_plan.align;
+    take_room(supervisor);
+  }
+  work(supervisor);
+}
+
+static void plan_part(struct supervisor *supervisor) {
+  struct placer *placer = &supervisor->placer;
+  const struct catalog_part *part = part_at_work(placer);
+  struct message_weight_plan body = {.n = part->n_count,
+                                     .k = placer->draft.shape.k,
+                                     .format = placer->draft.shape.format,
+                                     .scale = placer->draft.shape.scale};
+  ask(supervisor, COMMAND_weight_plan, &body, NULL, 0, on_plan);
+}
+
+/* ---- the beginning of one load */
+
+static bool devices_settled(struct supervisor *supervisor) {
+  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+    if (worker_of(supervisor, i)->state != WORKER_READY && worker_of(supervisor, i)->state != WORKER_FAILED)
+      return false;
+  return true;
+}
+
+static enum status make_draft(struct supervisor *supervisor, struct load *load, struct error *error) {
+  struct placer *placer = &supervisor->placer;
+  placer->draft = (struct catalog_weight){
+      .id = catalog_next_weight(&supervisor->catalog),
+      .shape = {.n = load->done.n,
+                .k = load->done.k,
+                .format = (enum gemm_format)load->done.format,
+                .scale = (enum gemm_scale)load->done.scale},
+      .placement = (enum message_placement)load->request.placement,
+  };
+  memcpy(placer->draft.hash, load->done.hash, sizeof placer->draft.hash);
+  placer->taken = placer->spoiled = false;
+  placer->slab = 0;
+  struct placement_device devices[LIMIT_DEVICES];
+  for (uint32_t i = 0; i < supervisor->fleet.count; i++) {
+    const struct worker *worker = worker_of(supervisor, i);
+    uint64_t used = catalog_device_usage(&supervisor->catalog, i).used, total = worker->ready.memory_total;
+    devices[i] = (struct placement_device){.usable = worker->state == WORKER_READY,
+                                           .free_bytes = used < total ? total - used : 0};
+  }
+  return placement_choose(&load->request, load->done.n, devices, supervisor->fleet.count, placer->draft.parts,
+                          &placer->part_target, error);
+}
+
+static void begin(struct supervisor *supervisor) {
+  struct load *load = current(supervisor);
+  struct catalog *catalog = &supervisor->catalog;
+  load->error.status = STATUS_OK;
+  supervisor->placer.busy = true;
+  if (load->cancelled || catalog_may_name(catalog, load->request.name, load->done.hash, load->request.replace,
+                                          load->user, &load->error) != STATUS_OK) {
+    finish(supervisor, NULL);
+    return;
+  }
+  struct catalog_weight *same = catalog_find_hash(catalog, load->done.hash);
+  if (same != NULL)
+    commit(supervisor, same, true);
+  else if (make_draft(supervisor, load, &load->error) != STATUS_OK)
+    finish(supervisor, NULL);
+  else
+    plan_part(supervisor);
+}
+
+static void work(struct supervisor *supervisor) {
+  struct placer *placer = &supervisor->placer;
+  while (!placer->busy && current(supervisor) != NULL &&
+         (devices_settled(supervisor) || current(supervisor)->cancelled))
+    begin(supervisor);
+}
+
+void placer_add(struct supervisor *supervisor, struct load *load) {
+  TAILQ_INSERT_TAIL(&supervisor->placer.line, load, link);
+  work(supervisor);
+}
+
+void placer_session_left(struct supervisor *supervisor, struct session *session) {
+  struct load *load;
+  TAILQ_FOREACH(load, &supervisor->placer.line, link)
+  if (load->session == session)
+    load->cancelled = true;
+  work(supervisor);
+}
+
+void placer_worker_lost(struct supervisor *supervisor, uint32_t device) {
+  struct placer *placer = &supervisor->placer;
+  for (uint32_t i = 0; placer->busy && i < placer->draft.part_count; i++)
+    placer->spoiled |= placer->draft.parts[i].device == device;
+}
+
+void placer_devices_changed(struct supervisor *supervisor) {
+  work(supervisor);
+}

@@ -1,0 +1,96 @@
+/* One worker as the supervisor sees it: a process, a socket, requests that wait for their answer, and the rule by
+ * which a worker that died is started again. Knows nothing of sessions and weights: see recovery.h. */
+#ifndef SUPERVISOR_WORKER_PROXY_H
+#define SUPERVISOR_WORKER_PROXY_H
+
+#include "../../proto/message.h"
+#include "../../proto/status.h"
+#include "../config.h"
+#include "channel.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <uv.h>
+
+enum worker_state {
+  WORKER_STARTING,   /* the process has not said that it is ready; takes no requests */
+  WORKER_RECOVERING, /* takes requests, in order, behind those that bring it to its predecessor's state */
+  WORKER_READY,
+  WORKER_DYING,  /* its socket is closed; the process may still live */
+  WORKER_FAILED, /* given up */
+  WORKER_STOPPED /* ended because gemmd ends */
+};
+
+/* The answer to one request. */
+struct worker_answer {
+  enum status status;
+  struct error error;                  /* where status is not OK */
+  const union worker_reply_body *body; /* where status is OK; valid during the call */
+  int fd;                              /* that came with it; -1: none. Whoever takes it sets -1 here */
+};
+
+union worker_reply_body {
+  struct message_empty empty;
+  struct message_weight_plan_reply weight_plan;
+  struct message_worker_stats worker_stats;
+};
+
+/* DEVICE_LOST: the worker died, and is reaped by now. Never called from inside worker_request. */
+typedef void (*worker_done)(void *user, struct worker_answer *answer);
+
+struct worker;
+
+/* What happens to a worker, for the fleet. */
+struct worker_hooks {
+  void (*started)(struct worker *worker, const struct message_worker_ready *ready);
+  void (*session_broken)(struct worker *worker, const struct message_session_broken *broken);
+  /* The process is dead and reaped; requests that waited have not been answered yet. */
+  void (*lost)(struct worker *worker);
+  /* Given up, or stopped. */
+  void (*ended)(struct worker *worker);
+};
+
+struct worker_request;
+
+struct worker {
+  uint32_t device;
+  enum worker_state state;
+  const struct worker_hooks *hooks;
+  void *owner;
+  uv_loop_t *loop;
+  const char *self;
+  const struct config *config; /* what the next process is started with */
+  uv_process_t process;
+  struct channel channel;
+  uv_timer_t kill_timer; /* runs while the process may still end by itself */
+  unsigned open;         /* of process, channel and timer */
+  uint32_t last_id;
+  TAILQ_HEAD(, worker_request) requests; /* owned; in order of sending */
+  struct message_worker_ready ready;     /* of the last process that said so */
+  bool ever_ready, stopping, kill_pending;
+  int exit_status; /* of the last process; -1 where a signal ended it */
+  uint32_t pid;
+  uint32_t restarts, recent_restarts;
+  uint64_t recent_since_ms, lost_ms;
+  uint32_t recovering;                     /* answers that recovery waits for */
+  struct message_worker_stats stats, past; /* of this process as last heard; sum of those before it */
+};
+
+void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *self, const struct config *config,
+                 const struct worker_hooks *hooks, void *owner);
+MUST_CHECK enum status worker_start(struct worker *worker, struct error *error);
+/* Sends a request; `done` is called with its answer. The descriptors stay the caller's. DEVICE_LOST where the worker
+ * takes none now: `done` is not called then. */
+MUST_CHECK enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds,
+                                  size_t fd_count, worker_done done, void *user, struct error *error);
+/* Recovery is over. */
+void worker_serves(struct worker *worker);
+/* Kills the process because of what it did; a successor follows. */
+void worker_kill(struct worker *worker, const char *why);
+/* Ends it for good: closes its socket, and kills it after five seconds. */
+void worker_stop(struct worker *worker);
+/* "starting", "ready", "failed": as in device_status. */
+const char *worker_state_name(const struct worker *worker);
+
+#endif
