@@ -39,9 +39,9 @@ extern "C" {
 
 enum gemmd_status {
   GEMMD_OK = 0,
-  GEMMD_INVALID = -1,         /* an argument; the sentence names field and value */
-  GEMMD_NOT_FOUND = -2,       /* no weight of that name */
-  GEMMD_EXISTS = -3,          /* the name stands for other content */
+  GEMMD_INVALID = -1,   /* an argument; the sentence names field and value */
+  GEMMD_NOT_FOUND = -2, /* no weight of that name */
+  GEMMD_EXISTS = -3,    /* the name stands for other content */
   GEMMD_PERMISSION = -4,
   GEMMD_VERSION = -5,         /* daemon and library have no protocol version in common */
   GEMMD_PROTOCOL = -6,        /* the other side sent nonsense */
@@ -88,7 +88,7 @@ enum gemmd_scale {
 };
 
 enum gemmd_method {
-  GEMMD_METHOD_DEFAULT = 0,       /* as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES */
+  GEMMD_METHOD_DEFAULT = 0, /* as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES */
   GEMMD_METHOD_ABSMAX = 1,
   GEMMD_METHOD_LEAST_SQUARES = 2,
   GEMMD_METHOD_TERNARY = 3
@@ -109,17 +109,17 @@ GEMMD_API bool gemmd_status_retryable(int status);
 /* ---- sessions */
 
 typedef struct gemmd_options {
-  size_t arena_bytes; /* for tensors; 0: 64 MiB. The memory is taken when it is touched */
-  unsigned entries;   /* requests in flight, a power of two up to 256; 0: 64 */
-  unsigned spin_us;   /* how long a wait spins before it sleeps; 0: 50. UINT_MAX: never spins */
+  size_t arena_bytes;  /* for tensors; 0: 64 MiB. The memory is taken when it is touched */
+  unsigned entries;    /* requests in flight, a power of two up to 256; 0: 64 */
+  unsigned spin_us;    /* how long a wait spins before it sleeps; 0: 50. UINT_MAX: never spins */
   unsigned timeout_ms; /* for the daemon's answer to control calls other than loads; 0: 10000 */
-  const char *name;   /* who asks, for the daemon's log; NULL: the program's name */
+  const char *name;    /* who asks, for the daemon's log; NULL: the program's name */
 } gemmd_options;
 
 /* Connects to `address`: a path; NULL: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock; "embedded:" starts a daemon of its
  * own that ends with the session ("embedded:PATH": with the configuration file PATH; the program is $GEMMD_BINARY,
- * else gemmd on the PATH). `options` may be NULL. *out is set even on failure, for gemmd_error, but for lack of
- * memory; gemmd_disconnect frees it either way. */
+ * else the gemmd beside this program or library, else the one on the PATH). `options` may be NULL. *out is set even on
+ * failure, for gemmd_error, but for lack of memory; gemmd_disconnect frees it either way. */
 GEMMD_API int gemmd_connect(gemmd_session **out, const char *address, const gemmd_options *options);
 /* Ends the session and frees it, its weights and the arena: all pointers from gemmd_alloc are gone. NULL is fine. */
 GEMMD_API void gemmd_disconnect(gemmd_session *session);
@@ -157,9 +157,10 @@ typedef struct gemmd_load {
   enum gemmd_method method;
   bool replace; /* where the name stands for other content already */
   enum gemmd_placement placement;
-  int device;   /* -1: the daemon chooses */
+  int device; /* -1: the daemon chooses */
   unsigned devices;
-  void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes; NULL: none. Called inside gemmd_weight_load */
+  void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes; NULL: none. Called inside
+ gemmd_weight_load; no call of the same session in there */
   void *user;
 } gemmd_load;
 
@@ -200,15 +201,15 @@ typedef struct gemmd_product {
   enum gemmd_type y_type;
   const void *bias; /* NULL: none */
   enum gemmd_type bias_type;
-  const float *x_scale;        /* for x of type int8 or e4m3: [m], or [m, ceil(k/128)] for block scales */
-  size_t x_stride, y_stride;   /* bytes from row to row; 0: dense */
+  const float *x_scale;      /* for x of type int8 or e4m3: [m], or [m, ceil(k/128)] for block scales */
+  size_t x_stride, y_stride; /* bytes from row to row; 0: dense */
 } gemmd_product;
 
 typedef struct gemmd_result {
   uint64_t ticket;
-  int status;           /* of the product */
-  uint64_t device_ns;   /* the backend's own time of the product */
-  uint64_t queue_ns;    /* waited inside the daemon before that */
+  int status;         /* of the product */
+  uint64_t device_ns; /* the backend's own time of the product */
+  uint64_t queue_ns;  /* waited inside the daemon before that */
 } gemmd_result;
 
 /* Computes one product and waits for it. */

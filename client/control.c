@@ -1,0 +1,260 @@
+#include "session.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* A received record, its bytes in session->packet. */
+struct packet {
+  size_t length;
+  int fds[LIMIT_MESSAGE_FDS];
+  size_t fd_count;
+};
+
+union rights {
+  struct cmsghdr align;
+  char bytes[CMSG_SPACE(LIMIT_MESSAGE_FDS * sizeof(int))];
+};
+
+enum status session_end(struct gemmd_session *session, enum status status, const char *format, ...) {
+  char text[ERROR_TEXT_BYTES];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  (void)error_set(&session->error, status, "%s", text);
+  if (!session->ended) {
+    session->ended = true;
+    session->end = session->error;
+    shutdown(session->socket, SHUT_RDWR);
+  }
+  return status;
+}
+
+enum status session_gone(struct gemmd_session *session) {
+  return error_set(&session->error, STATUS_DISCONNECTED, "the session has ended: %s", session->end.text);
+}
+
+/* ---- records */
+
+static void packet_close(struct packet *packet) {
+  for (size_t i = 0; i < packet->fd_count; i++)
+    close(packet->fds[i]);
+  packet->fd_count = 0;
+}
+
+static void packet_take_rights(struct packet *packet, struct msghdr *header) {
+  for (struct cmsghdr *part = CMSG_FIRSTHDR(header); part != NULL; part = CMSG_NXTHDR(header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+      continue;
+    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; i++) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      if (packet->fd_count < LIMIT_MESSAGE_FDS)
+        packet->fds[packet->fd_count++] = fd;
+      else
+        close(fd);
+    }
+  }
+}
+
+/* BUSY where no record waits, with the session's error untouched. */
+static enum status packet_receive(struct gemmd_session *session, struct packet *packet) {
+  union rights rights;
+  struct iovec part = {.iov_base = session->packet, .iov_len = sizeof session->packet};
+  struct msghdr header;
+  ssize_t length;
+  packet->fd_count = 0;
+  /* ECONNRESET says once that the daemon left something unread when it closed; what it had sent may still be read. */
+  do {
+    header = (struct msghdr){
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.bytes, .msg_controllen = sizeof rights.bytes};
+    length = recvmsg(session->socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
+  if (length < 0) {
+    if (errno == EAGAIN)
+      return STATUS_BUSY;
+    return session_end(session, STATUS_SYSTEM, "recvmsg: %s", strerror(errno));
+  }
+  packet_take_rights(packet, &header);
+  packet->length = (size_t)length;
+  if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+    packet_close(packet);
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
+  }
+  if (length == 0) {
+    packet_close(packet);
+    return session_end(session, STATUS_DISCONNECTED, "the daemon has closed the connection");
+  }
+  return STATUS_OK;
+}
+
+/* TIMEOUT leaves the session as it is. A daemon that has closed may have said why, so that is no error here. */
+static enum status packet_send(struct gemmd_session *session, size_t length, int fd, int64_t deadline) {
+  union rights rights;
+  struct iovec part = {.iov_base = session->packet, .iov_len = length};
+  struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+  if (fd >= 0) {
+    memset(&rights, 0, sizeof rights);
+    header.msg_control = rights.bytes;
+    header.msg_controllen = CMSG_SPACE(sizeof fd);
+    struct cmsghdr *control = CMSG_FIRSTHDR(&header);
+    control->cmsg_level = SOL_SOCKET;
+    control->cmsg_type = SCM_RIGHTS;
+    control->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(control), &fd, sizeof fd);
+  }
+  while (sendmsg(session->socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    struct pollfd writable = {.fd = session->socket, .events = POLLOUT};
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+      return STATUS_OK;
+    if (errno == EBADF)
+      return error_set(&session->error, STATUS_BAD_DESCRIPTOR, "descriptor %d is not open", fd);
+    if (errno != EINTR && errno != EAGAIN)
+      return error_set(&session->error, STATUS_SYSTEM, "sendmsg: %s", strerror(errno));
+    if (errno == EAGAIN && clock_poll(&writable, 1, deadline) == 0)
+      return error_set(&session->error, STATUS_TIMEOUT, "the daemon takes no messages");
+  }
+  return STATUS_OK;
+}
+
+/* ---- answers */
+
+static void call_abandon(struct gemmd_session *session, uint32_t id) {
+  if (session->abandoned_count == SESSION_ABANDONED) {
+    (void)session_end(session, STATUS_TIMEOUT, "%d calls are without an answer", SESSION_ABANDONED);
+    return;
+  }
+  session->abandoned[session->abandoned_count++] = id;
+}
+
+static bool call_was_abandoned(struct gemmd_session *session, uint32_t id) {
+  for (uint32_t i = 0; i < session->abandoned_count; i++) {
+    if (session->abandoned[i] == id) {
+      session->abandoned[i] = session->abandoned[--session->abandoned_count];
+      return true;
+    }
+  }
+  return false;
+}
+
+static void take_event(struct gemmd_session *session, const struct call *call, const struct message_head *head,
+                       struct message_body body) {
+  struct message_weight_progress progress;
+  struct error error;
+  /* Unknown events are from a later version, and nothing that a session depends on. */
+  if (head->code == EVENT_weight_progress && call != NULL && call->progress != NULL &&
+      message_decode_body(body, &message_weight_progress_type, &progress, &error) == STATUS_OK &&
+      progress.request == session->calls)
+    call->progress(call->user, progress.done, progress.total);
+}
+
+static enum status take_reply(struct gemmd_session *session, const struct call *call, const struct message_head *head,
+                              struct message_body body, struct packet *packet) {
+  const struct command_info *command = command_find(call->command);
+  struct error error;
+  if (head->code != STATUS_OK) {
+    packet_close(packet);
+    message_decode_failure(head->code, body, &session->error);
+    if (session->error.status == STATUS_OK || session->error.text[0] == '\0')
+      return session_end(session, STATUS_PROTOCOL, "a failure came without a reason");
+    return session->error.status;
+  }
+  if (packet->fd_count != call->reply_fd_count) {
+    size_t came = packet->fd_count;
+    packet_close(packet);
+    return session_end(session, STATUS_PROTOCOL, "the answer to %s must bring %zu descriptors, got %zu", command->name,
+                       call->reply_fd_count, came);
+  }
+  if (message_decode_body(body, command->reply, call->reply, &error) != STATUS_OK) {
+    packet_close(packet);
+    return session_end(session, STATUS_PROTOCOL, "%s", error.text);
+  }
+  if (call->reply_fds != NULL)
+    memcpy(call->reply_fds, packet->fds, packet->fd_count * sizeof packet->fds[0]);
+  return STATUS_OK;
+}
+
+/* Judges one record. *answered: it was the answer to `call`, whose status is returned. */
+static enum status take_packet(struct gemmd_session *session, const struct call *call, struct packet *packet,
+                               bool *answered) {
+  struct message_head head;
+  struct message_body body;
+  struct error error;
+  *answered = false;
+  if (message_decode_head(session->packet, packet->length, &head, &body, &error) != STATUS_OK) {
+    packet_close(packet);
+    return session_end(session, STATUS_PROTOCOL, "%s", error.text);
+  }
+  if (head.kind == MESSAGE_REPLY && call != NULL && head.id == session->calls) {
+    *answered = true;
+    return take_reply(session, call, &head, body, packet);
+  }
+  packet_close(packet);
+  if (head.kind == MESSAGE_EVENT)
+    take_event(session, call, &head, body);
+  else if (head.kind != MESSAGE_REPLY || !call_was_abandoned(session, head.id))
+    return session_end(session, STATUS_PROTOCOL, "message %" PRIu32 " of kind %d answers nothing", head.id,
+                       (int)head.kind);
+  return STATUS_OK;
+}
+
+static enum status call_wait(struct gemmd_session *session, const struct call *call, int64_t deadline) {
+  for (;;) {
+    struct packet packet;
+    bool answered;
+    enum status status = packet_receive(session, &packet);
+    if (status == STATUS_OK) {
+      status = take_packet(session, call, &packet, &answered);
+      if (status != STATUS_OK || answered)
+        return status;
+      continue;
+    }
+    if (status != STATUS_BUSY)
+      return status;
+    struct pollfd readable = {.fd = session->socket, .events = POLLIN};
+    int ready = clock_poll(&readable, 1, deadline);
+    if (ready < 0)
+      return session_end(session, STATUS_SYSTEM, "poll: %s", strerror(errno));
+    if (ready == 0) {
+      call_abandon(session, session->calls);
+      return error_set(&session->error, STATUS_TIMEOUT, "no answer to %s within %" PRId64 " ms",
+                       command_find(call->command)->name, session->timeout_ns / CLOCK_NS_PER_MS);
+    }
+  }
+}
+
+static enum status call_exchange(struct gemmd_session *session, const struct call *call) {
+  struct message_head head = {.kind = MESSAGE_REQUEST, .id = ++session->calls, .code = call->command};
+  int64_t deadline = clock_deadline(call->patient ? -1 : session->timeout_ns);
+  size_t length;
+  enum status status = message_encode(&head, command_find(call->command)->request, call->request, session->packet,
+                                      sizeof session->packet, &length, &session->error);
+  if (status == STATUS_OK)
+    status = packet_send(session, length, call->fd, deadline);
+  return status == STATUS_OK ? call_wait(session, call, deadline) : status;
+}
+
+enum status control_call(struct gemmd_session *session, const struct call *call) {
+  if (session->ended)
+    return session_gone(session);
+  if (session->calling)
+    return error_set(&session->error, STATUS_WRONG_STATE, "a call of this session is under way");
+  session->calling = true;
+  enum status status = call_exchange(session, call);
+  session->calling = false;
+  return status;
+}
+
+void control_look(struct gemmd_session *session) {
+  struct packet packet;
+  bool answered;
+  while (!session->ended && packet_receive(session, &packet) == STATUS_OK)
+    (void)take_packet(session, NULL, &packet, &answered);
+}

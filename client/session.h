@@ -1,0 +1,150 @@
+/* What the files of the library share; private. Functions in here return enum status and leave the sentence in
+ * session->error; public functions return the negative. */
+#ifndef CLIENT_SESSION_H
+#define CLIENT_SESSION_H
+
+#include "../proto/limits.h"
+#include "../proto/message.h"
+#include "../proto/ring.h"
+#include "../proto/status.h"
+#include "clock.h"
+#include "gemmclient.h"
+#include "memory.h"
+#include "pending.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { SESSION_ABANDONED = 16 }; /* calls given up whose answers may still come */
+
+/* This session's end of one device's rings. */
+struct queue {
+  struct ring_client ring;
+  int doorbell; /* owned */
+  bool open;
+  uint32_t in_flight; /* parts submitted whose completions have not come */
+};
+
+struct gemmd_session {
+  struct error error; /* of the last failure */
+  bool ended;         /* for good; every later call is DISCONNECTED */
+  struct error end;   /* why */
+
+  /* control.c */
+  int socket;   /* owned; stays open after the end, so that what polls it sees the end */
+  pid_t daemon; /* embedded: its process; 0: none, or reaped */
+  int64_t timeout_ns;
+  bool calling;
+  uint32_t calls; /* ids given so far */
+  uint32_t abandoned[SESSION_ABANDONED];
+  uint32_t abandoned_count;
+  uint8_t packet[LIMIT_MESSAGE_BYTES];
+
+  /* the arena */
+  uint8_t *arena; /* mapped; NULL before */
+  uint64_t arena_bytes, tensor_offset;
+  uint32_t entries, devices;
+  struct heap heap;
+
+  /* queue.c, wait.c */
+  struct queue queues[LIMIT_DEVICES];
+  struct pending pending;
+  int wakeup;      /* eventfd, owned */
+  int epoll;       /* over socket and wakeup, owned */
+  bool event_loop; /* gemmd_fd was asked for: completions must ring whenever the caller is not in here */
+  int64_t spin_ns;
+  bool crowded; /* so few cores that who spins may stand in the worker's way */
+
+  struct gemmd_weight *weights; /* all open ones, owned */
+};
+
+struct gemmd_weight {
+  struct gemmd_session *session;
+  struct gemmd_weight *next, *previous;
+  gemmd_weight_info info;
+  struct gemm_weight shape;
+  enum message_placement placement;
+  uint32_t part_count;
+  struct pending_part parts[LIMIT_PARTS];
+};
+
+static inline int session_result(enum status status) {
+  return -(int)status;
+}
+
+/* ---- control.c */
+
+/* A command and its answer. */
+struct call {
+  enum command command;
+  const void *request; /* struct of the command's request */
+  void *reply;         /* struct of the command's reply */
+  int fd;              /* that travels with the request; -1: none */
+  int *reply_fds;      /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
+  size_t reply_fd_count;
+  bool patient;                                                /* without the session's time limit */
+  void (*progress)(void *user, uint64_t done, uint64_t total); /* of a load; NULL: none */
+  void *user;
+};
+
+/* Sends and waits for the answer. The daemon's refusal is returned as it is; anything else than a proper answer ends
+ * the session. */
+MUST_CHECK enum status control_call(struct gemmd_session *session, const struct call *call);
+/* Takes in what came unasked, without waiting: events, late answers, the end. */
+void control_look(struct gemmd_session *session);
+/* Ends the session for good. Returns `status`. */
+enum status session_end(struct gemmd_session *session, enum status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The error of every call after the end: DISCONNECTED. */
+enum status session_gone(struct gemmd_session *session);
+
+/* ---- queue.c */
+
+/* Opens the rings of a device unless they are open. */
+MUST_CHECK enum status queue_open(struct gemmd_session *session, uint32_t device);
+void queue_close(struct queue *queue);
+bool queue_failed(const struct queue *queue);
+/* Submits one part. The queue is open and has room. */
+void queue_submit(struct gemmd_session *session, const struct request *request, uint32_t part);
+/* True where queues_take_in has something to do. Reads shared memory only. */
+bool queues_look(const struct gemmd_session *session);
+/* Takes in what all devices have answered; submits again what a lost worker left; ends what cannot be served. */
+void queues_take_in(struct gemmd_session *session);
+/* Asks the devices with something in flight to write the wakeup; false where there is something to do first. */
+bool queues_sleep(struct gemmd_session *session);
+void queues_awake(struct gemmd_session *session);
+
+/* ---- wait.c */
+
+/* Where an event loop polls gemmd_fd: makes sure that it becomes readable for what is in flight. */
+void session_arm(struct gemmd_session *session);
+
+/* ---- submit.c */
+
+/* Offset in the arena of a tensor that the caller points to. INVALID naming `what`. */
+MUST_CHECK enum status session_offset(struct gemmd_session *session, const void *tensor, const char *what,
+                                      uint64_t *offset);
+
+/* ---- weight.c */
+
+/* Copies text that must have 1..bytes-1 bytes; `what` names it. */
+MUST_CHECK enum status text_copy(struct gemmd_session *session, char *to, size_t bytes, const char *from,
+                                 const char *what);
+/* Frees the handle without telling the daemon. */
+void weight_forget(struct gemmd_weight *weight);
+
+/* ---- info.c */
+void info_convert(const struct message_weight_info *from, gemmd_weight_info *to);
+
+/* ---- embedded.c */
+
+/* Starts a daemon that serves one socket. `config`: path of its configuration, "" for none. The caller owns *socket
+ * and must reap *daemon. */
+MUST_CHECK enum status embedded_start(const char *config, int *socket, pid_t *daemon, struct error *error);
+/* Waits for its end, which closing the socket brings about; kills it after a while. Returns its wait status; -1 where
+ * somebody else has reaped it. */
+int embedded_reap(pid_t daemon);
+
+#endif

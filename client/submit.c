@@ -1,0 +1,123 @@
+#include "session.h"
+
+#include <string.h>
+
+enum status session_offset(struct gemmd_session *session, const void *tensor, const char *what, uint64_t *offset) {
+  /* Compared as numbers: the pointer may be into anything. */
+  uintptr_t base = (uintptr_t)session->arena, address = (uintptr_t)tensor;
+  if (tensor == NULL)
+    return error_set(&session->error, STATUS_INVALID, "%s must not be NULL", what);
+  if (address < base || address - base < session->tensor_offset || address - base >= session->arena_bytes)
+    return error_set(&session->error, STATUS_INVALID, "%s must lie in the session's arena (gemmd_alloc)", what);
+  *offset = address - base;
+  return STATUS_OK;
+}
+
+static bool needs_x_scale(const gemmd_product *product) {
+  return (product->x_type == GEMMD_INT8 || product->x_type == GEMMD_E4M3) && product->y_type != GEMMD_S32;
+}
+
+/* The whole product, checked as the daemon will check its parts; only the client sees a split as one. */
+static enum status product_translate(const struct gemmd_weight *weight, const gemmd_product *from,
+                                     struct ring_submission *out) {
+  struct gemmd_session *session = weight->session;
+  struct gemm_product product = {.m = from->m,
+                                 .n = weight->shape.n,
+                                 .k = weight->shape.k,
+                                 .x_type = (enum gemm_type)from->x_type,
+                                 .y_type = (enum gemm_type)from->y_type,
+                                 .x_stride = from->x_stride,
+                                 .y_stride = from->y_stride};
+  struct gemm_extent extent;
+  enum status status = session_offset(session, from->x, "x", &product.x_offset);
+  if (status == STATUS_OK)
+    status = session_offset(session, from->y, "y", &product.y_offset);
+  if (status == STATUS_OK && from->bias != NULL) {
+    product.bias_type = (enum gemm_type)from->bias_type;
+    if (product.bias_type == GEMM_TYPE_NONE)
+      return error_set(&session->error, STATUS_INVALID, "bias type must be that of bias, got none");
+    status = session_offset(session, from->bias, "bias", &product.bias_offset);
+  }
+  if (status == STATUS_OK && needs_x_scale(from))
+    status = session_offset(session, from->x_scale, "x scale", &product.x_scale_offset);
+  if (status == STATUS_OK)
+    status = gemm_product_check(&product, &weight->shape, session->tensor_offset, session->arena_bytes, &extent,
+                                &session->error);
+  if (status != STATUS_OK)
+    return status;
+  *out = (struct ring_submission){.opcode = RING_OP_PRODUCT,
+                                  .x_type = (uint8_t)product.x_type,
+                                  .y_type = (uint8_t)product.y_type,
+                                  .bias_type = (uint8_t)product.bias_type,
+                                  .m = from->m,
+                                  .n = (uint32_t)product.n,
+                                  .k = (uint32_t)product.k,
+                                  .x_offset = product.x_offset,
+                                  .y_offset = product.y_offset,
+                                  .x_stride = extent.x_stride,
+                                  .y_stride = extent.y_stride,
+                                  .bias_offset = product.bias_offset,
+                                  .x_scale_offset = product.x_scale_offset};
+  return STATUS_OK;
+}
+
+/* The copy on the device that serves and has the least to do; the first one where all have failed. */
+static const struct pending_part *replica_choose(const struct gemmd_weight *weight) {
+  const struct queue *queues = weight->session->queues;
+  const struct pending_part *best = &weight->parts[0];
+  for (uint32_t i = 1; i < weight->part_count; i++) {
+    const struct queue *queue = &queues[weight->parts[i].device], *least = &queues[best->device];
+    bool serves = !queue_failed(queue), least_serves = !queue_failed(least);
+    if (serves != least_serves ? serves : queue->in_flight < least->in_flight)
+      best = &weight->parts[i];
+  }
+  return best;
+}
+
+/* The devices serve and have room for one more. */
+static enum status parts_ready(struct gemmd_session *session, const struct pending_part *parts, uint32_t part_count) {
+  for (uint32_t i = 0; i < part_count; i++) {
+    const struct queue *queue = &session->queues[parts[i].device];
+    if (queue_failed(queue))
+      return error_set(&session->error, STATUS_DEVICE_LOST, "device %u has failed", parts[i].device);
+    uint32_t same_device = 0;
+    for (uint32_t j = 0; j <= i; j++)
+      same_device += parts[j].device == parts[i].device;
+    if (queue->in_flight + same_device > session->entries)
+      return error_set(&session->error, STATUS_BUSY, "all %u entries of device %u are in flight", session->entries,
+                       parts[i].device);
+  }
+  return STATUS_OK;
+}
+
+int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket) {
+  struct gemmd_session *session = weight->session;
+  struct ring_submission submission;
+  *ticket = 0;
+  if (session->ended)
+    return session_result(session_gone(session));
+  enum status status = product_translate(weight, product, &submission);
+  if (status != STATUS_OK)
+    return session_result(status);
+  if (queues_look(session))
+    queues_take_in(session);
+
+  const struct pending_part *parts = weight->parts;
+  uint32_t part_count = weight->part_count;
+  if (weight->placement == PLACEMENT_REPLICAS) {
+    parts = replica_choose(weight);
+    part_count = 1;
+  }
+  status = parts_ready(session, parts, part_count);
+  if (status != STATUS_OK)
+    return session_result(status);
+  struct request *request = pending_add(&session->pending, &submission, parts, part_count);
+  if (request == NULL)
+    return session_result(error_set(&session->error, STATUS_BUSY, "%u products are in flight or not taken, the most",
+                                    session->pending.slots));
+  for (uint32_t part = 0; part < part_count; part++)
+    queue_submit(session, request, part);
+  *ticket = request->ticket;
+  session_arm(session);
+  return GEMMD_OK;
+}
