@@ -48,6 +48,25 @@ static enum tool_exit parse_options(struct tool_call *call, struct serve_setting
   return TOOL_OK;
 }
 
+/* Before any client starts: a session's memory is fixed, so the weight's size has to be known when it connects. */
+static enum tool_exit look_at_weight(const struct tool_call *call, struct serve_settings *settings) {
+  const gemmd_options options = {.arena_bytes = (size_t)1 << 20, .entries = 1, .name = "gemm-bench"};
+  gemmd_session *session;
+  enum tool_exit code = tool_connect(call, &options, &session);
+  if (code != TOOL_OK)
+    return code;
+  gemmd_daemon_info daemon;
+  int status = gemmd_daemon_status(session, &daemon);
+  if (status == GEMMD_OK)
+    status = gemmd_weight_stat(session, settings->weight, &settings->info);
+  if (status != GEMMD_OK)
+    code = tool_refused(call, session, status);
+  else
+    memcpy(settings->backend, daemon.backend, sizeof settings->backend);
+  gemmd_disconnect(session);
+  return code;
+}
+
 /* ---- processes */
 
 static void *shared_memory(size_t bytes) {
@@ -158,13 +177,13 @@ static double rows_per_second(const struct serve *serve) {
 
 static void report_json(const struct serve *serve) {
   const struct serve_settings *settings = &serve->settings;
-  const gemmd_weight_info *info = &serve->clients[0].info;
+  const gemmd_weight_info *info = &settings->info;
   json_t *object =
       json_pack("{s:o, s:o, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i}", "weight", print_json_text(info->name), "backend",
-                print_json_text(serve->clients[0].backend), "format", word_text(words_format, (int)info->format),
-                "x_type", word_text(words_type, (int)settings->x_type), "y_type",
-                word_text(words_type, (int)settings->y_type), "n", (json_int_t)info->n, "k", (json_int_t)info->k, "m",
-                (json_int_t)settings->m, "clients", settings->clients, "in_flight", settings->in_flight);
+                print_json_text(settings->backend), "format", word_text(words_format, (int)info->format), "x_type",
+                word_text(words_type, (int)settings->x_type), "y_type", word_text(words_type, (int)settings->y_type),
+                "n", (json_int_t)info->n, "k", (json_int_t)info->k, "m", (json_int_t)settings->m, "clients",
+                settings->clients, "in_flight", settings->in_flight);
   json_object_set_new(object, "seconds", json_real(serve->seconds));
   json_object_set_new(object, "requests", json_integer((json_int_t)serve->latency.count));
   json_object_set_new(object, "failures", json_integer((json_int_t)serve->failures));
@@ -186,10 +205,10 @@ static void report_row(struct print_table *table, const char *name, const struct
 
 static void report_text(const struct serve *serve) {
   const struct serve_settings *settings = &serve->settings;
-  const gemmd_weight_info *info = &serve->clients[0].info;
+  const gemmd_weight_info *info = &settings->info;
   FILE *out = serve->call->out;
   fprintf(out, "%s: N = %lld, K = %lld, %s on %s; M = %u, x %s, y %s; clients %d, in flight %d each\n", info->name,
-          (long long)info->n, (long long)info->k, word_text(words_format, (int)info->format), serve->clients[0].backend,
+          (long long)info->n, (long long)info->k, word_text(words_format, (int)info->format), settings->backend,
           settings->m, word_text(words_type, (int)settings->x_type), word_text(words_type, (int)settings->y_type),
           settings->clients, settings->in_flight);
   fprintf(out, "%llu products in %.2f s, %llu failed; %.0f rows/s\n\n", (unsigned long long)serve->latency.count,
@@ -225,6 +244,8 @@ enum tool_exit bench_serve(struct tool_call *call) {
     return tool_fail(call, TOOL_REFUSED, "out of memory");
   serve->call = call;
   enum tool_exit code = parse_options(call, &serve->settings);
+  if (code == TOOL_OK)
+    code = look_at_weight(call, &serve->settings);
   size_t clients = (size_t)serve->settings.clients, bytes = clients * sizeof *serve->clients;
   if (code == TOOL_OK) {
     serve->start = shared_memory(sizeof *serve->start);

@@ -13,6 +13,8 @@
 
 struct serve_settings {
   const char *weight;
+  gemmd_weight_info info; /* of the weight */
+  char backend[16];
   uint32_t m;
   int clients, in_flight;
   enum gemmd_type x_type, y_type;
@@ -22,8 +24,6 @@ struct serve_settings {
 
 /* What a client reports, in memory shared with the parent. The parent reads it when the client is gone. */
 struct serve_client {
-  gemmd_weight_info info;
-  char backend[16];
   uint64_t begin_ns, end_ns; /* of the counted part, CLOCK_MONOTONIC */
   uint64_t failures;
   struct histogram latency, overhead, device;

@@ -70,7 +70,7 @@ static void random_fill(void *x, enum gemmd_type type, size_t count, uint64_t *s
 
 static bool take_tensors(struct worker *worker, struct slot *slot, uint64_t *state) {
   const struct serve_settings *settings = worker->settings;
-  const gemmd_weight_info *info = &worker->client->info;
+  const gemmd_weight_info *info = &worker->settings->info;
   size_t x_count = (size_t)settings->m * (size_t)info->k, y_count = (size_t)settings->m * (size_t)info->n;
   void *x = gemmd_alloc(worker->session, x_count * type_bytes(settings->x_type));
   void *y = gemmd_alloc(worker->session, y_count * type_bytes(settings->y_type));
@@ -97,27 +97,6 @@ static size_t arena_bytes(const struct serve_settings *settings, const gemmd_wei
   return (size_t)settings->in_flight * (x + y + scale + 3 * 512) + ((size_t)1 << 20);
 }
 
-/* The weight's size is known only to a session, and a session's memory is fixed: so a small one looks first. */
-static enum tool_exit look_at_weight(struct worker *worker) {
-  const struct tool_call *call = worker->call;
-  const gemmd_options options = {.arena_bytes = (size_t)1 << 20, .entries = 1, .name = "gemm-bench"};
-  gemmd_session *session;
-  enum tool_exit code = tool_connect(call, &options, &session);
-  if (code != TOOL_OK)
-    return code;
-  gemmd_daemon_info *daemon = calloc(1, sizeof *daemon);
-  int status = daemon != NULL ? gemmd_daemon_status(session, daemon) : GEMMD_NOMEM;
-  if (status == GEMMD_OK)
-    status = gemmd_weight_stat(session, worker->settings->weight, &worker->client->info);
-  if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  else
-    memcpy(worker->client->backend, daemon->backend, sizeof worker->client->backend);
-  free(daemon);
-  gemmd_disconnect(session);
-  return code;
-}
-
 static unsigned entries_for(int in_flight) {
   unsigned entries = 1;
   while (entries < (unsigned)in_flight)
@@ -127,18 +106,18 @@ static unsigned entries_for(int in_flight) {
 
 static enum tool_exit prepare(struct worker *worker, int number) {
   const struct serve_settings *settings = worker->settings;
-  enum tool_exit code = look_at_weight(worker);
-  if (code != TOOL_OK)
-    return code;
-  const gemmd_options options = {.arena_bytes = arena_bytes(settings, &worker->client->info),
+  const gemmd_options options = {.arena_bytes = arena_bytes(settings, &worker->settings->info),
                                  .entries = entries_for(settings->in_flight),
                                  .name = "gemm-bench"};
-  code = tool_connect(worker->call, &options, &worker->session);
+  enum tool_exit code = tool_connect(worker->call, &options, &worker->session);
   if (code != TOOL_OK)
     return code;
   int status = gemmd_weight_open(worker->session, settings->weight, &worker->weight);
   if (status != GEMMD_OK)
     return tool_refused(worker->call, worker->session, status);
+  const gemmd_weight_info *info = gemmd_weight_get_info(worker->weight);
+  if (info->n != settings->info.n || info->k != settings->info.k)
+    return tool_fail(worker->call, TOOL_REFUSED, "%s was replaced by a weight of another size", settings->weight);
   uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1);
   for (int i = 0; i < settings->in_flight; i++) {
     if (!take_tensors(worker, &worker->slots[i], &state))
