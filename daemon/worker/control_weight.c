@@ -51,61 +51,7 @@ static enum status check_place(struct control *control, struct control_task *tas
   return STATUS_OK;
 }
 
-/* ---- store */
-
-static enum status begin_store(struct control *control, struct control_task *task, struct error *error) {
-  const struct message_weight_place *place = &task->request.weight_place;
-  struct gemm_weight weight = placed_shape(place);
-  struct gemm_layout whole, part;
-  enum status status = check_place(control, task, error);
-  if (status != STATUS_OK)
-    return status;
-  struct backend_plan plan;
-  status = control->ops->weight_plan(control->backend, &weight, &plan, error);
-  if (status == STATUS_OK && place->layout != plan.layout)
-    return error_set(error, STATUS_UNSUPPORTED, "weights are stored in layout %u, got %u", plan.layout, place->layout);
-  if (status == STATUS_OK)
-    status = canonical_part_check(&weight, place->n_begin, place->n_total != 0 ? place->n_total : place->n, &whole,
-                                  &part, error);
-  return status == STATUS_OK ? memfd_check(task->fds[0], whole.total_bytes, true, error) : status;
-}
-
-static enum status store_part(struct control *control, struct control_task *task, const void *whole,
-                              const struct gemm_layout *whole_layout, const struct gemm_layout *part_layout,
-                              struct error *error) {
-  const struct message_weight_place *place = &task->request.weight_place;
-  struct gemm_weight weight = placed_shape(place);
-  void *part = malloc(part_layout->total_bytes);
-  if (part == NULL)
-    return error_set(error, STATUS_NOMEM, "no memory for a part of %llu bytes",
-                     (unsigned long long)part_layout->total_bytes);
-  canonical_part_copy(weight.scale, whole_layout, whole, place->n_begin, part_layout, part);
-  enum status status =
-      control->ops->weight_store(control->backend, &weight, part, task->slab->device, place->offset, error);
-  free(part);
-  return status;
-}
-
-static enum status work_store(struct control *control, struct control_task *task, struct error *error) {
-  const struct message_weight_place *place = &task->request.weight_place;
-  struct gemm_weight weight = placed_shape(place);
-  int64_t n_total = place->n_total != 0 ? place->n_total : place->n;
-  struct gemm_layout whole_layout, part_layout;
-  enum status status = canonical_part_check(&weight, place->n_begin, n_total, &whole_layout, &part_layout, error);
-  if (status != STATUS_OK)
-    return status;
-  void *whole = memfd_map(task->fds[0], whole_layout.total_bytes, false, error);
-  if (whole == NULL)
-    return error->status;
-  if (n_total == place->n)
-    status = control->ops->weight_store(control->backend, &weight, whole, task->slab->device, place->offset, error);
-  else
-    status = store_part(control, task, whole, &whole_layout, &part_layout, error);
-  munmap(whole, whole_layout.total_bytes);
-  return status;
-}
-
-/* ---- attach and detach */
+/* ---- attach: the bytes are in the slab already */
 
 static enum status begin_attach(struct control *control, struct control_task *task, struct error *error) {
   const struct message_weight_place *place = &task->request.weight_place;
@@ -131,6 +77,71 @@ static enum status work_attach(struct control *control, struct control_task *tas
   return control->ops->weight_attach(control->backend, &task->weight->engine.shape, place->layout, task->slab->device,
                                      place->offset, &task->weight->engine.device, error);
 }
+
+/* ---- store: copies the bytes first */
+
+static int64_t rows_in_memfd(const struct message_weight_place *place) {
+  return place->n_total != 0 ? place->n_total : place->n;
+}
+
+static enum status check_canonical(const struct control_task *task, struct gemm_layout *whole, struct gemm_layout *part,
+                                   struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  struct gemm_weight shape = placed_shape(place);
+  enum status status = canonical_part_check(&shape, place->n_begin, rows_in_memfd(place), whole, part, error);
+  return status == STATUS_OK ? memfd_check(task->fds[0], whole->total_bytes, true, error) : status;
+}
+
+static enum status begin_store(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  struct gemm_weight shape = placed_shape(place);
+  struct gemm_layout whole, part;
+  struct backend_plan plan;
+  enum status status = gemm_weight_check(&shape, error);
+  if (status == STATUS_OK)
+    status = control->ops->weight_plan(control->backend, &shape, &plan, error);
+  if (status == STATUS_OK && place->layout != plan.layout)
+    return error_set(error, STATUS_UNSUPPORTED, "weights are stored in layout %u, got %u", plan.layout, place->layout);
+  if (status == STATUS_OK)
+    status = check_canonical(task, &whole, &part, error);
+  return status == STATUS_OK ? begin_attach(control, task, error) : status;
+}
+
+static enum status store_part(struct control *control, struct control_task *task, const void *whole,
+                              const struct gemm_layout *whole_layout, const struct gemm_layout *part_layout,
+                              struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  const struct gemm_weight *shape = &task->weight->engine.shape;
+  void *part = malloc(part_layout->total_bytes);
+  if (part == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for a part of %llu bytes",
+                     (unsigned long long)part_layout->total_bytes);
+  canonical_part_copy(shape->scale, whole_layout, whole, place->n_begin, part_layout, part);
+  enum status status =
+      control->ops->weight_store(control->backend, shape, part, task->slab->device, place->offset, error);
+  free(part);
+  return status;
+}
+
+static enum status work_store(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  const struct gemm_weight *shape = &task->weight->engine.shape;
+  struct gemm_layout whole_layout, part_layout;
+  enum status status = check_canonical(task, &whole_layout, &part_layout, error);
+  if (status != STATUS_OK)
+    return status;
+  void *whole = memfd_map(task->fds[0], whole_layout.total_bytes, false, error);
+  if (whole == NULL)
+    return error->status;
+  if (rows_in_memfd(place) == place->n)
+    status = control->ops->weight_store(control->backend, shape, whole, task->slab->device, place->offset, error);
+  else
+    status = store_part(control, task, whole, &whole_layout, &part_layout, error);
+  munmap(whole, whole_layout.total_bytes);
+  return status == STATUS_OK ? work_attach(control, task, error) : status;
+}
+
+/* ---- both, and detach */
 
 static void finish_attach(struct control *control, struct control_task *task) {
   if (task->status == STATUS_OK)
@@ -180,7 +191,7 @@ void control_weight_close_all(struct control *control) {
 
 const struct control_handler control_weight_handlers[] = {
     {.command = COMMAND_weight_plan, .begin = begin_plan},
-    {.command = COMMAND_weight_store, .begin = begin_store, .work = work_store},
+    {.command = COMMAND_weight_store, .begin = begin_store, .work = work_store, .finish = finish_attach},
     {.command = COMMAND_weight_attach, .begin = begin_attach, .work = work_attach, .finish = finish_attach},
     {.command = COMMAND_weight_detach,
      .overtaken = true,
