@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,8 @@ struct engine {
   struct error lost; /* status OK: not lost */
   struct engine_message lost_message;
   struct engine_message stop;
+  sem_t started;
+  struct error start_error; /* status OK: the thread runs; to be read after `started` */
 };
 
 static void pause_core(void) {
@@ -178,6 +181,10 @@ static void *run(void *argument) {
   struct engine *engine = argument;
   prctl(PR_SET_NAME, "engine");
   prctl(PR_SET_TIMERSLACK, 1ul); /* naps are shorter than the usual 50 us of slack */
+  bool opened = wake_open(&engine->serve.wake, &engine->start_error) == STATUS_OK;
+  sem_post(&engine->started);
+  if (!opened)
+    return NULL;
   while (!engine->stopping || engine->serve.in_flight > 0) {
     if (round_of_work(engine))
       engine->idle_since_ns = 0;
@@ -190,17 +197,26 @@ static void *run(void *argument) {
       break;
     }
   }
+  wake_close(&engine->serve.wake);
   return NULL;
 }
 
-/* Signals are the control thread's. */
-static int start_thread(struct engine *engine) {
+/* Signals are the control thread's, but for the one that wake_open asks for. */
+static enum status start_thread(struct engine *engine, struct error *error) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int failure = pthread_create(&engine->thread, NULL, run, engine);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return failure;
+  if (failure != 0)
+    return error_set(error, STATUS_SYSTEM, "pthread_create: %s", strerror(failure));
+  while (sem_wait(&engine->started) != 0)
+    ;
+  if (engine->start_error.status == STATUS_OK)
+    return STATUS_OK;
+  pthread_join(engine->thread, NULL);
+  *error = engine->start_error;
+  return error->status;
 }
 
 static void free_engine(struct engine *engine) {
@@ -209,6 +225,7 @@ static void free_engine(struct engine *engine) {
   if (engine->epoll >= 0)
     close(engine->epoll);
   mailbox_close(&engine->mail);
+  sem_destroy(&engine->started);
   serve_close(&engine->serve);
   free(engine);
 }
@@ -226,6 +243,7 @@ enum status engine_start(const struct engine_options *options, struct engine **o
   if (engine == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for the engine");
   mailbox_open(&engine->mail);
+  sem_init(&engine->started, 0, 0);
   queue_init(&engine->serve.queue);
   engine->serve.ops = options->ops;
   engine->serve.backend = options->backend;
@@ -234,9 +252,8 @@ enum status engine_start(const struct engine_options *options, struct engine **o
   engine->serve.user = options->user;
   engine->spin_ns = options->spin_us * 1000;
   enum status status = open_descriptors(engine, error);
-  int failure = status == STATUS_OK ? start_thread(engine) : 0;
-  if (failure != 0)
-    status = error_set(error, STATUS_SYSTEM, "pthread_create: %s", strerror(failure));
+  if (status == STATUS_OK)
+    status = start_thread(engine, error);
   if (status != STATUS_OK) {
     free_engine(engine);
     return status;

@@ -91,15 +91,23 @@ void serve_weight_detach(struct serve *serve, struct engine_weight *weight, stru
 
 /* ---- the end of a product */
 
+static void end_session(struct serve *serve, struct engine_session *session, const struct error *error) {
+  serve_session_drop(serve, session);
+  session->breakage.verb = ENGINE_SESSION_BROKEN;
+  session->breakage.session = session;
+  session->breakage.error = *error;
+  send_back(serve, &session->breakage);
+}
+
 static void publish(struct serve *serve, struct engine_session *session, const struct ring_completion *completion) {
   bool wake;
+  struct error error;
   ring_worker_complete(&session->ring, completion, &wake);
   count(&serve->counters.requests, 1);
-  if (!wake)
+  if (!wake || wake_write(&serve->wake, session->wakeup))
     return;
-  uint64_t one = 1;
-  ssize_t written = write(session->wakeup, &one, sizeof one);
-  (void)written; /* a full counter wakes the sleeper just as well */
+  (void)error_set(&error, STATUS_PROTOCOL, "the wakeup descriptor has been made to block");
+  end_session(serve, session, &error);
 }
 
 /* `error` says how the product ended. The client of a session that is no longer served hears nothing. */
@@ -174,17 +182,9 @@ static void admit(struct serve *serve, struct engine_session *session, struct qu
   queue_push(&serve->queue, job);
 }
 
-static void end_session(struct serve *serve, struct engine_session *session, const struct error *error) {
-  serve_session_drop(serve, session);
-  session->breakage.verb = ENGINE_SESSION_BROKEN;
-  session->breakage.session = session;
-  session->breakage.error = *error;
-  send_back(serve, &session->breakage);
-}
-
 static unsigned take_from(struct serve *serve, struct engine_session *session) {
   unsigned taken = 0;
-  while (taken < TAKE_AT_ONCE) {
+  while (taken < TAKE_AT_ONCE && session->served) {
     struct queue_job *job = queue_reserve(&session->lane);
     if (job == NULL)
       break;

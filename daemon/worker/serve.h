@@ -4,6 +4,7 @@
 #define WORKER_SERVE_H
 
 #include "engine.h"
+#include "wake.h"
 
 struct serve {
   const struct backend_ops *ops;
@@ -14,6 +15,7 @@ struct serve {
   size_t session_count, session_capacity;
   size_t turn; /* whose ring is looked at first */
   struct engine_counters counters;
+  struct wake wake;
   void (*notify)(void *user, struct engine_message *message);
   void *user;
 };

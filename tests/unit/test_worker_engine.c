@@ -3,6 +3,7 @@
 #include "daemon/memfd.h"
 #include "daemon/worker/engine.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,13 +88,17 @@ static void wait_readable(int fd) {
   assert_int_equal(read(fd, &count, sizeof count), sizeof count);
 }
 
-static void start(struct control *control, uint64_t spin_us) {
+static void start_on(struct control *control, const struct backend_ops *device, uint64_t spin_us) {
   struct error error;
   mailbox_open(&control->mail);
   control->arrived = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   struct engine_options options = {
-      .ops = ops, .backend = backend, .in_flight = 8, .spin_us = spin_us, .notify = notify, .user = control};
+      .ops = device, .backend = backend, .in_flight = 8, .spin_us = spin_us, .notify = notify, .user = control};
   assert_int_equal(engine_start(&options, &control->engine, &error), STATUS_OK);
+}
+
+static void start(struct control *control, uint64_t spin_us) {
+  start_on(control, ops, spin_us);
 }
 
 static void stop(struct control *control) {
@@ -386,6 +391,131 @@ static void a_session_with_false_indices_ends_alone(void **state) {
   stop(&control);
 }
 
+static void a_session_that_blocks_its_wakeup_ends_alone(void **state) {
+  (void)state;
+  struct control control;
+  struct client blocker, other;
+  start(&control, 50);
+  open_session(&control, &blocker);
+  open_session(&control, &other);
+  uint64_t full = UINT64_MAX - 1;
+  assert_int_equal(write(blocker.session.wakeup, &full, sizeof full), sizeof full);
+  assert_int_equal(fcntl(blocker.session.wakeup, F_SETFL, 0), 0);
+  atomic_store(&blocker.ring.queue->client_sleeping, 1);
+  for (unsigned i = 0; i < ENTRIES; i++)
+    submit(&blocker, (struct ring_submission){.opcode = RING_OP_NOP});
+  wait_readable(control.arrived);
+  struct engine_message *broken = mailbox_take(&control.mail);
+  assert_ptr_equal(broken, &blocker.session.breakage);
+  assert_int_equal(broken->error.status, STATUS_PROTOCOL);
+  expect_nop(&other);
+  close_session(&control, &blocker);
+  close_session(&control, &other);
+  stop(&control);
+}
+
+static void a_full_wakeup_counter_is_no_offence(void **state) {
+  (void)state;
+  struct control control;
+  struct client client;
+  start(&control, 50);
+  open_session(&control, &client);
+  uint64_t full = UINT64_MAX - 1;
+  assert_int_equal(write(client.session.wakeup, &full, sizeof full), sizeof full);
+  atomic_store(&client.ring.queue->client_sleeping, 1);
+  expect_nop(&client);
+  expect_nop(&client);
+  close_session(&control, &client);
+  stop(&control);
+}
+
+/* ---- a device that fails: the real one, with one of its functions replaced */
+
+static unsigned refusals;
+
+static enum status lose_device(struct backend *of, const struct backend_job *job, struct error *error) {
+  (void)of;
+  (void)job;
+  return error_set(error, STATUS_DEVICE_LOST, "the test has lost the device");
+}
+
+static enum status submit_reluctantly(struct backend *of, const struct backend_job *job, struct error *error) {
+  if (refusals++ % 3 != 0)
+    return error_set(error, STATUS_BUSY, "not now");
+  return ops->submit(of, job, error);
+}
+
+static enum status refuse(struct backend *of, const struct backend_job *job, struct error *error) {
+  (void)of;
+  return error_field(error, STATUS_UNSUPPORTED, FIELD_M, job->m, 1, 2);
+}
+
+static int finish_with_loss(struct backend *of, struct backend_done *done, int most) {
+  int finished = ops->poll(of, done, most);
+  for (int i = 0; i < finished; i++)
+    done[i].status = STATUS_DEVICE_LOST;
+  return finished;
+}
+
+static void a_lost_device_is_reported_and_nothing_completed(void **state) {
+  (void)state;
+  for (unsigned late = 0; late < 2; late++) {
+    struct backend_ops failing = *ops;
+    struct control control;
+    struct client client;
+    if (late)
+      failing.poll = finish_with_loss;
+    else
+      failing.submit = lose_device;
+    start_on(&control, &failing, 50);
+    open_session(&control, &client);
+    submit(&client, product(&client, 0, 1));
+    wait_readable(control.arrived);
+    struct engine_message *lost = mailbox_take(&control.mail);
+    assert_non_null(lost);
+    assert_int_equal(lost->verb, ENGINE_DEVICE_LOST);
+    assert_int_equal(lost->error.status, STATUS_DEVICE_LOST);
+    assert_false(ring_client_ready(&client.ring));
+    stop(&control);
+    client.session.lane.taken = 0; /* a worker ends here; this test gives all back */
+    weight.jobs = weight.handles = 0;
+    free_session(&client);
+  }
+}
+
+static void a_busy_device_is_asked_again(void **state) {
+  (void)state;
+  struct backend_ops reluctant = *ops;
+  struct control control;
+  struct client client;
+  reluctant.submit = submit_reluctantly;
+  start_on(&control, &reluctant, 0);
+  open_session(&control, &client);
+  struct ring_submission one = product(&client, 0, 2);
+  for (unsigned i = 0; i < 20; i++) {
+    fill(&client, &one, i);
+    assert_int_equal(call(&client, one).status, STATUS_OK);
+    check(&client, &one);
+  }
+  close_session(&control, &client);
+  stop(&control);
+}
+
+static void a_product_that_the_device_refuses_fails_alone(void **state) {
+  (void)state;
+  struct backend_ops refusing = *ops;
+  struct control control;
+  struct client client;
+  refusing.submit = refuse;
+  start_on(&control, &refusing, 50);
+  open_session(&control, &client);
+  expect_refused(&client, product(&client, 0, 5), STATUS_UNSUPPORTED, FIELD_M, 5);
+  expect_nop(&client);
+  assert_int_equal(weight.jobs, 0);
+  close_session(&control, &client);
+  stop(&control);
+}
+
 /* ---- going away */
 
 static void a_session_goes_when_the_device_has_finished(void **state) {
@@ -583,6 +713,11 @@ int main(void) {
       cmocka_unit_test(strides_offsets_and_bias_arrive),
       cmocka_unit_test(what_is_wrong_is_named),
       cmocka_unit_test(a_session_with_false_indices_ends_alone),
+      cmocka_unit_test(a_session_that_blocks_its_wakeup_ends_alone),
+      cmocka_unit_test(a_full_wakeup_counter_is_no_offence),
+      cmocka_unit_test(a_lost_device_is_reported_and_nothing_completed),
+      cmocka_unit_test(a_busy_device_is_asked_again),
+      cmocka_unit_test(a_product_that_the_device_refuses_fails_alone),
       cmocka_unit_test(a_session_goes_when_the_device_has_finished),
       cmocka_unit_test(a_weight_goes_when_nothing_uses_it),
       cmocka_unit_test(a_handle_can_be_given_once),
