@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SIDE_LEAST 16   /* below that, an error tells little */
 #define SIDE_MOST 65536 /* of a matrix that the demo takes */
 #define ELEMENTS_MOST ((int64_t)1 << 24)
 #define OTHERS_MOST 6   /* matrices of a file whose names say nothing */
@@ -17,8 +18,8 @@
 /* ---- choosing */
 
 static bool fits(const struct tensor *tensor) {
-  return tensor->type != TENSOR_OTHER && tensor->rows >= 2 && tensor->columns >= 2 && tensor->rows <= SIDE_MOST &&
-         tensor->columns <= SIDE_MOST && tensor->rows * tensor->columns <= ELEMENTS_MOST &&
+  return tensor->type != TENSOR_OTHER && tensor->rows >= SIDE_LEAST && tensor->columns >= SIDE_LEAST &&
+         tensor->rows <= SIDE_MOST && tensor->columns <= SIDE_MOST && tensor->rows * tensor->columns <= ELEMENTS_MOST &&
          strlen(tensor->name) < 240; /* ".int8" follows */
 }
 
@@ -142,9 +143,15 @@ static bool fill_x(struct subject *subject, const struct checkpoint *checkpoint)
   return true;
 }
 
+static bool is_minilm(const struct checkpoint *checkpoint) {
+  const struct tensor *words = find_embeddings(checkpoint);
+  const struct tensor *feed = checkpoint_find(checkpoint, "encoder.layer.5.intermediate.dense.weight");
+  return words != NULL && words->columns == 384 && feed != NULL && feed->rows == 1536 && feed->columns == 384;
+}
+
 bool subject_make(struct subject *subject, const struct checkpoint *checkpoint, const struct tensor *tensor) {
   int64_t m = SUBJECT_ROWS, n = tensor->rows, k = tensor->columns;
-  *subject = (struct subject){.tensor = tensor, .m = m, .n = n, .k = k};
+  *subject = (struct subject){.tensor = tensor, .m = m, .n = n, .k = k, .known = is_minilm(checkpoint)};
   subject->w = tensor_values(tensor);
   subject->x = malloc((size_t)(m * k) * sizeof *subject->x);
   subject->y = malloc((size_t)(m * n) * sizeof *subject->y);

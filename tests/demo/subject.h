@@ -11,6 +11,7 @@
 struct subject {
   const struct tensor *tensor;
   int64_t m, n, k;
+  bool known;         /* a matrix of all-MiniLM-L6-v2, or generated like one: what quantizing costs was measured */
   const char *source; /* of x, in words */
   float *w, *x;       /* [n, k], [m, k]; owned */
   double *y;          /* [m, n]: x * w^T with nothing quantized; owned */
