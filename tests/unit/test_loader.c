@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -677,6 +678,33 @@ static void test_file_truncated_while_read(void **state) {
   free(values);
 }
 
+/* ---- bands */
+
+/* Band 0 fails, but only when band 1 has failed already. */
+static enum status fail_late(void *context, uint64_t band, void *scratch, struct error *error) {
+  atomic_bool *failed = context;
+  (void)scratch;
+  while (band == 0 && !atomic_load(failed))
+    sched_yield();
+  for (int i = 0; band == 0 && i < 1000; i++)
+    sched_yield(); /* a chance for the other thread to report first */
+  if (band == 1)
+    atomic_store(failed, true);
+  return error_set(error, STATUS_BAD_FILE, "band %llu", (unsigned long long)band);
+}
+
+static void test_first_bad_band_is_named(void **state) {
+  (void)state;
+  for (int trial = 0; trial < 20; trial++) {
+    atomic_bool failed = false;
+    struct bands bands = {.count = 9, .scratch_bytes = 1, .threads = 2, .work = fail_late, .context = &failed};
+    struct watch watch = {0};
+    struct error error = {0};
+    assert_int_equal(bands_run(&bands, &watch, &error), STATUS_BAD_FILE);
+    assert_string_equal(error.text, "band 0");
+  }
+}
+
 /* ---- watched */
 
 struct seen {
@@ -869,6 +897,7 @@ int main(void) {
       cmocka_unit_test(test_descriptors_are_refused),
       cmocka_unit_test(test_sparse_giant_is_refused),
       cmocka_unit_test(test_file_truncated_while_read),
+      cmocka_unit_test(test_first_bad_band_is_named),
       cmocka_unit_test(test_progress_and_cancel),
       cmocka_unit_test(test_process_loads),
       cmocka_unit_test(test_process_refuses),
