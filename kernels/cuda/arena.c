@@ -17,8 +17,8 @@ static enum status bounce_ensure(struct backend *backend, struct error *error) {
   return STATUS_OK;
 }
 
-enum status arena_register(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
-                           struct error *error) {
+enum status cuda_arena_register(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
+                                struct error *error) {
   enum status status = backend_enter(backend, error);
   if (status != STATUS_OK)
     return status;
@@ -45,7 +45,7 @@ enum status arena_register(struct backend *backend, void *base, uint64_t bytes, 
   return STATUS_OK;
 }
 
-void arena_unregister(struct backend *backend, struct backend_arena *arena) {
+void cuda_arena_unregister(struct backend *backend, struct backend_arena *arena) {
   struct error ignored;
   if (!arena)
     return;

@@ -123,10 +123,15 @@ static struct rows y_rows(const struct chunk *chunk, void *device, uint64_t devi
   };
 }
 
-/* Where a kernel of ours writes y: in place where the device can reach it. */
+/* A kernel of ours writes y where it belongs if the device can reach it. Not so many rows of INT2, which come in runs
+ * of a few bytes each: those go faster as one copy. */
+static bool in_place(const struct chunk *chunk) {
+  return chunk->slot->job.arena->device && (chunk->weight->weight.format != GEMM_FORMAT_INT2 || chunk->rows <= 4);
+}
+
 static void *y_target(const struct chunk *chunk, uint64_t *stride) {
   const struct backend_job *job = &chunk->slot->job;
-  if (job->arena->device) {
+  if (in_place(chunk)) {
     *stride = job->y_stride;
     return job->arena->device + ((uint8_t *)job->y - job->arena->base) + (uint64_t)chunk->row * job->y_stride;
   }
@@ -136,7 +141,7 @@ static void *y_target(const struct chunk *chunk, uint64_t *stride) {
 
 static cudaError_t y_out(const struct chunk *chunk) {
   uint64_t stride;
-  if (chunk->slot->job.arena->device)
+  if (in_place(chunk))
     return cudaSuccess;
   void *target = y_target(chunk, &stride);
   struct rows rows = y_rows(chunk, target, stride);
@@ -311,7 +316,7 @@ static enum status job_check(const struct backend_job *job, struct error *error)
   return STATUS_OK;
 }
 
-enum status product_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
+enum status cuda_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
   struct slot *slot = NULL;
   for (int i = 0; i < backend->slot_count && !slot; i++)
     slot = backend->slots[i].busy ? NULL : &backend->slots[i];
@@ -356,7 +361,7 @@ static bool slot_ended(struct backend *backend, struct slot *slot) {
   return status != STATUS_OK;
 }
 
-int product_poll(struct backend *backend, struct backend_done *done, int most) {
+int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
   struct error unreported;
   int count = 0;
   for (int i = 0; i < backend->slot_count && count < most; i++) {

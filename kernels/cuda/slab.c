@@ -25,8 +25,8 @@ static enum status bytes_check(const struct backend *backend, uint64_t bytes, st
   return STATUS_OK;
 }
 
-enum status slab_create(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
-                        struct error *error) {
+enum status cuda_slab_create(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
+                             struct error *error) {
   enum status status = bytes_check(backend, bytes, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
@@ -69,8 +69,8 @@ static enum status import_check(struct backend *backend, const struct backend_sl
   return status;
 }
 
-enum status slab_import(struct backend *backend, int fd, uint64_t bytes, struct backend_slab **out,
-                        struct error *error) {
+enum status cuda_slab_import(struct backend *backend, int fd, uint64_t bytes, struct backend_slab **out,
+                             struct error *error) {
   enum status status = bytes_check(backend, bytes, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
@@ -85,8 +85,9 @@ enum status slab_import(struct backend *backend, int fd, uint64_t bytes, struct 
   status = driver_check(backend->driver, result, "importing device memory", error);
   if (status != STATUS_OK) {
     free(slab);
-    return status == STATUS_SYSTEM ? error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no device memory")
-                                   : status;
+    /* What the driver says of a descriptor that is none of its own differs; a lost device shows elsewhere. */
+    return status == STATUS_NOMEM ? status
+                                  : error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no device memory");
   }
   status = import_check(backend, slab, error);
   if (status == STATUS_OK)
@@ -102,7 +103,7 @@ enum status slab_import(struct backend *backend, int fd, uint64_t bytes, struct 
   return STATUS_OK;
 }
 
-void slab_close(struct backend *backend, struct backend_slab *slab) {
+void cuda_slab_close(struct backend *backend, struct backend_slab *slab) {
   struct error ignored;
   if (!slab || backend_enter(backend, &ignored) != STATUS_OK)
     return;

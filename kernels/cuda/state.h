@@ -14,7 +14,7 @@
 enum { SLOTS_MAX = 64 };
 
 /* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow, and
- * `bounce`, which arena_register sets before an arena that needs it exists. */
+ * `bounce`, which cuda_arena_register sets before an arena that needs it exists. */
 struct slot {
   cudaStream_t stream;
   cudaEvent_t begin, end;
@@ -79,22 +79,22 @@ struct backend {
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
 
 /* The functions of struct backend_ops, by file. */
-enum status slab_create(struct backend *, uint64_t, int *, struct backend_slab **, struct error *);
-enum status slab_import(struct backend *, int, uint64_t, struct backend_slab **, struct error *);
-void slab_close(struct backend *, struct backend_slab *);
+enum status cuda_slab_create(struct backend *, uint64_t, int *, struct backend_slab **, struct error *);
+enum status cuda_slab_import(struct backend *, int, uint64_t, struct backend_slab **, struct error *);
+void cuda_slab_close(struct backend *, struct backend_slab *);
 
-enum status weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
-enum status weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *, uint64_t,
-                         struct error *);
-enum status weight_attach(struct backend *, const struct gemm_weight *, uint32_t, struct backend_slab *, uint64_t,
-                          struct backend_weight **, struct error *);
-void weight_detach(struct backend *, struct backend_weight *);
-enum status weight_checksum(struct backend *, struct backend_weight *, uint64_t *, struct error *);
+enum status cuda_weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
+enum status cuda_weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *,
+                              uint64_t, struct error *);
+enum status cuda_weight_attach(struct backend *, const struct gemm_weight *, uint32_t, struct backend_slab *, uint64_t,
+                               struct backend_weight **, struct error *);
+void cuda_weight_detach(struct backend *, struct backend_weight *);
+enum status cuda_weight_checksum(struct backend *, struct backend_weight *, uint64_t *, struct error *);
 
-enum status arena_register(struct backend *, void *, uint64_t, struct backend_arena **, struct error *);
-void arena_unregister(struct backend *, struct backend_arena *);
+enum status cuda_arena_register(struct backend *, void *, uint64_t, struct backend_arena **, struct error *);
+void cuda_arena_unregister(struct backend *, struct backend_arena *);
 
-enum status product_submit(struct backend *, const struct backend_job *, struct error *);
-int product_poll(struct backend *, struct backend_done *, int);
+enum status cuda_submit(struct backend *, const struct backend_job *, struct error *);
+int cuda_poll(struct backend *, struct backend_done *, int);
 
 #endif

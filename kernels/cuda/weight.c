@@ -7,8 +7,8 @@
 /* Rows that a product would like to have staged at a time. */
 enum { ROWS_WANTED = 4096 };
 
-enum status weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
-                        struct error *error) {
+enum status cuda_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
+                             struct error *error) {
   (void)backend;
   struct layout layout;
   enum status status = layout_compute(weight, &layout, error);
@@ -45,8 +45,8 @@ static enum status copy_in(struct side *side, const struct gemm_weight *weight, 
   return runtime_check(result != cudaSuccess ? result : drained, "copying a weight to the GPU", error);
 }
 
-enum status weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
-                         struct backend_slab *slab, uint64_t offset, struct error *error) {
+enum status cuda_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
+                              struct backend_slab *slab, uint64_t offset, struct error *error) {
   struct layout layout;
   enum status status = layout_compute(weight, &layout, error);
   if (status == STATUS_OK)
@@ -98,9 +98,9 @@ static int64_t rows_fit(const struct backend *backend, const struct backend_weig
   return staging_rows(&weight->weight, &weight->layout, bytes);
 }
 
-enum status weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
-                          struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
-                          struct error *error) {
+enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
+                               struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
+                               struct error *error) {
   struct backend_weight made = {.weight = *weight};
   enum status status = layout_compute(weight, &made.layout, error);
   if (status != STATUS_OK)
@@ -125,13 +125,13 @@ enum status weight_attach(struct backend *backend, const struct gemm_weight *wei
   return STATUS_OK;
 }
 
-void weight_detach(struct backend *backend, struct backend_weight *weight) {
+void cuda_weight_detach(struct backend *backend, struct backend_weight *weight) {
   (void)backend;
   free(weight);
 }
 
-enum status weight_checksum(struct backend *backend, struct backend_weight *weight, uint64_t *out,
-                            struct error *error) {
+enum status cuda_weight_checksum(struct backend *backend, struct backend_weight *weight, uint64_t *out,
+                                 struct error *error) {
   struct side *side = &backend->side;
   enum status status = backend_enter(backend, error);
   if (status != STATUS_OK)
