@@ -57,7 +57,7 @@ enum status arena_open(struct arena *arena, uint32_t devices, uint32_t entries, 
   }
   ring_format(arena->rings, devices, entries, bytes);
   for (uint32_t i = 0; i < devices; i++)
-    arena->generations[i] = 1;
+    arena->generations[i] = arena->published[i] = 1;
   return STATUS_OK;
 }
 
@@ -80,12 +80,24 @@ static void wake_client(const struct arena *arena) {
     return; /* the counter is full: the client has enough to wake up for */
 }
 
+static struct ring_queue *queue_at(const struct arena *arena, uint32_t device) {
+  return ring_queue_at(arena->rings, arena->entries, device);
+}
+
 void arena_worker_lost(struct arena *arena, uint32_t device) {
-  ring_replace_worker(ring_queue_at(arena->rings, arena->entries, device), ++arena->generations[device]);
+  arena->generations[device]++;
+  ring_set_worker_state(queue_at(arena, device), RING_WORKER_STARTING);
+}
+
+void arena_worker_ready(struct arena *arena, uint32_t device) {
+  if (arena->published[device] != arena->generations[device])
+    ring_replace_worker(queue_at(arena, device), arena->generations[device]);
+  arena->published[device] = arena->generations[device];
+  ring_set_worker_state(queue_at(arena, device), RING_WORKER_READY);
   wake_client(arena);
 }
 
-void arena_worker_state(struct arena *arena, uint32_t device, enum ring_worker_state state) {
-  ring_set_worker_state(ring_queue_at(arena->rings, arena->entries, device), state);
+void arena_worker_failed(struct arena *arena, uint32_t device) {
+  ring_set_worker_state(queue_at(arena, device), RING_WORKER_FAILED);
   wake_client(arena);
 }

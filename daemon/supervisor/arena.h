@@ -13,6 +13,7 @@ struct arena {
   int memfd, wakeup;                   /* owned */
   int doorbells[LIMIT_DEVICES];        /* owned; -1 behind `devices` */
   uint32_t generations[LIMIT_DEVICES]; /* of each device's worker; never read back from the arena */
+  uint32_t published[LIMIT_DEVICES];   /* what the client has been told of them */
   uint32_t devices, entries;
   uint64_t bytes; /* of the whole memfd */
   void *rings;    /* mapped; ring_bytes of it. NULL: there is no arena */
@@ -26,9 +27,12 @@ MUST_CHECK enum status arena_open(struct arena *arena, uint32_t devices, uint32_
 /* After all workers have finished with it. */
 void arena_close(struct arena *arena);
 
-/* The worker of `device` is dead and reaped. */
+/* The worker of `device` is dead and reaped. The client is not told yet: were it to submit again before the successor
+ * knows its weights, it would be told that there are none. */
 void arena_worker_lost(struct arena *arena, uint32_t device);
-/* The worker of `device` serves, or never will. Wakes the client up. */
-void arena_worker_state(struct arena *arena, uint32_t device, enum ring_worker_state state);
+/* The worker of `device` serves: the client hears of it, and that it is another one if it is. */
+void arena_worker_ready(struct arena *arena, uint32_t device);
+/* There will be no worker of `device` any more. */
+void arena_worker_failed(struct arena *arena, uint32_t device);
 
 #endif

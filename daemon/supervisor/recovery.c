@@ -10,7 +10,7 @@ static void finish(struct supervisor *supervisor, struct worker *worker) {
   struct session *session;
   TAILQ_FOREACH(session, &supervisor->sessions.list, link)
   if (serving_wanted(session))
-    arena_worker_state(&session->arena, worker->device, RING_WORKER_READY);
+    arena_worker_ready(&session->arena, worker->device);
   fleet_changed(supervisor);
 }
 
@@ -96,6 +96,6 @@ void recovery_worker_failed(struct supervisor *supervisor, struct worker *worker
   struct session *session;
   TAILQ_FOREACH(session, &supervisor->sessions.list, link)
   if (session->arena.rings != NULL)
-    arena_worker_state(&session->arena, worker->device, RING_WORKER_FAILED);
+    arena_worker_failed(&session->arena, worker->device);
   placer_devices_changed(supervisor);
 }

@@ -62,7 +62,7 @@ static void on_added(void *user, struct worker_answer *answer) {
   struct serving_question *question = user;
   struct session *session = question->session;
   if (answer->status == STATUS_OK && serving_wanted(session))
-    arena_worker_state(&session->arena, question->device, RING_WORKER_READY);
+    arena_worker_ready(&session->arena, question->device);
   else if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST)
     keep_error(&session->adding, &answer->error);
   count_down(session, &session->adding);
@@ -80,7 +80,7 @@ static void ask_add(struct session *session, struct worker *worker) {
   else if (status != STATUS_DEVICE_LOST)
     keep_error(&session->adding, &error);
   else if (worker->state == WORKER_FAILED) /* else the successor hears of the arena */
-    arena_worker_state(&session->arena, worker->device, RING_WORKER_FAILED);
+    arena_worker_failed(&session->arena, worker->device);
 }
 
 void serving_add(struct session *session, void (*done)(struct session *session, const struct error *error)) {
