@@ -680,24 +680,27 @@ static void test_file_truncated_while_read(void **state) {
 
 /* ---- bands */
 
-/* Band 0 fails, but only when band 1 has failed already. */
-static enum status fail_late(void *context, uint64_t band, void *scratch, struct error *error) {
-  atomic_bool *failed = context;
+struct order {
+  uint64_t late; /* this band of 0 and 1 fails only after the other one has */
+  atomic_bool failed;
+};
+
+static enum status fail_in_order(void *context, uint64_t band, void *scratch, struct error *error) {
+  struct order *order = context;
   (void)scratch;
-  while (band == 0 && !atomic_load(failed))
+  while (band == order->late && !atomic_load(&order->failed))
     sched_yield();
-  for (int i = 0; band == 0 && i < 1000; i++)
+  for (int i = 0; band == order->late && i < 1000; i++)
     sched_yield(); /* a chance for the other thread to report first */
-  if (band == 1)
-    atomic_store(failed, true);
+  atomic_store(&order->failed, true);
   return error_set(error, STATUS_BAD_FILE, "band %llu", (unsigned long long)band);
 }
 
 static void test_first_bad_band_is_named(void **state) {
   (void)state;
-  for (int trial = 0; trial < 20; trial++) {
-    atomic_bool failed = false;
-    struct bands bands = {.count = 9, .scratch_bytes = 1, .threads = 2, .work = fail_late, .context = &failed};
+  for (uint64_t trial = 0; trial < 20; trial++) {
+    struct order order = {.late = trial % 2};
+    struct bands bands = {.count = 2, .scratch_bytes = 1, .threads = 2, .work = fail_in_order, .context = &order};
     struct watch watch = {0};
     struct error error = {0};
     assert_int_equal(bands_run(&bands, &watch, &error), STATUS_BAD_FILE);
