@@ -92,6 +92,13 @@ static void add_result(struct results *results, const struct subject *subject, e
     results->failed++;
 }
 
+static void begin_table(struct print_table *table) {
+  static const char *const heads[] = {"weight", "N x K", "format", "bytes", "of f32", "float64", "original", "us", ""};
+  print_table_begin(table, "lrlrrrrrl");
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+    print_cell(table, "%s", heads[i]);
+}
+
 static void check_all(struct results *results, gemmd_session *session, const struct checkpoint *checkpoint) {
   const struct tensor *chosen[SUBJECTS_MAX];
   size_t count = subject_choose(checkpoint, chosen);
@@ -135,11 +142,8 @@ static enum tool_exit check(struct tool_call *call) {
   enum tool_exit code = tool_connect(call, &options, &session);
   if (code == TOOL_OK) {
     struct results results = {.rows = call->json ? json_array() : NULL};
-    static const char *const heads[] = {"weight",  "N x K",    "format", "bytes", "of f32",
-                                        "float64", "original", "us",     ""};
-    print_table_begin(&results.table, "lrlrrrrrl");
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-      print_cell(&results.table, "%s", heads[i]);
+    if (!call->json)
+      begin_table(&results.table);
     check_all(&results, session, &checkpoint);
     report(call, &results);
     json_decref(results.rows);
