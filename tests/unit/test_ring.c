@@ -2,6 +2,7 @@
 #include "proto/ring.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -514,6 +515,83 @@ static void two_threads_many_entries(void **state) {
   hammer(64);
 }
 
+/* ---- the moment in which one side falls asleep and the other publishes: each round, both at once */
+
+enum { MEETINGS = 100000 };
+
+struct meeting {
+  struct pair pair;
+  _Atomic int started, finished; /* rounds, by the thread that begins them and the one that follows */
+  bool client_sleeps, wake, slept;
+};
+
+/* Spins, because the two must meet within nanoseconds; gives way where there is one core only. */
+static void await(_Atomic int *word, int value) {
+  for (int spins = 0; atomic_load(word) < value; spins++)
+    if (spins > 10000)
+      sched_yield();
+}
+
+static void publish(struct meeting *meeting) {
+  struct ring_submission submission = {.tag = 1};
+  struct ring_completion completion = {.tag = 1};
+  if (meeting->client_sleeps)
+    ring_worker_complete(&meeting->pair.worker, &completion, &meeting->wake);
+  else
+    (void)ring_client_submit(&meeting->pair.client, &submission, &meeting->wake);
+}
+
+static void *publish_each_round(void *argument) {
+  struct meeting *meeting = argument;
+  for (int round = 1; round <= MEETINGS; round++) {
+    await(&meeting->started, round);
+    publish(meeting);
+    atomic_store(&meeting->finished, round);
+  }
+  return NULL;
+}
+
+/* Never may the sleeper sleep while the publisher sees nobody to wake. */
+static void meet(bool client_sleeps) {
+  struct meeting meeting = {.pair = pair_make(4), .client_sleeps = client_sleeps};
+  struct pair *pair = &meeting.pair;
+  pthread_t thread;
+  int lost = 0;
+  assert_int_equal(pthread_create(&thread, NULL, publish_each_round, &meeting), 0);
+  for (int round = 1; round <= MEETINGS; round++) {
+    if (client_sleeps) {
+      assert_true(submit(pair, 1));
+      assert_int_equal(take(pair), 1);
+    }
+    atomic_store(&meeting.started, round);
+    for (volatile int delay = round % 256; delay > 0; delay--)
+      ; /* as long as the other needs to hear of the round, somewhere in this range */
+    meeting.slept = client_sleeps ? ring_client_sleep(&pair->client) : ring_worker_sleep(&pair->worker);
+    await(&meeting.finished, round);
+    lost += meeting.slept && !meeting.wake;
+    ring_client_awake(&pair->client);
+    ring_worker_awake(&pair->worker);
+    if (!client_sleeps) {
+      assert_int_equal(take(pair), 1);
+      complete(pair, 1);
+    }
+    assert_int_equal(reap(pair), 1);
+  }
+  pthread_join(thread, NULL);
+  assert_int_equal(lost, 0);
+  pair_free(pair);
+}
+
+static void a_worker_falls_asleep_meanwhile(void **state) {
+  (void)state;
+  meet(false);
+}
+
+static void a_client_falls_asleep_meanwhile(void **state) {
+  (void)state;
+  meet(true);
+}
+
 /* A client that scribbles over all shared words while the worker serves: the worker may refuse, but reads nothing
  * outside the arena (for the sanitizer) and goes on counting right. */
 static void *scribble(void *argument) {
@@ -641,6 +719,8 @@ int main(void) {
       cmocka_unit_test(a_foreign_generation_gets_no_service),
       cmocka_unit_test(two_threads_one_entry),
       cmocka_unit_test(two_threads_many_entries),
+      cmocka_unit_test(a_worker_falls_asleep_meanwhile),
+      cmocka_unit_test(a_client_falls_asleep_meanwhile),
       cmocka_unit_test(a_scribbling_client),
       cmocka_unit_test(submissions_become_products),
       cmocka_unit_test(submissions_of_another_version),
