@@ -213,5 +213,5 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
--include $(shell find build -name '*.d' 2>/dev/null)
+-include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
 .PHONY: all backend-note demo run-demo test run-tests test-gpu bench check bundle install clean help
