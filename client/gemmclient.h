@@ -159,8 +159,9 @@ typedef struct gemmd_load {
   enum gemmd_placement placement;
   int device; /* -1: the daemon chooses */
   unsigned devices;
-  void (*progress)(void *user, uint64_t done, uint64_t total); /* bytes; NULL: none. Called inside
- gemmd_weight_load; no call of the same session in there */
+  /* How far the load is, in bytes; NULL: not asked for. Runs inside gemmd_weight_load, where the session takes no other
+   * control call. */
+  void (*progress)(void *user, uint64_t done, uint64_t total);
   void *user;
 } gemmd_load;
 
