@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 enum {
-  MICRO_CHUNK = 1024, /* of K: a widened piece of a row of W stays in the first-level cache */
-  MICRO_GROUP = 128,  /* of K: f32 sums start anew after as many */
+  MICRO_CHUNK = 512, /* of K: that much of 8 rows of W and 4 of x stays in the first-level cache */
+  MICRO_GROUP = 128, /* of K: f32 sums start anew after as many */
   MICRO_GROUPS = MICRO_CHUNK / MICRO_GROUP,
   MICRO_COLUMNS = 2, /* rows of W, that is columns of y, at a time */
   MICRO_ROWS = 64,   /* rows of x in one tile at most */
-  MICRO_LANES = 16,  /* f32 sums kept for one element of y; narrower instruction sets leave the last ones 0 */
+  MICRO_LANES = 16,  /* sums kept for one element of y; narrower instruction sets leave the last ones 0 */
 };
 
 /* Some rows of x times some rows of W over one chunk of K, added to `sums`. */
@@ -30,7 +30,7 @@ struct micro_tile {
   const float *w_scale; /* [columns][MICRO_GROUPS]; NULL: all 1 */
   int columns;          /* 1..MICRO_COLUMNS */
   int groups;           /* 1..MICRO_GROUPS */
-  void *sums;           /* f32 [columns][MICRO_ROWS][MICRO_LANES], or s32 [columns][MICRO_ROWS] */
+  void *sums;           /* f32 or s32, [columns][MICRO_ROWS][MICRO_LANES] */
 };
 
 struct micro_ops {

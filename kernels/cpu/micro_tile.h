@@ -9,6 +9,9 @@
 #include "micro.h"
 
 #define TILE_ROWS 4
+#define TILE_COLUMNS 2
+typedef int32_t totals __attribute__((vector_size(sizeof(counts))));
+
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 static ALWAYS_INLINE lanes load_lanes(const float *from) {
@@ -28,70 +31,83 @@ static ALWAYS_INLINE void promote(float *to, lanes sum, float scale) {
   __builtin_memcpy(to, &total, sizeof(total));
 }
 
+static ALWAYS_INLINE void add_counts(int32_t *to, totals sum) {
+  totals total;
+  __builtin_memcpy(&total, to, sizeof(total));
+  total += sum;
+  __builtin_memcpy(to, &total, sizeof(total));
+}
+
 static ALWAYS_INLINE float group_scale(const struct micro_tile *tile, int row, int column, int group) {
   float scale = tile->x_scale != NULL ? tile->x_scale[row * tile->x_scale_stride + group] : 1;
   return tile->w_scale != NULL ? scale * tile->w_scale[column * MICRO_GROUPS + group] : scale;
 }
 
-/* `rows` and `columns` are constants where this is inlined, so that `sum` lives in registers. */
-static ALWAYS_INLINE void block_f32(const struct micro_tile *tile, int first, int rows, int columns) {
+/* Rows from `first` and columns from `begin`. `rows` and `columns` are constants where this is inlined, so that `sum`
+ * lives in registers. */
+static ALWAYS_INLINE void block_f32(const struct micro_tile *tile, int first, int rows, int begin, int columns) {
   const float *x = (const float *)tile->x + first * tile->x_stride, *w = tile->w;
   float *sums = tile->sums;
   for (int group = 0; group < tile->groups; group++) {
-    lanes sum[MICRO_COLUMNS][TILE_ROWS] = {0};
+    lanes sum[TILE_COLUMNS][TILE_ROWS] = {0};
     for (int k = group * MICRO_GROUP; k < (group + 1) * MICRO_GROUP; k += LANES) {
       for (int row = 0; row < rows; row++) {
         lanes value = load_lanes(x + row * tile->x_stride + k);
         for (int column = 0; column < columns; column++) {
-          sum[column][row] = multiply_add(sum[column][row], value, load_lanes(w + column * MICRO_CHUNK + k));
+          sum[column][row] = multiply_add(sum[column][row], value, load_lanes(w + (begin + column) * MICRO_CHUNK + k));
         }
       }
     }
     for (int column = 0; column < columns; column++) {
       for (int row = 0; row < rows; row++) {
-        promote(sums + (column * MICRO_ROWS + first + row) * MICRO_LANES, sum[column][row],
-                group_scale(tile, first + row, column, group));
+        promote(sums + ((begin + column) * MICRO_ROWS + first + row) * MICRO_LANES, sum[column][row],
+                group_scale(tile, first + row, begin + column, group));
       }
     }
   }
 }
 
-static ALWAYS_INLINE void block_s16(const struct micro_tile *tile, int first, int rows, int columns) {
+static ALWAYS_INLINE void block_s16(const struct micro_tile *tile, int first, int rows, int begin, int columns) {
   const int16_t *x = (const int16_t *)tile->x + first * tile->x_stride, *w = tile->w;
-  int32_t *sums = tile->sums, lane[sizeof(counts) / sizeof(int32_t)];
-  counts sum[MICRO_COLUMNS][TILE_ROWS] = {0};
+  int32_t *sums = tile->sums;
+  counts sum[TILE_COLUMNS][TILE_ROWS] = {0};
   for (int k = 0; k < tile->groups * MICRO_GROUP; k += PAIRS) {
     for (int row = 0; row < rows; row++) {
       pairs value = load_pairs(x + row * tile->x_stride + k);
       for (int column = 0; column < columns; column++) {
-        sum[column][row] = multiply_pairs(sum[column][row], value, load_pairs(w + column * MICRO_CHUNK + k));
+        sum[column][row] = multiply_pairs(sum[column][row], value, load_pairs(w + (begin + column) * MICRO_CHUNK + k));
       }
     }
   }
   for (int column = 0; column < columns; column++) {
     for (int row = 0; row < rows; row++) {
-      __builtin_memcpy(lane, &sum[column][row], sizeof(lane));
-      for (unsigned i = 0; i < sizeof(lane) / sizeof(lane[0]); i++) {
-        sums[column * MICRO_ROWS + first + row] += lane[i];
-      }
+      add_counts(sums + ((begin + column) * MICRO_ROWS + first + row) * MICRO_LANES, (totals)sum[column][row]);
     }
   }
 }
 
-/* Every row takes the same steps whatever the block it is in. */
+/* Some rows of x with all of the columns, while those rows are in the first-level cache. Every element takes the same
+ * steps whatever the block it is in. */
+#define COLUMNS(block, rows)                                                                                           \
+  for (int column = 0; column < tile->columns; column += TILE_COLUMNS) {                                               \
+    if (tile->columns - column >= TILE_COLUMNS) {                                                                      \
+      block(tile, row, rows, column, TILE_COLUMNS);                                                                    \
+    } else {                                                                                                           \
+      block(tile, row, rows, column, 1);                                                                               \
+    }                                                                                                                  \
+  }
 #define TILE(name, block)                                                                                              \
   static void name(const struct micro_tile *tile) {                                                                    \
-    bool both = tile->columns == MICRO_COLUMNS;                                                                        \
     int row = 0;                                                                                                       \
-    for (; row + TILE_ROWS <= tile->rows; row += TILE_ROWS) {                                                          \
-      both ? block(tile, row, TILE_ROWS, 2) : block(tile, row, TILE_ROWS, 1);                                          \
+    for (; tile->rows - row >= TILE_ROWS; row += TILE_ROWS) {                                                          \
+      COLUMNS(block, TILE_ROWS)                                                                                        \
     }                                                                                                                  \
     if (tile->rows - row >= 2) {                                                                                       \
-      both ? block(tile, row, 2, 2) : block(tile, row, 2, 1);                                                          \
+      COLUMNS(block, 2)                                                                                                \
       row += 2;                                                                                                        \
     }                                                                                                                  \
     if (row < tile->rows) {                                                                                            \
-      both ? block(tile, row, 1, 2) : block(tile, row, 1, 1);                                                          \
+      COLUMNS(block, 1)                                                                                                \
     }                                                                                                                  \
   }
 TILE(tile_f32, block_f32)

@@ -59,7 +59,7 @@ static void sum_columns(const struct tile_task *task, struct micro_tile *tile, i
   }
 }
 
-static double sum_lanes(const float *lanes) {
+static double sum_f32(const float *lanes) {
   double sum[MICRO_LANES];
   for (int i = 0; i < MICRO_LANES; i++) {
     sum[i] = lanes[i];
@@ -72,42 +72,63 @@ static double sum_lanes(const float *lanes) {
   return sum[0];
 }
 
-static void finish_column(const struct tile_task *task, int begin_row, int rows, int64_t n, const void *column_sums) {
-  const struct backend_job *job = task->job;
-  const int32_t *exact = column_sums;
+static int32_t sum_s32(const int32_t *lanes) {
+  int32_t sum = 0;
+  for (int i = 0; i < MICRO_LANES; i++) {
+    sum += lanes[i];
+  }
+  return sum;
+}
+
+static void finish_f32(const struct tile_task *task, int begin_row, int rows, int64_t n,
+                       const float (*lanes)[MICRO_LANES]) {
   double sums[MICRO_ROWS];
-  if (job->y_type == GEMM_S32) {
-    cpu_epilogue_raw(job, task->first + begin_row, rows, n, exact);
-    return;
-  }
   for (int row = 0; row < rows; row++) {
-    sums[row] = job->weight->shape.format == GEMM_FORMAT_INT8
-                    ? exact[row]
-                    : sum_lanes((const float *)column_sums + row * MICRO_LANES);
+    sums[row] = sum_f32(lanes[row]);
   }
-  cpu_epilogue_column(job, task->first + begin_row, rows, n, sums, task->engine->stage.factors + begin_row,
-                      cpu_weight_scale(job->weight, n));
+  cpu_epilogue_column(task->job, task->first + begin_row, rows, n, sums, task->engine->stage.factors + begin_row,
+                      cpu_weight_scale(task->job->weight, n));
+}
+
+static void finish_s32(const struct tile_task *task, int begin_row, int rows, int64_t n,
+                       const int32_t (*lanes)[MICRO_LANES]) {
+  int32_t exact[MICRO_ROWS];
+  double sums[MICRO_ROWS];
+  for (int row = 0; row < rows; row++) {
+    exact[row] = sum_s32(lanes[row]);
+    sums[row] = exact[row];
+  }
+  if (task->job->y_type == GEMM_S32) {
+    cpu_epilogue_raw(task->job, task->first + begin_row, rows, n, exact);
+  } else {
+    cpu_epilogue_column(task->job, task->first + begin_row, rows, n, sums, task->engine->stage.factors + begin_row,
+                        cpu_weight_scale(task->job->weight, n));
+  }
 }
 
 /* Rows [begin_row, end_row) of the tile for columns [begin, end) of y. */
 static void compute(const struct tile_task *task, int begin_row, int end_row, int64_t begin, int64_t end) {
-  _Alignas(64) float sums[MICRO_COLUMNS][MICRO_ROWS][MICRO_LANES];
-  _Alignas(64) int32_t exact[MICRO_COLUMNS][MICRO_ROWS];
+  _Alignas(64) union {
+    float f32[MICRO_COLUMNS][MICRO_ROWS][MICRO_LANES];
+    int32_t s32[MICRO_COLUMNS][MICRO_ROWS][MICRO_LANES];
+  } sums;
   bool int8 = task->job->weight->shape.format == GEMM_FORMAT_INT8;
   struct micro_tile tile = {.x_stride = task->engine->stage.k_padded,
                             .x_scale_stride = task->engine->stage.groups,
                             .rows = end_row - begin_row,
-                            .sums = int8 ? (void *)exact : (void *)sums};
+                            .sums = &sums};
   for (int64_t n = begin; n < end; n += MICRO_COLUMNS) {
     tile.columns = end - n < MICRO_COLUMNS ? (int)(end - n) : MICRO_COLUMNS;
     for (int column = 0; column < tile.columns; column++) {
-      memset(sums[column], 0, (size_t)tile.rows * sizeof(sums[column][0]));
-      memset(exact[column], 0, (size_t)tile.rows * sizeof(exact[column][0]));
+      memset(sums.f32[column], 0, (size_t)tile.rows * sizeof(sums.f32[column][0]));
     }
     sum_columns(task, &tile, begin_row, n);
     for (int column = 0; column < tile.columns; column++) {
-      finish_column(task, begin_row, tile.rows, n + column,
-                    int8 ? (const void *)exact[column] : (const void *)sums[column]);
+      if (int8) {
+        finish_s32(task, begin_row, tile.rows, n + column, (const int32_t(*)[MICRO_LANES])sums.s32[column]);
+      } else {
+        finish_f32(task, begin_row, tile.rows, n + column, (const float(*)[MICRO_LANES])sums.f32[column]);
+      }
     }
   }
 }
@@ -116,8 +137,9 @@ static void compute(const struct tile_task *task, int begin_row, int end_row, in
 static void compute_part(void *context, int part, int parts) {
   const struct tile_task *task = context;
   int64_t n = task->job->weight->shape.n, begin, end;
-  if (n >= 4 * MICRO_COLUMNS * parts || task->rows < parts) {
-    share(n, MICRO_COLUMNS, part, parts, &begin, &end);
+  bool many = n >= MICRO_COLUMNS * parts;
+  if (many || task->rows < parts) {
+    share(n, many ? MICRO_COLUMNS : 1, part, parts, &begin, &end);
     compute(task, 0, task->rows, begin, end);
   } else {
     share(task->rows, 1, part, parts, &begin, &end);
