@@ -491,6 +491,25 @@ static void a_worker_ends_while_commands_wait(void **state) {
   }
 }
 
+static void answers_wait_for_a_slow_reader(void **state) {
+  (void)state;
+  enum { QUESTIONS = 3000 }; /* far more than a socket holds */
+  struct worker worker;
+  start(&worker);
+  uint32_t first = worker.next_id;
+  for (unsigned i = 0; i < QUESTIONS; i++) {
+    struct pollfd room = {.fd = worker.socket, .events = POLLOUT};
+    assert_int_equal(poll(&room, 1, LONGEST_WAIT_MS), 1);
+    if (i % 2 == 0)
+      ask(&worker, COMMAND_worker_stats, &(struct message_empty){0}, NULL, 0);
+    else
+      ask(&worker, COMMAND_session_remove, &this_session, NULL, 0);
+  }
+  for (unsigned i = 0; i < QUESTIONS; i++)
+    assert_int_equal(answer(&worker, first + i, COMMAND_worker_stats, NULL), i % 2 == 0 ? STATUS_OK : STATUS_NOT_FOUND);
+  stop(&worker);
+}
+
 static void garbage_ends_the_worker(void **state) {
   (void)state;
   struct worker worker;
@@ -517,6 +536,7 @@ int main(void) {
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(a_lying_session_is_reported),
       cmocka_unit_test(a_worker_ends_while_commands_wait),
+      cmocka_unit_test(answers_wait_for_a_slow_reader),
       cmocka_unit_test(garbage_ends_the_worker),
       cmocka_unit_test(no_backend_has_a_status_of_its_own),
   };
