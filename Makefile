@@ -18,7 +18,7 @@ BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow 
   -DGEMMD_RELEASE='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 SYSTEM_LIBS := -lpthread -lm -ldl
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) $(SYSTEM_LIBS)
-STATIC_LIBS := -l:libuv_a.a -l:libmsgpackc.a -l:libinih.a -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
+STATIC_LIBS := -l:libuv_a.a -l:lib$(if $(filter msgpack-c,$(MSGPACK)),msgpack-c,msgpackc).a -l:libinih.a -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
 ifneq ($(SANITIZE),)
 BASE_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=$(SANITIZE)
@@ -196,7 +196,8 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	install -Dm644 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.a
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/include client/gemmclient.h
 	install -d $(INSTALL_LIB)/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' deploy/gemmclient.pc.in \
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
+	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \
 	  >$(INSTALL_LIB)/pkgconfig/gemmclient.pc
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system deploy/gemmd.socket
