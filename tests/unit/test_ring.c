@@ -69,10 +69,13 @@ static int64_t reap(struct pair *pair) {
 static void offsets_on_the_wire(void **state) {
   (void)state;
   assert_int_equal(sizeof(struct ring_header), 4096);
+  assert_int_equal(offsetof(struct ring_header, magic), 0);
+  assert_int_equal(offsetof(struct ring_header, version), 4);
   assert_int_equal(offsetof(struct ring_header, devices), 8);
   assert_int_equal(offsetof(struct ring_header, entries), 12);
   assert_int_equal(offsetof(struct ring_header, arena_bytes), 16);
   assert_int_equal(offsetof(struct ring_header, tensor_offset), 24);
+  assert_int_equal(sizeof(struct ring_queue), 320);
   assert_int_equal(offsetof(struct ring_queue, worker_generation), 0);
   assert_int_equal(offsetof(struct ring_queue, worker_state), 4);
   assert_int_equal(offsetof(struct ring_queue, submission_tail), 64);
@@ -82,20 +85,37 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(offsetof(struct ring_queue, submission_head), 192);
   assert_int_equal(offsetof(struct ring_queue, worker_sleeping), 196);
   assert_int_equal(offsetof(struct ring_queue, completion_tail), 256);
-  assert_int_equal(sizeof(struct ring_queue), 320);
+  assert_int_equal(sizeof(struct ring_submission), 128);
+  assert_int_equal(offsetof(struct ring_submission, tag), 0);
   assert_int_equal(offsetof(struct ring_submission, opcode), 8);
+  assert_int_equal(offsetof(struct ring_submission, flags), 12);
   assert_int_equal(offsetof(struct ring_submission, weight), 16);
   assert_int_equal(offsetof(struct ring_submission, x_type), 20);
+  assert_int_equal(offsetof(struct ring_submission, y_type), 21);
+  assert_int_equal(offsetof(struct ring_submission, bias_type), 22);
+  assert_int_equal(offsetof(struct ring_submission, reserved0), 23);
   assert_int_equal(offsetof(struct ring_submission, m), 24);
+  assert_int_equal(offsetof(struct ring_submission, n), 28);
+  assert_int_equal(offsetof(struct ring_submission, k), 32);
+  assert_int_equal(offsetof(struct ring_submission, reserved1), 36);
   assert_int_equal(offsetof(struct ring_submission, x_offset), 40);
+  assert_int_equal(offsetof(struct ring_submission, y_offset), 48);
+  assert_int_equal(offsetof(struct ring_submission, x_stride), 56);
+  assert_int_equal(offsetof(struct ring_submission, y_stride), 64);
   assert_int_equal(offsetof(struct ring_submission, bias_offset), 72);
   assert_int_equal(offsetof(struct ring_submission, x_scale_offset), 80);
   assert_int_equal(offsetof(struct ring_submission, reserved2), 88);
+  assert_int_equal(sizeof(struct ring_completion), 64);
+  assert_int_equal(offsetof(struct ring_completion, tag), 0);
   assert_int_equal(offsetof(struct ring_completion, status), 8);
   assert_int_equal(offsetof(struct ring_completion, field), 10);
+  assert_int_equal(offsetof(struct ring_completion, reserved0), 12);
   assert_int_equal(offsetof(struct ring_completion, value), 16);
+  assert_int_equal(offsetof(struct ring_completion, low), 24);
+  assert_int_equal(offsetof(struct ring_completion, high), 32);
   assert_int_equal(offsetof(struct ring_completion, device_ns), 40);
   assert_int_equal(offsetof(struct ring_completion, queue_ns), 44);
+  assert_int_equal(offsetof(struct ring_completion, reserved1), 48);
 }
 
 static void sizes_of_queues(void **state) {
