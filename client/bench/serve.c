@@ -83,8 +83,10 @@ static enum tool_exit start_clients(struct serve *serve, int ready[2], int gate[
     if (process == 0) {
       close(ready[0]);
       close(gate[1]);
+      struct tool_call call = *serve->call;
+      call.json = false; /* the one object is the parent's */
       enum tool_exit code =
-          serve_client_run(serve->call, &serve->settings, i, serve->start, &serve->clients[i], ready[1], gate[0]);
+          serve_client_run(&call, &serve->settings, i, serve->start, &serve->clients[i], ready[1], gate[0]);
       fflush(NULL);
       _exit((int)code);
     }
@@ -228,8 +230,10 @@ static void report_text(const struct serve *serve) {
 
 static enum tool_exit run(struct serve *serve) {
   enum tool_exit code = run_clients(serve);
-  if (!atomic_load(&serve->start->go))
-    return code != TOOL_OK ? code : tool_fail(serve->call, TOOL_REFUSED, "a client ended before it was ready");
+  if (!atomic_load(&serve->start->go)) {
+    enum tool_exit refused = tool_refuse(serve->call, "not all clients could begin, so none did", GEMMD_CANCELLED);
+    return code != TOOL_OK ? code : refused;
+  }
   add_up(serve);
   if (serve->call->json)
     report_json(serve);

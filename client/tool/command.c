@@ -76,28 +76,28 @@ static enum tool_exit exit_of(int status) {
   return gemmd_status_retryable(status) ? TOOL_RETRY : TOOL_REFUSED;
 }
 
-static void print_refusal(const struct tool_call *call, const char *text, int status) {
+enum tool_exit tool_refuse(const struct tool_call *call, const char *text, int status) {
   const char *name = gemmd_status_name(status);
   if (*text == '\0')
     text = "no reason given";
   tool_fail(call, TOOL_REFUSED, "%s (%s)", text, name);
   if (call->json)
     print_json(call->out, json_pack("{s:{s:s, s:o}}", "error", "status", name, "text", print_json_text(text)));
+  return exit_of(status);
 }
 
 enum tool_exit tool_refused(const struct tool_call *call, const gemmd_session *session, int status) {
-  print_refusal(call, session != NULL ? gemmd_error(session) : "", status);
-  return exit_of(status);
+  return tool_refuse(call, session != NULL ? gemmd_error(session) : "", status);
 }
 
 enum tool_exit tool_connect(const struct tool_call *call, const gemmd_options *options, gemmd_session **session) {
   int status = gemmd_connect(session, call->socket, options);
   if (status == GEMMD_OK)
     return TOOL_OK;
-  print_refusal(call, *session != NULL ? gemmd_error(*session) : "out of memory", status);
+  enum tool_exit code = tool_refuse(call, *session != NULL ? gemmd_error(*session) : "out of memory", status);
   gemmd_disconnect(*session);
   *session = NULL;
-  return exit_of(status) == TOOL_RETRY ? TOOL_RETRY : TOOL_UNREACHABLE;
+  return code == TOOL_RETRY ? TOOL_RETRY : TOOL_UNREACHABLE;
 }
 
 /* ---- values */

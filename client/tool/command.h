@@ -79,7 +79,9 @@ bool tool_word(const struct tool_call *call, const char *option, const struct wo
 enum tool_exit tool_fail(const struct tool_call *call, enum tool_exit code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Says why the session refused, names the status, and chooses the exit code; with --json also as an object. */
+/* Says why something was refused, names the status, and chooses the exit code; with --json also as an object. */
+enum tool_exit tool_refuse(const struct tool_call *call, const char *text, int status);
+/* The same with the session's own sentence. */
 enum tool_exit tool_refused(const struct tool_call *call, const gemmd_session *session, int status);
 
 /* Connects as the call asks. On failure says why, leaves *session NULL and returns the exit code. */
