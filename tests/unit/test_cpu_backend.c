@@ -1,0 +1,253 @@
+/* What only the CPU backend promises: bits that do not depend on threads or on a row's company, slabs that are sealed
+ * memfds. */
+#include "kernels/backend.h"
+#include "kernels/cpu/checksum.h"
+#include "tests/support/device.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+extern const struct backend_ops cpu_backend;
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static const struct gemm_weight shapes[] = {
+    {.n = 200, .k = 1100, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW},
+    {.n = 9, .k = 1500, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK},
+    {.n = 200, .k = 1100, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP},
+    {.n = 3, .k = 1100, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE},
+};
+
+static struct backend *open_cpu(int threads) {
+  struct backend_config config = {.in_flight = 1, .threads = threads};
+  struct backend *backend = NULL;
+  struct error error = {0};
+  assert_int_equal(cpu_backend.open(&config, &backend, &error), STATUS_OK);
+  return backend;
+}
+
+static void test_bits_do_not_depend_on_threads(void **state) {
+  static const int threads[] = {1, 2, 3, 7};
+  (void)state;
+  for (int i = 0; i < COUNT(shapes); i++) {
+    struct oracle_weight weight;
+    struct oracle_x x;
+    struct device device;
+    void *first = NULL;
+    oracle_weight_make(&weight, &shapes[i], 1);
+    oracle_x_make(&x, 70, shapes[i].k, shapes[i].format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F32, 1, 2);
+    for (int t = 0; t < COUNT(threads); t++) {
+      device_open(&device, &cpu_backend, 1, 1 << 20);
+      cpu_backend.close(device.backend);
+      device.backend = open_cpu(threads[t]);
+      struct device_request request = {
+          .weight = device_load(&device, &weight, 0), .shape = &shapes[i], .x = &x, .m = x.m, .y_type = GEMM_F32};
+      void *y = device_run(&device, &request);
+      if (first == NULL) {
+        first = y;
+      } else {
+        assert_memory_equal(first, y, (size_t)(x.m * shapes[i].n) * sizeof(float));
+        free(y);
+      }
+      cpu_backend.weight_detach(device.backend, request.weight);
+      device_close(&device);
+      close(device.slab_fd);
+    }
+    free(first);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+}
+
+/* Rows that are batched with others get what they would get alone. */
+static void test_bits_do_not_depend_on_company(void **state) {
+  (void)state;
+  struct device device;
+  device_open(&device, &cpu_backend, 1, 1 << 20);
+  for (int i = 0; i < COUNT(shapes); i++) {
+    struct oracle_weight weight;
+    struct oracle_x x;
+    oracle_weight_make(&weight, &shapes[i], 1);
+    oracle_x_make(&x, 67, shapes[i].k, shapes[i].format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F16, 1, 2);
+    struct device_request request = {
+        .weight = device_load(&device, &weight, 0), .shape = &shapes[i], .x = &x, .y_type = GEMM_F32, .m = x.m};
+    void *all = device_run(&device, &request);
+    for (request.m = 1; request.m < 12; request.m++) {
+      void *some = device_run(&device, &request);
+      assert_memory_equal(all, some, (size_t)(request.m * shapes[i].n) * sizeof(float));
+      free(some);
+    }
+    free(all);
+    cpu_backend.weight_detach(device.backend, request.weight);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+  device_close(&device);
+  close(device.slab_fd);
+}
+
+static void test_open_refuses(void **state) {
+  (void)state;
+  static const struct backend_config bad[] = {{.in_flight = 1, .device = 1}, {.in_flight = 0}, {.in_flight = 65}};
+  for (int i = 0; i < COUNT(bad); i++) {
+    struct backend *backend = NULL;
+    struct error error = {0};
+    assert_int_equal(cpu_backend.open(&bad[i], &backend, &error), STATUS_INVALID);
+    assert_int_equal(error.status, STATUS_INVALID);
+    assert_true(error.text[0] != 0);
+    assert_null(backend);
+  }
+}
+
+static enum status import(struct backend *backend, int fd, uint64_t bytes) {
+  struct backend_slab *slab = NULL;
+  struct error error = {0};
+  enum status status = cpu_backend.slab_import(backend, fd, bytes, &slab, &error);
+  if (status == STATUS_OK) {
+    cpu_backend.slab_close(backend, slab);
+  } else {
+    assert_int_equal(error.status, status);
+    assert_null(slab);
+  }
+  return status;
+}
+
+static void test_slab_descriptors(void **state) {
+  (void)state;
+  struct backend *backend = open_cpu(1);
+  struct backend_slab *slab = NULL;
+  struct error error = {0};
+  int fd = -1, unsealed = memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING), null = open("/dev/null", O_RDONLY);
+  assert_int_equal(ftruncate(unsealed, 8192), 0);
+  assert_int_equal(cpu_backend.slab_create(backend, 8192, &fd, &slab, &error), STATUS_OK);
+  assert_int_equal(ftruncate(fd, 4096), -1);
+  assert_int_equal(ftruncate(fd, 16384), -1);
+  assert_int_equal(import(backend, fd, 8192), STATUS_OK);
+  assert_int_equal(import(backend, fd, 4096), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(import(backend, fd, 16384), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(import(backend, unsealed, 8192), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(import(backend, null, 8192), STATUS_BAD_DESCRIPTOR);
+  cpu_backend.slab_close(backend, slab);
+  assert_int_equal(cpu_backend.slab_create(backend, 0, &fd, &slab, &error), STATUS_INVALID);
+  assert_int_equal(cpu_backend.slab_create(backend, (uint64_t)1 << 60, &fd, &slab, &error), STATUS_NOMEM);
+  close(fd);
+  close(unsealed);
+  close(null);
+  cpu_backend.close(backend);
+}
+
+/* A weight must lie in its slab, at a multiple of the plan's alignment. */
+static void test_weight_places(void **state) {
+  (void)state;
+  struct device device;
+  struct oracle_weight weight;
+  struct backend_weight *handle = NULL;
+  struct backend_plan plan;
+  struct error error = {0};
+  device_open(&device, &cpu_backend, 1, 8192);
+  oracle_weight_make(&weight, &(struct gemm_weight){16, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  assert_int_equal(cpu_backend.weight_plan(device.backend, &weight.shape, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.bytes, 16 * 64 + 16 * 4);
+  const uint64_t refused[] = {16, 8192 - 1024, 8192, UINT64_MAX / 256 * 256};
+  for (int i = 0; i < COUNT(refused); i++) {
+    assert_int_equal(
+        cpu_backend.weight_store(device.backend, &weight.shape, weight.canonical, device.slab, refused[i], &error),
+        STATUS_INVALID);
+    assert_int_equal(
+        cpu_backend.weight_attach(device.backend, &weight.shape, plan.layout, device.slab, refused[i], &handle, &error),
+        STATUS_INVALID);
+    assert_null(handle);
+  }
+  handle = device_load(&device, &weight, 8192 - 1280);
+  cpu_backend.weight_detach(device.backend, handle);
+  oracle_weight_free(&weight);
+  device_close(&device);
+  close(device.slab_fd);
+}
+
+static void test_submit_refuses_types(void **state) {
+  (void)state;
+  struct device device;
+  struct oracle_weight weight;
+  struct oracle_x x;
+  struct error error = {0};
+  struct backend_done done;
+  device_open(&device, &cpu_backend, 1, 8192);
+  oracle_weight_make(&weight, &(struct gemm_weight){16, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  oracle_x_make(&x, 2, 64, GEMM_F32, 1, 1);
+  struct device_request request = {
+      .weight = device_load(&device, &weight, 0), .shape = &weight.shape, .x = &x, .m = 2, .y_type = GEMM_F32};
+  struct backend_job job = device_stage(&device, &request);
+  job.x_type = GEMM_E4M3;
+  assert_int_equal(cpu_backend.submit(device.backend, &job, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(error.field, FIELD_X_TYPE);
+  job.x_type = GEMM_F32;
+  job.y_type = GEMM_S32;
+  assert_int_equal(cpu_backend.submit(device.backend, &job, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(error.field, FIELD_Y_TYPE);
+  assert_int_equal(cpu_backend.poll(device.backend, &done, 1), 0);
+  cpu_backend.weight_detach(device.backend, request.weight);
+  oracle_weight_free(&weight);
+  oracle_x_free(&x);
+  device_close(&device);
+  close(device.slab_fd);
+}
+
+/* Every byte counts, wherever it is, and so does the length. */
+static void test_checksum(void **state) {
+  (void)state;
+  uint8_t bytes[200] = {0};
+  uint64_t seen[401];
+  int count = 0;
+  for (int length = 0; length <= 200; length++) {
+    seen[count++] = cpu_checksum(bytes, (uint64_t)length);
+  }
+  for (int i = 0; i < 200; i++) {
+    bytes[i] ^= 0x80;
+    seen[count++] = cpu_checksum(bytes, 200);
+    bytes[i] ^= 0x80;
+  }
+  for (int i = 0; i < count; i++) {
+    for (int j = 0; j < i; j++) {
+      assert_true(seen[i] != seen[j]);
+    }
+  }
+}
+
+static void test_choose(void **state) {
+  (void)state;
+  struct backend_config config = {.in_flight = 1};
+  char reason[256] = "";
+  struct error error = {0};
+  assert_ptr_equal(backend_choose("cpu", &config, reason, sizeof(reason), &error), &cpu_backend);
+  assert_non_null(strstr(reason, "cpu"));
+  assert_null(backend_choose("abacus", &config, reason, sizeof(reason), &error));
+  assert_int_equal(error.status, STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "abacus"));
+  reason[0] = 0;
+  const struct backend_ops *best = backend_choose("auto", &config, reason, sizeof(reason), &error);
+  assert_non_null(best);
+  assert_true(best->devices(&config, &error) > 0);
+  assert_non_null(strstr(reason, best->name));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_bits_do_not_depend_on_threads),
+      cmocka_unit_test(test_bits_do_not_depend_on_company),
+      cmocka_unit_test(test_open_refuses),
+      cmocka_unit_test(test_slab_descriptors),
+      cmocka_unit_test(test_weight_places),
+      cmocka_unit_test(test_submit_refuses_types),
+      cmocka_unit_test(test_checksum),
+      cmocka_unit_test(test_choose),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

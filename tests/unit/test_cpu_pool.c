@@ -1,0 +1,86 @@
+#include "kernels/cpu/pool.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { MOST = 9 };
+
+struct counted {
+  int runs[MOST]; /* of each part; every part has its own */
+  int parts;
+};
+
+static void count_part(void *context, int part, int parts) {
+  struct counted *counted = context;
+  counted->runs[part]++;
+  if (part == 0) {
+    counted->parts = parts;
+  }
+}
+
+/* Everything that a part wrote is there when run returns, round after round. */
+static void test_every_part_once(void **state) {
+  (void)state;
+  for (int threads = 1; threads <= MOST; threads++) {
+    struct cpu_pool *pool;
+    struct error error;
+    struct counted counted = {0};
+    assert_int_equal(cpu_pool_create(threads, &pool, &error), STATUS_OK);
+    assert_int_equal(cpu_pool_threads(pool), threads);
+    for (int round = 1; round <= 300; round++) {
+      cpu_pool_run(pool, count_part, &counted);
+      assert_int_equal(counted.parts, threads);
+      for (int part = 0; part < MOST; part++) {
+        assert_int_equal(counted.runs[part], part < threads ? round : 0);
+      }
+    }
+    cpu_pool_destroy(pool);
+  }
+}
+
+/* Parts run at the same time: each waits for all others to have begun. */
+static void meet(void *context, int part, int parts) {
+  (void)part;
+  atomic_int *begun = context;
+  atomic_fetch_add(begun, 1);
+  while (atomic_load(begun) < parts) {
+    sched_yield();
+  }
+}
+
+static void test_parts_meet(void **state) {
+  (void)state;
+  struct cpu_pool *pool;
+  struct error error;
+  assert_int_equal(cpu_pool_create(5, &pool, &error), STATUS_OK);
+  for (int round = 0; round < 50; round++) {
+    atomic_int begun = 0;
+    cpu_pool_run(pool, meet, &begun);
+    assert_int_equal(begun, 5);
+  }
+  cpu_pool_destroy(pool);
+}
+
+static void test_unused_pool_ends(void **state) {
+  (void)state;
+  struct cpu_pool *pool;
+  struct error error;
+  for (int i = 0; i < 20; i++) {
+    assert_int_equal(cpu_pool_create(4, &pool, &error), STATUS_OK);
+    cpu_pool_destroy(pool);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_part_once),
+      cmocka_unit_test(test_parts_meet),
+      cmocka_unit_test(test_unused_pool_ends),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
