@@ -1,0 +1,106 @@
+#include "checkpoint.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { HEADER_BYTES = 16384 };
+
+static void *allocate(uint64_t bytes) {
+  void *memory = malloc(bytes ? bytes : 1);
+  assert_non_null(memory);
+  return memory;
+}
+
+void checkpoint_add(struct checkpoint *checkpoint, const char *name, const char *dtype, int64_t rows, int64_t columns,
+                    const void *data, uint64_t bytes) {
+  assert_true(checkpoint->count < CHECKPOINT_TENSORS);
+  struct checkpoint_tensor *tensor = &checkpoint->tensors[checkpoint->count++];
+  *tensor = (struct checkpoint_tensor){.rows = rows, .columns = columns, .data = allocate(bytes), .bytes = bytes};
+  snprintf(tensor->name, sizeof tensor->name, "%s", name);
+  snprintf(tensor->dtype, sizeof tensor->dtype, "%s", dtype);
+  memcpy(tensor->data, data, bytes);
+}
+
+static const char *code_dtype(enum gemm_format format) {
+  switch (format) {
+  case GEMM_FORMAT_INT8:
+    return "I8";
+  case GEMM_FORMAT_FP8:
+    return "F8_E4M3";
+  case GEMM_FORMAT_INT2:
+    return "U8";
+  case GEMM_FORMAT_F16:
+    return "F16";
+  default:
+    return "BF16";
+  }
+}
+
+void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight) {
+  const struct gemm_weight *shape = &weight->shape;
+  bool wide = shape->format == GEMM_FORMAT_F16 || shape->format == GEMM_FORMAT_BF16;
+  bool int2 = shape->format == GEMM_FORMAT_INT2;
+  assert_true(!int2 || shape->k % 4 == 0);
+  int64_t columns = int2 ? shape->k / 4 : shape->k;
+  uint64_t row_bytes = (uint64_t)columns * (wide ? 2 : 1);
+  uint8_t *codes = allocate((uint64_t)shape->n * row_bytes);
+  for (int64_t n = 0; n < shape->n; n++)
+    memcpy(codes + (uint64_t)n * row_bytes, weight->canonical + (uint64_t)n * weight->layout.row_bytes, row_bytes);
+  checkpoint_add(checkpoint, name, code_dtype(shape->format), shape->n, columns, codes, (uint64_t)shape->n * row_bytes);
+  free(codes);
+  if (weight->layout.scale_count == 0)
+    return;
+  char scales[64];
+  bool matrix = shape->scale == GEMM_SCALE_BLOCK || shape->scale == GEMM_SCALE_GROUP;
+  snprintf(scales, sizeof scales, "%s_scale", name);
+  checkpoint_add(checkpoint, scales, int2 ? "F16" : "F32", (int64_t)weight->layout.scale_rows,
+                 matrix ? (int64_t)weight->layout.scale_columns : 0, weight->canonical + weight->layout.scales_offset,
+                 weight->layout.scales_bytes);
+}
+
+void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight) {
+  uint64_t count = (uint64_t)(weight->shape.n * weight->shape.k);
+  float *values = allocate(count * sizeof *values);
+  for (uint64_t i = 0; i < count; i++)
+    values[i] = (float)weight->values[i];
+  checkpoint_add(checkpoint, name, "F32", weight->shape.n, weight->shape.k, values, count * sizeof *values);
+  free(values);
+}
+
+void checkpoint_write(const struct checkpoint *checkpoint, const char *path) {
+  char header[HEADER_BYTES];
+  uint64_t at = 0, length = 0;
+  for (int i = 0; i < checkpoint->count; i++) {
+    const struct checkpoint_tensor *tensor = &checkpoint->tensors[i];
+    char columns[32] = "";
+    if (tensor->columns > 0)
+      snprintf(columns, sizeof columns, ",%" PRId64, tensor->columns);
+    length += (uint64_t)snprintf(
+        header + length, sizeof header - length,
+        "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRId64 "%s],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
+        i == 0 ? '{' : ',', tensor->name, tensor->dtype, tensor->rows, columns, at, at + tensor->bytes);
+    at += tensor->bytes;
+    assert_true(length < sizeof header - 1);
+  }
+  header[length++] = '}';
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(&length, sizeof length, 1, file), 1);
+  assert_int_equal(fwrite(header, 1, length, file), length);
+  for (int i = 0; i < checkpoint->count; i++)
+    assert_int_equal(fwrite(checkpoint->tensors[i].data, 1, checkpoint->tensors[i].bytes, file),
+                     checkpoint->tensors[i].bytes);
+  assert_int_equal(fclose(file), 0);
+}
+
+void checkpoint_free(struct checkpoint *checkpoint) {
+  for (int i = 0; i < checkpoint->count; i++)
+    free(checkpoint->tensors[i].data);
+  checkpoint->count = 0;
+}

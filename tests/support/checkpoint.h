@@ -1,0 +1,34 @@
+/* Writes safetensors files for tests. Running out of memory or disk ends the running cmocka test. */
+#ifndef TESTS_CHECKPOINT_H
+#define TESTS_CHECKPOINT_H
+
+#include "oracle.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CHECKPOINT_TENSORS = 64 };
+
+struct checkpoint_tensor {
+  char name[64], dtype[12];
+  int64_t rows, columns; /* columns 0: one dimension */
+  void *data;            /* owned by the checkpoint */
+  uint64_t bytes;
+};
+
+struct checkpoint {
+  struct checkpoint_tensor tensors[CHECKPOINT_TENSORS];
+  int count;
+};
+
+/* Adds a tensor; the data, `bytes` of it, is copied. `dtype` as safetensors writes it: "F32", "I8", ... */
+void checkpoint_add(struct checkpoint *checkpoint, const char *name, const char *dtype, int64_t rows, int64_t columns,
+                    const void *data, uint64_t bytes);
+/* Adds a weight as it is stored: codes as `name`, and its scales, if any, as `name`_scale. INT2: K a multiple of 4. */
+void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight);
+/* Adds what the weight stands for, in F32. */
+void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight);
+void checkpoint_write(const struct checkpoint *checkpoint, const char *path);
+void checkpoint_free(struct checkpoint *checkpoint);
+
+#endif
