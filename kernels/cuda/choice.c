@@ -85,34 +85,43 @@ static bool attempt(struct library *library, const struct choice_request *reques
   return choice->by_library;
 }
 
-/* Best first: y itself; sums with their scales in f32, then a pass; bare sums, then a pass. */
+/* The rows up to which FP8 with a scale a row goes faster as bare sums and a pass. Measured on an H200, 8192x8192, M =
+ * 1: 22 us for the bare sums, 39 us for the library's product with row scales. */
+enum { BARE_ROWS_MOST = 128 };
+
+static bool attempt_bare(struct library *library, const struct choice_request *request,
+                         const struct library_product *operands, struct choice *out) {
+  *out = choice_plain(request);
+  return request->weight->scale != GEMM_SCALE_BLOCK && attempt(library, request, operands, out);
+}
+
+/* y itself where the library makes it, else scaled sums and a pass. */
+static bool attempt_scaled(struct library *library, const struct choice_request *request,
+                           const struct library_product *operands, struct choice *out) {
+  const struct gemm_weight *weight = request->weight;
+  bool biased = request->bias_type != GEMM_TYPE_NONE, fp8 = weight->format == GEMM_FORMAT_FP8;
+  *out = (struct choice){.scaled = fp8, .biased = biased, .d_type = request->y_type};
+  if (fp8)
+    out->scale = weight->scale == GEMM_SCALE_BLOCK ? LIBRARY_SCALE_BLOCKS : LIBRARY_SCALE_ROWS;
+  if ((!biased || request->bias_type == request->y_type) && attempt(library, request, operands, out))
+    return true;
+  out->d_type = GEMM_F32;
+  out->biased = false;
+  return attempt(library, request, operands, out);
+}
+
 static struct choice choose(struct library *library, const struct choice_request *request,
                             const struct library_product *operands) {
   const struct gemm_weight *weight = request->weight;
-  bool biased = request->bias_type != GEMM_TYPE_NONE;
-  struct choice choice = choice_plain(request);
-  if (weight->format == GEMM_FORMAT_INT8) {
-    (void)attempt(library, request, operands, &choice);
+  bool int8 = weight->format == GEMM_FORMAT_INT8;
+  bool bare_first = int8 || (weight->format == GEMM_FORMAT_FP8 && request->m <= BARE_ROWS_MOST);
+  struct choice choice;
+  if (bare_first && attempt_bare(library, request, operands, &choice))
     return choice;
-  }
-  choice.scaled = weight->format == GEMM_FORMAT_FP8;
-  choice.scale = !choice.scaled                      ? LIBRARY_SCALE_NONE
-                 : weight->scale == GEMM_SCALE_BLOCK ? LIBRARY_SCALE_BLOCKS
-                                                     : LIBRARY_SCALE_ROWS;
-  choice.d_type = request->y_type;
-  choice.biased = biased;
-  if ((!biased || request->bias_type == request->y_type) && attempt(library, request, operands, &choice))
+  if (!int8 && attempt_scaled(library, request, operands, &choice))
     return choice;
-  choice.d_type = GEMM_F32;
-  choice.biased = false;
-  if (attempt(library, request, operands, &choice))
+  if (!bare_first && attempt_bare(library, request, operands, &choice))
     return choice;
-  if (choice.scale == LIBRARY_SCALE_ROWS) {
-    choice.scale = LIBRARY_SCALE_NONE;
-    choice.scaled = false;
-    if (attempt(library, request, operands, &choice))
-      return choice;
-  }
   return choice_plain(request);
 }
 

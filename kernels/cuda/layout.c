@@ -34,7 +34,7 @@ enum status layout_compute(const struct gemm_weight *weight, struct layout *out,
     bool block = weight->scale == GEMM_SCALE_BLOCK;
     uint64_t element = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16 ? 2 : 1;
     out->layout = LAYOUT_ROWS;
-    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, block ? GEMM_GROUP : GEMM_ALIGN);
+    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, GEMM_ALIGN);
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : GEMM_ALIGN);
     /* Dimensions are at most 2^24: no product of two and an element overflows. */
     out->row_bytes = (uint64_t)out->k * element;
@@ -80,6 +80,10 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
                  void *out, uint64_t bytes) {
   const struct gemm_layout *from = &layout->canonical;
   bool one = weight->scale == GEMM_SCALE_ONE;
+  if (layout->row_bytes == from->row_bytes && offset + bytes <= (uint64_t)weight->n * from->row_bytes) {
+    memcpy(out, (const uint8_t *)canonical + offset, bytes);
+    return;
+  }
   struct section codes = {
       .end = layout->codes_bytes,
       .row_bytes = layout->row_bytes,

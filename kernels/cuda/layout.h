@@ -1,7 +1,7 @@
 /* How a weight lies in device memory. Pure.
  *
  *   LAYOUT_ROWS (INT8, FP8, F16, BF16)  rows of codes as in the canonical form, but padded with zeros to what cuBLASLt
- *       takes: K to a multiple of 16, N to a multiple of 16 (BLOCK: 128 and 128). Scales f32 behind them: one a
+ *       takes: N and K to multiples of 16 (BLOCK: K of 128). Scales f32 behind them: one a
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
  *   LAYOUT_CODES2 (INT2)  the canonical form. */
