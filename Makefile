@@ -7,7 +7,13 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 
+# all cores, unless the caller says otherwise; V=1 shows the commands
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
 comma := ,
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
 BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
 
 MSGPACK := $(firstword $(foreach p,msgpack-c msgpack,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
@@ -59,41 +65,49 @@ ifeq ($(NVCC),)
 endif
 
 $(BUILD)/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
 # ---- the client: a shared object that exports gemmd_* only, an archive whose other symbols are local
 $(BUILD)/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmclient.map
-	$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
 	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)
 
 $(BUILD)/libgemmclient.so: $(BUILD)/libgemmclient.so.$(SOVERSION)
-	ln -sf $(<F) $@
+	$(Q)ln -sf $(<F) $@
 
 $(BUILD)/libgemmclient.a: $(CLIENT) $(PROTO)
-	rm -f $@
-	$(LD) -r -o $(BUILD)/obj/gemmclient.o $^
-	objcopy --wildcard --keep-global-symbol='gemmd_*' $(BUILD)/obj/gemmclient.o
-	$(AR) rcs $@ $(BUILD)/obj/gemmclient.o
+	$(call say,AR)
+	$(Q)rm -f $@
+	$(Q)$(LD) -r -o $(BUILD)/obj/gemmclient.o $^
+	$(Q)objcopy --wildcard --keep-global-symbol='gemmd_*' $(BUILD)/obj/gemmclient.o
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/gemmclient.o
 
 CLIENT_LIBS := $(shell pkg-config --libs $(MSGPACK) jansson 2>/dev/null) $(SYSTEM_LIBS)
 
 $(BUILD)/gemmctl: $(CTL) $(BUILD)/libgemmclient.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
 $(BUILD)/gemm-bench: $(BENCH) $(BUILD)/libgemmclient.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
 $(BUILD)/gemm-demo: $(DEMO) $(BUILD)/libgemmclient.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) $(if $(findstring kernels/cuda/,$<),$(CUDA_CFLAGS)) \
+	$(call say,CC)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) $(if $(findstring kernels/cuda/,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
 
 # ---- tests: a program a file
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
@@ -107,20 +121,24 @@ TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 TEST_LIBS := -lcmocka $(LIBS)
 
 $(BUILD)/tests.a: $(SUPPORT)
-	rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $^
 
 $(UNIT) $(CONFORMANCE): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(DAEMON) $(KERNELS) $(PROTO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< $(DAEMON) $(KERNELS) $(PROTO) $(BUILD)/tests.a $(TEST_LIBS) $(CUDA_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(DAEMON) $(KERNELS) $(PROTO) $(BUILD)/tests.a $(TEST_LIBS) $(CUDA_LIBS)
 
 $(UNIT_CLIENT) $(END_TO_END): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
 
 $(HEADER_CPP): $(BUILD)/tests/%: tests/%.cc $(BUILD)/libgemmclient.a client/gemmclient.h
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -Wall -Wextra -Wpedantic -Werror -I. $(LDFLAGS) -o $@ $< $(BUILD)/libgemmclient.a $(CLIENT_LIBS)
+	$(call say,LINK)
+	$(Q)$(CXX) -std=c++17 -Wall -Wextra -Wpedantic -Werror -I. $(LDFLAGS) -o $@ $< $(BUILD)/libgemmclient.a -lcmocka $(CLIENT_LIBS)
 
 demo: ## set everything up, load real weights, check products from another process (MODEL=file.safetensors)
 	@deploy/deps.sh build demo
@@ -158,22 +176,26 @@ BUNDLE_TEST_LIBS := -Wl,-rpath,'$$ORIGIN/../../lib' -lcmocka $(STATIC_LIBS)
 
 $(BUNDLE)/bin/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) $(CUDA_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) $(CUDA_LIBS)
 
 $(BUNDLE)/bin/gemmctl: $(CTL)
 $(BUNDLE)/bin/gemm-bench: $(BENCH)
 $(BUNDLE)/bin/gemm-demo: $(DEMO)
 $(filter-out %/gemmd,$(BUNDLE_PROGRAMS)): $(BUILD)/libgemmclient.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS)
 
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(KERNELS) $(PROTO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(KERNELS) $(PROTO) $(BUNDLE_TEST_LIBS) $(CUDA_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(KERNELS) $(PROTO) $(BUNDLE_TEST_LIBS) $(CUDA_LIBS)
 
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(BUNDLE_TEST_LIBS)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(BUNDLE_TEST_LIBS)
 
 bundle: $(BUNDLE_PROGRAMS) $(LIBRARIES) $(BUNDLE_TESTS) ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc

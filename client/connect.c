@@ -149,7 +149,7 @@ static enum status session_arena(struct gemmd_session *session, const gemmd_opti
     entries = DEFAULT_ENTRIES < hello->entries_max ? DEFAULT_ENTRIES : hello->entries_max;
   struct message_arena_request request = {.bytes = bytes, .entries = (uint32_t)entries};
   struct message_arena_reply reply;
-  int fds[2]; /* memfd, wakeup */
+  int fds[2] = {-1, -1}; /* memfd, wakeup */
   struct call call = {.command = COMMAND_arena_create,
                       .request = &request,
                       .reply = &reply,

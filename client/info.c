@@ -82,7 +82,7 @@ static void device_convert(const struct message_device_status *from, gemmd_devic
 
 int gemmd_ping(gemmd_session *session, uint64_t *ns) {
   int64_t begin = clock_now();
-  struct message_ping request = {.payload = (uint64_t)begin}, reply;
+  struct message_ping request = {.payload = (uint64_t)begin}, reply = {.payload = 0};
   struct call call = {.command = COMMAND_ping, .request = &request, .reply = &reply, .fd = -1};
   enum status status = control_call(session, &call);
   if (status == STATUS_OK && reply.payload != request.payload)
@@ -94,7 +94,7 @@ int gemmd_ping(gemmd_session *session, uint64_t *ns) {
 
 int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out) {
   struct message_empty request = {.reserved = 0};
-  struct message_status_reply reply;
+  struct message_status_reply reply = {0};
   struct call call = {.command = COMMAND_status, .request = &request, .reply = &reply, .fd = -1};
   enum status status = control_call(session, &call);
   if (status != STATUS_OK)

@@ -21,17 +21,17 @@ struct backend_weight;
 struct backend_arena;
 
 struct backend_config {
-  int device;          /* ordinal, from 0 */
-  int threads;         /* cpu: 0: one for each core that this process may use */
-  int in_flight;       /* products that `submit` accepts before `poll` returns some, 1..64 */
+  int device;           /* ordinal, from 0 */
+  int threads;          /* cpu: 0: one for each core that this process may use */
+  int in_flight;        /* products that `submit` accepts before `poll` returns some, 1..64 */
   const char *cublaslt; /* cuda: library to open; NULL: the usual names */
 };
 
 struct backend_info {
-  char name[16];         /* "cpu", "cuda" */
+  char name[16]; /* "cpu", "cuda" */
   char device_name[128];
-  int devices;           /* of this kind in the machine */
-  uint64_t memory_total; /* bytes */
+  int devices;               /* of this kind in the machine */
+  uint64_t memory_total;     /* bytes */
   uint64_t slab_granularity; /* slab sizes are multiples of it */
 };
 

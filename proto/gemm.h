@@ -64,7 +64,7 @@ struct gemm_layout {
   uint64_t scale_count;
   uint64_t scale_rows, scale_columns; /* scale_count == scale_rows * scale_columns, row-major */
   uint64_t scales_bytes;
-  uint64_t total_bytes;   /* scales_offset + scales_bytes */
+  uint64_t total_bytes; /* scales_offset + scales_bytes */
 };
 
 /* One product as a client asks for it. Offsets are bytes into whatever holds the tensors; strides are bytes
@@ -86,7 +86,7 @@ struct gemm_extent {
   uint64_t x_row_bytes, y_row_bytes; /* dense bytes of one row */
   uint64_t x_bytes, y_bytes;         /* from the first byte of row 0 to the last byte of row m-1 */
   uint64_t bias_bytes, x_scale_bytes;
-  uint64_t x_scale_columns;          /* 1, or ceil(k/128) for BLOCK weights */
+  uint64_t x_scale_columns; /* 1, or ceil(k/128) for BLOCK weights */
 };
 
 /* Bytes of one element; 0 for a number that is no type. */

@@ -10,16 +10,16 @@
 #define LIMIT_NAME_BYTES 256u      /* a weight's or tensor's name, the final NUL included */
 #define LIMIT_PAGE_ITEMS 64u       /* items in one page of a list */
 #define LIMIT_DEVICES 64u
-#define LIMIT_PARTS 16u            /* parts (replicas or row ranges) of one weight */
+#define LIMIT_PARTS 16u /* parts (replicas or row ranges) of one weight */
 
 #define LIMIT_M ((int64_t)1 << 24)
 #define LIMIT_N ((int64_t)1 << 24)
 #define LIMIT_K ((int64_t)1 << 24)
-#define LIMIT_K_INT8 131071        /* so that s32 holds the sum of 127 * 127 * K */
+#define LIMIT_K_INT8 131071 /* so that s32 holds the sum of 127 * 127 * K */
 
-#define LIMIT_RING_ENTRIES 256u    /* requests in flight, a session and device */
+#define LIMIT_RING_ENTRIES 256u /* requests in flight, a session and device */
 #define LIMIT_ARENA_BYTES ((uint64_t)1 << 40)
-#define LIMIT_SESSION_WEIGHTS 65536u /* weights open at a time in one session */
+#define LIMIT_SESSION_WEIGHTS 65536u                  /* weights open at a time in one session */
 #define LIMIT_FILE_HEADER_BYTES ((uint64_t)100 << 20) /* safetensors' own limit */
 #define LIMIT_FILE_TENSORS 65536u
 

@@ -22,7 +22,7 @@ enum message_kind { MESSAGE_REQUEST = 0, MESSAGE_REPLY = 1, MESSAGE_EVENT = 2 };
 
 /* How a loader makes codes from real numbers. The numbers travel. */
 enum message_method {
-  METHOD_DEFAULT = 0,       /* as stored where the file is quantized; else ABSMAX (INT8, FP8), LEAST_SQUARES (INT2) */
+  METHOD_DEFAULT = 0, /* as stored where the file is quantized; else ABSMAX (INT8, FP8), LEAST_SQUARES (INT2) */
   METHOD_ABSMAX = 1,
   METHOD_LEAST_SQUARES = 2, /* INT2: codes and scale of each group that minimize the squared error */
   METHOD_TERNARY = 3,       /* INT2: {-1, 0, 1} times the mean magnitude */
@@ -34,6 +34,7 @@ enum message_placement { PLACEMENT_SINGLE = 0, PLACEMENT_REPLICAS = 1, PLACEMENT
 struct message_type;
 
 /* struct message_<name> and message_<name>_type for every row of messages.def. */
+/* clang-format off */
 #define MESSAGE(name) struct message_##name {
 #define END(name) }; extern const struct message_type message_##name##_type;
 #define U32(field, presence) uint32_t field;
@@ -44,6 +45,7 @@ struct message_type;
 #define BIN(field, bytes, presence) uint8_t field[bytes];
 #define LIST(field, name, most, presence) uint32_t field##_count; struct message_##name field[most];
 #include "messages.def"
+/* clang-format on */
 
 enum command {
 #define COMMAND(number, name, permission, state, request, reply, fds, since, summary) COMMAND_##name = number,
@@ -85,8 +87,9 @@ struct message_body {
 
 /* Writes one message into buffer; *length is what it takes. `body` points to the struct of `type`. TOO_LARGE where
  * `capacity` does not hold it, INVALID for text that is not terminated. */
-MUST_CHECK enum status message_encode(const struct message_head *head, const struct message_type *type, const void *body,
-                                      void *buffer, size_t capacity, size_t *length, struct error *error);
+MUST_CHECK enum status message_encode(const struct message_head *head, const struct message_type *type,
+                                      const void *body, void *buffer, size_t capacity, size_t *length,
+                                      struct error *error);
 
 /* Reads the envelope. PROTOCOL with the reason for anything but one whole well-formed message: too long, too deep,
  * trailing bytes, wrong types, a body that is not a map. */

@@ -35,18 +35,18 @@ enum ring_opcode { RING_OP_NOP = 0, RING_OP_PRODUCT = 1 };
 /* Written once by the supervisor before anybody else maps the arena. */
 struct ring_header {
   uint32_t magic, version;
-  uint32_t devices;       /* queues in this arena */
-  uint32_t entries;       /* of each ring; a power of two */
+  uint32_t devices; /* queues in this arena */
+  uint32_t entries; /* of each ring; a power of two */
   uint64_t arena_bytes;
   uint64_t tensor_offset; /* first byte that tensors may use */
   uint8_t reserved[RING_HEADER_BYTES - 32];
 };
 
 struct ring_submission {
-  uint64_t tag;       /* the client's; comes back in the completion */
-  uint32_t opcode;    /* enum ring_opcode */
-  uint32_t flags;     /* 0 */
-  uint32_t weight;    /* handle of the session: generation << 16 | index */
+  uint64_t tag;    /* the client's; comes back in the completion */
+  uint32_t opcode; /* enum ring_opcode */
+  uint32_t flags;  /* 0 */
+  uint32_t weight; /* handle of the session: generation << 16 | index */
   uint8_t x_type, y_type, bias_type, reserved0;
   uint32_t m, n, k;
   uint32_t reserved1;
@@ -80,7 +80,7 @@ struct ring_queue {
   _Atomic uint32_t client_sleeping;   /* 1: write the wakeup eventfd after publishing a completion */
   /* the worker */
   _Alignas(RING_LINE) _Atomic uint32_t submission_head;
-  _Atomic uint32_t worker_sleeping;   /* 1: write the doorbell eventfd after publishing a submission */
+  _Atomic uint32_t worker_sleeping; /* 1: write the doorbell eventfd after publishing a submission */
   _Alignas(RING_LINE) _Atomic uint32_t completion_tail;
   /* then: struct ring_submission submissions[entries]; struct ring_completion completions[entries]; */
 };
@@ -102,7 +102,7 @@ struct ring_queue *ring_queue_at(void *arena, uint32_t entries, uint32_t device)
 
 /* ---- the client's end; one thread */
 struct ring_client {
-  struct ring_queue *queue;             /* not owned */
+  struct ring_queue *queue; /* not owned */
   struct ring_submission *submissions;
   const struct ring_completion *completions;
   uint32_t entries;

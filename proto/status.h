@@ -29,9 +29,9 @@ enum { ERROR_TEXT_BYTES = 256 };
 struct error {
   enum status status;
   enum field field;
-  int64_t value;           /* what was given */
-  int64_t low, high;       /* what is allowed, inclusive; low > high: no range is known, but where high is 0 and
-                              low above 1: multiples of low */
+  int64_t value;               /* what was given */
+  int64_t low, high;           /* what is allowed, inclusive; low > high: no range is known, but where high is 0 and
+                                  low above 1: multiples of low */
   char text[ERROR_TEXT_BYTES]; /* never empty after a failure; no internal names, no addresses */
 };
 
