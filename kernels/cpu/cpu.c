@@ -235,7 +235,6 @@ static int cpu_poll(struct backend *backend, struct backend_done *done, int most
   return count;
 }
 
-extern const struct backend_ops cpu_backend;
 const struct backend_ops cpu_backend = {
     .name = "cpu",
     .devices = cpu_devices,

@@ -115,7 +115,6 @@ TILE(tile_s16, block_s16)
 
 /* The table of the file that includes this. */
 #define MICRO_OPS(set, usable_function)                                                                                \
-  extern const struct micro_ops micro_##set;                                                                           \
   const struct micro_ops micro_##set = {                                                                               \
       .name = #set,                                                                                                    \
       .usable = usable_function,                                                                                       \

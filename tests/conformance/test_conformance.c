@@ -628,6 +628,9 @@ int main(int count, char **arguments) {
     groups++;
     failed += cmocka_run_group_tests_name(name, tests, group_setup, group_teardown);
   }
+  if (groups == 0) {
+    print_message("no backend was tested (%s)\n", only != NULL ? only : "none has a device");
+  }
   print_table();
   return failed > 0 || groups == 0;
 }

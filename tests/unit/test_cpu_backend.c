@@ -5,6 +5,7 @@
 #include "tests/support/device.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -89,6 +90,37 @@ static void test_bits_do_not_depend_on_company(void **state) {
     oracle_x_free(&x);
     oracle_weight_free(&weight);
   }
+  device_close(&device);
+  close(device.slab_fd);
+}
+
+/* y fits f32 although the sums on the way, before the scale, do not. */
+static void test_int2_sums_do_not_overflow_midway(void **state) {
+  (void)state;
+  struct device device;
+  struct oracle_weight weight;
+  struct oracle_x x;
+  const int64_t k = 1024;
+  device_open(&device, &cpu_backend, 1, 1 << 20);
+  oracle_weight_make(&weight, &(struct gemm_weight){4, k, GEMM_FORMAT_INT2, GEMM_SCALE_ROW}, 1);
+  memset(weight.canonical, 0xff, weight.layout.codes_bytes); /* 2 everywhere */
+  for (uint64_t i = 0; i < weight.layout.scale_count; i++) {
+    ((uint16_t *)(weight.canonical + weight.layout.scales_offset))[i] = 0x1400; /* 2^-10 */
+  }
+  oracle_x_make(&x, 1, k, GEMM_F32, 1, 1);
+  for (int64_t i = 0; i < k; i++) {
+    oracle_x_set(&x, 0, i, i < k / 2 ? 3e38f : -2e38f);
+  }
+  struct device_request request = {
+      .weight = device_load(&device, &weight, 0), .shape = &weight.shape, .x = &x, .m = 1, .y_type = GEMM_F32};
+  float *y = device_run(&device, &request);
+  for (int64_t n = 0; n < 4; n++) {
+    assert_true(fabsf(y[n] - 1e38f) < 1e32f); /* 512 * (3 - 2) * 2 / 1024 */
+  }
+  free(y);
+  cpu_backend.weight_detach(device.backend, request.weight);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
   device_close(&device);
   close(device.slab_fd);
 }
@@ -242,6 +274,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bits_do_not_depend_on_threads),
       cmocka_unit_test(test_bits_do_not_depend_on_company),
+      cmocka_unit_test(test_int2_sums_do_not_overflow_midway),
       cmocka_unit_test(test_open_refuses),
       cmocka_unit_test(test_slab_descriptors),
       cmocka_unit_test(test_weight_places),
