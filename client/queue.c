@@ -13,8 +13,8 @@ static void ring_doorbell(const struct queue *queue) {
 
 enum status queue_open(struct gemmd_session *session, uint32_t device) {
   struct queue *queue = &session->queues[device];
-  struct message_queue_open request = {.device = device}, reply;
-  int doorbell;
+  struct message_queue_open request = {.device = device}, reply = {.device = 0};
+  int doorbell = -1;
   if (queue->open)
     return STATUS_OK;
   struct call call = {.command = COMMAND_queue_open,
@@ -121,7 +121,7 @@ static void queue_take_in(struct gemmd_session *session, uint32_t device) {
   if (replaced) {
     ring_client_reset(&queue->ring);
     queue->in_flight = 0;
-    each_open_part(session, device, failed ? fail_lost : submit_again);
+    each_open_part(session, device, submit_again);
   } else if (failed && queue->in_flight > 0) {
     queue->in_flight = 0;
     each_open_part(session, device, fail_lost);

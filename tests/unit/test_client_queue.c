@@ -358,6 +358,30 @@ static void the_end_of_the_daemon_ends_what_is_in_flight(void **state) {
   scene_free(&scene);
 }
 
+static void who_only_looks_notices_the_end_too(void **state) {
+  (void)state;
+  struct scene scene = scene_make(PLACEMENT_SINGLE);
+  uint64_t ticket = submit(&scene);
+  assert_int_equal(gemmd_wait(scene.session, ticket, 0, NULL), GEMMD_TIMEOUT);
+  close(scene.peer);
+  scene.peer = -1;
+  assert_int_equal(gemmd_wait(scene.session, ticket, 0, NULL), GEMMD_DISCONNECTED);
+  scene_free(&scene);
+}
+
+/* A worker is lost and its device given up between two looks. */
+static void a_loss_and_a_failure_seen_at_once_end_what_is_in_flight(void **state) {
+  (void)state;
+  struct scene scene = scene_make(PLACEMENT_SINGLE);
+  uint64_t first = submit(&scene), second = submit(&scene);
+  serve(&scene, 0, STATUS_OK);
+  replace(&scene, 0);
+  ring_set_worker_state(scene.session->queues[0].ring.queue, RING_WORKER_FAILED);
+  assert_int_equal(gemmd_wait(scene.session, second, -1, NULL), GEMMD_DEVICE_LOST);
+  assert_int_equal(gemmd_wait(scene.session, first, -1, NULL), GEMMD_OK);
+  scene_free(&scene);
+}
+
 /* Whatever has happened before, a completion must find the flag up or the wakeup written. */
 static void an_event_loop_is_never_left_asleep(void **state) {
   (void)state;
@@ -403,6 +427,8 @@ int main(void) {
       cmocka_unit_test(a_full_ring_survives_a_loss),
       cmocka_unit_test(a_failed_device_ends_what_it_has),
       cmocka_unit_test(the_end_of_the_daemon_ends_what_is_in_flight),
+      cmocka_unit_test(who_only_looks_notices_the_end_too),
+      cmocka_unit_test(a_loss_and_a_failure_seen_at_once_end_what_is_in_flight),
       cmocka_unit_test(an_event_loop_is_never_left_asleep),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
