@@ -30,7 +30,7 @@ static void demand(bool good, const char *what) {
 }
 
 const char *daemon_path(const struct daemon *daemon, const char *name) {
-  static char paths[8][128];
+  static char paths[8][352];
   static unsigned next;
   char *path = paths[next++ % 8];
   snprintf(path, sizeof paths[0], "%s/%s", daemon->folder, name);
