@@ -1,4 +1,4 @@
-/* What every backend must do, asked of every backend that has a device here.
+/* What every backend must compute, asked of every backend that has a device here.
  *
  * `test_conformance cpu` (or GEMMD_TEST_BACKEND=cpu) asks one backend, and fails where it has no device. The last lines
  * are a table of the worst row's relative error that was seen, by backend, format and type of y. */
@@ -7,16 +7,12 @@
 #include "tests/support/device.h"
 #include "tests/support/oracle.h"
 
-#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,33 +22,12 @@
 
 enum { FORMATS = 6, TYPES = 7, MOST_BACKENDS = 4 };
 
-static const struct {
-  enum gemm_format format;
-  enum gemm_scale scale;
-} kinds[] = {
-    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},   {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},  {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
-    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK}, {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
-    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {GEMM_FORMAT_F16, GEMM_SCALE_NONE},  {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
-};
 static const enum gemm_type bias_types[] = {GEMM_TYPE_NONE, GEMM_F32, GEMM_F16, GEMM_BF16};
 
 static struct device device;                        /* of the group that runs */
 static int current;                                 /* its place in backend_table */
 static double worst[MOST_BACKENDS][FORMATS][TYPES]; /* row error seen */
 static int products[MOST_BACKENDS][FORMATS][TYPES];
-
-static double gate(enum gemm_format format, enum gemm_type y_type) {
-  switch (y_type) {
-  case GEMM_S32:
-    return 0;
-  case GEMM_F32:
-    return format == GEMM_FORMAT_INT8 ? 1e-6 : 3e-4;
-  case GEMM_F16:
-    return 5e-4;
-  default:
-    return 2.5e-3;
-  }
-}
 
 static bool quantizes(enum gemm_format format) {
   return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
@@ -79,16 +54,6 @@ static enum gemm_type nth_y_type(enum gemm_format format, enum gemm_type x_type,
   }
 }
 
-/* What a row may be off by. Rounding to bf16 alone can exceed the gate, by up to 2^-8, where few elements make the
- * norm; the sums must then be as good as with f32. */
-static double allowed(const struct gemm_weight *shape, enum gemm_type y_type, const double *reference) {
-  double limit = gate(shape->format, y_type);
-  if (y_type != GEMM_BF16) {
-    return limit;
-  }
-  return fmax(limit, hypot(oracle_row_rounding(reference, y_type, shape->n), gate(shape->format, GEMM_F32)));
-}
-
 /* Compares dense y, [m, n], with the reference, and notes the worst row that the gate applies to. */
 static void judge(const struct device_request *request, const void *y, const double *reference) {
   const struct gemm_weight *shape = request->shape;
@@ -96,14 +61,14 @@ static void judge(const struct device_request *request, const void *y, const dou
   for (int64_t row = 0; row < request->m; row++) {
     const uint8_t *y_row = (const uint8_t *)y + (uint64_t)(row * shape->n) * gemm_type_bytes(request->y_type);
     double error = oracle_row_error(reference + row * shape->n, y_row, request->y_type, shape->n);
-    double limit = allowed(shape, request->y_type, reference + row * shape->n);
+    double limit = oracle_row_gate(shape, request->y_type, reference + row * shape->n);
     if (!(error <= limit)) {
       fail_msg("%s %s x %s y %s bias %s M %lld N %lld K %lld: row %lld is off by %.3g, allowed %.3g",
                gemm_format_name(shape->format), gemm_scale_name(shape->scale), gemm_type_name(request->x->type),
                gemm_type_name(request->y_type), gemm_type_name(request->bias_type), (long long)request->m,
                (long long)shape->n, (long long)shape->k, (long long)row, error, limit);
     }
-    *seen = limit > gate(shape->format, request->y_type) ? *seen : fmax(*seen, error);
+    *seen = limit > oracle_gate(shape->format, request->y_type) ? *seen : fmax(*seen, error);
   }
   products[current][shape->format][request->y_type]++;
 }
@@ -154,8 +119,9 @@ static void one_type(const struct oracle_weight *weight, struct device_request *
 
 static void test_types(void **state) {
   (void)state;
-  for (int kind = 0; kind < COUNT(kinds); kind++) {
-    struct gemm_weight shape = {.n = 129, .k = 260, .format = kinds[kind].format, .scale = kinds[kind].scale};
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    struct gemm_weight shape = {
+        .n = 129, .k = 260, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
     struct oracle_weight weight;
     oracle_weight_make(&weight, &shape, 1 + (uint64_t)kind);
     struct backend_weight *handle = device_load(&device, &weight, 0);
@@ -193,8 +159,9 @@ static void expect_raw(struct device_request request, const struct oracle_weight
 
 static void test_ragged_m(void **state) {
   (void)state;
-  for (int kind = 0; kind < COUNT(kinds); kind++) {
-    struct gemm_weight shape = {.n = 66, .k = 300, .format = kinds[kind].format, .scale = kinds[kind].scale};
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    struct gemm_weight shape = {
+        .n = 66, .k = 300, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
     struct oracle_weight weight;
     oracle_weight_make(&weight, &shape, 20 + (uint64_t)kind);
     struct backend_weight *handle = device_load(&device, &weight, 0);
@@ -248,20 +215,21 @@ static void one_size(const struct gemm_weight *shape, int sample) {
 static void test_ragged_n_k(void **state) {
   static const int64_t ns[] = {1, 3, 16, 127, 128, 129, 257}, ks[] = {1, 15, 16, 17, 127, 128, 129, 255, 1000, 4099};
   (void)state;
-  for (int i = 0; i < COUNT(kinds) * COUNT(ns) * COUNT(ks); i++) {
+  for (int i = 0; i < ORACLE_KINDS * COUNT(ns) * COUNT(ks); i++) {
     int kind = i / (COUNT(ns) * COUNT(ks));
     struct gemm_weight shape = {.n = ns[i / COUNT(ks) % COUNT(ns)],
                                 .k = ks[i % COUNT(ks)],
-                                .format = kinds[kind].format,
-                                .scale = kinds[kind].scale};
+                                .format = oracle_kinds[kind].format,
+                                .scale = oracle_kinds[kind].scale};
     one_size(&shape, i);
   }
 }
 
 static void test_long_k(void **state) {
   (void)state;
-  for (int kind = 0; kind < COUNT(kinds); kind++) {
-    struct gemm_weight shape = {.n = 5, .k = 131071, .format = kinds[kind].format, .scale = kinds[kind].scale};
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    struct gemm_weight shape = {
+        .n = 5, .k = 131071, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
     for (int sample = 0; sample < 4; sample++) {
       one_size(&shape, sample);
     }
@@ -337,8 +305,9 @@ static void check_codes(const struct gemm_weight *shape, enum gemm_type x_type) 
 
 static void test_codes(void **state) {
   (void)state;
-  for (int kind = 0; kind < COUNT(kinds) * 3; kind++) {
-    struct gemm_weight shape = {.n = 300, .k = 300, .format = kinds[kind / 3].format, .scale = kinds[kind / 3].scale};
+  for (int kind = 0; kind < ORACLE_KINDS * 3; kind++) {
+    struct gemm_weight shape = {
+        .n = 300, .k = 300, .format = oracle_kinds[kind / 3].format, .scale = oracle_kinds[kind / 3].scale};
     if (quantizes(shape.format)) {
       check_codes(&shape, (enum gemm_type)(GEMM_F32 + kind % 3));
     }
@@ -376,8 +345,9 @@ static void check_non_finite(const struct gemm_weight *shape, enum gemm_type x_t
 
 static void test_non_finite(void **state) {
   (void)state;
-  for (int i = 0; i < COUNT(kinds) * 9; i++) {
-    struct gemm_weight shape = {.n = 131, .k = 400, .format = kinds[i / 9].format, .scale = kinds[i / 9].scale};
+  for (int i = 0; i < ORACLE_KINDS * 9; i++) {
+    struct gemm_weight shape = {
+        .n = 131, .k = 400, .format = oracle_kinds[i / 9].format, .scale = oracle_kinds[i / 9].scale};
     enum gemm_type x_type = (enum gemm_type)(GEMM_F32 + i / 3 % 3), y_type = (enum gemm_type)(GEMM_F32 + i % 3);
     if (gemm_takes_x(shape.format, x_type)) {
       check_non_finite(&shape, x_type, y_type, NAN);
@@ -387,186 +357,6 @@ static void test_non_finite(void **state) {
       check_non_finite(&shape, GEMM_E4M3, y_type, NAN);
     }
   }
-}
-
-/* ---- weights that outlive their process */
-
-struct exchange { /* between this program and itself, in a memfd */
-  uint64_t checksum;
-  uint8_t y[65536];
-};
-
-static const struct gemm_weight kept_shape = {.n = 130, .k = 500, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK};
-enum { KEPT_OFFSET = 1 << 16, KEPT_ROWS = 6 };
-
-static void use_kept(struct device *own, struct backend_weight *weight, struct exchange *out) {
-  struct oracle_x x;
-  struct error error = {0};
-  oracle_x_make(&x, KEPT_ROWS, kept_shape.k, GEMM_F16, 1, 8);
-  struct device_request request = {.weight = weight, .shape = &kept_shape, .x = &x, .m = x.m, .y_type = GEMM_F32};
-  void *y = device_run(own, &request);
-  memcpy(out->y, y, (size_t)(KEPT_ROWS * kept_shape.n) * sizeof(float));
-  free(y);
-  oracle_x_free(&x);
-  assert_int_equal(own->ops->weight_checksum(own->backend, weight, &out->checksum, &error), STATUS_OK);
-}
-
-static const struct backend_ops *find_backend(const char *name) {
-  for (int i = 0; backend_table[i] != NULL; i++) {
-    if (strcmp(backend_table[i]->name, name) == 0) {
-      return backend_table[i];
-    }
-  }
-  return NULL;
-}
-
-static struct exchange *map_exchange(int fd) {
-  struct exchange *out = mmap(NULL, sizeof(*out), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  assert_ptr_not_equal(out, MAP_FAILED);
-  return out;
-}
-
-static const char **child_arguments; /* backend, slab fd, slab bytes, layout, exchange fd */
-
-/* What the other process does with the slab that it was handed. */
-static void test_import(void **state) {
-  (void)state;
-  struct device own;
-  struct backend_weight *weight = NULL;
-  struct error error = {0};
-  struct exchange *out = map_exchange(atoi(child_arguments[4]));
-  device_open(&own, find_backend(child_arguments[0]), 1, 0);
-  device_import(&own, atoi(child_arguments[1]), strtoull(child_arguments[2], NULL, 10));
-  uint32_t layout = (uint32_t)strtoul(child_arguments[3], NULL, 10);
-  assert_int_equal(own.ops->weight_attach(own.backend, &kept_shape, layout, own.slab, KEPT_OFFSET, &weight, &error),
-                   STATUS_OK);
-  use_kept(&own, weight, out);
-  own.ops->weight_detach(own.backend, weight);
-  device_close(&own);
-  munmap(out, sizeof(*out));
-}
-
-static int run_child(const char *backend, int slab_fd, uint64_t slab_bytes, uint32_t layout, int exchange_fd) {
-  char numbers[4][24];
-  extern char **environ;
-  pid_t child;
-  int status = -1;
-  snprintf(numbers[0], sizeof(numbers[0]), "%d", slab_fd);
-  snprintf(numbers[1], sizeof(numbers[1]), "%llu", (unsigned long long)slab_bytes);
-  snprintf(numbers[2], sizeof(numbers[2]), "%u", layout);
-  snprintf(numbers[3], sizeof(numbers[3]), "%d", exchange_fd);
-  posix_spawn_file_actions_t actions; /* its report would look like this program's */
-  char name[16], self[] = "/proc/self/exe", option[] = "--import";
-  snprintf(name, sizeof(name), "%s", backend);
-  char *const arguments[] = {self, option, name, numbers[0], numbers[1], numbers[2], numbers[3], NULL};
-  assert_int_equal(fcntl(slab_fd, F_SETFD, 0), 0);
-  assert_int_equal(fcntl(exchange_fd, F_SETFD, 0), 0);
-  assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
-  assert_int_equal(posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0), 0);
-  assert_int_equal(posix_spawn(&child, self, &actions, NULL, arguments, environ), 0);
-  posix_spawn_file_actions_destroy(&actions);
-  assert_int_equal(waitpid(child, &status, 0), child);
-  return status;
-}
-
-static void test_slab_outlives_its_maker(void **state) {
-  (void)state;
-  struct device maker;
-  struct backend_plan plan;
-  struct error error = {0};
-  struct oracle_weight weight;
-  struct exchange *first = calloc(1, sizeof(*first));
-  assert_non_null(first);
-  oracle_weight_make(&weight, &kept_shape, 4);
-  device_open(&maker, device.ops, 1, SLAB_BYTES);
-  struct backend_weight *handle = device_load(&maker, &weight, KEPT_OFFSET);
-  assert_int_equal(maker.ops->weight_plan(maker.backend, &kept_shape, &plan, &error), STATUS_OK);
-  use_kept(&maker, handle, first);
-  maker.ops->weight_detach(maker.backend, handle);
-  device_close(&maker);
-
-  int exchange_fd = memfd_create("exchange", MFD_CLOEXEC);
-  assert_int_equal(ftruncate(exchange_fd, sizeof(struct exchange)), 0);
-  struct exchange *second = map_exchange(exchange_fd);
-  int status = run_child(device.ops->name, maker.slab_fd, maker.slab_bytes, plan.layout, exchange_fd);
-  assert_true(WIFEXITED(status));
-  assert_int_equal(WEXITSTATUS(status), 0);
-  assert_true(first->checksum == second->checksum);
-  assert_memory_equal(first->y, second->y, sizeof(first->y));
-  munmap(second, sizeof(*second));
-  close(exchange_fd);
-  close(maker.slab_fd);
-  oracle_weight_free(&weight);
-  free(first);
-}
-
-/* One bit of one code changes the checksum; the same bytes elsewhere in the slab do not. */
-static void test_checksum(void **state) {
-  (void)state;
-  struct error error = {0};
-  for (int kind = 0; kind < COUNT(kinds); kind++) {
-    struct gemm_weight shape = {.n = 19, .k = 70, .format = kinds[kind].format, .scale = kinds[kind].scale};
-    struct oracle_weight weight;
-    uint64_t sums[3];
-    oracle_weight_make(&weight, &shape, 6);
-    for (int i = 0; i < 3; i++) {
-      weight.canonical[weight.layout.row_bytes * 11 + 3] ^= i == 2 ? 16 : 0;
-      struct backend_weight *handle = device_load(&device, &weight, (uint64_t)i << 20);
-      assert_int_equal(device.ops->weight_checksum(device.backend, handle, &sums[i], &error), STATUS_OK);
-      device.ops->weight_detach(device.backend, handle);
-    }
-    assert_true(sums[0] == sums[1]);
-    assert_true(sums[0] != sums[2]);
-    oracle_weight_free(&weight);
-  }
-}
-
-static void test_unknown_layout(void **state) {
-  (void)state;
-  struct gemm_weight shape = {.n = 8, .k = 64, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
-  struct backend_weight *handle = NULL;
-  struct error error = {0};
-  enum status status = device.ops->weight_attach(device.backend, &shape, 0xfffffff0u, device.slab, 0, &handle, &error);
-  assert_int_not_equal(status, STATUS_OK);
-  assert_int_equal(error.status, status);
-  assert_true(error.text[0] != 0);
-}
-
-/* ---- flow */
-
-static void test_busy(void **state) {
-  (void)state;
-  struct device own;
-  struct oracle_weight weight;
-  struct oracle_x x;
-  struct error error = {0};
-  struct backend_done done[4];
-  struct gemm_weight shape = {.n = 40, .k = 200, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
-  oracle_weight_make(&weight, &shape, 1);
-  oracle_x_make(&x, 2, shape.k, GEMM_F32, 1, 2);
-  device_open(&own, device.ops, 2, SLAB_BYTES);
-  struct device_request request = {
-      .weight = device_load(&own, &weight, 0), .shape = &shape, .x = &x, .m = 2, .y_type = GEMM_F32};
-  struct backend_job job = device_stage(&own, &request);
-  for (job.tag = 0; job.tag < 2; job.tag++) {
-    assert_int_equal(own.ops->submit(own.backend, &job, &error), STATUS_OK);
-  }
-  assert_int_equal(own.ops->submit(own.backend, &job, &error), STATUS_BUSY);
-  assert_int_equal(error.status, STATUS_BUSY);
-  int finished = 0;
-  while (finished < 2) {
-    finished += own.ops->poll(own.backend, done + finished, 4 - finished);
-  }
-  assert_int_equal(finished, 2);
-  assert_int_equal(done[0].tag + done[1].tag, 1);
-  assert_int_equal(own.ops->poll(own.backend, done, 4), 0);
-  device_finish(&own, &job);
-  free(device_collect(&own, &request, &job));
-  own.ops->weight_detach(own.backend, request.weight);
-  device_close(&own);
-  close(own.slab_fd);
-  oracle_x_free(&x);
-  oracle_weight_free(&weight);
 }
 
 /* ---- groups */
@@ -583,6 +373,17 @@ static int group_teardown(void **state) {
   return close(device.slab_fd);
 }
 
+static int run_group(const struct backend_ops *ops) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_types),      cmocka_unit_test(test_ragged_m),      cmocka_unit_test(test_ragged_n_k),
+      cmocka_unit_test(test_long_k),     cmocka_unit_test(test_int8_extremes), cmocka_unit_test(test_codes),
+      cmocka_unit_test(test_non_finite),
+  };
+  for (current = 0; backend_table[current] != ops; current++) {
+  }
+  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+}
+
 static void print_table(void) {
   print_message("%-8s %-6s %-5s %9s %12s %9s\n", "backend", "format", "y", "products", "worst row", "gate");
   for (int b = 0; b < MOST_BACKENDS; b++) {
@@ -592,45 +393,14 @@ static void print_table(void) {
       if (products[b][format][y_type] > 0) {
         print_message("%-8s %-6s %-5s %9d %12.2e %9.1e\n", backend_table[b]->name, gemm_format_name(format),
                       gemm_type_name(y_type), products[b][format][y_type], worst[b][format][y_type],
-                      gate(format, y_type));
+                      oracle_gate(format, y_type));
       }
     }
   }
 }
 
 int main(int count, char **arguments) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_types),         cmocka_unit_test(test_ragged_m),
-      cmocka_unit_test(test_ragged_n_k),    cmocka_unit_test(test_long_k),
-      cmocka_unit_test(test_int8_extremes), cmocka_unit_test(test_codes),
-      cmocka_unit_test(test_non_finite),    cmocka_unit_test(test_slab_outlives_its_maker),
-      cmocka_unit_test(test_checksum),      cmocka_unit_test(test_unknown_layout),
-      cmocka_unit_test(test_busy),
-  };
-  const struct CMUnitTest child[] = {cmocka_unit_test(test_import)};
-  if (count == 7 && strcmp(arguments[1], "--import") == 0) {
-    child_arguments = (const char **)arguments + 2;
-    return cmocka_run_group_tests(child, NULL, NULL);
-  }
-  const char *only = count > 1 ? arguments[1] : getenv("GEMMD_TEST_BACKEND");
-  int failed = 0, groups = 0;
-  for (current = 0; backend_table[current] != NULL && current < MOST_BACKENDS; current++) {
-    struct backend_config config = {.in_flight = 1};
-    struct error error = {0};
-    const char *name = backend_table[current]->name;
-    if (only != NULL && strcmp(only, name) != 0) {
-      continue;
-    }
-    if (backend_table[current]->devices(&config, &error) <= 0) {
-      print_message("%s: not tested: %s\n", name, error.text);
-      continue;
-    }
-    groups++;
-    failed += cmocka_run_group_tests_name(name, tests, group_setup, group_teardown);
-  }
-  if (groups == 0) {
-    print_message("no backend was tested (%s)\n", only != NULL ? only : "none has a device");
-  }
+  int failed = device_groups(count, arguments, run_group);
   print_table();
-  return failed > 0 || groups == 0;
+  return failed;
 }

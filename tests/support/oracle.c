@@ -10,6 +10,12 @@
 /* Instrumented, the reference would take most of a sanitizer run; its bounds are those of the loops around it. */
 #define PLAIN __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
+const struct oracle_kind oracle_kinds[ORACLE_KINDS] = {
+    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},   {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},  {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK}, {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {GEMM_FORMAT_F16, GEMM_SCALE_NONE},  {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+};
+
 static void *allocate(uint64_t bytes) {
   void *memory = calloc(1, bytes ? bytes : 1);
   if (memory == NULL) {
@@ -413,4 +419,25 @@ double oracle_row_rounding(const double *reference, enum gemm_type y_type, int64
   double error = oracle_row_error(reference, rounded, y_type, n);
   free(rounded);
   return error;
+}
+
+double oracle_gate(enum gemm_format format, enum gemm_type y_type) {
+  switch (y_type) {
+  case GEMM_S32:
+    return 0;
+  case GEMM_F32:
+    return format == GEMM_FORMAT_INT8 ? 1e-6 : 3e-4;
+  case GEMM_F16:
+    return 5e-4;
+  default:
+    return 2.5e-3;
+  }
+}
+
+double oracle_row_gate(const struct gemm_weight *shape, enum gemm_type y_type, const double *reference) {
+  double limit = oracle_gate(shape->format, y_type);
+  if (y_type != GEMM_BF16) {
+    return limit;
+  }
+  return fmax(limit, hypot(oracle_row_rounding(reference, y_type, shape->n), oracle_gate(shape->format, GEMM_F32)));
 }

@@ -38,6 +38,13 @@ enum oracle_row {
   ORACLE_ROW_KINDS
 };
 
+/* Every format with every scale mode that it has. */
+enum { ORACLE_KINDS = 9 };
+extern const struct oracle_kind {
+  enum gemm_format format;
+  enum gemm_scale scale;
+} oracle_kinds[ORACLE_KINDS];
+
 /* splitmix64. Each call moves *state on. */
 uint64_t oracle_random(uint64_t *state);
 double oracle_uniform(uint64_t *state); /* [-1, 1) */
@@ -76,5 +83,11 @@ double oracle_row_error(const double *reference, const void *y, enum gemm_type y
 /* The same measure of the reference itself, rounded to y's type: no y can be better. In a row of few elements it may
  * exceed what a long row averages to. */
 double oracle_row_rounding(const double *reference, enum gemm_type y_type, int64_t n);
+
+/* The numerics contract: what a row's error may be. */
+double oracle_gate(enum gemm_format format, enum gemm_type y_type);
+/* The same for one row of `shape->n` elements. Rounding to bf16 alone can exceed the gate, by up to 2^-8, where few
+ * elements make the norm; the sums must then be as good as with f32. */
+double oracle_row_gate(const struct gemm_weight *shape, enum gemm_type y_type, const double *reference);
 
 #endif
