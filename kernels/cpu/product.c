@@ -32,30 +32,33 @@ static void stage_part(void *context, int part, int parts) {
 }
 
 /* Sums of `columns` rows of W with the rows of x that `tile` names, over all of K. */
-static void sum_columns(const struct tile_task *task, struct micro_tile *tile, int begin_row, int64_t n) {
+static void sum_columns(const struct tile_task *task, struct micro_tile tile, int begin_row, int64_t n) {
   const struct stage *stage = &task->engine->stage;
   const struct micro_ops *micro = task->engine->micro;
   const struct backend_weight *weight = task->job->weight;
   bool int8 = weight->shape.format == GEMM_FORMAT_INT8;
-  _Alignas(64) float w[MICRO_COLUMNS][MICRO_CHUNK];
+  _Alignas(64) union {
+    float f32[MICRO_COLUMNS][MICRO_CHUNK];
+    int16_t s16[MICRO_COLUMNS][MICRO_CHUNK];
+  } w;
   float w_scale[MICRO_COLUMNS][MICRO_GROUPS];
-  tile->w = w;
-  tile->w_scale = cpu_weight_has_group_scales(weight) ? &w_scale[0][0] : NULL;
+  tile.w = &w;
+  tile.w_scale = cpu_weight_has_group_scales(weight) ? &w_scale[0][0] : NULL;
   for (int64_t k = 0; k < stage->k_padded; k += MICRO_CHUNK) {
     int64_t place = begin_row * stage->k_padded + k, left = stage->k_padded - k;
-    tile->groups = (int)((left < MICRO_CHUNK ? left : MICRO_CHUNK) / MICRO_GROUP);
-    tile->x = int8 ? (const void *)((int16_t *)stage->values + place) : (const void *)((float *)stage->values + place);
-    tile->x_scale = weight->shape.scale == GEMM_SCALE_BLOCK
-                        ? stage->group_scales + begin_row * stage->groups + k / MICRO_GROUP
-                        : NULL;
-    for (int column = 0; column < tile->columns; column++) {
-      void *to = int8 ? (void *)((int16_t *)w + column * MICRO_CHUNK) : (void *)w[column];
-      cpu_weight_widen(weight, micro, n + column, k, tile->groups, to);
-      if (tile->w_scale != NULL) {
-        cpu_weight_group_scales(weight, micro, n + column, k, tile->groups, w_scale[column]);
+    tile.groups = (int)((left < MICRO_CHUNK ? left : MICRO_CHUNK) / MICRO_GROUP);
+    tile.x = int8 ? (const void *)((int16_t *)stage->values + place) : (const void *)((float *)stage->values + place);
+    tile.x_scale = weight->shape.scale == GEMM_SCALE_BLOCK
+                       ? stage->group_scales + begin_row * stage->groups + k / MICRO_GROUP
+                       : NULL;
+    for (int column = 0; column < tile.columns; column++) {
+      void *to = int8 ? (void *)w.s16[column] : (void *)w.f32[column];
+      cpu_weight_widen(weight, micro, n + column, k, tile.groups, to);
+      if (tile.w_scale != NULL) {
+        cpu_weight_group_scales(weight, micro, n + column, k, tile.groups, w_scale[column]);
       }
     }
-    int8 ? micro->tile_s16(tile) : micro->tile_f32(tile);
+    int8 ? micro->tile_s16(&tile) : micro->tile_f32(&tile);
   }
 }
 
@@ -122,7 +125,7 @@ static void compute(const struct tile_task *task, int begin_row, int end_row, in
     for (int column = 0; column < tile.columns; column++) {
       memset(sums.f32[column], 0, (size_t)tile.rows * sizeof(sums.f32[column][0]));
     }
-    sum_columns(task, &tile, begin_row, n);
+    sum_columns(task, tile, begin_row, n);
     for (int column = 0; column < tile.columns; column++) {
       if (int8) {
         finish_s32(task, begin_row, tile.rows, n + column, (const int32_t(*)[MICRO_LANES])sums.s32[column]);

@@ -162,3 +162,26 @@ void *device_run(struct device *device, const struct device_request *request) {
   device_finish(device, &job);
   return device_collect(device, request, &job);
 }
+
+int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops)) {
+  const char *only = count > 1 ? arguments[1] : getenv("GEMMD_TEST_BACKEND");
+  int failed = 0, groups = 0;
+  for (int i = 0; backend_table[i] != NULL; i++) {
+    const struct backend_ops *ops = backend_table[i];
+    struct backend_config config = {.in_flight = 1};
+    struct error error = {0};
+    if (only != NULL && strcmp(only, ops->name) != 0) {
+      continue;
+    }
+    if (ops->devices(&config, &error) <= 0) {
+      print_message("%s: not tested: %s\n", ops->name, error.text);
+      continue;
+    }
+    groups++;
+    failed += group(ops);
+  }
+  if (groups == 0) {
+    print_message("no backend was tested (%s)\n", only != NULL ? only : "none has a device");
+  }
+  return failed > 0 || groups == 0;
+}

@@ -46,4 +46,8 @@ void *device_collect(struct device *device, const struct device_request *request
 /* The three in a row. */
 void *device_run(struct device *device, const struct device_request *request);
 
+/* Runs `group` with every backend of the build that has a device, or with the one that the first argument or
+ * GEMMD_TEST_BACKEND names. Returns main's exit status: 1 where a group failed or none could run. */
+int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops));
+
 #endif
