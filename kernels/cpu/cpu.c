@@ -21,7 +21,7 @@
 #include <cpuid.h>
 #endif
 
-enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256 };
+enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 
 struct backend {
   struct product_engine engine;
@@ -43,8 +43,9 @@ static int usable_cores(void) {
 
 static enum status cpu_open(const struct backend_config *config, struct backend **out, struct error *error) {
   int threads = config->threads > 0 ? config->threads : usable_cores();
-  if (config->device != 0) {
-    return error_field(error, STATUS_INVALID, FIELD_DEVICE, config->device, 0, 0);
+  /* Any ordinal: an operator may configure several CPU workers, each a device of its own to the rest of gemmd. */
+  if (config->device < 0 || config->device > MOST_DEVICE) {
+    return error_field(error, STATUS_INVALID, FIELD_DEVICE, config->device, 0, MOST_DEVICE);
   }
   if (config->in_flight < 1 || config->in_flight > MOST_IN_FLIGHT) {
     return error_set(error, STATUS_INVALID, "products in flight must be 1..%d, got %d", MOST_IN_FLIGHT,

@@ -127,7 +127,8 @@ static void test_int2_sums_do_not_overflow_midway(void **state) {
 
 static void test_open_refuses(void **state) {
   (void)state;
-  static const struct backend_config bad[] = {{.in_flight = 1, .device = 1}, {.in_flight = 0}, {.in_flight = 65}};
+  static const struct backend_config bad[] = {
+      {.in_flight = 1, .device = -1}, {.in_flight = 1, .device = 64}, {.in_flight = 0}, {.in_flight = 65}};
   for (int i = 0; i < COUNT(bad); i++) {
     struct backend *backend = NULL;
     struct error error = {0};
