@@ -1,14 +1,17 @@
 #include "arena.h"
 
+#include "../log.h"
 #include "../memfd.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 4096, WAKE_PATIENCE_US = 10000 };
 
 void arena_init(struct arena *arena) {
   memset(arena, 0, sizeof *arena);
@@ -74,10 +77,24 @@ void arena_close(struct arena *arena) {
   arena_init(arena);
 }
 
+static void on_alarm(int number) {
+  (void)number; /* to be delivered is all that it is for: write(2) returns EINTR */
+}
+
+/* The eventfd's open file is shared with the client, so that O_NONBLOCK is the client's to clear: a timer interrupts
+ * a write that blocks, again and again, so that none is lost that comes just before write(2) begins to wait. A client
+ * that does this to itself is not woken. */
 static void wake_client(const struct arena *arena) {
+  const struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
+  const struct itimerval patience = {.it_interval.tv_usec = WAKE_PATIENCE_US, .it_value.tv_usec = WAKE_PATIENCE_US};
+  const struct itimerval never = {.it_value.tv_usec = 0};
   uint64_t one = 1;
-  if (write(arena->wakeup, &one, sizeof one) < 0)
-    return; /* the counter is full: the client has enough to wake up for */
+  if (sigaction(SIGALRM, &action, NULL) != 0 || setitimer(ITIMER_REAL, &patience, NULL) != 0)
+    return;
+  ssize_t written = write(arena->wakeup, &one, sizeof one);
+  setitimer(ITIMER_REAL, &never, NULL);
+  if (written < 0 && errno == EINTR)
+    log_warning("a client has made its wakeup descriptor block, and is not woken");
 }
 
 static struct ring_queue *queue_at(const struct arena *arena, uint32_t device) {
