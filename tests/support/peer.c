@@ -5,11 +5,11 @@
 #include "../../daemon/supervisor/supervisor.h"
 #include "../../daemon/worker/worker.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,37 +73,52 @@ pid_t peer_start_embedded(const struct config *config, int *socket) {
   return pid;
 }
 
-static int try_connect(const struct config *config) {
+int peer_connect(const struct config *config) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   snprintf(address.sun_path, sizeof address.sun_path, "%.100s", config->socket);
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   assert_true(fd >= 0);
-  if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
-    return fd;
-  close(fd);
-  return -1;
-}
-
-int peer_connect(const struct config *config) {
-  int fd = try_connect(config);
-  assert_true(fd >= 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
   return fd;
 }
 
-pid_t peer_start(const struct config *config) {
+pid_t peer_spawn(const struct config *config) {
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0)
     run(config, -1);
-  for (;;) {
-    int fd = try_connect(config);
-    if (fd >= 0) {
-      close(fd);
-      return pid;
-    }
-    assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it must not end before it listens */
-    poll(NULL, 0, 1);
-  }
+  return pid;
+}
+
+/* The service manager's end: a datagram socket with an abstract name that the kernel chooses. */
+static int open_notify(void) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  socklen_t bytes = sizeof(sa_family_t);
+  char name[sizeof address.sun_path + 1] = "@";
+  int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  assert_true(fd >= 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, bytes), 0);
+  bytes = sizeof address;
+  assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+  size_t length = bytes - offsetof(struct sockaddr_un, sun_path);
+  memcpy(name + 1, address.sun_path + 1, length - 1);
+  assert_int_equal(setenv("NOTIFY_SOCKET", name, 1), 0);
+  return fd;
+}
+
+pid_t peer_start(const struct config *config) {
+  char state[256];
+  int notify = open_notify();
+  pid_t pid = peer_spawn(config);
+  unsetenv("NOTIFY_SOCKET");
+  struct pollfd poller = {.fd = notify, .events = POLLIN};
+  assert_int_equal(poll(&poller, 1, PATIENCE_MS), 1);
+  ssize_t length = recv(notify, state, sizeof state - 1, 0);
+  assert_true(length > 0);
+  state[length] = '\0';
+  assert_ptr_equal(strstr(state, "READY=1\n"), state);
+  close(notify);
+  return pid;
 }
 
 int peer_wait(pid_t pid) {

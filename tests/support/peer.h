@@ -16,7 +16,9 @@ void peer_main(int count, char **words);
 void peer_config(struct config *config);
 /* Starts a supervisor that serves one connection; *socket is the other end. */
 pid_t peer_start_embedded(const struct config *config, int *socket);
-/* Starts one that listens on config->socket; returns once it takes connections. */
+/* Starts one that listens on config->socket. */
+pid_t peer_spawn(const struct config *config);
+/* The same, and returns when it has said READY=1, as it says to systemd. */
 pid_t peer_start(const struct config *config);
 /* The exit status of a supervisor; 128 + the signal that ended it. Waits. */
 int peer_wait(pid_t pid);
