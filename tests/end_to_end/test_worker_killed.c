@@ -1,0 +1,325 @@
+/* The worker is killed again and again while several processes compute: they see right products and a pause, and the
+ * weights are not read again (their file is gone). */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/oracle.h"
+#include "tests/support/product.h"
+
+#include <limits.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static const struct gemm_weight shapes[] = {
+    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
+    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
+    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP},
+    {150, 500, GEMM_FORMAT_F16, GEMM_SCALE_NONE},
+};
+enum {
+  WEIGHTS = COUNT(shapes),
+  CLIENTS = 4,
+  KILLS = 8,
+  IN_FLIGHT = 8,               /* of the clients that do not wait for each product */
+  PROGRESS = 2 * IN_FLIGHT + 1 /* products after which none is left that a kill has hit before */
+};
+
+static struct daemon daemon_under_test;
+static struct oracle_weight weights[WEIGHTS];
+
+/* What all processes see. */
+struct scene {
+  _Atomic bool stop;
+  _Atomic uint64_t done[CLIENTS]; /* right products */
+  _Atomic uint64_t pause_ns;      /* the longest wait for one */
+};
+
+static const char *weight_name(int index) {
+  static const char *const names[WEIGHTS] = {"int8", "fp8", "int2", "f16"};
+  return names[index];
+}
+
+static gemmd_session *connect_to_daemon(unsigned spin_us) {
+  gemmd_options options = {.spin_us = spin_us};
+  gemmd_session *session = NULL;
+  if (gemmd_connect(&session, daemon_under_test.socket, &options) != GEMMD_OK) {
+    fprintf(stderr, "connect: %s\n", gemmd_error(session));
+    exit(1);
+  }
+  return session;
+}
+
+static void expect_ok(gemmd_session *session, int status) {
+  if (status != GEMMD_OK)
+    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
+}
+
+/* Starts a daemon, loads the weights and deletes their file. */
+static void begin(const char *options) {
+  static struct checkpoint checkpoint;
+  daemon_make(&daemon_under_test, options);
+  for (int i = 0; i < WEIGHTS; i++) {
+    oracle_weight_make(&weights[i], &shapes[i], (uint64_t)i + 1);
+    checkpoint_add_weight(&checkpoint, weight_name(i), &weights[i]);
+  }
+  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
+  checkpoint_write(&checkpoint, path);
+  checkpoint_free(&checkpoint);
+  daemon_start(&daemon_under_test);
+  gemmd_session *session = connect_to_daemon(0);
+  for (int i = 0; i < WEIGHTS; i++) {
+    gemmd_load request = {
+        .name = weight_name(i), .tensor = weight_name(i), .format = (enum gemmd_format)shapes[i].format, .device = -1};
+    expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  }
+  gemmd_disconnect(session);
+  assert_int_equal(unlink(path), 0);
+}
+
+static void end(void) {
+  daemon_stop(&daemon_under_test);
+  daemon_remove(&daemon_under_test);
+  for (int i = 0; i < WEIGHTS; i++)
+    oracle_weight_free(&weights[i]);
+}
+
+/* ---- the worker */
+
+static gemmd_device_info device_info(gemmd_session *session) {
+  gemmd_daemon_info info;
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  return info.device[0];
+}
+
+/* Kills the worker, and returns when its successor is counted and has another process id. */
+static void kill_worker(gemmd_session *session) {
+  gemmd_device_info before = device_info(session), after;
+  assert_true(before.pid > 1);
+  assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
+  do
+    after = device_info(session);
+  while (after.restarts == before.restarts && strcmp(after.state, "failed") != 0);
+}
+
+static void await_state(gemmd_session *session, const char *state) {
+  gemmd_device_info info;
+  do
+    info = device_info(session);
+  while (strcmp(info.state, state) != 0);
+}
+
+/* ---- clients */
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void note_pause(struct scene *scene, uint64_t ns) {
+  uint64_t longest = atomic_load(&scene->pause_ns);
+  while (ns > longest && !atomic_compare_exchange_weak(&scene->pause_ns, &longest, ns))
+    ;
+}
+
+static bool make_products(gemmd_session *session, struct product *products, int index) {
+  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16};
+  for (int i = 0; i < IN_FLIGHT; i++) {
+    struct product_request request = {.weight = &weights[i % WEIGHTS],
+                                      .m = 1 + (i * 7 + index) % 23,
+                                      .x_type = GEMM_F16,
+                                      .y_type = y_types[i / WEIGHTS % 2],
+                                      .seed = (uint64_t)(index * 100 + i)};
+    if (!product_make(&products[i], session, &request))
+      return false;
+  }
+  return true;
+}
+
+/* So that a product which nobody computed again shows. */
+static void forget_y(struct product *product) {
+  memset(product->product.y, 0xfd,
+         (size_t)(product->request.m * product->request.weight->shape.n) * gemm_type_bytes(product->request.y_type));
+}
+
+/* Computes `count` products from `first` on, which are in flight at the same time. */
+static bool compute(gemmd_session *session, gemmd_weight **handles, struct product *products, int first, int count,
+                    struct scene *scene, int index) {
+  uint64_t begin_ns = now_ns();
+  for (int i = first; i < first + count; i++) {
+    forget_y(&products[i]);
+    if (gemmd_submit(handles[i % WEIGHTS], &products[i].product, &products[i].ticket) != GEMMD_OK)
+      return false;
+  }
+  for (int i = first; i < first + count; i++) {
+    if (gemmd_wait(session, products[i].ticket, -1, NULL) != GEMMD_OK || !product_right(&products[i]))
+      return false;
+    atomic_fetch_add(&scene->done[index], 1);
+  }
+  note_pause(scene, now_ns() - begin_ns);
+  return true;
+}
+
+/* Even ones wait for each product, odd ones have many in flight; the last two never spin. */
+static int client(int index, void *user) {
+  struct scene *scene = user;
+  gemmd_session *session = connect_to_daemon(index < 2 ? 0 : UINT_MAX);
+  gemmd_weight *handles[WEIGHTS];
+  struct product products[IN_FLIGHT];
+  bool good = true;
+  for (int i = 0; good && i < WEIGHTS; i++)
+    good = gemmd_weight_open(session, weight_name(i), &handles[i]) == GEMMD_OK;
+  good = good && make_products(session, products, index);
+  while (good && !atomic_load(&scene->stop)) {
+    if (index % 2 == 1)
+      good = compute(session, handles, products, 0, IN_FLIGHT, scene, index);
+    else
+      for (int i = 0; good && i < IN_FLIGHT; i++)
+        good = compute(session, handles, products, i, 1, scene, index);
+  }
+  if (!good)
+    fprintf(stderr, "client %d: %s\n", index, gemmd_error(session));
+  else
+    for (int i = 0; i < IN_FLIGHT; i++)
+      product_free(&products[i], session);
+  gemmd_disconnect(session);
+  return good ? 0 : 1;
+}
+
+/* Until every client has finished so many more products; fails where one has ended instead. */
+static void await_progress(gemmd_session *session, struct scene *scene, const struct clients *clients) {
+  uint64_t from[CLIENTS];
+  for (int i = 0; i < CLIENTS; i++)
+    from[i] = atomic_load(&scene->done[i]);
+  for (int i = 0; i < CLIENTS; i++)
+    while (atomic_load(&scene->done[i]) < from[i] + PROGRESS) {
+      siginfo_t ended = {.si_pid = 0};
+      assert_int_equal(waitid(P_PID, (id_t)clients->pids[i], &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+      assert_int_equal(ended.si_pid, 0);
+      expect_ok(session, gemmd_ping(session, NULL));
+    }
+}
+
+static void killed_under_load(void **state) {
+  (void)state;
+  begin("");
+  struct scene *scene = clients_share(sizeof *scene);
+  struct clients clients;
+  gemmd_session *session = connect_to_daemon(0);
+  clients_start(&clients, CLIENTS, client, scene);
+  for (int i = 0; i < KILLS; i++) {
+    await_progress(session, scene, &clients);
+    kill_worker(session);
+  }
+  await_progress(session, scene, &clients);
+  atomic_store(&scene->stop, true);
+  clients_wait(&clients);
+  gemmd_device_info info = device_info(session);
+  assert_int_equal(info.restarts, KILLS);
+  assert_string_equal(info.state, "ready");
+  print_message("longest wait for a product with %d kills: %.1f ms\n", KILLS,
+                (double)atomic_load(&scene->pause_ns) / 1e6);
+  gemmd_disconnect(session);
+  end();
+}
+
+/* Nothing is in flight when the worker dies: sessions from before and new ones find the same weights. */
+static void killed_while_idle(void **state) {
+  (void)state;
+  begin("");
+  gemmd_session *old = connect_to_daemon(0);
+  gemmd_weight *handle;
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  expect_ok(old, gemmd_weight_open(old, weight_name(0), &handle));
+  for (int i = 0; i < 3; i++) {
+    gemmd_weight *other;
+    kill_worker(old);
+    gemmd_session *new = connect_to_daemon(0);
+    expect_ok(new, gemmd_weight_open(new, weight_name(0), &other));
+    assert_true(product_run(new, other, &request));
+    assert_true(product_run(old, handle, &request));
+    gemmd_disconnect(new);
+  }
+  gemmd_disconnect(old);
+  end();
+}
+
+/* Weights can be loaded, shared and dropped after a death: the catalog and the slabs still agree. */
+static void the_catalog_goes_on(void **state) {
+  (void)state;
+  begin("");
+  static struct checkpoint checkpoint;
+  const char *path = daemon_path(&daemon_under_test, "again.safetensors");
+  checkpoint_add_weight(&checkpoint, "t", &weights[1]);
+  checkpoint_write(&checkpoint, path);
+  checkpoint_free(&checkpoint);
+  gemmd_session *session = connect_to_daemon(0);
+  kill_worker(session);
+  await_state(session, "ready");
+  gemmd_load request = {.name = "again", .tensor = "t", .format = GEMMD_FORMAT_FP8, .device = -1};
+  gemmd_weight_info info;
+  uint64_t freed = 0;
+  expect_ok(session, gemmd_weight_load_file(session, path, &request, &info));
+  assert_true(info.shared);
+  expect_ok(session, gemmd_weight_unload(session, "again", &freed));
+  assert_true(freed == 0);
+  expect_ok(session, gemmd_weight_unload(session, weight_name(1), &freed));
+  assert_true(freed == info.bytes);
+  expect_ok(session, gemmd_weight_load_file(session, path, &request, &info));
+  assert_false(info.shared);
+  kill_worker(session);
+  gemmd_weight *handle;
+  struct product_request product = {.weight = &weights[1], .m = 9, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  expect_ok(session, gemmd_weight_open(session, "again", &handle));
+  assert_true(product_run(session, handle, &product));
+  gemmd_disconnect(session);
+  end();
+}
+
+/* A worker that dies too often is not started again: what needs it ends with DEVICE_LOST, the rest goes on. */
+static void killed_too_often(void **state) {
+  (void)state;
+  begin("worker_restarts_max = 2\n");
+  gemmd_session *session = connect_to_daemon(0);
+  gemmd_weight *handle;
+  struct product product;
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
+  for (int i = 0; i < 2; i++) {
+    assert_true(product_run(session, handle, &request));
+    kill_worker(session);
+    await_state(session, "ready");
+  }
+  kill_worker(session);
+  await_state(session, "failed");
+  assert_int_equal(device_info(session).restarts, 2);
+  assert_true(product_make(&product, session, &request));
+  assert_int_equal(gemmd_matmul(handle, &product.product), GEMMD_DEVICE_LOST);
+  assert_true(gemmd_status_retryable(GEMMD_DEVICE_LOST));
+  product_free(&product, session);
+  expect_ok(session, gemmd_ping(session, NULL));
+  gemmd_disconnect(session);
+  end();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(killed_under_load),
+      cmocka_unit_test(killed_while_idle),
+      cmocka_unit_test(the_catalog_goes_on),
+      cmocka_unit_test(killed_too_often),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
