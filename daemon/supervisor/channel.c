@@ -63,19 +63,31 @@ static bool flush(struct channel *channel) {
   return true;
 }
 
-static void receive(struct channel *channel) {
+/* True while there may be more. */
+static bool receive_one(struct channel *channel) {
   struct packet packet;
   struct error error;
-  for (int i = 0; i < PACKETS_A_TURN && !channel->paused && !channel->ended && !channel->closing; i++) {
-    enum status status = transport_receive(channel->fd, &packet, &error);
-    if (status == STATUS_BUSY)
-      return;
-    if (status != STATUS_OK) {
-      end(channel, &error);
-      return;
-    }
-    channel->events->packet(channel, &packet);
-    packet_close(&packet);
+  if (channel->paused || channel->ended || channel->closing)
+    return false;
+  enum status status = transport_receive(channel->fd, &packet, &error);
+  if (status == STATUS_BUSY)
+    return false;
+  if (status != STATUS_OK) {
+    end(channel, &error);
+    return false;
+  }
+  channel->events->packet(channel, &packet);
+  packet_close(&packet);
+  return true;
+}
+
+static void receive(struct channel *channel) {
+  for (int i = 0; i < PACKETS_A_TURN && receive_one(channel); i++) {
+  }
+}
+
+void channel_drain(struct channel *channel) {
+  while (receive_one(channel)) {
   }
 }
 

@@ -34,6 +34,10 @@ struct channel {
   bool paused, ended, closing;
 };
 
+/* Takes in all that the peer had sent. For a peer that is known to be gone: its exit may be seen before its last words.
+ */
+void channel_drain(struct channel *channel);
+
 /* Takes `fd` over, also on failure. At most `queue_max` records wait to be sent; 0: no limit, for a trusted peer. */
 MUST_CHECK enum status channel_open(struct channel *channel, uv_loop_t *loop, int fd, size_t queue_max,
                                     const struct channel_events *events, void *owner, struct error *error);

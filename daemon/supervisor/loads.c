@@ -69,6 +69,7 @@ static void on_process_exit(uv_process_t *process, int64_t status, int signal) {
   struct load *load = process->data;
   (void)status; /* the answer says more */
   load->exited = true;
+  channel_drain(&load->channel);
   if (signal != 0 && !load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader was ended by signal %d (%s)", signal, strsignal(signal));
   uv_close((uv_handle_t *)process, on_handle_closed);
