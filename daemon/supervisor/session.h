@@ -56,8 +56,8 @@ struct session {
 };
 
 struct sessions {
-  TAILQ_HEAD(, session) list; /* owned, those that end included */
-  uint32_t count;             /* serving: neither ending nor refused */
+  TAILQ_HEAD(session_list, session) list; /* owned, those that end included */
+  uint32_t count;                         /* serving: neither ending nor refused */
   uint32_t refused;
   uint32_t last_id;
 };

@@ -72,7 +72,7 @@ enum status worker_ask(struct worker *worker, enum command command, const void *
 }
 
 static void fail_requests(struct worker *worker) {
-  TAILQ_HEAD(, worker_request) requests = TAILQ_HEAD_INITIALIZER(requests);
+  struct worker_request_list requests = TAILQ_HEAD_INITIALIZER(requests);
   TAILQ_CONCAT(&requests, &worker->requests, link); /* new ones may come in from the callbacks */
   while (!TAILQ_EMPTY(&requests)) {
     struct worker_request *request = TAILQ_FIRST(&requests);

@@ -66,8 +66,8 @@ struct worker {
   uv_timer_t kill_timer; /* runs while the process may still end by itself */
   unsigned open;         /* of process, channel and timer */
   uint32_t last_id;
-  TAILQ_HEAD(, worker_request) requests; /* owned; in order of sending */
-  struct message_worker_ready ready;     /* of the last process that said so */
+  TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
+  struct message_worker_ready ready;                        /* of the last process that said so */
   bool ever_ready, stopping, kill_pending;
   int exit_status; /* of the last process; -1 where a signal ended it */
   uint32_t pid;
