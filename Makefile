@@ -185,7 +185,7 @@ $(BUNDLE)/bin/gemm-demo: $(DEMO)
 $(filter-out %/gemmd,$(BUNDLE_PROGRAMS)): $(BUILD)/libgemmclient.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libgemmclient.a $(STATIC_LIBS)
 
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(KERNELS) $(PROTO)
 	@mkdir -p $(@D)
