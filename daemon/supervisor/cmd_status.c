@@ -48,8 +48,8 @@ static void answer(struct session *session, uint32_t id) {
   for (size_t i = 0; i < catalog->weight_count; i++)
     reply.weight_bytes += catalog_weight_bytes(catalog->weights[i]);
   const struct session *each;
-  TAILQ_FOREACH(each, &supervisor->sessions.list, link)
-  reply.arena_bytes += each->arena.rings == NULL ? 0 : each->arena.bytes;
+  for (each = TAILQ_FIRST(&supervisor->sessions.list); each != NULL; each = TAILQ_NEXT(each, link))
+    reply.arena_bytes += each->arena.rings == NULL ? 0 : each->arena.bytes;
   for (uint32_t i = 0; i < supervisor->fleet.count; i++)
     describe_device(supervisor, &supervisor->fleet.workers[i], &reply.devices[i]);
   session_reply(session, id, &message_status_reply_type, &reply, NULL, 0);

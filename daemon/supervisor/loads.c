@@ -213,15 +213,14 @@ static void start_next(struct supervisor *supervisor) {
 enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request, int file,
                       struct error *error) {
   struct supervisor *supervisor = session->supervisor;
-  struct load *load = NULL;
-  enum status status = STATUS_OK;
-  if (session->loads >= SESSION_LOADS_MAX)
-    status = error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
-  else if ((load = calloc(1, sizeof *load)) == NULL)
-    status = error_set(error, STATUS_NOMEM, "no memory for a load");
-  if (status != STATUS_OK) {
+  if (session->loads >= SESSION_LOADS_MAX) {
     close(file);
-    return status;
+    return error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
+  }
+  struct load *load = calloc(1, sizeof *load);
+  if (load == NULL) {
+    close(file);
+    return error_set(error, STATUS_NOMEM, "no memory for a load");
   }
   load->supervisor = supervisor;
   load->session = session;
@@ -247,7 +246,7 @@ void loads_session_left(struct supervisor *supervisor, struct session *session) 
     load->cancelled = true;
     load_finish(load, NULL);
   }
-  TAILQ_FOREACH(load, &supervisor->loads.running, link) {
+  for (load = TAILQ_FIRST(&supervisor->loads.running); load != NULL; load = TAILQ_NEXT(load, link)) {
     if (load->session != session)
       continue;
     load->cancelled = true;

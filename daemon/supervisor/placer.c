@@ -312,9 +312,9 @@ void placer_add(struct supervisor *supervisor, struct load *load) {
 
 void placer_session_left(struct supervisor *supervisor, struct session *session) {
   struct load *load;
-  TAILQ_FOREACH(load, &supervisor->placer.line, link)
-  if (load->session == session)
-    load->cancelled = true;
+  for (load = TAILQ_FIRST(&supervisor->placer.line); load != NULL; load = TAILQ_NEXT(load, link))
+    if (load->session == session)
+      load->cancelled = true;
   work(supervisor);
 }
 

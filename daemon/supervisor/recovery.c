@@ -8,9 +8,9 @@
 static void finish(struct supervisor *supervisor, struct worker *worker) {
   worker_serves(worker);
   struct session *session;
-  TAILQ_FOREACH(session, &supervisor->sessions.list, link)
-  if (serving_wanted(session))
-    arena_worker_ready(&session->arena, worker->device);
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (serving_wanted(session))
+      arena_worker_ready(&session->arena, worker->device);
   fleet_changed(supervisor);
 }
 
@@ -77,25 +77,25 @@ void recovery_begin(struct supervisor *supervisor, struct worker *worker) {
   give_slabs(&supervisor->catalog, worker);
   give_weights(&supervisor->catalog, worker);
   struct session *session;
-  TAILQ_FOREACH(session, &supervisor->sessions.list, link)
-  if (serving_wanted(session))
-    give_session(session, worker);
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (serving_wanted(session))
+      give_session(session, worker);
   if (--worker->recovering == 0 && worker->state == WORKER_RECOVERING)
     finish(supervisor, worker);
 }
 
 void recovery_worker_lost(struct supervisor *supervisor, struct worker *worker) {
   struct session *session;
-  TAILQ_FOREACH(session, &supervisor->sessions.list, link)
-  if (session->arena.rings != NULL)
-    arena_worker_lost(&session->arena, worker->device);
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (session->arena.rings != NULL)
+      arena_worker_lost(&session->arena, worker->device);
   placer_worker_lost(supervisor, worker->device);
 }
 
 void recovery_worker_failed(struct supervisor *supervisor, struct worker *worker) {
   struct session *session;
-  TAILQ_FOREACH(session, &supervisor->sessions.list, link)
-  if (session->arena.rings != NULL)
-    arena_worker_failed(&session->arena, worker->device);
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (session->arena.rings != NULL)
+      arena_worker_failed(&session->arena, worker->device);
   placer_devices_changed(supervisor);
 }

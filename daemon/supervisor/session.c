@@ -25,9 +25,9 @@ void sessions_init(struct sessions *sessions) {
 
 struct session *session_find(struct supervisor *supervisor, uint32_t id) {
   struct session *session;
-  TAILQ_FOREACH(session, &supervisor->sessions.list, link)
-  if (session->id == id && !session->ending)
-    return session;
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (session->id == id && !session->ending)
+      return session;
   return NULL;
 }
 

@@ -86,7 +86,7 @@ static void fail_requests(struct worker *worker) {
 
 static struct worker_request *take_request(struct worker *worker, uint32_t id) {
   struct worker_request *request;
-  TAILQ_FOREACH(request, &worker->requests, link) {
+  for (request = TAILQ_FIRST(&worker->requests); request != NULL; request = TAILQ_NEXT(request, link)) {
     if (request->id == id) {
       TAILQ_REMOVE(&worker->requests, request, link);
       return request;
