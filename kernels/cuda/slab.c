@@ -25,8 +25,8 @@ static enum status bytes_check(const struct backend *backend, uint64_t bytes, st
   return STATUS_OK;
 }
 
-enum status cuda_slab_create(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
-                             struct error *error) {
+/* An empty slab of a size that the device takes, in this thread's context; the caller frees it. */
+static enum status slab_begin(struct backend *backend, uint64_t bytes, struct backend_slab **out, struct error *error) {
   enum status status = bytes_check(backend, bytes, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
@@ -36,6 +36,16 @@ enum status cuda_slab_create(struct backend *backend, uint64_t bytes, int *fd, s
   if (!slab)
     return error_set(error, STATUS_NOMEM, "no memory for a slab");
   slab->bytes = bytes;
+  *out = slab;
+  return STATUS_OK;
+}
+
+enum status cuda_slab_create(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
+                             struct error *error) {
+  struct backend_slab *slab;
+  enum status status = slab_begin(backend, bytes, &slab, error);
+  if (status != STATUS_OK)
+    return status;
   status = memory_create(backend->driver, backend->device, bytes, true, &slab->handle, error);
   if (status != STATUS_OK) {
     free(slab);
@@ -71,15 +81,10 @@ static enum status import_check(struct backend *backend, const struct backend_sl
 
 enum status cuda_slab_import(struct backend *backend, int fd, uint64_t bytes, struct backend_slab **out,
                              struct error *error) {
-  enum status status = bytes_check(backend, bytes, error);
-  if (status == STATUS_OK)
-    status = backend_enter(backend, error);
+  struct backend_slab *slab;
+  enum status status = slab_begin(backend, bytes, &slab, error);
   if (status != STATUS_OK)
     return status;
-  struct backend_slab *slab = calloc(1, sizeof *slab);
-  if (!slab)
-    return error_set(error, STATUS_NOMEM, "no memory for a slab");
-  slab->bytes = bytes;
   CUresult result = backend->driver->cuMemImportFromShareableHandle(&slab->handle, (void *)(uintptr_t)fd,
                                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   status = driver_check(backend->driver, result, "importing device memory", error);
