@@ -1,0 +1,60 @@
+#!/bin/bash
+# The C program of the README and the commands below it, as they stand there: compiled, run against a daemon of their
+# own, and what is printed compared with what the README says. Then the same program with the daemon embedded, and
+# compiled by pkg-config against an installation.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)
+work=$(mktemp -d)
+daemon=
+finish() {
+  [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon" || true; }
+  rm -rf "$work"
+}
+trap finish EXIT
+
+# Stands for the clone in which the README's reader types.
+ln -s "$root/client" "$work/client"
+ln -s "$build" "$work/build"
+cd "$work"
+
+awk '/^## /{ inside = $0 == "## Call it from C" } inside' "$root/README.md" >section
+awk '/^```$/ { code = 0 } code; /^```c$/ { code = 1 }' section >example.c
+awk '/^```/ { code = !code; next } !code && sub(/^    /, "")' section >typed
+grep -v '^y is' typed | grep -v pkg-config >commands
+grep '^y is' typed >promised
+grep pkg-config typed >packaged
+[ -s example.c ] && [ "$(wc -l <commands)" -eq 4 ] && [ "$(wc -l <promised)" -eq 1 ] && [ "$(wc -l <packaged)" -eq 1 ]
+
+# A program that uses a sanitized library must be sanitized itself.
+cc() { command "${CC:-cc}" ${SANITIZE:+-fsanitize="$SANITIZE"} "$@"; }
+
+expect_promised() {
+  cat printed
+  diff promised printed
+}
+
+while IFS= read -r command; do
+  echo "\$ $command"
+  if [ "${command%&}" != "$command" ]; then
+    eval "$command"
+    daemon=$!
+    until [ -S gemmd.sock ]; do kill -0 "$daemon"; done # the reader types more slowly
+  else
+    eval "$command" >printed
+  fi
+done <commands
+expect_promised
+[ "$(build/gemmctl --socket "$work/gemmd.sock" --json weights | grep -c '"name": *"example"')" -eq 1 ]
+
+GEMMD_SOCKET=embedded: ./example model.safetensors encoder.layer.0.intermediate.dense.weight >printed
+expect_promised
+
+# What is built is taken as it is.
+MAKEFLAGS='' make -C "$root" --no-print-directory -s -o all install DESTDIR="$work/root" PREFIX=/opt/gemmd >/dev/null
+rm example client build
+export PKG_CONFIG_LIBDIR=$work/root/opt/gemmd/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$work/root
+eval "$(cat packaged)"
+export LD_LIBRARY_PATH=$work/root/opt/gemmd/lib
+GEMMD_SOCKET=$work/gemmd.sock ./example model.safetensors encoder.layer.0.intermediate.dense.weight >printed
+expect_promised
