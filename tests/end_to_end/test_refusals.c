@@ -581,6 +581,28 @@ static void rings_that_lie(void **state) {
 }
 
 /* A session's handle means nothing in another one. */
+/* Whoever makes the descriptor block by which gemmd wakes it loses its session, and holds nobody up. */
+static void a_wakeup_that_blocks(void **state) {
+  (void)state;
+  struct raw_session session;
+  const struct ring_submission nothing = {.opcode = RING_OP_NOP};
+  const uint64_t most = UINT64_MAX - 1;
+  uint64_t count;
+  bool wake;
+  raw_open(&session, daemon_under_test.socket, 4, "int8");
+  (void)!read(session.wakeup, &count, sizeof count);
+  assert_int_equal(write(session.wakeup, &most, sizeof most), sizeof most);
+  assert_int_equal(fcntl(session.wakeup, F_SETFL, 0), 0);
+  assert_true(ring_client_sleep(&session.ring));
+  assert_true(ring_client_submit(&session.ring, &nothing, &wake));
+  raw_ring(&session);
+  raw_expect_end(session.socket);
+  munmap(session.arena, session.bytes);
+  close(session.doorbell);
+  close(session.wakeup);
+  assert_others_undisturbed();
+}
+
 static void handles_of_others(void **state) {
   (void)state;
   struct raw_session one, two;
@@ -713,6 +735,7 @@ int main(void) {
       cmocka_unit_test(messages_that_are_none),
       cmocka_unit_test(submissions_that_cannot_be),
       cmocka_unit_test(rings_that_lie),
+      cmocka_unit_test(a_wakeup_that_blocks),
       cmocka_unit_test(handles_of_others),
       cmocka_unit_test(too_many_sessions),
       cmocka_unit_test(a_second_daemon),
