@@ -12,6 +12,7 @@
 enum {
   STOP_MS = 5000, /* that a worker has to end by itself */
   RESTART_WINDOW_MS = 60000,
+  WATCH_TICKS = 2,    /* within worker_timeout_s */
   EXIT_NO_BACKEND = 3 /* see worker.h */
 };
 
@@ -118,6 +119,48 @@ static enum status take_reply(struct worker *worker, const struct message_head *
   return status;
 }
 
+/* ---- does it still answer?
+
+ * Its control thread answers worker_stats at once, whatever the device does. */
+
+static void on_stats(void *user, struct worker_answer *answer) {
+  struct worker *worker = user;
+  if (answer->status != STATUS_OK)
+    return; /* it is gone by now */
+  worker->stats = answer->body->worker_stats;
+  worker->silent = 0;
+}
+
+static void on_watch_timer(uv_timer_t *timer) {
+  struct worker *worker = timer->data;
+  const struct message_empty body = {.reserved = 0};
+  struct error error;
+  /* This process may have been held up itself, with the answer waiting to be read. */
+  channel_drain(&worker->channel);
+  if (worker->state == WORKER_DYING)
+    return;
+  if (worker->silent == WATCH_TICKS) {
+    (void)error_set(&error, STATUS_TIMEOUT, "it has not answered for %lld s",
+                    (long long)worker->config->worker_timeout_s);
+    worker_kill(worker, error.text);
+  } else if (worker->silent++ == 0 &&
+             worker_ask(worker, COMMAND_worker_stats, &body, NULL, 0, on_stats, worker, &error) != STATUS_OK) {
+    worker_kill(worker, error.text);
+  }
+}
+
+static void watch(struct worker *worker) {
+  uint64_t tick_ms = (uint64_t)worker->config->worker_timeout_s * 1000 / WATCH_TICKS;
+  if (tick_ms == 0)
+    return;
+  worker->watched = true;
+  worker->silent = 0;
+  uv_timer_init(worker->loop, &worker->watch_timer);
+  worker->watch_timer.data = worker;
+  worker->open++;
+  uv_timer_start(&worker->watch_timer, on_watch_timer, tick_ms, tick_ms);
+}
+
 static enum status take_event(struct worker *worker, uint32_t code, struct message_body body, struct error *error) {
   struct message_session_broken broken;
   enum status status;
@@ -130,6 +173,7 @@ static enum status take_event(struct worker *worker, uint32_t code, struct messa
       return status;
     worker->state = WORKER_RECOVERING;
     worker->ever_ready = true;
+    watch(worker);
     worker->hooks->started(worker, &worker->ready);
     return STATUS_OK;
   case EVENT_session_broken:
@@ -190,7 +234,7 @@ static void start_successor(struct worker *worker) {
   }
 }
 
-/* Process, socket and timer are closed: nothing of the old worker is left, not even a copy to the device that could
+/* Process, socket and timers are closed: nothing of the old worker is left, not even a copy to the device that could
  * still land in memory that is used again. */
 static void reaped(struct worker *worker) {
   worker->pid = 0;
@@ -231,6 +275,10 @@ static void let_die(struct worker *worker) {
   if (worker->state != WORKER_DYING) {
     worker->lost_ms = uv_now(worker->loop);
     worker->state = WORKER_DYING;
+  }
+  if (worker->watched) {
+    worker->watched = false;
+    uv_close((uv_handle_t *)&worker->watch_timer, on_handle_closed);
   }
   channel_close(&worker->channel);
 }

@@ -63,12 +63,14 @@ struct worker {
   const struct config *config; /* what the next process is started with */
   uv_process_t process;
   struct channel channel;
-  uv_timer_t kill_timer; /* runs while the process may still end by itself */
-  unsigned open;         /* of process, channel and timer */
+  uv_timer_t kill_timer;  /* runs while the process may still end by itself */
+  uv_timer_t watch_timer; /* runs from worker_ready on: asks whether the process still answers */
+  unsigned open;          /* of process, channel and timers */
   uint32_t last_id;
   TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
   struct message_worker_ready ready;                        /* of the last process that said so */
-  bool ever_ready, stopping, kill_pending;
+  bool ever_ready, stopping, kill_pending, watched;
+  unsigned silent; /* ticks of the watch since it asked; 0: it was answered */
   int exit_status; /* of the last process; -1 where a signal ended it */
   uint32_t pid;
   uint32_t restarts, recent_restarts;

@@ -1,5 +1,5 @@
-/* The worker is killed again and again while several processes compute: they see right products and a pause, and the
- * weights are not read again (their file is gone). */
+/* The worker is killed again and again, or hangs, while several processes compute: they see right products and a pause,
+ * and the weights are not read again (their file is gone). */
 #include "client/gemmclient.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
@@ -256,6 +256,26 @@ static void killed_while_idle(void **state) {
   end();
 }
 
+/* It does not die, it hangs: gemmd ends it, and the product that was in flight is computed by the successor. */
+static void hung_with_a_product_in_flight(void **state) {
+  (void)state;
+  begin("worker_timeout_s = 1\n");
+  gemmd_session *session = connect_to_daemon(0);
+  gemmd_weight *handle;
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
+  assert_true(product_run(session, handle, &request));
+  gemmd_device_info before = device_info(session);
+  assert_int_equal(kill((pid_t)before.pid, SIGSTOP), 0);
+  assert_true(product_run(session, handle, &request));
+  gemmd_device_info after = device_info(session);
+  assert_int_equal(after.restarts, 1);
+  assert_int_not_equal(after.pid, before.pid);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "it has not answered for 1 s"), 1);
+  gemmd_disconnect(session);
+  end();
+}
+
 /* Weights can be loaded, shared and dropped after a death: the catalog and the slabs still agree. */
 static void the_catalog_goes_on(void **state) {
   (void)state;
@@ -318,6 +338,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(killed_under_load),
       cmocka_unit_test(killed_while_idle),
+      cmocka_unit_test(hung_with_a_product_in_flight),
       cmocka_unit_test(the_catalog_goes_on),
       cmocka_unit_test(killed_too_often),
   };

@@ -3,6 +3,7 @@
 #include "proto/gemm.h"
 #include "tests/support/peer.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -318,6 +319,58 @@ static void a_dead_worker_is_replaced_with_all_that_it_had(void **state) {
   end();
 }
 
+/* A worker that hangs is as good as dead: what was asked of it meanwhile is answered by its successor. */
+static void a_silent_worker_is_replaced(void **state) {
+  struct message_weight_info info;
+  (void)state;
+  config.worker_timeout_s = 1;
+  begin();
+  int peer = client();
+  uint32_t before = wait_for(peer, 0, 0, "ready")->pid;
+  assert_int_equal(kill((pid_t)before, SIGSTOP), 0);
+  peer_arena(peer, 4);
+  assert_int_equal(load(peer, "a", 1, false, &info), STATUS_OK);
+  assert_int_not_equal(wait_for(peer, 0, 1, "ready")->pid, before);
+  assert_int_equal(status_of.devices[0].restarts, 1);
+  assert_int_equal(status_of.devices[0].memory_used, info.bytes);
+  close(peer);
+  end();
+}
+
+static void a_hung_worker_does_not_keep_gemmd_from_ending(void **state) {
+  (void)state;
+  begin();
+  int peer = client();
+  assert_int_equal(kill((pid_t)wait_for(peer, 0, 0, "ready")->pid, SIGSTOP), 0);
+  close(peer);
+  end();
+}
+
+/* Its open file is the client's as well: whoever fills it and lets writes to it wait is not woken, and that is all. */
+static void a_wakeup_that_blocks_holds_up_nobody(void **state) {
+  const struct message_arena_request request = {.bytes = 1 << 16, .entries = 4};
+  const uint64_t most = UINT64_MAX - 1;
+  static struct peer_reply reply;
+  (void)state;
+  begin();
+  int hostile = client(), peer = client();
+  peer_send(hostile, 1, COMMAND_arena_create, &message_arena_request_type, &request, NULL, 0);
+  peer_receive(hostile, 1, NULL, NULL, &reply);
+  assert_int_equal(reply.packet.fd_count, 2);
+  int wakeup = packet_take_fd(&reply.packet, 1);
+  packet_close(&reply.packet);
+  uint64_t count;
+  (void)!read(wakeup, &count, sizeof count);
+  assert_int_equal(write(wakeup, &most, sizeof most), sizeof most);
+  assert_int_equal(fcntl(wakeup, F_SETFL, 0), 0);
+  assert_int_equal(kill((pid_t)wait_for(peer, 0, 0, "ready")->pid, SIGKILL), 0);
+  wait_for(peer, 0, 1, "ready");
+  close(wakeup);
+  close(hostile);
+  close(peer);
+  end();
+}
+
 static void a_worker_that_keeps_dying_is_given_up(void **state) {
   struct message_weight_info info;
   (void)state;
@@ -478,6 +531,9 @@ int main(int count, char **words) {
       LIFE(a_client_that_leaves_takes_its_load_along),
       LIFE(only_owners_unload),
       LIFE(a_dead_worker_is_replaced_with_all_that_it_had),
+      LIFE(a_silent_worker_is_replaced),
+      LIFE(a_hung_worker_does_not_keep_gemmd_from_ending),
+      LIFE(a_wakeup_that_blocks_holds_up_nobody),
       LIFE(a_worker_that_keeps_dying_is_given_up),
       LIFE(loads_survive_the_death_of_a_worker),
       LIFE(replicas_and_splits_lie_on_several_devices),
