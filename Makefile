@@ -36,8 +36,11 @@ ifneq ($(NVCC),)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 BASE_CFLAGS += -DGEMMD_CUDA
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I. -Xptxas -warn-spills \
-  -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 -gencode arch=compute_90a,code=sm_90a
+NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I. -Xptxas -warn-spills
+NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
+  -gencode arch=compute_90a,code=sm_90a
+# instructions that only Hopper has
+build/obj/kernels/cuda/hopper.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 
@@ -107,7 +110,7 @@ $(BUILD)/obj/%.c.o: %.c Makefile
 build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_ARCH) -MMD -MP -c -o $@ $<
 
 # ---- tests: a program a file
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))

@@ -39,6 +39,8 @@ static enum status device_open(struct backend *backend, const struct backend_con
   if (status == STATUS_OK)
     status = driver_capability(backend->driver, backend->device, &backend->capability, error);
   if (status == STATUS_OK)
+    status = driver_multiprocessors(backend->driver, backend->device, &backend->multiprocessors, error);
+  if (status == STATUS_OK)
     status = backend_enter(backend, error);
   if (status != STATUS_OK)
     return status;
@@ -139,7 +141,8 @@ static void cuda_close(struct backend *backend) {
 }
 
 static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
-  backend->choices = choice_open();
+  struct choice_device device = {.capability = backend->capability, .multiprocessors = backend->multiprocessors};
+  backend->choices = choice_open(&device);
   if (!backend->choices)
     return error_set(error, STATUS_NOMEM, "no memory for the table of choices");
   size_t workspace = backend->capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;

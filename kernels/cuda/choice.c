@@ -18,11 +18,15 @@ struct entry {
 };
 
 struct choice_table {
+  struct choice_device device;
   struct entry entries[ENTRIES];
 };
 
-struct choice_table *choice_open(void) {
-  return calloc(1, sizeof(struct choice_table));
+struct choice_table *choice_open(const struct choice_device *device) {
+  struct choice_table *table = calloc(1, sizeof *table);
+  if (table)
+    table->device = *device;
+  return table;
 }
 
 void choice_close(struct choice_table *table) {
@@ -81,8 +85,10 @@ static bool attempt(struct library *library, const struct choice_request *reques
   product.scale = choice->scale;
   product.d_type = choice->d_type;
   product.bias_type = choice->biased ? request->bias_type : GEMM_TYPE_NONE;
-  choice->by_library = library_find(library, &product, &choice->algorithm, &unused) == STATUS_OK;
-  return choice->by_library;
+  if (library_find(library, &product, &choice->algorithm, &unused) != STATUS_OK)
+    return false;
+  choice->way = CHOICE_LIBRARY;
+  return true;
 }
 
 /* The rows up to which FP8 with a scale a row goes faster as bare sums and a pass. Measured on an H200, 8192x8192, M =
@@ -110,12 +116,43 @@ static bool attempt_scaled(struct library *library, const struct choice_request 
   return attempt(library, request, operands, out);
 }
 
-static struct choice choose(struct library *library, const struct choice_request *request,
-                            const struct library_product *operands) {
+/* FP8 rows of fewer columns than this often cancel to less than what the tensor cores cut off; see hopper.h. */
+enum { FP8_COLUMNS_LEAST = 128 };
+
+/* Rows of x up to which our kernel is asked before the library. */
+enum { HOPPER_ROWS_MOST = 128 };
+
+static bool attempt_hopper(const struct choice_device *device, const struct choice_request *request,
+                           struct choice *out) {
+  const struct gemm_weight *weight = request->weight;
+  bool fp8 = weight->format == GEMM_FORMAT_FP8, rounded = request->y_type == GEMM_BF16;
+  if (device->capability != 90 || !(fp8 || weight->format == GEMM_FORMAT_INT8))
+    return false;
+  /* cuBLASLt's FP8 meets the contract in bf16 alone; its INT8 is exact. */
+  if (request->m > HOPPER_ROWS_MOST && (!fp8 || rounded))
+    return false;
+  struct hopper_product product = {
+      .format = weight->format,
+      .scale = weight->scale,
+      .m = request->m,
+      .n = weight->n,
+      .k = request->k,
+  };
+  *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
+  out->hopper = hopper_configure(&product, device->multiprocessors);
+  return true;
+}
+
+static struct choice choose(const struct choice_device *device, struct library *library,
+                            const struct choice_request *request, const struct library_product *operands) {
   const struct gemm_weight *weight = request->weight;
   bool int8 = weight->format == GEMM_FORMAT_INT8;
   bool bare_first = int8 || (weight->format == GEMM_FORMAT_FP8 && request->m <= BARE_ROWS_MOST);
   struct choice choice;
+  if (weight->format == GEMM_FORMAT_FP8 && weight->n < FP8_COLUMNS_LEAST)
+    return choice_plain(request);
+  if (attempt_hopper(device, request, &choice))
+    return choice;
   if (bare_first && attempt_bare(library, request, operands, &choice))
     return choice;
   if (!int8 && attempt_scaled(library, request, operands, &choice))
@@ -140,7 +177,7 @@ struct choice choice_find(struct choice_table *table, struct library *library, c
   };
   struct entry *entry = entry_find(table, &key);
   if (!entry->used) {
-    entry->choice = choose(library, &at, operands);
+    entry->choice = choose(&table->device, library, &at, operands);
     entry->key = key;
     entry->used = true;
   }

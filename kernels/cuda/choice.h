@@ -1,23 +1,34 @@
 /* Which way a product is computed. Knows what cuBLASLt may be asked for, keeps its answers, starts nothing.
  *
- * Every product has a way: where the library has none on this device, our plain kernel computes the sums. */
+ * Every product has a way: where neither the library nor a tensor-core kernel of ours has one on this device, or none
+ * that meets the numerics contract, our plain kernel computes the sums. */
 #ifndef KERNELS_CUDA_CHOICE_H
 #define KERNELS_CUDA_CHOICE_H
 
+#include "hopper.h"
 #include "library.h"
 
 #include <stdbool.h>
 
+enum choice_way { CHOICE_PLAIN, CHOICE_LIBRARY, CHOICE_HOPPER };
+
 struct choice {
-  bool by_library; /* else by the plain kernel */
-  bool scaled;     /* what is computed carries the scales already */
-  bool biased;     /* and the bias */
+  enum choice_way way;
+  bool scaled; /* what is computed carries the scales already */
+  bool biased; /* and the bias */
   enum library_scale scale;
-  enum gemm_type d_type; /* what is computed */
-  cublasLtMatmulAlgo_t algorithm;
+  enum gemm_type d_type;          /* what is computed */
+  cublasLtMatmulAlgo_t algorithm; /* LIBRARY */
+  struct hopper_config hopper;    /* HOPPER, which makes y itself */
 };
 
-/* What a choice depends on. N and K as padded. */
+/* What a choice depends on beside the request. */
+struct choice_device {
+  int capability; /* 10 * major + minor */
+  int multiprocessors;
+};
+
+/* N and K as padded. */
 struct choice_request {
   const struct gemm_weight *weight;
   int64_t n, k, m;
@@ -26,7 +37,7 @@ struct choice_request {
 
 struct choice_table;
 
-struct choice_table *choice_open(void); /* NULL: no memory */
+struct choice_table *choice_open(const struct choice_device *device); /* NULL: no memory */
 void choice_close(struct choice_table *table);
 
 /* The choice for all M of m's bucket, or for `exact` M alone where an algorithm of the bucket does not take it.

@@ -52,6 +52,11 @@ const struct driver *driver_open(struct error *error) {
   return NULL;
 }
 
+enum status driver_multiprocessors(const struct driver *driver, CUdevice device, int *out, struct error *error) {
+  CUresult result = driver->cuDeviceGetAttribute(out, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  return driver_check(driver, result, "asking a GPU its number of multiprocessors", error);
+}
+
 enum status driver_capability(const struct driver *driver, CUdevice device, int *out, struct error *error) {
   int major = 0, minor = 0;
   CUresult result = driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);

@@ -47,6 +47,8 @@ int driver_device_count(const struct driver *driver, struct error *error);
 /* The device at `ordinal` among them, and its number for the CUDA runtime. */
 MUST_CHECK enum status driver_device_at(const struct driver *driver, int ordinal, CUdevice *device,
                                         int *runtime_ordinal, struct error *error);
+MUST_CHECK enum status driver_multiprocessors(const struct driver *driver, CUdevice device, int *out,
+                                              struct error *error);
 /* Compute capability as 10 * major + minor. */
 MUST_CHECK enum status driver_capability(const struct driver *driver, CUdevice device, int *out, struct error *error);
 

@@ -5,16 +5,20 @@
 #include "launch.h"
 #include "number.cuh"
 
+#include <type_traits>
+
 constexpr int epilogue_threads = 256;
 constexpr int epilogue_width = 4; // columns a thread
 
 template <typename Y> struct alignas(epilogue_width * sizeof(Y)) epilogue_vector { Y elements[epilogue_width]; };
 
-template <typename Sum>
+template <typename Y, typename Sum>
 __device__ inline float epilogue_value(const epilogue &e, Sum sum, int64_t column, float x_scale) {
-  // The row's scale last: the sum times W's scale is of W's magnitude, whatever x's is.
-  const float scaled = static_cast<float>(sum) * (e.w_scale ? e.w_scale[column] : 1.0f);
-  return fmaf(scaled, x_scale, e.bias ? number_load_as(e.bias, column, e.bias_type) : 0.0f);
+  const float w_scale = e.w_scale ? e.w_scale[column] : 1.0f;
+  const float bias = e.bias ? number_load_as(e.bias, column, e.bias_type) : 0.0f;
+  if constexpr (std::is_same_v<Sum, int32_t> && std::is_same_v<Y, float>)
+    return number_scaled_exactly(sum, w_scale, x_scale, bias);
+  return number_scaled(static_cast<float>(sum), w_scale, x_scale, bias);
 }
 
 // `vectors`: y and its stride are aligned to epilogue_width elements, and so is n.
@@ -33,7 +37,7 @@ __global__ void __launch_bounds__(epilogue_threads) epilogue_pass(const epilogue
 #pragma unroll
     for (int j = 0; j < epilogue_width; j++) {
       if (column + j < e.n)
-        number_store(&out.elements[j], epilogue_value(e, in.elements[j], column + j, x_scale));
+        number_store(&out.elements[j], epilogue_value<Y>(e, in.elements[j], column + j, x_scale));
     }
     if (vectors) {
       *reinterpret_cast<epilogue_vector<Y> *>(y) = out;

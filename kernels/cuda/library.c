@@ -105,11 +105,9 @@ static cublasStatus_t bias_describe(const struct cublaslt *lt, cublasLtMatmulDes
   return result;
 }
 
-/* FP8 runs without fast accumulation: partial sums are promoted to f32 every 128 of K. What is left is the tensor
- * core's own: Hopper aligns the products of one instruction to the largest and cuts them off about 13 bits below it.
- * Measured on an H200, the same with every algorithm, scale mode, M and K: a row of y is off by 1.2e-4 to 1.9e-4,
- * by 3.3e-4 to 4.7e-4 where one element of x in 64 is a thousand times larger, by more where y has few columns and they
- * cancel. */
+/* FP8 runs without fast accumulation. What is left is the tensor core's own error, the same with every algorithm, scale
+ * mode, M and K on an H200: a row of y is off by 1.2e-4 to 1.9e-4, by 3.3e-4 to 6.6e-4 where one element of x in 64 is
+ * a thousand times larger, by more where y has few columns and they cancel. */
 static cublasStatus_t operation_create(const struct cublaslt *lt, const struct library_product *product,
                                        cublasLtMatmulDesc_t *out) {
   bool integers = product->format == GEMM_FORMAT_INT8;

@@ -71,3 +71,18 @@ __device__ inline void number_store_as(void *data, int64_t i, gemm_type type, fl
   else
     number_store(static_cast<__nv_bfloat16 *>(data) + i, value);
 }
+
+// sum * w_scale * x_scale + bias, in this order: the sum times W's scale is of W's magnitude, whatever x's is.
+__device__ inline float number_scaled(float sum, float w_scale, float x_scale, float bias) {
+  return fmaf(sum * w_scale, x_scale, bias);
+}
+
+// Integer sums are exact; where y is f32 they stay so up to the last rounding, even if the bias cancels most of them.
+__device__ inline float number_scaled_exactly(int sum, float w_scale, float x_scale, float bias) {
+  return static_cast<float>(
+      fma(static_cast<double>(sum) * w_scale, static_cast<double>(x_scale), static_cast<double>(bias)));
+}
+
+__device__ inline void number_store(int *out, int value) {
+  *out = value;
+}

@@ -235,6 +235,37 @@ static struct library_product library_product(const struct chunk *chunk) {
   };
 }
 
+static enum status hopper_run(const struct chunk *chunk, const struct choice *choice, struct error *error) {
+  const struct backend_job *job = &chunk->slot->job;
+  const struct backend_weight *weight = chunk->weight;
+  const struct layout *layout = &weight->layout;
+  bool scales = job->y_type != GEMM_S32, quantized = !as_is(job);
+  struct hopper_product product = {
+      .format = weight->weight.format,
+      .scale = weight->weight.scale,
+      .m = chunk->rows,
+      .n = weight->weight.n,
+      .k = layout->k,
+      .w = weight->codes,
+      .x = staged(chunk, chunk->at.codes),
+      .w_stride = (int64_t)layout->row_bytes,
+      .x_stride = (int64_t)layout->row_bytes,
+      .w_scale = scales ? (const float *)(const void *)weight->scales : NULL,
+      .x_scale = scales ? staged(chunk, chunk->at.scales) : NULL,
+      .w_scale_stride = (int64_t)layout->scale_row_bytes / 4,
+      .x_scale_stride = chunk->rows_padded,
+      .bias = job->bias ? staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+  };
+  product.y = y_target(chunk, &product.y_stride);
+  /* Behind our quantizer, W streams in while that still runs. */
+  cudaError_t result = hopper_launch(chunk->slot->stream, &choice->hopper, &product, quantized);
+  if (result == cudaSuccess)
+    result = y_out(chunk);
+  return runtime_check(result, "computing a product", error);
+}
+
 /* The library may refuse an algorithm that it gave for the bucket's largest M: then it is asked about this very M, and
  * at last the plain kernel computes. */
 static enum status product_run(struct backend *backend, const struct chunk *chunk, struct error *error) {
@@ -252,7 +283,9 @@ static enum status product_run(struct backend *backend, const struct chunk *chun
   enum status status = STATUS_UNSUPPORTED;
   for (int exact = 0; exact < 2 && status == STATUS_UNSUPPORTED; exact++) {
     choice = choice_find(backend->choices, &backend->library, &request, &operands, exact);
-    if (!choice.by_library)
+    if (choice.way == CHOICE_HOPPER)
+      return hopper_run(chunk, &choice, error);
+    if (choice.way == CHOICE_PLAIN)
       break;
     struct library_product product = operands;
     product.scale = choice.scale;

@@ -5,6 +5,13 @@
 
 #include "number.cuh"
 
+// What reads the codes may start and fetch its weights, if it was launched as a dependent of this kernel.
+__device__ inline void quantize_let_reader_start() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 // Magnitudes are compared as integers: there infinity and NaN are above every number, so that none is lost.
 __device__ inline unsigned quantize_magnitude(const float (&values)[8], unsigned most) {
 #pragma unroll
@@ -46,6 +53,7 @@ template <typename X, bool e4m3>
 __global__ void __launch_bounds__(quantize_threads_most)
     quantize_rows(const X *x, int64_t k, int64_t k_padded, uint8_t *codes, float *scales) {
   __shared__ unsigned warps[32];
+  quantize_let_reader_start();
   const int64_t row = blockIdx.x;
   const X *from = x + row * k;
   const bool aligned = k % 8 == 0;
@@ -80,6 +88,7 @@ template <typename X>
 __global__ void __launch_bounds__(quantize_block_threads)
     quantize_blocks(const X *x, int64_t rows, int64_t rows_padded, int64_t k, int64_t k_padded, uint8_t *codes,
                     float *scales) {
+  quantize_let_reader_start();
   const int64_t blocks = k_padded / GEMM_GROUP;
   const int64_t index = (static_cast<int64_t>(blockIdx.x) * quantize_block_threads + threadIdx.x) / 16;
   const int64_t row = index / blocks, block = index % blocks;

@@ -64,6 +64,7 @@ struct backend {
   CUdevice device;
   int runtime_ordinal;
   int capability; /* 10 * major + minor */
+  int multiprocessors;
   char device_name[128];
   int devices;
   uint64_t memory_total, granularity;

@@ -1,0 +1,84 @@
+// Launcher of hopper_kernel.cuh.
+#include "hopper_kernel.cuh"
+
+namespace {
+
+using kernel = void (*)(hopper::work);
+using hopper::sums;
+
+template <sums kSums, int kColumns> kernel kernel_of(const hopper_config &c) {
+  if (c.groups == 2)
+    return hopper::run < kSums, kColumns, 2, kColumns == HOPPER_COLUMNS_MOST ? 2 : 3 > ;
+  if (c.ahead == 3)
+    return hopper::run<kSums, kColumns, 1, 3>;
+  if constexpr (kColumns < HOPPER_COLUMNS_MOST)
+    return hopper::run<kSums, kColumns, 1, 6>;
+  return nullptr;
+}
+
+template <sums kSums> kernel kernel_of(const hopper_config &c) {
+  switch (c.columns) {
+  case 8:
+    return kernel_of<kSums, 8>(c);
+  case 16:
+    return kernel_of<kSums, 16>(c);
+  case 32:
+    return kernel_of<kSums, 32>(c);
+  case 64:
+    return kernel_of<kSums, 64>(c);
+  default: // the registers hold no partial sums, block sums and sums of 128 columns
+    if constexpr (kSums != sums::block_scaled)
+      return kernel_of<kSums, 128>(c);
+    return nullptr;
+  }
+}
+
+kernel kernel_of(const hopper_config &c, const hopper_product &p) {
+  if (p.format == GEMM_FORMAT_INT8)
+    return kernel_of<sums::integers>(c);
+  if (p.scale == GEMM_SCALE_BLOCK)
+    return kernel_of<sums::block_scaled>(c);
+  return p.y_type == GEMM_BF16 ? kernel_of<sums::every_128>(c) : kernel_of<sums::every_32>(c);
+}
+
+} // namespace
+
+extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_config *config,
+                                     const struct hopper_product *product, bool dependent) {
+  const int64_t tiles = (product->n + config->rows - 1) / config->rows;
+  const int64_t column_tiles = (product->m + config->columns - 1) / config->columns;
+  if (!hopper_config_valid(config, product->scale) || tiles > INT32_MAX / column_tiles)
+    return cudaErrorInvalidConfiguration;
+  const kernel run = kernel_of(*config, *product);
+  const int shared_bytes = hopper_shared_bytes(config);
+  hopper::work work = {};
+  work.product = *product;
+  work.rows = config->rows;
+  work.steps = static_cast<int>((product->k + hopper::step_bytes - 1) / hopper::step_bytes);
+  work.column_tiles = static_cast<int>(column_tiles);
+  work.dependent = dependent;
+  const cudaError_t result = cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  if (result != cudaSuccess)
+    return result;
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (config->split_k > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = 1;
+    attributes[count].val.clusterDim.y = static_cast<unsigned>(config->split_k);
+    attributes[count++].val.clusterDim.z = 1;
+  }
+  if (dependent) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  const dim3 grid(static_cast<unsigned>(tiles * column_tiles), static_cast<unsigned>(config->split_k));
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = grid;
+  launch.blockDim = dim3(static_cast<unsigned>(config->groups * 128));
+  launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  launch.stream = stream;
+  launch.attrs = attributes;
+  launch.numAttrs = count;
+  return cudaLaunchKernelEx(&launch, run, work);
+}
