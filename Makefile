@@ -115,6 +115,8 @@ build/obj/%.cu.o: %.cu Makefile
 # ---- tests: a program a file
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
+# what the cuda backend decides without a device is tested on every machine
+PURE := $(call object,$(addprefix kernels/cuda/,hopper_config.c layout.c staging.c))
 UNIT := $(filter-out $(UNIT_CLIENT),$(call test_program,$(wildcard tests/unit/test_*.c)))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
 END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
@@ -123,7 +125,7 @@ TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 TEST_LIBS := -lcmocka $(LIBS)
 
-$(BUILD)/tests.a: $(SUPPORT)
+$(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
 	$(call say,AR)
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $^

@@ -116,7 +116,7 @@ static bool attempt_scaled(struct library *library, const struct choice_request 
   return attempt(library, request, operands, out);
 }
 
-/* FP8 rows of fewer columns than this often cancel to less than what the tensor cores cut off; see hopper.h. */
+/* FP8 rows of fewer columns than this often cancel to less than what the tensor cores cut off; see hopper_config.h. */
 enum { FP8_COLUMNS_LEAST = 128 };
 
 /* Rows of x up to which our kernel is asked before the library. */

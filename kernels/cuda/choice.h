@@ -5,7 +5,7 @@
 #ifndef KERNELS_CUDA_CHOICE_H
 #define KERNELS_CUDA_CHOICE_H
 
-#include "hopper.h"
+#include "hopper_config.h"
 #include "library.h"
 
 #include <stdbool.h>

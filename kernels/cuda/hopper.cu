@@ -1,4 +1,5 @@
 // Launcher of hopper_kernel.cuh.
+#include "hopper.h"
 #include "hopper_kernel.cuh"
 
 namespace {

@@ -1,59 +1,14 @@
-/* Products of INT8 and FP8 weights on Hopper's warpgroup matrix instructions (sm_90a), scales, bias and y's type
- * included.
- *
- * A block takes `rows` rows of W as the wide side of the instruction and up to 128 rows of x as its columns, so that
- * few rows of x waste nothing; more are computed in tiles of 128. The blocks of a cluster share K (split_k) and add
- * their sums in the order of their ranks, so the bits do not depend on timing.
- *
- * FP8: Hopper cuts off the products of one instruction about 13 bits below the largest of them, and the sum it adds to
- * as well. Sums that leave the tensor core after every instruction (32 of K) keep a row of y within 6e-5, 2.8e-4 where
- * one element of x in 64 is a thousand times larger; every 128 of K within 1.6e-4 and 5.6e-4 (f32 y of 66 columns or
- * more, K up to 28672, H200). The second is enough, and faster, where y is rounded to bf16. */
+/* Launcher of the kernel that hopper_config.h describes. */
 #ifndef KERNELS_CUDA_HOPPER_H
 #define KERNELS_CUDA_HOPPER_H
 
-#include "../../proto/gemm.h"
+#include "hopper_config.h"
 
 #include <driver_types.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { HOPPER_COLUMNS_MOST = 128, HOPPER_BLOCK_COLUMNS_MOST = 64 /* BLOCK: the registers hold no more */ };
-
-struct hopper_config {
-  int columns; /* rows of x at a time: 8, 16, 32, 64 or 128 */
-  int groups;  /* warpgroups, each 64 rows of W: 1 or 2 */
-  int rows;    /* of W in a block: a multiple of 8, at most 64 * groups */
-  int split_k; /* blocks that share K: 1..8 */
-  int ahead;   /* steps of 256 bytes of K under way: 2, 3 or 6 */
-};
-
-struct hopper_product {
-  enum gemm_format format;    /* INT8 or FP8 */
-  enum gemm_scale scale;      /* BLOCK: FP8 in blocks of 128 of K, k a multiple of 128; else one a row */
-  int64_t m, n, k;            /* of y, x and W as they are used; k: bytes of a row that are read, a multiple of 16 */
-  const void *w, *x;          /* rows of codes, aligned to 16 bytes */
-  int64_t w_stride, x_stride; /* bytes, multiples of 16 */
-  const float *w_scale;       /* [n]; BLOCK: [n / 128, w_scale_stride]; NULL: 1 */
-  const float *x_scale;       /* [m]; BLOCK: [k / 128, x_scale_stride], aligned to 16 bytes; NULL: 1 */
-  int64_t w_scale_stride, x_scale_stride; /* elements; x_scale_stride a multiple of 4 that is not below m */
-  const void *bias;                       /* [n], or NULL */
-  enum gemm_type bias_type;
-  void *y;               /* [m, n], aligned to an element; may be mapped host memory */
-  enum gemm_type y_type; /* S32: INT8's sums as they are */
-  uint64_t y_stride;     /* bytes */
-};
-
-/* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
-struct hopper_config hopper_configure(const struct hopper_product *product, int sms);
-/* Whether there is a kernel for it, and shared memory enough. Pure. */
-bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
-/* Bytes of shared memory of a block. Pure. */
-int hopper_shared_bytes(const struct hopper_config *config);
 
 /* Queues the product. `dependent`: W may be read before the kernel ahead in the stream has ended. */
 cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_config *config, const struct hopper_product *product,

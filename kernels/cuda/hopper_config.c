@@ -1,4 +1,4 @@
-#include "hopper.h"
+#include "hopper_config.h"
 
 /* Bytes of K in a step of a row, as hopper_kernel.cuh has it. */
 enum { STEP = 256, GROUP_ROWS = 64, SHARED_MOST = 227 * 1024 };

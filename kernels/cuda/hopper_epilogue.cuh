@@ -1,7 +1,7 @@
 // From the sums of a cluster's blocks to y: joined in the order of ranks, scaled, biased, rounded.
 #pragma once
 
-#include "hopper.h"
+#include "hopper_config.h"
 #include "hopper_copy.cuh"
 #include "number.cuh"
 

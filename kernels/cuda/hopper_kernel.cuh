@@ -1,4 +1,4 @@
-// The kernel of hopper.h. Copies run `ahead` steps before the tensor cores, in a ring of one slot more.
+// The kernel of hopper_config.h. Copies run `ahead` steps before the tensor cores, in a ring of one slot more.
 #pragma once
 
 #include "hopper_epilogue.cuh"

@@ -6,7 +6,7 @@
 
 namespace hopper {
 
-// How FP8 sums leave the tensor cores; see hopper.h.
+// How FP8 sums leave the tensor cores; see hopper_config.h.
 enum class sums { integers, every_128, every_32, block_scaled };
 
 template <sums kSums> struct sum_of { using type = float; };

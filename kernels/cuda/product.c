@@ -1,3 +1,4 @@
+#include "hopper.h"
 #include "launch.h"
 #include "staging.h"
 #include "transfer.h"

@@ -1,0 +1,156 @@
+/* What the cuda backend decides without a device: how weights lie, where a product's tensors are staged, and how the
+ * Hopper kernel is configured. */
+#include "kernels/cuda/hopper_config.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/staging.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SMS = 132 };
+
+static struct hopper_product product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
+                                        int64_t k) {
+  return (struct hopper_product){.format = format, .scale = scale, .m = m, .n = n, .k = k};
+}
+
+/* ---- layout */
+
+static void test_layout_pads(void **state) {
+  (void)state;
+  struct error error;
+  struct layout layout;
+  struct gemm_weight weight = {.n = 17, .k = 130, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK};
+  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  assert_int_equal(layout.n, 32);
+  assert_int_equal(layout.k, 256);
+  assert_int_equal(layout.scale_row_bytes, 16); /* two scales, padded to four */
+  assert_int_equal(layout.total_bytes % GEMM_SECTION, 0);
+  weight.scale = GEMM_SCALE_ROW;
+  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  assert_int_equal(layout.k, 144);
+  assert_int_equal(layout.scales_bytes, 32 * 4);
+}
+
+/* Every byte of the stored form, in one piece and in odd pieces. */
+static void test_layout_fills(void **state) {
+  (void)state;
+  struct error error;
+  struct layout layout;
+  struct gemm_weight weight = {.n = 5, .k = 19, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ONE};
+  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  uint8_t *canonical = calloc(1, layout.canonical.total_bytes);
+  uint8_t *whole = malloc(layout.total_bytes), *pieces = malloc(layout.total_bytes);
+  assert_non_null(canonical);
+  assert_non_null(whole);
+  assert_non_null(pieces);
+  for (int64_t n = 0; n < weight.n; n++)
+    for (int64_t k = 0; k < weight.k; k++)
+      canonical[(uint64_t)n * layout.canonical.row_bytes + (uint64_t)k] = (uint8_t)(1 + n * weight.k + k);
+  const float scale = 0.25f;
+  memcpy(canonical + layout.canonical.scales_offset, &scale, sizeof scale);
+  layout_fill(&weight, &layout, canonical, 0, whole, layout.total_bytes);
+  for (int64_t n = 0; n < layout.n; n++)
+    for (int64_t k = 0; k < layout.k; k++)
+      assert_int_equal(whole[(uint64_t)n * layout.row_bytes + (uint64_t)k],
+                       n < weight.n && k < weight.k ? (uint8_t)(1 + n * weight.k + k) : 0);
+  for (int64_t n = 0; n < layout.n; n++) { /* a single scale is repeated for the rows that there are */
+    float stored;
+    memcpy(&stored, whole + layout.scales_offset + 4 * n, sizeof stored);
+    assert_true(stored == (n < weight.n ? scale : 0.0f));
+  }
+  for (uint64_t at = 0; at < layout.total_bytes; at += 37) {
+    uint64_t bytes = layout.total_bytes - at < 37 ? layout.total_bytes - at : 37;
+    layout_fill(&weight, &layout, canonical, at, pieces + at, bytes);
+  }
+  assert_memory_equal(whole, pieces, layout.total_bytes);
+  free(canonical);
+  free(whole);
+  free(pieces);
+}
+
+/* ---- staging */
+
+static void test_staging_holds(void **state) {
+  (void)state;
+  struct error error;
+  struct layout layout;
+  struct gemm_weight weight = {.n = 1000, .k = 1000, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK};
+  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  assert_int_equal(staging_pad(&weight, 5), 8);
+  struct staging at = staging_place(&weight, &layout, 5);
+  assert_true(at.codes - at.x >= 8 * 4 * 1000);
+  assert_true(at.scales - at.codes >= 8 * layout.row_bytes);
+  assert_true(at.y - at.sums >= 8 * 4 * (uint64_t)layout.n);
+  assert_true(at.bytes - at.bias >= 4 * (uint64_t)layout.n);
+  for (int64_t rows = 1; rows < 3000; rows += 7) { /* the inverse never promises more than fits */
+    uint64_t bytes = staging_place(&weight, &layout, rows).bytes;
+    int64_t fit = staging_rows(&weight, &layout, bytes);
+    assert_true(fit >= (rows > GEMM_GROUP ? rows / GEMM_GROUP * GEMM_GROUP : rows));
+    assert_true(staging_place(&weight, &layout, fit).bytes <= bytes);
+  }
+  assert_int_equal(staging_rows(&weight, &layout, 0), 0);
+}
+
+/* ---- the Hopper kernel */
+
+static void test_hopper_refuses(void **state) {
+  (void)state;
+  const struct hopper_config good = {.columns = 16, .groups = 1, .rows = 64, .split_k = 2, .ahead = 6};
+  assert_true(hopper_config_valid(&good, GEMM_SCALE_ROW));
+  struct hopper_config bad[] = {good, good, good, good, good, good, good};
+  bad[0].columns = 24;
+  bad[1].groups = 3;
+  bad[2].rows = 60;
+  bad[3].rows = 72;
+  bad[4].split_k = 9;
+  bad[5].ahead = 4;
+  bad[6].rows = 0;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    assert_false(hopper_config_valid(&bad[i], GEMM_SCALE_ROW));
+  const struct hopper_config wide = {.columns = 128, .groups = 1, .rows = 64, .split_k = 1, .ahead = 3};
+  assert_true(hopper_config_valid(&wide, GEMM_SCALE_ROW));
+  assert_false(hopper_config_valid(&wide, GEMM_SCALE_BLOCK));
+}
+
+/* Whatever the product, there is a kernel for what is chosen, and it fits a multiprocessor. */
+static void test_hopper_always_valid(void **state) {
+  (void)state;
+  static const int64_t ns[] = {1, 8, 66, 1280, 8192, 57344, 1 << 24}, ks[] = {16, 304, 1024, 8192, 131088};
+  static const int64_t ms[] = {1, 7, 8, 9, 33, 64, 65, 128, 129, 5000};
+  for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+    for (size_t j = 0; j < sizeof ks / sizeof *ks; j++)
+      for (size_t l = 0; l < sizeof ms / sizeof *ms; l++)
+        for (int scale = GEMM_SCALE_ONE; scale <= GEMM_SCALE_BLOCK; scale++) {
+          struct hopper_product product = product_of(GEMM_FORMAT_FP8, (enum gemm_scale)scale, ms[l], ns[i], ks[j]);
+          struct hopper_config config = hopper_configure(&product, SMS);
+          assert_true(hopper_config_valid(&config, product.scale));
+          assert_true(hopper_shared_bytes(&config) <= 227 * 1024);
+          assert_true(config.columns >= ms[l] || config.columns >= 64);
+        }
+}
+
+/* A weight of one block a multiprocessor is not cut along K; one that would leave most of them idle is. */
+static void test_hopper_fills_the_device(void **state) {
+  (void)state;
+  struct hopper_product square = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 8192);
+  assert_int_equal(hopper_configure(&square, SMS).split_k, 1);
+  struct hopper_product low = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 1280, 8192);
+  struct hopper_config config = hopper_configure(&low, SMS);
+  int64_t blocks = (low.n + config.rows - 1) / config.rows * config.split_k;
+  assert_true(config.split_k > 1);
+  assert_in_range(blocks, SMS / 2, 2 * SMS);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_layout_pads),         cmocka_unit_test(test_layout_fills),
+      cmocka_unit_test(test_staging_holds),       cmocka_unit_test(test_hopper_refuses),
+      cmocka_unit_test(test_hopper_always_valid), cmocka_unit_test(test_hopper_fills_the_device),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
