@@ -37,9 +37,9 @@ const struct backend_ops *backend_choose(const char *name, const struct backend_
     if (ops == NULL) {
       *error = why;
     } else if (refused != NULL) {
-      snprintf(reason, reason_bytes, "backend %s, because %s has no usable device: %s", ops->name, refused, why.text);
+      snprintf(reason, reason_bytes, "%s has no usable device: %s", refused, why.text);
     } else {
-      snprintf(reason, reason_bytes, "backend %s, the best of this build, has a device", ops->name);
+      snprintf(reason, reason_bytes, "the best of this build with a usable device");
     }
     return ops;
   }
@@ -48,7 +48,7 @@ const struct backend_ops *backend_choose(const char *name, const struct backend_
       if (backend_table[i]->devices(config, error) <= 0) {
         return NULL;
       }
-      snprintf(reason, reason_bytes, "backend %s: asked for by name", name);
+      snprintf(reason, reason_bytes, "asked for by name");
       return backend_table[i];
     }
   }

@@ -42,7 +42,7 @@ static void start_others(struct supervisor *supervisor, const struct message_wor
   struct fleet *fleet = &supervisor->fleet;
   struct error error;
   fleet->known = true;
-  log_info("%s", ready->reason);
+  log_info("backend %s: %s", ready->backend, ready->reason);
   snprintf(fleet->config.backend, sizeof fleet->config.backend, "%s", ready->backend);
   snprintf(fleet->reason, sizeof fleet->reason, "%s", ready->reason);
   uint32_t wanted = devices_wanted(supervisor->config, ready);

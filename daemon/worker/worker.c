@@ -41,7 +41,7 @@ static void announce(struct control *control, const char *reason) {
   copy_text(ready.backend, sizeof ready.backend, info.name);
   copy_text(ready.reason, sizeof ready.reason, reason);
   copy_text(ready.device_name, sizeof ready.device_name, info.device_name);
-  log_info("%s: %s (%s)", info.name, info.device_name, reason);
+  log_info("backend %s has %s", info.name, info.device_name);
   control_send_event(control, EVENT_worker_ready, &message_worker_ready_type, &ready);
 }
 

@@ -260,7 +260,7 @@ static void test_choose(void **state) {
   char reason[256] = "";
   struct error error = {0};
   assert_ptr_equal(backend_choose("cpu", &config, reason, sizeof(reason), &error), &cpu_backend);
-  assert_non_null(strstr(reason, "cpu"));
+  assert_string_equal(reason, "asked for by name");
   assert_null(backend_choose("abacus", &config, reason, sizeof(reason), &error));
   assert_int_equal(error.status, STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "abacus"));
@@ -268,7 +268,8 @@ static void test_choose(void **state) {
   const struct backend_ops *best = backend_choose("auto", &config, reason, sizeof(reason), &error);
   assert_non_null(best);
   assert_true(best->devices(&config, &error) > 0);
-  assert_non_null(strstr(reason, best->name));
+  /* Which one it is stands beside it wherever it is shown. */
+  assert_non_null(strstr(reason, best == backend_table[0] ? "the best of this build" : "has no usable device"));
 }
 
 int main(void) {
