@@ -36,9 +36,9 @@ const char *safetensors_dtype_name(enum safetensors_dtype dtype) {
 
 enum status safetensors_length(const uint8_t *first, size_t have, uint64_t file_bytes, uint64_t *json_bytes,
                                struct error *error) {
-  if (have < SAFETENSORS_LENGTH_BYTES || file_bytes < SAFETENSORS_LENGTH_BYTES)
-    return error_set(error, STATUS_BAD_FILE, "file has %llu bytes; a safetensors file has at least 10",
-                     (unsigned long long)file_bytes);
+  if (have < SAFETENSORS_LENGTH_BYTES || file_bytes < SAFETENSORS_FILE_BYTES_LEAST)
+    return error_set(error, STATUS_BAD_FILE, "file has %llu bytes; a safetensors file has at least %d",
+                     (unsigned long long)file_bytes, SAFETENSORS_FILE_BYTES_LEAST);
   uint64_t length = 0;
   for (int i = SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
     length = length << 8 | first[i];

@@ -8,7 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SAFETENSORS_LENGTH_BYTES = 8 };
+enum {
+  SAFETENSORS_LENGTH_BYTES = 8,
+  SAFETENSORS_FILE_BYTES_LEAST = SAFETENSORS_LENGTH_BYTES + 2, /* the shortest header is {} */
+};
 
 /* SAFETENSORS_DTYPE(name in the file, bits an element) */
 #define SAFETENSORS_DTYPES(row)                                                                                        \

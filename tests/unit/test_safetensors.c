@@ -87,10 +87,11 @@ static void expect_length(const uint8_t first[8], size_t have, uint64_t file_byt
 
 static void test_length(void **state) {
   (void)state;
-  const uint8_t two[8] = {2}, most[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  const uint8_t none[8] = {0}, two[8] = {2}, most[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
   const uint8_t over[8] = {1, 0, 0x40, 6}; /* 100 MiB and 1 */
   expect_length(two, 8, 10, STATUS_OK);
   expect_length(two, 8, 9, STATUS_BAD_FILE);
+  expect_length(none, 8, 9, STATUS_BAD_FILE);
   expect_length(two, 8, 8, STATUS_BAD_FILE);
   expect_length(two, 7, 7, STATUS_BAD_FILE);
   expect_length(two, 0, 0, STATUS_BAD_FILE);
