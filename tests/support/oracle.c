@@ -190,7 +190,9 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
   }
   double typical = shape->format == GEMM_FORMAT_INT8 ? 74 : shape->format == GEMM_FORMAT_FP8 ? 90 : 1;
   for (uint64_t i = 0; i < out->layout.scale_count; i++) {
-    scale_set(out, i, (float)(exp2(oracle_uniform(&state)) * unit / typical));
+    /* INT2's codes reach further up than down, so that a negative scale is often the better one. */
+    double sign = shape->format == GEMM_FORMAT_INT2 && oracle_random(&state) % 2 == 0 ? -1 : 1;
+    scale_set(out, i, (float)(sign * exp2(oracle_uniform(&state)) * unit / typical));
   }
   weight_finish(out);
 }
