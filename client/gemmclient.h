@@ -168,7 +168,7 @@ typedef struct gemmd_load {
 /* Loads a tensor of the safetensors file behind descriptor `fd` (a regular file, open for reading; stays the
  * caller's). Blocks as long as it takes. `info` may be NULL. */
 GEMMD_API int gemmd_weight_load(gemmd_session *session, int fd, const gemmd_load *load, gemmd_weight_info *info);
-/* The same with the path opened here, as this process may. */
+/* The same with the path opened here, as this process may: NOT_FOUND where there is no such file, PERMISSION. */
 GEMMD_API int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load,
                                      gemmd_weight_info *info);
 /* Drops the name. The memory is freed with the last name and the last open handle. *freed may be NULL. */

@@ -127,11 +127,16 @@ void session_arm(struct gemmd_session *session);
 MUST_CHECK enum status session_offset(struct gemmd_session *session, const void *tensor, const char *what,
                                       uint64_t *offset);
 
+/* The daemon knows a weight by a handle, its user by a name: puts that behind the sentence. */
+void weight_name_error(const struct gemmd_weight *weight, struct error *error);
+
 /* ---- weight.c */
 
 /* Copies text that must have 1..bytes-1 bytes; `what` names it. */
 MUST_CHECK enum status text_copy(struct gemmd_session *session, char *to, size_t bytes, const char *from,
                                  const char *what);
+/* The open weight with a part that is `handle` on `device`; NULL where it has been closed. */
+const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
 

@@ -13,6 +13,10 @@ enum status session_offset(struct gemmd_session *session, const void *tensor, co
   return STATUS_OK;
 }
 
+void weight_name_error(const struct gemmd_weight *weight, struct error *error) {
+  (void)error_set(error, error->status, "%s (weight \"%s\")", error->text, weight->info.name);
+}
+
 static bool needs_x_scale(const gemmd_product *product) {
   return (product->x_type == GEMMD_INT8 || product->x_type == GEMMD_E4M3) && product->y_type != GEMMD_S32;
 }
@@ -97,8 +101,10 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
   if (session->ended)
     return session_result(session_gone(session));
   enum status status = product_translate(weight, product, &submission);
-  if (status != STATUS_OK)
+  if (status != STATUS_OK) {
+    weight_name_error(weight, &session->error);
     return session_result(status);
+  }
   if (queues_look(session))
     queues_take_in(session);
 

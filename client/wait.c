@@ -84,10 +84,17 @@ static int64_t wait_deadline(int timeout_ms) {
   return timeout_ms == 0 ? 0 : clock_deadline(timeout_ms < 0 ? -1 : timeout_ms * CLOCK_NS_PER_MS);
 }
 
+static void take_error(struct gemmd_session *session, const struct request *request) {
+  const struct gemmd_weight *weight = weight_find(session, request->parts[0].device, request->parts[0].handle);
+  session->error = request->error;
+  if (weight != NULL)
+    weight_name_error(weight, &session->error);
+}
+
 /* Gives the result out and the slot back. */
 static void take_result(struct gemmd_session *session, struct request *request, gemmd_result *result) {
   if (request->error.status != STATUS_OK)
-    session->error = request->error;
+    take_error(session, request);
   if (result != NULL)
     *result = (gemmd_result){.ticket = request->ticket,
                              .status = session_result(request->error.status),

@@ -62,6 +62,19 @@ int gemmd_weight_load(gemmd_session *session, int fd, const gemmd_load *load, ge
   return session_result(status);
 }
 
+static enum status open_status(int reason) {
+  switch (reason) {
+  case ENOENT:
+  case ENOTDIR:
+    return STATUS_NOT_FOUND;
+  case EACCES:
+  case EPERM:
+    return STATUS_PERMISSION;
+  default:
+    return STATUS_SYSTEM;
+  }
+}
+
 int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load, gemmd_weight_info *info) {
   int fd;
   /* Not blocking: opening a FIFO would wait for a writer; the daemon refuses it as no regular file. */
@@ -69,8 +82,8 @@ int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (fd < 0 && errno == EINTR);
   if (fd < 0)
-    return session_result(error_set(&session->error, errno == EACCES ? STATUS_PERMISSION : STATUS_BAD_FILE,
-                                    "cannot open %.160s: %s", path, strerror(errno)));
+    return session_result(
+        error_set(&session->error, open_status(errno), "cannot open %.160s: %s", path, strerror(errno)));
   int result = gemmd_weight_load(session, fd, load, info);
   close(fd);
   return result;
@@ -189,6 +202,14 @@ static void weight_link(gemmd_session *session, gemmd_weight *weight) {
   if (weight->next != NULL)
     weight->next->previous = weight;
   session->weights = weight;
+}
+
+const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
+  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+    for (uint32_t i = 0; i < weight->part_count; i++)
+      if (weight->parts[i].device == device && weight->parts[i].handle == handle)
+        return weight;
+  return NULL;
 }
 
 void weight_forget(struct gemmd_weight *weight) {

@@ -134,6 +134,7 @@ static void products_that_cannot_be(void **state) {
     uint64_t ticket = 7;
     expect(witness, gemmd_matmul(cases[i].weight, &cases[i].product), cases[i].status, cases[i].text);
     expect(witness, gemmd_submit(cases[i].weight, &cases[i].product, &ticket), cases[i].status, cases[i].text);
+    assert_non_null(strstr(gemmd_error(witness), cases[i].weight == f16 ? "(weight \"f16\")" : "(weight \"int8\")"));
     assert_int_equal(ticket, 0);
   }
   expect(witness, gemmd_wait(witness, 12345, 0, NULL), GEMMD_INVALID, "12345");
@@ -199,7 +200,8 @@ static void names_that_nothing_stands_for(void **state) {
   load = load_of("missing", "new", GEMMD_FORMAT_INT8);
   expect(witness, gemmd_weight_load_file(witness, model(), &load, NULL), GEMMD_NOT_FOUND, "missing");
   load = load_of("int8", "new", GEMMD_FORMAT_INT8);
-  expect(witness, gemmd_weight_load_file(witness, "/nonexistent", &load, NULL), GEMMD_BAD_FILE, "/nonexistent");
+  expect(witness, gemmd_weight_load_file(witness, "/nonexistent", &load, NULL), GEMMD_NOT_FOUND,
+         "cannot open /nonexistent: No such file");
   assert_others_undisturbed();
 }
 
@@ -313,7 +315,8 @@ static void files_that_lie(void **state) {
                     cases[i].json, (off_t)(8 + length) + cases[i].data),
            GEMMD_BAD_FILE, cases[i].text);
   }
-  expect(witness, load_lie(0, "", 8), GEMMD_BAD_FILE, "byte 8");
+  expect(witness, load_lie(0, "", 10), GEMMD_BAD_FILE, "byte 8");
+  expect(witness, load_lie(0, "", 9), GEMMD_BAD_FILE, "file has 9 bytes; a safetensors file has at least 10");
   expect(witness, load_lie(0, "", 3), GEMMD_BAD_FILE, "3 bytes");
   assert_others_undisturbed();
 }

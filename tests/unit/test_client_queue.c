@@ -50,6 +50,8 @@ static struct scene scene_make(enum message_placement placement) {
     ring_set_worker_state(queue->ring.queue, RING_WORKER_READY);
   }
   scene.weight->session = session;
+  session->weights = scene.weight;
+  strcpy(scene.weight->info.name, "w");
   scene.weight->shape = (struct gemm_weight){.n = N, .k = K, .format = GEMM_FORMAT_F16};
   scene.weight->placement = placement;
   scene.weight->part_count = placement == PLACEMENT_SINGLE ? 1 : DEVICES;
@@ -181,7 +183,7 @@ static void the_scale_of_x_is_looked_at_where_it_counts(void **state) {
   scene.weight->shape.scale = GEMM_SCALE_ROW;
   scene.product.x_type = GEMMD_INT8;
   assert_int_equal(gemmd_submit(scene.weight, &scene.product, &ticket), GEMMD_INVALID);
-  assert_string_equal(gemmd_error(scene.session), "x scale must not be NULL");
+  assert_string_equal(gemmd_error(scene.session), "x scale must not be NULL (weight \"w\")");
   scene.product.y_type = GEMMD_S32;
   submit(&scene);
   assert_true(take(&scene, 0, &seen));
@@ -306,7 +308,7 @@ static void the_second_loss_is_told(void **state) {
   assert_int_equal(gemmd_wait_any(scene.session, 0, NULL), GEMMD_TIMEOUT); /* device 1 still owes its part */
   serve(&scene, 1, STATUS_OK);
   assert_int_equal(gemmd_wait(scene.session, old, 0, &result), GEMMD_DEVICE_LOST);
-  assert_string_equal(gemmd_error(scene.session), "device 0 was lost under this request");
+  assert_string_equal(gemmd_error(scene.session), "device 0 was lost under this request (weight \"w\")");
   serve(&scene, 0, STATUS_OK);
   serve(&scene, 1, STATUS_OK);
   assert_int_equal(gemmd_wait(scene.session, young, 0, &result), GEMMD_OK);
