@@ -27,7 +27,7 @@ static const char default_config_path[] = "/etc/gemmd/gemmd.conf";
 
 static void print_help(void) {
   printf("gemmd %s: keeps quantized weights on the GPUs of this machine and serves their products\n\n"
-         "usage: gemmd [--config FILE] [--OPTION VALUE ...]\n\n"
+         "usage: gemmd [--config FILE] [--OPTION VALUE | --OPTION=VALUE ...]\n\n"
          "  --config FILE            read options from FILE (default: %s, if it exists)\n"
          "  --help, --version\n\n"
          "Options, in the file as `name = value`:\n",
@@ -63,6 +63,10 @@ static int read_mode(struct invocation *invocation, int count, char *const *word
     invocation->config_path = words[1];
     return count < 2 ? -1 : 2;
   }
+  if (strncmp(words[0], "--config=", 9) == 0) {
+    invocation->config_path = words[0] + 9;
+    return 1;
+  }
   return 0;
 }
 
@@ -72,9 +76,29 @@ static bool read_invocation(struct invocation *invocation, int count, char *cons
     int taken = read_mode(invocation, count - i, words + i);
     if (taken < 0)
       return false;
-    i += taken == 0 ? 2 : taken;
+    i += taken != 0 ? taken : strchr(words[i], '=') ? 1 : 2;
   }
   return true;
+}
+
+/* One option, as `--name value` or `--name=value`. Returns the words taken, 0 with *error. */
+static int read_option(struct config *config, int count, char *const *words, struct error *error) {
+  char name[64];
+  const char *equals = strchr(words[0], '=');
+  size_t length = equals ? (size_t)(equals - words[0]) : strlen(words[0]);
+  if (strncmp(words[0], "--", 2) != 0 || length < 3 || length - 2 >= sizeof name) {
+    (void)error_set(error, STATUS_INVALID, "\"%.64s\" is no option", words[0]);
+    return 0;
+  }
+  if (!equals && count < 2) {
+    (void)error_set(error, STATUS_INVALID, "\"%.64s\" needs a value", words[0]);
+    return 0;
+  }
+  memcpy(name, words[0] + 2, length - 2);
+  name[length - 2] = '\0';
+  if (config_set(config, name, equals ? equals + 1 : words[1], error) != STATUS_OK)
+    return 0;
+  return equals ? 1 : 2;
 }
 
 /* The second pass: the command line's options, over those of the file. */
@@ -82,16 +106,10 @@ static enum status read_options(struct config *config, int count, char *const *w
   struct invocation ignored;
   for (int i = 0; i < count;) {
     int taken = read_mode(&ignored, count - i, words + i);
-    if (taken == 0) {
-      if (strncmp(words[i], "--", 2) != 0)
-        return error_set(error, STATUS_INVALID, "\"%.64s\" is no option", words[i]);
-      if (i + 1 >= count)
-        return error_set(error, STATUS_INVALID, "\"%.64s\" needs a value", words[i]);
-      enum status status = config_set(config, words[i] + 2, words[i + 1], error);
-      if (status != STATUS_OK)
-        return status;
-      taken = 2;
-    }
+    if (taken == 0)
+      taken = read_option(config, count - i, words + i, error);
+    if (taken == 0)
+      return error->status;
     i += taken;
   }
   return STATUS_OK;

@@ -1,0 +1,34 @@
+#!/bin/bash
+# gemmd's command line: both ways to write an option, and what each mistake is told.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+gemmd=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)/gemmd
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# expect CODE FIRST_LINE ARGUMENTS...
+expect() {
+  local code=$1 line=$2 said got
+  shift 2
+  said=$("$gemmd" "$@" 2>&1)
+  got=$?
+  if [ "$got" -ne "$code" ] || [ "${said%%$'\n'*}" != "$line" ]; then
+    echo "gemmd $*: exit $got, \"${said%%$'\n'*}\"; expected $code, \"$line\""
+    failures=$((failures + 1))
+  fi
+}
+
+expect 2 'gemmd: "--socket" needs a value' --socket
+expect 2 'gemmd: "socket" is no option' socket x
+expect 2 'gemmd: "socket=x" is no option' socket=x
+expect 2 'gemmd: "--=x" is no option' --=x
+expect 2 'gemmd: unknown option "bogus"' --bogus=1
+expect 2 'gemmd: unknown option "bogus"' --bogus 1
+expect 2 'gemmd: in_flight must be 1..64, got 65' --in_flight=65
+expect 2 'gemmd: in_flight must be 1..64, got 65' --in_flight 65
+expect 2 "gemmd: $work/none: No such file or directory" --config="$work/none"
+expect 2 "gemmd: $work/none: No such file or directory" --config "$work/none"
+echo 'in_flight = 65' >"$work/wrong.conf"
+expect 2 "gemmd: $work/wrong.conf:1: in_flight must be 1..64, got 65" --config="$work/wrong.conf"
+[ "$failures" -eq 0 ]
