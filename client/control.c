@@ -1,5 +1,7 @@
 #include "session.h"
 
+#include "../proto/rights.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,11 +16,6 @@ struct packet {
   size_t length;
   int fds[LIMIT_MESSAGE_FDS];
   size_t fd_count;
-};
-
-union rights {
-  struct cmsghdr align;
-  char bytes[CMSG_SPACE(LIMIT_MESSAGE_FDS * sizeof(int))];
 };
 
 enum status session_end(struct gemmd_session *session, enum status status, const char *format, ...) {
@@ -48,22 +45,6 @@ static void packet_close(struct packet *packet) {
   packet->fd_count = 0;
 }
 
-static void packet_take_rights(struct packet *packet, struct msghdr *header) {
-  for (struct cmsghdr *part = CMSG_FIRSTHDR(header); part != NULL; part = CMSG_NXTHDR(header, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
-      continue;
-    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; i++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      if (packet->fd_count < LIMIT_MESSAGE_FDS)
-        packet->fds[packet->fd_count++] = fd;
-      else
-        close(fd);
-    }
-  }
-}
-
 /* BUSY where no record waits, with the session's error untouched. */
 static enum status packet_receive(struct gemmd_session *session, struct packet *packet) {
   union rights rights;
@@ -73,8 +54,8 @@ static enum status packet_receive(struct gemmd_session *session, struct packet *
   packet->fd_count = 0;
   /* ECONNRESET says once that the daemon left something unread when it closed; what it had sent may still be read. */
   do {
-    header = (struct msghdr){
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = rights.bytes, .msg_controllen = sizeof rights.bytes};
+    header = (struct msghdr){.msg_iov = &part, .msg_iovlen = 1};
+    rights_expect(&rights, &header);
     length = recvmsg(session->socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (length < 0 && (errno == EINTR || errno == ECONNRESET));
   if (length < 0) {
@@ -82,7 +63,7 @@ static enum status packet_receive(struct gemmd_session *session, struct packet *
       return STATUS_BUSY;
     return session_end(session, STATUS_SYSTEM, "recvmsg: %s", strerror(errno));
   }
-  packet_take_rights(packet, &header);
+  packet->fd_count = rights_take(&header, packet->fds);
   packet->length = (size_t)length;
   if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
     packet_close(packet);
@@ -100,16 +81,7 @@ static enum status packet_send(struct gemmd_session *session, size_t length, int
   union rights rights;
   struct iovec part = {.iov_base = session->packet, .iov_len = length};
   struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-  if (fd >= 0) {
-    memset(&rights, 0, sizeof rights);
-    header.msg_control = rights.bytes;
-    header.msg_controllen = CMSG_SPACE(sizeof fd);
-    struct cmsghdr *control = CMSG_FIRSTHDR(&header);
-    control->cmsg_level = SOL_SOCKET;
-    control->cmsg_type = SCM_RIGHTS;
-    control->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(control), &fd, sizeof fd);
-  }
+  rights_put(&rights, &header, &fd, fd >= 0 ? 1 : 0);
   while (sendmsg(session->socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     struct pollfd writable = {.fd = session->socket, .events = POLLOUT};
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)

@@ -1,15 +1,12 @@
 #include "transport.h"
 
+#include "../proto/rights.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-union control {
-  struct cmsghdr align;
-  char bytes[CMSG_SPACE(LIMIT_MESSAGE_FDS * sizeof(int))];
-};
 
 enum status transport_send(int socket, const void *bytes, size_t length, const int *fds, size_t fd_count,
                            struct error *error) {
@@ -20,17 +17,8 @@ enum status transport_send(int socket, const void *bytes, size_t length, const i
                      fd_count);
   struct iovec part = {.iov_base = (void *)bytes, .iov_len = length};
   struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-  union control control;
-  if (fd_count > 0) {
-    memset(&control, 0, sizeof control);
-    header.msg_control = control.bytes;
-    header.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-    struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-    memcpy(CMSG_DATA(rights), fds, fd_count * sizeof(int));
-  }
+  union rights rights;
+  rights_put(&rights, &header, fds, fd_count);
   for (;;) {
     if (sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
       return STATUS_OK;
@@ -49,29 +37,13 @@ enum status transport_send(int socket, const void *bytes, size_t length, const i
   }
 }
 
-static void take_rights(struct msghdr *header, struct packet *packet) {
-  for (struct cmsghdr *part = CMSG_FIRSTHDR(header); part != NULL; part = CMSG_NXTHDR(header, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
-      continue;
-    size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; i++) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      if (packet->fd_count < LIMIT_MESSAGE_FDS)
-        packet->fds[packet->fd_count++] = fd;
-      else
-        close(fd);
-    }
-  }
-}
-
 enum status transport_receive(int socket, struct packet *packet, struct error *error) {
   packet->length = 0;
   packet->fd_count = 0;
   struct iovec part = {.iov_base = packet->bytes, .iov_len = sizeof packet->bytes};
-  union control control;
-  struct msghdr header = {
-      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+  struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+  union rights rights;
+  rights_expect(&rights, &header);
   ssize_t length;
   do {
     length = recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -83,7 +55,7 @@ enum status transport_receive(int socket, struct packet *packet, struct error *e
       return error_set(error, STATUS_DISCONNECTED, "the peer has closed the connection");
     return error_set(error, STATUS_SYSTEM, "recvmsg: %s", strerror(errno));
   }
-  take_rights(&header, packet);
+  packet->fd_count = rights_take(&header, packet->fds);
   packet->length = (size_t)length;
   if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
     packet_close(packet);
