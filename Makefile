@@ -7,8 +7,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 
-# all cores, unless the caller says otherwise; V=1 shows the commands
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+# all cores, unless the caller says otherwise (a make above this one has said); V=1 shows the commands
+ifeq ($(filter -j%,$(MAKEFLAGS))$(filter-out 0,$(MAKELEVEL)),)
 MAKEFLAGS += -j$(shell nproc)
 endif
 comma := ,
