@@ -1,0 +1,313 @@
+/* Bad input that no library sends: records on the control socket, and rings. Each gets a status and a sentence with the
+ * field and the value, and nothing is lost. */
+#include "tests/support/raw.h"
+#include "tests/support/witness.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- the control socket */
+
+static void hello(int socket) {
+  struct raw_reply reply;
+  struct message_hello_request request = {.version_min = 1, .version_max = 3, .client = "raw"};
+  struct message_hello_reply answer;
+  assert_true(raw_ask(socket, COMMAND_hello, &request, NULL, 0, &answer, &reply));
+  assert_int_equal(reply.status, STATUS_OK);
+  assert_int_equal(answer.version, 1);
+  assert_int_equal(answer.message_bytes_max, LIMIT_MESSAGE_BYTES);
+}
+
+static void expect_status(int socket, enum command command, const void *body, enum status status) {
+  struct raw_reply reply;
+  assert_true(raw_ask(socket, command, body, NULL, 0, NULL, &reply));
+  assert_int_equal(reply.status, status);
+  assert_true(strlen(reply.error.text) > 0);
+}
+
+static void a_version_that_is_not_spoken(void **state) {
+  (void)state;
+  int socket = raw_connect(witness.daemon.socket);
+  struct raw_reply reply;
+  struct message_hello_request request = {.version_min = 7, .version_max = 9, .client = "raw"};
+  assert_true(raw_ask(socket, COMMAND_hello, &request, NULL, 0, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_VERSION);
+  assert_string_equal(reply.error.text, "versions 1..1 are spoken here, 7..9 were offered");
+  hello(socket);
+  close(socket);
+  witness_undisturbed();
+}
+
+static void commands_in_the_wrong_state(void **state) {
+  (void)state;
+  int socket = raw_connect(witness.daemon.socket);
+  struct message_ping ping = {1};
+  struct message_hello_request again = {.version_min = 1, .version_max = 1};
+  struct message_weight_name name = {.name = "int8"};
+  struct message_queue_open queue = {0};
+  struct message_arena_request arena = {.bytes = 4096, .entries = 2};
+  struct message_arena_reply made;
+  struct raw_reply reply;
+  expect_status(socket, COMMAND_ping, &ping, STATUS_WRONG_STATE);
+  expect_status(socket, COMMAND_weight_info, &name, STATUS_WRONG_STATE);
+  hello(socket);
+  expect_status(socket, COMMAND_hello, &again, STATUS_WRONG_STATE);
+  expect_status(socket, COMMAND_weight_open, &name, STATUS_WRONG_STATE);
+  expect_status(socket, COMMAND_queue_open, &queue, STATUS_WRONG_STATE);
+  assert_true(raw_ask(socket, COMMAND_arena_create, &arena, NULL, 0, &made, &reply));
+  assert_int_equal(reply.status, STATUS_OK);
+  close(reply.fds[0]);
+  close(reply.fds[1]);
+  expect_status(socket, COMMAND_arena_create, &arena, STATUS_WRONG_STATE);
+  queue.device = 64;
+  expect_status(socket, COMMAND_queue_open, &queue, STATUS_INVALID);
+  struct message_weight_close handles = {.parts_count = 1, .parts = {{.handle = 65536}}};
+  expect_status(socket, COMMAND_weight_close, &handles, STATUS_NOT_FOUND);
+  close(socket);
+  witness_undisturbed();
+}
+
+static void commands_that_are_not_for_clients(void **state) {
+  (void)state;
+  int socket = raw_connect(witness.daemon.socket);
+  hello(socket);
+  struct message_slab_create slab = {.slab = 1, .bytes = 1 << 21};
+  struct message_session_id session = {.session = 1};
+  struct message_empty empty = {0};
+  expect_status(socket, COMMAND_slab_create, &slab, STATUS_PERMISSION);
+  expect_status(socket, COMMAND_session_remove, &session, STATUS_PERMISSION);
+  expect_status(socket, COMMAND_worker_stats, &empty, STATUS_PERMISSION);
+  static const uint8_t unknown[] = {0x94, 0x00, 0x05, 0xcd, 0x30, 0x39, 0x80}; /* command 12345 */
+  struct raw_reply reply;
+  raw_send(socket, unknown, sizeof unknown, NULL, 0);
+  assert_true(raw_receive(socket, 5, NULL, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_UNSUPPORTED);
+  assert_non_null(strstr(reply.error.text, "12345"));
+  close(socket);
+  witness_undisturbed();
+}
+
+static void descriptors_too_few_and_too_many(void **state) {
+  (void)state;
+  int socket = raw_connect(witness.daemon.socket), file = open(witness_model(), O_RDONLY);
+  int fds[20] = {file, file, file, file, file, file, file, file, file, file,
+                 file, file, file, file, file, file, file, file, file, file};
+  struct raw_reply reply;
+  struct message_ping ping = {1};
+  struct message_weight_load load = {.name = "new", .tensor = "int8", .format = GEMM_FORMAT_INT8};
+  hello(socket);
+  expect_status(socket, COMMAND_weight_load, &load, STATUS_BAD_DESCRIPTOR);
+  assert_true(raw_ask(socket, COMMAND_weight_load, &load, fds, 2, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_BAD_DESCRIPTOR);
+  assert_true(raw_ask(socket, COMMAND_ping, &ping, fds, 1, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_BAD_DESCRIPTOR);
+  static const uint8_t bytes[] = {0x94, 0x00, 0x05, 0x02, 0x80};
+  raw_send(socket, bytes, sizeof bytes, fds, 20); /* more than a message may bring: truncated, the session ends */
+  raw_expect_end(socket);
+  close(file);
+  witness_undisturbed();
+}
+
+#define RECORD(text)                                                                                                   \
+  { text, sizeof(text) - 1 }
+
+/* Each ends its session, and no other. */
+static void messages_that_are_none(void **state) {
+  (void)state;
+  static uint8_t large[LIMIT_MESSAGE_BYTES + 1];
+  static const struct {
+    const char *bytes;
+    size_t length;
+  } cases[] = {
+      RECORD("x"),
+      RECORD("\x94\x00\x05\x02"),
+      RECORD("\x93\x00\x05\x02"),
+      RECORD("\x94\x00\x05\x02\x81\xa7payload\x01\x00"),                              /* a byte too many */
+      RECORD("\x94\x01\x05\x02\x81\xa7payload\x01"),                                  /* a reply */
+      RECORD("\x94\x02\x05\x02\x81\xa7payload\x01"),                                  /* an event */
+      RECORD("\x94\x00\x05\x02\x80"),                                                 /* payload is missing */
+      RECORD("\x94\x00\x05\x02\x82\xa7payload\x01\xa7payload\x01"),                   /* and repeated */
+      RECORD("\x94\x00\x05\x02\x81\xa7payload\xa1x"),                                 /* and text */
+      RECORD("\x94\x00\x05\x02\x82\xa1x\x91\x91\x91\x91\x91\x91\x00\xa7payload\x01"), /* too deep */
+      RECORD("\x94\x00\x05\x02\x81\xa1x\xdd\xff\xff\xff\xff"),                        /* an array of 2^32-1 */
+      RECORD("\x94\x00\x05\x02\xdf\xff\xff\xff\xff"),
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    int socket = raw_connect(witness.daemon.socket);
+    hello(socket);
+    raw_send(socket, cases[i].bytes, cases[i].length, NULL, 0);
+    raw_expect_end(socket);
+  }
+  int socket = raw_connect(witness.daemon.socket);
+  hello(socket);
+  memcpy(large, "\x94\x00\x05\x02\x81\xa7payload\x01", 14);
+  raw_send(socket, large, sizeof large, NULL, 0);
+  raw_expect_end(socket);
+  witness_undisturbed();
+}
+
+/* ---- the rings */
+
+static struct ring_submission good_submission(const struct raw_session *session) {
+  return (struct ring_submission){.tag = 42,
+                                  .opcode = RING_OP_PRODUCT,
+                                  .weight = session->handle,
+                                  .x_type = GEMM_F32,
+                                  .y_type = GEMM_F32,
+                                  .m = 2,
+                                  .n = (uint32_t)witness_int8_shape.n,
+                                  .k = (uint32_t)witness_int8_shape.k,
+                                  .x_offset = session->tensor_offset,
+                                  .y_offset = session->tensor_offset + 65536};
+}
+
+static void expect_completion(struct raw_session *session, const struct ring_submission *submission, enum status status,
+                              const char *text) {
+  struct ring_completion completion;
+  struct error error = {.text = ""};
+  raw_submit(session, submission, &completion);
+  assert_int_equal(completion.tag, submission->tag);
+  ring_completion_to_error(&completion, &error);
+  if (completion.status != status || strstr(error.text, text) == NULL)
+    fail_msg("%s: %s; in place of %s: ... %s", status_name(error.status), error.text, status_name(status), text);
+}
+
+static void submissions_that_cannot_be(void **state) {
+  (void)state;
+  struct raw_session session;
+  raw_open(&session, witness.daemon.socket, 4, "int8");
+  const struct ring_submission good = good_submission(&session);
+  struct {
+    struct ring_submission submission;
+    enum status status;
+    const char *text;
+  } cases[] = {
+      {good, STATUS_INVALID, "M must be 1..16777216, got 0"},
+      {good, STATUS_INVALID, "M must be 1..16777216, got 4294967295"},
+      {good, STATUS_INVALID, "N must be 48, got 47"},
+      {good, STATUS_INVALID, "K must be 100, got 101"},
+      {good, STATUS_UNSUPPORTED, "x type e4m3 (5) is not supported with this weight"},
+      {good, STATUS_UNSUPPORTED, "y type unknown (255) is not supported with this weight"},
+      {good, STATUS_NOT_FOUND, "weight"},
+      {good, STATUS_NOT_FOUND, "weight"},
+      {good, STATUS_INVALID, "x offset must be"},
+      {good, STATUS_INVALID, "x offset must be"},
+      {good, STATUS_INVALID, "y offset must be"},
+      {good, STATUS_INVALID, "y offset must be a multiple of 16"},
+      {good, STATUS_INVALID, "y overlaps x, bias or x scale"},
+      {good, STATUS_INVALID, "x stride must be 400"},
+      {good, STATUS_INVALID, "bytes must be"},
+      {good, STATUS_INVALID, "opcode must be 1, got 77"},
+      {good, STATUS_INVALID, "flags must be 0, got 1"},
+      {good, STATUS_INVALID, "reserved must be 0"},
+  };
+  cases[0].submission.m = 0;
+  cases[1].submission.m = UINT32_MAX;
+  cases[2].submission.n = 47;
+  cases[3].submission.k = 101;
+  cases[4].submission.x_type = GEMM_E4M3;
+  cases[5].submission.y_type = 255;
+  cases[6].submission.weight += 1 << 16; /* another generation */
+  cases[7].submission.weight = UINT32_MAX;
+  cases[8].submission.x_offset = 0; /* the rings */
+  cases[9].submission.x_offset = session.bytes;
+  cases[10].submission.y_offset = UINT64_MAX - 15;
+  cases[11].submission.y_offset += 8;
+  cases[12].submission.y_offset = good.x_offset + 16;
+  cases[13].submission.x_stride = 4;
+  cases[14].submission.y_stride = (uint64_t)1 << 63;
+  cases[15].submission.opcode = 77;
+  cases[16].submission.flags = 1;
+  cases[17].submission.reserved2[39] = 1;
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    cases[i].submission.tag = 1000 + i;
+    expect_completion(&session, &cases[i].submission, cases[i].status, cases[i].text);
+  }
+  struct ring_submission nothing = {.tag = 5, .opcode = RING_OP_NOP};
+  expect_completion(&session, &nothing, STATUS_OK, "");
+  expect_completion(&session, &good, STATUS_OK, ""); /* and the session is as good as before */
+  raw_close(&session);
+  witness_undisturbed();
+}
+
+/* Indices that cannot be true end the session that wrote them. */
+static void rings_that_lie(void **state) {
+  (void)state;
+  static const uint32_t tails[] = {5, 1u << 31, UINT32_MAX};
+  for (size_t i = 0; i < COUNT(tails); i++) {
+    struct raw_session session;
+    raw_open(&session, witness.daemon.socket, 4, "int8");
+    atomic_store(&session.ring.queue->submission_tail, tails[i]);
+    raw_ring(&session);
+    raw_expect_end(session.socket);
+    session.socket = -1;
+    raw_close(&session);
+    witness_undisturbed();
+  }
+}
+
+/* A session's handle means nothing in another one. */
+/* Whoever makes the descriptor block by which gemmd wakes it loses its session, and holds nobody up. */
+static void a_wakeup_that_blocks(void **state) {
+  (void)state;
+  struct raw_session session;
+  const struct ring_submission nothing = {.opcode = RING_OP_NOP};
+  const uint64_t most = UINT64_MAX - 1;
+  uint64_t count;
+  bool wake;
+  raw_open(&session, witness.daemon.socket, 4, "int8");
+  (void)!read(session.wakeup, &count, sizeof count);
+  assert_int_equal(write(session.wakeup, &most, sizeof most), sizeof most);
+  assert_int_equal(fcntl(session.wakeup, F_SETFL, 0), 0);
+  assert_true(ring_client_sleep(&session.ring));
+  assert_true(ring_client_submit(&session.ring, &nothing, &wake));
+  raw_ring(&session);
+  raw_expect_end(session.socket);
+  munmap(session.arena, session.bytes);
+  close(session.doorbell);
+  close(session.wakeup);
+  witness_undisturbed();
+}
+
+static void handles_of_others(void **state) {
+  (void)state;
+  struct raw_session one, two;
+  raw_open(&one, witness.daemon.socket, 4, "int8");
+  raw_open(&two, witness.daemon.socket, 4, "f16");
+  struct message_weight_close handles = {.parts_count = 1, .parts = {{.handle = two.handle}}};
+  struct raw_reply reply;
+  assert_true(raw_ask(two.socket, COMMAND_weight_close, &handles, NULL, 0, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_OK);
+  struct ring_submission submission = good_submission(&two);
+  submission.weight = one.handle;
+  expect_completion(&two, &submission, STATUS_NOT_FOUND, "weight");
+  submission = good_submission(&one);
+  expect_completion(&one, &submission, STATUS_OK, "");
+  raw_close(&two);
+  raw_close(&one);
+  witness_undisturbed();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_version_that_is_not_spoken),
+      cmocka_unit_test(commands_in_the_wrong_state),
+      cmocka_unit_test(commands_that_are_not_for_clients),
+      cmocka_unit_test(descriptors_too_few_and_too_many),
+      cmocka_unit_test(messages_that_are_none),
+      cmocka_unit_test(submissions_that_cannot_be),
+      cmocka_unit_test(rings_that_lie),
+      cmocka_unit_test(a_wakeup_that_blocks),
+      cmocka_unit_test(handles_of_others),
+  };
+  return cmocka_run_group_tests(tests, witness_start, witness_stop);
+}
