@@ -4,7 +4,7 @@
 set -eu
 
 packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libinih-dev libjansson-dev libb2-dev"
-packages_test="libcmocka-dev procps"
+packages_test="libcmocka-dev"
 packages_demo="python3 python3-pip"
 packages_check="clang-format cppcheck git"
 
@@ -32,7 +32,6 @@ have() {
   case $1 in
     gcc | g++ | make | pkg-config | python3 | clang-format | cppcheck | git) command -v "$1" >/dev/null ;;
     python3-pip) python3 -m pip --version >/dev/null 2>&1 ;;
-    procps) command -v pgrep >/dev/null ;;
     *) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed' ;;
   esac
 }
