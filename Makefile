@@ -124,6 +124,7 @@ END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
+PYTHON_TESTS := tests/python/test_client.py tests/python/test_async.py
 TEST_LIBS := -lcmocka $(LIBS)
 
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
@@ -158,7 +159,7 @@ test: ## build and run every test that needs no GPU
 	@$(MAKE) --no-print-directory run-tests
 
 run-tests: all $(TESTS) $(BUILD)/gemm-demo
-	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS)
+	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh

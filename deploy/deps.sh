@@ -4,7 +4,7 @@
 set -eu
 
 packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libinih-dev libjansson-dev libb2-dev"
-packages_test="libcmocka-dev"
+packages_test="libcmocka-dev python3 python3-numpy python3-cffi"
 packages_demo="python3 python3-pip"
 packages_check="clang-format cppcheck git"
 
@@ -30,7 +30,8 @@ done
 # What is there already, by whatever package, is not asked for again.
 have() {
   case $1 in
-    gcc | g++ | make | pkg-config | python3 | clang-format | cppcheck | git) command -v "$1" >/dev/null ;;
+    gcc | g++ | make | pkg-config | clang-format | cppcheck | git) command -v "$1" >/dev/null ;;
+    python3) [ -x /usr/bin/python3 ] ;; # the system's, for which the packages below are
     python3-pip) python3 -m pip --version >/dev/null 2>&1 ;;
     *) dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed' ;;
   esac

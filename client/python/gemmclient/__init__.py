@@ -1,0 +1,33 @@
+"""Products y = x * W^T by gemmd, with numpy arrays in memory that the daemon maps too.
+
+import gemmclient, numpy as np
+
+with gemmclient.connect() as session:
+    session.load("model.safetensors", tensor="mlp.up.weight", name="mlp.up", format="int8")
+    with session.open("mlp.up") as weight:
+        x = session.empty((4, weight.k), np.float32)
+        x[:] = 1
+        y = weight.matmul(x)             # in the arena as x is: nothing is copied
+        pending = weight.submit(x)       # or several in flight: pending.wait(), or await pending
+"""
+
+from ._library import lib as _lib, text as _text
+from .errors import *  # noqa: F401,F403
+from .errors import __all__ as _errors
+from .product import Pending
+from .session import Session, connect
+from .types import DaemonInfo, DeviceInfo, ElementType, Format, Method, Placement, Scale, WeightInfo
+from .weight import Weight
+
+__version__ = "0.1.0"
+
+
+def library_version() -> str:
+    """Of libgemmclient, as it was found."""
+    return _text(_lib.gemmd_version())
+
+
+__all__ = [
+    "DaemonInfo", "DeviceInfo", "ElementType", "Format", "Method", "Pending", "Placement", "Scale", "Session", "Weight",
+    "WeightInfo", "connect", "library_version", *(name for name in _errors if name != "error_for"),
+]  # fmt: skip

@@ -1,0 +1,198 @@
+"""The part of a session that must outlive what refers to it: the library's handle, its lock and its memory.
+
+Memory of the arena stays mapped while any array lies in it, also when the session is closed before: the library's
+session ends with the last of them. Products in flight keep their tensors, whoever drops them. Objects may be dropped by
+any thread at any moment, so that what they leave is only noted then, and given back by the next holder of the lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Deque, Dict, Optional
+
+from ._library import ffi, lib, text
+from .errors import DisconnectedError, WrongStateError, error_for
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .product import Pending
+
+
+_WEIGHT = ffi.typeof("gemmd_weight *")
+
+
+class Block:
+    """Bytes of the arena; numpy arrays hold it as their base."""
+
+    __slots__ = ("core", "pointer", "__array_interface__", "__weakref__")
+
+    def __init__(self, core: "Core", pointer, nbytes: int):
+        self.core = core
+        self.pointer = pointer
+        self.__array_interface__ = {
+            "data": (int(ffi.cast("uintptr_t", pointer)), False),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self.core.drop(self.pointer)
+
+
+class Core:
+    """`with core:` holds the lock and says DISCONNECTED where the session is closed."""
+
+    def __init__(self, address: Optional[str], options) -> None:
+        out = ffi.new("gemmd_session **")
+        self.lock = threading.Lock()
+        self.dropped: Deque = deque()  # memory and weights that nothing refers to any more
+        self.blocks = 0
+        self.closed = False
+        self.process = os.getpid()
+        self.pending: Dict[int, "Pending"] = {}  # in flight, by ticket
+        self.loop: Optional["asyncio.AbstractEventLoop"] = None
+        self.loop_thread = 0
+        status = lib.gemmd_connect(out, ffi.NULL if address is None else address.encode(), options)
+        self.session = out[0]
+        if status != lib.GEMMD_OK:
+            error = error_for(status, self.sentence() if self.session else "no memory for a session")
+            self._disconnect()
+            raise error
+
+    def sentence(self) -> str:
+        return text(lib.gemmd_error(self.session))
+
+    def check(self, status: int) -> None:
+        """Raises what a failed call left; the lock is held."""
+        if status != lib.GEMMD_OK:
+            raise error_for(status, self.sentence())
+
+    def __enter__(self) -> "Core":
+        if os.getpid() != self.process:
+            raise WrongStateError("a session belongs to the process that connected; connect again after a fork")
+        self.lock.acquire()
+        if self.closed:
+            self._leave()
+            raise DisconnectedError("the session is closed")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._sweep()
+        self.lock.release()
+        self._sweep_late()
+
+    # ---- memory
+
+    def allocate(self, nbytes: int) -> Optional[Block]:
+        """None where the arena has no room. The lock is held."""
+        self._sweep()
+        pointer = lib.gemmd_alloc(self.session, max(nbytes, 1))
+        if pointer == ffi.NULL:
+            return None
+        self.blocks += 1
+        return Block(self, pointer, nbytes)
+
+    def drop(self, pointer) -> None:
+        """Memory or a weight. From any thread, perhaps inside a call of this one: never waits for the lock."""
+        self.dropped.append(pointer)
+        self._sweep_late()
+
+    def _sweep_late(self) -> None:
+        # Who holds the lock sweeps before letting go; what comes after that look is found here.
+        while self.dropped and self.lock.acquire(blocking=False):
+            self._sweep()
+            self.lock.release()
+
+    def _sweep(self) -> None:
+        if os.getpid() != self.process:
+            self.dropped.clear()
+            return
+        while self.dropped:
+            dropped = self.dropped.popleft()
+            if ffi.typeof(dropped) is _WEIGHT:
+                if not self.closed:  # with the session all weights are closed
+                    lib.gemmd_weight_close(dropped)
+            else:
+                self.blocks -= 1
+                lib.gemmd_free(self.session, dropped)
+        if self.closed and self.blocks == 0:
+            self._disconnect()
+
+    # ---- the end
+
+    def close(self) -> None:
+        if os.getpid() != self.process:
+            return
+        with self.lock:
+            if self.closed:
+                return
+            self.closed = True
+            self.unwatch()
+            for pending in list(self.pending.values()):
+                pending.finish(error=DisconnectedError("the session was closed with the product in flight"))
+            self._sweep()
+            if self.blocks == 0:
+                self._disconnect()
+        self._sweep_late()
+
+    def _disconnect(self) -> None:
+        session, self.session = self.session, ffi.NULL
+        lib.gemmd_disconnect(session)
+
+    def __del__(self) -> None:
+        if getattr(self, "session", ffi.NULL) and os.getpid() == self.process:
+            self.unwatch()
+            self._disconnect()
+
+    # ---- event loops
+
+    def watch(self, loop: "asyncio.AbstractEventLoop") -> None:
+        """Lets the loop take in completions. The lock is held."""
+        if self.loop is loop:
+            return
+        if self.loop is not None and not self.loop.is_closed():
+            raise WrongStateError("products of one session are awaited in one event loop at a time")
+        loop.add_reader(lib.gemmd_fd(self.session), self._readable)
+        self.loop, self.loop_thread = loop, threading.get_ident()
+
+    def unwatch(self) -> None:
+        loop, self.loop = self.loop, None
+        if loop is not None and not loop.is_closed():
+            loop.remove_reader(lib.gemmd_fd(self.session))
+
+    def _readable(self) -> None:
+        try:
+            with self:
+                self.dispatch(0)
+        except DisconnectedError:
+            pass  # everybody who waits has been told
+
+    def dispatch(self, timeout_ms: int) -> None:
+        status = lib.gemmd_dispatch(self.session, timeout_ms)
+        if status != lib.GEMMD_OK:
+            error = error_for(status, self.sentence())
+            self.collect()
+            self.unwatch()
+            for pending in list(self.pending.values()):
+                pending.finish(error=error)
+            raise error
+        self.collect()
+
+    def collect(self) -> None:
+        """Hands out the results of all products that have finished. The lock is held."""
+        result = ffi.new("gemmd_result *")
+        while self.pending and lib.gemmd_wait_any(self.session, 0, result) == lib.GEMMD_OK:
+            self.hand_out(result)
+
+    def hand_out(self, result) -> None:
+        error = error_for(result.status, self.sentence()) if result.status != lib.GEMMD_OK else None
+        pending = self.pending.get(result.ticket)
+        if pending is not None:
+            pending.finish(error, result.device_ns, result.queue_ns)

@@ -1,0 +1,222 @@
+"""A connection to gemmd with an arena of shared memory in which tensors lie."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import IO, Callable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from ._core import Core
+from ._library import ffi, lib
+from .errors import InvalidError
+from .types import (
+    DaemonInfo,
+    Format,
+    Method,
+    Named,
+    Placement,
+    Scale,
+    WeightInfo,
+    daemon_info,
+    element_type,
+    member,
+    numpy_type,
+    weight_info,
+)
+from .weight import Weight, allocate
+
+__all__ = ["Session", "connect"]
+
+Source = Union[str, "os.PathLike[str]", int, IO[bytes]]
+_NEVER = 0xFFFFFFFF  # spin_us: never spins
+# As safetensors calls them, by element type.
+_SAFETENSORS = {"F32": "F32", "F16": "F16", "BF16": "BF16", "INT8": "I8", "E4M3": "F8_E4M3"}
+
+
+class Session:
+    """Its methods may be called from any thread; they take turns, so that threads that compute at the same time are
+    better served by a session each. After a fork the child connects anew. close() ends it; arrays in its memory stay
+    readable as long as they are referred to, and hold the connection open until then."""
+
+    def __init__(
+        self,
+        address: Optional[str] = None,
+        *,
+        arena_bytes: int = 0,
+        entries: int = 0,
+        spin_us: Optional[int] = None,
+        timeout: float = 10.0,
+        name: str = "python",
+    ):
+        """`address`: a socket's path; None: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock; "embedded:" starts a daemon
+        that ends with the session. `arena_bytes`: for tensors, 0: 64 MiB. `entries`: products in flight, a power of
+        two up to 256; 0: 64. `spin_us`: how long a wait spins before it sleeps; None: 50; 0: never spins. `timeout`:
+        seconds for the daemon's answer to control calls other than loads. `name`: who asks, for the daemon's log."""
+        options = ffi.new("gemmd_options *")
+        chosen_name = ffi.new("char[]", name.encode())
+        options.arena_bytes = arena_bytes
+        options.entries = entries
+        options.spin_us = 0 if spin_us is None else spin_us or _NEVER
+        options.timeout_ms = max(1, int(timeout * 1000))
+        options.name = chosen_name
+        self._core = Core(address, options)
+
+    def close(self) -> None:
+        self._core.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- tensors
+
+    def empty(self, shape: Union[int, Sequence[int]], dtype: object = np.float32) -> np.ndarray:
+        """A new array in the arena, contents undefined; its memory is given back with the last reference. `dtype`:
+        numpy's, or an element type's name ("bf16": an array of uint16)."""
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        with self._core as core:
+            return allocate(core, sizes, numpy_type(dtype))
+
+    def array(self, values: object, dtype: object = None) -> np.ndarray:
+        """A copy of `values` in the arena."""
+        source = np.asarray(values, None if dtype is None else numpy_type(dtype))
+        copy = self.empty(source.shape, source.dtype)
+        copy[...] = source
+        return copy
+
+    # ---- weights
+
+    def load(
+        self,
+        source: Source,
+        *,
+        tensor: str,
+        name: str,
+        format: Named,
+        scale_tensor: Optional[str] = None,
+        scale: Named = Scale.DEFAULT,
+        method: Named = Method.DEFAULT,
+        replace: bool = False,
+        placement: Named = Placement.SINGLE,
+        device: int = -1,
+        devices: int = 0,
+        progress: Optional[Callable[[int, int], None]] = None,
+    ) -> WeightInfo:
+        """Loads a tensor of a safetensors file: a path, an open file or a descriptor. Takes as long as it takes;
+        `progress(done, total)` hears of it in bytes and must not use the session."""
+        load = ffi.new("gemmd_load *")
+        texts = [ffi.new("char[]", one.encode()) for one in (name, tensor, scale_tensor or "")]
+        load.name, load.tensor = texts[0], texts[1]
+        load.scale_tensor = texts[2] if scale_tensor else ffi.NULL
+        load.format = member(Format, format, "format")
+        load.scale = member(Scale, scale, "scale")
+        load.method = member(Method, method, "method")
+        load.replace = replace
+        load.placement = member(Placement, placement, "placement")
+        load.device, load.devices = device, devices
+        if progress is not None:
+            hear = progress
+            report = ffi.callback("void(void *, uint64_t, uint64_t)", lambda _, done, total: hear(done, total))
+            load.progress = report
+        info = ffi.new("gemmd_weight_info *")
+        with self._core as core:
+            if isinstance(source, (str, os.PathLike)):
+                core.check(lib.gemmd_weight_load_file(core.session, os.fsencode(source), load, info))
+            else:
+                fd = source if isinstance(source, int) else source.fileno()
+                core.check(lib.gemmd_weight_load(core.session, fd, load, info))
+        return weight_info(info)
+
+    def load_array(
+        self, array: np.ndarray, *, name: str, format: Named, element: Optional[Named] = None, **options
+    ) -> WeightInfo:
+        """The same from an array [n, k], by way of a file in memory. `element` names its type where its dtype does
+        not; `options` are load's, but for tensors of scales."""
+        if array.ndim != 2:
+            raise InvalidError(f"a weight must be [n, k], got shape {array.shape}")
+        kind = element_type(array.dtype, element, "weight").name
+        if kind not in _SAFETENSORS:
+            raise InvalidError(f"a weight must be one of {', '.join(_SAFETENSORS).lower()}, got {kind.lower()}")
+        header = json.dumps(
+            {"weight": {"dtype": _SAFETENSORS[kind], "shape": array.shape, "data_offsets": [0, array.nbytes]}}
+        ).encode()
+        header += b" " * (-len(header) % 8)
+        with os.fdopen(os.memfd_create(name[:200], os.MFD_CLOEXEC), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.write(np.ascontiguousarray(array).data)
+            file.flush()
+            return self.load(file, tensor="weight", name=name, format=format, **options)
+
+    def unload(self, name: str) -> int:
+        """Drops the name. The memory is freed with the last name and the last open handle: the bytes freed now."""
+        freed = ffi.new("uint64_t *")
+        with self._core as core:
+            core.check(lib.gemmd_weight_unload(core.session, name.encode(), freed))
+        return freed[0]
+
+    def stat(self, name: str) -> WeightInfo:
+        info = ffi.new("gemmd_weight_info *")
+        with self._core as core:
+            core.check(lib.gemmd_weight_stat(core.session, name.encode(), info))
+        return weight_info(info)
+
+    def weights(self, pattern: Optional[str] = None) -> List[WeightInfo]:
+        """All weights that match the fnmatch(3) pattern, by name."""
+        found: List[WeightInfo] = []
+
+        @ffi.callback("bool(void *, const gemmd_weight_info *)")
+        def each(_, info):
+            found.append(weight_info(info))
+            return True
+
+        with self._core as core:
+            text = ffi.NULL if pattern is None else pattern.encode()
+            core.check(lib.gemmd_weight_list(core.session, text, each, ffi.NULL))
+        return found
+
+    def open(self, name: str) -> Weight:
+        """A weight for products. Its content stays while it is open, also when its name is unloaded or replaced."""
+        out = ffi.new("gemmd_weight **")
+        with self._core as core:
+            core.check(lib.gemmd_weight_open(core.session, name.encode(), out))
+        return Weight(self._core, out[0])
+
+    # ---- event loops other than asyncio's, which needs nothing but `await`
+
+    def fileno(self) -> int:
+        """Polls readable when dispatch has something to do."""
+        with self._core as core:
+            return lib.gemmd_fd(core.session)
+
+    def dispatch(self, timeout: float = 0.0) -> None:
+        """Takes in what has arrived, waiting up to `timeout` seconds for something; finished products are `done`."""
+        with self._core as core:
+            core.dispatch(int(timeout * 1000))
+
+    # ---- the daemon
+
+    def ping(self) -> float:
+        """Seconds of a round trip to the supervisor."""
+        ns = ffi.new("uint64_t *")
+        with self._core as core:
+            core.check(lib.gemmd_ping(core.session, ns))
+        return ns[0] * 1e-9
+
+    def status(self) -> DaemonInfo:
+        info = ffi.new("gemmd_daemon_info *")
+        with self._core as core:
+            core.check(lib.gemmd_daemon_status(core.session, info))
+        return daemon_info(info)
+
+
+def connect(address: Optional[str] = None, **options) -> Session:
+    """A session; see Session for address and options."""
+    return Session(address, **options)

@@ -1,0 +1,207 @@
+"""Names for what products and weights are made of, and what the daemon tells of them.
+
+Wherever a type, format, scale, method or placement is asked for, its name in lower case does: "f32", "int8", "row".
+numpy has no bf16 and no e4m3: such tensors are arrays of uint16 and uint8 whose type the call names, or arrays of
+ml_dtypes' bfloat16 and float8_e4m3fn, which name it themselves.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+from dataclasses import dataclass
+from typing import Dict, List, Type, TypeVar, Union
+
+import numpy as np
+
+from ._library import lib, text
+from .errors import InvalidError
+
+__all__ = ["ElementType", "Format", "Scale", "Method", "Placement", "WeightInfo", "DeviceInfo", "DaemonInfo"]
+
+
+class ElementType(enum.IntEnum):
+    """Of x, y, bias and scales."""
+
+    F32 = lib.GEMMD_F32
+    F16 = lib.GEMMD_F16
+    BF16 = lib.GEMMD_BF16
+    INT8 = lib.GEMMD_INT8
+    E4M3 = lib.GEMMD_E4M3
+    S32 = lib.GEMMD_S32
+
+
+class Format(enum.IntEnum):
+    """Of a weight."""
+
+    INT8 = lib.GEMMD_FORMAT_INT8
+    FP8 = lib.GEMMD_FORMAT_FP8
+    INT2 = lib.GEMMD_FORMAT_INT2
+    F16 = lib.GEMMD_FORMAT_F16
+    BF16 = lib.GEMMD_FORMAT_BF16
+
+
+class Scale(enum.IntEnum):
+    """DEFAULT: what the file has; INT8 and FP8: ROW, INT2: GROUP; F16 and BF16 have none."""
+
+    DEFAULT = lib.GEMMD_SCALE_DEFAULT
+    ONE = lib.GEMMD_SCALE_ONE
+    ROW = lib.GEMMD_SCALE_ROW
+    BLOCK = lib.GEMMD_SCALE_BLOCK
+    GROUP = lib.GEMMD_SCALE_GROUP
+
+
+class Method(enum.IntEnum):
+    """How a weight is quantized. DEFAULT: as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES."""
+
+    DEFAULT = lib.GEMMD_METHOD_DEFAULT
+    ABSMAX = lib.GEMMD_METHOD_ABSMAX
+    LEAST_SQUARES = lib.GEMMD_METHOD_LEAST_SQUARES
+    TERNARY = lib.GEMMD_METHOD_TERNARY
+
+
+class Placement(enum.IntEnum):
+    SINGLE = lib.GEMMD_PLACEMENT_SINGLE
+    REPLICAS = lib.GEMMD_PLACEMENT_REPLICAS
+    SPLIT = lib.GEMMD_PLACEMENT_SPLIT
+
+
+_Kind = TypeVar("_Kind", bound=enum.IntEnum)
+Named = Union[str, int]
+
+
+def member(kind: Type[_Kind], value: Named, what: str) -> _Kind:
+    """The member that a name ("least-squares", "INT8") or a number stands for."""
+    try:
+        return kind[value.upper().replace("-", "_")] if isinstance(value, str) else kind(value)
+    except (KeyError, ValueError):
+        names = ", ".join(one.name.lower() for one in kind)
+        raise InvalidError(f"{what} must be one of {names}, got {value!r}") from None
+
+
+# numpy's name of a dtype -> element type; the last three are ml_dtypes' and torch's.
+_BY_DTYPE: Dict[str, ElementType] = {
+    "float32": ElementType.F32,
+    "float16": ElementType.F16,
+    "int8": ElementType.INT8,
+    "int32": ElementType.S32,
+    "bfloat16": ElementType.BF16,
+    "float8_e4m3fn": ElementType.E4M3,
+}
+
+_NUMPY: Dict[ElementType, np.dtype] = {
+    ElementType.F32: np.dtype(np.float32),
+    ElementType.F16: np.dtype(np.float16),
+    ElementType.BF16: np.dtype(np.uint16),
+    ElementType.INT8: np.dtype(np.int8),
+    ElementType.E4M3: np.dtype(np.uint8),
+    ElementType.S32: np.dtype(np.int32),
+}
+
+
+def numpy_type(named: object) -> np.dtype:
+    """The numpy dtype of an element type's name, or of whatever numpy takes for a dtype."""
+    if isinstance(named, ElementType):
+        return _NUMPY[named]
+    if isinstance(named, str) and named.upper() in ElementType.__members__:
+        return _NUMPY[ElementType[named.upper()]]
+    return np.dtype(named)  # type: ignore[call-overload]
+
+
+def element_type(dtype: np.dtype, named: Union[Named, None], what: str) -> ElementType:
+    """What an array of `dtype` holds: what the caller has `named` it, where sizes agree, else what its dtype says."""
+    if named is None:
+        found = _BY_DTYPE.get(dtype.name)
+        if found is None:
+            raise InvalidError(f"{what} has dtype {dtype}, which does not say its type; name it ({what}_type)")
+        return found
+    found = member(ElementType, named, f"{what}_type")
+    if dtype.itemsize != _NUMPY[found].itemsize:
+        raise InvalidError(f"{what} of type {found.name.lower()} cannot be an array of {dtype}")
+    return found
+
+
+@dataclass(frozen=True)
+class WeightInfo:
+    name: str
+    n: int
+    k: int
+    format: Format
+    scale: Scale
+    bytes: int  # that it takes on the device
+    references: int  # names that stand for this content
+    owner: int  # user id
+    devices: int  # that hold a part or a copy
+    hash: builtins.bytes  # of the content
+    shared: bool  # after a load: equal content was there already, nothing was stored
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    name: str
+    state: str  # "starting", "ready", "failed"
+    pid: int
+    restarts: int
+    memory_total: int
+    memory_slabs: int
+    memory_used: int
+    requests: int
+    rows: int
+    failures: int
+    device_ns: int
+
+
+@dataclass(frozen=True)
+class DaemonInfo:
+    server: str
+    backend: str
+    backend_reason: str
+    pid: int
+    sessions: int
+    names: int
+    weights: int
+    uptime_ms: int
+    weight_bytes: int
+    arena_bytes: int
+    devices: List[DeviceInfo]
+
+
+def weight_info(info) -> WeightInfo:
+    return WeightInfo(
+        name=text(info.name),
+        n=info.n,
+        k=info.k,
+        format=Format(info.format),
+        scale=Scale(info.scale),
+        bytes=info.bytes,
+        references=info.references,
+        owner=info.owner,
+        devices=info.devices,
+        hash=builtins.bytes(info.hash),
+        shared=info.shared,
+    )
+
+
+def _device_info(info) -> DeviceInfo:
+    numbers = {
+        name: getattr(info, name)
+        for name in ("pid", "restarts", "memory_total", "memory_slabs", "memory_used", "requests", "rows", "failures",
+                     "device_ns")
+    }  # fmt: skip
+    return DeviceInfo(name=text(info.name), state=text(info.state), **numbers)
+
+
+def daemon_info(info) -> DaemonInfo:
+    return DaemonInfo(
+        server=text(info.server),
+        backend=text(info.backend),
+        backend_reason=text(info.backend_reason),
+        pid=info.pid,
+        sessions=info.sessions,
+        names=info.names,
+        weights=info.weights,
+        uptime_ms=info.uptime_ms,
+        weight_bytes=info.weight_bytes,
+        arena_bytes=info.arena_bytes,
+        devices=[_device_info(info.device[i]) for i in range(info.devices)],
+    )

@@ -1,0 +1,191 @@
+"""A weight that is open for products."""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+import numpy as np
+
+from ._core import Block, Core
+from ._library import ffi, lib
+from .errors import InvalidError, OutOfMemoryError, WrongStateError
+from .product import Pending
+from .types import ElementType, Named, WeightInfo, element_type, numpy_type, weight_info
+
+_ALIGN = 16  # bytes; of tensors in the arena
+_FLOATS = (ElementType.F32, ElementType.F16, ElementType.BF16)
+
+
+def allocate(core: Core, shape: Tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array in the arena, contents undefined. The core's lock is held."""
+    nbytes = dtype.itemsize
+    for size in shape:
+        nbytes *= size
+    block = core.allocate(nbytes)
+    if block is None:
+        raise OutOfMemoryError(f"the arena has no room for {nbytes} bytes (arena_bytes of connect)")
+    return np.asarray(block).view(dtype).reshape(shape)
+
+
+def in_arena(array: np.ndarray, core: Core) -> bool:
+    base = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, Block) and base.core is core
+
+
+def as_rows(array: np.ndarray, columns: int, what: str) -> np.ndarray:
+    """[..., columns] as [rows, columns]: a view where strides allow it, else a copy."""
+    if array.ndim == 0 or array.shape[-1] != columns:
+        raise InvalidError(f"{what} must have {columns} columns, got shape {array.shape}")
+    return array.reshape(-1, columns)
+
+
+class Weight:
+    """From Session.open. Closed by `with`, by close(), or with its session."""
+
+    def __init__(self, core: Core, handle):
+        self._core = core
+        self._handle = handle
+        self.info: WeightInfo = weight_info(lib.gemmd_weight_get_info(handle))
+
+    @property
+    def n(self) -> int:
+        return self.info.n
+
+    @property
+    def k(self) -> int:
+        return self.info.k
+
+    def matmul(self, x: np.ndarray, **options) -> np.ndarray:
+        """y = x * W^T, [..., k] -> [..., n]. `options` are submit's."""
+        return self.submit(x, **options).wait()
+
+    def submit(
+        self,
+        x: np.ndarray,
+        *,
+        out: Optional[np.ndarray] = None,
+        bias: Optional[np.ndarray] = None,
+        x_scale: Optional[np.ndarray] = None,
+        x_type: Optional[Named] = None,
+        y_type: Optional[Named] = None,
+        bias_type: Optional[Named] = None,
+    ) -> Pending:
+        """Asks for y = x * W^T (+ bias) and returns at once.
+
+        x is [..., k], bias [n], x_scale [rows] or [rows, ceil(k / 128)] (for int8 and e4m3 x). What lies in this
+        session's arena (Session.empty) is used where it is; anything else is copied there once. `out`, where given, is
+        [..., n] in the arena; else y is a new array in it. y's type is `y_type`, else out's, else x's where that is a
+        float, else s32 for int8 x without x_scale and f32 for the rest.
+        """
+        with self._core as core:
+            self._check_open()
+            rows = as_rows(x, self.k, "x")
+            x_kind = element_type(x.dtype, x_type, "x")
+            y_kind = self._y_type(x_kind, out, x_scale, y_type)
+            bias_kind = element_type(bias.dtype, bias_type, "bias") if bias is not None else 0
+            if bias is not None and bias.shape != (self.n,):
+                raise InvalidError(f"bias must have shape ({self.n},), got {bias.shape}")
+            if x_scale is not None and x_scale.dtype != np.float32:
+                raise InvalidError(f"x_scale must be float32, got {x_scale.dtype}")
+            y, whole = self._output(core, x, out, y_kind)
+            tensors = (self._staged(core, rows), y, self._staged(core, bias), self._staged(core, x_scale))
+            return self._send(core, tensors, (x_kind, y_kind, bias_kind), whole)
+
+    def _check_open(self) -> None:
+        if self._handle is None:
+            raise WrongStateError(f"weight {self.info.name} is closed")
+
+    def _y_type(self, x_type: ElementType, out, x_scale, named: Optional[Named]) -> ElementType:
+        if out is not None:
+            return element_type(out.dtype, named, "y")
+        if named is not None:
+            return element_type(numpy_type(named), named if isinstance(named, (str, int)) else None, "y")
+        if x_type in _FLOATS:
+            return x_type
+        return ElementType.S32 if x_type is ElementType.INT8 and x_scale is None else ElementType.F32
+
+    def _output(self, core: Core, x: np.ndarray, out: Optional[np.ndarray], kind: ElementType):
+        """y as rows, and as the caller gets it."""
+        if out is None:
+            # ml_dtypes' bfloat16 in, the same out: numpy calls both by one name.
+            dtype = x.dtype if x.dtype.name == "bfloat16" and kind is ElementType.BF16 else numpy_type(kind)
+            out = allocate(core, x.shape[:-1] + (self.n,), dtype)
+            return out.reshape(-1, self.n), out
+        if not in_arena(out, core):
+            raise InvalidError("out must lie in the session's arena (Session.empty)")
+        if out.shape != x.shape[:-1] + (self.n,):
+            raise InvalidError(f"out must have shape {x.shape[:-1] + (self.n,)}, got {out.shape}")
+        rows = out.reshape(-1, self.n)
+        if not np.may_share_memory(rows, out) or not _dense_rows(rows):
+            raise InvalidError("out must have rows that are contiguous and evenly apart")
+        return rows, out
+
+    def _staged(self, core: Core, array: Optional[np.ndarray]) -> Optional[np.ndarray]:
+        """The array itself where the daemon can read it in place, else its copy in the arena."""
+        if array is None or (in_arena(array, core) and _dense_rows(array) and _address(array) % _ALIGN == 0):
+            return array
+        copy = allocate(core, array.shape, array.dtype)
+        copy[...] = array
+        return copy
+
+    def _send(self, core: Core, tensors: Tuple, types: Tuple[int, int, int], whole: np.ndarray) -> Pending:
+        x, y, bias, x_scale = tensors
+        product = ffi.new("gemmd_product *")
+        product.m = x.shape[0]
+        product.x, product.x_type, product.x_stride = _pointer(x), types[0], _row_stride(x)
+        product.y, product.y_type, product.y_stride = _pointer(y), types[1], _row_stride(y)
+        if bias is not None:
+            product.bias, product.bias_type = _pointer(bias), types[2]
+        if x_scale is not None:
+            product.x_scale = ffi.cast("const float *", _pointer(x_scale))
+        ticket = ffi.new("uint64_t *")
+        status = lib.gemmd_submit(self._handle, product, ticket)
+        if status == lib.GEMMD_BUSY:  # perhaps only because nobody has taken what is finished
+            core.collect()
+            status = lib.gemmd_submit(self._handle, product, ticket)
+        core.check(status)
+        return Pending(core, self, ticket[0], whole, tensors)
+
+    def close(self) -> None:
+        """Gives the handle back, after the products that use it."""
+        for pending in [one for one in list(self._core.pending.values()) if one.weight is self]:
+            pending.settle()
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._core.drop(handle)
+
+    def __del__(self) -> None:
+        # Products in flight hold their weight, so that none uses it now.
+        if self._handle is not None:
+            self._core.drop(self._handle)
+
+    def __enter__(self) -> "Weight":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<gemmclient.Weight {self.info.name!r} {self.n}x{self.k} {self.info.format.name.lower()}>"
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _pointer(array: np.ndarray):
+    return ffi.cast("void *", _address(array))
+
+
+def _row_stride(array: np.ndarray) -> int:
+    """0 lets the library say what is dense."""
+    return array.strides[0] if array.ndim == 2 and array.shape[0] > 1 else 0
+
+
+def _dense_rows(array: np.ndarray) -> bool:
+    """Contiguous rows, one after the other at even distance, the way the library takes them."""
+    if array.ndim != 2 or array.shape[0] < 2:
+        return array.flags.c_contiguous
+    return (array.shape[1] < 2 or array.strides[1] == array.itemsize) and array.strides[0] >= array.nbytes // len(array)
