@@ -8,6 +8,7 @@ any thread at any moment, so that what they leave is only noted then, and given 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Deque, Dict, Optional
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .product import Pending
 
 
+_finalizing = sys.is_finalizing
 _WEIGHT = ffi.typeof("gemmd_weight *")
 
 
@@ -101,6 +103,8 @@ class Core:
 
     def drop(self, pointer) -> None:
         """Memory or a weight. From any thread, perhaps inside a call of this one: never waits for the lock."""
+        if _finalizing():  # the session ends with the process
+            return
         self.dropped.append(pointer)
         self._sweep_late()
 
@@ -147,7 +151,7 @@ class Core:
         lib.gemmd_disconnect(session)
 
     def __del__(self) -> None:
-        if getattr(self, "session", ffi.NULL) and os.getpid() == self.process:
+        if not _finalizing() and getattr(self, "session", None) and os.getpid() == self.process:
             self.unwatch()
             self._disconnect()
 

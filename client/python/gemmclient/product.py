@@ -13,6 +13,7 @@ from ._core import Core
 from ._library import ffi, lib
 from .errors import GemmdError, TimedOutError, error_for
 
+_RESULT = ffi.typeof("gemmd_result *")
 # How long the library waits at a time, so that Python takes its signals in between.
 _SLICE_MS = 100
 
@@ -79,14 +80,14 @@ class Pending:
             pass
 
     def _wait_slice(self, core: Core, timeout_ms: int) -> None:
-        result = ffi.new("gemmd_result *")
+        result = ffi.new(_RESULT)
         status = lib.gemmd_wait(core.session, self.ticket, timeout_ms, result)
         if result.ticket != 0:
             core.hand_out(result)
         elif status != lib.GEMMD_TIMEOUT:
             self.finish(error_for(status, core.sentence()))
-        # What finished meanwhile is ready now, and nobody would be woken for it again.
-        core.collect()
+        if core.pending:  # what finished meanwhile is ready now, and nobody would be woken for it again
+            core.collect()
 
     def _result(self) -> np.ndarray:
         if self._error is not None:

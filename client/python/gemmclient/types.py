@@ -79,16 +79,6 @@ def member(kind: Type[_Kind], value: Named, what: str) -> _Kind:
         raise InvalidError(f"{what} must be one of {names}, got {value!r}") from None
 
 
-# numpy's name of a dtype -> element type; the last three are ml_dtypes' and torch's.
-_BY_DTYPE: Dict[str, ElementType] = {
-    "float32": ElementType.F32,
-    "float16": ElementType.F16,
-    "int8": ElementType.INT8,
-    "int32": ElementType.S32,
-    "bfloat16": ElementType.BF16,
-    "float8_e4m3fn": ElementType.E4M3,
-}
-
 _NUMPY: Dict[ElementType, np.dtype] = {
     ElementType.F32: np.dtype(np.float32),
     ElementType.F16: np.dtype(np.float16),
@@ -97,6 +87,10 @@ _NUMPY: Dict[ElementType, np.dtype] = {
     ElementType.E4M3: np.dtype(np.uint8),
     ElementType.S32: np.dtype(np.int32),
 }
+
+_BY_DTYPE = {dtype: kind for kind, dtype in _NUMPY.items() if dtype.kind != "u"}
+# What ml_dtypes calls the types that numpy lacks.
+_BY_NAME = {"bfloat16": ElementType.BF16, "float8_e4m3fn": ElementType.E4M3}
 
 
 def numpy_type(named: object) -> np.dtype:
@@ -111,7 +105,7 @@ def numpy_type(named: object) -> np.dtype:
 def element_type(dtype: np.dtype, named: Union[Named, None], what: str) -> ElementType:
     """What an array of `dtype` holds: what the caller has `named` it, where sizes agree, else what its dtype says."""
     if named is None:
-        found = _BY_DTYPE.get(dtype.name)
+        found = _BY_DTYPE.get(dtype) or _BY_NAME.get(dtype.name)
         if found is None:
             raise InvalidError(f"{what} has dtype {dtype}, which does not say its type; name it ({what}_type)")
         return found

@@ -12,6 +12,7 @@ from .errors import InvalidError, OutOfMemoryError, WrongStateError
 from .product import Pending
 from .types import ElementType, Named, WeightInfo, element_type, numpy_type, weight_info
 
+_PRODUCT, _TICKET, _POINTER = ffi.typeof("gemmd_product *"), ffi.typeof("uint64_t *"), ffi.typeof("void *")
 _ALIGN = 16  # bytes; of tensors in the arena
 _FLOATS = (ElementType.F32, ElementType.F16, ElementType.BF16)
 
@@ -110,7 +111,7 @@ class Weight:
         """y as rows, and as the caller gets it."""
         if out is None:
             # ml_dtypes' bfloat16 in, the same out: numpy calls both by one name.
-            dtype = x.dtype if x.dtype.name == "bfloat16" and kind is ElementType.BF16 else numpy_type(kind)
+            dtype = x.dtype if kind is ElementType.BF16 and x.dtype.name == "bfloat16" else numpy_type(kind)
             out = allocate(core, x.shape[:-1] + (self.n,), dtype)
             return out.reshape(-1, self.n), out
         if not in_arena(out, core):
@@ -132,7 +133,7 @@ class Weight:
 
     def _send(self, core: Core, tensors: Tuple, types: Tuple[int, int, int], whole: np.ndarray) -> Pending:
         x, y, bias, x_scale = tensors
-        product = ffi.new("gemmd_product *")
+        product = ffi.new(_PRODUCT)
         product.m = x.shape[0]
         product.x, product.x_type, product.x_stride = _pointer(x), types[0], _row_stride(x)
         product.y, product.y_type, product.y_stride = _pointer(y), types[1], _row_stride(y)
@@ -140,7 +141,7 @@ class Weight:
             product.bias, product.bias_type = _pointer(bias), types[2]
         if x_scale is not None:
             product.x_scale = ffi.cast("const float *", _pointer(x_scale))
-        ticket = ffi.new("uint64_t *")
+        ticket = ffi.new(_TICKET)
         status = lib.gemmd_submit(self._handle, product, ticket)
         if status == lib.GEMMD_BUSY:  # perhaps only because nobody has taken what is finished
             core.collect()
@@ -176,7 +177,7 @@ def _address(array: np.ndarray) -> int:
 
 
 def _pointer(array: np.ndarray):
-    return ffi.cast("void *", _address(array))
+    return ffi.cast(_POINTER, _address(array))
 
 
 def _row_stride(array: np.ndarray) -> int:

@@ -1,0 +1,209 @@
+#!/usr/bin/python3
+"""gemmclient.torch against a real gemmd: values, torch.compile, refusals, lifetimes."""
+
+import copy
+import gc
+import threading
+import unittest
+
+from support import Daemon, int8_product, worst_row
+
+try:
+    import torch
+except ImportError:
+    raise SystemExit("test_torch.py needs torch; make test-torch brings it") from None
+
+import gemmclient
+import gemmclient.torch
+from gemmclient.torch import GemmdLinear, replace_linear
+
+K, N = 96, 160
+
+
+def model():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(K, N), torch.nn.GELU(), torch.nn.Linear(N, K, bias=False)).eval()
+
+
+class Torch(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+
+    def setUp(self):
+        self.session = gemmclient.connect(self.daemon.socket)
+        self.addCleanup(self.session.close)
+        torch.manual_seed(2)
+
+    def linear(self, dtype=torch.float32, format="int8", bias=True):
+        source = torch.nn.Linear(K, N, bias=bias, dtype=dtype)
+        return source, GemmdLinear.from_linear(source, self.session, "layer", format)
+
+    def check(self, linear, source, x, bound):
+        reference = int8_product(x.float().reshape(-1, K).numpy(), source.weight.detach().float().numpy())
+        if source.bias is not None:
+            reference += source.bias.detach().float().numpy()
+        with torch.inference_mode():
+            y = linear(x)
+        self.assertEqual((y.shape, y.dtype), (x.shape[:-1] + (N,), x.dtype))
+        self.assertLess(worst_row(y.float().numpy(), reference), bound)
+
+
+class Values(Torch):
+    def test_every_type_is_what_the_contract_says(self):
+        for dtype, bound in ((torch.float32, 1e-6), (torch.float16, 5e-4), (torch.bfloat16, 2.5e-3)):
+            source, linear = self.linear(dtype)
+            self.check(linear, source, torch.randn(7, K).to(dtype), bound)
+
+    def test_shapes_and_strides(self):
+        source, linear = self.linear()
+        for x in (
+            torch.randn(K),
+            torch.randn(2, 3, 5, K),
+            torch.randn(4, 2 * K)[:, ::2],
+            torch.randn(K, 6).T,
+            torch.randn(1, K).expand(4, K),
+        ):
+            self.check(linear, source, x, 1e-6)
+        self.assertEqual(linear(torch.empty(0, K)).shape, (0, N))
+
+    def test_more_rows_than_the_arena_holds(self):
+        session = gemmclient.connect(self.daemon.socket, arena_bytes=1 << 20)
+        self.addCleanup(session.close)
+        source = torch.nn.Linear(K, N)
+        linear = GemmdLinear.from_linear(source, session, "layer", "int8")
+        self.check(linear, source, torch.randn(10007, K), 1e-6)
+
+    def test_formats(self):
+        x = torch.randn(9, K)
+        for format, bound in (("int8", 0.02), ("fp8", 0.05), ("int2", 0.6)):
+            source, linear = self.linear(format=format)
+            with torch.inference_mode():
+                expected, y = source(x), linear(x)
+            self.assertLess(float((y - expected).norm() / expected.norm()), bound)
+        source, linear = self.linear(torch.bfloat16, "bf16")
+        with torch.inference_mode():
+            expected, y = source(x.bfloat16()).float(), linear(x.bfloat16()).float()
+        self.assertLess(float((y - expected).norm() / expected.norm()), 5e-3)
+
+    def test_threads_that_share_a_model(self):
+        served, wrong = model(), []
+        replace_linear(served, "int8", session=self.session)
+
+        def work(seed):
+            x = torch.randn(3, K, generator=torch.Generator().manual_seed(seed))
+            with torch.inference_mode():
+                first = served(x)
+                wrong.append(sum(not torch.equal(first, served(x)) for _ in range(30)))
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [0, 0, 0, 0])
+
+
+class Models(Torch):
+    def test_patterns_choose_layers(self):
+        served = model()
+        self.assertEqual(replace_linear(served, "int8", ["2"], session=self.session), ["2"])
+        self.assertIs(type(served[0]), torch.nn.Linear)
+        self.assertIs(type(served[2]), GemmdLinear)
+        self.assertEqual((served[2].weight.shape, served[2].weight.device.type), ((K, N), "meta"))
+        self.assertEqual(replace_linear(served, "int8", session=self.session), ["0"])
+
+    def test_layers_that_share_values_share_a_weight(self):
+        shared = torch.nn.Linear(K, K)
+        served = torch.nn.Sequential(shared, shared, torch.nn.Linear(K, K))
+        served[2].load_state_dict(shared.state_dict())
+        self.assertEqual(replace_linear(served, "fp8", session=self.session, prefix="tied"), ["0", "1", "2"])
+        self.assertIs(served[0], served[1])
+        infos = self.session.weights("tied/*")
+        self.assertEqual({info.hash for info in infos}, {infos[0].hash})
+
+    def test_a_second_model_finds_the_weights_there(self):
+        replace_linear(model(), "int8", session=self.session, prefix="twice")
+        before, loads = self.session.status().weight_bytes, self.daemon.log().count('loaded "twice/')
+        with gemmclient.connect(self.daemon.socket) as other:
+            served = model()
+            replace_linear(served, "int8", session=other, prefix="twice")
+            self.assertEqual(other.status().weight_bytes, before)
+            self.assertEqual(self.daemon.log().count('loaded "twice/'), loads)
+        changed = model()
+        with torch.no_grad():
+            changed[0].weight[3, 5] += 1
+        replace_linear(changed, "int8", session=self.session, prefix="twice")
+        self.assertEqual(self.daemon.log().count('loaded "twice/'), loads + 1)
+
+    def test_compiled_is_the_same(self):
+        x, served = torch.randn(5, K), model()
+        replace_linear(served, "int8", session=self.session)
+        with torch.inference_mode():
+            expected = served(x)
+            compiled = torch.compile(served, fullgraph=True)
+            torch.testing.assert_close(compiled(x), expected, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(compiled(x[:3]), expected[:3], rtol=1e-5, atol=1e-5)
+
+    def test_torch_finds_the_operator_well_formed(self):
+        _, linear = self.linear()
+        found = torch.library.opcheck(torch.ops.gemmd.linear, (torch.randn(3, K), linear.number, N))
+        self.assertEqual(set(found.values()), {"SUCCESS"})
+
+
+class Refusals(Torch):
+    def test_gradients(self):
+        _, linear = self.linear()
+        with self.assertRaisesRegex(RuntimeError, "no gradients.*inference_mode"):
+            linear(torch.randn(2, K, requires_grad=True))
+        with torch.no_grad():
+            linear(torch.randn(2, K, requires_grad=True))
+
+    def test_shapes_and_types(self):
+        _, linear = self.linear()
+        with self.assertRaisesRegex(gemmclient.InvalidError, "96 columns"):
+            linear(torch.randn(2, K + 1))
+        with self.assertRaisesRegex(gemmclient.InvalidError, "float64"):
+            linear(torch.randn(2, K, dtype=torch.float64))
+        with self.assertRaisesRegex(gemmclient.InvalidError, "bias must have shape"):
+            GemmdLinear(self.session, linear.name, torch.zeros(N + 1))
+        with self.assertRaises(gemmclient.NotFoundError):
+            GemmdLinear(self.session, "nothing")
+
+    def test_copies_of_what_is_open(self):
+        _, linear = self.linear()
+        with self.assertRaises(gemmclient.WrongStateError):
+            copy.deepcopy(linear)
+
+    def test_an_error_leaves_the_layer_usable(self):
+        source, linear = self.linear(torch.float16, "f16")
+        with self.assertRaises(gemmclient.UnsupportedError):
+            linear(torch.randn(2, K))  # f16 weights take f16 rows
+        with torch.inference_mode():
+            x = torch.randn(2, K, dtype=torch.float16)
+            torch.testing.assert_close(linear(x), source(x), rtol=1e-2, atol=1e-2)
+
+
+class Lifetimes(Torch):
+    def test_a_layer_that_goes_closes_its_weight(self):
+        _, linear = self.linear()
+        name, number = linear.name, linear.number
+        del linear
+        gc.collect()
+        with self.assertRaisesRegex(gemmclient.WrongStateError, "names no weight"):
+            torch.ops.gemmd.linear(torch.randn(1, K), number, N)
+        self.assertGreater(self.session.unload(name), 0)
+
+    def test_what_was_computed_outlives_the_session(self):
+        with gemmclient.connect(self.daemon.socket) as session:
+            linear = GemmdLinear.from_linear(torch.nn.Linear(K, N), session, "layer", "int8")
+            y = linear(torch.ones(4, K)).clone()
+            held = linear(torch.ones(4, K))
+        self.assertTrue(torch.equal(held, y))
+        with self.assertRaises(gemmclient.DisconnectedError):
+            linear(torch.ones(4, K))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
