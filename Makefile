@@ -113,6 +113,21 @@ build/obj/%.cu.o: %.cu Makefile
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_ARCH) -MMD -MP -c -o $@ $<
 
+# ---- adapters to inference servers, each against a tree of theirs that the caller has
+GGML_SOURCES := $(wildcard client/ggml/*.c)
+$(BUILD)/libggml-gemmd.so: $(GGML_SOURCES) client/ggml/gemmd_ggml.h client/gemmclient.h $(BUILD)/libgemmclient.a
+	$(call say,LINK)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -shared -Iclient -isystem $(GGML)/include -isystem $(GGML)/src -DGGML_BACKEND_DL \
+	  -DGGML_SHARED -DGGML_BACKEND_SHARED -DGGML_BACKEND_BUILD -Wl,--exclude-libs,ALL -Wl,-z,defs -o $@ $(GGML_SOURCES) \
+	  $(BUILD)/libgemmclient.a $(CLIENT_LIBS) -lb2 -L$(GGML)/build/src -lggml-base
+
+ggml: ## a backend for ggml: build/libggml-gemmd.so (GGML=path of a ggml tree that is built in its build/)
+	@test -f "$(GGML)/src/ggml-backend-impl.h" || { echo "make ggml GGML=path of a built ggml tree" >&2; exit 2; }
+	@$(MAKE) --no-print-directory GGML=$(abspath $(GGML)) $(BUILD)/libggml-gemmd.so
+
+test-ggml: all ggml ## ggml's own test-backend-ops over the backend (GGML=path of a ggml tree built with its tests)
+	@GEMMD_BUILD=$(BUILD) tests/ggml.sh $(GGML)
+
 # ---- tests: a program a file
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
@@ -160,6 +175,10 @@ test: ## build and run every test that needs no GPU
 
 run-tests: all $(TESTS) $(BUILD)/gemm-demo
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
+
+test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
+	@$(if $(PYTHON),,tests/python/environment.sh)
+	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_model.py
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
@@ -245,4 +264,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests test-gpu bench check bundle install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml test-torch test-gpu bench check bundle install clean help

@@ -247,7 +247,7 @@ class Refusals(Served):
             self.session.stat("nothing")
         with self.assertRaises(MemoryError):
             self.session.empty(1 << 30)
-        with self.assertRaises(gemmclient.BadFileError):
+        with self.assertRaises(gemmclient.NotFoundError):
             self.session.load("/nonexistent", tensor="t", name="n", format="int8")
         with self.assertRaises(gemmclient.DisconnectedError):
             gemmclient.connect(self.daemon.socket + "x")

@@ -35,7 +35,7 @@ class InvalidError(GemmdError, ValueError):
 
 
 class NotFoundError(GemmdError, LookupError):
-    """No weight of that name."""
+    """No weight of that name, or no such file."""
 
     status = lib.GEMMD_NOT_FOUND
 
@@ -87,7 +87,7 @@ class DeviceLostError(GemmdError):
 
 
 class BadFileError(GemmdError):
-    """The weights file is malformed, or cannot be opened."""
+    """The weights file is malformed."""
 
     status = lib.GEMMD_BAD_FILE
 

@@ -1,0 +1,32 @@
+#!/bin/bash
+# ggml's own test-backend-ops over the ggml backend and a gemmd of its own. Usage: ggml.sh GGML-TREE [arguments of
+# test-backend-ops]; without arguments MUL_MAT, which is what the backend computes. Last line: "N passed, N failed".
+set -eu
+ggml=$(cd "$1" && pwd)
+shift
+build=$(cd "${GEMMD_BUILD:-build}" && pwd)
+work=$(mktemp -d)
+daemon=
+trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+export GEMMD_SOCKET="$work/socket" GGML_BACKEND_PATH="$build/libggml-gemmd.so" LD_LIBRARY_PATH="$ggml/build/src"
+: >"$work/gemmd.conf"
+"$build/gemmd" --config "$work/gemmd.conf" --socket "$GEMMD_SOCKET" --backend "${GEMMD_TEST_BACKEND:-cpu}" --log-level warning &
+daemon=$!
+tries=0
+until "$build/gemmctl" ping >/dev/null 2>&1; do
+  tries=$((tries + 1))
+  [ "$tries" -lt 1000 ] || { echo "test-ggml: gemmd does not answer" >&2; exit 1; }
+  kill -0 "$daemon"
+done
+[ $# -gt 0 ] || set -- -o MUL_MAT
+"$ggml/build/bin/test-backend-ops" test -b GEMMD "$@" >"$work/log" 2>&1 || code=$?
+sed 's/\x1b\[[0-9;]*m//g' "$work/log" >"$work/plain"
+passed=$(grep -c ': OK$' "$work/plain" || true)
+failed=$(grep -c ': FAIL' "$work/plain" || true)
+grep -E ': FAIL|^gemmd:|NMSE' "$work/plain" | head -n 40 || true
+echo "types computed: $(grep ': OK$' "$work/plain" | grep -o 'type_a=[a-z0-9_]*' | sort | uniq -c | tr '\n' ' ')"
+echo "left to the CPU: $(grep -c 'not supported' "$work/plain" || true)"
+[ "${code:-0}" -eq 0 ] || [ "$failed" -gt 0 ] || failed=1
+[ "$passed" -gt 0 ] || failed=$((failed + 1))
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
