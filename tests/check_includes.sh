@@ -22,6 +22,7 @@ complain client '(\.\./)*(daemon|kernels|tests)/' 'the client depends on proto o
 complain client/ctl '(\.\./)*proto/' 'the tools use the public header only'
 complain client/bench '(\.\./)*proto/' 'the tools use the public header only'
 complain client/ggml '(\.\./)*proto/' 'adapters use the public header only'
+complain client/triton '(\.\./)*proto/' 'adapters use the public header only'
 complain client/tool '(\.\./)*proto/' 'the tools use the public header only'
 complain daemon '(\.\./)*(client|tests)/' 'the daemon depends on proto and kernels'
 complain daemon/supervisor '(\.\./)*(worker|loader)/' 'one process, one folder'

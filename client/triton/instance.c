@@ -1,0 +1,88 @@
+/* A session and a weight for one thread of the server. */
+#include "gemmd_triton.h"
+
+#include <stdlib.h>
+
+/* How long a wait goes on before it asks again whether anybody wants the result. */
+enum { LOOK_MS = 5 };
+
+static failure instance_error(const struct instance *instance, int status) {
+  return error_of(status, instance->session != NULL ? gemmd_error(instance->session) : gemmd_status_name(status));
+}
+
+static failure instance_open(struct instance *instance) {
+  const struct model *model = instance->model;
+  gemmd_options options = {.name = "tritonserver"};
+  const char *socket = model->socket[0] != '\0' ? model->socket : NULL;
+  /* The size of the arena follows from the weight's, which a first session asks for. */
+  gemmd_weight_info info;
+  int status = gemmd_connect(&instance->session, socket, &options);
+  if (status == GEMMD_OK)
+    status = gemmd_weight_stat(instance->session, model->weight, &info);
+  if (status != GEMMD_OK)
+    return instance_error(instance, status);
+  instance->x_row = (size_t)info.k * type_bytes(model->x_type);
+  instance->y_row = (size_t)info.n * type_bytes(model->y_type);
+  gemmd_disconnect(instance->session);
+
+  options.arena_bytes = model->rows * (instance->x_row + instance->y_row) + (64 << 10);
+  status = gemmd_connect(&instance->session, socket, &options);
+  if (status == GEMMD_OK)
+    status = gemmd_weight_open(instance->session, model->weight, &instance->weight);
+  if (status != GEMMD_OK)
+    return instance_error(instance, status);
+  instance->x = gemmd_alloc(instance->session, model->rows * instance->x_row);
+  instance->y = gemmd_alloc(instance->session, model->rows * instance->y_row);
+  if (instance->x == NULL || instance->y == NULL)
+    return instance_error(instance, GEMMD_NOMEM);
+  return NULL;
+}
+
+failure instance_make(const struct model *model, struct instance **out) {
+  struct instance *instance = calloc(1, sizeof *instance);
+  *out = NULL;
+  if (instance == NULL)
+    return error_make(TRITONSERVER_ERROR_INTERNAL, "no memory for an instance");
+  instance->model = model;
+  failure error = instance_open(instance);
+  if (error != NULL)
+    instance_free(instance);
+  else
+    *out = instance;
+  return error;
+}
+
+void instance_free(struct instance *instance) {
+  if (instance == NULL)
+    return;
+  gemmd_disconnect(instance->session);
+  free(instance);
+}
+
+failure instance_ready(struct instance *instance) {
+  if (instance->left == 0)
+    return NULL;
+  /* Whatever became of it, its tensors are free; only a session that is gone has no answer. */
+  int status = gemmd_wait(instance->session, instance->left, -1, NULL);
+  instance->left = 0;
+  return status == GEMMD_DISCONNECTED ? instance_error(instance, status) : NULL;
+}
+
+failure instance_compute(struct instance *instance, uint32_t rows, bool (*give_up)(void *user), void *user) {
+  gemmd_product product = {.m = rows,
+                           .x = instance->x,
+                           .x_type = type_convert(instance->model->x_type),
+                           .y = instance->y,
+                           .y_type = type_convert(instance->model->y_type)};
+  uint64_t ticket;
+  int status = gemmd_submit(instance->weight, &product, &ticket);
+  if (status != GEMMD_OK)
+    return instance_error(instance, status);
+  do {
+    status = gemmd_wait(instance->session, ticket, LOOK_MS, NULL);
+  } while (status == GEMMD_TIMEOUT && !give_up(user));
+  if (status != GEMMD_TIMEOUT)
+    return instance_error(instance, status);
+  instance->left = ticket;
+  return error_make(TRITONSERVER_ERROR_CANCELLED, "nobody waits for the product any more");
+}

@@ -1,0 +1,170 @@
+#!/usr/bin/python3
+"""The Triton backend in a real tritonserver ($TRITONSERVER), asked over HTTP, with a real gemmd behind it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import unittest
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+from support import BUILD, PATIENCE_S, Daemon, int8_product, random, stop, worst_row
+
+import gemmclient
+
+N, K = 48, 64
+CONFIG = """
+backend: "gemmd"
+max_batch_size: 64
+input [{ name: "x" data_type: TYPE_FP32 dims: [-1] }]
+output [{ name: "y" data_type: TYPE_FP32 dims: [-1] }]
+instance_group [{ kind: KIND_CPU count: 1 }]
+dynamic_batching { max_queue_delay_microseconds: %(delay)s }
+parameters { key: "weight" value: { string_value: "%(weight)s" } }
+parameters { key: "socket" value: { string_value: "%(socket)s" } }
+parameters { key: "rows" value: { string_value: "%(rows)s" } }
+"""
+
+
+class Triton(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+        cls.w = random(1, N, K)
+        cls.session = gemmclient.connect(cls.daemon.socket)
+        cls.addClassCleanup(cls.session.close)
+        cls.session.load_array(cls.w, name="layer", format="int8")
+        cls.folder = Path(tempfile.mkdtemp(prefix="gemmd-triton-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        (cls.folder / "backends/gemmd").mkdir(parents=True)
+        shutil.copy(BUILD / "libtriton_gemmd.so", cls.folder / "backends/gemmd")
+        cls.model("layer", "layer", rows=16)
+        cls.model("gathered", "layer", delay=200000, rows=1024)
+        cls.model("absent", "nothing")
+        cls.serve()
+
+    @classmethod
+    def model(cls, name, weight, delay=0, rows=16):
+        version = cls.folder / "models" / name / "1"
+        version.mkdir(parents=True)
+        values = {"weight": weight, "socket": cls.daemon.socket, "delay": delay, "rows": rows}
+        (version.parent / "config.pbtxt").write_text(CONFIG % values)
+
+    @classmethod
+    def serve(cls):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        cls.url = f"http://127.0.0.1:{port}/v2"
+        log = open(cls.folder / "log", "wb")
+        cls.addClassCleanup(log.close)
+        cls.server = subprocess.Popen(
+            [os.environ["TRITONSERVER"], f"--model-repository={cls.folder}/models",
+             f"--backend-directory={cls.folder}/backends", "--http-address=127.0.0.1", f"--http-port={port}",
+             "--allow-grpc=false", "--allow-metrics=false", "--exit-on-error=false", "--strict-readiness=false",
+             "--disable-auto-complete-config"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+        )  # fmt: skip
+        cls.addClassCleanup(cls.server.wait, PATIENCE_S)
+        cls.addClassCleanup(cls.server.terminate)
+        while cls.server.poll() is None:
+            try:
+                with urllib.request.urlopen(cls.url + "/health/live", timeout=PATIENCE_S):
+                    return
+            except (urllib.error.URLError, ConnectionError):
+                os.sched_yield()
+        raise RuntimeError((cls.folder / "log").read_text())
+
+    def infer(self, x, model="layer", **parameters):
+        request = {
+            "inputs": [{"name": "x", "shape": x.shape, "datatype": "FP32", "data": x.ravel().tolist()}],
+            "parameters": parameters,
+        }
+        body = urllib.request.Request(f"{self.url}/models/{model}/infer", json.dumps(request).encode())
+        try:
+            with urllib.request.urlopen(body, timeout=PATIENCE_S) as reply:
+                output = json.load(reply)["outputs"][0]
+        except urllib.error.HTTPError as error:
+            raise ValueError(json.load(error)["error"]) from None
+        self.assertEqual((output["name"], output["datatype"]), ("y", "FP32"))
+        return np.array(output["data"], np.float32).reshape(output["shape"])
+
+    def check(self, x, y):
+        self.assertEqual(y.shape, x.shape[:-1] + (N,))
+        self.assertLess(worst_row(y, int8_product(x.reshape(-1, K), self.w)), 1e-6)
+
+    def test_products(self):
+        for rows in (1, 7, 16, 50):  # 16 rows fit into the arena at a time
+            x = random(rows, rows, K)
+            self.check(x, self.infer(x))
+
+    def test_requests_that_come_together_are_one_product(self):
+        xs = [random(100 + i, 2, K) for i in range(8)]
+        before, ys = self.session.status().devices[0].requests, {}
+        threads = [threading.Thread(target=lambda i=i: ys.update({i: self.infer(xs[i], "gathered")})) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for i, x in enumerate(xs):
+            self.check(x, ys[i])
+        self.assertLess(self.session.status().devices[0].requests - before, 8)
+
+    def test_a_wrong_request_is_told_and_nobody_else(self):
+        with self.assertRaisesRegex(ValueError, "x must end in 64 columns, got 63"):
+            self.infer(random(2, 1, K - 1))
+        x = random(3, 4, K)
+        self.check(x, self.infer(x))
+
+    def test_a_model_without_its_weight_is_not_ready(self):
+        with self.assertRaises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{self.url}/models/absent/ready", timeout=PATIENCE_S)
+        self.assertIn('no weight is named "nothing"', (self.folder / "log").read_text())
+
+    def test_a_time_limit(self):
+        worker = self.session.status().devices[0].pid
+        stop(worker)
+        try:
+            with self.assertRaisesRegex(ValueError, "time limit has passed"):
+                self.infer(random(4, 2, K), timeout=50000)  # microseconds
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        x = random(5, 3, K)
+        self.check(x, self.infer(x))
+
+    def test_a_client_that_goes_away(self):
+        worker = self.session.status().devices[0].pid
+        stop(worker)
+        try:
+            body = json.dumps(
+                {"inputs": [{"name": "x", "shape": [1, K], "datatype": "FP32", "data": random(6, K).tolist()}]}
+            ).encode()
+            host, port = self.url.split("/")[2].split(":")
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(
+                    b"POST /v2/models/layer/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+                )
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        x = random(7, 3, K)
+        self.check(x, self.infer(x))
+
+    def test_a_worker_that_is_killed(self):
+        worker = self.session.status().devices[0].pid
+        os.kill(worker, signal.SIGKILL)
+        x = random(8, 5, K)
+        self.check(x, self.infer(x))
+
+
+if __name__ == "__main__":
+    if not os.environ.get("TRITONSERVER"):
+        raise SystemExit("test_triton.py needs TRITONSERVER=path of tritonserver")
+    unittest.main(verbosity=2)
