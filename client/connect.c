@@ -18,7 +18,7 @@
 #define DEFAULT_SOCKET "/run/gemmd/gemmd.sock"
 #define DEFAULT_ARENA_BYTES ((uint64_t)64 << 20)
 #define DEFAULT_ENTRIES 64u
-#define DEFAULT_SPIN_US 50u
+#define DEFAULT_SPIN_US 200u
 #define DEFAULT_TIMEOUT_MS 10000u
 #define CROWDED_CORES 4
 
@@ -36,7 +36,7 @@ static void take_options(struct gemmd_session *session, const gemmd_options *opt
   int available = cores();
   session->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * CLOCK_NS_PER_MS;
   /* On one core nothing can arrive while this process spins. */
-  session->spin_ns = spin_us == UINT_MAX || available == 1 ? 0 : spin_us * CLOCK_NS_PER_US;
+  spin_init(&session->spin, spin_us == UINT_MAX || available == 1 ? 0 : (uint64_t)spin_us * CLOCK_NS_PER_US);
   session->crowded = available <= CROWDED_CORES;
 }
 

@@ -111,7 +111,8 @@ GEMMD_API bool gemmd_status_retryable(int status);
 typedef struct gemmd_options {
   size_t arena_bytes;  /* for tensors; 0: 64 MiB. The memory is taken when it is touched */
   unsigned entries;    /* requests in flight, a power of two up to 256; 0: 64 */
-  unsigned spin_us;    /* how long a wait spins before it sleeps; 0: 50. UINT_MAX: never spins */
+  unsigned spin_us;    /* how long a wait may spin before it sleeps: twice what waits usually take is tried, and where
+                          that is longer, next to nothing; 0: 200. UINT_MAX: never spins */
   unsigned timeout_ms; /* for the daemon's answer to control calls other than loads; 0: 10000 */
   const char *name;    /* who asks, for the daemon's log; NULL: the program's name */
 } gemmd_options;
@@ -194,6 +195,8 @@ GEMMD_API const gemmd_weight_info *gemmd_weight_get_info(const gemmd_weight *wei
  *   FP8        x f32, f16, bf16 (quantized a row, or a 1x128 block) or e4m3; y f32, f16, bf16
  *   INT2       x f32, f16, bf16; y f32, f16, bf16
  *   F16, BF16  x of the same type; y f32, f16, bf16 */
+enum gemmd_priority { GEMMD_PRIORITY_NORMAL = 0, GEMMD_PRIORITY_URGENT = 1, GEMMD_PRIORITY_BACKGROUND = 2 };
+
 typedef struct gemmd_product {
   uint32_t m;
   const void *x;
@@ -204,6 +207,9 @@ typedef struct gemmd_product {
   enum gemmd_type bias_type;
   const float *x_scale;      /* for x of type int8 or e4m3: [m], or [m, ceil(k/128)] for block scales */
   size_t x_stride, y_stride; /* bytes from row to row; 0: dense */
+  /* Urgent ones go first, background ones last; one start in sixteen is the other way round, so that none starves. */
+  enum gemmd_priority priority;
+  unsigned deadline_us; /* from now; if it has not begun by then, it ends with GEMMD_TIMEOUT; 0: none */
 } gemmd_product;
 
 typedef struct gemmd_result {
@@ -219,6 +225,10 @@ GEMMD_API int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product);
 /* Asks for a product and returns at once; *ticket names it (never 0). The tensors belong to the daemon until the
  * result has been taken. GEMMD_BUSY where `entries` are in flight: take results first. */
 GEMMD_API int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket);
+/* Asks that a product be dropped. If it has not begun, its result will be GEMMD_CANCELLED, else what it would have been
+ * anyway; it has to be taken either way, and until then the tensors are the daemon's. GEMMD_BUSY where the ring has no
+ * room for the asking. */
+GEMMD_API int gemmd_cancel(gemmd_session *session, uint64_t ticket);
 /* Waits for one product, `timeout_ms` at most (-1: no limit, 0: only looks). Returns the product's status, or
  * GEMMD_TIMEOUT with the product still in flight. `result` may be NULL. A ticket can be taken once. */
 GEMMD_API int gemmd_wait(gemmd_session *session, uint64_t ticket, int timeout_ms, gemmd_result *result);
@@ -243,6 +253,7 @@ typedef struct gemmd_device_info {
   uint32_t pid, restarts;
   uint64_t memory_total, memory_slabs, memory_used;
   uint64_t requests, rows, failures, device_ns;
+  uint64_t products; /* that the device computed, each for one request or several */
 } gemmd_device_info;
 
 typedef struct gemmd_daemon_info {

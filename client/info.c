@@ -75,7 +75,8 @@ static void device_convert(const struct message_device_status *from, gemmd_devic
                             .requests = from->requests,
                             .rows = from->rows,
                             .failures = from->failures,
-                            .device_ns = from->device_ns};
+                            .device_ns = from->device_ns,
+                            .products = from->products};
   COPY_TEXT(to->name, from->name);
   COPY_TEXT(to->state, from->state);
 }

@@ -73,10 +73,14 @@ bool pending_part(const struct pending *pending, uint64_t tag, uint32_t device, 
          (*request)->parts[*part].device == device;
 }
 
+uint64_t request_tag(const struct request *request, uint32_t part) {
+  return request->ticket << PART_BITS | part;
+}
+
 void request_submission(const struct request *request, uint32_t part, struct ring_submission *out) {
   const struct pending_part *piece = &request->parts[part];
   *out = request->submission;
-  out->tag = request->ticket << PART_BITS | part;
+  out->tag = request_tag(request, part);
   out->weight = piece->handle;
   out->n = piece->n_count;
   out->y_offset += (uint64_t)piece->n_begin * gemm_type_bytes((enum gemm_type)out->y_type);

@@ -59,6 +59,8 @@ struct request *pending_finished(const struct pending *pending);
 bool pending_part(const struct pending *pending, uint64_t tag, uint32_t device, struct request **request,
                   uint32_t *part);
 
+/* The tag of part `part`. */
+uint64_t request_tag(const struct request *request, uint32_t part);
 /* What part `part` asks its device for: its handle, its columns of y and bias. */
 void request_submission(const struct request *request, uint32_t part, struct ring_submission *out);
 /* Part `part` has ended: as the completion says, or with an error. */

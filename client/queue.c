@@ -54,6 +54,16 @@ void queue_submit(struct gemmd_session *session, const struct request *request, 
     ring_doorbell(queue);
 }
 
+bool queue_cancel(struct gemmd_session *session, const struct request *request, uint32_t part) {
+  struct queue *queue = &session->queues[request->parts[part].device];
+  bool wake;
+  if (!ring_client_cancel(&queue->ring, request_tag(request, part), &wake))
+    return false;
+  if (wake)
+    ring_doorbell(queue);
+  return true;
+}
+
 static bool queue_look(const struct queue *queue) {
   return ring_client_ready(&queue->ring) || ring_client_replaced(&queue->ring) ||
          (queue->in_flight > 0 && queue_failed(queue));

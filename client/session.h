@@ -6,6 +6,7 @@
 #include "../proto/limits.h"
 #include "../proto/message.h"
 #include "../proto/ring.h"
+#include "../proto/spin.h"
 #include "../proto/status.h"
 #include "clock.h"
 #include "gemmclient.h"
@@ -54,7 +55,7 @@ struct gemmd_session {
   int wakeup;      /* eventfd, owned */
   int epoll;       /* over socket and wakeup, owned */
   bool event_loop; /* gemmd_fd was asked for: completions must ring whenever the caller is not in here */
-  int64_t spin_ns;
+  struct spin spin;
   bool crowded; /* so few cores that who spins may stand in the worker's way */
 
   struct gemmd_weight *weights; /* all open ones, owned */
@@ -108,6 +109,8 @@ void queue_close(struct queue *queue);
 bool queue_failed(const struct queue *queue);
 /* Submits one part. The queue is open and has room. */
 void queue_submit(struct gemmd_session *session, const struct request *request, uint32_t part);
+/* Asks the device to drop an open part; false where its ring has no room. */
+bool queue_cancel(struct gemmd_session *session, const struct request *request, uint32_t part);
 /* True where queues_take_in has something to do. Reads shared memory only. */
 bool queues_look(const struct gemmd_session *session);
 /* Takes in what all devices have answered; submits again what a lost worker left; ends what cannot be served. */

@@ -21,6 +21,10 @@ static bool needs_x_scale(const gemmd_product *product) {
   return (product->x_type == GEMMD_INT8 || product->x_type == GEMMD_E4M3) && product->y_type != GEMMD_S32;
 }
 
+static uint64_t deadline_of(const gemmd_product *product) {
+  return product->deadline_us == 0 ? 0 : (uint64_t)clock_now() + (uint64_t)product->deadline_us * 1000;
+}
+
 /* The whole product, checked as the daemon will check its parts; only the client sees a split as one. */
 static enum status product_translate(const struct gemmd_weight *weight, const gemmd_product *from,
                                      struct ring_submission *out) {
@@ -33,6 +37,9 @@ static enum status product_translate(const struct gemmd_weight *weight, const ge
                                  .x_stride = from->x_stride,
                                  .y_stride = from->y_stride};
   struct gemm_extent extent;
+  if ((unsigned)from->priority >= RING_PRIORITIES)
+    return error_field(&session->error, STATUS_INVALID, FIELD_PRIORITY, (int64_t)from->priority, 0,
+                       RING_PRIORITIES - 1);
   enum status status = session_offset(session, from->x, "x", &product.x_offset);
   if (status == STATUS_OK)
     status = session_offset(session, from->y, "y", &product.y_offset);
@@ -53,6 +60,8 @@ static enum status product_translate(const struct gemmd_weight *weight, const ge
                                   .x_type = (uint8_t)product.x_type,
                                   .y_type = (uint8_t)product.y_type,
                                   .bias_type = (uint8_t)product.bias_type,
+                                  .priority = (uint8_t)from->priority,
+                                  .deadline_ns = deadline_of(from),
                                   .m = from->m,
                                   .n = (uint32_t)product.n,
                                   .k = (uint32_t)product.k,
@@ -87,7 +96,7 @@ static enum status parts_ready(struct gemmd_session *session, const struct pendi
     uint32_t same_device = 0;
     for (uint32_t j = 0; j <= i; j++)
       same_device += parts[j].device == parts[i].device;
-    if (queue->in_flight + same_device > session->entries)
+    if (same_device > ring_client_room(&queue->ring))
       return error_set(&session->error, STATUS_BUSY, "all %u entries of device %u are in flight", session->entries,
                        parts[i].device);
   }
@@ -125,5 +134,17 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
     queue_submit(session, request, part);
   *ticket = request->ticket;
   session_arm(session);
+  return GEMMD_OK;
+}
+
+int gemmd_cancel(gemmd_session *session, uint64_t ticket) {
+  struct request *request = pending_find(&session->pending, ticket);
+  if (request == NULL)
+    return session_result(error_set(&session->error, STATUS_INVALID, "ticket %llu names no product in flight",
+                                    (unsigned long long)ticket));
+  for (uint32_t part = 0; part < request->part_count; part++)
+    if (request->parts[part].open && !queue_cancel(session, request, part))
+      return session_result(
+          error_set(&session->error, STATUS_BUSY, "the ring of device %u is full", request->parts[part].device));
   return GEMMD_OK;
 }

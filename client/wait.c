@@ -8,7 +8,6 @@
 
 enum {
   SPIN_LOOKS = 32, /* looks at the rings between two looks at the clock */
-  SPIN_YIELD = 4,  /* looks at the clock between two yields, where cores are few */
 };
 
 static inline void cpu_pause(void) {
@@ -21,17 +20,18 @@ static inline void cpu_pause(void) {
 
 /* Until there is something to take in. False where nothing came in the time. */
 static bool wait_spin(struct gemmd_session *session, int64_t deadline) {
-  if (session->spin_ns == 0)
+  int64_t budget = (int64_t)spin_budget(&session->spin);
+  if (budget == 0)
     return queues_look(session);
-  int64_t now = clock_now(), end = now + session->spin_ns;
+  int64_t now = clock_now(), end = now + budget;
   end = end < deadline ? end : deadline;
-  for (unsigned round = 1; now < end; round++, now = clock_now()) {
+  for (; now < end; now = clock_now()) {
     for (int look = 0; look < SPIN_LOOKS; look++) {
       if (queues_look(session))
         return true;
       cpu_pause();
     }
-    if (session->crowded && round % SPIN_YIELD == 0)
+    if (session->crowded)
       sched_yield();
   }
   return false;
@@ -62,15 +62,21 @@ static void wait_sleep(struct gemmd_session *session, int64_t deadline) {
 /* Until `request`, or with NULL any request, is finished. TIMEOUT at the deadline, with no sentence. */
 static enum status wait_finished(struct gemmd_session *session, const struct request *request, int64_t deadline) {
   bool last = false;
+  int64_t begin = 0;
   for (;;) {
     queues_take_in(session);
-    if (request != NULL ? request->finished != 0 : session->pending.done > 0)
+    if (request != NULL ? request->finished != 0 : session->pending.done > 0) {
+      if (begin != 0)
+        spin_learn(&session->spin, (uint64_t)(clock_now() - begin));
       return STATUS_OK;
+    }
     if (session->ended)
       return session_gone(session);
     if (last)
       return STATUS_TIMEOUT;
-    if (deadline <= clock_now()) {
+    int64_t now = clock_now();
+    begin = begin != 0 ? begin : now;
+    if (deadline <= now) {
       /* Whoever never sleeps must notice the end of the daemon, too. */
       control_look(session);
       last = true;

@@ -52,6 +52,10 @@ struct backend_job {
   const void *x, *bias, *x_scale; /* NULL where there is none */
   void *y;
   uint64_t x_stride, y_stride;
+  /* Rows that are computed in the same product, of an arena of their own; NULL: none. All jobs of such a chain have
+   * the same weight and types and no bias; they stay as they are until poll has reported the first one, which stands
+   * for all. */
+  const struct backend_job *next;
 };
 
 struct backend_done {

@@ -109,15 +109,37 @@ void ring_client_init(struct ring_client *ring, void *arena, uint32_t entries, u
       .completion_head = READ(queue->completion_head),
       .generation = READ(queue->client_generation),
   };
+  ring->in_flight = ring->submission_tail - ring->completion_head;
+}
+
+uint32_t ring_client_room(const struct ring_client *ring) {
+  uint32_t waiting = ring->submission_tail - READ(ring->queue->submission_head);
+  uint32_t most = waiting > ring->in_flight ? waiting : ring->in_flight;
+  return most < ring->entries ? ring->entries - most : 0;
+}
+
+/* The caller has seen that there is room. */
+static void client_publish(struct ring_client *ring, const struct ring_submission *submission, bool *wake) {
+  ring->submissions[ring->submission_tail & (ring->entries - 1)] = *submission;
+  PUBLISH_IN_ORDER(ring->queue->submission_tail, ++ring->submission_tail);
+  *wake = READ_IN_ORDER(ring->queue->worker_sleeping) != 0;
 }
 
 bool ring_client_submit(struct ring_client *ring, const struct ring_submission *submission, bool *wake) {
   *wake = false;
-  if (ring->submission_tail - ring->completion_head >= ring->entries)
+  if (ring_client_room(ring) == 0)
     return false;
-  ring->submissions[ring->submission_tail & (ring->entries - 1)] = *submission;
-  PUBLISH_IN_ORDER(ring->queue->submission_tail, ++ring->submission_tail);
-  *wake = READ_IN_ORDER(ring->queue->worker_sleeping) != 0;
+  ring->in_flight++;
+  client_publish(ring, submission, wake);
+  return true;
+}
+
+bool ring_client_cancel(struct ring_client *ring, uint64_t tag, bool *wake) {
+  const struct ring_submission submission = {.opcode = RING_OP_CANCEL, .tag = tag};
+  *wake = false;
+  if (ring->submission_tail - READ(ring->queue->submission_head) >= ring->entries)
+    return false;
+  client_publish(ring, &submission, wake);
   return true;
 }
 
@@ -129,6 +151,7 @@ bool ring_client_take(struct ring_client *ring, struct ring_completion *out) {
   if (!ring_client_ready(ring))
     return false;
   *out = ring->completions[ring->completion_head & (ring->entries - 1)];
+  ring->in_flight--;
   PUBLISH(ring->queue->completion_head, ++ring->completion_head);
   return true;
 }
@@ -140,7 +163,7 @@ bool ring_client_replaced(const struct ring_client *ring) {
 void ring_client_reset(struct ring_client *ring) {
   struct ring_queue *queue = ring->queue;
   uint32_t generation = READ(queue->worker_generation);
-  ring->submission_tail = ring->completion_head = 0;
+  ring->submission_tail = ring->completion_head = ring->in_flight = 0;
   ring->generation = generation;
   /* The worker's indices as well: its predecessor left them, and it does not touch the rings before it has seen the
    * generation. Its sleep flag is not among them, it may be up already. */
@@ -195,13 +218,16 @@ enum status ring_worker_take(struct ring_worker *ring, struct ring_submission *o
   uint32_t untaken = ring->completion_tail - READ(queue->completion_head);
   if (waiting == 0)
     return STATUS_OK;
-  if (waiting > ring->entries || untaken > ring->entries || untaken + ring->in_flight >= ring->entries)
+  bool possible = waiting <= ring->entries && untaken <= ring->entries;
+  if (possible)
+    memcpy(out, &ring->submissions[ring->submission_head & (ring->entries - 1)], sizeof *out);
+  bool cancels = possible && out->opcode == RING_OP_CANCEL;
+  if (!possible || (!cancels && untaken + ring->in_flight >= ring->entries))
     return error_set(error, STATUS_PROTOCOL,
                      "ring of %" PRIu32 " entries: %" PRIu32 " submissions and %" PRIu32 " completions wait",
                      ring->entries, waiting, untaken);
-  memcpy(out, &ring->submissions[ring->submission_head & (ring->entries - 1)], sizeof *out);
   PUBLISH(queue->submission_head, ++ring->submission_head);
-  ring->in_flight++;
+  ring->in_flight += !cancels;
   *taken = true;
   return STATUS_OK;
 }
@@ -253,8 +279,9 @@ enum status ring_submission_product(const struct ring_submission *submission, st
     return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_PRODUCT, RING_OP_PRODUCT);
   if (submission->flags != 0)
     return error_field(error, STATUS_INVALID, FIELD_FLAGS, submission->flags, 0, 0);
-  if (submission->reserved0 != 0 || submission->reserved1 != 0 ||
-      !all_zero(submission->reserved2, sizeof submission->reserved2))
+  if (submission->priority >= RING_PRIORITIES)
+    return error_field(error, STATUS_INVALID, FIELD_PRIORITY, submission->priority, 0, RING_PRIORITIES - 1);
+  if (submission->reserved1 != 0 || !all_zero(submission->reserved2, sizeof submission->reserved2))
     return error_field(error, STATUS_INVALID, FIELD_RESERVED, 1, 0, 0);
   *out = (struct gemm_product){
       .m = submission->m,

@@ -30,7 +30,14 @@
 #define RING_LINE 64 /* bytes: what one core owns at a time */
 
 enum ring_worker_state { RING_WORKER_STARTING = 0, RING_WORKER_READY = 1, RING_WORKER_FAILED = 2 };
-enum ring_opcode { RING_OP_NOP = 0, RING_OP_PRODUCT = 1 };
+enum ring_opcode {
+  RING_OP_NOP = 0,
+  RING_OP_PRODUCT = 1,
+  RING_OP_CANCEL = 2, /* the product of the same tag, if it has not begun; gets no completion of its own */
+};
+/* Which products go first. Every RING_TURN_BELOW-th start goes to the last class that waits, so that none starves. */
+enum ring_priority { RING_PRIORITY_NORMAL = 0, RING_PRIORITY_URGENT = 1, RING_PRIORITY_BACKGROUND = 2 };
+enum { RING_PRIORITIES = 3, RING_TURN_BELOW = 16 };
 
 /* Written once by the supervisor before anybody else maps the arena. */
 struct ring_header {
@@ -47,12 +54,14 @@ struct ring_submission {
   uint32_t opcode; /* enum ring_opcode */
   uint32_t flags;  /* 0 */
   uint32_t weight; /* handle of the session: generation << 16 | index */
-  uint8_t x_type, y_type, bias_type, reserved0;
+  uint8_t x_type, y_type, bias_type;
+  uint8_t priority; /* enum ring_priority */
   uint32_t m, n, k;
   uint32_t reserved1;
   uint64_t x_offset, y_offset, x_stride, y_stride;
   uint64_t bias_offset, x_scale_offset;
-  uint8_t reserved2[40]; /* 0 */
+  uint64_t deadline_ns;  /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
+  uint8_t reserved2[32]; /* 0 */
 };
 _Static_assert(sizeof(struct ring_submission) == 128, "a submission is two lines");
 
@@ -107,12 +116,18 @@ struct ring_client {
   const struct ring_completion *completions;
   uint32_t entries;
   uint32_t submission_tail, completion_head; /* private copies of what this side publishes */
+  uint32_t in_flight;                        /* submitted, cancellations apart, and no completion taken */
   uint32_t generation;
 };
 
 void ring_client_init(struct ring_client *ring, void *arena, uint32_t entries, uint32_t device);
-/* Publishes one entry. False where `entries` submissions have no completion taken yet. *wake: write the doorbell. */
+/* Publishes one entry. False where ring_client_room is false for it. *wake: write the doorbell. */
 bool ring_client_submit(struct ring_client *ring, const struct ring_submission *submission, bool *wake);
+/* How many more entries may be submitted now, cancellations and products alike: at most `entries` products have no
+ * completion taken yet, and at most `entries` submissions wait for the worker. */
+uint32_t ring_client_room(const struct ring_client *ring);
+/* Asks that the product of this tag be cancelled. False where there is no room. */
+bool ring_client_cancel(struct ring_client *ring, uint64_t tag, bool *wake);
 /* Takes one completion. False where there is none. */
 bool ring_client_take(struct ring_client *ring, struct ring_completion *out);
 /* True where a completion waits, without taking it. */
@@ -132,13 +147,13 @@ struct ring_worker {
   struct ring_completion *completions;
   uint32_t entries;
   uint32_t submission_head, completion_tail; /* private; the shared words are never read back */
-  uint32_t in_flight;                        /* taken and not yet completed */
+  uint32_t in_flight;                        /* taken and not yet completed, cancellations apart */
   uint32_t generation;
 };
 
 void ring_worker_init(struct ring_worker *ring, void *arena, uint32_t entries, uint32_t device, uint32_t generation);
 /* Copies one entry out into *out. *taken says whether there was one. PROTOCOL where the client's indices cannot be
- * true, or leave no room for the completion: end the session. */
+ * true, or leave no room for the completion: end the session. A cancellation is not to be completed. */
 MUST_CHECK enum status ring_worker_take(struct ring_worker *ring, struct ring_submission *out, bool *taken,
                                         struct error *error);
 /* Publishes a completion of a taken entry. *wake: write the wakeup eventfd. Always has room. */

@@ -37,7 +37,7 @@ static const struct tool_command commands[] = {
      .example = "gemmctl status",
      .keys = "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
              "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
-             "  requests, rows, failures, device_ns}",
+             "  requests, rows, failures, device_ns, products: computed, each for one request or several}",
      .run = ctl_status},
     {.name = "weights",
      .arguments = "[PATTERN]",

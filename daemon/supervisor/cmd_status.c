@@ -28,7 +28,8 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .requests = worker->past.requests + worker->stats.requests,
                                         .rows = worker->past.rows + worker->stats.rows,
                                         .failures = worker->past.failures + worker->stats.failures,
-                                        .device_ns = worker->past.device_ns + worker->stats.device_ns};
+                                        .device_ns = worker->past.device_ns + worker->stats.device_ns,
+                                        .products = worker->past.products + worker->stats.products};
   snprintf(out->name, sizeof out->name, "%s", worker->ready.device_name);
   snprintf(out->state, sizeof out->state, "%s", worker_state_name(worker));
 }

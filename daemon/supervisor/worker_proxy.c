@@ -242,6 +242,7 @@ static void reaped(struct worker *worker) {
   worker->past.rows += worker->stats.rows;
   worker->past.failures += worker->stats.failures;
   worker->past.device_ns += worker->stats.device_ns;
+  worker->past.products += worker->stats.products;
   memset(&worker->stats, 0, sizeof worker->stats);
   worker->recovering = 0;
   worker->state = worker->stopping ? WORKER_STOPPED : WORKER_STARTING;

@@ -81,6 +81,7 @@ static void answer_stats(struct control *control, uint32_t id) {
   struct message_worker_stats stats = {
       .requests = atomic_load_explicit(&counters->requests, memory_order_relaxed),
       .rows = atomic_load_explicit(&counters->rows, memory_order_relaxed),
+      .products = atomic_load_explicit(&counters->products, memory_order_relaxed),
       .failures = atomic_load_explicit(&counters->failures, memory_order_relaxed),
       .device_ns = atomic_load_explicit(&counters->device_ns, memory_order_relaxed),
   };
@@ -198,6 +199,8 @@ enum status control_start(struct control *control, const struct control_options 
                                   .backend = options->backend,
                                   .in_flight = options->in_flight,
                                   .spin_us = options->spin_us,
+                                  .batch_rows = options->batch_rows,
+                                  .batch_window_us = options->batch_window_us,
                                   .notify = engine_notifies,
                                   .user = control};
   status = engine_start(&engine, &control->engine, error);

@@ -98,8 +98,8 @@ struct control_options {
   int socket, device;
   const struct backend_ops *ops;
   struct backend *backend;
-  uint32_t in_flight;
-  uint64_t spin_us;
+  uint32_t in_flight, batch_rows;
+  uint64_t spin_us, batch_window_us;
 };
 
 struct control {

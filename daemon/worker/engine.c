@@ -1,4 +1,5 @@
 #include "engine.h"
+#include "../../proto/spin.h"
 #include "serve.h"
 
 #include <errno.h>
@@ -28,8 +29,10 @@ struct engine {
   int mail_fd; /* eventfd, written after each post */
   int epoll;
   struct serve serve;
-  uint64_t spin_ns;
+  struct spin spin;       /* learns from the time between two products */
   uint64_t idle_since_ns; /* 0: not idle */
+  uint64_t spin_budget_ns;
+  bool waits_for_device;
   unsigned idle_rounds;
   bool stopping;
   struct error lost; /* status OK: not lost */
@@ -134,34 +137,45 @@ static void wait_for_events(struct engine *engine, uint64_t nap_ns) {
     epoll_wait(engine->epoll, events, EVENTS_AT_ONCE, 1);
 }
 
-static uint64_t nap_for(const struct engine *engine, uint64_t idle_ns) {
-  if (engine->serve.in_flight == 0 && engine->serve.queue.waiting == 0)
-    return 0;
+static uint64_t nap_for(uint64_t idle_ns) {
   uint64_t nap_ns = idle_ns / NAP_PART;
   return nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > NAP_NS_MAX ? NAP_NS_MAX : nap_ns;
+}
+
+static void idle_begin(struct engine *engine, uint64_t now_ns) {
+  engine->idle_since_ns = now_ns;
+  engine->idle_rounds = 0;
+  engine->waits_for_device = engine->serve.in_flight > 0 || engine->serve.queue.waiting > 0;
+  engine->spin_budget_ns = engine->waits_for_device ? engine->spin.most_ns : spin_budget(&engine->spin);
+}
+
+/* What is learnt is how long clients take to ask, not how long the device takes to answer. */
+static void idle_end(struct engine *engine) {
+  if (engine->idle_since_ns != 0 && !engine->waits_for_device)
+    spin_learn(&engine->spin, serve_clock_ns() - engine->idle_since_ns);
+  engine->idle_since_ns = 0;
 }
 
 /* A round in which nothing was done. A message posted after the look at the mailbox leaves its edge in epoll, so that
  * the sleep ends at once. */
 static void idle(struct engine *engine) {
-  uint64_t now = serve_clock_ns();
+  uint64_t now_ns = serve_clock_ns();
   if (engine->idle_since_ns == 0)
-    engine->idle_since_ns = now;
-  uint64_t idle_ns = now - engine->idle_since_ns;
-  if (idle_ns < engine->spin_ns) {
+    idle_begin(engine, now_ns);
+  uint64_t idle_ns = now_ns - engine->idle_since_ns;
+  if (idle_ns < engine->spin_budget_ns) {
     if (++engine->idle_rounds % YIELD_EVERY == 0)
       sched_yield();
     else
       pause_core();
     return;
   }
-  uint64_t nap_ns = nap_for(engine, idle_ns);
   if (!serve_sleep(&engine->serve))
     return;
-  wait_for_events(engine, nap_ns);
+  wait_for_events(engine, engine->waits_for_device ? nap_for(idle_ns) : 0);
   serve_awake(&engine->serve);
-  if (nap_ns == 0)
-    engine->idle_since_ns = 0;
+  if (!engine->waits_for_device)
+    idle_end(engine);
 }
 
 /* ---- the thread */
@@ -187,7 +201,7 @@ static void *run(void *argument) {
     return NULL;
   while (!engine->stopping || engine->serve.in_flight > 0) {
     if (round_of_work(engine))
-      engine->idle_since_ns = 0;
+      idle_end(engine);
     else
       idle(engine);
     if (engine->lost.status != STATUS_OK) {
@@ -250,7 +264,9 @@ enum status engine_start(const struct engine_options *options, struct engine **o
   engine->serve.in_flight_max = options->in_flight;
   engine->serve.notify = options->notify;
   engine->serve.user = options->user;
-  engine->spin_ns = options->spin_us * 1000;
+  engine->serve.batch_rows = options->batch_rows;
+  engine->serve.batch_window_ns = options->batch_window_us * 1000;
+  spin_init(&engine->spin, options->spin_us * 1000);
   enum status status = open_descriptors(engine, error);
   if (status == STATUS_OK)
     status = start_thread(engine, error);
@@ -287,7 +303,8 @@ enum status engine_session_open(struct engine_session *session, uint32_t entries
   session->served = false;
   handles_init(&session->handles);
   ring_worker_init(&session->ring, session->base, entries, device, generation);
-  return queue_lane_open(&session->lane, session, entries, error);
+  /* One more than products can be: a cancellation needs a slot for a moment, too. */
+  return queue_lane_open(&session->lane, session, entries + 1, error);
 }
 
 void engine_session_close(struct engine_session *session) {

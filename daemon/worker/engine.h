@@ -21,6 +21,7 @@ struct engine_weight {
   uint32_t handles;              /* that stand for it, in all sessions */
   uint32_t jobs;                 /* that use it, waiting or on the device */
   struct engine_message *detach; /* to be sent back when jobs is 0 */
+  struct queue_group waiting;
 };
 
 /* A session as the engine sees it. Filled by engine_session_open; nothing else may look inside between
@@ -43,15 +44,18 @@ struct engine_session {
 struct engine_counters {
   _Atomic uint64_t requests;  /* completed, whatever their status */
   _Atomic uint64_t rows;      /* of products that went well */
+  _Atomic uint64_t products;  /* that the device was asked for, each for one request or several */
   _Atomic uint64_t failures;  /* completed with another status than OK */
   _Atomic uint64_t device_ns; /* the backend's own time of products */
 };
 
 struct engine_options {
   const struct backend_ops *ops;
-  struct backend *backend; /* not owned; submit and poll are the engine's from here on */
-  uint32_t in_flight;      /* products on the device at a time */
-  uint64_t spin_us;        /* how long the idle engine looks at the rings before it sleeps */
+  struct backend *backend;  /* not owned; submit and poll are the engine's from here on */
+  uint32_t in_flight;       /* products on the device at a time */
+  uint64_t spin_us;         /* how long the idle engine looks at the rings before it sleeps, at most */
+  uint32_t batch_rows;      /* of a product that several requests are gathered into, at most; 0, 1: none is */
+  uint64_t batch_window_us; /* how long a request waits for others */
   /* Called on the engine's thread for each message that comes back or comes unasked; may not block. */
   void (*notify)(void *user, struct engine_message *message);
   void *user;

@@ -3,8 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Jobs of a weight that queue_gather looks at: more than fill any batch, and a bound on its time. */
+enum { LOOK_AT_MOST = 1024 };
+
 void queue_init(struct queue *queue) {
   memset(queue, 0, sizeof *queue);
+  for (int i = 0; i < RING_PRIORITIES; i++)
+    TAILQ_INIT(&queue->classes[i]);
 }
 
 enum status queue_lane_open(struct queue_lane *lane, void *owner, uint32_t slots, struct error *error) {
@@ -13,9 +18,11 @@ enum status queue_lane_open(struct queue_lane *lane, void *owner, uint32_t slots
   lane->slots = calloc(slots, sizeof *lane->slots);
   if (lane->slots == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for a queue of %u products", slots);
+  for (int i = 0; i < RING_PRIORITIES; i++)
+    TAILQ_INIT(&lane->lines[i].jobs);
   for (uint32_t i = slots; i-- > 0;) {
     lane->slots[i].lane = lane;
-    lane->slots[i].next = lane->free_slots;
+    lane->slots[i].mate = lane->free_slots;
     lane->free_slots = &lane->slots[i];
   }
   return STATUS_OK;
@@ -30,86 +37,171 @@ struct queue_job *queue_reserve(struct queue_lane *lane) {
   struct queue_job *job = lane->free_slots;
   if (job == NULL)
     return NULL;
-  lane->free_slots = job->next;
+  lane->free_slots = job->mate;
   lane->taken++;
-  job->next = NULL;
+  job->mate = NULL;
   return job;
 }
 
 void queue_release(struct queue_job *job) {
   struct queue_lane *lane = job->lane;
   job->weight = NULL;
-  job->next = lane->free_slots;
+  job->mate = lane->free_slots;
   lane->free_slots = job;
   lane->taken--;
 }
 
-static void append_lane(struct queue *queue, struct queue_lane *lane) {
-  lane->next = NULL;
-  if (queue->last != NULL)
-    queue->last->next = lane;
-  else
-    queue->first = lane;
-  queue->last = lane;
-}
-
-static void remove_lane(struct queue *queue, struct queue_lane *lane) {
-  struct queue_lane *before = NULL;
-  for (struct queue_lane *each = queue->first; each != lane; each = each->next)
-    before = each;
-  if (before != NULL)
-    before->next = lane->next;
-  else
-    queue->first = lane->next;
-  if (queue->last == lane)
-    queue->last = before;
-  lane->next = NULL;
-}
-
-void queue_push(struct queue *queue, struct queue_job *job) {
-  struct queue_lane *lane = job->lane;
-  job->next = NULL;
-  if (lane->last != NULL)
-    lane->last->next = job;
-  else
-    lane->first = job;
-  lane->last = job;
-  if (lane->waiting++ == 0)
-    append_lane(queue, lane);
+void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *group) {
+  struct queue_line *line = &job->lane->lines[job->priority];
+  if (TAILQ_EMPTY(&line->jobs))
+    TAILQ_INSERT_TAIL(&queue->classes[job->priority], line, in_turns);
+  TAILQ_INSERT_TAIL(&line->jobs, job, in_line);
+  if (group->waiting++ == 0)
+    TAILQ_INIT(&group->jobs);
+  TAILQ_INSERT_TAIL(&group->jobs, job, in_group);
+  group->rows += job->product.m;
+  job->group = group;
   queue->waiting++;
 }
 
 struct queue_job *queue_front(const struct queue *queue) {
-  return queue->first != NULL ? queue->first->first : NULL;
+  static const enum ring_priority first_to_last[RING_PRIORITIES] = {RING_PRIORITY_URGENT, RING_PRIORITY_NORMAL,
+                                                                    RING_PRIORITY_BACKGROUND};
+  bool below = queue->starts % RING_TURN_BELOW == RING_TURN_BELOW - 1;
+  for (int i = 0; i < RING_PRIORITIES; i++) {
+    enum ring_priority priority = first_to_last[below ? RING_PRIORITIES - 1 - i : i];
+    struct queue_line *line = TAILQ_FIRST(&queue->classes[priority]);
+    if (line != NULL)
+      return TAILQ_FIRST(&line->jobs);
+  }
+  return NULL;
 }
 
-static struct queue_job *take_first(struct queue *queue, struct queue_lane *lane) {
-  struct queue_job *job = lane->first;
-  lane->first = job->next;
-  if (lane->first == NULL)
-    lane->last = NULL;
-  job->next = NULL;
-  lane->waiting--;
+void queue_take(struct queue *queue, struct queue_job *job) {
+  struct queue_line *line = &job->lane->lines[job->priority];
+  struct queue_group *group = job->group;
+  TAILQ_REMOVE(&line->jobs, job, in_line);
+  TAILQ_REMOVE(&queue->classes[job->priority], line, in_turns);
+  if (!TAILQ_EMPTY(&line->jobs))
+    TAILQ_INSERT_TAIL(&queue->classes[job->priority], line, in_turns);
+  TAILQ_REMOVE(&group->jobs, job, in_group);
+  group->waiting--;
+  group->rows -= job->product.m;
   queue->waiting--;
-  return job;
 }
 
-struct queue_job *queue_pop(struct queue *queue) {
-  struct queue_lane *lane = queue->first;
-  if (lane == NULL)
-    return NULL;
-  struct queue_job *job = take_first(queue, lane);
-  remove_lane(queue, lane);
-  if (lane->waiting > 0)
-    append_lane(queue, lane);
-  return job;
+void queue_begin(struct queue *queue, struct queue_job *front) {
+  for (struct queue_job *job = front; job != NULL; job = job->mate)
+    queue_take(queue, job);
+  queue->starts++;
 }
 
-struct queue_job *queue_drop(struct queue *queue, struct queue_lane *lane) {
-  if (lane->waiting == 0)
-    return NULL;
-  struct queue_job *job = take_first(queue, lane);
-  if (lane->waiting == 0)
-    remove_lane(queue, lane);
-  return job;
+struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag) {
+  struct queue_job *job;
+  for (int i = 0; i < RING_PRIORITIES; i++)
+    TAILQ_FOREACH(job, &lane->lines[i].jobs, in_line) {
+      if (job->tag == tag)
+        return job;
+    }
+  return NULL;
+}
+
+struct queue_job *queue_any(const struct queue_lane *lane) {
+  for (int i = 0; i < RING_PRIORITIES; i++)
+    if (!TAILQ_EMPTY(&lane->lines[i].jobs))
+      return TAILQ_FIRST(&lane->lines[i].jobs);
+  return NULL;
+}
+
+/* ---- gathering */
+
+struct gathering {
+  struct queue_job *front, *last;
+  int64_t rows, rows_most;
+  int64_t share; /* of one lane */
+  uint32_t number;
+  uint64_t now_ns;
+};
+
+/* The rows that this lane has in the batch so far. */
+static int64_t *granted(const struct gathering *gathering, struct queue_lane *lane) {
+  if (lane->gathering != gathering->number) {
+    lane->gathering = gathering->number;
+    lane->rows_granted = 0;
+  }
+  return &lane->rows_granted;
+}
+
+static bool fits_together(const struct gathering *gathering, const struct queue_job *job) {
+  const struct backend_job *first = &gathering->front->product, *other = &job->product;
+  return other->x_type == first->x_type && other->y_type == first->y_type && other->bias == NULL &&
+         (job->deadline_ns == 0 || job->deadline_ns > gathering->now_ns);
+}
+
+static void add_mate(struct gathering *gathering, struct queue_job *job) {
+  gathering->rows += job->product.m;
+  *granted(gathering, job->lane) += job->product.m;
+  job->mate = NULL;
+  job->product.next = NULL;
+  gathering->last->mate = job;
+  gathering->last->product.next = &job->product;
+  gathering->last = job;
+}
+
+static bool gathered(const struct gathering *gathering, const struct queue_job *job) {
+  return job->mate != NULL || job == gathering->last;
+}
+
+/* One pass over the group: takes what fits, of each lane no more than its share where there is one. */
+static void gather_pass(struct gathering *gathering, struct queue_group *group) {
+  struct queue_job *job;
+  unsigned looks = 0;
+  TAILQ_FOREACH(job, &group->jobs, in_group) {
+    if (gathering->rows == gathering->rows_most || looks++ == LOOK_AT_MOST)
+      return;
+    bool room = gathering->rows + job->product.m <= gathering->rows_most;
+    if (room && !gathered(gathering, job) && fits_together(gathering, job) &&
+        *granted(gathering, job->lane) + job->product.m <= gathering->share)
+      add_mate(gathering, job);
+  }
+}
+
+/* Makes all jobs of the group single, and returns how many lanes they are of. */
+static int64_t undo(const struct gathering *gathering, struct queue_group *group) {
+  struct queue_job *job;
+  unsigned looks = 0;
+  int64_t lanes = 0;
+  TAILQ_FOREACH(job, &group->jobs, in_group) {
+    if (looks++ == LOOK_AT_MOST)
+      break;
+    job->mate = NULL;
+    job->product.next = NULL;
+    lanes += job->lane->gathering != gathering->number;
+    (void)granted(gathering, job->lane);
+  }
+  return lanes;
+}
+
+int64_t queue_gather(struct queue *queue, struct queue_job *front, int64_t rows_most, uint64_t now_ns) {
+  struct queue_group *group = front->group;
+  struct gathering gathering = {.front = front,
+                                .last = front,
+                                .rows = front->product.m,
+                                .rows_most = rows_most,
+                                .number = ++queue->gatherings,
+                                .now_ns = now_ns};
+  int64_t lanes = undo(&gathering, group);
+  front->mate = NULL;
+  front->product.next = NULL;
+  if (front->product.bias != NULL || group->waiting == 1)
+    return gathering.rows;
+  *granted(&gathering, front->lane) = front->product.m;
+  gathering.share = rows_most;
+  if (group->rows > rows_most && lanes > 0) {
+    gathering.share = (rows_most + lanes - 1) / lanes;
+    gather_pass(&gathering, group);
+    gathering.share = rows_most;
+  }
+  gather_pass(&gathering, group);
+  return gathering.rows;
 }

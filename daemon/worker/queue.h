@@ -1,36 +1,61 @@
-/* Products that wait for the device: in order of arrival within a session, sessions in turn. Pure: no device, no
- * clock, no lock; one thread. */
+/* Products that wait for the device. Three classes of priority; within a class, sessions take turns; within a session
+ * and class, in order of arrival. Products of one weight can be gathered into one. Pure: no device, no clock, no lock;
+ * one thread. */
 #ifndef WORKER_QUEUE_H
 #define WORKER_QUEUE_H
 
 #include "../../kernels/backend.h"
+#include "../../proto/ring.h"
 
 #include <stdint.h>
+#include <sys/queue.h>
+
+TAILQ_HEAD(queue_jobs, queue_job);
+TAILQ_HEAD(queue_turns, queue_line);
 
 /* One product from the moment it was taken from a ring until its completion is published. */
 struct queue_job {
-  struct queue_job *next; /* within its lane, or among the lane's free slots */
+  TAILQ_ENTRY(queue_job) in_line, in_group; /* while it waits */
+  struct queue_job *mate;                   /* the next one of the same batch, or among the lane's free slots */
   struct queue_lane *lane;
-  void *weight; /* the queue's user's; not looked at here */
-  uint64_t tag; /* the client's */
+  struct queue_group *group; /* of its weight */
+  void *weight;              /* the queue's user's; not looked at here */
+  uint64_t tag;              /* the client's */
+  enum ring_priority priority;
+  uint64_t deadline_ns; /* 0: none */
   uint64_t taken_ns, started_ns;
   struct backend_job product; /* checked, ready for the backend */
 };
 
+/* A session's waiting jobs of one class. */
+struct queue_line {
+  TAILQ_ENTRY(queue_line) in_turns; /* while it has jobs */
+  struct queue_jobs jobs;
+};
+
 /* A session's jobs. Slots are allocated once, so that nothing is on the serving path. */
 struct queue_lane {
-  struct queue_lane *next; /* among the lanes with waiting jobs */
   void *owner;             /* the session */
   struct queue_job *slots; /* owned */
   struct queue_job *free_slots;
-  struct queue_job *first, *last; /* waiting */
+  struct queue_line lines[RING_PRIORITIES];
+  uint32_t taken;       /* slots in use: filled, waiting or on the device */
+  uint32_t gathering;   /* which call of queue_gather last saw this lane */
+  int64_t rows_granted; /* in that call */
+};
+
+/* The waiting jobs of one weight, in order of arrival, whatever their session and class. Zeros are an empty group. */
+struct queue_group {
+  struct queue_jobs jobs;
   uint32_t waiting;
-  uint32_t taken; /* slots in use: filled, waiting or on the device */
+  int64_t rows; /* of these jobs */
 };
 
 struct queue {
-  struct queue_lane *first, *last; /* lanes with waiting jobs, in the order of their turns */
+  struct queue_turns classes[RING_PRIORITIES]; /* lines with jobs, in the order of their turns */
   uint32_t waiting;
+  uint32_t starts;     /* calls of queue_begin so far */
+  uint32_t gatherings; /* calls of queue_gather so far */
 };
 
 void queue_init(struct queue *queue);
@@ -42,14 +67,22 @@ void queue_lane_close(struct queue_lane *lane);
 
 /* A slot to fill in; NULL where all are in use. Goes back by queue_release. */
 struct queue_job *queue_reserve(struct queue_lane *lane);
-/* The filled job waits for its turn. */
-void queue_push(struct queue *queue, struct queue_job *job);
+/* The filled job waits for its turn, among those of `group`. */
+void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *group);
 /* The job whose turn it is; NULL where none waits. It stays where it is. */
 struct queue_job *queue_front(const struct queue *queue);
-/* Takes the front job out and gives the next turn to the next session. The job's slot stays in use. */
-struct queue_job *queue_pop(struct queue *queue);
-/* Takes the first waiting job of one lane out, whoever's turn it is; NULL where none waits. */
-struct queue_job *queue_drop(struct queue *queue, struct queue_lane *lane);
+/* Links jobs that can be computed together with `front` behind it, by `mate` and by `product.next`, until they have
+ * `rows_most` rows: those of its weight and types without bias, whose deadline is later than now. Sessions get equal
+ * shares of the rows where not all fit. They stay where they are; a later call undoes it. Returns the rows. */
+int64_t queue_gather(struct queue *queue, struct queue_job *front, int64_t rows_most, uint64_t now_ns);
+/* Takes a waiting job out; its slot stays in use. The next turn in its class is another session's. */
+void queue_take(struct queue *queue, struct queue_job *job);
+/* Takes `front` and its mates out: they go to the device. */
+void queue_begin(struct queue *queue, struct queue_job *front);
+/* The waiting job of this lane with this tag; NULL where there is none. */
+struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag);
+/* Some waiting job of this lane; NULL where none waits. */
+struct queue_job *queue_any(const struct queue_lane *lane);
 /* Gives the slot of a job back that waits no more. */
 void queue_release(struct queue_job *job);
 

@@ -65,8 +65,10 @@ void serve_session_drop(struct serve *serve, struct engine_session *session) {
     last->place = session->place;
     session->served = false;
   }
-  for (struct queue_job *job; (job = queue_drop(&serve->queue, &session->lane)) != NULL;)
+  for (struct queue_job *job; (job = queue_any(&session->lane)) != NULL;) {
+    queue_take(&serve->queue, job);
     forget_job(serve, job);
+  }
 }
 
 void serve_session_remove(struct serve *serve, struct engine_session *session, struct engine_message *message) {
@@ -123,7 +125,6 @@ static void complete(struct serve *serve, struct queue_job *job, const struct er
     count(&serve->counters.failures, 1);
   else
     count(&serve->counters.rows, (uint64_t)job->product.m);
-  count(&serve->counters.device_ns, device_ns);
   forget_job(serve, job);
   if (session->served)
     publish(serve, session, &completion);
@@ -167,10 +168,31 @@ static enum status prepare(struct engine_session *session, const struct ring_sub
   return STATUS_OK;
 }
 
+static bool expired(const struct queue_job *job, uint64_t now_ns) {
+  return job->deadline_ns != 0 && job->deadline_ns <= now_ns;
+}
+
+/* A product that was waiting ends without having begun. */
+static void give_up(struct serve *serve, struct queue_job *job, enum status status) {
+  struct error error = {.status = status, .low = 1, .high = 0};
+  job->started_ns = serve_clock_ns();
+  complete(serve, job, &error, 0);
+}
+
+static void cancel(struct serve *serve, struct engine_session *session, uint64_t tag) {
+  struct queue_job *job = queue_find(&session->lane, tag);
+  if (job == NULL)
+    return; /* it has begun, or has ended */
+  queue_take(&serve->queue, job);
+  give_up(serve, job, STATUS_CANCELLED);
+}
+
 static void admit(struct serve *serve, struct engine_session *session, struct queue_job *job,
                   const struct ring_submission *submission) {
   struct error error = {.status = STATUS_OK};
   job->tag = submission->tag;
+  job->priority = (enum ring_priority)submission->priority;
+  job->deadline_ns = submission->deadline_ns;
   job->taken_ns = job->started_ns = serve_clock_ns();
   job->product.m = 0;
   bool nothing_to_do = submission->opcode == RING_OP_NOP;
@@ -178,8 +200,12 @@ static void admit(struct serve *serve, struct engine_session *session, struct qu
     complete(serve, job, &error, 0);
     return;
   }
-  ((struct engine_weight *)job->weight)->jobs++;
-  queue_push(&serve->queue, job);
+  struct engine_weight *weight = job->weight;
+  weight->jobs++;
+  if (expired(job, job->taken_ns))
+    give_up(serve, job, STATUS_TIMEOUT);
+  else
+    queue_push(&serve->queue, job, &weight->waiting);
 }
 
 static unsigned take_from(struct serve *serve, struct engine_session *session) {
@@ -192,12 +218,17 @@ static unsigned take_from(struct serve *serve, struct engine_session *session) {
     struct error error;
     bool there = false;
     enum status status = ring_worker_take(&session->ring, &submission, &there, &error);
-    if (status == STATUS_OK && there) {
+    if (status == STATUS_OK && there && submission.opcode != RING_OP_CANCEL) {
       admit(serve, session, job, &submission);
       taken++;
       continue;
     }
     queue_release(job);
+    if (status == STATUS_OK && there) {
+      cancel(serve, session, submission.tag);
+      taken++;
+      continue;
+    }
     if (status != STATUS_OK)
       end_session(serve, session, &error);
     break;
@@ -220,27 +251,52 @@ unsigned serve_take(struct serve *serve) {
 
 /* ---- the device */
 
-unsigned serve_start(struct serve *serve, struct error *lost) {
-  unsigned started = 0;
-  struct queue_job *job;
-  while (serve->in_flight < serve->in_flight_max && (job = queue_front(&serve->queue)) != NULL) {
-    struct error error = {.status = STATUS_OK};
-    job->started_ns = serve_clock_ns();
-    enum status status = serve->ops->submit(serve->backend, &job->product, &error);
-    if (status == STATUS_BUSY)
-      break;
-    if (status == STATUS_DEVICE_LOST) {
-      *lost = error;
-      break;
-    }
-    queue_pop(&serve->queue);
-    started++;
-    if (status == STATUS_OK)
-      serve->in_flight++;
-    else
-      complete(serve, job, &error, 0);
+/* All products of a batch have ended alike. */
+static void complete_batch(struct serve *serve, struct queue_job *front, const struct error *error,
+                           uint64_t device_ns) {
+  uint64_t started_ns = front->started_ns;
+  count(&serve->counters.products, 1);
+  count(&serve->counters.device_ns, device_ns);
+  for (struct queue_job *job = front, *next; job != NULL; job = next) {
+    next = job->mate;
+    job->started_ns = started_ns;
+    complete(serve, job, error, device_ns);
   }
-  return started;
+}
+
+/* Rows that come within the window may still go with it. */
+static bool worth_waiting(const struct serve *serve, const struct queue_job *front, int64_t rows, uint64_t now_ns) {
+  return rows < serve->batch_rows && front->product.bias == NULL && now_ns - front->taken_ns < serve->batch_window_ns;
+}
+
+unsigned serve_start(struct serve *serve, struct error *lost) {
+  struct queue_job *front = queue_front(&serve->queue);
+  if (front == NULL || serve->in_flight == serve->in_flight_max)
+    return 0;
+  uint64_t now_ns = serve_clock_ns();
+  if (expired(front, now_ns)) {
+    queue_take(&serve->queue, front);
+    give_up(serve, front, STATUS_TIMEOUT);
+    return 1;
+  }
+  struct error error = {.status = STATUS_OK};
+  int64_t rows = queue_gather(&serve->queue, front, serve->batch_rows, now_ns);
+  if (worth_waiting(serve, front, rows, now_ns))
+    return 0;
+  front->started_ns = now_ns;
+  enum status status = serve->ops->submit(serve->backend, &front->product, &error);
+  if (status == STATUS_BUSY)
+    return 0;
+  if (status == STATUS_DEVICE_LOST) {
+    *lost = error;
+    return 0;
+  }
+  queue_begin(&serve->queue, front);
+  if (status == STATUS_OK)
+    serve->in_flight++;
+  else
+    complete_batch(serve, front, &error, 0);
+  return 1;
 }
 
 unsigned serve_finish(struct serve *serve, struct error *lost) {
@@ -255,7 +311,7 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
       break;
     }
     serve->in_flight--;
-    complete(serve, (struct queue_job *)(uintptr_t)done[i].tag, &error, done[i].device_ns);
+    complete_batch(serve, (struct queue_job *)(uintptr_t)done[i].tag, &error, done[i].device_ns);
   }
   return (unsigned)finished;
 }

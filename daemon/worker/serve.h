@@ -10,6 +10,8 @@ struct serve {
   const struct backend_ops *ops;
   struct backend *backend; /* not owned */
   uint32_t in_flight_max, in_flight;
+  int64_t batch_rows; /* of one product made of several, at most */
+  uint64_t batch_window_ns;
   struct queue queue;
   struct engine_session **sessions; /* owned list of those that are served */
   size_t session_count, session_capacity;
@@ -32,7 +34,8 @@ void serve_session_remove(struct serve *serve, struct engine_session *session, s
 /* `message` goes back when no product uses the weight. */
 void serve_weight_detach(struct serve *serve, struct engine_weight *weight, struct engine_message *message);
 
-/* Each returns how much it did. */
+/* Each returns how much it did. serve_start starts one product at most: its end should be published before the next
+ * one keeps this thread. */
 unsigned serve_take(struct serve *serve);
 unsigned serve_start(struct serve *serve, struct error *lost);
 /* DEVICE_LOST in lost->status ends it all; the same holds for serve_start. */

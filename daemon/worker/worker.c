@@ -79,7 +79,9 @@ int worker_run(const struct config *config, int device, int control) {
                                     .ops = ops,
                                     .backend = backend,
                                     .in_flight = (uint32_t)config->in_flight,
-                                    .spin_us = (uint64_t)config->spin_us};
+                                    .batch_rows = (uint32_t)config->batch_rows,
+                                    .spin_us = (uint64_t)config->spin_us,
+                                    .batch_window_us = (uint64_t)config->batch_window_us};
   struct control *state = calloc(1, sizeof *state);
   int result = EXIT_FAILURE;
   if (state == NULL || uv_loop_init(&loop) != 0) {

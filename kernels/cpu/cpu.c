@@ -4,6 +4,7 @@
  * hand-over to another thread would cost more than a small product. */
 #include "../backend.h"
 #include "checksum.h"
+#include "gather.h"
 #include "micro.h"
 #include "pool.h"
 #include "product.h"
@@ -25,6 +26,7 @@ enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 
 struct backend {
   struct product_engine engine;
+  struct gather gather;
   int in_flight;
   struct backend_done done[MOST_IN_FLIGHT]; /* finished and not yet reported, oldest first */
   int done_count;
@@ -69,6 +71,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
 static void cpu_close(struct backend *backend) {
   cpu_pool_destroy(backend->engine.pool);
   cpu_stage_free(&backend->engine.stage);
+  cpu_gather_free(&backend->gather);
   free(backend);
 }
 
@@ -208,6 +211,18 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static enum status run_gathered(struct backend *backend, const struct backend_job *chain, struct error *error) {
+  struct backend_job job;
+  enum status status = cpu_gather(&backend->gather, chain, &job, error);
+  if (status == STATUS_OK) {
+    status = cpu_product_run(&backend->engine, &job, error);
+  }
+  if (status == STATUS_OK) {
+    cpu_scatter(&job, chain);
+  }
+  return status;
+}
+
 static enum status cpu_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
   enum gemm_format format = job->weight->shape.format;
   if (backend->done_count == backend->in_flight) {
@@ -220,7 +235,8 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
     return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
   }
   uint64_t begin = now_ns();
-  enum status status = cpu_product_run(&backend->engine, job, error);
+  enum status status =
+      job->next != NULL ? run_gathered(backend, job, error) : cpu_product_run(&backend->engine, job, error);
   if (status == STATUS_OK) {
     backend->done[backend->done_count++] =
         (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = now_ns() - begin};

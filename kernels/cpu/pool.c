@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -11,7 +12,10 @@
 #include <unistd.h>
 
 /* About 15 us of pauses: longer than the time between two products of a busy engine, shorter than anybody notices. */
-enum { SPINS = 1000 };
+enum {
+  SPINS = 1000,
+  YIELD_EVERY = 32, /* of them: on few cores the client that waits for this product spins, too */
+};
 
 struct cpu_pool {
   int threads, started;
@@ -30,7 +34,11 @@ struct worker {
   int part;
 };
 
-static void relax(void) {
+static void relax(int spin) {
+  if (spin % YIELD_EVERY == YIELD_EVERY - 1) {
+    sched_yield();
+    return;
+  }
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -53,7 +61,7 @@ static void wait_for_round(struct cpu_pool *pool, unsigned seen) {
     if (atomic_load_explicit(&pool->round, memory_order_acquire) != seen) {
       return;
     }
-    relax();
+    relax(i);
   }
   atomic_fetch_add(&pool->sleepers, 1);
   while (atomic_load(&pool->round) == seen) {
@@ -80,7 +88,7 @@ static void wait_for_parts(struct cpu_pool *pool) {
     if (atomic_load_explicit(&pool->left, memory_order_acquire) == 0) {
       return;
     }
-    relax();
+    relax(i);
   }
   atomic_store(&pool->caller_sleeps, true);
   for (unsigned left = atomic_load(&pool->left); left != 0; left = atomic_load(&pool->left)) {

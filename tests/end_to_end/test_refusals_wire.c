@@ -227,7 +227,7 @@ static void submissions_that_cannot_be(void **state) {
   cases[14].submission.y_stride = (uint64_t)1 << 63;
   cases[15].submission.opcode = 77;
   cases[16].submission.flags = 1;
-  cases[17].submission.reserved2[39] = 1;
+  cases[17].submission.reserved2[31] = 1;
   for (size_t i = 0; i < COUNT(cases); i++) {
     cases[i].submission.tag = 1000 + i;
     expect_completion(&session, &cases[i].submission, cases[i].status, cases[i].text);

@@ -1,4 +1,5 @@
-/* The worker's queue: order within a session, turns between sessions, bounds, and sessions that go. */
+/* The worker's queue: order within a session, turns between sessions, classes, bounds, sessions that go, and what is
+ * gathered into one product. */
 #include "daemon/worker/queue.h"
 
 #include <setjmp.h>
@@ -7,15 +8,17 @@
 
 #include <cmocka.h>
 
-enum { SLOTS = 4 };
+enum { SLOTS = 4, ROWS = 8 };
 
 struct fixture {
   struct queue queue;
+  struct queue_group groups[2]; /* of two weights */
   struct queue_lane lanes[3];
 };
 
 static void open_fixture(struct fixture *fixture) {
   struct error error;
+  *fixture = (struct fixture){.groups = {{.waiting = 0}}};
   queue_init(&fixture->queue);
   for (size_t i = 0; i < 3; i++)
     assert_int_equal(queue_lane_open(&fixture->lanes[i], fixture, SLOTS, &error), STATUS_OK);
@@ -26,20 +29,67 @@ static void close_fixture(struct fixture *fixture) {
     queue_lane_close(&fixture->lanes[i]);
 }
 
-static void push(struct fixture *fixture, size_t lane, uint64_t tag) {
+static struct queue_job *push_rows(struct fixture *fixture, size_t lane, uint64_t tag, enum ring_priority priority,
+                                   int64_t m) {
   struct queue_job *job = queue_reserve(&fixture->lanes[lane]);
   assert_non_null(job);
   job->tag = tag;
-  queue_push(&fixture->queue, job);
+  job->priority = priority;
+  job->deadline_ns = 0;
+  job->product = (struct backend_job){.m = m, .x_type = GEMM_F16, .y_type = GEMM_F32};
+  queue_push(&fixture->queue, job, &fixture->groups[0]);
+  return job;
+}
+
+static void push(struct fixture *fixture, size_t lane, uint64_t tag) {
+  push_rows(fixture, lane, tag, RING_PRIORITY_NORMAL, 1);
+}
+
+/* The front job begins, alone. */
+static struct queue_job *pop(struct fixture *fixture) {
+  struct queue_job *front = queue_front(&fixture->queue);
+  if (front != NULL) {
+    assert_int_equal(queue_gather(&fixture->queue, front, 1, 0), front->product.m);
+    assert_null(front->mate);
+    queue_begin(&fixture->queue, front);
+  }
+  return front;
 }
 
 static void expect_pop(struct fixture *fixture, uint64_t tag) {
-  struct queue_job *front = queue_front(&fixture->queue);
-  struct queue_job *job = queue_pop(&fixture->queue);
+  struct queue_job *job = pop(fixture);
   assert_non_null(job);
-  assert_ptr_equal(front, job);
   assert_int_equal(job->tag, tag);
   queue_release(job);
+}
+
+static struct queue_job *drop(struct fixture *fixture, size_t lane) {
+  struct queue_job *job = queue_any(&fixture->lanes[lane]);
+  if (job != NULL)
+    queue_take(&fixture->queue, job);
+  return job;
+}
+
+/* Gathers behind the front job, which begins with its mates: `count` jobs of these tags, in any order. */
+static void expect_batch(struct fixture *fixture, uint64_t now_ns, const uint64_t *tags, size_t count, int64_t rows) {
+  struct queue_job *front = queue_front(&fixture->queue);
+  assert_non_null(front);
+  assert_int_equal(queue_gather(&fixture->queue, front, ROWS, now_ns), rows);
+  queue_begin(&fixture->queue, front);
+  const struct backend_job *product = &front->product;
+  size_t found = 0;
+  for (struct queue_job *job = front, *next; job != NULL; job = next, product = product->next) {
+    assert_ptr_equal(product, &job->product);
+    bool expected = false;
+    for (size_t i = 0; i < count; i++)
+      expected |= tags[i] == job->tag;
+    assert_true(expected);
+    found++;
+    next = job->mate;
+    queue_release(job);
+  }
+  assert_null(product);
+  assert_int_equal(found, count);
 }
 
 static void empty_queue_has_no_job(void **state) {
@@ -47,8 +97,8 @@ static void empty_queue_has_no_job(void **state) {
   struct fixture fixture;
   open_fixture(&fixture);
   assert_null(queue_front(&fixture.queue));
-  assert_null(queue_pop(&fixture.queue));
-  assert_null(queue_drop(&fixture.queue, &fixture.lanes[0]));
+  assert_null(queue_any(&fixture.lanes[0]));
+  assert_null(queue_find(&fixture.lanes[0], 0));
   close_fixture(&fixture);
 }
 
@@ -104,7 +154,7 @@ static void a_lane_has_so_many_slots(void **state) {
     push(&fixture, 0, tag);
   assert_null(queue_reserve(&fixture.lanes[0]));
   push(&fixture, 1, 10);
-  struct queue_job *started = queue_pop(&fixture.queue);
+  struct queue_job *started = pop(&fixture);
   assert_int_equal(started->tag, 0);
   assert_null(queue_reserve(&fixture.lanes[0])); /* on the device, its slot is still in use */
   queue_release(started);
@@ -123,12 +173,12 @@ static void a_session_that_goes_loses_what_waits(void **state) {
       for (uint64_t i = 0; i < 2; i++)
         push(&fixture, lane, lane * 10 + i);
     for (uint64_t i = 0; i < 2; i++) {
-      struct queue_job *job = queue_drop(&fixture.queue, &fixture.lanes[gone]);
+      struct queue_job *job = drop(&fixture, gone);
       assert_non_null(job);
       assert_int_equal(job->tag, gone * 10 + i);
       queue_release(job);
     }
-    assert_null(queue_drop(&fixture.queue, &fixture.lanes[gone]));
+    assert_null(drop(&fixture, gone));
     assert_int_equal(fixture.lanes[gone].taken, 0);
     assert_int_equal(fixture.queue.waiting, 4);
     for (uint64_t i = 0; i < 2; i++)
@@ -148,13 +198,162 @@ static void a_drop_keeps_what_is_on_the_device(void **state) {
   open_fixture(&fixture);
   push(&fixture, 0, 0);
   push(&fixture, 0, 1);
-  struct queue_job *started = queue_pop(&fixture.queue);
-  struct queue_job *dropped = queue_drop(&fixture.queue, &fixture.lanes[0]);
+  struct queue_job *started = pop(&fixture);
+  struct queue_job *dropped = drop(&fixture, 0);
   assert_int_equal(dropped->tag, 1);
   queue_release(dropped);
   assert_int_equal(fixture.lanes[0].taken, 1);
   queue_release(started);
   assert_int_equal(fixture.lanes[0].taken, 0);
+  close_fixture(&fixture);
+}
+
+static void urgent_goes_first_and_background_last(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push_rows(&fixture, 0, 1, RING_PRIORITY_BACKGROUND, 1);
+  push_rows(&fixture, 0, 2, RING_PRIORITY_NORMAL, 1);
+  push_rows(&fixture, 1, 3, RING_PRIORITY_NORMAL, 1);
+  push_rows(&fixture, 0, 4, RING_PRIORITY_URGENT, 1);
+  push_rows(&fixture, 1, 5, RING_PRIORITY_URGENT, 1);
+  const uint64_t order[] = {4, 5, 2, 3, 1};
+  for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+    expect_pop(&fixture, order[i]);
+  close_fixture(&fixture);
+}
+
+static void no_class_starves(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push_rows(&fixture, 1, 100, RING_PRIORITY_BACKGROUND, 1);
+  unsigned urgent = 0;
+  for (;; urgent++) {
+    push_rows(&fixture, 0, 1, RING_PRIORITY_URGENT, 1);
+    struct queue_job *job = pop(&fixture);
+    uint64_t tag = job->tag;
+    queue_release(job);
+    if (tag == 100)
+      break;
+    assert_true(urgent < RING_TURN_BELOW);
+  }
+  assert_int_equal(urgent, RING_TURN_BELOW - 1);
+  close_fixture(&fixture);
+}
+
+static void a_job_is_found_by_its_tag(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push_rows(&fixture, 0, 7, RING_PRIORITY_BACKGROUND, 1);
+  struct queue_job *sought = push_rows(&fixture, 0, 8, RING_PRIORITY_URGENT, 1);
+  push_rows(&fixture, 1, 9, RING_PRIORITY_NORMAL, 1);
+  assert_null(queue_find(&fixture.lanes[0], 9));
+  assert_ptr_equal(queue_find(&fixture.lanes[0], 8), sought);
+  queue_take(&fixture.queue, sought);
+  queue_release(sought);
+  assert_null(queue_find(&fixture.lanes[0], 8));
+  expect_pop(&fixture, 9);
+  expect_pop(&fixture, 7);
+  close_fixture(&fixture);
+}
+
+static void rows_of_several_sessions_go_together(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push_rows(&fixture, 0, 1, RING_PRIORITY_NORMAL, 2);
+  push_rows(&fixture, 1, 2, RING_PRIORITY_NORMAL, 3);
+  push_rows(&fixture, 2, 3, RING_PRIORITY_BACKGROUND, 3);
+  push_rows(&fixture, 2, 4, RING_PRIORITY_NORMAL, 1);
+  expect_batch(&fixture, 0, (const uint64_t[]){1, 2, 3}, 3, 8);
+  expect_batch(&fixture, 0, (const uint64_t[]){4}, 1, 1);
+  assert_int_equal(fixture.groups[0].waiting, 0);
+  assert_int_equal(fixture.groups[0].rows, 0);
+  assert_null(queue_front(&fixture.queue));
+  close_fixture(&fixture);
+}
+
+static void what_differs_goes_apart(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  static const float bias = 1;
+  push(&fixture, 0, 1);
+  push(&fixture, 0, 2);
+  push(&fixture, 0, 3);
+  struct queue_job *biased = queue_find(&fixture.lanes[0], 2), *narrow = queue_find(&fixture.lanes[0], 3);
+  biased->product.bias = &bias;
+  narrow->product.y_type = GEMM_F16;
+  struct queue_job *other = queue_reserve(&fixture.lanes[1]); /* of another weight */
+  other->tag = 4;
+  other->priority = RING_PRIORITY_NORMAL;
+  other->deadline_ns = 0;
+  other->product = (struct backend_job){.m = 1, .x_type = GEMM_F16, .y_type = GEMM_F32};
+  queue_push(&fixture.queue, other, &fixture.groups[1]);
+  push(&fixture, 2, 5);
+  expect_batch(&fixture, 0, (const uint64_t[]){1, 5}, 2, 2);
+  expect_batch(&fixture, 0, (const uint64_t[]){4}, 1, 1);
+  expect_batch(&fixture, 0, (const uint64_t[]){2}, 1, 1);
+  expect_batch(&fixture, 0, (const uint64_t[]){3}, 1, 1);
+  close_fixture(&fixture);
+}
+
+static void a_large_job_goes_alone(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push_rows(&fixture, 0, 1, RING_PRIORITY_NORMAL, ROWS + 1);
+  push(&fixture, 1, 2);
+  push(&fixture, 2, 3);
+  expect_batch(&fixture, 0, (const uint64_t[]){1}, 1, ROWS + 1);
+  expect_batch(&fixture, 0, (const uint64_t[]){2, 3}, 2, 2);
+  close_fixture(&fixture);
+}
+
+static void a_batch_is_shared_out_evenly(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  for (uint64_t tag = 1; tag <= SLOTS; tag++)
+    push_rows(&fixture, 0, tag, RING_PRIORITY_NORMAL, 2); /* fills a batch by itself */
+  push_rows(&fixture, 1, 11, RING_PRIORITY_NORMAL, 2);
+  push_rows(&fixture, 2, 21, RING_PRIORITY_NORMAL, 2);
+  expect_batch(&fixture, 0, (const uint64_t[]){1, 2, 11, 21}, 4, 8);
+  expect_batch(&fixture, 0, (const uint64_t[]){3, 4}, 2, 4);
+  close_fixture(&fixture);
+}
+
+static void who_is_late_does_not_ride(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push(&fixture, 0, 1);
+  push_rows(&fixture, 1, 2, RING_PRIORITY_NORMAL, 1)->deadline_ns = 50;
+  push_rows(&fixture, 2, 3, RING_PRIORITY_NORMAL, 1)->deadline_ns = 51;
+  expect_batch(&fixture, 50, (const uint64_t[]){1, 3}, 2, 2);
+  expect_pop(&fixture, 2);
+  close_fixture(&fixture);
+}
+
+static void a_gathering_can_be_undone(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push(&fixture, 0, 1);
+  push(&fixture, 1, 2);
+  push(&fixture, 2, 3);
+  struct queue_job *front = queue_front(&fixture.queue);
+  assert_int_equal(queue_gather(&fixture.queue, front, 3, 0), 3);
+  assert_int_equal(queue_gather(&fixture.queue, front, 1, 0), 1);
+  assert_null(front->mate);
+  assert_null(front->product.next);
+  struct queue_job *second = queue_find(&fixture.lanes[1], 2);
+  queue_gather(&fixture.queue, front, 3, 0);
+  queue_take(&fixture.queue, second); /* is cancelled before the device takes any */
+  queue_release(second);
+  expect_batch(&fixture, 0, (const uint64_t[]){1, 3}, 2, 2);
   close_fixture(&fixture);
 }
 
@@ -167,6 +366,15 @@ int main(void) {
       cmocka_unit_test(a_lane_has_so_many_slots),
       cmocka_unit_test(a_session_that_goes_loses_what_waits),
       cmocka_unit_test(a_drop_keeps_what_is_on_the_device),
+      cmocka_unit_test(urgent_goes_first_and_background_last),
+      cmocka_unit_test(no_class_starves),
+      cmocka_unit_test(a_job_is_found_by_its_tag),
+      cmocka_unit_test(rows_of_several_sessions_go_together),
+      cmocka_unit_test(what_differs_goes_apart),
+      cmocka_unit_test(a_large_job_goes_alone),
+      cmocka_unit_test(a_batch_is_shared_out_evenly),
+      cmocka_unit_test(who_is_late_does_not_ride),
+      cmocka_unit_test(a_gathering_can_be_undone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(offsetof(struct ring_submission, x_type), 20);
   assert_int_equal(offsetof(struct ring_submission, y_type), 21);
   assert_int_equal(offsetof(struct ring_submission, bias_type), 22);
-  assert_int_equal(offsetof(struct ring_submission, reserved0), 23);
+  assert_int_equal(offsetof(struct ring_submission, priority), 23);
   assert_int_equal(offsetof(struct ring_submission, m), 24);
   assert_int_equal(offsetof(struct ring_submission, n), 28);
   assert_int_equal(offsetof(struct ring_submission, k), 32);
@@ -104,7 +104,8 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(offsetof(struct ring_submission, y_stride), 64);
   assert_int_equal(offsetof(struct ring_submission, bias_offset), 72);
   assert_int_equal(offsetof(struct ring_submission, x_scale_offset), 80);
-  assert_int_equal(offsetof(struct ring_submission, reserved2), 88);
+  assert_int_equal(offsetof(struct ring_submission, deadline_ns), 88);
+  assert_int_equal(offsetof(struct ring_submission, reserved2), 96);
   assert_int_equal(sizeof(struct ring_completion), 64);
   assert_int_equal(offsetof(struct ring_completion, tag), 0);
   assert_int_equal(offsetof(struct ring_completion, status), 8);
@@ -684,9 +685,9 @@ static void submissions_of_another_version(void **state) {
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .flags = 1u << 31};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_string_equal(error.text, "flags must be 0, got 2147483648");
-  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .reserved0 = 1};
+  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .priority = 3};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_RESERVED);
+  assert_string_equal(error.text, "priority must be 0..2, got 3");
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .reserved1 = 1};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   for (size_t i = 0; i < sizeof submission.reserved2; i++) {
@@ -695,6 +696,35 @@ static void submissions_of_another_version(void **state) {
     assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
     assert_int_equal(error.field, FIELD_RESERVED);
   }
+}
+
+static void cancellations_take_no_completion(void **state) {
+  (void)state;
+  struct pair pair = pair_make(4);
+  struct ring_submission submission;
+  struct error error;
+  bool wake, taken;
+  for (uint64_t tag = 1; tag <= 3; tag++)
+    assert_true(submit(&pair, tag));
+  assert_true(ring_client_cancel(&pair.client, 2, &wake));
+  assert_int_equal(ring_client_room(&pair.client), 0); /* four wait for the worker */
+  assert_false(ring_client_cancel(&pair.client, 3, &wake));
+  for (unsigned i = 0; i < 4; i++) {
+    assert_int_equal(ring_worker_take(&pair.worker, &submission, &taken, &error), STATUS_OK);
+    assert_true(taken);
+    assert_int_equal(submission.opcode, i < 3 ? RING_OP_PRODUCT : RING_OP_CANCEL);
+  }
+  assert_int_equal(submission.tag, 2);
+  assert_int_equal(pair.worker.in_flight, 3);
+  assert_int_equal(ring_client_room(&pair.client), 1);
+  assert_true(submit(&pair, 4));
+  assert_int_equal(ring_client_room(&pair.client), 0);
+  assert_true(ring_client_cancel(&pair.client, 4, &wake)); /* with all products in flight, too */
+  for (unsigned i = 0; i < 2; i++)
+    assert_int_equal(ring_worker_take(&pair.worker, &submission, &taken, &error), STATUS_OK);
+  assert_int_equal(submission.opcode, RING_OP_CANCEL);
+  assert_int_equal(pair.worker.in_flight, 4);
+  pair_free(&pair);
 }
 
 static void errors_survive_a_completion(void **state) {
@@ -744,6 +774,7 @@ int main(void) {
       cmocka_unit_test(a_scribbling_client),
       cmocka_unit_test(submissions_become_products),
       cmocka_unit_test(submissions_of_another_version),
+      cmocka_unit_test(cancellations_take_no_completion),
       cmocka_unit_test(errors_survive_a_completion),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

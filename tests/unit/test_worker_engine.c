@@ -2,9 +2,11 @@
  * control thread. A wait that lasts a minute fails; it stands for a wake-up that was lost. */
 #include "daemon/memfd.h"
 #include "daemon/worker/engine.h"
+#include "daemon/worker/serve.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,13 +90,20 @@ static void wait_readable(int fd) {
   assert_int_equal(read(fd, &count, sizeof count), sizeof count);
 }
 
-static void start_on(struct control *control, const struct backend_ops *device, uint64_t spin_us) {
+static void start_batching(struct control *control, const struct backend_ops *device, uint64_t spin_us, uint32_t rows,
+                           uint64_t window_us) {
   struct error error;
   mailbox_open(&control->mail);
   control->arrived = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   struct engine_options options = {
       .ops = device, .backend = backend, .in_flight = 8, .spin_us = spin_us, .notify = notify, .user = control};
+  options.batch_rows = rows;
+  options.batch_window_us = window_us;
   assert_int_equal(engine_start(&options, &control->engine, &error), STATUS_OK);
+}
+
+static void start_on(struct control *control, const struct backend_ops *device, uint64_t spin_us) {
+  start_batching(control, device, spin_us, 1, 0);
 }
 
 static void start(struct control *control, uint64_t spin_us) {
@@ -349,7 +358,7 @@ static void what_is_wrong_is_named(void **state) {
   bad.x_offset = UINT64_MAX - 15;
   assert_int_equal(call(&client, bad).status, STATUS_INVALID);
   bad = good;
-  bad.reserved2[39] = 1;
+  bad.reserved2[31] = 1;
   assert_int_equal(call(&client, bad).field, FIELD_RESERVED);
   bad = good;
   bad.x_type = 200;
@@ -479,6 +488,7 @@ static void a_lost_device_is_reported_and_nothing_completed(void **state) {
     stop(&control);
     client.session.lane.taken = 0; /* a worker ends here; this test gives all back */
     weight.jobs = weight.handles = 0;
+    weight.waiting = (struct queue_group){.waiting = 0};
     free_session(&client);
   }
 }
@@ -513,6 +523,245 @@ static void a_product_that_the_device_refuses_fails_alone(void **state) {
   expect_nop(&client);
   assert_int_equal(weight.jobs, 0);
   close_session(&control, &client);
+  stop(&control);
+}
+
+/* ---- order, and products of several requests */
+
+static _Atomic bool held;          /* the device takes nothing */
+static _Atomic unsigned tried;     /* since then */
+static _Atomic uint64_t sizes[64]; /* rows of the products that the device took */
+static _Atomic unsigned size_count;
+
+static enum status submit_when_let(struct backend *of, const struct backend_job *job, struct error *error) {
+  uint64_t rows = 0;
+  if (held) {
+    tried++;
+    return error_set(error, STATUS_BUSY, "held by the test");
+  }
+  for (const struct backend_job *each = job; each != NULL; each = each->next)
+    rows += (uint64_t)each->m;
+  sizes[size_count++ % 64] = rows;
+  return ops->submit(of, job, error);
+}
+
+/* Until the engine has taken in all that was submitted: it tries on and on to start the first. */
+static void wait_until_taken(struct client *client) {
+  while (atomic_load(&client->ring.queue->submission_head) != client->ring.submission_tail)
+    sched_yield();
+  for (unsigned before = tried; tried == before;)
+    sched_yield();
+}
+
+static void start_holding(struct control *control, struct backend_ops *device, uint32_t rows) {
+  *device = *ops;
+  device->submit = submit_when_let;
+  held = true;
+  tried = size_count = 0;
+  start_batching(control, device, 0, rows, 0);
+}
+
+static void take_all_right(struct client *client, const struct ring_submission *products, unsigned count) {
+  for (unsigned i = 0; i < count; i++)
+    assert_int_equal(take(client).status, STATUS_OK);
+  for (unsigned i = 0; i < count; i++)
+    check(client, &products[i]);
+}
+
+static void requests_that_wait_together_are_one_product(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct control control;
+  struct client clients[3];
+  struct ring_submission products[3][2];
+  start_holding(&control, &device, 64);
+  for (unsigned i = 0; i < 3; i++) {
+    open_session(&control, &clients[i]);
+    for (unsigned j = 0; j < 2; j++) {
+      products[i][j] = product(&clients[i], j, 1 + i + 4 * j);
+      fill(&clients[i], &products[i][j], 10 * i + j);
+      submit(&clients[i], products[i][j]);
+    }
+  }
+  for (unsigned i = 0; i < 3; i++)
+    wait_until_taken(&clients[i]);
+  held = false;
+  for (unsigned i = 0; i < 3; i++)
+    take_all_right(&clients[i], products[i], 2);
+  assert_int_equal(size_count, 1);
+  assert_int_equal(sizes[0], 1 + 5 + 2 + 6 + 3 + 7);
+  const struct engine_counters *counters = engine_counters(control.engine);
+  assert_int_equal(atomic_load(&counters->requests), 6);
+  assert_int_equal(atomic_load(&counters->products), 1);
+  assert_int_equal(atomic_load(&counters->rows), 24);
+  for (unsigned i = 0; i < 3; i++)
+    close_session(&control, &clients[i]);
+  stop(&control);
+}
+
+static void a_batch_has_so_many_rows(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct control control;
+  struct client client;
+  struct ring_submission products[8];
+  start_holding(&control, &device, 6);
+  open_session(&control, &client);
+  for (unsigned i = 0; i < 8; i++) {
+    products[i] = product(&client, i, i == 7 ? 60 : 2);
+    fill(&client, &products[i], i);
+    submit(&client, products[i]);
+  }
+  wait_until_taken(&client);
+  held = false;
+  take_all_right(&client, products, 8);
+  assert_int_equal(size_count, 4);
+  assert_true(sizes[0] == 6 && sizes[1] == 6 && sizes[2] == 2 && sizes[3] == 60);
+  close_session(&control, &client);
+  stop(&control);
+}
+
+static void a_window_lets_others_join(void **state) {
+  (void)state;
+  struct control control;
+  struct client client;
+  struct ring_submission products[4];
+  start_batching(&control, ops, 0, 4, 60000000); /* a minute: only a full batch ends this wait */
+  open_session(&control, &client);
+  for (unsigned i = 0; i < 4; i++) {
+    products[i] = product(&client, i, 1);
+    fill(&client, &products[i], i);
+    submit(&client, products[i]);
+  }
+  take_all_right(&client, products, 4);
+  assert_int_equal(atomic_load(&engine_counters(control.engine)->products), 1);
+  close_session(&control, &client);
+  stop(&control);
+}
+
+/* One that floods and one that asks once, of the same class: the latter's is among the first two. */
+static void a_flood_starves_nobody(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct control control;
+  struct client flood, other;
+  start_holding(&control, &device, 1);
+  open_session(&control, &flood);
+  open_session(&control, &other);
+  for (unsigned i = 0; i < ENTRIES; i++)
+    submit(&flood, product(&flood, i, 10 + i));
+  wait_until_taken(&flood);
+  submit(&other, product(&other, 0, 1));
+  wait_until_taken(&other);
+  held = false;
+  assert_int_equal(take(&other).status, STATUS_OK);
+  for (unsigned i = 0; i < ENTRIES; i++)
+    assert_int_equal(take(&flood).status, STATUS_OK);
+  assert_true(sizes[0] == 10 && sizes[1] == 1 && sizes[2] == 11);
+  close_session(&control, &other);
+  close_session(&control, &flood);
+  stop(&control);
+}
+
+static void urgent_products_overtake(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct control control;
+  struct client client;
+  const enum ring_priority priorities[] = {RING_PRIORITY_BACKGROUND, RING_PRIORITY_NORMAL, RING_PRIORITY_URGENT};
+  start_holding(&control, &device, 1);
+  open_session(&control, &client);
+  for (unsigned i = 0; i < 3; i++) {
+    struct ring_submission one = product(&client, i, 1 + i);
+    one.priority = (uint8_t)priorities[i];
+    submit(&client, one);
+  }
+  wait_until_taken(&client);
+  held = false;
+  for (unsigned i = 0; i < 3; i++)
+    assert_int_equal(take(&client).status, STATUS_OK);
+  assert_true(sizes[0] == 3 && sizes[1] == 2 && sizes[2] == 1);
+  close_session(&control, &client);
+  stop(&control);
+}
+
+static void deadlines_hold_before_the_start(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct control control;
+  struct client client;
+  start_holding(&control, &device, 64);
+  open_session(&control, &client);
+  struct ring_submission late = product(&client, 0, 1), waits = product(&client, 1, 2), timely = product(&client, 2, 3);
+  late.deadline_ns = 1; /* over when it is admitted */
+  assert_int_equal(call(&client, late).status, STATUS_TIMEOUT);
+  waits.deadline_ns = serve_clock_ns() + 20000000; /* over while the device takes nothing */
+  timely.deadline_ns = UINT64_MAX;
+  uint64_t tag = submit(&client, waits);
+  submit(&client, timely);
+  wait_until_taken(&client);
+  struct ring_completion completion = take(&client);
+  assert_int_equal(completion.tag, tag);
+  assert_int_equal(completion.status, STATUS_TIMEOUT);
+  held = false;
+  assert_int_equal(take(&client).status, STATUS_OK);
+  assert_int_equal(size_count, 1);
+  assert_int_equal(sizes[0], 3);
+  assert_int_equal(weight.jobs, 0);
+  close_session(&control, &client);
+  stop(&control);
+}
+
+static void what_waits_can_be_cancelled(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct control control;
+  struct client client, other;
+  bool wake;
+  start_holding(&control, &device, 64);
+  open_session(&control, &client);
+  open_session(&control, &other);
+  uint64_t first = submit(&client, product(&client, 0, 1)), second = submit(&client, product(&client, 1, 2));
+  wait_until_taken(&client);
+  assert_true(ring_client_cancel(&other.ring, second, &wake)); /* nobody cancels what is another's */
+  assert_true(ring_client_cancel(&other.ring, 12345, &wake));
+  wait_until_taken(&other);
+  assert_true(ring_client_cancel(&client.ring, second, &wake));
+  if (wake)
+    ring_doorbell(&client);
+  struct ring_completion completion = take(&client);
+  assert_int_equal(completion.tag, second);
+  assert_int_equal(completion.status, STATUS_CANCELLED);
+  held = false;
+  completion = take(&client);
+  assert_int_equal(completion.tag, first);
+  assert_int_equal(completion.status, STATUS_OK);
+  assert_int_equal(sizes[0], 1);
+  expect_nop(&other);
+  close_session(&control, &other);
+  close_session(&control, &client);
+  stop(&control);
+}
+
+static void a_session_may_end_with_rows_in_a_batch(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct control control;
+  struct client stays, goes;
+  start_holding(&control, &device, 64);
+  open_session(&control, &stays);
+  open_session(&control, &goes);
+  struct ring_submission one = product(&stays, 0, 1);
+  fill(&stays, &one, 5);
+  submit(&goes, product(&goes, 0, 2));
+  submit(&stays, one);
+  wait_until_taken(&goes);
+  wait_until_taken(&stays);
+  close_session(&control, &goes);
+  held = false;
+  take_all_right(&stays, &one, 1);
+  assert_int_equal(sizes[0], 1);
+  close_session(&control, &stays);
   stop(&control);
 }
 
@@ -718,6 +967,14 @@ int main(void) {
       cmocka_unit_test(a_lost_device_is_reported_and_nothing_completed),
       cmocka_unit_test(a_busy_device_is_asked_again),
       cmocka_unit_test(a_product_that_the_device_refuses_fails_alone),
+      cmocka_unit_test(requests_that_wait_together_are_one_product),
+      cmocka_unit_test(a_batch_has_so_many_rows),
+      cmocka_unit_test(a_window_lets_others_join),
+      cmocka_unit_test(a_flood_starves_nobody),
+      cmocka_unit_test(urgent_products_overtake),
+      cmocka_unit_test(deadlines_hold_before_the_start),
+      cmocka_unit_test(what_waits_can_be_cancelled),
+      cmocka_unit_test(a_session_may_end_with_rows_in_a_batch),
       cmocka_unit_test(a_session_goes_when_the_device_has_finished),
       cmocka_unit_test(a_weight_goes_when_nothing_uses_it),
       cmocka_unit_test(a_handle_can_be_given_once),
