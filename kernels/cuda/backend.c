@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Bytes of a slot: addresses set apart for staging, what one weight may ask for, cuBLASLt's workspace. The last is what
  * its documentation recommends, and Hopper's kernels want more. */
@@ -21,6 +22,12 @@ static int cuda_devices(const struct backend_config *config, struct error *error
     return 0;
   cublaslt_close(&library);
   return count;
+}
+
+uint64_t backend_clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 enum status backend_enter(struct backend *backend, struct error *error) {
@@ -66,12 +73,23 @@ static enum status device_describe(struct backend *backend, struct error *error)
   return memory_granularity(backend->driver, backend->device, &backend->granularity, error);
 }
 
+static enum status words_open(struct backend *backend, struct error *error) {
+  cudaError_t result = cudaHostAlloc(&backend->words, SLOTS_MAX * WORD_BYTES, cudaHostAllocMapped);
+  if (result == cudaSuccess)
+    memset(backend->words, 0, SLOTS_MAX * WORD_BYTES);
+  else
+    backend->words = NULL;
+  return runtime_check(result, "taking pinned memory", error);
+}
+
 static enum status slot_open(struct backend *backend, struct slot *slot, struct error *error) {
+  uint64_t place = WORD_BYTES * (uint64_t)(slot - backend->slots);
+  void *words = NULL;
   cudaError_t result = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
   if (result == cudaSuccess)
-    result = cudaEventCreate(&slot->begin);
-  if (result == cudaSuccess)
-    result = cudaEventCreate(&slot->end);
+    result = cudaHostGetDevicePointer(&words, backend->words, 0);
+  slot->word = (uint32_t *)((uint8_t *)backend->words + place);
+  slot->word_device = (CUdeviceptr)(uintptr_t)words + place;
   enum status status = runtime_check(result, "making a stream", error);
   if (status == STATUS_OK)
     status = region_open(backend->driver, STAGING_ADDRESSES, backend->granularity, &slot->staging, error);
@@ -88,10 +106,6 @@ static void slot_close(struct backend *backend, struct slot *slot) {
     (void)cudaStreamSynchronize(slot->stream);
     (void)cudaStreamDestroy(slot->stream);
   }
-  if (slot->begin)
-    (void)cudaEventDestroy(slot->begin);
-  if (slot->end)
-    (void)cudaEventDestroy(slot->end);
   if (slot->bounce)
     (void)cudaFreeHost(slot->bounce);
   region_close(backend->driver, &slot->staging);
@@ -133,6 +147,8 @@ static void cuda_close(struct backend *backend) {
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
     side_close(&backend->side);
+    if (backend->words)
+      (void)cudaFreeHost(backend->words);
     library_close(&backend->library);
     (void)cudaGetLastError();
   }
@@ -149,6 +165,8 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
   enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
   if (status == STATUS_OK)
     status = side_open(&backend->side, error);
+  if (status == STATUS_OK)
+    status = words_open(backend, error);
   for (int i = 0; i < config->in_flight && status == STATUS_OK; i++, backend->slot_count++)
     status = slot_open(backend, &backend->slots[i], error);
   uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;

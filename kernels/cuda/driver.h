@@ -30,7 +30,8 @@
   ROW(cuMemImportFromShareableHandle)                                                                                  \
   ROW(cuMemMap)                                                                                                        \
   ROW(cuMemUnmap)                                                                                                      \
-  ROW(cuMemSetAccess)
+  ROW(cuMemSetAccess)                                                                                                  \
+  ROW(cuStreamWriteValue32_v2)
 
 struct driver {
 #define ROW(name) __typeof__(&name) name;

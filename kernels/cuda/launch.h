@@ -15,10 +15,25 @@ extern "C" {
 /* cudaSuccess where this build has code for the current device. */
 cudaError_t launch_check(void);
 
+/* Rows wherever they lie, as the device addresses them: mapped host memory, too. */
+enum { ROW_TABLE = 64 };
+struct row_table {
+  const void *rows[ROW_TABLE];
+};
+
+/* `rows` of the table's rows to dense ones, and back. Any alignment; multiples of 16 are fast. */
+cudaError_t launch_rows_gather(cudaStream_t stream, const struct row_table *from, int rows, uint64_t row_bytes,
+                               void *to, uint64_t to_stride);
+cudaError_t launch_rows_scatter(cudaStream_t stream, const void *from, uint64_t from_stride, int rows,
+                                uint64_t row_bytes, const struct row_table *to);
+
 /* Quantizes dense rows x [rows, k] of f32, f16 or bf16 to INT8, or to E4M3 where `e4m3`: codes [rows, k_padded] with
  * zeros behind k, one scale a row. */
 cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows, int64_t k,
                                  int64_t k_padded, bool e4m3, void *codes, float *scales);
+/* The same with x in up to ROW_TABLE rows of the table, aligned to an element: read once or twice. */
+cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type, int rows,
+                                  int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales);
 /* The same to E4M3 in blocks of 128 along K: scales [k_padded / 128, rows_padded]. Rows from `rows` on become zeros. */
 cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
                                    int64_t rows_padded, int64_t k, int64_t k_padded, void *codes, float *scales);

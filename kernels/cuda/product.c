@@ -1,3 +1,4 @@
+#include "chain.h"
 #include "hopper.h"
 #include "launch.h"
 #include "staging.h"
@@ -20,6 +21,10 @@ static void *staged(const struct chunk *chunk, uint64_t offset) {
   return (void *)(uintptr_t)(chunk->slot->staging.address + offset);
 }
 
+static struct chain rows_of(const struct chunk *chunk) {
+  return (struct chain){.jobs = &chunk->slot->job, .row = chunk->row, .rows = chunk->rows};
+}
+
 static bool as_is(const struct backend_job *job) {
   return job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3 || job->weight->weight.format == GEMM_FORMAT_F16 ||
          job->weight->weight.format == GEMM_FORMAT_BF16;
@@ -28,38 +33,57 @@ static bool as_is(const struct backend_job *job) {
 /* ---- in */
 
 /* Rows that already are what the product reads: copied behind each other, zeros between. */
-static cudaError_t codes_in(const struct chunk *chunk, const struct rows *x) {
+static cudaError_t codes_in(const struct chunk *chunk) {
   const struct layout *layout = &chunk->weight->layout;
+  const struct backend_job *job = &chunk->slot->job;
   cudaStream_t stream = chunk->slot->stream;
   uint8_t *codes = staged(chunk, chunk->at.codes);
+  uint64_t row_bytes = (uint64_t)chunk->weight->weight.k * gemm_type_bytes(job->x_type);
   cudaError_t result = cudaSuccess;
-  if (x->row_bytes < layout->row_bytes)
-    result = cudaMemset2DAsync(codes + x->row_bytes, layout->row_bytes, 0, layout->row_bytes - x->row_bytes, x->rows,
-                               stream);
+  if (row_bytes < layout->row_bytes)
+    result = cudaMemset2DAsync(codes + row_bytes, layout->row_bytes, 0, layout->row_bytes - row_bytes,
+                               (uint64_t)chunk->rows, stream);
   if (result == cudaSuccess && chunk->rows_padded > chunk->rows)
     result = cudaMemsetAsync(codes + (uint64_t)chunk->rows * layout->row_bytes, 0,
                              (uint64_t)(chunk->rows_padded - chunk->rows) * layout->row_bytes, stream);
-  struct rows rows = *x;
-  rows.device = codes;
-  rows.device_stride = layout->row_bytes;
-  return result == cudaSuccess ? transfer_in(chunk->slot, chunk->slot->job.arena, &rows) : result;
+  if (result != cudaSuccess)
+    return result;
+  struct chain rows = rows_of(chunk);
+  return chain_in(chunk->slot, &rows, CHAIN_X, codes, layout->row_bytes);
 }
 
 static cudaError_t scales_in(const struct chunk *chunk) {
-  const struct backend_job *job = &chunk->slot->job;
   bool block = chunk->weight->weight.scale == GEMM_SCALE_BLOCK;
   uint64_t columns = block ? (uint64_t)chunk->weight->layout.k / GEMM_GROUP : 1;
-  struct rows rows = {
-      .row_bytes = 4 * columns * (uint64_t)chunk->rows,
-      .rows = 1,
-      .device = staged(chunk, block ? chunk->at.scales_in : chunk->at.scales),
-      .host = (float *)(uintptr_t)job->x_scale + (uint64_t)chunk->row * columns,
-  };
-  cudaError_t result = transfer_in(chunk->slot, job->arena, &rows);
+  void *device = staged(chunk, block ? chunk->at.scales_in : chunk->at.scales);
+  struct chain rows = rows_of(chunk);
+  cudaError_t result = chain_in(chunk->slot, &rows, CHAIN_X_SCALES, device, 4 * columns);
   if (result != cudaSuccess || !block)
     return result;
-  return launch_scales_transpose(chunk->slot->stream, staged(chunk, chunk->at.scales_in), chunk->rows,
-                                 chunk->rows_padded, (int64_t)columns, staged(chunk, chunk->at.scales));
+  return launch_scales_transpose(chunk->slot->stream, device, chunk->rows, chunk->rows_padded, (int64_t)columns,
+                                 staged(chunk, chunk->at.scales));
+}
+
+/* Few rows are quantized where they lie in mapped memory, which saves the copy. False where that cannot be. */
+static bool quantize_in_place(const struct chunk *chunk, cudaError_t *result) {
+  const struct backend_job *job = &chunk->slot->job;
+  const struct layout *layout = &chunk->weight->layout;
+  struct chain rows = rows_of(chunk);
+  struct row_table table;
+  *result = cudaSuccess;
+  if (chunk->weight->weight.scale == GEMM_SCALE_BLOCK || (!job->next && chunk->rows > ROW_TABLE))
+    return false;
+  for (int64_t done = 0; done < chunk->rows && *result == cudaSuccess;) {
+    int count = chain_table(&rows, CHAIN_X, done, &table);
+    if (count == 0)
+      return false;
+    *result = launch_quantize_table(chunk->slot->stream, &table, job->x_type, count, chunk->weight->weight.k, layout->k,
+                                    chunk->weight->weight.format == GEMM_FORMAT_FP8,
+                                    (uint8_t *)staged(chunk, chunk->at.codes) + (uint64_t)done * layout->row_bytes,
+                                    (float *)staged(chunk, chunk->at.scales) + done);
+    done += count;
+  }
+  return true;
 }
 
 static cudaError_t quantize(const struct chunk *chunk) {
@@ -88,46 +112,29 @@ static cudaError_t bias_in(const struct chunk *chunk) {
 
 static cudaError_t stage(const struct chunk *chunk) {
   const struct backend_job *job = &chunk->slot->job;
-  uint64_t row_bytes = (uint64_t)chunk->weight->weight.k * gemm_type_bytes(job->x_type);
-  struct rows x = {
-      .row_bytes = row_bytes,
-      .rows = (uint64_t)chunk->rows,
-      .device = staged(chunk, chunk->at.x),
-      .device_stride = row_bytes,
-      .host = (uint8_t *)(uintptr_t)job->x + (uint64_t)chunk->row * job->x_stride,
-      .host_stride = job->x_stride,
-  };
+  bool int2 = chunk->weight->weight.format == GEMM_FORMAT_INT2;
   cudaError_t result = chunk->row == 0 && job->bias ? bias_in(chunk) : cudaSuccess;
   if (result != cudaSuccess)
     return result;
   if (as_is(job)) {
-    result = codes_in(chunk, &x);
+    result = codes_in(chunk);
     return result == cudaSuccess && job->x_scale && job->y_type != GEMM_S32 ? scales_in(chunk) : result;
   }
-  result = transfer_in(chunk->slot, job->arena, &x);
-  if (result != cudaSuccess || chunk->weight->weight.format == GEMM_FORMAT_INT2)
+  if (!int2 && quantize_in_place(chunk, &result))
     return result;
-  return quantize(chunk);
+  struct chain rows = rows_of(chunk);
+  uint64_t row_bytes = (uint64_t)chunk->weight->weight.k * gemm_type_bytes(job->x_type);
+  result = chain_in(chunk->slot, &rows, CHAIN_X, staged(chunk, chunk->at.x), row_bytes);
+  return result == cudaSuccess && !int2 ? quantize(chunk) : result;
 }
 
 /* ---- out */
 
-static struct rows y_rows(const struct chunk *chunk, void *device, uint64_t device_stride) {
-  const struct backend_job *job = &chunk->slot->job;
-  return (struct rows){
-      .row_bytes = (uint64_t)chunk->weight->weight.n * gemm_type_bytes(job->y_type),
-      .rows = (uint64_t)chunk->rows,
-      .device = device,
-      .device_stride = device_stride,
-      .host = (uint8_t *)job->y + (uint64_t)chunk->row * job->y_stride,
-      .host_stride = job->y_stride,
-  };
-}
-
-/* A kernel of ours writes y where it belongs if the device can reach it. Not so many rows of INT2, which come in runs
- * of a few bytes each: those go faster as one copy. */
+/* A kernel of ours writes y where it belongs if the device can reach it and it belongs to one job. Not so many rows of
+ * INT2, which come in runs of a few bytes each: those go faster as one copy. */
 static bool in_place(const struct chunk *chunk) {
-  return chunk->slot->job.arena->device && (chunk->weight->weight.format != GEMM_FORMAT_INT2 || chunk->rows <= 4);
+  const struct backend_job *job = &chunk->slot->job;
+  return !job->next && job->arena->device && (chunk->weight->weight.format != GEMM_FORMAT_INT2 || chunk->rows <= 4);
 }
 
 static void *y_target(const struct chunk *chunk, uint64_t *stride) {
@@ -144,9 +151,9 @@ static cudaError_t y_out(const struct chunk *chunk) {
   uint64_t stride;
   if (in_place(chunk))
     return cudaSuccess;
+  struct chain rows = rows_of(chunk);
   void *target = y_target(chunk, &stride);
-  struct rows rows = y_rows(chunk, target, stride);
-  return transfer_out(chunk->slot, chunk->slot->job.arena, &rows);
+  return chain_out(chunk->slot, &rows, target, stride);
 }
 
 static cudaError_t finish(const struct chunk *chunk, const struct choice *choice, bool final) {
@@ -154,8 +161,8 @@ static cudaError_t finish(const struct chunk *chunk, const struct choice *choice
   const struct backend_weight *weight = chunk->weight;
   if (final) {
     uint64_t stride = (uint64_t)weight->layout.n * gemm_type_bytes(job->y_type);
-    struct rows rows = y_rows(chunk, staged(chunk, chunk->at.sums), stride);
-    return transfer_out(chunk->slot, job->arena, &rows);
+    struct chain rows = rows_of(chunk);
+    return chain_out(chunk->slot, &rows, staged(chunk, chunk->at.sums), stride);
   }
   bool scales = !choice->scaled && weight->weight.scale != GEMM_SCALE_NONE;
   struct epilogue epilogue = {
@@ -313,27 +320,27 @@ static enum status chunk_queue(struct backend *backend, const struct chunk *chun
 
 /* ---- slots */
 
-/* Queues the next chunks of a slot's job between its two events. What fails once something is queued is reported by
- * poll, when the device has let go of the job's memory. */
+/* Queues the next chunks of a slot's job, and behind them a write of the word that poll looks at. What fails once
+ * something is queued is reported by poll, when the device has let go of the job's memory. */
 static enum status slot_advance(struct backend *backend, struct slot *slot, struct error *error) {
   const struct backend_weight *weight = slot->job.weight;
-  int64_t rows_most = slot->job.m < weight->rows_most ? slot->job.m : weight->rows_most;
+  int64_t rows_most = slot->rows < weight->rows_most ? slot->rows : weight->rows_most;
   struct chunk chunk = {.slot = slot, .weight = weight};
   chunk.at = staging_place(&weight->weight, &weight->layout, rows_most);
-  enum status status = runtime_check(cudaEventRecord(slot->begin, slot->stream), "starting a product", error);
-  if (status != STATUS_OK)
-    return status;
-  for (int i = 0; i < CHUNKS_AHEAD && slot->next_row < slot->job.m && slot->status == STATUS_OK; i++) {
+  for (int i = 0; i < CHUNKS_AHEAD && slot->next_row < slot->rows && slot->status == STATUS_OK; i++) {
     chunk.row = slot->next_row;
-    chunk.rows = slot->job.m - chunk.row < rows_most ? slot->job.m - chunk.row : rows_most;
+    chunk.rows = slot->rows - chunk.row < rows_most ? slot->rows - chunk.row : rows_most;
     chunk.rows_padded = staging_pad(&weight->weight, chunk.rows);
     slot->status = chunk_queue(backend, &chunk, error);
     slot->next_row += chunk.rows;
   }
-  status = runtime_check(cudaEventRecord(slot->end, slot->stream), "starting a product", error);
+  slot->sequence++;
+  slot->looked_ns = backend_clock_ns();
+  CUresult result = backend->driver->cuStreamWriteValue32_v2(slot->stream, slot->word_device, slot->sequence, 0);
+  enum status status = driver_check(backend->driver, result, "starting a product", error);
   if (slot->status == STATUS_OK)
     slot->status = status;
-  return STATUS_OK;
+  return status;
 }
 
 static enum status job_check(const struct backend_job *job, struct error *error) {
@@ -356,61 +363,79 @@ enum status cuda_submit(struct backend *backend, const struct backend_job *job, 
     slot = backend->slots[i].busy ? NULL : &backend->slots[i];
   if (!slot)
     return error_set(error, STATUS_BUSY, "%d products are under way", backend->slot_count);
+  uint64_t begin_ns = backend_clock_ns();
   enum status status = job_check(job, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
   if (status != STATUS_OK)
     return status;
   slot->job = *job;
+  slot->rows = 0;
+  for (const struct backend_job *each = job; each; each = each->next)
+    slot->rows += each->m;
   slot->next_row = 0;
   slot->status = STATUS_OK;
-  slot->device_ns = 0;
+  slot->begin_ns = begin_ns;
   status = slot_advance(backend, slot, error);
   slot->busy = status == STATUS_OK;
   return status;
 }
 
-/* True when the slot's job has ended. */
-static bool slot_ended(struct backend *backend, struct slot *slot) {
+/* A fault stops the stream before it writes the word, so that is asked about from time to time. */
+enum { LOOK_AFTER_NS = 2000000 };
+
+/* True when the device has reached the slot's word; *failed: it never will. */
+static bool word_written(struct slot *slot, uint64_t now_ns, enum status *failed) {
   struct error unreported;
-  float milliseconds = 0;
-  cudaError_t result = cudaEventQuery(slot->end);
+  *failed = STATUS_OK;
+  if (__atomic_load_n(slot->word, __ATOMIC_ACQUIRE) == slot->sequence)
+    return true;
+  if (now_ns - slot->looked_ns < LOOK_AFTER_NS)
+    return false;
+  slot->looked_ns = now_ns;
+  cudaError_t result = cudaStreamQuery(slot->stream);
   if (result == cudaErrorNotReady) {
     (void)cudaGetLastError();
     return false;
   }
-  if (result == cudaSuccess)
-    result = cudaEventElapsedTime(&milliseconds, slot->begin, slot->end);
-  enum status status = runtime_check(result, "waiting for a product", &unreported);
-  if (status != STATUS_OK) {
-    slot->status = status;
-    return true;
+  *failed = runtime_check(result, "waiting for a product", &unreported);
+  return *failed != STATUS_OK || __atomic_load_n(slot->word, __ATOMIC_ACQUIRE) == slot->sequence;
+}
+
+/* True when the slot's job has ended. */
+static bool slot_ended(struct backend *backend, struct slot *slot, uint64_t now_ns) {
+  struct error unreported;
+  enum status failed;
+  if (!word_written(slot, now_ns, &failed))
+    return false;
+  if (failed == STATUS_OK && slot->status == STATUS_OK && slot->next_row < slot->rows) {
+    failed = backend_enter(backend, &unreported);
+    if (failed == STATUS_OK)
+      failed = slot_advance(backend, slot, &unreported);
+    if (failed == STATUS_OK)
+      return false;
   }
-  slot->device_ns += (uint64_t)((double)milliseconds * 1e6);
-  if (slot->status != STATUS_OK || slot->next_row == slot->job.m)
-    return true;
-  status = slot_advance(backend, slot, &unreported);
-  if (status != STATUS_OK)
-    slot->status = status;
-  return status != STATUS_OK;
+  if (failed != STATUS_OK)
+    slot->status = failed;
+  return true;
 }
 
 int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
-  struct error unreported;
   int count = 0;
+  uint64_t now_ns = backend_clock_ns();
   for (int i = 0; i < backend->slot_count && count < most; i++) {
     struct slot *slot = &backend->slots[i];
-    if (!slot->busy)
-      continue;
-    enum status entered = backend_enter(backend, &unreported);
-    if (entered == STATUS_OK && !slot_ended(backend, slot))
+    if (!slot->busy || !slot_ended(backend, slot, now_ns))
       continue;
     slot->busy = false;
+    /* While another product was under way, the device was busy with that. */
+    uint64_t begin_ns = slot->begin_ns > backend->ended_ns ? slot->begin_ns : backend->ended_ns;
     done[count++] = (struct backend_done){
         .tag = slot->job.tag,
-        .status = entered != STATUS_OK ? entered : slot->status,
-        .device_ns = slot->device_ns,
+        .status = slot->status,
+        .device_ns = now_ns > begin_ns ? now_ns - begin_ns : 0,
     };
+    backend->ended_ns = now_ns;
   }
   return count;
 }

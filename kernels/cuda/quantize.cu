@@ -2,11 +2,15 @@
 #include "launch.h"
 #include "quantize.cuh"
 
+static int threads_for(int64_t k_padded) {
+  const int64_t wanted = (k_padded / 8 + 31) / 32 * 32;
+  return static_cast<int>(wanted < quantize_threads_most ? wanted : quantize_threads_most);
+}
+
 template <typename X>
 static void rows_of(cudaStream_t stream, const void *x, int64_t rows, int64_t k, int64_t k_padded, bool e4m3,
                     void *codes, float *scales) {
-  const int64_t wanted = (k_padded / 8 + 31) / 32 * 32;
-  const int threads = static_cast<int>(wanted < quantize_threads_most ? wanted : quantize_threads_most);
+  const int threads = threads_for(k_padded);
   const X *from = static_cast<const X *>(x);
   uint8_t *to = static_cast<uint8_t *>(codes);
   if (e4m3)
@@ -23,6 +27,29 @@ extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, 
     rows_of<__half>(stream, x, rows, k, k_padded, e4m3, codes, scales);
   else
     rows_of<__nv_bfloat16>(stream, x, rows, k, k_padded, e4m3, codes, scales);
+  return cudaGetLastError();
+}
+
+template <typename X>
+static void table_of(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, bool e4m3,
+                     void *codes, float *scales) {
+  const int threads = threads_for(k_padded);
+  uint8_t *to = static_cast<uint8_t *>(codes);
+  if (e4m3)
+    quantize_table<X, true><<<static_cast<unsigned>(rows), threads, 0, stream>>>(x, k, k_padded, to, scales);
+  else
+    quantize_table<X, false><<<static_cast<unsigned>(rows), threads, 0, stream>>>(x, k, k_padded, to, scales);
+}
+
+extern "C" cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type,
+                                             int rows, int64_t k, int64_t k_padded, bool e4m3, void *codes,
+                                             float *scales) {
+  if (x_type == GEMM_F32)
+    table_of<float>(stream, *x, rows, k, k_padded, e4m3, codes, scales);
+  else if (x_type == GEMM_F16)
+    table_of<__half>(stream, *x, rows, k, k_padded, e4m3, codes, scales);
+  else
+    table_of<__nv_bfloat16>(stream, *x, rows, k, k_padded, e4m3, codes, scales);
   return cudaGetLastError();
 }
 

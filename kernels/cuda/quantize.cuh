@@ -3,6 +3,7 @@
 // every other backend.
 #pragma once
 
+#include "launch.h"
 #include "number.cuh"
 
 // What reads the codes may start and fetch its weights, if it was launched as a dependent of this kernel.
@@ -48,15 +49,12 @@ template <bool e4m3> __device__ inline void quantize_store8(uint8_t *out, const 
 
 constexpr int quantize_threads_most = 1024;
 
-// A block a row. A thread keeps its first eight elements: rows of up to 8192 are read once, longer ones twice.
+// One row by one block. A thread keeps its first eight elements: rows of up to 8192 are read once, longer ones twice.
 template <typename X, bool e4m3>
-__global__ void __launch_bounds__(quantize_threads_most)
-    quantize_rows(const X *x, int64_t k, int64_t k_padded, uint8_t *codes, float *scales) {
+__device__ inline void quantize_row(const X *from, int64_t row, int64_t k, int64_t k_padded, uint8_t *codes,
+                                    float *scales) {
   __shared__ unsigned warps[32];
-  quantize_let_reader_start();
-  const int64_t row = blockIdx.x;
-  const X *from = x + row * k;
-  const bool aligned = k % 8 == 0;
+  const bool aligned = k % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
   const int64_t first = 8 * static_cast<int64_t>(threadIdx.x), step = 8 * static_cast<int64_t>(blockDim.x);
   float kept[8], values[8];
   number_load8(from, first, k, aligned, kept);
@@ -79,6 +77,20 @@ __global__ void __launch_bounds__(quantize_threads_most)
     number_load8(from, i, k, aligned, values);
     quantize_store8<e4m3>(codes + row * k_padded + i, values, scale);
   }
+}
+
+template <typename X, bool e4m3>
+__global__ void __launch_bounds__(quantize_threads_most)
+    quantize_rows(const X *x, int64_t k, int64_t k_padded, uint8_t *codes, float *scales) {
+  quantize_let_reader_start();
+  quantize_row<X, e4m3>(x + blockIdx.x * k, blockIdx.x, k, k_padded, codes, scales);
+}
+
+template <typename X, bool e4m3>
+__global__ void __launch_bounds__(quantize_threads_most)
+    quantize_table(const row_table table, int64_t k, int64_t k_padded, uint8_t *codes, float *scales) {
+  quantize_let_reader_start();
+  quantize_row<X, e4m3>(static_cast<const X *>(table.rows[blockIdx.x]), blockIdx.x, k, k_padded, codes, scales);
 }
 
 constexpr int quantize_block_threads = 256;

@@ -17,19 +17,23 @@ enum { SLOTS_MAX = 64 };
  * `bounce`, which cuda_arena_register sets before an arena that needs it exists. */
 struct slot {
   cudaStream_t stream;
-  cudaEvent_t begin, end;
+  uint32_t *word; /* pinned; the stream writes `sequence` there behind what was queued last */
+  CUdeviceptr word_device;
+  uint32_t sequence;
   struct region workspace; /* cuBLASLt's */
   struct region staging;
   void *bounce; /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
 
   bool busy;
-  struct backend_job job;
-  int64_t next_row; /* rows before it have been queued */
+  struct backend_job job; /* the first of its chain */
+  int64_t rows;           /* of the chain */
+  int64_t next_row;       /* rows before it have been queued */
   enum status status;
-  uint64_t device_ns;
+  uint64_t begin_ns;
+  uint64_t looked_ns; /* when the stream was asked for faults, or began */
 };
 
-enum { BOUNCE_BYTES = 4 << 20, SIDE_BYTES = 16 << 20 };
+enum { BOUNCE_BYTES = 4 << 20, SIDE_BYTES = 16 << 20, WORD_BYTES = 64 };
 
 /* What the threads other than the engine's work with; one of them at a time. */
 struct side {
@@ -72,10 +76,13 @@ struct backend {
   struct choice_table *choices;
   uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
+  uint64_t ended_ns; /* when a product was last seen to have ended */
+  void *words;       /* pinned; WORD_BYTES for each slot */
   int slot_count;
   struct slot slots[SLOTS_MAX];
 };
 
+uint64_t backend_clock_ns(void);
 /* Makes the device current for the calling thread. */
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
 

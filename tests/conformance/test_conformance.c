@@ -261,6 +261,49 @@ static void test_int8_extremes(void **state) {
   free(codes);
 }
 
+/* ---- several jobs at once */
+
+static void one_chain(const struct oracle_weight *weight, struct backend_weight *handle, const struct oracle_x *x,
+                      const double *reference, int sample) {
+  static const int64_t ms[] = {2, 9, 64, 65, 100};
+  for (int i = 0; i < COUNT(ms); i++) {
+    struct device_request request = {.weight = handle,
+                                     .shape = &weight->shape,
+                                     .x = x,
+                                     .m = ms[i],
+                                     .y_type = nth_y_type(weight->shape.format, x->type, (sample + i) % 3),
+                                     .x_extra = (sample + i) % 3,
+                                     .y_extra = (sample + i) % 4};
+    expect(&request, reference);
+    void *first = device_run_chain(&device, &request, 3), *second = device_run_chain(&device, &request, 3);
+    judge(&request, first, reference);
+    assert_memory_equal(first, second, (uint64_t)(request.m * weight->shape.n) * gemm_type_bytes(request.y_type));
+    free(first);
+    free(second);
+  }
+}
+
+static void test_chains(void **state) {
+  (void)state;
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    struct gemm_weight shape = {
+        .n = 132, .k = 516, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
+    struct oracle_weight weight;
+    oracle_weight_make(&weight, &shape, 40 + (uint64_t)kind);
+    struct backend_weight *handle = device_load(&device, &weight, 0);
+    for (int x_index = 0; x_index < 4; x_index++) {
+      struct oracle_x x;
+      oracle_x_make(&x, 100, shape.k, nth_x_type(shape.format, x_index), scale_columns(&shape), 6);
+      double *reference = reference_of(&x, &weight, NULL, false);
+      one_chain(&weight, handle, &x, reference, kind + x_index);
+      free(reference);
+      oracle_x_free(&x);
+    }
+    device.ops->weight_detach(device.backend, handle);
+    oracle_weight_free(&weight);
+  }
+}
+
 /* ---- numbers */
 
 /* Rows at the edges of the quantizers: ties, the clamp, the smallest scale and the first that counts as zero. `s` is
@@ -377,7 +420,7 @@ static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_types),      cmocka_unit_test(test_ragged_m),      cmocka_unit_test(test_ragged_n_k),
       cmocka_unit_test(test_long_k),     cmocka_unit_test(test_int8_extremes), cmocka_unit_test(test_codes),
-      cmocka_unit_test(test_non_finite),
+      cmocka_unit_test(test_non_finite), cmocka_unit_test(test_chains),
   };
   for (current = 0; backend_table[current] != ops; current++) {
   }

@@ -163,6 +163,38 @@ void *device_run(struct device *device, const struct device_request *request) {
   return device_collect(device, request, &job);
 }
 
+void *device_run_chain(struct device *device, const struct device_request *request, int64_t rows_most) {
+  struct backend_job whole = device_stage(device, request);
+  struct backend_job *parts = calloc((size_t)request->m, sizeof(*parts)), *odd = NULL, **odd_end = &odd, *last = NULL;
+  assert_non_null(parts);
+  int count = 0;
+  for (int64_t row = 0; row < request->m; row += parts[count++].m) {
+    struct backend_job *part = &parts[count];
+    int64_t m = count % rows_most + 1;
+    *part = whole;
+    part->m = m < request->m - row ? m : request->m - row;
+    part->x = (const uint8_t *)whole.x + (uint64_t)row * whole.x_stride;
+    part->y = (uint8_t *)whole.y + (uint64_t)row * whole.y_stride;
+    if (whole.x_scale != NULL) {
+      part->x_scale = (const float *)whole.x_scale + row * request->x->scale_columns;
+    }
+    if (count % 2 == 1) {
+      *odd_end = part;
+      odd_end = (struct backend_job **)(void *)&part->next;
+    } else {
+      if (last != NULL) {
+        last->next = part;
+      }
+      last = part;
+    }
+  }
+  last->next = odd;
+  device_finish(device, &parts[0]);
+  void *y = device_collect(device, request, &whole);
+  free(parts);
+  return y;
+}
+
 int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops)) {
   const char *only = count > 1 ? arguments[1] : getenv("GEMMD_TEST_BACKEND");
   int failed = 0, groups = 0;

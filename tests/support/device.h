@@ -46,6 +46,9 @@ void *device_collect(struct device *device, const struct device_request *request
 /* The three in a row. */
 void *device_run(struct device *device, const struct device_request *request);
 
+/* As device_run, but asked for as a chain of jobs of 1 to `rows_most` rows each, in another order than they lie. */
+void *device_run_chain(struct device *device, const struct device_request *request, int64_t rows_most);
+
 /* Runs `group` with every backend of the build that has a device, or with the one that the first argument or
  * GEMMD_TEST_BACKEND names. Returns main's exit status: 1 where a group failed or none could run. */
 int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops));
