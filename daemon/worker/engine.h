@@ -22,6 +22,9 @@ struct engine_weight {
   uint32_t jobs;                 /* that use it, waiting or on the device */
   struct engine_message *detach; /* to be sent back when jobs is 0 */
   struct queue_group waiting;
+  uint32_t on_device;  /* products of it that have begun and not ended */
+  uint64_t started_ns; /* when the last one began */
+  uint64_t typical_ns; /* from begin to end, a moving average */
 };
 
 /* A session as the engine sees it. Filled by engine_session_open; nothing else may look inside between

@@ -264,9 +264,27 @@ static void complete_batch(struct serve *serve, struct queue_job *front, const s
   }
 }
 
-/* Rows that come within the window may still go with it. */
+/* Rows that come within the window may still go with it. And while the device works on the same weight, nothing is
+ * gained by starting the next product at once: it would only be small, and have to wait there. What is started evenly
+ * over the time of a product keeps the device busy with the fewest and largest ones. */
 static bool worth_waiting(const struct serve *serve, const struct queue_job *front, int64_t rows, uint64_t now_ns) {
-  return rows < serve->batch_rows && front->product.bias == NULL && now_ns - front->taken_ns < serve->batch_window_ns;
+  const struct engine_weight *weight = front->weight;
+  if (rows >= serve->batch_rows || front->product.bias != NULL)
+    return false;
+  if (now_ns - front->taken_ns < serve->batch_window_ns)
+    return true;
+  return weight->on_device > 0 && now_ns - weight->started_ns < weight->typical_ns / serve->in_flight_max;
+}
+
+static void note_begin(struct engine_weight *weight, uint64_t now_ns) {
+  weight->on_device++;
+  weight->started_ns = now_ns;
+}
+
+static void note_end(struct engine_weight *weight, uint64_t took_ns) {
+  enum { SHARE = 8 };
+  weight->on_device--;
+  weight->typical_ns = weight->typical_ns - weight->typical_ns / SHARE + took_ns / SHARE;
 }
 
 unsigned serve_start(struct serve *serve, struct error *lost) {
@@ -292,10 +310,12 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
     return 0;
   }
   queue_begin(&serve->queue, front);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK) {
     serve->in_flight++;
-  else
+    note_begin(front->weight, now_ns);
+  } else {
     complete_batch(serve, front, &error, 0);
+  }
   return 1;
 }
 
@@ -310,8 +330,10 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
       (void)error_set(lost, STATUS_DEVICE_LOST, "the device was lost under a product");
       break;
     }
+    struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
     serve->in_flight--;
-    complete_batch(serve, (struct queue_job *)(uintptr_t)done[i].tag, &error, done[i].device_ns);
+    note_end(front->weight, serve_clock_ns() - front->started_ns);
+    complete_batch(serve, front, &error, done[i].device_ns);
   }
   return (unsigned)finished;
 }
