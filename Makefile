@@ -102,10 +102,15 @@ $(BUILD)/gemm-demo: $(DEMO) $(BUILD)/libgemmclient.a
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
 
+INPROCESS := $(call object,$(wildcard tests/bench/*.c))
+$(BUILD)/gemm-inprocess: $(INPROCESS) $(KERNELS) $(PROTO)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) $(if $(findstring kernels/cuda/,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) $(if $(findstring kernels/cuda/,$<)$(findstring tests/bench/,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 build/obj/%.cu.o: %.cu Makefile
@@ -198,8 +203,8 @@ test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB in
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
 
-bench: all $(BUILD)/gemm-demo ## gemm-bench against a daemon of its own
-	@GEMMD_BUILD=$(BUILD) tests/bench.sh
+bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a daemon of its own
+	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 
 check: ## formatting, cppcheck, directions of includes
 	@deploy/deps.sh build check

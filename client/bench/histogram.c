@@ -9,8 +9,7 @@ static unsigned bucket_of(uint64_t value) {
   return shift * HISTOGRAM_STEPS + (unsigned)(value >> shift);
 }
 
-/* The middle of a bucket. */
-static uint64_t value_of(unsigned bucket) {
+uint64_t histogram_value(unsigned bucket) {
   if (bucket < 2 * HISTOGRAM_STEPS)
     return bucket;
   unsigned shift = bucket / HISTOGRAM_STEPS - 1;
@@ -42,7 +41,7 @@ uint64_t histogram_at(const struct histogram *histogram, double quantile) {
   for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
     seen += histogram->buckets[i];
     if (seen >= rank) {
-      uint64_t value = value_of(i);
+      uint64_t value = histogram_value(i);
       return value < histogram->most ? value : histogram->most;
     }
   }

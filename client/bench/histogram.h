@@ -19,6 +19,8 @@ void histogram_add(struct histogram *histogram, uint64_t ns);
 void histogram_merge(struct histogram *into, const struct histogram *from);
 /* The value below or at which the part `quantile` (0..1) of all values lies; 0 for an empty histogram. */
 uint64_t histogram_at(const struct histogram *histogram, double quantile);
+/* The middle of a bucket. */
+uint64_t histogram_value(unsigned bucket);
 double histogram_mean(const struct histogram *histogram);
 
 #endif

@@ -1,6 +1,8 @@
 #include "serve.h"
 
-#include "../tool/print.h"
+#include "compare.h"
+#include "report.h"
+#include "roundtrip.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,39 +19,51 @@ struct serve {
   struct serve_client *clients; /* the same */
   pid_t *processes;
   int started;
-  struct histogram latency, overhead, device;
-  uint64_t failures;
+  struct histogram latency, overhead, device, roundtrip;
+  struct compare compare;
+  bool compared;
+  uint64_t failures, rows;
   double seconds; /* from the first counted product to the last */
 };
 
 static enum tool_exit parse_options(struct tool_call *call, struct serve_settings *settings) {
-  int64_t m, clients, in_flight, requests;
-  double seconds, warmup;
+  int64_t clients, in_flight, requests;
+  double seconds, warmup, rate, pause;
+  const char *m = tool_value(call, "m"), *compare = tool_value(call, "compare");
   int x_type, y_type;
-  if (!tool_integer(call, "m", 1, 1 << 20, 1, &m) ||
+  *settings = (struct serve_settings){.requests = 0};
+  if (!mix_parse_weights(call, tool_value(call, "weight"), &settings->mix) ||
+      !mix_parse_rows(call, m != NULL ? m : "1", &settings->mix) ||
       !tool_integer(call, "clients", 1, SERVE_CLIENTS_MAX, 1, &clients) ||
       !tool_integer(call, "in-flight", 1, SERVE_IN_FLIGHT_MAX, 1, &in_flight) ||
       !tool_integer(call, "requests", 1, INT64_MAX, 0, &requests) ||
       !tool_number(call, "seconds", 0.001, 1e6, 5, &seconds) || !tool_number(call, "warmup", 0, 1e6, 0.5, &warmup) ||
+      !tool_number(call, "rate", 0.001, 1e9, 0, &rate) || !tool_number(call, "pause", 0, 1e6, 0, &pause) ||
       !tool_word(call, "x-type", words_type, GEMMD_F32, &x_type) ||
       !tool_word(call, "y-type", words_type, GEMMD_F32, &y_type))
     return TOOL_USAGE;
   if (requests > 0 && tool_value(call, "seconds") != NULL)
     return tool_fail(call, TOOL_USAGE, "--seconds and --requests exclude each other");
-  *settings = (struct serve_settings){.weight = tool_value(call, "weight"),
-                                      .m = (uint32_t)m,
-                                      .clients = (int)clients,
-                                      .in_flight = (int)in_flight,
-                                      .x_type = (enum gemmd_type)x_type,
-                                      .y_type = (enum gemmd_type)y_type,
-                                      .warmup_ns = (uint64_t)(warmup * 1e9),
-                                      .run_ns = (uint64_t)(seconds * 1e9),
-                                      .requests = (uint64_t)requests};
+  if (rate > 0 && pause > 0)
+    return tool_fail(call, TOOL_USAGE, "--rate and --pause exclude each other");
+  if (compare != NULL && strcmp(compare, "inprocess") != 0)
+    return tool_fail(call, TOOL_USAGE, "--compare takes inprocess, got %s", compare);
+  if (compare != NULL && (settings->mix.weight_count > 1 || settings->mix.rows_count > 1))
+    return tool_fail(call, TOOL_USAGE, "--compare takes one weight and one M");
+  settings->clients = (int)clients;
+  settings->in_flight = (int)in_flight;
+  settings->x_type = (enum gemmd_type)x_type;
+  settings->y_type = (enum gemmd_type)y_type;
+  settings->rate = rate;
+  settings->pause_ns = (uint64_t)(pause * 1e3);
+  settings->warmup_ns = (uint64_t)(warmup * 1e9);
+  settings->run_ns = (uint64_t)(seconds * 1e9);
+  settings->requests = (uint64_t)requests;
   return TOOL_OK;
 }
 
-/* Before any client starts: a session's memory is fixed, so the weight's size has to be known when it connects. */
-static enum tool_exit look_at_weight(const struct tool_call *call, struct serve_settings *settings) {
+/* Before any client starts: a session's memory is fixed, so the weights' sizes have to be known when it connects. */
+static enum tool_exit look_at_weights(const struct tool_call *call, struct serve_settings *settings) {
   const gemmd_options options = {.arena_bytes = (size_t)1 << 20, .entries = 1, .name = "gemm-bench"};
   gemmd_session *session;
   enum tool_exit code = tool_connect(call, &options, &session);
@@ -57,8 +71,8 @@ static enum tool_exit look_at_weight(const struct tool_call *call, struct serve_
     return code;
   gemmd_daemon_info daemon;
   int status = gemmd_daemon_status(session, &daemon);
-  if (status == GEMMD_OK)
-    status = gemmd_weight_stat(session, settings->weight, &settings->info);
+  for (int i = 0; i < settings->mix.weight_count && status == GEMMD_OK; i++)
+    status = gemmd_weight_stat(session, settings->mix.names[i], &settings->mix.weights[i]);
   if (status != GEMMD_OK)
     code = tool_refused(call, session, status);
   else
@@ -144,8 +158,6 @@ static enum tool_exit run_clients(struct serve *serve) {
   return code != TOOL_OK ? code : worst;
 }
 
-/* ---- the report */
-
 static void add_up(struct serve *serve) {
   uint64_t begin = UINT64_MAX, end = 0;
   for (int i = 0; i < serve->settings.clients; i++) {
@@ -154,6 +166,7 @@ static void add_up(struct serve *serve) {
     histogram_merge(&serve->overhead, &client->overhead);
     histogram_merge(&serve->device, &client->device);
     serve->failures += client->failures;
+    serve->rows += client->rows;
     if (client->latency.count > 0) {
       begin = client->begin_ns < begin ? client->begin_ns : begin;
       end = client->end_ns > end ? client->end_ns : end;
@@ -162,83 +175,45 @@ static void add_up(struct serve *serve) {
   serve->seconds = end > begin ? (double)(end - begin) / 1e9 : 0;
 }
 
-static double microseconds(const struct histogram *histogram, double quantile) {
-  return (double)histogram_at(histogram, quantile) / 1e3;
-}
-
-static json_t *histogram_json(const struct histogram *histogram) {
-  return json_pack("{s:f, s:f, s:f, s:f, s:f}", "p50", microseconds(histogram, 0.5), "p99",
-                   microseconds(histogram, 0.99), "p999", microseconds(histogram, 0.999), "mean",
-                   histogram_mean(histogram) / 1e3, "max", (double)histogram->most / 1e3);
-}
-
 static double rows_per_second(const struct serve *serve) {
-  double rows = (double)serve->latency.count * serve->settings.m;
-  return serve->seconds > 0 ? rows / serve->seconds : 0;
-}
-
-static void report_json(const struct serve *serve) {
-  const struct serve_settings *settings = &serve->settings;
-  const gemmd_weight_info *info = &settings->info;
-  json_t *object =
-      json_pack("{s:o, s:o, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i}", "weight", print_json_text(info->name), "backend",
-                print_json_text(settings->backend), "format", word_text(words_format, (int)info->format), "x_type",
-                word_text(words_type, (int)settings->x_type), "y_type", word_text(words_type, (int)settings->y_type),
-                "n", (json_int_t)info->n, "k", (json_int_t)info->k, "m", (json_int_t)settings->m, "clients",
-                settings->clients, "in_flight", settings->in_flight);
-  json_object_set_new(object, "seconds", json_real(serve->seconds));
-  json_object_set_new(object, "requests", json_integer((json_int_t)serve->latency.count));
-  json_object_set_new(object, "failures", json_integer((json_int_t)serve->failures));
-  json_object_set_new(object, "rows_per_s", json_real(rows_per_second(serve)));
-  json_object_set_new(object, "latency_us", histogram_json(&serve->latency));
-  json_object_set_new(object, "overhead_us", histogram_json(&serve->overhead));
-  json_object_set_new(object, "device_us", histogram_json(&serve->device));
-  print_json(serve->call->out, object);
-}
-
-static void report_row(struct print_table *table, const char *name, const struct histogram *histogram) {
-  print_cell(table, "%s", name);
-  print_cell(table, "%.1f", microseconds(histogram, 0.5));
-  print_cell(table, "%.1f", microseconds(histogram, 0.99));
-  print_cell(table, "%.1f", microseconds(histogram, 0.999));
-  print_cell(table, "%.1f", histogram_mean(histogram) / 1e3);
-  print_cell(table, "%.1f", (double)histogram->most / 1e3);
-}
-
-static void report_text(const struct serve *serve) {
-  const struct serve_settings *settings = &serve->settings;
-  const gemmd_weight_info *info = &settings->info;
-  FILE *out = serve->call->out;
-  fprintf(out, "%s: N = %lld, K = %lld, %s on %s; M = %u, x %s, y %s; clients %d, in flight %d each\n", info->name,
-          (long long)info->n, (long long)info->k, word_text(words_format, (int)info->format), settings->backend,
-          settings->m, word_text(words_type, (int)settings->x_type), word_text(words_type, (int)settings->y_type),
-          settings->clients, settings->in_flight);
-  fprintf(out, "%llu products in %.2f s, %llu failed; %.0f rows/s\n\n", (unsigned long long)serve->latency.count,
-          serve->seconds, (unsigned long long)serve->failures, rows_per_second(serve));
-  static const char *const heads[] = {"us", "p50", "p99", "p999", "mean", "max"};
-  struct print_table table;
-  print_table_begin(&table, "lrrrrr");
-  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-    print_cell(&table, "%s", heads[i]);
-  report_row(&table, "latency", &serve->latency);
-  report_row(&table, "overhead", &serve->overhead);
-  report_row(&table, "device", &serve->device);
-  print_table_end(&table, out);
+  return serve->seconds > 0 ? (double)serve->rows / serve->seconds : 0;
 }
 
 /* ---- the command */
 
 static enum tool_exit run(struct serve *serve) {
-  enum tool_exit code = run_clients(serve);
+  const struct serve_settings *settings = &serve->settings;
+  enum tool_exit code = TOOL_OK;
+  if (tool_value(serve->call, "compare") != NULL) {
+    code = compare_measure(serve->call, settings, &serve->compare);
+    serve->compared = code == TOOL_OK;
+  }
+  if (code == TOOL_OK && !roundtrip_measure(settings->pause_ns, &serve->roundtrip))
+    code = tool_fail(serve->call, TOOL_REFUSED, "cannot measure a socket: %s", strerror(errno));
+  if (code != TOOL_OK)
+    return code;
+  code = run_clients(serve);
   if (!atomic_load(&serve->start->go)) {
     enum tool_exit refused = tool_refuse(serve->call, "not all clients could begin, so none did", GEMMD_CANCELLED);
     return code != TOOL_OK ? code : refused;
   }
   add_up(serve);
+  const char *m = tool_value(serve->call, "m");
+  struct report report = {.settings = &serve->settings,
+                          .rows_text = m != NULL ? m : "1",
+                          .latency = &serve->latency,
+                          .overhead = &serve->overhead,
+                          .device = &serve->device,
+                          .roundtrip = &serve->roundtrip,
+                          .compare = serve->compared ? &serve->compare : NULL,
+                          .failures = serve->failures,
+                          .seconds = serve->seconds,
+                          .rows_per_s = rows_per_second(serve),
+                          .buckets = tool_value(serve->call, "histogram") != NULL};
   if (serve->call->json)
-    report_json(serve);
+    report_json(&report, serve->call->out);
   else
-    report_text(serve);
+    report_text(&report, serve->call->out);
   return code;
 }
 
@@ -249,7 +224,7 @@ enum tool_exit bench_serve(struct tool_call *call) {
   serve->call = call;
   enum tool_exit code = parse_options(call, &serve->settings);
   if (code == TOOL_OK)
-    code = look_at_weight(call, &serve->settings);
+    code = look_at_weights(call, &serve->settings);
   size_t clients = (size_t)serve->settings.clients, bytes = clients * sizeof *serve->clients;
   if (code == TOOL_OK) {
     serve->start = shared_memory(sizeof *serve->start);

@@ -1,10 +1,11 @@
-/* Load on a daemon: clients, each a process with a session of its own, that ask for products of one weight as fast as
- * they are answered. */
+/* Load on a daemon: clients, each a process with a session of its own, that ask for products as fast as they are
+ * answered, or at a given rate. */
 #ifndef BENCH_SERVE_H
 #define BENCH_SERVE_H
 
 #include "../tool/command.h"
 #include "histogram.h"
+#include "mix.h"
 
 #include <stdatomic.h>
 
@@ -12,12 +13,12 @@
 #define SERVE_IN_FLIGHT_MAX 256
 
 struct serve_settings {
-  const char *weight;
-  gemmd_weight_info info; /* of the weight */
+  struct mix mix;
   char backend[16];
-  uint32_t m;
   int clients, in_flight;
   enum gemmd_type x_type, y_type;
+  double rate;       /* products a second of all clients, asked for at random times; 0: as fast as they are answered */
+  uint64_t pause_ns; /* of a client, after each answer */
   uint64_t warmup_ns, run_ns;
   uint64_t requests; /* of all clients together; 0: as many as run_ns allows */
 };
@@ -25,7 +26,7 @@ struct serve_settings {
 /* What a client reports, in memory shared with the parent. The parent reads it when the client is gone. */
 struct serve_client {
   uint64_t begin_ns, end_ns; /* of the counted part, CLOCK_MONOTONIC */
-  uint64_t failures;
+  uint64_t failures, rows;
   struct histogram latency, overhead, device;
 };
 

@@ -1,8 +1,10 @@
+#include "clock.h"
 #include "serve.h"
 
+#include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* One product that may be in flight, with tensors of its own. */
@@ -17,19 +19,15 @@ struct worker {
   const struct serve_settings *settings;
   struct serve_client *client;
   gemmd_session *session;
-  gemmd_weight *weight;
+  gemmd_weight *weights[MIX_MOST];
+  uint64_t random;
+  uint64_t next_ns; /* with a rate: when the next product is to be asked for */
   struct slot slots[SERVE_IN_FLIGHT_MAX];
   int in_flight;
   uint64_t count_from_ns; /* products asked for from here on count */
   uint64_t end_ns;        /* nothing is asked for after that; UINT64_MAX: `left` rules */
   uint64_t left;          /* counted products still to ask for */
 };
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- random activations: magnitudes of 2^-4..1 in every type, made of bits so that no type needs a conversion */
 
@@ -68,33 +66,48 @@ static void random_fill(void *x, enum gemmd_type type, size_t count, uint64_t *s
 
 /* ---- before the start */
 
+/* The largest tensors that a product of the mix needs, in bytes. */
+struct sizes {
+  size_t x, y, scales;
+};
+
+static size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+static struct sizes sizes_of(const struct serve_settings *settings) {
+  struct sizes sizes = {0};
+  for (int i = 0; i < settings->mix.weight_count; i++) {
+    const gemmd_weight_info *info = &settings->mix.weights[i];
+    size_t m = settings->mix.rows_most, columns = info->scale == GEMMD_SCALE_BLOCK ? ((size_t)info->k + 127) / 128 : 1;
+    sizes.x = larger(sizes.x, m * (size_t)info->k * type_bytes(settings->x_type));
+    sizes.y = larger(sizes.y, m * (size_t)info->n * type_bytes(settings->y_type));
+    sizes.scales = larger(sizes.scales, m * columns * sizeof(float));
+  }
+  return sizes;
+}
+
 static bool take_tensors(struct worker *worker, struct slot *slot, uint64_t *state) {
   const struct serve_settings *settings = worker->settings;
-  const gemmd_weight_info *info = &worker->settings->info;
-  size_t x_count = (size_t)settings->m * (size_t)info->k, y_count = (size_t)settings->m * (size_t)info->n;
-  void *x = gemmd_alloc(worker->session, x_count * type_bytes(settings->x_type));
-  void *y = gemmd_alloc(worker->session, y_count * type_bytes(settings->y_type));
+  struct sizes sizes = sizes_of(settings);
+  void *x = gemmd_alloc(worker->session, sizes.x), *y = gemmd_alloc(worker->session, sizes.y);
   if (x == NULL || y == NULL)
     return false;
-  random_fill(x, settings->x_type, x_count, state);
-  slot->product =
-      (gemmd_product){.m = settings->m, .x = x, .x_type = settings->x_type, .y = y, .y_type = settings->y_type};
+  random_fill(x, settings->x_type, sizes.x / type_bytes(settings->x_type), state);
+  slot->product = (gemmd_product){.x = x, .x_type = settings->x_type, .y = y, .y_type = settings->y_type};
   if ((settings->x_type != GEMMD_INT8 && settings->x_type != GEMMD_E4M3) || settings->y_type == GEMMD_S32)
     return true;
-  size_t scales = settings->m * (info->scale == GEMMD_SCALE_BLOCK ? ((size_t)info->k + 127) / 128 : 1);
-  float *scale = gemmd_alloc(worker->session, scales * sizeof *scale);
-  for (size_t i = 0; scale != NULL && i < scales; i++)
+  float *scale = gemmd_alloc(worker->session, sizes.scales);
+  for (size_t i = 0; scale != NULL && i < sizes.scales / sizeof *scale; i++)
     scale[i] = 1.0f / 128;
   slot->product.x_scale = scale;
   return scale != NULL;
 }
 
 /* Bytes of shared memory for all slots; what gemmd_alloc rounds up included. */
-static size_t arena_bytes(const struct serve_settings *settings, const gemmd_weight_info *info) {
-  size_t x = settings->m * (size_t)info->k * type_bytes(settings->x_type);
-  size_t y = settings->m * (size_t)info->n * type_bytes(settings->y_type);
-  size_t scale = settings->m * sizeof(float) * (((size_t)info->k + 127) / 128);
-  return (size_t)settings->in_flight * (x + y + scale + 3 * 512) + ((size_t)1 << 20);
+static size_t arena_bytes(const struct serve_settings *settings) {
+  struct sizes sizes = sizes_of(settings);
+  return (size_t)settings->in_flight * (sizes.x + sizes.y + sizes.scales + 3 * 512) + ((size_t)1 << 20);
 }
 
 static unsigned entries_for(int in_flight) {
@@ -106,28 +119,36 @@ static unsigned entries_for(int in_flight) {
 
 static enum tool_exit prepare(struct worker *worker, int number) {
   const struct serve_settings *settings = worker->settings;
-  const gemmd_options options = {.arena_bytes = arena_bytes(settings, &worker->settings->info),
-                                 .entries = entries_for(settings->in_flight),
-                                 .name = "gemm-bench"};
+  const gemmd_options options = {
+      .arena_bytes = arena_bytes(settings), .entries = entries_for(settings->in_flight), .name = "gemm-bench"};
   enum tool_exit code = tool_connect(worker->call, &options, &worker->session);
   if (code != TOOL_OK)
     return code;
-  int status = gemmd_weight_open(worker->session, settings->weight, &worker->weight);
-  if (status != GEMMD_OK)
-    return tool_refused(worker->call, worker->session, status);
-  const gemmd_weight_info *info = gemmd_weight_get_info(worker->weight);
-  if (info->n != settings->info.n || info->k != settings->info.k)
-    return tool_fail(worker->call, TOOL_REFUSED, "%s was replaced by a weight of another size", settings->weight);
+  for (int i = 0; i < settings->mix.weight_count; i++) {
+    const char *name = settings->mix.names[i];
+    int status = gemmd_weight_open(worker->session, name, &worker->weights[i]);
+    if (status != GEMMD_OK)
+      return tool_refused(worker->call, worker->session, status);
+    const gemmd_weight_info *info = gemmd_weight_get_info(worker->weights[i]);
+    if (info->n != settings->mix.weights[i].n || info->k != settings->mix.weights[i].k)
+      return tool_fail(worker->call, TOOL_REFUSED, "%s was replaced by a weight of another size", name);
+  }
   uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1);
   for (int i = 0; i < settings->in_flight; i++) {
     if (!take_tensors(worker, &worker->slots[i], &state))
       return tool_fail(worker->call, TOOL_REFUSED, "no room for %d products of M = %u in the session's shared memory",
-                       settings->in_flight, settings->m);
+                       settings->in_flight, settings->mix.rows_most);
   }
+  worker->random = state;
   return TOOL_OK;
 }
 
 /* ---- asking */
+
+/* In 0..1, both excluded. */
+static double random_part(struct worker *worker) {
+  return ((double)(random_next(&worker->random) >> 11) + 0.5) / (double)((uint64_t)1 << 53);
+}
 
 static bool may_ask(const struct worker *worker, uint64_t now) {
   return now < worker->count_from_ns || (now < worker->end_ns && worker->left > 0);
@@ -139,17 +160,21 @@ static void note_failure(struct worker *worker, int status) {
     tool_refused(worker->call, worker->session, status);
 }
 
-/* A product of the warm-up that fails counts as a failure too: it would be a lie to leave it out. */
-static bool ask(struct worker *worker, struct slot *slot, uint64_t now) {
-  slot->asked_ns = now;
-  int status = gemmd_submit(worker->weight, &slot->product, &slot->ticket);
+/* `due_ns`: since when the product should have been asked for; its latency counts from there. A product of the warm-up
+ * that fails counts as a failure too: it would be a lie to leave it out. */
+static bool ask(struct worker *worker, struct slot *slot, uint64_t due_ns) {
+  const struct mix *mix = &worker->settings->mix;
+  int weight = mix->weight_count > 1 ? mix_weight(mix, random_part(worker)) : 0;
+  slot->product.m = mix->rows_count > 1 ? mix_rows(mix, random_part(worker)) : mix->rows[0];
+  slot->asked_ns = due_ns;
+  int status = gemmd_submit(worker->weights[weight], &slot->product, &slot->ticket);
   if (status != GEMMD_OK) {
     slot->ticket = 0;
     note_failure(worker, status);
     return false;
   }
   worker->in_flight++;
-  if (now >= worker->count_from_ns)
+  if (due_ns >= worker->count_from_ns)
     worker->left--;
   return true;
 }
@@ -172,25 +197,30 @@ static void record(struct worker *worker, struct slot *slot, const gemmd_result 
     histogram_add(&client->latency, latency);
     histogram_add(&client->device, device);
     histogram_add(&client->overhead, latency - device);
+    client->rows += slot->product.m;
     client->end_ns = now;
   }
 }
 
-/* Waits for a product. False where the session is of no more use. */
-static bool take(struct worker *worker, struct slot **freed) {
+/* Waits for a product, `timeout_ms` at most. False where the session is of no more use. */
+static bool take(struct worker *worker, int timeout_ms, struct slot **freed) {
   gemmd_result result = {0};
   *freed = NULL;
   int status;
   if (worker->settings->in_flight == 1) {
     result.ticket = worker->slots[0].ticket;
-    status = gemmd_wait(worker->session, result.ticket, -1, &result);
+    status = gemmd_wait(worker->session, result.ticket, timeout_ms, &result);
+    if (status == GEMMD_TIMEOUT)
+      return true;
     result.status = status;
     if (status != GEMMD_DISCONNECTED)
       status = GEMMD_OK;
   } else {
-    status = gemmd_wait_any(worker->session, -1, &result);
+    status = gemmd_wait_any(worker->session, timeout_ms, &result);
+    if (status == GEMMD_TIMEOUT)
+      return true;
   }
-  uint64_t now = now_ns();
+  uint64_t now = clock_ns();
   struct slot *slot = status == GEMMD_OK ? slot_of(worker, result.ticket) : NULL;
   if (slot == NULL) {
     note_failure(worker, status);
@@ -205,17 +235,56 @@ static bool take(struct worker *worker, struct slot **freed) {
 
 static void serve(struct worker *worker) {
   for (int i = 0; i < worker->settings->in_flight; i++) {
-    uint64_t now = now_ns();
+    uint64_t now = clock_ns();
     if (may_ask(worker, now) && !ask(worker, &worker->slots[i], now))
       return;
   }
   while (worker->in_flight > 0) {
     struct slot *slot;
-    if (!take(worker, &slot))
+    if (!take(worker, -1, &slot))
       return;
-    uint64_t now = now_ns();
+    if (worker->settings->pause_ns > 0)
+      clock_sleep(worker->settings->pause_ns);
+    uint64_t now = clock_ns();
     if (may_ask(worker, now) && !ask(worker, slot, now))
       return;
+  }
+}
+
+/* ---- at a rate: what is due is asked for as soon as a slot is free, and has been waiting since it was due */
+
+static void schedule_next(struct worker *worker) {
+  double mean_ns = 1e9 * worker->settings->clients / worker->settings->rate;
+  worker->next_ns += (uint64_t)(-log(random_part(worker)) * mean_ns);
+}
+
+/* Nothing can be asked for before next_ns: takes what is finished, or waits for either. */
+static bool wait_for_something(struct worker *worker, bool full) {
+  enum { SLEEP_LEAST_NS = 200000 };
+  struct slot *slot;
+  uint64_t now = clock_ns(), left = worker->next_ns > now ? worker->next_ns - now : 0;
+  if (worker->in_flight > 0)
+    return take(worker, full ? -1 : (int)(left / 1000000), &slot);
+  if (left > SLEEP_LEAST_NS)
+    clock_sleep_until(worker->next_ns - SLEEP_LEAST_NS / 2);
+  else
+    sched_yield();
+  return true;
+}
+
+static void serve_at_rate(struct worker *worker) {
+  worker->next_ns = clock_ns();
+  schedule_next(worker);
+  while (worker->in_flight > 0 || may_ask(worker, worker->next_ns)) {
+    struct slot *slot = slot_of(worker, 0);
+    bool ends = !may_ask(worker, worker->next_ns);
+    if (!ends && slot != NULL && worker->next_ns <= clock_ns()) {
+      if (!ask(worker, slot, worker->next_ns))
+        return;
+      schedule_next(worker);
+    } else if (!wait_for_something(worker, ends || slot == NULL)) {
+      return;
+    }
   }
 }
 
@@ -243,13 +312,15 @@ enum tool_exit serve_client_run(const struct tool_call *call, const struct serve
   enum tool_exit code = prepare(worker, number);
   if (code == TOOL_OK) {
     wait_for_start(ready, gate);
-    uint64_t now = now_ns(), clients = (uint64_t)settings->clients;
+    uint64_t now = clock_ns(), clients = (uint64_t)settings->clients;
     worker->count_from_ns = client->begin_ns = now + settings->warmup_ns;
     worker->end_ns = settings->requests > 0 ? UINT64_MAX : worker->count_from_ns + settings->run_ns;
     worker->left = settings->requests > 0
                        ? settings->requests / clients + ((uint64_t)number < settings->requests % clients ? 1 : 0)
                        : UINT64_MAX;
-    if (atomic_load(&start->go))
+    if (atomic_load(&start->go) && settings->rate > 0)
+      serve_at_rate(worker);
+    else if (atomic_load(&start->go))
       serve(worker);
     code = client->failures > 0 ? TOOL_REFUSED : TOOL_OK;
   }

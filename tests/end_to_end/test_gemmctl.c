@@ -455,6 +455,29 @@ static void test_bench_counts_what_it_was_asked_for(void **state) {
   json_decref(object);
 }
 
+static void test_bench_asks_at_a_rate_for_a_mix(void **state) {
+  (void)state;
+  json_t *object = expect_json("$T/gemm-bench --weight w,w --m 1:3,4:1 --clients 2 --in-flight 4 --rate 20000 "
+                               "--requests 300 --warmup 0 --histogram --json",
+                               0);
+  assert_int_equal(json_array_size(json_object_get(object, "weights")), 2);
+  assert_string_equal(string(object, "m"), "1:3,4:1");
+  assert_int_equal(integer(object, "requests"), 300);
+  check_quantiles(object, "latency_us");
+  check_quantiles(object, "socket_us");
+  json_int_t calls = 0;
+  size_t i;
+  json_t *bucket;
+  json_array_foreach(json_object_get(json_object_get(object, "latency_us"), "buckets"), i, bucket) {
+    calls += json_integer_value(json_array_get(bucket, 1));
+  }
+  assert_int_equal(calls, 300);
+  json_decref(object);
+  EXPECT_ERROR("$T/gemm-bench --weight w --m 1:0", 2, "--m must be 1..1048576", "got 1:0");
+  EXPECT_ERROR("$T/gemm-bench --weight ,w", 2, "--weight takes 1..16 names");
+  EXPECT_ERROR("$T/gemm-bench --weight w --rate 5 --pause 5", 2, "--rate and --pause exclude each other");
+}
+
 static void test_bench_fails_where_products_fail(void **state) {
   (void)state;
   json_t *object = expect_json("$T/gemm-bench --weight w --x-type e4m3 --requests 4 --warmup 0 --json", 1);
@@ -482,6 +505,7 @@ int main(void) {
       cmocka_unit_test(test_matmul_refuses_what_does_not_fit),
       cmocka_unit_test(test_a_full_disk_is_an_error),
       cmocka_unit_test(test_bench_counts_what_it_was_asked_for),
+      cmocka_unit_test(test_bench_asks_at_a_rate_for_a_mix),
       cmocka_unit_test(test_bench_fails_where_products_fail),
   };
   return cmocka_run_group_tests(tests, begin, end);

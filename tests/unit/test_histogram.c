@@ -14,7 +14,7 @@
 static void test_buckets_have_their_values(void **state) {
   (void)state;
   for (unsigned bucket = 0; bucket < HISTOGRAM_BUCKETS; bucket++)
-    assert_int_equal(bucket_of(value_of(bucket)), bucket);
+    assert_int_equal(bucket_of(histogram_value(bucket)), bucket);
   assert_int_equal(bucket_of(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
 }
 
@@ -23,7 +23,7 @@ static void test_values_are_within_half_a_step(void **state) {
   uint64_t value = 1;
   for (int i = 0; i < 4096; i++) {
     value = value % ((uint64_t)1 << 62) + value / 97 + 1;
-    double back = (double)value_of(bucket_of(value));
+    double back = (double)histogram_value(bucket_of(value));
     assert_true(fabs(back - (double)value) <= (double)value / 255);
   }
 }

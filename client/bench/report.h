@@ -1,0 +1,21 @@
+/* What gemm-bench says. */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+
+#include "compare.h"
+#include "serve.h"
+
+struct report {
+  const struct serve_settings *settings;
+  const char *rows_text; /* --m as it was given */
+  const struct histogram *latency, *overhead, *device, *roundtrip;
+  const struct compare *compare; /* NULL: nothing was compared */
+  uint64_t failures;
+  double seconds, rows_per_s;
+  bool buckets; /* the histograms themselves, too */
+};
+
+void report_json(const struct report *report, FILE *out);
+void report_text(const struct report *report, FILE *out);
+
+#endif
