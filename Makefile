@@ -24,7 +24,8 @@ BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow 
   -DGEMMD_RELEASE='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 SYSTEM_LIBS := -lpthread -lm -ldl
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) $(SYSTEM_LIBS)
-STATIC_LIBS := -l:libuv_a.a -l:lib$(if $(filter msgpack-c,$(MSGPACK)),msgpack-c,msgpackc).a -l:libinih.a -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
+MSGPACK_STATIC := -l:lib$(if $(filter msgpack-c,$(MSGPACK)),msgpack-c,msgpackc).a
+STATIC_LIBS := -l:libuv_a.a $(MSGPACK_STATIC) -l:libinih.a -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
 ifneq ($(SANITIZE),)
 BASE_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=$(SANITIZE)
@@ -218,6 +219,7 @@ check: ## formatting, cppcheck, directions of includes
 # ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
 BUNDLE := $(BUILD)/gemmd-$(VERSION)-x86_64
 BUNDLE_PROGRAMS := $(addprefix $(BUNDLE)/bin/,gemmd gemmctl gemm-bench gemm-demo)
+BUNDLE_LIBRARIES := $(addprefix $(BUNDLE)/lib/,libgemmclient.so.$(SOVERSION) libgemmclient.a)
 BUNDLE_TESTS := $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE) $(END_TO_END))
 BUNDLE_TEST_LIBS := -Wl,-rpath,'$$ORIGIN/../../lib' -lcmocka $(STATIC_LIBS)
 
@@ -225,6 +227,21 @@ $(BUNDLE)/bin/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) $(CUDA_LIBS)
+
+$(BUNDLE)/lib/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmclient.map
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
+	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) $(SYSTEM_LIBS)
+
+$(BUNDLE)/lib/libgemmclient.a: $(CLIENT) $(PROTO)
+	@mkdir -p $(@D)
+	$(call say,AR)
+	$(Q)rm -f $@
+	$(Q)$(CC) -r -nostdlib -o $(BUNDLE)/gemmclient.o $^ $(MSGPACK_STATIC)
+	$(Q)objcopy --wildcard --keep-global-symbol='gemmd_*' $(BUNDLE)/gemmclient.o
+	$(Q)$(AR) rcs $@ $(BUNDLE)/gemmclient.o
+	$(Q)rm $(BUNDLE)/gemmclient.o
 
 $(BUNDLE)/bin/gemmctl: $(CTL)
 $(BUNDLE)/bin/gemm-bench: $(BENCH)
@@ -244,9 +261,9 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/ob
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(BUNDLE_TEST_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(LIBRARIES) $(BUNDLE_TESTS) ## one tar that runs on another x86-64 Linux with nothing installed
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
-	cp -a $(BUILD)/libgemmclient.so* $(BUILD)/libgemmclient.a $(BUNDLE)/lib/
+	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so
 	cp client/gemmclient.h $(BUNDLE)/include/
 	cp deploy/gemmd.conf $(BUNDLE)/etc/
 	cp README.md LICENSE $(BUNDLE)/
