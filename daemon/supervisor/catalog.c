@@ -77,7 +77,8 @@ enum status catalog_may_name(const struct catalog *catalog, const char *name, co
   if (there == NULL || memcmp(there->weight->hash, hash, CATALOG_HASH_BYTES) == 0)
     return STATUS_OK;
   if (!replace)
-    return error_set(error, STATUS_EXISTS, "the name \"%.160s\" stands for other content", name);
+    return error_set(error, STATUS_EXISTS,
+                     "the name \"%.160s\" stands for other content, and to replace it was not asked for", name);
   if (!may_change(there, user))
     return error_set(error, STATUS_PERMISSION, "the name \"%.128s\" belongs to user %u", name, there->owner);
   return STATUS_OK;
