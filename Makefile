@@ -114,6 +114,11 @@ $(BUILD)/obj/%.c.o: %.c Makefile
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) $(if $(findstring kernels/cuda/,$<)$(findstring tests/bench/,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
+# what tunings are kept for: they are found anew where the source of a kernel changes
+KERNEL_SOURCES := $(filter-out kernels/NOTES.md,$(wildcard kernels/* kernels/*/*))
+$(call object,kernels/identity.c): BASE_CFLAGS += -DKERNELS_HASH='"$(shell cat $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES)) | sha256sum | cut -c1-12)"'
+$(call object,kernels/identity.c): $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES))
+
 build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
 	$(call say,NVCC)

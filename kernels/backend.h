@@ -10,6 +10,7 @@
 
 #include "../proto/gemm.h"
 #include "../proto/status.h"
+#include "variant.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +34,8 @@ struct backend_info {
   int devices;               /* of this kind in the machine */
   uint64_t memory_total;     /* bytes */
   uint64_t slab_granularity; /* slab sizes are multiples of it */
+  /* What measured times depend on: device model, its size, driver and library. Letters, digits, `.`, `_`, `-`. */
+  char identity[128];
 };
 
 /* How a weight lies in a slab. `layout` names the form and its version; a layout that a backend does not know (a
@@ -56,6 +59,9 @@ struct backend_job {
    * the same weight and types and no bias; they stay as they are until poll has reported the first one, which stands
    * for all. */
   const struct backend_job *next;
+  /* Which kernel computes it: one that variant_check has passed for this weight's shape and these types. NULL: the
+   * backend's own choice, which also stands in where the variant does not take this M. */
+  const struct variant *variant;
 };
 
 struct backend_done {
@@ -108,6 +114,23 @@ struct backend_ops {
   enum status (*submit)(struct backend *backend, const struct backend_job *job, struct error *error);
   /* Reports up to `most` finished products, in any order; returns how many. Never blocks. */
   int (*poll)(struct backend *backend, struct backend_done *done, int most);
+
+  /* ---- tuning, by the engine thread
+   * Families of kernels, variant_plain first, NULL at the end. */
+  const struct variant_family *const *families;
+  /* Variants that can run, best guess first; the first is what `submit` would choose by itself. Where `base` is not
+   * NULL: those that differ from it in what is searched second (slices of K and the like). `all`: the whole product of
+   * parameters instead of the best guesses. Returns how many it wrote, at most `most`; never "plain". */
+  int (*variants)(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
+                  struct variant *out, int most);
+  /* Whether the variant can run for the problem, and fills variant->ready. UNSUPPORTED with the reason otherwise, and
+   * *nearest is one that can, or has no family. `nearest` may be NULL. */
+  enum status (*variant_check)(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
+                               struct variant *nearest, struct error *error);
+  /* Computes the job `launches` times, one after the other, with weights[i % count] in the place of the job's, and
+   * waits. *ns: what one took on the device, with x where and as the kernel wants it. Nothing else is in flight. */
+  enum status (*measure)(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
+                         size_t count, uint32_t launches, uint64_t *ns, struct error *error);
 };
 
 /* All backends of this build, best first, NULL at the end. */

@@ -3,12 +3,15 @@
  * A product is computed by `submit` itself, with the pool: the engine thread would have nothing better to do, and a
  * hand-over to another thread would cost more than a small product. */
 #include "../backend.h"
+#include "../identity.h"
 #include "checksum.h"
 #include "gather.h"
 #include "micro.h"
+#include "plain.h"
 #include "pool.h"
 #include "product.h"
 #include "slab.h"
+#include "variants.h"
 #include "weight.h"
 
 #include <inttypes.h>
@@ -101,6 +104,9 @@ static void cpu_describe(const struct backend *backend, struct backend_info *out
   out->memory_total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
   snprintf(out->device_name, sizeof(out->device_name), "%s, %d threads, %s", name,
            cpu_pool_threads(backend->engine.pool), backend->engine.micro->name);
+  char parts[160];
+  snprintf(parts, sizeof(parts), "cpu %s", out->device_name);
+  identity_make(parts, out->identity, sizeof(out->identity));
 }
 
 /* ---- slabs and weights */
@@ -211,11 +217,23 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static enum status run(struct backend *backend, const struct backend_job *job, struct error *error) {
+  if (job->variant != NULL && job->variant->family == &variant_plain) {
+    int64_t first, count;
+    variant_plain_columns(job->variant, job->weight->shape.n, &first, &count);
+    return cpu_plain_run(backend->engine.pool, job, first, count, error);
+  }
+  struct product_way way = job->variant != NULL && job->variant->family != NULL
+                               ? cpu_variant_way(&backend->engine, job->variant)
+                               : cpu_product_way(&backend->engine, &job->weight->shape, job->m);
+  return cpu_product_run(&backend->engine, &way, job, error);
+}
+
 static enum status run_gathered(struct backend *backend, const struct backend_job *chain, struct error *error) {
   struct backend_job job;
   enum status status = cpu_gather(&backend->gather, chain, &job, error);
   if (status == STATUS_OK) {
-    status = cpu_product_run(&backend->engine, &job, error);
+    status = run(backend, &job, error);
   }
   if (status == STATUS_OK) {
     cpu_scatter(&job, chain);
@@ -235,8 +253,7 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
     return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
   }
   uint64_t begin = now_ns();
-  enum status status =
-      job->next != NULL ? run_gathered(backend, job, error) : cpu_product_run(&backend->engine, job, error);
+  enum status status = job->next != NULL ? run_gathered(backend, job, error) : run(backend, job, error);
   if (status == STATUS_OK) {
     backend->done[backend->done_count++] =
         (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = now_ns() - begin};
@@ -250,6 +267,34 @@ static int cpu_poll(struct backend *backend, struct backend_done *done, int most
   backend->done_count -= count;
   memmove(backend->done, backend->done + count, (size_t)backend->done_count * sizeof(*done));
   return count;
+}
+
+/* ---- tuning */
+
+static int list_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base,
+                         bool all, struct variant *out, int most) {
+  return base == NULL ? cpu_variants(&backend->engine, problem, all, out, most) : 0;
+}
+
+static enum status check_variant(struct backend *backend, const struct variant_problem *problem,
+                                 struct variant *variant, struct variant *nearest, struct error *error) {
+  return cpu_variant_check(&backend->engine, problem, variant, nearest, error);
+}
+
+static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
+                               struct backend_weight *const *weights, size_t count, uint32_t launches, uint64_t *ns,
+                               struct error *error) {
+  uint64_t begin = now_ns();
+  for (uint32_t i = 0; i < launches; i++) {
+    struct backend_job one = *job;
+    one.weight = weights[i % count];
+    enum status status = run(backend, &one, error);
+    if (status != STATUS_OK) {
+      return status;
+    }
+  }
+  *ns = (now_ns() - begin) / launches;
+  return STATUS_OK;
 }
 
 const struct backend_ops cpu_backend = {
@@ -270,4 +315,8 @@ const struct backend_ops cpu_backend = {
     .arena_unregister = cpu_arena_unregister,
     .submit = cpu_submit,
     .poll = cpu_poll,
+    .families = cpu_families,
+    .variants = list_variants,
+    .variant_check = check_variant,
+    .measure = cpu_measure,
 };

@@ -9,6 +9,7 @@
 
 struct tile_task {
   struct product_engine *engine;
+  const struct product_way *way;
   const struct backend_job *job;
   int64_t first; /* row of x and y */
   int rows;
@@ -25,16 +26,20 @@ static void share(int64_t count, int64_t unit, int part, int parts, int64_t *beg
 static void stage_part(void *context, int part, int parts) {
   const struct tile_task *task = context;
   int64_t begin, end;
+  if (part >= task->way->threads) {
+    return;
+  }
+  parts = parts < task->way->threads ? parts : task->way->threads;
   share(task->rows, 1, part, parts, &begin, &end);
   for (int64_t i = begin; i < end; i++) {
-    cpu_stage_row(&task->engine->stage, task->engine->micro, task->job, task->first + i, (int)i, part);
+    cpu_stage_row(&task->engine->stage, task->way->micro, task->job, task->first + i, (int)i, part);
   }
 }
 
 /* Sums of `columns` rows of W with the rows of x that `tile` names, over all of K. */
 static void sum_columns(const struct tile_task *task, struct micro_tile tile, int begin_row, int64_t n) {
   const struct stage *stage = &task->engine->stage;
-  const struct micro_ops *micro = task->engine->micro;
+  const struct micro_ops *micro = task->way->micro;
   const struct backend_weight *weight = task->job->weight;
   bool int8 = weight->shape.format == GEMM_FORMAT_INT8;
   _Alignas(64) union {
@@ -140,6 +145,10 @@ static void compute(const struct tile_task *task, int begin_row, int end_row, in
 static void compute_part(void *context, int part, int parts) {
   const struct tile_task *task = context;
   int64_t n = task->job->weight->shape.n, begin, end;
+  if (part >= task->way->threads) {
+    return;
+  }
+  parts = parts < task->way->threads ? parts : task->way->threads;
   bool many = n >= MICRO_COLUMNS * parts;
   if (many || task->rows < parts) {
     share(n, many ? MICRO_COLUMNS : 1, part, parts, &begin, &end);
@@ -150,18 +159,26 @@ static void compute_part(void *context, int part, int parts) {
   }
 }
 
-enum status cpu_product_run(struct product_engine *engine, const struct backend_job *job, struct error *error) {
-  const struct gemm_weight *shape = &job->weight->shape;
-  int threads = cpu_pool_threads(engine->pool);
-  enum status status = cpu_stage_prepare(&engine->stage, shape, job->m, threads, error);
+struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m) {
+  int64_t rows = m < MICRO_ROWS ? m : MICRO_ROWS;
+  bool alone = shape->n * shape->k < WORTH_SHARING / rows;
+  return (struct product_way){
+      .micro = engine->micro, .threads = alone ? 1 : cpu_pool_threads(engine->pool), .rows = MICRO_ROWS};
+}
+
+enum status cpu_product_run(struct product_engine *engine, const struct product_way *way, const struct backend_job *job,
+                            struct error *error) {
+  int64_t most = job->m < way->rows ? job->m : way->rows;
+  enum status status =
+      cpu_stage_prepare(&engine->stage, &job->weight->shape, most, cpu_pool_threads(engine->pool), error);
   if (status != STATUS_OK) {
     return status;
   }
   for (int64_t first = 0; first < job->m; first += engine->stage.rows) {
     int64_t left = job->m - first;
-    struct tile_task task = {.engine = engine, .job = job, .first = first};
+    struct tile_task task = {.engine = engine, .way = way, .job = job, .first = first};
     task.rows = left < engine->stage.rows ? (int)left : engine->stage.rows;
-    if (shape->n * shape->k < WORTH_SHARING / task.rows) {
+    if (way->threads == 1) {
       stage_part(&task, 0, 1);
       compute_part(&task, 0, 1);
     } else {

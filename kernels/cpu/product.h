@@ -8,14 +8,23 @@
 
 /* What products need and share: one at a time. */
 struct product_engine {
-  const struct micro_ops *micro;
+  const struct micro_ops *micro; /* the best that this machine can run */
   struct cpu_pool *pool;
   struct stage stage;
 };
 
+/* How one product is computed. */
+struct product_way {
+  const struct micro_ops *micro;
+  int threads; /* of the pool's */
+  int rows;    /* of x at a time, 1..MICRO_ROWS */
+};
+
 /* Writes all of y before it returns. A y element's bits depend on its row of x and its row of W alone: not on the
  * other rows, nor on the number of threads. */
-MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct backend_job *job,
-                                       struct error *error);
+MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct product_way *way,
+                                       const struct backend_job *job, struct error *error);
+/* What the backend takes by itself. */
+struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m);
 
 #endif

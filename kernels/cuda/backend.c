@@ -1,5 +1,6 @@
+#include "../identity.h"
 #include "launch.h"
-#include "state.h"
+#include "variants.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,6 +204,12 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   out->devices = backend->devices;
   out->memory_total = backend->memory_total;
   out->slab_granularity = backend->granularity;
+  char parts[256];
+  int driver = 0;
+  (void)backend->driver->cuDriverGetVersion(&driver);
+  snprintf(parts, sizeof parts, "cuda %.60s %d sms driver %d cublaslt %zu", backend->device_name,
+           backend->multiprocessors, driver, backend->library.functions.cublasLtGetVersion());
+  identity_make(parts, out->identity, sizeof out->identity);
 }
 
 extern const struct backend_ops cuda_backend;
@@ -224,4 +231,8 @@ const struct backend_ops cuda_backend = {
     .arena_unregister = cuda_arena_unregister,
     .submit = cuda_submit,
     .poll = cuda_poll,
+    .families = cuda_families,
+    .variants = cuda_variants,
+    .variant_check = cuda_variant_check,
+    .measure = cuda_measure,
 };

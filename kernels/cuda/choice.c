@@ -1,5 +1,7 @@
 #include "choice.h"
 
+#include "../variant.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,15 +33,6 @@ struct choice_table *choice_open(const struct choice_device *device) {
 
 void choice_close(struct choice_table *table) {
   free(table);
-}
-
-int64_t choice_bucket(int64_t m) {
-  static const int16_t small[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
-  for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
-    if (m <= small[i])
-      return small[i];
-  }
-  return (int64_t)gemm_round_up((uint64_t)m, (uint64_t)1 << (63 - __builtin_clzll((uint64_t)m - 1)));
 }
 
 static uint64_t key_hash(const struct key *key) {
@@ -95,25 +88,40 @@ static bool attempt(struct library *library, const struct choice_request *reques
  * 1: 22 us for the bare sums, 39 us for the library's product with row scales. */
 enum { BARE_ROWS_MOST = 128 };
 
-static bool attempt_bare(struct library *library, const struct choice_request *request,
-                         const struct library_product *operands, struct choice *out) {
-  *out = choice_plain(request);
-  return request->weight->scale != GEMM_SCALE_BLOCK && attempt(library, request, operands, out);
+enum way { WAY_BARE, WAY_SCALED, WAY_SCALED_F32 };
+
+bool choice_library_way(const struct choice_request *request, int way, struct choice *choice) {
+  const struct gemm_weight *weight = request->weight;
+  bool biased = request->bias_type != GEMM_TYPE_NONE, fp8 = weight->format == GEMM_FORMAT_FP8;
+  if (weight->format == GEMM_FORMAT_INT2)
+    return false;
+  if (way == WAY_BARE) {
+    *choice = choice_plain(request);
+    choice->way = CHOICE_LIBRARY;
+    return weight->scale != GEMM_SCALE_BLOCK;
+  }
+  if (weight->format == GEMM_FORMAT_INT8)
+    return false;
+  *choice = (struct choice){.way = CHOICE_LIBRARY, .scaled = fp8, .biased = biased, .d_type = request->y_type};
+  if (fp8)
+    choice->scale = weight->scale == GEMM_SCALE_BLOCK ? LIBRARY_SCALE_BLOCKS : LIBRARY_SCALE_ROWS;
+  if (way == WAY_SCALED)
+    return !biased || request->bias_type == request->y_type;
+  choice->d_type = GEMM_F32;
+  choice->biased = false;
+  return way == WAY_SCALED_F32 && (biased || request->y_type != GEMM_F32);
+}
+
+static bool attempt_way(struct library *library, const struct choice_request *request,
+                        const struct library_product *operands, enum way way, struct choice *out) {
+  return choice_library_way(request, way, out) && attempt(library, request, operands, out);
 }
 
 /* y itself where the library makes it, else scaled sums and a pass. */
 static bool attempt_scaled(struct library *library, const struct choice_request *request,
                            const struct library_product *operands, struct choice *out) {
-  const struct gemm_weight *weight = request->weight;
-  bool biased = request->bias_type != GEMM_TYPE_NONE, fp8 = weight->format == GEMM_FORMAT_FP8;
-  *out = (struct choice){.scaled = fp8, .biased = biased, .d_type = request->y_type};
-  if (fp8)
-    out->scale = weight->scale == GEMM_SCALE_BLOCK ? LIBRARY_SCALE_BLOCKS : LIBRARY_SCALE_ROWS;
-  if ((!biased || request->bias_type == request->y_type) && attempt(library, request, operands, out))
-    return true;
-  out->d_type = GEMM_F32;
-  out->biased = false;
-  return attempt(library, request, operands, out);
+  return attempt_way(library, request, operands, WAY_SCALED, out) ||
+         attempt_way(library, request, operands, WAY_SCALED_F32, out);
 }
 
 /* FP8 rows of fewer columns than this often cancel to less than what the tensor cores cut off; see hopper_config.h. */
@@ -122,28 +130,39 @@ enum { FP8_COLUMNS_LEAST = 128 };
 /* Rows of x up to which our kernel is asked before the library. */
 enum { HOPPER_ROWS_MOST = 128 };
 
-static bool attempt_hopper(const struct choice_device *device, const struct choice_request *request,
-                           struct choice *out) {
+bool choice_hopper(const struct choice_table *table, const struct choice_request *request,
+                   struct hopper_product *product, int *multiprocessors) {
   const struct gemm_weight *weight = request->weight;
-  bool fp8 = weight->format == GEMM_FORMAT_FP8, rounded = request->y_type == GEMM_BF16;
-  if (device->capability != 90 || !(fp8 || weight->format == GEMM_FORMAT_INT8))
+  bool fp8 = weight->format == GEMM_FORMAT_FP8;
+  if (table->device.capability != 90 || !(fp8 || weight->format == GEMM_FORMAT_INT8) ||
+      (fp8 && weight->n < FP8_COLUMNS_LEAST))
     return false;
-  /* cuBLASLt's FP8 meets the contract in bf16 alone; its INT8 is exact. */
-  if (request->m > HOPPER_ROWS_MOST && (!fp8 || rounded))
-    return false;
-  struct hopper_product product = {
+  *multiprocessors = table->device.multiprocessors;
+  *product = (struct hopper_product){
       .format = weight->format,
       .scale = weight->scale,
       .m = request->m,
       .n = weight->n,
       .k = request->k,
   };
-  *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
-  out->hopper = hopper_configure(&product, device->multiprocessors);
   return true;
 }
 
-static struct choice choose(const struct choice_device *device, struct library *library,
+static bool attempt_hopper(const struct choice_table *table, const struct choice_request *request, struct choice *out) {
+  const struct gemm_weight *weight = request->weight;
+  bool fp8 = weight->format == GEMM_FORMAT_FP8, rounded = request->y_type == GEMM_BF16;
+  struct hopper_product product;
+  int multiprocessors;
+  /* cuBLASLt's FP8 meets the contract in bf16 alone; its INT8 is exact. */
+  if ((request->m > HOPPER_ROWS_MOST && (!fp8 || rounded)) ||
+      !choice_hopper(table, request, &product, &multiprocessors))
+    return false;
+  *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
+  out->hopper = hopper_configure(&product, multiprocessors);
+  return true;
+}
+
+static struct choice choose(const struct choice_table *table, struct library *library,
                             const struct choice_request *request, const struct library_product *operands) {
   const struct gemm_weight *weight = request->weight;
   bool int8 = weight->format == GEMM_FORMAT_INT8;
@@ -151,13 +170,13 @@ static struct choice choose(const struct choice_device *device, struct library *
   struct choice choice;
   if (weight->format == GEMM_FORMAT_FP8 && weight->n < FP8_COLUMNS_LEAST)
     return choice_plain(request);
-  if (attempt_hopper(device, request, &choice))
+  if (attempt_hopper(table, request, &choice))
     return choice;
-  if (bare_first && attempt_bare(library, request, operands, &choice))
+  if (bare_first && attempt_way(library, request, operands, WAY_BARE, &choice))
     return choice;
   if (!int8 && attempt_scaled(library, request, operands, &choice))
     return choice;
-  if (!bare_first && attempt_bare(library, request, operands, &choice))
+  if (!bare_first && attempt_way(library, request, operands, WAY_BARE, &choice))
     return choice;
   return choice_plain(request);
 }
@@ -165,7 +184,7 @@ static struct choice choose(const struct choice_device *device, struct library *
 struct choice choice_find(struct choice_table *table, struct library *library, const struct choice_request *request,
                           const struct library_product *operands, bool exact) {
   struct choice_request at = *request;
-  at.m = exact ? request->m : choice_bucket(request->m);
+  at.m = exact ? request->m : variant_bucket(request->m);
   struct key key = {
       .format = (uint8_t)at.weight->format,
       .scale = (uint8_t)at.weight->scale,
@@ -177,7 +196,7 @@ struct choice choice_find(struct choice_table *table, struct library *library, c
   };
   struct entry *entry = entry_find(table, &key);
   if (!entry->used) {
-    entry->choice = choose(&table->device, library, &at, operands);
+    entry->choice = choose(table, library, &at, operands);
     entry->key = key;
     entry->used = true;
   }

@@ -44,12 +44,16 @@ void choice_close(struct choice_table *table);
  * `operands` lends pointers for the library to look at. The first answer for a key is kept. */
 struct choice choice_find(struct choice_table *table, struct library *library, const struct choice_request *request,
                           const struct library_product *operands, bool exact);
+/* How many ways the library may be asked, each with algorithms of its own; fills *choice but for the algorithm. False
+ * for a way that the request has not. */
+enum { CHOICE_LIBRARY_WAYS = 3 };
+bool choice_library_way(const struct choice_request *request, int way, struct choice *choice);
+/* Whether our kernel for Hopper can be asked, and for what. */
+bool choice_hopper(const struct choice_table *table, const struct choice_request *request,
+                   struct hopper_product *product, int *multiprocessors);
 /* The plain kernel. */
 struct choice choice_plain(const struct choice_request *request);
 /* True if nothing is left to do to what is computed. */
 bool choice_final(const struct choice *choice, const struct choice_request *request);
-
-/* The smallest of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, ... that is not below m. */
-int64_t choice_bucket(int64_t m);
 
 #endif

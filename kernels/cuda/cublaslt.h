@@ -19,6 +19,12 @@
   ROW(cublasLtMatmulPreferenceDestroy)                                                                                 \
   ROW(cublasLtMatmulPreferenceSetAttribute)                                                                            \
   ROW(cublasLtMatmulAlgoGetHeuristic)                                                                                  \
+  ROW(cublasLtMatmulAlgoGetIds)                                                                                        \
+  ROW(cublasLtMatmulAlgoInit)                                                                                          \
+  ROW(cublasLtMatmulAlgoCheck)                                                                                         \
+  ROW(cublasLtMatmulAlgoCapGetAttribute)                                                                               \
+  ROW(cublasLtMatmulAlgoConfigGetAttribute)                                                                            \
+  ROW(cublasLtMatmulAlgoConfigSetAttribute)                                                                            \
   ROW(cublasLtMatmul)
 
 struct cublaslt {

@@ -1,12 +1,6 @@
-#include "library.h"
+#include "library_objects.h"
 
 enum { CANDIDATES = 8 };
-
-/* The library's objects of one product. */
-struct objects {
-  cublasLtMatmulDesc_t operation;
-  cublasLtMatrixLayout_t a, b, d;
-};
 
 enum status library_open(const char *path, size_t workspace_bytes, struct library *out, struct error *error) {
   *out = (struct library){.workspace_bytes = workspace_bytes};
@@ -126,7 +120,7 @@ static cublasStatus_t operation_create(const struct cublaslt *lt, const struct l
   return result;
 }
 
-static void objects_destroy(const struct cublaslt *lt, struct objects *objects) {
+void objects_destroy(const struct cublaslt *lt, struct objects *objects) {
   if (objects->d)
     lt->cublasLtMatrixLayoutDestroy(objects->d);
   if (objects->b)
@@ -137,11 +131,15 @@ static void objects_destroy(const struct cublaslt *lt, struct objects *objects) 
     lt->cublasLtMatmulDescDestroy(objects->operation);
 }
 
-static enum status objects_create(const struct cublaslt *lt, const struct library_product *product, struct objects *out,
-                                  struct error *error) {
+enum status objects_create(const struct cublaslt *lt, const struct library_product *product, struct objects *out,
+                           struct error *error) {
   cudaDataType_t type = operand_type(product->format);
   uint64_t n = (uint64_t)product->n, k = (uint64_t)product->k, m = (uint64_t)product->m;
-  *out = (struct objects){0};
+  bool integers = product->format == GEMM_FORMAT_INT8;
+  *out = (struct objects){.compute = integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                          .scale_type = integers ? CUDA_R_32I : CUDA_R_32F,
+                          .operand = type,
+                          .result = data_type(product->d_type)};
   cublasStatus_t result = operation_create(lt, product, &out->operation);
   if (result == CUBLAS_STATUS_SUCCESS)
     result = lt->cublasLtMatrixLayoutCreate(&out->a, type, k, n, product->k);

@@ -7,6 +7,8 @@
 #include "cublaslt.h"
 
 #include <driver_types.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 struct library {
   struct cublaslt functions;
@@ -42,6 +44,32 @@ void library_close(struct library *library);
 /* The library's first choice that works; UNSUPPORTED where it has none. */
 MUST_CHECK enum status library_find(struct library *library, const struct library_product *product,
                                     cublasLtMatmulAlgo_t *out, struct error *error);
+/* What an algorithm is: its number and every attribute of its configuration. */
+enum {
+  ALGORITHM_ID,
+  ALGORITHM_TILE,
+  ALGORITHM_STAGES,
+  ALGORITHM_SPLIT_K,
+  ALGORITHM_REDUCTION,
+  ALGORITHM_SWIZZLE,
+  ALGORITHM_CUSTOM,
+  ALGORITHM_INNER,
+  ALGORITHM_CLUSTER,
+  ALGORITHM_ATTRIBUTES
+};
+
+/* Algorithms by their attributes: the heuristic's list first, then what else the library has with these tiles and
+ * stages (`all`: with every custom option and cluster, too), as far as it says that they take the product. Returns how
+ * many, at most `most`. */
+int library_list(struct library *library, const struct library_product *product, bool all,
+                 int32_t (*out)[ALGORITHM_ATTRIBUTES], int most);
+/* The algorithm of these attributes, where the library says that it takes the product; UNSUPPORTED. */
+MUST_CHECK enum status library_algorithm(struct library *library, const struct library_product *product,
+                                         const int32_t attributes[ALGORITHM_ATTRIBUTES], cublasLtMatmulAlgo_t *out,
+                                         struct error *error);
+void library_attributes(struct library *library, const cublasLtMatmulAlgo_t *algorithm,
+                        int32_t out[ALGORITHM_ATTRIBUTES]);
+
 /* UNSUPPORTED, with nothing queued, where the algorithm does not take these sizes. */
 MUST_CHECK enum status library_run(struct library *library, const struct library_product *product,
                                    const cublasLtMatmulAlgo_t *algorithm, void *workspace, cudaStream_t stream,

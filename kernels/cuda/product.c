@@ -3,6 +3,7 @@
 #include "launch.h"
 #include "staging.h"
 #include "transfer.h"
+#include "variants.h"
 
 #include <string.h>
 
@@ -15,6 +16,7 @@ struct chunk {
   const struct backend_weight *weight;
   struct staging at;
   int64_t row, rows, rows_padded;
+  bool stays; /* y stays on the device: it is for the clock alone */
 };
 
 static void *staged(const struct chunk *chunk, uint64_t offset) {
@@ -134,7 +136,8 @@ static cudaError_t stage(const struct chunk *chunk) {
  * INT2, which come in runs of a few bytes each: those go faster as one copy. */
 static bool in_place(const struct chunk *chunk) {
   const struct backend_job *job = &chunk->slot->job;
-  return !job->next && job->arena->device && (chunk->weight->weight.format != GEMM_FORMAT_INT2 || chunk->rows <= 4);
+  return !chunk->stays && !job->next && job->arena->device &&
+         (chunk->weight->weight.format != GEMM_FORMAT_INT2 || chunk->rows <= 4);
 }
 
 static void *y_target(const struct chunk *chunk, uint64_t *stride) {
@@ -149,7 +152,7 @@ static void *y_target(const struct chunk *chunk, uint64_t *stride) {
 
 static cudaError_t y_out(const struct chunk *chunk) {
   uint64_t stride;
-  if (in_place(chunk))
+  if (chunk->stays || in_place(chunk))
     return cudaSuccess;
   struct chain rows = rows_of(chunk);
   void *target = y_target(chunk, &stride);
@@ -159,6 +162,8 @@ static cudaError_t y_out(const struct chunk *chunk) {
 static cudaError_t finish(const struct chunk *chunk, const struct choice *choice, bool final) {
   const struct backend_job *job = &chunk->slot->job;
   const struct backend_weight *weight = chunk->weight;
+  if (final && chunk->stays)
+    return cudaSuccess;
   if (final) {
     uint64_t stride = (uint64_t)weight->layout.n * gemm_type_bytes(job->y_type);
     struct chain rows = rows_of(chunk);
@@ -247,7 +252,7 @@ static enum status hopper_run(const struct chunk *chunk, const struct choice *ch
   const struct backend_job *job = &chunk->slot->job;
   const struct backend_weight *weight = chunk->weight;
   const struct layout *layout = &weight->layout;
-  bool scales = job->y_type != GEMM_S32, quantized = !as_is(job);
+  bool scales = job->y_type != GEMM_S32, quantized = !as_is(job) && !chunk->stays;
   struct hopper_product product = {
       .format = weight->weight.format,
       .scale = weight->weight.scale,
@@ -276,6 +281,20 @@ static enum status hopper_run(const struct chunk *chunk, const struct choice *ch
 
 /* The library may refuse an algorithm that it gave for the bucket's largest M: then it is asked about this very M, and
  * at last the plain kernel computes. */
+static enum status way_run(struct backend *backend, const struct chunk *chunk, const struct choice *choice,
+                           const struct choice_request *request, struct error *error) {
+  if (choice->way == CHOICE_HOPPER)
+    return hopper_run(chunk, choice, error);
+  if (choice->way == CHOICE_PLAIN)
+    return plain_run(chunk, error);
+  struct library_product product = library_product(chunk);
+  product.scale = choice->scale;
+  product.d_type = choice->d_type;
+  product.bias_type = choice->biased ? request->bias_type : GEMM_TYPE_NONE;
+  return library_run(&backend->library, &product, &choice->algorithm, (void *)(uintptr_t)chunk->slot->workspace.address,
+                     chunk->slot->stream, error);
+}
+
 static enum status product_run(struct backend *backend, const struct chunk *chunk, struct error *error) {
   const struct backend_job *job = &chunk->slot->job;
   struct choice_request request = {
@@ -289,24 +308,17 @@ static enum status product_run(struct backend *backend, const struct chunk *chun
   struct library_product operands = library_product(chunk);
   struct choice choice;
   enum status status = STATUS_UNSUPPORTED;
+  if (cuda_variant_choice(job->variant, &request, &choice))
+    status = way_run(backend, chunk, &choice, &request, error);
   for (int exact = 0; exact < 2 && status == STATUS_UNSUPPORTED; exact++) {
     choice = choice_find(backend->choices, &backend->library, &request, &operands, exact);
-    if (choice.way == CHOICE_HOPPER)
-      return hopper_run(chunk, &choice, error);
-    if (choice.way == CHOICE_PLAIN)
-      break;
-    struct library_product product = operands;
-    product.scale = choice.scale;
-    product.d_type = choice.d_type;
-    product.bias_type = choice.biased ? request.bias_type : GEMM_TYPE_NONE;
-    status = library_run(&backend->library, &product, &choice.algorithm,
-                         (void *)(uintptr_t)chunk->slot->workspace.address, chunk->slot->stream, error);
+    status = way_run(backend, chunk, &choice, &request, error);
   }
   if (status == STATUS_UNSUPPORTED) {
     choice = choice_plain(&request);
     status = plain_run(chunk, error);
   }
-  if (status != STATUS_OK)
+  if (status != STATUS_OK || choice.way == CHOICE_HOPPER)
     return status;
   return runtime_check(finish(chunk, &choice, choice_final(&choice, &request)), "finishing a product", error);
 }
@@ -316,6 +328,81 @@ static enum status chunk_queue(struct backend *backend, const struct chunk *chun
   if (status != STATUS_OK)
     return status;
   return chunk->weight->weight.format == GEMM_FORMAT_INT2 ? int2_run(chunk, error) : product_run(backend, chunk, error);
+}
+
+/* ---- for the clock */
+
+/* The product alone, as a graph of so many launches: what the host does for each is not in it. */
+static enum status launches_capture(struct backend *backend, struct chunk *chunk, struct backend_weight *const *weights,
+                                    size_t count, uint32_t launches, cudaGraphExec_t *out, struct error *error) {
+  cudaStream_t stream = chunk->slot->stream;
+  cudaGraph_t graph = NULL;
+  enum status status =
+      runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
+  if (status != STATUS_OK)
+    return status;
+  for (uint32_t i = 0; i < launches && status == STATUS_OK; i++) {
+    chunk->weight = weights[i % count];
+    status =
+        chunk->weight->weight.format == GEMM_FORMAT_INT2 ? int2_run(chunk, error) : product_run(backend, chunk, error);
+  }
+  enum status ended = runtime_check(cudaStreamEndCapture(stream, &graph), "capturing a product", error);
+  status = status == STATUS_OK ? ended : status;
+  if (status == STATUS_OK)
+    status = runtime_check(cudaGraphInstantiate(out, graph, 0), "capturing a product", error);
+  if (graph)
+    (void)cudaGraphDestroy(graph);
+  return status;
+}
+
+static enum status launches_time(struct slot *slot, cudaGraphExec_t graph, uint32_t launches, uint64_t *ns,
+                                 struct error *error) {
+  cudaEvent_t begin = NULL, end = NULL;
+  float milliseconds = 0;
+  cudaError_t result = cudaEventCreate(&begin);
+  if (result == cudaSuccess)
+    result = cudaEventCreate(&end);
+  if (result == cudaSuccess)
+    result = cudaEventRecord(begin, slot->stream);
+  if (result == cudaSuccess)
+    result = cudaGraphLaunch(graph, slot->stream);
+  if (result == cudaSuccess)
+    result = cudaEventRecord(end, slot->stream);
+  if (result == cudaSuccess)
+    result = cudaEventSynchronize(end);
+  if (result == cudaSuccess)
+    result = cudaEventElapsedTime(&milliseconds, begin, end);
+  if (begin)
+    (void)cudaEventDestroy(begin);
+  if (end)
+    (void)cudaEventDestroy(end);
+  *ns = (uint64_t)((double)milliseconds * 1e6 / launches);
+  return runtime_check(result, "timing a product", error);
+}
+
+enum status cuda_measure(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
+                         size_t count, uint32_t launches, uint64_t *ns, struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  const struct backend_weight *weight = job->weight;
+  struct chunk chunk = {.slot = slot, .weight = weight, .stays = true};
+  cudaGraphExec_t graph = NULL;
+  slot->job = *job;
+  slot->rows = job->m;
+  chunk.rows = job->m < weight->rows_most ? job->m : weight->rows_most;
+  chunk.rows_padded = staging_pad(&weight->weight, chunk.rows);
+  chunk.at = staging_place(&weight->weight, &weight->layout, chunk.rows);
+  enum status status = backend_enter(backend, error);
+  if (status == STATUS_OK)
+    status = runtime_check(stage(&chunk), "copying x to the GPU", error);
+  if (status == STATUS_OK)
+    status = launches_capture(backend, &chunk, weights, count, launches, &graph, error);
+  if (status == STATUS_OK)
+    status = launches_time(slot, graph, launches, ns, error);
+  if (graph)
+    (void)cudaGraphExecDestroy(graph);
+  /* Products of many rows are computed in several goes of as many as fit. */
+  *ns = *ns * (uint64_t)((job->m + chunk.rows - 1) / chunk.rows);
+  return status;
 }
 
 /* ---- slots */

@@ -416,11 +416,62 @@ static int group_teardown(void **state) {
   return close(device.slab_fd);
 }
 
+/* ---- every kernel that can be chosen. What the tuner's own gate may refuse (a library's FP8 sums on rows with
+ * outliers) is not asked for here: the plain kernel, and those that the backend writes itself. */
+
+enum { VARIANTS_MOST = 64 };
+
+static void one_variant(struct device_request *request, const struct variant_problem *problem, struct variant *variant,
+                        const double *reference) {
+  struct error error;
+  enum status status = device.ops->variant_check(device.backend, problem, variant, NULL, &error);
+  if (status != STATUS_OK) {
+    char text[VARIANT_TEXT_BYTES];
+    fail_msg("%s is offered, but refused: %s", variant_text(variant, text), error.text);
+  }
+  request->variant = variant;
+  expect(request, reference);
+}
+
+static void test_variants(void **state) {
+  (void)state;
+  static const int64_t rows[] = {1, 5, 64, 67};
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    struct gemm_weight shape = {
+        .n = 129, .k = 260, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
+    struct oracle_weight weight;
+    struct oracle_x x;
+    enum gemm_type x_type = nth_x_type(shape.format, 1), y_type = nth_y_type(shape.format, x_type, kind);
+    oracle_weight_make(&weight, &shape, 1 + (uint64_t)kind);
+    oracle_x_make(&x, 67, shape.k, x_type, scale_columns(&shape), 11);
+    struct device_request request = {
+        .weight = device_load(&device, &weight, 0), .shape = &shape, .x = &x, .y_type = y_type, .y_extra = 3};
+    double *reference = reference_of(&x, &weight, NULL, y_type == GEMM_S32);
+    for (int i = 0; i < COUNT(rows); i++) {
+      struct variant_problem problem = {
+          .weight = shape, .m = variant_bucket(rows[i]), .x_type = x_type, .y_type = y_type};
+      struct variant variants[VARIANTS_MOST];
+      struct variant plain = variant_default(&variant_plain);
+      int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+      assert_true(count >= 1);
+      request.m = rows[i];
+      one_variant(&request, &problem, &plain, reference);
+      for (int v = 0; v < count; v++)
+        if (!variants[v].family->library)
+          one_variant(&request, &problem, &variants[v], reference);
+    }
+    free(reference);
+    device.ops->weight_detach(device.backend, request.weight);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+}
+
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_types),      cmocka_unit_test(test_ragged_m),      cmocka_unit_test(test_ragged_n_k),
       cmocka_unit_test(test_long_k),     cmocka_unit_test(test_int8_extremes), cmocka_unit_test(test_codes),
-      cmocka_unit_test(test_non_finite), cmocka_unit_test(test_chains),
+      cmocka_unit_test(test_non_finite), cmocka_unit_test(test_chains),        cmocka_unit_test(test_variants),
   };
   for (current = 0; backend_table[current] != ops; current++) {
   }

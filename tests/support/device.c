@@ -90,6 +90,7 @@ struct backend_job device_stage(struct device *device, const struct device_reque
                             .x_type = x->type,
                             .y_type = request->y_type,
                             .bias_type = request->bias_type,
+                            .variant = request->variant,
                             .x_stride = x_row + (uint64_t)request->x_extra * x_size,
                             .y_stride = (n + (uint64_t)request->y_extra) * y_size};
   uint64_t bias_bytes = request->bias != NULL ? n * gemm_type_bytes(request->bias_type) : 0;

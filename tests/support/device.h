@@ -25,6 +25,7 @@ struct device_request {
   enum gemm_type y_type, bias_type;
   const void *bias; /* [n] of bias_type, or NULL */
   int64_t x_extra, y_extra;
+  const struct variant *variant; /* NULL: the backend's own choice */
 };
 
 /* `slab_bytes` is rounded up to the device's granularity; 0: no slab. */

@@ -1,0 +1,141 @@
+#include "plain.h"
+
+#include "../../proto/number.h"
+#include "epilogue.h"
+#include "weight.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* One row of x as the product sees it: values as they are multiplied, and a scale for each group of K. */
+struct row {
+  double *values, *scales; /* [k], [groups] */
+  double factor;           /* of the whole sum */
+};
+
+struct plain_task {
+  const struct backend_job *job;
+  const struct row *row;
+  int64_t m;            /* the row's place */
+  int64_t first, count; /* columns of y */
+};
+
+static double element(const void *data, int64_t i, enum gemm_type type) {
+  switch (type) {
+  case GEMM_F16:
+    return number_from_f16(((const uint16_t *)data)[i]);
+  case GEMM_BF16:
+    return number_from_bf16(((const uint16_t *)data)[i]);
+  case GEMM_INT8:
+    return ((const int8_t *)data)[i];
+  case GEMM_E4M3:
+    return number_from_e4m3(((const uint8_t *)data)[i]);
+  default:
+    return ((const float *)data)[i];
+  }
+}
+
+/* Codes of values[0 .. count), and their scale. */
+static double quantize(double *values, int64_t count, bool int8) {
+  float largest = 0;
+  for (int64_t i = 0; i < count; i++)
+    largest = fabs(values[i]) <= largest ? largest : (float)fabs(values[i]);
+  float scale = int8 ? number_scale_int8(largest) : number_scale_e4m3(largest);
+  for (int64_t i = 0; i < count; i++)
+    values[i] = int8 ? number_quantize_int8((float)values[i], scale)
+                     : number_from_e4m3(number_quantize_e4m3((float)values[i], scale));
+  return scale;
+}
+
+static void read_row(const struct backend_job *job, int64_t m, struct row *row) {
+  const struct gemm_weight *shape = &job->weight->shape;
+  const void *x = (const uint8_t *)job->x + (uint64_t)m * job->x_stride;
+  int64_t k = shape->k, groups = (k + GEMM_GROUP - 1) / GEMM_GROUP;
+  bool int8 = shape->format == GEMM_FORMAT_INT8, coded = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
+  bool block = shape->scale == GEMM_SCALE_BLOCK;
+  const float *given = job->y_type == GEMM_S32 ? NULL : job->x_scale;
+  for (int64_t i = 0; i < k; i++)
+    row->values[i] = element(x, i, job->x_type);
+  row->factor = 1;
+  for (int64_t group = 0; group < groups; group++)
+    row->scales[group] = block && given != NULL ? given[m * groups + group] : 1;
+  if (block && !coded) {
+    for (int64_t first = 0; first < k; first += GEMM_GROUP)
+      row->scales[first / GEMM_GROUP] =
+          quantize(row->values + first, k - first < GEMM_GROUP ? k - first : GEMM_GROUP, false);
+  } else if (!block && (int8 || shape->format == GEMM_FORMAT_FP8)) {
+    row->factor = !coded ? quantize(row->values, k, int8) : given != NULL ? given[m] : 1;
+  }
+}
+
+static double code(const struct backend_weight *weight, int64_t n, int64_t k) {
+  const uint8_t *row = weight->codes + (uint64_t)n * weight->layout.row_bytes;
+  switch (weight->shape.format) {
+  case GEMM_FORMAT_INT8:
+    return ((const int8_t *)row)[k];
+  case GEMM_FORMAT_FP8:
+    return number_from_e4m3(row[k]);
+  case GEMM_FORMAT_INT2:
+    return (row[k / 4] >> k % 4 * 2 & 3) - 1;
+  case GEMM_FORMAT_F16:
+    return number_from_f16(((const uint16_t *)row)[k]);
+  default:
+    return number_from_bf16(((const uint16_t *)row)[k]);
+  }
+}
+
+static double group_scale(const struct backend_weight *weight, int64_t n, int64_t group) {
+  const void *scales = weight->codes + weight->layout.scales_offset;
+  int64_t columns = (int64_t)weight->layout.scale_columns;
+  switch (weight->shape.scale) {
+  case GEMM_SCALE_BLOCK:
+    return ((const float *)scales)[n / GEMM_GROUP * columns + group];
+  case GEMM_SCALE_GROUP:
+    return number_from_f16(((const uint16_t *)scales)[n * columns + group]);
+  default:
+    return 1;
+  }
+}
+
+static double sum_column(const struct backend_weight *weight, const struct row *row, int64_t n) {
+  double sum = 0;
+  for (int64_t first = 0; first < weight->shape.k; first += GEMM_GROUP) {
+    int64_t left = weight->shape.k - first;
+    double part = 0;
+    for (int64_t i = first; i < first + (left < GEMM_GROUP ? left : GEMM_GROUP); i++)
+      part += row->values[i] * code(weight, n, i);
+    sum += part * row->scales[first / GEMM_GROUP] * group_scale(weight, n, first / GEMM_GROUP);
+  }
+  return sum;
+}
+
+static void columns_part(void *context, int part, int parts) {
+  const struct plain_task *task = context;
+  const struct backend_weight *weight = task->job->weight;
+  int64_t begin = task->first + task->count * part / parts, end = task->first + task->count * (part + 1) / parts;
+  for (int64_t n = begin; n < end; n++) {
+    double sum = sum_column(weight, task->row, n);
+    if (task->job->y_type == GEMM_S32) {
+      int32_t exact = (int32_t)sum; /* f64 holds every s32 */
+      cpu_epilogue_raw(task->job, task->m, 1, n, &exact);
+    } else {
+      cpu_epilogue_column(task->job, task->m, 1, n, &sum, &task->row->factor, cpu_weight_scale(weight, n));
+    }
+  }
+}
+
+enum status cpu_plain_run(struct cpu_pool *pool, const struct backend_job *job, int64_t first, int64_t count,
+                          struct error *error) {
+  int64_t k = job->weight->shape.k, groups = (k + GEMM_GROUP - 1) / GEMM_GROUP;
+  struct row row = {.values = malloc((size_t)(k + groups) * sizeof(double))};
+  if (row.values == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for a row of x");
+  row.scales = row.values + k;
+  struct plain_task task = {.job = job, .row = &row, .first = first, .count = count};
+  for (task.m = 0; task.m < job->m; task.m++) {
+    read_row(job, task.m, &row);
+    cpu_pool_run(pool, columns_part, &task);
+  }
+  free(row.values);
+  return STATUS_OK;
+}

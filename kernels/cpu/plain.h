@@ -1,0 +1,13 @@
+/* A product by plain loops in f64 (INT8: exact integers), with nothing of the fast path but the epilogue: what tuned
+ * kernels are compared with before they serve. */
+#ifndef KERNELS_CPU_PLAIN_H
+#define KERNELS_CPU_PLAIN_H
+
+#include "../backend.h"
+#include "pool.h"
+
+/* Columns [first, first + count) of y. */
+MUST_CHECK enum status cpu_plain_run(struct cpu_pool *pool, const struct backend_job *job, int64_t first, int64_t count,
+                                     struct error *error);
+
+#endif

@@ -1,0 +1,257 @@
+#include "variants.h"
+
+#include "staging.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LISTED_MOST = 512, HOPPER_MOST = 16, FROM_EACH_WAY = 24 };
+
+/* cuBLASLt: how it is asked, then the algorithm's attributes. */
+static const struct variant_family library_family = {
+    .name = "cublaslt",
+    .library = true,
+    .count = 1 + ALGORITHM_ATTRIBUTES,
+    .parameters =
+        {
+            {"way", "0: bare sums and a pass, 1: y itself, 2: scaled f32 and a pass", 0, CHOICE_LIBRARY_WAYS - 1, 1, 0},
+            {"algorithm", "number", 0, 1 << 20, 1, 0},
+            {"tile", "cublasLtMatmulTile_t", 0, 1 << 20, 1, 0},
+            {"stages", "cublasLtMatmulStages_t", 0, 1 << 20, 1, 0},
+            {"split_k", "slices of K", 1, 128, 1, 1},
+            {"reduction", "of slices; 2: in the type of the sums", 0, 2, 1, 0},
+            {"swizzle", "of blocks", 0, 1 << 20, 1, 0},
+            {"custom", "option of the algorithm", 0, 1 << 20, 1, 0},
+            {"inner", "shape", 0, 65535, 1, 0},
+            {"cluster", "shape", 0, 65535, 1, 0},
+        },
+};
+
+static const struct variant_family hopper_family = {
+    .name = "hopper",
+    .count = 5,
+    .parameters =
+        {
+            {"columns", "rows of x at a time", 8, 128, 8, 8},
+            {"groups", "warpgroups, each 64 rows of W", 1, 2, 1, 1},
+            {"rows", "of W in a block", 8, 128, 8, 64},
+            {"split_k", "blocks that share K", 1, 8, 1, 1},
+            {"ahead", "steps of 256 bytes of K under way", 2, 6, 1, 3},
+        },
+};
+
+const struct variant_family *const cuda_families[] = {&variant_plain, &library_family, &hopper_family, NULL};
+
+/* ---- from and to choices */
+
+static struct hopper_config hopper_of(const struct variant *variant) {
+  const int32_t *values = variant->values;
+  return (struct hopper_config){
+      .columns = values[0], .groups = values[1], .rows = values[2], .split_k = values[3], .ahead = values[4]};
+}
+
+static struct variant variant_of_hopper(const struct hopper_config *config) {
+  return (struct variant){.family = &hopper_family,
+                          .values = {config->columns, config->groups, config->rows, config->split_k, config->ahead}};
+}
+
+static struct variant variant_of_library(int way, const int32_t attributes[ALGORITHM_ATTRIBUTES]) {
+  struct variant variant = {.family = &library_family, .values = {way}};
+  memcpy(variant.values + 1, attributes, ALGORITHM_ATTRIBUTES * sizeof *attributes);
+  return variant;
+}
+
+bool cuda_variant_choice(const struct variant *variant, const struct choice_request *request, struct choice *out) {
+  if (!variant || !variant->family || request->weight->format == GEMM_FORMAT_INT2)
+    return false;
+  if (variant->family == &variant_plain) {
+    *out = choice_plain(request);
+    return true;
+  }
+  if (variant->family == &hopper_family) {
+    *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
+    out->hopper = hopper_of(variant);
+    return true;
+  }
+  _Static_assert(sizeof out->algorithm == sizeof variant->ready, "what variant_check leaves behind");
+  (void)choice_library_way(request, variant->values[0], out);
+  memcpy(&out->algorithm, variant->ready, sizeof out->algorithm);
+  return true;
+}
+
+/* ---- requests */
+
+struct question {
+  struct layout layout;
+  struct choice_request request;
+  struct library_product operands;
+};
+
+/* Any device memory will do as operands: the library looks at the alignment alone. */
+static enum status ask(struct backend *backend, const struct variant_problem *problem, struct question *out,
+                       struct error *error) {
+  enum status status = layout_compute(&problem->weight, &out->layout, error);
+  if (status != STATUS_OK)
+    return status;
+  void *anywhere = (void *)(uintptr_t)backend->slots[0].workspace.address;
+  out->request = (struct choice_request){.weight = &problem->weight,
+                                         .n = out->layout.n,
+                                         .k = out->layout.k,
+                                         .m = staging_pad(&problem->weight, problem->m),
+                                         .y_type = problem->y_type,
+                                         .bias_type = problem->bias_type};
+  out->operands = (struct library_product){.format = problem->weight.format,
+                                           .n = out->layout.n,
+                                           .k = out->layout.k,
+                                           .m = out->request.m,
+                                           .w = anywhere,
+                                           .x = anywhere,
+                                           .w_scale = anywhere,
+                                           .x_scale = anywhere,
+                                           .d = anywhere,
+                                           .bias = anywhere};
+  return STATUS_OK;
+}
+
+static struct library_product product_of(const struct question *question, const struct choice *choice) {
+  struct library_product product = question->operands;
+  product.scale = choice->scale;
+  product.d_type = choice->d_type;
+  product.bias_type = choice->biased ? question->request.bias_type : GEMM_TYPE_NONE;
+  return product;
+}
+
+/* ---- checking */
+
+static enum status check_hopper(struct backend *backend, const struct question *question, const struct variant *variant,
+                                struct variant *nearest, struct error *error) {
+  struct hopper_config config = hopper_of(variant);
+  struct hopper_product product;
+  int multiprocessors;
+  if (!choice_hopper(backend->choices, &question->request, &product, &multiprocessors))
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "family hopper takes INT8 and FP8 of 128 rows or more, on compute capability 9.0");
+  if (hopper_config_valid(&config, product.scale))
+    return STATUS_OK;
+  if (nearest) {
+    struct hopper_config close = hopper_configure(&product, multiprocessors);
+    *nearest = variant_of_hopper(&close);
+  }
+  return error_set(error, STATUS_UNSUPPORTED,
+                   "there is no such kernel, or it needs %d KiB of shared memory where a block has 227",
+                   hopper_shared_bytes(&config) / 1024);
+}
+
+enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
+                               struct variant *nearest, struct error *error) {
+  struct question question;
+  struct choice choice;
+  enum status status = ask(backend, problem, &question, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status != STATUS_OK || variant->family == &variant_plain)
+    return status;
+  if (problem->weight.format == GEMM_FORMAT_INT2)
+    return error_set(error, STATUS_UNSUPPORTED, "INT2 has one kernel in this version");
+  if (variant->family == &hopper_family)
+    return check_hopper(backend, &question, variant, nearest, error);
+  if (!choice_library_way(&question.request, variant->values[0], &choice))
+    return error_set(error, STATUS_UNSUPPORTED, "cuBLASLt is not asked for this product in way %d",
+                     (int)variant->values[0]);
+  struct library_product product = product_of(&question, &choice);
+  cublasLtMatmulAlgo_t algorithm;
+  status = library_algorithm(&backend->library, &product, variant->values + 1, &algorithm, error);
+  if (status == STATUS_OK)
+    memcpy(variant->ready, &algorithm, sizeof variant->ready);
+  return status;
+}
+
+/* ---- listing */
+
+/* What the backend chooses by itself. */
+static struct variant own_choice(struct backend *backend, const struct question *question) {
+  struct choice choice =
+      choice_find(backend->choices, &backend->library, &question->request, &question->operands, false);
+  struct choice way;
+  int32_t attributes[ALGORITHM_ATTRIBUTES];
+  if (choice.way == CHOICE_HOPPER)
+    return variant_of_hopper(&choice.hopper);
+  if (choice.way == CHOICE_PLAIN)
+    return variant_default(&variant_plain);
+  int number = 0;
+  while (!choice_library_way(&question->request, number, &way) || way.d_type != choice.d_type ||
+         way.scaled != choice.scaled || way.biased != choice.biased)
+    number++;
+  library_attributes(&backend->library, &choice.algorithm, attributes);
+  return variant_of_library(number, attributes);
+}
+
+static int add_library(struct backend *backend, const struct question *question, bool all, struct variant *out,
+                       int count, int most) {
+  int32_t(*listed)[ALGORITHM_ATTRIBUTES] = malloc(LISTED_MOST * sizeof *listed);
+  struct choice choice;
+  for (int way = 0; way < CHOICE_LIBRARY_WAYS && listed; way++) {
+    if (!choice_library_way(&question->request, way, &choice))
+      continue;
+    struct library_product product = product_of(question, &choice);
+    int room = most - count < LISTED_MOST ? most - count : LISTED_MOST;
+    if (!all && room > FROM_EACH_WAY)
+      room = FROM_EACH_WAY;
+    int found = library_list(&backend->library, &product, all, listed, room);
+    for (int i = 0; i < found; i++)
+      out[count++] = variant_of_library(way, listed[i]);
+  }
+  free(listed);
+  return count;
+}
+
+static int add_hopper(struct backend *backend, const struct question *question, bool all, struct variant *out,
+                      int count, int most) {
+  struct hopper_config configs[LISTED_MOST];
+  struct hopper_product product;
+  int multiprocessors, room = most - count < LISTED_MOST ? most - count : LISTED_MOST;
+  if (room == 0 || !choice_hopper(backend->choices, &question->request, &product, &multiprocessors))
+    return count;
+  if (!all && room > HOPPER_MOST)
+    room = HOPPER_MOST;
+  int found = hopper_candidates(&product, multiprocessors, all, configs, room);
+  for (int i = 0; i < found; i++)
+    out[count++] = variant_of_hopper(&configs[i]);
+  return count;
+}
+
+/* Slices of K and the order of blocks, for an algorithm of the library that is good already. */
+static int refine(const struct variant *base, struct variant *out, int most) {
+  static const int slices[] = {2, 3, 4, 6, 8, 12, 16};
+  int count = 0;
+  if (base->family != &library_family)
+    return 0;
+  for (size_t i = 0; i < sizeof slices / sizeof *slices && count < most; i++) {
+    out[count] = *base;
+    out[count].values[1 + ALGORITHM_SPLIT_K] = slices[i];
+    out[count++].values[1 + ALGORITHM_REDUCTION] = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  }
+  if (count < most) {
+    out[count] = *base;
+    out[count++].values[1 + ALGORITHM_SWIZZLE] = !base->values[1 + ALGORITHM_SWIZZLE];
+  }
+  return count;
+}
+
+int cuda_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
+                  struct variant *out, int most) {
+  struct question question;
+  struct error ignored;
+  if (base)
+    return refine(base, out, most);
+  if (problem->weight.format == GEMM_FORMAT_INT2 || ask(backend, problem, &question, &ignored) != STATUS_OK ||
+      backend_enter(backend, &ignored) != STATUS_OK) {
+    out[0] = variant_default(&variant_plain);
+    return 1;
+  }
+  out[0] = own_choice(backend, &question);
+  if (out[0].family == &variant_plain)
+    return 1;
+  int count = add_hopper(backend, &question, all, out, 1, most);
+  return add_library(backend, &question, all, out, count, most);
+}

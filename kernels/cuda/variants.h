@@ -1,0 +1,20 @@
+/* What the cuda backend can be tuned in: cuBLASLt's algorithms by all their attributes, and the configurations of our
+ * kernel for Hopper. */
+#ifndef KERNELS_CUDA_VARIANTS_H
+#define KERNELS_CUDA_VARIANTS_H
+
+#include "state.h"
+
+/* variant_plain, "cublaslt", "hopper", NULL. */
+extern const struct variant_family *const cuda_families[];
+
+/* As in struct backend_ops. */
+int cuda_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
+                  struct variant *out, int most);
+MUST_CHECK enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem,
+                                          struct variant *variant, struct variant *nearest, struct error *error);
+
+/* The way of a variant that cuda_variant_check has passed; false where the backend is to choose by itself. */
+bool cuda_variant_choice(const struct variant *variant, const struct choice_request *request, struct choice *out);
+
+#endif
