@@ -245,6 +245,61 @@ GEMMD_API int gemmd_fd(const gemmd_session *session);
  * nothing came. */
 GEMMD_API int gemmd_dispatch(gemmd_session *session, int timeout_ms);
 
+/* ---- the tuner: which kernel computes what. A shape is "int8-row-4096x4096-f16-f16-none-m64" (format, scale mode,
+ * NxK, types of x, y and bias, the most rows of its bucket), a kernel "cpu threads=2 block_m=16" (family, parameters).
+ */
+
+typedef struct gemmd_tune_shape {
+  char shape[128], kernel[256]; /* kernel "none": the backend's own choice */
+  char state[16];               /* "seen", "kept" (found earlier, not checked yet), "tuned", "failed", "pinned" */
+  char why[128];                /* failed: the reason */
+  bool serves;                  /* the kernel computes products; else the backend's own choice does */
+  bool confirmed;               /* its times were measured on this machine */
+  bool tuning;                  /* being worked on */
+  uint64_t calls, device_ns;    /* products so far, and their time */
+  uint64_t own_ns, tuned_ns, library_ns; /* one product by the backend's own choice, by the kernel, by the fastest
+                                            kernel of a library; 0: not measured */
+} gemmd_tune_shape;
+
+/* Calls `each` for every shape that the device has served, or remembers, until it returns false. */
+GEMMD_API int gemmd_tune_list(gemmd_session *session, uint32_t device,
+                              bool (*each)(void *user, const gemmd_tune_shape *shape), void *user);
+
+typedef struct gemmd_tune_request {
+  const char *weight; /* name */
+  uint32_t m;
+  enum gemmd_type x_type, y_type, bias_type; /* bias_type GEMMD_TYPE_NONE: no bias */
+  bool exhaustive;                           /* the whole product of parameters */
+  const char *kernel;                        /* one more candidate; NULL: none. Family "any": the first that fits */
+} gemmd_tune_request;
+
+typedef struct gemmd_tune_result {
+  char kernel[256];
+  uint64_t ns;   /* median of one product, with x where and as the kernel wants it */
+  double spread; /* half the distance of the quartiles over the median */
+  uint32_t samples;
+  bool own; /* the backend's own choice */
+} gemmd_tune_result;
+
+typedef struct gemmd_tune_report {
+  char shape[128], kernel[256];   /* what serves from here on */
+  gemmd_tune_result results[8];   /* fastest first; the backend's own choice is among them */
+  uint32_t count;                 /* of results */
+  uint32_t checked, wrong, timed; /* candidates */
+  uint64_t spent_ns;
+  uint64_t library_first_ns, library_ns; /* by the kernel that a library names first, and by its fastest; 0: none */
+} gemmd_tune_report;
+
+/* Finds the fastest kernel for one shape now. Blocks as long as it takes; requests go first. */
+GEMMD_API int gemmd_tune(gemmd_session *session, const gemmd_tune_request *request, gemmd_tune_report *report);
+/* Forgets what was found for shapes that match the fnmatch(3) pattern, on disk, too. *count may be NULL. */
+GEMMD_API int gemmd_tune_forget(gemmd_session *session, uint32_t device, const char *pattern, uint32_t *count);
+/* Makes known what was found on another machine of the same kind. It serves once it has been checked. */
+GEMMD_API int gemmd_tune_import(gemmd_session *session, uint32_t device, const char *shape, const char *kernel);
+/* Sets a kernel for all weights, present and future, whose name matches the fnmatch(3) pattern; NULL: takes it off. It
+ * serves once it has been checked. *weights, how many there are now, may be NULL. */
+GEMMD_API int gemmd_tune_pin(gemmd_session *session, const char *pattern, const char *kernel, uint32_t *weights);
+
 /* ---- the daemon */
 
 typedef struct gemmd_device_info {

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define TOOL_OPTIONS_MAX 16 /* of one command */
+#define TOOL_OPTIONS_MAX 32 /* of one command */
 
 enum tool_exit {
   TOOL_OK = 0,

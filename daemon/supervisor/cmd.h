@@ -18,6 +18,11 @@ void cmd_weight_open(struct session *session, uint32_t id, const void *body, str
 void cmd_weight_close(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_list(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_info(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_tune_list(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_tune_run(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_tune_forget(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_tune_import(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_tune_pin(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_unload(struct session *session, uint32_t id, const void *body, struct packet *packet);
 
 #endif

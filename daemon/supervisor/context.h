@@ -7,6 +7,7 @@
 #include "fleet.h"
 #include "listener.h"
 #include "loads.h"
+#include "pins.h"
 #include "placer.h"
 #include "session.h"
 
@@ -25,6 +26,7 @@ struct supervisor {
   struct catalog catalog;
   struct loads loads;
   struct placer placer;
+  struct pins pins;
   uint64_t started_ms; /* of the loop's clock */
   bool embedded;       /* one session, and its end is the daemon's */
   bool stopping;

@@ -20,6 +20,11 @@ static const struct handler handlers[] = {
     {COMMAND_weight_list, cmd_weight_list},
     {COMMAND_weight_info, cmd_weight_info},
     {COMMAND_weight_unload, cmd_weight_unload},
+    {COMMAND_tune_list, cmd_tune_list},
+    {COMMAND_tune_run, cmd_tune_run},
+    {COMMAND_tune_forget, cmd_tune_forget},
+    {COMMAND_tune_import, cmd_tune_import},
+    {COMMAND_tune_pin, cmd_tune_pin},
 };
 
 /* Room for the body of any request of the table above. */
@@ -33,6 +38,11 @@ union request_body {
   struct message_weight_name weight_name;
   struct message_weight_close weight_close;
   struct message_weight_list_request weight_list;
+  struct message_tune_list_request tune_list;
+  struct message_tune_run_request tune_run;
+  struct message_tune_forget_request tune_forget;
+  struct message_tune_import_request tune_import;
+  struct message_tune_pin_request tune_pin;
 };
 
 static const struct handler *find_handler(uint32_t command) {

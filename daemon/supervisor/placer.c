@@ -79,6 +79,7 @@ static void commit(struct supervisor *supervisor, struct catalog_weight *weight,
   }
   if (before != NULL && catalog_unused(before))
     reclaim_weight(supervisor, before, NULL, NULL);
+  pins_apply(supervisor, weight);
   catalog_describe(catalog_find(&supervisor->catalog, load->request.name), &info);
   info.shared = shared;
   log_info("loaded \"%s\" for user %u: %lld x %lld %s/%s, %llu bytes%s", info.name, load->user.uid, (long long)info.n,

@@ -53,6 +53,7 @@ static void give_weights(const struct catalog *catalog, struct worker *worker) {
         continue;
       struct message_weight_place body = placer_place(weight, &weight->parts[p]);
       ask(worker, COMMAND_weight_attach, &body, NULL, 0);
+      pins_apply_part(worker->owner, weight, worker);
     }
   }
 }

@@ -47,8 +47,8 @@ void supervisor_stop(struct supervisor *supervisor, int exit_status) {
 }
 
 static enum status start(struct supervisor *supervisor, int embedded, struct error *error) {
-  enum status status = STATUS_OK;
-  if (embedded < 0)
+  enum status status = pins_read(&supervisor->pins, supervisor->config->tune_pins, error);
+  if (status == STATUS_OK && embedded < 0)
     status = listener_open(supervisor, error);
   if (status == STATUS_OK)
     status = fleet_start(supervisor, error);

@@ -34,6 +34,9 @@ union worker_reply_body {
   struct message_empty empty;
   struct message_weight_plan_reply weight_plan;
   struct message_worker_stats worker_stats;
+  struct message_tune_list_reply tune_list;
+  struct message_tune_run_reply tune_run;
+  struct message_tune_count tune_count;
 };
 
 /* DEVICE_LOST: the worker died, and is reaped by now. Never called from inside worker_request. */

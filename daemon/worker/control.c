@@ -54,6 +54,8 @@ static void read_mail(struct control *control) {
       session_broken(control, message);
     else if (message->verb == ENGINE_DEVICE_LOST)
       control_device_lost(control, &message->error);
+    else if (message->verb == ENGINE_TUNE_SAVE)
+      tuner_save((struct tune_save *)(void *)((char *)message - offsetof(struct tune_save, message)));
     else
       control_line_answered(control, task_of(message));
     message = next;
@@ -67,7 +69,8 @@ static void on_async(uv_async_t *async) {
 /* ---- from the supervisor */
 
 static const struct control_handler *find_handler(uint32_t command) {
-  const struct control_handler *tables[] = {control_slab_handlers, control_weight_handlers, control_session_handlers};
+  const struct control_handler *tables[] = {control_slab_handlers, control_weight_handlers, control_session_handlers,
+                                            control_tune_handlers};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
     for (const struct control_handler *handler = tables[i]; handler->command != 0; handler++)
       if (handler->command == command)
@@ -195,16 +198,25 @@ enum status control_start(struct control *control, const struct control_options 
   if (status != STATUS_OK)
     return status;
   mailbox_open(&control->mail);
+  struct tuner_options tune = options->tune;
+  tune.ops = options->ops;
+  tune.backend = options->backend;
+  tune.notify = engine_notifies;
+  tune.user = control;
+  status = tuner_open(&tune, &control->tuner, error);
   struct engine_options engine = {.ops = options->ops,
                                   .backend = options->backend,
+                                  .tuner = control->tuner,
                                   .in_flight = options->in_flight,
                                   .spin_us = options->spin_us,
                                   .batch_rows = options->batch_rows,
                                   .batch_window_us = options->batch_window_us,
                                   .notify = engine_notifies,
                                   .user = control};
-  status = engine_start(&engine, &control->engine, error);
+  if (status == STATUS_OK)
+    status = engine_start(&engine, &control->engine, error);
   if (status != STATUS_OK) {
+    tuner_close(control->tuner);
     uv_close((uv_handle_t *)&control->poll, NULL);
     uv_close((uv_handle_t *)&control->async, NULL);
     mailbox_close(&control->mail);
@@ -223,4 +235,5 @@ void control_close(struct control *control) {
   control_weight_close_all(control);
   control_slab_close_all(control);
   mailbox_close(&control->mail);
+  tuner_close(control->tuner);
 }

@@ -8,6 +8,7 @@
 #include "../transport.h"
 #include "engine.h"
 #include "idmap.h"
+#include "tuner.h"
 
 #include <uv.h>
 
@@ -53,12 +54,21 @@ struct control_task {
     struct message_session_add session_add;
     struct message_session_id session_id;
     struct message_session_weight session_weight;
+    struct message_tune_list_request tune_list;
+    struct message_tune_forget_request tune_forget;
+    struct message_tune_import_request tune_import;
+    struct message_weight_tune weight_tune;
+    struct message_weight_pin weight_pin;
   } request;
   union {
     struct message_weight_plan_reply weight_plan;
+    struct message_tune_list_reply tune_list;
+    struct message_tune_run_reply tune_run;
+    struct message_tune_count tune_count;
   } reply;
-  int fds[CONTROL_FDS]; /* that came; owned, closed at the end, -1 where there is none */
-  int reply_fd;         /* to be sent; stays open here only until then; -1: none */
+  struct tune_request *tune; /* owned */
+  int fds[CONTROL_FDS];      /* that came; owned, closed at the end, -1 where there is none */
+  int reply_fd;              /* to be sent; stays open here only until then; -1: none */
   struct control_slab *slab;
   struct control_weight *weight;
   struct control_session *session;
@@ -84,8 +94,9 @@ struct control_handler {
   void (*finish)(struct control *control, struct control_task *task);
 };
 
-/* control_slab.c, control_weight.c, control_session.c; the last row of each has command 0. */
-extern const struct control_handler control_slab_handlers[], control_weight_handlers[], control_session_handlers[];
+/* control_slab.c, control_weight.c, control_session.c, control_tune.c; the last row of each has command 0. */
+extern const struct control_handler control_slab_handlers[], control_weight_handlers[], control_session_handlers[],
+    control_tune_handlers[];
 /* Give back what is left when the worker ends: sessions first, then weights, then slabs. */
 void control_slab_close_all(struct control *control);
 void control_weight_close_all(struct control *control);
@@ -98,6 +109,7 @@ struct control_options {
   int socket, device;
   const struct backend_ops *ops;
   struct backend *backend;
+  struct tuner_options tune; /* all but ops, backend and notify */
   uint32_t in_flight, batch_rows;
   uint64_t spin_us, batch_window_us;
 };
@@ -110,6 +122,7 @@ struct control {
   const struct backend_ops *ops;
   struct backend *backend;
   struct engine *engine;
+  struct tuner *tuner; /* owned; the engine's while that runs */
   struct mailbox mail;
   struct idmap slabs, weights, sessions;       /* of struct control_slab, control_weight, control_session; owned */
   struct control_task *first, *last;           /* the line; owned */

@@ -10,6 +10,7 @@ void control_task_free(struct control_task *task) {
       close(task->fds[i]);
   if (task->reply_fd >= 0)
     close(task->reply_fd);
+  free(task->tune);
   free(task);
 }
 

@@ -1,6 +1,7 @@
 #include "engine.h"
 #include "../../proto/spin.h"
 #include "serve.h"
+#include "tuner.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -102,13 +103,18 @@ static void handle_message(struct engine *engine, struct engine_message *message
   case ENGINE_WEIGHT_DETACH:
     serve_weight_detach(&engine->serve, message->weight, message);
     return;
+  case ENGINE_TUNE:
+    tuner_request(engine->serve.tuner, message);
+    return;
   case ENGINE_STOP: /* whoever waits for a product that has not begun is answered by this */
     while (engine->serve.session_count > 0)
       serve_session_drop(&engine->serve, engine->serve.sessions[0]);
+    tuner_stop(engine->serve.tuner);
     engine->stopping = true;
     return;
   case ENGINE_SESSION_BROKEN:
   case ENGINE_DEVICE_LOST:
+  case ENGINE_TUNE_SAVE:
     break;
   }
   engine->serve.notify(engine->serve.user, message);
@@ -156,6 +162,11 @@ static void idle_end(struct engine *engine) {
   engine->idle_since_ns = 0;
 }
 
+static bool somebody_waits(void *user) {
+  const struct engine *engine = user;
+  return serve_wanted(&engine->serve) || mailbox_filled(&engine->mail);
+}
+
 /* A round in which nothing was done. A message posted after the look at the mailbox leaves its edge in epoll, so that
  * the sleep ends at once. */
 static void idle(struct engine *engine) {
@@ -170,11 +181,14 @@ static void idle(struct engine *engine) {
       pause_core();
     return;
   }
-  if (!serve_sleep(&engine->serve))
+  uint64_t nap_ns = engine->waits_for_device ? nap_for(idle_ns) : UINT64_MAX;
+  if (!engine->waits_for_device && !engine->stopping)
+    nap_ns = tuner_step(engine->serve.tuner, now_ns, somebody_waits, engine, &engine->lost);
+  if (nap_ns == 0 || !serve_sleep(&engine->serve))
     return;
-  wait_for_events(engine, engine->waits_for_device ? nap_for(idle_ns) : 0);
+  wait_for_events(engine, nap_ns == UINT64_MAX ? 0 : nap_ns);
   serve_awake(&engine->serve);
-  if (!engine->waits_for_device)
+  if (nap_ns == UINT64_MAX)
     idle_end(engine);
 }
 
@@ -262,6 +276,7 @@ enum status engine_start(const struct engine_options *options, struct engine **o
   engine->serve.ops = options->ops;
   engine->serve.backend = options->backend;
   engine->serve.in_flight_max = options->in_flight;
+  engine->serve.tuner = options->tuner;
   engine->serve.notify = options->notify;
   engine->serve.user = options->user;
   engine->serve.batch_rows = options->batch_rows;

@@ -22,9 +22,10 @@ struct engine_weight {
   uint32_t jobs;                 /* that use it, waiting or on the device */
   struct engine_message *detach; /* to be sent back when jobs is 0 */
   struct queue_group waiting;
-  uint32_t on_device;  /* products of it that have begun and not ended */
-  uint64_t started_ns; /* when the last one began */
-  uint64_t typical_ns; /* from begin to end, a moving average */
+  uint32_t on_device;        /* products of it that have begun and not ended */
+  uint64_t started_ns;       /* when the last one began */
+  uint64_t typical_ns;       /* from begin to end, a moving average */
+  const struct variant *pin; /* set by hand; the tuner's. NULL: none */
 };
 
 /* A session as the engine sees it. Filled by engine_session_open; nothing else may look inside between
@@ -52,9 +53,12 @@ struct engine_counters {
   _Atomic uint64_t device_ns; /* the backend's own time of products */
 };
 
+struct tuner;
+
 struct engine_options {
   const struct backend_ops *ops;
   struct backend *backend;  /* not owned; submit and poll are the engine's from here on */
+  struct tuner *tuner;      /* not owned; the engine's from here on until engine_stop */
   uint32_t in_flight;       /* products on the device at a time */
   uint64_t spin_us;         /* how long the idle engine looks at the rings before it sleeps, at most */
   uint32_t batch_rows;      /* of a product that several requests are gathered into, at most; 0, 1: none is */

@@ -23,8 +23,12 @@ void mailbox_put(struct mailbox *box, struct engine_message *message) {
   pthread_mutex_unlock(&box->lock);
 }
 
+bool mailbox_filled(const struct mailbox *box) {
+  return atomic_load_explicit(&box->filled, memory_order_acquire);
+}
+
 struct engine_message *mailbox_take(struct mailbox *box) {
-  if (!atomic_load_explicit(&box->filled, memory_order_acquire))
+  if (!mailbox_filled(box))
     return NULL;
   pthread_mutex_lock(&box->lock);
   struct engine_message *first = box->first;

@@ -16,10 +16,12 @@ enum engine_verb {
   ENGINE_HANDLE_ADD,
   ENGINE_HANDLE_REMOVE,
   ENGINE_WEIGHT_DETACH, /* comes back when no product uses the weight; WRONG_STATE where handles stand for it */
+  ENGINE_TUNE,          /* a struct tune_request; comes back when it has been carried out */
   ENGINE_STOP,          /* never comes back: the thread ends */
   /* from the engine, unasked */
   ENGINE_SESSION_BROKEN,
   ENGINE_DEVICE_LOST,
+  ENGINE_TUNE_SAVE, /* within a struct tune_save */
 };
 
 struct engine_message {
@@ -28,7 +30,8 @@ struct engine_message {
   uint32_t handle;
   struct engine_session *session;
   struct engine_weight *weight;
-  struct error error; /* error.status is OK where all went well */
+  struct tune_request *tune; /* with ENGINE_TUNE; whoever posts it owns it */
+  struct error error;        /* error.status is OK where all went well */
 };
 
 struct mailbox {
@@ -40,6 +43,7 @@ struct mailbox {
 void mailbox_open(struct mailbox *box);
 void mailbox_close(struct mailbox *box);
 void mailbox_put(struct mailbox *box, struct engine_message *message);
+bool mailbox_filled(const struct mailbox *box);
 /* All messages, oldest first, linked by `next`; NULL where there is none. */
 struct engine_message *mailbox_take(struct mailbox *box);
 

@@ -13,6 +13,8 @@
 TAILQ_HEAD(queue_jobs, queue_job);
 TAILQ_HEAD(queue_turns, queue_line);
 
+struct book_entry;
+
 /* One product from the moment it was taken from a ring until its completion is published. */
 struct queue_job {
   TAILQ_ENTRY(queue_job) in_line, in_group; /* while it waits */
@@ -24,6 +26,7 @@ struct queue_job {
   enum ring_priority priority;
   uint64_t deadline_ns; /* 0: none */
   uint64_t taken_ns, started_ns;
+  struct book_entry *tuned;   /* the shape that was launched; of the first job of a batch. NULL: not listed */
   struct backend_job product; /* checked, ready for the backend */
 };
 

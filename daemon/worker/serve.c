@@ -1,5 +1,7 @@
 #include "serve.h"
 
+#include "tuner.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -51,11 +53,17 @@ enum status serve_session_add(struct serve *serve, struct engine_session *sessio
   return STATUS_OK;
 }
 
+/* No product uses the weight. */
+static void weight_free(struct serve *serve, struct engine_weight *weight, struct engine_message *message) {
+  tuner_weight_gone(serve->tuner, weight);
+  send_back(serve, message);
+}
+
 static void forget_job(struct serve *serve, struct queue_job *job) {
   struct engine_weight *weight = job->weight;
   queue_release(job);
   if (weight != NULL && --weight->jobs == 0 && weight->detach != NULL)
-    send_back(serve, weight->detach);
+    weight_free(serve, weight, weight->detach);
 }
 
 void serve_session_drop(struct serve *serve, struct engine_session *session) {
@@ -85,8 +93,10 @@ void serve_session_remove(struct serve *serve, struct engine_session *session, s
 void serve_weight_detach(struct serve *serve, struct engine_weight *weight, struct engine_message *message) {
   if (weight->handles > 0)
     (void)error_set(&message->error, STATUS_WRONG_STATE, "%u handles stand for the weight", weight->handles);
-  if (weight->handles > 0 || weight->jobs == 0)
+  if (weight->handles > 0)
     send_back(serve, message);
+  else if (weight->jobs == 0)
+    weight_free(serve, weight, message);
   else
     weight->detach = message;
 }
@@ -257,6 +267,7 @@ static void complete_batch(struct serve *serve, struct queue_job *front, const s
   uint64_t started_ns = front->started_ns;
   count(&serve->counters.products, 1);
   count(&serve->counters.device_ns, device_ns);
+  tuner_finished(serve->tuner, front->tuned, device_ns);
   for (struct queue_job *job = front, *next; job != NULL; job = next) {
     next = job->mate;
     job->started_ns = started_ns;
@@ -302,6 +313,7 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
   if (worth_waiting(serve, front, rows, now_ns))
     return 0;
   front->started_ns = now_ns;
+  front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
   enum status status = serve->ops->submit(serve->backend, &front->product, &error);
   if (status == STATUS_BUSY)
     return 0;
@@ -339,6 +351,13 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
 }
 
 /* ---- sleep */
+
+bool serve_wanted(const struct serve *serve) {
+  for (size_t i = 0; i < serve->session_count; i++)
+    if (ring_worker_wanted(&serve->sessions[i]->ring))
+      return true;
+  return false;
+}
 
 bool serve_sleep(struct serve *serve) {
   for (size_t i = 0; i < serve->session_count; i++)

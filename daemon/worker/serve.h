@@ -10,7 +10,8 @@ struct serve {
   const struct backend_ops *ops;
   struct backend *backend; /* not owned */
   uint32_t in_flight_max, in_flight;
-  int64_t batch_rows; /* of one product made of several, at most */
+  struct tuner *tuner; /* not owned */
+  int64_t batch_rows;  /* of one product made of several, at most */
   uint64_t batch_window_ns;
   struct queue queue;
   struct engine_session **sessions; /* owned list of those that are served */
@@ -41,6 +42,8 @@ unsigned serve_start(struct serve *serve, struct error *lost);
 /* DEVICE_LOST in lost->status ends it all; the same holds for serve_start. */
 unsigned serve_finish(struct serve *serve, struct error *lost);
 
+/* True where a client has asked for something. */
+bool serve_wanted(const struct serve *serve);
 /* Announces sleep on every ring; false, and nothing is announced, where there is something to do first. */
 bool serve_sleep(struct serve *serve);
 void serve_awake(struct serve *serve);

@@ -66,6 +66,25 @@ static int serve(struct control *control, const struct control_options *options,
   return EXIT_SUCCESS;
 }
 
+/* Fills what the configuration says of the tuner; false for a mode that there is not. */
+static bool read_tuning(const struct config *config, struct tuner_options *out) {
+  static const char *const modes[] = {"off", "background", "eager"};
+  const char *state_dir = config->state_dir[0] != '\0' ? config->state_dir : getenv("STATE_DIRECTORY");
+  *out = (struct tuner_options){.burst_ns = (uint64_t)config->tune_burst_us * 1000,
+                                .quiet_ns = (uint64_t)config->tune_quiet_ms * 1000000,
+                                .share = (uint32_t)config->tune_share,
+                                .budget_ns = (uint64_t)config->tune_budget_ms * 1000000,
+                                .arena_bytes = (uint64_t)config->tune_bytes,
+                                .state_dir = state_dir};
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+    if (strcmp(config->tune, modes[i]) == 0) {
+      out->mode = (enum tune_mode)i;
+      return true;
+    }
+  log_error("tune must be off, background or eager, got \"%s\"", config->tune);
+  return false;
+}
+
 int worker_run(const struct config *config, int device, int control) {
   struct backend *backend;
   char reason[256] = "";
@@ -84,7 +103,9 @@ int worker_run(const struct config *config, int device, int control) {
                                     .batch_window_us = (uint64_t)config->batch_window_us};
   struct control *state = calloc(1, sizeof *state);
   int result = EXIT_FAILURE;
-  if (state == NULL || uv_loop_init(&loop) != 0) {
+  if (!read_tuning(config, &options.tune)) {
+    /* said why */
+  } else if (state == NULL || uv_loop_init(&loop) != 0) {
     log_error("no memory for the worker");
   } else {
     result = serve(state, &options, reason);

@@ -3,6 +3,7 @@
 #include "daemon/memfd.h"
 #include "daemon/worker/engine.h"
 #include "daemon/worker/serve.h"
+#include "daemon/worker/tuner.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -72,6 +73,7 @@ static int close_device(void **state) {
 
 struct control {
   struct engine *engine;
+  struct tuner *tuner;
   struct mailbox mail;
   int arrived; /* eventfd */
 };
@@ -97,6 +99,9 @@ static void start_batching(struct control *control, const struct backend_ops *de
   control->arrived = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   struct engine_options options = {
       .ops = device, .backend = backend, .in_flight = 8, .spin_us = spin_us, .notify = notify, .user = control};
+  struct tuner_options tune = {.ops = device, .backend = backend, .notify = notify, .user = control};
+  assert_int_equal(tuner_open(&tune, &control->tuner, &error), STATUS_OK);
+  options.tuner = control->tuner;
   options.batch_rows = rows;
   options.batch_window_us = window_us;
   assert_int_equal(engine_start(&options, &control->engine, &error), STATUS_OK);
@@ -112,6 +117,7 @@ static void start(struct control *control, uint64_t spin_us) {
 
 static void stop(struct control *control) {
   engine_stop(control->engine);
+  tuner_close(control->tuner);
   mailbox_close(&control->mail);
   close(control->arrived);
 }
@@ -846,6 +852,7 @@ static void a_stop_answers_everything(void **state) {
     struct engine_message remove = {.verb = ENGINE_SESSION_REMOVE, .session = &one.session};
     engine_post(control.engine, &remove);
     engine_stop(control.engine);
+    tuner_close(control.tuner);
     assert_ptr_equal(mailbox_take(&control.mail), &remove);
     assert_int_equal(weight.jobs, 0);
     mailbox_close(&control.mail);

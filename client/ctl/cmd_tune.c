@@ -1,0 +1,284 @@
+/* tune: what the tuner knows and does, and doing it by hand. */
+#include "ctl.h"
+
+#include "../tool/print.h"
+#include "../tool/words.h"
+#include "tune.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct tune_parameter tune_parameters[] = {
+    {"block-m", "block_m", 16, 512, 16, 128}, {"block-n", "block_n", 16, 512, 16, 128},
+    {"block-k", "block_k", 16, 512, 16, 64},  {"group-size-m", "group_size_m", 1, 64, 1, 8},
+    {"num-warps", "num_warps", 1, 16, 1, 4},  {"num-stages", "num_stages", 1, 8, 1, 4},
+    {"split-k", "split_k", 1, 128, 1, 1},     {NULL, NULL, 0, 0, 0, 0},
+};
+
+static const struct word split_modes[] = {{"serial", 0}, {"parallel", 1}, {NULL, 0}};
+
+/* ---- a kernel by hand */
+
+static bool append(const struct tool_call *call, char *kernel, const char *option, const char *name, int64_t value) {
+  size_t used = strlen(kernel);
+  int more = snprintf(kernel + used, TUNE_KERNEL_BYTES - used, " %s=%lld", name, (long long)value);
+  if (more > 0 && used + (size_t)more < TUNE_KERNEL_BYTES)
+    return true;
+  tool_fail(call, TOOL_USAGE, "--%s: the kernel's description becomes too long", option);
+  return false;
+}
+
+bool tune_kernel(const struct tool_call *call, char kernel[TUNE_KERNEL_BYTES], bool *given) {
+  const char *text = tool_value(call, "kernel");
+  snprintf(kernel, TUNE_KERNEL_BYTES, "%s", text != NULL ? text : "any");
+  *given = text != NULL;
+  for (const struct tune_parameter *parameter = tune_parameters; parameter->option != NULL; parameter++) {
+    int64_t value;
+    if (!tool_integer(call, parameter->option, parameter->low, parameter->high, parameter->fallback, &value))
+      return false;
+    if ((value - parameter->low) % parameter->step != 0) {
+      tool_fail(call, TOOL_USAGE, "--%s must be %lld..%lld in steps of %lld, got %lld", parameter->option,
+                (long long)parameter->low, (long long)parameter->high, (long long)parameter->step, (long long)value);
+      return false;
+    }
+    if (tool_value(call, parameter->option) == NULL)
+      continue;
+    *given = true;
+    if (!append(call, kernel, parameter->option, parameter->name, value))
+      return false;
+  }
+  int mode;
+  if (!tool_word(call, "split-k-mode", split_modes, 0, &mode))
+    return false;
+  if (tool_value(call, "split-k-mode") == NULL)
+    return true;
+  *given = true;
+  return append(call, kernel, "split-k-mode", "split_k_mode", mode);
+}
+
+/* ---- list, show */
+
+struct listing {
+  const char *pattern; /* NULL: all */
+  struct print_table table;
+  json_t *list; /* with --json */
+};
+
+json_t *tune_shape_json(const gemmd_tune_shape *shape) {
+  return json_pack("{s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "shape",
+                   print_json_text(shape->shape), "kernel", print_json_text(shape->kernel), "state",
+                   print_json_text(shape->state), "why", print_json_text(shape->why), "serves", shape->serves,
+                   "confirmed", shape->confirmed, "tuning", shape->tuning, "calls", (json_int_t)shape->calls,
+                   "device_ns", (json_int_t)shape->device_ns, "own_ns", (json_int_t)shape->own_ns, "tuned_ns",
+                   (json_int_t)shape->tuned_ns, "library_ns", (json_int_t)shape->library_ns);
+}
+
+static const char *time_text(uint64_t ns, char out[PRINT_UNIT_BYTES]) {
+  return ns == 0 ? "-" : print_duration(ns, out);
+}
+
+static bool list_one(void *user, const gemmd_tune_shape *shape) {
+  struct listing *listing = user;
+  char own[PRINT_UNIT_BYTES], tuned[PRINT_UNIT_BYTES];
+  if (!tune_matches(listing->pattern, shape->shape))
+    return true;
+  if (listing->list != NULL) {
+    json_array_append_new(listing->list, tune_shape_json(shape));
+    return true;
+  }
+  struct print_table *table = &listing->table;
+  print_cell(table, "%s", shape->shape);
+  print_cell(table, "%s%s%s", shape->state,
+             shape->confirmed || strcmp(shape->state, "kept") != 0 ? "" : ", unconfirmed",
+             shape->tuning ? ", now" : "");
+  print_cell(table, "%llu", (unsigned long long)shape->calls);
+  print_cell(table, "%s", time_text(shape->own_ns, own));
+  print_cell(table, "%s", time_text(shape->tuned_ns, tuned));
+  if (shape->own_ns > 0 && shape->tuned_ns > 0)
+    print_cell(table, "%.2f", (double)shape->own_ns / (double)shape->tuned_ns);
+  else
+    print_cell(table, "-");
+  print_cell(table, "%s", shape->why[0] != '\0' ? shape->why : shape->kernel);
+  return true;
+}
+
+static enum tool_exit list(struct tool_call *call, gemmd_session *session, uint32_t device, const char *pattern) {
+  static const char *const heads[] = {"SHAPE", "STATE", "CALLS", "OWN", "TUNED", "GAIN", "KERNEL"};
+  struct listing listing = {.pattern = pattern, .list = call->json ? json_array() : NULL};
+  if (!call->json)
+    print_table_begin(&listing.table, "llrrrrl");
+  for (size_t i = 0; !call->json && i < sizeof heads / sizeof *heads; i++)
+    print_cell(&listing.table, "%s", heads[i]);
+  int status = gemmd_tune_list(session, device, list_one, &listing);
+  if (status != GEMMD_OK) {
+    json_decref(listing.list);
+    listing.list = NULL;
+  }
+  if (listing.list != NULL)
+    print_json(call->out, json_pack("{s:o}", "shapes", listing.list));
+  if (!call->json)
+    print_table_end(&listing.table, call->out);
+  return status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
+}
+
+/* ---- forget, pin */
+
+static enum tool_exit forget(struct tool_call *call, gemmd_session *session, uint32_t device, const char *pattern) {
+  uint32_t count;
+  int status = gemmd_tune_forget(session, device, pattern, &count);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  if (call->json)
+    print_json(call->out, json_pack("{s:I}", "forgotten", (json_int_t)count));
+  else
+    fprintf(call->out, "forgot %u shapes\n", count);
+  return TOOL_OK;
+}
+
+static enum tool_exit pin(struct tool_call *call, gemmd_session *session, const char *pattern, const char *kernel) {
+  uint32_t weights;
+  int status = gemmd_tune_pin(session, pattern, kernel, &weights);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  if (call->json)
+    print_json(call->out,
+               json_pack("{s:s, s:s?, s:I}", "pattern", pattern, "kernel", kernel, "weights", (json_int_t)weights));
+  else if (kernel == NULL)
+    fprintf(call->out, "%u weights are free to choose again\n", weights);
+  else
+    fprintf(call->out,
+            "set for %u weights, once it has been checked. To keep it, in gemmd.conf:\n  tune_pins = %s=%s\n", weights,
+            pattern, kernel);
+  return TOOL_OK;
+}
+
+/* ---- a weight, now */
+
+bool tune_request(const struct tool_call *call, gemmd_tune_request *out) {
+  int x_type, y_type, bias_type;
+  int64_t m;
+  if (!tool_word(call, "x-type", words_type, GEMMD_F16, &x_type) ||
+      !tool_word(call, "y-type", words_type, GEMMD_F16, &y_type) ||
+      !tool_word(call, "bias-type", words_type, GEMMD_TYPE_NONE, &bias_type) ||
+      !tool_integer(call, "m", 1, (int64_t)1 << 24, 1, &m))
+    return false;
+  *out = (gemmd_tune_request){.m = (uint32_t)m,
+                              .x_type = (enum gemmd_type)x_type,
+                              .y_type = (enum gemmd_type)y_type,
+                              .bias_type = (enum gemmd_type)bias_type,
+                              .exhaustive = tool_value(call, "exhaustive") != NULL};
+  return true;
+}
+
+static json_t *report_json(const gemmd_tune_report *report) {
+  json_t *results = json_array();
+  for (uint32_t i = 0; i < report->count; i++) {
+    const gemmd_tune_result *result = &report->results[i];
+    json_array_append_new(results, json_pack("{s:o, s:I, s:f, s:I, s:b}", "kernel", print_json_text(result->kernel),
+                                             "ns", (json_int_t)result->ns, "spread", result->spread, "samples",
+                                             (json_int_t)result->samples, "own", result->own));
+  }
+  return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "shape", print_json_text(report->shape), "kernel",
+                   print_json_text(report->kernel), "checked", (json_int_t)report->checked, "wrong",
+                   (json_int_t)report->wrong, "timed", (json_int_t)report->timed, "spent_ns",
+                   (json_int_t)report->spent_ns, "library_first_ns", (json_int_t)report->library_first_ns, "library_ns",
+                   (json_int_t)report->library_ns, "results", results);
+}
+
+static void report_text(const gemmd_tune_report *report, FILE *out) {
+  char time[PRINT_UNIT_BYTES];
+  struct print_table table;
+  fprintf(out, "%s: %u kernels compared with the plain one, %u known to be wrong, %u timed, %s of work\n\n",
+          report->shape, report->checked, report->wrong, report->timed, print_duration(report->spent_ns, time));
+  print_table_begin(&table, "rrrl");
+  print_cell(&table, "TIME");
+  print_cell(&table, "SPREAD");
+  print_cell(&table, "SAMPLES");
+  print_cell(&table, "KERNEL");
+  for (uint32_t i = 0; i < report->count; i++) {
+    const gemmd_tune_result *result = &report->results[i];
+    bool serves = strcmp(result->kernel, report->kernel) == 0;
+    print_cell(&table, "%s", time_text(result->ns, time));
+    print_cell(&table, "%.1f %%", result->spread * 100);
+    print_cell(&table, "%u", result->samples);
+    print_cell(&table, "%s%s%s", result->kernel, result->own ? "  (the backend's own choice)" : "",
+               serves ? "  <- serves" : "");
+  }
+  print_table_end(&table, out);
+  if (report->library_ns > 0) {
+    fprintf(out, "\nThe library's first choice takes %s", print_duration(report->library_first_ns, time));
+    fprintf(out, ", its fastest %s\n", print_duration(report->library_ns, time));
+  }
+}
+
+static enum tool_exit run(struct tool_call *call, gemmd_session *session, const char *weight, const char *kernel) {
+  gemmd_tune_request request;
+  gemmd_tune_report report;
+  if (!tune_request(call, &request))
+    return TOOL_USAGE;
+  request.weight = weight;
+  request.kernel = kernel;
+  int status = gemmd_tune(session, &request, &report);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  if (call->json)
+    print_json(call->out, report_json(&report));
+  else
+    report_text(&report, call->out);
+  return TOOL_OK;
+}
+
+/* ---- which of these */
+
+static enum tool_exit with_argument(struct tool_call *call, gemmd_session *session, uint32_t device, const char *word,
+                                    const char *argument) {
+  if (strcmp(word, "show") == 0)
+    return list(call, session, device, argument);
+  if (strcmp(word, "forget") == 0)
+    return forget(call, session, device, argument);
+  if (strcmp(word, "export") == 0)
+    return tune_export(call, session, device, argument);
+  if (strcmp(word, "import") == 0)
+    return tune_import(call, session, device, argument);
+  return tool_fail(call, TOOL_USAGE, "\"%s\" takes no argument \"%s\"", word, argument);
+}
+
+static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, uint32_t device) {
+  char kernel[TUNE_KERNEL_BYTES];
+  bool given;
+  if (!tune_kernel(call, kernel, &given))
+    return TOOL_USAGE;
+  if (tool_value(call, "microbench") != NULL)
+    return tune_microbench(call, session, given ? kernel : NULL);
+  if (call->count == 0)
+    return tool_fail(call, TOOL_USAGE, "list, show, export, import, forget, watch, report, a weight, or --microbench");
+  const char *word = call->arguments[0];
+  if (call->count > 1)
+    return with_argument(call, session, device, word, call->arguments[1]);
+  if (strcmp(word, "list") == 0)
+    return list(call, session, device, NULL);
+  if (strcmp(word, "watch") == 0)
+    return tune_watch(call, session, device);
+  if (strcmp(word, "report") == 0)
+    return tune_report(call, session, device);
+  if (tool_value(call, "unpin") != NULL)
+    return pin(call, session, word, NULL);
+  if (tool_value(call, "pin") != NULL && !given)
+    return tool_fail(call, TOOL_USAGE, "--pin needs --kernel or parameters to pin");
+  if (tool_value(call, "pin") != NULL)
+    return pin(call, session, word, kernel);
+  return run(call, session, word, given ? kernel : NULL);
+}
+
+enum tool_exit ctl_tune(struct tool_call *call) {
+  gemmd_session *session;
+  int64_t device;
+  if (!tool_integer(call, "device", 0, 63, 0, &device))
+    return TOOL_USAGE;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  code = dispatch(call, session, (uint32_t)device);
+  gemmd_disconnect(session);
+  return code;
+}

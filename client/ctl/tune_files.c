@@ -1,0 +1,118 @@
+/* tune export, tune import: what was found, as a readable file for other machines of the same kind. */
+#include "tune.h"
+
+#include "../tool/print.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool tune_matches(const char *pattern, const char *shape) {
+  return pattern == NULL || fnmatch(pattern, shape, 0) == 0 || strstr(shape, pattern) != NULL;
+}
+
+static bool add_shape(void *user, const gemmd_tune_shape *shape) {
+  struct tune_shapes *shapes = user;
+  if (shapes->count == shapes->room) {
+    size_t room = shapes->room == 0 ? 64 : shapes->room * 2;
+    gemmd_tune_shape *larger = realloc(shapes->list, room * sizeof *larger);
+    if (larger == NULL) {
+      shapes->room = 0;
+      return false;
+    }
+    shapes->list = larger;
+    shapes->room = room;
+  }
+  shapes->list[shapes->count++] = *shape;
+  return true;
+}
+
+enum tool_exit tune_shapes(const struct tool_call *call, gemmd_session *session, uint32_t device,
+                           struct tune_shapes *out) {
+  *out = (struct tune_shapes){.list = NULL};
+  int status = gemmd_tune_list(session, device, add_shape, out);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  if (out->count > 0 && out->room == 0)
+    return tool_fail(call, TOOL_REFUSED, "out of memory for the list of shapes");
+  return TOOL_OK;
+}
+
+/* ---- export */
+
+static json_t *export_json(const struct tune_shapes *shapes, size_t *count) {
+  json_t *list = json_array();
+  *count = 0;
+  for (size_t i = 0; i < shapes->count; i++) {
+    const gemmd_tune_shape *shape = &shapes->list[i];
+    if (strcmp(shape->state, "tuned") != 0 || strcmp(shape->kernel, "none") == 0)
+      continue;
+    json_array_append_new(list, json_pack("{s:o, s:o, s:I, s:I}", "shape", print_json_text(shape->shape), "kernel",
+                                          print_json_text(shape->kernel), "own_ns", (json_int_t)shape->own_ns,
+                                          "tuned_ns", (json_int_t)shape->tuned_ns));
+    (*count)++;
+  }
+  return list;
+}
+
+enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint32_t device, const char *path) {
+  struct tune_shapes shapes;
+  gemmd_daemon_info info;
+  size_t count;
+  enum tool_exit code = tune_shapes(call, session, device, &shapes);
+  int status = code == TOOL_OK ? gemmd_daemon_status(session, &info) : GEMMD_OK;
+  if (code == TOOL_OK && status != GEMMD_OK)
+    code = tool_refused(call, session, status);
+  if (code == TOOL_OK) {
+    json_t *tunings = export_json(&shapes, &count);
+    const char *name = device < info.devices ? info.device[device].name : "";
+    json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "backend", print_json_text(info.backend), "device",
+                             print_json_text(name), "tunings", tunings);
+    if (root == NULL || json_dump_file(root, path, JSON_INDENT(2)) != 0)
+      code = tool_fail(call, TOOL_REFUSED, "cannot write %s: %s", path, strerror(errno));
+    else if (!call->json)
+      fprintf(call->out, "%zu tunings of %s written to %s\n", count, name, path);
+    json_decref(root);
+  }
+  free(shapes.list);
+  return code;
+}
+
+/* ---- import */
+
+/* One tuning; false where gemmd cannot be asked any more. */
+static bool import_one(struct tool_call *call, gemmd_session *session, uint32_t device, const json_t *tuning,
+                       size_t counts[2]) {
+  const char *shape = json_string_value(json_object_get(tuning, "shape"));
+  const char *kernel = json_string_value(json_object_get(tuning, "kernel"));
+  int status = shape != NULL && kernel != NULL ? gemmd_tune_import(session, device, shape, kernel) : GEMMD_INVALID;
+  counts[status != GEMMD_OK]++;
+  if (status != GEMMD_OK && !call->json)
+    fprintf(stderr, "gemmctl: tune: not taken: %s: %s\n", shape != NULL ? shape : "an entry without a shape",
+            shape != NULL && kernel != NULL ? gemmd_error(session) : "shape and kernel must be texts");
+  return status != GEMMD_DISCONNECTED && status != GEMMD_PERMISSION;
+}
+
+enum tool_exit tune_import(struct tool_call *call, gemmd_session *session, uint32_t device, const char *path) {
+  json_error_t where;
+  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
+  if (root == NULL)
+    return tool_fail(call, TOOL_USAGE, "%s: line %d: %s", path, where.line, where.text);
+  const json_t *tunings = json_object_get(root, "tunings");
+  if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(tunings)) {
+    json_decref(root);
+    return tool_fail(call, TOOL_USAGE, "%s is no export of `gemmctl tune export`, version 1", path);
+  }
+  size_t counts[2] = {0, 0};
+  for (size_t i = 0; i < json_array_size(tunings); i++)
+    if (!import_one(call, session, device, json_array_get(tunings, i), counts))
+      break;
+  json_decref(root);
+  if (call->json)
+    print_json(call->out, json_pack("{s:I, s:I}", "taken", (json_int_t)counts[0], "refused", (json_int_t)counts[1]));
+  else
+    fprintf(call->out, "%zu tunings taken, %zu refused; each serves once it has been checked here\n", counts[0],
+            counts[1]);
+  return counts[0] == 0 && counts[1] > 0 ? TOOL_REFUSED : TOOL_OK;
+}

@@ -1,0 +1,151 @@
+#include "tune_book.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROBES = 16 };
+
+enum status book_open(struct book *book, struct error *error) {
+  book->count = 0;
+  book->entries = calloc(BOOK_ENTRIES, sizeof *book->entries);
+  return book->entries != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for the list of shapes");
+}
+
+void book_close(struct book *book) {
+  free(book->entries);
+}
+
+static uint64_t hash_of(const struct variant_problem *problem, const struct variant *pin) {
+  const uint64_t words[] = {(uint64_t)problem->weight.n << 32 ^ (uint64_t)problem->weight.k,
+                            (uint64_t)problem->m << 32 ^ (uint64_t)problem->weight.format << 16 ^
+                                (uint64_t)problem->weight.scale << 12 ^ (uint64_t)problem->x_type << 8 ^
+                                (uint64_t)problem->y_type << 4 ^ (uint64_t)problem->bias_type,
+                            (uint64_t)(uintptr_t)pin};
+  uint64_t hash = 0;
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 31;
+  }
+  return hash;
+}
+
+struct book_entry *book_find(struct book *book, const struct variant_problem *problem, const struct variant *pin,
+                             bool make) {
+  uint64_t hash = hash_of(problem, pin);
+  struct book_entry *empty = NULL;
+  for (uint64_t i = 0; i < PROBES; i++) {
+    struct book_entry *entry = &book->entries[(hash + i) % BOOK_ENTRIES];
+    if (entry->used && entry->pin == pin && variant_problem_equal(&entry->problem, problem))
+      return entry;
+    if (!entry->used && empty == NULL)
+      empty = entry;
+  }
+  if (!make || empty == NULL)
+    return NULL;
+  *empty = (struct book_entry){.problem = *problem, .pin = pin, .used = true};
+  book->count++;
+  return empty;
+}
+
+void book_add_weight(struct book_entry *entry, struct backend_weight *weight) {
+  for (uint32_t i = 0; i < entry->weight_count; i++)
+    if (entry->weights[i] == weight)
+      return;
+  if (entry->weight_count < BOOK_WEIGHTS)
+    entry->weights[entry->weight_count++] = weight;
+}
+
+void book_gather_weights(const struct book *book, struct book_entry *entry) {
+  const struct gemm_weight *shape = &entry->problem.weight;
+  for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
+    const struct book_entry *other = &book->entries[i];
+    const struct gemm_weight *of = &other->problem.weight;
+    if (!other->used || of->n != shape->n || of->k != shape->k || of->format != shape->format ||
+        of->scale != shape->scale)
+      continue;
+    for (uint32_t j = 0; j < other->weight_count; j++)
+      book_add_weight(entry, other->weights[j]);
+  }
+}
+
+void book_weight_gone(struct book *book, struct backend_weight *weight) {
+  for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
+    struct book_entry *entry = &book->entries[i];
+    for (uint32_t j = 0; j < entry->weight_count; j++)
+      if (entry->weights[j] == weight)
+        entry->weights[j--] = entry->weights[--entry->weight_count];
+  }
+}
+
+void book_pin_gone(struct book *book, const struct variant *pin) {
+  for (uint32_t i = 0; i < BOOK_ENTRIES; i++)
+    if (book->entries[i].used && book->entries[i].pin == pin) {
+      book->entries[i] = (struct book_entry){.used = false};
+      book->count--;
+    }
+}
+
+void book_wrong(struct book_entry *entry, const struct variant *variant) {
+  if (entry->wrong_count < BOOK_WRONG && !book_is_wrong(entry, variant))
+    entry->wrong[entry->wrong_count++] = *variant;
+}
+
+bool book_is_wrong(const struct book_entry *entry, const struct variant *variant) {
+  for (uint32_t i = 0; i < entry->wrong_count; i++)
+    if (variant_equal(&entry->wrong[i], variant))
+      return true;
+  return false;
+}
+
+static double code_bytes(enum gemm_format format) {
+  return format == GEMM_FORMAT_INT2 ? 0.25 : format == GEMM_FORMAT_F16 || format == GEMM_FORMAT_BF16 ? 2 : 1;
+}
+
+double book_bytes(const struct variant_problem *problem) {
+  double n = (double)problem->weight.n, k = (double)problem->weight.k, m = (double)problem->m;
+  return n * k * code_bytes(problem->weight.format) + m * k * gemm_type_bytes(problem->x_type) +
+         m * n * gemm_type_bytes(problem->y_type);
+}
+
+static double average_ns(const struct book_entry *entry) {
+  return entry->calls > 0 ? (double)entry->device_ns / (double)entry->calls : 0;
+}
+
+/* Bytes a ns of the shape that was served fastest. */
+static double best_bandwidth(const struct book *book) {
+  double best = 0;
+  for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
+    const struct book_entry *entry = &book->entries[i];
+    double average = entry->used ? average_ns(entry) : 0;
+    if (average > 0 && book_bytes(&entry->problem) / average > best)
+      best = book_bytes(&entry->problem) / average;
+  }
+  return best;
+}
+
+/* Even a shape at the best bandwidth may have something to win: a twentieth is assumed. */
+static double worth(const struct book_entry *entry, double bandwidth) {
+  if (entry->asked)
+    return 1e30;
+  if (entry->state == BOOK_KEPT || entry->pin != NULL)
+    return 1e25;
+  double average = average_ns(entry);
+  double above = average > 0 && bandwidth > 0 ? 1 - book_bytes(&entry->problem) / bandwidth / average : 0;
+  return (double)entry->device_ns * (above > 0.05 ? above : 0.05);
+}
+
+struct book_entry *book_next(struct book *book, bool ask_only) {
+  struct book_entry *best = NULL;
+  double most = -1, bandwidth = best_bandwidth(book);
+  for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
+    struct book_entry *entry = &book->entries[i];
+    bool open = entry->used && entry->weight_count > 0 &&
+                (entry->asked || (entry->pin != NULL && entry->state == BOOK_SEEN) ||
+                 (!ask_only && (entry->state == BOOK_SEEN || entry->state == BOOK_KEPT)));
+    if (open && worth(entry, bandwidth) > most) {
+      most = worth(entry, bandwidth);
+      best = entry;
+    }
+  }
+  return best;
+}

@@ -1,0 +1,108 @@
+/* The tuner: learns the fastest kernel for every shape that is served, on the engine's thread, when that has nothing
+ * else to do. It works in bursts, so that a request waits for a few hundred microseconds at most, and seldom: while
+ * requests come, bursts take a small share of the time, so that fewer than one request in a hundred meets one. What is
+ * longer than a burst by itself waits until there was no request for a while.
+ *
+ * A kernel serves only after its results were compared with the plain one's in this process, also one that was kept,
+ * imported or set by hand. */
+#ifndef WORKER_TUNER_H
+#define WORKER_TUNER_H
+
+#include "engine.h"
+#include "tune_db.h"
+
+enum tune_mode { TUNE_OFF, TUNE_BACKGROUND, TUNE_EAGER };
+
+struct tuner_options {
+  const struct backend_ops *ops;
+  struct backend *backend; /* not owned */
+  enum tune_mode mode;
+  uint64_t burst_ns;     /* of work at a time */
+  uint64_t quiet_ns;     /* without requests, before longer launches are tried */
+  uint32_t share;        /* thousandths of the time that bursts may take while requests come */
+  uint64_t budget_ns;    /* of work on one shape */
+  uint64_t arena_bytes;  /* for x and y of trials */
+  const char *state_dir; /* NULL or "": nothing is kept */
+  /* As the engine's. Unasked, it gets ENGINE_TUNE_SAVE messages. */
+  void (*notify)(void *user, struct engine_message *message);
+  void *user;
+};
+
+struct tuner;
+
+/* ---- other threads */
+
+/* Before the engine starts; takes memory and reads what was kept. Where nothing can be kept, goes on without and logs
+ * why. */
+MUST_CHECK enum status tuner_open(const struct tuner_options *options, struct tuner **out, struct error *error);
+/* After the engine has ended. NULL is fine. */
+void tuner_close(struct tuner *tuner);
+
+/* A winner to be kept; whoever gets it calls tuner_save, which frees it. */
+struct tune_save {
+  struct engine_message message;
+  struct book_entry entry;
+  const struct tune_db *db;
+};
+void tuner_save(struct tune_save *save);
+
+/* ---- the engine's thread */
+
+/* Chooses the kernel of a product of `rows` rows (a batch has more than `job`). Returns its shape; NULL where there is
+ * no room for one more. */
+struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight *weight, struct backend_job *job,
+                                int64_t rows);
+/* A product that tuner_launch gave this entry for has ended. */
+void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns);
+void tuner_weight_gone(struct tuner *tuner, struct engine_weight *weight);
+
+/* Works for one burst, or until `wanted` says that somebody waits. Nothing is in flight. Returns after how many ns it
+ * wants to go on; 0: at once, UINT64_MAX: nothing to do. *lost as in serve_start. */
+uint64_t tuner_step(struct tuner *tuner, uint64_t now_ns, bool (*wanted)(void *user), void *user, struct error *lost);
+
+/* Carries a request out; the message goes back by notify, that of TUNE_ASK when the shape has been tuned. */
+void tuner_request(struct tuner *tuner, struct engine_message *message);
+/* Messages that wait for their shape go back with CANCELLED. */
+void tuner_stop(struct tuner *tuner);
+
+enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN };
+enum { TUNE_PAGE = 32, TUNE_RESULTS = 8 };
+
+struct tune_shape {
+  char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
+  const char *state; /* "seen", "kept", "tuned", "failed", "pinned" */
+  char why[128];
+  bool serves, confirmed, tuning;
+  uint64_t calls, device_ns, own_ns, tuned_ns, library_ns;
+};
+
+struct tune_result {
+  char kernel[VARIANT_TEXT_BYTES];
+  uint64_t ns;
+  double spread;
+  uint32_t samples;
+  bool own; /* the backend's own choice */
+};
+
+struct tune_request {
+  enum tune_verb verb;
+  struct engine_weight *weight; /* ASK, PIN */
+  /* ASK: rows and types to tune for; `all`: the whole product of parameters. `text`: one more candidate, by hand.
+   * FORGET: `text` is an fnmatch pattern of shapes. IMPORT: a shape, and in `text` its kernel. PIN: `text`, "" takes
+   * the pin off. */
+  struct variant_problem problem;
+  bool all;
+  char text[VARIANT_TEXT_BYTES];
+  char shape[VARIANT_TEXT_BYTES];
+  uint32_t from; /* LIST: where to go on */
+  uint32_t next; /* LIST: where the next page begins; 0: none */
+  uint32_t count;
+  struct tune_shape page[TUNE_PAGE];        /* LIST */
+  struct tune_result results[TUNE_RESULTS]; /* ASK: fastest first, then the backend's own choice and that by hand */
+  uint32_t checked, wrong, timed;           /* ASK: candidates */
+  uint64_t library_first_ns, library_ns;    /* ASK: by the kernel that a library names first, and its fastest */
+  uint64_t spent_ns;                        /* ASK */
+  char kernel[VARIANT_TEXT_BYTES];          /* ASK: what serves now */
+};
+
+#endif

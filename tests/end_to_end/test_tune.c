@@ -1,0 +1,240 @@
+/* The tuner of the real daemon, asked by clients and by gemmctl: products stay right while kernels change under them,
+ * what was found is kept, listed, exported and imported, and kernels set by hand are used or refused with the reason.
+ */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/product.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+enum { N = 192, K = 320, CLIENTS = 2, PRODUCTS = 400 };
+
+static struct daemon gemmd;
+static struct oracle_weight weight;
+static const char *tools;
+
+static gemmd_session *connect_to_daemon(void) {
+  gemmd_session *session = NULL;
+  if (gemmd_connect(&session, gemmd.socket, NULL) != GEMMD_OK) {
+    fprintf(stderr, "connect: %s\n", gemmd_error(session));
+    exit(1);
+  }
+  return session;
+}
+
+static void load(void) {
+  gemmd_session *session = connect_to_daemon();
+  gemmd_load request = {.name = "mlp/up", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
+  if (gemmd_weight_load_file(session, daemon_path(&gemmd, "model.safetensors"), &request, NULL) != GEMMD_OK)
+    fail_msg("%s", gemmd_error(session));
+  gemmd_disconnect(session);
+}
+
+static int start(void **state) {
+  (void)state;
+  static struct checkpoint checkpoint;
+  char options[160];
+  tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
+  daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
+  snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));
+  setenv("STATE_DIRECTORY", options, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  checkpoint_add_weight(&checkpoint, "w", &weight);
+  checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
+  checkpoint_free(&checkpoint);
+  daemon_start(&gemmd);
+  load();
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  char command[256];
+  daemon_stop(&gemmd);
+  snprintf(command, sizeof command, "rm -rf %s", daemon_path(&gemmd, "state"));
+  assert_int_equal(system(command), 0);
+  daemon_remove(&gemmd);
+  oracle_weight_free(&weight);
+  return 0;
+}
+
+/* ---- gemmctl: its output, and its exit status */
+
+static char output[65536];
+
+static int gemmctl(const char *arguments) {
+  char command[1024];
+  snprintf(command, sizeof command, "%s/gemmctl tune --socket %s %s 2>&1", tools, gemmd.socket, arguments);
+  FILE *pipe = popen(command, "r");
+  assert_non_null(pipe);
+  output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
+  int status = pclose(pipe);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void expect(const char *arguments, int code, const char *part) {
+  int got = gemmctl(arguments);
+  if (got != code || strstr(output, part) == NULL)
+    fail_msg("gemmctl tune %s: exit %d in place of %d, \"%s\" is looked for in:\n%s", arguments, got, code, part,
+             output);
+}
+
+static json_t *expect_json(const char *arguments) {
+  if (gemmctl(arguments) != 0)
+    fail_msg("gemmctl tune %s: %s", arguments, output);
+  json_t *object = json_loads(output, JSON_REJECT_DUPLICATES, NULL);
+  assert_non_null(object);
+  return object;
+}
+
+/* ---- tests */
+
+static int client_run(int index, void *user) {
+  (void)user;
+  static const int rows[] = {1, 2, 5, 16, 33, 64};
+  gemmd_session *session = connect_to_daemon();
+  gemmd_weight *opened = NULL;
+  int wrong = gemmd_weight_open(session, "mlp/up", &opened) != GEMMD_OK;
+  for (int i = 0; i < PRODUCTS && !wrong; i++) {
+    struct product_request request = {.weight = &weight,
+                                      .m = rows[(i + index) % 6],
+                                      .x_type = GEMM_F32,
+                                      .y_type = i % 2 == 0 ? GEMM_F32 : GEMM_F16,
+                                      .seed = (uint64_t)i + 1};
+    wrong = !product_run(session, opened, &request);
+  }
+  gemmd_disconnect(session);
+  return wrong;
+}
+
+/* Every product is compared with float64, before, while and after kernels are tried and changed. */
+static void test_products_stay_right(void **state) {
+  (void)state;
+  struct clients clients;
+  clients_start(&clients, CLIENTS, client_run, NULL);
+  clients_wait(&clients);
+}
+
+static void test_what_was_served_is_listed_and_tuned(void **state) {
+  (void)state;
+  json_t *list;
+  size_t tuned = 0;
+  /* The tuner works when nothing else is to be done, as now. */
+  for (int i = 0; i < 600 && tuned < 12; i++) {
+    json_t *object = expect_json("list --json");
+    tuned = 0;
+    size_t at;
+    json_t *shape;
+    list = json_object_get(object, "shapes");
+    json_array_foreach(list, at, shape) tuned +=
+        strcmp(json_string_value(json_object_get(shape, "state")), "tuned") == 0;
+    json_decref(object);
+  }
+  assert_true(tuned >= 12); /* six numbers of rows and more from batches, two types of y */
+  expect("show m64", 0, "int8-row-192x320-f32-f32-none-m64");
+  assert_null(strstr(output, "m16"));
+}
+
+static void test_asked_for_now(void **state) {
+  (void)state;
+  json_t *object = expect_json("mlp/up --m 4 --x-type bf16 --y-type bf16 --kernel 'cpu threads=1 block_m=4' --json");
+  assert_string_equal(json_string_value(json_object_get(object, "shape")), "int8-row-192x320-bf16-bf16-none-m4");
+  assert_true(json_array_size(json_object_get(object, "results")) >= 2);
+  assert_true(json_integer_value(json_object_get(object, "checked")) >= 1);
+  assert_int_equal(json_integer_value(json_object_get(object, "wrong")), 0);
+  json_decref(object);
+  expect("mlp/up --m 4 --exhaustive", 0, "the backend's own choice");
+  expect("none", 1, "NOT_FOUND");
+  expect("mlp/up --x-type e4m3", 1, "UNSUPPORTED");
+  expect("mlp/up --m 0", 2, "--m");
+}
+
+static void test_by_hand(void **state) {
+  (void)state;
+  expect("mlp/up --kernel 'cpu threads=99'", 1, "threads must be 0..2");
+  expect("mlp/up --kernel 'cpu threads=99'", 1, "nearest that can: cpu threads=2");
+  expect("mlp/up --kernel 'cuda'", 1, "no kernels of family cuda");
+  expect("mlp/up --block-m 17", 2, "--block-m must be 16..512 in steps of 16, got 17");
+  expect("mlp/up --num-stages 9", 2, "--num-stages");
+  expect("mlp/up --num-warps 4", 1, "no family of this backend's kernels has all of: num_warps=4");
+  expect("'mlp/*' --pin", 2, "--pin needs");
+  expect("'mlp/*' --kernel 'cpu threads=77' --pin", 1, "threads must be");
+  expect("'mlp/*' --block-m 32 --pin", 0, "tune_pins = mlp/*=any block_m=32");
+  test_products_stay_right(state);
+  expect("list", 0, "pinned");
+  expect("'mlp/*' --unpin", 0, "1 weights are free");
+}
+
+static void test_export_forget_import(void **state) {
+  (void)state;
+  char command[512];
+  gemmd_session *session = connect_to_daemon();
+  assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", "cpu threads=1 block_m=8"),
+                   GEMMD_OK);
+  assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m511", "cpu threads=1"),
+                   GEMMD_INVALID);
+  assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", "evil"), GEMMD_NOT_FOUND);
+  gemmd_disconnect(session);
+  expect("show bf16-f32-none-m512", 0, "kept, unconfirmed");
+  snprintf(command, sizeof command, "export %s", daemon_path(&gemmd, "export.json"));
+  expect(command, 0, "tunings of ");
+  expect("forget '*-m64'", 0, "forgot 2 shapes");
+  snprintf(command, sizeof command, "import %s", daemon_path(&gemmd, "export.json"));
+  expect(command, 0, " 0 refused");
+  expect("import /dev/null", 2, "/dev/null");
+}
+
+static void test_kept_over_a_restart(void **state) {
+  (void)state;
+  daemon_stop(&gemmd);
+  daemon_start(&gemmd);
+  expect("show f32-f32-none-m1", 0, "kept");
+  load();
+  test_products_stay_right(state);
+}
+
+static void test_report(void **state) {
+  (void)state;
+  char command[512];
+  snprintf(command, sizeof command, "report --html %s", daemon_path(&gemmd, "report.html"));
+  expect(command, 0, "shapes in");
+  FILE *file = fopen(daemon_path(&gemmd, "report.html"), "r");
+  assert_non_null(file);
+  output[fread(output, 1, sizeof output - 1, file)] = '\0';
+  fclose(file);
+  assert_non_null(strstr(output, "<svg"));
+  assert_non_null(strstr(output, "int8-row-192x320-f32-f32-none"));
+  assert_null(strstr(output, "src="));
+  assert_null(strstr(output, "http"));
+}
+
+static void test_microbench(void **state) {
+  (void)state;
+  expect("--microbench --bench-m 64 --bench-n 128 --bench-k 192 --bench-include-scalar", 0, "tune_pins = PATTERN=cpu");
+  assert_non_null(strstr(output, "scale one"));
+  expect("--microbench --bench-m 65", 2, "--bench-m must be 64..16384 in steps of 64, got 65");
+  expect("--microbench --bench-m 64 --bench-n 64 --bench-k 64 --num-warps 2", 1, "what was set by hand is left to use");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_products_stay_right),
+      cmocka_unit_test(test_what_was_served_is_listed_and_tuned),
+      cmocka_unit_test(test_asked_for_now),
+      cmocka_unit_test(test_by_hand),
+      cmocka_unit_test(test_export_forget_import),
+      cmocka_unit_test(test_kept_over_a_restart),
+      cmocka_unit_test(test_report),
+      cmocka_unit_test(test_microbench),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,237 @@
+/* The race: who wins with a good clock, a noisy one, and against planted cheats. */
+#include "daemon/worker/tune_race.h"
+
+#include "tests/support/oracle.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct variant_family family = {
+    .name = "test", .count = 1, .parameters = {{"number", "of the candidate", 0, 1000, 1, 0}}};
+
+static struct race race;
+
+static struct variant numbered(int number) {
+  struct variant variant = {.family = &family};
+  variant.values[0] = number;
+  return variant;
+}
+
+struct track {
+  const uint64_t *times; /* of each candidate, ns */
+  double noise;          /* of the clock, relative */
+  double drift;          /* that the clock gains from one sample to the next, relative */
+  int wrong;             /* who computes wrong results; -1: nobody */
+  uint64_t random;
+  int samples;
+};
+
+static void add(int count) {
+  struct variant first = numbered(0);
+  race_start(&race, &first, race.all);
+  for (int i = 1; i < count; i++) {
+    struct variant next = numbered(i);
+    assert_true(race_add(&race, &next));
+  }
+}
+
+/* Runs it to its end; who won. */
+static int run(struct track *track) {
+  for (int steps = 0; steps < 100000; steps++) {
+    struct race_step step = race_next(&race);
+    if (step.verb == RACE_OVER)
+      return step.who;
+    if (step.verb == RACE_REFINE) {
+      race_refined(&race);
+    } else if (step.verb == RACE_CHECK) {
+      race_checked(&race, step.who, step.who != track->wrong);
+    } else {
+      double factor = 1 + track->noise * oracle_uniform(&track->random) + track->drift * track->samples++;
+      race_timed(&race, step.who, (uint64_t)((double)track->times[step.who] * factor));
+    }
+  }
+  fail_msg("the race does not end");
+  return -1;
+}
+
+static void test_the_fastest_wins(void **state) {
+  (void)state;
+  uint64_t times[40];
+  for (int best = 1; best < 40; best++) {
+    for (int i = 0; i < 40; i++)
+      times[i] = 10000 + (uint64_t)(i * 7919 % 40) * 100;
+    times[best] = 8000;
+    struct track track = {.times = times, .noise = 0.01, .wrong = -1, .random = (uint64_t)best};
+    add(40);
+    assert_int_equal(run(&track), best);
+  }
+}
+
+static void test_fewer_samples_than_exhaustive(void **state) {
+  (void)state;
+  uint64_t times[64];
+  int samples[2];
+  for (int i = 0; i < 64; i++)
+    times[i] = 10000 + (uint64_t)(i * 37 % 64) * 500;
+  times[50] = 7000;
+  for (int all = 0; all < 2; all++) {
+    struct track track = {.times = times, .noise = 0.01, .wrong = -1, .random = 5};
+    race.all = all;
+    add(64);
+    assert_int_equal(run(&track), 50);
+    samples[all] = track.samples;
+  }
+  race.all = false;
+  assert_true(samples[0] < samples[1] / 2);
+}
+
+static void test_less_than_two_percent_changes_nothing(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 9850, 9830, 9900};
+  struct track track = {.times = times, .wrong = -1};
+  add(4);
+  assert_int_equal(run(&track), 0);
+}
+
+static void test_wrong_never_wins(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 100, 9000, 9500};
+  struct track track = {.times = times, .noise = 0.005, .wrong = 1};
+  add(4);
+  assert_int_equal(run(&track), 2);
+  assert_int_equal(race.candidates[1].state, RACE_WRONG);
+  assert_int_equal(race.candidates[1].count, 0);
+}
+
+static void test_slow_leaves_early(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 9000, 900000, 9500, 9600};
+  struct track track = {.times = times, .noise = 0.005, .wrong = -1};
+  add(5);
+  assert_int_equal(run(&track), 1);
+  assert_int_equal(race.candidates[2].state, RACE_OUT);
+  assert_true(race.candidates[2].count <= 2);
+}
+
+/* Candidates as fast as the one that serves, and a clock that is off by up to 40 %: chance must not win. */
+static void test_noise_does_not_win(void **state) {
+  (void)state;
+  uint64_t times[16];
+  int changed = 0;
+  for (int i = 0; i < 16; i++)
+    times[i] = 10000;
+  for (uint64_t seed = 0; seed < 200; seed++) {
+    struct track track = {.times = times, .noise = 0.4, .wrong = -1, .random = seed};
+    add(16);
+    changed += run(&track) != 0;
+  }
+  assert_true(changed <= 4);
+}
+
+/* And it may not hide a real gain, nor may a slower one win by it. */
+static void test_noise_hides_little(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 6000, 12000, 13000};
+  int found = 0;
+  for (uint64_t seed = 0; seed < 100; seed++) {
+    struct track track = {.times = times, .noise = 0.3, .wrong = -1, .random = seed};
+    add(4);
+    int winner = run(&track);
+    assert_true(winner == 0 || winner == 1);
+    found += winner == 1;
+  }
+  assert_true(found >= 90);
+}
+
+static void test_drift_does_not_win(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 10000, 10000};
+  struct track track = {.times = times, .drift = -0.002, .wrong = -1};
+  add(3);
+  assert_int_equal(run(&track), 0);
+}
+
+static void test_hurry_still_has_a_final(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 5000, 7000};
+  struct track track = {.times = times, .wrong = -1};
+  add(3);
+  for (int i = 0; i < 3; i++) {
+    struct race_step step = race_next(&race);
+    assert_int_equal(step.verb, RACE_CHECK);
+    race_checked(&race, step.who, true);
+  }
+  for (int i = 0; i < 3; i++) {
+    struct race_step step = race_next(&race);
+    assert_int_equal(step.verb, RACE_TIME);
+    race_timed(&race, step.who, times[step.who]);
+  }
+  race_hurry(&race);
+  assert_int_equal(run(&track), 1);
+  assert_true(race.candidates[1].count >= 12);
+}
+
+static void test_hurry_without_samples_changes_nothing(void **state) {
+  (void)state;
+  struct track track = {.wrong = -1};
+  add(5);
+  race_hurry(&race);
+  assert_int_equal(run(&track), 0);
+}
+
+/* What was invited has times of the same moments as the winner, though the heats dropped it. */
+static void test_a_guest_meets_the_winner(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 5000, 20000, 7000, 8000};
+  struct track track = {.times = times, .noise = 0.005, .wrong = -1};
+  add(5);
+  struct variant guest = numbered(2);
+  race_invite(&race, &guest);
+  assert_int_equal(run(&track), 1);
+  assert_true(race.candidates[2].count >= 12);
+}
+
+static void test_nobody_is_added_twice(void **state) {
+  (void)state;
+  add(3);
+  struct variant again = numbered(2);
+  assert_true(race_add(&race, &again));
+  assert_int_equal(race.count, 3);
+}
+
+static void test_best_are_in_order(void **state) {
+  (void)state;
+  int who[3];
+  add(6);
+  for (int i = 0; i < 6; i++) {
+    race_checked(&race, i, i != 3);
+    race_timed(&race, i, (uint64_t)(1000 - i * 100));
+  }
+  assert_int_equal(race_best(&race, who, 3), 3);
+  assert_int_equal(who[0], 5);
+  assert_int_equal(who[1], 4);
+  assert_int_equal(who[2], 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_the_fastest_wins),
+      cmocka_unit_test(test_fewer_samples_than_exhaustive),
+      cmocka_unit_test(test_less_than_two_percent_changes_nothing),
+      cmocka_unit_test(test_wrong_never_wins),
+      cmocka_unit_test(test_slow_leaves_early),
+      cmocka_unit_test(test_noise_does_not_win),
+      cmocka_unit_test(test_noise_hides_little),
+      cmocka_unit_test(test_drift_does_not_win),
+      cmocka_unit_test(test_hurry_still_has_a_final),
+      cmocka_unit_test(test_hurry_without_samples_changes_nothing),
+      cmocka_unit_test(test_a_guest_meets_the_winner),
+      cmocka_unit_test(test_nobody_is_added_twice),
+      cmocka_unit_test(test_best_are_in_order),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
