@@ -38,7 +38,7 @@ class Torch(unittest.TestCase):
 
     def linear(self, dtype=torch.float32, format="int8", bias=True):
         source = torch.nn.Linear(K, N, bias=bias, dtype=dtype)
-        return source, GemmdLinear.from_linear(source, self.session, "layer", format)
+        return source, GemmdLinear.from_weight(source.weight, source.bias, self.session, "layer", format)
 
     def check(self, linear, source, x, bound):
         reference = int8_product(x.float().reshape(-1, K).numpy(), source.weight.detach().float().numpy())
@@ -72,7 +72,7 @@ class Values(Torch):
         session = gemmclient.connect(self.daemon.socket, arena_bytes=1 << 20)
         self.addCleanup(session.close)
         source = torch.nn.Linear(K, N)
-        linear = GemmdLinear.from_linear(source, session, "layer", "int8")
+        linear = GemmdLinear.from_weight(source.weight, source.bias, session, "layer", "int8")
         self.check(linear, source, torch.randn(10007, K), 1e-6)
 
     def test_formats(self):
@@ -197,7 +197,7 @@ class Lifetimes(Torch):
 
     def test_what_was_computed_outlives_the_session(self):
         with gemmclient.connect(self.daemon.socket) as session:
-            linear = GemmdLinear.from_linear(torch.nn.Linear(K, N), session, "layer", "int8")
+            linear = GemmdLinear.from_weight(torch.randn(N, K), None, session, "layer", "int8")
             y = linear(torch.ones(4, K)).clone()
             held = linear(torch.ones(4, K))
         self.assertTrue(torch.equal(held, y))

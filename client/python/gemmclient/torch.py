@@ -197,9 +197,10 @@ class GemmdLinear(nn.Module):
         weakref.finalize(self, _served.pop, self.number, None)
 
     @classmethod
-    def from_linear(
+    def from_weight(
         cls,
-        linear: nn.Linear,
+        weight: torch.Tensor,
+        bias: Optional[torch.Tensor],
         session: Session,
         name: str,
         format: Named,
@@ -207,9 +208,9 @@ class GemmdLinear(nn.Module):
         scale: Named = Scale.DEFAULT,
         method: Named = Method.DEFAULT,
     ) -> "GemmdLinear":
-        """Serves linear's weight. Its name in gemmd is `name`, the format and a hash of what it is made of."""
+        """Serves a weight [n, k]. Its name in gemmd is `name`, the format and a hash of what it is made of."""
         chosen = member(Format, format, "format")
-        values, element = _array(linear.weight)
+        values, element = _array(weight)
         made_of = f"{chosen}/{int(member(Scale, scale, 'scale'))}/{int(member(Method, method, 'method'))}/{element}"
         digest = hashlib.blake2b(values.data, digest_size=8, person=made_of.encode()[:16], salt=_salt(values.shape))
         full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
@@ -217,7 +218,7 @@ class GemmdLinear(nn.Module):
             session.stat(full)
         except NotFoundError:
             session.load_array(values, name=full, format=chosen, element=element, scale=scale, method=method)
-        return cls(session, full, linear.bias, linear.weight.dtype)
+        return cls(session, full, bias, weight.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.gemmd.linear(x, self.number, self.out_features)
@@ -260,8 +261,8 @@ def replace_linear(
         if not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
             continue
         if linear not in made:
-            made[linear] = GemmdLinear.from_linear(
-                linear, session, f"{prefix}/{path}", format, scale=scale, method=method
+            made[linear] = GemmdLinear.from_weight(
+                linear.weight, linear.bias, session, f"{prefix}/{path}", format, scale=scale, method=method
             )
         setattr(parent, child, made[linear])
         paths.append(path)

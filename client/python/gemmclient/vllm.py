@@ -1,0 +1,94 @@
+"""A vLLM plugin: linear layers by gemmd, chosen as a quantization.
+
+    vllm serve MODEL --quantization gemmd_int8 --enforce-eager
+
+vLLM finds it by the entry point vllm.general_plugins of this package. Layers are created and loaded as those of a model
+that is not quantized; then each weight, this rank's part of it, goes to gemmd, and its memory here is freed. Embeddings
+and the head stay with vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
+
+--enforce-eager, because rows of CUDA tensors go through the host, which a CUDA graph cannot record.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
+from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
+from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
+
+from .session import Session
+from .torch import GemmdLinear
+
+__all__ = ["GemmdConfig", "GemmdLinearMethod", "register"]
+
+FORMATS = ("int8", "fp8", "int2")
+
+_session: Optional[Tuple[int, Session]] = None
+_session_lock = threading.Lock()
+
+
+def _session_here() -> Session:
+    """One a process: vLLM's workers may be forked from a process that has one."""
+    global _session
+    with _session_lock:
+        if _session is None or _session[0] != os.getpid() or _session[1].closed:
+            _session = (os.getpid(), Session(name="vllm"))
+        return _session[1]
+
+
+class GemmdLinearMethod(UnquantizedLinearMethod):
+    """Creates and loads a layer as UnquantizedLinearMethod does."""
+
+    def __init__(self, format: str):
+        super().__init__()
+        self.format = format
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        name = f"vllm/{layer.prefix or 'linear'}"
+        layer.gemmd = GemmdLinear.from_weight(layer.weight, None, _session_here(), name, self.format)
+        empty = torch.empty(0, dtype=layer.weight.dtype, device=layer.weight.device)
+        layer.weight = torch.nn.Parameter(empty, requires_grad=False)
+
+    def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
+        y = layer.gemmd(x)
+        return y if bias is None else y + bias
+
+
+class GemmdConfig(QuantizationConfig):
+    """Of one format; `register` makes a subclass for each."""
+
+    format = FORMATS[0]
+
+    def get_name(self) -> str:
+        return f"gemmd_{self.format}"
+
+    def get_supported_act_dtypes(self) -> List[torch.dtype]:
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls) -> int:
+        return 0  # nothing of this runs on vLLM's device
+
+    @staticmethod
+    def get_config_filenames() -> List[str]:
+        return []
+
+    @classmethod
+    def from_config(cls, config: Dict[str, Any]) -> "GemmdConfig":
+        return cls()
+
+    def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Optional[QuantizeMethodBase]:
+        return GemmdLinearMethod(self.format) if isinstance(layer, LinearBase) else None
+
+
+def register() -> None:
+    """vLLM calls it in each of its processes, and may call it again."""
+    for format in FORMATS:
+        if f"gemmd_{format}" not in QUANTIZATION_METHODS:
+            register_quantization_config(f"gemmd_{format}")(
+                type(f"GemmdConfig_{format}", (GemmdConfig,), {"format": format})
+            )
