@@ -1,67 +1,14 @@
+/* The rings by one thread: layout, order, bounds, replacement of the worker, words that lie. */
 #include "proto/limits.h"
 #include "proto/ring.h"
+#include "tests/support/pair.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-/* An arena of one device with its two ends. */
-struct pair {
-  void *arena;
-  uint64_t bytes;
-  uint32_t entries;
-  struct ring_client client;
-  struct ring_worker worker;
-};
-
-static struct pair pair_make(uint32_t entries) {
-  struct pair pair = {.bytes = ring_tensor_offset(entries, 1) + 4096, .entries = entries};
-  pair.arena = aligned_alloc(4096, pair.bytes);
-  assert_non_null(pair.arena);
-  memset(pair.arena, 0, pair.bytes);
-  ring_format(pair.arena, 1, entries, pair.bytes);
-  ring_client_init(&pair.client, pair.arena, entries, 0);
-  ring_worker_init(&pair.worker, pair.arena, entries, 0, 1);
-  return pair;
-}
-
-static void pair_free(struct pair *pair) {
-  free(pair->arena);
-}
-
-static bool submit(struct pair *pair, uint64_t tag) {
-  struct ring_submission submission = {.tag = tag, .opcode = RING_OP_PRODUCT};
-  bool wake;
-  return ring_client_submit(&pair->client, &submission, &wake);
-}
-
-/* The tag of the next submission; -1: none, -2: refused. */
-static int64_t take(struct pair *pair) {
-  struct ring_submission submission;
-  struct error error;
-  bool taken = true;
-  if (ring_worker_take(&pair->worker, &submission, &taken, &error) != STATUS_OK)
-    return -2;
-  return taken ? (int64_t)submission.tag : -1;
-}
-
-static bool complete(struct pair *pair, uint64_t tag) {
-  struct ring_completion completion = {.tag = tag};
-  bool wake;
-  ring_worker_complete(&pair->worker, &completion, &wake);
-  return wake;
-}
-
-static int64_t reap(struct pair *pair) {
-  struct ring_completion completion;
-  return ring_client_take(&pair->client, &completion) ? (int64_t)completion.tag : -1;
-}
 
 /* ---- layout */
 
@@ -206,28 +153,28 @@ static void queues_do_not_overlap(void **state) {
 static void in_order_and_bounded(void **state) {
   (void)state;
   struct pair pair = pair_make(4);
-  assert_int_equal(take(&pair), -1);
-  assert_int_equal(reap(&pair), -1);
+  assert_int_equal(pair_take(&pair), -1);
+  assert_int_equal(pair_reap(&pair), -1);
   for (uint64_t tag = 1; tag <= 4; tag++)
-    assert_true(submit(&pair, tag));
-  assert_false(submit(&pair, 5));
-  assert_int_equal(take(&pair), 1);
-  assert_false(submit(&pair, 5)); /* taken is not yet completed */
-  complete(&pair, 1);
-  assert_false(submit(&pair, 5)); /* and completed not yet taken */
+    assert_true(pair_submit(&pair, tag));
+  assert_false(pair_submit(&pair, 5));
+  assert_int_equal(pair_take(&pair), 1);
+  assert_false(pair_submit(&pair, 5)); /* taken is not yet completed */
+  pair_complete(&pair, 1);
+  assert_false(pair_submit(&pair, 5)); /* and completed not yet taken */
   assert_true(ring_client_ready(&pair.client));
-  assert_int_equal(reap(&pair), 1);
+  assert_int_equal(pair_reap(&pair), 1);
   assert_false(ring_client_ready(&pair.client));
-  assert_true(submit(&pair, 5));
+  assert_true(pair_submit(&pair, 5));
   for (int64_t tag = 2; tag <= 5; tag++)
-    assert_int_equal(take(&pair), tag);
-  assert_int_equal(take(&pair), -1);
+    assert_int_equal(pair_take(&pair), tag);
+  assert_int_equal(pair_take(&pair), -1);
   assert_int_equal(pair.worker.in_flight, 4);
   for (int64_t tag = 5; tag >= 2; tag--) /* completed in another order */
-    complete(&pair, (uint64_t)tag);
+    pair_complete(&pair, (uint64_t)tag);
   assert_int_equal(pair.worker.in_flight, 0);
   for (int64_t tag = 5; tag >= 2; tag--)
-    assert_int_equal(reap(&pair), tag);
+    assert_int_equal(pair_reap(&pair), tag);
   pair_free(&pair);
 }
 
@@ -244,15 +191,15 @@ static void counters_wrap(void **state) {
   ring_client_init(&pair.client, pair.arena, pair.entries, 0);
   pair.worker.submission_head = pair.worker.completion_tail = begin;
   for (uint64_t tag = 0; tag < 20; tag += 2) {
-    assert_true(submit(&pair, tag) && submit(&pair, tag + 1));
-    assert_false(submit(&pair, 99));
-    assert_int_equal(take(&pair), tag);
-    assert_int_equal(take(&pair), tag + 1);
-    assert_int_equal(take(&pair), -1);
-    complete(&pair, tag);
-    complete(&pair, tag + 1);
-    assert_int_equal(reap(&pair), tag);
-    assert_int_equal(reap(&pair), tag + 1);
+    assert_true(pair_submit(&pair, tag) && pair_submit(&pair, tag + 1));
+    assert_false(pair_submit(&pair, 99));
+    assert_int_equal(pair_take(&pair), tag);
+    assert_int_equal(pair_take(&pair), tag + 1);
+    assert_int_equal(pair_take(&pair), -1);
+    pair_complete(&pair, tag);
+    pair_complete(&pair, tag + 1);
+    assert_int_equal(pair_reap(&pair), tag);
+    assert_int_equal(pair_reap(&pair), tag + 1);
   }
   assert_int_equal(atomic_load(&queue->submission_tail), (uint32_t)(begin + 20));
   pair_free(&pair);
@@ -286,7 +233,7 @@ static void sleepers_are_woken(void **state) {
   assert_false(wake);
   assert_false(ring_worker_sleep(&pair.worker)); /* something waits: no sleep, and no flag left */
   assert_int_equal(atomic_load(&pair.worker.queue->worker_sleeping), 0);
-  assert_int_equal(take(&pair), 1);
+  assert_int_equal(pair_take(&pair), 1);
   assert_true(ring_worker_sleep(&pair.worker));
   assert_true(ring_client_submit(&pair.client, &submission, &wake));
   assert_true(wake);
@@ -295,13 +242,13 @@ static void sleepers_are_woken(void **state) {
   assert_false(wake);
 
   assert_true(ring_client_sleep(&pair.client));
-  assert_true(complete(&pair, 1));
+  assert_true(pair_complete(&pair, 1));
   ring_client_awake(&pair.client);
-  assert_false(complete(&pair, 1));
+  assert_false(pair_complete(&pair, 1));
   assert_false(ring_client_sleep(&pair.client));
   assert_int_equal(atomic_load(&pair.client.queue->client_sleeping), 0);
-  assert_int_equal(reap(&pair), 1);
-  assert_int_equal(reap(&pair), 1);
+  assert_int_equal(pair_reap(&pair), 1);
+  assert_int_equal(pair_reap(&pair), 1);
   assert_true(ring_client_sleep(&pair.client));
   pair_free(&pair);
 }
@@ -314,10 +261,10 @@ static void a_worker_is_replaced(void **state) {
   struct ring_queue *queue = pair.client.queue;
   ring_set_worker_state(queue, RING_WORKER_READY);
   assert_int_equal(ring_client_worker_state(&pair.client), RING_WORKER_READY);
-  assert_true(submit(&pair, 1) && submit(&pair, 2) && submit(&pair, 3));
-  assert_int_equal(take(&pair), 1);
-  assert_int_equal(take(&pair), 2);
-  complete(&pair, 2); /* and then it dies, with 1 in flight */
+  assert_true(pair_submit(&pair, 1) && pair_submit(&pair, 2) && pair_submit(&pair, 3));
+  assert_int_equal(pair_take(&pair), 1);
+  assert_int_equal(pair_take(&pair), 2);
+  pair_complete(&pair, 2); /* and then it dies, with 1 in flight */
   assert_false(ring_client_replaced(&pair.client));
   ring_replace_worker(queue, 2);
   assert_int_equal(ring_client_worker_state(&pair.client), RING_WORKER_STARTING);
@@ -325,47 +272,47 @@ static void a_worker_is_replaced(void **state) {
   assert_false(ring_client_sleep(&pair.client));
 
   ring_worker_init(&pair.worker, pair.arena, pair.entries, 0, 2);
-  assert_int_equal(take(&pair), -1);            /* 3 waits, but not for this one yet */
+  assert_int_equal(pair_take(&pair), -1);       /* 3 waits, but not for this one yet */
   assert_true(ring_worker_sleep(&pair.worker)); /* it may sleep meanwhile */
 
-  assert_int_equal(reap(&pair), 2);
-  assert_int_equal(reap(&pair), -1);
+  assert_int_equal(pair_reap(&pair), 2);
+  assert_int_equal(pair_reap(&pair), -1);
   ring_client_reset(&pair.client);
   assert_false(ring_client_replaced(&pair.client));
-  assert_int_equal(reap(&pair), -1);
-  assert_int_equal(take(&pair), -1);
+  assert_int_equal(pair_reap(&pair), -1);
+  assert_int_equal(pair_take(&pair), -1);
   struct ring_submission submission = {.tag = 1};
   bool wake;
   assert_true(ring_client_submit(&pair.client, &submission, &wake));
   assert_true(wake); /* the flag of the successor, raised before the reset, has survived it */
-  assert_true(submit(&pair, 3));
-  assert_int_equal(take(&pair), 1);
-  assert_int_equal(take(&pair), 3);
-  complete(&pair, 3);
-  complete(&pair, 1);
-  assert_int_equal(reap(&pair), 3);
-  assert_int_equal(reap(&pair), 1);
+  assert_true(pair_submit(&pair, 3));
+  assert_int_equal(pair_take(&pair), 1);
+  assert_int_equal(pair_take(&pair), 3);
+  pair_complete(&pair, 3);
+  pair_complete(&pair, 1);
+  assert_int_equal(pair_reap(&pair), 3);
+  assert_int_equal(pair_reap(&pair), 1);
   pair_free(&pair);
 }
 
 static void two_workers_die_before_the_client_looks(void **state) {
   (void)state;
   struct pair pair = pair_make(4);
-  assert_true(submit(&pair, 1) && submit(&pair, 2));
-  assert_int_equal(take(&pair), 1);
-  complete(&pair, 1);
+  assert_true(pair_submit(&pair, 1) && pair_submit(&pair, 2));
+  assert_int_equal(pair_take(&pair), 1);
+  pair_complete(&pair, 1);
   ring_replace_worker(pair.client.queue, 2);
   ring_worker_init(&pair.worker, pair.arena, pair.entries, 0, 2);
-  assert_int_equal(take(&pair), -1);
+  assert_int_equal(pair_take(&pair), -1);
   ring_replace_worker(pair.client.queue, 3);
   ring_worker_init(&pair.worker, pair.arena, pair.entries, 0, 3);
-  assert_int_equal(reap(&pair), 1); /* what the first published is still there */
+  assert_int_equal(pair_reap(&pair), 1); /* what the first published is still there */
   ring_client_reset(&pair.client);
   assert_int_equal(pair.client.generation, 3);
-  assert_true(submit(&pair, 2));
-  assert_int_equal(take(&pair), 2);
-  complete(&pair, 2);
-  assert_int_equal(reap(&pair), 2);
+  assert_true(pair_submit(&pair, 2));
+  assert_int_equal(pair_take(&pair), 2);
+  pair_complete(&pair, 2);
+  assert_int_equal(pair_reap(&pair), 2);
   pair_free(&pair);
 }
 
@@ -377,15 +324,15 @@ static void indices_that_cannot_be_true(void **state) {
   for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
     struct pair pair = pair_make(2);
     atomic_store(&pair.client.queue->submission_tail, far[i]);
-    assert_int_equal(take(&pair), -2);
+    assert_int_equal(pair_take(&pair), -2);
     assert_int_equal(pair.worker.submission_head, 0);
     assert_int_equal(pair.worker.in_flight, 0);
     pair_free(&pair);
 
     pair = pair_make(2);
-    assert_true(submit(&pair, 1));
+    assert_true(pair_submit(&pair, 1));
     atomic_store(&pair.client.queue->completion_head, far[i]);
-    assert_int_equal(take(&pair), -2);
+    assert_int_equal(pair_take(&pair), -2);
     pair_free(&pair);
   }
 }
@@ -394,12 +341,12 @@ static void indices_that_cannot_be_true(void **state) {
 static void no_room_for_completions(void **state) {
   (void)state;
   struct pair pair = pair_make(2);
-  assert_true(submit(&pair, 1) && submit(&pair, 2));
-  assert_int_equal(take(&pair), 1);
-  complete(&pair, 1);
+  assert_true(pair_submit(&pair, 1) && pair_submit(&pair, 2));
+  assert_int_equal(pair_take(&pair), 1);
+  pair_complete(&pair, 1);
   atomic_store(&pair.client.queue->submission_tail, 3);
-  assert_int_equal(take(&pair), 2); /* 1 untaken + 1 on the way */
-  assert_int_equal(take(&pair), -2);
+  assert_int_equal(pair_take(&pair), 2); /* 1 untaken + 1 on the way */
+  assert_int_equal(pair_take(&pair), -2);
   pair_free(&pair);
 }
 
@@ -409,15 +356,15 @@ static void the_workers_words_rewritten(void **state) {
   struct pair pair = pair_make(2);
   struct ring_queue *queue = pair.client.queue;
   for (uint64_t tag = 0; tag < 10; tag++) {
-    assert_true(submit(&pair, tag));
+    assert_true(pair_submit(&pair, tag));
     atomic_store(&queue->submission_head, 77);
     atomic_store(&queue->worker_generation, 1);
     uint32_t tail = atomic_load(&queue->completion_tail);
     atomic_store(&queue->completion_tail, 1234567);
-    assert_int_equal(take(&pair), tag);
+    assert_int_equal(pair_take(&pair), tag);
     atomic_store(&queue->completion_tail, tail);
-    complete(&pair, tag);
-    assert_int_equal(reap(&pair), tag);
+    pair_complete(&pair, tag);
+    assert_int_equal(pair_reap(&pair), tag);
   }
   pair_free(&pair);
 }
@@ -425,226 +372,13 @@ static void the_workers_words_rewritten(void **state) {
 static void a_foreign_generation_gets_no_service(void **state) {
   (void)state;
   struct pair pair = pair_make(2);
-  assert_true(submit(&pair, 1));
+  assert_true(pair_submit(&pair, 1));
   atomic_store(&pair.client.queue->client_generation, 2);
-  assert_int_equal(take(&pair), -1);
+  assert_int_equal(pair_take(&pair), -1);
   assert_true(ring_worker_sleep(&pair.worker));
   atomic_store(&pair.client.queue->worker_state, 99);
   assert_int_equal(ring_client_worker_state(&pair.client), RING_WORKER_FAILED);
   pair_free(&pair);
-}
-
-/* ---- two threads, which spin a little and then sleep for real: a lost wakeup would hang, a torn entry would show */
-
-enum { ROUNDS = 200000, SPINS = 20 };
-
-struct stage {
-  struct pair pair;
-  sem_t doorbell, wakeup;
-  bool refused;
-};
-
-/* A submission whose words all follow from its number. */
-static struct ring_submission numbered(uint64_t number) {
-  return (struct ring_submission){.tag = number,
-                                  .opcode = RING_OP_PRODUCT,
-                                  .m = (uint32_t)(number * 7),
-                                  .x_offset = number * 11,
-                                  .x_scale_offset = ~number};
-}
-
-static void *serve(void *argument) {
-  struct stage *stage = argument;
-  struct ring_worker *worker = &stage->pair.worker;
-  int idle = 0;
-  for (uint64_t next = 0; next < ROUNDS;) {
-    struct ring_submission submission;
-    struct error error;
-    bool taken, wake;
-    if (ring_worker_take(worker, &submission, &taken, &error) != STATUS_OK) {
-      stage->refused = true;
-      return NULL;
-    }
-    if (!taken) {
-      if (++idle < SPINS)
-        continue;
-      idle = 0;
-      if (ring_worker_sleep(worker)) {
-        sem_wait(&stage->doorbell);
-        ring_worker_awake(worker);
-      }
-      continue;
-    }
-    struct ring_submission expected = numbered(next);
-    struct ring_completion completion = {.tag = submission.tag, .value = (int64_t)(submission.tag * 3)};
-    completion.status = memcmp(&submission, &expected, sizeof expected) == 0 ? STATUS_OK : STATUS_INTERNAL;
-    ring_worker_complete(worker, &completion, &wake);
-    if (wake)
-      sem_post(&stage->wakeup);
-    next++;
-  }
-  return NULL;
-}
-
-static void hammer(uint32_t entries) {
-  struct stage stage = {.pair = pair_make(entries)};
-  pthread_t thread;
-  assert_int_equal(sem_init(&stage.doorbell, 0, 0) | sem_init(&stage.wakeup, 0, 0), 0);
-  assert_int_equal(pthread_create(&thread, NULL, serve, &stage), 0);
-  struct ring_client *client = &stage.pair.client;
-  uint64_t submitted = 0, taken = 0, wrong = 0;
-  for (int idle = 0; taken < ROUNDS && !stage.refused;) {
-    bool wake = false, moved = false;
-    struct ring_submission submission = numbered(submitted);
-    struct ring_completion completion;
-    if (submitted < ROUNDS && ring_client_submit(client, &submission, &wake)) {
-      submitted++;
-      moved = true;
-      if (wake)
-        sem_post(&stage.doorbell);
-    }
-    if (ring_client_take(client, &completion)) {
-      wrong += completion.tag != taken || completion.status != STATUS_OK || completion.value != (int64_t)(taken * 3);
-      taken++;
-      moved = true;
-    }
-    if (moved || ++idle < SPINS)
-      continue;
-    idle = 0;
-    if (ring_client_sleep(client)) {
-      sem_wait(&stage.wakeup);
-      ring_client_awake(client);
-    }
-  }
-  pthread_join(thread, NULL);
-  assert_false(stage.refused);
-  assert_int_equal(wrong, 0);
-  assert_int_equal(submitted, ROUNDS);
-  assert_int_equal(taken, ROUNDS);
-  sem_destroy(&stage.doorbell);
-  sem_destroy(&stage.wakeup);
-  pair_free(&stage.pair);
-}
-
-static void two_threads_one_entry(void **state) {
-  (void)state;
-  hammer(1);
-}
-
-static void two_threads_many_entries(void **state) {
-  (void)state;
-  hammer(64);
-}
-
-/* ---- the moment in which one side falls asleep and the other publishes: each round, both at once */
-
-enum { MEETINGS = 100000 };
-
-struct meeting {
-  struct pair pair;
-  _Atomic int started, finished; /* rounds, by the thread that begins them and the one that follows */
-  bool client_sleeps, wake, slept;
-};
-
-/* Spins, because the two must meet within nanoseconds; gives way where there is one core only. */
-static void await(_Atomic int *word, int value) {
-  for (int spins = 0; atomic_load(word) < value; spins++)
-    if (spins > 10000)
-      sched_yield();
-}
-
-static void publish(struct meeting *meeting) {
-  struct ring_submission submission = {.tag = 1};
-  struct ring_completion completion = {.tag = 1};
-  if (meeting->client_sleeps)
-    ring_worker_complete(&meeting->pair.worker, &completion, &meeting->wake);
-  else
-    (void)ring_client_submit(&meeting->pair.client, &submission, &meeting->wake);
-}
-
-static void *publish_each_round(void *argument) {
-  struct meeting *meeting = argument;
-  for (int round = 1; round <= MEETINGS; round++) {
-    await(&meeting->started, round);
-    publish(meeting);
-    atomic_store(&meeting->finished, round);
-  }
-  return NULL;
-}
-
-/* Never may the sleeper sleep while the publisher sees nobody to wake. */
-static void meet(bool client_sleeps) {
-  struct meeting meeting = {.pair = pair_make(4), .client_sleeps = client_sleeps};
-  struct pair *pair = &meeting.pair;
-  pthread_t thread;
-  int lost = 0;
-  assert_int_equal(pthread_create(&thread, NULL, publish_each_round, &meeting), 0);
-  for (int round = 1; round <= MEETINGS; round++) {
-    if (client_sleeps) {
-      assert_true(submit(pair, 1));
-      assert_int_equal(take(pair), 1);
-    }
-    atomic_store(&meeting.started, round);
-    for (volatile int delay = round % 256; delay > 0; delay--)
-      ; /* as long as the other needs to hear of the round, somewhere in this range */
-    meeting.slept = client_sleeps ? ring_client_sleep(&pair->client) : ring_worker_sleep(&pair->worker);
-    await(&meeting.finished, round);
-    lost += meeting.slept && !meeting.wake;
-    ring_client_awake(&pair->client);
-    ring_worker_awake(&pair->worker);
-    if (!client_sleeps) {
-      assert_int_equal(take(pair), 1);
-      complete(pair, 1);
-    }
-    assert_int_equal(reap(pair), 1);
-  }
-  pthread_join(thread, NULL);
-  assert_int_equal(lost, 0);
-  pair_free(pair);
-}
-
-static void a_worker_falls_asleep_meanwhile(void **state) {
-  (void)state;
-  meet(false);
-}
-
-static void a_client_falls_asleep_meanwhile(void **state) {
-  (void)state;
-  meet(true);
-}
-
-/* A client that scribbles over all shared words while the worker serves: the worker may refuse, but reads nothing
- * outside the arena (for the sanitizer) and goes on counting right. */
-static void *scribble(void *argument) {
-  struct stage *stage = argument;
-  struct ring_queue *queue = stage->pair.client.queue;
-  uint32_t random = 1;
-  for (int i = 0; i < ROUNDS; i++) {
-    random = random * 1664525u + 1013904223u;
-    uint32_t value = i % 3 ? random >> 30 : random;
-    atomic_store(&queue->submission_tail, value);
-    atomic_store(&queue->completion_head, i % 2 ? value : random);
-    atomic_store(&queue->client_generation, 1 + (random >> 28) / 12);
-    atomic_store(&queue->submission_head, random);
-    atomic_store(&queue->completion_tail, random);
-  }
-  return NULL;
-}
-
-static void a_scribbling_client(void **state) {
-  (void)state;
-  struct stage stage = {.pair = pair_make(4)};
-  pthread_t thread;
-  assert_int_equal(pthread_create(&thread, NULL, scribble, &stage), 0);
-  for (int i = 0; i < ROUNDS; i++) {
-    int64_t tag = take(&stage.pair);
-    if (tag >= 0)
-      complete(&stage.pair, (uint64_t)tag);
-    assert_true(stage.pair.worker.in_flight == 0);
-    assert_int_equal(stage.pair.worker.submission_head, stage.pair.worker.completion_tail);
-  }
-  pthread_join(thread, NULL);
-  pair_free(&stage.pair);
 }
 
 /* ---- entries <-> products */
@@ -705,7 +439,7 @@ static void cancellations_take_no_completion(void **state) {
   struct error error;
   bool wake, taken;
   for (uint64_t tag = 1; tag <= 3; tag++)
-    assert_true(submit(&pair, tag));
+    assert_true(pair_submit(&pair, tag));
   assert_true(ring_client_cancel(&pair.client, 2, &wake));
   assert_int_equal(ring_client_room(&pair.client), 0); /* four wait for the worker */
   assert_false(ring_client_cancel(&pair.client, 3, &wake));
@@ -717,7 +451,7 @@ static void cancellations_take_no_completion(void **state) {
   assert_int_equal(submission.tag, 2);
   assert_int_equal(pair.worker.in_flight, 3);
   assert_int_equal(ring_client_room(&pair.client), 1);
-  assert_true(submit(&pair, 4));
+  assert_true(pair_submit(&pair, 4));
   assert_int_equal(ring_client_room(&pair.client), 0);
   assert_true(ring_client_cancel(&pair.client, 4, &wake)); /* with all products in flight, too */
   for (unsigned i = 0; i < 2; i++)
@@ -767,11 +501,6 @@ int main(void) {
       cmocka_unit_test(no_room_for_completions),
       cmocka_unit_test(the_workers_words_rewritten),
       cmocka_unit_test(a_foreign_generation_gets_no_service),
-      cmocka_unit_test(two_threads_one_entry),
-      cmocka_unit_test(two_threads_many_entries),
-      cmocka_unit_test(a_worker_falls_asleep_meanwhile),
-      cmocka_unit_test(a_client_falls_asleep_meanwhile),
-      cmocka_unit_test(a_scribbling_client),
       cmocka_unit_test(submissions_become_products),
       cmocka_unit_test(submissions_of_another_version),
       cmocka_unit_test(cancellations_take_no_completion),
