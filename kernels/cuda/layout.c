@@ -1,5 +1,8 @@
 #include "layout.h"
 
+#include "int2_few_config.h"
+#include "int2_tile.h"
+
 #include <string.h>
 
 /* A run of rows of one section of the stored form, taken from the rows of the canonical form. */
@@ -15,14 +18,34 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
-enum status layout_compute(const struct gemm_weight *weight, struct layout *out, struct error *error) {
+/* Sums of the tensor cores are good to 2^-16 of the numbers that they are made of: few columns of y might all cancel.
+ */
+enum { TILES_ROWS_LEAST = 128 };
+
+uint32_t layout_choose(const struct gemm_weight *weight, int capability) {
+  if (weight->format != GEMM_FORMAT_INT2)
+    return LAYOUT_ROWS;
+  bool tiles = capability == 90 && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
+  return tiles ? LAYOUT_TILES2 : LAYOUT_CODES2;
+}
+
+enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, struct layout *out, struct error *error) {
   memset(out, 0, sizeof *out);
   enum status status = gemm_layout_compute(weight, &out->canonical, error);
   if (status != STATUS_OK)
     return status;
   const struct gemm_layout *canonical = &out->canonical;
-  if (weight->format == GEMM_FORMAT_INT2) {
-    out->layout = LAYOUT_CODES2;
+  bool int2 = weight->format == GEMM_FORMAT_INT2;
+  if (int2 ? layout != LAYOUT_CODES2 && layout != LAYOUT_TILES2 : layout != LAYOUT_ROWS)
+    return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in a layout that this version does not know (%u)",
+                     layout);
+  out->layout = layout;
+  if (layout == LAYOUT_TILES2) {
+    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2_BLOCK_ROWS);
+    out->k = (int64_t)canonical->row_bytes * 4;
+    /* At most 2^24 rows of a quarter of 2^24 bytes: nothing overflows. */
+    out->codes_bytes = (uint64_t)(out->n / INT2_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * INT2_TILE_BYTES;
+  } else if (int2) {
     out->n = weight->n;
     out->k = (int64_t)canonical->row_bytes * 4;
     out->row_bytes = canonical->row_bytes;
@@ -33,7 +56,6 @@ enum status layout_compute(const struct gemm_weight *weight, struct layout *out,
   } else {
     bool block = weight->scale == GEMM_SCALE_BLOCK;
     uint64_t element = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16 ? 2 : 1;
-    out->layout = LAYOUT_ROWS;
     out->n = (int64_t)gemm_round_up((uint64_t)weight->n, GEMM_ALIGN);
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : GEMM_ALIGN);
     /* Dimensions are at most 2^24: no product of two and an element overflows. */
@@ -76,10 +98,31 @@ static void section_fill(const struct section *section, uint64_t offset, uint64_
   }
 }
 
+/* The tiles that [offset, offset + bytes) touches; whole ones are made in place. */
+static void tiles_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical,
+                       uint64_t offset, uint8_t *out, uint64_t bytes) {
+  uint8_t spare[INT2_TILE_BYTES];
+  uint64_t end = min_u64(offset + bytes, layout->codes_bytes), tiles = (uint64_t)(layout->k / GEMM_GROUP);
+  for (uint64_t at = offset; at < end;) {
+    uint64_t tile = at / INT2_TILE_BYTES, within = at % INT2_TILE_BYTES;
+    uint64_t run = min_u64(end - at, INT2_TILE_BYTES - within);
+    uint8_t *to = run == INT2_TILE_BYTES ? out + (at - offset) : spare;
+    int2_tile_make(weight, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
+    if (to == spare)
+      memcpy(out + (at - offset), spare + within, run);
+    at += run;
+  }
+}
+
 void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,
                  void *out, uint64_t bytes) {
   const struct gemm_layout *from = &layout->canonical;
   bool one = weight->scale == GEMM_SCALE_ONE;
+  if (layout->layout == LAYOUT_TILES2) {
+    memset(out, 0, bytes);
+    tiles_fill(weight, layout, canonical, offset, out, bytes);
+    return;
+  }
   if (layout->row_bytes == from->row_bytes && offset + bytes <= (uint64_t)weight->n * from->row_bytes) {
     memcpy(out, (const uint8_t *)canonical + offset, bytes);
     return;

@@ -4,13 +4,14 @@
  *       takes: N and K to multiples of 16 (BLOCK: K of 128). Scales f32 behind them: one a
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
- *   LAYOUT_CODES2 (INT2)  the canonical form. */
+ *   LAYOUT_CODES2 (INT2)  the canonical form.
+ *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles, for Hopper: int2_layout.h. */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
 
 #include "../../proto/gemm.h"
 
-enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302 };
+enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2 = 0x4303 };
 
 struct layout {
   uint32_t layout;
@@ -24,7 +25,12 @@ struct layout {
   struct gemm_layout canonical;
 };
 
-MUST_CHECK enum status layout_compute(const struct gemm_weight *weight, struct layout *out, struct error *error);
+/* The layout in which a device of this capability (10 * major + minor) stores the weight. */
+uint32_t layout_choose(const struct gemm_weight *weight, int capability);
+
+/* UNSUPPORTED where the weight does not lie in such a layout. */
+MUST_CHECK enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, struct layout *out,
+                                      struct error *error);
 
 /* Writes bytes [offset, offset + bytes) of the stored form of `canonical` to `out`. */
 void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,

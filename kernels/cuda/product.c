@@ -1,5 +1,6 @@
 #include "chain.h"
 #include "hopper.h"
+#include "int2_few.h"
 #include "launch.h"
 #include "staging.h"
 #include "transfer.h"
@@ -112,6 +113,20 @@ static cudaError_t bias_in(const struct chunk *chunk) {
   return transfer_in(chunk->slot, job->arena, &rows);
 }
 
+/* Rows as they come; those of tiled INT2 products long enough for whole groups, zeros behind K. */
+static cudaError_t x_in(const struct chunk *chunk) {
+  const struct backend_weight *weight = chunk->weight;
+  uint64_t element = gemm_type_bytes(chunk->slot->job.x_type), row_bytes = (uint64_t)weight->weight.k * element;
+  uint64_t stride = weight->layout.layout == LAYOUT_TILES2 ? (uint64_t)weight->layout.k * element : row_bytes;
+  uint8_t *x = staged(chunk, chunk->at.x);
+  cudaError_t result = cudaSuccess;
+  if (stride > row_bytes)
+    result =
+        cudaMemset2DAsync(x + row_bytes, stride, 0, stride - row_bytes, (uint64_t)chunk->rows, chunk->slot->stream);
+  struct chain rows = rows_of(chunk);
+  return result == cudaSuccess ? chain_in(chunk->slot, &rows, CHAIN_X, x, stride) : result;
+}
+
 static cudaError_t stage(const struct chunk *chunk) {
   const struct backend_job *job = &chunk->slot->job;
   bool int2 = chunk->weight->weight.format == GEMM_FORMAT_INT2;
@@ -124,9 +139,7 @@ static cudaError_t stage(const struct chunk *chunk) {
   }
   if (!int2 && quantize_in_place(chunk, &result))
     return result;
-  struct chain rows = rows_of(chunk);
-  uint64_t row_bytes = (uint64_t)chunk->weight->weight.k * gemm_type_bytes(job->x_type);
-  result = chain_in(chunk->slot, &rows, CHAIN_X, staged(chunk, chunk->at.x), row_bytes);
+  result = x_in(chunk);
   return result == cudaSuccess && !int2 ? quantize(chunk) : result;
 }
 
@@ -188,6 +201,33 @@ static cudaError_t finish(const struct chunk *chunk, const struct choice *choice
 }
 
 /* ---- between */
+
+/* A few rows at a time. */
+static enum status int2_tiles_run(const struct chunk *chunk, struct error *error) {
+  const struct backend_job *job = &chunk->slot->job;
+  const struct backend_weight *weight = chunk->weight;
+  struct int2_few_product product = {
+      .n = weight->weight.n,
+      .tiles = weight->codes,
+      .x_type = job->x_type,
+      .x_stride = (uint64_t)weight->layout.k * gemm_type_bytes(job->x_type),
+      .bias = job->bias ? staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+  };
+  uint8_t *x = staged(chunk, chunk->at.x), *y = y_target(chunk, &product.y_stride);
+  int64_t most = int2_few_rows_most(job->x_type);
+  cudaError_t result = cudaSuccess;
+  for (int64_t row = 0; row < chunk->rows && result == cudaSuccess; row += product.m) {
+    product.m = chunk->rows - row < most ? chunk->rows - row : most;
+    product.x = x + (uint64_t)row * product.x_stride;
+    product.y = y + (uint64_t)row * product.y_stride;
+    result = int2_few_launch(chunk->slot->stream, weight->few, &product);
+  }
+  if (result == cudaSuccess)
+    result = y_out(chunk);
+  return runtime_check(result, "computing a product", error);
+}
 
 static enum status int2_run(const struct chunk *chunk, struct error *error) {
   const struct backend_job *job = &chunk->slot->job;
@@ -327,6 +367,8 @@ static enum status chunk_queue(struct backend *backend, const struct chunk *chun
   enum status status = runtime_check(stage(chunk), "copying x to the GPU", error);
   if (status != STATUS_OK)
     return status;
+  if (chunk->weight->layout.layout == LAYOUT_TILES2)
+    return int2_tiles_run(chunk, error);
   return chunk->weight->weight.format == GEMM_FORMAT_INT2 ? int2_run(chunk, error) : product_run(backend, chunk, error);
 }
 

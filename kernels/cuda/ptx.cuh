@@ -52,6 +52,10 @@ __device__ inline void keep(float &value) {
   asm volatile("" : "+f"(value)::"memory");
 }
 
+__device__ inline void keep(uint32_t &value) {
+  asm volatile("" : "+r"(value)::"memory");
+}
+
 __device__ inline void keep(int &value) {
   asm volatile("" : "+r"(value)::"memory");
 }
@@ -67,6 +71,11 @@ __device__ inline uint64_t swizzled_descriptor(uint32_t address) {
 
 __device__ inline void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+// For what needs no order of memory: leaving.
+__device__ inline void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 __device__ inline void cluster_wait() {
@@ -96,6 +105,58 @@ __device__ inline int4 load_shared_int4(uint32_t address) {
                : "r"(address)
                : "memory");
   return value;
+}
+
+// ---- shared memory and registers
+
+__device__ inline uint32_t load_shared(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ inline uint2 load_shared_uint2(uint32_t address) {
+  uint2 value;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(address) : "memory");
+  return value;
+}
+
+__device__ inline void store_shared_int4(uint32_t address, const uint32_t (&value)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]), "r"(value[1]), "r"(value[2]),
+               "r"(value[3])
+               : "memory");
+}
+
+// (word & mask) | bits as one instruction, where the compiler makes two of it for two constants.
+__device__ inline uint32_t select_or(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
+}
+
+// ---- a warp's matrix instructions
+
+// Four matrices of 8 x 8 of 16 bits; lane i has the address of row i % 8 of matrix i / 8.
+__device__ inline void load_matrices(uint32_t (&out)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+// d[16, 8] = a[16, 16] * b[8, 16]^T + c.
+__device__ inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %11, %12, %13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+__device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %11, %12, %13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 }
 
 // ---- dependent launches

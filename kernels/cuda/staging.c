@@ -17,7 +17,7 @@ struct staging staging_place(const struct gemm_weight *weight, const struct layo
   bool int2 = weight->format == GEMM_FORMAT_INT2, block = weight->scale == GEMM_SCALE_BLOCK;
   uint64_t scale_bytes = as_is || int2 ? 0 : 4 * m * (block ? (uint64_t)layout->k / GEMM_GROUP : 1);
   struct staging out = {0};
-  out.x = take(&out.bytes, as_is ? 0 : 4 * m * k);
+  out.x = take(&out.bytes, as_is ? 0 : 4 * m * (int2 ? (uint64_t)layout->k : k));
   out.codes = take(&out.bytes, int2 ? 0 : m * layout->row_bytes);
   out.scales = take(&out.bytes, scale_bytes);
   out.scales_in = take(&out.bytes, block ? scale_bytes : 0);

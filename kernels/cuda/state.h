@@ -6,6 +6,7 @@
 #include "choice.h"
 #include "cublaslt.h"
 #include "driver.h"
+#include "int2_few_config.h"
 #include "layout.h"
 #include "memory.h"
 
@@ -55,7 +56,8 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
-  int64_t rows_most; /* of a product that staging holds at a time */
+  int64_t rows_most;                      /* of a product that staging holds at a time */
+  struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
 };
 
 struct backend_arena {

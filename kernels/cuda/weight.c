@@ -9,9 +9,8 @@ enum { ROWS_WANTED = 4096 };
 
 enum status cuda_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
                              struct error *error) {
-  (void)backend;
   struct layout layout;
-  enum status status = layout_compute(weight, &layout, error);
+  enum status status = layout_compute(weight, layout_choose(weight, backend->capability), &layout, error);
   if (status == STATUS_OK)
     *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout};
   return status;
@@ -48,7 +47,7 @@ static enum status copy_in(struct side *side, const struct gemm_weight *weight, 
 enum status cuda_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
                               struct backend_slab *slab, uint64_t offset, struct error *error) {
   struct layout layout;
-  enum status status = layout_compute(weight, &layout, error);
+  enum status status = layout_compute(weight, layout_choose(weight, backend->capability), &layout, error);
   if (status == STATUS_OK)
     status = place_check(&layout, slab, offset, error);
   if (status == STATUS_OK)
@@ -102,12 +101,12 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                struct error *error) {
   struct backend_weight made = {.weight = *weight};
-  enum status status = layout_compute(weight, &made.layout, error);
+  enum status status = layout_compute(weight, layout, &made.layout, error);
   if (status != STATUS_OK)
     return status;
-  if (layout != made.layout.layout)
-    return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in a layout that this version does not know (%u)",
-                     layout);
+  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->multiprocessors, made.few))
+    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
+                     (long long)weight->k);
   status = place_check(&made.layout, slab, offset, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);

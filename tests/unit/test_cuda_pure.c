@@ -1,6 +1,8 @@
 /* What the cuda backend decides without a device: how weights lie, where a product's tensors are staged, and how the
  * Hopper kernel is configured. */
 #include "kernels/cuda/hopper_config.h"
+#include "kernels/cuda/int2_few_config.h"
+#include "kernels/cuda/int2_layout.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/staging.h"
 
@@ -25,13 +27,13 @@ static void test_layout_pads(void **state) {
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 17, .k = 130, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK};
-  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  assert_int_equal(layout_compute(&weight, LAYOUT_ROWS, &layout, &error), STATUS_OK);
   assert_int_equal(layout.n, 32);
   assert_int_equal(layout.k, 256);
   assert_int_equal(layout.scale_row_bytes, 16); /* two scales, padded to four */
   assert_int_equal(layout.total_bytes % GEMM_SECTION, 0);
   weight.scale = GEMM_SCALE_ROW;
-  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  assert_int_equal(layout_compute(&weight, LAYOUT_ROWS, &layout, &error), STATUS_OK);
   assert_int_equal(layout.k, 144);
   assert_int_equal(layout.scales_bytes, 32 * 4);
 }
@@ -42,7 +44,7 @@ static void test_layout_fills(void **state) {
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 5, .k = 19, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ONE};
-  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  assert_int_equal(layout_compute(&weight, LAYOUT_ROWS, &layout, &error), STATUS_OK);
   uint8_t *canonical = calloc(1, layout.canonical.total_bytes);
   uint8_t *whole = malloc(layout.total_bytes), *pieces = malloc(layout.total_bytes);
   assert_non_null(canonical);
@@ -73,6 +75,133 @@ static void test_layout_fills(void **state) {
   free(pieces);
 }
 
+/* The code of W[n][k] as a kernel finds it, by what int2_layout.h says. */
+static int tiled_code(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k) {
+  const uint8_t *tile = tiles + (n / 64 * tiles_a_row + k / 128) * INT2_TILE_BYTES;
+  int row = (int)(n % 16), s = (int)(k % 64 / 16), r = (int)(k % 16 / 8), q = (int)(k % 8 / 2), odd = (int)(k % 2);
+  const uint8_t *lane = tile + n % 64 / 16 * INT2_UNIT_BYTES + (row % 8 * 4 + q) * 16;
+  uint32_t word;
+  memcpy(&word, lane + 4 * (k % 128 / 64 * 2 + row / 8), sizeof word);
+  int field = 1 + s + 4 * r;
+  return (int)(field == 8 ? word >> 16 * !odd : word >> (2 * field + 16 * odd)) & 3;
+}
+
+static uint16_t tiled_scale(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t group) {
+  const uint8_t *tile = tiles + (n / 64 * tiles_a_row + group) * INT2_TILE_BYTES;
+  uint16_t scale;
+  memcpy(&scale, tile + INT2_SCALES_OFFSET + n % 64 / 16 * 32 + n % 8 * 4 + n % 16 / 8 * 2, sizeof scale);
+  return scale;
+}
+
+static void check_tiles(enum gemm_scale scale) {
+  struct error error;
+  struct layout layout;
+  struct gemm_weight weight = {.n = 130, .k = 300, .format = GEMM_FORMAT_INT2, .scale = scale};
+  assert_int_equal(layout_compute(&weight, LAYOUT_TILES2, &layout, &error), STATUS_OK);
+  assert_int_equal(layout.n, 192);
+  assert_int_equal(layout.k, 384);
+  uint8_t *canonical = malloc(layout.canonical.total_bytes);
+  uint8_t *whole = malloc(layout.total_bytes), *pieces = malloc(layout.total_bytes);
+  assert_non_null(canonical);
+  assert_non_null(whole);
+  assert_non_null(pieces);
+  for (uint64_t i = 0; i < layout.canonical.total_bytes; i++)
+    canonical[i] = (uint8_t)(i * 2654435761u >> 13);
+  layout_fill(&weight, &layout, canonical, 0, whole, layout.total_bytes);
+  for (int64_t n = 0; n < layout.n; n++) {
+    for (int64_t k = 0; k < layout.k; k++) {
+      uint64_t at = (uint64_t)n * layout.canonical.row_bytes + (uint64_t)k / 4;
+      assert_int_equal(tiled_code(whole, 3, n, k), n < weight.n ? canonical[at] >> k % 4 * 2 & 3 : 1);
+    }
+    for (int64_t group = 0; group < 3; group++) {
+      uint64_t columns = layout.canonical.scale_columns, column = columns == 1 ? 0 : (uint64_t)group;
+      uint16_t expected = 0;
+      if (n < weight.n)
+        memcpy(&expected, canonical + layout.canonical.scales_offset + 2 * ((uint64_t)n * columns + column), 2);
+      assert_int_equal(tiled_scale(whole, 3, n, group), expected);
+    }
+  }
+  for (uint64_t at = 0; at < layout.total_bytes; at += 3001) {
+    uint64_t bytes = layout.total_bytes - at < 3001 ? layout.total_bytes - at : 3001;
+    layout_fill(&weight, &layout, canonical, at, pieces + at, bytes);
+  }
+  assert_memory_equal(whole, pieces, layout.total_bytes);
+  free(canonical);
+  free(whole);
+  free(pieces);
+}
+
+static void test_layout_tiles(void **state) {
+  (void)state;
+  check_tiles(GEMM_SCALE_GROUP);
+  check_tiles(GEMM_SCALE_ROW);
+}
+
+static void test_layout_chosen(void **state) {
+  (void)state;
+  struct error error;
+  struct layout layout;
+  struct gemm_weight int2 = {.n = 128, .k = 1, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW};
+  assert_int_equal(layout_choose(&int2, 90), LAYOUT_TILES2);
+  assert_int_equal(layout_choose(&int2, 89), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 100), LAYOUT_CODES2);
+  int2.n = 127;
+  assert_int_equal(layout_choose(&int2, 90), LAYOUT_CODES2);
+  int2.n = 128, int2.k = INT2_FEW_K_MOST + 1;
+  assert_int_equal(layout_choose(&int2, 90), LAYOUT_CODES2);
+  assert_int_equal(layout_compute(&int2, LAYOUT_ROWS, &layout, &error), STATUS_UNSUPPORTED);
+  struct gemm_weight fp8 = {.n = 128, .k = 16, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
+  assert_int_equal(layout_choose(&fp8, 90), LAYOUT_ROWS);
+  assert_int_equal(layout_compute(&fp8, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);
+}
+
+/* ---- INT2 products of few rows */
+
+/* Every tile of every block of rows is somebody's, once, and its sums are where the blocks of rows look for them. */
+static void check_plan(const struct int2_few_way *way) {
+  const struct int2_few_plan *plan = &way->plan;
+  int split = way->config.split_k, blocks = way->config.blocks, parts = 0;
+  assert_true(plan->shared_bytes <= 227 * 1024);
+  assert_true(plan->clusters * blocks >= plan->row_blocks);
+  assert_int_equal(plan->first_tile[0], 0);
+  assert_int_equal(plan->first_tile[split], plan->tiles);
+  for (int rank = 0; rank < split; rank++) {
+    int length = plan->first_tile[rank + 1] - plan->first_tile[rank], total = blocks * length;
+    assert_true(length > 0);
+    for (int pair = 0; pair < INT2_FEW_PAIRS; pair++) {
+      int begin = total * pair / INT2_FEW_PAIRS, end = total * (pair + 1) / INT2_FEW_PAIRS;
+      for (int tile = begin; tile < end; tile++) {
+        int block = tile / length, slot = block - plan->first_block[rank][pair], found = 0;
+        assert_in_range(slot, 0, plan->slots - 1);
+        for (int i = plan->first_part[block]; i < plan->first_part[block + 1]; i++)
+          found += plan->parts[i] == 256 * rank + pair * plan->slots + slot;
+        assert_int_equal(found, 1);
+        parts += tile == begin || block != (tile - 1) / length;
+      }
+    }
+  }
+  assert_int_equal(plan->first_part[blocks], parts);
+}
+
+static void test_int2_plans(void **state) {
+  (void)state;
+  static const int64_t ns[] = {128, 129, 1000, 4096, 8192, 10240, 57344, 262144};
+  static const int64_t ks[] = {1, 128, 129, 300, 3584, 4096, 8192, 28672, INT2_FEW_K_MOST};
+  for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {
+    for (size_t j = 0; j < sizeof ks / sizeof ks[0]; j++) {
+      struct int2_few_way ways[INT2_FEW_WAYS];
+      assert_true(int2_few_ways_find(ns[i], ks[j], SMS, ways));
+      for (int way = 0; way < INT2_FEW_WAYS; way++)
+        check_plan(&ways[way]);
+    }
+  }
+  struct int2_few_plan plan;
+  struct int2_few_config config = {.columns = 8, .split_k = 4, .blocks = 1, .ahead = 2};
+  assert_false(int2_few_plan_for(&config, 8192, 3 * 128, &plan)); /* a block without K */
+  config = (struct int2_few_config){.columns = 16, .split_k = 1, .blocks = 1, .ahead = 2};
+  assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
+}
+
 /* ---- staging */
 
 static void test_staging_holds(void **state) {
@@ -80,7 +209,7 @@ static void test_staging_holds(void **state) {
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 1000, .k = 1000, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK};
-  assert_int_equal(layout_compute(&weight, &layout, &error), STATUS_OK);
+  assert_int_equal(layout_compute(&weight, LAYOUT_ROWS, &layout, &error), STATUS_OK);
   assert_int_equal(staging_pad(&weight, 5), 8);
   struct staging at = staging_place(&weight, &layout, 5);
   assert_true(at.codes - at.x >= 8 * 4 * 1000);
@@ -148,9 +277,15 @@ static void test_hopper_fills_the_device(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layout_pads),         cmocka_unit_test(test_layout_fills),
-      cmocka_unit_test(test_staging_holds),       cmocka_unit_test(test_hopper_refuses),
-      cmocka_unit_test(test_hopper_always_valid), cmocka_unit_test(test_hopper_fills_the_device),
+      cmocka_unit_test(test_layout_pads),
+      cmocka_unit_test(test_layout_fills),
+      cmocka_unit_test(test_layout_tiles),
+      cmocka_unit_test(test_layout_chosen),
+      cmocka_unit_test(test_int2_plans),
+      cmocka_unit_test(test_staging_holds),
+      cmocka_unit_test(test_hopper_refuses),
+      cmocka_unit_test(test_hopper_always_valid),
+      cmocka_unit_test(test_hopper_fills_the_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

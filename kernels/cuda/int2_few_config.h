@@ -1,0 +1,61 @@
+/* Products of few rows of x with INT2 weights in LAYOUT_TILES2, on a warp's matrix instruction, for Hopper: blocks
+ * share K in clusters (split_k). Each keeps its part of x in shared memory and takes the codes through it to registers.
+ * Sums are added in one order, so the bits do not depend on timing. */
+#ifndef KERNELS_CUDA_INT2_FEW_CONFIG_H
+#define KERNELS_CUDA_INT2_FEW_CONFIG_H
+
+#include "../../proto/gemm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  INT2_FEW_COLUMNS_MOST = 16,
+  INT2_FEW_PAIRS = 8, /* of warps in a block: each works on 64 rows of W at a time */
+  INT2_FEW_SPLIT_MOST = 8,
+  INT2_FEW_BLOCKS_MOST = 32,
+  INT2_FEW_PARTS_MOST = INT2_FEW_SPLIT_MOST * (INT2_FEW_PAIRS + INT2_FEW_BLOCKS_MOST),
+};
+
+struct int2_few_config {
+  int columns; /* of the matrix instruction: 8 or 16; a row of f32 x takes two */
+  int split_k; /* blocks of a cluster, each with its share of K: 1..8 */
+  int blocks;  /* of 64 rows of W for a cluster */
+  int ahead;   /* tiles under way a pair of warps: 2 or 3 */
+};
+
+/* Which tiles each pair of warps works on, and where its sums go. */
+struct int2_few_plan {
+  int tiles, row_blocks, clusters;                          /* tiles of a block of rows */
+  int first_tile[INT2_FEW_SPLIT_MOST + 1];                  /* of each block of the cluster */
+  int16_t first_block[INT2_FEW_SPLIT_MOST][INT2_FEW_PAIRS]; /* that a pair works on, of the cluster's */
+  int slots;                                                /* blocks of rows that a pair works on, at most */
+  int16_t first_part[INT2_FEW_BLOCKS_MOST + 1];
+  uint16_t parts[INT2_FEW_PARTS_MOST]; /* the sums of a block of rows, in order: 256 * rank + slot */
+  int x_bytes, shared_bytes;
+};
+
+/* A configuration and its plan, for products of at most config.columns columns. */
+struct int2_few_way {
+  struct int2_few_config config;
+  struct int2_few_plan plan;
+};
+
+enum { INT2_FEW_WAYS = 2 /* 8 columns, 16 columns */, INT2_FEW_K_MOST = 32768 };
+
+/* False where the configuration does not fit the product or a multiprocessor. Pure. */
+bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t k, struct int2_few_plan *out);
+/* What the cost model holds for the fastest on a device of `sms` multiprocessors. False where nothing fits, as with K
+ * beyond INT2_FEW_K_MOST. Pure. */
+bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]);
+/* Rows of x of this type that a product takes at a time. Pure. */
+int64_t int2_few_rows_most(enum gemm_type x_type);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
