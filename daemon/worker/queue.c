@@ -99,7 +99,7 @@ void queue_begin(struct queue *queue, struct queue_job *front) {
 struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag) {
   struct queue_job *job;
   for (int i = 0; i < RING_PRIORITIES; i++)
-    TAILQ_FOREACH(job, &lane->lines[i].jobs, in_line) {
+    for (job = TAILQ_FIRST(&lane->lines[i].jobs); job != NULL; job = TAILQ_NEXT(job, in_line)) {
       if (job->tag == tag)
         return job;
     }
@@ -156,7 +156,7 @@ static bool gathered(const struct gathering *gathering, const struct queue_job *
 static void gather_pass(struct gathering *gathering, struct queue_group *group) {
   struct queue_job *job;
   unsigned looks = 0;
-  TAILQ_FOREACH(job, &group->jobs, in_group) {
+  for (job = TAILQ_FIRST(&group->jobs); job != NULL; job = TAILQ_NEXT(job, in_group)) {
     if (gathering->rows == gathering->rows_most || looks++ == LOOK_AT_MOST)
       return;
     bool room = gathering->rows + job->product.m <= gathering->rows_most;
@@ -171,7 +171,7 @@ static int64_t undo(const struct gathering *gathering, struct queue_group *group
   struct queue_job *job;
   unsigned looks = 0;
   int64_t lanes = 0;
-  TAILQ_FOREACH(job, &group->jobs, in_group) {
+  for (job = TAILQ_FIRST(&group->jobs); job != NULL; job = TAILQ_NEXT(job, in_group)) {
     if (looks++ == LOOK_AT_MOST)
       break;
     job->mate = NULL;
