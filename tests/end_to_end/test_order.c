@@ -6,6 +6,8 @@
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 
+#include <dirent.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -75,12 +77,37 @@ static gemmd_device_info device_of(gemmd_session *session) {
   return info.device[0];
 }
 
+static bool thread_stopped(const char *tasks, const char *thread) {
+  char path[512], state = 0;
+  snprintf(path, sizeof path, "%s/%s/stat", tasks, thread);
+  FILE *file = fopen(path, "r");
+  bool read = file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+  if (file != NULL)
+    fclose(file);
+  return read && state == 'T';
+}
+
+/* A stop takes effect a thread at a time, some time after kill(2) has returned. */
+static bool all_stopped(pid_t process) {
+  char tasks[64];
+  bool stopped = true;
+  snprintf(tasks, sizeof tasks, "/proc/%d/task", (int)process);
+  DIR *folder = opendir(tasks);
+  assert_non_null(folder);
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+    stopped = stopped && (entry->d_name[0] == '.' || thread_stopped(tasks, entry->d_name));
+  closedir(folder);
+  return stopped;
+}
+
 /* Stops the worker once it has nothing to do; returns its process. */
 static pid_t stop_worker(struct member *member) {
   struct product_request request = {.weight = &weight, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 9};
   assert_true(product_run(member->session, member->weight, &request));
   pid_t worker = (pid_t)device_of(member->session).pid;
   assert_int_equal(kill(worker, SIGSTOP), 0);
+  while (!all_stopped(worker))
+    sched_yield();
   return worker;
 }
 
