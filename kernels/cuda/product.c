@@ -363,13 +363,16 @@ static enum status product_run(struct backend *backend, const struct chunk *chun
   return runtime_check(finish(chunk, &choice, choice_final(&choice, &request)), "finishing a product", error);
 }
 
-static enum status chunk_queue(struct backend *backend, const struct chunk *chunk, struct error *error) {
-  enum status status = runtime_check(stage(chunk), "copying x to the GPU", error);
-  if (status != STATUS_OK)
-    return status;
+/* What is staged, by the kernel of the weight's layout. */
+static enum status compute(struct backend *backend, const struct chunk *chunk, struct error *error) {
   if (chunk->weight->layout.layout == LAYOUT_TILES2)
     return int2_tiles_run(chunk, error);
   return chunk->weight->weight.format == GEMM_FORMAT_INT2 ? int2_run(chunk, error) : product_run(backend, chunk, error);
+}
+
+static enum status chunk_queue(struct backend *backend, const struct chunk *chunk, struct error *error) {
+  enum status status = runtime_check(stage(chunk), "copying x to the GPU", error);
+  return status == STATUS_OK ? compute(backend, chunk, error) : status;
 }
 
 /* ---- for the clock */
@@ -385,8 +388,7 @@ static enum status launches_capture(struct backend *backend, struct chunk *chunk
     return status;
   for (uint32_t i = 0; i < launches && status == STATUS_OK; i++) {
     chunk->weight = weights[i % count];
-    status =
-        chunk->weight->weight.format == GEMM_FORMAT_INT2 ? int2_run(chunk, error) : product_run(backend, chunk, error);
+    status = compute(backend, chunk, error);
   }
   enum status ended = runtime_check(cudaStreamEndCapture(stream, &graph), "capturing a product", error);
   status = status == STATUS_OK ? ended : status;
