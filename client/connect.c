@@ -20,6 +20,7 @@
 #define DEFAULT_ENTRIES 64u
 #define DEFAULT_SPIN_US 200u
 #define DEFAULT_TIMEOUT_MS 10000u
+#define DEFAULT_RECONNECT_MS 30000u
 #define CROWDED_CORES 4
 
 static const char embedded_prefix[] = "embedded:";
@@ -31,6 +32,15 @@ static int cores(void) {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : CROWDED_CORES + 1;
 }
 
+/* Program names may be any bytes; messages carry text. */
+static void client_name(const gemmd_options *options, char *out, size_t bytes) {
+  const char *name = options->name ? options->name : program_invocation_short_name;
+  size_t length = strnlen(name, bytes - 1);
+  for (size_t i = 0; i < length; i++)
+    out[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+  out[length] = '\0';
+}
+
 static void take_options(struct gemmd_session *session, const gemmd_options *options) {
   unsigned spin_us = options->spin_us ? options->spin_us : DEFAULT_SPIN_US;
   int available = cores();
@@ -38,17 +48,18 @@ static void take_options(struct gemmd_session *session, const gemmd_options *opt
   /* On one core nothing can arrive while this process spins. */
   spin_init(&session->spin, spin_us == UINT_MAX || available == 1 ? 0 : (uint64_t)spin_us * CLOCK_NS_PER_US);
   session->crowded = available <= CROWDED_CORES;
+  client_name(options, session->name, sizeof session->name);
+  session->resume_ns = options->reconnect_ms == UINT_MAX
+                           ? 0
+                           : (options->reconnect_ms ? options->reconnect_ms : DEFAULT_RECONNECT_MS) * CLOCK_NS_PER_MS;
 }
 
 /* ---- the socket */
 
-static enum status socket_connect(struct gemmd_session *session, const char *path) {
+enum status session_connect(struct gemmd_session *session) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  size_t length = strlen(path);
-  if (length == 0 || length >= sizeof address.sun_path)
-    return error_set(&session->error, STATUS_INVALID, "a socket's path must have 1..%zu bytes, got %zu",
-                     sizeof address.sun_path - 1, length);
-  memcpy(address.sun_path, path, length);
+  const char *path = session->path;
+  memcpy(address.sun_path, path, strlen(path));
   session->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (session->socket < 0)
     return error_set(&session->error, STATUS_SYSTEM, "socket: %s", strerror(errno));
@@ -76,24 +87,20 @@ static enum status address_open(struct gemmd_session *session, const char *addre
   size_t prefix = sizeof embedded_prefix - 1;
   if (strncmp(address, embedded_prefix, prefix) == 0)
     return embedded_start(address + prefix, &session->socket, &session->daemon, &session->error);
-  return socket_connect(session, address);
+  _Static_assert(sizeof session->path == sizeof((struct sockaddr_un *)NULL)->sun_path, "a socket's path");
+  size_t length = strlen(address);
+  if (length == 0 || length >= sizeof session->path)
+    return error_set(&session->error, STATUS_INVALID, "a socket's path must have 1..%zu bytes, got %zu",
+                     sizeof session->path - 1, length);
+  memcpy(session->path, address, length + 1);
+  return session_connect(session);
 }
 
 /* ---- hello */
 
-/* Program names may be any bytes; messages carry text. */
-static void client_name(const gemmd_options *options, char *out, size_t bytes) {
-  const char *name = options->name ? options->name : program_invocation_short_name;
-  size_t length = strnlen(name, bytes - 1);
-  for (size_t i = 0; i < length; i++)
-    out[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
-  out[length] = '\0';
-}
-
-static enum status session_hello(struct gemmd_session *session, const gemmd_options *options,
-                                 struct message_hello_reply *reply) {
+enum status session_hello(struct gemmd_session *session, struct message_hello_reply *reply) {
   struct message_hello_request request = {.version_min = PROTOCOL_VERSION_MIN, .version_max = PROTOCOL_VERSION_MAX};
-  client_name(options, request.client, sizeof request.client);
+  memcpy(request.client, session->name, sizeof request.client);
   struct call call = {.command = COMMAND_hello, .request = &request, .reply = reply, .fd = -1};
   enum status status = control_call(session, &call);
   if (status != STATUS_OK)
@@ -159,9 +166,9 @@ static enum status session_arena(struct gemmd_session *session, const gemmd_opti
   enum status status = control_call(session, &call);
   if (status != STATUS_OK)
     return status;
+  session->memfd = fds[0];
   session->wakeup = fds[1];
   status = arena_map(session, fds[0], &reply);
-  close(fds[0]);
   if (status != STATUS_OK)
     return status;
   if (!heap_init(&session->heap, session->tensor_offset, session->arena_bytes))
@@ -169,9 +176,10 @@ static enum status session_arena(struct gemmd_session *session, const gemmd_opti
   return pending_init(&session->pending, session->entries, &session->error);
 }
 
-static enum status session_epoll(struct gemmd_session *session) {
+enum status session_watch(struct gemmd_session *session) {
   struct epoll_event control = {.events = EPOLLIN}, wakeup = {.events = EPOLLIN};
-  session->epoll = epoll_create1(EPOLL_CLOEXEC);
+  if (session->epoll < 0)
+    session->epoll = epoll_create1(EPOLL_CLOEXEC);
   if (session->epoll < 0 || epoll_ctl(session->epoll, EPOLL_CTL_ADD, session->socket, &control) != 0 ||
       epoll_ctl(session->epoll, EPOLL_CTL_ADD, session->wakeup, &wakeup) != 0)
     return error_set(&session->error, STATUS_SYSTEM, "epoll: %s", strerror(errno));
@@ -185,10 +193,10 @@ static enum status session_open(struct gemmd_session *session, const char *addre
   take_options(session, options);
   enum status status = address_open(session, address);
   if (status == STATUS_OK)
-    status = session_hello(session, options, &hello);
+    status = session_hello(session, &hello);
   if (status == STATUS_OK)
     status = session_arena(session, options, &hello);
-  return status == STATUS_OK ? session_epoll(session) : status;
+  return status == STATUS_OK ? session_watch(session) : status;
 }
 
 static void close_fd(int *fd) {
@@ -210,6 +218,7 @@ static int session_close(struct gemmd_session *session) {
   pending_release(&session->pending);
   close_fd(&session->epoll);
   close_fd(&session->wakeup);
+  close_fd(&session->memfd);
   close_fd(&session->socket);
   int ended = session->daemon > 0 ? embedded_reap(session->daemon) : -1;
   session->daemon = 0;
@@ -236,7 +245,7 @@ int gemmd_connect(gemmd_session **out, const char *address, const gemmd_options 
   *out = session;
   if (session == NULL)
     return GEMMD_NOMEM;
-  session->socket = session->wakeup = session->epoll = -1;
+  session->socket = session->wakeup = session->epoll = session->memfd = -1;
   enum status status = session_open(session, address, options != NULL ? options : &defaults);
   if (status != STATUS_OK)
     session_wreck(session);

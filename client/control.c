@@ -214,14 +214,21 @@ static enum status call_exchange(struct gemmd_session *session, const struct cal
 }
 
 enum status control_call(struct gemmd_session *session, const struct call *call) {
-  if (session->ended)
+  if (session->ended && !session_resume(session))
     return session_gone(session);
   if (session->calling)
     return error_set(&session->error, STATUS_WRONG_STATE, "a call of this session is under way");
-  session->calling = true;
-  enum status status = call_exchange(session, call);
-  session->calling = false;
-  return status;
+  for (;;) {
+    session->calling = true;
+    enum status status = call_exchange(session, call);
+    session->calling = false;
+    if (!session->ended || !session_resume(session))
+      return status;
+    if (call->once)
+      return error_set(&session->error, STATUS_DISCONNECTED,
+                       "the daemon was lost during %s, and another one found; whether it was done is not known",
+                       command_find(call->command)->name);
+  }
 }
 
 void control_look(struct gemmd_session *session) {

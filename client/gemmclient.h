@@ -13,13 +13,14 @@
  *   if (gemmd_matmul(weight, &product) != GEMMD_OK) puts(gemmd_error(session));
  *
  * Results: every function that can fail returns GEMMD_OK or a negative status, and leaves a sentence for
- * gemmd_error(). A failure of one call does not spoil the next, but for GEMMD_DISCONNECTED, which stays.
+ * gemmd_error(). A failure of one call does not spoil the next, but for GEMMD_DISCONNECTED, which mostly stays.
  *
  * Threads: a session belongs to one thread at a time; sessions are independent of each other, so one session a
  * thread needs no lock. gemmd_status_name, gemmd_status_retryable and gemmd_version may be called from anywhere.
  *
  * When the daemon's worker dies, the library submits what was in flight once more, to the successor; a caller sees
- * a pause. What cannot be served ends with GEMMD_DEVICE_LOST. */
+ * a pause. What cannot be served ends with GEMMD_DEVICE_LOST. When the daemon itself is killed and started again, or is
+ * upgraded, the session goes on with the next one: see gemmd_options. */
 #ifndef GEMMCLIENT_H
 #define GEMMCLIENT_H
 
@@ -55,7 +56,7 @@ enum gemmd_status {
   GEMMD_TIMEOUT = -14,
   GEMMD_CANCELLED = -15,
   GEMMD_SHUTTING_DOWN = -16,
-  GEMMD_DISCONNECTED = -17, /* the daemon is gone; connect again */
+  GEMMD_DISCONNECTED = -17, /* the daemon is gone, and no other was found in time */
   GEMMD_WRONG_STATE = -18,
   GEMMD_SYSTEM = -19, /* a system call failed; the sentence says which */
   GEMMD_INTERNAL = -20
@@ -94,6 +95,12 @@ enum gemmd_method {
   GEMMD_METHOD_TERNARY = 3
 };
 
+enum gemmd_mode {
+  GEMMD_MODE_DEFAULT = 0, /* of a new name: ALL where an admin loads it, else PRIVATE; else as it is */
+  GEMMD_MODE_PRIVATE = 1, /* for its owner and admins */
+  GEMMD_MODE_ALL = 2      /* for every user; takes an admin */
+};
+
 enum gemmd_placement { GEMMD_PLACEMENT_SINGLE = 0, GEMMD_PLACEMENT_REPLICAS = 1, GEMMD_PLACEMENT_SPLIT = 2 };
 
 typedef struct gemmd_session gemmd_session;
@@ -114,7 +121,11 @@ typedef struct gemmd_options {
   unsigned spin_us;    /* how long a wait may spin before it sleeps: twice what waits usually take is tried, and where
                           that is longer, next to nothing; 0: 200. UINT_MAX: never spins */
   unsigned timeout_ms; /* for the daemon's answer to control calls other than loads; 0: 10000 */
-  const char *name;    /* who asks, for the daemon's log; NULL: the program's name */
+  /* How long a daemon that is lost is waited for, when it is killed or replaced: the session then goes on with the next
+   * one, with the same memory and the same weights, and what was in flight is submitted again. 0: 30000. UINT_MAX: not
+   * at all, the session ends. */
+  unsigned reconnect_ms;
+  const char *name; /* who asks, for the daemon's log; NULL: the program's name */
 } gemmd_options;
 
 /* Connects to `address`: a path; NULL: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock; "embedded:" starts a daemon of its
@@ -144,9 +155,10 @@ typedef struct gemmd_weight_info {
   uint64_t bytes;      /* that it takes on the device */
   uint32_t references; /* names that stand for this content */
   uint32_t owner;      /* user id */
-  uint32_t devices;    /* that hold a part or a copy */
-  uint8_t hash[32];    /* of the content */
-  bool shared;         /* after a load: equal content was there already, nothing was stored */
+  enum gemmd_mode mode;
+  uint32_t devices; /* that hold a part or a copy */
+  uint8_t hash[32]; /* of the content */
+  bool shared;      /* after a load: equal content was there already, nothing was stored */
 } gemmd_weight_info;
 
 typedef struct gemmd_load {
@@ -160,6 +172,7 @@ typedef struct gemmd_load {
   enum gemmd_placement placement;
   int device; /* -1: the daemon chooses */
   unsigned devices;
+  enum gemmd_mode mode;
   /* How far the load is, in bytes; NULL: not asked for. Runs inside gemmd_weight_load, where the session takes no other
    * control call. */
   void (*progress)(void *user, uint64_t done, uint64_t total);
@@ -321,6 +334,9 @@ typedef struct gemmd_daemon_info {
 /* A round trip to the supervisor; *ns may be NULL. */
 GEMMD_API int gemmd_ping(gemmd_session *session, uint64_t *ns);
 GEMMD_API int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out);
+/* For admins: the daemon takes no new sessions and loads from here on, and ends with the last session that has not
+ * called this. */
+GEMMD_API int gemmd_drain(gemmd_session *session);
 
 #ifdef __cplusplus
 }

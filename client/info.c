@@ -29,6 +29,9 @@ SAME(GEMMD_METHOD_DEFAULT, METHOD_DEFAULT);
 SAME(GEMMD_METHOD_ABSMAX, METHOD_ABSMAX);
 SAME(GEMMD_METHOD_LEAST_SQUARES, METHOD_LEAST_SQUARES);
 SAME(GEMMD_METHOD_TERNARY, METHOD_TERNARY);
+SAME(GEMMD_MODE_DEFAULT, MODE_DEFAULT);
+SAME(GEMMD_MODE_PRIVATE, MODE_PRIVATE);
+SAME(GEMMD_MODE_ALL, MODE_ALL);
 SAME(GEMMD_PLACEMENT_SINGLE, PLACEMENT_SINGLE);
 SAME(GEMMD_PLACEMENT_REPLICAS, PLACEMENT_REPLICAS);
 SAME(GEMMD_PLACEMENT_SPLIT, PLACEMENT_SPLIT);
@@ -58,6 +61,7 @@ void info_convert(const struct message_weight_info *from, gemmd_weight_info *to)
                             .format = (enum gemmd_format)from->format,
                             .scale = (int)from->scale,
                             .bytes = from->bytes,
+                            .mode = (enum gemmd_mode)from->mode,
                             .references = from->references,
                             .owner = from->owner,
                             .devices = from->parts_count,
@@ -91,6 +95,12 @@ int gemmd_ping(gemmd_session *session, uint64_t *ns) {
   if (status == STATUS_OK && ns != NULL)
     *ns = (uint64_t)(clock_now() - begin);
   return session_result(status);
+}
+
+int gemmd_drain(gemmd_session *session) {
+  struct message_empty request = {.reserved = 0}, reply;
+  struct call call = {.command = COMMAND_drain, .request = &request, .reply = &reply, .fd = -1, .once = true};
+  return session_result(control_call(session, &call));
 }
 
 int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out) {

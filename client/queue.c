@@ -142,8 +142,22 @@ void queues_take_in(struct gemmd_session *session) {
   for (uint32_t device = 0; device < session->devices; device++)
     if (session->queues[device].open && !session->ended)
       queue_take_in(session, device);
-  if (session->ended && session->pending.done < session->pending.used)
+  if (session->ended && !session_resume(session) && session->pending.done < session->pending.used)
     each_open_part(session, LIMIT_DEVICES, fail_ended);
+}
+
+void queues_salvage(struct gemmd_session *session) {
+  for (uint32_t device = 0; device < session->devices; device++)
+    if (session->queues[device].open)
+      take_completions(session, device);
+}
+
+static void submit_part(struct gemmd_session *session, struct request *request, uint32_t part) {
+  queue_submit(session, request, part);
+}
+
+void queues_submit_all(struct gemmd_session *session) {
+  each_open_part(session, LIMIT_DEVICES, submit_part);
 }
 
 bool queues_sleep(struct gemmd_session *session) {

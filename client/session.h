@@ -34,17 +34,21 @@ struct gemmd_session {
   struct error end;   /* why */
 
   /* control.c */
-  int socket;   /* owned; stays open after the end, so that what polls it sees the end */
-  pid_t daemon; /* embedded: its process; 0: none, or reaped */
+  int socket;               /* owned; stays open after the end, so that what polls it sees the end */
+  pid_t daemon;             /* embedded: its process; 0: none, or reaped */
+  char path[108], name[64]; /* of the socket, "" for an embedded daemon; of the client */
   int64_t timeout_ns;
   bool calling;
-  uint32_t calls; /* ids given so far */
+  bool resuming;
+  int64_t resume_ns; /* how long a lost daemon is waited for; 0: not at all */
+  uint32_t calls;    /* ids given so far */
   uint32_t abandoned[SESSION_ABANDONED];
   uint32_t abandoned_count;
   uint8_t packet[LIMIT_MESSAGE_BYTES];
 
   /* the arena */
   uint8_t *arena; /* mapped; NULL before */
+  int memfd;      /* of the arena, owned: to be handed to the next daemon */
   uint64_t arena_bytes, tensor_offset;
   uint32_t entries, devices;
   struct heap heap;
@@ -69,6 +73,7 @@ struct gemmd_weight {
   enum message_placement placement;
   uint32_t part_count;
   struct pending_part parts[LIMIT_PARTS];
+  uint32_t next_handles[LIMIT_PARTS]; /* resume.c: of the session with the next daemon */
 };
 
 static inline int session_result(enum status status) {
@@ -86,12 +91,14 @@ struct call {
   int *reply_fds;      /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
   size_t reply_fd_count;
   bool patient;                                                /* without the session's time limit */
+  bool once;                                                   /* is not asked again of the next daemon */
   void (*progress)(void *user, uint64_t done, uint64_t total); /* of a load; NULL: none */
   void *user;
 };
 
 /* Sends and waits for the answer. The daemon's refusal is returned as it is; anything else than a proper answer ends
- * the session. */
+ * the session. Where the daemon is lost, the session goes on with the next one if it can: the call is made again there,
+ * or is DISCONNECTED where it is to be made once. */
 MUST_CHECK enum status control_call(struct gemmd_session *session, const struct call *call);
 /* Takes in what came unasked, without waiting: events, late answers, the end. */
 void control_look(struct gemmd_session *session);
@@ -101,12 +108,29 @@ enum status session_end(struct gemmd_session *session, enum status status, const
 /* The error of every call after the end: DISCONNECTED. */
 enum status session_gone(struct gemmd_session *session);
 
+/* ---- connect.c */
+
+MUST_CHECK enum status session_connect(struct gemmd_session *session);
+MUST_CHECK enum status session_hello(struct gemmd_session *session, struct message_hello_reply *reply);
+/* Adds socket and wakeup to what gemmd_fd watches. */
+MUST_CHECK enum status session_watch(struct gemmd_session *session);
+
+/* ---- resume.c */
+
+/* After the end of a session: finds the next daemon, with growing pauses, gives it the arena, opens the weights by name
+ * and submits again what was in flight. False where that cannot be; session->end says why. */
+bool session_resume(struct gemmd_session *session);
+
 /* ---- queue.c */
 
 /* Opens the rings of a device unless they are open. */
 MUST_CHECK enum status queue_open(struct gemmd_session *session, uint32_t device);
 void queue_close(struct queue *queue);
 bool queue_failed(const struct queue *queue);
+/* Takes what a lost daemon's worker had still answered. */
+void queues_salvage(struct gemmd_session *session);
+/* Submits every part again that has no answer, to rings that are new. */
+void queues_submit_all(struct gemmd_session *session);
 /* Submits one part. The queue is open and has room. */
 void queue_submit(struct gemmd_session *session, const struct request *request, uint32_t part);
 /* Asks the device to drop an open part; false where its ring has no room. */

@@ -107,7 +107,7 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
   struct gemmd_session *session = weight->session;
   struct ring_submission submission;
   *ticket = 0;
-  if (session->ended)
+  if (session->ended && !session_resume(session))
     return session_result(session_gone(session));
   enum status status = product_translate(weight, product, &submission);
   if (status != STATUS_OK) {

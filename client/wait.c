@@ -173,7 +173,7 @@ static void dispatch_look(struct gemmd_session *session, int64_t deadline) {
 
 int gemmd_dispatch(gemmd_session *session, int timeout_ms) {
   int64_t deadline = wait_deadline(timeout_ms);
-  if (session->ended)
+  if (session->ended && !session_resume(session))
     return session_result(session_gone(session));
   session->event_loop = true;
   dispatch_look(session, 0);

@@ -18,7 +18,8 @@ enum status text_copy(struct gemmd_session *session, char *to, size_t bytes, con
 static int simple_call(gemmd_session *session, enum command command, const char *name, void *reply) {
   struct message_weight_name request = {.name = ""};
   enum status status = text_copy(session, request.name, sizeof request.name, name, "name");
-  struct call call = {.command = command, .request = &request, .reply = reply, .fd = -1};
+  struct call call = {
+      .command = command, .request = &request, .reply = reply, .fd = -1, .once = command == COMMAND_weight_unload};
   return session_result(status == STATUS_OK ? control_call(session, &call) : status);
 }
 
@@ -32,6 +33,7 @@ static enum status load_request(gemmd_session *session, const gemmd_load *load, 
                                           .placement = (uint32_t)load->placement,
                                           .device = load->device,
                                           .devices = load->devices,
+                                          .mode = (uint32_t)load->mode,
                                           .progress = load->progress != NULL};
   enum status status = text_copy(session, request->name, sizeof request->name, load->name, "name");
   if (status == STATUS_OK)
@@ -248,9 +250,7 @@ int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **o
   return GEMMD_OK;
 }
 
-void gemmd_weight_close(gemmd_weight *weight) {
-  if (weight == NULL)
-    return;
+static enum status close_handles(const struct gemmd_weight *weight) {
   struct message_weight_close request = {.parts_count = weight->part_count};
   struct message_empty reply;
   for (uint32_t i = 0; i < weight->part_count; i++)
@@ -258,9 +258,17 @@ void gemmd_weight_close(gemmd_weight *weight) {
                                                     .handle = weight->parts[i].handle,
                                                     .n_begin = weight->parts[i].n_begin,
                                                     .n_count = weight->parts[i].n_count};
-  struct call call = {.command = COMMAND_weight_close, .request = &request, .reply = &reply, .fd = -1};
-  /* Whatever the daemon says, the handle is gone; its sentence stays for gemmd_error. */
-  (void)!control_call(weight->session, &call);
+  struct call call = {.command = COMMAND_weight_close, .request = &request, .reply = &reply, .fd = -1, .once = true};
+  return control_call(weight->session, &call);
+}
+
+void gemmd_weight_close(gemmd_weight *weight) {
+  if (weight == NULL)
+    return;
+  /* The handles are others where the next daemon was found meanwhile. Whatever it says, they are gone; its sentence
+   * stays for gemmd_error. */
+  while (close_handles(weight) == STATUS_DISCONNECTED && !weight->session->ended)
+    continue;
   weight_forget(weight);
 }
 

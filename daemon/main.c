@@ -3,6 +3,7 @@
 #include "loader/loader.h"
 #include "log.h"
 #include "supervisor/supervisor.h"
+#include "upgrade.h"
 #include "worker/worker.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 enum { CONTROL_FD = 3, EXIT_USAGE = 2 };
-enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_LOADER };
+enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_LOADER, MODE_UPGRADE };
 
 struct invocation {
   enum mode mode;
@@ -29,6 +30,7 @@ static void print_help(void) {
   printf("gemmd %s: keeps quantized weights on the GPUs of this machine and serves their products\n\n"
          "usage: gemmd [--config FILE] [--OPTION VALUE | --OPTION=VALUE ...]\n\n"
          "  --config FILE            read options from FILE (default: %s, if it exists)\n"
+         "  --upgrade                execute the running gemmd's program again in place, with its weights and socket\n"
          "  --help, --version\n\n"
          "Options, in the file as `name = value`:\n",
          GEMMD_RELEASE, default_config_path);
@@ -49,6 +51,10 @@ static int usage_error(const char *text) {
 static int read_mode(struct invocation *invocation, int count, char *const *words) {
   if (strcmp(words[0], "--load") == 0 || strcmp(words[0], "--embedded") == 0) {
     invocation->mode = strcmp(words[0], "--load") == 0 ? MODE_LOADER : MODE_EMBEDDED;
+    return 1;
+  }
+  if (strcmp(words[0], "--upgrade") == 0) {
+    invocation->mode = MODE_UPGRADE;
     return 1;
   }
   if (strcmp(words[0], "--worker") == 0) {
@@ -132,7 +138,7 @@ static void die_with_parent(void) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-static int run(const struct config *config, const struct invocation *invocation) {
+static int run(const struct config *config, const struct invocation *invocation, char **words) {
   char self[4096];
   ssize_t length;
   switch (invocation->mode) {
@@ -142,6 +148,8 @@ static int run(const struct config *config, const struct invocation *invocation)
   case MODE_LOADER:
     die_with_parent();
     return loader_run(config, CONTROL_FD);
+  case MODE_UPGRADE:
+    return upgrade_run(config);
   default:
     length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length < 0) {
@@ -149,7 +157,7 @@ static int run(const struct config *config, const struct invocation *invocation)
       return EXIT_FAILURE;
     }
     self[length] = '\0';
-    return supervisor_run(config, self, invocation->mode == MODE_EMBEDDED ? CONTROL_FD : -1);
+    return supervisor_run(config, self, words, invocation->mode == MODE_EMBEDDED ? CONTROL_FD : -1);
   }
 }
 
@@ -179,5 +187,5 @@ int main(int count, char **words) {
   if (log_open(config.log_level, who, &error) != STATUS_OK)
     return usage_error(error.text);
   signal(SIGPIPE, SIG_IGN);
-  return run(&config, &invocation);
+  return run(&config, &invocation, words);
 }

@@ -2,13 +2,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static enum status system_error(struct error *error, const char *what) {
-  enum status status = errno == ENOMEM || errno == ENOSPC ? STATUS_NOMEM : STATUS_SYSTEM;
+  enum status status = errno == ENOMEM || errno == ENOSPC   ? STATUS_NOMEM
+                       : errno == EMFILE || errno == ENFILE ? STATUS_BUSY
+                                                            : STATUS_SYSTEM;
   return error_set(error, status, "%s: %s", what, strerror(errno));
 }
 
@@ -63,6 +67,20 @@ enum status memfd_check(int fd, uint64_t bytes, bool frozen, struct error *error
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the memfd must have %llu bytes, has %llu",
                      (unsigned long long)bytes, (unsigned long long)stat.st_size);
   return STATUS_OK;
+}
+
+enum status memfd_check_foreign(int fd, uint64_t bytes, struct error *error) {
+  struct statfs system;
+  int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no memfd of ordinary pages");
+  int wanted = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if ((seals & wanted) != wanted)
+    return error_set(error, STATUS_BAD_DESCRIPTOR,
+                     "the memfd must be sealed against shrinking, growing and further seals");
+  if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) || (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the memfd must be open for reading and writing");
+  return memfd_check(fd, bytes, false, error);
 }
 
 void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error) {

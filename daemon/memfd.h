@@ -15,6 +15,10 @@ MUST_CHECK enum status memfd_make_open(const char *name, uint64_t bytes, int *fd
 MUST_CHECK enum status memfd_freeze(int fd, struct error *error);
 /* BAD_DESCRIPTOR unless `fd` is a memfd of exactly `bytes`, sealed against shrinking (and writing, if `frozen`). */
 MUST_CHECK enum status memfd_check(int fd, uint64_t bytes, bool frozen, struct error *error);
+/* BAD_DESCRIPTOR unless `fd` is a memfd of exactly `bytes` that somebody else made and that is safe to map for reading
+ * and writing: on tmpfs (huge pages may run out under a mapping, which then faults), and sealed so that neither its
+ * size nor what may be done with it can change. */
+MUST_CHECK enum status memfd_check_foreign(int fd, uint64_t bytes, struct error *error);
 /* Maps all of it, shared. NULL with *error otherwise. Give back with munmap. */
 void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error);
 

@@ -8,6 +8,16 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+static void close_plainly(int fd) {
+  close(fd);
+}
+
+static void (*close_received)(int fd) = close_plainly;
+
+void transport_close_by(void (*close_fd)(int fd)) {
+  close_received = close_fd;
+}
+
 enum status transport_send(int socket, const void *bytes, size_t length, const int *fds, size_t fd_count,
                            struct error *error) {
   if (length == 0 || length > LIMIT_MESSAGE_BYTES)
@@ -80,6 +90,6 @@ int packet_take_fd(struct packet *packet, size_t index) {
 void packet_close(struct packet *packet) {
   for (size_t i = 0; i < packet->fd_count; i++)
     if (packet->fds[i] >= 0)
-      close(packet->fds[i]);
+      close_received(packet->fds[i]);
   packet->fd_count = 0;
 }

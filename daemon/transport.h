@@ -24,6 +24,8 @@ MUST_CHECK enum status transport_send(int socket, const void *bytes, size_t leng
 /* Receives one record, without blocking. BUSY where there is none, DISCONNECTED at the end, PROTOCOL where the record
  * or its descriptors were truncated (what came is closed). Descriptors are close-on-exec. */
 MUST_CHECK enum status transport_receive(int socket, struct packet *packet, struct error *error);
+/* How descriptors that came are closed from here on, in this process; else by close(2). */
+void transport_close_by(void (*close_fd)(int fd));
 /* Takes descriptor `index` out of the packet; -1 where there is none. */
 int packet_take_fd(struct packet *packet, size_t index);
 /* Closes what has not been taken. */

@@ -28,6 +28,13 @@ enum message_method {
   METHOD_TERNARY = 3,       /* INT2: {-1, 0, 1} times the mean magnitude */
 };
 
+/* Who may see and open a weight, besides its owner and admins. */
+enum message_mode {
+  MODE_DEFAULT = 0, /* what the name has already; else ALL where an admin loads it, PRIVATE where not */
+  MODE_PRIVATE = 1, /* nobody */
+  MODE_ALL = 2,     /* every user; only admins may ask for it */
+};
+
 enum message_placement { PLACEMENT_SINGLE = 0, PLACEMENT_REPLICAS = 1, PLACEMENT_SPLIT = 2 };
 
 /* How a body is laid out, in memory and on the wire; made from messages.def. */

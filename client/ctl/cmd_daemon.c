@@ -3,11 +3,12 @@
 
 #include "../tool/print.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session) {
-  gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .name = "gemmctl"};
+  gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .reconnect_ms = UINT_MAX, .name = "gemmctl"};
   return tool_connect(call, &options, session);
 }
 
@@ -142,11 +143,31 @@ enum tool_exit ctl_ping(struct tool_call *call) {
   return code;
 }
 
+/* ---- drain */
+
+enum tool_exit ctl_drain(struct tool_call *call) {
+  gemmd_session *session;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  int status = gemmd_drain(session);
+  if (status != GEMMD_OK)
+    code = tool_refused(call, session, status);
+  while (status == GEMMD_OK)
+    status = gemmd_dispatch(session, -1);
+  gemmd_disconnect(session);
+  if (code == TOOL_OK && call->json)
+    print_json(call->out, json_pack("{s:b}", "drained", true));
+  else if (code == TOOL_OK)
+    fprintf(call->out, "gemmd has ended\n");
+  return code;
+}
+
 /* ---- version */
 
 enum tool_exit ctl_version(struct tool_call *call) {
   gemmd_session *session = NULL;
-  gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .name = "gemmctl"};
+  gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .reconnect_ms = UINT_MAX, .name = "gemmctl"};
   gemmd_daemon_info info;
   /* That gemmd does not answer is an answer here, not an error. */
   bool answers =

@@ -16,11 +16,11 @@ static void hash_text(const gemmd_weight_info *info, char out[65]) {
 json_t *ctl_weight_json(const gemmd_weight_info *info) {
   char hash[65];
   hash_text(info, hash);
-  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "name", print_json_text(info->name), "format",
-                   word_text(words_format, (int)info->format), "scale", word_text(words_scale, info->scale), "n",
-                   (json_int_t)info->n, "k", (json_int_t)info->k, "bytes", (json_int_t)info->bytes, "references",
-                   (json_int_t)info->references, "owner", (json_int_t)info->owner, "devices", (json_int_t)info->devices,
-                   "hash", hash);
+  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s}", "name", print_json_text(info->name),
+                   "format", word_text(words_format, (int)info->format), "scale", word_text(words_scale, info->scale),
+                   "n", (json_int_t)info->n, "k", (json_int_t)info->k, "bytes", (json_int_t)info->bytes, "references",
+                   (json_int_t)info->references, "owner", (json_int_t)info->owner, "mode",
+                   word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash);
 }
 
 /* ---- weights */
@@ -43,15 +43,16 @@ static bool append_row(void *user, const gemmd_weight_info *info) {
   print_cell(table, "%u", info->references);
   print_cell(table, "%u", info->devices);
   print_cell(table, "%u", info->owner);
+  print_cell(table, "%s", word_text(words_mode, (int)info->mode));
   print_cell(table, "%.12s", hash);
   return true;
 }
 
 static int list_text(const struct tool_call *call, gemmd_session *session, const char *pattern) {
-  static const char *const heads[] = {"NAME",  "FORMAT", "SCALE",   "N",     "K",
-                                      "BYTES", "NAMES",  "DEVICES", "OWNER", "HASH"};
+  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE", "N",    "K",   "BYTES",
+                                      "NAMES", "DEVICES", "OWNER", "MODE", "HASH"};
   struct print_table table;
-  print_table_begin(&table, "lllrrrrrrl");
+  print_table_begin(&table, "lllrrrrrrll");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     print_cell(&table, "%s", heads[i]);
   int status = gemmd_weight_list(session, pattern, append_row, &table);
@@ -116,10 +117,11 @@ static void progress_clear(const struct progress *progress) {
 }
 
 static bool load_options(const struct tool_call *call, gemmd_load *load) {
-  int format, scale, method;
+  int format, scale, method, mode;
   int64_t device;
   if (!tool_word(call, "format", words_format, 0, &format) || !tool_word(call, "scale", words_scale, 0, &scale) ||
-      !tool_word(call, "method", words_method, 0, &method) || !tool_integer(call, "device", 0, 63, -1, &device))
+      !tool_word(call, "method", words_method, 0, &method) || !tool_word(call, "mode", words_mode, 0, &mode) ||
+      !tool_integer(call, "device", 0, 63, -1, &device))
     return false;
   const char *tensor = tool_value(call, "tensor"), *name = tool_value(call, "name");
   *load = (gemmd_load){.name = name != NULL ? name : tensor,
@@ -130,6 +132,7 @@ static bool load_options(const struct tool_call *call, gemmd_load *load) {
                        .method = (enum gemmd_method)method,
                        .replace = tool_value(call, "replace") != NULL,
                        .device = (int)device,
+                       .mode = (enum gemmd_mode)mode,
                        .progress = progress_draw};
   return true;
 }

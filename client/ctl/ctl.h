@@ -15,6 +15,7 @@ enum tool_exit ctl_load(struct tool_call *call);
 enum tool_exit ctl_unload(struct tool_call *call);
 enum tool_exit ctl_matmul(struct tool_call *call);
 enum tool_exit ctl_tune(struct tool_call *call);
+enum tool_exit ctl_drain(struct tool_call *call);
 enum tool_exit ctl_ping(struct tool_call *call);
 enum tool_exit ctl_version(struct tool_call *call);
 
@@ -24,7 +25,8 @@ enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session
 /* A weight as a JSON object; the keys are CTL_WEIGHT_KEYS. */
 json_t *ctl_weight_json(const gemmd_weight_info *info);
 #define CTL_WEIGHT_KEYS                                                                                                \
-  "{name, format, scale, n, k, bytes, references, owner, devices, hash}; bytes is what it takes on the device,\n"      \
+  "{name, format, scale, n, k, bytes, references, owner, mode, devices, hash}; bytes is what it takes on the "         \
+  "device,\n"                                                                                                          \
   "  references counts the names of this content, owner is a user id, hash is hexadecimal"
 
 #endif

@@ -10,6 +10,7 @@ static const struct tool_option load_options[] = {
     {"method", "METHOD", "absmax, least-squares or ternary, where the file is not quantized", false},
     {"replace", NULL, "even where the name stands for other content", false},
     {"device", "N", "number of the device; else the daemon chooses", false},
+    {"mode", "MODE", "who may use it: private, or all, which takes an admin; else all if an admin loads it", false},
     {0},
 };
 
@@ -122,6 +123,13 @@ static const struct tool_command commands[] = {
      .example = "gemmctl ping --count 100",
      .keys = "  count, round_trip_ns: {min, median, max}",
      .run = ctl_ping},
+    {.name = "drain",
+     .arguments = "",
+     .summary =
+         "Ends gemmd when its last session ends; until then it takes no new ones. Waits for the end. For admins.",
+     .example = "gemmctl drain",
+     .keys = "  drained: true",
+     .run = ctl_drain},
     {.name = "version",
      .arguments = "",
      .summary = "The versions of gemmctl, of the library, and of gemmd where it answers.",

@@ -23,6 +23,8 @@ const struct word words_method[] = {{"absmax", GEMMD_METHOD_ABSMAX},
                                     {"ternary", GEMMD_METHOD_TERNARY},
                                     {0}};
 
+const struct word words_mode[] = {{"private", GEMMD_MODE_PRIVATE}, {"all", GEMMD_MODE_ALL}, {0}};
+
 const char *word_text(const struct word *words, int number) {
   for (; words->text != NULL; words++) {
     if (words->number == number)

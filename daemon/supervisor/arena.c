@@ -4,6 +4,7 @@
 #include "../memfd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -32,36 +33,72 @@ static enum status make_events(struct arena *arena, struct error *error) {
   return status;
 }
 
-enum status arena_open(struct arena *arena, uint32_t devices, uint32_t entries, uint64_t tensor_bytes,
-                       uint64_t tensor_bytes_max, struct error *error) {
-  arena_init(arena);
+static enum status check_request(uint32_t entries, uint64_t tensor_bytes, uint64_t tensor_bytes_max,
+                                 struct error *error) {
   if (tensor_bytes == 0 || tensor_bytes > tensor_bytes_max)
     return error_field(error, tensor_bytes == 0 ? STATUS_INVALID : STATUS_TOO_LARGE, FIELD_BYTES,
                        tensor_bytes > INT64_MAX ? INT64_MAX : (int64_t)tensor_bytes, 1, (int64_t)tensor_bytes_max);
   if (entries == 0 || entries > LIMIT_RING_ENTRIES || (entries & (entries - 1)) != 0)
     return error_field(error, STATUS_INVALID, FIELD_ENTRIES, entries, 1, LIMIT_RING_ENTRIES);
-  uint64_t ring_bytes = ring_tensor_offset(entries, devices);
-  uint64_t bytes = gemm_round_up(ring_bytes + tensor_bytes, PAGE_BYTES);
-  enum status status = ring_check(devices, entries, bytes, error);
-  if (status == STATUS_OK)
-    status = memfd_make("gemmd-arena", bytes, &arena->memfd, error);
-  if (status != STATUS_OK)
-    return status;
+  return STATUS_OK;
+}
+
+/* The rest, once there is a memfd of `bytes`. On failure all is closed. */
+static enum status lay_out(struct arena *arena, uint32_t devices, uint32_t entries, uint64_t bytes,
+                           struct error *error) {
   arena->devices = devices;
   arena->entries = entries;
   arena->bytes = bytes;
-  arena->ring_bytes = ring_bytes;
-  status = make_events(arena, error);
-  if (status == STATUS_OK && (arena->rings = memfd_map(arena->memfd, ring_bytes, true, error)) == NULL)
+  arena->ring_bytes = ring_tensor_offset(entries, devices);
+  enum status status = make_events(arena, error);
+  if (status == STATUS_OK && (arena->rings = memfd_map(arena->memfd, arena->ring_bytes, true, error)) == NULL)
     status = error->status;
   if (status != STATUS_OK) {
     arena_close(arena);
     return status;
   }
+  memset(arena->rings, 0, (size_t)arena->ring_bytes);
   ring_format(arena->rings, devices, entries, bytes);
   for (uint32_t i = 0; i < devices; i++)
     arena->generations[i] = arena->published[i] = 1;
   return STATUS_OK;
+}
+
+enum status arena_open(struct arena *arena, uint32_t devices, uint32_t entries, uint64_t tensor_bytes,
+                       uint64_t tensor_bytes_max, struct error *error) {
+  arena_init(arena);
+  enum status status = check_request(entries, tensor_bytes, tensor_bytes_max, error);
+  if (status != STATUS_OK)
+    return status;
+  uint64_t bytes = gemm_round_up(ring_tensor_offset(entries, devices) + tensor_bytes, PAGE_BYTES);
+  status = ring_check(devices, entries, bytes, error);
+  if (status == STATUS_OK)
+    status = memfd_make("gemmd-arena", bytes, &arena->memfd, error);
+  return status == STATUS_OK ? lay_out(arena, devices, entries, bytes, error) : status;
+}
+
+enum status arena_adopt(struct arena *arena, int memfd, uint32_t devices, uint32_t entries, uint64_t bytes,
+                        uint64_t tensor_bytes_max, struct error *error) {
+  arena_init(arena);
+  uint64_t ring_bytes = 0;
+  enum status status = check_request(entries, bytes, UINT64_MAX, error);
+  if (status == STATUS_OK)
+    ring_bytes = ring_tensor_offset(entries, devices);
+  if (status == STATUS_OK && (bytes % PAGE_BYTES != 0 || bytes <= ring_bytes))
+    status = error_set(error, STATUS_INVALID, "an arena is whole pages and larger than its rings of %llu, got %llu",
+                       (unsigned long long)ring_bytes, (unsigned long long)bytes);
+  if (status == STATUS_OK)
+    status = check_request(entries, bytes - ring_bytes, gemm_round_up(tensor_bytes_max, PAGE_BYTES), error);
+  if (status == STATUS_OK)
+    status = ring_check(devices, entries, bytes, error);
+  if (status == STATUS_OK)
+    status = memfd_check_foreign(memfd, bytes, error);
+  if (status != STATUS_OK)
+    return status;
+  arena->memfd = fcntl(memfd, F_DUPFD_CLOEXEC, 0);
+  if (arena->memfd < 0)
+    return error_set(error, STATUS_BUSY, "gemmd has no descriptor for another arena at the moment");
+  return lay_out(arena, devices, entries, bytes, error);
 }
 
 void arena_close(struct arena *arena) {

@@ -24,6 +24,11 @@ void arena_init(struct arena *arena); /* none */
 /* `tensor_bytes` are the client's; header and rings come on top, and the sum is rounded up to pages. */
 MUST_CHECK enum status arena_open(struct arena *arena, uint32_t devices, uint32_t entries, uint64_t tensor_bytes,
                                   uint64_t tensor_bytes_max, struct error *error);
+/* The same in a memfd of the client's, which stays the caller's: on tmpfs, sealed against shrinking and growing, of
+ * exactly `bytes`. What stands where header and rings go is lost, the tensors stay. BAD_DESCRIPTOR, INVALID, TOO_LARGE.
+ */
+MUST_CHECK enum status arena_adopt(struct arena *arena, int memfd, uint32_t devices, uint32_t entries, uint64_t bytes,
+                                   uint64_t tensor_bytes_max, struct error *error);
 /* After all workers have finished with it. */
 void arena_close(struct arena *arena);
 

@@ -71,46 +71,78 @@ static bool may_change(const struct catalog_name *name, struct catalog_user user
   return user.admin || user.uid == name->owner;
 }
 
-enum status catalog_may_name(const struct catalog *catalog, const char *name, const uint8_t *hash, bool replace,
-                             struct catalog_user user, struct error *error) {
+bool catalog_may_use(const struct catalog_name *name, struct catalog_user user) {
+  return name->mode == MODE_ALL || may_change(name, user);
+}
+
+static enum status foreign(const struct catalog_name *name, struct error *error) {
+  return error_set(error, STATUS_PERMISSION, "the name \"%.128s\" belongs to user %u", name->text, name->owner);
+}
+
+enum status catalog_look_up(const struct catalog *catalog, const char *name, struct catalog_user user,
+                            const struct catalog_name **out, struct error *error) {
   const struct catalog_name *there = find_name(catalog, name);
-  if (there == NULL || memcmp(there->weight->hash, hash, CATALOG_HASH_BYTES) == 0)
-    return STATUS_OK;
-  if (!replace)
-    return error_set(error, STATUS_EXISTS,
-                     "the name \"%.160s\" stands for other content, and to replace it was not asked for", name);
-  if (!may_change(there, user))
-    return error_set(error, STATUS_PERMISSION, "the name \"%.128s\" belongs to user %u", name, there->owner);
+  if (there == NULL)
+    return error_set(error, STATUS_NOT_FOUND, "no weight is named \"%.160s\"", name);
+  if (!catalog_may_use(there, user))
+    return foreign(there, error);
+  *out = there;
   return STATUS_OK;
 }
 
-static enum status insert_name(struct catalog *catalog, const char *name, struct catalog_weight *weight, uint32_t owner,
+enum status catalog_may_name(const struct catalog *catalog, const struct catalog_wish *wish, const uint8_t *hash,
+                             struct error *error) {
+  const struct catalog_name *there = find_name(catalog, wish->name);
+  if (wish->mode == MODE_ALL && !wish->user.admin && (there == NULL || there->mode != MODE_ALL))
+    return error_set(error, STATUS_PERMISSION, "to load \"%.128s\" for all takes an admin", wish->name);
+  if (there == NULL)
+    return STATUS_OK;
+  bool same = memcmp(there->weight->hash, hash, CATALOG_HASH_BYTES) == 0;
+  bool same_mode = wish->mode == MODE_DEFAULT || wish->mode == there->mode;
+  if (same && same_mode && catalog_may_use(there, wish->user))
+    return STATUS_OK;
+  if (!same && !wish->replace && catalog_may_use(there, wish->user))
+    return error_set(error, STATUS_EXISTS,
+                     "the name \"%.160s\" stands for other content, and to replace it was not asked for", wish->name);
+  return may_change(there, wish->user) ? STATUS_OK : foreign(there, error);
+}
+
+static enum message_mode first_mode(const struct catalog_wish *wish) {
+  if (wish->mode != MODE_DEFAULT)
+    return wish->mode;
+  return wish->user.admin ? MODE_ALL : MODE_PRIVATE;
+}
+
+static enum status insert_name(struct catalog *catalog, const struct catalog_wish *wish, struct catalog_weight *weight,
                                struct error *error) {
   void *names = catalog->names;
   enum status status = make_room(&names, catalog->name_count, &catalog->name_capacity, sizeof *catalog->names, error);
   catalog->names = names;
   if (status != STATUS_OK)
     return status;
-  char *text = strdup(name);
+  char *text = strdup(wish->name);
   if (text == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for the catalog");
-  size_t at = name_bound(catalog, name, false);
+  size_t at = name_bound(catalog, wish->name, false);
   memmove(&catalog->names[at + 1], &catalog->names[at], (catalog->name_count - at) * sizeof *catalog->names);
-  catalog->names[at] = (struct catalog_name){.text = text, .owner = owner, .weight = weight};
+  catalog->names[at] =
+      (struct catalog_name){.text = text, .owner = wish->user.uid, .mode = first_mode(wish), .weight = weight};
   catalog->name_count++;
   weight->names++;
   return STATUS_OK;
 }
 
-enum status catalog_name(struct catalog *catalog, const char *name, struct catalog_weight *weight, bool replace,
-                         struct catalog_user user, struct catalog_weight **before, struct error *error) {
+enum status catalog_name(struct catalog *catalog, const struct catalog_wish *wish, struct catalog_weight *weight,
+                         struct catalog_weight **before, struct error *error) {
   *before = NULL;
-  enum status status = catalog_may_name(catalog, name, weight->hash, replace, user, error);
+  enum status status = catalog_may_name(catalog, wish, weight->hash, error);
   if (status != STATUS_OK)
     return status;
-  struct catalog_name *there = find_name(catalog, name);
+  struct catalog_name *there = find_name(catalog, wish->name);
   if (there == NULL)
-    return insert_name(catalog, name, weight, user.uid, error);
+    return insert_name(catalog, wish, weight, error);
+  if (wish->mode != MODE_DEFAULT)
+    there->mode = wish->mode;
   if (there->weight == weight)
     return STATUS_OK;
   *before = there->weight;
@@ -126,7 +158,7 @@ enum status catalog_unname(struct catalog *catalog, const char *name, struct cat
   if (there == NULL)
     return error_set(error, STATUS_NOT_FOUND, "no weight is named \"%.160s\"", name);
   if (!may_change(there, user))
-    return error_set(error, STATUS_PERMISSION, "the name \"%.128s\" belongs to user %u", name, there->owner);
+    return foreign(there, error);
   *weight = there->weight;
   there->weight->names--;
   free(there->text);
@@ -145,6 +177,7 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
                                       .bytes = catalog_weight_bytes(weight),
                                       .references = weight->names,
                                       .owner = name->owner,
+                                      .mode = name->mode,
                                       .placement = weight->placement,
                                       .parts_count = weight->part_count};
   snprintf(out->name, sizeof out->name, "%s", name->text);
@@ -219,6 +252,14 @@ uint64_t catalog_weight_bytes(const struct catalog_weight *weight) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < weight->part_count; i++)
     bytes += weight->parts[i].bytes;
+  return bytes;
+}
+
+uint64_t catalog_owner_bytes(const struct catalog *catalog, uint32_t owner) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < catalog->name_count; i++)
+    if (catalog->names[i].owner == owner)
+      bytes += catalog_weight_bytes(catalog->names[i].weight);
   return bytes;
 }
 

@@ -28,6 +28,7 @@ struct catalog_part {
   uint32_t device, slab, layout;
   uint64_t offset, bytes;
   int64_t n_begin, n_count;
+  uint64_t checksum; /* of its bytes, as the backend makes it; 0: none is known */
 };
 
 /* One content, whatever its names. */
@@ -45,6 +46,7 @@ struct catalog_weight {
 struct catalog_name {
   char *text; /* owned */
   uint32_t owner;
+  enum message_mode mode;        /* PRIVATE or ALL */
   struct catalog_weight *weight; /* not owned */
 };
 
@@ -72,14 +74,25 @@ void catalog_free(struct catalog *catalog);
 const struct catalog_name *catalog_find(const struct catalog *catalog, const char *name);
 /* Index of the first name greater than `name`; name_count where there is none. */
 size_t catalog_after(const struct catalog *catalog, const char *name);
-/* Whether `name` may come to stand for the content of that hash. EXISTS, or PERMISSION, where it may not. */
-MUST_CHECK enum status catalog_may_name(const struct catalog *catalog, const char *name, const uint8_t *hash,
-                                        bool replace, struct catalog_user user, struct error *error);
-/* Makes `name` stand for `weight`. *before is the content that it stood for, NULL where there is none or where it is
+/* The same, where `user` may use it: NOT_FOUND or PERMISSION otherwise. */
+MUST_CHECK enum status catalog_look_up(const struct catalog *catalog, const char *name, struct catalog_user user,
+                                       const struct catalog_name **out, struct error *error);
+bool catalog_may_use(const struct catalog_name *name, struct catalog_user user);
+/* What a load asks for its name. */
+struct catalog_wish {
+  const char *name;
+  bool replace; /* even where the name stands for other content */
+  enum message_mode mode;
+  struct catalog_user user;
+};
+/* Whether the name may come to stand for the content of that hash, with that mode. EXISTS, or PERMISSION, where it may
+ * not. */
+MUST_CHECK enum status catalog_may_name(const struct catalog *catalog, const struct catalog_wish *wish,
+                                        const uint8_t *hash, struct error *error);
+/* Makes the name stand for `weight`. *before is the content that it stood for, NULL where there is none or where it is
  * the same. The owner of a name that stays is not changed. */
-MUST_CHECK enum status catalog_name(struct catalog *catalog, const char *name, struct catalog_weight *weight,
-                                    bool replace, struct catalog_user user, struct catalog_weight **before,
-                                    struct error *error);
+MUST_CHECK enum status catalog_name(struct catalog *catalog, const struct catalog_wish *wish,
+                                    struct catalog_weight *weight, struct catalog_weight **before, struct error *error);
 /* Drops a name. *weight is what it stood for; its parts stay until the caller removes it. */
 MUST_CHECK enum status catalog_unname(struct catalog *catalog, const char *name, struct catalog_user user,
                                       struct catalog_weight **weight, struct error *error);
@@ -100,6 +113,8 @@ void catalog_remove(struct catalog *catalog, struct catalog_weight *weight);
 /* Neither a name nor a handle stands for it. */
 bool catalog_unused(const struct catalog_weight *weight);
 uint64_t catalog_weight_bytes(const struct catalog_weight *weight); /* all parts */
+/* Of all names of that owner; what several of them stand for counts as often. */
+uint64_t catalog_owner_bytes(const struct catalog *catalog, uint32_t owner);
 
 /* ---- slabs */
 

@@ -58,6 +58,7 @@ static bool flush(struct channel *channel) {
     if (channel->first == NULL)
       channel->last = NULL;
     channel->queued--;
+    channel->sent++;
     record_free(record);
   }
   return true;

@@ -31,6 +31,7 @@ struct channel {
   void *owner;
   struct channel_record *first, *last; /* owned; waiting to be sent */
   size_t queued, queue_max;
+  uint64_t sent; /* records that had to wait and have gone out */
   bool paused, ended, closing;
 };
 

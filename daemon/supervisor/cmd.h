@@ -13,6 +13,9 @@ void cmd_ping(struct session *session, uint32_t id, const void *body, struct pac
 void cmd_status(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_arena_create(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_queue_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_arena_adopt(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_upgrade(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_drain(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_load(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_close(struct session *session, uint32_t id, const void *body, struct packet *packet);

@@ -118,9 +118,8 @@ void cmd_weight_open(struct session *session, uint32_t id, const void *body, str
   const struct message_weight_name *request = body;
   (void)packet;
   struct error error;
-  const struct catalog_name *name = catalog_find(&session->supervisor->catalog, request->name);
-  if (name == NULL) {
-    (void)error_set(&error, STATUS_NOT_FOUND, "no weight is named \"%.160s\"", request->name);
+  const struct catalog_name *name;
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error) != STATUS_OK) {
     session_fail(session, id, &error);
     return;
   }

@@ -1,6 +1,7 @@
-/* hello, ping, arena_create, queue_open. */
+/* hello, ping, arena_create, queue_open, drain. */
 #include "cmd.h"
 #include "context.h"
+#include "descriptors.h"
 #include "serving.h"
 
 #include "../log.h"
@@ -75,22 +76,54 @@ static void on_arena_added(struct session *session, const struct error *error) {
   session_continue(session);
 }
 
-void cmd_arena_create(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_arena_request *request = body;
-  struct supervisor *supervisor = session->supervisor;
-  struct error error;
-  (void)packet;
-  enum status status = session->state == STATE_ARENA
-                           ? error_set(&error, STATUS_WRONG_STATE, "the session has its arena already")
-                           : arena_open(&session->arena, supervisor->fleet.count, request->entries, request->bytes,
-                                        (uint64_t)supervisor->config->arena_bytes_max, &error);
+static enum status charge_arena(struct session *session, struct error *error) {
+  const struct arena *arena = &session->arena;
+  return user_add_arena(&session->supervisor->users, session->account, arena->bytes,
+                        (uint64_t)arena->entries * arena->devices, error);
+}
+
+static enum status may_have_arena(const struct session *session, struct error *error) {
+  if (session->state == STATE_ARENA)
+    return error_set(error, STATUS_WRONG_STATE, "the session has its arena already");
+  if (!descriptors_left(session->user.admin))
+    return error_set(error, STATUS_BUSY, "gemmd has no descriptors for another arena at the moment");
+  return STATUS_OK;
+}
+
+/* The arena is there, or `status` and *error say why not. */
+static void serve_arena(struct session *session, uint32_t id, enum status status, struct error *error) {
+  if (status == STATUS_OK && (status = charge_arena(session, error)) != STATUS_OK)
+    arena_close(&session->arena);
   if (status != STATUS_OK) {
-    session_fail(session, id, &error);
+    session_fail(session, id, error);
     return;
   }
   session->arena_id = id;
   session_wait(session);
   serving_add(session, on_arena_added);
+}
+
+void cmd_arena_create(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_arena_request *request = body;
+  const struct supervisor *supervisor = session->supervisor;
+  struct error error;
+  (void)packet;
+  enum status status = may_have_arena(session, &error);
+  if (status == STATUS_OK)
+    status = arena_open(&session->arena, supervisor->fleet.count, request->entries, request->bytes,
+                        (uint64_t)supervisor->config->arena_bytes_max, &error);
+  serve_arena(session, id, status, &error);
+}
+
+void cmd_arena_adopt(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_arena_request *request = body;
+  const struct supervisor *supervisor = session->supervisor;
+  struct error error;
+  enum status status = may_have_arena(session, &error);
+  if (status == STATUS_OK)
+    status = arena_adopt(&session->arena, packet->fds[0], supervisor->fleet.count, request->entries, request->bytes,
+                         (uint64_t)supervisor->config->arena_bytes_max, &error);
+  serve_arena(session, id, status, &error);
 }
 
 void cmd_queue_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
@@ -103,4 +136,31 @@ void cmd_queue_open(struct session *session, uint32_t id, const void *body, stru
     return;
   }
   session_reply(session, id, &message_queue_open_type, request, &session->arena.doorbells[request->device], 1);
+}
+
+/* ---- drain */
+
+void cmd_drain(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  struct message_empty reply = {.reserved = 0};
+  (void)body;
+  (void)packet;
+  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
+  if (!session->ending)
+    sessions_drain(session);
+}
+
+/* ---- upgrade */
+
+void cmd_upgrade(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  struct message_empty reply = {.reserved = 0};
+  struct supervisor *supervisor = session->supervisor;
+  struct error error;
+  (void)body;
+  (void)packet;
+  if (supervisor_may_upgrade(supervisor, &error) != STATUS_OK) {
+    session_fail(session, id, &error);
+    return;
+  }
+  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
+  supervisor_upgrade(supervisor);
 }

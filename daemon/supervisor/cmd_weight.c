@@ -1,17 +1,15 @@
 /* weight_load, weight_list, weight_info, weight_unload; opening and closing are in cmd_open.c. */
 #include "cmd.h"
 #include "context.h"
+#include "foreign.h"
 #include "placement.h"
 #include "reclaim.h"
 
 #include "../log.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- weight_load */
 
@@ -52,19 +50,9 @@ static enum status check_request(const struct message_weight_load *request, uint
   if (!method_fits(request->format, request->method))
     return error_set(error, STATUS_INVALID, "method %u does not go with format %s", request->method,
                      gemm_format_name((enum gemm_format)request->format));
+  if (request->mode > MODE_ALL)
+    return error_set(error, STATUS_INVALID, "mode must be 0..%d, got %u", MODE_ALL, request->mode);
   return placement_check(request, devices, error);
-}
-
-static enum status check_file(int fd, struct error *error) {
-  struct stat stat;
-  int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fstat(fd, &stat) != 0)
-    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file cannot be looked at: %s", strerror(errno));
-  if (!S_ISREG(stat.st_mode))
-    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no regular file");
-  if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
-    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file is not open for reading");
-  return STATUS_OK;
 }
 
 void cmd_weight_load(struct session *session, uint32_t id, const void *body, struct packet *packet) {
@@ -72,7 +60,7 @@ void cmd_weight_load(struct session *session, uint32_t id, const void *body, str
   struct error error;
   enum status status = check_request(request, session->supervisor->fleet.count, &error);
   if (status == STATUS_OK)
-    status = check_file(packet->fds[0], &error);
+    status = foreign_check_file(packet->fds[0], &error);
   if (status == STATUS_OK)
     status = loads_add(session, id, request, packet_take_fd(packet, 0), &error);
   if (status != STATUS_OK)
@@ -95,7 +83,8 @@ void cmd_weight_list(struct session *session, uint32_t id, const void *body, str
   size_t at = request->after[0] == '\0' ? 0 : catalog_after(catalog, request->after);
   for (; at < catalog->name_count; at++) {
     const struct catalog_name *name = &catalog->names[at];
-    if (request->pattern[0] != '\0' && fnmatch(request->pattern, name->text, 0) != 0)
+    if (!catalog_may_use(name, session->user) ||
+        (request->pattern[0] != '\0' && fnmatch(request->pattern, name->text, 0) != 0))
       continue;
     if (reply.weights_count == LIMIT_PAGE_ITEMS || item_bytes(name) > room) {
       reply.more = true;
@@ -107,18 +96,13 @@ void cmd_weight_list(struct session *session, uint32_t id, const void *body, str
   session_reply(session, id, &message_weight_list_reply_type, &reply, NULL, 0);
 }
 
-static void fail_not_found(struct session *session, uint32_t id, const char *name) {
-  struct error error;
-  (void)error_set(&error, STATUS_NOT_FOUND, "no weight is named \"%.160s\"", name);
-  session_fail(session, id, &error);
-}
-
 void cmd_weight_info(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_weight_name *request = body;
   (void)packet;
-  const struct catalog_name *name = catalog_find(&session->supervisor->catalog, request->name);
-  if (name == NULL) {
-    fail_not_found(session, id, request->name);
+  const struct catalog_name *name;
+  struct error error;
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error) != STATUS_OK) {
+    session_fail(session, id, &error);
     return;
   }
   struct message_weight_info reply;
@@ -158,6 +142,7 @@ void cmd_weight_unload(struct session *session, uint32_t id, const void *body, s
     session_fail(session, id, &error);
     return;
   }
+  store_catalog(supervisor);
   log_info("unloaded \"%s\" for user %u: %u names and %u handles left", request->name, session->user.uid, weight->names,
            weight->handles);
   if (!catalog_unused(weight)) {

@@ -10,6 +10,7 @@
 #include "pins.h"
 #include "placer.h"
 #include "session.h"
+#include "store.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,22 +19,33 @@
 struct supervisor {
   const struct config *config; /* not owned */
   const char *self;            /* the program; not owned */
+  char *const *arguments;      /* it was started with; not owned */
   uv_loop_t loop;
   uv_signal_t signals[2];
   struct listener listener;
+  struct role_rules rules;
+  struct users users;
   struct sessions sessions;
   struct fleet fleet;
   struct catalog catalog;
   struct loads loads;
   struct placer placer;
   struct pins pins;
-  uint64_t started_ms; /* of the loop's clock */
-  bool embedded;       /* one session, and its end is the daemon's */
+  struct store store;
+  uv_timer_t watchdog;
+  uint64_t watchdog_ms; /* 0: nobody wants to hear */
+  uint64_t started_ms;  /* of the loop's clock */
+  bool embedded;        /* one session, and its end is the daemon's */
   bool stopping;
+  bool upgrading; /* another gemmd is executed when all has ended */
   int exit_status;
 };
 
 /* Ends everything in order; the loop runs empty by itself. */
 void supervisor_stop(struct supervisor *supervisor, int exit_status);
+/* Whether the program can be executed again in place. */
+MUST_CHECK enum status supervisor_may_upgrade(const struct supervisor *supervisor, struct error *error);
+/* Stops, and then does that, with the socket and the weights. */
+void supervisor_upgrade(struct supervisor *supervisor);
 
 #endif

@@ -14,6 +14,9 @@ static const struct handler handlers[] = {
     {COMMAND_status, cmd_status},
     {COMMAND_arena_create, cmd_arena_create},
     {COMMAND_queue_open, cmd_queue_open},
+    {COMMAND_drain, cmd_drain},
+    {COMMAND_upgrade, cmd_upgrade},
+    {COMMAND_arena_adopt, cmd_arena_adopt},
     {COMMAND_weight_load, cmd_weight_load},
     {COMMAND_weight_open, cmd_weight_open},
     {COMMAND_weight_close, cmd_weight_close},
@@ -54,10 +57,10 @@ static const struct handler *find_handler(uint32_t command) {
 
 static enum status check_permission(const struct session *session, const struct command_info *info,
                                     struct error *error) {
-  if (info->permission == PERMISSION_USER || (info->permission == PERMISSION_ADMIN && session->user.admin))
+  if (role_may(session->role, info->permission))
     return STATUS_OK;
   return error_set(error, STATUS_PERMISSION, "%s is not for %s", info->name,
-                   info->permission == PERMISSION_ADMIN ? "this user" : "clients");
+                   info->permission == PERMISSION_INTERNAL ? "clients" : "this user");
 }
 
 static enum status check_state(const struct session *session, const struct command_info *info, struct error *error) {

@@ -31,6 +31,17 @@ static bool gap_fits(uint64_t begin, uint64_t end, uint64_t bytes) {
   return begin <= end && bytes <= end - begin;
 }
 
+static enum status insert(struct extents *extents, size_t at, uint64_t offset, uint64_t bytes, struct error *error) {
+  enum status status = make_room(extents, error);
+  if (status != STATUS_OK)
+    return status;
+  memmove(&extents->taken[at + 1], &extents->taken[at], (extents->count - at) * sizeof *extents->taken);
+  extents->taken[at] = (struct extent){.offset = offset, .bytes = bytes};
+  extents->count++;
+  extents->used += bytes;
+  return STATUS_OK;
+}
+
 enum status extents_take(struct extents *extents, uint64_t bytes, uint64_t align, uint64_t *offset,
                          struct error *error) {
   if (bytes == 0 || align == 0 || (align & (align - 1)) != 0)
@@ -42,15 +53,20 @@ enum status extents_take(struct extents *extents, uint64_t bytes, uint64_t align
     begin = gemm_round_up(extents->taken[at].offset + extents->taken[at].bytes, align);
   if (at == extents->count && !gap_fits(begin, extents->bytes, bytes))
     return error_set(error, STATUS_NOT_FOUND, "no gap of %llu bytes in the slab", (unsigned long long)bytes);
-  enum status status = make_room(extents, error);
-  if (status != STATUS_OK)
-    return status;
-  memmove(&extents->taken[at + 1], &extents->taken[at], (extents->count - at) * sizeof *extents->taken);
-  extents->taken[at] = (struct extent){.offset = begin, .bytes = bytes};
-  extents->count++;
-  extents->used += bytes;
   *offset = begin;
-  return STATUS_OK;
+  return insert(extents, at, begin, bytes, error);
+}
+
+enum status extents_take_at(struct extents *extents, uint64_t offset, uint64_t bytes, struct error *error) {
+  size_t at = 0;
+  while (at < extents->count && extents->taken[at].offset < offset)
+    at++;
+  uint64_t begin = at == 0 ? 0 : extents->taken[at - 1].offset + extents->taken[at - 1].bytes;
+  uint64_t end = at == extents->count ? extents->bytes : extents->taken[at].offset;
+  if (bytes == 0 || offset < begin || !gap_fits(offset, end, bytes))
+    return error_set(error, STATUS_NOT_FOUND, "%llu bytes at %llu of the slab are not free", (unsigned long long)bytes,
+                     (unsigned long long)offset);
+  return insert(extents, at, offset, bytes, error);
 }
 
 bool extents_give(struct extents *extents, uint64_t offset) {

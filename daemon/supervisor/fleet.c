@@ -54,12 +54,17 @@ static void start_others(struct supervisor *supervisor, const struct message_wor
   }
 }
 
+static void begin_serving(struct supervisor *supervisor, const struct message_worker_ready *ready) {
+  start_others(supervisor, ready);
+  store_check(supervisor);
+}
+
 static void started(struct worker *worker, const struct message_worker_ready *ready) {
   struct supervisor *supervisor = worker->owner;
   log_info("worker %u: process %u has %s, %llu MiB", worker->device, worker->pid, ready->device_name,
            (unsigned long long)(ready->memory_total >> 20));
   if (!supervisor->fleet.known)
-    start_others(supervisor, ready);
+    begin_serving(supervisor, ready);
   recovery_begin(supervisor, worker);
 }
 

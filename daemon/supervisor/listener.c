@@ -2,6 +2,7 @@
 
 #include "../log.h"
 #include "context.h"
+#include "inherited.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,38 +15,58 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 128, ACCEPTS_A_TURN = 16, SYSTEMD_FIRST_FD = 3 };
+enum { BACKLOG = 128, ACCEPTS_A_TURN = 16 };
 
 void listener_init(struct listener *listener) {
   *listener = (struct listener){.fd = -1, .lock = -1, .spare = -1};
 }
 
-/* ---- systemd's socket */
+/* ---- an inherited socket */
 
-static bool systemd_passes_sockets(int *count) {
-  const char *pid = getenv("LISTEN_PID"), *fds = getenv("LISTEN_FDS");
-  if (pid == NULL || fds == NULL || strtol(pid, NULL, 10) != (long)getpid())
-    return false;
-  *count = (int)strtol(fds, NULL, 10);
-  unsetenv("LISTEN_PID"); /* not for the children */
-  unsetenv("LISTEN_FDS");
-  unsetenv("LISTEN_FDNAMES");
-  return *count > 0;
-}
-
-static enum status take_systemd_socket(struct listener *listener, int count, struct error *error) {
+static enum status check_socket(int fd, struct error *error) {
   int type = 0, listens = 0;
   socklen_t bytes = sizeof type;
-  if (count != 1)
-    return error_set(error, STATUS_INVALID, "systemd passes %d sockets; gemmd takes one", count);
-  if (getsockopt(SYSTEMD_FIRST_FD, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_SEQPACKET ||
-      getsockopt(SYSTEMD_FIRST_FD, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens)
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_SEQPACKET ||
+      getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens)
     return error_set(error, STATUS_BAD_DESCRIPTOR,
                      "systemd's socket must be a listening one (ListenSequentialPacket=)");
-  fcntl(SYSTEMD_FIRST_FD, F_SETFD, FD_CLOEXEC);
-  fcntl(SYSTEMD_FIRST_FD, F_SETFL, fcntl(SYSTEMD_FIRST_FD, F_GETFL) | O_NONBLOCK);
-  listener->fd = SYSTEMD_FIRST_FD;
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   return STATUS_OK;
+}
+
+/* Of a gemmd that this one replaces, with its lock where it had made the socket itself. */
+static void take_predecessors(struct listener *listener, struct inherited *inherited, const char *path) {
+  listener->fd = inherited_take(inherited, LISTENER_SOCKET_NAME);
+  listener->lock = inherited_take(inherited, LISTENER_LOCK_NAME);
+  if (listener->lock >= 0)
+    snprintf(listener->path, sizeof listener->path, "%s", path);
+}
+
+static bool is_socket(int fd) {
+  struct stat stat;
+  return fstat(fd, &stat) == 0 && S_ISSOCK(stat.st_mode);
+}
+
+static enum status take_systemd_socket(struct listener *listener, struct inherited *inherited, struct error *error) {
+  for (size_t i = 0; i < inherited->count; i++) {
+    int fd = inherited->list[i].fd;
+    if (fd < 0 || !is_socket(fd))
+      continue;
+    if (listener->fd >= 0)
+      return error_set(error, STATUS_INVALID, "systemd passes several sockets; gemmd takes one");
+    inherited->list[i].fd = -1;
+    listener->fd = fd;
+  }
+  return STATUS_OK;
+}
+
+static enum status take_inherited(struct listener *listener, struct inherited *inherited, const char *path,
+                                  struct error *error) {
+  enum status status = STATUS_OK;
+  take_predecessors(listener, inherited, path);
+  if (listener->fd < 0)
+    status = take_systemd_socket(listener, inherited, error);
+  return status == STATUS_OK && listener->fd >= 0 ? check_socket(listener->fd, error) : status;
 }
 
 /* ---- our own */
@@ -131,37 +152,45 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
   }
 }
 
-enum status listener_open(struct supervisor *supervisor, struct error *error) {
+static enum status watch(struct supervisor *supervisor, struct error *error) {
   struct listener *listener = &supervisor->listener;
-  int count;
-  enum status status = systemd_passes_sockets(&count)
-                           ? take_systemd_socket(listener, count, error)
-                           : make_socket(listener, supervisor->config->socket, supervisor->config->socket_mode, error);
-  listener->open = true;
-  if (status == STATUS_OK) {
-    int rc = uv_poll_init(&supervisor->loop, &listener->poll, listener->fd);
-    if (rc != 0)
-      status = error_set(error, STATUS_SYSTEM, "the socket cannot be watched: %s", uv_strerror(rc));
-    listener->polled = rc == 0;
-  }
-  if (status != STATUS_OK) {
-    listener_close(listener);
-    return status;
-  }
+  int rc = uv_poll_init(&supervisor->loop, &listener->poll, listener->fd);
+  if (rc != 0)
+    return error_set(error, STATUS_SYSTEM, "the socket cannot be watched: %s", uv_strerror(rc));
+  listener->polled = true;
   listener->poll.data = supervisor;
   listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
   uv_poll_start(&listener->poll, UV_READABLE, on_poll);
   return STATUS_OK;
 }
 
-void listener_close(struct listener *listener) {
-  if (!listener->open)
-    return;
+enum status listener_open(struct supervisor *supervisor, struct inherited *inherited, struct error *error) {
+  struct listener *listener = &supervisor->listener;
+  const struct config *config = supervisor->config;
+  listener->open = true;
+  enum status status = take_inherited(listener, inherited, config->socket, error);
+  if (status == STATUS_OK && listener->fd < 0)
+    status = make_socket(listener, config->socket, config->socket_mode, error);
+  if (status == STATUS_OK)
+    status = watch(supervisor, error);
+  if (status != STATUS_OK)
+    listener_close(listener);
+  return status;
+}
+
+void listener_pause(struct listener *listener) {
   listener->open = false;
   if (listener->polled)
     uv_close((uv_handle_t *)&listener->poll, NULL);
+  listener->polled = false;
+}
+
+void listener_close(struct listener *listener) {
+  if (listener->open)
+    listener_pause(listener);
   if (listener->path[0] != '\0')
     unlink(listener->path);
+  listener->path[0] = '\0';
   if (listener->fd >= 0)
     close(listener->fd);
   if (listener->spare >= 0)

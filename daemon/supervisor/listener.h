@@ -7,7 +7,13 @@
 #include <stdbool.h>
 #include <uv.h>
 
+struct inherited;
 struct supervisor;
+
+/* What the socket and its lock are called where they are inherited from another gemmd. systemd's socket goes by any
+ * other name. */
+#define LISTENER_SOCKET_NAME "gemmd-own-socket"
+#define LISTENER_LOCK_NAME "gemmd-own-lock"
 
 struct listener {
   uv_poll_t poll;
@@ -18,9 +24,11 @@ struct listener {
 };
 
 void listener_init(struct listener *listener);
-/* Takes the lock beside the socket: who has it may replace what a dead daemon left there. EXISTS where another
- * daemon has it. */
-MUST_CHECK enum status listener_open(struct supervisor *supervisor, struct error *error);
+/* Takes an inherited socket, or makes one. Takes the lock beside that: who has it may replace what a dead daemon left
+ * there. EXISTS where another daemon has it. */
+MUST_CHECK enum status listener_open(struct supervisor *supervisor, struct inherited *inherited, struct error *error);
+/* Accepts nobody from here on, and keeps the socket: who connects waits for whoever accepts next. */
+void listener_pause(struct listener *listener);
 void listener_close(struct listener *listener);
 
 #endif

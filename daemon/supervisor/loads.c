@@ -4,6 +4,8 @@
 #include "../memfd.h"
 #include "child.h"
 #include "context.h"
+#include "descriptors.h"
+#include "foreign.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -27,10 +29,11 @@ void load_finish(struct load *load, const struct message_weight_info *info) {
     session_fail(session, load->id, &load->error);
   }
   if (load->file >= 0)
-    close(load->file);
+    foreign_close(load->file);
   if (load->canonical >= 0)
     close(load->canonical);
   session->loads--;
+  session->account->loads--;
   free(load);
   session_release(session);
 }
@@ -189,7 +192,7 @@ static enum status start(struct load *load, struct error *error) {
   }
   if (status != STATUS_OK)
     kill_loader(load); /* load->error is reported when the process is reaped */
-  close(load->file);
+  foreign_close(load->file);
   load->file = -1;
   return STATUS_OK;
 }
@@ -214,12 +217,24 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
                       struct error *error) {
   struct supervisor *supervisor = session->supervisor;
   if (session->loads >= SESSION_LOADS_MAX) {
-    close(file);
+    foreign_close(file);
     return error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
+  }
+  if (supervisor->sessions.draining || !descriptors_left(session->user.admin)) {
+    foreign_close(file);
+    return supervisor->sessions.draining
+               ? error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new loads and ends with the sessions it has")
+               : error_set(error, STATUS_BUSY, "gemmd has no descriptors for another load at the moment");
+  }
+  enum status status = user_add_load(&supervisor->users, session->account, error);
+  if (status != STATUS_OK) {
+    foreign_close(file);
+    return status;
   }
   struct load *load = calloc(1, sizeof *load);
   if (load == NULL) {
-    close(file);
+    foreign_close(file);
+    session->account->loads--;
     return error_set(error, STATUS_NOMEM, "no memory for a load");
   }
   load->supervisor = supervisor;

@@ -1,8 +1,17 @@
-/* What systemd is told: a datagram to $NOTIFY_SOCKET. Nothing happens where there is none. */
+/* Tells the service manager: sd_notify(3)'s protocol, without its library. */
 #ifndef SUPERVISOR_NOTIFY_H
 #define SUPERVISOR_NOTIFY_H
 
-/* `state` as in sd_notify(3): "READY=1\nSTATUS=...". */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* There is a service manager that listens. */
+bool notify_present(void);
+/* Sends lines such as "READY=1\nSTATUS=...". Nothing happens where no service manager listens. */
 void notify_send(const char *state);
+/* The same with a descriptor, which stays the caller's: "FDSTORE=1\nFDNAME=...". */
+void notify_send_fd(const char *state, int fd);
+/* How often the service manager wants to hear "WATCHDOG=1", in ms; 0: it does not. */
+uint64_t notify_watchdog_ms(void);
 
 #endif

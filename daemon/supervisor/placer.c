@@ -66,17 +66,25 @@ static void fail(struct supervisor *supervisor, const struct error *error) {
   finish(supervisor, NULL);
 }
 
+static struct catalog_wish wish_of(const struct load *load) {
+  return (struct catalog_wish){.name = load->request.name,
+                               .replace = load->request.replace,
+                               .mode = (enum message_mode)load->request.mode,
+                               .user = load->user};
+}
+
 static void commit(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
   struct load *load = current(supervisor);
   struct catalog_weight *before;
   struct message_weight_info info;
-  if (catalog_name(&supervisor->catalog, load->request.name, weight, load->request.replace, load->user, &before,
-                   &load->error) != STATUS_OK) {
+  struct catalog_wish wish = wish_of(load);
+  if (catalog_name(&supervisor->catalog, &wish, weight, &before, &load->error) != STATUS_OK) {
     if (catalog_unused(weight))
       reclaim_weight(supervisor, weight, NULL, NULL);
     finish(supervisor, NULL);
     return;
   }
+  store_catalog(supervisor);
   if (before != NULL && catalog_unused(before))
     reclaim_weight(supervisor, before, NULL, NULL);
   pins_apply(supervisor, weight);
@@ -128,7 +136,8 @@ struct message_weight_place placer_place(const struct catalog_weight *weight, co
                                        .k = weight->shape.k,
                                        .format = weight->shape.format,
                                        .scale = weight->shape.scale,
-                                       .layout = part->layout};
+                                       .layout = part->layout,
+                                       .checksum = part->checksum};
   if (weight->placement == PLACEMENT_SPLIT) {
     place.n_begin = part->n_begin;
     place.n_total = weight->shape.n;
@@ -144,6 +153,7 @@ static void on_stored(void *user, struct worker_answer *answer) {
   } else {
     placer->taken = false;
     placer->slab = 0;
+    part_at_work(placer)->checksum = answer->body->weight_placed.checksum;
     placer->draft.part_count++;
     if (placer->draft.part_count < placer->part_target)
       plan_part(supervisor);
@@ -188,6 +198,7 @@ static void on_slab(void *user, struct worker_answer *answer) {
     placer->slab = 0;
     fail(supervisor, &error);
   } else {
+    store_add_slab(placer->slab, answer->fd);
     answer->fd = -1; /* the catalog's */
     take_room(supervisor);
   }
@@ -280,18 +291,34 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
                           &placer->part_target, error);
 }
 
+/* Device memory counts for each owner of a name in full, shared or not: else one would pay when the other leaves. */
+static enum status check_cap(struct supervisor *supervisor, const struct load *load, const struct catalog_weight *same,
+                             struct error *error) {
+  const struct catalog_name *there = catalog_find(&supervisor->catalog, load->request.name);
+  uint64_t held = catalog_owner_bytes(&supervisor->catalog, load->user.uid);
+  uint64_t copies = load->request.placement != PLACEMENT_REPLICAS ? 1
+                    : load->request.devices != 0                  ? load->request.devices
+                                                                  : supervisor->fleet.count;
+  uint64_t bytes = same != NULL ? catalog_weight_bytes(same) : load->done.bytes * copies;
+  if (there != NULL && there->owner == load->user.uid)
+    held -= catalog_weight_bytes(there->weight); /* makes room for what replaces it */
+  return user_check_device(&supervisor->users, load->session->account, held, bytes, error);
+}
+
 static void begin(struct supervisor *supervisor) {
   struct load *load = current(supervisor);
   struct catalog *catalog = &supervisor->catalog;
   load->error.status = STATUS_OK;
   supervisor->placer.busy = true;
-  if (load->cancelled || catalog_may_name(catalog, load->request.name, load->done.hash, load->request.replace,
-                                          load->user, &load->error) != STATUS_OK) {
+  struct catalog_wish wish = wish_of(load);
+  if (load->cancelled || catalog_may_name(catalog, &wish, load->done.hash, &load->error) != STATUS_OK) {
     finish(supervisor, NULL);
     return;
   }
   struct catalog_weight *same = catalog_find_hash(catalog, load->done.hash);
-  if (same != NULL)
+  if (check_cap(supervisor, load, same, &load->error) != STATUS_OK)
+    finish(supervisor, NULL);
+  else if (same != NULL)
     commit(supervisor, same, true);
   else if (make_draft(supervisor, load, &load->error) != STATUS_OK)
     finish(supervisor, NULL);

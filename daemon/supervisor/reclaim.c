@@ -22,6 +22,7 @@ void reclaim_slab(struct supervisor *supervisor, uint32_t id) {
   int fd = slab->fd;
   uint32_t device = slab->device;
   catalog_slab_remove(&supervisor->catalog, id);
+  store_remove_slab(id);
   struct message_slab_free body = {.slab = id};
   struct error error;
   if (worker_ask(&supervisor->fleet.workers[device], COMMAND_slab_free, &body, NULL, 0, on_slab_freed,

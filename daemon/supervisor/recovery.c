@@ -1,9 +1,14 @@
 #include "recovery.h"
 
+#include "../log.h"
 #include "context.h"
+#include "reclaim.h"
 #include "serving.h"
+#include "store.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static void finish(struct supervisor *supervisor, struct worker *worker) {
   worker_serves(worker);
@@ -27,6 +32,83 @@ static void on_answer(void *user, struct worker_answer *answer) {
   if (--worker->recovering == 0 && worker->state == WORKER_RECOVERING)
     finish(worker->owner, worker);
 }
+
+/* ---- what may have been damaged by whatever ended the one before */
+
+/* SIGKILL comes from outside and touches nothing; after anything else, and in a new gemmd, the bytes are looked at. */
+static bool is_suspect(const struct worker *worker) {
+  return worker->exit_signal != SIGKILL;
+}
+
+static struct catalog_weight *find_weight(const struct catalog *catalog, uint32_t id) {
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    if (catalog->weights[i]->id == id)
+      return catalog->weights[i];
+  return NULL;
+}
+
+static bool has_open(const struct session *session, const struct catalog_weight *weight) {
+  for (size_t i = 0; i < session->opened.count; i++)
+    if (session->opened.slots[i].weight == weight)
+      return true;
+  return false;
+}
+
+/* Nobody gets a product with it: it loses its names, and sessions that have it open end before the worker serves. */
+static void drop_damaged(struct supervisor *supervisor, struct catalog_weight *weight) {
+  struct catalog *catalog = &supervisor->catalog;
+  const struct catalog_user root = {.uid = 0, .admin = true};
+  struct session *session, *next;
+  struct error error;
+  for (size_t i = catalog->name_count; i-- > 0;) {
+    struct catalog_weight *same;
+    if (catalog->names[i].weight != weight)
+      continue;
+    log_error("the weight \"%s\" of user %u was damaged on its device, and must be loaded again",
+              catalog->names[i].text, catalog->names[i].owner);
+    (void)!catalog_unname(catalog, catalog->names[i].text, root, &same, &error);
+  }
+  store_catalog(supervisor);
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
+    next = TAILQ_NEXT(session, link);
+    if (has_open(session, weight))
+      session_end(session, "a weight that it has open was damaged");
+  }
+  if (catalog_unused(weight))
+    reclaim_weight(supervisor, weight, NULL, NULL);
+}
+
+struct attaching {
+  struct worker *worker;
+  uint32_t weight;
+};
+
+static void on_attached(void *user, struct worker_answer *answer) {
+  struct attaching *attaching = user;
+  struct supervisor *supervisor = attaching->worker->owner;
+  struct catalog_weight *weight = find_weight(&supervisor->catalog, attaching->weight);
+  if (answer->status == STATUS_OK && answer->body->weight_placed.damaged && weight != NULL)
+    drop_damaged(supervisor, weight);
+  on_answer(attaching->worker, answer);
+  free(attaching);
+}
+
+static void ask_attach(struct worker *worker, const struct message_weight_place *body) {
+  struct error error;
+  struct attaching *attaching = malloc(sizeof *attaching);
+  if (attaching == NULL) {
+    worker_kill(worker, "there is no memory to look after it");
+    return;
+  }
+  *attaching = (struct attaching){.worker = worker, .weight = body->weight};
+  worker->recovering++;
+  if (worker_ask(worker, COMMAND_weight_attach, body, NULL, 0, on_attached, attaching, &error) == STATUS_OK)
+    return;
+  free(attaching);
+  worker_kill(worker, error.text);
+}
+
+/* ---- what a worker is told */
 
 static void ask(struct worker *worker, enum command command, const void *body, const int *fds, size_t fd_count) {
   struct error error;
@@ -52,7 +134,8 @@ static void give_weights(const struct catalog *catalog, struct worker *worker) {
       if (weight->parts[p].device != worker->device)
         continue;
       struct message_weight_place body = placer_place(weight, &weight->parts[p]);
-      ask(worker, COMMAND_weight_attach, &body, NULL, 0);
+      body.verify = is_suspect(worker);
+      ask_attach(worker, &body);
       pins_apply_part(worker->owner, weight, worker);
     }
   }

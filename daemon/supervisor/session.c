@@ -3,7 +3,9 @@
 #include "../log.h"
 #include "cmd.h"
 #include "context.h"
+#include "descriptors.h"
 #include "dispatch.h"
+#include "foreign.h"
 #include "loads.h"
 #include "serving.h"
 
@@ -14,8 +16,10 @@
 #include <unistd.h>
 
 enum {
-  PATIENCE_MS = 10000, /* for a hello, and for the last reply to be read */
-  REFUSED_MAX = 64     /* connections over sessions_max that still get an answer */
+  HELLO_MS = 2000,
+  PATIENCE_MS = 10000, /* for one of the replies that wait to be read */
+  FOREIGN_MOST = 256,  /* descriptors whose file systems hold up their closing */
+  REFUSED_MAX = 64     /* connections that are refused and still get an answer */
 };
 
 void sessions_init(struct sessions *sessions) {
@@ -38,6 +42,7 @@ static void free_if_done(struct session *session) {
     return;
   struct supervisor *supervisor = session->supervisor;
   TAILQ_REMOVE(&supervisor->sessions.list, session, link);
+  users_leave(&supervisor->users, session->account, uv_now(&supervisor->loop));
   free(session);
 }
 
@@ -67,24 +72,44 @@ static void on_arena_removed(struct session *session, const struct error *error)
   session_release(session);
 }
 
+static void end_if_drained(struct supervisor *supervisor) {
+  const struct sessions *sessions = &supervisor->sessions;
+  if (sessions->draining && sessions->count == sessions->drainers)
+    supervisor_stop(supervisor, 0);
+}
+
 void session_end(struct session *session, const char *why) {
   if (session->ending)
     return;
   session->ending = true;
   struct supervisor *supervisor = session->supervisor;
-  if (session->refused) {
+  if (session->refusal.status != STATUS_OK) {
     supervisor->sessions.refused--;
   } else {
     supervisor->sessions.count--;
+    supervisor->sessions.drainers -= session->drains_gemmd;
+    session->account->sessions--;
     log_debug("session %u (%s): ends: %s", session->id, session->client, why);
   }
   session_hold(session);
   channel_close(&session->channel);
   uv_close((uv_handle_t *)&session->timer, on_timer_closed);
+  uv_close((uv_handle_t *)&session->throttle, on_timer_closed);
   loads_session_left(supervisor, session);
   serving_remove(session, on_arena_removed);
   if (supervisor->embedded)
     supervisor_stop(supervisor, supervisor->exit_status);
+  end_if_drained(supervisor);
+}
+
+void sessions_drain(struct session *asker) {
+  struct sessions *sessions = &asker->supervisor->sessions;
+  log_info("session %u (%s, user %u): no new sessions and loads from here on", asker->id, asker->client,
+           asker->user.uid);
+  sessions->draining = true;
+  sessions->drainers += !asker->drains_gemmd;
+  asker->drains_gemmd = true;
+  end_if_drained(asker->supervisor);
 }
 
 void sessions_end(struct supervisor *supervisor) {
@@ -95,9 +120,27 @@ void sessions_end(struct supervisor *supervisor) {
   }
 }
 
+static void on_timer(uv_timer_t *timer);
+
+/* The client has PATIENCE_MS for each of the replies that wait, so that a slow one gets on and a stopped one does not
+ * hold what they bring. */
+static void await_reader(struct session *session) {
+  session->sent_then = session->channel.sent;
+  uv_timer_start(&session->timer, on_timer, PATIENCE_MS, 0);
+}
+
 static void on_timer(uv_timer_t *timer) {
   struct session *session = timer->data;
-  session_end(session, session->draining ? "it does not read its replies" : "it did not say hello in time");
+  bool greeted = session->state != STATE_NEW || session->draining;
+  if (greeted && session->channel.first == NULL)
+    return;
+  if (greeted && session->channel.sent != session->sent_then) {
+    await_reader(session);
+    return;
+  }
+  const char *why = greeted ? "it does not read its replies" : "it did not say hello in time";
+  log_info("session %u (%s, user %u): cut off: %s", session->id, session->client, session->user.uid, why);
+  session_end(session, why);
 }
 
 /* Ends the session when its last reply is out; the client closes, or has PATIENCE_MS to read. */
@@ -110,12 +153,15 @@ static void drain(struct session *session, const char *why) {
   }
   session->draining = true;
   channel_pause(&session->channel, true);
-  uv_timer_start(&session->timer, on_timer, PATIENCE_MS, 0);
+  await_reader(session);
 }
 
 /* ---- what is sent */
 
 static void check_sent(struct session *session, enum status status, const struct error *error) {
+  if (status == STATUS_OK && session->channel.first != NULL && session->state != STATE_NEW &&
+      !uv_is_active((uv_handle_t *)&session->timer))
+    await_reader(session);
   if (status == STATUS_OK || status == STATUS_DISCONNECTED) /* the loop reports the end of the connection */
     return;
   log_warning("session %u (%s, user %u): cut off: %s", session->id, session->client, session->user.uid, error->text);
@@ -149,23 +195,42 @@ void session_event(struct session *session, enum event event, const struct messa
 
 /* ---- what is received */
 
+/* Nothing is received while a request is under way, while the user's messages come too fast, or before the end. */
+static void listen_or_not(struct session *session) {
+  if (!session->ending)
+    channel_pause(&session->channel,
+                  session->busy || session->draining || uv_is_active((uv_handle_t *)&session->throttle));
+}
+
 void session_wait(struct session *session) {
   session_hold(session);
-  channel_pause(&session->channel, true);
+  session->busy = true;
+  listen_or_not(session);
 }
 
 void session_continue(struct session *session) {
-  if (!session->ending && !session->draining)
-    channel_pause(&session->channel, false);
+  session->busy = false;
+  listen_or_not(session);
   session_release(session);
 }
 
+static void on_throttle(uv_timer_t *timer) {
+  listen_or_not(timer->data);
+}
+
+/* Counts a message; the next one may have to wait. */
+static void spend_message(struct session *session) {
+  struct supervisor *supervisor = session->supervisor;
+  uint32_t wait_ms = user_spend_message(&supervisor->users, session->account, uv_now(&supervisor->loop));
+  if (wait_ms == 0)
+    return;
+  uv_timer_start(&session->throttle, on_throttle, wait_ms, 0);
+  listen_or_not(session);
+}
+
 static void refuse(struct session *session, uint32_t id) {
-  struct error error;
-  (void)error_set(&error, STATUS_BUSY, "gemmd serves %lld sessions and takes no more at the moment",
-                  (long long)session->supervisor->config->sessions_max);
-  session_fail(session, id, &error);
-  drain(session, "there are too many");
+  session_fail(session, id, &session->refusal);
+  drain(session, session->refusal.text);
 }
 
 static void on_packet(struct channel *channel, struct packet *packet) {
@@ -173,12 +238,18 @@ static void on_packet(struct channel *channel, struct packet *packet) {
   struct message_head head = {.id = 0};
   struct message_body body;
   struct error error;
+  spend_message(session);
   enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, &error);
   if (status == STATUS_OK && head.kind != MESSAGE_REQUEST)
     status = error_set(&error, STATUS_PROTOCOL, "a client may only send requests");
-  if (status == STATUS_OK && session->refused) {
+  if (status == STATUS_OK && session->refusal.status != STATUS_OK) {
     refuse(session, head.id);
     return;
+  }
+  if (status == STATUS_OK && packet->fd_count > 0 && foreign_pending() >= FOREIGN_MOST) {
+    log_warning("session %u (%s, user %u): %u descriptors of clients cannot be closed", session->id, session->client,
+                session->user.uid, foreign_pending());
+    status = error_set(&error, STATUS_PROTOCOL, "descriptors of clients cannot be closed; no more are taken");
   }
   if (status == STATUS_OK)
     status = dispatch_request(session, &head, body, packet, &error);
@@ -208,53 +279,91 @@ void session_fleet_ready(struct supervisor *supervisor) {
 
 /* ---- the beginning */
 
+/* Whether there is a place. Some are kept for admins, so that whoever must look after a daemon that is full gets in. */
+static enum status check_places(struct supervisor *supervisor, struct session *session, struct error *error) {
+  const struct config *config = supervisor->config;
+  bool admin = session->role == ROLE_ADMIN;
+  int64_t places = config->sessions_max - (admin ? 0 : config->sessions_reserved);
+  if (supervisor->sessions.draining && !admin)
+    return error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new sessions and ends with those it has");
+  if (supervisor->sessions.count >= places)
+    return error_set(error, STATUS_BUSY, "gemmd serves %u sessions and takes no more at the moment",
+                     supervisor->sessions.count);
+  if (!descriptors_left(admin))
+    return error_set(error, STATUS_BUSY, "gemmd has no descriptors for another session at the moment");
+  return user_add_session(&supervisor->users, session->account, error);
+}
+
 static bool count_in(struct supervisor *supervisor, struct session *session) {
   struct sessions *sessions = &supervisor->sessions;
-  if (sessions->count < supervisor->config->sessions_max) {
+  if (check_places(supervisor, session, &session->refusal) == STATUS_OK) {
     sessions->count++;
     return true;
   }
-  log_warning("a session of user %u is refused: there are %u", session->user.uid, sessions->count);
+  log_warning("a session of user %u is refused: %s", session->user.uid, session->refusal.text);
   if (sessions->refused >= REFUSED_MAX)
     return false;
-  session->refused = true;
   sessions->refused++;
   return true;
 }
 
+static enum status identify(struct supervisor *supervisor, struct session *session, int fd, struct error *error) {
+  struct role_peer peer;
+  enum status status = role_peer_read(fd, &peer, error);
+  if (status != STATUS_OK)
+    return status;
+  session->pid = (uint32_t)peer.pid;
+  session->role = role_of(&supervisor->rules, &peer, geteuid());
+  session->user = (struct catalog_user){.uid = peer.uid, .admin = session->role == ROLE_ADMIN};
+  role_peer_free(&peer);
+  session->account = users_enter(&supervisor->users, session->user.uid, session->user.admin, uv_now(&supervisor->loop));
+  return session->account != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for a user");
+}
+
+static void start_timers(struct session *session) {
+  uv_loop_t *loop = &session->supervisor->loop;
+  uv_timer_init(loop, &session->timer);
+  uv_timer_init(loop, &session->throttle);
+  session->timer.data = session->throttle.data = session;
+  uv_timer_start(&session->timer, on_timer, HELLO_MS, 0);
+}
+
 void session_accept(struct supervisor *supervisor, int fd) {
   static const struct channel_events events = {.packet = on_packet, .end = on_end, .closed = on_closed};
-  struct ucred peer;
-  socklen_t peer_bytes = sizeof peer;
+  struct error error;
   struct session *session = calloc(1, sizeof *session);
-  if (session == NULL || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) {
-    log_error("a connection is dropped: %s", session == NULL ? "no memory" : strerror(errno));
+  enum status status =
+      session == NULL ? error_set(&error, STATUS_NOMEM, "no memory") : identify(supervisor, session, fd, &error);
+  if (status != STATUS_OK) {
+    log_error("a connection is dropped: %s", error.text);
     free(session);
     close(fd);
     return;
   }
   session->supervisor = supervisor;
-  session->pid = (uint32_t)peer.pid;
-  session->user = (struct catalog_user){.uid = peer.uid, .admin = peer.uid == 0 || peer.uid == geteuid()};
   session->state = STATE_NEW;
   arena_init(&session->arena);
   if (!count_in(supervisor, session)) {
+    users_leave(&supervisor->users, session->account, uv_now(&supervisor->loop));
     free(session);
     close(fd);
     return;
   }
-  struct error error;
   if (channel_open(&session->channel, &supervisor->loop, fd, SESSION_QUEUE_MAX, &events, session, &error) !=
       STATUS_OK) {
     log_error("a connection is dropped: %s", error.text);
-    *(session->refused ? &supervisor->sessions.refused : &supervisor->sessions.count) -= 1;
+    if (session->refusal.status != STATUS_OK) {
+      supervisor->sessions.refused--;
+    } else {
+      supervisor->sessions.count--;
+      session->account->sessions--;
+    }
+    users_leave(&supervisor->users, session->account, uv_now(&supervisor->loop));
     free(session);
     return;
   }
   session->id = ++supervisor->sessions.last_id;
-  session->open = 2;
-  uv_timer_init(&supervisor->loop, &session->timer);
-  session->timer.data = session;
-  uv_timer_start(&session->timer, on_timer, PATIENCE_MS, 0);
+  session->open = 3;
+  start_timers(session);
   TAILQ_INSERT_TAIL(&supervisor->sessions.list, session, link);
 }

@@ -8,6 +8,8 @@
 #include "catalog.h"
 #include "channel.h"
 #include "opened.h"
+#include "role.h"
+#include "users.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,16 +37,22 @@ struct session {
   TAILQ_ENTRY(session) link;
   struct supervisor *supervisor;
   struct channel channel;
-  uv_timer_t timer; /* a client must say hello, or take a last reply, in time */
-  unsigned open;    /* of channel and timer: handles of the loop */
-  unsigned holds;   /* operations that still need this memory */
+  uv_timer_t timer;    /* a client must say hello, and take its replies, in time */
+  uv_timer_t throttle; /* runs while the user's messages come faster than they may */
+  unsigned open;       /* of channel and timers: handles of the loop */
+  unsigned holds;      /* operations that still need this memory */
   uint32_t id, pid, version;
+  enum role role;
   struct catalog_user user;
+  struct user *account; /* of the user's, with one reference */
   char client[64];
   enum session_state state;
-  bool refused;                /* there were too many; the first message is answered BUSY */
+  struct error refusal;        /* status not OK: it is one too many, and its first message is answered with this */
   bool ending;                 /* the client is gone, or is cut off */
   bool draining;               /* ends as soon as the last reply is out */
+  bool drains_gemmd;           /* has asked for gemmd's end, which does not wait for this session */
+  bool busy;                   /* a request is under way: session_wait */
+  uint64_t sent_then;          /* channel.sent when the timer was started */
   bool hello_waits;            /* until all workers are ready */
   uint32_t hello_id, arena_id; /* of the requests under way */
   uint32_t loads;
@@ -58,6 +66,8 @@ struct session {
 struct sessions {
   TAILQ_HEAD(session_list, session) list; /* owned, those that end included */
   uint32_t count;                         /* serving: neither ending nor refused */
+  uint32_t drainers;                      /* of these, those that have asked for gemmd's end */
+  bool draining;                          /* no new ones are taken */
   uint32_t refused;
   uint32_t last_id;
 };
@@ -66,6 +76,9 @@ void sessions_init(struct sessions *sessions);
 /* Takes a connected socket over. */
 void session_accept(struct supervisor *supervisor, int fd);
 struct session *session_find(struct supervisor *supervisor, uint32_t id);
+/* New sessions and loads are turned away from now on, and gemmd ends with the last session that has not asked for
+ * that itself. */
+void sessions_drain(struct session *asker);
 /* Answers those that said hello early. */
 void session_fleet_ready(struct supervisor *supervisor);
 void sessions_end(struct supervisor *supervisor);

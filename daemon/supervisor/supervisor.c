@@ -1,23 +1,19 @@
 #include "supervisor.h"
 
 #include "../log.h"
+#include "../transport.h"
 #include "context.h"
+#include "descriptors.h"
+#include "foreign.h"
 #include "notify.h"
+#include "store.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/resource.h>
+#include <string.h>
 #include <unistd.h>
-
-/* A session takes up to five descriptors and one a device. */
-static void raise_descriptor_limit(void) {
-  struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
-    return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 static void on_signal(uv_signal_t *handle, int number) {
   log_info("signal %d: stopping", number);
@@ -33,23 +29,85 @@ static void watch_signals(struct supervisor *supervisor) {
   }
 }
 
+/* ---- an upgrade */
+
+enum status supervisor_may_upgrade(const struct supervisor *supervisor, struct error *error) {
+  if (supervisor->embedded || supervisor->arguments == NULL)
+    return error_set(error, STATUS_UNSUPPORTED, "a gemmd that serves one program is not replaced");
+  if (access(supervisor->self, X_OK) != 0)
+    return error_set(error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->self, strerror(errno));
+  return STATUS_OK;
+}
+
+void supervisor_upgrade(struct supervisor *supervisor) {
+  log_info("upgrade: %s takes over", supervisor->self);
+  supervisor->upgrading = true;
+  supervisor_stop(supervisor, 0);
+}
+
+/* Returns only where it fails. The workers are gone by now, so that nothing writes into what clients bring along. */
+static void become_successor(struct supervisor *supervisor) {
+  struct error error;
+  if (store_leave(supervisor, &error) == STATUS_OK) {
+    execv(supervisor->self, supervisor->arguments);
+    (void)error_set(&error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->self, strerror(errno));
+  }
+  log_error("upgrade: %s", error.text);
+  supervisor->exit_status = 1;
+  listener_close(&supervisor->listener);
+}
+
+/* ---- the watchdog of systemd: fed by the loop, so that it hears when the loop stands still. Workers are looked after
+ * by their proxies. */
+
+static void on_watchdog(uv_timer_t *timer) {
+  (void)timer;
+  notify_send("WATCHDOG=1");
+}
+
+static void feed_watchdog(struct supervisor *supervisor) {
+  supervisor->watchdog_ms = notify_watchdog_ms() / 2;
+  if (supervisor->watchdog_ms == 0)
+    return;
+  uv_timer_init(&supervisor->loop, &supervisor->watchdog);
+  uv_timer_start(&supervisor->watchdog, on_watchdog, 0, supervisor->watchdog_ms);
+}
+
 void supervisor_stop(struct supervisor *supervisor, int exit_status) {
   if (supervisor->stopping)
     return;
   supervisor->stopping = true;
   supervisor->exit_status = exit_status;
-  notify_send("STOPPING=1\nSTATUS=Stopping");
-  listener_close(&supervisor->listener);
+  notify_send(supervisor->upgrading ? "RELOADING=1\nSTATUS=Upgrading" : "STOPPING=1\nSTATUS=Stopping");
+  if (supervisor->upgrading)
+    listener_pause(&supervisor->listener);
+  else
+    listener_close(&supervisor->listener);
+  if (supervisor->watchdog_ms != 0)
+    uv_close((uv_handle_t *)&supervisor->watchdog, NULL);
   for (size_t i = 0; i < sizeof supervisor->signals / sizeof *supervisor->signals; i++)
     uv_close((uv_handle_t *)&supervisor->signals[i], NULL);
   sessions_end(supervisor);
   fleet_stop(supervisor);
 }
 
+static enum status take_over(struct supervisor *supervisor, struct error *error) {
+  struct inherited inherited;
+  enum status status = inherited_read(&inherited, error);
+  if (status == STATUS_OK)
+    status = listener_open(supervisor, &inherited, error);
+  if (status == STATUS_OK)
+    store_restore(supervisor, &inherited);
+  inherited_free(&inherited);
+  return status;
+}
+
 static enum status start(struct supervisor *supervisor, int embedded, struct error *error) {
-  enum status status = pins_read(&supervisor->pins, supervisor->config->tune_pins, error);
+  enum status status = role_rules_make(supervisor->config, &supervisor->rules, error);
+  if (status == STATUS_OK)
+    status = pins_read(&supervisor->pins, supervisor->config->tune_pins, error);
   if (status == STATUS_OK && embedded < 0)
-    status = listener_open(supervisor, error);
+    status = take_over(supervisor, error);
   if (status == STATUS_OK)
     status = fleet_start(supervisor, error);
   if (status != STATUS_OK)
@@ -71,11 +129,12 @@ static void close_slabs(struct catalog *catalog) {
     close(catalog->slabs[i]->fd);
 }
 
-int supervisor_run(const struct config *config, const char *self, int embedded) {
+int supervisor_run(const struct config *config, const char *self, char *const *arguments, int embedded) {
   static struct supervisor supervisor; /* large, and one a process */
   struct error error;
-  supervisor = (struct supervisor){.config = config, .self = self, .embedded = embedded >= 0};
-  raise_descriptor_limit();
+  supervisor = (struct supervisor){.config = config, .self = self, .arguments = arguments, .embedded = embedded >= 0};
+  descriptors_raise_limit();
+  transport_close_by(foreign_close);
   int rc = uv_loop_init(&supervisor.loop);
   if (rc != 0) {
     log_error("the event loop cannot be made: %s", uv_strerror(rc));
@@ -84,17 +143,22 @@ int supervisor_run(const struct config *config, const char *self, int embedded) 
   supervisor.started_ms = uv_now(&supervisor.loop);
   listener_init(&supervisor.listener);
   sessions_init(&supervisor.sessions);
+  users_init(&supervisor.users, config);
   catalog_init(&supervisor.catalog);
   loads_init(&supervisor.loads);
   placer_init(&supervisor.placer);
   watch_signals(&supervisor);
+  feed_watchdog(&supervisor);
   if (start(&supervisor, embedded, &error) != STATUS_OK) {
     log_error("%s", error.text);
     supervisor_stop(&supervisor, 1);
   }
   uv_run(&supervisor.loop, UV_RUN_DEFAULT);
+  if (supervisor.upgrading)
+    become_successor(&supervisor);
   close_slabs(&supervisor.catalog);
   catalog_free(&supervisor.catalog);
+  users_free(&supervisor.users);
   /* The loop ends empty when every handle is closed: a handle left over is a leak, and shows here. */
   rc = uv_loop_close(&supervisor.loop);
   if (rc != 0) {

@@ -315,6 +315,7 @@ static void on_channel_end(struct channel *channel, const struct error *cause) {
 static void on_process_exit(uv_process_t *process, int64_t exit_status, int signal) {
   struct worker *worker = process->data;
   worker->exit_status = signal == 0 ? (int)exit_status : -1;
+  worker->exit_signal = signal;
   if (!worker->stopping) {
     if (signal != 0)
       log_error("worker %u: process %d was ended by signal %d (%s)", worker->device, process->pid, signal,

@@ -33,6 +33,7 @@ struct worker_answer {
 union worker_reply_body {
   struct message_empty empty;
   struct message_weight_plan_reply weight_plan;
+  struct message_weight_placed weight_placed;
   struct message_worker_stats worker_stats;
   struct message_tune_list_reply tune_list;
   struct message_tune_run_reply tune_run;
@@ -75,6 +76,7 @@ struct worker {
   bool ever_ready, stopping, kill_pending, watched;
   unsigned silent; /* ticks of the watch since it asked; 0: it was answered */
   int exit_status; /* of the last process; -1 where a signal ended it */
+  int exit_signal; /* of the last process; 0: none has ended so */
   uint32_t pid;
   uint32_t restarts, recent_restarts;
   uint64_t recent_since_ms, lost_ms;

@@ -65,6 +65,7 @@ struct control_task {
     struct message_tune_list_reply tune_list;
     struct message_tune_run_reply tune_run;
     struct message_tune_count tune_count;
+    struct message_weight_placed weight_placed;
   } reply;
   struct tune_request *tune; /* owned */
   int fds[CONTROL_FDS];      /* that came; owned, closed at the end, -1 where there is none */

@@ -72,10 +72,26 @@ static enum status begin_attach(struct control *control, struct control_task *ta
   return status;
 }
 
-static enum status work_attach(struct control *control, struct control_task *task, struct error *error) {
+static enum status attach(struct control *control, struct control_task *task, struct error *error) {
   const struct message_weight_place *place = &task->request.weight_place;
   return control->ops->weight_attach(control->backend, &task->weight->engine.shape, place->layout, task->slab->device,
                                      place->offset, &task->weight->engine.device, error);
+}
+
+/* A damaged weight is attached all the same, so that what depends on it in the line is in order; it is the supervisor's
+ * to see that nobody computes with it. */
+static enum status work_attach(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_place *place = &task->request.weight_place;
+  uint64_t checksum;
+  enum status status = attach(control, task, error);
+  if (status != STATUS_OK || !place->verify)
+    return status;
+  status = control->ops->weight_checksum(control->backend, task->weight->engine.device, &checksum, error);
+  if (status == STATUS_OK)
+    task->reply.weight_placed.damaged = checksum != place->checksum;
+  else
+    control->ops->weight_detach(control->backend, task->weight->engine.device);
+  return status;
 }
 
 /* ---- store: copies the bytes first */
@@ -138,7 +154,15 @@ static enum status work_store(struct control *control, struct control_task *task
   else
     status = store_part(control, task, whole, &whole_layout, &part_layout, error);
   munmap(whole, whole_layout.total_bytes);
-  return status == STATUS_OK ? work_attach(control, task, error) : status;
+  if (status == STATUS_OK)
+    status = attach(control, task, error);
+  if (status != STATUS_OK)
+    return status;
+  status = control->ops->weight_checksum(control->backend, task->weight->engine.device,
+                                         &task->reply.weight_placed.checksum, error);
+  if (status != STATUS_OK)
+    control->ops->weight_detach(control->backend, task->weight->engine.device);
+  return status;
 }
 
 /* ---- both, and detach */

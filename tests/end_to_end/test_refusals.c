@@ -7,6 +7,7 @@
 #include "tests/support/witness.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -320,7 +321,8 @@ static void a_stale_socket(void **state) {
   gemmd_weight *own;
   daemon_make(&daemon, "");
   daemon_start(&daemon);
-  witness_ok(session, gemmd_connect(&session, daemon.socket, NULL));
+  const gemmd_options options = {.reconnect_ms = UINT_MAX};
+  witness_ok(session, gemmd_connect(&session, daemon.socket, &options));
   gemmd_load load = witness_load("int8", "int8", GEMMD_FORMAT_INT8);
   witness_ok(session, gemmd_weight_load_file(session, witness_model(), &load, NULL));
   witness_ok(session, gemmd_weight_open(session, "int8", &own));

@@ -56,7 +56,7 @@ static void run(const struct config *config, int embedded) {
   if (length < 0 || log_open(config->log_level, "supervisor", &error) != STATUS_OK)
     exit(2);
   /* exit and not _exit: a leak checker has its say then */
-  exit(supervisor_run(config, self, embedded));
+  exit(supervisor_run(config, self, NULL, embedded));
 }
 
 pid_t peer_start_embedded(const struct config *config, int *socket) {
@@ -82,9 +82,13 @@ int peer_connect(const struct config *config) {
   return fd;
 }
 
+static int notify_socket = -1; /* this process' only, or who does not read from it would hold its peer up */
+
 pid_t peer_spawn(const struct config *config) {
   pid_t pid = fork();
   assert_true(pid >= 0);
+  if (pid == 0 && notify_socket >= 0)
+    close(notify_socket);
   if (pid == 0)
     run(config, -1);
   return pid;
@@ -109,7 +113,9 @@ static int open_notify(void) {
 pid_t peer_start(const struct config *config) {
   char state[256];
   int notify = open_notify();
+  notify_socket = notify;
   pid_t pid = peer_spawn(config);
+  notify_socket = -1;
   unsetenv("NOTIFY_SOCKET");
   struct pollfd poller = {.fd = notify, .events = POLLIN};
   assert_int_equal(poll(&poller, 1, PATIENCE_MS), 1);

@@ -140,7 +140,8 @@ static struct catalog_weight *add_weight(uint8_t content) {
 
 static enum status name(const char *text, struct catalog_weight *weight, bool replace, struct catalog_user user) {
   struct catalog_weight *before;
-  return catalog_name(&catalog, text, weight, replace, user, &before, &failure);
+  const struct catalog_wish wish = {.name = text, .replace = replace, .user = user};
+  return catalog_name(&catalog, &wish, weight, &before, &failure);
 }
 
 static void equal_content_is_one(void **state) {
@@ -173,7 +174,8 @@ static void names_are_references(void **state) {
   struct catalog_weight *weight = add_weight(1);
   assert_int_equal(name("a", weight, false, ann), STATUS_OK);
   assert_int_equal(name("b", weight, false, bob), STATUS_OK);
-  assert_int_equal(name("a", weight, false, bob), STATUS_OK); /* the same again: fine, and not bob's by that */
+  assert_int_equal(name("a", weight, false, ann), STATUS_OK);         /* the same again: fine */
+  assert_int_equal(name("a", weight, false, bob), STATUS_PERMISSION); /* hers, though bob has the content too */
   assert_int_equal(weight->names, 2);
   assert_int_equal(catalog_find(&catalog, "a")->owner, 1000);
   assert_int_equal(catalog_unname(&catalog, "a", bob, &out, &failure), STATUS_PERMISSION);
@@ -197,9 +199,18 @@ static void other_content_needs_replace_by_the_owner(void **state) {
   assert_int_equal(name("a", second, true, bob), STATUS_PERMISSION);
   assert_int_equal(first->names, 1);
   assert_int_equal(second->names, 0);
-  assert_int_equal(catalog_may_name(&catalog, "a", second->hash, false, root, &failure), STATUS_EXISTS);
-  assert_int_equal(catalog_may_name(&catalog, "a", first->hash, false, bob, &failure), STATUS_OK);
-  assert_int_equal(catalog_name(&catalog, "a", second, true, root, &before, &failure), STATUS_OK);
+  struct catalog_wish wish = {.name = "a", .user = root};
+  assert_int_equal(catalog_may_name(&catalog, &wish, second->hash, &failure), STATUS_EXISTS);
+  wish.user = bob;
+  assert_int_equal(catalog_may_name(&catalog, &wish, first->hash, &failure), STATUS_PERMISSION);
+  wish.user = root;
+  wish.mode = MODE_ALL;
+  assert_int_equal(catalog_name(&catalog, &wish, first, &before, &failure), STATUS_OK);
+  assert_null(before);
+  wish = (struct catalog_wish){.name = "a", .user = bob};
+  assert_int_equal(catalog_may_name(&catalog, &wish, first->hash, &failure), STATUS_OK);
+  wish = (struct catalog_wish){.name = "a", .user = root, .replace = true};
+  assert_int_equal(catalog_name(&catalog, &wish, second, &before, &failure), STATUS_OK);
   assert_ptr_equal(before, first);
   assert_int_equal(first->names, 0);
   assert_int_equal(second->names, 1);

@@ -45,7 +45,7 @@ static void serves_weight(struct liar *liar) {
 
 static gemmd_session *session_with(struct liar *liar, void (*rest)(struct liar *), unsigned timeout_ms) {
   gemmd_session *session = NULL;
-  gemmd_options options = {.timeout_ms = timeout_ms, .spin_us = UINT_MAX};
+  gemmd_options options = {.timeout_ms = timeout_ms, .spin_us = UINT_MAX, .reconnect_ms = UINT_MAX};
   liar_start(liar, liar_hello, liar_arena, rest);
   assert_int_equal(gemmd_connect(&session, liar->path, &options), GEMMD_OK);
   return session;

@@ -371,6 +371,55 @@ static void a_wakeup_that_blocks_holds_up_nobody(void **state) {
   end();
 }
 
+/* Spoils the memfd of the only slab, in which the supervisor keeps it. */
+static void spoil_slab(void) {
+  char folder_of[64], path[128], target[128];
+  bool spoiled = false;
+  snprintf(folder_of, sizeof folder_of, "/proc/%d/fd", (int)supervisor);
+  for (int fd = 3; fd < 256; fd++) {
+    snprintf(path, sizeof path, "%s/%d", folder_of, fd);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = '\0';
+    if (strstr(target, "memfd:gemmd-weights") == NULL)
+      continue;
+    int slab = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(slab >= 0);
+    assert_int_equal(pwrite(slab, "!", 1, 1000), 1); /* the first weight lies at 0 */
+    close(slab);
+    spoiled = true;
+  }
+  assert_true(spoiled);
+}
+
+static void what_a_fault_has_damaged_is_not_served(void **state) {
+  struct message_weight_info first, second;
+  (void)state;
+  begin();
+  int user = client(), bystander = client();
+  peer_arena(user, 4);
+  assert_int_equal(load(bystander, "first", 1, false, &first), STATUS_OK);
+  assert_int_equal(load(bystander, "again", 1, false, &first), STATUS_OK);
+  assert_int_equal(load(bystander, "second", 2, false, &second), STATUS_OK);
+  assert_int_equal(ask_name(user, COMMAND_weight_open, "first", NULL), STATUS_OK);
+  spoil_slab();
+  assert_int_equal(kill((pid_t)status(bystander)->devices[0].pid, SIGKILL), 0); /* does no harm, so nobody looks */
+  wait_for(bystander, 0, 1, "ready");
+  assert_int_equal(ask_name(bystander, COMMAND_weight_info, "first", NULL), STATUS_OK);
+  assert_int_equal(kill((pid_t)status_of.devices[0].pid, SIGSEGV), 0);
+  wait_for(bystander, 0, 2, "ready");
+  peer_expect_end(user); /* would have computed with it */
+  assert_int_equal(ask_name(bystander, COMMAND_weight_info, "first", NULL), STATUS_NOT_FOUND);
+  assert_int_equal(ask_name(bystander, COMMAND_weight_info, "again", NULL), STATUS_NOT_FOUND);
+  assert_int_equal(ask_name(bystander, COMMAND_weight_info, "second", NULL), STATUS_OK);
+  while (status(bystander)->weights != 1)
+    continue;
+  assert_int_equal(load(bystander, "first", 1, false, &first), STATUS_OK);
+  assert_false(first.shared);
+  close(user);
+  close(bystander);
+  end();
+}
+
 static void a_worker_that_keeps_dying_is_given_up(void **state) {
   struct message_weight_info info;
   (void)state;
@@ -534,6 +583,7 @@ int main(int count, char **words) {
       LIFE(a_silent_worker_is_replaced),
       LIFE(a_hung_worker_does_not_keep_gemmd_from_ending),
       LIFE(a_wakeup_that_blocks_holds_up_nobody),
+      LIFE(what_a_fault_has_damaged_is_not_served),
       LIFE(a_worker_that_keeps_dying_is_given_up),
       LIFE(loads_survive_the_death_of_a_worker),
       LIFE(replicas_and_splits_lie_on_several_devices),

@@ -1,0 +1,173 @@
+/* The daemon is lost: goes on with the next one. The arena is handed to that as it is, so that pointers into it and
+ * what they point to stay; handles of weights and rings are new. */
+#include "session.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PAUSE_FIRST_MS = 5, PAUSE_MOST_MS = 500 };
+
+/* Between half and one and a half of `ms`, so that many clients do not come at the same moment. */
+static void pause_about(int64_t ms) {
+  uint64_t mixed = ((uint64_t)clock_now() ^ (uint64_t)getpid() << 32) * 0x9e3779b97f4a7c15u;
+  int64_t ns = ms * CLOCK_NS_PER_MS / 2 + (int64_t)(mixed >> 32) * ms * CLOCK_NS_PER_MS / ((int64_t)1 << 32);
+  struct timespec left = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+  while (nanosleep(&left, &left) != 0 && errno == EINTR)
+    continue;
+}
+
+/* ---- the steps */
+
+static enum status lay_out_again(struct gemmd_session *session) {
+  struct message_arena_request request = {.bytes = session->arena_bytes, .entries = session->entries};
+  struct message_arena_reply reply;
+  int fds[2] = {-1, -1};
+  struct call call = {.command = COMMAND_arena_adopt,
+                      .request = &request,
+                      .reply = &reply,
+                      .fd = session->memfd,
+                      .reply_fds = fds,
+                      .reply_fd_count = 2};
+  enum status status = control_call(session, &call);
+  if (status != STATUS_OK)
+    return status;
+  close(fds[0]); /* the same */
+  close(session->wakeup);
+  session->wakeup = fds[1];
+  if (reply.bytes != session->arena_bytes || reply.entries != session->entries || reply.devices != session->devices)
+    return session_end(session, STATUS_PROTOCOL, "the next daemon has laid out another arena");
+  return STATUS_OK;
+}
+
+static bool same_weight(const struct gemmd_weight *weight, const struct message_weight_info *now) {
+  if (memcmp(weight->info.hash, now->hash, sizeof now->hash) != 0 || now->parts_count != weight->part_count ||
+      now->placement != (uint32_t)weight->placement)
+    return false;
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    if (now->parts[i].device != weight->parts[i].device || now->parts[i].n_begin != weight->parts[i].n_begin ||
+        now->parts[i].n_count != weight->parts[i].n_count)
+      return false;
+  return true;
+}
+
+static enum status open_again(struct gemmd_session *session, struct gemmd_weight *weight) {
+  struct message_weight_name request = {.name = ""};
+  struct message_weight_info reply;
+  memcpy(request.name, weight->info.name, sizeof request.name);
+  struct call call = {.command = COMMAND_weight_open, .request = &request, .reply = &reply, .fd = -1};
+  enum status status = control_call(session, &call);
+  if (status != STATUS_OK)
+    return status;
+  if (!same_weight(weight, &reply))
+    return error_set(&session->error, STATUS_NOT_FOUND, "the weight \"%.128s\" is another one at the next daemon",
+                     weight->info.name);
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    weight->next_handles[i] = reply.parts[i].handle;
+  return STATUS_OK;
+}
+
+static enum status open_all_again(struct gemmd_session *session) {
+  enum status status = STATUS_OK;
+  for (struct gemmd_weight *weight = session->weights; status == STATUS_OK && weight != NULL; weight = weight->next)
+    status = open_again(session, weight);
+  for (uint32_t device = 0; status == STATUS_OK && device < session->devices; device++) {
+    struct queue *queue = &session->queues[device];
+    bool open = queue->open;
+    queue_close(queue);
+    queue->in_flight = 0;
+    if (open && (status = queue_open(session, device)) != STATUS_OK)
+      queue->doorbell = -1, queue->open = true; /* to be opened by the next attempt */
+  }
+  return status;
+}
+
+/* Requests name handles, not weights. All are renamed at once: an old handle of one may be the new one of another. */
+static void rename_handles(struct gemmd_session *session, struct request *request, uint32_t part) {
+  struct pending_part *piece = &request->parts[part];
+  for (struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+    for (uint32_t i = 0; i < weight->part_count; i++)
+      if (weight->parts[i].device == piece->device && weight->parts[i].handle == piece->handle) {
+        piece->handle = weight->next_handles[i];
+        return;
+      }
+}
+
+static void use_new_handles(struct gemmd_session *session) {
+  for (uint32_t slot = 0; slot < session->pending.slots; slot++) {
+    struct request *request = &session->pending.requests[slot];
+    for (uint32_t part = 0; request->ticket != 0 && part < request->part_count; part++)
+      if (request->parts[part].open)
+        rename_handles(session, request, part);
+  }
+  for (struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+    for (uint32_t i = 0; i < weight->part_count; i++)
+      weight->parts[i].handle = weight->next_handles[i];
+}
+
+/* ---- all of them */
+
+static enum status attempt(struct gemmd_session *session) {
+  struct message_hello_reply hello;
+  if (session->socket >= 0)
+    close(session->socket);
+  session->socket = -1;
+  session->ended = false;
+  session->abandoned_count = 0;
+  enum status status = session_connect(session);
+  if (status == STATUS_OK)
+    status = session_hello(session, &hello);
+  if (status == STATUS_OK && hello.devices != session->devices)
+    return error_set(&session->error, STATUS_NOT_FOUND, "the next daemon has %u devices, this session %u",
+                     hello.devices, session->devices);
+  if (status == STATUS_OK)
+    status = lay_out_again(session);
+  if (status == STATUS_OK)
+    status = open_all_again(session);
+  if (status == STATUS_OK)
+    status = session_watch(session);
+  return status;
+}
+
+/* Not those that the next attempt would meet again. */
+static bool worth_another(enum status status) {
+  return status == STATUS_DISCONNECTED || status == STATUS_TIMEOUT || status == STATUS_BUSY ||
+         status == STATUS_SHUTTING_DOWN || status == STATUS_DEVICE_LOST;
+}
+
+static bool resume(struct gemmd_session *session) {
+  int64_t deadline = clock_deadline(session->resume_ns), pause_ms = PAUSE_FIRST_MS;
+  for (;;) {
+    enum status status = attempt(session);
+    if (status == STATUS_OK)
+      break;
+    if (!worth_another(status) || clock_now() >= deadline) {
+      struct error why = session->error;
+      (void)session_end(session, STATUS_DISCONNECTED, "%.200s", why.text);
+      (void)!session_watch(session); /* a socket that is not connected polls readable: who waits for it hears of it */
+      session->error = session->end;
+      return false;
+    }
+    pause_about(pause_ms);
+    pause_ms = pause_ms * 2 < PAUSE_MOST_MS ? pause_ms * 2 : PAUSE_MOST_MS;
+  }
+  use_new_handles(session);
+  queues_submit_all(session);
+  session_arm(session);
+  return true;
+}
+
+bool session_resume(struct gemmd_session *session) {
+  if (session->resuming || session->calling || session->resume_ns == 0 || session->path[0] == '\0' ||
+      session->epoll < 0 || session->end.status != STATUS_DISCONNECTED)
+    return false;
+  session->resuming = true;
+  session->ended = false;
+  queues_salvage(session);
+  bool resumed = !session->ended && resume(session);
+  session->resuming = false;
+  if (!resumed)
+    session->resume_ns = 0;
+  return resumed;
+}

@@ -1,0 +1,240 @@
+#include "catalog_image.h"
+
+#include <blake2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IMAGE_VERSION = 1, IMAGE_HASH_BYTES = 32 };
+
+/* Read by the same machine that wrote them. Records lie one behind the other, without padding between or inside them
+ * that is not named; then comes the hash of all that. */
+struct image_head {
+  char magic[8];
+  uint32_t version, slabs, weights, names, last_weight, last_slab;
+  char backend[CATALOG_BACKEND_BYTES];
+};
+
+struct image_slab {
+  uint32_t id, device;
+  uint64_t bytes;
+};
+
+struct image_weight {
+  uint32_t id, format, scale, placement;
+  int64_t n, k;
+  uint32_t part_count, reserved;
+  uint8_t hash[CATALOG_HASH_BYTES];
+  struct catalog_part parts[LIMIT_PARTS];
+};
+
+struct image_name {
+  uint32_t owner, mode;
+  uint8_t hash[CATALOG_HASH_BYTES]; /* of the weight that it stands for */
+  char text[LIMIT_NAME_BYTES];
+};
+
+static const char image_magic[8] = "gemmdcat";
+
+static void hash_of(const uint8_t *bytes, size_t length, uint8_t hash[IMAGE_HASH_BYTES]) {
+  blake2b(hash, bytes, NULL, IMAGE_HASH_BYTES, length, 0);
+}
+
+/* ---- writing */
+
+static struct image_weight weight_record(const struct catalog_weight *weight) {
+  struct image_weight record;
+  memset(&record, 0, sizeof record); /* holes between fields, too */
+  record.id = weight->id;
+  record.format = weight->shape.format;
+  record.scale = weight->shape.scale;
+  record.placement = weight->placement;
+  record.n = weight->shape.n;
+  record.k = weight->shape.k;
+  record.part_count = weight->part_count;
+  memcpy(record.hash, weight->hash, sizeof record.hash);
+  memcpy(record.parts, weight->parts, weight->part_count * sizeof *weight->parts);
+  return record;
+}
+
+static struct image_name name_record(const struct catalog_name *name) {
+  struct image_name record;
+  memset(&record, 0, sizeof record);
+  record.owner = name->owner;
+  record.mode = name->mode;
+  memcpy(record.hash, name->weight->hash, sizeof record.hash);
+  snprintf(record.text, sizeof record.text, "%s", name->text);
+  return record;
+}
+
+static uint8_t *put(uint8_t *to, const void *record, size_t bytes) {
+  memcpy(to, record, bytes);
+  return to + bytes;
+}
+
+enum status catalog_image_write(const struct catalog *catalog, const char *backend, uint8_t **bytes, size_t *length,
+                                struct error *error) {
+  struct image_head head = {.version = IMAGE_VERSION,
+                            .slabs = (uint32_t)catalog->slab_count,
+                            .names = (uint32_t)catalog->name_count,
+                            .last_weight = catalog->last_weight,
+                            .last_slab = catalog->last_slab};
+  memcpy(head.magic, image_magic, sizeof head.magic);
+  snprintf(head.backend, sizeof head.backend, "%.15s", backend);
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    head.weights += catalog->weights[i]->names > 0;
+  *length = sizeof head + head.slabs * sizeof(struct image_slab) + head.weights * sizeof(struct image_weight) +
+            head.names * sizeof(struct image_name) + IMAGE_HASH_BYTES;
+  *bytes = malloc(*length);
+  if (*bytes == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for an image of the catalog");
+  uint8_t *at = put(*bytes, &head, sizeof head);
+  for (size_t i = 0; i < catalog->slab_count; i++) {
+    const struct catalog_slab *slab = catalog->slabs[i];
+    struct image_slab record = {.id = slab->id, .device = slab->device, .bytes = slab->bytes};
+    at = put(at, &record, sizeof record);
+  }
+  for (size_t i = 0; i < catalog->weight_count; i++) {
+    struct image_weight record = weight_record(catalog->weights[i]);
+    if (catalog->weights[i]->names > 0)
+      at = put(at, &record, sizeof record);
+  }
+  for (size_t i = 0; i < catalog->name_count; i++) {
+    struct image_name record = name_record(&catalog->names[i]);
+    at = put(at, &record, sizeof record);
+  }
+  hash_of(*bytes, *length - IMAGE_HASH_BYTES, at);
+  return STATUS_OK;
+}
+
+/* ---- reading */
+
+struct reader {
+  const uint8_t *bytes;
+  size_t left;
+  struct error *error;
+};
+
+static enum status bad(struct error *error, const char *why) {
+  return error_set(error, STATUS_BAD_FILE, "the catalog that an earlier gemmd left cannot be used: %s", why);
+}
+
+static enum status take(struct reader *reader, void *record, size_t bytes) {
+  if (reader->left < bytes)
+    return bad(reader->error, "it is too short");
+  memcpy(record, reader->bytes, bytes);
+  reader->bytes += bytes;
+  reader->left -= bytes;
+  return STATUS_OK;
+}
+
+static enum status read_slab(struct reader *reader, struct catalog *catalog) {
+  struct image_slab record;
+  enum status status = take(reader, &record, sizeof record);
+  if (status != STATUS_OK)
+    return status;
+  if (record.id == 0 || record.id > catalog->last_slab || record.device >= LIMIT_DEVICES ||
+      catalog_slab_find(catalog, record.id) != NULL)
+    return bad(reader->error, "a slab is not one");
+  return catalog_slab_add(catalog, record.id, record.device, record.bytes, -1, reader->error);
+}
+
+static enum status take_parts(struct catalog *catalog, const struct image_weight *record, struct error *error) {
+  if (record->part_count == 0 || record->part_count > LIMIT_PARTS)
+    return bad(error, "a weight has no parts");
+  for (uint32_t i = 0; i < record->part_count; i++) {
+    const struct catalog_part *part = &record->parts[i];
+    struct catalog_slab *slab = catalog_slab_find(catalog, part->slab);
+    if (slab == NULL || slab->device != part->device || part->n_begin < 0 || part->n_count < 1 ||
+        part->n_count > record->n - part->n_begin)
+      return bad(error, "a part of a weight lies in no slab");
+    for (uint32_t before = 0; before < i; before++)
+      if (record->parts[before].device == part->device)
+        return bad(error, "two parts of a weight share a device");
+    enum status status = extents_take_at(&slab->extents, part->offset, part->bytes, error);
+    if (status != STATUS_OK)
+      return bad(error, "two weights share a place");
+  }
+  return STATUS_OK;
+}
+
+static enum status read_weight(struct reader *reader, struct catalog *catalog) {
+  struct image_weight record;
+  struct catalog_weight *added;
+  struct error error;
+  enum status status = take(reader, &record, sizeof record);
+  if (status != STATUS_OK)
+    return status;
+  struct catalog_weight weight = {.id = record.id,
+                                  .shape = {.n = record.n,
+                                            .k = record.k,
+                                            .format = (enum gemm_format)record.format,
+                                            .scale = (enum gemm_scale)record.scale},
+                                  .placement = (enum message_placement)record.placement,
+                                  .part_count = record.part_count};
+  if (gemm_weight_check(&weight.shape, &error) != STATUS_OK || record.id == 0 || record.id > catalog->last_weight ||
+      record.placement > PLACEMENT_SPLIT)
+    return bad(reader->error, "a weight is not one");
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    if (catalog->weights[i]->id == record.id)
+      return bad(reader->error, "two weights share a number");
+  status = take_parts(catalog, &record, reader->error);
+  if (status != STATUS_OK)
+    return status;
+  memcpy(weight.hash, record.hash, sizeof weight.hash);
+  memcpy(weight.parts, record.parts, record.part_count * sizeof *record.parts);
+  return catalog_add(catalog, &weight, &added, reader->error);
+}
+
+static enum status read_name(struct reader *reader, struct catalog *catalog) {
+  struct image_name record;
+  enum status status = take(reader, &record, sizeof record);
+  if (status != STATUS_OK)
+    return status;
+  struct catalog_weight *weight = catalog_find_hash(catalog, record.hash), *before;
+  if (weight == NULL || record.text[0] == '\0' || memchr(record.text, '\0', sizeof record.text) == NULL ||
+      catalog_find(catalog, record.text) != NULL || record.mode < MODE_PRIVATE || record.mode > MODE_ALL)
+    return bad(reader->error, "a name stands for nothing");
+  const struct catalog_wish wish = {
+      .name = record.text, .mode = (enum message_mode)record.mode, .user = {.uid = record.owner, .admin = true}};
+  return catalog_name(catalog, &wish, weight, &before, reader->error);
+}
+
+static enum status read_all(struct reader *reader, struct catalog *catalog, char *backend) {
+  struct image_head head;
+  enum status status = take(reader, &head, sizeof head);
+  if (status != STATUS_OK)
+    return status;
+  if (memcmp(head.magic, image_magic, sizeof head.magic) != 0 || head.version != IMAGE_VERSION)
+    return bad(reader->error, "it is of another version");
+  memcpy(backend, head.backend, CATALOG_BACKEND_BYTES);
+  backend[CATALOG_BACKEND_BYTES - 1] = '\0';
+  catalog->last_weight = head.last_weight;
+  catalog->last_slab = head.last_slab;
+  for (uint32_t i = 0; status == STATUS_OK && i < head.slabs; i++)
+    status = read_slab(reader, catalog);
+  for (uint32_t i = 0; status == STATUS_OK && i < head.weights; i++)
+    status = read_weight(reader, catalog);
+  for (uint32_t i = 0; status == STATUS_OK && i < head.names; i++)
+    status = read_name(reader, catalog);
+  for (size_t i = 0; status == STATUS_OK && i < catalog->weight_count; i++)
+    if (catalog->weights[i]->names == 0)
+      status = bad(reader->error, "a weight has no name");
+  return status == STATUS_OK && reader->left > 0 ? bad(reader->error, "it is too long") : status;
+}
+
+enum status catalog_image_read(struct catalog *catalog, char backend[CATALOG_BACKEND_BYTES], const uint8_t *bytes,
+                               size_t length, struct error *error) {
+  uint8_t hash[IMAGE_HASH_BYTES];
+  if (length < IMAGE_HASH_BYTES)
+    return bad(error, "it is too short");
+  size_t body = length - IMAGE_HASH_BYTES;
+  hash_of(bytes, body, hash);
+  if (memcmp(hash, bytes + body, sizeof hash) != 0)
+    return bad(error, "it is damaged");
+  struct reader reader = {.bytes = bytes, .left = body, .error = error};
+  enum status status = read_all(&reader, catalog, backend);
+  if (status != STATUS_OK)
+    catalog_free(catalog);
+  return status;
+}

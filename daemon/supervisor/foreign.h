@@ -1,0 +1,17 @@
+/* Descriptors that clients sent. On a file system in user space the client decides when a close, or a stat, returns: in
+ * the loop either would hold up everybody. So closes happen on threads of their own, and nothing is asked of a file
+ * that the kernel does not know by itself. */
+#ifndef SUPERVISOR_FOREIGN_H
+#define SUPERVISOR_FOREIGN_H
+
+#include "../../proto/status.h"
+
+/* Returns at once, with the descriptor's number free: a child that is started next does not inherit it. */
+void foreign_close(int fd);
+/* Closes that have not returned. */
+unsigned foreign_pending(void);
+/* A regular file that is open for reading, on no file system that a user other than root serves; BAD_DESCRIPTOR with
+ * the reason otherwise. */
+MUST_CHECK enum status foreign_check_file(int fd, struct error *error);
+
+#endif

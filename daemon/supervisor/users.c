@@ -1,0 +1,136 @@
+#include "users.h"
+
+#include <stdlib.h>
+
+enum { MILLI = 1000, BURST_S = 2 /* the messages of so many seconds may come at once */, DEBT_MOST_MS = 3600000 };
+
+void users_init(struct users *users, const struct config *config) {
+  *users = (struct users){.config = config};
+}
+
+void users_free(struct users *users) {
+  for (size_t i = 0; i < users->count; i++)
+    free(users->list[i]);
+  free(users->list);
+  users_init(users, users->config);
+}
+
+static int64_t rate(const struct users *users) {
+  return users->config->user_messages_per_s;
+}
+
+static void fill(const struct users *users, struct user *user, uint64_t now_ms) {
+  int64_t most = rate(users) * BURST_S * MILLI, passed = (int64_t)(now_ms - user->filled_ms);
+  user->filled_ms = now_ms;
+  if (passed > DEBT_MOST_MS)
+    passed = DEBT_MOST_MS;
+  user->tokens_milli += passed * rate(users);
+  if (user->tokens_milli > most)
+    user->tokens_milli = most;
+}
+
+/* Who is remembered although no session is left: whose tokens would be full again if it were forgotten. */
+static bool forgettable(const struct users *users, struct user *user, uint64_t now_ms) {
+  if (user->references > 0)
+    return false;
+  fill(users, user, now_ms);
+  return user->tokens_milli == rate(users) * BURST_S * MILLI;
+}
+
+static void forget_some(struct users *users, uint64_t now_ms) {
+  for (size_t i = users->count; i-- > 0;) {
+    if (!forgettable(users, users->list[i], now_ms))
+      continue;
+    free(users->list[i]);
+    users->list[i] = users->list[--users->count];
+  }
+}
+
+static bool make_room(struct users *users) {
+  if (users->count < users->capacity)
+    return true;
+  size_t capacity = users->capacity == 0 ? 16 : users->capacity * 2;
+  struct user **list = realloc(users->list, capacity * sizeof(*list));
+  if (list == NULL)
+    return false;
+  users->list = list;
+  users->capacity = capacity;
+  return true;
+}
+
+struct user *users_enter(struct users *users, uint32_t uid, bool admin, uint64_t now_ms) {
+  for (size_t i = 0; i < users->count; i++) {
+    if (users->list[i]->uid != uid || users->list[i]->admin != admin)
+      continue;
+    users->list[i]->references++;
+    return users->list[i];
+  }
+  forget_some(users, now_ms);
+  struct user *user = make_room(users) ? malloc(sizeof *user) : NULL;
+  if (user == NULL)
+    return NULL;
+  *user = (struct user){
+      .uid = uid, .admin = admin, .references = 1, .tokens_milli = rate(users) * BURST_S * MILLI, .filled_ms = now_ms};
+  users->list[users->count++] = user;
+  return user;
+}
+
+void users_leave(struct users *users, struct user *user, uint64_t now_ms) {
+  user->references--;
+  forget_some(users, now_ms);
+}
+
+/* ---- caps */
+
+static enum status over(const struct user *user, const char *what, uint64_t held, uint64_t more, uint64_t most,
+                        struct error *error) {
+  return error_set(error, STATUS_BUSY, "user %u may have %llu %s, has %llu and asks for %llu more", user->uid,
+                   (unsigned long long)most, what, (unsigned long long)held, (unsigned long long)more);
+}
+
+/* `cap` 0: none. */
+static enum status check(const struct user *user, const char *what, uint64_t held, uint64_t more, int64_t cap,
+                         struct error *error) {
+  uint64_t most = (uint64_t)cap;
+  if (user->admin || cap == 0 || (held <= most && more <= most - held))
+    return STATUS_OK;
+  return over(user, what, held, more, most, error);
+}
+
+enum status user_add_session(const struct users *users, struct user *user, struct error *error) {
+  enum status status = check(user, "sessions", user->sessions, 1, users->config->user_sessions_max, error);
+  user->sessions += status == STATUS_OK;
+  return status;
+}
+
+enum status user_add_load(const struct users *users, struct user *user, struct error *error) {
+  enum status status = check(user, "loads under way", user->loads, 1, users->config->user_loads_max, error);
+  user->loads += status == STATUS_OK;
+  return status;
+}
+
+enum status user_add_arena(const struct users *users, struct user *user, uint64_t bytes, uint64_t entries,
+                           struct error *error) {
+  enum status status =
+      check(user, "bytes of arenas", user->arena_bytes, bytes, users->config->user_arena_bytes_max, error);
+  if (status == STATUS_OK)
+    status = check(user, "requests in flight", user->entries, entries, users->config->user_requests_max, error);
+  if (status != STATUS_OK)
+    return status;
+  user->arena_bytes += bytes;
+  user->entries += entries;
+  return STATUS_OK;
+}
+
+enum status user_check_device(const struct users *users, const struct user *user, uint64_t held, uint64_t more,
+                              struct error *error) {
+  return check(user, "bytes of device memory", held, more, users->config->user_device_bytes_max, error);
+}
+
+uint32_t user_spend_message(const struct users *users, struct user *user, uint64_t now_ms) {
+  if (user->admin)
+    return 0;
+  fill(users, user, now_ms);
+  user->tokens_milli -= MILLI;
+  return user->tokens_milli >= 0 ? 0 : (uint32_t)(-user->tokens_milli / rate(users) + 1);
+}

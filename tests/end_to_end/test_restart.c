@@ -1,0 +1,331 @@
+/* gemmd itself is killed, or replaced in place, again and again while several processes compute: they see right
+ * products and a pause, and the weights are not read again (their file is gone). */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/manager.h"
+#include "tests/support/oracle.h"
+#include "tests/support/product.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const struct gemm_weight shapes[] = {
+    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
+    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
+    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP},
+};
+enum { WEIGHTS = 3, CLIENTS = 4, LOSSES = 6, IN_FLIGHT = 6, PROGRESS = 2 * IN_FLIGHT + 1 };
+static const char *const names[WEIGHTS] = {"int8", "fp8", "int2"};
+
+static struct daemon daemon_under_test;
+static struct oracle_weight weights[WEIGHTS];
+
+struct scene {
+  _Atomic bool stop;
+  _Atomic uint64_t done[CLIENTS];
+  _Atomic uint64_t pause_ns;
+};
+
+static void expect_ok(gemmd_session *session, int status) {
+  if (status != GEMMD_OK)
+    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
+}
+
+static gemmd_session *connect_with(unsigned reconnect_ms) {
+  gemmd_options options = {.reconnect_ms = reconnect_ms};
+  gemmd_session *session = NULL;
+  if (gemmd_connect(&session, daemon_under_test.socket, &options) != GEMMD_OK) {
+    fprintf(stderr, "connect: %s\n", gemmd_error(session));
+    exit(1);
+  }
+  return session;
+}
+
+static void make(void) {
+  static struct checkpoint checkpoint;
+  daemon_make(&daemon_under_test, "");
+  for (int i = 0; i < WEIGHTS; i++) {
+    oracle_weight_make(&weights[i], &shapes[i], (uint64_t)i + 1);
+    checkpoint_add_weight(&checkpoint, names[i], &weights[i]);
+  }
+  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
+  checkpoint_free(&checkpoint);
+}
+
+static void load_all(void) {
+  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
+  gemmd_session *session = connect_with(0);
+  for (int i = 0; i < WEIGHTS; i++) {
+    gemmd_load request = {
+        .name = names[i], .tensor = names[i], .format = (enum gemmd_format)shapes[i].format, .device = -1};
+    expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  }
+  gemmd_disconnect(session);
+  assert_int_equal(unlink(path), 0);
+}
+
+static void unmake(void) {
+  daemon_remove(&daemon_under_test);
+  for (int i = 0; i < WEIGHTS; i++)
+    oracle_weight_free(&weights[i]);
+}
+
+/* ---- clients */
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static bool make_products(gemmd_session *session, struct product *products, int index) {
+  for (int i = 0; i < IN_FLIGHT; i++) {
+    struct product_request request = {.weight = &weights[i % WEIGHTS],
+                                      .m = 1 + (i * 7 + index) % 23,
+                                      .x_type = GEMM_F16,
+                                      .y_type = GEMM_F32,
+                                      .seed = (uint64_t)(index * 100 + i)};
+    if (!product_make(&products[i], session, &request))
+      return false;
+  }
+  return true;
+}
+
+static bool compute(gemmd_session *session, gemmd_weight **handles, struct product *products, int first, int count) {
+  for (int i = first; i < first + count; i++) {
+    memset(products[i].product.y, 0xfd, (size_t)(products[i].request.m * shapes[i % WEIGHTS].n) * sizeof(float));
+    if (gemmd_submit(handles[i % WEIGHTS], &products[i].product, &products[i].ticket) != GEMMD_OK)
+      return false;
+  }
+  for (int i = first; i < first + count; i++)
+    if (gemmd_wait(session, products[i].ticket, -1, NULL) != GEMMD_OK || !product_right(&products[i]))
+      return false;
+  return true;
+}
+
+/* By an event loop, which sleeps on gemmd_fd. */
+static bool compute_by_loop(gemmd_session *session, gemmd_weight **handles, struct product *products) {
+  memset(products[0].product.y, 0xfd, (size_t)(products[0].request.m * shapes[0].n) * sizeof(float));
+  if (gemmd_submit(handles[0], &products[0].product, &products[0].ticket) != GEMMD_OK)
+    return false;
+  gemmd_result result;
+  int status;
+  while ((status = gemmd_wait_any(session, 0, &result)) == GEMMD_TIMEOUT) {
+    struct pollfd readable = {.fd = gemmd_fd(session), .events = POLLIN};
+    if (poll(&readable, 1, 60000) != 1 || gemmd_dispatch(session, 0) != GEMMD_OK)
+      return false;
+  }
+  return status == GEMMD_OK && result.status == GEMMD_OK && product_right(&products[0]);
+}
+
+/* The first opens its weights again each time, the second has many products in flight, the third has an event loop, and
+ * the last comes and goes. */
+static int client(int index, void *user) {
+  struct scene *scene = user;
+  gemmd_weight *handles[WEIGHTS];
+  struct product products[IN_FLIGHT];
+  gemmd_session *session = connect_with(0);
+  bool good = make_products(session, products, index);
+  for (int i = 0; good && i < WEIGHTS; i++)
+    good = gemmd_weight_open(session, names[i], &handles[i]) == GEMMD_OK;
+  while (good && !atomic_load(&scene->stop)) {
+    uint64_t begin = now_ns();
+    if (index == 1)
+      good = compute(session, handles, products, 0, IN_FLIGHT);
+    else if (index == 2)
+      good = compute_by_loop(session, handles, products);
+    else
+      good = compute(session, handles, products, 0, 1);
+    if (good && index == 0) {
+      gemmd_weight_close(handles[0]);
+      good = gemmd_weight_open(session, names[0], &handles[0]) == GEMMD_OK;
+    }
+    uint64_t ns = now_ns() - begin, longest = atomic_load(&scene->pause_ns);
+    while (ns > longest && !atomic_compare_exchange_weak(&scene->pause_ns, &longest, ns))
+      continue;
+    atomic_fetch_add(&scene->done[index], 1);
+    if (good && index == 3) {
+      gemmd_weight_info info;
+      gemmd_session *guest = NULL;
+      const gemmd_options options = {.entries = 1, .arena_bytes = 4096};
+      int status = gemmd_connect(&guest, daemon_under_test.socket, &options);
+      good = (status == GEMMD_OK && gemmd_weight_stat(guest, names[1], &info) == GEMMD_OK) ||
+             gemmd_status_retryable(status); /* a session that was never there is not taken over */
+      gemmd_disconnect(guest);
+    }
+  }
+  if (!good)
+    fprintf(stderr, "client %d: %s\n", index, gemmd_error(session));
+  for (int i = 0; good && i < IN_FLIGHT; i++)
+    product_free(&products[i], session);
+  gemmd_disconnect(session);
+  return good ? 0 : 1;
+}
+
+static void await_progress(struct scene *scene, const struct clients *clients) {
+  const struct timespec pause = {.tv_nsec = 1000000};
+  uint64_t from[CLIENTS];
+  for (int i = 0; i < CLIENTS; i++)
+    from[i] = atomic_load(&scene->done[i]);
+  for (int i = 0; i < CLIENTS; i++)
+    while (atomic_load(&scene->done[i]) < from[i] + PROGRESS) {
+      siginfo_t ended = {.si_pid = 0};
+      assert_int_equal(waitid(P_PID, (id_t)clients->pids[i], &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+      assert_int_equal(ended.si_pid, 0);
+      nanosleep(&pause, NULL);
+    }
+}
+
+static void expect_weights(void) {
+  gemmd_session *session = connect_with(0);
+  gemmd_daemon_info info;
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  assert_int_equal(info.names, WEIGHTS);
+  assert_int_equal(info.weights, WEIGHTS);
+  gemmd_disconnect(session);
+}
+
+static struct scene *start_clients(struct clients *clients) {
+  struct scene *scene = clients_share(sizeof *scene);
+  clients_start(clients, CLIENTS, client, scene);
+  await_progress(scene, clients);
+  return scene;
+}
+
+static void stop_clients(struct scene *scene, struct clients *clients, const char *what) {
+  await_progress(scene, clients);
+  atomic_store(&scene->stop, true);
+  clients_wait(clients);
+  print_message("longest wait for a product with %d %s: %.1f ms\n", LOSSES, what,
+                (double)atomic_load(&scene->pause_ns) / 1e6);
+}
+
+/* ---- the tests */
+
+static void killed_with_descriptors_parked(void **state) {
+  (void)state;
+  make();
+  struct manager *manager = manager_start(&daemon_under_test);
+  load_all();
+  unsigned stored = atomic_load(&manager->stored);
+  assert_true(stored >= 2); /* a slab and the catalog */
+  struct clients clients;
+  struct scene *scene = start_clients(&clients);
+  for (unsigned i = 0; i < LOSSES; i++) {
+    assert_int_equal(kill(atomic_load(&manager->gemmd), SIGKILL), 0);
+    manager_await(manager, i + 2);
+    await_progress(scene, &clients);
+  }
+  stop_clients(scene, &clients, "kills of gemmd");
+  expect_weights();
+  assert_int_equal(atomic_load(&manager->stored), stored); /* nothing piles up */
+  manager_stop(manager);
+  unmake();
+}
+
+static void upgrade(void) {
+  const char *build = getenv("GEMMD_BUILD");
+  char command[640];
+  snprintf(command, sizeof command, "%s/gemmd --upgrade --socket %s", build != NULL ? build : "build",
+           daemon_under_test.socket);
+  assert_int_equal(system(command), 0);
+}
+
+static void upgraded_under_a_manager(void **state) {
+  (void)state;
+  make();
+  struct manager *manager = manager_start(&daemon_under_test);
+  load_all();
+  unsigned stored = atomic_load(&manager->stored);
+  pid_t pid = atomic_load(&manager->gemmd);
+  struct clients clients;
+  struct scene *scene = start_clients(&clients);
+  for (int i = 0; i < LOSSES; i++) {
+    upgrade();
+    await_progress(scene, &clients);
+  }
+  stop_clients(scene, &clients, "upgrades");
+  expect_weights();
+  assert_int_equal(atomic_load(&manager->gemmd), pid); /* in place */
+  assert_int_equal(atomic_load(&manager->starts), 1 + LOSSES);
+  assert_int_equal(atomic_load(&manager->stored), stored);
+  kill(pid, SIGKILL); /* and what was parked before is still good */
+  manager_await(manager, 2 + LOSSES);
+  expect_weights();
+  manager_stop(manager);
+  unmake();
+}
+
+static void upgraded_without_a_manager(void **state) {
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  load_all();
+  struct clients clients;
+  struct scene *scene = start_clients(&clients);
+  for (int i = 0; i < LOSSES; i++) {
+    upgrade();
+    await_progress(scene, &clients);
+  }
+  stop_clients(scene, &clients, "upgrades");
+  expect_weights();
+  assert_int_equal(daemon_fail_to_start(&daemon_under_test), 1); /* the lock went along */
+  daemon_stop(&daemon_under_test);
+  unmake();
+}
+
+/* What is not there any more is said, at once and to the end. */
+static void weights_that_are_gone(void **state) {
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  load_all();
+  gemmd_session *session = connect_with(0);
+  gemmd_weight *weight;
+  struct product product;
+  struct product_request request = {.weight = &weights[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
+  expect_ok(session, gemmd_weight_open(session, names[0], &weight));
+  assert_true(product_make(&product, session, &request));
+  daemon_kill(&daemon_under_test);
+  daemon_start(&daemon_under_test);
+  assert_int_equal(gemmd_matmul(weight, &product.product), GEMMD_DISCONNECTED);
+  assert_non_null(strstr(gemmd_error(session), "no weight is named \"int8\""));
+  assert_int_equal(gemmd_matmul(weight, &product.product), GEMMD_DISCONNECTED);
+  product_free(&product, session);
+  gemmd_disconnect(session);
+  daemon_stop(&daemon_under_test);
+  unmake();
+}
+
+static void a_daemon_that_stays_away(void **state) {
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  gemmd_session *session = connect_with(1);
+  daemon_kill(&daemon_under_test);
+  assert_int_equal(gemmd_ping(session, NULL), GEMMD_DISCONNECTED);
+  gemmd_disconnect(session);
+  unmake();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(killed_with_descriptors_parked), cmocka_unit_test(upgraded_under_a_manager),
+      cmocka_unit_test(upgraded_without_a_manager),     cmocka_unit_test(weights_that_are_gone),
+      cmocka_unit_test(a_daemon_that_stays_away),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,28 @@
+/* A service manager for tests, as small as one can be that does for gemmd what systemd does: it makes the listening
+ * socket, keeps descriptors that gemmd parks (FDSTORE, FDSTOREREMOVE), and starts gemmd again with all of them when it
+ * dies by a signal. It runs as a process of its own. */
+#ifndef TESTS_MANAGER_H
+#define TESTS_MANAGER_H
+
+#include "daemon.h"
+
+#include <stdint.h>
+
+enum { MANAGER_FDS = 64 };
+
+/* In memory that manager and test share. */
+struct manager {
+  pid_t pid;               /* of the manager */
+  _Atomic pid_t gemmd;     /* that runs now */
+  _Atomic unsigned starts; /* that have said READY=1, over execs too */
+  _Atomic unsigned stored; /* descriptors kept */
+};
+
+/* Starts gemmd in the daemon's folder, which has been made, and returns when it is ready. */
+struct manager *manager_start(struct daemon *daemon);
+/* Waits for the start number `starts`. */
+void manager_await(const struct manager *manager, unsigned starts);
+/* SIGTERM to gemmd, which must exit with 0. */
+void manager_stop(struct manager *manager);
+
+#endif

@@ -1,0 +1,307 @@
+/* Descriptors of clients that are not what they should be: each is refused by name, or harms nobody but its owner. */
+#include "proto/ring.h"
+#include "tests/support/peer.h"
+
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ENTRIES = 4, PAGE = 4096 };
+
+static struct config config;
+static pid_t supervisor;
+static int peer;
+static struct error failure;
+
+static int start(void **state) {
+  (void)state;
+  peer_config(&config);
+  config.arena_bytes_max = 1 << 20;
+  supervisor = peer_start_embedded(&config, &peer);
+  peer_hello(peer);
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  close(peer);
+  return peer_wait(supervisor);
+}
+
+static void assert_alive(void) {
+  struct message_ping ping = {.payload = 77}, pong;
+  assert_int_equal(peer_ask(peer, COMMAND_ping, &ping, NULL, 0, &pong, NULL), STATUS_OK);
+  assert_int_equal(pong.payload, 77);
+}
+
+/* ---- memory as arena */
+
+static uint64_t arena_bytes(void) {
+  return ring_tensor_offset(ENTRIES, 1) + 4 * PAGE;
+}
+
+static int memory(unsigned flags, uint64_t bytes, int seals) {
+  int fd = memfd_create("test-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+  assert_true(fd >= 0);
+  assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+  if (seals != 0)
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+static const int good_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+static enum status adopt_as(int fd, uint64_t bytes, uint32_t entries) {
+  const struct message_arena_request request = {.bytes = bytes, .entries = entries};
+  assert_true(fd >= 0);
+  return peer_ask(peer, COMMAND_arena_adopt, &request, &fd, 1, NULL, &failure);
+}
+
+/* Closes it. */
+static enum status adopt(int fd) {
+  enum status status = adopt_as(fd, arena_bytes(), ENTRIES);
+  close(fd);
+  return status;
+}
+
+static void memory_that_is_not_safe_to_map_is_refused(void **state) {
+  int pair[2];
+  char path[64];
+  (void)state;
+  assert_int_equal(adopt(memory(0, arena_bytes(), 0)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(memory(0, arena_bytes(), F_SEAL_SHRINK)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(memory(0, arena_bytes(), F_SEAL_SHRINK | F_SEAL_GROW)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(memory(0, arena_bytes(), good_seals | F_SEAL_WRITE)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(memory(0, arena_bytes(), good_seals | F_SEAL_FUTURE_WRITE)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(memory(0, arena_bytes() - PAGE, good_seals)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(memory(0, arena_bytes() + PAGE, good_seals)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(memory(MFD_HUGETLB, 2 << 20, good_seals)), STATUS_BAD_DESCRIPTOR);
+  assert_non_null(strstr(failure.text, "ordinary pages"));
+  int fd = memory(0, arena_bytes(), good_seals);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  assert_int_equal(adopt(open(path, O_RDONLY)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(open(path, O_PATH)), STATUS_BAD_DESCRIPTOR);
+  close(fd);
+  fd = open("/dev/shm", O_TMPFILE | O_RDWR, 0600); /* tmpfs, but nothing that can be sealed */
+  assert_int_equal(ftruncate(fd, (off_t)arena_bytes()), 0);
+  assert_int_equal(adopt(fd), STATUS_BAD_DESCRIPTOR);
+  fd = open("/tmp", O_TMPFILE | O_RDWR, 0600);
+  assert_int_equal(ftruncate(fd, (off_t)arena_bytes()), 0);
+  assert_int_equal(adopt(fd), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(open("/dev/zero", O_RDWR)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(adopt(open("/", O_RDONLY)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  assert_int_equal(adopt(pair[0]), STATUS_BAD_DESCRIPTOR);
+  close(pair[1]);
+  assert_int_equal(pipe(pair), 0);
+  assert_int_equal(adopt(pair[1]), STATUS_BAD_DESCRIPTOR);
+  close(pair[0]);
+  assert_alive();
+}
+
+static void sizes_of_an_arena_of_ones_own_are_checked(void **state) {
+  int fd = memory(0, arena_bytes(), good_seals);
+  (void)state;
+  assert_int_equal(adopt_as(fd, arena_bytes(), 0), STATUS_INVALID);
+  assert_int_equal(adopt_as(fd, arena_bytes(), 3), STATUS_INVALID);
+  assert_int_equal(adopt_as(fd, arena_bytes(), 512), STATUS_INVALID);
+  assert_int_equal(adopt_as(fd, arena_bytes() - 1, ENTRIES), STATUS_INVALID);
+  assert_int_equal(adopt_as(fd, 0, ENTRIES), STATUS_INVALID);
+  assert_int_equal(adopt_as(fd, PAGE, ENTRIES), STATUS_INVALID);
+  assert_int_equal(adopt_as(fd, (uint64_t)1 << 45, ENTRIES), STATUS_TOO_LARGE);
+  assert_int_equal(adopt_as(fd, UINT64_MAX - PAGE + 1, ENTRIES), STATUS_TOO_LARGE);
+  assert_int_equal(adopt_as(fd, arena_bytes(), ENTRIES), STATUS_OK);
+  assert_int_equal(adopt_as(fd, arena_bytes(), ENTRIES), STATUS_WRONG_STATE);
+  close(fd);
+  assert_alive();
+}
+
+static void rings_are_made_anew_and_tensors_stay(void **state) {
+  int fd = memory(0, arena_bytes(), good_seals);
+  uint8_t *base = mmap(NULL, arena_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  (void)state;
+  assert_ptr_not_equal(base, MAP_FAILED);
+  memset(base, 0xab, arena_bytes());
+  assert_int_equal(adopt_as(fd, arena_bytes(), ENTRIES), STATUS_OK);
+  const struct ring_header *header = (const void *)base;
+  assert_int_equal(ring_header_check(header, arena_bytes(), &failure), STATUS_OK);
+  struct ring_client ring;
+  ring_client_init(&ring, base, ENTRIES, 0);
+  assert_false(ring_client_ready(&ring));
+  assert_int_equal(ring_client_worker_state(&ring), RING_WORKER_READY);
+  for (uint64_t i = header->tensor_offset; i < arena_bytes(); i++)
+    assert_int_equal(base[i], 0xab);
+  munmap(base, arena_bytes());
+  close(fd);
+}
+
+/* ---- holes */
+
+/* Punches the whole arena, rings and all, while the worker serves it. The daemon looks elsewhere afterwards. */
+static void holes_in_an_arena_harm_nobody_else(void **state) {
+  enum { ROUNDS = 300 };
+  struct message_queue_open queue = {.device = 0};
+  struct ring_client ring;
+  static struct peer_reply reply;
+  (void)state;
+  int fd = memory(0, arena_bytes(), good_seals);
+  uint8_t *base = mmap(NULL, arena_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  assert_ptr_not_equal(base, MAP_FAILED);
+  assert_int_equal(adopt_as(fd, arena_bytes(), ENTRIES), STATUS_OK);
+  peer_send(peer, 9, COMMAND_queue_open, &message_queue_open_type, &queue, NULL, 0);
+  peer_receive(peer, 9, NULL, NULL, &reply);
+  assert_int_equal(reply.packet.fd_count, 1);
+  ring_client_init(&ring, base, ENTRIES, 0);
+  for (int i = 0; i < ROUNDS; i++) {
+    const struct ring_submission submission = {.tag = (uint64_t)i, .opcode = RING_OP_PRODUCT, .m = 1, .n = 1, .k = 1};
+    uint64_t one = 1;
+    bool wake;
+    (void)ring_client_submit(&ring, &submission, &wake);
+    assert_int_equal(write(reply.packet.fds[0], &one, sizeof one), sizeof one);
+    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)arena_bytes()), 0);
+  }
+  packet_close(&reply.packet);
+  munmap(base, arena_bytes());
+  close(fd);
+  /* The session may have been cut off for its rings; the daemon that served it alone then ends in order: see stop(). */
+}
+
+/* ---- files of weights */
+
+static enum status load_from(int fd) {
+  struct message_weight_load request = peer_load("w");
+  assert_true(fd >= 0);
+  enum status status = peer_ask(peer, COMMAND_weight_load, &request, &fd, 1, NULL, &failure);
+  close(fd);
+  return status;
+}
+
+static void files_that_are_none_are_not_loaded(void **state) {
+  int pair[2];
+  (void)state;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  assert_int_equal(load_from(pair[0]), STATUS_BAD_DESCRIPTOR);
+  close(pair[1]);
+  int huge = memory(MFD_HUGETLB, 2 << 20, 0); /* a hole in it reads as zeros, and takes no page */
+  assert_int_equal(load_from(huge), STATUS_BAD_FILE);
+  assert_int_equal(load_from(open("/dev/null", O_RDONLY)), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(load_from(memfd_create("empty", 0)), STATUS_BAD_FILE);
+  assert_alive();
+}
+
+/* A file system of a client's own, whose files can be opened, and never read. */
+struct stuck {
+  char folder[32];
+  int device;
+  pid_t pid; /* serves it */
+};
+
+static void answer(int device, const struct fuse_in_header *question, const void *body, size_t bytes) {
+  char reply[256];
+  struct fuse_out_header head = {.len = (uint32_t)(sizeof head + bytes), .unique = question->unique};
+  memcpy(reply, &head, sizeof head);
+  memcpy(reply + sizeof head, body, bytes);
+  if (write(device, reply, head.len) < 0)
+    _exit(1);
+}
+
+static void serve_stuck(int device) {
+  static char question[1 << 17] __attribute__((aligned(8)));
+  const struct fuse_in_header *head = (const void *)question;
+  const struct fuse_attr file = {.ino = 2, .size = 1 << 20, .mode = S_IFREG | 0444, .nlink = 1};
+  const struct fuse_attr folder = {.ino = 1, .mode = S_IFDIR | 0755, .nlink = 1};
+  while (read(device, question, sizeof question) > 0) {
+    struct fuse_init_out init = {.major = 7, .minor = 31, .max_readahead = 65536, .max_write = 65536};
+    struct fuse_entry_out entry = {.nodeid = 2, .entry_valid = 100, .attr_valid = 100, .attr = file};
+    struct fuse_attr_out attributes = {.attr_valid = 100, .attr = head->nodeid == 1 ? folder : file};
+    struct fuse_open_out open = {.open_flags = FOPEN_DIRECT_IO};
+    if (head->opcode == FUSE_INIT)
+      answer(device, head, &init, sizeof init);
+    else if (head->opcode == FUSE_LOOKUP)
+      answer(device, head, &entry, sizeof entry);
+    else if (head->opcode == FUSE_GETATTR)
+      answer(device, head, &attributes, sizeof attributes);
+    else if (head->opcode == FUSE_OPEN || head->opcode == FUSE_OPENDIR)
+      answer(device, head, &open, sizeof open);
+  }
+  _exit(0);
+}
+
+static bool stuck_mount(struct stuck *stuck) {
+  char options[128];
+  *stuck = (struct stuck){.folder = "/tmp/gemmd-test-fuse-XXXXXX", .device = open("/dev/fuse", O_RDWR | O_CLOEXEC)};
+  if (stuck->device < 0 || mkdtemp(stuck->folder) == NULL)
+    return false;
+  snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=65534,group_id=0,allow_other", stuck->device);
+  if (mount("stuck", stuck->folder, "fuse.stuck", MS_NOSUID | MS_NODEV, options) != 0) {
+    close(stuck->device);
+    rmdir(stuck->folder);
+    return false;
+  }
+  stuck->pid = fork();
+  if (stuck->pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who reads from it could never be ended */
+    serve_stuck(stuck->device);
+  }
+  close(stuck->device);
+  return stuck->pid > 0;
+}
+
+static void stuck_unmount(struct stuck *stuck) {
+  kill(stuck->pid, SIGKILL);
+  waitpid(stuck->pid, NULL, 0);
+  umount2(stuck->folder, MNT_DETACH);
+  rmdir(stuck->folder);
+}
+
+/* To read it, to ask how large it is, or to close it would wait for the client, and not even SIGKILL would end that. */
+static void a_file_that_a_user_serves_is_not_touched(void **state) {
+  struct stuck stuck;
+  char path[64];
+  (void)state;
+  if (!stuck_mount(&stuck))
+    skip(); /* takes root and /dev/fuse */
+  snprintf(path, sizeof path, "%s/weights", stuck.folder);
+  int file = open(path, O_RDONLY | O_CLOEXEC), good = peer_file(64, 64, 1);
+  assert_true(file >= 0);
+  struct message_weight_load request = peer_load("stuck"), other = peer_load("w");
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
+    assert_non_null(strstr(failure.text, "FUSE"));
+  }
+  const struct message_arena_request arena = {.bytes = arena_bytes(), .entries = ENTRIES};
+  assert_int_equal(peer_ask(peer, COMMAND_arena_adopt, &arena, &file, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &other, &good, 1, NULL, &failure),
+                   STATUS_OK); /* starts a child */
+  assert_alive();
+  stuck_unmount(&stuck);
+  close(file); /* would not have returned before */
+  close(good);
+}
+
+#define HOSTILE(test) cmocka_unit_test_setup_teardown(test, start, stop)
+
+int main(int count, char **words) {
+  peer_main(count, words);
+  const struct CMUnitTest tests[] = {
+      HOSTILE(memory_that_is_not_safe_to_map_is_refused), HOSTILE(sizes_of_an_arena_of_ones_own_are_checked),
+      HOSTILE(rings_are_made_anew_and_tensors_stay),      HOSTILE(holes_in_an_arena_harm_nobody_else),
+      HOSTILE(files_that_are_none_are_not_loaded),        HOSTILE(a_file_that_a_user_serves_is_not_touched),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
