@@ -212,6 +212,39 @@ test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python w
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
 
+test-systemd: all ## gemmd.service under a real systemd, in a container (takes root)
+	@deploy/deps.sh build systemd
+	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
+
+# ---- fuzzing: clang's libFuzzer; every object once more, with its instruments
+FUZZ_CC ?= clang
+FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1
+FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
+FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c) \
+  $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) daemon/transport.c)
+FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c))
+
+$(BUILD)/fuzz/obj/%.c.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(FUZZ_CC) $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
+
+$(filter-out %/fuzz_client,$(FUZZ)): $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.c.o $(FUZZ_DAEMON)
+	$(call say,LINK)
+	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+$(BUILD)/fuzz/fuzz_client: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_client.c.o $(FUZZ_CLIENT)
+	$(call say,LINK)
+	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+fuzz: ## all fuzz targets over their corpus, FUZZ_S=60 seconds together
+	@deploy/deps.sh build fuzz
+	@$(MAKE) --no-print-directory run-fuzz
+
+run-fuzz: $(FUZZ)
+	@GEMMD_BUILD=$(BUILD) tests/fuzz/run.sh
+
 bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a daemon of its own
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 

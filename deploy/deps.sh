@@ -1,12 +1,13 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, for the groups named: build, test, demo, check,
-# systemd.
+# fuzz, systemd.
 # Prints what it installs. Where it may not install, it prints the command to run and exits 1.
 set -eu
 
 packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libinih-dev libjansson-dev libb2-dev"
 packages_test="libcmocka-dev python3 python3-numpy python3-cffi"
 packages_demo="python3 python3-pip"
+packages_fuzz="clang libclang-rt-14-dev"
 packages_systemd="mmdebstrap systemd-container procps"
 packages_check="clang-format cppcheck git"
 
@@ -17,13 +18,14 @@ else
   packages_build="$packages_build libmsgpack-dev"
 fi
 
-[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|systemd ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd ..." >&2; exit 2; }
 wanted=
 for group; do
   case $group in
     build) wanted="$wanted $packages_build" ;;
     test) wanted="$wanted $packages_test" ;;
     demo) wanted="$wanted $packages_demo" ;;
+    fuzz) wanted="$wanted $packages_fuzz" ;;
     systemd) wanted="$wanted $packages_systemd" ;;
     check) wanted="$wanted $packages_check" ;;
     *) echo "deps.sh: no group $group" >&2; exit 2 ;;
