@@ -90,7 +90,8 @@ struct question {
 /* Any device memory will do as operands: the library looks at the alignment alone. */
 static enum status ask(struct backend *backend, const struct variant_problem *problem, struct question *out,
                        struct error *error) {
-  enum status status = layout_compute(&problem->weight, &out->layout, error);
+  enum status status =
+      layout_compute(&problem->weight, layout_choose(&problem->weight, backend->capability), &out->layout, error);
   if (status != STATUS_OK)
     return status;
   void *anywhere = (void *)(uintptr_t)backend->slots[0].workspace.address;
