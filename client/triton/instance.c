@@ -83,6 +83,7 @@ failure instance_compute(struct instance *instance, uint32_t rows, bool (*give_u
   } while (status == GEMMD_TIMEOUT && !give_up(user));
   if (status != GEMMD_TIMEOUT)
     return instance_error(instance, status);
+  gemmd_cancel(instance->session, ticket); /* at best it never begins; it has to be waited for either way */
   instance->left = ticket;
   return error_make(TRITONSERVER_ERROR_CANCELLED, "nobody waits for the product any more");
 }

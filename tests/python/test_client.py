@@ -29,7 +29,8 @@ class Header(unittest.TestCase):
 
     def test_every_constant_of_the_header_has_a_name(self):
         for kind, enum in (("gemmd_type", ElementType), ("gemmd_format", Format), ("gemmd_scale", Scale),
-                           ("gemmd_method", gemmclient.Method), ("gemmd_placement", gemmclient.Placement)):  # fmt: skip
+                           ("gemmd_method", gemmclient.Method), ("gemmd_placement", gemmclient.Placement),
+                           ("gemmd_priority", gemmclient.Priority)):  # fmt: skip
             values = set(_library.ffi.typeof(f"enum {kind}").elements) - {0} | ({0} if 0 in list(enum) else set())
             self.assertEqual(values, {int(one) for one in enum}, kind)
 
@@ -323,6 +324,35 @@ class Faults(Served):
             pending.wait()
         os.kill(pid, signal.SIGCONT)
         self.assertEqual(pending.wait().shape, (2, N))
+
+    def test_what_has_not_begun_is_cancelled(self):
+        x = random(56, 2, K)
+        weight = self.session.open("int8")
+        pid = self.stopped_worker()
+        pending, other = weight.submit(x), weight.submit(x, priority="background")
+        pending.cancel()
+        os.kill(pid, signal.SIGCONT)
+        self.assertLess(worst_row(other.wait(), int8_product(x, self.w)), 1e-6)
+        try:
+            # It may have begun before the worker read the asking.
+            self.assertLess(worst_row(pending.wait(), int8_product(x, self.w)), 1e-6)
+        except gemmclient.CancelledError as error:
+            self.assertEqual(error.name, "CANCELLED")
+        pending.cancel()  # over: nothing to do
+
+    def test_a_deadline(self):
+        weight = self.session.open("int8")
+        pid = self.stopped_worker()
+        pending = weight.submit(random(57, 2, K), deadline=0.001)
+        with self.assertRaisesRegex(gemmclient.TimedOutError, "within"):
+            pending.wait(timeout=0.01)  # so that the deadline has passed
+        os.kill(pid, signal.SIGCONT)
+        with self.assertRaises(gemmclient.TimedOutError):
+            pending.wait()
+        self.assertTrue(pending.done)
+        for wrong in (-1, 1e9):
+            with self.assertRaisesRegex(gemmclient.InvalidError, "deadline"):
+                weight.submit(random(57, 2, K), deadline=wrong)
 
     def test_all_entries_in_flight(self):
         session = gemmclient.connect(self.daemon.socket, entries=2)

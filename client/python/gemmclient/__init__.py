@@ -16,7 +16,7 @@ from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .product import Pending
 from .session import Session, connect
-from .types import DaemonInfo, DeviceInfo, ElementType, Format, Method, Placement, Scale, WeightInfo
+from .types import DaemonInfo, DeviceInfo, ElementType, Format, Method, Placement, Priority, Scale, WeightInfo
 from .weight import Weight
 
 __version__ = "0.1.0"
@@ -28,6 +28,6 @@ def library_version() -> str:
 
 
 __all__ = [
-    "DaemonInfo", "DeviceInfo", "ElementType", "Format", "Method", "Pending", "Placement", "Scale", "Session", "Weight",
-    "WeightInfo", "connect", "library_version", *(name for name in _errors if name != "error_for"),
+    "DaemonInfo", "DeviceInfo", "ElementType", "Format", "Method", "Pending", "Placement", "Priority", "Scale", "Session",
+    "Weight", "WeightInfo", "connect", "library_version", *(name for name in _errors if name != "error_for"),
 ]  # fmt: skip

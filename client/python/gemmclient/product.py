@@ -72,6 +72,13 @@ class Pending:
                 raise TimedOutError(f"the product was not finished within {timeout} s")
         return self._result()
 
+    def cancel(self) -> None:
+        """Asks that it be dropped. If it has not begun it ends with CancelledError, else as it would have anyway; until
+        it has ended its tensors are the daemon's."""
+        with self._core as core:
+            if not self._done:
+                core.check(lib.gemmd_cancel(core.session, self.ticket))
+
     def settle(self) -> None:
         """Waits, whatever becomes of it."""
         try:

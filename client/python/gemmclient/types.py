@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Dict, List, Type, TypeVar, Union
 
 import numpy as np
@@ -17,7 +17,17 @@ import numpy as np
 from ._library import lib, text
 from .errors import InvalidError
 
-__all__ = ["ElementType", "Format", "Scale", "Method", "Placement", "WeightInfo", "DeviceInfo", "DaemonInfo"]
+__all__ = [
+    "ElementType",
+    "Format",
+    "Scale",
+    "Method",
+    "Placement",
+    "Priority",
+    "WeightInfo",
+    "DeviceInfo",
+    "DaemonInfo",
+]
 
 
 class ElementType(enum.IntEnum):
@@ -52,7 +62,7 @@ class Scale(enum.IntEnum):
 
 
 class Method(enum.IntEnum):
-    """How a weight is quantized. DEFAULT: as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES."""
+    """How to quantize. DEFAULT: as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES."""
 
     DEFAULT = lib.GEMMD_METHOD_DEFAULT
     ABSMAX = lib.GEMMD_METHOD_ABSMAX
@@ -64,6 +74,14 @@ class Placement(enum.IntEnum):
     SINGLE = lib.GEMMD_PLACEMENT_SINGLE
     REPLICAS = lib.GEMMD_PLACEMENT_REPLICAS
     SPLIT = lib.GEMMD_PLACEMENT_SPLIT
+
+
+class Priority(enum.IntEnum):
+    """Urgent products go first, background ones last."""
+
+    NORMAL = lib.GEMMD_PRIORITY_NORMAL
+    URGENT = lib.GEMMD_PRIORITY_URGENT
+    BACKGROUND = lib.GEMMD_PRIORITY_BACKGROUND
 
 
 _Kind = TypeVar("_Kind", bound=enum.IntEnum)
@@ -140,6 +158,7 @@ class DeviceInfo:
     memory_slabs: int
     memory_used: int
     requests: int
+    products: int  # that the device computed, each for one request or several
     rows: int
     failures: int
     device_ns: int
@@ -177,11 +196,8 @@ def weight_info(info) -> WeightInfo:
 
 
 def _device_info(info) -> DeviceInfo:
-    numbers = {
-        name: getattr(info, name)
-        for name in ("pid", "restarts", "memory_total", "memory_slabs", "memory_used", "requests", "rows", "failures",
-                     "device_ns")
-    }  # fmt: skip
+    names = [field.name for field in fields(DeviceInfo) if field.name not in ("name", "state")]
+    numbers = {name: getattr(info, name) for name in names}
     return DeviceInfo(name=text(info.name), state=text(info.state), **numbers)
 
 

@@ -10,7 +10,7 @@ from ._core import Block, Core
 from ._library import ffi, lib
 from .errors import InvalidError, OutOfMemoryError, WrongStateError
 from .product import Pending
-from .types import ElementType, Named, WeightInfo, element_type, numpy_type, weight_info
+from .types import ElementType, Named, Priority, WeightInfo, element_type, member, numpy_type, weight_info
 
 _PRODUCT, _TICKET, _POINTER = ffi.typeof("gemmd_product *"), ffi.typeof("uint64_t *"), ffi.typeof("void *")
 _ALIGN = 16  # bytes; of tensors in the arena
@@ -72,13 +72,16 @@ class Weight:
         x_type: Optional[Named] = None,
         y_type: Optional[Named] = None,
         bias_type: Optional[Named] = None,
+        priority: Named = Priority.NORMAL,
+        deadline: float = 0.0,
     ) -> Pending:
         """Asks for y = x * W^T (+ bias) and returns at once.
 
         x is [..., k], bias [n], x_scale [rows] or [rows, ceil(k / 128)] (for int8 and e4m3 x). What lies in this
         session's arena (Session.empty) is used where it is; anything else is copied there once. `out`, where given, is
         [..., n] in the arena; else y is a new array in it. y's type is `y_type`, else out's, else x's where that is a
-        float, else s32 for int8 x without x_scale and f32 for the rest.
+        float, else s32 for int8 x without x_scale and f32 for the rest. What has not begun `deadline` seconds from now
+        ends with TimedOutError; 0: none.
         """
         with self._core as core:
             self._check_open()
@@ -92,7 +95,8 @@ class Weight:
                 raise InvalidError(f"x_scale must be float32, got {x_scale.dtype}")
             y, whole = self._output(core, x, out, y_kind)
             tensors = (self._staged(core, rows), y, self._staged(core, bias), self._staged(core, x_scale))
-            return self._send(core, tensors, (x_kind, y_kind, bias_kind), whole)
+            urgency = (member(Priority, priority, "priority"), _microseconds(deadline))
+            return self._send(core, tensors, (x_kind, y_kind, bias_kind), urgency, whole)
 
     def _check_open(self) -> None:
         if self._handle is None:
@@ -131,7 +135,9 @@ class Weight:
         copy[...] = array
         return copy
 
-    def _send(self, core: Core, tensors: Tuple, types: Tuple[int, int, int], whole: np.ndarray) -> Pending:
+    def _send(
+        self, core: Core, tensors: Tuple, types: Tuple[int, int, int], urgency: Tuple[int, int], whole: np.ndarray
+    ) -> Pending:
         x, y, bias, x_scale = tensors
         product = ffi.new(_PRODUCT)
         product.m = x.shape[0]
@@ -141,6 +147,7 @@ class Weight:
             product.bias, product.bias_type = _pointer(bias), types[2]
         if x_scale is not None:
             product.x_scale = ffi.cast("const float *", _pointer(x_scale))
+        product.priority, product.deadline_us = urgency
         ticket = ffi.new(_TICKET)
         status = lib.gemmd_submit(self._handle, product, ticket)
         if status == lib.GEMMD_BUSY:  # perhaps only because nobody has taken what is finished
@@ -178,6 +185,13 @@ def _address(array: np.ndarray) -> int:
 
 def _pointer(array: np.ndarray):
     return ffi.cast(_POINTER, _address(array))
+
+
+def _microseconds(seconds: float) -> int:
+    """0 stays 0, which means none; anything above is at least one."""
+    if not 0 <= seconds < 4000:
+        raise InvalidError(f"deadline must be 0..4000 s, got {seconds}")
+    return -int(-seconds * 1e6 // 1)
 
 
 def _row_stride(array: np.ndarray) -> int:
