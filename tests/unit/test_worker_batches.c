@@ -1,0 +1,268 @@
+/* The order in which the engine takes what waits, and products of several requests. */
+#include "daemon/worker/engine.h"
+#include "daemon/worker/serve.h"
+#include "tests/support/rig.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { ENTRIES = RIG_ENTRIES };
+
+/* ---- order, and products of several requests */
+
+static _Atomic bool held;          /* the device takes nothing */
+static _Atomic unsigned tried;     /* since then */
+static _Atomic uint64_t sizes[64]; /* rows of the products that the device took */
+static _Atomic unsigned size_count;
+
+static enum status submit_when_let(struct backend *of, const struct backend_job *job, struct error *error) {
+  uint64_t rows = 0;
+  if (held) {
+    tried++;
+    return error_set(error, STATUS_BUSY, "held by the test");
+  }
+  for (const struct backend_job *each = job; each != NULL; each = each->next)
+    rows += (uint64_t)each->m;
+  sizes[size_count++ % 64] = rows;
+  return rig.ops->submit(of, job, error);
+}
+
+/* Until the engine has taken in all that was submitted: it tries on and on to start the first. */
+static void wait_until_taken(struct rig_client *client) {
+  while (atomic_load(&client->ring.queue->submission_head) != client->ring.submission_tail)
+    sched_yield();
+  for (unsigned before = tried; tried == before;)
+    sched_yield();
+}
+
+static void start_holding(struct rig_control *control, struct backend_ops *device, uint32_t rows) {
+  *device = *rig.ops;
+  device->submit = submit_when_let;
+  held = true;
+  tried = size_count = 0;
+  rig_start_batching(control, device, 0, rows, 0);
+}
+
+static void take_all_right(struct rig_client *client, const struct ring_submission *products, unsigned count) {
+  for (unsigned i = 0; i < count; i++)
+    assert_int_equal(rig_take(client).status, STATUS_OK);
+  for (unsigned i = 0; i < count; i++)
+    rig_check(client, &products[i]);
+}
+
+static void requests_that_wait_together_are_one_product(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client clients[3];
+  struct ring_submission products[3][2];
+  start_holding(&control, &device, 64);
+  for (unsigned i = 0; i < 3; i++) {
+    rig_join(&control, &clients[i]);
+    for (unsigned j = 0; j < 2; j++) {
+      products[i][j] = rig_product(&clients[i], j, 1 + i + 4 * j);
+      rig_fill(&clients[i], &products[i][j], 10 * i + j);
+      rig_submit(&clients[i], products[i][j]);
+    }
+  }
+  for (unsigned i = 0; i < 3; i++)
+    wait_until_taken(&clients[i]);
+  held = false;
+  for (unsigned i = 0; i < 3; i++)
+    take_all_right(&clients[i], products[i], 2);
+  assert_int_equal(size_count, 1);
+  assert_int_equal(sizes[0], 1 + 5 + 2 + 6 + 3 + 7);
+  const struct engine_counters *counters = engine_counters(control.engine);
+  assert_int_equal(atomic_load(&counters->requests), 6);
+  assert_int_equal(atomic_load(&counters->products), 1);
+  assert_int_equal(atomic_load(&counters->rows), 24);
+  for (unsigned i = 0; i < 3; i++)
+    rig_leave(&control, &clients[i]);
+  rig_stop(&control);
+}
+
+static void a_batch_has_so_many_rows(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client client;
+  struct ring_submission products[8];
+  start_holding(&control, &device, 6);
+  rig_join(&control, &client);
+  for (unsigned i = 0; i < 8; i++) {
+    products[i] = rig_product(&client, i, i == 7 ? 60 : 2);
+    rig_fill(&client, &products[i], i);
+    rig_submit(&client, products[i]);
+  }
+  wait_until_taken(&client);
+  held = false;
+  take_all_right(&client, products, 8);
+  assert_int_equal(size_count, 4);
+  assert_true(sizes[0] == 6 && sizes[1] == 6 && sizes[2] == 2 && sizes[3] == 60);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
+static void a_window_lets_others_join(void **state) {
+  (void)state;
+  struct rig_control control;
+  struct rig_client client;
+  struct ring_submission products[4];
+  rig_start_batching(&control, rig.ops, 0, 4, 60000000); /* a minute: only a full batch ends this wait */
+  rig_join(&control, &client);
+  for (unsigned i = 0; i < 4; i++) {
+    products[i] = rig_product(&client, i, 1);
+    rig_fill(&client, &products[i], i);
+    rig_submit(&client, products[i]);
+  }
+  take_all_right(&client, products, 4);
+  assert_int_equal(atomic_load(&engine_counters(control.engine)->products), 1);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
+/* One that floods and one that asks once, of the same class: the latter's is among the first two. */
+static void a_flood_starves_nobody(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client flood, other;
+  start_holding(&control, &device, 1);
+  rig_join(&control, &flood);
+  rig_join(&control, &other);
+  for (unsigned i = 0; i < ENTRIES; i++)
+    rig_submit(&flood, rig_product(&flood, i, 10 + i));
+  wait_until_taken(&flood);
+  rig_submit(&other, rig_product(&other, 0, 1));
+  wait_until_taken(&other);
+  held = false;
+  assert_int_equal(rig_take(&other).status, STATUS_OK);
+  for (unsigned i = 0; i < ENTRIES; i++)
+    assert_int_equal(rig_take(&flood).status, STATUS_OK);
+  assert_true(sizes[0] == 10 && sizes[1] == 1 && sizes[2] == 11);
+  rig_leave(&control, &other);
+  rig_leave(&control, &flood);
+  rig_stop(&control);
+}
+
+static void urgent_products_overtake(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client client;
+  const enum ring_priority priorities[] = {RING_PRIORITY_BACKGROUND, RING_PRIORITY_NORMAL, RING_PRIORITY_URGENT};
+  start_holding(&control, &device, 1);
+  rig_join(&control, &client);
+  for (unsigned i = 0; i < 3; i++) {
+    struct ring_submission one = rig_product(&client, i, 1 + i);
+    one.priority = (uint8_t)priorities[i];
+    rig_submit(&client, one);
+  }
+  wait_until_taken(&client);
+  held = false;
+  for (unsigned i = 0; i < 3; i++)
+    assert_int_equal(rig_take(&client).status, STATUS_OK);
+  assert_true(sizes[0] == 3 && sizes[1] == 2 && sizes[2] == 1);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
+static void deadlines_hold_before_the_start(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client client;
+  start_holding(&control, &device, 64);
+  rig_join(&control, &client);
+  struct ring_submission late = rig_product(&client, 0, 1), waits = rig_product(&client, 1, 2),
+                         timely = rig_product(&client, 2, 3);
+  late.deadline_ns = 1; /* over when it is admitted */
+  assert_int_equal(rig_call(&client, late).status, STATUS_TIMEOUT);
+  waits.deadline_ns = serve_clock_ns() + 20000000; /* over while the device takes nothing */
+  timely.deadline_ns = UINT64_MAX;
+  uint64_t tag = rig_submit(&client, waits);
+  rig_submit(&client, timely);
+  wait_until_taken(&client);
+  struct ring_completion completion = rig_take(&client);
+  assert_int_equal(completion.tag, tag);
+  assert_int_equal(completion.status, STATUS_TIMEOUT);
+  held = false;
+  assert_int_equal(rig_take(&client).status, STATUS_OK);
+  assert_int_equal(size_count, 1);
+  assert_int_equal(sizes[0], 3);
+  assert_int_equal(rig.weight.jobs, 0);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
+static void what_waits_can_be_cancelled(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client client, other;
+  bool wake;
+  start_holding(&control, &device, 64);
+  rig_join(&control, &client);
+  rig_join(&control, &other);
+  uint64_t first = rig_submit(&client, rig_product(&client, 0, 1)),
+           second = rig_submit(&client, rig_product(&client, 1, 2));
+  wait_until_taken(&client);
+  assert_true(ring_client_cancel(&other.ring, second, &wake)); /* nobody cancels what is another's */
+  assert_true(ring_client_cancel(&other.ring, 12345, &wake));
+  wait_until_taken(&other);
+  assert_true(ring_client_cancel(&client.ring, second, &wake));
+  if (wake)
+    rig_ring_doorbell(&client);
+  struct ring_completion completion = rig_take(&client);
+  assert_int_equal(completion.tag, second);
+  assert_int_equal(completion.status, STATUS_CANCELLED);
+  held = false;
+  completion = rig_take(&client);
+  assert_int_equal(completion.tag, first);
+  assert_int_equal(completion.status, STATUS_OK);
+  assert_int_equal(sizes[0], 1);
+  rig_expect_nop(&other);
+  rig_leave(&control, &other);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
+static void a_session_may_end_with_rows_in_a_batch(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client stays, goes;
+  start_holding(&control, &device, 64);
+  rig_join(&control, &stays);
+  rig_join(&control, &goes);
+  struct ring_submission one = rig_product(&stays, 0, 1);
+  rig_fill(&stays, &one, 5);
+  rig_submit(&goes, rig_product(&goes, 0, 2));
+  rig_submit(&stays, one);
+  wait_until_taken(&goes);
+  wait_until_taken(&stays);
+  rig_leave(&control, &goes);
+  held = false;
+  take_all_right(&stays, &one, 1);
+  assert_int_equal(sizes[0], 1);
+  rig_leave(&control, &stays);
+  rig_stop(&control);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(requests_that_wait_together_are_one_product),
+      cmocka_unit_test(a_batch_has_so_many_rows),
+      cmocka_unit_test(a_window_lets_others_join),
+      cmocka_unit_test(a_flood_starves_nobody),
+      cmocka_unit_test(urgent_products_overtake),
+      cmocka_unit_test(deadlines_hold_before_the_start),
+      cmocka_unit_test(what_waits_can_be_cancelled),
+      cmocka_unit_test(a_session_may_end_with_rows_in_a_batch),
+  };
+  return cmocka_run_group_tests(tests, rig_open, rig_close);
+}
