@@ -331,14 +331,28 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int sign
   }
 }
 
+/* The options of the next process. Who died may have died of a kernel on trial; where nothing is kept, the successor
+ * cannot know which, and would die of it again. */
+static struct config successor_config(const struct worker *worker) {
+  struct config config = *worker->config;
+  if (worker->restarts > 0 && config.state_dir[0] == '\0' && getenv("STATE_DIRECTORY") == NULL &&
+      strcmp(config.tune, "off") != 0) {
+    log_info("worker %u: tune is off from here on, because no state_dir tells what the last one died of",
+             worker->device);
+    snprintf(config.tune, sizeof config.tune, "off");
+  }
+  return config;
+}
+
 enum status worker_start(struct worker *worker, struct error *error) {
   static const struct channel_events events = {.packet = on_packet, .end = on_channel_end, .closed = on_channel_closed};
   char device[16];
   snprintf(device, sizeof device, "%u", worker->device);
   const char *const mode[] = {"--worker", device, NULL};
+  struct config config = successor_config(worker);
   int socket;
   enum status status =
-      child_start(worker->loop, &worker->process, worker->self, mode, worker->config, on_process_exit, &socket, error);
+      child_start(worker->loop, &worker->process, worker->self, mode, &config, on_process_exit, &socket, error);
   if (status != STATUS_OK)
     return status;
   worker->process.data = worker;

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +226,26 @@ static void test_microbench(void **state) {
   expect("--microbench --bench-m 64 --bench-n 64 --bench-k 64 --num-warps 2", 1, "what was set by hand is left to use");
 }
 
+/* With nowhere to note what it tries, a successor would try again what its predecessor died of. */
+static void test_without_a_state_a_successor_does_not_try(void **state) {
+  gemmd_daemon_info info;
+  daemon_stop(&gemmd);
+  unsetenv("STATE_DIRECTORY");
+  daemon_start(&gemmd);
+  gemmd_session *session = connect_to_daemon();
+  assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
+  assert_int_equal(daemon_log_count(&gemmd, "tune is off from here on"), 0);
+  assert_int_equal(kill((pid_t)info.device[0].pid, SIGKILL), 0);
+  do
+    assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
+  while (info.device[0].restarts == 0 || strcmp(info.device[0].state, "ready") != 0);
+  assert_int_equal(daemon_log_count(&gemmd, "tune is off from here on"), 1);
+  gemmd_disconnect(session);
+  load();
+  test_products_stay_right(state);
+  expect("show f32-f32-none-m1", 0, "seen");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_products_stay_right),
@@ -235,6 +256,7 @@ int main(void) {
       cmocka_unit_test(test_kept_over_a_restart),
       cmocka_unit_test(test_report),
       cmocka_unit_test(test_microbench),
+      cmocka_unit_test(test_without_a_state_a_successor_does_not_try),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
