@@ -91,7 +91,7 @@ enum status obvious_open(const struct inprocess_request *request, struct inproce
   own->request = *request;
   own->x_bytes = (uint64_t)(request->m * request->shape.k) * gemm_type_bytes(request->x_type);
   own->y_bytes = (uint64_t)(request->m * request->shape.n) * gemm_type_bytes(request->y_type);
-  status = layout_compute(&request->shape, &own->layout, error);
+  status = layout_compute(&request->shape, LAYOUT_ROWS, &own->layout, error);
   if (status == STATUS_OK)
     status = runtime_check(take_memory(own), "taking memory", error);
   if (status == STATUS_OK)
