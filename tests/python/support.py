@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -80,6 +81,12 @@ def stop(pid: int) -> None:
     for task in Path(f"/proc/{pid}/task").iterdir():
         while (task / "stat").read_text().rpartition(")")[2].split()[0] != "T":
             os.sched_yield()
+
+
+def kill_orphan(pid: int) -> None:
+    """Ends a stopped process whose parent is gone, unless the kernel has done so: it hangs up on orphaned groups."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def random(seed: int, *shape: int) -> np.ndarray:

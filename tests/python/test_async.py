@@ -8,7 +8,7 @@ import signal
 import threading
 import unittest
 
-from support import PATIENCE_S, Daemon, int8_product, random, stop, worst_row
+from support import PATIENCE_S, Daemon, int8_product, kill_orphan, random, stop, worst_row
 
 import gemmclient
 
@@ -95,7 +95,7 @@ class Loops(unittest.TestCase):
             tasks = [asyncio.ensure_future(self.wait(self.weight.submit(self.x))) for _ in range(3)]
             await asyncio.sleep(0)
             self.daemon.kill()
-            os.kill(self.worker, signal.SIGKILL)
+            kill_orphan(self.worker)
             results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE_S)
             for result in results:
                 self.assertIsInstance(result, gemmclient.DisconnectedError)

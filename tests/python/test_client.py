@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from support import PATIENCE_S, ROOT, Daemon, int8_product, random, stop, worst_row, write_safetensors
+from support import PATIENCE_S, ROOT, Daemon, int8_product, kill_orphan, random, stop, worst_row, write_safetensors
 
 import gemmclient
 from gemmclient import ElementType, Format, Scale, _library, errors
@@ -388,7 +388,7 @@ class Faults(Served):
             stop(worker)
             pending = weight.submit(random(54, 2, K))
             daemon.kill()
-            os.kill(worker, signal.SIGKILL)
+            kill_orphan(worker)
             with self.assertRaises(gemmclient.DisconnectedError):
                 pending.wait()
             with self.assertRaises(gemmclient.DisconnectedError):
