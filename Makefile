@@ -138,6 +138,8 @@ ggml: $(BUILD)/libgemmclient.a ## a backend for ggml: build/libggml-gemmd.so (GG
 
 test-ggml: all ## ggml's own test-backend-ops over the backend (GGML=path of a ggml tree built with its tests)
 	@$(MAKE) --no-print-directory ggml
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) -isystem $(GGML)/include -o $(BUILD)/ggml-test-model tests/ggml/test_model.c \
+	  -L$(GGML)/build/src -lggml -lggml-base -lm
 	@GEMMD_BUILD=$(BUILD) tests/ggml.sh $(GGML)
 
 TRITON_SOURCES := $(wildcard client/triton/*.c)

@@ -1,6 +1,7 @@
 #!/bin/bash
-# ggml's own test-backend-ops over the ggml backend and a gemmd of its own. Usage: ggml.sh GGML-TREE [arguments of
-# test-backend-ops]; without arguments MUL_MAT, which is what the backend computes. Last line: "N passed, N failed".
+# ggml's own test-backend-ops over the ggml backend and a gemmd of its own, then a model of two layers, twice: the second
+# process must find its weights there. Usage: ggml.sh GGML-TREE [arguments of test-backend-ops]; without arguments
+# MUL_MAT, which is what the backend computes. Last line: "N passed, N failed".
 set -eu
 ggml=$(cd "$1" && pwd)
 shift
@@ -10,7 +11,7 @@ daemon=
 trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 export GEMMD_SOCKET="$work/socket" GGML_BACKEND_PATH="$build/libggml-gemmd.so" LD_LIBRARY_PATH="$ggml/build/src"
 : >"$work/gemmd.conf"
-"$build/gemmd" --config "$work/gemmd.conf" --socket "$GEMMD_SOCKET" --backend "${GEMMD_TEST_BACKEND:-cpu}" --log-level warning &
+"$build/gemmd" --config "$work/gemmd.conf" --socket "$GEMMD_SOCKET" --backend "${GEMMD_TEST_BACKEND:-cpu}" 2>"$work/gemmd.log" &
 daemon=$!
 tries=0
 until "$build/gemmctl" ping >/dev/null 2>&1; do
@@ -26,6 +27,15 @@ failed=$(grep -c ': FAIL' "$work/plain" || true)
 grep -E ': FAIL|^gemmd:|NMSE' "$work/plain" | head -n 40 || true
 echo "types computed: $(grep ': OK$' "$work/plain" | grep -o 'type_a=[a-z0-9_]*' | sort | uniq -c | tr '\n' ' ')"
 echo "left to the CPU: $(grep -c 'not supported' "$work/plain" || true)"
+loads() { grep -c 'loaded "ggml/\(up\|down\)' "$work/gemmd.log" || true; }
+for expected in 3 0; do # up, down, and up again after it was written to
+  before=$(loads)
+  (cd "$ggml/build/bin" && "$build/ggml-test-model") >"$work/model" 2>&1 || cat "$work/model"
+  echo "a model: $(tail -n +1 "$work/model" | grep -E ': (OK|FAIL)$' | tr '\n' ' ')weights loaded: $(($(loads) - before))"
+  passed=$((passed + $(grep -c ': OK$' "$work/model" || true)))
+  failed=$((failed + $(grep -c ': FAIL$' "$work/model" || true)))
+  if [ $(($(loads) - before)) -eq "$expected" ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+done
 [ "${code:-0}" -eq 0 ] || [ "$failed" -gt 0 ] || failed=1
 [ "$passed" -gt 0 ] || failed=$((failed + 1))
 echo "$passed passed, $failed failed"
