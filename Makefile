@@ -240,6 +240,17 @@ $(BUILD)/fuzz/fuzz_client: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_client.c.o $(FUZZ_C
 	$(call say,LINK)
 	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
+$(BUILD)/chaos: $(call object,tests/chaos/chaos.c) $(BUILD)/tests.a $(CLIENT) $(PROTO)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
+
+chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-chaos
+
+run-chaos: all $(BUILD)/chaos
+	@TEST_LIMIT_S=$$(($${CHAOS_S:-600} + 120)) GEMMD_BUILD=$(BUILD) tests/chaos/run.sh $(BUILD)/chaos
+
 fuzz: ## all fuzz targets over their corpus, FUZZ_S=60 seconds together
 	@deploy/deps.sh build fuzz
 	@$(MAKE) --no-print-directory run-fuzz
@@ -330,6 +341,7 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	  >$(INSTALL_LIB)/pkgconfig/gemmclient.pc
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system deploy/gemmd.socket
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/gemmd deploy/gemmd.rules.yml
 	install -Dm644 deploy/gemmd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/gemmd.conf
 	install -Dm644 deploy/gemmd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gemmd.conf
 	test -e $(DESTDIR)/etc/gemmd/gemmd.conf || install -Dm644 -t $(DESTDIR)/etc/gemmd deploy/gemmd.conf
@@ -344,4 +356,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu fuzz run-fuzz test-systemd bench check bundle install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu chaos run-chaos fuzz run-fuzz test-systemd bench check bundle install clean help

@@ -22,7 +22,7 @@ static void pause_about(int64_t ms) {
 
 static enum status lay_out_again(struct gemmd_session *session) {
   struct message_arena_request request = {.bytes = session->arena_bytes, .entries = session->entries};
-  struct message_arena_reply reply;
+  struct message_arena_reply reply = {.bytes = 0};
   int fds[2] = {-1, -1};
   struct call call = {.command = COMMAND_arena_adopt,
                       .request = &request,
@@ -54,7 +54,7 @@ static bool same_weight(const struct gemmd_weight *weight, const struct message_
 
 static enum status open_again(struct gemmd_session *session, struct gemmd_weight *weight) {
   struct message_weight_name request = {.name = ""};
-  struct message_weight_info reply;
+  struct message_weight_info reply = {.n = 0};
   memcpy(request.name, weight->info.name, sizeof request.name);
   struct call call = {.command = COMMAND_weight_open, .request = &request, .reply = &reply, .fd = -1};
   enum status status = control_call(session, &call);

@@ -15,6 +15,7 @@ enum tool_exit ctl_load(struct tool_call *call);
 enum tool_exit ctl_unload(struct tool_call *call);
 enum tool_exit ctl_matmul(struct tool_call *call);
 enum tool_exit ctl_tune(struct tool_call *call);
+enum tool_exit ctl_metrics(struct tool_call *call);
 enum tool_exit ctl_drain(struct tool_call *call);
 enum tool_exit ctl_ping(struct tool_call *call);
 enum tool_exit ctl_version(struct tool_call *call);

@@ -282,6 +282,27 @@ static void test_ping_and_version(void **state) {
   json_decref(object);
 }
 
+/* Every line is a comment or a name, perhaps with labels, and a number; the numbers are those of status. */
+static void test_metrics(void **state) {
+  (void)state;
+  static char text[65536];
+  unsigned samples = 0;
+  snprintf(text, sizeof text, "%s", run("$T/gemmctl metrics")->out);
+  assert_non_null(strstr(text, "\n# TYPE gemmd_device_rows_total counter\n"));
+  assert_non_null(strstr(text, "\ngemmd_device_ready{device=\"0\",name=\""));
+  assert_non_null(strstr(text, "\ngemmd_names 1\n"));
+  for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+    if (*line == '#')
+      continue;
+    char *end, *number = strrchr(line, ' ');
+    assert_memory_equal(line, "gemmd_", 6);
+    assert_non_null(number);
+    assert_true(strtod(number + 1, &end) >= 0 && *end == '\0' && end > number + 1);
+    samples++;
+  }
+  assert_int_equal(samples, 6 + 9);
+}
+
 /* ---- weights */
 
 static void test_weights(void **state) {
@@ -495,6 +516,7 @@ int main(void) {
       cmocka_unit_test(test_no_daemon),
       cmocka_unit_test(test_status),
       cmocka_unit_test(test_ping_and_version),
+      cmocka_unit_test(test_metrics),
       cmocka_unit_test(test_weights),
       cmocka_unit_test(test_equal_content_is_shared_and_unload_frees_the_last),
       cmocka_unit_test(test_refusals_name_the_status),
