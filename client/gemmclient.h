@@ -77,11 +77,12 @@ enum gemmd_format {
   GEMMD_FORMAT_FP8 = 2,
   GEMMD_FORMAT_INT2 = 3,
   GEMMD_FORMAT_F16 = 4,
-  GEMMD_FORMAT_BF16 = 5
+  GEMMD_FORMAT_BF16 = 5,
+  GEMMD_FORMAT_INT2A8 = 6 /* stored as INT2; activations are quantized to INT8, a row at a time */
 };
 
 enum gemmd_scale {
-  GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2: GROUP; F16 and BF16 have none */
+  GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2(A8): GROUP; F16 and BF16 have none */
   GEMMD_SCALE_ONE = 1,
   GEMMD_SCALE_ROW = 2,
   GEMMD_SCALE_BLOCK = 3,
@@ -89,7 +90,7 @@ enum gemmd_scale {
 };
 
 enum gemmd_method {
-  GEMMD_METHOD_DEFAULT = 0, /* as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES */
+  GEMMD_METHOD_DEFAULT = 0, /* as stored where the file is quantized, else ABSMAX, for INT2 and INT2A8 LEAST_SQUARES */
   GEMMD_METHOD_ABSMAX = 1,
   GEMMD_METHOD_LEAST_SQUARES = 2,
   GEMMD_METHOD_TERNARY = 3

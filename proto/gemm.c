@@ -16,8 +16,9 @@ static const uint32_t type_bytes[] = {
     [GEMM_F32] = 4, [GEMM_F16] = 2, [GEMM_BF16] = 2, [GEMM_INT8] = 1, [GEMM_E4M3] = 1, [GEMM_S32] = 4,
 };
 static const char *const format_names[] = {
-    [GEMM_FORMAT_NONE] = "none", [GEMM_FORMAT_INT8] = "int8", [GEMM_FORMAT_FP8] = "fp8",
-    [GEMM_FORMAT_INT2] = "int2", [GEMM_FORMAT_F16] = "f16",   [GEMM_FORMAT_BF16] = "bf16",
+    [GEMM_FORMAT_NONE] = "none",     [GEMM_FORMAT_INT8] = "int8", [GEMM_FORMAT_FP8] = "fp8",
+    [GEMM_FORMAT_INT2] = "int2",     [GEMM_FORMAT_F16] = "f16",   [GEMM_FORMAT_BF16] = "bf16",
+    [GEMM_FORMAT_INT2A8] = "int2a8",
 };
 static const char *const scale_names[] = {
     [GEMM_SCALE_NONE] = "none",   [GEMM_SCALE_ONE] = "one",     [GEMM_SCALE_ROW] = "row",
@@ -67,6 +68,14 @@ bool gemm_scale_parse(const char *name, enum gemm_scale *out) {
   return *out != GEMM_SCALE_NONE || strcmp(name, scale_names[GEMM_SCALE_NONE]) == 0;
 }
 
+bool gemm_is_int2(enum gemm_format format) {
+  return format == GEMM_FORMAT_INT2 || format == GEMM_FORMAT_INT2A8;
+}
+
+bool gemm_quantizes_x(enum gemm_format format) {
+  return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8 || format == GEMM_FORMAT_INT2A8;
+}
+
 uint64_t gemm_round_up(uint64_t value, uint64_t to) {
   uint64_t sum;
   return __builtin_add_overflow(value, to - 1, &sum) ? UINT64_MAX : sum & ~(to - 1);
@@ -85,6 +94,7 @@ static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
   case GEMM_FORMAT_FP8:
     return scale == GEMM_SCALE_ONE || scale == GEMM_SCALE_ROW || scale == GEMM_SCALE_BLOCK;
   case GEMM_FORMAT_INT2:
+  case GEMM_FORMAT_INT2A8:
     return scale == GEMM_SCALE_ROW || scale == GEMM_SCALE_GROUP;
   case GEMM_FORMAT_F16:
   case GEMM_FORMAT_BF16:
@@ -96,8 +106,8 @@ static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
 
 enum status gemm_weight_check(const struct gemm_weight *weight, struct error *error) {
   int64_t k_most = weight->format == GEMM_FORMAT_INT8 ? LIMIT_K_INT8 : LIMIT_K;
-  if (weight->format <= GEMM_FORMAT_NONE || weight->format > GEMM_FORMAT_BF16)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, weight->format, GEMM_FORMAT_INT8, GEMM_FORMAT_BF16);
+  if (weight->format <= GEMM_FORMAT_NONE || weight->format > GEMM_FORMAT_INT2A8)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, weight->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
   if (weight->n < 1 || weight->n > LIMIT_N)
     return error_field(error, STATUS_INVALID, FIELD_N, weight->n, 1, LIMIT_N);
   if (weight->k < 1 || weight->k > k_most)
@@ -115,6 +125,7 @@ static uint64_t row_bytes_of(const struct gemm_weight *weight) {
   uint64_t k = (uint64_t)weight->k;
   switch (weight->format) {
   case GEMM_FORMAT_INT2:
+  case GEMM_FORMAT_INT2A8:
     return gemm_round_up(k, GEMM_GROUP) / 4;
   case GEMM_FORMAT_F16:
   case GEMM_FORMAT_BF16:
@@ -151,7 +162,7 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   enum status status = gemm_weight_check(weight, error);
   if (status != STATUS_OK)
     return status;
-  uint64_t scale_bytes = weight->format == GEMM_FORMAT_INT2 ? 2 : 4;
+  uint64_t scale_bytes = gemm_is_int2(weight->format) ? 2 : 4;
   struct gemm_layout layout = {.row_bytes = row_bytes_of(weight)};
   scale_shape(weight, &layout);
   bool over = __builtin_mul_overflow((uint64_t)weight->n, layout.row_bytes, &layout.codes_bytes);
@@ -173,6 +184,7 @@ bool gemm_takes_x(enum gemm_format format, enum gemm_type x_type) {
   bool real = x_type == GEMM_F32 || x_type == GEMM_F16 || x_type == GEMM_BF16;
   switch (format) {
   case GEMM_FORMAT_INT8:
+  case GEMM_FORMAT_INT2A8:
     return real || x_type == GEMM_INT8;
   case GEMM_FORMAT_FP8:
     return real || x_type == GEMM_E4M3;

@@ -29,10 +29,11 @@ enum gemm_format {
   GEMM_FORMAT_INT2 = 3, /* code c in 0..3 stands for c - 1 */
   GEMM_FORMAT_F16 = 4,
   GEMM_FORMAT_BF16 = 5,
+  GEMM_FORMAT_INT2A8 = 6, /* stored as INT2; its activations are quantized as those of INT8 */
 };
 
-/* How a weight is scaled. The numbers travel. INT8: ONE, ROW. FP8: ONE, ROW, BLOCK. INT2: ROW, GROUP.
- * F16, BF16: NONE. Scales are f32 (INT2: f16). */
+/* How a weight is scaled. The numbers travel. INT8: ONE, ROW. FP8: ONE, ROW, BLOCK. INT2, INT2A8: ROW, GROUP.
+ * F16, BF16: NONE. Scales are f32 (INT2, INT2A8: f16). */
 enum gemm_scale {
   GEMM_SCALE_NONE = 0,
   GEMM_SCALE_ONE = 1,   /* one for all of W */
@@ -54,7 +55,7 @@ struct gemm_weight {
 /* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales.
  *   INT8, FP8   one byte an element; rows padded with zeros to a multiple of 16 elements
  *   F16, BF16   two bytes an element; rows padded with zeros to a multiple of 16 elements
- *   INT2        four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
+ *   INT2(A8)    four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
  *               multiple of 128 elements, so that a group never straddles the end
  * All sizes are in bytes. */
 struct gemm_layout {
@@ -92,12 +93,17 @@ struct gemm_extent {
 /* Bytes of one element; 0 for a number that is no type. */
 uint32_t gemm_type_bytes(enum gemm_type type);
 const char *gemm_type_name(enum gemm_type type);       /* "f32"; "unknown" */
-const char *gemm_format_name(enum gemm_format format); /* "int8", "fp8", "int2", "f16", "bf16"; "unknown" */
+const char *gemm_format_name(enum gemm_format format); /* "int8", "fp8", "int2", "f16", "bf16", "int2a8"; "unknown" */
 const char *gemm_scale_name(enum gemm_scale scale);    /* "none", "one", "row", "block", "group"; "unknown" */
 /* The reverse; *_NONE with false where the name is unknown. */
 bool gemm_type_parse(const char *name, enum gemm_type *out);
 bool gemm_format_parse(const char *name, enum gemm_format *out);
 bool gemm_scale_parse(const char *name, enum gemm_scale *out);
+
+/* Codes of 2 bits: INT2 and INT2A8, which differ in what happens to x alone. */
+bool gemm_is_int2(enum gemm_format format);
+/* f32, f16 and bf16 activations are quantized on the way, a row or block at a time. */
+bool gemm_quantizes_x(enum gemm_format format);
 
 /* Rounds up; both of these saturate to UINT64_MAX instead of wrapping. `to` is a power of two. */
 uint64_t gemm_round_up(uint64_t value, uint64_t to);
@@ -120,7 +126,7 @@ MUST_CHECK enum status gemm_product_check(const struct gemm_product *product, co
 /* Which x and y types a weight format takes: DESIGN's table of numerics.
  *   INT8  x f32/f16/bf16/int8, y f32/f16/bf16, or s32 where x is int8
  *   FP8   x f32/f16/bf16/e4m3, y f32/f16/bf16
- *   INT2  x f32/f16/bf16,      y f32/f16/bf16
+ *   INT2  x f32/f16/bf16,      y f32/f16/bf16; INT2A8 x int8 too
  *   F16   x f16, BF16 x bf16,  y f32/f16/bf16 */
 bool gemm_takes_x(enum gemm_format format, enum gemm_type x_type);
 bool gemm_takes_y(enum gemm_format format, enum gemm_type x_type, enum gemm_type y_type);

@@ -10,9 +10,13 @@ const struct word words_type[] = {{"f32", GEMMD_F32},
                                   {"e4m3", GEMMD_E4M3},
                                   {"s32", GEMMD_S32},
                                   {0}};
-const struct word words_format[] = {{"int8", GEMMD_FORMAT_INT8}, {"fp8", GEMMD_FORMAT_FP8},
-                                    {"int2", GEMMD_FORMAT_INT2}, {"f16", GEMMD_FORMAT_F16},
-                                    {"bf16", GEMMD_FORMAT_BF16}, {0}};
+const struct word words_format[] = {{"int8", GEMMD_FORMAT_INT8},
+                                    {"fp8", GEMMD_FORMAT_FP8},
+                                    {"int2", GEMMD_FORMAT_INT2},
+                                    {"f16", GEMMD_FORMAT_F16},
+                                    {"bf16", GEMMD_FORMAT_BF16},
+                                    {"int2a8", GEMMD_FORMAT_INT2A8},
+                                    {0}};
 const struct word words_scale[] = {{"one", GEMMD_SCALE_ONE},
                                    {"row", GEMMD_SCALE_ROW},
                                    {"block", GEMMD_SCALE_BLOCK},

@@ -47,7 +47,7 @@ static uint64_t raw_bytes(const struct convert *convert) {
 
 static size_t scratch_bytes(const struct convert *convert) {
   uint64_t count = values_count(convert);
-  bool int2 = convert->source->weight.format == GEMM_FORMAT_INT2;
+  bool int2 = gemm_is_int2(convert->source->weight.format);
   return (size_t)(raw_bytes(convert) + count * sizeof(float) + (int2 ? count * (2 * sizeof(uint32_t) + 1) : 0));
 }
 
@@ -180,6 +180,7 @@ static enum status write_row(const struct convert *convert, uint64_t row, const 
   case GEMM_FORMAT_FP8:
     return write_bytes(convert, row, scratch->values, to, error);
   case GEMM_FORMAT_INT2:
+  case GEMM_FORMAT_INT2A8:
     return write_int2(convert, row, scratch, to, error);
   default:
     return write_halves(convert, row, scratch->values, to, error);
@@ -266,7 +267,7 @@ static enum status work_stored(void *context, uint64_t band, void *memory, struc
       if ((row[j] & 0x7f) == 0x7f)
         return refuse_value(convert, first + i, j, NAN, "is not finite", error);
     memcpy(to, row, columns);
-    if (convert->source->weight.format == GEMM_FORMAT_INT2)
+    if (gemm_is_int2(convert->source->weight.format))
       memset(to + columns, 0x55, layout->row_bytes - columns); /* code 1 stands for 0 */
   }
   return status;
@@ -279,7 +280,7 @@ enum { SCALES_AT_ONCE = 4096 };
 /* One scale out of the file. A factor below zero is possible for INT2 alone, whose codes are not symmetric. */
 static enum status write_scale(const struct convert *convert, uint64_t index, const uint8_t *raw, struct error *error) {
   const struct source *source = convert->source;
-  bool int2 = source->weight.format == GEMM_FORMAT_INT2;
+  bool int2 = gemm_is_int2(source->weight.format);
   float value = 0.0f;
   to_f32(source->scales->dtype, raw, 1, &value);
   if (!isfinite(value) || (value < 0.0f && !int2))

@@ -29,6 +29,7 @@ static enum gemm_scale default_scale(enum gemm_format format) {
   case GEMM_FORMAT_FP8:
     return GEMM_SCALE_ROW;
   case GEMM_FORMAT_INT2:
+  case GEMM_FORMAT_INT2A8:
     return GEMM_SCALE_GROUP;
   default:
     return GEMM_SCALE_NONE;
@@ -62,7 +63,7 @@ static bool format_takes(enum gemm_format format, enum gemm_scale scale) {
   case GEMM_SCALE_BLOCK:
     return format == GEMM_FORMAT_FP8;
   case GEMM_SCALE_GROUP:
-    return format == GEMM_FORMAT_INT2;
+    return gemm_is_int2(format);
   default:
     return true;
   }
@@ -117,15 +118,15 @@ static enum status refuse_zero_point(const struct safetensors *file, const char 
 static enum status resolve_stored(const struct safetensors *file, const struct message_weight_load *request,
                                   struct source *out, struct error *error) {
   const char *type = safetensors_dtype_name(out->tensor->dtype);
+  enum gemm_format stored = stored_format(out->tensor->dtype);
   out->stored = true;
-  if (out->weight.format != stored_format(out->tensor->dtype))
+  if (out->weight.format != stored && !(gemm_is_int2(out->weight.format) && gemm_is_int2(stored)))
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is %s, quantized already; it loads as %s, not as %s",
-                     SHOW(request->tensor), type, gemm_format_name(stored_format(out->tensor->dtype)),
-                     gemm_format_name(out->weight.format));
+                     SHOW(request->tensor), type, gemm_format_name(stored), gemm_format_name(out->weight.format));
   if (request->method != METHOD_DEFAULT)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is %s, quantized already; it takes no method",
                      SHOW(request->tensor), type);
-  if (out->weight.format == GEMM_FORMAT_INT2 && __builtin_mul_overflow(out->weight.k, 4, &out->weight.k))
+  if (gemm_is_int2(out->weight.format) && __builtin_mul_overflow(out->weight.k, 4, &out->weight.k))
     return error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
   out->scales =
       request->scale_tensor[0] ? safetensors_find(file, request->scale_tensor) : find_scales(file, request->tensor);
@@ -134,11 +135,11 @@ static enum status resolve_stored(const struct safetensors *file, const struct m
   if (!out->scales)
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is %s; the file has no scales of a usual name for it",
                      SHOW(request->tensor), type);
-  bool takes = out->weight.format == GEMM_FORMAT_INT2 ? out->scales->dtype == DTYPE_F16 : is_real(out->scales->dtype);
+  bool takes = gemm_is_int2(out->weight.format) ? out->scales->dtype == DTYPE_F16 : is_real(out->scales->dtype);
   if (!takes)
     return error_set(error, STATUS_UNSUPPORTED, "scale tensor '%s' is %s; %s is needed", SHOW(out->scales->name),
                      safetensors_dtype_name(out->scales->dtype),
-                     out->weight.format == GEMM_FORMAT_INT2 ? "F16" : "F32, F16 or BF16");
+                     gemm_is_int2(out->weight.format) ? "F16" : "F32, F16 or BF16");
   enum status status = refuse_zero_point(file, request->tensor, error);
   if (status != STATUS_OK)
     return status;
@@ -147,7 +148,7 @@ static enum status resolve_stored(const struct safetensors *file, const struct m
 
 static enum status resolve_method(enum gemm_format format, uint32_t wanted, enum message_method *out,
                                   struct error *error) {
-  bool int2 = format == GEMM_FORMAT_INT2, quantized = int2 || format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
+  bool int2 = gemm_is_int2(format), quantized = int2 || format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
   bool fits = wanted == METHOD_DEFAULT || (wanted == METHOD_ABSMAX && quantized && !int2) ||
               (wanted == METHOD_LEAST_SQUARES && int2) || (wanted == METHOD_TERNARY && int2);
   if (!fits)
@@ -175,8 +176,8 @@ enum status source_resolve(const struct safetensors *file, const struct message_
   if (tensor->rank != 2)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; a weight is a matrix [N, K]",
                      SHOW(request->tensor), tensor->rank, tensor->rank == 1 ? "" : "s");
-  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_BF16)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_BF16);
+  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_INT2A8)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
   if (tensor->shape[0] > INT64_MAX || tensor->shape[1] > INT64_MAX)
     return error_field(error, STATUS_TOO_LARGE, FIELD_N, INT64_MAX, 1, LIMIT_N);
   out->weight = (struct gemm_weight){

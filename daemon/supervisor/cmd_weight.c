@@ -27,7 +27,7 @@ static bool method_fits(uint32_t format, uint32_t method) {
     return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
   case METHOD_LEAST_SQUARES:
   case METHOD_TERNARY:
-    return format == GEMM_FORMAT_INT2;
+    return gemm_is_int2((enum gemm_format)format);
   default:
     return false;
   }
@@ -38,8 +38,8 @@ static enum status check_request(const struct message_weight_load *request, uint
     return error_set(error, STATUS_INVALID, "name must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
   if (request->tensor[0] == '\0')
     return error_set(error, STATUS_INVALID, "tensor must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
-  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_BF16)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_BF16);
+  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_INT2A8)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
   if (request->scale > GEMM_SCALE_GROUP)
     return error_field(error, STATUS_INVALID, FIELD_SCALE, request->scale, GEMM_SCALE_NONE, GEMM_SCALE_GROUP);
   if (request->scale != GEMM_SCALE_NONE &&

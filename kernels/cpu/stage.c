@@ -26,7 +26,9 @@ enum status cpu_stage_prepare(struct stage *stage, const struct gemm_weight *sha
   uint64_t values = cut(&used, rows * row_bytes);
   uint64_t group_scales = cut(&used, rows * (k / MICRO_GROUP) * sizeof(float));
   uint64_t factors = cut(&used, rows * sizeof(double));
-  uint64_t scratch = cut(&used, shape->format == GEMM_FORMAT_INT8 ? (uint64_t)threads * row_bytes : 0);
+  uint64_t scratch =
+      cut(&used,
+          shape->format == GEMM_FORMAT_INT8 || shape->format == GEMM_FORMAT_INT2A8 ? (uint64_t)threads * row_bytes : 0);
   if (used > stage->memory_bytes) {
     void *memory = aligned_alloc(CACHE_LINE, used);
     if (memory == NULL) {
@@ -80,10 +82,10 @@ static void multiply(float *values, int64_t count, float by) {
   }
 }
 
-static double stage_int8(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
-                         const void *x, int64_t row, int16_t *to, float *scratch) {
+/* INT8 codes of a row, and its scale. `scratch` has room for k. */
+static double stage_codes(const struct micro_ops *micro, const struct backend_job *job, const void *x, int64_t row,
+                          float *scratch, int16_t *to) {
   int64_t k = job->weight->shape.k;
-  memset(to + k, 0, (size_t)(stage->k_padded - k) * sizeof(*to));
   if (job->x_type == GEMM_INT8) {
     micro->widen_int8(x, to, k);
     return job->y_type == GEMM_S32 ? 1 : ((const float *)job->x_scale)[row];
@@ -96,6 +98,13 @@ static double stage_int8(struct stage *stage, const struct micro_ops *micro, con
     memset(to, 0, (size_t)k * sizeof(*to));
   }
   return scale;
+}
+
+static double stage_int8(const struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
+                         const void *x, int64_t row, int16_t *to, float *scratch) {
+  int64_t k = job->weight->shape.k;
+  memset(to + k, 0, (size_t)(stage->k_padded - k) * sizeof(*to));
+  return stage_codes(micro, job, x, row, scratch, to);
 }
 
 /* Quantizes in place and returns the scale. */
@@ -129,17 +138,35 @@ static double stage_fp8(const struct micro_ops *micro, const struct backend_job 
                                   : quantize_e4m3(micro, values, job->weight->shape.k);
 }
 
-/* In the order of widen_int2. */
-static double stage_int2(struct stage *stage, const struct micro_ops *micro, float *values) {
-  float by = normalizer(micro->largest(values, stage->k_padded)), group[MICRO_GROUP];
-  multiply(values, stage->k_padded, by);
+/* To the order of widen_int2. */
+static void order_int2(const struct stage *stage, float *values) {
+  float group[MICRO_GROUP];
   for (int64_t first = 0; first < stage->k_padded; first += MICRO_GROUP) {
     memcpy(group, values + first, sizeof(group));
     for (int i = 0; i < MICRO_GROUP; i++) {
       values[first + i % 4 * 32 + i / 4] = group[i];
     }
   }
+}
+
+static double stage_int2(const struct stage *stage, const struct micro_ops *micro, float *values) {
+  float by = normalizer(micro->largest(values, stage->k_padded));
+  multiply(values, stage->k_padded, by);
+  order_int2(stage, values);
   return 1 / (double)by;
+}
+
+/* f32 holds the sum of a group of integers exactly. */
+static double stage_int2a8(const struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
+                           const void *x, int64_t row, float *values, int16_t *codes) {
+  int64_t k = job->weight->shape.k;
+  double scale = stage_codes(micro, job, x, row, values, codes);
+  for (int64_t i = 0; i < k; i++) {
+    values[i] = codes[i];
+  }
+  memset(values + k, 0, (size_t)(stage->k_padded - k) * sizeof(*values));
+  order_int2(stage, values);
+  return scale;
 }
 
 void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job, int64_t row,
@@ -152,6 +179,11 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
     return;
   }
   float *values = (float *)stage->values + place * stage->k_padded;
+  if (shape->format == GEMM_FORMAT_INT2A8) {
+    int16_t *codes = (int16_t *)(stage->scratch + thread * stage->k_padded);
+    stage->factors[place] = stage_int2a8(stage, micro, job, x, row, values, codes);
+    return;
+  }
   widen(micro, job->x_type, x, values, shape->k);
   memset(values + shape->k, 0, (size_t)(stage->k_padded - shape->k) * sizeof(*values));
   if (shape->scale == GEMM_SCALE_BLOCK) {

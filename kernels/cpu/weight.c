@@ -14,7 +14,7 @@ static int64_t stored(const struct backend_weight *weight, int64_t k, int groups
 void cpu_weight_widen(const struct backend_weight *weight, const struct micro_ops *micro, int64_t n, int64_t k,
                       int groups, void *to) {
   const uint8_t *row = weight->codes + (uint64_t)n * weight->layout.row_bytes;
-  if (weight->shape.format == GEMM_FORMAT_INT2) {
+  if (gemm_is_int2(weight->shape.format)) {
     micro->widen_int2(row + k / 4, to, groups);
     return;
   }
@@ -59,8 +59,8 @@ float cpu_weight_scale(const struct backend_weight *weight, int64_t n) {
   case GEMM_SCALE_ONE:
     return *(const float *)scales_of(weight);
   case GEMM_SCALE_ROW:
-    return weight->shape.format == GEMM_FORMAT_INT2 ? number_from_f16(((const uint16_t *)scales_of(weight))[n])
-                                                    : ((const float *)scales_of(weight))[n];
+    return gemm_is_int2(weight->shape.format) ? number_from_f16(((const uint16_t *)scales_of(weight))[n])
+                                              : ((const float *)scales_of(weight))[n];
   default:
     return 1;
   }

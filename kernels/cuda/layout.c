@@ -34,6 +34,9 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
   enum status status = gemm_layout_compute(weight, &out->canonical, error);
   if (status != STATUS_OK)
     return status;
+  if (weight->format == GEMM_FORMAT_INT2A8)
+    return error_set(error, STATUS_UNSUPPORTED, "the cuda backend has no products with %s weights",
+                     gemm_format_name(weight->format));
   const struct gemm_layout *canonical = &out->canonical;
   bool int2 = weight->format == GEMM_FORMAT_INT2;
   if (int2 ? layout != LAYOUT_CODES2 && layout != LAYOUT_TILES2 : layout != LAYOUT_ROWS)

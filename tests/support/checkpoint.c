@@ -34,6 +34,7 @@ static const char *code_dtype(enum gemm_format format) {
   case GEMM_FORMAT_FP8:
     return "F8_E4M3";
   case GEMM_FORMAT_INT2:
+  case GEMM_FORMAT_INT2A8:
     return "U8";
   case GEMM_FORMAT_F16:
     return "F16";
@@ -45,7 +46,7 @@ static const char *code_dtype(enum gemm_format format) {
 void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight) {
   const struct gemm_weight *shape = &weight->shape;
   bool wide = shape->format == GEMM_FORMAT_F16 || shape->format == GEMM_FORMAT_BF16;
-  bool int2 = shape->format == GEMM_FORMAT_INT2;
+  bool int2 = gemm_is_int2(shape->format);
   assert_true(!int2 || shape->k % 4 == 0);
   int64_t columns = int2 ? shape->k / 4 : shape->k;
   uint64_t row_bytes = (uint64_t)columns * (wide ? 2 : 1);

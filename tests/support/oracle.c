@@ -11,9 +11,10 @@
 #define PLAIN __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
 const struct oracle_kind oracle_kinds[ORACLE_KINDS] = {
-    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},   {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},  {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
-    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK}, {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
-    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {GEMM_FORMAT_F16, GEMM_SCALE_NONE},  {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},   {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},     {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},    {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {GEMM_FORMAT_F16, GEMM_SCALE_NONE},     {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {GEMM_FORMAT_INT2A8, GEMM_SCALE_ROW}, {GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP},
 };
 
 static void *allocate(uint64_t bytes) {
@@ -111,14 +112,14 @@ static void weight_start(struct oracle_weight *out, const struct gemm_weight *sh
   }
   out->canonical = allocate(out->layout.total_bytes);
   out->values = allocate((uint64_t)(shape->n * shape->k) * sizeof(double));
-  if (shape->format == GEMM_FORMAT_INT2) {
+  if (gemm_is_int2(shape->format)) {
     memset(out->canonical, 0x55, out->layout.codes_bytes);
   }
 }
 
 static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float value) {
   uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
-  if (weight->shape.format != GEMM_FORMAT_INT2) {
+  if (!gemm_is_int2(weight->shape.format)) {
     element_set(row, k, code_type(weight->shape.format), value);
     return;
   }
@@ -128,7 +129,7 @@ static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float v
 
 static double code_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
   const uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
-  if (weight->shape.format != GEMM_FORMAT_INT2) {
+  if (!gemm_is_int2(weight->shape.format)) {
     return oracle_element(row, k, code_type(weight->shape.format));
   }
   return (row[k / 4] >> (k % 4 * 2) & 3) - 1;
@@ -136,7 +137,7 @@ static double code_get(const struct oracle_weight *weight, int64_t n, int64_t k)
 
 static void scale_set(struct oracle_weight *weight, uint64_t index, float value) {
   uint8_t *scales = weight->canonical + weight->layout.scales_offset;
-  element_set(scales, (int64_t)index, weight->shape.format == GEMM_FORMAT_INT2 ? GEMM_F16 : GEMM_F32, value);
+  element_set(scales, (int64_t)index, gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32, value);
 }
 
 static double scale_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
@@ -146,7 +147,7 @@ static double scale_get(const struct oracle_weight *weight, int64_t n, int64_t k
   case GEMM_SCALE_ONE:
     return oracle_element(scales, 0, GEMM_F32);
   case GEMM_SCALE_ROW:
-    return oracle_element(scales, n, weight->shape.format == GEMM_FORMAT_INT2 ? GEMM_F16 : GEMM_F32);
+    return oracle_element(scales, n, gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32);
   case GEMM_SCALE_BLOCK:
     return oracle_element(scales, n / 128 * columns + k / 128, GEMM_F32);
   case GEMM_SCALE_GROUP:
@@ -180,6 +181,7 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
         value = 90 * oracle_normal(&state);
         break;
       case GEMM_FORMAT_INT2:
+      case GEMM_FORMAT_INT2A8:
         value = (int)(oracle_random(&state) & 3) - 1;
         break;
       default:
@@ -296,7 +298,7 @@ static bool round_trip(double *values, int64_t count, bool int8) {
 }
 
 double *oracle_x_values(const struct oracle_x *x, const struct gemm_weight *shape, bool raw) {
-  bool quantized = shape->format == GEMM_FORMAT_INT8 || shape->format == GEMM_FORMAT_FP8;
+  bool quantized = gemm_quantizes_x(shape->format);
   int64_t block = shape->scale == GEMM_SCALE_BLOCK ? 128 : x->k;
   double *values = allocate((uint64_t)(x->m * x->k) * sizeof(double));
   for (int64_t row = 0; row < x->m; row++) {
@@ -310,7 +312,7 @@ double *oracle_x_values(const struct oracle_x *x, const struct gemm_weight *shap
     }
     for (int64_t begin = 0; quantized && x->scales == NULL && begin < x->k; begin += block) {
       int64_t count = x->k - begin < block ? x->k - begin : block;
-      finite = round_trip(out + begin, count, shape->format == GEMM_FORMAT_INT8) && finite;
+      finite = round_trip(out + begin, count, shape->format != GEMM_FORMAT_FP8) && finite;
     }
     for (int64_t k = 0; !finite && k < x->k; k++) {
       out[k] = NAN;

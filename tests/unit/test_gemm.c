@@ -21,7 +21,7 @@ static void names_and_numbers(void **state) {
     assert_string_equal(gemm_type_name(types[i]), names[i]);
     assert_true(gemm_type_parse(names[i], &type) && type == types[i]);
   }
-  for (int number = GEMM_FORMAT_INT8; number <= GEMM_FORMAT_BF16; number++) {
+  for (int number = GEMM_FORMAT_INT8; number <= GEMM_FORMAT_INT2A8; number++) {
     enum gemm_format format;
     assert_true(gemm_format_parse(gemm_format_name((enum gemm_format)number), &format));
     assert_int_equal(format, number);
@@ -47,7 +47,7 @@ static void unknown_names_and_numbers(void **state) {
   assert_int_equal(gemm_type_bytes(GEMM_TYPE_NONE), 0);
   assert_int_equal(gemm_type_bytes((enum gemm_type)200), 0);
   assert_string_equal(gemm_type_name((enum gemm_type)7), "unknown");
-  assert_string_equal(gemm_format_name((enum gemm_format)6), "unknown");
+  assert_string_equal(gemm_format_name((enum gemm_format)7), "unknown");
   assert_string_equal(gemm_scale_name((enum gemm_scale)5), "unknown");
 }
 
@@ -78,12 +78,13 @@ static void refused_weights(void **state) {
       {{8, 0, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, "K must be 1..131071, got 0"},
       {{8, LIMIT_K_INT8 + 1, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, "K must be 1..131071, got 131072"},
       {{8, LIMIT_K + 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE}, "K must be 1..16777216, got 16777217"},
-      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE}, "format must be 1..5, got 0"},
-      {{8, 8, (enum gemm_format)6, GEMM_SCALE_NONE}, "format must be 1..5, got 6"},
+      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE}, "format must be 1..6, got 0"},
+      {{8, 8, (enum gemm_format)7, GEMM_SCALE_NONE}, "format must be 1..6, got 7"},
       {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_BLOCK}, "scale mode block (3) does not go with format int8"},
       {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_NONE}, "scale mode none (0) does not go with format int8"},
       {{8, 8, GEMM_FORMAT_FP8, GEMM_SCALE_GROUP}, "scale mode group (4) does not go with format fp8"},
       {{8, 8, GEMM_FORMAT_INT2, GEMM_SCALE_ONE}, "scale mode one (1) does not go with format int2"},
+      {{8, 8, GEMM_FORMAT_INT2A8, GEMM_SCALE_ONE}, "scale mode one (1) does not go with format int2a8"},
       {{8, 8, GEMM_FORMAT_F16, GEMM_SCALE_ROW}, "scale mode row (2) does not go with format f16"},
       {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)9}, "scale mode unknown (9) does not go with format bf16"},
   };
@@ -110,6 +111,7 @@ static void layouts(void **state) {
       {{128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK}, {128, 16384, 16384, 1, 1, 1, 4, 16388}},
       {{2, 1, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {32, 64, 256, 2, 2, 1, 4, 260}},
       {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {64, 192, 256, 6, 3, 2, 12, 268}},
+      {{3, 129, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP}, {64, 192, 256, 6, 3, 2, 12, 268}},
       {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_ROW}, {64, 192, 256, 3, 3, 1, 6, 262}},
       {{5, 15, GEMM_FORMAT_F16, GEMM_SCALE_NONE}, {32, 160, 256, 0, 0, 0, 0, 256}},
       {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE}, {64, 320, 512, 0, 0, 0, 0, 512}},
@@ -137,6 +139,7 @@ static void types_by_format(void **state) {
       {GEMM_FORMAT_INT2, "f32 f16 bf16", "f32 f16 bf16"},
       {GEMM_FORMAT_F16, "[f16]", "f32 f16 bf16"},
       {GEMM_FORMAT_BF16, "[bf16]", "f32 f16 bf16"},
+      {GEMM_FORMAT_INT2A8, "f32 f16 bf16 int8", "f32 f16 bf16"},
       {GEMM_FORMAT_NONE, "", ""},
   };
   for (size_t i = 0; i < COUNT(rows); i++)

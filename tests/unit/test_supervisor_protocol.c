@@ -255,7 +255,7 @@ static void load_requests_are_checked(void **state) {
   REFUSED(load.name[0] = '\0', STATUS_INVALID, "name");
   REFUSED(load.tensor[0] = '\0', STATUS_INVALID, "tensor");
   REFUSED(load.format = 0, STATUS_INVALID, "format");
-  REFUSED(load.format = 6, STATUS_INVALID, "format");
+  REFUSED(load.format = 7, STATUS_INVALID, "format");
   REFUSED(load.scale = 5, STATUS_INVALID, "scale");
   REFUSED(load.scale = GEMM_SCALE_GROUP, STATUS_INVALID, "scale mode group");
   REFUSED(load.method = METHOD_TERNARY, STATUS_INVALID, "method");
