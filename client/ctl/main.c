@@ -3,7 +3,7 @@
 
 static const struct tool_option load_options[] = {
     {"tensor", "NAME", "tensor in the file", true},
-    {"format", "FORMAT", "int8, fp8, int2, int2a8, f16 or bf16", true},
+    {"format", "FORMAT", "int8, fp8, int2, f16, bf16 or int2a8", true},
     {"name", "NAME", "to be known by; the tensor's name if not given", false},
     {"scale", "MODE", "one, row, block or group; else what the file has, or the format's own", false},
     {"scale-tensor", "NAME", "tensor with the scales; else by the usual names", false},

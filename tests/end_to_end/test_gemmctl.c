@@ -229,7 +229,7 @@ static void test_usage_errors_name_the_option_and_its_value(void **state) {
   EXPECT_ERROR("$T/gemmctl load a --format int8", 2, "gemmctl: load: --tensor NAME is missing");
   EXPECT_ERROR("$T/gemmctl load a --tensor", 2, "--tensor needs a value");
   EXPECT_ERROR("$T/gemmctl load a --tensor w --format int9", 2,
-               "--format must be int8, fp8, int2, f16 or bf16, got int9");
+               "--format must be int8, fp8, int2, f16, bf16 or int2a8, got int9");
   EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --scale all", 2, "--scale must be", "got all");
   EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --device -2", 2, "--device must be 0..63, got -2");
   EXPECT_ERROR("$T/gemmctl ping --count 0", 2, "--count must be 1..1000000, got 0");
