@@ -56,7 +56,7 @@ DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/
 CLIENT := $(call object,$(wildcard client/*.c))
 TOOL := $(call object,$(wildcard client/tool/*.c))
 CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL)
-BENCH := $(call object,$(wildcard client/bench/*.c)) $(TOOL)
+BENCH := $(call object,$(wildcard client/bench/*.c tests/bench/*.c)) $(TOOL) $(KERNELS) $(PROTO)
 DEMO := $(call object,$(wildcard tests/demo/*.c)) $(TOOL)
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
 PROGRAMS := $(addprefix $(BUILD)/,gemmd gemmctl gemm-bench)
@@ -97,7 +97,7 @@ $(BUILD)/gemmctl: $(CTL) $(BUILD)/libgemmclient.a
 
 $(BUILD)/gemm-bench: $(BENCH) $(BUILD)/libgemmclient.a
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS) $(CUDA_LIBS)
 
 $(BUILD)/gemm-demo: $(DEMO) $(BUILD)/libgemmclient.a
 	$(call say,LINK)
@@ -303,7 +303,7 @@ $(BUNDLE)/bin/gemm-demo: $(DEMO)
 $(filter-out %/gemmd,$(BUNDLE_PROGRAMS)): $(BUILD)/libgemmclient.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libgemmclient.a $(STATIC_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libgemmclient.a $(STATIC_LIBS) $(if $(findstring bench,$@),$(CUDA_LIBS))
 
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(KERNELS) $(PROTO)
 	@mkdir -p $(@D)

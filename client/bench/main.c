@@ -1,4 +1,5 @@
 /* gemm-bench: what gemmd can do under load. */
+#include "kernels.h"
 #include "serve.h"
 
 static const struct tool_option serve_options[] = {
@@ -19,6 +20,19 @@ static const struct tool_option serve_options[] = {
     {0},
 };
 
+static const struct tool_option kernels_options[] = {
+    {"backend", "NAME", "auto, cpu or cuda; auto if not given", false},
+    {"formats", "LIST", "of weights; int8,fp8,int2,int2a8,f16,bf16 if not given", false},
+    {"shapes", "LIST", "NxK of weights; 4096x4096,11008x4096,1536x384 if not given", false},
+    {"m", "LIST", "rows of x; 1,8,64,512 if not given", false},
+    {"rounds", "N", "turns of each side; 7 if not given", false},
+    {"burst-ms", "MS", "length of a turn; 40 if not given", false},
+    {"cold-mib", "MIB", "weights that are taken in turn, so that none is in a cache; 160 if not given", false},
+    {"threads", "N", "cpu: of each side; 0, if not given: one a core", false},
+    {"peer", "PATH", "the library to compare with, or none; its usual name if not given", false},
+    {0},
+};
+
 static const struct tool_command commands[] = {
     {.name = "serve",
      .arguments = "",
@@ -34,6 +48,16 @@ static const struct tool_command commands[] = {
          "buckets},\n"
          "  inprocess: {best_us, to_best, obvious_us, to_obvious, kernel_us, over_kernel_us}: medians and ratios",
      .run = bench_serve},
+    {.name = "kernels",
+     .arguments = "",
+     .summary = "Measures a backend's products in this process, without a daemon, and in the same run, in turn, those\n"
+                "of a library: oneDNN for cpu, which does not quantize x, where ours does.",
+     .options = kernels_options,
+     .example = "gemm-bench kernels --backend cpu --formats int8,fp8 --m 1,64",
+     .keys =
+         "  a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, and where there\n"
+         "  is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over neighbouring turns)",
+     .run = bench_kernels},
     {0},
 };
 

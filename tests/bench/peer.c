@@ -1,0 +1,7 @@
+#include "peer.h"
+
+#include <stddef.h>
+
+extern const struct peer_ops peer_dnnl;
+
+const struct peer_ops *const peer_table[] = {&peer_dnnl, NULL};
