@@ -61,8 +61,8 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
     return error_set(error, STATUS_NOMEM, "no memory for the cpu backend");
   }
   backend->in_flight = config->in_flight;
-  backend->engine.micro = micro_choose();
-  enum status status = cpu_pool_create(threads < MOST_THREADS ? threads : MOST_THREADS, &backend->engine.pool, error);
+  enum status status =
+      cpu_product_open(&backend->engine, threads < MOST_THREADS ? threads : MOST_THREADS, getenv("GEMMD_CPU"), error);
   if (status != STATUS_OK) {
     free(backend);
     return status;
@@ -72,8 +72,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
 }
 
 static void cpu_close(struct backend *backend) {
-  cpu_pool_destroy(backend->engine.pool);
-  cpu_stage_free(&backend->engine.stage);
+  cpu_product_close(&backend->engine);
   cpu_gather_free(&backend->gather);
   free(backend);
 }
@@ -131,29 +130,54 @@ static void cpu_close_slab(struct backend *backend, struct backend_slab *slab) {
 static enum status cpu_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
                                    struct error *error) {
   (void)backend;
-  struct gemm_layout layout;
-  enum status status = gemm_layout_compute(weight, &layout, error);
+  struct cpu_layout layout;
+  enum status status = cpu_layout_compute(weight, &layout, error);
   if (status == STATUS_OK) {
     *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = CPU_LAYOUT};
   }
   return status;
 }
 
-static enum status check_place(const struct gemm_weight *weight, uint64_t offset, struct gemm_layout *layout,
+static enum status check_place(const struct gemm_weight *weight, uint64_t offset, struct cpu_layout *layout,
                                struct error *error) {
   if (offset % GEMM_SECTION != 0) {
     return error_set(error, STATUS_INVALID, "a weight's place must be a multiple of %d, got %" PRIu64, GEMM_SECTION,
                      offset);
   }
-  return gemm_layout_compute(weight, layout, error);
+  return cpu_layout_compute(weight, layout, error);
+}
+
+static enum status store_panels(const struct gemm_weight *weight, const struct cpu_layout *layout,
+                                const void *canonical, struct backend_slab *slab, uint64_t offset,
+                                struct error *error) {
+  uint64_t panel_bytes = (uint64_t)layout->width * layout->column_bytes;
+  uint8_t *panel = malloc(panel_bytes > layout->scales_bytes ? panel_bytes : layout->scales_bytes);
+  if (panel == NULL) {
+    return error_set(error, STATUS_NOMEM, "no memory for %" PRIu64 " bytes of a weight", panel_bytes);
+  }
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; status == STATUS_OK && i < layout->panels; i++) {
+    uint64_t bytes = (uint64_t)cpu_layout_width(layout, weight, i) * layout->column_bytes;
+    cpu_layout_pack(weight, layout, canonical, i, panel);
+    status = cpu_slab_write(slab, offset + (uint64_t)i * panel_bytes, panel, bytes, error);
+  }
+  if (status == STATUS_OK && layout->scales_bytes > 0) {
+    cpu_layout_scales(weight, layout, canonical, panel);
+    status = cpu_slab_write(slab, offset + layout->scales_offset, panel, layout->scales_bytes, error);
+  }
+  free(panel);
+  return status;
 }
 
 static enum status cpu_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
                                     struct backend_slab *slab, uint64_t offset, struct error *error) {
   (void)backend;
-  struct gemm_layout layout;
+  struct cpu_layout layout;
   enum status status = check_place(weight, offset, &layout, error);
-  return status == STATUS_OK ? cpu_slab_write(slab, offset, canonical, layout.total_bytes, error) : status;
+  if (status == STATUS_OK && cpu_slab_read(slab, offset, layout.total_bytes, error) == NULL) {
+    status = error->status;
+  }
+  return status == STATUS_OK ? store_panels(weight, &layout, canonical, slab, offset, error) : status;
 }
 
 static enum status cpu_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
@@ -171,13 +195,15 @@ static enum status cpu_weight_attach(struct backend *backend, const struct gemm_
   made->shape = *weight;
   enum status status = check_place(weight, offset, &made->layout, error);
   if (status == STATUS_OK) {
-    made->codes = cpu_slab_read(slab, offset, made->layout.total_bytes, error);
-    status = made->codes != NULL ? STATUS_OK : error->status;
+    made->panels = cpu_slab_read(slab, offset, made->layout.total_bytes, error);
+    status = made->panels != NULL ? STATUS_OK : error->status;
   }
   if (status != STATUS_OK) {
     free(made);
     return status;
   }
+  cpu_slab_touch(slab, offset, made->layout.total_bytes);
+  cpu_weight_inspect(made);
   *out = made;
   return STATUS_OK;
 }
@@ -191,7 +217,7 @@ static enum status cpu_weight_checksum(struct backend *backend, struct backend_w
                                        struct error *error) {
   (void)backend;
   (void)error;
-  *out = cpu_checksum(weight->codes, weight->layout.total_bytes);
+  *out = cpu_checksum(weight->panels, weight->layout.total_bytes);
   return STATUS_OK;
 }
 

@@ -3,12 +3,23 @@
 #define KERNELS_CPU_EPILOGUE_H
 
 #include "../backend.h"
+#include "micro.h"
 
-/* `rows` elements of column n of y, from row `first` on: sums[i] * factors[i] * scale + bias. f64 holds the product of
- * two scales and an s32 sum without overflow, and y is rounded once. */
-void cpu_epilogue_column(const struct backend_job *job, int64_t first, int rows, int64_t n, const double *sums,
-                         const double *factors, double scale);
-/* The same for y of type S32: the sums as they are. */
-void cpu_epilogue_raw(const struct backend_job *job, int64_t first, int rows, int64_t n, const int32_t *sums);
+/* What a panel's columns share. */
+struct epilogue {
+  const struct micro_ops *micro;
+  const struct backend_job *job;
+  int64_t n; /* the panel's first column of y */
+  int columns;
+  const float *scales; /* [columns] */
+  bool ordinary;       /* the scales are: see cpu_weight_is_ordinary */
+  bool integer;        /* the sums are s32 */
+  float bias[MICRO_WIDTH];
+};
+
+void cpu_epilogue_begin(struct epilogue *epilogue, const struct micro_ops *micro, const struct backend_job *job,
+                        int64_t panel, bool integer);
+/* Row `row` of y: sums[i] * factor * scales[i] + bias[i]. */
+void cpu_epilogue_row(const struct epilogue *epilogue, int64_t row, const void *sums, double factor);
 
 #endif

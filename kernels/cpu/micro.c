@@ -1,25 +1,26 @@
 #include "micro.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #if defined(__x86_64__)
-extern const struct micro_ops micro_avx512, micro_avx2;
+extern const struct micro_ops micro_avx512_bf16, micro_avx512_vnni, micro_avx512, micro_avx2;
 #endif
 extern const struct micro_ops micro_generic;
 
 const struct micro_ops *const micro_table[] = {
 #if defined(__x86_64__)
-    &micro_avx512,
-    &micro_avx2,
+    &micro_avx512_bf16, &micro_avx512_vnni,
+    &micro_avx512,      &micro_avx2,
 #endif
-    &micro_generic,
-    NULL,
+    &micro_generic,     NULL,
 };
 
-const struct micro_ops *micro_choose(void) {
-  int i = 0;
-  while (!micro_table[i]->usable()) {
-    i++;
+const struct micro_ops *micro_choose(const char *name) {
+  for (int i = 0; micro_table[i] != NULL; i++) {
+    if ((name == NULL || strcmp(micro_table[i]->name, name) == 0) && micro_table[i]->usable()) {
+      return micro_table[i];
+    }
   }
-  return micro_table[i];
+  return NULL;
 }

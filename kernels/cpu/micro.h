@@ -1,9 +1,9 @@
-/* The inner loops, compiled once for each instruction set from the same text (micro_widen.h, micro_quantize.h,
- * micro_tile.h) and chosen when the backend opens.
+/* The inner loops, one table of them for each instruction set, chosen when the backend opens.
  *
- * Formats are widened before they are multiplied: INT8 to s16, all others to f32, which holds them exactly. The
- * products of two such f32 are exact too (but for BF16 at the ends of f32's range), so that a fused and a separate
- * multiply-add give the same bits, and what a row of x gets does not depend on the rows it is computed with. */
+ * Operands come in dwords. A step of a sum multiplies one dword of a row of x with one dword of each column of a panel
+ * of W: four u8 with s8, two bf16, or one f32, whichever the kind says. A lane of a vector is a column, so that nothing
+ * is added across lanes, and an element of y takes the same steps in the same order whatever tile or block it is in:
+ * its bits depend on its row of x and its row of W alone. */
 #ifndef KERNELS_CPU_MICRO_H
 #define KERNELS_CPU_MICRO_H
 
@@ -11,55 +11,108 @@
 #include <stdint.h>
 
 enum {
-  MICRO_CHUNK = 512, /* of K: that much of 8 rows of W and 4 of x stays in the first-level cache */
-  MICRO_GROUP = 128, /* of K: f32 sums start anew after as many */
-  MICRO_GROUPS = MICRO_CHUNK / MICRO_GROUP,
-  MICRO_COLUMNS = 2, /* rows of W, that is columns of y, at a time */
-  MICRO_ROWS = 64,   /* rows of x in one tile at most */
-  MICRO_LANES = 16,  /* sums kept for one element of y; narrower instruction sets leave the last ones 0 */
+  MICRO_VECTOR = 16,     /* columns: the width of panels is a multiple */
+  MICRO_WIDTH = 64,      /* columns of a panel at most */
+  MICRO_ROWS = 12,       /* rows of x in a tile at most */
+  MICRO_UNPACK_ROWS = 8, /* the same where W is unpacked on the way */
+  MICRO_TABLE_ROWS = 4,  /* the same with tables */
+  MICRO_GROUP = 128,     /* of K: elements that share a scale */
+  MICRO_PAIRS = 64,      /* tables for a group */
+  MICRO_TABLE = 16,      /* entries of a table: a nibble's values */
 };
 
-/* Some rows of x times some rows of W over one chunk of K, added to `sums`. */
+enum micro_kind {
+  MICRO_INTEGER, /* W u8, x s8, four a dword; s32 sums, modulo 2^32 */
+  MICRO_BF16,    /* two a dword; f32 sums */
+  MICRO_F32,
+  MICRO_KINDS
+};
+
+/* How W lies in memory. */
+enum micro_source {
+  MICRO_DWORDS, /* [steps][width] dwords */
+  MICRO_E4M3,   /* panels of FP8, see layout.h; `steps` is even */
+  MICRO_CODES2, /* panels of INT2, see layout.h; one group, so `steps` is 32 */
+  MICRO_SOURCES
+};
+
+/* Sums of `rows` rows of x with `width` columns of W over `steps` steps. */
 struct micro_tile {
-  const void *x; /* f32 or s16, [rows], x_stride elements apart; as long as `groups` */
+  const uint32_t *x; /* [rows][steps], x_stride dwords apart */
   int64_t x_stride;
-  const float *x_scale; /* one a group of each row, x_scale_stride apart; NULL: all 1 */
-  int64_t x_scale_stride;
-  int rows;             /* 1..MICRO_ROWS */
-  const void *w;        /* f32 or s16, [columns][MICRO_CHUNK] */
-  const float *w_scale; /* [columns][MICRO_GROUPS]; NULL: all 1 */
-  int columns;          /* 1..MICRO_COLUMNS */
-  int groups;           /* 1..MICRO_GROUPS */
-  void *sums;           /* f32 or s32, [columns][MICRO_ROWS][MICRO_LANES] */
+  int rows;
+  const void *w;
+  int width; /* 16, 32, 48 or 64 */
+  int64_t steps;
+  void *sums; /* [rows][MICRO_WIDTH], s32 with INTEGER and no scale, else f32 */
+  bool first; /* the sums begin at 0, not at what `sums` holds */
+  /* NULL, NULL: sums += sum. Else sums += scale * sum, with a scale for each row or for each column. */
+  const float *row_scale, *column_scale;
+  const int32_t *start; /* INTEGER with a scale: [rows], where the sum before scaling begins */
+};
+
+/* Sums of rows with 2-bit codes through tables: x is tables of what each pair of codes can add. */
+struct micro_lookup {
+  const float *tables; /* [groups][MICRO_PAIRS][rows][MICRO_TABLE] */
+  int rows;            /* 1..MICRO_TABLE_ROWS */
+  const uint8_t *w;    /* panels of INT2, from one group on */
+  int width;
+  int groups;
+  float *sums; /* [rows][MICRO_WIDTH] */
+  bool first;
 };
 
 struct micro_ops {
   const char *name;
   bool (*usable)(void);
 
-  /* `count` elements to wider ones, exactly. */
+  /* `count` elements to wider or shorter ones; exactly, or to the nearest even. */
   void (*widen_f16)(const uint16_t *from, float *to, int64_t count);
   void (*widen_bf16)(const uint16_t *from, float *to, int64_t count);
   void (*widen_e4m3)(const uint8_t *from, float *to, int64_t count);
-  void (*widen_int8)(const int8_t *from, int16_t *to, int64_t count);
-  /* Groups of 128 codes, code 4b + s of a group to place 32s + b: one shift and mask serves 32 bytes. */
-  void (*widen_int2)(const uint8_t *from, float *to, int64_t groups);
+  void (*widen_s8)(const int8_t *from, float *to, int64_t count);
+  void (*narrow_f16)(const float *from, uint16_t *to, int64_t count);
+  void (*narrow_bf16)(const float *from, uint16_t *to, int64_t count);
 
   /* The largest magnitude; NaN where there is one. */
   float (*largest)(const float *values, int64_t count);
   /* number_quantize_int8 of each. `scale` is a positive number. */
-  void (*quantize_int8)(const float *values, float scale, int16_t *to, int64_t count);
+  void (*quantize_int8)(const float *values, float scale, int8_t *to, int64_t count);
   /* The values of number_quantize_e4m3 of each, in place. `scale` is a positive number. */
   void (*quantize_e4m3)(float *values, float scale, int64_t count);
+  int32_t (*sum_s8)(const int8_t *values, int64_t count);
+  /* to = sums * (factor * scales), in f32. */
+  void (*finish_s32)(const int32_t *sums, float factor, const float *scales, float *to, int count);
+  void (*finish_f32)(const float *sums, float factor, const float *scales, float *to, int count);
+  /* to = sums * (factor * scales) + bias, in f64 and rounded once. */
+  void (*finish_s32_wide)(const int32_t *sums, double factor, const float *scales, const float *bias, float *to,
+                          int count);
+  void (*finish_f32_wide)(const float *sums, double factor, const float *scales, const float *bias, float *to,
+                          int count);
 
-  void (*tile_f32)(const struct micro_tile *tile);
-  void (*tile_s16)(const struct micro_tile *tile);
+  /* [kind][source]; NULL where the set has none. DWORDS takes up to MICRO_ROWS rows, or `rows`; the others up to
+   * MICRO_UNPACK_ROWS. Every set has [INTEGER][DWORDS] and [F32][DWORDS]. */
+  void (*tile[MICRO_KINDS][MICRO_SOURCES])(const struct micro_tile *tile);
+  int rows; /* of a tile that is best */
+
+  /* Panels to dwords of a kind, `steps` of that kind: FP8 to BF16 (NULL where there is no such tile) and F32, BF16 to
+   * F32, INT2 to INTEGER, and scaled to F32. */
+  void (*unpack_e4m3_bf16)(const uint8_t *from, int width, int64_t steps, uint32_t *to);
+  void (*unpack_e4m3_f32)(const uint8_t *from, int width, int64_t steps, float *to);
+  void (*unpack_bf16_f32)(const uint8_t *from, int width, int64_t steps, float *to);
+  void (*unpack_codes2)(const uint8_t *from, int width, int groups, uint32_t *to);
+  void (*unpack_codes2_f32)(const uint8_t *from, int width, int groups, float *to);
+
+  /* NULL where the set has none: INT2 is then unpacked to f32. */
+  void (*lookup)(const struct micro_lookup *lookup);
+  void (*lookup_tables)(const float *x, int64_t x_stride, int rows, int groups, float *tables);
 };
 
 /* Best first, NULL at the end. */
 extern const struct micro_ops *const micro_table[];
 
-/* The best that this machine can run. */
-const struct micro_ops *micro_choose(void);
+/* The best that this machine can run; with `name`, that one. NULL where there is no such set or the machine lacks it.
+ */
+const struct micro_ops *micro_choose(const char *name);
 
 #endif

@@ -7,25 +7,30 @@
 #include <string.h>
 
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 
 #include "micro_quantize.h"
 #include "micro_widen.h"
 
 #define LANES 8
-#define PAIRS 16
-typedef __m256 lanes;
-typedef __m256i pairs, counts;
+#define ROWS 4
+#define VECTORS 2
+typedef int32_t counts __attribute__((vector_size(32)));
+typedef float lanes __attribute__((vector_size(32)));
 
-static inline __attribute__((always_inline)) lanes multiply_add(lanes sum, lanes x, lanes w) {
-  return _mm256_fmadd_ps(x, w, sum);
+static inline __attribute__((always_inline)) lanes multiply_f32(lanes sum, lanes w, lanes x) {
+  return (lanes)_mm256_fmadd_ps((__m256)w, (__m256)x, (__m256)sum);
 }
 
-static inline __attribute__((always_inline)) counts multiply_pairs(counts sum, pairs x, pairs w) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
+/* Even and odd bytes apart, as s16, which hold u8 and s8: the instruction for u8 with s8 saturates. */
+static inline __attribute__((always_inline)) counts multiply_integer(counts sum, counts w, counts x) {
+  __m256i low = _mm256_set1_epi16(0xff), w_now = (__m256i)w, x_now = (__m256i)x;
+  __m256i even = _mm256_madd_epi16(_mm256_and_si256(w_now, low), _mm256_srai_epi16(_mm256_slli_epi16(x_now, 8), 8));
+  __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w_now, 8), _mm256_srai_epi16(x_now, 8));
+  return sum + (counts)even + (counts)odd;
 }
 
-#include "micro_tile.h"
+#include "micro_set.h"
 
 #pragma GCC pop_options
 
@@ -33,7 +38,7 @@ static bool usable(void) {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-MICRO_OPS(avx2, usable);
+MICRO_SET(micro_avx2, "avx2", usable);
 #else
 typedef int micro_avx2_is_for_x86;
 #endif

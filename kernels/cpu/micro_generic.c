@@ -5,23 +5,26 @@
 #include "micro_widen.h"
 
 #define LANES 4
-#define PAIRS 4
-typedef float lanes __attribute__((vector_size(16)));
-typedef int16_t pairs __attribute__((vector_size(8)));
+#define ROWS 4
+#define VECTORS 2
 typedef int32_t counts __attribute__((vector_size(16)));
+typedef float lanes __attribute__((vector_size(16)));
 
-static inline __attribute__((always_inline)) lanes multiply_add(lanes sum, lanes x, lanes w) {
+static inline __attribute__((always_inline)) lanes multiply_f32(lanes sum, lanes w, lanes x) {
   return sum + x * w;
 }
 
-static inline __attribute__((always_inline)) counts multiply_pairs(counts sum, pairs x, pairs w) {
-  return sum + __builtin_convertvector(x, counts) * __builtin_convertvector(w, counts);
+static inline __attribute__((always_inline)) counts multiply_integer(counts sum, counts w, counts x) {
+  for (int shift = 0; shift < 32; shift += 8) {
+    sum += (w >> shift & 0xff) * (x << (24 - shift) >> 24);
+  }
+  return sum;
 }
 
-#include "micro_tile.h"
+#include "micro_set.h"
 
 static bool usable(void) {
   return true;
 }
 
-MICRO_OPS(generic, usable);
+MICRO_SET(micro_generic, "generic", usable);

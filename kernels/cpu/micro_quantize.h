@@ -17,12 +17,12 @@ static float largest(const float *values, int64_t count) {
 
 /* Adding 1.5 * 2^23 leaves no bits for a fraction: the addition rounds to the nearest even integer, which the low
  * bits of the sum then are. Unlike a conversion this is defined for every input. */
-static void quantize_int8(const float *values, float scale, int16_t *to, int64_t count) {
+static void quantize_int8(const float *values, float scale, int8_t *to, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     float quotient = values[i] / scale;
     quotient = quotient > 127.0f ? 127.0f : quotient;
     quotient = quotient < -127.0f ? -127.0f : quotient;
-    to[i] = (int16_t)((int32_t)bits_of(quotient + 0x1.8p23f) - 0x4b400000);
+    to[i] = (int8_t)((int32_t)bits_of(quotient + 0x1.8p23f) - 0x4b400000);
   }
 }
 
@@ -35,6 +35,40 @@ static void quantize_e4m3(float *values, float scale, int64_t count) {
     uint32_t subnormal = bits_of((float_of(magnitude) + 0x1p14f) - 0x1p14f);
     uint32_t rounded = magnitude < 0x3c800000u ? subnormal : normal;
     values[i] = float_of(sign | (rounded > 0x43e00000u ? 0x43e00000u : rounded));
+  }
+}
+
+static int32_t sum_s8(const int8_t *values, int64_t count) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < count; i++) {
+    sum += values[i];
+  }
+  return sum;
+}
+
+static void finish_s32(const int32_t *sums, float factor, const float *scales, float *to, int count) {
+  for (int i = 0; i < count; i++) {
+    to[i] = (float)sums[i] * (factor * scales[i]);
+  }
+}
+
+static void finish_f32(const float *sums, float factor, const float *scales, float *to, int count) {
+  for (int i = 0; i < count; i++) {
+    to[i] = sums[i] * (factor * scales[i]);
+  }
+}
+
+static void finish_s32_wide(const int32_t *sums, double factor, const float *scales, const float *bias, float *to,
+                            int count) {
+  for (int i = 0; i < count; i++) {
+    to[i] = (float)((double)sums[i] * (factor * (double)scales[i]) + (double)bias[i]);
+  }
+}
+
+static void finish_f32_wide(const float *sums, double factor, const float *scales, const float *bias, float *to,
+                            int count) {
+  for (int i = 0; i < count; i++) {
+    to[i] = (float)((double)sums[i] * (factor * (double)scales[i]) + (double)bias[i]);
   }
 }
 

@@ -1,133 +1,207 @@
-/* Register tiles: 4 rows of x by 2 rows of W. Text of each micro_*.c, which defines before
- *   LANES, lanes          f32 in a vector, and the vector
- *   multiply_add          lanes (lanes sum, lanes x, lanes w)
- *   PAIRS, pairs, counts  s16 in a vector, the vector, and the vector of s32 sums
- *   multiply_pairs        counts (counts sum, pairs x, pairs w) */
+/* Register tiles: some rows of x by some vectors of columns. Text of each micro_*.c, which defines before
+ *   LANES, counts, lanes   s32 and f32 of a vector
+ *   ROWS, VECTORS          of the largest tile whose sums stay in registers
+ *   multiply_integer       counts (counts sum, counts w, counts x): four u8 of w with four s8 of x a lane
+ *   multiply_f32           lanes (lanes sum, lanes w, lanes x)
+ *   multiply_bf16          lanes (lanes sum, counts w, counts x), where HAS_BF16 */
 #ifndef KERNELS_CPU_MICRO_TILE_H
 #define KERNELS_CPU_MICRO_TILE_H
 
 #include "micro.h"
 
-#define TILE_ROWS 4
-#define TILE_COLUMNS 2
-typedef int32_t totals __attribute__((vector_size(sizeof(counts))));
-
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
 
-static ALWAYS_INLINE lanes load_lanes(const float *from) {
+static ALWAYS_INLINE counts load_counts(const void *from) {
+  counts value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+static ALWAYS_INLINE lanes load_lanes(const void *from) {
   lanes value;
   __builtin_memcpy(&value, from, sizeof(value));
   return value;
 }
 
-static ALWAYS_INLINE pairs load_pairs(const int16_t *from) {
-  pairs value;
-  __builtin_memcpy(&value, from, sizeof(value));
-  return value;
+static ALWAYS_INLINE void store_counts(void *to, counts value) {
+  __builtin_memcpy(to, &value, sizeof(value));
 }
 
-static ALWAYS_INLINE void promote(float *to, lanes sum, float scale) {
-  lanes total = load_lanes(to) + sum * scale;
-  __builtin_memcpy(to, &total, sizeof(total));
+static ALWAYS_INLINE void store_lanes(void *to, lanes value) {
+  __builtin_memcpy(to, &value, sizeof(value));
 }
 
-static ALWAYS_INLINE void add_counts(int32_t *to, totals sum) {
-  totals total;
-  __builtin_memcpy(&total, to, sizeof(total));
-  total += sum;
-  __builtin_memcpy(to, &total, sizeof(total));
+static ALWAYS_INLINE counts broadcast(uint32_t value) {
+  return (counts){0} + (int32_t)value;
 }
 
-static ALWAYS_INLINE float group_scale(const struct micro_tile *tile, int row, int column, int group) {
-  float scale = tile->x_scale != NULL ? tile->x_scale[row * tile->x_scale_stride + group] : 1;
-  return tile->w_scale != NULL ? scale * tile->w_scale[column * MICRO_GROUPS + group] : scale;
+static ALWAYS_INLINE lanes broadcast_lanes(float value) {
+  return (lanes){0} + value;
 }
 
-/* Rows from `first` and columns from `begin`. `rows` and `columns` are constants where this is inlined, so that `sum`
- * lives in registers. */
-static ALWAYS_INLINE void block_f32(const struct micro_tile *tile, int first, int rows, int begin, int columns) {
-  const float *x = (const float *)tile->x + first * tile->x_stride, *w = tile->w;
-  float *sums = tile->sums;
-  for (int group = 0; group < tile->groups; group++) {
-    lanes sum[TILE_COLUMNS][TILE_ROWS] = {0};
-    for (int k = group * MICRO_GROUP; k < (group + 1) * MICRO_GROUP; k += LANES) {
-      for (int row = 0; row < rows; row++) {
-        lanes value = load_lanes(x + row * tile->x_stride + k);
-        for (int column = 0; column < columns; column++) {
-          sum[column][row] = multiply_add(sum[column][row], value, load_lanes(w + (begin + column) * MICRO_CHUNK + k));
-        }
-      }
-    }
-    for (int column = 0; column < columns; column++) {
-      for (int row = 0; row < rows; row++) {
-        promote(sums + ((begin + column) * MICRO_ROWS + first + row) * MICRO_LANES, sum[column][row],
-                group_scale(tile, first + row, begin + column, group));
+/* Rows of x by four pointers, so that all are within reach of an address: base, base + stride, base + 2 * stride. */
+struct x_rows {
+  const uint32_t *at[4];
+  int64_t stride;
+};
+
+static ALWAYS_INLINE struct x_rows x_rows(const struct micro_tile *tile) {
+  struct x_rows x = {.stride = tile->x_stride};
+  UNROLL for (int i = 0; i < 4; i++) {
+    x.at[i] = tile->x + 3 * i * tile->x_stride;
+  }
+  return x;
+}
+
+static ALWAYS_INLINE counts x_at(const struct x_rows *x, int row, int64_t step) {
+  return broadcast(x->at[row / 3][row % 3 * x->stride + step]);
+}
+
+static ALWAYS_INLINE int32_t *sums_s32(const struct micro_tile *tile, int row, int column) {
+  return (int32_t *)tile->sums + row * MICRO_WIDTH + column;
+}
+
+static ALWAYS_INLINE float *sums_f32(const struct micro_tile *tile, int row, int column) {
+  return (float *)tile->sums + row * MICRO_WIDTH + column;
+}
+
+static ALWAYS_INLINE bool is_scaled(const struct micro_tile *tile) {
+  return tile->row_scale != NULL || tile->column_scale != NULL;
+}
+
+static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows, int column, int vectors,
+                                        counts sum[][VECTORS]) {
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      if (tile->start != NULL) {
+        sum[row][v] = broadcast((uint32_t)tile->start[row]);
+      } else {
+        sum[row][v] = tile->first ? (counts){0} : load_counts(sums_s32(tile, row, column + v * LANES));
       }
     }
   }
 }
 
-static ALWAYS_INLINE void block_s16(const struct micro_tile *tile, int first, int rows, int begin, int columns) {
-  const int16_t *x = (const int16_t *)tile->x + first * tile->x_stride, *w = tile->w;
-  int32_t *sums = tile->sums;
-  counts sum[TILE_COLUMNS][TILE_ROWS] = {0};
-  for (int k = 0; k < tile->groups * MICRO_GROUP; k += PAIRS) {
-    for (int row = 0; row < rows; row++) {
-      pairs value = load_pairs(x + row * tile->x_stride + k);
-      for (int column = 0; column < columns; column++) {
-        sum[column][row] = multiply_pairs(sum[column][row], value, load_pairs(w + (begin + column) * MICRO_CHUNK + k));
-      }
-    }
-  }
-  for (int column = 0; column < columns; column++) {
-    for (int row = 0; row < rows; row++) {
-      add_counts(sums + ((begin + column) * MICRO_ROWS + first + row) * MICRO_LANES, (totals)sum[column][row]);
+static ALWAYS_INLINE void begin_real(const struct micro_tile *tile, int rows, int column, int vectors,
+                                     lanes sum[][VECTORS]) {
+  bool zero = tile->first || is_scaled(tile);
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      sum[row][v] = zero ? (lanes){0} : load_lanes(sums_f32(tile, row, column + v * LANES));
     }
   }
 }
 
-/* Some rows of x with all of the columns, while those rows are in the first-level cache. Every element takes the same
- * steps whatever the block it is in. */
-#define COLUMNS(block, rows)                                                                                           \
-  for (int column = 0; column < tile->columns; column += TILE_COLUMNS) {                                               \
-    if (tile->columns - column >= TILE_COLUMNS) {                                                                      \
-      block(tile, row, rows, column, TILE_COLUMNS);                                                                    \
-    } else {                                                                                                           \
-      block(tile, row, rows, column, 1);                                                                               \
+static ALWAYS_INLINE void end_scaled(const struct micro_tile *tile, int row, int column, lanes sum) {
+  lanes scale =
+      tile->column_scale != NULL ? load_lanes(tile->column_scale + column) : broadcast_lanes(tile->row_scale[row]);
+  lanes before = tile->first ? (lanes){0} : load_lanes(sums_f32(tile, row, column));
+  store_lanes(sums_f32(tile, row, column), multiply_f32(before, sum, scale));
+}
+
+static ALWAYS_INLINE void end_integer(const struct micro_tile *tile, int rows, int column, int vectors,
+                                      counts sum[][VECTORS]) {
+  bool scaled = is_scaled(tile);
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      if (scaled) {
+        end_scaled(tile, row, column + v * LANES, __builtin_convertvector(sum[row][v], lanes));
+      } else {
+        store_counts(sums_s32(tile, row, column + v * LANES), sum[row][v]);
+      }
+    }
+  }
+}
+
+static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int column, int vectors,
+                                   lanes sum[][VECTORS]) {
+  bool scaled = is_scaled(tile);
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      if (scaled) {
+        end_scaled(tile, row, column + v * LANES, sum[row][v]);
+      } else {
+        store_lanes(sums_f32(tile, row, column + v * LANES), sum[row][v]);
+      }
+    }
+  }
+}
+
+/* W as dwords. `rows` and `vectors` are constants where this is inlined, so that the sums live in registers. A line of
+ * W is asked for some lines ahead: where W comes from memory the hardware alone stops at each page. */
+#define PREFETCH_DWORDS 1024
+#define BLOCK_DWORDS(kind, sum_type, ending, multiply, w_type)                                                         \
+  static ALWAYS_INLINE void block_##kind(const struct micro_tile *tile, int rows, int column, int vectors) {           \
+    sum_type sum[ROWS][VECTORS];                                                                                       \
+    struct x_rows x = x_rows(tile);                                                                                    \
+    const uint32_t *w = (const uint32_t *)tile->w + column;                                                            \
+    begin_##ending(tile, rows, column, vectors, sum);                                                                  \
+    for (int64_t step = 0; step < tile->steps; step++, w += tile->width) {                                             \
+      w_type w_now[VECTORS];                                                                                           \
+      UNROLL for (int v = 0; v < vectors; v++) {                                                                       \
+        __builtin_memcpy(&w_now[v], w + v * LANES, sizeof(w_now[v]));                                                  \
+        __builtin_prefetch(w + v * LANES + PREFETCH_DWORDS);                                                           \
+      }                                                                                                                \
+      UNROLL for (int row = 0; row < rows; row++) {                                                                    \
+        w_type x_now = (w_type)x_at(&x, row, step);                                                                    \
+        UNROLL for (int v = 0; v < vectors; v++) {                                                                     \
+          sum[row][v] = multiply(sum[row][v], w_now[v], x_now);                                                        \
+        }                                                                                                              \
+      }                                                                                                                \
     }                                                                                                                  \
+    end_##ending(tile, rows, column, vectors, sum);                                                                    \
   }
-#define TILE(name, block)                                                                                              \
+
+BLOCK_DWORDS(integer, counts, integer, multiply_integer, counts)
+BLOCK_DWORDS(f32, lanes, real, multiply_f32, lanes)
+#ifdef HAS_BF16
+BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts)
+#endif
+
+/* A function for each number of rows, all of the columns. */
+#define ROW_CASE(block, rows_, vectors_)                                                                               \
+  case rows_:                                                                                                          \
+    block(tile, rows_, column, vectors_);                                                                              \
+    break;
+#define ROW_CASES(block, vectors)                                                                                      \
+  ROW_CASE(block, 1, vectors)                                                                                          \
+  ROW_CASE(block, 2, vectors)                                                                                          \
+  ROW_CASE(block, 3, vectors)                                                                                          \
+  ROW_CASE(block, 4, vectors)
+#define ROW_CASES_8(block, vectors)                                                                                    \
+  ROW_CASES(block, vectors)                                                                                            \
+  ROW_CASE(block, 5, vectors)                                                                                          \
+  ROW_CASE(block, 6, vectors)                                                                                          \
+  ROW_CASE(block, 7, vectors)                                                                                          \
+  ROW_CASE(block, 8, vectors)
+#define ROW_CASES_12(block, vectors)                                                                                   \
+  ROW_CASES_8(block, vectors)                                                                                          \
+  ROW_CASE(block, 9, vectors)                                                                                          \
+  ROW_CASE(block, 10, vectors)                                                                                         \
+  ROW_CASE(block, 11, vectors)                                                                                         \
+  ROW_CASE(block, 12, vectors)
+#define TILE_OF(name, block, cases)                                                                                    \
   static void name(const struct micro_tile *tile) {                                                                    \
-    int row = 0;                                                                                                       \
-    for (; tile->rows - row >= TILE_ROWS; row += TILE_ROWS) {                                                          \
-      COLUMNS(block, TILE_ROWS)                                                                                        \
+    int column = 0;                                                                                                    \
+    for (; column + VECTORS * LANES <= tile->width; column += VECTORS * LANES) {                                       \
+      switch (tile->rows) { cases(block, VECTORS) }                                                                    \
     }                                                                                                                  \
-    if (tile->rows - row >= 2) {                                                                                       \
-      COLUMNS(block, 2)                                                                                                \
-      row += 2;                                                                                                        \
-    }                                                                                                                  \
-    if (row < tile->rows) {                                                                                            \
-      COLUMNS(block, 1)                                                                                                \
+    for (; column < tile->width; column += LANES) {                                                                    \
+      switch (tile->rows) { cases(block, 1) }                                                                          \
     }                                                                                                                  \
   }
-TILE(tile_f32, block_f32)
-TILE(tile_s16, block_s16)
+#define UNPACK_TILE(name, block) TILE_OF(name, block, ROW_CASES_8)
+#if ROWS == 4
+#define TILE(name, block) TILE_OF(name, block, ROW_CASES)
+#else
+#define TILE(name, block) TILE_OF(name, block, ROW_CASES_12)
+#endif
 
-/* The table of the file that includes this. */
-#define MICRO_OPS(set, usable_function)                                                                                \
-  const struct micro_ops micro_##set = {                                                                               \
-      .name = #set,                                                                                                    \
-      .usable = usable_function,                                                                                       \
-      .widen_f16 = widen_f16,                                                                                          \
-      .widen_bf16 = widen_bf16,                                                                                        \
-      .widen_e4m3 = widen_e4m3,                                                                                        \
-      .widen_int8 = widen_int8,                                                                                        \
-      .widen_int2 = widen_int2,                                                                                        \
-      .largest = largest,                                                                                              \
-      .quantize_int8 = quantize_int8,                                                                                  \
-      .quantize_e4m3 = quantize_e4m3,                                                                                  \
-      .tile_f32 = tile_f32,                                                                                            \
-      .tile_s16 = tile_s16,                                                                                            \
-  }
+TILE(tile_integer, block_integer)
+TILE(tile_f32, block_f32)
+#ifdef HAS_BF16
+TILE(tile_bf16, block_bf16)
+#endif
 
 #endif

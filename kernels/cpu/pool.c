@@ -23,10 +23,13 @@ struct cpu_pool {
   bool stop;
   cpu_task task;
   void *context;
-  _Alignas(64) atomic_uint round;   /* goes up by one for each task; what idle workers watch */
-  _Alignas(64) atomic_int sleepers; /* workers that may sleep on `round` */
-  _Alignas(64) atomic_uint left;    /* workers that have not ended this round's part */
-  atomic_bool caller_sleeps;        /* on `left` */
+  _Alignas(64) atomic_uint round;    /* goes up by one for each task; what idle workers watch */
+  _Alignas(64) atomic_int sleepers;  /* workers that may sleep on `round` */
+  _Alignas(64) atomic_uint left;     /* workers that have not ended this round's part */
+  atomic_bool caller_sleeps;         /* on `left` */
+  _Alignas(64) atomic_uint meetings; /* goes up by one when all parts have met; what waits for it watches */
+  _Alignas(64) atomic_uint arrived;  /* parts at the present meeting */
+  atomic_int waiters;                /* that may sleep on `meetings` */
 };
 
 struct worker {
@@ -56,25 +59,29 @@ static void wake(atomic_uint *word, int most) {
 
 /* The sleeper announces itself before it looks at the word for the last time (the kernel does), the waker changes
  * the word before it looks for sleepers: one of them sees the other. */
-static void wait_for_round(struct cpu_pool *pool, unsigned seen) {
+static void wait_for_change(atomic_uint *word, unsigned seen, atomic_int *sleepers) {
   for (int i = 0; i < SPINS; i++) {
-    if (atomic_load_explicit(&pool->round, memory_order_acquire) != seen) {
+    if (atomic_load_explicit(word, memory_order_acquire) != seen) {
       return;
     }
     relax(i);
   }
-  atomic_fetch_add(&pool->sleepers, 1);
-  while (atomic_load(&pool->round) == seen) {
-    sleep_while(&pool->round, seen);
+  atomic_fetch_add(sleepers, 1);
+  while (atomic_load(word) == seen) {
+    sleep_while(word, seen);
   }
-  atomic_fetch_sub(&pool->sleepers, 1);
+  atomic_fetch_sub(sleepers, 1);
+}
+
+static void change(atomic_uint *word, atomic_int *sleepers) {
+  atomic_fetch_add(word, 1);
+  if (atomic_load(sleepers) > 0) {
+    wake(word, INT_MAX);
+  }
 }
 
 static void start_round(struct cpu_pool *pool) {
-  atomic_fetch_add(&pool->round, 1);
-  if (atomic_load(&pool->sleepers) > 0) {
-    wake(&pool->round, INT_MAX);
-  }
+  change(&pool->round, &pool->sleepers);
 }
 
 static void end_part(struct cpu_pool *pool) {
@@ -102,7 +109,7 @@ static void *worker_run(void *argument) {
   struct cpu_pool *pool = worker.pool;
   free(argument);
   for (unsigned seen = 0;; seen++) {
-    wait_for_round(pool, seen);
+    wait_for_change(&pool->round, seen, &pool->sleepers);
     if (pool->stop) {
       return NULL;
     }
@@ -174,4 +181,14 @@ void cpu_pool_run(struct cpu_pool *pool, cpu_task task, void *context) {
   start_round(pool);
   task(context, 0, pool->threads);
   wait_for_parts(pool);
+}
+
+void cpu_pool_meet(struct cpu_pool *pool) {
+  unsigned seen = atomic_load(&pool->meetings);
+  if (atomic_fetch_add(&pool->arrived, 1) + 1 == (unsigned)pool->threads) {
+    atomic_store(&pool->arrived, 0);
+    change(&pool->meetings, &pool->waiters);
+  } else {
+    wait_for_change(&pool->meetings, seen, &pool->waiters);
+  }
 }

@@ -18,4 +18,7 @@ int cpu_pool_threads(const struct cpu_pool *pool);
 /* Returns when every part has. One caller at a time. */
 void cpu_pool_run(struct cpu_pool *pool, cpu_task task, void *context);
 
+/* Called by every part of a running task: returns when all have called it. What a part wrote before, all see after. */
+void cpu_pool_meet(struct cpu_pool *pool);
+
 #endif

@@ -1,30 +1,28 @@
-/* One product: tiles of x, shared out over the threads. */
+/* One product: rows of x staged, panels of W shared out over the threads. */
 #ifndef KERNELS_CPU_PRODUCT_H
 #define KERNELS_CPU_PRODUCT_H
 
 #include "../backend.h"
+#include "block.h"
 #include "pool.h"
 #include "stage.h"
 
 /* What products need and share: one at a time. */
 struct product_engine {
-  const struct micro_ops *micro; /* the best that this machine can run */
+  const struct micro_ops *micro;
+  const struct block_variant *variant;
   struct cpu_pool *pool;
   struct stage stage;
+  struct block_space *spaces; /* owned; one a thread of the pool */
 };
 
-/* How one product is computed. */
-struct product_way {
-  const struct micro_ops *micro;
-  int threads; /* of the pool's */
-  int rows;    /* of x at a time, 1..MICRO_ROWS */
-};
+MUST_CHECK enum status cpu_product_open(struct product_engine *engine, int threads, const char *set,
+                                        struct error *error);
+void cpu_product_close(struct product_engine *engine);
 
 /* Writes all of y before it returns. A y element's bits depend on its row of x and its row of W alone: not on the
  * other rows, nor on the number of threads. */
-MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct product_way *way,
-                                       const struct backend_job *job, struct error *error);
-/* What the backend takes by itself. */
-struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m);
+MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct backend_job *job,
+                                       struct error *error);
 
 #endif

@@ -50,6 +50,7 @@ static enum status slab_open(int fd, uint64_t bytes, struct backend_slab **out, 
     free(slab);
     return status;
   }
+  madvise(base, bytes, MADV_HUGEPAGE); /* where the system allows it for shared memory; else it changes nothing */
   *slab = (struct backend_slab){.fd = own, .bytes = bytes, .base = base};
   *out = slab;
   return STATUS_OK;
@@ -125,6 +126,16 @@ enum status cpu_slab_write(struct backend_slab *slab, uint64_t offset, const voi
     }
   }
   return status;
+}
+
+/* Older kernels do not know the call; the pages then come one by one. */
+void cpu_slab_touch(const struct backend_slab *slab, uint64_t offset, uint64_t bytes) {
+#ifdef MADV_POPULATE_READ
+  uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = offset / page * page;
+  madvise((void *)(slab->base + begin), offset + bytes - begin, MADV_POPULATE_READ);
+#else
+  (void)slab, (void)offset, (void)bytes;
+#endif
 }
 
 const uint8_t *cpu_slab_read(const struct backend_slab *slab, uint64_t offset, uint64_t bytes, struct error *error) {

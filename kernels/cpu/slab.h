@@ -19,5 +19,7 @@ MUST_CHECK enum status cpu_slab_write(struct backend_slab *slab, uint64_t offset
                                       struct error *error);
 /* NULL with *error where [offset, offset + bytes) is not in the slab. Valid until the slab is closed. */
 const uint8_t *cpu_slab_read(const struct backend_slab *slab, uint64_t offset, uint64_t bytes, struct error *error);
+/* Maps the pages of such a range now, so that the first product that reads them does not wait for them. */
+void cpu_slab_touch(const struct backend_slab *slab, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -6,9 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tile of x this large stays in the cache that the cores share while W streams past. */
-#define TILE_BYTES ((uint64_t)4 << 20)
+/* So much of x stays in the cache that the cores share while W streams past, and so many rows of sums in each core's.
+ */
+#define MOST_BYTES ((uint64_t)8 << 20)
+#define MOST_ROWS 512
 #define CACHE_LINE 64
+
+enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct micro_ops *micro) {
+  switch (shape->format) {
+  case GEMM_FORMAT_INT8:
+  case GEMM_FORMAT_INT2A8:
+    return MICRO_INTEGER;
+  case GEMM_FORMAT_FP8:
+  case GEMM_FORMAT_BF16:
+    return micro->tile[MICRO_BF16][MICRO_DWORDS] != NULL ? MICRO_BF16 : MICRO_F32;
+  default:
+    return MICRO_F32;
+  }
+}
 
 /* Cuts `bytes` from *used and returns where they begin. */
 static uint64_t cut(uint64_t *used, uint64_t bytes) {
@@ -17,18 +32,27 @@ static uint64_t cut(uint64_t *used, uint64_t bytes) {
   return begin;
 }
 
-enum status cpu_stage_prepare(struct stage *stage, const struct gemm_weight *shape, int64_t m, int threads,
-                              struct error *error) {
-  uint64_t k = gemm_round_up((uint64_t)shape->k, MICRO_GROUP), row_bytes = k * sizeof(float), used = 0;
-  uint64_t rows = TILE_BYTES / row_bytes;
-  rows = rows < 1 ? 1 : rows > MICRO_ROWS ? MICRO_ROWS : rows;
+/* An odd number of cache lines: rows at a power of two would all fall into the same few sets of the cache. */
+static uint64_t row_stride(uint64_t steps) {
+  uint64_t lines = (steps * sizeof(uint32_t) + CACHE_LINE - 1) / CACHE_LINE;
+  return (lines | 1) * CACHE_LINE / sizeof(uint32_t);
+}
+
+enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight, const struct micro_ops *micro,
+                              int64_t m, int threads, struct error *error) {
+  static const int per_step[MICRO_KINDS] = {[MICRO_INTEGER] = 4, [MICRO_BF16] = 2, [MICRO_F32] = 1};
+  enum micro_kind kind = cpu_stage_kind(&weight->shape, micro);
+  uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, MICRO_GROUP), used = 0;
+  uint64_t steps = k / (uint64_t)per_step[kind], stride = row_stride(steps);
+  uint64_t rows = MOST_BYTES / (stride * sizeof(uint32_t));
+  rows = rows < MICRO_ROWS ? MICRO_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
   rows = rows > (uint64_t)m ? (uint64_t)m : rows;
-  uint64_t values = cut(&used, rows * row_bytes);
-  uint64_t group_scales = cut(&used, rows * (k / MICRO_GROUP) * sizeof(float));
+  bool starts = kind == MICRO_INTEGER, block = weight->shape.scale == GEMM_SCALE_BLOCK;
+  uint64_t values = cut(&used, rows * stride * sizeof(uint32_t));
+  uint64_t starts_at = cut(&used, starts ? groups * rows * sizeof(int32_t) : 0);
+  uint64_t scales_at = cut(&used, block ? groups * rows * sizeof(float) : 0);
   uint64_t factors = cut(&used, rows * sizeof(double));
-  uint64_t scratch =
-      cut(&used,
-          shape->format == GEMM_FORMAT_INT8 || shape->format == GEMM_FORMAT_INT2A8 ? (uint64_t)threads * row_bytes : 0);
+  uint64_t scratch = cut(&used, kind != MICRO_F32 ? (uint64_t)threads * k * sizeof(float) : 0);
   if (used > stage->memory_bytes) {
     void *memory = aligned_alloc(CACHE_LINE, used);
     if (memory == NULL) {
@@ -39,11 +63,15 @@ enum status cpu_stage_prepare(struct stage *stage, const struct gemm_weight *sha
     stage->memory_bytes = used;
   }
   uint8_t *base = stage->memory;
-  stage->rows = (int)rows;
-  stage->k_padded = (int64_t)k;
-  stage->groups = (int64_t)(k / MICRO_GROUP);
-  stage->values = base + values;
-  stage->group_scales = (float *)(base + group_scales);
+  stage->kind = kind;
+  stage->rows = (int64_t)rows;
+  stage->k = (int64_t)k;
+  stage->steps = (int64_t)steps;
+  stage->stride = (int64_t)stride;
+  stage->groups = (int64_t)groups;
+  stage->values = (uint32_t *)(base + values);
+  stage->starts = (int32_t *)(base + starts_at);
+  stage->group_scales = (float *)(base + scales_at);
   stage->factors = (double *)(base + factors);
   stage->scratch = (float *)(base + scratch);
   return STATUS_OK;
@@ -82,30 +110,42 @@ static void multiply(float *values, int64_t count, float by) {
   }
 }
 
-/* INT8 codes of a row, and its scale. `scratch` has room for k. */
+/* ---- INT8 and INT2A8 */
+
 static double stage_codes(const struct micro_ops *micro, const struct backend_job *job, const void *x, int64_t row,
-                          float *scratch, int16_t *to) {
+                          float *scratch, int8_t *to) {
   int64_t k = job->weight->shape.k;
   if (job->x_type == GEMM_INT8) {
-    micro->widen_int8(x, to, k);
+    memcpy(to, x, (size_t)k);
     return job->y_type == GEMM_S32 ? 1 : ((const float *)job->x_scale)[row];
   }
-  widen(micro, job->x_type, x, scratch, k);
-  float scale = number_scale_int8(micro->largest(scratch, k));
+  const float *values = x;
+  if (job->x_type != GEMM_F32) {
+    widen(micro, job->x_type, x, scratch, k);
+    values = scratch;
+  }
+  float scale = number_scale_int8(micro->largest(values, k));
   if (scale > 0) {
-    micro->quantize_int8(scratch, scale, to, k);
+    micro->quantize_int8(values, scale, to, k);
   } else {
-    memset(to, 0, (size_t)k * sizeof(*to));
+    memset(to, 0, (size_t)k);
   }
   return scale;
 }
 
-static double stage_int8(const struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
-                         const void *x, int64_t row, int16_t *to, float *scratch) {
-  int64_t k = job->weight->shape.k;
-  memset(to + k, 0, (size_t)(stage->k_padded - k) * sizeof(*to));
-  return stage_codes(micro, job, x, row, scratch, to);
+/* The panels hold code + 128 (INT8) or + 1 (INT2A8). Modulo 2^32, like the sums. */
+static void stage_starts(struct stage *stage, const struct micro_ops *micro, bool int2, const int8_t *codes,
+                         int64_t place) {
+  if (!int2) {
+    stage->starts[place] = (int32_t)((uint32_t)micro->sum_s8(codes, stage->k) * (uint32_t)-128);
+    return;
+  }
+  for (int64_t group = 0; group < stage->groups; group++) {
+    stage->starts[group * stage->rows + place] = -micro->sum_s8(codes + group * MICRO_GROUP, MICRO_GROUP);
+  }
 }
+
+/* ---- FP8 */
 
 /* Quantizes in place and returns the scale. */
 static float quantize_e4m3(const struct micro_ops *micro, float *values, int64_t count) {
@@ -119,79 +159,67 @@ static float quantize_e4m3(const struct micro_ops *micro, float *values, int64_t
 }
 
 /* Scales of 1x128 blocks go into the sums of their groups, normalized so that those stay within f32. */
-static double stage_fp8_blocks(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
-                               int64_t row, float *values, float *scales) {
-  if (job->x_type == GEMM_E4M3) {
-    memcpy(scales, (const float *)job->x_scale + row * stage->groups, (size_t)stage->groups * sizeof(*scales));
-  } else {
-    for (int64_t group = 0; group < stage->groups; group++) {
-      scales[group] = quantize_e4m3(micro, values + group * MICRO_GROUP, MICRO_GROUP);
-    }
+static double stage_blocks(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
+                           int64_t row, int64_t place, float *values) {
+  float largest = 0, *scales = stage->group_scales + place;
+  for (int64_t group = 0; group < stage->groups; group++) {
+    float scale = job->x_type == GEMM_E4M3 ? ((const float *)job->x_scale)[row * stage->groups + group]
+                                           : quantize_e4m3(micro, values + group * MICRO_GROUP, MICRO_GROUP);
+    scales[group * stage->rows] = scale;
+    largest = micro->largest((const float[]){largest, scale}, 2);
   }
-  float by = normalizer(micro->largest(scales, stage->groups));
-  multiply(scales, stage->groups, by);
+  float by = normalizer(largest);
+  for (int64_t group = 0; group < stage->groups; group++) {
+    scales[group * stage->rows] *= by;
+  }
   return 1 / (double)by;
 }
 
-static double stage_fp8(const struct micro_ops *micro, const struct backend_job *job, int64_t row, float *values) {
+static double stage_fp8(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job, int64_t row,
+                        int64_t place, float *values) {
+  if (job->weight->shape.scale == GEMM_SCALE_BLOCK) {
+    return stage_blocks(stage, micro, job, row, place, values);
+  }
   return job->x_type == GEMM_E4M3 ? ((const float *)job->x_scale)[row]
                                   : quantize_e4m3(micro, values, job->weight->shape.k);
 }
 
-/* To the order of widen_int2. */
-static void order_int2(const struct stage *stage, float *values) {
-  float group[MICRO_GROUP];
-  for (int64_t first = 0; first < stage->k_padded; first += MICRO_GROUP) {
-    memcpy(group, values + first, sizeof(group));
-    for (int i = 0; i < MICRO_GROUP; i++) {
-      values[first + i % 4 * 32 + i / 4] = group[i];
-    }
-  }
-}
+/* ---- a row */
 
-static double stage_int2(const struct stage *stage, const struct micro_ops *micro, float *values) {
-  float by = normalizer(micro->largest(values, stage->k_padded));
-  multiply(values, stage->k_padded, by);
-  order_int2(stage, values);
-  return 1 / (double)by;
-}
-
-/* f32 holds the sum of a group of integers exactly. */
-static double stage_int2a8(const struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
-                           const void *x, int64_t row, float *values, int16_t *codes) {
-  int64_t k = job->weight->shape.k;
-  double scale = stage_codes(micro, job, x, row, values, codes);
-  for (int64_t i = 0; i < k; i++) {
-    values[i] = codes[i];
+static double stage_real(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
+                         const void *x, int64_t row, int64_t place, float *values) {
+  const struct gemm_weight *shape = &job->weight->shape;
+  widen(micro, job->x_type, x, values, shape->k);
+  memset(values + shape->k, 0, (size_t)(stage->k - shape->k) * sizeof(*values));
+  if (shape->format == GEMM_FORMAT_FP8) {
+    return stage_fp8(stage, micro, job, row, place, values);
   }
-  memset(values + k, 0, (size_t)(stage->k_padded - k) * sizeof(*values));
-  order_int2(stage, values);
-  return scale;
+  if (shape->format == GEMM_FORMAT_INT2) {
+    float by = normalizer(micro->largest(values, shape->k));
+    multiply(values, shape->k, by);
+    return 1 / (double)by;
+  }
+  return 1;
 }
 
 void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job, int64_t row,
-                   int place, int thread) {
+                   int64_t place, int thread) {
   const struct gemm_weight *shape = &job->weight->shape;
   const void *x = (const uint8_t *)job->x + (uint64_t)row * job->x_stride;
-  if (shape->format == GEMM_FORMAT_INT8) {
-    stage->factors[place] = stage_int8(stage, micro, job, x, row, (int16_t *)stage->values + place * stage->k_padded,
-                                       stage->scratch + thread * stage->k_padded);
-    return;
-  }
-  float *values = (float *)stage->values + place * stage->k_padded;
-  if (shape->format == GEMM_FORMAT_INT2A8) {
-    int16_t *codes = (int16_t *)(stage->scratch + thread * stage->k_padded);
-    stage->factors[place] = stage_int2a8(stage, micro, job, x, row, values, codes);
-    return;
-  }
-  widen(micro, job->x_type, x, values, shape->k);
-  memset(values + shape->k, 0, (size_t)(stage->k_padded - shape->k) * sizeof(*values));
-  if (shape->scale == GEMM_SCALE_BLOCK) {
-    stage->factors[place] =
-        stage_fp8_blocks(stage, micro, job, row, values, stage->group_scales + place * stage->groups);
-  } else if (shape->format == GEMM_FORMAT_FP8) {
-    stage->factors[place] = stage_fp8(micro, job, row, values);
+  uint32_t *to = stage->values + place * stage->stride;
+  float *scratch = stage->scratch + thread * stage->k;
+  if (stage->kind == MICRO_INTEGER) {
+    stage->factors[place] = stage_codes(micro, job, x, row, scratch, (int8_t *)to);
+    memset((int8_t *)to + shape->k, 0, (size_t)(stage->k - shape->k));
+    stage_starts(stage, micro, shape->format == GEMM_FORMAT_INT2A8, (const int8_t *)to, place);
+  } else if (stage->kind == MICRO_F32) {
+    stage->factors[place] = stage_real(stage, micro, job, x, row, place, (float *)to);
+  } else if (shape->format == GEMM_FORMAT_BF16) {
+    memcpy(to, x, (size_t)shape->k * sizeof(uint16_t));
+    memset((uint16_t *)to + shape->k, 0, (size_t)(stage->k - shape->k) * sizeof(uint16_t));
+    stage->factors[place] = 1;
   } else {
-    stage->factors[place] = shape->format == GEMM_FORMAT_INT2 ? stage_int2(stage, micro, values) : 1;
+    stage->factors[place] = stage_real(stage, micro, job, x, row, place, scratch);
+    micro->narrow_bf16(scratch, (uint16_t *)to, stage->k);
   }
 }

@@ -1,5 +1,5 @@
-/* Rows of x as the inner loops take them: widened, quantized where the weight's format says so, padded with zeros to
- * whole groups, and in memory of our own, because a client may change its arena at any time. */
+/* Rows of x as the inner loops take them: widened, quantized where the weight's format says so, padded with zeros, and
+ * in memory of our own, because a client may change its arena at any time. */
 #ifndef KERNELS_CPU_STAGE_H
 #define KERNELS_CPU_STAGE_H
 
@@ -8,24 +8,32 @@
 #include "weight.h"
 
 struct stage {
-  int rows;            /* that it has room for, 1..MICRO_ROWS */
-  int64_t k_padded;    /* elements from one row to the next */
-  int64_t groups;      /* k_padded / 128 */
-  void *values;        /* f32 or (INT8) s16, [rows, k_padded] */
-  float *group_scales; /* [rows, groups]; used with BLOCK weights */
-  float *scratch;      /* [threads, k_padded]; used with INT8 weights */
+  enum micro_kind kind;
+  int64_t rows;     /* that it has room for */
+  int64_t k;        /* of the weight, padded */
+  int64_t steps;    /* of the kind, in k */
+  int64_t stride;   /* dwords from one row to the next */
+  int64_t groups;   /* of 128 in k, rounded up */
+  uint32_t *values; /* [rows][stride] */
+  int32_t
+      *starts; /* INTEGER: what takes the offset of unsigned W out of the sums. INT8: [rows]; INT2A8: [groups][rows] */
+  float *group_scales; /* [groups][rows]; of BLOCK weights */
   double *factors;     /* [rows]: what a row's sums are multiplied with */
+  float *scratch;      /* [threads][k] */
   void *memory;        /* owned; holds all of these */
   uint64_t memory_bytes;
 };
 
+/* What x becomes for this weight. */
+enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct micro_ops *micro);
+
 /* Lays the stage out for products with this weight and at most m rows at a time. NOMEM with the stage as it was. */
-MUST_CHECK enum status cpu_stage_prepare(struct stage *stage, const struct gemm_weight *shape, int64_t m, int threads,
-                                         struct error *error);
+MUST_CHECK enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight,
+                                         const struct micro_ops *micro, int64_t m, int threads, struct error *error);
 void cpu_stage_free(struct stage *stage);
 
 /* Row `row` of the job's x to place `place`. Threads may do this at the same time for different places. */
 void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job, int64_t row,
-                   int place, int thread);
+                   int64_t place, int thread);
 
 #endif

@@ -1,29 +1,27 @@
-/* A weight in a slab, in the canonical form, and its rows as the inner loops take them. */
+/* A weight in a slab, as products take it. */
 #ifndef KERNELS_CPU_WEIGHT_H
 #define KERNELS_CPU_WEIGHT_H
 
-#include "../../proto/gemm.h"
+#include "layout.h"
 #include "micro.h"
-
-enum { CPU_LAYOUT = 1 }; /* the canonical form of proto/gemm.h */
 
 struct backend_weight {
   struct gemm_weight shape;
-  struct gemm_layout layout;
-  const uint8_t *codes; /* of the slab; layout.total_bytes */
+  struct cpu_layout layout;
+  const uint8_t *panels; /* of the slab; layout.total_bytes */
+  bool ordinary;         /* every scale is 0 or a number that f32 products stay within f32 with */
 };
 
-/* Elements k, k + 1, .. of row n, widened to f32 (INT8: s16) and followed by zeros up to whole groups. `k` is a
- * multiple of MICRO_GROUP. */
-void cpu_weight_widen(const struct backend_weight *weight, const struct micro_ops *micro, int64_t n, int64_t k,
-                      int groups, void *to);
-
-/* True where sums of 128 are scaled one by one. */
-bool cpu_weight_has_group_scales(const struct backend_weight *weight);
-/* The scales of `groups` groups of row n from element k on; where there are group scales. */
-void cpu_weight_group_scales(const struct backend_weight *weight, const struct micro_ops *micro, int64_t n, int64_t k,
-                             int groups, float *to);
-/* What the whole sum of row n is multiplied with: 1 where there are group scales or none. */
-float cpu_weight_scale(const struct backend_weight *weight, int64_t n);
+/* Fills `ordinary` from the scales. */
+void cpu_weight_inspect(struct backend_weight *weight);
+/* Panel `panel`, from element k on. `k` is a multiple of 4, where there are group scales of 128. */
+const uint8_t *cpu_weight_panel(const struct backend_weight *weight, int64_t panel, int64_t k);
+/* True for a number by which a row or column may be scaled in f32: neither the product with another of them and an s32
+ * sum overflows, nor does it lose bits. */
+bool cpu_weight_is_ordinary(double scale);
+/* Scales of the panel's columns; 1 where there are none or they are in the sums already. */
+const float *cpu_weight_scales(const struct backend_weight *weight, int64_t panel);
+/* The scale of a 128x128 block. */
+float cpu_weight_block_scale(const struct backend_weight *weight, int64_t panel, int64_t group);
 
 #endif

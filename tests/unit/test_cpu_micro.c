@@ -1,4 +1,5 @@
-/* The CPU's inner loops, for each instruction set that this machine has, against proto/number.h and plain loops. */
+/* The CPU's inner loops, for each instruction set that this machine has, against proto/number.h and plain loops over
+ * the layouts that they are documented to read. */
 #include "kernels/cpu/micro.h"
 #include "proto/number.h"
 #include "tests/support/oracle.h"
@@ -24,7 +25,7 @@ static void test_widen(void **state) {
   static uint16_t codes[65536];
   static float values[65536];
   uint8_t bytes[256];
-  int16_t wide[256];
+  float wide[256];
   for (unsigned i = 0; i < 65536; i++) {
     codes[i] = (uint16_t)i;
     bytes[i % 256] = (uint8_t)i;
@@ -38,10 +39,10 @@ static void test_widen(void **state) {
     assert_same(values[i], number_from_bf16((uint16_t)i), i);
   }
   micro->widen_e4m3(bytes, values, 256);
-  micro->widen_int8((const int8_t *)bytes, wide, 256);
+  micro->widen_s8((const int8_t *)bytes, wide, 256);
   for (unsigned i = 0; i < 256; i++) {
     assert_same(values[i], number_from_e4m3((uint8_t)i), i);
-    assert_int_equal(wide[i], (int8_t)i);
+    assert_true(wide[i] == (int8_t)i);
   }
 }
 
@@ -64,19 +65,38 @@ static void test_widen_ragged(void **state) {
   }
 }
 
-static void test_widen_int2(void **state) {
+static void check_narrow(const float *values, int count) {
+  static uint16_t f16[65536], bf16[65536];
+  micro->narrow_f16(values, f16, count);
+  micro->narrow_bf16(values, bf16, count);
+  for (int i = 0; i < count; i++) {
+    uint16_t wanted_f16 = number_to_f16(values[i]), wanted_bf16 = number_to_bf16(values[i]);
+    bool nan = isnan(values[i]) && isnan(number_from_f16(f16[i])) && isnan(number_from_bf16(bf16[i]));
+    if (!nan && (f16[i] != wanted_f16 || bf16[i] != wanted_bf16)) {
+      fail_msg("%s: %a became f16 %#x (not %#x), bf16 %#x (not %#x)", micro->name, (double)values[i], f16[i],
+               wanted_f16, bf16[i], wanted_bf16);
+    }
+  }
+}
+
+/* Every f16, what lies half way to the next and just beside that; numbers of every exponent; what has no number. */
+static void test_narrow(void **state) {
   (void)state;
-  uint64_t random = 1;
-  uint8_t codes[64];
-  float values[256];
-  for (int i = 0; i < 64; i++) {
-    codes[i] = (uint8_t)oracle_random(&random);
+  static float values[65536];
+  uint64_t random = 4;
+  for (int part = 0; part < 4; part++) {
+    for (int i = 0; i < 65536; i++) {
+      float code = number_from_f16((uint16_t)i), next = number_from_f16((uint16_t)(i + 1)), half = (code + next) / 2;
+      values[i] = part == 0 ? code : part == 1 ? half : nextafterf(half, part == 2 ? INFINITY : -INFINITY);
+    }
+    check_narrow(values, 65536);
   }
-  micro->widen_int2(codes, values, 2);
-  for (int i = 0; i < 256; i++) {
-    int place = i / 128 * 128 + i % 4 * 32 + i % 128 / 4;
-    assert_true(values[place] == (float)((codes[i / 4] >> i % 4 * 2 & 3) - 1));
+  for (int i = 0; i < 65536; i++) {
+    uint32_t bits = (uint32_t)oracle_random(&random);
+    memcpy(&values[i], &bits, sizeof(bits));
   }
+  check_narrow(values, 65536);
+  check_narrow((const float[]){0, -0.0f, INFINITY, -INFINITY, NAN, 65519, 65520, -65520, 3e38f}, 9);
 }
 
 static void test_largest(void **state) {
@@ -95,7 +115,7 @@ static void test_largest(void **state) {
 }
 
 static void check_quantizers(const float *values, int count, float scale) {
-  static int16_t codes[4096];
+  static int8_t codes[4096];
   static float e4m3[4096];
   memcpy(e4m3, values, (size_t)count * sizeof(*values));
   micro->quantize_int8(values, scale, codes, count);
@@ -135,99 +155,370 @@ static void test_quantize(void **state) {
   }
 }
 
-struct tiles { /* one chunk of operands, as f32 and as s16 */
-  float x[7][MICRO_CHUNK], w[MICRO_COLUMNS][MICRO_CHUNK];
-  int16_t x16[7][MICRO_CHUNK], w16[MICRO_COLUMNS][MICRO_CHUNK];
-  float x_scale[7][MICRO_GROUPS], w_scale[MICRO_COLUMNS][MICRO_GROUPS];
-  float sums[MICRO_COLUMNS][MICRO_ROWS][MICRO_LANES];
-  int32_t exact[MICRO_COLUMNS][MICRO_ROWS][MICRO_LANES];
-};
-
-static void fill_tiles(struct tiles *tiles) {
-  uint64_t random = 3;
-  for (int i = 0; i < 7 * MICRO_CHUNK; i++) {
-    tiles->x16[i / MICRO_CHUNK][i % MICRO_CHUNK] = (int8_t)oracle_random(&random);
-    tiles->x[i / MICRO_CHUNK][i % MICRO_CHUNK] = (float)oracle_normal(&random);
-  }
-  for (int i = 0; i < MICRO_COLUMNS * MICRO_CHUNK; i++) {
-    tiles->w16[i / MICRO_CHUNK][i % MICRO_CHUNK] = (int8_t)oracle_random(&random);
-    tiles->w[i / MICRO_CHUNK][i % MICRO_CHUNK] = (float)oracle_normal(&random);
-  }
-  for (int i = 0; i < 7 * MICRO_GROUPS; i++) {
-    tiles->x_scale[i / MICRO_GROUPS][i % MICRO_GROUPS] = (float)oracle_normal(&random);
-  }
-  for (int i = 0; i < MICRO_COLUMNS * MICRO_GROUPS; i++) {
-    tiles->w_scale[i / MICRO_GROUPS][i % MICRO_GROUPS] = (float)oracle_normal(&random);
-  }
-}
-
-static void run_tiles(struct tiles *tiles, int rows, int columns, int groups, bool scaled) {
-  struct micro_tile tile = {.x = tiles->x,
-                            .x_stride = MICRO_CHUNK,
-                            .x_scale = scaled ? tiles->x_scale[0] : NULL,
-                            .x_scale_stride = MICRO_GROUPS,
-                            .rows = rows,
-                            .w = tiles->w,
-                            .w_scale = scaled ? tiles->w_scale[0] : NULL,
-                            .columns = columns,
-                            .groups = groups,
-                            .sums = tiles->sums};
-  memset(tiles->sums, 0, sizeof(tiles->sums));
-  memset(tiles->exact, 0, sizeof(tiles->exact));
-  micro->tile_f32(&tile);
-  tile.x = tiles->x16;
-  tile.w = tiles->w16;
-  tile.sums = tiles->exact;
-  micro->tile_s16(&tile);
-}
-
-static void check_element(const struct tiles *tiles, int row, int column, int groups, bool scaled) {
-  double sum = 0, wanted = 0, size = 0;
-  int64_t exact = 0, wanted_exact = 0;
-  for (int lane = 0; lane < MICRO_LANES; lane++) {
-    sum += tiles->sums[column][row][lane];
-    exact += tiles->exact[column][row][lane];
-  }
-  for (int k = 0; k < groups * MICRO_GROUP; k++) {
-    double scale = scaled ? (double)tiles->x_scale[row][k / MICRO_GROUP] * tiles->w_scale[column][k / MICRO_GROUP] : 1;
-    wanted += scale * tiles->x[row][k] * tiles->w[column][k];
-    size += fabs(scale * tiles->x[row][k] * tiles->w[column][k]);
-    wanted_exact += tiles->x16[row][k] * tiles->w16[column][k];
-  }
-  assert_true(exact == wanted_exact);
-  assert_true(fabs(sum - wanted) <= 1e-6 * size);
-}
-
-/* Every number of rows and columns; elements outside stay 0, and each element's bits are the same in any company. */
-static void test_tiles(void **state) {
+static void test_sum(void **state) {
   (void)state;
-  struct tiles *tiles = calloc(1, sizeof(*tiles));
-  float alone[MICRO_LANES];
-  assert_non_null(tiles);
-  fill_tiles(tiles);
-  for (int i = 0; i < 7 * MICRO_COLUMNS * MICRO_GROUPS * 2; i++) {
-    int rows = i % 7 + 1, columns = i / 7 % MICRO_COLUMNS + 1, groups = i / 7 / MICRO_COLUMNS % MICRO_GROUPS + 1;
-    bool scaled = i >= 7 * MICRO_COLUMNS * MICRO_GROUPS;
-    run_tiles(tiles, 1, 1, groups, scaled);
-    memcpy(alone, tiles->sums[0][0], sizeof(alone));
-    run_tiles(tiles, rows, columns, groups, scaled);
-    assert_memory_equal(alone, tiles->sums[0][0], sizeof(alone));
-    for (int element = 0; element < 7 * MICRO_COLUMNS; element++) {
-      int row = element % 7, column = element / 7;
-      if (row < rows && column < columns) {
-        check_element(tiles, row, column, groups, scaled);
+  int8_t values[1000];
+  int32_t wanted = 0;
+  uint64_t random = 5;
+  for (int i = 0; i < 1000; i++) {
+    values[i] = i < 500 ? -128 : (int8_t)oracle_random(&random);
+    assert_int_equal(micro->sum_s8(values, i), wanted);
+    wanted += values[i];
+  }
+}
+
+static void test_finish(void **state) {
+  (void)state;
+  float scales[33], bias[33], sums[33], to[34];
+  int32_t integers[33];
+  for (int i = 0; i < 33; i++) {
+    scales[i] = (float)(i + 1) / 8;
+    bias[i] = (float)-i;
+    integers[i] = 1000 - 77 * i;
+    sums[i] = (float)integers[i];
+  }
+  for (int count = 0; count <= 33; count++) {
+    for (int real = 0; real < 2; real++) {
+      to[count] = -7;
+      if (real) {
+        micro->finish_f32_wide(sums, 0.5, scales, bias, to, count);
       } else {
-        assert_true(tiles->sums[column][row][0] == 0 && tiles->exact[column][row][0] == 0);
+        micro->finish_s32_wide(integers, 0.5, scales, bias, to, count);
       }
+      for (int i = 0; i < count; i++) {
+        assert_true(to[i] == sums[i] * 0.5f * scales[i] + bias[i]);
+      }
+      if (real) {
+        micro->finish_f32(sums, 0.5f, scales, to, count);
+      } else {
+        micro->finish_s32(integers, 0.5f, scales, to, count);
+      }
+      for (int i = 0; i < count; i++) {
+        assert_true(to[i] == sums[i] * 0.5f * scales[i]);
+      }
+      assert_true(to[count] == -7);
     }
   }
-  free(tiles);
+}
+
+/* ---- panels to dwords */
+
+enum { STEPS = 64, GROUP_BYTES = 34 }; /* bytes of a group of INT2 for each column */
+
+/* k and column of each byte of FP8, as layout.h says. */
+static void test_unpack_e4m3(void **state) {
+  (void)state;
+  uint8_t panel[8 * MICRO_WIDTH];
+  uint32_t dwords[4 * MICRO_WIDTH];
+  float values[8 * MICRO_WIDTH];
+  uint64_t random = 6;
+  for (int width = 16; width <= MICRO_WIDTH; width += 16) {
+    uint8_t code[8][MICRO_WIDTH];
+    for (int i = 0; i < 8 * width; i++) {
+      int k = i / width, column = i % width;
+      int place = k / 4 * 4 * width + column / 16 * 64 + column % 16 / 4 * 16 + k % 4 / 2 * 8 + column % 4 * 2 + k % 2;
+      code[k][column] = panel[place] = i < 256 ? (uint8_t)i : (uint8_t)oracle_random(&random);
+    }
+    micro->unpack_e4m3_f32(panel, width, 8, values);
+    for (int i = 0; i < 8 * width; i++) {
+      assert_same(values[i], number_from_e4m3(code[i / width][i % width]), code[i / width][i % width]);
+    }
+    if (micro->unpack_e4m3_bf16 == NULL) {
+      continue;
+    }
+    micro->unpack_e4m3_bf16(panel, width, 4, dwords);
+    for (int i = 0; i < 8 * width; i++) {
+      int k = i / width, column = i % width;
+      uint16_t half = (uint16_t)(dwords[k / 2 * width + column] >> (16 * (k % 2)));
+      assert_same(number_from_bf16(half), number_from_e4m3(code[k][column]), code[k][column]);
+    }
+  }
+}
+
+static void test_unpack_bf16(void **state) {
+  (void)state;
+  uint32_t pairs[2 * 32];
+  float values[4 * 32];
+  for (int i = 0; i < 64; i++) {
+    pairs[i] = (uint32_t)number_to_bf16((float)i) | (uint32_t)number_to_bf16((float)-i) << 16;
+  }
+  micro->unpack_bf16_f32((const uint8_t *)pairs, 32, 4, values);
+  for (int i = 0; i < 64; i++) {
+    assert_true(values[i / 32 * 64 + i % 32] == (float)i && values[i / 32 * 64 + 32 + i % 32] == (float)-i);
+  }
+}
+
+/* Two groups of random codes with scales that differ by column and group; code[k][column]. */
+struct codes2 {
+  int width;
+  uint8_t panel[2 * GROUP_BYTES * MICRO_WIDTH];
+  uint8_t code[2 * MICRO_GROUP][MICRO_WIDTH];
+  float scale[2][MICRO_WIDTH];
+};
+
+static void fill_codes2(struct codes2 *codes, int width) {
+  uint64_t random = 7;
+  memset(codes, 0, sizeof(*codes));
+  codes->width = width;
+  for (int i = 0; i < 2 * MICRO_GROUP * width; i++) {
+    int k = i / width, column = i % width, group = k / MICRO_GROUP;
+    uint8_t *words = codes->panel + group * GROUP_BYTES * width + k % MICRO_GROUP / 16 * 4 * width;
+    codes->code[k][column] = oracle_random(&random) & 3;
+    words[4 * column + k % 4] |= (uint8_t)(codes->code[k][column] << k % 16 / 4 * 2);
+  }
+  for (int i = 0; i < 2 * width; i++) {
+    uint16_t half = number_to_f16((float)oracle_normal(&random));
+    codes->scale[i / width][i % width] = number_from_f16(half);
+    memcpy(codes->panel + i / width * GROUP_BYTES * width + 32 * width + 2 * (i % width), &half, sizeof(half));
+  }
+}
+
+static void test_unpack_codes2(void **state) {
+  (void)state;
+  static struct codes2 codes;
+  static uint32_t dwords[2 * MICRO_GROUP / 4 * MICRO_WIDTH];
+  static float values[2 * MICRO_GROUP * MICRO_WIDTH];
+  for (int width = 16; width <= MICRO_WIDTH; width += 16) {
+    fill_codes2(&codes, width);
+    micro->unpack_codes2(codes.panel, width, 2, dwords);
+    micro->unpack_codes2_f32(codes.panel, width, 2, values);
+    for (int i = 0; i < 2 * MICRO_GROUP * width; i++) {
+      int k = i / width, column = i % width, code = codes.code[k][column];
+      assert_int_equal(dwords[k / 4 * width + column] >> 8 * (k % 4) & 255, code);
+      assert_true(values[i] == (float)(code - 1) * codes.scale[k / MICRO_GROUP][column]);
+    }
+  }
+}
+
+/* ---- tiles */
+
+struct operands {
+  uint32_t x[MICRO_ROWS][STEPS + 3]; /* rows are further apart than they are long */
+  uint32_t w[STEPS * MICRO_WIDTH];
+  float row_scale[MICRO_ROWS], column_scale[MICRO_WIDTH];
+  int32_t start[MICRO_ROWS];
+  uint32_t before[MICRO_ROWS][MICRO_WIDTH], sums[MICRO_ROWS][MICRO_WIDTH];
+};
+
+static uint32_t random_dword(enum micro_kind kind, uint64_t *random) {
+  uint32_t bits = (uint32_t)oracle_random(random);
+  float value = (float)oracle_normal(random);
+  if (kind == MICRO_BF16) {
+    return (uint32_t)number_to_bf16(value) << 16 | number_to_bf16((float)oracle_normal(random));
+  }
+  if (kind == MICRO_F32) {
+    memcpy(&bits, &value, sizeof(bits));
+  }
+  return bits;
+}
+
+static void fill_operands(struct operands *operands, enum micro_kind kind) {
+  uint64_t random = 8;
+  for (int i = 0; i < MICRO_ROWS * (STEPS + 3); i++) {
+    operands->x[i / (STEPS + 3)][i % (STEPS + 3)] = random_dword(kind, &random);
+  }
+  for (int i = 0; i < STEPS * MICRO_WIDTH; i++) {
+    operands->w[i] = random_dword(kind, &random);
+  }
+  for (int i = 0; i < MICRO_ROWS * MICRO_WIDTH; i++) {
+    float value = (float)oracle_normal(&random);
+    operands->column_scale[i % MICRO_WIDTH] = value;
+    operands->row_scale[i / MICRO_WIDTH] = value;
+    operands->start[i / MICRO_WIDTH] = (int32_t)oracle_random(&random) % 1000;
+    operands->before[i / MICRO_WIDTH][i % MICRO_WIDTH] = kind == MICRO_INTEGER ? (uint32_t)i : 0;
+    if (kind != MICRO_INTEGER) {
+      memcpy(&operands->before[i / MICRO_WIDTH][i % MICRO_WIDTH], &value, sizeof(value));
+    }
+  }
+}
+
+static float as_float(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+/* What one step adds. */
+static double step_of(enum micro_kind kind, uint32_t x, uint32_t w, double *size) {
+  double sum = 0;
+  for (int i = 0; i < 4; i++) {
+    double product = 0;
+    if (kind == MICRO_INTEGER) {
+      product = (double)(int8_t)(x >> 8 * i) * (uint8_t)(w >> 8 * i);
+    } else if (kind == MICRO_BF16 && i < 2) {
+      product = (double)number_from_bf16((uint16_t)(x >> 16 * i)) * number_from_bf16((uint16_t)(w >> 16 * i));
+    } else if (kind == MICRO_F32 && i == 0) {
+      product = (double)as_float(x) * as_float(w);
+    }
+    sum += product;
+    *size += fabs(product);
+  }
+  return sum;
+}
+
+enum ending { ADD, FIRST, BY_ROW, BY_COLUMN, ENDINGS };
+
+static void check_tile(const struct operands *operands, const struct micro_tile *tile, enum micro_kind kind,
+                       enum ending ending) {
+  for (int i = 0; i < MICRO_ROWS * MICRO_WIDTH; i++) {
+    int row = i / MICRO_WIDTH, column = i % MICRO_WIDTH;
+    if (row >= tile->rows || column >= tile->width) {
+      assert_int_equal(operands->sums[row][column], operands->before[row][column]);
+      continue;
+    }
+    double size = 1, sum = kind == MICRO_INTEGER && ending != ADD ? operands->start[row] : 0;
+    for (int64_t step = 0; step < tile->steps; step++) {
+      sum += step_of(kind, operands->x[row][step], operands->w[step * tile->width + column], &size);
+    }
+    bool real = kind != MICRO_INTEGER || ending >= BY_ROW;
+    uint32_t bits = operands->before[row][column];
+    sum *= ending == BY_ROW ? operands->row_scale[row] : ending == BY_COLUMN ? operands->column_scale[column] : 1;
+    sum += ending == FIRST ? 0 : real ? (double)as_float(bits) : (double)(int32_t)bits;
+    double got = real ? (double)as_float(operands->sums[row][column]) : (double)(int32_t)operands->sums[row][column];
+    if (real ? fabs(got - sum) > 4e-6 * size : got != sum) {
+      fail_msg("%s: kind %d ending %d rows %d width %d: sum %d, %d is %g, not %g", micro->name, (int)kind, (int)ending,
+               tile->rows, tile->width, row, column, got, sum);
+    }
+  }
+}
+
+/* Every number of rows and columns and every ending; what is outside stays as it was. */
+static void check_tiles(enum micro_kind kind) {
+  struct operands *operands = calloc(1, sizeof(*operands));
+  assert_non_null(operands);
+  fill_operands(operands, kind);
+  for (int i = 0; i < micro->rows * 4 * ENDINGS; i++) {
+    enum ending ending = (enum ending)(i % ENDINGS);
+    struct micro_tile tile = {.x = operands->x[0],
+                              .x_stride = STEPS + 3,
+                              .rows = i / ENDINGS / 4 + 1,
+                              .w = operands->w,
+                              .width = (i / ENDINGS % 4 + 1) * MICRO_VECTOR,
+                              .steps = STEPS - i % 3,
+                              .sums = operands->sums,
+                              .first = ending == FIRST,
+                              .row_scale = ending == BY_ROW ? operands->row_scale : NULL,
+                              .column_scale = ending == BY_COLUMN ? operands->column_scale : NULL};
+    tile.start = kind == MICRO_INTEGER && ending != ADD ? operands->start : NULL;
+    memcpy(operands->sums, operands->before, sizeof(operands->sums));
+    if (kind == MICRO_INTEGER && ending >= BY_ROW) { /* the sums are then f32 */
+      memset(operands->before, 0, sizeof(operands->before));
+      memset(operands->sums, 0, sizeof(operands->sums));
+    }
+    micro->tile[kind][MICRO_DWORDS](&tile);
+    check_tile(operands, &tile, kind, ending);
+  }
+  free(operands);
+}
+
+static void test_tiles(void **state) {
+  (void)state;
+  for (int kind = 0; kind < MICRO_KINDS; kind++) {
+    if (micro->tile[kind][MICRO_DWORDS] != NULL) {
+      check_tiles((enum micro_kind)kind);
+    }
+  }
+}
+
+/* Unpacked in registers or before: the same bits. */
+static void check_unpacked(enum micro_kind kind, enum micro_source source, const void *packed, const uint32_t *dwords,
+                           int width, int64_t steps) {
+  struct operands *operands = calloc(1, sizeof(*operands));
+  assert_non_null(operands);
+  fill_operands(operands, kind);
+  for (int rows = 1; rows <= MICRO_UNPACK_ROWS && rows <= micro->rows; rows++) {
+    struct micro_tile tile = {.x = operands->x[0],
+                              .x_stride = STEPS + 3,
+                              .rows = rows,
+                              .w = dwords,
+                              .width = width,
+                              .steps = steps,
+                              .sums = operands->before,
+                              .first = true,
+                              .column_scale = kind == MICRO_INTEGER ? operands->column_scale : NULL};
+    micro->tile[kind][MICRO_DWORDS](&tile);
+    tile.w = packed;
+    tile.sums = operands->sums;
+    micro->tile[kind][source](&tile);
+    for (int row = 0; row < rows; row++) {
+      assert_memory_equal(operands->before[row], operands->sums[row], (size_t)width * sizeof(uint32_t));
+    }
+  }
+  free(operands);
+}
+
+static void test_unpacking_tiles(void **state) {
+  (void)state;
+  static struct codes2 codes;
+  static uint32_t dwords[STEPS * MICRO_WIDTH];
+  uint8_t panel[2 * STEPS * MICRO_WIDTH];
+  uint64_t random = 9;
+  for (int i = 0; i < 2 * STEPS * MICRO_WIDTH; i++) {
+    panel[i] = (uint8_t)oracle_random(&random) & 0xf7; /* no NaN */
+  }
+  for (int width = 16; width <= MICRO_WIDTH; width += 16) {
+    if (micro->tile[MICRO_BF16][MICRO_E4M3] != NULL) {
+      micro->unpack_e4m3_bf16(panel, width, STEPS, dwords);
+      check_unpacked(MICRO_BF16, MICRO_E4M3, panel, dwords, width, STEPS);
+    }
+    if (micro->tile[MICRO_INTEGER][MICRO_CODES2] != NULL) {
+      fill_codes2(&codes, width);
+      micro->unpack_codes2(codes.panel, width, 1, dwords);
+      check_unpacked(MICRO_INTEGER, MICRO_CODES2, codes.panel, dwords, width, MICRO_GROUP / 4);
+    }
+  }
+}
+
+/* ---- tables */
+
+static void check_lookup(const struct codes2 *codes, const float *x, int rows, bool first) {
+  static float tables[2 * MICRO_PAIRS * MICRO_TABLE_ROWS * MICRO_TABLE];
+  float sums[MICRO_TABLE_ROWS][MICRO_WIDTH];
+  for (int i = 0; i < MICRO_TABLE_ROWS * MICRO_WIDTH; i++) {
+    sums[i / MICRO_WIDTH][i % MICRO_WIDTH] = 3;
+  }
+  struct micro_lookup lookup = {.tables = tables,
+                                .rows = rows,
+                                .w = codes->panel,
+                                .width = codes->width,
+                                .groups = 2,
+                                .sums = sums[0],
+                                .first = first};
+  micro->lookup_tables(x, 300, rows, 2, tables);
+  micro->lookup(&lookup);
+  for (int i = 0; i < MICRO_TABLE_ROWS * MICRO_WIDTH; i++) {
+    int row = i / MICRO_WIDTH, column = i % MICRO_WIDTH;
+    double wanted = row < rows && column < codes->width && first ? 0 : 3, size = 1;
+    for (int k = 0; k < 2 * MICRO_GROUP && row < rows && column < codes->width; k++) {
+      double product = (double)x[row * 300 + k] * (codes->code[k][column] - 1) * codes->scale[k / MICRO_GROUP][column];
+      wanted += product;
+      size += fabs(product);
+    }
+    assert_true(fabs((double)sums[row][column] - wanted) <= 1e-6 * size);
+  }
+}
+
+static void test_lookup(void **state) {
+  (void)state;
+  static struct codes2 codes;
+  float x[MICRO_TABLE_ROWS * 300];
+  uint64_t random = 10;
+  for (int i = 0; i < MICRO_TABLE_ROWS * 300; i++) {
+    x[i] = (float)oracle_normal(&random);
+  }
+  for (int i = 0; i < 4 * MICRO_TABLE_ROWS * 2 && micro->lookup != NULL; i++) {
+    fill_codes2(&codes, (i % 4 + 1) * MICRO_VECTOR);
+    check_lookup(&codes, x, i / 4 % MICRO_TABLE_ROWS + 1, i / 4 / MICRO_TABLE_ROWS == 0);
+  }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_widen),   cmocka_unit_test(test_widen_ragged), cmocka_unit_test(test_widen_int2),
-      cmocka_unit_test(test_largest), cmocka_unit_test(test_quantize),     cmocka_unit_test(test_tiles),
+      cmocka_unit_test(test_widen),         cmocka_unit_test(test_widen_ragged), cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_largest),       cmocka_unit_test(test_quantize),     cmocka_unit_test(test_sum),
+      cmocka_unit_test(test_finish),        cmocka_unit_test(test_unpack_e4m3),  cmocka_unit_test(test_unpack_bf16),
+      cmocka_unit_test(test_unpack_codes2), cmocka_unit_test(test_tiles),        cmocka_unit_test(test_unpacking_tiles),
+      cmocka_unit_test(test_lookup),
   };
   int failed = 0;
   for (int i = 0; micro_table[i] != NULL; i++) {

@@ -66,6 +66,38 @@ static void test_parts_meet(void **state) {
   cpu_pool_destroy(pool);
 }
 
+struct meetings {
+  struct cpu_pool *pool;
+  int written[MOST]; /* by each part, before each meeting */
+  atomic_int wrong;
+};
+
+/* Between two meetings every part sees what all of them wrote before the first. */
+static void meet_often(void *context, int part, int parts) {
+  struct meetings *meetings = context;
+  for (int round = 1; round <= 100; round++) {
+    meetings->written[part] = round;
+    cpu_pool_meet(meetings->pool);
+    for (int other = 0; other < parts; other++) {
+      atomic_fetch_add(&meetings->wrong, meetings->written[other] != round);
+    }
+    cpu_pool_meet(meetings->pool);
+  }
+}
+
+static void test_meetings(void **state) {
+  (void)state;
+  struct error error;
+  for (int threads = 1; threads <= MOST; threads += 2) {
+    struct meetings meetings = {0};
+    assert_int_equal(cpu_pool_create(threads, &meetings.pool, &error), STATUS_OK);
+    cpu_pool_run(meetings.pool, meet_often, &meetings);
+    cpu_pool_run(meetings.pool, meet_often, &meetings);
+    assert_int_equal(meetings.wrong, 0);
+    cpu_pool_destroy(meetings.pool);
+  }
+}
+
 static void test_unused_pool_ends(void **state) {
   (void)state;
   struct cpu_pool *pool;
@@ -80,6 +112,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_part_once),
       cmocka_unit_test(test_parts_meet),
+      cmocka_unit_test(test_meetings),
       cmocka_unit_test(test_unused_pool_ends),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

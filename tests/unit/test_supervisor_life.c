@@ -86,11 +86,9 @@ static const struct message_device_status *wait_for(int peer, uint32_t device, u
   }
 }
 
+/* Its codes alone: what else there is is the backend's business. */
 static uint64_t bytes_of_weight(void) {
-  struct gemm_layout layout;
-  const struct gemm_weight shape = {.n = 300, .k = 200, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
-  assert_int_equal(gemm_layout_compute(&shape, &layout, &failure), STATUS_OK);
-  return layout.total_bytes;
+  return 300 * 200;
 }
 
 /* ---- names and contents */

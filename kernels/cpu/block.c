@@ -1,0 +1,275 @@
+#include "block.h"
+
+#include "epilogue.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_LINE 64
+
+const struct block_variant block_variants[] = {
+    {.name = "default", .block_bytes = 64 << 10, .unpack_rows = MICRO_UNPACK_ROWS, .table_bytes = 128 << 10},
+};
+const int block_variant_count = (int)(sizeof(block_variants) / sizeof(block_variants[0]));
+
+/* Panels whose sums of one group after the other stay in the cache, with tables. */
+enum { LOOKUP_PANELS = 128 };
+
+static uint64_t lookup_sums_bytes(void) {
+  return (uint64_t)LOOKUP_PANELS * MICRO_TABLE_ROWS * MICRO_WIDTH * sizeof(float);
+}
+
+enum status cpu_block_prepare(struct block_space *space, const struct block_variant *variant, const struct stage *stage,
+                              struct error *error) {
+  uint64_t sums = gemm_round_up((uint64_t)stage->rows * MICRO_WIDTH * sizeof(float), CACHE_LINE);
+  uint64_t lookup = lookup_sums_bytes(), tables = (uint64_t)variant->table_bytes;
+  uint64_t least = MICRO_TABLE_ROWS * MICRO_PAIRS * MICRO_TABLE * sizeof(float);
+  sums = sums > lookup ? sums : lookup;
+  tables = tables > least ? tables : least;
+  uint64_t bytes = (uint64_t)variant->block_bytes + sums + tables;
+  if (bytes > space->memory_bytes) {
+    void *memory = aligned_alloc(CACHE_LINE, bytes);
+    if (memory == NULL) {
+      return error_set(error, STATUS_NOMEM, "no memory for %" PRIu64 " bytes of blocks", bytes);
+    }
+    free(space->memory);
+    space->memory = memory;
+    space->memory_bytes = bytes;
+  }
+  uint8_t *base = space->memory;
+  space->block = (uint32_t *)base;
+  space->sums = base + variant->block_bytes;
+  space->tables = (float *)(base + (uint64_t)variant->block_bytes + sums);
+  return STATUS_OK;
+}
+
+void cpu_block_free(struct block_space *space) {
+  free(space->memory);
+  *space = (struct block_space){0};
+}
+
+/* ---- tiles */
+
+/* What one panel is computed from. */
+struct panel {
+  const struct block_task *task;
+  struct block_space *space;
+  int64_t number;
+  int width;
+  enum micro_source source;
+  int64_t tiles;
+  int64_t group_steps; /* 0: the sums run on from group to group */
+};
+
+static int64_t tile_begin(const struct panel *panel, int64_t tile) {
+  int64_t rows = panel->task->row_end - panel->task->row_begin;
+  return panel->task->row_begin + rows * tile / panel->tiles;
+}
+
+static float *sums_of(const struct panel *panel, int64_t row) {
+  return (float *)panel->space->sums + (row - panel->task->row_begin) * MICRO_WIDTH;
+}
+
+/* f16 scales of a group of a panel of INT2. */
+static void widen_scales(const struct panel *panel, int64_t k, float *to) {
+  const uint8_t *group = cpu_weight_panel(panel->task->job->weight, panel->number, k);
+  panel->task->micro->widen_f16((const uint16_t *)(group + MICRO_GROUP / 4 * panel->width), to, panel->width);
+}
+
+/* The sums of one group, scaled. */
+static void run_group(const struct panel *panel, struct micro_tile tile, int64_t row, int64_t k,
+                      const float *column_scales) {
+  const struct stage *stage = panel->task->stage;
+  float row_scales[MICRO_ROWS];
+  int64_t group = k / MICRO_GROUP;
+  if (stage->kind == MICRO_INTEGER) {
+    tile.start = stage->starts + group * stage->rows + row;
+    tile.column_scale = column_scales;
+  } else {
+    float scale = cpu_weight_block_scale(panel->task->job->weight, panel->number, group);
+    for (int i = 0; i < tile.rows; i++) {
+      row_scales[i] = stage->group_scales[group * stage->rows + row + i] * scale;
+    }
+    tile.row_scale = row_scales;
+  }
+  panel->task->micro->tile[stage->kind][panel->source](&tile);
+}
+
+/* `steps` steps of W from `step` on, at `w`, with every tile of rows. */
+static void run_tiles(const struct panel *panel, const void *w, int64_t step, int64_t steps,
+                      const float *column_scales) {
+  const struct stage *stage = panel->task->stage;
+  int64_t k = step * (stage->k / stage->steps);
+  for (int64_t i = 0; i < panel->tiles; i++) {
+    int64_t row = tile_begin(panel, i);
+    struct micro_tile tile = {.x = stage->values + row * stage->stride + step,
+                              .x_stride = stage->stride,
+                              .rows = (int)(tile_begin(panel, i + 1) - row),
+                              .w = w,
+                              .width = panel->width,
+                              .steps = steps,
+                              .sums = sums_of(panel, row),
+                              .first = step == 0};
+    if (panel->group_steps != 0) {
+      run_group(panel, tile, row, k, column_scales);
+    } else {
+      tile.start = stage->kind == MICRO_INTEGER && step == 0 ? stage->starts + row : NULL;
+      panel->task->micro->tile[stage->kind][panel->source](&tile);
+    }
+  }
+}
+
+/* ---- W as dwords */
+
+static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64_t steps) {
+  const struct micro_ops *micro = panel->task->micro;
+  enum micro_kind kind = panel->task->stage->kind;
+  uint32_t *to = panel->space->block;
+  switch (panel->task->job->weight->shape.format) {
+  case GEMM_FORMAT_FP8:
+    if (kind == MICRO_BF16) {
+      micro->unpack_e4m3_bf16(w, panel->width, steps, to);
+    } else {
+      micro->unpack_e4m3_f32(w, panel->width, steps, (float *)to);
+    }
+    return to;
+  case GEMM_FORMAT_INT2:
+    micro->unpack_codes2_f32(w, panel->width, (int)(steps / MICRO_GROUP), (float *)to);
+    return to;
+  case GEMM_FORMAT_INT2A8:
+    micro->unpack_codes2(w, panel->width, (int)(steps * 4 / MICRO_GROUP), to);
+    return to;
+  case GEMM_FORMAT_F16:
+    micro->widen_f16((const uint16_t *)w, (float *)to, steps * panel->width);
+    return to;
+  case GEMM_FORMAT_BF16:
+    if (kind == MICRO_F32) {
+      micro->unpack_bf16_f32(w, panel->width, steps, (float *)to);
+      return to;
+    }
+    return (const uint32_t *)w;
+  default:
+    return (const uint32_t *)w;
+  }
+}
+
+/* Which form of W the tiles of this panel read. */
+static enum micro_source source_of(const struct panel *panel) {
+  const struct block_task *task = panel->task;
+  enum gemm_format format = task->job->weight->shape.format;
+  enum micro_source packed = format == GEMM_FORMAT_FP8      ? MICRO_E4M3
+                             : format == GEMM_FORMAT_INT2A8 ? MICRO_CODES2
+                                                            : MICRO_DWORDS;
+  bool few = task->row_end - task->row_begin <= task->variant->unpack_rows;
+  return few && task->micro->tile[task->stage->kind][packed] != NULL ? packed : MICRO_DWORDS;
+}
+
+/* Steps of W at a time: as many as a block has room for, in whole groups; all of them where one tile reads W as it is.
+ */
+static int64_t steps_at_once(const struct panel *panel) {
+  const struct stage *stage = panel->task->stage;
+  int64_t group = MICRO_GROUP / (stage->k / stage->steps);
+  int64_t most = panel->task->variant->block_bytes / (panel->width * (int64_t)sizeof(uint32_t)) / group * group;
+  bool direct = panel->source != MICRO_DWORDS ||
+                (stage->kind != MICRO_F32 && panel->task->job->weight->shape.format != GEMM_FORMAT_FP8 &&
+                 panel->task->job->weight->shape.format != GEMM_FORMAT_INT2A8);
+  return panel->tiles == 1 && direct ? stage->steps : most > group ? most : group;
+}
+
+static void run_panel(const struct panel *panel) {
+  const struct stage *stage = panel->task->stage;
+  const struct backend_weight *weight = panel->task->job->weight;
+  int64_t per_step = stage->k / stage->steps, at_once = steps_at_once(panel);
+  float scales[MICRO_WIDTH];
+  for (int64_t step = 0; step < stage->steps; step += at_once) {
+    int64_t steps = stage->steps - step < at_once ? stage->steps - step : at_once;
+    const uint8_t *packed = cpu_weight_panel(weight, panel->number, step * per_step);
+    const void *w = panel->source == MICRO_DWORDS ? (const void *)unpack(panel, packed, steps) : packed;
+    if (panel->group_steps == 0) {
+      run_tiles(panel, w, step, steps, NULL);
+      continue;
+    }
+    for (int64_t done = 0; done < steps; done += panel->group_steps) {
+      int64_t k = (step + done) * per_step;
+      if (stage->kind == MICRO_INTEGER) {
+        widen_scales(panel, k, scales);
+      }
+      const uint32_t *dwords = (const uint32_t *)w + done * panel->width;
+      const void *group =
+          panel->source == MICRO_DWORDS ? (const void *)dwords : cpu_weight_panel(weight, panel->number, k);
+      run_tiles(panel, group, step + done, panel->group_steps, scales);
+    }
+  }
+}
+
+static void finish_rows(const struct block_task *task, int64_t panel, const float *sums, int64_t begin, int64_t end) {
+  struct epilogue epilogue;
+  bool scaled = task->job->weight->shape.format == GEMM_FORMAT_INT2A8;
+  cpu_epilogue_begin(&epilogue, task->micro, task->job, panel, task->stage->kind == MICRO_INTEGER && !scaled);
+  for (int64_t row = begin; row < end; row++) {
+    cpu_epilogue_row(&epilogue, task->first + row, sums + (row - begin) * MICRO_WIDTH, task->stage->factors[row]);
+  }
+}
+
+/* ---- INT2 by tables */
+
+static void lookup_chunk(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end, int rows,
+                         int64_t group, int groups) {
+  const struct backend_weight *weight = task->job->weight;
+  for (int64_t panel = begin; panel < end; panel++) {
+    struct micro_lookup lookup = {.tables = space->tables,
+                                  .rows = rows,
+                                  .w = cpu_weight_panel(weight, panel, group * MICRO_GROUP),
+                                  .width = cpu_layout_width(&weight->layout, &weight->shape, panel),
+                                  .groups = groups,
+                                  .sums = (float *)space->sums + (panel - begin) * MICRO_TABLE_ROWS * MICRO_WIDTH,
+                                  .first = group == 0};
+    task->micro->lookup(&lookup);
+  }
+}
+
+/* Tables for some rows and groups are made once for all panels from `begin` to `end`. */
+static void lookup_panels(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end) {
+  const struct stage *stage = task->stage;
+  for (int64_t row = task->row_begin; row < task->row_end; row += MICRO_TABLE_ROWS) {
+    int rows = (int)(task->row_end - row < MICRO_TABLE_ROWS ? task->row_end - row : MICRO_TABLE_ROWS);
+    int64_t most = task->variant->table_bytes / (rows * MICRO_PAIRS * MICRO_TABLE * (int64_t)sizeof(float));
+    for (int64_t group = 0; group < stage->groups; group += most) {
+      int groups = (int)(stage->groups - group < most ? stage->groups - group : most);
+      task->micro->lookup_tables((const float *)stage->values + row * stage->stride + group * MICRO_GROUP,
+                                 stage->stride, rows, groups, space->tables);
+      lookup_chunk(task, space, begin, end, rows, group, groups);
+    }
+    for (int64_t panel = begin; panel < end; panel++) {
+      finish_rows(task, panel, (float *)space->sums + (panel - begin) * MICRO_TABLE_ROWS * MICRO_WIDTH, row,
+                  row + rows);
+    }
+  }
+}
+
+void cpu_block_run(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end) {
+  const struct backend_weight *weight = task->job->weight;
+  const struct stage *stage = task->stage;
+  int64_t rows = task->row_end - task->row_begin;
+  if (rows == 0) {
+    return;
+  }
+  if (weight->shape.format == GEMM_FORMAT_INT2 && task->micro->lookup != NULL) {
+    for (int64_t panel = begin; panel < end; panel += LOOKUP_PANELS) {
+      lookup_panels(task, space, panel, end - panel < LOOKUP_PANELS ? end : panel + LOOKUP_PANELS);
+    }
+    return;
+  }
+  int most = task->variant->rows != 0 ? task->variant->rows : task->micro->rows;
+  bool grouped = weight->shape.format == GEMM_FORMAT_INT2A8 || weight->shape.scale == GEMM_SCALE_BLOCK;
+  struct panel panel = {.task = task, .space = space};
+  panel.group_steps = grouped ? MICRO_GROUP / (stage->k / stage->steps) : 0;
+  panel.source = source_of(&panel);
+  panel.tiles = panel.source != MICRO_DWORDS ? 1 : (rows + most - 1) / most;
+  for (panel.number = begin; panel.number < end; panel.number++) {
+    panel.width = cpu_layout_width(&weight->layout, &weight->shape, panel.number);
+    run_panel(&panel);
+    finish_rows(task, panel.number, space->sums, task->row_begin, task->row_end);
+  }
+}

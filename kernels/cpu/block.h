@@ -1,0 +1,45 @@
+/* The loop over blocks: one panel of W with some rows of the stage, by one thread. */
+#ifndef KERNELS_CPU_BLOCK_H
+#define KERNELS_CPU_BLOCK_H
+
+#include "../backend.h"
+#include "stage.h"
+
+/* Sizes to choose from. None of them changes a bit of y. */
+struct block_variant {
+  const char *name;
+  int rows;        /* of a tile; 0: as many as the instruction set likes */
+  int block_bytes; /* of W, as dwords, that several tiles use in turn */
+  int unpack_rows; /* up to so many rows W is unpacked in registers, beyond into a block */
+  int table_bytes; /* of x as tables, for INT2 */
+};
+extern const struct block_variant block_variants[];
+extern const int block_variant_count;
+
+/* One thread's memory. */
+struct block_space {
+  uint32_t *block; /* W as dwords */
+  void *sums;      /* [rows][MICRO_WIDTH] s32 or f32 */
+  float *tables;
+  void *memory; /* owned; holds all of these */
+  uint64_t memory_bytes;
+};
+
+struct block_task {
+  const struct micro_ops *micro;
+  const struct block_variant *variant;
+  const struct stage *stage;
+  const struct backend_job *job;
+  int64_t first;              /* the row of x and y that is the stage's first */
+  int64_t row_begin, row_end; /* of the stage */
+};
+
+/* Makes room for one thread. NOMEM with the space as it was. */
+MUST_CHECK enum status cpu_block_prepare(struct block_space *space, const struct block_variant *variant,
+                                         const struct stage *stage, struct error *error);
+void cpu_block_free(struct block_space *space);
+
+/* Columns of panels [begin, end) of the task's rows, all the way into y. */
+void cpu_block_run(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end);
+
+#endif
