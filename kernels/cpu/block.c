@@ -158,9 +158,7 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
 static enum micro_source source_of(const struct panel *panel) {
   const struct block_task *task = panel->task;
   enum gemm_format format = task->job->weight->shape.format;
-  enum micro_source packed = format == GEMM_FORMAT_FP8      ? MICRO_E4M3
-                             : format == GEMM_FORMAT_INT2A8 ? MICRO_CODES2
-                                                            : MICRO_DWORDS;
+  enum micro_source packed = format == GEMM_FORMAT_FP8 ? MICRO_E4M3 : MICRO_DWORDS;
   bool few = task->row_end - task->row_begin <= task->variant->unpack_rows;
   return few && task->micro->tile[task->stage->kind][packed] != NULL ? packed : MICRO_DWORDS;
 }
@@ -207,8 +205,52 @@ static void finish_rows(const struct block_task *task, int64_t panel, const floa
   struct epilogue epilogue;
   bool scaled = task->job->weight->shape.format == GEMM_FORMAT_INT2A8;
   cpu_epilogue_begin(&epilogue, task->micro, task->job, panel, task->stage->kind == MICRO_INTEGER && !scaled);
-  for (int64_t row = begin; row < end; row++) {
-    cpu_epilogue_row(&epilogue, task->first + row, sums + (row - begin) * MICRO_WIDTH, task->stage->factors[row]);
+  cpu_epilogue_rows(&epilogue, task->first + begin, end - begin, sums, task->stage->factors + begin);
+}
+
+/* ---- INT2A8 by groups */
+
+/* `scales`, [groups][MICRO_WIDTH], go with dwords; NULL: `w` is a panel. */
+static void run_groups(const struct panel *panel, const void *w, int64_t group, int groups, const float *scales) {
+  const struct stage *stage = panel->task->stage;
+  const struct micro_ops *micro = panel->task->micro;
+  for (int64_t i = 0; i < panel->tiles; i++) {
+    int64_t row = tile_begin(panel, i);
+    struct micro_groups tile = {.x = stage->values + row * stage->stride + group * (MICRO_GROUP / 4),
+                                .x_stride = stage->stride,
+                                .rows = (int)(tile_begin(panel, i + 1) - row),
+                                .w = w,
+                                .width = panel->width,
+                                .groups = groups,
+                                .column_scale = scales,
+                                .start = stage->starts + group * stage->rows + row,
+                                .start_stride = stage->rows,
+                                .sums = sums_of(panel, row),
+                                .first = group == 0};
+    scales == NULL ? micro->groups_codes2(&tile) : micro->groups_dwords(&tile);
+  }
+}
+
+/* Few rows read the codes as they are, all groups in one run; for many, W is unpacked some groups at a time. */
+static void run_groups_panel(const struct panel *panel) {
+  enum { GROUPS_MOST = 8 };
+  const struct stage *stage = panel->task->stage;
+  const struct backend_weight *weight = panel->task->job->weight;
+  int64_t room = panel->task->variant->block_bytes / (MICRO_WIDTH * MICRO_GROUP);
+  int64_t at_once = room < GROUPS_MOST ? room : GROUPS_MOST;
+  float scales[GROUPS_MOST][MICRO_WIDTH];
+  if (panel->task->row_end - panel->task->row_begin <= panel->task->variant->unpack_rows) {
+    run_groups(panel, cpu_weight_panel(weight, panel->number, 0), 0, (int)stage->groups, NULL);
+    return;
+  }
+  for (int64_t group = 0; group < stage->groups; group += at_once) {
+    int groups = (int)(stage->groups - group < at_once ? stage->groups - group : at_once);
+    for (int i = 0; i < groups; i++) {
+      widen_scales(panel, (group + i) * MICRO_GROUP, scales[i]);
+    }
+    panel->task->micro->unpack_codes2(cpu_weight_panel(weight, panel->number, group * MICRO_GROUP), panel->width,
+                                      groups, panel->space->block);
+    run_groups(panel, panel->space->block, group, groups, scales[0]);
   }
 }
 
@@ -266,10 +308,12 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   struct panel panel = {.task = task, .space = space};
   panel.group_steps = grouped ? MICRO_GROUP / (stage->k / stage->steps) : 0;
   panel.source = source_of(&panel);
+  bool groups = weight->shape.format == GEMM_FORMAT_INT2A8 && task->micro->groups_dwords != NULL;
+  most = groups ? MICRO_GROUPS_ROWS : most;
   panel.tiles = panel.source != MICRO_DWORDS ? 1 : (rows + most - 1) / most;
   for (panel.number = begin; panel.number < end; panel.number++) {
     panel.width = cpu_layout_width(&weight->layout, &weight->shape, panel.number);
-    run_panel(&panel);
+    groups ? run_groups_panel(&panel) : run_panel(&panel);
     finish_rows(task, panel.number, space->sums, task->row_begin, task->row_end);
   }
 }

@@ -9,7 +9,7 @@
 struct block_variant {
   const char *name;
   int rows;        /* of a tile; 0: as many as the instruction set likes */
-  int block_bytes; /* of W, as dwords, that several tiles use in turn */
+  int block_bytes; /* of W, as dwords, that several tiles use in turn; 32 KiB at least */
   int unpack_rows; /* up to so many rows W is unpacked in registers, beyond into a block */
   int table_bytes; /* of x as tables, for INT2 */
 };

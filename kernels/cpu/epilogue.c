@@ -30,40 +30,71 @@ void cpu_epilogue_begin(struct epilogue *epilogue, const struct micro_ops *micro
   }
 }
 
-/* In f64 where a bias may cancel what f32 has rounded, and where f32 would overflow or lose bits on the way. */
-static void finish(const struct epilogue *epilogue, const void *sums, double factor, float *to) {
+/* Whether a row needs f64: where a bias may cancel what f32 has rounded, and where f32 would overflow or lose bits on
+ * the way. */
+static bool is_wide(const struct epilogue *epilogue, double factor) {
+  return epilogue->job->bias_type != GEMM_TYPE_NONE || !epilogue->ordinary || !cpu_weight_is_ordinary(factor);
+}
+
+/* Rows from the first on that are all wide or all not, MICRO_ROWS at most. */
+static int alike(const struct epilogue *epilogue, int64_t rows, const double *factors) {
+  int count = 1;
+  bool wide = is_wide(epilogue, factors[0]);
+  while (count < MICRO_ROWS && count < rows && is_wide(epilogue, factors[count]) == wide) {
+    count++;
+  }
+  return count;
+}
+
+static void finish_rows(const struct epilogue *epilogue, int rows, const void *sums, const double *factors, float *to,
+                        int64_t stride) {
   const struct micro_ops *micro = epilogue->micro;
-  const float *scales = epilogue->scales, *bias = epilogue->bias;
-  int columns = epilogue->columns;
-  bool wide = epilogue->job->bias_type != GEMM_TYPE_NONE || !epilogue->ordinary || !cpu_weight_is_ordinary(factor);
-  if (wide && epilogue->integer) {
-    micro->finish_s32_wide(sums, factor, scales, bias, to, columns);
-  } else if (wide) {
-    micro->finish_f32_wide(sums, factor, scales, bias, to, columns);
-  } else if (epilogue->integer) {
-    micro->finish_s32(sums, (float)factor, scales, to, columns);
+  const struct micro_finish finish = {.sums = sums,
+                                      .rows = rows,
+                                      .columns = epilogue->columns,
+                                      .factors = factors,
+                                      .scales = epilogue->scales,
+                                      .bias = epilogue->bias,
+                                      .to = to,
+                                      .stride = stride};
+  bool wide = is_wide(epilogue, factors[0]);
+  if (epilogue->integer) {
+    wide ? micro->finish_s32_wide(&finish) : micro->finish_s32(&finish);
   } else {
-    micro->finish_f32(sums, (float)factor, scales, to, columns);
+    wide ? micro->finish_f32_wide(&finish) : micro->finish_f32(&finish);
   }
 }
 
-void cpu_epilogue_row(const struct epilogue *epilogue, int64_t row, const void *sums, double factor) {
+static void store_rows(const struct epilogue *epilogue, uint8_t *y, int rows, const void *sums, const double *factors) {
+  const struct backend_job *job = epilogue->job;
+  float values[MICRO_ROWS][MICRO_WIDTH];
+  if (job->y_type == GEMM_F32) {
+    finish_rows(epilogue, rows, sums, factors, (float *)y, (int64_t)(job->y_stride / sizeof(float)));
+    return;
+  }
+  if (job->y_type != GEMM_S32) {
+    finish_rows(epilogue, rows, sums, factors, values[0], MICRO_WIDTH);
+  }
+  for (int row = 0; row < rows; row++, y += job->y_stride) {
+    if (job->y_type == GEMM_S32) {
+      memcpy(y, (const int32_t *)sums + row * MICRO_WIDTH, (size_t)epilogue->columns * sizeof(int32_t));
+    } else if (job->y_type == GEMM_F16) {
+      epilogue->micro->narrow_f16(values[row], (uint16_t *)y, epilogue->columns);
+    } else {
+      epilogue->micro->narrow_bf16(values[row], (uint16_t *)y, epilogue->columns);
+    }
+  }
+}
+
+void cpu_epilogue_rows(const struct epilogue *epilogue, int64_t row, int64_t rows, const void *sums,
+                       const double *factors) {
   const struct backend_job *job = epilogue->job;
   uint8_t *y = (uint8_t *)job->y + (uint64_t)row * job->y_stride;
-  float values[MICRO_WIDTH];
-  switch (job->y_type) {
-  case GEMM_S32:
-    memcpy((int32_t *)y + epilogue->n, sums, (size_t)epilogue->columns * sizeof(int32_t));
-    break;
-  case GEMM_F16:
-    finish(epilogue, sums, factor, values);
-    epilogue->micro->narrow_f16(values, (uint16_t *)y + epilogue->n, epilogue->columns);
-    break;
-  case GEMM_BF16:
-    finish(epilogue, sums, factor, values);
-    epilogue->micro->narrow_bf16(values, (uint16_t *)y + epilogue->n, epilogue->columns);
-    break;
-  default:
-    finish(epilogue, sums, factor, (float *)y + epilogue->n);
+  y += (uint64_t)epilogue->n * gemm_type_bytes(job->y_type);
+  for (int64_t done = 0; done < rows;) {
+    int some = alike(epilogue, rows - done, factors + done);
+    store_rows(epilogue, y + (uint64_t)done * job->y_stride, some, (const float *)sums + done * MICRO_WIDTH,
+               factors + done);
+    done += some;
   }
 }

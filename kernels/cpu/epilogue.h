@@ -19,7 +19,9 @@ struct epilogue {
 
 void cpu_epilogue_begin(struct epilogue *epilogue, const struct micro_ops *micro, const struct backend_job *job,
                         int64_t panel, bool integer);
-/* Row `row` of y: sums[i] * factor * scales[i] + bias[i]. */
-void cpu_epilogue_row(const struct epilogue *epilogue, int64_t row, const void *sums, double factor);
+/* `rows` rows of y from `row` on: sums[r][i] * factors[r] * scales[i] + bias[i]. What a row becomes depends on itself
+ * alone. */
+void cpu_epilogue_rows(const struct epilogue *epilogue, int64_t row, int64_t rows, const void *sums,
+                       const double *factors);
 
 #endif

@@ -15,6 +15,7 @@ enum {
   MICRO_WIDTH = 64,      /* columns of a panel at most */
   MICRO_ROWS = 12,       /* rows of x in a tile at most */
   MICRO_UNPACK_ROWS = 8, /* the same where W is unpacked on the way */
+  MICRO_GROUPS_ROWS = 6, /* the same where sums are scaled by group in registers */
   MICRO_TABLE_ROWS = 4,  /* the same with tables */
   MICRO_GROUP = 128,     /* of K: elements that share a scale */
   MICRO_PAIRS = 64,      /* tables for a group */
@@ -32,7 +33,6 @@ enum micro_kind {
 enum micro_source {
   MICRO_DWORDS, /* [steps][width] dwords */
   MICRO_E4M3,   /* panels of FP8, see layout.h; `steps` is even */
-  MICRO_CODES2, /* panels of INT2, see layout.h; one group, so `steps` is 32 */
   MICRO_SOURCES
 };
 
@@ -49,6 +49,32 @@ struct micro_tile {
   /* NULL, NULL: sums += sum. Else sums += scale * sum, with a scale for each row or for each column. */
   const float *row_scale, *column_scale;
   const int32_t *start; /* INTEGER with a scale: [rows], where the sum before scaling begins */
+};
+
+/* Sums of rows of s8 with INT2A8: the exact sum of each group by its column's scale, the groups added in f32. */
+struct micro_groups {
+  const uint32_t *x; /* [rows], x_stride dwords apart */
+  int64_t x_stride;
+  int rows;      /* 1..MICRO_GROUPS_ROWS */
+  const void *w; /* dwords, or a panel of INT2 from one group on */
+  int width;
+  int groups;
+  const float *column_scale; /* [groups][MICRO_WIDTH]; with dwords, panels have their own */
+  const int32_t *start;      /* [groups][rows], start_stride from one group to the next: where a group's sum begins */
+  int64_t start_stride;
+  float *sums; /* [rows][MICRO_WIDTH] */
+  bool first;
+};
+
+/* Sums to numbers. */
+struct micro_finish {
+  const void *sums; /* [rows][MICRO_WIDTH] s32 or f32 */
+  int rows, columns;
+  const double *factors; /* [rows] */
+  const float *scales;   /* [columns] */
+  const float *bias;     /* the same */
+  float *to;             /* [rows][columns] */
+  int64_t stride;        /* of `to` */
 };
 
 /* Sums of rows with 2-bit codes through tables: x is tables of what each pair of codes can add. */
@@ -81,14 +107,12 @@ struct micro_ops {
   /* The values of number_quantize_e4m3 of each, in place. `scale` is a positive number. */
   void (*quantize_e4m3)(float *values, float scale, int64_t count);
   int32_t (*sum_s8)(const int8_t *values, int64_t count);
-  /* to = sums * (factor * scales), in f32. */
-  void (*finish_s32)(const int32_t *sums, float factor, const float *scales, float *to, int count);
-  void (*finish_f32)(const float *sums, float factor, const float *scales, float *to, int count);
-  /* to = sums * (factor * scales) + bias, in f64 and rounded once. */
-  void (*finish_s32_wide)(const int32_t *sums, double factor, const float *scales, const float *bias, float *to,
-                          int count);
-  void (*finish_f32_wide)(const float *sums, double factor, const float *scales, const float *bias, float *to,
-                          int count);
+  /* to = sums * (factors * scales), in f32. */
+  void (*finish_s32)(const struct micro_finish *finish);
+  void (*finish_f32)(const struct micro_finish *finish);
+  /* to = sums * (factors * scales) + bias, in f64 and rounded once. */
+  void (*finish_s32_wide)(const struct micro_finish *finish);
+  void (*finish_f32_wide)(const struct micro_finish *finish);
 
   /* [kind][source]; NULL where the set has none. DWORDS takes up to MICRO_ROWS rows, or `rows`; the others up to
    * MICRO_UNPACK_ROWS. Every set has [INTEGER][DWORDS] and [F32][DWORDS]. */
@@ -103,6 +127,9 @@ struct micro_ops {
   void (*unpack_codes2)(const uint8_t *from, int width, int groups, uint32_t *to);
   void (*unpack_codes2_f32)(const uint8_t *from, int width, int groups, float *to);
 
+  /* NULL where the set has none: a group is then a tile. */
+  void (*groups_dwords)(const struct micro_groups *groups);
+  void (*groups_codes2)(const struct micro_groups *groups);
   /* NULL where the set has none: INT2 is then unpacked to f32. */
   void (*lookup)(const struct micro_lookup *lookup);
   void (*lookup_tables)(const float *x, int64_t x_stride, int rows, int groups, float *tables);

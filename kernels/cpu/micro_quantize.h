@@ -46,30 +46,39 @@ static int32_t sum_s8(const int8_t *values, int64_t count) {
   return sum;
 }
 
-static void finish_s32(const int32_t *sums, float factor, const float *scales, float *to, int count) {
-  for (int i = 0; i < count; i++) {
-    to[i] = (float)sums[i] * (factor * scales[i]);
+/* Whole panels apart, so that the compiler knows how many columns there are. */
+#define FINISH_ROWS(type, body)                                                                                        \
+  for (int row = 0; row < finish->rows; row++) {                                                                       \
+    const type *sums = (const type *)finish->sums + row * MICRO_WIDTH;                                                 \
+    const float *scales = finish->scales, *bias = finish->bias;                                                        \
+    double factor = finish->factors[row];                                                                              \
+    float narrow = (float)factor, *to = finish->to + row * finish->stride;                                             \
+    (void)bias, (void)narrow;                                                                                          \
+    if (finish->columns == 32) {                                                                                       \
+      for (int i = 0; i < 32; i++) {                                                                                   \
+        to[i] = body;                                                                                                  \
+      }                                                                                                                \
+      continue;                                                                                                        \
+    }                                                                                                                  \
+    for (int i = 0; i < finish->columns; i++) {                                                                        \
+      to[i] = body;                                                                                                    \
+    }                                                                                                                  \
   }
+
+static void finish_s32(const struct micro_finish *finish) {
+  FINISH_ROWS(int32_t, (float)sums[i] * (narrow * scales[i]))
 }
 
-static void finish_f32(const float *sums, float factor, const float *scales, float *to, int count) {
-  for (int i = 0; i < count; i++) {
-    to[i] = sums[i] * (factor * scales[i]);
-  }
+static void finish_f32(const struct micro_finish *finish) {
+  FINISH_ROWS(float, sums[i] * (narrow * scales[i]))
 }
 
-static void finish_s32_wide(const int32_t *sums, double factor, const float *scales, const float *bias, float *to,
-                            int count) {
-  for (int i = 0; i < count; i++) {
-    to[i] = (float)((double)sums[i] * (factor * (double)scales[i]) + (double)bias[i]);
-  }
+static void finish_s32_wide(const struct micro_finish *finish) {
+  FINISH_ROWS(int32_t, (float)((double)sums[i] * (factor * (double)scales[i]) + (double)bias[i]))
 }
 
-static void finish_f32_wide(const float *sums, double factor, const float *scales, const float *bias, float *to,
-                            int count) {
-  for (int i = 0; i < count; i++) {
-    to[i] = (float)((double)sums[i] * (factor * (double)scales[i]) + (double)bias[i]);
-  }
+static void finish_f32_wide(const struct micro_finish *finish) {
+  FINISH_ROWS(float, (float)((double)sums[i] * (factor * (double)scales[i]) + (double)bias[i]))
 }
 
 #endif

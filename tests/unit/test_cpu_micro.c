@@ -167,37 +167,42 @@ static void test_sum(void **state) {
   }
 }
 
+/* Every number of columns; nothing is written beside them. */
 static void test_finish(void **state) {
   (void)state;
-  float scales[33], bias[33], sums[33], to[34];
-  int32_t integers[33];
-  for (int i = 0; i < 33; i++) {
-    scales[i] = (float)(i + 1) / 8;
-    bias[i] = (float)-i;
-    integers[i] = 1000 - 77 * i;
-    sums[i] = (float)integers[i];
+  static float sums[3][MICRO_WIDTH], to[3][MICRO_WIDTH + 1];
+  static int32_t integers[3][MICRO_WIDTH];
+  float scales[MICRO_WIDTH], bias[MICRO_WIDTH];
+  const double factors[] = {0.5, 2, -1};
+  for (int i = 0; i < 3 * MICRO_WIDTH; i++) {
+    scales[i % MICRO_WIDTH] = (float)(i % MICRO_WIDTH + 1) / 8;
+    bias[i % MICRO_WIDTH] = (float)-(i % MICRO_WIDTH);
+    integers[i / MICRO_WIDTH][i % MICRO_WIDTH] = 1000 - 77 * i;
+    sums[i / MICRO_WIDTH][i % MICRO_WIDTH] = (float)(1000 - 77 * i);
   }
-  for (int count = 0; count <= 33; count++) {
-    for (int real = 0; real < 2; real++) {
-      to[count] = -7;
-      if (real) {
-        micro->finish_f32_wide(sums, 0.5, scales, bias, to, count);
-      } else {
-        micro->finish_s32_wide(integers, 0.5, scales, bias, to, count);
-      }
-      for (int i = 0; i < count; i++) {
-        assert_true(to[i] == sums[i] * 0.5f * scales[i] + bias[i]);
-      }
-      if (real) {
-        micro->finish_f32(sums, 0.5f, scales, to, count);
-      } else {
-        micro->finish_s32(integers, 0.5f, scales, to, count);
-      }
-      for (int i = 0; i < count; i++) {
-        assert_true(to[i] == sums[i] * 0.5f * scales[i]);
-      }
-      assert_true(to[count] == -7);
+  for (int i = 0; i < 4 * (MICRO_WIDTH + 1); i++) {
+    int columns = i / 4;
+    bool real = i % 2 == 0, wide = i / 2 % 2 == 0;
+    struct micro_finish finish = {.sums = real ? (void *)sums : integers,
+                                  .rows = 3,
+                                  .columns = columns,
+                                  .factors = factors,
+                                  .scales = scales,
+                                  .bias = bias,
+                                  .to = to[0],
+                                  .stride = MICRO_WIDTH + 1};
+    to[0][columns] = to[1][columns] = to[2][columns] = -7;
+    if (real) {
+      wide ? micro->finish_f32_wide(&finish) : micro->finish_f32(&finish);
+    } else {
+      wide ? micro->finish_s32_wide(&finish) : micro->finish_s32(&finish);
     }
+    for (int j = 0; j < 3 * columns; j++) {
+      int row = j / columns, column = j % columns;
+      float wanted = sums[row][column] * (float)factors[row] * scales[column] + (wide ? bias[column] : 0);
+      assert_true(to[row][column] == wanted);
+    }
+    assert_true(to[0][columns] == -7 && to[1][columns] == -7 && to[2][columns] == -7);
   }
 }
 
@@ -434,8 +439,7 @@ static void check_unpacked(enum micro_kind kind, enum micro_source source, const
                               .width = width,
                               .steps = steps,
                               .sums = operands->before,
-                              .first = true,
-                              .column_scale = kind == MICRO_INTEGER ? operands->column_scale : NULL};
+                              .first = true};
     micro->tile[kind][MICRO_DWORDS](&tile);
     tile.w = packed;
     tile.sums = operands->sums;
@@ -449,7 +453,6 @@ static void check_unpacked(enum micro_kind kind, enum micro_source source, const
 
 static void test_unpacking_tiles(void **state) {
   (void)state;
-  static struct codes2 codes;
   static uint32_t dwords[STEPS * MICRO_WIDTH];
   uint8_t panel[2 * STEPS * MICRO_WIDTH];
   uint64_t random = 9;
@@ -461,11 +464,64 @@ static void test_unpacking_tiles(void **state) {
       micro->unpack_e4m3_bf16(panel, width, STEPS, dwords);
       check_unpacked(MICRO_BF16, MICRO_E4M3, panel, dwords, width, STEPS);
     }
-    if (micro->tile[MICRO_INTEGER][MICRO_CODES2] != NULL) {
-      fill_codes2(&codes, width);
-      micro->unpack_codes2(codes.panel, width, 1, dwords);
-      check_unpacked(MICRO_INTEGER, MICRO_CODES2, codes.panel, dwords, width, MICRO_GROUP / 4);
+  }
+}
+
+/* ---- groups */
+
+/* Both sources, with sums that go on and sums that begin. */
+static void check_groups(const struct codes2 *codes, int rows, bool first) {
+  static uint32_t dwords[2 * MICRO_GROUP / 4 * MICRO_WIDTH];
+  static int8_t x[MICRO_GROUPS_ROWS][300];
+  float sums[2][MICRO_GROUPS_ROWS][MICRO_WIDTH];
+  int32_t start[2][MICRO_GROUPS_ROWS];
+  uint64_t random = 11;
+  for (int i = 0; i < MICRO_GROUPS_ROWS * 2 * MICRO_GROUP; i++) {
+    x[i / (2 * MICRO_GROUP)][i % (2 * MICRO_GROUP)] = (int8_t)oracle_random(&random);
+  }
+  for (int i = 0; i < 2 * MICRO_GROUPS_ROWS; i++) {
+    start[i / MICRO_GROUPS_ROWS][i % MICRO_GROUPS_ROWS] = (int32_t)(oracle_random(&random) % 1000);
+  }
+  micro->unpack_codes2(codes->panel, codes->width, 2, dwords);
+  for (int packed = 0; packed < 2; packed++) {
+    struct micro_groups groups = {.x = (const uint32_t *)(const void *)x[0],
+                                  .x_stride = 75,
+                                  .rows = rows,
+                                  .w = packed ? (const void *)codes->panel : dwords,
+                                  .width = codes->width,
+                                  .groups = 2,
+                                  .column_scale = packed ? NULL : codes->scale[0],
+                                  .start = start[0],
+                                  .start_stride = MICRO_GROUPS_ROWS,
+                                  .sums = sums[packed][0],
+                                  .first = first};
+    for (int i = 0; i < MICRO_GROUPS_ROWS * MICRO_WIDTH; i++) {
+      sums[packed][i / MICRO_WIDTH][i % MICRO_WIDTH] = 3;
     }
+    packed ? micro->groups_codes2(&groups) : micro->groups_dwords(&groups);
+    for (int i = 0; i < MICRO_GROUPS_ROWS * MICRO_WIDTH; i++) {
+      int row = i / MICRO_WIDTH, column = i % MICRO_WIDTH;
+      bool inside = row < rows && column < codes->width;
+      double wanted = inside && first ? 0 : 3;
+      for (int group = 0; group < 2 && inside; group++) {
+        double sum = start[group][row];
+        for (int k = group * MICRO_GROUP; k < (group + 1) * MICRO_GROUP; k++) {
+          sum += x[row][k] * codes->code[k][column];
+        }
+        wanted += sum * codes->scale[group][column];
+      }
+      assert_true(fabs((double)sums[packed][row][column] - wanted) <= 1e-6 * (fabs(wanted) + 1e5));
+    }
+  }
+  assert_memory_equal(sums[0], sums[1], sizeof(sums[0]));
+}
+
+static void test_groups(void **state) {
+  (void)state;
+  static struct codes2 codes;
+  for (int i = 0; i < 4 * MICRO_GROUPS_ROWS * 2 && micro->groups_codes2 != NULL; i++) {
+    fill_codes2(&codes, (i % 4 + 1) * MICRO_VECTOR);
+    check_groups(&codes, i / 4 % MICRO_GROUPS_ROWS + 1, i / 4 / MICRO_GROUPS_ROWS == 0);
   }
 }
 
@@ -518,7 +574,7 @@ int main(void) {
       cmocka_unit_test(test_largest),       cmocka_unit_test(test_quantize),     cmocka_unit_test(test_sum),
       cmocka_unit_test(test_finish),        cmocka_unit_test(test_unpack_e4m3),  cmocka_unit_test(test_unpack_bf16),
       cmocka_unit_test(test_unpack_codes2), cmocka_unit_test(test_tiles),        cmocka_unit_test(test_unpacking_tiles),
-      cmocka_unit_test(test_lookup),
+      cmocka_unit_test(test_lookup),        cmocka_unit_test(test_groups),
   };
   int failed = 0;
   for (int i = 0; micro_table[i] != NULL; i++) {
