@@ -8,10 +8,7 @@
 
 #define CACHE_LINE 64
 
-const struct block_variant block_variants[] = {
-    {.name = "default", .block_bytes = 64 << 10, .unpack_rows = MICRO_UNPACK_ROWS, .table_bytes = 128 << 10},
-};
-const int block_variant_count = (int)(sizeof(block_variants) / sizeof(block_variants[0]));
+const struct block_sizes block_sizes_default = {.block_bytes = 64 << 10, .table_bytes = 128 << 10};
 
 /* Panels whose sums of one group after the other stay in the cache, with tables. */
 enum { LOOKUP_PANELS = 128 };
@@ -20,14 +17,14 @@ static uint64_t lookup_sums_bytes(void) {
   return (uint64_t)LOOKUP_PANELS * MICRO_TABLE_ROWS * MICRO_WIDTH * sizeof(float);
 }
 
-enum status cpu_block_prepare(struct block_space *space, const struct block_variant *variant, const struct stage *stage,
+enum status cpu_block_prepare(struct block_space *space, const struct block_sizes *sizes, const struct stage *stage,
                               struct error *error) {
   uint64_t sums = gemm_round_up((uint64_t)stage->rows * MICRO_WIDTH * sizeof(float), CACHE_LINE);
-  uint64_t lookup = lookup_sums_bytes(), tables = (uint64_t)variant->table_bytes;
+  uint64_t lookup = lookup_sums_bytes(), tables = (uint64_t)sizes->table_bytes;
   uint64_t least = MICRO_TABLE_ROWS * MICRO_PAIRS * MICRO_TABLE * sizeof(float);
   sums = sums > lookup ? sums : lookup;
   tables = tables > least ? tables : least;
-  uint64_t bytes = (uint64_t)variant->block_bytes + sums + tables;
+  uint64_t bytes = (uint64_t)sizes->block_bytes + sums + tables;
   if (bytes > space->memory_bytes) {
     void *memory = aligned_alloc(CACHE_LINE, bytes);
     if (memory == NULL) {
@@ -39,8 +36,8 @@ enum status cpu_block_prepare(struct block_space *space, const struct block_vari
   }
   uint8_t *base = space->memory;
   space->block = (uint32_t *)base;
-  space->sums = base + variant->block_bytes;
-  space->tables = (float *)(base + (uint64_t)variant->block_bytes + sums);
+  space->sums = base + sizes->block_bytes;
+  space->tables = (float *)(base + (uint64_t)sizes->block_bytes + sums);
   return STATUS_OK;
 }
 
@@ -159,7 +156,7 @@ static enum micro_source source_of(const struct panel *panel) {
   const struct block_task *task = panel->task;
   enum gemm_format format = task->job->weight->shape.format;
   enum micro_source packed = format == GEMM_FORMAT_FP8 ? MICRO_E4M3 : MICRO_DWORDS;
-  bool few = task->row_end - task->row_begin <= task->variant->unpack_rows;
+  bool few = task->row_end - task->row_begin <= MICRO_UNPACK_ROWS;
   return few && task->micro->tile[task->stage->kind][packed] != NULL ? packed : MICRO_DWORDS;
 }
 
@@ -168,7 +165,7 @@ static enum micro_source source_of(const struct panel *panel) {
 static int64_t steps_at_once(const struct panel *panel) {
   const struct stage *stage = panel->task->stage;
   int64_t group = MICRO_GROUP / (stage->k / stage->steps);
-  int64_t most = panel->task->variant->block_bytes / (panel->width * (int64_t)sizeof(uint32_t)) / group * group;
+  int64_t most = panel->task->sizes->block_bytes / (panel->width * (int64_t)sizeof(uint32_t)) / group * group;
   bool direct = panel->source != MICRO_DWORDS ||
                 (stage->kind != MICRO_F32 && panel->task->job->weight->shape.format != GEMM_FORMAT_FP8 &&
                  panel->task->job->weight->shape.format != GEMM_FORMAT_INT2A8);
@@ -236,10 +233,10 @@ static void run_groups_panel(const struct panel *panel) {
   enum { GROUPS_MOST = 8 };
   const struct stage *stage = panel->task->stage;
   const struct backend_weight *weight = panel->task->job->weight;
-  int64_t room = panel->task->variant->block_bytes / (MICRO_WIDTH * MICRO_GROUP);
+  int64_t room = panel->task->sizes->block_bytes / (MICRO_WIDTH * MICRO_GROUP);
   int64_t at_once = room < GROUPS_MOST ? room : GROUPS_MOST;
   float scales[GROUPS_MOST][MICRO_WIDTH];
-  if (panel->task->row_end - panel->task->row_begin <= panel->task->variant->unpack_rows) {
+  if (panel->task->row_end - panel->task->row_begin <= MICRO_UNPACK_ROWS) {
     run_groups(panel, cpu_weight_panel(weight, panel->number, 0), 0, (int)stage->groups, NULL);
     return;
   }
@@ -276,7 +273,7 @@ static void lookup_panels(const struct block_task *task, struct block_space *spa
   const struct stage *stage = task->stage;
   for (int64_t row = task->row_begin; row < task->row_end; row += MICRO_TABLE_ROWS) {
     int rows = (int)(task->row_end - row < MICRO_TABLE_ROWS ? task->row_end - row : MICRO_TABLE_ROWS);
-    int64_t most = task->variant->table_bytes / (rows * MICRO_PAIRS * MICRO_TABLE * (int64_t)sizeof(float));
+    int64_t most = task->sizes->table_bytes / (rows * MICRO_PAIRS * MICRO_TABLE * (int64_t)sizeof(float));
     for (int64_t group = 0; group < stage->groups; group += most) {
       int groups = (int)(stage->groups - group < most ? stage->groups - group : most);
       task->micro->lookup_tables((const float *)stage->values + row * stage->stride + group * MICRO_GROUP,
@@ -303,13 +300,14 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
     }
     return;
   }
-  int most = task->variant->rows != 0 ? task->variant->rows : task->micro->rows;
+  int most = task->micro->rows;
+  most = task->sizes->tile_rows > 0 && task->sizes->tile_rows < most ? task->sizes->tile_rows : most;
   bool grouped = weight->shape.format == GEMM_FORMAT_INT2A8 || weight->shape.scale == GEMM_SCALE_BLOCK;
   struct panel panel = {.task = task, .space = space};
   panel.group_steps = grouped ? MICRO_GROUP / (stage->k / stage->steps) : 0;
   panel.source = source_of(&panel);
   bool groups = weight->shape.format == GEMM_FORMAT_INT2A8 && task->micro->groups_dwords != NULL;
-  most = groups ? MICRO_GROUPS_ROWS : most;
+  most = groups && most > MICRO_GROUPS_ROWS ? MICRO_GROUPS_ROWS : most;
   panel.tiles = panel.source != MICRO_DWORDS ? 1 : (rows + most - 1) / most;
   for (panel.number = begin; panel.number < end; panel.number++) {
     panel.width = cpu_layout_width(&weight->layout, &weight->shape, panel.number);

@@ -5,16 +5,12 @@
 #include "../backend.h"
 #include "stage.h"
 
-/* Sizes to choose from. None of them changes a bit of y. */
-struct block_variant {
-  const char *name;
-  int rows;        /* of a tile; 0: as many as the instruction set likes */
+struct block_sizes {
+  int tile_rows;   /* of x in a tile; 0: as many as the instruction set likes */
   int block_bytes; /* of W, as dwords, that several tiles use in turn; 32 KiB at least */
-  int unpack_rows; /* up to so many rows W is unpacked in registers, beyond into a block */
-  int table_bytes; /* of x as tables, for INT2 */
+  int table_bytes; /* of x as tables, for INT2; one group of MICRO_TABLE_ROWS is the least */
 };
-extern const struct block_variant block_variants[];
-extern const int block_variant_count;
+extern const struct block_sizes block_sizes_default;
 
 /* One thread's memory. */
 struct block_space {
@@ -27,7 +23,7 @@ struct block_space {
 
 struct block_task {
   const struct micro_ops *micro;
-  const struct block_variant *variant;
+  const struct block_sizes *sizes;
   const struct stage *stage;
   const struct backend_job *job;
   int64_t first;              /* the row of x and y that is the stage's first */
@@ -35,7 +31,7 @@ struct block_task {
 };
 
 /* Makes room for one thread. NOMEM with the space as it was. */
-MUST_CHECK enum status cpu_block_prepare(struct block_space *space, const struct block_variant *variant,
+MUST_CHECK enum status cpu_block_prepare(struct block_space *space, const struct block_sizes *sizes,
                                          const struct stage *stage, struct error *error);
 void cpu_block_free(struct block_space *space);
 

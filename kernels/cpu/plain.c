@@ -1,7 +1,6 @@
 #include "plain.h"
 
 #include "../../proto/number.h"
-#include "epilogue.h"
 #include "weight.h"
 
 #include <math.h>
@@ -51,7 +50,7 @@ static void read_row(const struct backend_job *job, int64_t m, struct row *row) 
   const struct gemm_weight *shape = &job->weight->shape;
   const void *x = (const uint8_t *)job->x + (uint64_t)m * job->x_stride;
   int64_t k = shape->k, groups = (k + GEMM_GROUP - 1) / GEMM_GROUP;
-  bool int8 = shape->format == GEMM_FORMAT_INT8, coded = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
+  bool int8 = shape->format != GEMM_FORMAT_FP8, coded = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
   bool block = shape->scale == GEMM_SCALE_BLOCK;
   const float *given = job->y_type == GEMM_S32 ? NULL : job->x_scale;
   for (int64_t i = 0; i < k; i++)
@@ -63,50 +62,44 @@ static void read_row(const struct backend_job *job, int64_t m, struct row *row) 
     for (int64_t first = 0; first < k; first += GEMM_GROUP)
       row->scales[first / GEMM_GROUP] =
           quantize(row->values + first, k - first < GEMM_GROUP ? k - first : GEMM_GROUP, false);
-  } else if (!block && (int8 || shape->format == GEMM_FORMAT_FP8)) {
+  } else if (!block && gemm_quantizes_x(shape->format)) {
     row->factor = !coded ? quantize(row->values, k, int8) : given != NULL ? given[m] : 1;
   }
 }
 
-static double code(const struct backend_weight *weight, int64_t n, int64_t k) {
-  const uint8_t *row = weight->codes + (uint64_t)n * weight->layout.row_bytes;
-  switch (weight->shape.format) {
-  case GEMM_FORMAT_INT8:
-    return ((const int8_t *)row)[k];
-  case GEMM_FORMAT_FP8:
-    return number_from_e4m3(row[k]);
-  case GEMM_FORMAT_INT2:
-    return (row[k / 4] >> k % 4 * 2 & 3) - 1;
-  case GEMM_FORMAT_F16:
-    return number_from_f16(((const uint16_t *)row)[k]);
-  default:
-    return number_from_bf16(((const uint16_t *)row)[k]);
-  }
-}
-
-static double group_scale(const struct backend_weight *weight, int64_t n, int64_t group) {
-  const void *scales = weight->codes + weight->layout.scales_offset;
-  int64_t columns = (int64_t)weight->layout.scale_columns;
-  switch (weight->shape.scale) {
-  case GEMM_SCALE_BLOCK:
-    return ((const float *)scales)[n / GEMM_GROUP * columns + group];
-  case GEMM_SCALE_GROUP:
-    return number_from_f16(((const uint16_t *)scales)[n * columns + group]);
-  default:
-    return 1;
-  }
-}
-
 static double sum_column(const struct backend_weight *weight, const struct row *row, int64_t n) {
+  bool grouped = gemm_is_int2(weight->shape.format) || weight->shape.scale == GEMM_SCALE_BLOCK;
   double sum = 0;
   for (int64_t first = 0; first < weight->shape.k; first += GEMM_GROUP) {
     int64_t left = weight->shape.k - first;
     double part = 0;
     for (int64_t i = first; i < first + (left < GEMM_GROUP ? left : GEMM_GROUP); i++)
-      part += row->values[i] * code(weight, n, i);
-    sum += part * row->scales[first / GEMM_GROUP] * group_scale(weight, n, first / GEMM_GROUP);
+      part += row->values[i] * cpu_weight_code(weight, n, i);
+    sum += part * row->scales[first / GEMM_GROUP] * (grouped ? cpu_weight_scale(weight, n, first) : 1);
   }
   return sum;
+}
+
+static double column_scale(const struct backend_weight *weight, int64_t n) {
+  bool scaled = weight->shape.format == GEMM_FORMAT_INT8 || weight->shape.format == GEMM_FORMAT_FP8;
+  return scaled && weight->shape.scale != GEMM_SCALE_BLOCK ? cpu_weight_scale(weight, n, 0) : 1;
+}
+
+static void store(const struct backend_job *job, int64_t m, int64_t n, double value) {
+  uint8_t *row = (uint8_t *)job->y + (uint64_t)m * job->y_stride;
+  switch (job->y_type) {
+  case GEMM_S32:
+    ((int32_t *)row)[n] = (int32_t)value; /* f64 holds every s32 */
+    break;
+  case GEMM_F16:
+    ((uint16_t *)row)[n] = number_to_f16((float)value);
+    break;
+  case GEMM_BF16:
+    ((uint16_t *)row)[n] = number_to_bf16((float)value);
+    break;
+  default:
+    ((float *)row)[n] = (float)value;
+  }
 }
 
 static void columns_part(void *context, int part, int parts) {
@@ -115,12 +108,9 @@ static void columns_part(void *context, int part, int parts) {
   int64_t begin = task->first + task->count * part / parts, end = task->first + task->count * (part + 1) / parts;
   for (int64_t n = begin; n < end; n++) {
     double sum = sum_column(weight, task->row, n);
-    if (task->job->y_type == GEMM_S32) {
-      int32_t exact = (int32_t)sum; /* f64 holds every s32 */
-      cpu_epilogue_raw(task->job, task->m, 1, n, &exact);
-    } else {
-      cpu_epilogue_column(task->job, task->m, 1, n, &sum, &task->row->factor, cpu_weight_scale(weight, n));
-    }
+    double bias = task->job->bias_type != GEMM_TYPE_NONE ? element(task->job->bias, n, task->job->bias_type) : 0;
+    bool raw = task->job->y_type == GEMM_S32;
+    store(task->job, task->m, n, raw ? sum : sum * (task->row->factor * column_scale(weight, n)) + bias);
   }
 }
 

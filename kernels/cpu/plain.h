@@ -1,4 +1,4 @@
-/* A product by plain loops in f64 (INT8: exact integers), with nothing of the fast path but the epilogue: what tuned
+/* A product by plain loops in f64 (INT8: exact integers), with nothing of the fast path but the layout of W: what tuned
  * kernels are compared with before they serve. */
 #ifndef KERNELS_CPU_PLAIN_H
 #define KERNELS_CPU_PLAIN_H

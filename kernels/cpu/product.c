@@ -7,6 +7,7 @@
 
 struct part {
   struct product_engine *engine;
+  const struct product_way *way;
   const struct backend_job *job;
   int64_t first; /* row of x and y */
   int64_t rows;
@@ -22,15 +23,15 @@ static void stage_part(const struct part *task, int part, int parts) {
   int64_t begin, end;
   share(task->rows, part, parts, &begin, &end);
   for (int64_t i = begin; i < end; i++) {
-    cpu_stage_row(&task->engine->stage, task->engine->micro, task->job, task->first + i, i, part);
+    cpu_stage_row(&task->engine->stage, task->way->micro, task->job, task->first + i, i, part);
   }
 }
 
 /* Panels are shared out, so that each is read by one thread; rows of x where there are few panels. */
 static void compute_part(const struct part *task, int part, int parts) {
   const struct product_engine *engine = task->engine;
-  struct block_task block = {.micro = engine->micro,
-                             .variant = engine->variant,
+  struct block_task block = {.micro = task->way->micro,
+                             .sizes = &task->way->sizes,
                              .stage = &engine->stage,
                              .job = task->job,
                              .first = task->first,
@@ -44,35 +45,52 @@ static void compute_part(const struct part *task, int part, int parts) {
   cpu_block_run(&block, &engine->spaces[part], begin, end);
 }
 
+/* Threads of the pool that the way has no use for only come to the meeting. */
 static void run_part(void *context, int part, int parts) {
   const struct part *task = context;
-  stage_part(task, part, parts);
+  int used = parts < task->way->threads ? parts : task->way->threads;
+  if (part < used) {
+    stage_part(task, part, used);
+  }
   if (parts > 1) {
     cpu_pool_meet(task->engine->pool);
   }
-  compute_part(task, part, parts);
+  if (part < used) {
+    compute_part(task, part, used);
+  }
 }
 
-static enum status prepare(struct product_engine *engine, const struct backend_job *job, struct error *error) {
+static enum status prepare(struct product_engine *engine, const struct product_way *way, const struct backend_job *job,
+                           struct error *error) {
   int threads = cpu_pool_threads(engine->pool);
-  enum status status = cpu_stage_prepare(&engine->stage, job->weight, engine->micro, job->m, threads, error);
+  int64_t most = job->m < way->rows ? job->m : way->rows;
+  enum status status = cpu_stage_prepare(&engine->stage, job->weight, way->micro, most, threads, error);
   for (int i = 0; status == STATUS_OK && i < threads; i++) {
-    status = cpu_block_prepare(&engine->spaces[i], engine->variant, &engine->stage, error);
+    status = cpu_block_prepare(&engine->spaces[i], &way->sizes, &engine->stage, error);
   }
   return status;
 }
 
-enum status cpu_product_run(struct product_engine *engine, const struct backend_job *job, struct error *error) {
-  const struct gemm_weight *shape = &job->weight->shape;
-  enum status status = prepare(engine, job, error);
+struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m) {
+  int64_t rows = m < STAGE_ROWS ? m : STAGE_ROWS;
+  bool alone = shape->n * shape->k < WORTH_SHARING / rows;
+  return (struct product_way){.micro = engine->micro,
+                              .threads = alone ? 1 : cpu_pool_threads(engine->pool),
+                              .rows = STAGE_ROWS,
+                              .sizes = block_sizes_default};
+}
+
+enum status cpu_product_run(struct product_engine *engine, const struct product_way *way, const struct backend_job *job,
+                            struct error *error) {
+  enum status status = prepare(engine, way, job, error);
   if (status != STATUS_OK) {
     return status;
   }
   for (int64_t first = 0; first < job->m; first += engine->stage.rows) {
     int64_t left = job->m - first;
-    struct part task = {.engine = engine, .job = job, .first = first};
+    struct part task = {.engine = engine, .way = way, .job = job, .first = first};
     task.rows = left < engine->stage.rows ? left : engine->stage.rows;
-    if (shape->n * shape->k < WORTH_SHARING / task.rows) {
+    if (way->threads == 1) {
       run_part(&task, 0, 1);
     } else {
       cpu_pool_run(engine->pool, run_part, &task);
@@ -82,7 +100,7 @@ enum status cpu_product_run(struct product_engine *engine, const struct backend_
 }
 
 enum status cpu_product_open(struct product_engine *engine, int threads, const char *set, struct error *error) {
-  *engine = (struct product_engine){.micro = micro_choose(set), .variant = &block_variants[0]};
+  *engine = (struct product_engine){.micro = micro_choose(set)};
   if (engine->micro == NULL) {
     return error_set(error, STATUS_UNSUPPORTED, "this processor has no instruction set '%s' that gemmd knows", set);
   }

@@ -9,11 +9,18 @@
 
 /* What products need and share: one at a time. */
 struct product_engine {
-  const struct micro_ops *micro;
-  const struct block_variant *variant;
+  const struct micro_ops *micro; /* the best that this machine can run, or the one that was asked for */
   struct cpu_pool *pool;
   struct stage stage;
   struct block_space *spaces; /* owned; one a thread of the pool */
+};
+
+/* How one product is computed. None of it changes a bit of y, but another instruction set. */
+struct product_way {
+  const struct micro_ops *micro;
+  int threads; /* of the pool's */
+  int rows;    /* of x at a time */
+  struct block_sizes sizes;
 };
 
 MUST_CHECK enum status cpu_product_open(struct product_engine *engine, int threads, const char *set,
@@ -22,7 +29,9 @@ void cpu_product_close(struct product_engine *engine);
 
 /* Writes all of y before it returns. A y element's bits depend on its row of x and its row of W alone: not on the
  * other rows, nor on the number of threads. */
-MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct backend_job *job,
-                                       struct error *error);
+MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct product_way *way,
+                                       const struct backend_job *job, struct error *error);
+/* What the backend takes by itself. */
+struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m);
 
 #endif

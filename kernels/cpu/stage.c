@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* So much of x stays in the cache that the cores share while W streams past, and so many rows of sums in each core's.
- */
+/* So much of x stays in the cache that the cores share while W streams past. */
 #define MOST_BYTES ((uint64_t)8 << 20)
-#define MOST_ROWS 512
 #define CACHE_LINE 64
 
 enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct micro_ops *micro) {
@@ -45,7 +43,7 @@ enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *
   uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, MICRO_GROUP), used = 0;
   uint64_t steps = k / (uint64_t)per_step[kind], stride = row_stride(steps);
   uint64_t rows = MOST_BYTES / (stride * sizeof(uint32_t));
-  rows = rows < MICRO_ROWS ? MICRO_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
+  rows = rows < MICRO_ROWS ? MICRO_ROWS : rows > STAGE_ROWS ? STAGE_ROWS : rows;
   rows = rows > (uint64_t)m ? (uint64_t)m : rows;
   bool starts = kind == MICRO_INTEGER, block = weight->shape.scale == GEMM_SCALE_BLOCK;
   uint64_t values = cut(&used, rows * stride * sizeof(uint32_t));

@@ -7,6 +7,8 @@
 #include "micro.h"
 #include "weight.h"
 
+enum { STAGE_ROWS = 512 }; /* at most: so many rows of sums stay in each core's cache */
+
 struct stage {
   enum micro_kind kind;
   int64_t rows;     /* that it has room for */

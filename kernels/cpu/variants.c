@@ -1,30 +1,40 @@
 #include "variants.h"
 
-enum { THREADS, BLOCK_M, NARROWER };
+enum { THREADS, BLOCK_M, TILE_M, BLOCK_KIB, NARROWER };
 
 static const struct variant_family cpu_family = {
     .name = "cpu",
-    .count = 3,
+    .count = 5,
     .parameters =
         {
             [THREADS] = {"threads", "that share the columns of y; 0: all of the backend's", 0, 256, 1, 0},
-            [BLOCK_M] = {"block_m", "rows of x at a time", 1, MICRO_ROWS, 1, MICRO_ROWS},
-            [NARROWER] = {"narrower", "steps down from the widest vectors of this machine", 0, 2, 1, 0},
+            [BLOCK_M] = {"block_m", "rows of x at a time", 1, STAGE_ROWS, 1, STAGE_ROWS},
+            [TILE_M] = {"tile_m", "rows of x in registers; 0: as many as fit", 0, MICRO_ROWS, 1, 0},
+            [BLOCK_KIB] = {"block_kib", "of unpacked W that tiles use in turn", 32, 256, 32, 64},
+            [NARROWER] = {"narrower", "steps down from the best instruction set of this machine", 0, 4, 1, 0},
         },
 };
 
 const struct variant_family *const cpu_families[] = {&variant_plain, &cpu_family, NULL};
 
-static int instruction_sets(void) {
+/* Where the engine's own set stands in the table. */
+static int own_set(const struct product_engine *engine) {
+  int i = 0;
+  while (micro_table[i] != engine->micro)
+    i++;
+  return i;
+}
+
+static int instruction_sets(const struct product_engine *engine) {
   int count = 0;
-  for (int i = 0; micro_table[i] != NULL; i++)
+  for (int i = own_set(engine); micro_table[i] != NULL; i++)
     count += micro_table[i]->usable();
   return count;
 }
 
-/* The usable instruction set that is `narrower` steps below the widest. */
-static const struct micro_ops *micro_at(int narrower) {
-  int i = 0;
+/* The usable instruction set that is `narrower` steps below the engine's. */
+static const struct micro_ops *micro_at(const struct product_engine *engine, int narrower) {
+  int i = own_set(engine);
   while (!micro_table[i]->usable() || narrower-- > 0)
     i++;
   return micro_table[i];
@@ -32,14 +42,17 @@ static const struct micro_ops *micro_at(int narrower) {
 
 struct product_way cpu_variant_way(const struct product_engine *engine, const struct variant *variant) {
   int threads = variant->values[THREADS];
-  return (struct product_way){.micro = micro_at(variant->values[NARROWER]),
+  return (struct product_way){.micro = micro_at(engine, variant->values[NARROWER]),
                               .threads = threads == 0 ? cpu_pool_threads(engine->pool) : threads,
-                              .rows = variant->values[BLOCK_M]};
+                              .rows = variant->values[BLOCK_M],
+                              .sizes = {.tile_rows = variant->values[TILE_M],
+                                        .block_bytes = variant->values[BLOCK_KIB] * 1024,
+                                        .table_bytes = block_sizes_default.table_bytes}};
 }
 
 enum status cpu_variant_check(const struct product_engine *engine, const struct variant_problem *problem,
                               struct variant *variant, struct variant *nearest, struct error *error) {
-  int threads = cpu_pool_threads(engine->pool), sets = instruction_sets();
+  int threads = cpu_pool_threads(engine->pool), sets = instruction_sets(engine);
   (void)problem;
   if (variant->family == &variant_plain)
     return STATUS_OK;
@@ -68,19 +81,24 @@ static int thread_counts(const struct product_engine *engine, int out[9]) {
 
 int cpu_variants(const struct product_engine *engine, const struct variant_problem *problem, bool all,
                  struct variant *out, int most) {
-  static const int blocks[] = {MICRO_ROWS, 32, 16, 8, 4};
+  static const struct {
+    int block_m, tile_m, block_kib;
+  } blocks[] = {{STAGE_ROWS, 0, 64}, {STAGE_ROWS, 0, 32}, {STAGE_ROWS, 0, 128}, {STAGE_ROWS, 8, 64}, {64, 0, 64}};
   struct product_way own = cpu_product_way(engine, &problem->weight, problem->m);
   int threads[9], counts = thread_counts(engine, threads), count = 0;
   out[count] = variant_default(&cpu_family);
   out[count++].values[THREADS] = own.threads == 1 && cpu_pool_threads(engine->pool) > 1 ? 1 : 0;
-  for (int narrower = 0; narrower < (all ? instruction_sets() : 2) && narrower < instruction_sets(); narrower++)
+  for (int narrower = 0; narrower < (all ? instruction_sets(engine) : 2) && narrower < instruction_sets(engine);
+       narrower++)
     for (int t = 0; t < counts; t++)
       for (size_t b = 0; b < sizeof blocks / sizeof *blocks && count < most; b++) {
         struct variant next = variant_default(&cpu_family);
         next.values[THREADS] = threads[t];
-        next.values[BLOCK_M] = blocks[b];
+        next.values[BLOCK_M] = blocks[b].block_m;
+        next.values[TILE_M] = blocks[b].tile_m;
+        next.values[BLOCK_KIB] = blocks[b].block_kib;
         next.values[NARROWER] = narrower;
-        bool same = blocks[b] < MICRO_ROWS && blocks[b] >= problem->m; /* one block of all rows either way */
+        bool same = blocks[b].block_m < STAGE_ROWS && blocks[b].block_m >= problem->m; /* one block either way */
         if (!same && !variant_equal(&next, &out[0]))
           out[count++] = next;
       }

@@ -1,5 +1,7 @@
 #include "weight.h"
 
+#include "../../proto/number.h"
+
 #include <math.h>
 
 static const float *scales_of(const struct backend_weight *weight) {
@@ -41,4 +43,41 @@ const float *cpu_weight_scales(const struct backend_weight *weight, int64_t pane
 float cpu_weight_block_scale(const struct backend_weight *weight, int64_t panel, int64_t group) {
   int64_t row = panel * weight->layout.width / GEMM_GROUP;
   return scales_of(weight)[row * (int64_t)weight->layout.canonical.scale_columns + group];
+}
+
+/* ---- one element */
+
+static uint16_t half_at(const uint8_t *at) {
+  return (uint16_t)(at[0] | at[1] << 8);
+}
+
+double cpu_weight_code(const struct backend_weight *weight, int64_t n, int64_t k) {
+  int64_t panel = n / weight->layout.width, column = n % weight->layout.width;
+  int64_t width = cpu_layout_width(&weight->layout, &weight->shape, panel);
+  const uint8_t *at = cpu_weight_panel(weight, panel, k / MICRO_GROUP * MICRO_GROUP);
+  k %= MICRO_GROUP;
+  switch (weight->shape.format) {
+  case GEMM_FORMAT_INT8:
+    return at[(k / 4 * width + column) * 4 + k % 4] - 128;
+  case GEMM_FORMAT_FP8:
+    at += (k / 4 * width + column / 16 * 16) * 4;
+    return number_from_e4m3(at[column % 16 / 4 * 16 + k % 4 / 2 * 8 + column % 4 * 2 + k % 2]);
+  case GEMM_FORMAT_F16:
+    return number_from_f16(half_at(at + 2 * (k * width + column)));
+  case GEMM_FORMAT_BF16:
+    return number_from_bf16(half_at(at + 2 * ((k / 2 * width + column) * 2 + k % 2)));
+  default:
+    return (at[(k / 16 * width + column) * 4 + k % 4] >> k % 16 / 4 * 2 & 3) - 1;
+  }
+}
+
+double cpu_weight_scale(const struct backend_weight *weight, int64_t n, int64_t k) {
+  int64_t panel = n / weight->layout.width, column = n % weight->layout.width;
+  if (gemm_is_int2(weight->shape.format)) {
+    const uint8_t *group = cpu_weight_panel(weight, panel, k / MICRO_GROUP * MICRO_GROUP);
+    int64_t width = cpu_layout_width(&weight->layout, &weight->shape, panel);
+    return number_from_f16(half_at(group + MICRO_GROUP / 4 * width + 2 * column));
+  }
+  return weight->shape.scale == GEMM_SCALE_BLOCK ? cpu_weight_block_scale(weight, panel, k / MICRO_GROUP)
+                                                 : cpu_weight_scales(weight, panel)[column];
 }

@@ -24,4 +24,8 @@ const float *cpu_weight_scales(const struct backend_weight *weight, int64_t pane
 /* The scale of a 128x128 block. */
 float cpu_weight_block_scale(const struct backend_weight *weight, int64_t panel, int64_t group);
 
+/* One element of W without its scale, and the scale that it has: for whom speed does not matter. */
+double cpu_weight_code(const struct backend_weight *weight, int64_t n, int64_t k);
+double cpu_weight_scale(const struct backend_weight *weight, int64_t n, int64_t k);
+
 #endif
