@@ -51,7 +51,7 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
   if (!hopper_config_valid(config, product->scale) || tiles > INT32_MAX / column_tiles)
     return cudaErrorInvalidConfiguration;
   const kernel run = kernel_of(*config, *product);
-  const int shared_bytes = hopper_shared_bytes(config);
+  const int shared_bytes = hopper_shared_bytes(config, product->scale);
   hopper::work work = {};
   work.product = *product;
   work.rows = config->rows;

@@ -55,7 +55,7 @@ int hopper_candidates(const struct hopper_product *product, int sms, bool all, s
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
 /* Bytes of shared memory of a block. Pure. */
-int hopper_shared_bytes(const struct hopper_config *config);
+int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale);
 
 #ifdef __cplusplus
 }

@@ -140,7 +140,7 @@ static enum status check_hopper(struct backend *backend, const struct question *
   }
   return error_set(error, STATUS_UNSUPPORTED,
                    "there is no such kernel, or it needs %d KiB of shared memory where a block has 227",
-                   hopper_shared_bytes(&config) / 1024);
+                   hopper_shared_bytes(&config, product.scale) / 1024);
 }
 
 enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem, struct variant *variant,

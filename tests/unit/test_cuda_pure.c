@@ -258,7 +258,7 @@ static void test_hopper_always_valid(void **state) {
           struct hopper_product product = product_of(GEMM_FORMAT_FP8, (enum gemm_scale)scale, ms[l], ns[i], ks[j]);
           struct hopper_config config = hopper_configure(&product, SMS);
           assert_true(hopper_config_valid(&config, product.scale));
-          assert_true(hopper_shared_bytes(&config) <= 227 * 1024);
+          assert_true(hopper_shared_bytes(&config, product.scale) <= 227 * 1024);
           assert_true(config.columns >= ms[l] || config.columns >= 64);
         }
 }
