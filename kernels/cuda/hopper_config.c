@@ -116,3 +116,38 @@ struct hopper_config hopper_configure(const struct hopper_product *product, int 
   }
   return search.best;
 }
+
+/* Puts a configuration in its place by cost; the last one falls off where there is no room. */
+static int insert(const struct hopper_product *product, int sms, const struct hopper_config *config,
+                  struct hopper_config *out, int count, int most) {
+  double us = cost(config, product, sms);
+  int place = count < most ? count : most - 1;
+  if (count == most && cost(&out[place], product, sms) <= us)
+    return count;
+  for (; place > 1 && cost(&out[place - 1], product, sms) > us; place--)
+    out[place] = out[place - 1];
+  out[place] = *config;
+  return count < most ? count + 1 : most;
+}
+
+static bool same(const struct hopper_config *a, const struct hopper_config *b) {
+  return a->columns == b->columns && a->groups == b->groups && a->rows == b->rows && a->split_k == b->split_k &&
+         a->ahead == b->ahead;
+}
+
+int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most) {
+  static const int aheads[] = {2, 3, 6};
+  int count = 1, usual = columns_for(product->m, product->scale);
+  out[0] = hopper_configure(product, sms);
+  for (int columns = all ? 8 : usual; columns <= (all ? columns_most(product->scale) : usual); columns *= 2)
+    for (int groups = 1; groups <= 2; groups++)
+      for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
+        for (int split_k = 1; split_k <= 8; split_k *= 2)
+          for (int i = 0; i < 3; i++) {
+            struct hopper_config config = {
+                .columns = columns, .groups = groups, .rows = rows, .split_k = split_k, .ahead = aheads[i]};
+            if (hopper_config_valid(&config, product->scale) && !same(&config, &out[0]) && most > 1)
+              count = insert(product, sms, &config, out, count, most);
+          }
+  return count;
+}
