@@ -374,12 +374,12 @@ static void type_range(enum gemm_type type, double *overflow, double *half_quant
 
 /* In a row that leaves y's range, what a sum that nearly cancels is off by may itself be beyond that range: such an
  * element may be anything but NaN. 0 for other rows. */
-static double cancelled(const double *reference, int64_t n, double overflow) {
+static double cancelled(const double *reference, int64_t n, double overflow, double sums_gate) {
   double largest = 0;
   for (int64_t i = 0; i < n; i++) {
     largest = fmax(largest, isfinite(reference[i]) ? fabs(reference[i]) : 0);
   }
-  return largest > overflow ? 1e-6 * largest : 0;
+  return largest > overflow ? sums_gate * largest : 0;
 }
 
 /* Whether an infinite y is right where the reference is finite. A sum that is right within the gates may round either
@@ -388,10 +388,11 @@ static bool overflows(double reference, double value, double overflow) {
   return !isnan(value) && fabs(reference) > 0.99 * overflow && (value > 0) == (reference > 0);
 }
 
-double oracle_row_error(const double *reference, const void *y, enum gemm_type y_type, int64_t n) {
+double oracle_row_error(enum gemm_format format, const double *reference, const void *y, enum gemm_type y_type,
+                        int64_t n) {
   double overflow, half_quantum, error = 0, norm = 0;
   type_range(y_type, &overflow, &half_quantum);
-  double noise = cancelled(reference, n, overflow);
+  double noise = cancelled(reference, n, overflow, oracle_gate(format, GEMM_F32));
   for (int64_t i = 0; i < n; i++) {
     double value = oracle_element(y, i, y_type);
     if (!isfinite(reference[i])) {
@@ -415,12 +416,12 @@ double oracle_row_error(const double *reference, const void *y, enum gemm_type y
   return error == 0 ? 0 : norm == 0 ? INFINITY : sqrt(error / norm);
 }
 
-double oracle_row_rounding(const double *reference, enum gemm_type y_type, int64_t n) {
+double oracle_row_rounding(enum gemm_format format, const double *reference, enum gemm_type y_type, int64_t n) {
   uint8_t *rounded = allocate((uint64_t)n * sizeof(float));
   for (int64_t i = 0; i < n; i++) {
     element_set(rounded, i, y_type, (float)reference[i]);
   }
-  double error = oracle_row_error(reference, rounded, y_type, n);
+  double error = oracle_row_error(format, reference, rounded, y_type, n);
   free(rounded);
   return error;
 }
@@ -443,5 +444,6 @@ double oracle_row_gate(const struct gemm_weight *shape, enum gemm_type y_type, c
   if (y_type != GEMM_BF16) {
     return limit;
   }
-  return fmax(limit, hypot(oracle_row_rounding(reference, y_type, shape->n), oracle_gate(shape->format, GEMM_F32)));
+  return fmax(limit, hypot(oracle_row_rounding(shape->format, reference, y_type, shape->n),
+                           oracle_gate(shape->format, GEMM_F32)));
 }

@@ -77,12 +77,14 @@ double oracle_element(const void *data, int64_t index, enum gemm_type type);
 
 /* ||y - reference|| / ||reference|| of one row. Where the reference is finite but beyond y's type, y must be infinite
  * with its sign; where it is not finite, so must y be; half a quantum of y's subnormals is no error. Infinite where y
- * breaks a rule or is not zero although the reference is. */
-double oracle_row_error(const double *reference, const void *y, enum gemm_type y_type, int64_t n);
+ * breaks a rule or is not zero although the reference is. In a row that leaves y's type, elements that cancel to less
+ * than the gate of the format's sums may have either sign. */
+double oracle_row_error(enum gemm_format format, const double *reference, const void *y, enum gemm_type y_type,
+                        int64_t n);
 
 /* The same measure of the reference itself, rounded to y's type: no y can be better. In a row of few elements it may
  * exceed what a long row averages to. */
-double oracle_row_rounding(const double *reference, enum gemm_type y_type, int64_t n);
+double oracle_row_rounding(enum gemm_format format, const double *reference, enum gemm_type y_type, int64_t n);
 
 /* The numerics contract: what a row's error may be. */
 double oracle_gate(enum gemm_format format, enum gemm_type y_type);

@@ -97,7 +97,7 @@ bool product_right(const struct product *product) {
   for (int64_t row = 0; row < request->m; row++) {
     const uint8_t *y = (const uint8_t *)product->product.y + (size_t)row * stride;
     const double *reference = product->reference + row * shape->n;
-    double error = oracle_row_error(reference, y, request->y_type, shape->n);
+    double error = oracle_row_error(shape->format, reference, y, request->y_type, shape->n);
     if (error <= oracle_row_gate(shape, request->y_type, reference) &&
         still_poisoned(y + row_bytes, stride - row_bytes))
       continue;
