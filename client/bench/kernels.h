@@ -1,5 +1,5 @@
-/* Products of a backend in this process, without a daemon, beside those of a library. Its code is in tests/bench_kernels,
- * which may see the kernels as the client may not. */
+/* Products of a backend in this process, without a daemon, beside those of a library. Its code is in
+ * tests/bench_kernels, which may see the kernels as the client may not. */
 #ifndef BENCH_KERNELS_H
 #define BENCH_KERNELS_H
 

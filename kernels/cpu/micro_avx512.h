@@ -181,11 +181,12 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
   const struct micro_tile shape = {.x = groups->x, .x_stride = groups->x_stride};
   struct x_rows x = x_rows(&shape);
   const uint32_t *w = (const uint32_t *)groups->w + column;
+  const lanes none = {0};
   lanes total[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
       const float *before = groups->sums + row * MICRO_WIDTH + column + v * LANES;
-      total[row][v] = groups->first ? (lanes){0} : load_lanes(before);
+      total[row][v] = groups->first ? none : load_lanes(before);
     }
   }
   for (int group = 0; group < groups->groups; group++) {

@@ -72,12 +72,13 @@ static ALWAYS_INLINE bool is_scaled(const struct micro_tile *tile) {
 
 static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows, int column, int vectors,
                                         counts sum[][VECTORS]) {
+  const counts none = {0};
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
       if (tile->start != NULL) {
         sum[row][v] = broadcast((uint32_t)tile->start[row]);
       } else {
-        sum[row][v] = tile->first ? (counts){0} : load_counts(sums_s32(tile, row, column + v * LANES));
+        sum[row][v] = tile->first ? none : load_counts(sums_s32(tile, row, column + v * LANES));
       }
     }
   }
@@ -85,10 +86,11 @@ static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows,
 
 static ALWAYS_INLINE void begin_real(const struct micro_tile *tile, int rows, int column, int vectors,
                                      lanes sum[][VECTORS]) {
+  const lanes none = {0};
   bool zero = tile->first || is_scaled(tile);
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
-      sum[row][v] = zero ? (lanes){0} : load_lanes(sums_f32(tile, row, column + v * LANES));
+      sum[row][v] = zero ? none : load_lanes(sums_f32(tile, row, column + v * LANES));
     }
   }
 }
@@ -96,7 +98,8 @@ static ALWAYS_INLINE void begin_real(const struct micro_tile *tile, int rows, in
 static ALWAYS_INLINE void end_scaled(const struct micro_tile *tile, int row, int column, lanes sum) {
   lanes scale =
       tile->column_scale != NULL ? load_lanes(tile->column_scale + column) : broadcast_lanes(tile->row_scale[row]);
-  lanes before = tile->first ? (lanes){0} : load_lanes(sums_f32(tile, row, column));
+  const lanes none = {0};
+  lanes before = tile->first ? none : load_lanes(sums_f32(tile, row, column));
   store_lanes(sums_f32(tile, row, column), multiply_f32(before, sum, scale));
 }
 
