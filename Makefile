@@ -108,10 +108,13 @@ $(BUILD)/gemm-inprocess: $(INPROCESS) $(KERNELS) $(PROTO)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
+# Sanitizers make the unrolled kernels so large that -O3 takes minutes.
+KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
+
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) $(if $(findstring kernels/cuda/,$<)$(findstring tests/bench/,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring kernels/cuda/,$<)$(findstring tests/bench/,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes
