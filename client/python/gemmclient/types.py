@@ -49,10 +49,11 @@ class Format(enum.IntEnum):
     INT2 = lib.GEMMD_FORMAT_INT2
     F16 = lib.GEMMD_FORMAT_F16
     BF16 = lib.GEMMD_FORMAT_BF16
+    INT2A8 = lib.GEMMD_FORMAT_INT2A8  # rows of x are quantized to INT8, never silently
 
 
 class Scale(enum.IntEnum):
-    """DEFAULT: what the file has; INT8 and FP8: ROW, INT2: GROUP; F16 and BF16 have none."""
+    """DEFAULT: what the file has; INT8 and FP8: ROW, INT2 and INT2A8: GROUP; F16 and BF16 have none."""
 
     DEFAULT = lib.GEMMD_SCALE_DEFAULT
     ONE = lib.GEMMD_SCALE_ONE
@@ -62,7 +63,7 @@ class Scale(enum.IntEnum):
 
 
 class Method(enum.IntEnum):
-    """How to quantize. DEFAULT: as stored where the file is quantized, else ABSMAX, for INT2 LEAST_SQUARES."""
+    """How to quantize. DEFAULT: as stored where the file is quantized, else ABSMAX, for INT2 and INT2A8 LEAST_SQUARES."""
 
     DEFAULT = lib.GEMMD_METHOD_DEFAULT
     ABSMAX = lib.GEMMD_METHOD_ABSMAX
