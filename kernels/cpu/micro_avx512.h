@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) lanes multiply_bf16(lanes sum, coun
 }
 #endif
 
-#include "micro_tile.h"
+#include "micro_set.h"
 
 /* ---- FP8 on the way to bf16 */
 
@@ -351,22 +351,7 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
 
 #define MICRO_AVX512(symbol, name_, usable_)                                                                           \
   const struct micro_ops symbol = {                                                                                    \
-      .name = name_,                                                                                                   \
-      .usable = usable_,                                                                                               \
-      .widen_f16 = widen_f16,                                                                                          \
-      .widen_bf16 = widen_bf16,                                                                                        \
-      .widen_e4m3 = widen_e4m3,                                                                                        \
-      .widen_s8 = widen_s8,                                                                                            \
-      .narrow_f16 = narrow_f16,                                                                                        \
-      .narrow_bf16 = narrow_bf16,                                                                                      \
-      .largest = largest,                                                                                              \
-      .quantize_int8 = quantize_int8,                                                                                  \
-      .quantize_e4m3 = quantize_e4m3,                                                                                  \
-      .sum_s8 = sum_s8,                                                                                                \
-      .finish_s32 = finish_s32,                                                                                        \
-      .finish_f32 = finish_f32,                                                                                        \
-      .finish_s32_wide = finish_s32_wide,                                                                              \
-      .finish_f32_wide = finish_f32_wide,                                                                              \
+      MICRO_FIELDS(name_, usable_),                                                                                    \
       .unpack_bf16_f32 = unpack_bf16_f32,                                                                              \
       .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer},                                                      \
                BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32}},                                                   \
