@@ -23,6 +23,32 @@ static struct daemon gemmd;
 static struct oracle_weight weight;
 static const char *tools;
 
+/* What the same promises are asked with on each backend. */
+static const struct words {
+  const char *kernel;            /* that can run */
+  const char *refused, *why;     /* one that cannot on this machine, and the reason */
+  const char *nearest;           /* what is offered in its place begins so */
+  const char *foreign;           /* a family of another backend */
+  const char *nobody;            /* a parameter that no family has, with its value */
+  const char *pinned, *pin_line; /* options that set a kernel by hand, and what gemmd.conf would say */
+} cpu_words = {"cpu threads=1 block_m=4",
+               "cpu threads=99",
+               "threads must be 0..2",
+               "nearest that can: cpu threads=2",
+               "cuda",
+               "num_warps=4",
+               "--block-m 32",
+               "tune_pins = mlp/*=any block_m=32"},
+  cuda_words = {"hopper columns=8 rows=32",
+                "hopper columns=128 groups=2 rows=128 ahead=6",
+                "there is no such kernel",
+                "nearest that can: hopper columns=",
+                "cpu",
+                "threads=1",
+                "--kernel 'hopper rows=32'",
+                "tune_pins = mlp/*=hopper rows=32"};
+static const struct words *words = &cpu_words;
+
 static gemmd_session *connect_to_daemon(void) {
   gemmd_session *session = NULL;
   if (gemmd_connect(&session, gemmd.socket, NULL) != GEMMD_OK) {
@@ -44,6 +70,8 @@ static int start(void **state) {
   (void)state;
   static struct checkpoint checkpoint;
   char options[160];
+  const char *backend = getenv("GEMMD_TEST_BACKEND");
+  words = backend != NULL && strcmp(backend, "cuda") == 0 ? &cuda_words : &cpu_words;
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
   daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
   snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));
@@ -80,6 +108,15 @@ static int gemmctl(const char *arguments) {
   output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
   int status = pclose(pipe);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* `arguments` with `word` in the place of %s. */
+static const char *with(const char *arguments, const char *word) {
+  static char text[512];
+  const char *hole = strstr(arguments, "%s");
+  assert_non_null(hole);
+  snprintf(text, sizeof text, "%.*s%s%s", (int)(hole - arguments), arguments, word, hole + 2);
+  return text;
 }
 
 static void expect(const char *arguments, int code, const char *part) {
@@ -147,7 +184,7 @@ static void test_what_was_served_is_listed_and_tuned(void **state) {
 
 static void test_asked_for_now(void **state) {
   (void)state;
-  json_t *object = expect_json("mlp/up --m 4 --x-type bf16 --y-type bf16 --kernel 'cpu threads=1 block_m=4' --json");
+  json_t *object = expect_json(with("mlp/up --m 4 --x-type bf16 --y-type bf16 --kernel '%s' --json", words->kernel));
   assert_string_equal(json_string_value(json_object_get(object, "shape")), "int8-row-192x320-bf16-bf16-none-m4");
   assert_true(json_array_size(json_object_get(object, "results")) >= 2);
   assert_true(json_integer_value(json_object_get(object, "checked")) >= 1);
@@ -161,15 +198,15 @@ static void test_asked_for_now(void **state) {
 
 static void test_by_hand(void **state) {
   (void)state;
-  expect("mlp/up --kernel 'cpu threads=99'", 1, "threads must be 0..2");
-  expect("mlp/up --kernel 'cpu threads=99'", 1, "nearest that can: cpu threads=2");
-  expect("mlp/up --kernel 'cuda'", 1, "no kernels of family cuda");
+  expect(with("mlp/up --kernel '%s'", words->refused), 1, words->why);
+  expect(with("mlp/up --kernel '%s'", words->refused), 1, words->nearest);
+  expect(with("mlp/up --kernel %s", words->foreign), 1, "no kernels of family");
   expect("mlp/up --block-m 17", 2, "--block-m must be 16..512 in steps of 16, got 17");
   expect("mlp/up --num-stages 9", 2, "--num-stages");
-  expect("mlp/up --num-warps 4", 1, "no family of this backend's kernels has all of: num_warps=4");
+  expect(with("mlp/up --kernel 'any %s'", words->nobody), 1, "no family of this backend's kernels has all of:");
   expect("'mlp/*' --pin", 2, "--pin needs");
-  expect("'mlp/*' --kernel 'cpu threads=77' --pin", 1, "threads must be");
-  expect("'mlp/*' --block-m 32 --pin", 0, "tune_pins = mlp/*=any block_m=32");
+  expect(with("'mlp/*' --kernel '%s' --pin", words->refused), 1, words->why);
+  expect(with("'mlp/*' %s --pin", words->pinned), 0, words->pin_line);
   test_products_stay_right(state);
   expect("list", 0, "pinned");
   expect("'mlp/*' --unpin", 0, "1 weights are free");
@@ -179,10 +216,8 @@ static void test_export_forget_import(void **state) {
   (void)state;
   char command[512];
   gemmd_session *session = connect_to_daemon();
-  assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", "cpu threads=1 block_m=8"),
-                   GEMMD_OK);
-  assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m511", "cpu threads=1"),
-                   GEMMD_INVALID);
+  assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", words->kernel), GEMMD_OK);
+  assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m511", words->kernel), GEMMD_INVALID);
   assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", "evil"), GEMMD_NOT_FOUND);
   gemmd_disconnect(session);
   expect("show bf16-f32-none-m512", 0, "kept, unconfirmed");
@@ -220,10 +255,11 @@ static void test_report(void **state) {
 
 static void test_microbench(void **state) {
   (void)state;
-  expect("--microbench --bench-m 64 --bench-n 128 --bench-k 192 --bench-include-scalar", 0, "tune_pins = PATTERN=cpu");
+  expect("--microbench --bench-m 64 --bench-n 128 --bench-k 192 --bench-include-scalar", 0, "tune_pins = PATTERN=");
   assert_non_null(strstr(output, "scale one"));
   expect("--microbench --bench-m 65", 2, "--bench-m must be 64..16384 in steps of 64, got 65");
-  expect("--microbench --bench-m 64 --bench-n 64 --bench-k 64 --num-warps 2", 1, "what was set by hand is left to use");
+  expect(with("--microbench --bench-m 64 --bench-n 64 --bench-k 64 --kernel 'any %s'", words->nobody), 1,
+         "what was set by hand is left to use");
 }
 
 /* With nowhere to note what it tries, a successor would try again what its predecessor died of. */
