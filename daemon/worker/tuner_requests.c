@@ -1,0 +1,185 @@
+#include "tuner_state.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *state_text(const struct book_entry *entry) {
+  static const char *const names[] = {"seen", "kept", "tuned", "failed"};
+  return entry->pin != NULL && entry->state != BOOK_FAILED ? "pinned" : names[entry->state];
+}
+
+static void describe(const struct tuner *tuner, const struct book_entry *entry, struct tune_shape *out) {
+  *out = (struct tune_shape){.state = state_text(entry),
+                             .serves = entry->serves,
+                             .confirmed = entry->confirmed,
+                             .tuning = entry == tuner->current,
+                             .calls = entry->calls,
+                             .device_ns = entry->device_ns,
+                             .own_ns = entry->own_ns,
+                             .tuned_ns = entry->tuned_ns,
+                             .library_ns = entry->library_ns};
+  variant_problem_text(&entry->problem, out->shape);
+  variant_text(entry->pin != NULL ? entry->pin : &entry->variant, out->kernel);
+  snprintf(out->why, sizeof out->why, "%s", entry->why);
+}
+
+static void list(const struct tuner *tuner, struct tune_request *request) {
+  uint32_t at = request->from;
+  request->count = 0;
+  for (; at < BOOK_ENTRIES && request->count < TUNE_PAGE; at++)
+    if (tuner->book.entries[at].used)
+      describe(tuner, &tuner->book.entries[at], &request->page[request->count++]);
+  request->next = at < BOOK_ENTRIES ? at : 0;
+}
+
+static enum status check_by_hand(struct tuner *tuner, const struct variant_problem *problem, const char *text,
+                                 struct variant *out, struct error *error) {
+  struct variant nearest = {.family = NULL};
+  char near[VARIANT_TEXT_BYTES];
+  enum status status = variant_parse(tuner->options.ops->families, text, out, error);
+  if (status != STATUS_OK)
+    return status;
+  status = tuner->options.ops->variant_check(tuner->options.backend, problem, out, &nearest, error);
+  if (status == STATUS_OK || nearest.family == NULL)
+    return status;
+  struct error reason = *error;
+  return error_set(error, status, "%.120s; nearest that can: %.120s", reason.text, variant_text(&nearest, near));
+}
+
+static enum status ask(struct tuner *tuner, struct engine_message *message) {
+  struct tune_request *request = message->tune;
+  struct variant hand;
+  request->problem.weight = request->weight->shape;
+  request->problem.m = variant_bucket(request->problem.m);
+  if (request->text[0] != '\0' &&
+      check_by_hand(tuner, &request->problem, request->text, &hand, &message->error) != STATUS_OK)
+    return message->error.status;
+  struct book_entry *entry = book_find(&tuner->book, &request->problem, NULL, true);
+  if (entry == NULL)
+    return error_set(&message->error, STATUS_NOMEM, "no room for one more shape");
+  book_add_weight(entry, request->weight->device);
+  entry->asked = true;
+  message->next = NULL;
+  if (tuner->asks_last != NULL)
+    tuner->asks_last->next = message;
+  else
+    tuner->asks = message;
+  tuner->asks_last = message;
+  if (tuner->ask == NULL)
+    tuner_leave(tuner); /* whoever waits goes first */
+  return STATUS_OK;
+}
+
+static void forget(struct tuner *tuner, struct tune_request *request) {
+  char shape[VARIANT_TEXT_BYTES];
+  request->count = 0;
+  for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
+    struct book_entry *entry = &tuner->book.entries[i];
+    if (!entry->used || entry->pin != NULL || entry == tuner->current ||
+        fnmatch(request->text, variant_problem_text(&entry->problem, shape), 0) != 0)
+      continue;
+    bool asked = entry->asked;
+    tune_db_remove(&tuner->db, &entry->problem);
+    struct book_entry fresh = {.problem = entry->problem,
+                               .used = true,
+                               .asked = asked,
+                               .calls = entry->calls,
+                               .device_ns = entry->device_ns,
+                               .weight_count = entry->weight_count};
+    memcpy(fresh.weights, entry->weights, sizeof fresh.weights);
+    *entry = fresh;
+    request->count++;
+  }
+}
+
+static enum status import(struct tuner *tuner, struct engine_message *message) {
+  struct tune_request *request = message->tune;
+  struct variant_problem problem;
+  struct variant variant;
+  enum status status = variant_problem_parse(request->shape, &problem, &message->error);
+  if (status == STATUS_OK)
+    status = check_by_hand(tuner, &problem, request->text, &variant, &message->error);
+  if (status != STATUS_OK)
+    return status;
+  struct book_entry *entry = book_find(&tuner->book, &problem, NULL, true);
+  if (entry == NULL)
+    return error_set(&message->error, STATUS_NOMEM, "no room for one more shape");
+  if (entry->state == BOOK_TUNED || entry == tuner->current)
+    return STATUS_OK; /* what was measured here is better than what was measured elsewhere */
+  entry->variant = variant;
+  entry->state = BOOK_KEPT;
+  entry->confirmed = entry->serves = false;
+  tuner_keep(tuner, entry);
+  return STATUS_OK;
+}
+
+void tuner_unpin(struct tuner *tuner, struct engine_weight *weight) {
+  const struct variant *pin = weight->pin;
+  weight->pin = NULL;
+  if (pin == NULL)
+    return;
+  if (tuner->current != NULL && tuner->current->pin == pin)
+    tuner_leave(tuner);
+  if (tune_pin_last(tuner->pins, pin))
+    book_pin_gone(&tuner->book, pin);
+  tune_pin_drop(&tuner->pins, pin);
+}
+
+static enum status pin(struct tuner *tuner, struct engine_message *message) {
+  struct tune_request *request = message->tune;
+  struct engine_weight *weight = request->weight;
+  struct variant variant;
+  if (request->text[0] == '\0') {
+    tuner_unpin(tuner, weight);
+    return STATUS_OK;
+  }
+  enum gemm_type type = weight->shape.format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F16;
+  request->problem = (struct variant_problem){.weight = weight->shape, .m = 1, .x_type = type, .y_type = type};
+  if (check_by_hand(tuner, &request->problem, request->text, &variant, &message->error) != STATUS_OK)
+    return message->error.status;
+  tuner_unpin(tuner, weight);
+  weight->pin = tune_pin_take(&tuner->pins, &variant);
+  return weight->pin != NULL ? STATUS_OK : error_set(&message->error, STATUS_NOMEM, "no memory for a pin");
+}
+
+void tuner_request(struct tuner *tuner, struct engine_message *message) {
+  message->error.status = STATUS_OK;
+  tuner->settled = false;
+  switch (message->tune->verb) {
+  case TUNE_LIST:
+    list(tuner, message->tune);
+    break;
+  case TUNE_ASK:
+    if (ask(tuner, message) == STATUS_OK)
+      return;
+    break;
+  case TUNE_FORGET:
+    forget(tuner, message->tune);
+    break;
+  case TUNE_IMPORT:
+    (void)import(tuner, message);
+    break;
+  case TUNE_PIN:
+    (void)pin(tuner, message);
+    break;
+  }
+  tuner->options.notify(tuner->options.user, message);
+}
+
+void tuner_cancel_asks(struct tuner *tuner, const struct engine_weight *weight) {
+  struct engine_message *kept = NULL, *last = NULL;
+  for (struct engine_message *each = tuner->asks, *next; each != NULL; each = next) {
+    next = each->next;
+    each->next = NULL;
+    if (weight != NULL && each->tune->weight != weight) {
+      *(last != NULL ? &last->next : &kept) = each;
+      last = each;
+    } else {
+      (void)error_set(&each->error, STATUS_CANCELLED, "the weight was unloaded, or the worker ends");
+      tuner->options.notify(tuner->options.user, each);
+    }
+  }
+  tuner->asks = kept;
+  tuner->asks_last = last;
+}

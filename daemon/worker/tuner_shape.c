@@ -1,0 +1,243 @@
+#include "tuner_state.h"
+
+#include "../log.h"
+
+#include <stdio.h>
+
+/* ---- who asked, and whose turn it is */
+
+void tuner_answer(struct tuner *tuner, enum status status, const char *why) {
+  struct engine_message *message = tuner->ask;
+  if (message == NULL)
+    return;
+  tuner->ask = NULL;
+  message->error.status = STATUS_OK;
+  if (status != STATUS_OK)
+    (void)error_set(&message->error, status, "%s", why);
+  tuner->options.notify(tuner->options.user, message);
+}
+
+static bool ask_is_for(const struct tuner *tuner, const struct engine_message *message,
+                       const struct book_entry *entry) {
+  (void)tuner;
+  return variant_problem_equal(&message->tune->problem, &entry->problem) && entry->pin == NULL;
+}
+
+static struct engine_message *take_ask(struct tuner *tuner, const struct book_entry *entry) {
+  struct engine_message *before = NULL;
+  for (struct engine_message *each = tuner->asks; each != NULL; before = each, each = each->next)
+    if (ask_is_for(tuner, each, entry)) {
+      *(before != NULL ? &before->next : &tuner->asks) = each->next;
+      tuner->asks_last = tuner->asks_last == each ? before : tuner->asks_last;
+      each->next = NULL;
+      return each;
+    }
+  return NULL;
+}
+
+void tuner_leave(struct tuner *tuner) {
+  struct book_entry *entry = tuner->current;
+  tuner->current = NULL;
+  if (entry == NULL)
+    return;
+  if (tuner->comparing)
+    tune_db_trying(&tuner->db, &entry->problem, NULL);
+  tuner->comparing = false;
+  entry->asked = false;
+  for (const struct engine_message *each = tuner->asks; each != NULL; each = each->next)
+    entry->asked |= ask_is_for(tuner, each, entry);
+}
+
+void tuner_give_up(struct tuner *tuner, enum status status, const char *why) {
+  struct book_entry *entry = tuner->current;
+  entry->state = BOOK_FAILED;
+  snprintf(entry->why, sizeof entry->why, "%.127s", why);
+  tuner_answer(tuner, status, why);
+  tuner_leave(tuner);
+}
+
+bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
+  struct error error;
+  tuner->current = entry;
+  tuner->ask = take_ask(tuner, entry);
+  tuner->phase = PHASE_PREPARE;
+  tuner->comparing = false;
+  book_gather_weights(&tuner->book, entry);
+  tuner->spent_ns = 0;
+  tuner->checked = tuner->timed = 0;
+  if (trial_start(&tuner->trial, &entry->problem, entry->weights[0], &error) == STATUS_OK)
+    return true;
+  tuner_give_up(tuner, error.status, error.text);
+  return false;
+}
+
+/* ---- pieces of work */
+
+/* Begins to compare; false, with it noted as wrong, where the backend does not take the variant. */
+static bool begin_compare(struct tuner *tuner, struct variant *variant) {
+  struct error error;
+  if (variant->family != NULL && tuner->options.ops->variant_check(tuner->options.backend, &tuner->current->problem,
+                                                                   variant, NULL, &error) != STATUS_OK)
+    return false;
+  if (variant->family != NULL)
+    tune_db_trying(&tuner->db, &tuner->current->problem, variant);
+  trial_compare(&tuner->trial, variant);
+  tuner->comparing = true;
+  return true;
+}
+
+/* A piece of the comparison that has begun. *done: it is over. */
+static enum status compare(struct tuner *tuner, bool *done, bool *right, struct error *error) {
+  char why[128], shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
+  enum status status = trial_compare_next(&tuner->trial, done, right, why, sizeof why, error);
+  if (status != STATUS_OK || !*done)
+    return status;
+  tuner->comparing = false;
+  tune_db_trying(&tuner->db, &tuner->current->problem, NULL);
+  if (!*right && tuner->trial.variant.family != NULL) {
+    book_wrong(tuner->current, &tuner->trial.variant);
+    log_warning("kernel %s is never used for %s: %s", variant_text(&tuner->trial.variant, kernel),
+                variant_problem_text(&tuner->current->problem, shape), why);
+  }
+  return STATUS_OK;
+}
+
+static enum status work_own(struct tuner *tuner, struct error *error) {
+  bool done, right;
+  struct variant own = {.family = NULL};
+  struct book_entry *entry = tuner->current;
+  if (!tuner->comparing)
+    (void)begin_compare(tuner, &own);
+  enum status status = compare(tuner, &done, &right, error);
+  if (status != STATUS_OK || !done)
+    return status;
+  if (!right) {
+    tuner_give_up(tuner, STATUS_UNSUPPORTED, "the backend's own choice does not agree with the plain kernel");
+    return STATUS_OK;
+  }
+  tuner->given = entry->pin != NULL ? *entry->pin : entry->variant;
+  if (entry->pin != NULL || (entry->state == BOOK_KEPT && tuner->given.family != NULL))
+    tuner->phase = PHASE_GIVEN;
+  else if (entry->state == BOOK_KEPT && entry->confirmed && tuner->ask == NULL) {
+    entry->state = BOOK_TUNED; /* it was found before that nothing is faster */
+    tuner_leave(tuner);
+  } else {
+    tuner->phase = PHASE_LIST;
+  }
+  return STATUS_OK;
+}
+
+/* The kept variant or the pin was right, or not. */
+static void end_given(struct tuner *tuner, bool right) {
+  struct book_entry *entry = tuner->current;
+  if (right) {
+    entry->variant = tuner->given;
+    entry->serves = true;
+  }
+  if (entry->pin != NULL) {
+    if (right)
+      entry->state = BOOK_TUNED;
+    else
+      tuner_give_up(tuner, STATUS_UNSUPPORTED, "the kernel that is set by hand cannot compute this, or is wrong");
+    if (right)
+      tuner_leave(tuner);
+    return;
+  }
+  if (!right)
+    entry->variant.family = NULL;
+  entry->state = right && entry->confirmed ? BOOK_TUNED : BOOK_SEEN;
+  if (entry->state == BOOK_TUNED && tuner->ask == NULL)
+    tuner_leave(tuner);
+  else
+    tuner->phase = PHASE_LIST;
+}
+
+static enum status work_given(struct tuner *tuner, struct error *error) {
+  bool done = true, right = false;
+  if (tuner->comparing || begin_compare(tuner, &tuner->given)) {
+    enum status status = compare(tuner, &done, &right, error);
+    if (status != STATUS_OK)
+      return status;
+  }
+  if (done)
+    end_given(tuner, right);
+  return STATUS_OK;
+}
+
+static enum status time_one(struct tuner *tuner, int who, struct error *error) {
+  struct race_candidate *candidate = &tuner->race.candidates[who];
+  struct backend_job job = tuner->trial.job;
+  struct error failure;
+  uint64_t ns = 0;
+  job.variant = &candidate->variant;
+  uint64_t begin = tuner_clock_ns();
+  enum status status = tuner->options.ops->measure(tuner->options.backend, &job, tuner->current->weights,
+                                                   tuner->current->weight_count, tuner->launches, &ns, &failure);
+  if (status == STATUS_DEVICE_LOST) {
+    *error = failure;
+    return status;
+  }
+  tuner->sample_ns = tuner_clock_ns() - begin;
+  tuner->timed += candidate->count == 0;
+  if (status == STATUS_OK)
+    race_timed(&tuner->race, who, ns);
+  else
+    race_failed(&tuner->race, who);
+  return STATUS_OK;
+}
+
+static enum status work_race(struct tuner *tuner, struct error *error) {
+  bool done = false, right = false;
+  if (tuner->comparing) {
+    enum status status = compare(tuner, &done, &right, error);
+    if (status == STATUS_OK && done)
+      race_checked(&tuner->race, tuner->compared, right);
+    return status;
+  }
+  struct race_step step = race_next(&tuner->race);
+  switch (step.verb) {
+  case RACE_CHECK:
+    tuner->compared = step.who;
+    tuner->checked++;
+    if (!begin_compare(tuner, &tuner->race.candidates[step.who].variant))
+      race_checked(&tuner->race, step.who, false);
+    return STATUS_OK;
+  case RACE_TIME:
+    return time_one(tuner, step.who, error);
+  case RACE_REFINE:
+    tuner_race_refine(tuner);
+    return STATUS_OK;
+  case RACE_OVER:
+    tuner_race_end(tuner);
+    return STATUS_OK;
+  }
+  return STATUS_OK;
+}
+
+enum status tuner_work(struct tuner *tuner, struct error *error) {
+  bool ready;
+  enum status status = STATUS_OK;
+  switch (tuner->phase) {
+  case PHASE_PREPARE:
+    status = trial_prepare(&tuner->trial, &ready, error);
+    if (status == STATUS_OK && ready)
+      tuner->phase = PHASE_OWN;
+    break;
+  case PHASE_OWN:
+    status = work_own(tuner, error);
+    break;
+  case PHASE_GIVEN:
+    status = work_given(tuner, error);
+    break;
+  case PHASE_LIST:
+    tuner_race_begin(tuner);
+    break;
+  case PHASE_RACE:
+    status = work_race(tuner, error);
+    break;
+  }
+  if (status == STATUS_OK || status == STATUS_DEVICE_LOST)
+    return status;
+  tuner_give_up(tuner, status, error->text);
+  return STATUS_OK;
+}

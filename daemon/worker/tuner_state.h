@@ -1,0 +1,78 @@
+/* What the parts of the tuner share: the shape at hand, and where its tuning stands. For tuner*.c alone.
+ *
+ *   tuner.c           open and close; which kernel serves; bursts
+ *   tuner_shape.c     one shape: its phases, pieces of work, who asked for it
+ *   tuner_race.c      candidates of a shape, and what came of them
+ *   tuner_requests.c  list, ask, forget, import, pin */
+#ifndef WORKER_TUNER_STATE_H
+#define WORKER_TUNER_STATE_H
+
+#include "tune_pins.h"
+#include "tune_race.h"
+#include "tune_trial.h"
+#include "tuner.h"
+
+/* What is done with the shape at hand, in this order. */
+enum tuner_phase {
+  PHASE_PREPARE,
+  PHASE_OWN,   /* the backend's own choice is compared: it serves anyway, and others need not be better */
+  PHASE_GIVEN, /* the kept variant or the pin is compared */
+  PHASE_LIST,  /* the backend is asked for candidates */
+  PHASE_RACE,
+};
+
+struct tuner {
+  struct tuner_options options;
+  struct book book;
+  struct tune_db db;
+  struct tune_pin *pins; /* owned */
+  struct trial trial;
+  struct race race;
+  bool settled;               /* a look at the book found nothing to do, and nothing has changed since */
+  struct book_entry *current; /* NULL: none */
+  struct engine_message *ask; /* that it is tuned for; NULL: nobody's */
+  enum tuner_phase phase;
+  bool comparing;       /* trial_compare has begun */
+  int compared;         /* candidate of the race that is */
+  struct variant given; /* in PHASE_GIVEN */
+  uint64_t sample_ns;   /* what the last sample took, all told */
+  uint64_t list_ns;  /* what the longest list took; before the first, where there is a library, longer than any burst */
+  uint32_t launches; /* in one sample */
+  uint64_t spent_ns; /* on the current shape */
+  uint32_t checked, timed; /* candidates of it */
+  uint64_t last_request_ns;
+  uint64_t not_before_ns;                  /* while requests come */
+  struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */
+};
+/* A time longer than any burst. */
+#define TUNER_UNKNOWN_NS ((uint64_t)1 << 40)
+
+uint64_t tuner_clock_ns(void);
+
+/* Has the entry's winner written, where anything is kept. */
+void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
+
+/* ---- the shape at hand
+ * Takes one up; false where it cannot be tuned. */
+bool tuner_begin(struct tuner *tuner, struct book_entry *entry);
+/* Leaves it; it comes again where it is still to be tuned. */
+void tuner_leave(struct tuner *tuner);
+void tuner_give_up(struct tuner *tuner, enum status status, const char *why);
+/* Sends the message of who asked for it back, if anybody did. */
+void tuner_answer(struct tuner *tuner, enum status status, const char *why);
+/* A piece of work. DEVICE_LOST is the only failure. */
+MUST_CHECK enum status tuner_work(struct tuner *tuner, struct error *error);
+
+/* Candidates: the backend's own choice, what was kept, what was asked for by hand, and the backend's best guesses. */
+void tuner_race_begin(struct tuner *tuner);
+/* More of them, like the best so far. */
+void tuner_race_refine(struct tuner *tuner);
+/* Publishes the winner. */
+void tuner_race_end(struct tuner *tuner);
+
+/* ---- requests */
+void tuner_unpin(struct tuner *tuner, struct engine_weight *weight);
+/* Those that wait for a shape of the weight go back with CANCELLED; NULL: all. */
+void tuner_cancel_asks(struct tuner *tuner, const struct engine_weight *weight);
+
+#endif
