@@ -57,6 +57,9 @@ CLIENT := $(call object,$(wildcard client/*.c))
 TOOL := $(call object,$(wildcard client/tool/*.c))
 CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL)
 BENCH := $(call object,$(wildcard client/bench/*.c tests/bench_kernels/*.c)) $(TOOL) $(KERNELS) $(PROTO)
+ifneq ($(NVCC),)
+BENCH += $(call object,$(wildcard tests/bench_kernels/cuda/*.c)) build/obj/tests/bench_kernels/cuda/roof.cu.o
+endif
 DEMO := $(call object,$(wildcard tests/demo/*.c)) $(TOOL)
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
 PROGRAMS := $(addprefix $(BUILD)/,gemmd gemmctl gemm-bench)
@@ -114,7 +117,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring kernels/cuda/,$<)$(findstring tests/bench/,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes

@@ -64,6 +64,13 @@ struct backend_job {
   const struct variant *variant;
 };
 
+/* What `measure` repeats. */
+struct backend_timing {
+  uint32_t launches;
+  bool quantize;  /* x is converted to what the kernel reads in every launch, from the device's memory; cpu: always */
+  bool dependent; /* cuda: a kernel may read its weight before the one ahead of it has ended */
+};
+
 struct backend_done {
   uint64_t tag;
   enum status status;
@@ -127,10 +134,10 @@ struct backend_ops {
    * *nearest is one that can, or has no family. `nearest` may be NULL. */
   enum status (*variant_check)(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
                                struct variant *nearest, struct error *error);
-  /* Computes the job `launches` times, one after the other, with weights[i % count] in the place of the job's, and
-   * waits. *ns: what one took on the device, with x where and as the kernel wants it. Nothing else is in flight. */
+  /* Computes the job as often as `timing` says, one after the other, with weights[i % count] in the place of the
+   * job's, and waits. *ns: what one took on the device, with x where the kernel wants it. Nothing else is in flight. */
   enum status (*measure)(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
-                         size_t count, uint32_t launches, uint64_t *ns, struct error *error);
+                         size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error);
 };
 
 /* All backends of this build, best first, NULL at the end. */

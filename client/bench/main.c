@@ -22,12 +22,22 @@ static const struct tool_option serve_options[] = {
 
 static const struct tool_option kernels_options[] = {
     {"backend", "NAME", "auto, cpu or cuda; auto if not given", false},
-    {"formats", "LIST", "of weights; int8,fp8,int2,int2a8,f16,bf16 if not given", false},
+    {"formats", "LIST", "of weights; int8,fp8,int2,f16,bf16 (cpu: int2a8, too) if not given", false},
     {"shapes", "LIST", "NxK of weights; 4096x4096,11008x4096,1536x384 if not given", false},
     {"m", "LIST", "rows of x; 1,8,64,512 if not given", false},
+    {"file", "FILE", "in their place: lines of three such lists, formats, shapes and M", false},
+    {"scale", "MODE", "of weights: one, row, block or group; row, group for 2 bits, if not given", false},
+    {"x-type", "TYPE", "of x; cpu: f32, cuda: codes, f16 for 2 bits, if not given. Quantizing other types counts",
+     false},
+    {"y-type", "TYPE", "of y; cpu: f32, cuda: bf16 for fp8, f16, if not given", false},
+    {"kernel", "WHICH", "cuda: own (that the backend takes by itself, if not given), tuned, or all", false},
+    {"dependent", NULL, "cuda: W may be read before the kernel ahead has ended", false},
+    {"quantizer", NULL, "cuda: in place of products, quantizing rows of x beside a plain kernel of the same bytes",
+     false},
+    {"plot", "FILE", "cuda: an SVG of time over roofline by M", false},
     {"rounds", "N", "turns of each side; 7 if not given", false},
-    {"burst-ms", "MS", "length of a turn; 40 if not given", false},
-    {"cold-mib", "MIB", "weights that are taken in turn, so that none is in a cache; 160 if not given", false},
+    {"burst-ms", "MS", "length of a turn; cpu: 40, cuda: 2 if not given", false},
+    {"cold-mib", "MIB", "weights taken in turn, so that none is in a cache; cpu: 160, cuda: 256 if not given", false},
     {"threads", "N", "cpu: of each side; 0, if not given: one a core", false},
     {"peer", "PATH", "the library to compare with, or none; its usual name if not given", false},
     {0},
@@ -50,13 +60,20 @@ static const struct tool_command commands[] = {
      .run = bench_serve},
     {.name = "kernels",
      .arguments = "",
-     .summary = "Measures a backend's products in this process, without a daemon, and in the same run, in turn, those\n"
-                "of a library: oneDNN for cpu, which does not quantize x, where ours does.",
+     .summary =
+         "Measures a backend's products in this process, without a daemon, and in the same run, in turn, those\n"
+         "of a library: oneDNN for cpu, which does not quantize x, where ours does; cuBLASLt for cuda, its first\n"
+         "and its fastest algorithm.",
      .options = kernels_options,
      .example = "gemm-bench kernels --backend cpu --formats int8,fp8 --m 1,64",
      .keys =
-         "  a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, and where there\n"
-         "  is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over neighbouring turns)",
+         "  cpu: a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, and where "
+         "there\n"
+         "  is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over neighbouring turns).\n"
+         "  cuda: device, read_gb_per_s, dependent; then a line each: backend, format, scale, n, k, m, x_type, y_type, "
+         "us,\n"
+         "  roof_us, kernel, rivals: [{name, us, first_us, ratio}]; then means: mean_of, rival, m (0: all), count,\n"
+         "  geometric, worst. With --quantizer: quantizer, x_type, m, k, us, gb_per_s, plain_us",
      .run = bench_kernels},
     {0},
 };

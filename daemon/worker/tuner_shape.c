@@ -168,11 +168,12 @@ static enum status time_one(struct tuner *tuner, int who, struct error *error) {
   struct race_candidate *candidate = &tuner->race.candidates[who];
   struct backend_job job = tuner->trial.job;
   struct error failure;
+  const struct backend_timing timing = {.launches = tuner->launches};
   uint64_t ns = 0;
   job.variant = &candidate->variant;
   uint64_t begin = tuner_clock_ns();
   enum status status = tuner->options.ops->measure(tuner->options.backend, &job, tuner->current->weights,
-                                                   tuner->current->weight_count, tuner->launches, &ns, &failure);
+                                                   tuner->current->weight_count, &timing, &ns, &failure);
   if (status == STATUS_DEVICE_LOST) {
     *error = failure;
     return status;

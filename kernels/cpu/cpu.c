@@ -308,10 +308,10 @@ static enum status check_variant(struct backend *backend, const struct variant_p
 }
 
 static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
-                               struct backend_weight *const *weights, size_t count, uint32_t launches, uint64_t *ns,
-                               struct error *error) {
+                               struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
+                               uint64_t *ns, struct error *error) {
   uint64_t begin = now_ns();
-  for (uint32_t i = 0; i < launches; i++) {
+  for (uint32_t i = 0; i < timing->launches; i++) {
     struct backend_job one = *job;
     one.weight = weights[i % count];
     enum status status = run(backend, &one, error);
@@ -319,7 +319,7 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
       return status;
     }
   }
-  *ns = (now_ns() - begin) / launches;
+  *ns = (now_ns() - begin) / timing->launches;
   return STATUS_OK;
 }
 

@@ -17,7 +17,9 @@ struct chunk {
   const struct backend_weight *weight;
   struct staging at;
   int64_t row, rows, rows_padded;
-  bool stays; /* y stays on the device: it is for the clock alone */
+  /* For the clock alone: y stays on the device. */
+  bool stays;
+  bool dependent; /* the product may begin before the kernel ahead of it has ended */
 };
 
 static void *staged(const struct chunk *chunk, uint64_t offset) {
@@ -293,6 +295,7 @@ static enum status hopper_run(const struct chunk *chunk, const struct choice *ch
   const struct backend_weight *weight = chunk->weight;
   const struct layout *layout = &weight->layout;
   bool scales = job->y_type != GEMM_S32, quantized = !as_is(job) && !chunk->stays;
+  bool dependent = quantized || chunk->dependent;
   struct hopper_product product = {
       .format = weight->weight.format,
       .scale = weight->weight.scale,
@@ -313,7 +316,7 @@ static enum status hopper_run(const struct chunk *chunk, const struct choice *ch
   };
   product.y = y_target(chunk, &product.y_stride);
   /* Behind our quantizer, W streams in while that still runs. */
-  cudaError_t result = hopper_launch(chunk->slot->stream, &choice->hopper, &product, quantized);
+  cudaError_t result = hopper_launch(chunk->slot->stream, &choice->hopper, &product, dependent);
   if (result == cudaSuccess)
     result = y_out(chunk);
   return runtime_check(result, "computing a product", error);
@@ -379,16 +382,20 @@ static enum status chunk_queue(struct backend *backend, const struct chunk *chun
 
 /* The product alone, as a graph of so many launches: what the host does for each is not in it. */
 static enum status launches_capture(struct backend *backend, struct chunk *chunk, struct backend_weight *const *weights,
-                                    size_t count, uint32_t launches, cudaGraphExec_t *out, struct error *error) {
+                                    size_t count, const struct backend_timing *timing, cudaGraphExec_t *out,
+                                    struct error *error) {
   cudaStream_t stream = chunk->slot->stream;
   cudaGraph_t graph = NULL;
   enum status status =
       runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
   if (status != STATUS_OK)
     return status;
-  for (uint32_t i = 0; i < launches && status == STATUS_OK; i++) {
+  for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
     chunk->weight = weights[i % count];
-    status = compute(backend, chunk, error);
+    if (timing->quantize)
+      status = runtime_check(quantize(chunk), "quantizing x", error);
+    if (status == STATUS_OK)
+      status = compute(backend, chunk, error);
   }
   enum status ended = runtime_check(cudaStreamEndCapture(stream, &graph), "capturing a product", error);
   status = status == STATUS_OK ? ended : status;
@@ -406,6 +413,8 @@ static enum status launches_time(struct slot *slot, cudaGraphExec_t graph, uint3
   cudaError_t result = cudaEventCreate(&begin);
   if (result == cudaSuccess)
     result = cudaEventCreate(&end);
+  if (result == cudaSuccess)
+    result = cudaGraphUpload(graph, slot->stream);
   if (result == cudaSuccess)
     result = cudaEventRecord(begin, slot->stream);
   if (result == cudaSuccess)
@@ -425,10 +434,12 @@ static enum status launches_time(struct slot *slot, cudaGraphExec_t graph, uint3
 }
 
 enum status cuda_measure(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
-                         size_t count, uint32_t launches, uint64_t *ns, struct error *error) {
+                         size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error) {
+  bool quantizes = timing->quantize && !as_is(job) && gemm_quantizes_x(job->weight->weight.format);
+  const struct backend_timing each = {.launches = timing->launches, .quantize = quantizes};
   struct slot *slot = &backend->slots[0];
   const struct backend_weight *weight = job->weight;
-  struct chunk chunk = {.slot = slot, .weight = weight, .stays = true};
+  struct chunk chunk = {.slot = slot, .weight = weight, .stays = true, .dependent = timing->dependent || quantizes};
   cudaGraphExec_t graph = NULL;
   slot->job = *job;
   slot->rows = job->m;
@@ -438,10 +449,12 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
   enum status status = backend_enter(backend, error);
   if (status == STATUS_OK)
     status = runtime_check(stage(&chunk), "copying x to the GPU", error);
+  if (status == STATUS_OK && quantizes)
+    status = runtime_check(x_in(&chunk), "copying x to the GPU", error);
   if (status == STATUS_OK)
-    status = launches_capture(backend, &chunk, weights, count, launches, &graph, error);
+    status = launches_capture(backend, &chunk, weights, count, &each, &graph, error);
   if (status == STATUS_OK)
-    status = launches_time(slot, graph, launches, ns, error);
+    status = launches_time(slot, graph, each.launches, ns, error);
   if (graph)
     (void)cudaGraphExecDestroy(graph);
   /* Products of many rows are computed in several goes of as many as fit. */

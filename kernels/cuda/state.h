@@ -105,8 +105,8 @@ enum status cuda_arena_register(struct backend *, void *, uint64_t, struct backe
 void cuda_arena_unregister(struct backend *, struct backend_arena *);
 
 enum status cuda_submit(struct backend *, const struct backend_job *, struct error *);
-enum status cuda_measure(struct backend *, const struct backend_job *, struct backend_weight *const *, size_t, uint32_t,
-                         uint64_t *, struct error *);
+enum status cuda_measure(struct backend *, const struct backend_job *, struct backend_weight *const *, size_t,
+                         const struct backend_timing *, uint64_t *, struct error *);
 int cuda_poll(struct backend *, struct backend_done *, int);
 
 #endif

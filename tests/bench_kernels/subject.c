@@ -1,7 +1,5 @@
 #include "subject.h"
 
-#include "proto/number.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,48 +33,19 @@ void subject_close(struct subject *subject) {
   munmap(subject->base, subject->arena_bytes);
 }
 
-static uint64_t random_next(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return *state >> 33;
-}
-
-/* Any bytes are codes, but that e4m3 has a NaN and f16 and bf16 should be ordinary numbers. */
-static uint8_t *make_canonical(const struct gemm_weight *shape, const struct gemm_layout *layout) {
-  uint8_t *canonical = calloc(1, layout->total_bytes);
-  uint64_t state = 1;
-  if (canonical == NULL) {
-    return NULL;
-  }
-  for (uint64_t i = 0; i < layout->codes_bytes; i++) {
-    canonical[i] = (uint8_t)random_next(&state);
-    canonical[i] = shape->format == GEMM_FORMAT_FP8 && (canonical[i] & 0x7f) == 0x7f ? 0 : canonical[i];
-    bool top = i % 2 == 1 && (shape->format == GEMM_FORMAT_F16 || shape->format == GEMM_FORMAT_BF16);
-    canonical[i] = top ? (uint8_t)((canonical[i] & 0x80) | 0x3c) : canonical[i];
-  }
-  for (uint64_t i = 0; i < layout->scale_count; i++) {
-    float scale = 0x1p-8f;
-    uint16_t half = number_to_f16(scale);
-    uint8_t *to = canonical + layout->scales_offset;
-    memcpy(to + i * (gemm_is_int2(shape->format) ? 2 : 4), gemm_is_int2(shape->format) ? (void *)&half : &scale,
-           gemm_is_int2(shape->format) ? 2 : 4);
-  }
-  return canonical;
-}
-
-enum status subject_load(struct subject *subject, const struct gemm_weight *shape, int copies, struct error *error) {
-  struct gemm_layout layout;
+enum status subject_load(struct subject *subject, const struct data_weight *weight, int copies, struct error *error) {
+  const struct gemm_weight *shape = &weight->shape;
   struct backend_plan plan;
   struct backend_info info;
-  enum status status = gemm_layout_compute(shape, &layout, error);
-  if (status != STATUS_OK || (status = subject->ops->weight_plan(subject->backend, shape, &plan, error)) != STATUS_OK) {
+  enum status status = subject->ops->weight_plan(subject->backend, shape, &plan, error);
+  if (status != STATUS_OK) {
     return status;
   }
   subject->ops->describe(subject->backend, &info);
   uint64_t each = gemm_round_up(plan.bytes, plan.align), bytes = each * (uint64_t)copies;
-  uint8_t *canonical = make_canonical(shape, &layout);
   subject->weights = calloc((size_t)copies, sizeof(struct backend_weight *));
   subject->copies = 0;
-  if (canonical == NULL || subject->weights == NULL) {
+  if (subject->weights == NULL) {
     status = error_set(error, STATUS_NOMEM, "no memory for a weight");
   } else {
     status = subject->ops->slab_create(subject->backend, gemm_round_up(bytes, info.slab_granularity), &subject->slab_fd,
@@ -84,14 +53,13 @@ enum status subject_load(struct subject *subject, const struct gemm_weight *shap
   }
   for (int i = 0; status == STATUS_OK && i < copies; i++) {
     uint64_t at = each * (uint64_t)i;
-    status = subject->ops->weight_store(subject->backend, shape, canonical, subject->slab, at, error);
+    status = subject->ops->weight_store(subject->backend, shape, weight->canonical, subject->slab, at, error);
     if (status == STATUS_OK) {
       status = subject->ops->weight_attach(subject->backend, shape, plan.layout, subject->slab, at,
                                            &subject->weights[i], error);
     }
     subject->copies += status == STATUS_OK;
   }
-  free(canonical);
   if (status != STATUS_OK) {
     subject_unload(subject);
   }
@@ -113,28 +81,36 @@ void subject_unload(struct subject *subject) {
   subject->slab_fd = -1;
 }
 
-enum status subject_stage(struct subject *subject, const struct gemm_weight *shape, int64_t m, struct error *error) {
-  enum gemm_type type = shape->format == GEMM_FORMAT_F16    ? GEMM_F16
-                        : shape->format == GEMM_FORMAT_BF16 ? GEMM_BF16
-                                                            : GEMM_F32;
-  uint64_t x_row = (uint64_t)shape->k * gemm_type_bytes(type), y_row = (uint64_t)shape->n * sizeof(float);
-  uint64_t y_at = gemm_round_up((uint64_t)m * x_row, 4096), state = 2;
-  if (y_at + (uint64_t)m * y_row > subject->arena_bytes) {
-    return error_set(error, STATUS_NOMEM, "the arena has no room for %lld rows", (long long)m);
+enum status subject_stage(struct subject *subject, const struct gemm_weight *shape, const struct data_x *x,
+                          enum gemm_type y_type, struct error *error) {
+  bool codes = x->type == GEMM_INT8 || x->type == GEMM_E4M3;
+  if (!gemm_takes_x(shape->format, x->type) || !gemm_takes_y(shape->format, x->type, y_type)) {
+    return error_set(error, STATUS_UNSUPPORTED, "a weight of %s does not take x of %s and y of %s",
+                     gemm_format_name(shape->format), gemm_type_name(x->type), gemm_type_name(y_type));
   }
-  for (int64_t i = 0; i < m * shape->k; i++) {
-    float value = (float)((int64_t)(random_next(&state) % 2001) - 1000) / 500;
-    if (type == GEMM_F32) {
-      ((float *)subject->base)[i] = value;
-    } else {
-      ((uint16_t *)subject->base)[i] = type == GEMM_F16 ? number_to_f16(value) : number_to_bf16(value);
+  uint64_t x_row = (uint64_t)x->k * gemm_type_bytes(x->type), y_row = (uint64_t)shape->n * gemm_type_bytes(y_type);
+  uint64_t scale_row = codes ? (uint64_t)x->scale_columns * sizeof(float) : 0;
+  uint64_t scales_at = gemm_round_up((uint64_t)x->m * x_row, 4096);
+  uint64_t y_at = gemm_round_up(scales_at + (uint64_t)x->m * scale_row, 4096);
+  if (y_at + (uint64_t)x->m * y_row > subject->arena_bytes) {
+    return error_set(error, STATUS_NOMEM, "the arena has no room for %lld rows", (long long)x->m);
+  }
+  const uint8_t *from = codes ? x->codes : x->elements;
+  for (int64_t i = 0; i < x->m; i++) {
+    uint64_t row = (uint64_t)(i % x->rows);
+    memcpy(subject->base + (uint64_t)i * x_row, from + row * x_row, x_row);
+    if (codes) {
+      memcpy(subject->base + scales_at + (uint64_t)i * scale_row, x->scales + row * (uint64_t)x->scale_columns,
+             scale_row);
     }
   }
+  memset(subject->base + y_at, 0xff, (uint64_t)x->m * y_row); /* NaN in every floating type */
   subject->job = (struct backend_job){.arena = subject->arena,
-                                      .m = m,
-                                      .x_type = type,
-                                      .y_type = GEMM_F32,
+                                      .m = x->m,
+                                      .x_type = x->type,
+                                      .y_type = y_type,
                                       .x = subject->base,
+                                      .x_scale = codes ? subject->base + scales_at : NULL,
                                       .y = subject->base + y_at,
                                       .x_stride = x_row,
                                       .y_stride = y_row};
@@ -151,4 +127,22 @@ enum status subject_run(struct subject *subject, int copy, struct error *error) 
   while (subject->ops->poll(subject->backend, &done, 1) == 0) {
   }
   return done.status == STATUS_OK ? STATUS_OK : error_set(error, done.status, "a product ended with an error");
+}
+
+enum status subject_check(struct subject *subject, const struct data_weight *weight, const struct data_x *x,
+                          struct error *error) {
+  const struct backend_job *job = &subject->job;
+  enum gemm_format format = weight->shape.format;
+  const void *rows[DATA_SAMPLES];
+  enum status status = subject_run(subject, 0, error);
+  for (int i = 0; i < DATA_SAMPLES; i++) {
+    rows[i] = (const uint8_t *)job->y + (uint64_t)data_sample(job->m, i) * job->y_stride;
+  }
+  double most = data_error_most(format, job->y_type);
+  double is = status == STATUS_OK ? data_error(weight, x, rows, job->y_type, job->y_type == GEMM_S32) : 0;
+  if (status == STATUS_OK && !(is <= most)) {
+    return error_set(error, STATUS_INTERNAL, "%s, %lld rows: ours is off by %.2e, more than %.2e",
+                     gemm_format_name(format), (long long)job->m, is, most);
+  }
+  return status;
 }

@@ -2,6 +2,7 @@
 #ifndef BENCH_SUBJECT_H
 #define BENCH_SUBJECT_H
 
+#include "data.h"
 #include "kernels/backend.h"
 
 struct subject {
@@ -22,15 +23,18 @@ MUST_CHECK enum status subject_open(struct subject *subject, const struct backen
                                     const struct backend_config *config, uint64_t arena_bytes, struct error *error);
 void subject_close(struct subject *subject);
 
-/* `copies` times a weight of random codes. */
-MUST_CHECK enum status subject_load(struct subject *subject, const struct gemm_weight *shape, int copies,
+/* `copies` times the weight. */
+MUST_CHECK enum status subject_load(struct subject *subject, const struct data_weight *weight, int copies,
                                     struct error *error);
 void subject_unload(struct subject *subject);
 
-/* Lays out x, random f32 (f16, bf16 where the weight takes nothing else), and y, f32. */
-MUST_CHECK enum status subject_stage(struct subject *subject, const struct gemm_weight *shape, int64_t m,
-                                     struct error *error);
+/* Lays out x and y, which is poisoned. */
+MUST_CHECK enum status subject_stage(struct subject *subject, const struct gemm_weight *shape, const struct data_x *x,
+                                     enum gemm_type y_type, struct error *error);
 /* One product with copy `copy`, from submit to poll. */
 MUST_CHECK enum status subject_run(struct subject *subject, int copy, struct error *error);
+/* Runs the job once and compares y with the reference; INTERNAL where it is off. */
+MUST_CHECK enum status subject_check(struct subject *subject, const struct data_weight *weight, const struct data_x *x,
+                                     struct error *error);
 
 #endif

@@ -89,13 +89,13 @@ static enum status planted_check(struct backend *backend, const struct variant_p
 }
 
 static enum status planted_measure(struct backend *backend, const struct backend_job *job,
-                                   struct backend_weight *const *weights, size_t count, uint32_t each, uint64_t *ns,
-                                   struct error *error) {
+                                   struct backend_weight *const *weights, size_t count,
+                                   const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   bool ours = job->variant->family == &planted;
   (void)backend;
   (void)weights;
   (void)count;
-  (void)each;
+  (void)timing;
   (void)error;
   uint64_t time = ours ? times[crime_of(job->variant)] : own_time;
   *ns = (uint64_t)((double)time * (1 + noise * oracle_uniform(&randomness)));

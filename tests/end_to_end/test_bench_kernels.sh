@@ -1,0 +1,40 @@
+#!/bin/bash
+# gemm-bench kernels on the CPU: every format passes its gate, files of cases are read, mistakes are told.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+bench=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)/gemm-bench
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+short=(kernels --backend cpu --peer none --rounds 1 --burst-ms 1 --cold-mib 0 --threads 1)
+
+# expect CODE TEXT ARGUMENTS...: the exit status, and a text that must be in what is said.
+expect() {
+  local code=$1 text=$2 said got
+  shift 2
+  said=$("$bench" "${short[@]}" "$@" 2>&1)
+  got=$?
+  if [ "$got" -ne "$code" ] || [[ "$said" != *"$text"* ]]; then
+    echo "gemm-bench kernels $*: exit $got, \"$said\"; expected $code, \"$text\""
+    failures=$((failures + 1))
+  fi
+}
+
+# Odd sizes; a y that is off would be refused.
+for format in int8 fp8 int2 int2a8 f16 bf16; do
+  expect 0 "$format" --formats "$format" --shapes 37x141 --m 1,5 --y-type bf16
+done
+expect 0 '"scale": "block"' --formats fp8 --scale block --shapes 130x300 --m 2 --x-type e4m3 --json
+expect 0 '"scale": "one"' --formats int8 --scale one --shapes 130x300 --m 70 --x-type int8 --y-type s32 --json
+printf '# formats shapes M\nint8 64x64 1\n\nfp8,int2 32x256 2,3 # two\n' >"$work/cases"
+expect 0 'int2   group     32 x   256  M     3' --file "$work/cases"
+expect 2 "got: int8 64x64" --file <(echo int8 64x64)
+expect 2 "there is nothing to measure in it" --file <(echo '# nothing')
+expect 2 "--file takes the place" --file "$work/cases" --m 1
+expect 2 "$work/none: No such file or directory" --file "$work/none"
+expect 2 "--m: 0 is no number of 1..16777216" --m 0
+expect 2 "--shapes: 3 is no NxK" --shapes 3
+expect 2 "--formats: int3 is no format" --formats int3
+expect 2 "are for the cuda backend" --plot "$work/plot.svg"
+expect 1 "a weight of int8 does not take x of e4m3 and y of f32" --formats int8 --x-type e4m3
+[ "$failures" -eq 0 ]
