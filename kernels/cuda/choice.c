@@ -93,7 +93,7 @@ enum way { WAY_BARE, WAY_SCALED, WAY_SCALED_F32 };
 bool choice_library_way(const struct choice_request *request, int way, struct choice *choice) {
   const struct gemm_weight *weight = request->weight;
   bool biased = request->bias_type != GEMM_TYPE_NONE, fp8 = weight->format == GEMM_FORMAT_FP8;
-  if (weight->format == GEMM_FORMAT_INT2)
+  if (gemm_is_int2(weight->format))
     return false;
   if (way == WAY_BARE) {
     *choice = choice_plain(request);

@@ -18,6 +18,8 @@ template <typename X> static void products_of(cudaStream_t stream, const int2_pr
 extern "C" cudaError_t launch_int2(cudaStream_t stream, const struct int2_product *product) {
   if (product->x_type == GEMM_F32)
     products_of<float>(stream, *product);
+  else if (product->x_type == GEMM_INT8)
+    products_of<int8_t>(stream, *product);
   else if (product->x_type == GEMM_F16)
     products_of<__half>(stream, *product);
   else

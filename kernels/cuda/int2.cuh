@@ -1,5 +1,5 @@
 // y = x * W^T + bias with 2-bit weights, in f32 arithmetic: f32 x of any magnitude and elements that are not finite
-// come out as IEEE arithmetic has them.
+// come out as IEEE arithmetic has them. Sums of INT8 x are exact before they are scaled.
 //
 // A warp computes `rows` x `columns` of y. Eight lanes share a group of 128 along K, 16 codes (one word) each; a warp
 // reads 128 bytes of a row of codes at a time, and every code once for `rows` rows of x.
@@ -29,6 +29,15 @@ __device__ inline void int2_load(const X *x, int64_t i, int64_t k, bool aligned,
   }
 }
 
+// Quantized rows: zeros behind k, whole words.
+__device__ inline void int2_load(const int8_t *x, int64_t i, int64_t, bool, float (&out)[int2_codes]) {
+  const int4 vector = __ldg(reinterpret_cast<const int4 *>(x + i));
+  const int words[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+  for (int j = 0; j < int2_codes; j++)
+    out[j] = static_cast<float>(words[j / 4] << (24 - j % 4 * 8) >> 24);
+}
+
 template <typename X, int rows, int columns>
 __global__ void __launch_bounds__(int2_threads) int2_products(const int2_product p) {
   const int lane = threadIdx.x % 32;
@@ -53,7 +62,7 @@ __global__ void __launch_bounds__(int2_threads) int2_products(const int2_product
     }
 #pragma unroll
     for (int r = 0; r < rows; r++)
-      int2_load(static_cast<const X *>(p.x) + min(first_m + r, p.m - 1) * p.k, i, p.k, aligned, x[r]);
+      int2_load(static_cast<const X *>(p.x) + min(first_m + r, p.m - 1) * p.x_stride, i, p.k, aligned, x[r]);
 #pragma unroll
     for (int c = 0; c < columns; c++) {
       float part[rows] = {};
@@ -86,7 +95,8 @@ __global__ void __launch_bounds__(int2_threads) int2_products(const int2_product
       if (lane != r * columns + c || m >= p.m || n >= p.n)
         continue;
       const float bias = p.bias ? number_load_as(p.bias, n, p.bias_type) : 0.0f;
-      number_store_as(static_cast<uint8_t *>(p.y) + m * p.y_stride, n, p.y_type, sums[r][c] + bias);
+      const float sum = number_scaled(sums[r][c], 1.0f, p.x_scale ? p.x_scale[m] : 1.0f, bias);
+      number_store_as(static_cast<uint8_t *>(p.y) + m * p.y_stride, n, p.y_type, sum);
     }
   }
 }

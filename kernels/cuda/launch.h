@@ -68,11 +68,13 @@ struct plain_product {
 };
 cudaError_t launch_plain(cudaStream_t stream, const struct plain_product *product);
 
-/* y = x * W^T + bias with an INT2 weight. */
+/* y = x * W^T + bias with an INT2 weight, or INT2A8 where x is INT8. */
 struct int2_product {
-  const void *x; /* [m, k] dense */
+  const void *x; /* [m, x_stride], k used; INT8: zeros behind k up to a multiple of 128 */
   enum gemm_type x_type;
-  const void *codes; /* [n, row_bytes] */
+  int64_t x_stride;     /* elements; INT8: a multiple of 128, others: k */
+  const float *x_scale; /* [m], or NULL: 1 */
+  const void *codes;    /* [n, row_bytes] */
   uint64_t row_bytes;
   const void *scales;   /* f16 */
   int64_t scale_stride; /* scales of one row of W; 1: one for the whole row */

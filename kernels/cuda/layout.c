@@ -23,9 +23,10 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
 enum { TILES_ROWS_LEAST = 128 };
 
 uint32_t layout_choose(const struct gemm_weight *weight, int capability) {
-  if (weight->format != GEMM_FORMAT_INT2)
+  if (!gemm_is_int2(weight->format))
     return LAYOUT_ROWS;
-  bool tiles = capability == 90 && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
+  bool tiles = weight->format == GEMM_FORMAT_INT2 && capability == 90 && weight->n >= TILES_ROWS_LEAST &&
+               weight->k <= INT2_FEW_K_MOST;
   return tiles ? LAYOUT_TILES2 : LAYOUT_CODES2;
 }
 
@@ -34,11 +35,8 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
   enum status status = gemm_layout_compute(weight, &out->canonical, error);
   if (status != STATUS_OK)
     return status;
-  if (weight->format == GEMM_FORMAT_INT2A8)
-    return error_set(error, STATUS_UNSUPPORTED, "the cuda backend has no products with %s weights",
-                     gemm_format_name(weight->format));
   const struct gemm_layout *canonical = &out->canonical;
-  bool int2 = weight->format == GEMM_FORMAT_INT2;
+  bool int2 = gemm_is_int2(weight->format);
   if (int2 ? layout != LAYOUT_CODES2 && layout != LAYOUT_TILES2 : layout != LAYOUT_ROWS)
     return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in a layout that this version does not know (%u)",
                      layout);
@@ -64,6 +62,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     /* Dimensions are at most 2^24: no product of two and an element overflows. */
     out->row_bytes = (uint64_t)out->k * element;
     out->codes_bytes = (uint64_t)out->n * out->row_bytes;
+    out->x_row_bytes = out->row_bytes;
     if (block) {
       out->scale_columns = canonical->scale_columns;
       out->scale_row_bytes = 4 * gemm_round_up(canonical->scale_columns, 4);
@@ -74,6 +73,8 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
       out->scales_bytes = 4 * (uint64_t)out->n;
     }
   }
+  if (weight->format == GEMM_FORMAT_INT2A8)
+    out->x_row_bytes = (uint64_t)out->k;
   out->scales_offset = gemm_round_up(out->codes_bytes, GEMM_SECTION);
   out->total_bytes = gemm_round_up(out->scales_offset + out->scales_bytes, GEMM_SECTION);
   return STATUS_OK;

@@ -4,7 +4,7 @@
  *       takes: N and K to multiples of 16 (BLOCK: K of 128). Scales f32 behind them: one a
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
- *   LAYOUT_CODES2 (INT2)  the canonical form.
+ *   LAYOUT_CODES2 (INT2, INT2A8)  the canonical form.
  *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles, for Hopper: int2_layout.h. */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
@@ -17,6 +17,7 @@ struct layout {
   uint32_t layout;
   int64_t n, k; /* padded */
   uint64_t row_bytes, codes_bytes;
+  uint64_t x_row_bytes; /* of quantized x as the product reads it; 0: x stays as it comes */
   uint64_t scales_offset;
   uint64_t scale_columns;   /* that carry a scale, in one row of scales */
   uint64_t scale_row_bytes; /* from one row of scales to the next */

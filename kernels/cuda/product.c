@@ -45,16 +45,16 @@ static cudaError_t codes_in(const struct chunk *chunk) {
   uint8_t *codes = staged(chunk, chunk->at.codes);
   uint64_t row_bytes = (uint64_t)chunk->weight->weight.k * gemm_type_bytes(job->x_type);
   cudaError_t result = cudaSuccess;
-  if (row_bytes < layout->row_bytes)
-    result = cudaMemset2DAsync(codes + row_bytes, layout->row_bytes, 0, layout->row_bytes - row_bytes,
+  if (row_bytes < layout->x_row_bytes)
+    result = cudaMemset2DAsync(codes + row_bytes, layout->x_row_bytes, 0, layout->x_row_bytes - row_bytes,
                                (uint64_t)chunk->rows, stream);
   if (result == cudaSuccess && chunk->rows_padded > chunk->rows)
-    result = cudaMemsetAsync(codes + (uint64_t)chunk->rows * layout->row_bytes, 0,
-                             (uint64_t)(chunk->rows_padded - chunk->rows) * layout->row_bytes, stream);
+    result = cudaMemsetAsync(codes + (uint64_t)chunk->rows * layout->x_row_bytes, 0,
+                             (uint64_t)(chunk->rows_padded - chunk->rows) * layout->x_row_bytes, stream);
   if (result != cudaSuccess)
     return result;
   struct chain rows = rows_of(chunk);
-  return chain_in(chunk->slot, &rows, CHAIN_X, codes, layout->row_bytes);
+  return chain_in(chunk->slot, &rows, CHAIN_X, codes, layout->x_row_bytes);
 }
 
 static cudaError_t scales_in(const struct chunk *chunk) {
@@ -84,7 +84,7 @@ static bool quantize_in_place(const struct chunk *chunk, cudaError_t *result) {
       return false;
     *result = launch_quantize_table(chunk->slot->stream, &table, job->x_type, count, chunk->weight->weight.k, layout->k,
                                     chunk->weight->weight.format == GEMM_FORMAT_FP8,
-                                    (uint8_t *)staged(chunk, chunk->at.codes) + (uint64_t)done * layout->row_bytes,
+                                    (uint8_t *)staged(chunk, chunk->at.codes) + (uint64_t)done * layout->x_row_bytes,
                                     (float *)staged(chunk, chunk->at.scales) + done);
     done += count;
   }
@@ -131,7 +131,7 @@ static cudaError_t x_in(const struct chunk *chunk) {
 
 static cudaError_t stage(const struct chunk *chunk) {
   const struct backend_job *job = &chunk->slot->job;
-  bool int2 = chunk->weight->weight.format == GEMM_FORMAT_INT2;
+  bool quantizes = gemm_quantizes_x(chunk->weight->weight.format);
   cudaError_t result = chunk->row == 0 && job->bias ? bias_in(chunk) : cudaSuccess;
   if (result != cudaSuccess)
     return result;
@@ -139,10 +139,10 @@ static cudaError_t stage(const struct chunk *chunk) {
     result = codes_in(chunk);
     return result == cudaSuccess && job->x_scale && job->y_type != GEMM_S32 ? scales_in(chunk) : result;
   }
-  if (!int2 && quantize_in_place(chunk, &result))
+  if (quantizes && quantize_in_place(chunk, &result))
     return result;
   result = x_in(chunk);
-  return result == cudaSuccess && !int2 ? quantize(chunk) : result;
+  return result == cudaSuccess && quantizes ? quantize(chunk) : result;
 }
 
 /* ---- out */
@@ -152,7 +152,7 @@ static cudaError_t stage(const struct chunk *chunk) {
 static bool in_place(const struct chunk *chunk) {
   const struct backend_job *job = &chunk->slot->job;
   return !chunk->stays && !job->next && job->arena->device &&
-         (chunk->weight->weight.format != GEMM_FORMAT_INT2 || chunk->rows <= 4);
+         (!gemm_is_int2(chunk->weight->weight.format) || chunk->rows <= 4);
 }
 
 static void *y_target(const struct chunk *chunk, uint64_t *stride) {
@@ -234,9 +234,12 @@ static enum status int2_tiles_run(const struct chunk *chunk, struct error *error
 static enum status int2_run(const struct chunk *chunk, struct error *error) {
   const struct backend_job *job = &chunk->slot->job;
   const struct backend_weight *weight = chunk->weight;
+  bool quantizes = gemm_quantizes_x(weight->weight.format);
   struct int2_product product = {
-      .x = staged(chunk, chunk->at.x),
-      .x_type = job->x_type,
+      .x = staged(chunk, quantizes ? chunk->at.codes : chunk->at.x),
+      .x_type = quantizes ? GEMM_INT8 : job->x_type,
+      .x_stride = quantizes ? weight->layout.k : weight->weight.k,
+      .x_scale = quantizes ? staged(chunk, chunk->at.scales) : NULL,
       .codes = weight->codes,
       .row_bytes = weight->layout.row_bytes,
       .scales = weight->scales,
@@ -370,7 +373,7 @@ static enum status product_run(struct backend *backend, const struct chunk *chun
 static enum status compute(struct backend *backend, const struct chunk *chunk, struct error *error) {
   if (chunk->weight->layout.layout == LAYOUT_TILES2)
     return int2_tiles_run(chunk, error);
-  return chunk->weight->weight.format == GEMM_FORMAT_INT2 ? int2_run(chunk, error) : product_run(backend, chunk, error);
+  return gemm_is_int2(chunk->weight->weight.format) ? int2_run(chunk, error) : product_run(backend, chunk, error);
 }
 
 static enum status chunk_queue(struct backend *backend, const struct chunk *chunk, struct error *error) {

@@ -14,11 +14,11 @@ struct staging staging_place(const struct gemm_weight *weight, const struct layo
   /* At most ROWS_MOST rows of 2^24 elements of 4 bytes: nothing overflows. */
   uint64_t m = (uint64_t)staging_pad(weight, rows), n = (uint64_t)layout->n, k = (uint64_t)weight->k;
   bool as_is = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16;
-  bool int2 = weight->format == GEMM_FORMAT_INT2, block = weight->scale == GEMM_SCALE_BLOCK;
-  uint64_t scale_bytes = as_is || int2 ? 0 : 4 * m * (block ? (uint64_t)layout->k / GEMM_GROUP : 1);
+  bool int2 = gemm_is_int2(weight->format), block = weight->scale == GEMM_SCALE_BLOCK;
+  uint64_t scale_bytes = !gemm_quantizes_x(weight->format) ? 0 : 4 * m * (block ? (uint64_t)layout->k / GEMM_GROUP : 1);
   struct staging out = {0};
   out.x = take(&out.bytes, as_is ? 0 : 4 * m * (int2 ? (uint64_t)layout->k : k));
-  out.codes = take(&out.bytes, int2 ? 0 : m * layout->row_bytes);
+  out.codes = take(&out.bytes, m * layout->x_row_bytes);
   out.scales = take(&out.bytes, scale_bytes);
   out.scales_in = take(&out.bytes, block ? scale_bytes : 0);
   out.sums = take(&out.bytes, int2 ? 0 : 4 * m * n);

@@ -8,10 +8,10 @@
 /* Offsets in bytes, each a multiple of 256. */
 struct staging {
   uint64_t x;         /* rows as they come, dense; INT2: of layout.k elements */
-  uint64_t codes;     /* rows as the product reads them, layout.row_bytes each */
+  uint64_t codes;     /* quantized rows as the product reads them, layout.x_row_bytes each */
   uint64_t scales;    /* f32, one a row, or for BLOCK [blocks of K, rows] */
   uint64_t scales_in; /* BLOCK: scales as they come, [rows, blocks of K] */
-  uint64_t sums;      /* rows of layout.n elements of at most 4 bytes */
+  uint64_t sums;      /* rows of layout.n elements of at most 4 bytes; INT2, INT2A8: none */
   uint64_t y;         /* rows of weight.n elements, where y cannot be written in place */
   uint64_t bias;
   uint64_t bytes; /* of all */

@@ -62,7 +62,7 @@ static struct variant variant_of_library(int way, const int32_t attributes[ALGOR
 }
 
 bool cuda_variant_choice(const struct variant *variant, const struct choice_request *request, struct choice *out) {
-  if (!variant || !variant->family || request->weight->format == GEMM_FORMAT_INT2)
+  if (!variant || !variant->family || gemm_is_int2(request->weight->format))
     return false;
   if (variant->family == &variant_plain) {
     *out = choice_plain(request);
@@ -152,8 +152,9 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
     status = backend_enter(backend, error);
   if (status != STATUS_OK || variant->family == &variant_plain)
     return status;
-  if (problem->weight.format == GEMM_FORMAT_INT2)
-    return error_set(error, STATUS_UNSUPPORTED, "INT2 has one kernel in this version");
+  if (gemm_is_int2(problem->weight.format))
+    return error_set(error, STATUS_UNSUPPORTED, "%s has one kernel in this version",
+                     gemm_format_name(problem->weight.format));
   if (variant->family == &hopper_family)
     return check_hopper(backend, &question, variant, nearest, error);
   if (!choice_library_way(&question.request, variant->values[0], &choice))
@@ -245,7 +246,7 @@ int cuda_variants(struct backend *backend, const struct variant_problem *problem
   struct error ignored;
   if (base)
     return refine(base, out, most);
-  if (problem->weight.format == GEMM_FORMAT_INT2 || ask(backend, problem, &question, &ignored) != STATUS_OK ||
+  if (gemm_is_int2(problem->weight.format) || ask(backend, problem, &question, &ignored) != STATUS_OK ||
       backend_enter(backend, &ignored) != STATUS_OK) {
     out[0] = variant_default(&variant_plain);
     return 1;

@@ -56,12 +56,6 @@ void device_close(struct device *device) {
   munmap(device->base, ARENA_BYTES);
 }
 
-bool device_takes(struct device *device, const struct gemm_weight *shape) {
-  struct backend_plan plan;
-  struct error error;
-  return device->ops->weight_plan(device->backend, shape, &plan, &error) != STATUS_UNSUPPORTED;
-}
-
 struct backend_weight *device_load(struct device *device, const struct oracle_weight *weight, uint64_t offset) {
   struct backend_plan plan = {0};
   struct backend_weight *handle = NULL;

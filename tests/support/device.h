@@ -35,9 +35,6 @@ void device_import(struct device *device, int slab_fd, uint64_t slab_bytes);
 /* Closes all but slab_fd. */
 void device_close(struct device *device);
 
-/* Whether the backend has products with such weights; a format may be one that it says it does not have. */
-bool device_takes(struct device *device, const struct gemm_weight *shape);
-
 /* Stores the weight at `offset` of the slab and makes it usable. */
 struct backend_weight *device_load(struct device *device, const struct oracle_weight *weight, uint64_t offset);
 

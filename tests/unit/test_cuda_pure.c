@@ -213,7 +213,7 @@ static void test_staging_holds(void **state) {
   assert_int_equal(staging_pad(&weight, 5), 8);
   struct staging at = staging_place(&weight, &layout, 5);
   assert_true(at.codes - at.x >= 8 * 4 * 1000);
-  assert_true(at.scales - at.codes >= 8 * layout.row_bytes);
+  assert_true(at.scales - at.codes >= 8 * layout.x_row_bytes);
   assert_true(at.y - at.sums >= 8 * 4 * (uint64_t)layout.n);
   assert_true(at.bytes - at.bias >= 4 * (uint64_t)layout.n);
   for (int64_t rows = 1; rows < 3000; rows += 7) { /* the inverse never promises more than fits */
@@ -223,6 +223,13 @@ static void test_staging_holds(void **state) {
     assert_true(staging_place(&weight, &layout, fit).bytes <= bytes);
   }
   assert_int_equal(staging_rows(&weight, &layout, 0), 0);
+  weight = (struct gemm_weight){.n = 100, .k = 130, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP};
+  assert_int_equal(layout_compute(&weight, LAYOUT_CODES2, &layout, &error), STATUS_OK);
+  at = staging_place(&weight, &layout, 5);
+  assert_int_equal(layout.x_row_bytes, 256); /* whole groups of bytes, not of codes */
+  assert_true(at.codes - at.x >= 5 * 4 * 130);
+  assert_true(at.scales - at.codes >= 5 * 256);
+  assert_true(at.y - at.scales >= 5 * 4);
 }
 
 /* ---- the Hopper kernel */
