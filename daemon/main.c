@@ -25,6 +25,9 @@ struct invocation {
 };
 
 static const char default_config_path[] = "/etc/gemmd/gemmd.conf";
+/* Parent and children must be of one build: they speak a protocol that changes without notice. This names the file
+ * that runs, though another may stand at its path by now. */
+static const char own_program[] = "/proc/self/exe";
 
 static void print_help(void) {
   printf("gemmd %s: keeps quantized weights on the GPUs of this machine and serves their products\n\n"
@@ -133,9 +136,10 @@ static enum status read_config(struct config *config, const struct invocation *i
   return status == STATUS_OK ? read_options(config, count, words, error) : status;
 }
 
-/* The control socket's end tells a child that its parent is gone; this is for one that is stuck and does not look. */
-static void die_with_parent(void) {
+static void begin_as_child(void) {
+  /* The control socket's end tells a child that its parent is gone; this is for one that is stuck and does not look. */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_NAME, "gemmd"); /* in ps and top; else what own_program ends in */
 }
 
 static int run(const struct config *config, const struct invocation *invocation, char **words) {
@@ -143,21 +147,21 @@ static int run(const struct config *config, const struct invocation *invocation,
   ssize_t length;
   switch (invocation->mode) {
   case MODE_WORKER:
-    die_with_parent();
+    begin_as_child();
     return worker_run(config, invocation->device, CONTROL_FD);
   case MODE_LOADER:
-    die_with_parent();
+    begin_as_child();
     return loader_run(config, CONTROL_FD);
   case MODE_UPGRADE:
     return upgrade_run(config);
   default:
-    length = readlink("/proc/self/exe", self, sizeof self - 1);
+    length = readlink(own_program, self, sizeof self - 1);
     if (length < 0) {
-      log_error("/proc/self/exe: %s", strerror(errno));
+      log_error("%s: %s", own_program, strerror(errno));
       return EXIT_FAILURE;
     }
     self[length] = '\0';
-    return supervisor_run(config, self, words, invocation->mode == MODE_EMBEDDED ? CONTROL_FD : -1);
+    return supervisor_run(config, self, own_program, words, invocation->mode == MODE_EMBEDDED ? CONTROL_FD : -1);
   }
 }
 

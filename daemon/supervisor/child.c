@@ -1,6 +1,7 @@
 #include "child.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,40 +47,88 @@ static bool make_words(struct command_line *line, const char *self, const char *
   return true;
 }
 
-enum status child_start(uv_loop_t *loop, uv_process_t *process, const char *self, const char *const *mode,
-                        const struct config *config, uv_exit_cb exited, int *socket, struct error *error) {
+/* ---- the process */
+
+struct child {
+  uv_process_t process;
+  child_exited exited;
+  void *user;
+};
+
+static void on_closed(uv_handle_t *handle) {
+  free(handle->data);
+}
+
+static void on_exit_of(uv_process_t *process, int64_t exit_status, int signal) {
+  struct child *child = process->data;
+  uv_close((uv_handle_t *)process, on_closed);
+  child->exited(child->user, exit_status, signal);
+}
+
+static enum status spawn(uv_loop_t *loop, struct child *child, const char *program, char **words, int socket,
+                         struct error *error) {
+  uv_stdio_container_t stdio[CHILD_SOCKET + 1] = {
+      {.flags = UV_IGNORE},
+      {.flags = UV_INHERIT_FD, .data.fd = STDOUT_FILENO},
+      {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+      {.flags = UV_INHERIT_FD, .data.fd = socket},
+  };
+  uv_process_options_t options = {
+      .file = program,
+      .args = words,
+      .exit_cb = on_exit_of,
+      /* A session of its own: a ^C at the terminal is for the supervisor, which then ends its children in order. */
+      .flags = UV_PROCESS_DETACHED,
+      .stdio_count = CHILD_SOCKET + 1,
+      .stdio = stdio,
+  };
+  child->process.data = child;
+  int rc = uv_spawn(loop, &child->process, &options);
+  if (rc == 0)
+    return STATUS_OK;
+  /* The loop has the handle in its list even so. */
+  uv_close((uv_handle_t *)&child->process, on_closed);
+  return error_set(error, STATUS_SYSTEM, "%.160s cannot be started: %s", program, uv_strerror(rc));
+}
+
+static enum status start(uv_loop_t *loop, struct child **out, const char *program, const char *const *mode,
+                         const struct config *config, const struct child *prototype, int socket, struct error *error) {
+  struct command_line line = {.count = 0};
+  struct child *child = malloc(sizeof *child);
+  enum status status;
+  if (child == NULL || !make_words(&line, program, mode, config)) {
+    free(child);
+    status = error_set(error, STATUS_NOMEM, "no memory for a child");
+  } else {
+    *child = *prototype;
+    status = spawn(loop, child, program, line.words, socket, error);
+    if (status == STATUS_OK)
+      *out = child;
+  }
+  free_words(&line);
+  return status;
+}
+
+enum status child_start(uv_loop_t *loop, const char *program, const char *const *mode, const struct config *config,
+                        child_exited exited, void *user, struct child **out, int *socket, struct error *error) {
+  const struct child prototype = {.exited = exited, .user = user};
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
     return error_set(error, STATUS_SYSTEM, "socketpair: %s", strerror(errno));
-  struct command_line line = {.count = 0};
-  enum status status = STATUS_OK;
-  if (!make_words(&line, self, mode, config)) {
-    status = error_set(error, STATUS_NOMEM, "no memory for the command line of a child");
-  } else {
-    uv_stdio_container_t stdio[CHILD_SOCKET + 1] = {
-        {.flags = UV_IGNORE},
-        {.flags = UV_INHERIT_FD, .data.fd = STDOUT_FILENO},
-        {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-        {.flags = UV_INHERIT_FD, .data.fd = pair[1]},
-    };
-    uv_process_options_t options = {
-        .file = self,
-        .args = line.words,
-        .exit_cb = exited,
-        /* A session of its own: a ^C at the terminal is for the supervisor, which then ends its children in order. */
-        .flags = UV_PROCESS_DETACHED,
-        .stdio_count = CHILD_SOCKET + 1,
-        .stdio = stdio,
-    };
-    int rc = uv_spawn(loop, process, &options);
-    if (rc != 0)
-      status = error_set(error, STATUS_SYSTEM, "%.160s cannot be started: %s", self, uv_strerror(rc));
-  }
-  free_words(&line);
+  enum status status = start(loop, out, program, mode, config, &prototype, pair[1], error);
   close(pair[1]);
   if (status != STATUS_OK)
     close(pair[0]);
   else
     *socket = pair[0];
   return status;
+}
+
+void child_kill(struct child *child) {
+  if (child != NULL)
+    uv_process_kill(&child->process, SIGKILL);
+}
+
+int child_pid(const struct child *child) {
+  return child->process.pid;
 }

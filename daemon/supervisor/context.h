@@ -18,7 +18,8 @@
 
 struct supervisor {
   const struct config *config; /* not owned */
-  const char *self;            /* the program; not owned */
+  const char *program;         /* what an upgrade executes; not owned */
+  const char *children;        /* what workers and loaders are started from; not owned */
   char *const *arguments;      /* it was started with; not owned */
   uv_loop_t loop;
   uv_signal_t signals[2];

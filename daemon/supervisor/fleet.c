@@ -18,7 +18,7 @@ static const struct worker_hooks hooks = {.started = started, .session_broken = 
 static enum status start_one(struct supervisor *supervisor, struct error *error) {
   struct fleet *fleet = &supervisor->fleet;
   struct worker *worker = &fleet->workers[fleet->count];
-  worker_init(worker, fleet->count, &supervisor->loop, supervisor->self, &fleet->config, &hooks, supervisor);
+  worker_init(worker, fleet->count, &supervisor->loop, supervisor->children, &fleet->config, &hooks, supervisor);
   enum status status = worker_start(worker, error);
   if (status == STATUS_OK)
     fleet->count++;

@@ -2,12 +2,10 @@
 
 #include "../log.h"
 #include "../memfd.h"
-#include "child.h"
 #include "context.h"
 #include "descriptors.h"
 #include "foreign.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,21 +66,16 @@ static void on_channel_closed(struct channel *channel) {
   closed_one(channel->owner);
 }
 
-static void on_process_exit(uv_process_t *process, int64_t status, int signal) {
-  struct load *load = process->data;
+static void on_exit_of_child(void *user, int64_t status, int signal) {
+  struct load *load = user;
   (void)status; /* the answer says more */
-  load->exited = true;
+  load->child = NULL;
   channel_drain(&load->channel);
   if (signal != 0 && !load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader was ended by signal %d (%s)", signal, strsignal(signal));
-  uv_close((uv_handle_t *)process, on_handle_closed);
   uv_close((uv_handle_t *)&load->timer, on_handle_closed);
   channel_close(&load->channel);
-}
-
-static void kill_loader(struct load *load) {
-  if (!load->exited)
-    uv_process_kill(&load->process, SIGKILL);
+  closed_one(load);
 }
 
 static void on_timeout(uv_timer_t *timer) {
@@ -90,7 +83,7 @@ static void on_timeout(uv_timer_t *timer) {
   if (!load->answered)
     (void)error_set(&load->error, STATUS_TIMEOUT, "the load took longer than %lld s and was ended",
                     (long long)load->supervisor->config->load_timeout_s);
-  kill_loader(load);
+  child_kill(load->child);
 }
 
 /* The loader has handled a file that nobody vouches for; what it says is not taken on trust. */
@@ -126,7 +119,7 @@ static void take_answer(struct load *load, const struct message_head *head, stru
     status = check_done(load, &load->error);
   }
   if (status != STATUS_OK)
-    kill_loader(load);
+    child_kill(load->child);
   channel_close(&load->channel); /* it ends when its socket does */
 }
 
@@ -152,7 +145,7 @@ static void on_packet(struct channel *channel, struct packet *packet) {
     pass_progress(load, body);
   } else {
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader sent what is no answer");
-    kill_loader(load);
+    child_kill(load->child);
   }
 }
 
@@ -161,7 +154,7 @@ static void on_end(struct channel *channel, const struct error *cause) {
   if (cause->status != STATUS_DISCONNECTED)
     load->error = *cause;
   /* Its exit is reported too, but it may be stuck. */
-  kill_loader(load);
+  child_kill(load->child);
 }
 
 static enum status ask_loader(struct load *load, struct error *error) {
@@ -174,11 +167,10 @@ static enum status start(struct load *load, struct error *error) {
   static const char *const mode[] = {"--load", NULL};
   struct supervisor *supervisor = load->supervisor;
   int socket;
-  enum status status = child_start(&supervisor->loop, &load->process, supervisor->self, mode, supervisor->config,
-                                   on_process_exit, &socket, error);
+  enum status status = child_start(&supervisor->loop, supervisor->children, mode, supervisor->config, on_exit_of_child,
+                                   load, &load->child, &socket, error);
   if (status != STATUS_OK)
     return status;
-  load->process.data = load;
   uv_timer_init(&supervisor->loop, &load->timer);
   load->timer.data = load;
   load->open = 2;
@@ -191,7 +183,7 @@ static enum status start(struct load *load, struct error *error) {
     load->channel.closing = true;
   }
   if (status != STATUS_OK)
-    kill_loader(load); /* load->error is reported when the process is reaped */
+    child_kill(load->child); /* load->error is reported when the process is reaped */
   foreign_close(load->file);
   load->file = -1;
   return STATUS_OK;
@@ -265,7 +257,7 @@ void loads_session_left(struct supervisor *supervisor, struct session *session) 
     if (load->session != session)
       continue;
     load->cancelled = true;
-    kill_loader(load);
+    child_kill(load->child);
   }
   placer_session_left(supervisor, session);
 }

@@ -6,6 +6,7 @@
 #include "../../proto/message.h"
 #include "catalog.h"
 #include "channel.h"
+#include "child.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,11 +26,10 @@ struct load {
   int file;       /* owned; -1 once the loader has it */
   bool cancelled; /* the client is gone */
   /* the loader */
-  uv_process_t process;
+  struct child *child; /* NULL: none lives */
   uv_timer_t timer;
   struct channel channel;
-  unsigned open; /* of process, timer and channel */
-  bool exited;
+  unsigned open; /* of child, timer and channel */
   /* its answer */
   bool answered;
   struct error error; /* status OK: all is well */

@@ -34,13 +34,13 @@ static void watch_signals(struct supervisor *supervisor) {
 enum status supervisor_may_upgrade(const struct supervisor *supervisor, struct error *error) {
   if (supervisor->embedded || supervisor->arguments == NULL)
     return error_set(error, STATUS_UNSUPPORTED, "a gemmd that serves one program is not replaced");
-  if (access(supervisor->self, X_OK) != 0)
-    return error_set(error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->self, strerror(errno));
+  if (access(supervisor->program, X_OK) != 0)
+    return error_set(error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->program, strerror(errno));
   return STATUS_OK;
 }
 
 void supervisor_upgrade(struct supervisor *supervisor) {
-  log_info("upgrade: %s takes over", supervisor->self);
+  log_info("upgrade: %s takes over", supervisor->program);
   supervisor->upgrading = true;
   supervisor_stop(supervisor, 0);
 }
@@ -49,8 +49,8 @@ void supervisor_upgrade(struct supervisor *supervisor) {
 static void become_successor(struct supervisor *supervisor) {
   struct error error;
   if (store_leave(supervisor, &error) == STATUS_OK) {
-    execv(supervisor->self, supervisor->arguments);
-    (void)error_set(&error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->self, strerror(errno));
+    execv(supervisor->program, supervisor->arguments);
+    (void)error_set(&error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->program, strerror(errno));
   }
   log_error("upgrade: %s", error.text);
   supervisor->exit_status = 1;
@@ -129,10 +129,12 @@ static void close_slabs(struct catalog *catalog) {
     close(catalog->slabs[i]->fd);
 }
 
-int supervisor_run(const struct config *config, const char *self, char *const *arguments, int embedded) {
+int supervisor_run(const struct config *config, const char *program, const char *children, char *const *arguments,
+                   int embedded) {
   static struct supervisor supervisor; /* large, and one a process */
   struct error error;
-  supervisor = (struct supervisor){.config = config, .self = self, .arguments = arguments, .embedded = embedded >= 0};
+  supervisor = (struct supervisor){
+      .config = config, .program = program, .children = children, .arguments = arguments, .embedded = embedded >= 0};
   descriptors_raise_limit();
   transport_close_by(foreign_close);
   int rc = uv_loop_init(&supervisor.loop);

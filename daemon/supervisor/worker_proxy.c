@@ -1,9 +1,7 @@
 #include "worker_proxy.h"
 
 #include "../log.h"
-#include "child.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +22,11 @@ struct worker_request {
   void *user;
 };
 
-void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *self, const struct config *config,
-                 const struct worker_hooks *hooks, void *owner) {
+void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *program,
+                 const struct config *config, const struct worker_hooks *hooks, void *owner) {
   *worker = (struct worker){.device = device,
                             .loop = loop,
-                            .self = self,
+                            .program = program,
                             .config = config,
                             .hooks = hooks,
                             .owner = owner,
@@ -287,7 +285,7 @@ static void let_die(struct worker *worker) {
 static void on_kill_timer(uv_timer_t *timer) {
   struct worker *worker = timer->data;
   log_warning("worker %u: does not end by itself; killed", worker->device);
-  uv_process_kill(&worker->process, SIGKILL);
+  child_kill(worker->child);
 }
 
 /* Gives the process time to end by itself. */
@@ -309,26 +307,27 @@ static void on_channel_end(struct channel *channel, const struct error *cause) {
   if (starting)
     kill_later(worker); /* its exit status says why it could not start */
   else
-    uv_process_kill(&worker->process, SIGKILL);
+    child_kill(worker->child);
 }
 
-static void on_process_exit(uv_process_t *process, int64_t exit_status, int signal) {
-  struct worker *worker = process->data;
+static void on_exit_of_child(void *user, int64_t exit_status, int signal) {
+  struct worker *worker = user;
+  worker->child = NULL;
   worker->exit_status = signal == 0 ? (int)exit_status : -1;
   worker->exit_signal = signal;
   if (!worker->stopping) {
     if (signal != 0)
-      log_error("worker %u: process %d was ended by signal %d (%s)", worker->device, process->pid, signal,
+      log_error("worker %u: process %u was ended by signal %d (%s)", worker->device, worker->pid, signal,
                 strsignal(signal));
     else
-      log_error("worker %u: process %d ended with status %d", worker->device, process->pid, worker->exit_status);
+      log_error("worker %u: process %u ended with status %d", worker->device, worker->pid, worker->exit_status);
   }
-  uv_close((uv_handle_t *)process, on_handle_closed);
   let_die(worker);
   if (worker->kill_pending) {
     worker->kill_pending = false;
     uv_close((uv_handle_t *)&worker->kill_timer, on_handle_closed);
   }
+  closed_one(worker);
 }
 
 /* The options of the next process. Who died may have died of a kernel on trial; where nothing is kept, the successor
@@ -351,12 +350,11 @@ enum status worker_start(struct worker *worker, struct error *error) {
   const char *const mode[] = {"--worker", device, NULL};
   struct config config = successor_config(worker);
   int socket;
-  enum status status =
-      child_start(worker->loop, &worker->process, worker->self, mode, &config, on_process_exit, &socket, error);
+  enum status status = child_start(worker->loop, worker->program, mode, &config, on_exit_of_child, worker,
+                                   &worker->child, &socket, error);
   if (status != STATUS_OK)
     return status;
-  worker->process.data = worker;
-  worker->pid = (uint32_t)worker->process.pid;
+  worker->pid = (uint32_t)child_pid(worker->child);
   worker->open = 1;
   worker->state = WORKER_STARTING;
   status = channel_open(&worker->channel, worker->loop, socket, 0, &events, worker, error);
@@ -364,7 +362,7 @@ enum status worker_start(struct worker *worker, struct error *error) {
     /* The exit is awaited all the same; the channel counts as closed. */
     worker->channel.closing = true;
     worker->channel.ended = true;
-    uv_process_kill(&worker->process, SIGKILL);
+    child_kill(worker->child);
     log_error("worker %u: %s", worker->device, error->text);
     return STATUS_OK;
   }
@@ -386,15 +384,15 @@ void worker_kill(struct worker *worker, const char *why) {
     return;
   log_error("worker %u: killed: %s", worker->device, why);
   let_die(worker);
-  uv_process_kill(&worker->process, SIGKILL);
+  child_kill(worker->child);
 }
 
 void worker_stop(struct worker *worker) {
   if (worker->stopping)
     return;
   worker->stopping = true;
-  if (worker->open == 0 || uv_is_closing((uv_handle_t *)&worker->process))
-    return; /* there is no process any more */
+  if (worker->child == NULL)
+    return; /* what else is open closes by itself */
   let_die(worker);
   kill_later(worker);
 }

@@ -7,6 +7,7 @@
 #include "../../proto/status.h"
 #include "../config.h"
 #include "channel.h"
+#include "child.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,13 +64,13 @@ struct worker {
   const struct worker_hooks *hooks;
   void *owner;
   uv_loop_t *loop;
-  const char *self;
+  const char *program;         /* see child_start */
   const struct config *config; /* what the next process is started with */
-  uv_process_t process;
+  struct child *child;         /* NULL: none lives */
   struct channel channel;
   uv_timer_t kill_timer;  /* runs while the process may still end by itself */
   uv_timer_t watch_timer; /* runs from worker_ready on: asks whether the process still answers */
-  unsigned open;          /* of process, channel and timers */
+  unsigned open;          /* of child, channel and timers */
   uint32_t last_id;
   TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
   struct message_worker_ready ready;                        /* of the last process that said so */
@@ -84,8 +85,8 @@ struct worker {
   struct message_worker_stats stats, past; /* of this process as last heard; sum of those before it */
 };
 
-void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *self, const struct config *config,
-                 const struct worker_hooks *hooks, void *owner);
+void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *program,
+                 const struct config *config, const struct worker_hooks *hooks, void *owner);
 MUST_CHECK enum status worker_start(struct worker *worker, struct error *error);
 /* Sends a request; `done` is called with its answer. The descriptors stay the caller's. DEVICE_LOST where the worker
  * takes none now: `done` is not called then. */

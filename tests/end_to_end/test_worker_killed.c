@@ -66,26 +66,37 @@ static void expect_ok(gemmd_session *session, int status) {
     fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
 }
 
-/* Starts a daemon, loads the weights and deletes their file. */
-static void begin(const char *options) {
+static const char *model_path(void) {
+  return daemon_path(&daemon_under_test, "model.safetensors");
+}
+
+static void prepare(const char *options) {
   static struct checkpoint checkpoint;
   daemon_make(&daemon_under_test, options);
   for (int i = 0; i < WEIGHTS; i++) {
     oracle_weight_make(&weights[i], &shapes[i], (uint64_t)i + 1);
     checkpoint_add_weight(&checkpoint, weight_name(i), &weights[i]);
   }
-  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
-  checkpoint_write(&checkpoint, path);
+  checkpoint_write(&checkpoint, model_path());
   checkpoint_free(&checkpoint);
-  daemon_start(&daemon_under_test);
+}
+
+/* Loads the weights and deletes their file. */
+static void load_all(void) {
   gemmd_session *session = connect_to_daemon(0);
   for (int i = 0; i < WEIGHTS; i++) {
     gemmd_load request = {
         .name = weight_name(i), .tensor = weight_name(i), .format = (enum gemmd_format)shapes[i].format, .device = -1};
-    expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+    expect_ok(session, gemmd_weight_load_file(session, model_path(), &request, NULL));
   }
   gemmd_disconnect(session);
-  assert_int_equal(unlink(path), 0);
+  assert_int_equal(unlink(model_path()), 0);
+}
+
+static void begin(const char *options) {
+  prepare(options);
+  daemon_start(&daemon_under_test);
+  load_all();
 }
 
 static void end(void) {
@@ -334,6 +345,33 @@ static void killed_too_often(void **state) {
   end();
 }
 
+/* Another build stands where the program was: what is started from then on is of the build that runs. */
+static void a_program_that_was_replaced_on_disk(void **state) {
+  const char *build = getenv("GEMMD_BUILD");
+  char before[512], copy[1100];
+  (void)state;
+  prepare("");
+  const char *program = daemon_path(&daemon_under_test, "gemmd");
+  snprintf(before, sizeof before, "%s", build != NULL ? build : "build");
+  snprintf(copy, sizeof copy, "cp %s/gemmd %s", before, program);
+  assert_int_equal(system(copy), 0);
+  assert_int_equal(setenv("GEMMD_BUILD", daemon_under_test.folder, 1), 0);
+  daemon_start(&daemon_under_test);
+  assert_int_equal(setenv("GEMMD_BUILD", before, 1), 0);
+  assert_int_equal(unlink(program), 0);
+  assert_int_equal(symlink("/bin/false", program), 0);
+  load_all();
+  gemmd_session *session = connect_to_daemon(0);
+  kill_worker(session);
+  await_state(session, "ready");
+  gemmd_weight *handle;
+  struct product_request product = {.weight = &weights[1], .m = 9, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  expect_ok(session, gemmd_weight_open(session, weight_name(1), &handle));
+  assert_true(product_run(session, handle, &product));
+  gemmd_disconnect(session);
+  end();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(killed_under_load),
@@ -341,6 +379,7 @@ int main(void) {
       cmocka_unit_test(hung_with_a_product_in_flight),
       cmocka_unit_test(the_catalog_goes_on),
       cmocka_unit_test(killed_too_often),
+      cmocka_unit_test(a_program_that_was_replaced_on_disk),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@ build=${GEMMD_BUILD:-build} passed=0 failed=0
 cd "$(dirname "$0")/../.." || exit 2
 targets=(tests/fuzz/fuzz_*.c)
 seconds=$((${FUZZ_S:-60} / ${#targets[@]}))
+[ "$seconds" -gt 0 ] || seconds=1 # 0 is for ever
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 for source in "${targets[@]}"; do
   name=$(basename "$source" .c) program=$build/fuzz/$(basename "$source" .c)

@@ -49,14 +49,18 @@ void peer_config(struct config *config) {
   config->slab_bytes = 2 << 20;
 }
 
+static const char this_program[] = "/proc/self/exe", *children_of = this_program;
+
+void peer_children(const char *program) {
+  children_of = program != NULL ? program : this_program;
+}
+
 static void run(const struct config *config, int embedded) {
-  static char self[4096];
   struct error error;
-  ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-  if (length < 0 || log_open(config->log_level, "supervisor", &error) != STATUS_OK)
+  if (log_open(config->log_level, "supervisor", &error) != STATUS_OK)
     exit(2);
   /* exit and not _exit: a leak checker has its say then */
-  exit(supervisor_run(config, self, NULL, embedded));
+  exit(supervisor_run(config, this_program, children_of, NULL, embedded));
 }
 
 pid_t peer_start_embedded(const struct config *config, int *socket) {

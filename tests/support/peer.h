@@ -12,6 +12,8 @@
 /* Does not return where this process was started as a worker or a loader. */
 void peer_main(int count, char **words);
 
+/* Supervisors that are started from now on start their children from this program; NULL: from this one. */
+void peer_children(const char *program);
 /* Options for tests: cpu, two threads, quiet. */
 void peer_config(struct config *config);
 /* Starts a supervisor that serves one connection; *socket is the other end. */

@@ -317,6 +317,40 @@ static void a_dead_worker_is_replaced_with_all_that_it_had(void **state) {
   end();
 }
 
+/* A loader that cannot even be started leaves nothing behind: the loop would otherwise write into its memory later,
+ * when somebody else has it, and would not close in the end. */
+static void what_cannot_be_started_costs_nobody_else_anything(void **state) {
+  char program[64], own[4096] = "";
+  struct message_weight_info info;
+  (void)state;
+  snprintf(program, sizeof program, "%s/program", folder);
+  assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
+  assert_int_equal(symlink(own, program), 0);
+  peer_children(program);
+  begin();
+  peer_children(NULL);
+  int peer = client();
+  assert_int_equal(load(peer, "before", 1, false, &info), STATUS_OK);
+  assert_int_equal(unlink(program), 0);
+  for (uint32_t i = 0; i < 20; i++) {
+    int other = client();
+    peer_arena(other, 4);
+    assert_int_equal(load(other, "never", i, false, &info), STATUS_SYSTEM);
+    assert_non_null(strstr(failure.text, "cannot be started"));
+    close(other);
+  }
+  assert_int_equal(symlink(own, program), 0);
+  assert_int_equal(load(peer, "after", 2, false, &info), STATUS_OK);
+  assert_int_equal(kill((pid_t)status(peer)->devices[0].pid, SIGKILL), 0);
+  wait_for(peer, 0, 1, "ready");
+  assert_int_equal(status_of.weights, 2);
+  assert_int_equal(unlink(program), 0);
+  assert_int_equal(load(peer, "never", 3, false, &info),
+                   STATUS_SYSTEM); /* nobody takes its memory over before the end */
+  close(peer);
+  end();
+}
+
 /* A worker that hangs is as good as dead: what was asked of it meanwhile is answered by its successor. */
 static void a_silent_worker_is_replaced(void **state) {
   struct message_weight_info info;
@@ -577,6 +611,7 @@ int main(int count, char **words) {
       LIFE(loads_of_one_name_at_once_end_consistently),
       LIFE(a_client_that_leaves_takes_its_load_along),
       LIFE(only_owners_unload),
+      LIFE(what_cannot_be_started_costs_nobody_else_anything),
       LIFE(a_dead_worker_is_replaced_with_all_that_it_had),
       LIFE(a_silent_worker_is_replaced),
       LIFE(a_hung_worker_does_not_keep_gemmd_from_ending),
