@@ -55,17 +55,20 @@ struct panel {
   int64_t number;
   int width;
   enum micro_source source;
-  int64_t tiles;
+  int64_t tiles, more;
+  int tile_rows;
   int64_t group_steps; /* 0: the sums run on from group to group */
+  bool pieces;         /* K comes in several: sums wait in memory for their next */
+  struct epilogue epilogue;
 };
 
-static int64_t tile_begin(const struct panel *panel, int64_t tile) {
-  int64_t rows = panel->task->row_end - panel->task->row_begin;
-  return panel->task->row_begin + rows * tile / panel->tiles;
+/* Tiles are as even as they can be: `more` of them have one row more than the others, and come first. */
+static int tile_rows(const struct panel *panel, int64_t tile) {
+  return panel->tile_rows + (tile < panel->more);
 }
 
 static float *sums_of(const struct panel *panel, int64_t row) {
-  return (float *)panel->space->sums + (row - panel->task->row_begin) * MICRO_WIDTH;
+  return (float *)panel->space->sums + (panel->pieces ? row - panel->task->row_begin : 0) * MICRO_WIDTH;
 }
 
 /* f16 scales of a group of a panel of INT2. */
@@ -93,16 +96,36 @@ static void run_group(const struct panel *panel, struct micro_tile tile, int64_t
   panel->task->micro->tile[stage->kind][panel->source](&tile);
 }
 
+/* How the tile multiplies its sums, NULL: not by itself. */
+static const struct micro_finish *fuse(const struct panel *panel, int64_t row, int rows, struct micro_finish *finish) {
+  if (!panel->epilogue.fused) {
+    return NULL;
+  }
+  cpu_epilogue_fuse(&panel->epilogue, row, rows, sums_of(panel, row), finish);
+  return finish;
+}
+
+/* What is left to do when a tile has summed up. */
+static void end_tile(const struct panel *panel, int64_t row, int rows, const struct micro_finish *finished) {
+  if (finished != NULL) {
+    cpu_epilogue_narrow(&panel->epilogue, row, rows, sums_of(panel, row));
+  } else {
+    cpu_epilogue_rows(&panel->epilogue, row, rows, sums_of(panel, row));
+  }
+}
+
 /* `steps` steps of W from `step` on, at `w`, with every tile of rows. */
 static void run_tiles(const struct panel *panel, const void *w, int64_t step, int64_t steps,
                       const float *column_scales) {
   const struct stage *stage = panel->task->stage;
   int64_t k = step * (stage->k / stage->steps);
-  for (int64_t i = 0; i < panel->tiles; i++) {
-    int64_t row = tile_begin(panel, i);
+  bool last = step + steps == stage->steps;
+  int64_t row = panel->task->row_begin;
+  for (int64_t i = 0; i < panel->tiles; row += tile_rows(panel, i++)) {
+    struct micro_finish finish;
     struct micro_tile tile = {.x = stage->values + row * stage->stride + step,
                               .x_stride = stage->stride,
-                              .rows = (int)(tile_begin(panel, i + 1) - row),
+                              .rows = tile_rows(panel, i),
                               .w = w,
                               .width = panel->width,
                               .steps = steps,
@@ -112,7 +135,11 @@ static void run_tiles(const struct panel *panel, const void *w, int64_t step, in
       run_group(panel, tile, row, k, column_scales);
     } else {
       tile.start = stage->kind == MICRO_INTEGER && step == 0 ? stage->starts + row : NULL;
+      tile.finish = last ? fuse(panel, row, tile.rows, &finish) : NULL;
       panel->task->micro->tile[stage->kind][panel->source](&tile);
+    }
+    if (last) {
+      end_tile(panel, row, tile.rows, tile.finish);
     }
   }
 }
@@ -172,11 +199,12 @@ static int64_t steps_at_once(const struct panel *panel) {
   return panel->tiles == 1 && direct ? stage->steps : most > group ? most : group;
 }
 
-static void run_panel(const struct panel *panel) {
+static void run_panel(struct panel *panel) {
   const struct stage *stage = panel->task->stage;
   const struct backend_weight *weight = panel->task->job->weight;
   int64_t per_step = stage->k / stage->steps, at_once = steps_at_once(panel);
   float scales[MICRO_WIDTH];
+  panel->pieces = at_once < stage->steps || panel->group_steps != 0;
   for (int64_t step = 0; step < stage->steps; step += at_once) {
     int64_t steps = stage->steps - step < at_once ? stage->steps - step : at_once;
     const uint8_t *packed = cpu_weight_panel(weight, panel->number, step * per_step);
@@ -198,11 +226,10 @@ static void run_panel(const struct panel *panel) {
   }
 }
 
-static void finish_rows(const struct block_task *task, int64_t panel, const float *sums, int64_t begin, int64_t end) {
-  struct epilogue epilogue;
+static void begin_epilogue(const struct block_task *task, int64_t panel, struct epilogue *out) {
   bool scaled = task->job->weight->shape.format == GEMM_FORMAT_INT2A8;
-  cpu_epilogue_begin(&epilogue, task->micro, task->job, panel, task->stage->kind == MICRO_INTEGER && !scaled);
-  cpu_epilogue_rows(&epilogue, task->first + begin, end - begin, sums, task->stage->factors + begin);
+  cpu_epilogue_begin(out, task->micro, task->job, task->stage, task->first, panel,
+                     task->stage->kind == MICRO_INTEGER && !scaled, task->rows_ordinary);
 }
 
 /* ---- INT2A8 by groups */
@@ -211,11 +238,13 @@ static void finish_rows(const struct block_task *task, int64_t panel, const floa
 static void run_groups(const struct panel *panel, const void *w, int64_t group, int groups, const float *scales) {
   const struct stage *stage = panel->task->stage;
   const struct micro_ops *micro = panel->task->micro;
-  for (int64_t i = 0; i < panel->tiles; i++) {
-    int64_t row = tile_begin(panel, i);
+  bool last = group + groups == stage->groups;
+  int64_t row = panel->task->row_begin;
+  for (int64_t i = 0; i < panel->tiles; row += tile_rows(panel, i++)) {
+    struct micro_finish finish;
     struct micro_groups tile = {.x = stage->values + row * stage->stride + group * (MICRO_GROUP / 4),
                                 .x_stride = stage->stride,
-                                .rows = (int)(tile_begin(panel, i + 1) - row),
+                                .rows = tile_rows(panel, i),
                                 .w = w,
                                 .width = panel->width,
                                 .groups = groups,
@@ -224,18 +253,23 @@ static void run_groups(const struct panel *panel, const void *w, int64_t group, 
                                 .start_stride = stage->rows,
                                 .sums = sums_of(panel, row),
                                 .first = group == 0};
+    tile.finish = last ? fuse(panel, row, tile.rows, &finish) : NULL;
     scales == NULL ? micro->groups_codes2(&tile) : micro->groups_dwords(&tile);
+    if (last) {
+      end_tile(panel, row, tile.rows, tile.finish);
+    }
   }
 }
 
 /* Few rows read the codes as they are, all groups in one run; for many, W is unpacked some groups at a time. */
-static void run_groups_panel(const struct panel *panel) {
+static void run_groups_panel(struct panel *panel) {
   enum { GROUPS_MOST = 8 };
   const struct stage *stage = panel->task->stage;
   const struct backend_weight *weight = panel->task->job->weight;
   int64_t room = panel->task->sizes->block_bytes / (MICRO_WIDTH * MICRO_GROUP);
   int64_t at_once = room < GROUPS_MOST ? room : GROUPS_MOST;
   float scales[GROUPS_MOST][MICRO_WIDTH];
+  panel->pieces = at_once < stage->groups;
   if (panel->task->row_end - panel->task->row_begin <= MICRO_UNPACK_ROWS) {
     run_groups(panel, cpu_weight_panel(weight, panel->number, 0), 0, (int)stage->groups, NULL);
     return;
@@ -281,8 +315,9 @@ static void lookup_panels(const struct block_task *task, struct block_space *spa
       lookup_chunk(task, space, begin, end, rows, group, groups);
     }
     for (int64_t panel = begin; panel < end; panel++) {
-      finish_rows(task, panel, (float *)space->sums + (panel - begin) * MICRO_TABLE_ROWS * MICRO_WIDTH, row,
-                  row + rows);
+      struct epilogue epilogue;
+      begin_epilogue(task, panel, &epilogue);
+      cpu_epilogue_rows(&epilogue, row, rows, (float *)space->sums + (panel - begin) * MICRO_TABLE_ROWS * MICRO_WIDTH);
     }
   }
 }
@@ -309,9 +344,11 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   bool groups = weight->shape.format == GEMM_FORMAT_INT2A8 && task->micro->groups_dwords != NULL;
   most = groups && most > MICRO_GROUPS_ROWS ? MICRO_GROUPS_ROWS : most;
   panel.tiles = panel.source != MICRO_DWORDS ? 1 : (rows + most - 1) / most;
+  panel.tile_rows = (int)(rows / panel.tiles);
+  panel.more = rows % panel.tiles;
   for (panel.number = begin; panel.number < end; panel.number++) {
     panel.width = cpu_layout_width(&weight->layout, &weight->shape, panel.number);
+    begin_epilogue(task, panel.number, &panel.epilogue);
     groups ? run_groups_panel(&panel) : run_panel(&panel);
-    finish_rows(task, panel.number, space->sums, task->row_begin, task->row_end);
   }
 }

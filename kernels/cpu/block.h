@@ -28,6 +28,7 @@ struct block_task {
   const struct backend_job *job;
   int64_t first;              /* the row of x and y that is the stage's first */
   int64_t row_begin, row_end; /* of the stage */
+  bool rows_ordinary;         /* none of them needs more than f32: stage->ordinary of all */
 };
 
 /* Makes room for one thread. NOMEM with the space as it was. */

@@ -202,7 +202,7 @@ static enum status cpu_weight_attach(struct backend *backend, const struct gemm_
     free(made);
     return status;
   }
-  cpu_slab_touch(slab, offset, made->layout.total_bytes);
+  cpu_slab_touch(slab, offset, made->layout.total_bytes, true);
   cpu_weight_inspect(made);
   *out = made;
   return STATUS_OK;

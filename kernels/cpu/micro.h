@@ -36,6 +36,17 @@ enum micro_source {
   MICRO_SOURCES
 };
 
+/* Sums to numbers. */
+struct micro_finish {
+  const void *sums; /* [rows][MICRO_WIDTH] s32 or f32 */
+  int rows, columns;
+  const double *factors; /* [rows] */
+  const float *scales;   /* [columns] */
+  const float *bias;     /* the same */
+  float *to;             /* [rows][columns] */
+  int64_t stride;        /* of `to` */
+};
+
 /* Sums of `rows` rows of x with `width` columns of W over `steps` steps. */
 struct micro_tile {
   const uint32_t *x; /* [rows][steps], x_stride dwords apart */
@@ -49,6 +60,9 @@ struct micro_tile {
   /* NULL, NULL: sums += sum. Else sums += scale * sum, with a scale for each row or for each column. */
   const float *row_scale, *column_scale;
   const int32_t *start; /* INTEGER with a scale: [rows], where the sum before scaling begins */
+  /* NULL, or how the sums become numbers at once, as by finish_s32 and finish_f32: all `width` columns of all rows, and
+   * `sums` is only read. Not with a scale. */
+  const struct micro_finish *finish;
 };
 
 /* Sums of rows of s8 with INT2A8: the exact sum of each group by its column's scale, the groups added in f32. */
@@ -64,17 +78,7 @@ struct micro_groups {
   int64_t start_stride;
   float *sums; /* [rows][MICRO_WIDTH] */
   bool first;
-};
-
-/* Sums to numbers. */
-struct micro_finish {
-  const void *sums; /* [rows][MICRO_WIDTH] s32 or f32 */
-  int rows, columns;
-  const double *factors; /* [rows] */
-  const float *scales;   /* [columns] */
-  const float *bias;     /* the same */
-  float *to;             /* [rows][columns] */
-  int64_t stride;        /* of `to` */
+  const struct micro_finish *finish; /* as in micro_tile */
 };
 
 /* Sums of rows with 2-bit codes through tables: x is tables of what each pair of codes can add. */

@@ -207,6 +207,13 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
     }
     w += packed ? groups->width / 2 : 0; /* the scales */
   }
+  if (groups->finish != NULL) {
+    const struct micro_finish finish = *groups->finish;
+    UNROLL for (int row = 0; row < rows; row++) {
+      finish_row(finish, row, column, vectors, total[row]);
+    }
+    return;
+  }
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
       store_lanes(groups->sums + row * MICRO_WIDTH + column + v * LANES, total[row][v]);

@@ -103,9 +103,29 @@ static ALWAYS_INLINE void end_scaled(const struct micro_tile *tile, int row, int
   store_lanes(sums_f32(tile, row, column), multiply_f32(before, sum, scale));
 }
 
+/* The numbers of a row: what finish_f32 makes of its sums. */
+static ALWAYS_INLINE void finish_row(struct micro_finish finish, int row, int column, int vectors, const lanes *sum) {
+  lanes factor = broadcast_lanes((float)finish.factors[row]);
+  float *to = finish.to + row * finish.stride + column;
+  UNROLL for (int v = 0; v < vectors; v++) {
+    store_lanes(to + v * LANES, sum[v] * (factor * load_lanes(finish.scales + column + v * LANES)));
+  }
+}
+
 static ALWAYS_INLINE void end_integer(const struct micro_tile *tile, int rows, int column, int vectors,
                                       counts sum[][VECTORS]) {
   bool scaled = is_scaled(tile);
+  if (tile->finish != NULL) {
+    const struct micro_finish finish = *tile->finish;
+    UNROLL for (int row = 0; row < rows; row++) {
+      lanes values[VECTORS];
+      UNROLL for (int v = 0; v < vectors; v++) {
+        values[v] = __builtin_convertvector(sum[row][v], lanes);
+      }
+      finish_row(finish, row, column, vectors, values);
+    }
+    return;
+  }
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
       if (scaled) {
@@ -120,6 +140,13 @@ static ALWAYS_INLINE void end_integer(const struct micro_tile *tile, int rows, i
 static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int column, int vectors,
                                    lanes sum[][VECTORS]) {
   bool scaled = is_scaled(tile);
+  if (tile->finish != NULL) {
+    const struct micro_finish finish = *tile->finish;
+    UNROLL for (int row = 0; row < rows; row++) {
+      finish_row(finish, row, column, vectors, sum[row]);
+    }
+    return;
+  }
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
       if (scaled) {

@@ -1,6 +1,7 @@
 #include "product.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Multiply-adds below which waking other threads costs more than it saves. */
 #define WORTH_SHARING ((int64_t)1 << 16)
@@ -42,6 +43,8 @@ static void compute_part(const struct part *task, int part, int parts) {
   } else {
     share(task->rows, part, parts, &block.row_begin, &block.row_end);
   }
+  block.rows_ordinary = memchr(engine->stage.ordinary + block.row_begin, false,
+                               (size_t)(block.row_end - block.row_begin) * sizeof(bool)) == NULL;
   cpu_block_run(&block, &engine->spaces[part], begin, end);
 }
 

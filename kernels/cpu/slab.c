@@ -11,10 +11,17 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+#define HUGE_PAGE ((uint64_t)2 << 20)
+
 struct backend_slab {
   int fd; /* owned */
   uint64_t bytes;
   const uint8_t *base; /* owned; read only */
+  void *mapping;       /* owned; holds `base` */
+  uint64_t mapping_bytes;
 };
 
 /* Bytes that the machine can give without swapping; all of its memory where the kernel does not say. */
@@ -34,15 +41,23 @@ static uint64_t memory_available(void) {
   return sysinfo(&system) == 0 ? (uint64_t)system.totalram * system.mem_unit : UINT64_MAX;
 }
 
+/* Where the file's huge pages can be mapped as such: at a multiple of their size. `mapping` is room for that. */
+static void *map_aligned(int fd, uint64_t bytes, void *mapping) {
+  uint64_t at = ((uint64_t)(uintptr_t)mapping + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  return mmap((void *)(uintptr_t)at, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+}
+
 static enum status slab_open(int fd, uint64_t bytes, struct backend_slab **out, struct error *error) {
   struct backend_slab *slab = malloc(sizeof(*slab));
   int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  void *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  uint64_t mapping_bytes = bytes + HUGE_PAGE;
+  void *mapping = mmap(NULL, mapping_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *base = mapping != MAP_FAILED ? map_aligned(fd, bytes, mapping) : MAP_FAILED;
   if (slab == NULL || own < 0 || base == MAP_FAILED) {
     enum status status =
         error_set(error, STATUS_NOMEM, "a slab of %" PRIu64 " bytes cannot be mapped: %s", bytes, strerror(errno));
-    if (base != MAP_FAILED) {
-      munmap(base, bytes);
+    if (mapping != MAP_FAILED) {
+      munmap(mapping, mapping_bytes);
     }
     if (own >= 0) {
       close(own);
@@ -50,8 +65,8 @@ static enum status slab_open(int fd, uint64_t bytes, struct backend_slab **out, 
     free(slab);
     return status;
   }
-  madvise(base, bytes, MADV_HUGEPAGE); /* where the system allows it for shared memory; else it changes nothing */
-  *slab = (struct backend_slab){.fd = own, .bytes = bytes, .base = base};
+  *slab = (struct backend_slab){
+      .fd = own, .bytes = bytes, .base = base, .mapping = mapping, .mapping_bytes = mapping_bytes};
   *out = slab;
   return STATUS_OK;
 }
@@ -99,7 +114,7 @@ enum status cpu_slab_import(int fd, uint64_t bytes, struct backend_slab **out, s
 }
 
 void cpu_slab_close(struct backend_slab *slab) {
-  munmap((void *)slab->base, slab->bytes);
+  munmap(slab->mapping, slab->mapping_bytes);
   close(slab->fd);
   free(slab);
 }
@@ -128,14 +143,17 @@ enum status cpu_slab_write(struct backend_slab *slab, uint64_t offset, const voi
   return status;
 }
 
-/* Older kernels do not know the call; the pages then come one by one. */
-void cpu_slab_touch(const struct backend_slab *slab, uint64_t offset, uint64_t bytes) {
+/* Older kernels know neither call; pages are then small, and come one by one. */
+void cpu_slab_touch(const struct backend_slab *slab, uint64_t offset, uint64_t bytes, bool huge) {
+  uint64_t page = huge ? HUGE_PAGE : (uint64_t)sysconf(_SC_PAGESIZE), begin = offset / page * page;
+  uint64_t end = (offset + bytes + page - 1) / page * page;
+  end = end < slab->bytes ? end : slab->bytes;
+  void *at = (void *)(slab->base + begin);
+  if (!huge || madvise(at, end - begin, MADV_COLLAPSE) != 0) {
 #ifdef MADV_POPULATE_READ
-  uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = offset / page * page;
-  madvise((void *)(slab->base + begin), offset + bytes - begin, MADV_POPULATE_READ);
-#else
-  (void)slab, (void)offset, (void)bytes;
+    madvise(at, end - begin, MADV_POPULATE_READ);
 #endif
+  }
 }
 
 const uint8_t *cpu_slab_read(const struct backend_slab *slab, uint64_t offset, uint64_t bytes, struct error *error) {

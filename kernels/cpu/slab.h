@@ -5,6 +5,7 @@
 
 #include "../../proto/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct backend_slab;
@@ -19,7 +20,8 @@ MUST_CHECK enum status cpu_slab_write(struct backend_slab *slab, uint64_t offset
                                       struct error *error);
 /* NULL with *error where [offset, offset + bytes) is not in the slab. Valid until the slab is closed. */
 const uint8_t *cpu_slab_read(const struct backend_slab *slab, uint64_t offset, uint64_t bytes, struct error *error);
-/* Maps the pages of such a range now, so that the first product that reads them does not wait for them. */
-void cpu_slab_touch(const struct backend_slab *slab, uint64_t offset, uint64_t bytes);
+/* Maps the pages of such a range now, so that the first product that reads them does not wait for them. `huge`: makes
+ * them pages of 2 MiB, with what lies between the range and their ends, where the system lets it. */
+void cpu_slab_touch(const struct backend_slab *slab, uint64_t offset, uint64_t bytes, bool huge);
 
 #endif

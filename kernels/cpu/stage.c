@@ -50,6 +50,7 @@ enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *
   uint64_t starts_at = cut(&used, starts ? groups * rows * sizeof(int32_t) : 0);
   uint64_t scales_at = cut(&used, block ? groups * rows * sizeof(float) : 0);
   uint64_t factors = cut(&used, rows * sizeof(double));
+  uint64_t ordinary = cut(&used, rows * sizeof(bool));
   uint64_t scratch = cut(&used, kind != MICRO_F32 ? (uint64_t)threads * k * sizeof(float) : 0);
   if (used > stage->memory_bytes) {
     void *memory = aligned_alloc(CACHE_LINE, used);
@@ -71,6 +72,7 @@ enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *
   stage->starts = (int32_t *)(base + starts_at);
   stage->group_scales = (float *)(base + scales_at);
   stage->factors = (double *)(base + factors);
+  stage->ordinary = (bool *)(base + ordinary);
   stage->scratch = (float *)(base + scratch);
   return STATUS_OK;
 }
@@ -220,4 +222,5 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
     stage->factors[place] = stage_real(stage, micro, job, x, row, place, scratch);
     micro->narrow_bf16(scratch, (uint16_t *)to, stage->k);
   }
+  stage->ordinary[place] = cpu_weight_is_ordinary(stage->factors[place]);
 }

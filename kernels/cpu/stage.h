@@ -21,6 +21,7 @@ struct stage {
       *starts; /* INTEGER: what takes the offset of unsigned W out of the sums. INT8: [rows]; INT2A8: [groups][rows] */
   float *group_scales; /* [groups][rows]; of BLOCK weights */
   double *factors;     /* [rows]: what a row's sums are multiplied with */
+  bool *ordinary;      /* [rows]: cpu_weight_is_ordinary of each factor */
   float *scratch;      /* [threads][k] */
   void *memory;        /* owned; holds all of these */
   uint64_t memory_bytes;
