@@ -287,33 +287,42 @@ static void run_groups_panel(struct panel *panel) {
 
 /* ---- INT2 by tables */
 
-static void lookup_chunk(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end, int rows,
-                         int64_t group, int groups) {
+static void lookup_chunk(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end,
+                         const float *tables, int rows, int64_t group, int groups) {
   const struct backend_weight *weight = task->job->weight;
   for (int64_t panel = begin; panel < end; panel++) {
-    struct micro_lookup lookup = {.tables = space->tables,
+    struct micro_lookup lookup = {.tables = tables,
                                   .rows = rows,
                                   .w = cpu_weight_panel(weight, panel, group * MICRO_GROUP),
                                   .width = cpu_layout_width(&weight->layout, &weight->shape, panel),
                                   .groups = groups,
                                   .sums = (float *)space->sums + (panel - begin) * MICRO_TABLE_ROWS * MICRO_WIDTH,
                                   .first = group == 0};
-    task->micro->lookup(&lookup);
+    rows == 1 ? task->micro->lookup_row(&lookup) : task->micro->lookup(&lookup);
   }
 }
 
 /* Tables for some rows and groups are made once for all panels from `begin` to `end`. */
+static void lookup_rows(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end,
+                        const float *x, int rows) {
+  const struct stage *stage = task->stage;
+  if (rows == 1) {
+    lookup_chunk(task, space, begin, end, x, 1, 0, (int)stage->groups);
+    return;
+  }
+  int64_t most = task->sizes->table_bytes / (rows * MICRO_PAIRS * MICRO_TABLE * (int64_t)sizeof(float));
+  for (int64_t group = 0; group < stage->groups; group += most) {
+    int groups = (int)(stage->groups - group < most ? stage->groups - group : most);
+    task->micro->lookup_tables(x + group * MICRO_GROUP, stage->stride, rows, groups, space->tables);
+    lookup_chunk(task, space, begin, end, space->tables, rows, group, groups);
+  }
+}
+
 static void lookup_panels(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end) {
   const struct stage *stage = task->stage;
   for (int64_t row = task->row_begin; row < task->row_end; row += MICRO_TABLE_ROWS) {
     int rows = (int)(task->row_end - row < MICRO_TABLE_ROWS ? task->row_end - row : MICRO_TABLE_ROWS);
-    int64_t most = task->sizes->table_bytes / (rows * MICRO_PAIRS * MICRO_TABLE * (int64_t)sizeof(float));
-    for (int64_t group = 0; group < stage->groups; group += most) {
-      int groups = (int)(stage->groups - group < most ? stage->groups - group : most);
-      task->micro->lookup_tables((const float *)stage->values + row * stage->stride + group * MICRO_GROUP,
-                                 stage->stride, rows, groups, space->tables);
-      lookup_chunk(task, space, begin, end, rows, group, groups);
-    }
+    lookup_rows(task, space, begin, end, (const float *)stage->values + row * stage->stride, rows);
     for (int64_t panel = begin; panel < end; panel++) {
       struct epilogue epilogue;
       begin_epilogue(task, panel, &epilogue);

@@ -83,7 +83,7 @@ struct micro_groups {
 
 /* Sums of rows with 2-bit codes through tables: x is tables of what each pair of codes can add. */
 struct micro_lookup {
-  const float *tables; /* [groups][MICRO_PAIRS][rows][MICRO_TABLE] */
+  const float *tables; /* [groups][MICRO_PAIRS][rows][MICRO_TABLE]; lookup_row: x itself, [groups][MICRO_GROUP] */
   int rows;            /* 1..MICRO_TABLE_ROWS */
   const uint8_t *w;    /* panels of INT2, from one group on */
   int width;
@@ -136,6 +136,8 @@ struct micro_ops {
   void (*groups_codes2)(const struct micro_groups *groups);
   /* NULL where the set has none: INT2 is then unpacked to f32. */
   void (*lookup)(const struct micro_lookup *lookup);
+  /* One row, the same bits: entries of tables are made as they are needed, which takes less than reading them. */
+  void (*lookup_row)(const struct micro_lookup *lookup);
   void (*lookup_tables)(const float *x, int64_t x_stride, int rows, int groups, float *tables);
 };
 

@@ -256,16 +256,18 @@ GROUPS(groups_codes2, true)
 
 /* Entry c of the table of x[k] and x[k + 4] is what a nibble c of codes adds: its low code times the first, its high
  * code times the second. Table i of 16 elements is for nibble i of a dword. */
-static void lookup_tables(const float *x, int64_t x_stride, int rows, int groups, float *tables) {
+static ALWAYS_INLINE __m512 table_of(const float *x, int nibble) {
   const __m512 low = _mm512_setr_ps(-1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2);
   const __m512 high = _mm512_setr_ps(-1, -1, -1, -1, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2);
+  const float *at = x + nibble % 2 * 8 + nibble / 2;
+  return _mm512_fmadd_ps(_mm512_set1_ps(at[4]), high, _mm512_mul_ps(_mm512_set1_ps(at[0]), low));
+}
+
+static void lookup_tables(const float *x, int64_t x_stride, int rows, int groups, float *tables) {
   for (int64_t first = 0; first < (int64_t)groups * MICRO_GROUP; first += 16) {
     for (int nibble = 0; nibble < 8; nibble++) {
-      int64_t k = first + nibble % 2 * 8 + nibble / 2;
       for (int row = 0; row < rows; row++, tables += MICRO_TABLE) {
-        const float *at = x + row * x_stride + k;
-        __m512 sum = _mm512_mul_ps(_mm512_set1_ps(at[0]), low);
-        _mm512_storeu_ps(tables, _mm512_fmadd_ps(_mm512_set1_ps(at[4]), high, sum));
+        _mm512_storeu_ps(tables, table_of(x + row * x_stride + first, nibble));
       }
     }
   }
@@ -329,6 +331,64 @@ static ALWAYS_INLINE void block_lookup(const struct micro_lookup *lookup, int ro
   }
 }
 
+/* Sixteen codes of each column, one row. Which instructions do the same work is chosen so that all ports have some. */
+static ALWAYS_INLINE void lookup_row_word(const uint8_t *w, const float *x, int vectors, __m512 sum[4]) {
+  __m512i codes[4], upper[4];
+  UNROLL for (int v = 0; v < vectors; v++) {
+    codes[v] = _mm512_loadu_si512(w + 64 * v);
+    __builtin_prefetch(w + 64 * v + PREFETCH_CODES2);
+    upper[v] = _mm512_srli_epi32(codes[v], 16);
+  }
+  UNROLL for (int i = 0; i < 8; i++) {
+    __m512 table = table_of(x, i);
+    UNROLL for (int v = 0; v < vectors; v++) {
+      __m512i index = i % 4 == 1 ? _mm512_srli_epi32(i < 4 ? codes[v] : upper[v], 4) : nibble_of(codes[v], upper[v], i);
+      sum[v] = add_there(sum[v], _mm512_permutexvar_ps(index, table), (v + i) % 4 == 0);
+    }
+  }
+}
+
+static ALWAYS_INLINE void block_lookup_row(const struct micro_lookup *lookup, int vectors) {
+  const float *x = lookup->tables;
+  const uint8_t *w = lookup->w;
+  __m512 total[4];
+  UNROLL for (int v = 0; v < vectors; v++) {
+    total[v] = lookup->first ? _mm512_setzero_ps() : _mm512_loadu_ps(lookup->sums + v * LANES);
+  }
+  for (int group = 0; group < lookup->groups; group++, w += 2 * LANES * vectors) {
+    __m512 sum[4];
+    UNROLL for (int v = 0; v < vectors; v++) {
+      sum[v] = _mm512_setzero_ps();
+    }
+    for (int word = 0; word < 8; word++, w += 4 * LANES * vectors, x += 16) {
+      lookup_row_word(w, x, vectors, sum);
+    }
+    UNROLL for (int v = 0; v < vectors; v++) {
+      __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(w + 32 * v)));
+      total[v] = _mm512_fmadd_ps(sum[v], scale, total[v]);
+    }
+  }
+  UNROLL for (int v = 0; v < vectors; v++) {
+    _mm512_storeu_ps(lookup->sums + v * LANES, total[v]);
+  }
+}
+
+static void lookup_row(const struct micro_lookup *lookup) {
+  switch (lookup->width / LANES) {
+  case 1:
+    block_lookup_row(lookup, 1);
+    return;
+  case 2:
+    block_lookup_row(lookup, 2);
+    return;
+  case 3:
+    block_lookup_row(lookup, 3);
+    return;
+  default:
+    block_lookup_row(lookup, 4);
+  }
+}
+
 #define LOOKUP_CASE(rows_, vectors_)                                                                                   \
   case rows_ * 8 + vectors_:                                                                                           \
     block_lookup(lookup, rows_, vectors_);                                                                             \
@@ -369,6 +429,7 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
       .groups_dwords = groups_dwords,                                                                                  \
       .groups_codes2 = groups_codes2,                                                                                  \
       .lookup = lookup_codes2,                                                                                         \
+      .lookup_row = lookup_row,                                                                                        \
       .lookup_tables = lookup_tables,                                                                                  \
   }
 

@@ -43,7 +43,7 @@ static void compute_part(const struct part *task, int part, int parts) {
   } else {
     share(task->rows, part, parts, &block.row_begin, &block.row_end);
   }
-  block.rows_ordinary = memchr(engine->stage.ordinary + block.row_begin, false,
+  block.rows_ordinary = memchr(engine->stage.ordinary + block.row_begin, 0,
                                (size_t)(block.row_end - block.row_begin) * sizeof(bool)) == NULL;
   cpu_block_run(&block, &engine->spaces[part], begin, end);
 }

@@ -152,6 +152,11 @@ static void test_quantize(void **state) {
       values[i] = isfinite(values[i]) ? values[i] : 0;
     }
     check_quantizers(values, 999, scale);
+    for (int i = 0; i < 999; i++) { /* about as near to a tie as a number with this scale can be */
+      float tie = (float)(i / 3 - 166) * 0.5f * scale;
+      values[i] = i % 3 == 0 ? tie : nextafterf(tie, i % 3 == 1 ? INFINITY : -INFINITY);
+    }
+    check_quantizers(values, 999, scale);
   }
 }
 
@@ -387,6 +392,31 @@ static void check_tile(const struct operands *operands, const struct micro_tile 
   }
 }
 
+/* A tile that makes numbers of its sums makes the same as the pass behind it, and leaves `sums` alone. */
+static void check_fused(struct operands *operands, struct micro_tile tile, enum micro_kind kind) {
+  static float to[2][MICRO_ROWS][MICRO_WIDTH + 1];
+  double factors[MICRO_ROWS];
+  for (int row = 0; row < tile.rows; row++) {
+    factors[row] = operands->row_scale[row];
+  }
+  struct micro_finish finish = {.sums = operands->sums,
+                                .rows = tile.rows,
+                                .columns = tile.width,
+                                .factors = factors,
+                                .scales = operands->column_scale,
+                                .to = to[0][0],
+                                .stride = MICRO_WIDTH + 1};
+  memset(to, 0, sizeof(to));
+  kind == MICRO_INTEGER ? micro->finish_s32(&finish) : micro->finish_f32(&finish);
+  memcpy(operands->sums, operands->before, sizeof(operands->sums));
+  finish.to = to[1][0];
+  finish.sums = NULL;
+  tile.finish = &finish;
+  micro->tile[kind][MICRO_DWORDS](&tile);
+  assert_memory_equal(to[0], to[1], sizeof(to[0]));
+  assert_memory_equal(operands->sums, operands->before, sizeof(operands->sums));
+}
+
 /* Every number of rows and columns and every ending; what is outside stays as it was. */
 static void check_tiles(enum micro_kind kind) {
   struct operands *operands = calloc(1, sizeof(*operands));
@@ -412,6 +442,9 @@ static void check_tiles(enum micro_kind kind) {
     }
     micro->tile[kind][MICRO_DWORDS](&tile);
     check_tile(operands, &tile, kind, ending);
+    if (ending < BY_ROW) {
+      check_fused(operands, tile, kind);
+    }
   }
   free(operands);
 }
@@ -512,6 +545,24 @@ static void check_groups(const struct codes2 *codes, int rows, bool first) {
       }
       assert_true(fabs((double)sums[packed][row][column] - wanted) <= 1e-6 * (fabs(wanted) + 1e5));
     }
+    const double factors[MICRO_GROUPS_ROWS] = {1, 2, 3, 4, 5, 6};
+    float to[2][MICRO_GROUPS_ROWS][MICRO_WIDTH] = {0}, before[MICRO_GROUPS_ROWS][MICRO_WIDTH];
+    struct micro_finish finish = {.sums = sums[packed],
+                                  .rows = rows,
+                                  .columns = codes->width,
+                                  .factors = factors,
+                                  .scales = codes->scale[1],
+                                  .to = to[0][0],
+                                  .stride = MICRO_WIDTH};
+    micro->finish_f32(&finish);
+    for (int i = 0; i < MICRO_GROUPS_ROWS * MICRO_WIDTH; i++) {
+      before[i / MICRO_WIDTH][i % MICRO_WIDTH] = 3;
+    }
+    groups.sums = before[0];
+    groups.finish = &finish;
+    finish.to = to[1][0];
+    packed ? micro->groups_codes2(&groups) : micro->groups_dwords(&groups);
+    assert_memory_equal(to[0], to[1], sizeof(to[0]));
   }
   assert_memory_equal(sums[0], sums[1], sizeof(sums[0]));
 }
@@ -552,6 +603,14 @@ static void check_lookup(const struct codes2 *codes, const float *x, int rows, b
     }
     assert_true(fabs((double)sums[row][column] - wanted) <= 1e-6 * size);
   }
+  float one[MICRO_WIDTH];
+  for (int i = 0; i < MICRO_WIDTH; i++) {
+    one[i] = 3;
+  }
+  lookup.tables = x;
+  lookup.sums = one;
+  micro->lookup_row(&lookup);
+  assert_memory_equal(one, sums[0], sizeof(one));
 }
 
 static void test_lookup(void **state) {
