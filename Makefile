@@ -117,13 +117,16 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_compile,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes
 KERNEL_SOURCES := $(filter-out kernels/NOTES.md,$(wildcard kernels/* kernels/*/*))
 $(call object,kernels/identity.c): BASE_CFLAGS += -DKERNELS_HASH='"$(shell cat $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES)) | sha256sum | cut -c1-12)"'
 $(call object,kernels/identity.c): $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES))
+
+# carried as text, for the compiler at run time
+$(call object,kernels/cuda/tile_source.c): kernels/cuda/tile_kernel.cuh kernels/cuda/tile_params.h
 
 build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
@@ -166,8 +169,9 @@ test-triton: all ## the backend in a real server (TRITON=headers TRITONSERVER=pa
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
 # what the cuda backend decides without a device is tested on every machine
-PURE := $(call object,$(addprefix kernels/cuda/,hopper_config.c int2_few_config.c int2_tile.c layout.c staging.c))
-UNIT := $(filter-out $(UNIT_CLIENT),$(call test_program,$(wildcard tests/unit/test_*.c)))
+PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c hopper_config.c int2_few_config.c int2_tile.c layout.c staging.c tile_config.c))
+NEEDS_TOOLKIT := $(BUILD)/tests/unit/test_cuda_compile
+UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(call test_program,$(wildcard tests/unit/test_*.c)))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
 END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.cc))

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { CONTROL_FD = 3, EXIT_USAGE = 2 };
-enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_LOADER, MODE_UPGRADE };
+enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_PROVER, MODE_LOADER, MODE_UPGRADE };
 
 struct invocation {
   enum mode mode;
@@ -60,11 +60,11 @@ static int read_mode(struct invocation *invocation, int count, char *const *word
     invocation->mode = MODE_UPGRADE;
     return 1;
   }
-  if (strcmp(words[0], "--worker") == 0) {
+  if (strcmp(words[0], "--worker") == 0 || strcmp(words[0], "--prove") == 0) {
     char *end;
     if (count < 2)
       return -1;
-    invocation->mode = MODE_WORKER;
+    invocation->mode = strcmp(words[0], "--prove") == 0 ? MODE_PROVER : MODE_WORKER;
     invocation->device = (int)strtol(words[1], &end, 10);
     return *end == '\0' && invocation->device >= 0 ? 2 : -1;
   }
@@ -127,7 +127,8 @@ static enum status read_options(struct config *config, int count, char *const *w
 static enum status read_config(struct config *config, const struct invocation *invocation, int count,
                                char *const *words, struct error *error) {
   enum status status = STATUS_OK;
-  bool child = invocation->mode == MODE_WORKER || invocation->mode == MODE_LOADER; /* gets all on the command line */
+  /* gets all on the command line */
+  bool child = invocation->mode == MODE_WORKER || invocation->mode == MODE_PROVER || invocation->mode == MODE_LOADER;
   config_defaults(config);
   if (invocation->config_path != NULL)
     status = config_read(config, invocation->config_path, error);
@@ -148,7 +149,10 @@ static int run(const struct config *config, const struct invocation *invocation,
   switch (invocation->mode) {
   case MODE_WORKER:
     begin_as_child();
-    return worker_run(config, invocation->device, CONTROL_FD);
+    return worker_run(config, invocation->device, CONTROL_FD, words);
+  case MODE_PROVER:
+    begin_as_child();
+    return worker_prove(config, invocation->device);
   case MODE_LOADER:
     begin_as_child();
     return loader_run(config, CONTROL_FD);
@@ -184,8 +188,8 @@ int main(int count, char **words) {
     return usage_error("an option needs a value");
   if (read_config(&config, &invocation, count - 1, words + 1, &error) != STATUS_OK)
     return usage_error(error.text);
-  if (invocation.mode == MODE_WORKER)
-    snprintf(who, sizeof who, "worker %d", invocation.device);
+  if (invocation.mode == MODE_WORKER || invocation.mode == MODE_PROVER)
+    snprintf(who, sizeof who, "%s %d", invocation.mode == MODE_WORKER ? "worker" : "prover", invocation.device);
   else
     snprintf(who, sizeof who, "%s", invocation.mode == MODE_LOADER ? "loader" : "supervisor");
   if (log_open(config.log_level, who, &error) != STATUS_OK)

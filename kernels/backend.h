@@ -22,10 +22,12 @@ struct backend_weight;
 struct backend_arena;
 
 struct backend_config {
-  int device;           /* ordinal, from 0 */
-  int threads;          /* cpu: 0: one for each core that this process may use */
-  int in_flight;        /* products that `submit` accepts before `poll` returns some, 1..64 */
-  const char *cublaslt; /* cuda: library to open; NULL: the usual names */
+  int device;            /* ordinal, from 0 */
+  int threads;           /* cpu: 0: one for each core that this process may use */
+  int in_flight;         /* products that `submit` accepts before `poll` returns some, 1..64 */
+  const char *cublaslt;  /* cuda: library to open; NULL: the usual names */
+  const char *nvrtc;     /* cuda: the same */
+  const char *state_dir; /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
 };
 
 struct backend_info {
@@ -134,6 +136,13 @@ struct backend_ops {
    * *nearest is one that can, or has no family. `nearest` may be NULL. */
   enum status (*variant_check)(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
                                struct variant *nearest, struct error *error);
+  /* True for a variant whose code no test has seen. variant_check passes it where variant_build can make it, but it
+   * computes nothing before it has been built; whoever builds it, and runs it first, does so in a process of its own.
+   * NULL: there are none. */
+  bool (*variant_foreign)(const struct variant *variant);
+  /* Makes the variant's code, for other processes too: seconds. NULL with the one before. */
+  enum status (*variant_build)(struct backend *backend, const struct variant_problem *problem,
+                               const struct variant *variant, struct error *error);
   /* Computes the job as often as `timing` says, one after the other, with weights[i % count] in the place of the
    * job's, and waits. *ns: what one took on the device, with x where the kernel wants it. Nothing else is in flight. */
   enum status (*measure)(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,

@@ -15,7 +15,7 @@ const struct tune_parameter tune_parameters[] = {
     {"split-k", "split_k", 1, 128, 1, 1},     {NULL, NULL, 0, 0, 0, 0},
 };
 
-static const struct word split_modes[] = {{"serial", 0}, {"parallel", 1}, {NULL, 0}};
+static const struct word split_modes[] = {{"serial", 0}, {"parallel", 1}, {"parallel-y", 2}, {NULL, 0}};
 
 /* ---- a kernel by hand */
 

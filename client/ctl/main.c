@@ -41,7 +41,7 @@ static const struct tool_option tune_options[] = {
     {"num-warps", "N", "1..16; 4", false},
     {"num-stages", "N", "1..8; 4", false},
     {"split-k", "N", "1..128; 1", false},
-    {"split-k-mode", "MODE", "serial or parallel; serial", false},
+    {"split-k-mode", "MODE", "serial, parallel or parallel-y; serial", false},
     {"pin", NULL, "set the kernel by hand for the weights that match", false},
     {"unpin", NULL, "take it off", false},
     {"html", "FILE", "with report: where to write it", false},

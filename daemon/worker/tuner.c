@@ -100,6 +100,7 @@ void tuner_close(struct tuner *tuner) {
     tuner->options.ops->arena_unregister(tuner->options.backend, tuner->trial.arena);
   if (tuner->trial.base != NULL && tuner->trial.base != MAP_FAILED)
     munmap(tuner->trial.base, tuner->trial.bytes);
+  proof_close(&tuner->proof);
   tune_pins_close(&tuner->pins);
   book_close(&tuner->book);
   free(tuner);
@@ -137,6 +138,7 @@ struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight 
       (tuner->options.mode != TUNE_OFF || entry->pin != NULL))
     tuner->settled = false;
   job->variant = entry->serves ? &entry->variant : NULL;
+  proof_stop(&tuner->proof);
   return entry;
 }
 
@@ -186,6 +188,7 @@ static uint64_t next_piece_ns(const struct tuner *tuner) {
   case PHASE_LIST:
     return tuner->list_ns;
   case PHASE_RACE:
+  case PHASE_PROOF:
     break;
   }
   return race_piece_ns(tuner, launch);
@@ -217,10 +220,12 @@ uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user
       return 0;
   }
   bool quiet = still_quiet(tuner, now);
+  if (tuner->phase == PHASE_PROOF)
+    return tuner_proof_step(tuner, now, quiet);
   if (!quiet && now < tuner->not_before_ns)
     return wait_until(tuner->not_before_ns, now);
   uint64_t begin = tuner_clock_ns(), elapsed = 0;
-  while (tuner->current != NULL && !wanted(user)) {
+  while (tuner->current != NULL && tuner->phase != PHASE_PROOF && !wanted(user)) {
     tuner->launches = launches_for(average_ns(tuner->current));
     uint64_t piece = next_piece_ns(tuner);
     if (!quiet && piece > tuner->options.burst_ns) {

@@ -1,7 +1,8 @@
 /* The tuner: learns the fastest kernel for every shape that is served, on the engine's thread, when that has nothing
  * else to do. It works in bursts, so that a request waits for a few hundred microseconds at most, and seldom: while
  * requests come, bursts take a small share of the time, so that fewer than one request in a hundred meets one. What is
- * longer than a burst by itself waits until there was no request for a while.
+ * longer than a burst by itself waits until there was no request for a while, and so do kernels that no test has seen:
+ * they run in a process of their own first, which a request ends.
  *
  * A kernel serves only after its results were compared with the plain one's in this process, also one that was kept,
  * imported or set by hand. */
@@ -23,6 +24,7 @@ struct tuner_options {
   uint64_t budget_ns;    /* of work on one shape */
   uint64_t arena_bytes;  /* for x and y of trials */
   const char *state_dir; /* NULL or "": nothing is kept */
+  char *const *prover;   /* command that runs prove_run with this backend, NULL at the end; not owned */
   /* As the engine's. Unasked, it gets ENGINE_TUNE_SAVE messages. */
   void (*notify)(void *user, struct engine_message *message);
   void *user;

@@ -23,6 +23,7 @@ void tuner_race_begin(struct tuner *tuner) {
   tuner->list_ns = tuner->list_ns == TUNER_UNKNOWN_NS || took > tuner->list_ns ? took : tuner->list_ns;
   tuner->phase = PHASE_RACE;
   race_start(&tuner->race, &list[0], all);
+  memset(tuner->proven, 0, sizeof tuner->proven);
   tuner->race.candidates[0].state = RACE_RUNNING; /* PHASE_OWN has compared it */
   if (entry->variant.family != NULL && !book_is_wrong(entry, &entry->variant))
     race_add(&tuner->race, &entry->variant);

@@ -3,6 +3,7 @@
 #include "../log.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- who asked, and whose turn it is */
 
@@ -43,6 +44,7 @@ void tuner_leave(struct tuner *tuner) {
   if (tuner->comparing)
     tune_db_trying(&tuner->db, &entry->problem, NULL);
   tuner->comparing = false;
+  proof_stop(&tuner->proof);
   entry->asked = false;
   for (const struct engine_message *each = tuner->asks; each != NULL; each = each->next)
     entry->asked |= ask_is_for(tuner, each, entry);
@@ -65,6 +67,8 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   book_gather_weights(&tuner->book, entry);
   tuner->spent_ns = 0;
   tuner->checked = tuner->timed = 0;
+  memset(tuner->proven, 0, sizeof tuner->proven);
+  tuner->given_failed = book_is_wrong(entry, entry->pin != NULL ? entry->pin : &entry->variant);
   if (trial_start(&tuner->trial, &entry->problem, entry->weights[0], &error) == STATUS_OK)
     return true;
   tuner_give_up(tuner, error.status, error.text);
@@ -154,7 +158,9 @@ static void end_given(struct tuner *tuner, bool right) {
 
 static enum status work_given(struct tuner *tuner, struct error *error) {
   bool done = true, right = false;
-  if (tuner->comparing || begin_compare(tuner, &tuner->given)) {
+  if (!tuner->given_failed && !tuner->comparing && tuner_proof_needed(tuner, &tuner->given, 0))
+    return STATUS_OK;
+  if (!tuner->given_failed && (tuner->comparing || begin_compare(tuner, &tuner->given))) {
     enum status status = compare(tuner, &done, &right, error);
     if (status != STATUS_OK)
       return status;
@@ -198,6 +204,8 @@ static enum status work_race(struct tuner *tuner, struct error *error) {
   struct race_step step = race_next(&tuner->race);
   switch (step.verb) {
   case RACE_CHECK:
+    if (tuner_proof_needed(tuner, &tuner->race.candidates[step.who].variant, step.who))
+      return STATUS_OK;
     tuner->compared = step.who;
     tuner->checked++;
     if (!begin_compare(tuner, &tuner->race.candidates[step.who].variant))
@@ -235,6 +243,8 @@ enum status tuner_work(struct tuner *tuner, struct error *error) {
     break;
   case PHASE_RACE:
     status = work_race(tuner, error);
+    break;
+  case PHASE_PROOF: /* tuner_proof_step's */
     break;
   }
   if (status == STATUS_OK || status == STATUS_DEVICE_LOST)

@@ -3,10 +3,12 @@
  *   tuner.c           open and close; which kernel serves; bursts
  *   tuner_shape.c     one shape: its phases, pieces of work, who asked for it
  *   tuner_race.c      candidates of a shape, and what came of them
+ *   tuner_proof.c     kernels that no test has seen
  *   tuner_requests.c  list, ask, forget, import, pin */
 #ifndef WORKER_TUNER_STATE_H
 #define WORKER_TUNER_STATE_H
 
+#include "proof.h"
 #include "tune_pins.h"
 #include "tune_race.h"
 #include "tune_trial.h"
@@ -19,6 +21,7 @@ enum tuner_phase {
   PHASE_GIVEN, /* the kept variant or the pin is compared */
   PHASE_LIST,  /* the backend is asked for candidates */
   PHASE_RACE,
+  PHASE_PROOF, /* of what is given or in the race: in a process of its own; then back to where it was */
 };
 
 struct tuner {
@@ -35,7 +38,12 @@ struct tuner {
   bool comparing;       /* trial_compare has begun */
   int compared;         /* candidate of the race that is */
   struct variant given; /* in PHASE_GIVEN */
-  uint64_t sample_ns;   /* what the last sample took, all told */
+  struct proof proof;
+  enum tuner_phase proof_for; /* GIVEN or RACE */
+  uint64_t proof_deadline_ns; /* for the next word */
+  bool proven[RACE_MOST];     /* of candidates; [0] in PHASE_GIVEN: of what is given */
+  bool given_failed;          /* what is given did not prove right */
+  uint64_t sample_ns;         /* what the last sample took, all told */
   uint64_t list_ns;  /* what the longest list took; before the first, where there is a library, longer than any burst */
   uint32_t launches; /* in one sample */
   uint64_t spent_ns; /* on the current shape */
@@ -69,6 +77,13 @@ void tuner_race_begin(struct tuner *tuner);
 void tuner_race_refine(struct tuner *tuner);
 /* Publishes the winner. */
 void tuner_race_end(struct tuner *tuner);
+
+/* ---- proof
+ * Whether the variant has to be proven in a process of its own first, as candidate `who` of the race, 0 for what is
+ * given; if so, that is what comes next. */
+bool tuner_proof_needed(struct tuner *tuner, const struct variant *variant, int who);
+/* In PHASE_PROOF: starts and hears the process while it is quiet. Returns as tuner_step does. */
+uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now_ns, bool quiet);
 
 /* ---- requests */
 void tuner_unpin(struct tuner *tuner, struct engine_weight *weight);

@@ -2,6 +2,7 @@
 
 #include "../log.h"
 #include "control.h"
+#include "prove.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +15,26 @@ static void copy_text(char *to, size_t bytes, const char *from) {
   snprintf(to, bytes, "%s", from);
 }
 
+static const char *given(const char *text) {
+  return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+static const char *state_dir(const struct config *config) {
+  return config->state_dir[0] != '\0' ? config->state_dir : given(getenv("STATE_DIRECTORY"));
+}
+
+static struct backend_config backend_config(const struct config *config, int device) {
+  return (struct backend_config){.device = device,
+                                 .threads = (int)config->cpu_threads,
+                                 .in_flight = (int)config->in_flight,
+                                 .cublaslt = given(config->cublaslt),
+                                 .nvrtc = given(config->nvrtc),
+                                 .state_dir = state_dir(config)};
+}
+
 static const struct backend_ops *open_backend(const struct config *config, int device, struct backend **backend,
                                               char *reason, size_t reason_bytes) {
-  struct backend_config wanted = {.device = device,
-                                  .threads = (int)config->cpu_threads,
-                                  .in_flight = (int)config->in_flight,
-                                  .cublaslt = config->cublaslt[0] != '\0' ? config->cublaslt : NULL};
+  struct backend_config wanted = backend_config(config, device);
   struct error error;
   const struct backend_ops *ops = backend_choose(config->backend, &wanted, reason, reason_bytes, &error);
   if (ops == NULL) {
@@ -69,13 +84,12 @@ static int serve(struct control *control, const struct control_options *options,
 /* Fills what the configuration says of the tuner; false for a mode that there is not. */
 static bool read_tuning(const struct config *config, struct tuner_options *out) {
   static const char *const modes[] = {"off", "background", "eager"};
-  const char *state_dir = config->state_dir[0] != '\0' ? config->state_dir : getenv("STATE_DIRECTORY");
   *out = (struct tuner_options){.burst_ns = (uint64_t)config->tune_burst_us * 1000,
                                 .quiet_ns = (uint64_t)config->tune_quiet_ms * 1000000,
                                 .share = (uint32_t)config->tune_share,
                                 .budget_ns = (uint64_t)config->tune_budget_ms * 1000000,
                                 .arena_bytes = (uint64_t)config->tune_bytes,
-                                .state_dir = state_dir};
+                                .state_dir = state_dir(config)};
   for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
     if (strcmp(config->tune, modes[i]) == 0) {
       out->mode = (enum tune_mode)i;
@@ -85,7 +99,32 @@ static bool read_tuning(const struct config *config, struct tuner_options *out) 
   return false;
 }
 
-int worker_run(const struct config *config, int device, int control) {
+/* The command line of a process that proves: this one's, but for one word. The caller frees the array alone. */
+static char **make_prover(char *const *words) {
+  static char self[] = "/proc/self/exe", prove[] = "--prove";
+  size_t count = 0;
+  while (words[count] != NULL)
+    count++;
+  char **command = malloc((count + 1) * sizeof *command);
+  for (size_t i = 0; command != NULL && i <= count; i++)
+    command[i] = i == 0 ? self : words[i] != NULL && strcmp(words[i], "--worker") == 0 ? prove : words[i];
+  return command;
+}
+
+int worker_prove(const struct config *config, int device) {
+  struct backend_config wanted = backend_config(config, device);
+  char reason[256];
+  struct error error;
+  wanted.in_flight = 1;
+  const struct backend_ops *ops = backend_choose(config->backend, &wanted, reason, sizeof reason, &error);
+  if (ops == NULL) {
+    printf("cannot %s\n", error.text);
+    return EXIT_NO_BACKEND;
+  }
+  return prove_run(ops, &wanted, (uint64_t)config->tune_bytes, stdin, stdout);
+}
+
+int worker_run(const struct config *config, int device, int control, char *const *words) {
   struct backend *backend;
   char reason[256] = "";
   const struct backend_ops *ops = open_backend(config, device, &backend, reason, sizeof reason);
@@ -102,15 +141,18 @@ int worker_run(const struct config *config, int device, int control) {
                                     .spin_us = (uint64_t)config->spin_us,
                                     .batch_window_us = (uint64_t)config->batch_window_us};
   struct control *state = calloc(1, sizeof *state);
+  char **prover = make_prover(words);
   int result = EXIT_FAILURE;
   if (!read_tuning(config, &options.tune)) {
     /* said why */
-  } else if (state == NULL || uv_loop_init(&loop) != 0) {
+  } else if (state == NULL || prover == NULL || uv_loop_init(&loop) != 0) {
     log_error("no memory for the worker");
   } else {
+    options.tune.prover = prover;
     result = serve(state, &options, reason);
     uv_loop_close(&loop);
   }
+  free(prover);
   free(state);
   ops->close(backend);
   return result;

@@ -151,10 +151,21 @@ static void cuda_close(struct backend *backend) {
     if (backend->words)
       (void)cudaFreeHost(backend->words);
     library_close(&backend->library);
+    tile_table_close(&backend->tiles);
     (void)cudaGetLastError();
   }
   choice_close(backend->choices);
   free(backend);
+}
+
+static enum status tiles_open(struct backend *backend, const struct backend_config *config, struct error *error) {
+  struct tile_device device = {.capability = backend->capability,
+                               .multiprocessors = backend->multiprocessors,
+                               .workspace_bytes = backend->library.workspace_bytes};
+  CUresult result = backend->driver->cuDeviceGetAttribute(
+      &device.shared_most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, backend->device);
+  tile_table_open(&backend->tiles, backend->driver, &device, config->nvrtc, config->state_dir);
+  return driver_check(backend->driver, result, "asking a GPU its shared memory", error);
 }
 
 static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
@@ -170,6 +181,8 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
     status = words_open(backend, error);
   for (int i = 0; i < config->in_flight && status == STATUS_OK; i++, backend->slot_count++)
     status = slot_open(backend, &backend->slots[i], error);
+  if (status == STATUS_OK)
+    status = tiles_open(backend, config, error);
   uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
   backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
   return status;
@@ -234,5 +247,7 @@ const struct backend_ops cuda_backend = {
     .families = cuda_families,
     .variants = cuda_variants,
     .variant_check = cuda_variant_check,
+    .variant_foreign = cuda_variant_foreign,
+    .variant_build = cuda_variant_build,
     .measure = cuda_measure,
 };

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-enum choice_way { CHOICE_PLAIN, CHOICE_LIBRARY, CHOICE_HOPPER };
+enum choice_way { CHOICE_PLAIN, CHOICE_LIBRARY, CHOICE_HOPPER, CHOICE_TILE };
 
 struct choice {
   enum choice_way way;
@@ -20,6 +20,7 @@ struct choice {
   enum gemm_type d_type;          /* what is computed */
   cublasLtMatmulAlgo_t algorithm; /* LIBRARY */
   struct hopper_config hopper;    /* HOPPER, which makes y itself */
+  const struct variant *tile;     /* TILE, which does so too; the job's */
 };
 
 /* What a choice depends on beside the request. */

@@ -31,6 +31,13 @@
   ROW(cuMemMap)                                                                                                        \
   ROW(cuMemUnmap)                                                                                                      \
   ROW(cuMemSetAccess)                                                                                                  \
+  ROW(cuModuleLoadData)                                                                                                \
+  ROW(cuModuleUnload)                                                                                                  \
+  ROW(cuModuleGetFunction)                                                                                             \
+  ROW(cuFuncGetAttribute)                                                                                              \
+  ROW(cuFuncSetAttribute)                                                                                              \
+  ROW(cuMemsetD32Async)                                                                                                \
+  ROW(cuLaunchKernel)                                                                                                  \
   ROW(cuStreamWriteValue32_v2)
 
 struct driver {

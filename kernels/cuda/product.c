@@ -325,12 +325,75 @@ static enum status hopper_run(const struct chunk *chunk, const struct choice *ch
   return runtime_check(result, "computing a product", error);
 }
 
+static enum tile_type tile_type_of(enum gemm_type type) {
+  switch (type) {
+  case GEMM_F32:
+    return TILE_F32;
+  case GEMM_F16:
+    return TILE_F16;
+  case GEMM_BF16:
+    return TILE_BF16;
+  case GEMM_S32:
+    return TILE_S32;
+  default:
+    return TILE_NONE;
+  }
+}
+
+/* Slices' sums of the same place lie with those of other ways; sums of their own and turns in the workspace. */
+static enum status tile_run(struct backend *backend, const struct chunk *chunk, const struct choice *choice,
+                            struct error *error) {
+  const struct backend_job *job = &chunk->slot->job;
+  const struct layout *layout = &chunk->weight->layout;
+  const struct gemm_weight *weight = &chunk->weight->weight;
+  const int32_t *values = choice->tile->values;
+  struct tile_problem problem = {
+      .format = weight->format, .scale = weight->scale, .m = chunk->rows, .n = layout->n, .k = layout->k};
+  struct tile_plan plan;
+  enum status status = tile_plan(&backend->tiles.device, &problem, choice->tile, &plan, error);
+  if (status != STATUS_OK)
+    return status;
+  bool scales = job->y_type != GEMM_S32 && weight->scale != GEMM_SCALE_NONE;
+  void *workspace = (void *)(uintptr_t)chunk->slot->workspace.address;
+  uint64_t y_stride;
+  struct tile_params params = {
+      .x = staged(chunk, chunk->at.codes),
+      .w = chunk->weight->codes,
+      .x_stride = (long long)layout->row_bytes,
+      .w_stride = (long long)layout->row_bytes,
+      .m = (int)chunk->rows,
+      .n = (int)weight->n,
+      .row_bytes = (int)layout->row_bytes,
+      .steps = (int)plan.steps,
+      .w_scale = scales ? (const float *)(const void *)chunk->weight->scales : NULL,
+      .x_scale = scales ? staged(chunk, chunk->at.scales) : NULL,
+      .bias = job->bias ? staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = tile_type_of(job->bias_type),
+      .y_type = tile_type_of(job->y_type),
+      .y = y_target(chunk, &y_stride),
+      .tiles_m = (int)plan.tiles_m,
+      .tiles_n = (int)plan.tiles_n,
+      .group_size_m = values[TILE_GROUP_SIZE_M],
+      .split_k = values[TILE_SPLIT_K],
+      .split_k_mode = values[TILE_SPLIT_K_MODE],
+      .sums = plan.sums_bytes > 0 ? workspace : staged(chunk, chunk->at.sums),
+      .sums_stride = layout->n,
+      .turns = workspace,
+  };
+  params.y_stride = (long long)y_stride;
+  const struct tile_code *code = (const struct tile_code *)(uintptr_t)choice->tile->ready[0];
+  status = tile_launch(&backend->tiles, code, &plan, &params, (CUstream)chunk->slot->stream, error);
+  return status == STATUS_OK ? runtime_check(y_out(chunk), "computing a product", error) : status;
+}
+
 /* The library may refuse an algorithm that it gave for the bucket's largest M: then it is asked about this very M, and
  * at last the plain kernel computes. */
 static enum status way_run(struct backend *backend, const struct chunk *chunk, const struct choice *choice,
                            const struct choice_request *request, struct error *error) {
   if (choice->way == CHOICE_HOPPER)
     return hopper_run(chunk, choice, error);
+  if (choice->way == CHOICE_TILE)
+    return tile_run(backend, chunk, choice, error);
   if (choice->way == CHOICE_PLAIN)
     return plain_run(chunk, error);
   struct library_product product = library_product(chunk);
@@ -364,7 +427,7 @@ static enum status product_run(struct backend *backend, const struct chunk *chun
     choice = choice_plain(&request);
     status = plain_run(chunk, error);
   }
-  if (status != STATUS_OK || choice.way == CHOICE_HOPPER)
+  if (status != STATUS_OK || choice.way == CHOICE_HOPPER || choice.way == CHOICE_TILE)
     return status;
   return runtime_check(finish(chunk, &choice, choice_final(&choice, &request)), "finishing a product", error);
 }

@@ -9,6 +9,7 @@
 #include "int2_few_config.h"
 #include "layout.h"
 #include "memory.h"
+#include "tile.h"
 
 #include <cuda_runtime_api.h>
 
@@ -76,6 +77,7 @@ struct backend {
   uint64_t memory_total, granularity;
   struct library library;
   struct choice_table *choices;
+  struct tile_table tiles;
   uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
   uint64_t ended_ns; /* when a product was last seen to have ended */

@@ -18,7 +18,7 @@ static const struct variant_family library_family = {
             {"algorithm", "number", 0, 1 << 20, 1, 0},
             {"tile", "cublasLtMatmulTile_t", 0, 1 << 20, 1, 0},
             {"stages", "cublasLtMatmulStages_t", 0, 1 << 20, 1, 0},
-            {"split_k", "slices of K", 1, 128, 1, 1},
+            {"split_k", "slices of K; -1: as the algorithm has it", -1, 128, 1, 1},
             {"reduction", "of slices; 2: in the type of the sums", 0, 2, 1, 0},
             {"swizzle", "of blocks", 0, 1 << 20, 1, 0},
             {"custom", "option of the algorithm", 0, 1 << 20, 1, 0},
@@ -40,7 +40,9 @@ static const struct variant_family hopper_family = {
         },
 };
 
-const struct variant_family *const cuda_families[] = {&variant_plain, &library_family, &hopper_family, NULL};
+/* Parameters named without a family are those of tiles, where it has them all. */
+const struct variant_family *const cuda_families[] = {&variant_plain, &tile_family, &library_family, &hopper_family,
+                                                      NULL};
 
 /* ---- from and to choices */
 
@@ -72,6 +74,11 @@ bool cuda_variant_choice(const struct variant *variant, const struct choice_requ
     *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
     out->hopper = hopper_of(variant);
     return true;
+  }
+  if (variant->family == &tile_family) {
+    *out =
+        (struct choice){.way = CHOICE_TILE, .scaled = true, .biased = true, .d_type = request->y_type, .tile = variant};
+    return variant->ready[0] != 0;
   }
   _Static_assert(sizeof out->algorithm == sizeof variant->ready, "what variant_check leaves behind");
   (void)choice_library_way(request, variant->values[0], out);
@@ -143,6 +150,55 @@ static enum status check_hopper(struct backend *backend, const struct question *
                    hopper_shared_bytes(&config, product.scale) / 1024);
 }
 
+static struct tile_problem tile_problem_of(const struct question *question) {
+  return (struct tile_problem){.format = question->request.weight->format,
+                               .scale = question->request.weight->scale,
+                               .m = question->request.m,
+                               .n = question->layout.n,
+                               .k = question->layout.k};
+}
+
+static struct variant own_choice(struct backend *backend, const struct question *question);
+
+/* Where nothing can be compiled, what is built in stands in. */
+static enum status check_tile(struct backend *backend, const struct question *question, struct variant *variant,
+                              struct variant *nearest, struct error *error) {
+  struct tile_table *tiles = &backend->tiles;
+  struct tile_problem problem = tile_problem_of(question);
+  const struct tile_code *code = NULL;
+  struct tile_plan plan;
+  memset(variant->ready, 0, sizeof variant->ready);
+  enum status status = tile_plan(&tiles->device, &problem, variant, &plan, error);
+  if (status != STATUS_OK) {
+    if (nearest && !tile_nearest(&tiles->device, &problem, variant, nearest))
+      *nearest = own_choice(backend, question);
+    return status;
+  }
+  status = tile_can_build(tiles, problem.format, variant, &plan, error);
+  if (status == STATUS_OK)
+    status = tile_load(tiles, problem.format, variant, &plan, &code, error);
+  if (status == STATUS_UNSUPPORTED && nearest)
+    *nearest = own_choice(backend, question);
+  variant->ready[0] = (uint64_t)(uintptr_t)code;
+  return status;
+}
+
+bool cuda_variant_foreign(const struct variant *variant) {
+  return variant->family == &tile_family;
+}
+
+enum status cuda_variant_build(struct backend *backend, const struct variant_problem *problem,
+                               const struct variant *variant, struct error *error) {
+  struct question question;
+  struct tile_plan plan;
+  enum status status = ask(backend, problem, &question, error);
+  if (status != STATUS_OK || variant->family != &tile_family)
+    return status;
+  struct tile_problem tile = tile_problem_of(&question);
+  status = tile_plan(&backend->tiles.device, &tile, variant, &plan, error);
+  return status == STATUS_OK ? tile_build(&backend->tiles, tile.format, variant, &plan, error) : status;
+}
+
 enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
                                struct variant *nearest, struct error *error) {
   struct question question;
@@ -157,6 +213,8 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
                      gemm_format_name(problem->weight.format));
   if (variant->family == &hopper_family)
     return check_hopper(backend, &question, variant, nearest, error);
+  if (variant->family == &tile_family)
+    return check_tile(backend, &question, variant, nearest, error);
   if (!choice_library_way(&question.request, variant->values[0], &choice))
     return error_set(error, STATUS_UNSUPPORTED, "cuBLASLt is not asked for this product in way %d",
                      (int)variant->values[0]);
@@ -223,11 +281,9 @@ static int add_hopper(struct backend *backend, const struct question *question, 
 }
 
 /* Slices of K and the order of blocks, for an algorithm of the library that is good already. */
-static int refine(const struct variant *base, struct variant *out, int most) {
+static int refine_library(const struct variant *base, struct variant *out, int most) {
   static const int slices[] = {2, 3, 4, 6, 8, 12, 16};
   int count = 0;
-  if (base->family != &library_family)
-    return 0;
   for (size_t i = 0; i < sizeof slices / sizeof *slices && count < most; i++) {
     out[count] = *base;
     out[count].values[1 + ALGORITHM_SPLIT_K] = slices[i];
@@ -240,12 +296,24 @@ static int refine(const struct variant *base, struct variant *out, int most) {
   return count;
 }
 
+static int refine(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
+                  struct variant *out, int most) {
+  struct question question;
+  struct error ignored;
+  if (base->family == &library_family)
+    return refine_library(base, out, most);
+  if (base->family != &tile_family || ask(backend, problem, &question, &ignored) != STATUS_OK)
+    return 0;
+  struct tile_problem tile = tile_problem_of(&question);
+  return tile_splits(&backend->tiles.device, &tile, base, all, out, most);
+}
+
 int cuda_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
                   struct variant *out, int most) {
   struct question question;
   struct error ignored;
   if (base)
-    return refine(base, out, most);
+    return refine(backend, problem, base, all, out, most);
   if (gemm_is_int2(problem->weight.format) || ask(backend, problem, &question, &ignored) != STATUS_OK ||
       backend_enter(backend, &ignored) != STATUS_OK) {
     out[0] = variant_default(&variant_plain);

@@ -28,7 +28,8 @@ struct device_request {
   const struct variant *variant; /* NULL: the backend's own choice */
 };
 
-/* `slab_bytes` is rounded up to the device's granularity; 0: no slab. */
+/* `slab_bytes` is rounded up to the device's granularity; 0: no slab. Kernels that are built at run time are kept in
+ * $GEMMD_TEST_STATE; without it none are. */
 void device_open(struct device *device, const struct backend_ops *ops, int in_flight, uint64_t slab_bytes);
 /* Takes a slab that another process made; slab_fd stays the caller's. */
 void device_import(struct device *device, int slab_fd, uint64_t slab_bytes);

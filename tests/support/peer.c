@@ -37,7 +37,7 @@ void peer_main(int count, char **words) {
       exit(2);
   if (log_open(config.log_level, words[1] + 2, &error) != STATUS_OK)
     exit(2);
-  exit(worker ? worker_run(&config, atoi(words[2]), CONTROL_FD) : loader_run(&config, CONTROL_FD));
+  exit(worker ? worker_run(&config, atoi(words[2]), CONTROL_FD, words) : loader_run(&config, CONTROL_FD));
 }
 
 void peer_config(struct config *config) {

@@ -59,7 +59,8 @@ static void start_with(struct worker *worker, const char *backend) {
         config_set(&config, "backend", backend, &error) != STATUS_OK ||
         config_set(&config, "cpu_threads", "2", &error) != STATUS_OK)
       _exit(100);
-    exit(worker_run(&config, 0, pair[1]));
+    char *words[] = {"gemmd", "--worker", "0", NULL};
+    exit(worker_run(&config, 0, pair[1], words));
   }
   close(pair[1]);
 }

@@ -1,0 +1,8 @@
+#include "tile_source.h"
+
+#define TEXT(name, file)                                                                                               \
+  __asm__(".section .rodata\n.global " #name "\n.hidden " #name "\n" #name ":\n.incbin \"" file "\"\n.byte 0\n"        \
+          ".previous\n")
+
+TEXT(tile_source_kernel, "kernels/cuda/tile_kernel.cuh");
+TEXT(tile_source_params, "kernels/cuda/tile_params.h");

@@ -1,0 +1,102 @@
+/* Kernels compiled at run time: that what is said to run compiles where this machine has libnvrtc, which needs no
+ * device, and what is said where it has none. */
+#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/tile.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct tile_device hopper = {
+    .capability = 90, .multiprocessors = 132, .shared_most = 227 << 10, .workspace_bytes = 32 << 20};
+static const struct tile_device ampere = {
+    .capability = 80, .multiprocessors = 108, .shared_most = 163 << 10, .workspace_bytes = 8 << 20};
+static char folder[] = "/tmp/gemmd-code-XXXXXX";
+
+static int make_folder(void **state) {
+  (void)state;
+  strcpy(folder + strlen(folder) - 6, "XXXXXX");
+  return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  char command[64];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+static struct tile_problem problem_of(enum gemm_format format) {
+  return (struct tile_problem){.format = format, .scale = GEMM_SCALE_ROW, .m = 256, .n = 4096, .k = 4096};
+}
+
+static struct variant parse(const char *text) {
+  static const struct variant_family *const families[] = {&variant_plain, &tile_family, NULL};
+  struct variant variant;
+  struct error error;
+  if (variant_parse(families, text, &variant, &error) != STATUS_OK)
+    fail_msg("%s: %s", text, error.text);
+  return variant;
+}
+
+static struct tile_table table_of(const struct tile_device *device, const char *nvrtc) {
+  struct tile_table table;
+  tile_table_open(&table, NULL, device, nvrtc, folder);
+  return table;
+}
+
+static void test_without_a_compiler(void **state) {
+  (void)state;
+  struct tile_table table = table_of(&hopper, "/nowhere/libnvrtc.so");
+  struct tile_problem problem = problem_of(GEMM_FORMAT_INT8);
+  struct variant variant = parse("tile");
+  struct tile_plan plan;
+  struct error error;
+  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_can_build(&table, problem.format, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "cannot be compiled: /nowhere/libnvrtc.so"));
+  tile_table_open(&table, NULL, &hopper, NULL, "");
+  assert_int_equal(tile_can_build(&table, problem.format, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "state_dir"));
+}
+
+static void test_what_can_run_compiles(void **state) {
+  (void)state;
+  static const struct {
+    const struct tile_device *device;
+    enum gemm_format format;
+    const char *text;
+  } cases[] = {{&hopper, GEMM_FORMAT_INT8, "tile"},
+               {&hopper, GEMM_FORMAT_FP8, "tile num_warps=8 block_k=128 num_stages=1"},
+               {&ampere, GEMM_FORMAT_F16, "tile block_m=16 block_n=48 num_warps=3 num_stages=2"},
+               {&ampere, GEMM_FORMAT_BF16, "tile block_m=64 block_n=64 block_k=48 num_warps=1"}};
+  struct nvrtc nvrtc;
+  struct error error;
+  if (nvrtc_open(NULL, &nvrtc, &error) != STATUS_OK)
+    skip();
+  nvrtc_close(&nvrtc);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct tile_table table = table_of(cases[i].device, NULL);
+    struct tile_problem problem = problem_of(cases[i].format);
+    struct variant variant = parse(cases[i].text);
+    struct tile_plan plan;
+    if (tile_plan(cases[i].device, &problem, &variant, &plan, &error) != STATUS_OK ||
+        tile_build(&table, cases[i].format, &variant, &plan, &error) != STATUS_OK)
+      fail_msg("%s: %s", cases[i].text, error.text);
+    /* From the file alone: there is no such compiler. */
+    table.nvrtc = "/nowhere/libnvrtc.so";
+    assert_int_equal(tile_can_build(&table, cases[i].format, &variant, &plan, &error), STATUS_OK);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_without_a_compiler, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_what_can_run_compiles, make_folder, remove_folder),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
