@@ -42,6 +42,15 @@ enum gemm_scale {
   GEMM_SCALE_GROUP = 4, /* [N, ceil(K/128)] */
 };
 
+/* What is done to each element of a product inside a plan, in f32. The numbers travel. */
+enum gemm_activation {
+  GEMM_ACTIVATION_NONE = 0,
+  GEMM_RELU = 1, /* max(v, 0); a NaN stays one */
+  GEMM_GELU = 2, /* v * erfc(-v / sqrt(2)) / 2 */
+  GEMM_SILU = 3, /* v / (1 + exp(-v)) */
+};
+enum { GEMM_STEPS_MOST = 16 }; /* products of one plan */
+
 #define GEMM_GROUP 128   /* of K: elements that share a scale, and the most that a tensor core sums before f32 */
 #define GEMM_ALIGN 16    /* bytes: rows of codes, offsets of tensors in an arena */
 #define GEMM_SECTION 256 /* bytes: alignment of scales behind codes */

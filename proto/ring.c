@@ -279,13 +279,18 @@ static bool all_zero(const uint8_t *bytes, size_t count) {
 
 enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                     struct error *error) {
-  if (submission->opcode != RING_OP_PRODUCT)
-    return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_PRODUCT, RING_OP_PRODUCT);
+  bool plan = submission->opcode == RING_OP_PLAN;
+  if (submission->opcode != RING_OP_PRODUCT && !plan)
+    return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_NOP, RING_OP_PLAN);
   if (submission->flags != 0)
     return error_field(error, STATUS_INVALID, FIELD_FLAGS, submission->flags, 0, 0);
   if (submission->priority >= RING_PRIORITIES)
     return error_field(error, STATUS_INVALID, FIELD_PRIORITY, submission->priority, 0, RING_PRIORITIES - 1);
-  if (submission->reserved1 != 0 || !all_zero(submission->reserved2, sizeof submission->reserved2))
+  if (!plan && submission->steps != 0)
+    return error_field(error, STATUS_INVALID, FIELD_STEPS, submission->steps, 0, 0);
+  if (!plan && submission->plan_offset != 0)
+    return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
+  if (!all_zero(submission->reserved, sizeof submission->reserved))
     return error_field(error, STATUS_INVALID, FIELD_RESERVED, 1, 0, 0);
   *out = (struct gemm_product){
       .m = submission->m,

@@ -34,6 +34,7 @@ enum ring_opcode {
   RING_OP_NOP = 0,
   RING_OP_PRODUCT = 1,
   RING_OP_CANCEL = 2, /* the product of the same tag, if it has not begun; gets no completion of its own */
+  RING_OP_PLAN = 3,   /* a sequence of products: see plan.h */
 };
 /* Which products go first. Every RING_TURN_BELOW-th start goes to the last class that waits, so that none starves. */
 enum ring_priority { RING_PRIORITY_NORMAL = 0, RING_PRIORITY_URGENT = 1, RING_PRIORITY_BACKGROUND = 2 };
@@ -57,11 +58,12 @@ struct ring_submission {
   uint8_t x_type, y_type, bias_type;
   uint8_t priority; /* enum ring_priority */
   uint32_t m, n, k;
-  uint32_t reserved1;
+  uint32_t steps; /* PLAN: of the plan; else 0 */
   uint64_t x_offset, y_offset, x_stride, y_stride;
   uint64_t bias_offset, x_scale_offset;
-  uint64_t deadline_ns;  /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
-  uint8_t reserved2[32]; /* 0 */
+  uint64_t deadline_ns; /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
+  uint64_t plan_offset; /* PLAN: of its first struct ring_step; else 0 */
+  uint8_t reserved[24]; /* 0 */
 };
 _Static_assert(sizeof(struct ring_submission) == 128, "a submission is two lines");
 
@@ -171,8 +173,8 @@ void ring_replace_worker(struct ring_queue *queue, uint32_t generation);
 void ring_set_worker_state(struct ring_queue *queue, enum ring_worker_state state);
 
 /* ---- entries <-> products */
-/* Numbers are taken as they are (gemm_product_check judges them), but: opcode, flags and reserved bytes must be what
- * this version knows, else INVALID. */
+/* A PRODUCT or a PLAN. Numbers are taken as they are (gemm_product_check and plan_call_check judge them), but: opcode,
+ * flags and reserved bytes must be what this version knows, else INVALID. */
 MUST_CHECK enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                                struct error *error);
 void ring_completion_from_error(struct ring_completion *completion, const struct error *error);

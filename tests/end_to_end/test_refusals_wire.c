@@ -206,7 +206,7 @@ static void submissions_that_cannot_be(void **state) {
       {good, STATUS_INVALID, "y overlaps x, bias or x scale"},
       {good, STATUS_INVALID, "x stride must be 400"},
       {good, STATUS_INVALID, "bytes must be"},
-      {good, STATUS_INVALID, "opcode must be 1, got 77"},
+      {good, STATUS_INVALID, "opcode must be 0..3, got 77"},
       {good, STATUS_INVALID, "flags must be 0, got 1"},
       {good, STATUS_INVALID, "reserved must be 0"},
   };
@@ -227,7 +227,7 @@ static void submissions_that_cannot_be(void **state) {
   cases[14].submission.y_stride = (uint64_t)1 << 63;
   cases[15].submission.opcode = 77;
   cases[16].submission.flags = 1;
-  cases[17].submission.reserved2[31] = 1;
+  cases[17].submission.reserved[23] = 1;
   for (size_t i = 0; i < COUNT(cases); i++) {
     cases[i].submission.tag = 1000 + i;
     expect_completion(&session, &cases[i].submission, cases[i].status, cases[i].text);

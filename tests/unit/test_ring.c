@@ -44,7 +44,7 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(offsetof(struct ring_submission, m), 24);
   assert_int_equal(offsetof(struct ring_submission, n), 28);
   assert_int_equal(offsetof(struct ring_submission, k), 32);
-  assert_int_equal(offsetof(struct ring_submission, reserved1), 36);
+  assert_int_equal(offsetof(struct ring_submission, steps), 36);
   assert_int_equal(offsetof(struct ring_submission, x_offset), 40);
   assert_int_equal(offsetof(struct ring_submission, y_offset), 48);
   assert_int_equal(offsetof(struct ring_submission, x_stride), 56);
@@ -52,7 +52,8 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(offsetof(struct ring_submission, bias_offset), 72);
   assert_int_equal(offsetof(struct ring_submission, x_scale_offset), 80);
   assert_int_equal(offsetof(struct ring_submission, deadline_ns), 88);
-  assert_int_equal(offsetof(struct ring_submission, reserved2), 96);
+  assert_int_equal(offsetof(struct ring_submission, plan_offset), 96);
+  assert_int_equal(offsetof(struct ring_submission, reserved), 104);
   assert_int_equal(sizeof(struct ring_completion), 64);
   assert_int_equal(offsetof(struct ring_completion, tag), 0);
   assert_int_equal(offsetof(struct ring_completion, status), 8);
@@ -415,18 +416,24 @@ static void submissions_of_another_version(void **state) {
   struct gemm_product product;
   struct error error;
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
-  assert_string_equal(error.text, "opcode must be 1, got 9");
+  assert_string_equal(error.text, "opcode must be 0..3, got 9");
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .flags = 1u << 31};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_string_equal(error.text, "flags must be 0, got 2147483648");
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .priority = 3};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_string_equal(error.text, "priority must be 0..2, got 3");
-  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .reserved1 = 1};
+  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .steps = 1};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
-  for (size_t i = 0; i < sizeof submission.reserved2; i++) {
+  assert_string_equal(error.text, "steps must be 0, got 1");
+  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .plan_offset = 64};
+  assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
+  assert_int_equal(error.field, FIELD_PLAN_OFFSET);
+  submission = (struct ring_submission){.opcode = RING_OP_PLAN, .steps = 1, .plan_offset = 64};
+  assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_OK);
+  for (size_t i = 0; i < sizeof submission.reserved; i++) {
     submission = (struct ring_submission){.opcode = RING_OP_PRODUCT};
-    submission.reserved2[i] = 0x80;
+    submission.reserved[i] = 0x80;
     assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
     assert_int_equal(error.field, FIELD_RESERVED);
   }

@@ -119,7 +119,7 @@ static void what_is_wrong_is_named(void **state) {
   bad.x_offset = UINT64_MAX - 15;
   assert_int_equal(rig_call(&client, bad).status, STATUS_INVALID);
   bad = good;
-  bad.reserved2[31] = 1;
+  bad.reserved[23] = 1;
   assert_int_equal(rig_call(&client, bad).field, FIELD_RESERVED);
   bad = good;
   bad.x_type = 200;
@@ -249,7 +249,7 @@ static void a_lost_device_is_reported_and_nothing_completed(void **state) {
     rig_stop(&control);
     client.session.lane.taken = 0; /* a worker ends here; this test gives all back */
     rig.weight.jobs = rig.weight.handles = 0;
-    rig.weight.waiting = (struct queue_group){.waiting = 0};
+    rig.weight.traffic = (struct engine_traffic){.on_device = 0};
     rig_free_client(&client);
   }
 }
