@@ -47,6 +47,17 @@ struct backend_plan {
   uint32_t layout;
 };
 
+/* One of the products of a sequence: its result, rounded to y_type, then activated and rounded again, is x of the next
+ * one. proto/plan.h says what is computed. */
+struct backend_step {
+  struct backend_weight *weight;
+  enum gemm_type y_type, bias_type;
+  const void *bias; /* in the job's arena; NULL: none */
+  enum gemm_activation activation;
+  bool gated;
+  const struct variant *variant; /* as a job's */
+};
+
 /* One product, checked by gemm_product_check before. The pointers are into a registered arena; strides are bytes. */
 struct backend_job {
   uint64_t tag; /* comes back from poll */
@@ -58,9 +69,13 @@ struct backend_job {
   void *y;
   uint64_t x_stride, y_stride;
   /* Rows that are computed in the same product, of an arena of their own; NULL: none. All jobs of such a chain have
-   * the same weight and types and no bias; they stay as they are until poll has reported the first one, which stands
-   * for all. */
+   * the same weight and types, or the same steps, and the same bias; they stay as they are until poll has reported the
+   * first one, which stands for all. */
   const struct backend_job *next;
+  /* A sequence of products instead of one, which stays until poll has reported the job: `weight` is that of the first,
+   * `y_type` that of the last, bias and variant are those of the steps. NULL: one product. */
+  const struct backend_step *steps;
+  uint32_t step_count;
   /* Which kernel computes it: one that variant_check has passed for this weight's shape and these types. NULL: the
    * backend's own choice, which also stands in where the variant does not take this M. */
   const struct variant *variant;
@@ -144,7 +159,8 @@ struct backend_ops {
   enum status (*variant_build)(struct backend *backend, const struct variant_problem *problem,
                                const struct variant *variant, struct error *error);
   /* Computes the job as often as `timing` says, one after the other, with weights[i % count] in the place of the
-   * job's, and waits. *ns: what one took on the device, with x where the kernel wants it. Nothing else is in flight. */
+   * job's (a sequence: with its own), and waits. *ns: what one took on the device, with x where the kernel wants it.
+   * Nothing else is in flight. */
   enum status (*measure)(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
                          size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error);
 };

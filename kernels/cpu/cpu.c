@@ -10,6 +10,7 @@
 #include "plain.h"
 #include "pool.h"
 #include "product.h"
+#include "sequence.h"
 #include "slab.h"
 #include "variants.h"
 #include "weight.h"
@@ -30,6 +31,7 @@ enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 struct backend {
   struct product_engine engine;
   struct gather gather;
+  struct sequence sequence;
   int in_flight;
   struct backend_done done[MOST_IN_FLIGHT]; /* finished and not yet reported, oldest first */
   int done_count;
@@ -74,6 +76,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
 static void cpu_close(struct backend *backend) {
   cpu_product_close(&backend->engine);
   cpu_gather_free(&backend->gather);
+  cpu_sequence_free(&backend->sequence);
   free(backend);
 }
 
@@ -243,7 +246,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static enum status run(struct backend *backend, const struct backend_job *job, struct error *error) {
+static enum status run_product(struct backend *backend, const struct backend_job *job, struct error *error) {
   if (job->variant != NULL && job->variant->family == &variant_plain) {
     int64_t first, count;
     variant_plain_columns(job->variant, job->weight->shape.n, &first, &count);
@@ -253,6 +256,12 @@ static enum status run(struct backend *backend, const struct backend_job *job, s
                                ? cpu_variant_way(&backend->engine, job->variant)
                                : cpu_product_way(&backend->engine, &job->weight->shape, job->m);
   return cpu_product_run(&backend->engine, &way, job, error);
+}
+
+static enum status run(struct backend *backend, const struct backend_job *job, struct error *error) {
+  const struct sequence_device device = {.backend = backend, .pool = backend->engine.pool, .run = run_product};
+  return job->steps != NULL ? cpu_sequence_run(&backend->sequence, &device, job, error)
+                            : run_product(backend, job, error);
 }
 
 static enum status run_gathered(struct backend *backend, const struct backend_job *chain, struct error *error) {
@@ -275,7 +284,7 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
   if (!gemm_takes_x(format, job->x_type)) {
     return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
   }
-  if (!gemm_takes_y(format, job->x_type, job->y_type)) {
+  if (job->steps == NULL && !gemm_takes_y(format, job->x_type, job->y_type)) {
     return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
   }
   uint64_t begin = now_ns();
@@ -313,7 +322,7 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
   uint64_t begin = now_ns();
   for (uint32_t i = 0; i < timing->launches; i++) {
     struct backend_job one = *job;
-    one.weight = weights[i % count];
+    one.weight = one.steps == NULL ? weights[i % count] : one.weight;
     enum status status = run(backend, &one, error);
     if (status != STATUS_OK) {
       return status;

@@ -1,5 +1,6 @@
 #include "gather.h"
 
+#include "sequence.h"
 #include "weight.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@ static uint64_t x_row_bytes(const struct backend_job *job) {
 }
 
 static uint64_t y_row_bytes(const struct backend_job *job) {
-  return (uint64_t)job->weight->shape.n * gemm_type_bytes(job->y_type);
+  return (uint64_t)cpu_job_columns(job) * gemm_type_bytes(job->y_type);
 }
 
 static uint64_t scale_row_bytes(const struct backend_job *job) {

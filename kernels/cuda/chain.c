@@ -1,5 +1,6 @@
 #include "chain.h"
 
+#include "sequence.h"
 #include "transfer.h"
 
 /* Up to so many bytes of few rows are fetched by a kernel that reads mapped memory: a copy by the copy engine takes
@@ -16,7 +17,7 @@ static uint64_t row_bytes(const struct backend_job *job, enum chain_tensor tenso
   case CHAIN_X_SCALES:
     return weight->scale == GEMM_SCALE_BLOCK ? (uint64_t)job->weight->layout.k / GEMM_GROUP * 4 : 4;
   default:
-    return (uint64_t)weight->n * gemm_type_bytes(job->y_type);
+    return (uint64_t)sequence_columns(job) * gemm_type_bytes(job->y_type);
   }
 }
 

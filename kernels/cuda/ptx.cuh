@@ -89,6 +89,12 @@ __device__ inline uint32_t map_to_rank(uint32_t address, uint32_t rank) {
   return mapped;
 }
 
+__device__ inline uint32_t load_cluster(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
 __device__ inline int4 load_cluster_int4(uint32_t address) {
   int4 value;
   asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];"

@@ -74,6 +74,15 @@ extern "C" cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x
   return cudaGetLastError();
 }
 
+// One thread an element of the output.
+static __global__ void scales_transpose(const float *in, int64_t rows, int64_t rows_padded, int64_t columns,
+                                        float *out) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t row = index % rows_padded, column = index / rows_padded;
+  if (column < columns)
+    out[index] = row < rows ? in[row * columns + column] : 0.0f;
+}
+
 extern "C" cudaError_t launch_scales_transpose(cudaStream_t stream, const float *in, int64_t rows, int64_t rows_padded,
                                                int64_t columns, float *out) {
   const unsigned grid = static_cast<unsigned>((rows_padded * columns + 255) / 256);

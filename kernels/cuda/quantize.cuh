@@ -119,11 +119,3 @@ __global__ void __launch_bounds__(quantize_block_threads)
   if (threadIdx.x % 16 == 0)
     scales[block * rows_padded + row] = scale;
 }
-
-// One thread an element of the output.
-__global__ void scales_transpose(const float *in, int64_t rows, int64_t rows_padded, int64_t columns, float *out) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t row = index % rows_padded, column = index / rows_padded;
-  if (column < columns)
-    out[index] = row < rows ? in[row * columns + column] : 0.0f;
-}

@@ -29,6 +29,7 @@ struct slot {
   bool busy;
   struct backend_job job; /* the first of its chain */
   int64_t rows;           /* of the chain */
+  int64_t rows_most;      /* of these that go at a time */
   int64_t next_row;       /* rows before it have been queued */
   enum status status;
   uint64_t begin_ns;

@@ -70,11 +70,17 @@ struct backend_weight *device_load(struct device *device, const struct oracle_we
   return handle;
 }
 
+void *device_keep(struct device *device, const void *data, uint64_t bytes) {
+  device->kept += gemm_round_up(bytes, GEMM_SECTION);
+  assert_true(device->kept <= ARENA_BYTES / 8);
+  return memcpy(device->base + ARENA_BYTES - device->kept, data, bytes);
+}
+
 /* The next tensor begins at an odd multiple of 16: what the contract promises, and no more. */
 static uint64_t place(uint64_t *used, uint64_t bytes) {
   uint64_t offset = ((*used + GUARD_BYTES + 31) & ~(uint64_t)31) + 16;
   *used = offset + bytes + GUARD_BYTES;
-  assert_true(*used <= ARENA_BYTES);
+  assert_true(*used <= ARENA_BYTES - ARENA_BYTES / 8);
   return offset;
 }
 
@@ -91,6 +97,8 @@ struct backend_job device_stage(struct device *device, const struct device_reque
                             .y_type = request->y_type,
                             .bias_type = request->bias_type,
                             .variant = request->variant,
+                            .steps = request->steps,
+                            .step_count = request->step_count,
                             .x_stride = x_row + (uint64_t)request->x_extra * x_size,
                             .y_stride = (n + (uint64_t)request->y_extra) * y_size};
   uint64_t bias_bytes = request->bias != NULL ? n * gemm_type_bytes(request->bias_type) : 0;

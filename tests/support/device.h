@@ -14,6 +14,7 @@ struct device {
   int slab_fd;
   struct backend_slab *slab;
   uint64_t slab_bytes;
+  uint64_t kept; /* bytes at the end of the arena that stay as they are */
 };
 
 /* What to ask. The first m rows of x are used. Strides are dense plus the extra elements. */
@@ -26,6 +27,10 @@ struct device_request {
   const void *bias; /* [n] of bias_type, or NULL */
   int64_t x_extra, y_extra;
   const struct variant *variant; /* NULL: the backend's own choice */
+  /* A sequence instead of a product: `shape` then has K of the first step and the columns of y. Biases are those that
+   * device_keep has returned. */
+  const struct backend_step *steps;
+  uint32_t step_count;
 };
 
 /* `slab_bytes` is rounded up to the device's granularity; 0: no slab. Kernels that are built at run time are kept in
@@ -39,6 +44,8 @@ void device_close(struct device *device);
 /* Stores the weight at `offset` of the slab and makes it usable. */
 struct backend_weight *device_load(struct device *device, const struct oracle_weight *weight, uint64_t offset);
 
+/* A copy in the arena that requests leave alone. */
+void *device_keep(struct device *device, const void *data, uint64_t bytes);
 /* Lays the request out in the arena, all else of it poisoned. The job points into the arena. */
 struct backend_job device_stage(struct device *device, const struct device_request *request);
 /* Submits and polls until it is done. */

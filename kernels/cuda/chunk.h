@@ -1,0 +1,40 @@
+/* One run of rows of one product, from where it is staged to where its y goes; all of it queued on a slot's stream. */
+#ifndef KERNELS_CUDA_CHUNK_H
+#define KERNELS_CUDA_CHUNK_H
+
+#include "staging.h"
+#include "state.h"
+
+struct chunk {
+  struct slot *slot;
+  const struct backend_job *job; /* types, bias and kernel of this product; its x and y are those of the slot's job */
+  const struct backend_weight *weight;
+  struct staging at;
+  int64_t row, rows, rows_padded; /* `row` of the slot's job */
+  bool stays;                     /* y stays on the device, at v: the clock or the next product wants it there */
+  bool follows;                   /* the kernel ahead lets the product start while it runs */
+  const void *v;                  /* where y has stayed */
+  uint64_t v_stride;
+};
+
+/* What lies in staging memory at an offset. */
+void *chunk_staged(const struct chunk *chunk, uint64_t offset);
+/* True where x already is what the product reads. */
+bool chunk_as_is(const struct backend_job *job);
+/* True where x is quantized on the device. */
+bool chunk_quantizes(const struct chunk *chunk);
+/* Copies the bias in. */
+cudaError_t chunk_bias(const struct chunk *chunk);
+/* Copies x in and quantizes it where the product wants that, with the bias ahead of the first rows. */
+MUST_CHECK enum status chunk_stage(const struct chunk *chunk, struct error *error);
+/* The same in two halves: x as it comes, and then what the product reads made of it. */
+MUST_CHECK enum status chunk_stage_bare(const struct chunk *chunk, struct error *error);
+MUST_CHECK enum status chunk_quantize_bare(const struct chunk *chunk, struct error *error);
+/* The product of what is staged, to y or to v. */
+MUST_CHECK enum status chunk_compute(struct backend *backend, struct chunk *chunk, struct error *error);
+/* Where rows of y with so many bytes are to be written: in place where the device can reach it and they belong to one
+ * job, else to `at`, from where chunk_y_out brings them there. */
+void *chunk_y(const struct chunk *chunk, uint64_t at, uint64_t row_bytes, uint64_t *stride);
+cudaError_t chunk_y_out(const struct chunk *chunk, void *y, uint64_t stride);
+
+#endif

@@ -1,0 +1,121 @@
+/* Products for the clock: as a graph, so that what the host does for each launch is not in it. */
+#include "chunk.h"
+#include "sequence.h"
+#include "staging.h"
+
+static enum status capture_begin(cudaStream_t stream, struct error *error) {
+  return runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
+}
+
+/* `status` is that of what was captured. */
+static enum status capture_end(cudaStream_t stream, enum status status, cudaGraphExec_t *out, struct error *error) {
+  cudaGraph_t graph = NULL;
+  struct error later;
+  enum status ended = runtime_check(cudaStreamEndCapture(stream, &graph), "capturing a product", &later);
+  if (status == STATUS_OK && ended != STATUS_OK) {
+    status = ended;
+    *error = later;
+  }
+  if (status == STATUS_OK)
+    status = runtime_check(cudaGraphInstantiate(out, graph, 0), "capturing a product", error);
+  if (graph)
+    (void)cudaGraphDestroy(graph);
+  return status;
+}
+
+static enum status launches_time(struct slot *slot, cudaGraphExec_t graph, uint32_t launches, uint64_t *ns,
+                                 struct error *error) {
+  cudaEvent_t begin = NULL, end = NULL;
+  float milliseconds = 0;
+  cudaError_t result = cudaEventCreate(&begin);
+  if (result == cudaSuccess)
+    result = cudaEventCreate(&end);
+  if (result == cudaSuccess)
+    result = cudaGraphUpload(graph, slot->stream);
+  if (result == cudaSuccess)
+    result = cudaEventRecord(begin, slot->stream);
+  if (result == cudaSuccess)
+    result = cudaGraphLaunch(graph, slot->stream);
+  if (result == cudaSuccess)
+    result = cudaEventRecord(end, slot->stream);
+  if (result == cudaSuccess)
+    result = cudaEventSynchronize(end);
+  if (result == cudaSuccess)
+    result = cudaEventElapsedTime(&milliseconds, begin, end);
+  if (begin)
+    (void)cudaEventDestroy(begin);
+  if (end)
+    (void)cudaEventDestroy(end);
+  *ns = (uint64_t)((double)milliseconds * 1e6 / launches);
+  return runtime_check(result, "timing a product", error);
+}
+
+/* x lies on the device as the product reads it, or as it came where each launch quantizes it. */
+static enum status product_graph(struct backend *backend, struct backend_weight *const *weights, size_t count,
+                                 const struct backend_timing *timing, cudaGraphExec_t *graph, struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  const struct backend_weight *weight = slot->job.weight;
+  struct chunk chunk = {.slot = slot,
+                        .job = &slot->job,
+                        .weight = weight,
+                        .at = staging_place(&weight->weight, &weight->layout, slot->rows_most),
+                        .rows = slot->rows_most,
+                        .rows_padded = staging_pad(&weight->weight, slot->rows_most),
+                        .stays = true};
+  bool quantizes = timing->quantize && chunk_quantizes(&chunk);
+  chunk.follows = timing->dependent || quantizes;
+  enum status status = quantizes ? chunk_stage_bare(&chunk, error) : chunk_stage(&chunk, error);
+  if (status == STATUS_OK)
+    status = capture_begin(slot->stream, error);
+  if (status != STATUS_OK)
+    return status;
+  for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
+    chunk.weight = weights[i % count];
+    if (quantizes)
+      status = chunk_quantize_bare(&chunk, error);
+    if (status == STATUS_OK)
+      status = chunk_compute(backend, &chunk, error);
+  }
+  return capture_end(slot->stream, status, graph, error);
+}
+
+static enum status sequence_graph(struct backend *backend, const struct backend_timing *timing, cudaGraphExec_t *graph,
+                                  struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  const struct sequence sequence = {.slot = slot,
+                                    .rows = slot->rows_most,
+                                    .rows_most = slot->rows_most,
+                                    .dependent = timing->dependent,
+                                    .stays = true};
+  enum status status = sequence_stage(&sequence, timing->quantize, error);
+  if (status == STATUS_OK)
+    status = capture_begin(slot->stream, error);
+  if (status != STATUS_OK)
+    return status;
+  for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++)
+    status = sequence_run(backend, &sequence, timing->quantize, error);
+  return capture_end(slot->stream, status, graph, error);
+}
+
+enum status cuda_measure(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
+                         size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  cudaGraphExec_t graph = NULL;
+  slot->job = *job;
+  slot->rows = job->m;
+  slot->rows_most = job->m < job->weight->rows_most ? job->m : job->weight->rows_most;
+  enum status status = backend_enter(backend, error);
+  if (status == STATUS_OK && job->steps)
+    status = sequence_rows(slot, job->m, &slot->rows_most, error);
+  if (status == STATUS_OK)
+    status = job->steps ? sequence_graph(backend, timing, &graph, error)
+                        : product_graph(backend, weights, count, timing, &graph, error);
+  if (status == STATUS_OK)
+    status = launches_time(slot, graph, timing->launches, ns, error);
+  if (graph)
+    (void)cudaGraphExecDestroy(graph);
+  /* Products of many rows are computed in several goes of as many as fit. */
+  if (status == STATUS_OK)
+    *ns = *ns * (uint64_t)((job->m + slot->rows_most - 1) / slot->rows_most);
+  return status;
+}

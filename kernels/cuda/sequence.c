@@ -1,0 +1,158 @@
+#include "sequence.h"
+
+#include "chunk.h"
+#include "launch.h"
+
+int64_t sequence_columns(const struct backend_job *job) {
+  if (!job->steps)
+    return job->weight->weight.n;
+  const struct backend_step *last = &job->steps[job->step_count - 1];
+  return last->gated ? last->weight->weight.n / 2 : last->weight->weight.n;
+}
+
+/* ---- places: those of the steps lie behind each other */
+
+static struct staging place(const struct backend_step *step, int64_t rows, uint64_t *used) {
+  struct staging at = staging_place(&step->weight->weight, &step->weight->layout, rows);
+  uint64_t *const offsets[] = {&at.x, &at.codes, &at.scales, &at.scales_in, &at.sums, &at.y, &at.bias};
+  for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
+    *offsets[i] += *used;
+  *used += at.bytes;
+  return at;
+}
+
+static uint64_t bytes_for(const struct backend_job *job, int64_t rows) {
+  uint64_t used = 0;
+  for (uint32_t i = 0; i < job->step_count; i++)
+    (void)place(&job->steps[i], rows, &used);
+  return used + 4 * (uint64_t)(rows * sequence_columns(job)); /* the result, where it cannot be written in place */
+}
+
+enum status sequence_rows(const struct slot *slot, int64_t rows, int64_t *out, struct error *error) {
+  uint64_t have = atomic_load_explicit(&slot->staging.bytes, memory_order_relaxed);
+  int64_t low = 0, high = rows < ROWS_MOST ? rows : ROWS_MOST;
+  if (bytes_for(&slot->job, high) <= have)
+    low = high;
+  while (low < high) {
+    int64_t middle = (low + high + 1) / 2;
+    if (bytes_for(&slot->job, middle) <= have)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  *out = low;
+  if (low > 0)
+    return STATUS_OK;
+  return error_set(error, STATUS_NOMEM, "one row of the plan takes %llu bytes of the GPU between its products, of %llu",
+                   (unsigned long long)bytes_for(&slot->job, 1), (unsigned long long)have);
+}
+
+/* ---- steps */
+
+/* A step as a product: `job` is filled in for it, and *used moves on behind its place. */
+static struct chunk step_chunk(const struct sequence *sequence, uint32_t i, enum gemm_type x_type, uint64_t *used,
+                               struct backend_job *job) {
+  const struct backend_job *whole = &sequence->slot->job;
+  const struct backend_step *step = &whole->steps[i];
+  *job = *whole;
+  job->weight = step->weight;
+  job->x_type = x_type;
+  job->y_type = step->y_type;
+  job->bias = step->bias;
+  job->bias_type = step->bias_type;
+  job->variant = step->variant;
+  bool last = i + 1 == whole->step_count, activates = step->gated || step->activation != GEMM_ACTIVATION_NONE;
+  return (struct chunk){.slot = sequence->slot,
+                        .job = job,
+                        .weight = step->weight,
+                        .at = place(step, sequence->rows_most, used),
+                        .row = sequence->row,
+                        .rows = sequence->rows,
+                        .rows_padded = staging_pad(&step->weight->weight, sequence->rows),
+                        .stays = sequence->stays || !last || activates,
+                        .follows = sequence->dependent};
+}
+
+static struct activate_pass pass_of(const struct chunk *v, const struct backend_step *step) {
+  return (struct activate_pass){.v = v->v,
+                                .v_stride = v->v_stride,
+                                .type = step->y_type,
+                                .m = v->rows,
+                                .columns = step->gated ? step->weight->weight.n / 2 : step->weight->weight.n,
+                                .activation = step->activation,
+                                .gated = step->gated,
+                                .dependent = v->follows};
+}
+
+/* From v of one step to what the next one reads. */
+static cudaError_t activate_into(const struct backend *backend, const struct chunk *v, const struct backend_step *step,
+                                 const struct chunk *next) {
+  const struct backend_weight *weight = next->weight;
+  struct activate_pass pass = pass_of(v, step);
+  pass.out = chunk_staged(next, next->at.codes);
+  pass.scales = chunk_staged(next, next->at.scales);
+  pass.k_padded = weight->layout.k;
+  pass.rows_padded = next->rows_padded;
+  pass.clusters = backend->capability >= 90;
+  if (weight->weight.format == GEMM_FORMAT_INT2) {
+    pass.out = chunk_staged(next, next->at.x);
+    pass.k_padded = weight->layout.layout == LAYOUT_TILES2 ? weight->layout.k : weight->weight.k;
+  } else if (!chunk_as_is(next->job)) {
+    bool e4m3 = weight->weight.format == GEMM_FORMAT_FP8, block = weight->weight.scale == GEMM_SCALE_BLOCK;
+    pass.to = block && e4m3 ? ACTIVATE_TO_E4M3_BLOCKS : e4m3 ? ACTIVATE_TO_E4M3 : ACTIVATE_TO_INT8;
+  }
+  pass.out_stride = (uint64_t)pass.k_padded * gemm_type_bytes(step->y_type);
+  return launch_activate(v->slot->stream, &pass);
+}
+
+/* From v of the last step to y, by way of staging memory at `at` where that must be. */
+static cudaError_t activate_out(const struct chunk *v, const struct backend_step *step, uint64_t at, bool stays) {
+  struct activate_pass pass = pass_of(v, step);
+  uint64_t row_bytes = (uint64_t)pass.columns * gemm_type_bytes(step->y_type);
+  pass.k_padded = pass.columns;
+  pass.out_stride = row_bytes;
+  pass.out = stays ? chunk_staged(v, at) : chunk_y(v, at, row_bytes, &pass.out_stride);
+  cudaError_t result = launch_activate(v->slot->stream, &pass);
+  return result != cudaSuccess || stays ? result : chunk_y_out(v, pass.out, pass.out_stride);
+}
+
+/* ---- all of them */
+
+enum status sequence_stage(const struct sequence *sequence, bool bare, struct error *error) {
+  const struct backend_job *whole = &sequence->slot->job;
+  enum gemm_type x_type = whole->x_type;
+  enum status status = STATUS_OK;
+  uint64_t used = 0;
+  for (uint32_t i = 0; i < whole->step_count && status == STATUS_OK; i++) {
+    struct backend_job job;
+    struct chunk chunk = step_chunk(sequence, i, x_type, &used, &job);
+    if (i == 0)
+      status = bare ? chunk_stage_bare(&chunk, error) : chunk_stage(&chunk, error);
+    else if (sequence->row == 0 && job.bias)
+      status = runtime_check(chunk_bias(&chunk), "copying a bias to the GPU", error);
+    x_type = job.y_type;
+  }
+  return status;
+}
+
+enum status sequence_run(struct backend *backend, const struct sequence *sequence, bool bare, struct error *error) {
+  const struct backend_job *whole = &sequence->slot->job;
+  struct backend_job jobs[2];
+  uint64_t used = 0;
+  struct chunk chunk = step_chunk(sequence, 0, whole->x_type, &used, &jobs[0]);
+  enum status status = bare ? chunk_quantize_bare(&chunk, error) : STATUS_OK;
+  if (status == STATUS_OK)
+    status = chunk_compute(backend, &chunk, error);
+  for (uint32_t i = 1; i < whole->step_count && status == STATUS_OK; i++) {
+    struct chunk next = step_chunk(sequence, i, chunk.job->y_type, &used, &jobs[i % 2]);
+    status =
+        runtime_check(activate_into(backend, &chunk, &whole->steps[i - 1], &next), "starting an activation", error);
+    if (status == STATUS_OK)
+      status = chunk_compute(backend, &next, error);
+    chunk = next;
+  }
+  const struct backend_step *last = &whole->steps[whole->step_count - 1];
+  if (status == STATUS_OK && (last->gated || last->activation != GEMM_ACTIVATION_NONE))
+    status = runtime_check(activate_out(&chunk, last, used, sequence->stays), "starting an activation", error);
+  return status;
+}

@@ -1,0 +1,159 @@
+/* Products under way: queued on a slot's stream, seen to end in a word that the stream writes. */
+#include "chunk.h"
+#include "sequence.h"
+#include "staging.h"
+
+/* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */
+enum { CHUNKS_AHEAD = 16 };
+
+/* The next rows of a slot's job. */
+static enum status product_queue(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
+  const struct backend_weight *weight = slot->job.weight;
+  struct chunk chunk = {.slot = slot,
+                        .job = &slot->job,
+                        .weight = weight,
+                        .at = staging_place(&weight->weight, &weight->layout, slot->rows_most),
+                        .row = slot->next_row,
+                        .rows = rows,
+                        .rows_padded = staging_pad(&weight->weight, rows),
+                        .follows = !chunk_as_is(&slot->job)};
+  enum status status = chunk_stage(&chunk, error);
+  return status == STATUS_OK ? chunk_compute(backend, &chunk, error) : status;
+}
+
+static enum status sequence_queue(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
+  const struct sequence sequence = {
+      .slot = slot, .row = slot->next_row, .rows = rows, .rows_most = slot->rows_most, .dependent = true};
+  enum status status = sequence_stage(&sequence, false, error);
+  return status == STATUS_OK ? sequence_run(backend, &sequence, false, error) : status;
+}
+
+/* Queues the next chunks of a slot's job, and behind them a write of the word that poll looks at. What fails once
+ * something is queued is reported by poll, when the device has let go of the job's memory. */
+static enum status slot_advance(struct backend *backend, struct slot *slot, struct error *error) {
+  for (int i = 0; i < CHUNKS_AHEAD && slot->next_row < slot->rows && slot->status == STATUS_OK; i++) {
+    int64_t left = slot->rows - slot->next_row, rows = left < slot->rows_most ? left : slot->rows_most;
+    slot->status =
+        slot->job.steps ? sequence_queue(backend, slot, rows, error) : product_queue(backend, slot, rows, error);
+    slot->next_row += rows;
+  }
+  slot->sequence++;
+  slot->looked_ns = backend_clock_ns();
+  CUresult result = backend->driver->cuStreamWriteValue32_v2(slot->stream, slot->word_device, slot->sequence, 0);
+  enum status status = driver_check(backend->driver, result, "starting a product", error);
+  if (slot->status == STATUS_OK)
+    slot->status = status;
+  return status;
+}
+
+static enum status job_check(const struct backend_job *job, struct error *error) {
+  const struct gemm_weight *weight = &job->weight->weight;
+  if (job->m < 1)
+    return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, INT64_MAX);
+  if (!gemm_takes_x(weight->format, job->x_type))
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
+  if (!job->steps && !gemm_takes_y(weight->format, job->x_type, job->y_type))
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
+  for (uint32_t i = 1; i < job->step_count; i++)
+    if (!gemm_takes_x(job->steps[i].weight->weight.format, job->steps[i - 1].y_type))
+      return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->steps[i - 1].y_type, 1, 0);
+  bool codes = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
+  if (codes && job->y_type != GEMM_S32 && !job->x_scale)
+    return error_set(error, STATUS_INVALID, "x of type %s needs scales", gemm_type_name(job->x_type));
+  return STATUS_OK;
+}
+
+/* How many rows of its job go at a time. */
+static enum status slot_rows(struct slot *slot, struct error *error) {
+  int64_t most = slot->job.weight->rows_most;
+  if (slot->job.steps)
+    return sequence_rows(slot, slot->rows, &slot->rows_most, error);
+  slot->rows_most = slot->rows < most ? slot->rows : most;
+  return STATUS_OK;
+}
+
+enum status cuda_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
+  struct slot *slot = NULL;
+  for (int i = 0; i < backend->slot_count && !slot; i++)
+    slot = backend->slots[i].busy ? NULL : &backend->slots[i];
+  if (!slot)
+    return error_set(error, STATUS_BUSY, "%d products are under way", backend->slot_count);
+  uint64_t begin_ns = backend_clock_ns();
+  enum status status = job_check(job, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  slot->job = *job;
+  slot->rows = 0;
+  for (const struct backend_job *each = job; each; each = each->next)
+    slot->rows += each->m;
+  status = slot_rows(slot, error);
+  if (status != STATUS_OK)
+    return status;
+  slot->next_row = 0;
+  slot->status = STATUS_OK;
+  slot->begin_ns = begin_ns;
+  status = slot_advance(backend, slot, error);
+  slot->busy = status == STATUS_OK;
+  return status;
+}
+
+/* A fault stops the stream before it writes the word, so that is asked about from time to time. */
+enum { LOOK_AFTER_NS = 2000000 };
+
+/* True when the device has reached the slot's word; *failed: it never will. */
+static bool word_written(struct slot *slot, uint64_t now_ns, enum status *failed) {
+  struct error unreported;
+  *failed = STATUS_OK;
+  if (__atomic_load_n(slot->word, __ATOMIC_ACQUIRE) == slot->sequence)
+    return true;
+  if (now_ns - slot->looked_ns < LOOK_AFTER_NS)
+    return false;
+  slot->looked_ns = now_ns;
+  cudaError_t result = cudaStreamQuery(slot->stream);
+  if (result == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  *failed = runtime_check(result, "waiting for a product", &unreported);
+  return *failed != STATUS_OK || __atomic_load_n(slot->word, __ATOMIC_ACQUIRE) == slot->sequence;
+}
+
+/* True when the slot's job has ended. */
+static bool slot_ended(struct backend *backend, struct slot *slot, uint64_t now_ns) {
+  struct error unreported;
+  enum status failed;
+  if (!word_written(slot, now_ns, &failed))
+    return false;
+  if (failed == STATUS_OK && slot->status == STATUS_OK && slot->next_row < slot->rows) {
+    failed = backend_enter(backend, &unreported);
+    if (failed == STATUS_OK)
+      failed = slot_advance(backend, slot, &unreported);
+    if (failed == STATUS_OK)
+      return false;
+  }
+  if (failed != STATUS_OK)
+    slot->status = failed;
+  return true;
+}
+
+int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
+  int count = 0;
+  uint64_t now_ns = backend_clock_ns();
+  for (int i = 0; i < backend->slot_count && count < most; i++) {
+    struct slot *slot = &backend->slots[i];
+    if (!slot->busy || !slot_ended(backend, slot, now_ns))
+      continue;
+    slot->busy = false;
+    /* While another product was under way, the device was busy with that. */
+    uint64_t begin_ns = slot->begin_ns > backend->ended_ns ? slot->begin_ns : backend->ended_ns;
+    done[count++] = (struct backend_done){
+        .tag = slot->job.tag,
+        .status = slot->status,
+        .device_ns = now_ns > begin_ns ? now_ns - begin_ns : 0,
+    };
+    backend->ended_ns = now_ns;
+  }
+  return count;
+}

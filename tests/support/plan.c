@@ -1,0 +1,102 @@
+#include "plan.h"
+
+#include "proto/number.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int64_t oracle_step_columns(const struct oracle_step *step) {
+  return step->gated ? step->weight->shape.n / 2 : step->weight->shape.n;
+}
+
+static void store(void *data, int64_t i, enum gemm_type type, double value) {
+  float rounded = (float)value;
+  if (type == GEMM_F32)
+    ((float *)data)[i] = rounded;
+  else
+    ((uint16_t *)data)[i] = type == GEMM_F16 ? number_to_f16(rounded) : number_to_bf16(rounded);
+}
+
+void oracle_x_from(struct oracle_x *out, const double *values, int64_t m, int64_t k, enum gemm_type type) {
+  *out = (struct oracle_x){.m = m, .k = k, .type = type, .scale_columns = 1};
+  out->data = malloc((size_t)(m * k) * gemm_type_bytes(type));
+  if (out->data == NULL)
+    abort();
+  for (int64_t i = 0; i < m * k; i++)
+    store(out->data, i, type, values[i]);
+}
+
+static double activate(double v, enum gemm_activation activation) {
+  switch (activation) {
+  case GEMM_RELU:
+    return v < 0 ? 0 : v;
+  case GEMM_GELU:
+    return v * erfc(-v / sqrt(2)) / 2;
+  case GEMM_SILU:
+    return v / (1 + exp(-v));
+  default:
+    return v;
+  }
+}
+
+double *oracle_activate(const struct oracle_step *step, const void *v, int64_t m) {
+  int64_t n = step->weight->shape.n, columns = oracle_step_columns(step);
+  double *out = malloc((size_t)(m * columns) * sizeof *out);
+  if (out == NULL)
+    abort();
+  for (int64_t row = 0; row < m; row++)
+    for (int64_t i = 0; i < columns; i++) {
+      double value = activate(oracle_element(v, row * n + i, step->y_type), step->activation);
+      if (step->gated)
+        value *= oracle_element(v, row * n + columns + i, step->y_type);
+      out[row * columns + i] = value;
+    }
+  return out;
+}
+
+double *oracle_plan(const struct oracle_x *x, const struct oracle_step *steps, int count) {
+  struct oracle_x own = {.data = NULL};
+  double *result = NULL;
+  for (int i = 0; i < count; i++) {
+    const struct oracle_step *step = &steps[i];
+    const struct oracle_x *from = i == 0 ? x : &own;
+    struct oracle_x v;
+    double *values = oracle_x_values(from, &step->weight->shape, false);
+    double *sums = oracle_product(values, x->m, step->weight, step->bias);
+    bool plain = !step->gated && step->activation == GEMM_ACTIVATION_NONE;
+    free(values);
+    free(result);
+    free(own.data);
+    own.data = NULL;
+    if (plain) {
+      result = sums;
+    } else {
+      oracle_x_from(&v, sums, x->m, step->weight->shape.n, step->y_type);
+      result = oracle_activate(step, v.data, x->m);
+      free(v.data);
+      free(sums);
+    }
+    if (i + 1 < count)
+      oracle_x_from(&own, result, x->m, oracle_step_columns(step), step->y_type);
+  }
+  free(own.data);
+  return result;
+}
+
+/* From one code to the next, over the root mean square of a row. */
+static double code_step(enum gemm_format format) {
+  return format == GEMM_FORMAT_FP8 ? 0.09 : gemm_quantizes_x(format) ? 0.06 : 0;
+}
+
+double oracle_plan_gate(const struct oracle_step *steps, int count) {
+  double error = 0;
+  for (int i = 0; i < count; i++) {
+    const struct oracle_step *step = &steps[i];
+    enum gemm_format format = step->weight->shape.format;
+    bool activates = step->gated || step->activation != GEMM_ACTIVATION_NONE;
+    error += sqrt(error * code_step(format)) + oracle_gate(format, step->y_type);
+    if (activates)
+      error = 2 * error + oracle_gate(format, step->y_type);
+  }
+  return error;
+}
