@@ -234,7 +234,8 @@ FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-f
 FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
 FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c) \
-  $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) daemon/transport.c)
+  $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/,handles.c plans.c) \
+  daemon/transport.c)
 FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c))
 
 $(BUILD)/fuzz/obj/%.c.o: %.c Makefile

@@ -250,6 +250,44 @@ GEMMD_API int gemmd_wait(gemmd_session *session, uint64_t ticket, int timeout_ms
  * finished, GEMMD_NOT_FOUND where none is in flight. */
 GEMMD_API int gemmd_wait_any(gemmd_session *session, int timeout_ms, gemmd_result *result);
 
+/* ---- plans: sequences of products in which the result of one is x of the next, computed by one submission. What lies
+ * between the products never leaves the device. */
+
+enum gemmd_activation {
+  GEMMD_ACTIVATION_NONE = 0,
+  GEMMD_RELU = 1, /* max(v, 0) */
+  GEMMD_GELU = 2, /* v * erfc(-v / sqrt(2)) / 2 */
+  GEMMD_SILU = 3  /* v / (1 + exp(-v)) */
+};
+
+/* v = x * W^T + bias, rounded to y_type as a product's y is. Then, computed in f32 and rounded to y_type again:
+ *   not gated  x' = act(v), [m, n]
+ *   gated      x' = act(gate) * up, [m, n / 2]: the first half of a row of v is the gate, the second is up. W is the
+ *              fused [2F, K] weight of a gated layer, the gate's rows first; with GEMMD_SILU this is SwiGLU.
+ * x' is x of the next step, which quantizes it as its weight's format does to any x; that of the last step is y. */
+typedef struct gemmd_step {
+  gemmd_weight *weight;
+  enum gemmd_type y_type; /* F32, F16 or BF16; one that the next step's weight takes as x */
+  const void *bias;       /* [n], in the arena, where it must stay; read whenever the plan runs. NULL: none */
+  enum gemmd_type bias_type;
+  enum gemmd_activation activation;
+  bool gated;
+} gemmd_step;
+
+typedef struct gemmd_plan gemmd_plan;
+
+/* A plan of 1..16 steps, for any number of rows. All its weights must be whole on one device (on several, where they
+ * are replicas: the one with the least to do computes). It belongs to the session, takes some bytes of the arena, and
+ * keeps its weights in use only while they are open: with one of them closed, its results are GEMMD_NOT_FOUND. INVALID
+ * and UNSUPPORTED name step and field, NOMEM: the arena is full. */
+GEMMD_API int gemmd_plan_create(gemmd_session *session, const gemmd_step *steps, unsigned count, gemmd_plan **out);
+/* Not while a submission of it is in flight. NULL is fine. */
+GEMMD_API void gemmd_plan_free(gemmd_plan *plan);
+/* As gemmd_matmul and gemmd_submit: x is [m, k] of the first step, y is what the last one gives, of its y_type; `bias`
+ * must be NULL. Rows of several processes that submit equal plans without bias are computed together. */
+GEMMD_API int gemmd_plan_run(gemmd_plan *plan, const gemmd_product *product);
+GEMMD_API int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *ticket);
+
 /* ---- event loops */
 
 /* A descriptor that polls readable when gemmd_dispatch has something to do. Owned by the session. */

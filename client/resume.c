@@ -83,24 +83,25 @@ static enum status open_all_again(struct gemmd_session *session) {
   return status;
 }
 
-/* Requests name handles, not weights. All are renamed at once: an old handle of one may be the new one of another. */
-static void rename_handles(struct gemmd_session *session, struct request *request, uint32_t part) {
-  struct pending_part *piece = &request->parts[part];
-  for (struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
+  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
     for (uint32_t i = 0; i < weight->part_count; i++)
-      if (weight->parts[i].device == piece->device && weight->parts[i].handle == piece->handle) {
-        piece->handle = weight->next_handles[i];
-        return;
-      }
+      if (weight->parts[i].device == device && weight->parts[i].handle == handle)
+        return weight->next_handles[i];
+  return handle;
 }
 
+/* Requests and plans name handles, not weights. All are renamed at once: an old handle of one may be the new one of
+ * another. */
 static void use_new_handles(struct gemmd_session *session) {
   for (uint32_t slot = 0; slot < session->pending.slots; slot++) {
     struct request *request = &session->pending.requests[slot];
     for (uint32_t part = 0; request->ticket != 0 && part < request->part_count; part++)
       if (request->parts[part].open)
-        rename_handles(session, request, part);
+        request->parts[part].handle =
+            weight_next_handle(session, request->parts[part].device, request->parts[part].handle);
   }
+  plans_rename_handles(session);
   for (struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
     for (uint32_t i = 0; i < weight->part_count; i++)
       weight->parts[i].handle = weight->next_handles[i];

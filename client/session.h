@@ -63,6 +63,7 @@ struct gemmd_session {
   bool crowded; /* so few cores that who spins may stand in the worker's way */
 
   struct gemmd_weight *weights; /* all open ones, owned */
+  struct gemmd_plan *plans;     /* all, owned */
 };
 
 struct gemmd_weight {
@@ -121,6 +122,9 @@ MUST_CHECK enum status session_watch(struct gemmd_session *session);
  * and submits again what was in flight. False where that cannot be; session->end says why. */
 bool session_resume(struct gemmd_session *session);
 
+/* What `handle` on `device` is called there; itself where no open weight has it. */
+uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device, uint32_t handle);
+
 /* ---- queue.c */
 
 /* Opens the rings of a device unless they are open. */
@@ -154,6 +158,19 @@ void session_arm(struct gemmd_session *session);
 MUST_CHECK enum status session_offset(struct gemmd_session *session, const void *tensor, const char *what,
                                       uint64_t *offset);
 
+/* Types, rows, strides and offsets of what the caller points to; N and K are left to be filled in. INVALID. */
+MUST_CHECK enum status product_offsets(struct gemmd_session *session, const gemmd_product *from,
+                                       struct gemm_product *out);
+/* The entry for the ring, but for handle and tag. */
+void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
+                        struct ring_submission *out);
+/* Of devices that hold the same, the one that serves and has the least to do; the first one where all have failed. */
+const struct pending_part *parts_choose(const struct gemmd_session *session, const struct pending_part *parts,
+                                        uint32_t part_count);
+/* Submits a checked entry to the devices of all parts, as gemmd_submit; returns the public status. */
+int session_submit(struct gemmd_session *session, const struct ring_submission *submission,
+                   const struct pending_part *parts, uint32_t part_count, uint64_t *ticket);
+
 /* The daemon knows a weight by a handle, its user by a name: puts that behind the sentence. */
 void weight_name_error(const struct gemmd_weight *weight, struct error *error);
 
@@ -166,6 +183,12 @@ MUST_CHECK enum status text_copy(struct gemmd_session *session, char *to, size_t
 const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
+
+/* ---- plan.c */
+
+void plan_forget(struct gemmd_plan *plan);
+/* The handles of all plans become those of the session with the next daemon. */
+void plans_rename_handles(struct gemmd_session *session);
 
 /* ---- info.c */
 void info_convert(const struct message_weight_info *from, gemmd_weight_info *to);

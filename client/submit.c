@@ -25,64 +25,74 @@ static uint64_t deadline_of(const gemmd_product *product) {
   return product->deadline_us == 0 ? 0 : (uint64_t)clock_now() + (uint64_t)product->deadline_us * 1000;
 }
 
+enum status product_offsets(struct gemmd_session *session, const gemmd_product *from, struct gemm_product *out) {
+  *out = (struct gemm_product){.m = from->m,
+                               .x_type = (enum gemm_type)from->x_type,
+                               .y_type = (enum gemm_type)from->y_type,
+                               .x_stride = from->x_stride,
+                               .y_stride = from->y_stride};
+  if ((unsigned)from->priority >= RING_PRIORITIES)
+    return error_field(&session->error, STATUS_INVALID, FIELD_PRIORITY, (int64_t)from->priority, 0,
+                       RING_PRIORITIES - 1);
+  enum status status = session_offset(session, from->x, "x", &out->x_offset);
+  if (status == STATUS_OK)
+    status = session_offset(session, from->y, "y", &out->y_offset);
+  if (status == STATUS_OK && from->bias != NULL) {
+    out->bias_type = (enum gemm_type)from->bias_type;
+    if (out->bias_type == GEMM_TYPE_NONE)
+      return error_set(&session->error, STATUS_INVALID, "bias type must be that of bias, got none");
+    status = session_offset(session, from->bias, "bias", &out->bias_offset);
+  }
+  if (status == STATUS_OK && needs_x_scale(from))
+    status = session_offset(session, from->x_scale, "x scale", &out->x_scale_offset);
+  return status;
+}
+
+void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
+                        struct ring_submission *out) {
+  *out = (struct ring_submission){.opcode = RING_OP_PRODUCT,
+                                  .x_type = (uint8_t)product->x_type,
+                                  .y_type = (uint8_t)product->y_type,
+                                  .bias_type = (uint8_t)product->bias_type,
+                                  .priority = (uint8_t)from->priority,
+                                  .deadline_ns = deadline_of(from),
+                                  .m = from->m,
+                                  .n = (uint32_t)product->n,
+                                  .k = (uint32_t)product->k,
+                                  .x_offset = product->x_offset,
+                                  .y_offset = product->y_offset,
+                                  .x_stride = extent->x_stride,
+                                  .y_stride = extent->y_stride,
+                                  .bias_offset = product->bias_offset,
+                                  .x_scale_offset = product->x_scale_offset};
+}
+
 /* The whole product, checked as the daemon will check its parts; only the client sees a split as one. */
 static enum status product_translate(const struct gemmd_weight *weight, const gemmd_product *from,
                                      struct ring_submission *out) {
   struct gemmd_session *session = weight->session;
-  struct gemm_product product = {.m = from->m,
-                                 .n = weight->shape.n,
-                                 .k = weight->shape.k,
-                                 .x_type = (enum gemm_type)from->x_type,
-                                 .y_type = (enum gemm_type)from->y_type,
-                                 .x_stride = from->x_stride,
-                                 .y_stride = from->y_stride};
+  struct gemm_product product;
   struct gemm_extent extent;
-  if ((unsigned)from->priority >= RING_PRIORITIES)
-    return error_field(&session->error, STATUS_INVALID, FIELD_PRIORITY, (int64_t)from->priority, 0,
-                       RING_PRIORITIES - 1);
-  enum status status = session_offset(session, from->x, "x", &product.x_offset);
-  if (status == STATUS_OK)
-    status = session_offset(session, from->y, "y", &product.y_offset);
-  if (status == STATUS_OK && from->bias != NULL) {
-    product.bias_type = (enum gemm_type)from->bias_type;
-    if (product.bias_type == GEMM_TYPE_NONE)
-      return error_set(&session->error, STATUS_INVALID, "bias type must be that of bias, got none");
-    status = session_offset(session, from->bias, "bias", &product.bias_offset);
-  }
-  if (status == STATUS_OK && needs_x_scale(from))
-    status = session_offset(session, from->x_scale, "x scale", &product.x_scale_offset);
+  enum status status = product_offsets(session, from, &product);
+  product.n = weight->shape.n;
+  product.k = weight->shape.k;
   if (status == STATUS_OK)
     status = gemm_product_check(&product, &weight->shape, session->tensor_offset, session->arena_bytes, &extent,
                                 &session->error);
-  if (status != STATUS_OK)
-    return status;
-  *out = (struct ring_submission){.opcode = RING_OP_PRODUCT,
-                                  .x_type = (uint8_t)product.x_type,
-                                  .y_type = (uint8_t)product.y_type,
-                                  .bias_type = (uint8_t)product.bias_type,
-                                  .priority = (uint8_t)from->priority,
-                                  .deadline_ns = deadline_of(from),
-                                  .m = from->m,
-                                  .n = (uint32_t)product.n,
-                                  .k = (uint32_t)product.k,
-                                  .x_offset = product.x_offset,
-                                  .y_offset = product.y_offset,
-                                  .x_stride = extent.x_stride,
-                                  .y_stride = extent.y_stride,
-                                  .bias_offset = product.bias_offset,
-                                  .x_scale_offset = product.x_scale_offset};
-  return STATUS_OK;
+  if (status == STATUS_OK)
+    product_submission(from, &product, &extent, out);
+  return status;
 }
 
-/* The copy on the device that serves and has the least to do; the first one where all have failed. */
-static const struct pending_part *replica_choose(const struct gemmd_weight *weight) {
-  const struct queue *queues = weight->session->queues;
-  const struct pending_part *best = &weight->parts[0];
-  for (uint32_t i = 1; i < weight->part_count; i++) {
-    const struct queue *queue = &queues[weight->parts[i].device], *least = &queues[best->device];
+const struct pending_part *parts_choose(const struct gemmd_session *session, const struct pending_part *parts,
+                                        uint32_t part_count) {
+  const struct queue *queues = session->queues;
+  const struct pending_part *best = &parts[0];
+  for (uint32_t i = 1; i < part_count; i++) {
+    const struct queue *queue = &queues[parts[i].device], *least = &queues[best->device];
     bool serves = !queue_failed(queue), least_serves = !queue_failed(least);
     if (serves != least_serves ? serves : queue->in_flight < least->in_flight)
-      best = &weight->parts[i];
+      best = &parts[i];
   }
   return best;
 }
@@ -103,6 +113,24 @@ static enum status parts_ready(struct gemmd_session *session, const struct pendi
   return STATUS_OK;
 }
 
+int session_submit(struct gemmd_session *session, const struct ring_submission *submission,
+                   const struct pending_part *parts, uint32_t part_count, uint64_t *ticket) {
+  if (queues_look(session))
+    queues_take_in(session);
+  enum status status = parts_ready(session, parts, part_count);
+  if (status != STATUS_OK)
+    return session_result(status);
+  struct request *request = pending_add(&session->pending, submission, parts, part_count);
+  if (request == NULL)
+    return session_result(error_set(&session->error, STATUS_BUSY, "%u products are in flight or not taken, the most",
+                                    session->pending.slots));
+  for (uint32_t part = 0; part < part_count; part++)
+    queue_submit(session, request, part);
+  *ticket = request->ticket;
+  session_arm(session);
+  return GEMMD_OK;
+}
+
 int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket) {
   struct gemmd_session *session = weight->session;
   struct ring_submission submission;
@@ -114,27 +142,9 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
     weight_name_error(weight, &session->error);
     return session_result(status);
   }
-  if (queues_look(session))
-    queues_take_in(session);
-
-  const struct pending_part *parts = weight->parts;
-  uint32_t part_count = weight->part_count;
-  if (weight->placement == PLACEMENT_REPLICAS) {
-    parts = replica_choose(weight);
-    part_count = 1;
-  }
-  status = parts_ready(session, parts, part_count);
-  if (status != STATUS_OK)
-    return session_result(status);
-  struct request *request = pending_add(&session->pending, &submission, parts, part_count);
-  if (request == NULL)
-    return session_result(error_set(&session->error, STATUS_BUSY, "%u products are in flight or not taken, the most",
-                                    session->pending.slots));
-  for (uint32_t part = 0; part < part_count; part++)
-    queue_submit(session, request, part);
-  *ticket = request->ticket;
-  session_arm(session);
-  return GEMMD_OK;
+  if (weight->placement == PLACEMENT_REPLICAS)
+    return session_submit(session, &submission, parts_choose(session, weight->parts, weight->part_count), 1, ticket);
+  return session_submit(session, &submission, weight->parts, weight->part_count, ticket);
 }
 
 int gemmd_cancel(gemmd_session *session, uint64_t ticket) {

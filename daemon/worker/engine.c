@@ -272,7 +272,7 @@ enum status engine_start(const struct engine_options *options, struct engine **o
     return error_set(error, STATUS_NOMEM, "no memory for the engine");
   mailbox_open(&engine->mail);
   sem_init(&engine->started, 0, 0);
-  queue_init(&engine->serve.queue);
+  serve_init(&engine->serve);
   engine->serve.ops = options->ops;
   engine->serve.backend = options->backend;
   engine->serve.in_flight_max = options->in_flight;

@@ -13,6 +13,14 @@
 
 struct engine;
 
+/* What is known of the products of one weight, or of one plan; the engine's. */
+struct engine_traffic {
+  struct queue_group waiting;
+  uint32_t on_device;  /* that have begun and not ended */
+  uint64_t started_ns; /* when the last one began */
+  uint64_t typical_ns; /* from begin to end, a moving average */
+};
+
 /* A weight that is ready for products. */
 struct engine_weight {
   struct gemm_weight shape;
@@ -21,10 +29,7 @@ struct engine_weight {
   uint32_t handles;              /* that stand for it, in all sessions */
   uint32_t jobs;                 /* that use it, waiting or on the device */
   struct engine_message *detach; /* to be sent back when jobs is 0 */
-  struct queue_group waiting;
-  uint32_t on_device;        /* products of it that have begun and not ended */
-  uint64_t started_ns;       /* when the last one began */
-  uint64_t typical_ns;       /* from begin to end, a moving average */
+  struct engine_traffic traffic;
   const struct variant *pin; /* set by hand; the tuner's. NULL: none */
 };
 

@@ -45,7 +45,7 @@ struct queue_job *queue_reserve(struct queue_lane *lane) {
 
 void queue_release(struct queue_job *job) {
   struct queue_lane *lane = job->lane;
-  job->weight = NULL;
+  job->weight = job->plan = NULL;
   job->mate = lane->free_slots;
   lane->free_slots = job;
   lane->taken--;
@@ -134,8 +134,8 @@ static int64_t *granted(const struct gathering *gathering, struct queue_lane *la
 
 static bool fits_together(const struct gathering *gathering, const struct queue_job *job) {
   const struct backend_job *first = &gathering->front->product, *other = &job->product;
-  return other->x_type == first->x_type && other->y_type == first->y_type && other->bias == NULL &&
-         (job->deadline_ns == 0 || job->deadline_ns > gathering->now_ns);
+  return other->x_type == first->x_type && other->y_type == first->y_type && other->bias == first->bias &&
+         other->bias_type == first->bias_type && (job->deadline_ns == 0 || job->deadline_ns > gathering->now_ns);
 }
 
 static void add_mate(struct gathering *gathering, struct queue_job *job) {
@@ -193,7 +193,7 @@ int64_t queue_gather(struct queue *queue, struct queue_job *front, int64_t rows_
   int64_t lanes = undo(&gathering, group);
   front->mate = NULL;
   front->product.next = NULL;
-  if (front->product.bias != NULL || group->waiting == 1)
+  if (group->waiting == 1)
     return gathering.rows;
   *granted(&gathering, front->lane) = front->product.m;
   gathering.share = rows_most;

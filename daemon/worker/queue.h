@@ -20,8 +20,8 @@ struct queue_job {
   TAILQ_ENTRY(queue_job) in_line, in_group; /* while it waits */
   struct queue_job *mate;                   /* the next one of the same batch, or among the lane's free slots */
   struct queue_lane *lane;
-  struct queue_group *group; /* of its weight */
-  void *weight;              /* the queue's user's; not looked at here */
+  struct queue_group *group; /* of its weight or plan */
+  void *weight, *plan;       /* the queue's user's; not looked at here */
   uint64_t tag;              /* the client's */
   enum ring_priority priority;
   uint64_t deadline_ns; /* 0: none */
@@ -47,7 +47,8 @@ struct queue_lane {
   int64_t rows_granted; /* in that call */
 };
 
-/* The waiting jobs of one weight, in order of arrival, whatever their session and class. Zeros are an empty group. */
+/* The waiting jobs of one weight or plan, in order of arrival, whatever their session and class. Zeros are an empty
+ * group. */
 struct queue_group {
   struct queue_jobs jobs;
   uint32_t waiting;
@@ -75,7 +76,7 @@ void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *
 /* The job whose turn it is; NULL where none waits. It stays where it is. */
 struct queue_job *queue_front(const struct queue *queue);
 /* Links jobs that can be computed together with `front` behind it, by `mate` and by `product.next`, until they have
- * `rows_most` rows: those of its weight and types without bias, whose deadline is later than now. Sessions get equal
+ * `rows_most` rows: those of its group, types and bias, whose deadline is later than now. Sessions get equal
  * shares of the rows where not all fit. They stay where they are; a later call undoes it. Returns the rows. */
 int64_t queue_gather(struct queue *queue, struct queue_job *front, int64_t rows_most, uint64_t now_ns);
 /* Takes a waiting job out; its slot stays in use. The next turn in its class is another session's. */

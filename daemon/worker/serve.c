@@ -34,7 +34,13 @@ static void send_back(struct serve *serve, struct engine_message *message) {
 
 /* ---- sessions and weights */
 
+void serve_init(struct serve *serve) {
+  queue_init(&serve->queue);
+  plans_init(&serve->plans);
+}
+
 void serve_close(struct serve *serve) {
+  plans_close(&serve->plans);
   free(serve->sessions);
 }
 
@@ -56,14 +62,39 @@ enum status serve_session_add(struct serve *serve, struct engine_session *sessio
 /* No product uses the weight. */
 static void weight_free(struct serve *serve, struct engine_weight *weight, struct engine_message *message) {
   tuner_weight_gone(serve->tuner, weight);
+  plans_forget_weight(&serve->plans, weight);
   send_back(serve, message);
+}
+
+static void release_weight(struct serve *serve, struct engine_weight *weight) {
+  if (--weight->jobs == 0 && weight->detach != NULL)
+    weight_free(serve, weight, weight->detach);
+}
+
+/* The plan goes with the first of its weights that goes. */
+static void release_plan(struct serve *serve, struct engine_plan *plan) {
+  struct engine_weight *weights[GEMM_STEPS_MOST];
+  uint32_t count = plan->count;
+  memcpy(weights, plan->weights, sizeof weights);
+  plan->jobs--;
+  for (uint32_t i = 0; i < count; i++)
+    release_weight(serve, weights[i]);
 }
 
 static void forget_job(struct serve *serve, struct queue_job *job) {
   struct engine_weight *weight = job->weight;
+  struct engine_plan *plan = job->plan;
   queue_release(job);
-  if (weight != NULL && --weight->jobs == 0 && weight->detach != NULL)
-    weight_free(serve, weight, weight->detach);
+  if (plan != NULL)
+    release_plan(serve, plan);
+  else if (weight != NULL)
+    release_weight(serve, weight);
+}
+
+/* The device has finished with all that the session had. */
+static void session_gone(struct serve *serve, struct engine_session *session, struct engine_message *message) {
+  plans_forget_session(&serve->plans, session);
+  send_back(serve, message);
 }
 
 void serve_session_drop(struct serve *serve, struct engine_session *session) {
@@ -85,7 +116,7 @@ void serve_session_remove(struct serve *serve, struct engine_session *session, s
   for (struct engine_weight *weight; (weight = handles_remove_next(&session->handles, &from)) != NULL;)
     weight->handles--;
   if (session->lane.taken == 0)
-    send_back(serve, message);
+    session_gone(serve, session, message);
   else
     session->removal = message;
 }
@@ -139,27 +170,56 @@ static void complete(struct serve *serve, struct queue_job *job, const struct er
   if (session->served)
     publish(serve, session, &completion);
   else if (session->removal != NULL && session->lane.taken == 0)
-    send_back(serve, session->removal);
+    session_gone(serve, session, session->removal);
 }
 
 /* ---- taking */
 
-/* Fills the job from a private copy of the submission; everything in that is the client's word until checked. */
-static enum status prepare(struct engine_session *session, const struct ring_submission *submission,
-                           struct queue_job *job, struct error *error) {
-  struct gemm_product product;
-  enum status status = ring_submission_product(submission, &product, error);
-  if (status != STATUS_OK)
-    return status;
+static enum status prepare_product(struct engine_session *session, const struct ring_submission *submission,
+                                   const struct gemm_product *product, struct gemm_extent *extent,
+                                   struct queue_job *job, struct error *error) {
   struct engine_weight *weight = handles_find(&session->handles, submission->weight);
   if (weight == NULL)
     return error_field(error, STATUS_NOT_FOUND, FIELD_WEIGHT, submission->weight, 1, 0);
-  struct gemm_extent extent;
-  status = gemm_product_check(&product, &weight->shape, session->tensor_offset, session->arena_bytes, &extent, error);
+  enum status status =
+      gemm_product_check(product, &weight->shape, session->tensor_offset, session->arena_bytes, extent, error);
   if (status != STATUS_OK)
     return status;
-  uint8_t *base = session->base;
   job->weight = weight;
+  weight->jobs++;
+  return STATUS_OK;
+}
+
+static enum status prepare_plan(struct serve *serve, struct engine_session *session,
+                                const struct ring_submission *submission, const struct gemm_product *product,
+                                struct gemm_extent *extent, struct queue_job *job, struct error *error) {
+  struct engine_plan *plan;
+  enum status status = plans_find(&serve->plans, session, submission, product, extent, &plan, error);
+  if (status != STATUS_OK)
+    return status;
+  job->plan = plan;
+  job->weight = plan->weights[0];
+  plan->jobs++;
+  for (uint32_t i = 0; i < plan->count; i++)
+    plan->weights[i]->jobs++;
+  return STATUS_OK;
+}
+
+/* Fills the job from a private copy of the submission; everything in that is the client's word until checked. */
+static enum status prepare(struct serve *serve, struct engine_session *session,
+                           const struct ring_submission *submission, struct queue_job *job, struct error *error) {
+  struct gemm_product product;
+  struct gemm_extent extent;
+  enum status status = ring_submission_product(submission, &product, error);
+  if (status == STATUS_OK && submission->opcode == RING_OP_PLAN)
+    status = prepare_plan(serve, session, submission, &product, &extent, job, error);
+  else if (status == STATUS_OK)
+    status = prepare_product(session, submission, &product, &extent, job, error);
+  if (status != STATUS_OK)
+    return status;
+  const struct engine_weight *weight = job->weight;
+  const struct engine_plan *plan = job->plan;
+  uint8_t *base = session->base;
   job->product = (struct backend_job){
       .tag = (uintptr_t)job,
       .weight = weight->device,
@@ -174,8 +234,16 @@ static enum status prepare(struct engine_session *session, const struct ring_sub
       .x_scale = extent.x_scale_bytes > 0 ? base + product.x_scale_offset : NULL,
       .x_stride = extent.x_stride,
       .y_stride = extent.y_stride,
+      .steps = plan != NULL ? plan->steps : NULL,
+      .step_count = plan != NULL ? plan->count : 0,
   };
   return STATUS_OK;
+}
+
+static struct engine_traffic *traffic_of(const struct queue_job *job) {
+  struct engine_weight *weight = job->weight;
+  struct engine_plan *plan = job->plan;
+  return plan != NULL ? &plan->traffic : &weight->traffic;
 }
 
 static bool expired(const struct queue_job *job, uint64_t now_ns) {
@@ -206,16 +274,14 @@ static void admit(struct serve *serve, struct engine_session *session, struct qu
   job->taken_ns = job->started_ns = serve_clock_ns();
   job->product.m = 0;
   bool nothing_to_do = submission->opcode == RING_OP_NOP;
-  if (nothing_to_do || prepare(session, submission, job, &error) != STATUS_OK) {
+  if (nothing_to_do || prepare(serve, session, submission, job, &error) != STATUS_OK) {
     complete(serve, job, &error, 0);
     return;
   }
-  struct engine_weight *weight = job->weight;
-  weight->jobs++;
   if (expired(job, job->taken_ns))
     give_up(serve, job, STATUS_TIMEOUT);
   else
-    queue_push(&serve->queue, job, &weight->waiting);
+    queue_push(&serve->queue, job, &traffic_of(job)->waiting);
 }
 
 static unsigned take_from(struct serve *serve, struct engine_session *session) {
@@ -279,23 +345,43 @@ static void complete_batch(struct serve *serve, struct queue_job *front, const s
  * gained by starting the next product at once: it would only be small, and have to wait there. What is started evenly
  * over the time of a product keeps the device busy with the fewest and largest ones. */
 static bool worth_waiting(const struct serve *serve, const struct queue_job *front, int64_t rows, uint64_t now_ns) {
-  const struct engine_weight *weight = front->weight;
-  if (rows >= serve->batch_rows || front->product.bias != NULL)
+  const struct engine_traffic *traffic = traffic_of(front);
+  if (rows >= serve->batch_rows)
     return false;
   if (now_ns - front->taken_ns < serve->batch_window_ns)
     return true;
-  return weight->on_device > 0 && now_ns - weight->started_ns < weight->typical_ns / serve->in_flight_max;
+  return traffic->on_device > 0 && now_ns - traffic->started_ns < traffic->typical_ns / serve->in_flight_max;
 }
 
-static void note_begin(struct engine_weight *weight, uint64_t now_ns) {
-  weight->on_device++;
-  weight->started_ns = now_ns;
+static void note_begin(struct engine_traffic *traffic, uint64_t now_ns) {
+  traffic->on_device++;
+  traffic->started_ns = now_ns;
 }
 
-static void note_end(struct engine_weight *weight, uint64_t took_ns) {
+static void note_end(struct engine_traffic *traffic, uint64_t took_ns) {
   enum { SHARE = 8 };
-  weight->on_device--;
-  weight->typical_ns = weight->typical_ns - weight->typical_ns / SHARE + took_ns / SHARE;
+  traffic->on_device--;
+  traffic->typical_ns = traffic->typical_ns - traffic->typical_ns / SHARE + took_ns / SHARE;
+}
+
+/* The kernel of each product, as for one alone. Which of them took how long nobody knows afterwards. */
+static void choose_step_kernels(struct serve *serve, struct engine_plan *plan, enum gemm_type x_type, int64_t rows) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    struct backend_step *step = &plan->steps[i];
+    struct backend_job alone = {
+        .x_type = x_type, .y_type = step->y_type, .bias = step->bias, .bias_type = step->bias_type};
+    (void)tuner_launch(serve->tuner, plan->weights[i], &alone, rows);
+    step->variant = alone.variant;
+    x_type = step->y_type;
+  }
+}
+
+static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t rows) {
+  front->tuned = NULL;
+  if (front->plan != NULL)
+    choose_step_kernels(serve, front->plan, front->product.x_type, rows);
+  else
+    front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
 }
 
 unsigned serve_start(struct serve *serve, struct error *lost) {
@@ -313,7 +399,7 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
   if (worth_waiting(serve, front, rows, now_ns))
     return 0;
   front->started_ns = now_ns;
-  front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
+  choose_kernels(serve, front, rows);
   enum status status = serve->ops->submit(serve->backend, &front->product, &error);
   if (status == STATUS_BUSY)
     return 0;
@@ -324,7 +410,7 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
   queue_begin(&serve->queue, front);
   if (status == STATUS_OK) {
     serve->in_flight++;
-    note_begin(front->weight, now_ns);
+    note_begin(traffic_of(front), now_ns);
   } else {
     complete_batch(serve, front, &error, 0);
   }
@@ -344,7 +430,7 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
     }
     struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
     serve->in_flight--;
-    note_end(front->weight, serve_clock_ns() - front->started_ns);
+    note_end(traffic_of(front), serve_clock_ns() - front->started_ns);
     complete_batch(serve, front, &error, done[i].device_ns);
   }
   return (unsigned)finished;

@@ -4,6 +4,7 @@
 #define WORKER_SERVE_H
 
 #include "engine.h"
+#include "plans.h"
 #include "wake.h"
 
 struct serve {
@@ -14,6 +15,7 @@ struct serve {
   int64_t batch_rows;  /* of one product made of several, at most */
   uint64_t batch_window_ns;
   struct queue queue;
+  struct plans plans;
   struct engine_session **sessions; /* owned list of those that are served */
   size_t session_count, session_capacity;
   size_t turn; /* whose ring is looked at first */
@@ -23,6 +25,8 @@ struct serve {
   void *user;
 };
 
+/* The tables; the rest is filled in by the caller. */
+void serve_init(struct serve *serve);
 void serve_close(struct serve *serve);
 uint64_t serve_clock_ns(void);
 

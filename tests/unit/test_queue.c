@@ -300,6 +300,24 @@ static void what_differs_goes_apart(void **state) {
   close_fixture(&fixture);
 }
 
+/* A bias that lies in one place is one bias. */
+static void the_same_bias_goes_together(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  static const float biases[2] = {1, 2};
+  for (uint64_t tag = 1; tag <= 5; tag++) {
+    push(&fixture, tag / 4, tag);
+    struct queue_job *job = queue_find(&fixture.lanes[tag / 4], tag);
+    job->product.bias = &biases[tag % 2];
+    job->product.bias_type = tag == 5 ? GEMM_F16 : GEMM_F32;
+  }
+  expect_batch(&fixture, 0, (const uint64_t[]){1, 3}, 2, 2);
+  expect_batch(&fixture, 0, (const uint64_t[]){4, 2}, 2, 2);
+  expect_batch(&fixture, 0, (const uint64_t[]){5}, 1, 1);
+  close_fixture(&fixture);
+}
+
 static void a_large_job_goes_alone(void **state) {
   (void)state;
   struct fixture fixture;
@@ -371,6 +389,7 @@ int main(void) {
       cmocka_unit_test(a_job_is_found_by_its_tag),
       cmocka_unit_test(rows_of_several_sessions_go_together),
       cmocka_unit_test(what_differs_goes_apart),
+      cmocka_unit_test(the_same_bias_goes_together),
       cmocka_unit_test(a_large_job_goes_alone),
       cmocka_unit_test(a_batch_is_shared_out_evenly),
       cmocka_unit_test(who_is_late_does_not_ride),
