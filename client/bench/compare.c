@@ -2,6 +2,8 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,22 +35,48 @@ static enum tool_exit read_answer(const struct tool_call *call, const char *comm
   out->best_us = number_at(object, "best", "p50");
   out->obvious_us = number_at(object, "obvious", "p50");
   out->kernel_us = number_at(object, "kernel", NULL);
+  out->plan_us = number_at(object, "plan", NULL);
   json_decref(object);
   if (status != 0 || !(out->best_us > 0))
     return tool_fail(call, TOOL_REFUSED, "%s has not answered; it is built by make bench", program);
   return TOOL_OK;
 }
 
+static const char *scale_word(const gemmd_weight_info *info) {
+  return info->scale != 0 ? word_text(words_scale, info->scale) : "none";
+}
+
+/* What the program takes for a product, or for a plan. */
+static void write_arguments(const struct serve_settings *settings, FILE *out) {
+  const struct mix *mix = &settings->mix;
+  const gemmd_weight_info *info = &mix->weights[0];
+  const char *x_type = word_text(words_type, (int)settings->x_type);
+  const char *y_type = word_text(words_type, (int)settings->y_type);
+  if (!mix->plan) {
+    fprintf(out, "%s %s %s %lld %lld %u %s %s 1", settings->backend, word_text(words_format, (int)info->format),
+            scale_word(info), (long long)info->n, (long long)info->k, mix->rows[0], x_type, y_type);
+    return;
+  }
+  fprintf(out, "plan %s %u %s %s 1", settings->backend, mix->rows[0], x_type, y_type);
+  for (int i = 0; i < mix->weight_count; i++, info++)
+    fprintf(out, " %s %s %lld %lld %s", word_text(words_format, (int)info->format), scale_word(info),
+            (long long)info->n, (long long)info->k, mix_step_word(mix, i));
+}
+
 enum tool_exit compare_measure(const struct tool_call *call, const struct serve_settings *settings,
                                struct compare *out) {
-  const gemmd_weight_info *info = &settings->mix.weights[0];
-  char path[PATH_MAX], command[PATH_MAX + 256];
+  char path[PATH_MAX], *command = NULL;
+  size_t length;
   find_program(path, sizeof path);
   if (strchr(path, '\'') != NULL)
     return tool_fail(call, TOOL_REFUSED, "%s lies at a path with a quote", program);
-  snprintf(command, sizeof command, "'%s' %s %s %s %lld %lld %u %s %s 1", path, settings->backend,
-           word_text(words_format, (int)info->format), info->scale != 0 ? word_text(words_scale, info->scale) : "none",
-           (long long)info->n, (long long)info->k, settings->mix.rows[0], word_text(words_type, (int)settings->x_type),
-           word_text(words_type, (int)settings->y_type));
-  return read_answer(call, command, out);
+  FILE *text = open_memstream(&command, &length);
+  if (text == NULL)
+    return tool_fail(call, TOOL_REFUSED, "out of memory");
+  fprintf(text, "'%s' ", path);
+  write_arguments(settings, text);
+  fclose(text);
+  enum tool_exit code = read_answer(call, command, out);
+  free(command);
+  return code;
 }

@@ -7,7 +7,8 @@
 /* Medians. */
 struct compare {
   double best_us;
-  double obvious_us, kernel_us; /* 0: not on this backend */
+  double obvious_us, kernel_us; /* 0: not on this backend; of a plan: its kernels one after the other */
+  double plan_us;               /* a plan on the device, by itself; 0: it was a product */
 };
 
 /* Runs the program that lies beside this one, or on the PATH. Says what went wrong. */

@@ -4,6 +4,7 @@
 
 static const struct tool_option serve_options[] = {
     {"weight", "NAME", "a loaded weight; several with commas between are asked for in turn, at random", true},
+    {"plan", "LIST", "one plan of the weights in their order: what stands behind each, swiglu,none", false},
     {"m", "M", "rows of x in each product, or how often which: 1:8,16:1; 1 if not given", false},
     {"clients", "C", "processes that ask; 1 if not given", false},
     {"in-flight", "D", "products that each client has under way; 1 if not given", false},
@@ -56,7 +57,9 @@ static const struct tool_command commands[] = {
          "  it was due), overhead_us (of the call less the backend's own time), device_us (the backend's own time),\n"
          "  socket_us (a byte over a Unix socket and back, with the same pauses): {p50, p99, p999, mean, max, "
          "buckets},\n"
-         "  inprocess: {best_us, to_best, obvious_us, to_obvious, kernel_us, over_kernel_us}: medians and ratios",
+         "  inprocess: {best_us, to_best, obvious_us, to_obvious, kernel_us, over_kernel_us}: medians and ratios;\n"
+         "  of a plan kernel_us are its kernels one after the other, and plan_us and plan_to_kernel the plan on the "
+         "device",
      .run = bench_serve},
     {.name = "kernels",
      .arguments = "",

@@ -19,6 +19,53 @@ bool mix_parse_weights(const struct tool_call *call, const char *text, struct mi
   return true;
 }
 
+static const struct {
+  const char *word;
+  enum gemmd_activation activation;
+  bool gated;
+} activations[] = {
+    {"none", GEMMD_ACTIVATION_NONE, false},
+    {"relu", GEMMD_RELU, false},
+    {"gelu", GEMMD_GELU, false},
+    {"silu", GEMMD_SILU, false},
+    {"reglu", GEMMD_RELU, true},
+    {"geglu", GEMMD_GELU, true},
+    {"swiglu", GEMMD_SILU, true},
+};
+enum { ACTIVATIONS = sizeof activations / sizeof *activations };
+
+static int find_activation(const char *text, size_t length) {
+  for (int i = 0; i < ACTIVATIONS; i++)
+    if (strlen(activations[i].word) == length && strncmp(activations[i].word, text, length) == 0)
+      return i;
+  return -1;
+}
+
+bool mix_parse_plan(const struct tool_call *call, const char *text, struct mix *mix) {
+  int count = 0;
+  for (const char *end; *text != '\0'; text = *end == ',' ? end + 1 : end) {
+    end = strchrnul(text, ',');
+    int found = find_activation(text, (size_t)(end - text));
+    if (found < 0 || count == mix->weight_count) {
+      tool_fail(call, TOOL_USAGE,
+                "--plan takes none, relu, gelu, silu, reglu, geglu or swiglu for each of the %d weights, got %s",
+                mix->weight_count, text);
+      return false;
+    }
+    mix->steps[count].activation = activations[found].activation;
+    mix->steps[count++].gated = activations[found].gated;
+  }
+  mix->plan = true;
+  return true;
+}
+
+const char *mix_step_word(const struct mix *mix, int step) {
+  for (int i = 0; i < ACTIVATIONS; i++)
+    if (activations[i].activation == mix->steps[step].activation && activations[i].gated == mix->steps[step].gated)
+      return activations[i].word;
+  return NULL;
+}
+
 /* "M" or "M:SHARE" at *text; moves behind it and the comma. */
 static bool parse_one(const char **text, double *m, double *share) {
   char *end;

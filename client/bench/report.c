@@ -34,8 +34,14 @@ static json_t *compare_json(const struct report *report) {
   if (compare->obvious_us > 0) {
     json_object_set_new(object, "obvious_us", json_real(compare->obvious_us));
     json_object_set_new(object, "to_obvious", json_real(own_us / compare->obvious_us));
+  }
+  if (compare->kernel_us > 0) {
     json_object_set_new(object, "kernel_us", json_real(compare->kernel_us));
     json_object_set_new(object, "over_kernel_us", json_real(own_us - compare->kernel_us));
+  }
+  if (compare->plan_us > 0) {
+    json_object_set_new(object, "plan_us", json_real(compare->plan_us));
+    json_object_set_new(object, "plan_to_kernel", json_real(compare->plan_us / compare->kernel_us));
   }
   return object;
 }
@@ -48,6 +54,8 @@ static void weights_json(const struct mix *mix, json_t *object) {
     json_array_append_new(list, json_pack("{s:o, s:s, s:I, s:I}", "weight", print_json_text(info->name), "format",
                                           word_text(words_format, (int)info->format), "n", (json_int_t)info->n, "k",
                                           (json_int_t)info->k));
+    if (mix->plan)
+      json_object_set_new(json_array_get(list, (size_t)i), "activation", json_string(mix_step_word(mix, i)));
   }
   if (mix->weight_count == 1)
     json_object_update(object, json_array_get(list, 0));
@@ -121,15 +129,21 @@ static void compare_text(const struct report *report, FILE *out) {
   if (compare->obvious_us > 0)
     fprintf(out, ",\nobvious way %.1f us (gemmd: %.2f); kernel alone %.1f us (gemmd: %.1f us over it)",
             compare->obvious_us, own_us / compare->obvious_us, compare->kernel_us, own_us - compare->kernel_us);
+  if (compare->plan_us > 0)
+    fprintf(out, ";\nits kernels one after the other %.1f us; the plan on the device %.1f us (%.3f times that)",
+            compare->kernel_us, compare->plan_us, compare->plan_us / compare->kernel_us);
   fputc('\n', out);
 }
 
 void report_text(const struct report *report, FILE *out) {
   const struct serve_settings *settings = report->settings;
+  if (settings->mix.plan)
+    fprintf(out, "a plan of:\n");
   for (int i = 0; i < settings->mix.weight_count; i++) {
     const gemmd_weight_info *info = &settings->mix.weights[i];
-    fprintf(out, "%s: N = %lld, K = %lld, %s on %s\n", info->name, (long long)info->n, (long long)info->k,
-            word_text(words_format, (int)info->format), settings->backend);
+    fprintf(out, "%s: N = %lld, K = %lld, %s on %s%s%s\n", info->name, (long long)info->n, (long long)info->k,
+            word_text(words_format, (int)info->format), settings->backend, settings->mix.plan ? ", then " : "",
+            settings->mix.plan ? mix_step_word(&settings->mix, i) : "");
   }
   fprintf(out, "M = %s, x %s, y %s; clients %d, in flight %d each", report->rows_text,
           word_text(words_type, (int)settings->x_type), word_text(words_type, (int)settings->y_type), settings->clients,

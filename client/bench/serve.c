@@ -29,10 +29,11 @@ struct serve {
 static enum tool_exit parse_options(struct tool_call *call, struct serve_settings *settings) {
   int64_t clients, in_flight, requests;
   double seconds, warmup, rate, pause;
-  const char *m = tool_value(call, "m"), *compare = tool_value(call, "compare");
+  const char *m = tool_value(call, "m"), *compare = tool_value(call, "compare"), *plan = tool_value(call, "plan");
   int x_type, y_type;
   *settings = (struct serve_settings){.requests = 0};
   if (!mix_parse_weights(call, tool_value(call, "weight"), &settings->mix) ||
+      (plan != NULL && !mix_parse_plan(call, plan, &settings->mix)) ||
       !mix_parse_rows(call, m != NULL ? m : "1", &settings->mix) ||
       !tool_integer(call, "clients", 1, SERVE_CLIENTS_MAX, 1, &clients) ||
       !tool_integer(call, "in-flight", 1, SERVE_IN_FLIGHT_MAX, 1, &in_flight) ||
@@ -48,8 +49,8 @@ static enum tool_exit parse_options(struct tool_call *call, struct serve_setting
     return tool_fail(call, TOOL_USAGE, "--rate and --pause exclude each other");
   if (compare != NULL && strcmp(compare, "inprocess") != 0)
     return tool_fail(call, TOOL_USAGE, "--compare takes inprocess, got %s", compare);
-  if (compare != NULL && (settings->mix.weight_count > 1 || settings->mix.rows_count > 1))
-    return tool_fail(call, TOOL_USAGE, "--compare takes one weight and one M");
+  if (compare != NULL && ((settings->mix.weight_count > 1 && plan == NULL) || settings->mix.rows_count > 1))
+    return tool_fail(call, TOOL_USAGE, "--compare takes one weight or one plan, and one M");
   settings->clients = (int)clients;
   settings->in_flight = (int)in_flight;
   settings->x_type = (enum gemmd_type)x_type;

@@ -20,6 +20,7 @@ struct worker {
   struct serve_client *client;
   gemmd_session *session;
   gemmd_weight *weights[MIX_MOST];
+  gemmd_plan *plan; /* NULL: products */
   uint64_t random;
   uint64_t next_ns; /* with a rate: when the next product is to be asked for */
   struct slot slots[SERVE_IN_FLIGHT_MAX];
@@ -117,6 +118,17 @@ static unsigned entries_for(int in_flight) {
   return entries;
 }
 
+static int open_plan(struct worker *worker) {
+  const struct mix *mix = &worker->settings->mix;
+  gemmd_step steps[MIX_MOST];
+  for (int i = 0; i < mix->weight_count; i++)
+    steps[i] = (gemmd_step){.weight = worker->weights[i],
+                            .y_type = worker->settings->y_type,
+                            .activation = mix->steps[i].activation,
+                            .gated = mix->steps[i].gated};
+  return gemmd_plan_create(worker->session, steps, (unsigned)mix->weight_count, &worker->plan);
+}
+
 static enum tool_exit prepare(struct worker *worker, int number) {
   const struct serve_settings *settings = worker->settings;
   const gemmd_options options = {
@@ -133,6 +145,9 @@ static enum tool_exit prepare(struct worker *worker, int number) {
     if (info->n != settings->mix.weights[i].n || info->k != settings->mix.weights[i].k)
       return tool_fail(worker->call, TOOL_REFUSED, "%s was replaced by a weight of another size", name);
   }
+  int status = settings->mix.plan ? open_plan(worker) : GEMMD_OK;
+  if (status != GEMMD_OK)
+    return tool_refused(worker->call, worker->session, status);
   uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1);
   for (int i = 0; i < settings->in_flight; i++) {
     if (!take_tensors(worker, &worker->slots[i], &state))
@@ -164,10 +179,11 @@ static void note_failure(struct worker *worker, int status) {
  * that fails counts as a failure too: it would be a lie to leave it out. */
 static bool ask(struct worker *worker, struct slot *slot, uint64_t due_ns) {
   const struct mix *mix = &worker->settings->mix;
-  int weight = mix->weight_count > 1 ? mix_weight(mix, random_part(worker)) : 0;
+  int weight = mix->weight_count > 1 && !mix->plan ? mix_weight(mix, random_part(worker)) : 0;
   slot->product.m = mix->rows_count > 1 ? mix_rows(mix, random_part(worker)) : mix->rows[0];
   slot->asked_ns = due_ns;
-  int status = gemmd_submit(worker->weights[weight], &slot->product, &slot->ticket);
+  int status = worker->plan != NULL ? gemmd_plan_submit(worker->plan, &slot->product, &slot->ticket)
+                                    : gemmd_submit(worker->weights[weight], &slot->product, &slot->ticket);
   if (status != GEMMD_OK) {
     slot->ticket = 0;
     note_failure(worker, status);

@@ -1,11 +1,13 @@
-/* The same product inside one process, with no daemon: what gemm-bench compares gemmd with.
+/* The same product or plan inside one process, with no daemon: what gemm-bench compares gemmd with.
  *
  *   gemm-inprocess BACKEND FORMAT SCALE N K M X_TYPE Y_TYPE SECONDS
+ *   gemm-inprocess plan BACKEND M X_TYPE Y_TYPE SECONDS FORMAT SCALE N K ACTIVATION ...
  *
  * Computes with a random weight in the best way that is known (the backend by itself: on a GPU, x read by the quantizer
  * from mapped memory, y written there by the kernel, the end seen in a polled word), and on a GPU in the obvious way as
  * well, in turns. Prints one JSON object of microseconds: {best: {p50, p99}, obvious: {p50, p99}, kernel, kernels}, the
- * last two being the product alone, and with its quantizer. */
+ * last two being the product alone, and with its quantizer. Of a plan, kernel is what its kernels take one after the
+ * other, as a graph in which none begins before the one ahead has ended, and plan what the plan takes on the device. */
 #include "inprocess.h"
 
 #include <stdio.h>
@@ -45,7 +47,7 @@ struct best {
   const struct backend_ops *ops;
   struct backend *backend;
   struct backend_arena *arena;
-  struct backend_slab *slab;
+  struct backend_step steps[GEMM_STEPS_MOST];
   struct backend_job job;
 };
 
@@ -57,21 +59,40 @@ static enum status best_call(struct best *best, struct error *error) {
   return status == STATUS_OK && done.status != STATUS_OK ? error_set(error, done.status, "the product failed") : status;
 }
 
-static enum status place_weight(struct best *best, const struct inprocess_request *request, struct error *error) {
+static enum status place_weight(struct best *best, const struct inprocess_step *step, struct backend_weight **out,
+                                struct error *error) {
   struct backend_info info;
   struct backend_plan plan;
+  struct backend_slab *slab;
   int fd;
   best->ops->describe(best->backend, &info);
-  enum status status = best->ops->weight_plan(best->backend, &request->shape, &plan, error);
+  enum status status = best->ops->weight_plan(best->backend, &step->shape, &plan, error);
   if (status == STATUS_OK)
-    status = best->ops->slab_create(best->backend, gemm_round_up(plan.bytes, info.slab_granularity), &fd, &best->slab,
-                                    error);
+    status = best->ops->slab_create(best->backend, gemm_round_up(plan.bytes, info.slab_granularity), &fd, &slab, error);
   if (status == STATUS_OK)
-    status = best->ops->weight_store(best->backend, &request->shape, request->canonical, best->slab, 0, error);
+    status = best->ops->weight_store(best->backend, &step->shape, step->canonical, slab, 0, error);
   if (status == STATUS_OK)
-    status =
-        best->ops->weight_attach(best->backend, &request->shape, plan.layout, best->slab, 0, &best->job.weight, error);
+    status = best->ops->weight_attach(best->backend, &step->shape, plan.layout, slab, 0, out, error);
   return status;
+}
+
+static enum status place_weights(struct best *best, const struct inprocess_request *request, struct error *error) {
+  enum status status = STATUS_OK;
+  for (uint32_t i = 0; status == STATUS_OK && i < (request->step_count > 0 ? request->step_count : 1); i++) {
+    const struct inprocess_step *step = &request->steps[i];
+    best->steps[i] =
+        (struct backend_step){.y_type = request->y_type, .activation = step->activation, .gated = step->gated};
+    status = place_weight(best, step, &best->steps[i].weight, error);
+  }
+  best->job.weight = best->steps[0].weight;
+  best->job.steps = request->step_count > 0 ? best->steps : NULL;
+  best->job.step_count = request->step_count;
+  return status;
+}
+
+static uint64_t y_columns(const struct inprocess_request *request) {
+  const struct inprocess_step *last = &request->steps[request->step_count > 0 ? request->step_count - 1 : 0];
+  return (uint64_t)(last->gated ? last->shape.n / 2 : last->shape.n);
 }
 
 /* The process ends with it: nothing is given back. */
@@ -79,8 +100,8 @@ static enum status best_open(struct best *best, const char *name, const struct i
                              struct error *error) {
   struct backend_config config = {.in_flight = 2};
   char reason[256];
-  uint64_t x_row = (uint64_t)request->shape.k * gemm_type_bytes(request->x_type);
-  uint64_t y_row = (uint64_t)request->shape.n * gemm_type_bytes(request->y_type);
+  uint64_t x_row = (uint64_t)request->steps[0].shape.k * gemm_type_bytes(request->x_type);
+  uint64_t y_row = y_columns(request) * gemm_type_bytes(request->y_type);
   uint64_t y_at = gemm_round_up((uint64_t)request->m * x_row, 4096);
   uint64_t bytes = gemm_round_up(y_at + (uint64_t)request->m * y_row, 4096);
   best->ops = backend_choose(name, &config, reason, sizeof reason, error);
@@ -88,7 +109,7 @@ static enum status best_open(struct best *best, const char *name, const struct i
     return error->status;
   enum status status = best->ops->open(&config, &best->backend, error);
   if (status == STATUS_OK)
-    status = place_weight(best, request, error);
+    status = place_weights(best, request, error);
   uint8_t *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (status == STATUS_OK && base == MAP_FAILED)
     status = error_set(error, STATUS_NOMEM, "no memory for the tensors");
@@ -105,6 +126,33 @@ static enum status best_open(struct best *best, const char *name, const struct i
   best->job.y = base + y_at;
   best->job.x_stride = x_row;
   best->job.y_stride = y_row;
+  return STATUS_OK;
+}
+
+/* ---- a plan's kernels: with and without overlap, in turns */
+
+enum { PLAN_ROUNDS = 15, PLAN_LAUNCHES = 20 };
+
+static int by_time(const void *left, const void *right) {
+  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+  return a < b ? -1 : a > b;
+}
+
+static enum status plan_kernels(struct best *best, double *apart_ns, double *plan_ns, struct error *error) {
+  uint64_t ns[2][PLAN_ROUNDS];
+  enum status status = STATUS_OK;
+  for (int turn = 0; status == STATUS_OK && turn < 2 * PLAN_ROUNDS; turn++) {
+    int dependent = (turn + 1) / 2 % 2; /* A B B A */
+    struct backend_timing timing = {.launches = PLAN_LAUNCHES, .quantize = true, .dependent = dependent};
+    status =
+        best->ops->measure(best->backend, &best->job, &best->job.weight, 1, &timing, &ns[dependent][turn / 2], error);
+  }
+  if (status != STATUS_OK)
+    return status;
+  qsort(ns[0], PLAN_ROUNDS, sizeof ns[0][0], by_time);
+  qsort(ns[1], PLAN_ROUNDS, sizeof ns[1][0], by_time);
+  *apart_ns = (double)ns[0][PLAN_ROUNDS / 2];
+  *plan_ns = (double)ns[1][PLAN_ROUNDS / 2];
   return STATUS_OK;
 }
 
@@ -129,11 +177,14 @@ static enum status run(const char *backend, const struct inprocess_request *requ
   struct inprocess_obvious *obvious = NULL;
   struct times best_times = {.ns = calloc(CALLS_MOST, sizeof(uint32_t))};
   struct times obvious_times = {.ns = calloc(CALLS_MOST, sizeof(uint32_t))};
-  double product_ns = 0, both_ns = 0;
+  double product_ns = 0, both_ns = 0, plan_ns = 0;
+  bool plan = request->step_count > 0;
   if (best_times.ns == NULL || obvious_times.ns == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for the times");
   enum status status = best_open(&best, backend, request, error);
-  if (status == STATUS_OK && strcmp(best.ops->name, "cuda") == 0)
+  if (status == STATUS_OK && plan)
+    status = plan_kernels(&best, &product_ns, &plan_ns, error);
+  if (status == STATUS_OK && !plan && strcmp(best.ops->name, "cuda") == 0)
     status = obvious_open(request, &obvious, error);
   if (status == STATUS_OK && obvious != NULL)
     status = obvious_kernel(obvious, &product_ns, &both_ns, error);
@@ -154,6 +205,8 @@ static enum status run(const char *backend, const struct inprocess_request *requ
     print_times("obvious", &obvious_times);
     printf(", \"kernel\": %.3f, \"kernels\": %.3f", product_ns / 1e3, both_ns / 1e3);
   }
+  if (plan)
+    printf(", \"kernel\": %.3f, \"plan\": %.3f", product_ns / 1e3, plan_ns / 1e3);
   printf("}\n");
   return STATUS_OK;
 }
@@ -176,7 +229,7 @@ static void *random_weight(const struct gemm_weight *shape, struct error *error)
   uint8_t *canonical = random_bytes(layout.total_bytes, 0x3f);
   if (canonical == NULL)
     (void)error_set(error, STATUS_NOMEM, "no memory for the weight");
-  bool wide = shape->format != GEMM_FORMAT_INT2;
+  bool wide = !gemm_is_int2(shape->format);
   for (uint64_t i = 0; canonical != NULL && i < layout.scale_count; i++) {
     const float f32 = 0x1p-7f;
     const uint16_t f16 = 0x2000;
@@ -186,28 +239,93 @@ static void *random_weight(const struct gemm_weight *shape, struct error *error)
   return canonical;
 }
 
-int main(int count, char **arguments) {
-  struct inprocess_request request = {.m = 0};
-  struct error error = {.status = STATUS_OK};
-  if (count != 10 || !gemm_format_parse(arguments[2], &request.shape.format) ||
-      !gemm_scale_parse(arguments[3], &request.shape.scale) || !gemm_type_parse(arguments[7], &request.x_type) ||
-      !gemm_type_parse(arguments[8], &request.y_type)) {
-    fprintf(stderr, "usage: gemm-inprocess BACKEND FORMAT SCALE N K M X_TYPE Y_TYPE SECONDS\n");
-    return 2;
+/* ---- the command line */
+
+enum { PRODUCT_WORDS = 10, PLAN_WORDS = 7, STEP_WORDS = 5 };
+
+static const char *const usage =
+    "usage: gemm-inprocess BACKEND FORMAT SCALE N K M X_TYPE Y_TYPE SECONDS\n"
+    "       gemm-inprocess plan BACKEND M X_TYPE Y_TYPE SECONDS FORMAT SCALE N K ACTIVATION ...\n";
+
+static bool parse_weight(char **words, struct inprocess_step *out) {
+  out->shape.n = strtoll(words[2], NULL, 10);
+  out->shape.k = strtoll(words[3], NULL, 10);
+  return gemm_format_parse(words[0], &out->shape.format) && gemm_scale_parse(words[1], &out->shape.scale);
+}
+
+static bool parse_activation(const char *word, struct inprocess_step *out) {
+  static const struct {
+    const char *word;
+    enum gemm_activation activation;
+    bool gated;
+  } words[] = {{"none", GEMM_ACTIVATION_NONE, false},
+               {"relu", GEMM_RELU, false},
+               {"gelu", GEMM_GELU, false},
+               {"silu", GEMM_SILU, false},
+               {"reglu", GEMM_RELU, true},
+               {"geglu", GEMM_GELU, true},
+               {"swiglu", GEMM_SILU, true}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    if (strcmp(words[i].word, word) != 0)
+      continue;
+    out->activation = words[i].activation;
+    out->gated = words[i].gated;
+    return true;
   }
-  request.shape.n = strtoll(arguments[4], NULL, 10);
-  request.shape.k = strtoll(arguments[5], NULL, 10);
-  request.m = strtoll(arguments[6], NULL, 10);
-  if (request.m < 1 || gemm_weight_check(&request.shape, &error) != STATUS_OK) {
-    fprintf(stderr, "gemm-inprocess: %s\n", error.status != STATUS_OK ? error.text : "M must be at least 1");
-    return 2;
+  return false;
+}
+
+static bool parse_types(char **words, struct inprocess_request *out) {
+  return gemm_type_parse(words[0], &out->x_type) && gemm_type_parse(words[1], &out->y_type);
+}
+
+static bool parse_product(int count, char **words, struct inprocess_request *out) {
+  if (count != PRODUCT_WORDS || !parse_weight(words + 2, &out->steps[0]) || !parse_types(words + 7, out))
+    return false;
+  out->m = strtoll(words[6], NULL, 10);
+  return true;
+}
+
+static bool parse_plan(int count, char **words, struct inprocess_request *out) {
+  int steps = (count - PLAN_WORDS) / STEP_WORDS;
+  if (count < PLAN_WORDS || (count - PLAN_WORDS) % STEP_WORDS != 0 || steps < 1 || steps > GEMM_STEPS_MOST ||
+      !parse_types(words + 4, out))
+    return false;
+  out->m = strtoll(words[3], NULL, 10);
+  for (words += PLAN_WORDS; out->step_count < (uint32_t)steps; words += STEP_WORDS, out->step_count++)
+    if (!parse_weight(words, &out->steps[out->step_count]) || !parse_activation(words[4], &out->steps[out->step_count]))
+      return false;
+  return true;
+}
+
+static enum status make_data(struct inprocess_request *request, struct error *error) {
+  const struct gemm_weight *first = &request->steps[0].shape;
+  if (request->m < 1)
+    return error_field(error, STATUS_INVALID, FIELD_M, request->m, 1, INT32_MAX);
+  for (uint32_t i = 0; i < (request->step_count > 0 ? request->step_count : 1); i++) {
+    enum status status = gemm_weight_check(&request->steps[i].shape, error);
+    if (status != STATUS_OK)
+      return status;
+    request->steps[i].canonical = random_weight(&request->steps[i].shape, error);
+    if (request->steps[i].canonical == NULL)
+      return error->status;
   }
   /* Small finite numbers in every type. */
-  request.x = random_bytes((uint64_t)(request.m * request.shape.k) * gemm_type_bytes(request.x_type), 0x3f);
-  request.canonical = random_weight(&request.shape, &error);
-  if (request.x == NULL || request.canonical == NULL ||
-      run(arguments[1], &request, strtod(arguments[9], NULL), &error) != STATUS_OK) {
-    fprintf(stderr, "gemm-inprocess: %s\n", error.status != STATUS_OK ? error.text : "no memory for x");
+  request->x = random_bytes((uint64_t)(request->m * first->k) * gemm_type_bytes(request->x_type), 0x3f);
+  return request->x != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for x");
+}
+
+int main(int count, char **words) {
+  struct inprocess_request request = {.m = 0};
+  struct error error = {.status = STATUS_OK};
+  bool plan = count > 1 && strcmp(words[1], "plan") == 0;
+  if (plan ? !parse_plan(count, words, &request) : !parse_product(count, words, &request)) {
+    fprintf(stderr, "%s", usage);
+    return 2;
+  }
+  if (make_data(&request, &error) != STATUS_OK ||
+      run(words[plan ? 2 : 1], &request, strtod(words[plan ? 6 : 9], NULL), &error) != STATUS_OK) {
+    fprintf(stderr, "gemm-inprocess: %s\n", error.text);
     return 1;
   }
   return 0;

@@ -4,10 +4,18 @@
 
 #include "kernels/backend.h"
 
-/* One product, again and again. */
-struct inprocess_request {
+/* A weight, and in a plan what stands behind its product. */
+struct inprocess_step {
   struct gemm_weight shape;
-  const void *canonical; /* the weight */
+  const void *canonical; /* owned */
+  enum gemm_activation activation;
+  bool gated;
+};
+
+/* One product, or a plan, again and again. */
+struct inprocess_request {
+  struct inprocess_step steps[GEMM_STEPS_MOST];
+  uint32_t step_count; /* 0: one product, with the weight of the first */
   int64_t m;
   enum gemm_type x_type, y_type;
   const void *x; /* [m, k] dense */

@@ -41,7 +41,8 @@ static enum status fill_weight(struct inprocess_obvious *own, struct error *erro
   void *stored = malloc(own->layout.total_bytes);
   if (stored == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for the weight");
-  layout_fill(&own->request.shape, &own->layout, own->request.canonical, 0, stored, own->layout.total_bytes);
+  layout_fill(&own->request.steps[0].shape, &own->layout, own->request.steps[0].canonical, 0, stored,
+              own->layout.total_bytes);
   cudaError_t result = cudaMemcpy(own->w, stored, own->layout.total_bytes, cudaMemcpyHostToDevice);
   free(stored);
   return runtime_check(result, "copying the weight", error);
@@ -50,10 +51,10 @@ static enum status fill_weight(struct inprocess_obvious *own, struct error *erro
 static void configure(struct inprocess_obvious *own, int multiprocessors) {
   const struct inprocess_request *request = &own->request;
   own->product = (struct hopper_product){
-      .format = request->shape.format,
-      .scale = request->shape.scale,
+      .format = request->steps[0].shape.format,
+      .scale = request->steps[0].shape.scale,
       .m = request->m,
-      .n = request->shape.n,
+      .n = request->steps[0].shape.n,
       .k = own->layout.k,
       .w = own->w,
       .x = own->codes,
@@ -65,15 +66,16 @@ static void configure(struct inprocess_obvious *own, int multiprocessors) {
       .x_scale_stride = request->m,
       .y = own->y,
       .y_type = request->y_type,
-      .y_stride = (uint64_t)request->shape.n * gemm_type_bytes(request->y_type),
+      .y_stride = (uint64_t)request->steps[0].shape.n * gemm_type_bytes(request->y_type),
   };
   own->config = hopper_configure(&own->product, multiprocessors);
 }
 
 static bool supported(const struct inprocess_request *request, int major) {
-  bool codes = request->shape.format == GEMM_FORMAT_INT8 || request->shape.format == GEMM_FORMAT_FP8;
+  bool codes = request->steps[0].shape.format == GEMM_FORMAT_INT8 || request->steps[0].shape.format == GEMM_FORMAT_FP8;
   bool real = request->x_type == GEMM_F32 || request->x_type == GEMM_F16 || request->x_type == GEMM_BF16;
-  return major == 9 && codes && real && request->shape.scale != GEMM_SCALE_BLOCK && request->m <= HOPPER_COLUMNS_MOST;
+  return major == 9 && codes && real && request->steps[0].shape.scale != GEMM_SCALE_BLOCK &&
+         request->m <= HOPPER_COLUMNS_MOST;
 }
 
 enum status obvious_open(const struct inprocess_request *request, struct inprocess_obvious **out, struct error *error) {
@@ -89,9 +91,9 @@ enum status obvious_open(const struct inprocess_request *request, struct inproce
   if (own == NULL)
     return error_set(error, STATUS_NOMEM, "no memory");
   own->request = *request;
-  own->x_bytes = (uint64_t)(request->m * request->shape.k) * gemm_type_bytes(request->x_type);
-  own->y_bytes = (uint64_t)(request->m * request->shape.n) * gemm_type_bytes(request->y_type);
-  status = layout_compute(&request->shape, LAYOUT_ROWS, &own->layout, error);
+  own->x_bytes = (uint64_t)(request->m * request->steps[0].shape.k) * gemm_type_bytes(request->x_type);
+  own->y_bytes = (uint64_t)(request->m * request->steps[0].shape.n) * gemm_type_bytes(request->y_type);
+  status = layout_compute(&request->steps[0].shape, LAYOUT_ROWS, &own->layout, error);
   if (status == STATUS_OK)
     status = runtime_check(take_memory(own), "taking memory", error);
   if (status == STATUS_OK)
@@ -108,8 +110,9 @@ enum status obvious_open(const struct inprocess_request *request, struct inproce
 
 static cudaError_t quantize(const struct inprocess_obvious *own) {
   const struct inprocess_request *request = &own->request;
-  return launch_quantize_rows(own->stream, own->x, request->x_type, request->m, request->shape.k, own->layout.k,
-                              request->shape.format == GEMM_FORMAT_FP8, own->codes, own->scales);
+  return launch_quantize_rows(own->stream, own->x, request->x_type, request->m, request->steps[0].shape.k,
+                              own->layout.k, request->steps[0].shape.format == GEMM_FORMAT_FP8, own->codes,
+                              own->scales);
 }
 
 enum status obvious_call(struct inprocess_obvious *own, struct error *error) {
