@@ -354,9 +354,9 @@ static enum tile_type tile_type_of(enum gemm_type type) {
 }
 
 /* Slices' sums of the same place lie with those of other ways; sums of their own and turns in the workspace. */
-static enum status tile_run(struct backend *backend, const struct chunk *chunk, const struct choice *choice,
+static enum status tile_run(struct backend *backend, struct chunk *chunk, const struct choice *choice,
                             struct error *error) {
-  const struct backend_job *job = &chunk->slot->job;
+  const struct backend_job *job = chunk->job;
   const struct layout *layout = &chunk->weight->layout;
   const struct gemm_weight *weight = &chunk->weight->weight;
   const int32_t *values = choice->tile->values;
@@ -370,7 +370,7 @@ static enum status tile_run(struct backend *backend, const struct chunk *chunk, 
   void *workspace = (void *)(uintptr_t)chunk->slot->workspace.address;
   uint64_t y_stride;
   struct tile_params params = {
-      .x = staged(chunk, chunk->at.codes),
+      .x = chunk_staged(chunk, chunk->at.codes),
       .w = chunk->weight->codes,
       .x_stride = (long long)layout->row_bytes,
       .w_stride = (long long)layout->row_bytes,
@@ -379,8 +379,8 @@ static enum status tile_run(struct backend *backend, const struct chunk *chunk, 
       .row_bytes = (int)layout->row_bytes,
       .steps = (int)plan.steps,
       .w_scale = scales ? (const float *)(const void *)chunk->weight->scales : NULL,
-      .x_scale = scales ? staged(chunk, chunk->at.scales) : NULL,
-      .bias = job->bias ? staged(chunk, chunk->at.bias) : NULL,
+      .x_scale = scales ? chunk_staged(chunk, chunk->at.scales) : NULL,
+      .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
       .bias_type = tile_type_of(job->bias_type),
       .y_type = tile_type_of(job->y_type),
       .y = y_target(chunk, &y_stride),
@@ -389,14 +389,14 @@ static enum status tile_run(struct backend *backend, const struct chunk *chunk, 
       .group_size_m = values[TILE_GROUP_SIZE_M],
       .split_k = values[TILE_SPLIT_K],
       .split_k_mode = values[TILE_SPLIT_K_MODE],
-      .sums = plan.sums_bytes > 0 ? workspace : staged(chunk, chunk->at.sums),
+      .sums = plan.sums_bytes > 0 ? workspace : chunk_staged(chunk, chunk->at.sums),
       .sums_stride = layout->n,
       .turns = workspace,
   };
   params.y_stride = (long long)y_stride;
   const struct tile_code *code = (const struct tile_code *)(uintptr_t)choice->tile->ready[0];
   status = tile_launch(&backend->tiles, code, &plan, &params, (CUstream)chunk->slot->stream, error);
-  return status == STATUS_OK ? runtime_check(y_out(chunk), "computing a product", error) : status;
+  return status == STATUS_OK ? runtime_check(y_out(chunk, params.y, y_stride), "computing a product", error) : status;
 }
 
 /* The library may refuse an algorithm that it gave for the bucket's largest M: then it is asked about this very M, and
