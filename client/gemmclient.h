@@ -311,6 +311,7 @@ typedef struct gemmd_tune_shape {
   uint64_t calls, device_ns;    /* products so far, and their time */
   uint64_t own_ns, tuned_ns, library_ns; /* one product by the backend's own choice, by the kernel, by the fastest
                                             kernel of a library; 0: not measured */
+  uint64_t roof_ns;                      /* where the device's memory or arithmetic delivers all it can; 0: not known */
 } gemmd_tune_shape;
 
 /* Calls `each` for every shape that the device has served, or remembers, until it returns false. */
@@ -330,7 +331,8 @@ typedef struct gemmd_tune_result {
   uint64_t ns;   /* median of one product, with x where and as the kernel wants it */
   double spread; /* half the distance of the quartiles over the median */
   uint32_t samples;
-  bool own; /* the backend's own choice */
+  bool own;  /* the backend's own choice */
+  bool hand; /* the request's `kernel` */
 } gemmd_tune_result;
 
 typedef struct gemmd_tune_report {
@@ -339,6 +341,8 @@ typedef struct gemmd_tune_report {
   uint32_t count;                 /* of results */
   uint32_t checked, wrong, timed; /* candidates */
   uint64_t spent_ns;
+  uint64_t roof_ns;                      /* where the device's memory or arithmetic delivers all it can; 0: not known */
+  char why[128];                         /* why the request's `kernel` cannot serve; "": it can, or there was none */
   uint64_t library_first_ns, library_ns; /* by the kernel that a library names first, and by its fastest; 0: none */
 } gemmd_tune_report;
 

@@ -17,7 +17,8 @@ static void shape_convert(const struct message_tune_shape *from, gemmd_tune_shap
                            .device_ns = from->device_ns,
                            .own_ns = from->own_ns,
                            .tuned_ns = from->tuned_ns,
-                           .library_ns = from->library_ns};
+                           .library_ns = from->library_ns,
+                           .roof_ns = from->roof_ns};
   COPY_TEXT(to->shape, from->shape);
   COPY_TEXT(to->kernel, from->kernel);
   COPY_TEXT(to->state, from->state);
@@ -71,14 +72,19 @@ int gemmd_tune(gemmd_session *session, const gemmd_tune_request *ask, gemmd_tune
                                 .wrong = reply.wrong,
                                 .timed = reply.timed,
                                 .spent_ns = reply.spent_ns,
+                                .roof_ns = reply.roof_ns,
                                 .library_first_ns = reply.library_first_ns,
                                 .library_ns = reply.library_ns};
   COPY_TEXT(report->shape, reply.shape);
   COPY_TEXT(report->kernel, reply.kernel);
+  COPY_TEXT(report->why, reply.why);
   for (uint32_t i = 0; i < reply.results_count; i++) {
     const struct message_tune_result *from = &reply.results[i];
-    report->results[i] = (gemmd_tune_result){
-        .ns = from->ns, .spread = from->spread_ppm / 1e6, .samples = from->samples, .own = from->own};
+    report->results[i] = (gemmd_tune_result){.ns = from->ns,
+                                             .spread = from->spread_ppm / 1e6,
+                                             .samples = from->samples,
+                                             .own = from->own,
+                                             .hand = from->hand};
     COPY_TEXT(report->results[i].kernel, from->kernel);
   }
   return GEMMD_OK;

@@ -65,12 +65,13 @@ struct listing {
 };
 
 json_t *tune_shape_json(const gemmd_tune_shape *shape) {
-  return json_pack("{s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "shape",
+  return json_pack("{s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I}", "shape",
                    print_json_text(shape->shape), "kernel", print_json_text(shape->kernel), "state",
                    print_json_text(shape->state), "why", print_json_text(shape->why), "serves", shape->serves,
                    "confirmed", shape->confirmed, "tuning", shape->tuning, "calls", (json_int_t)shape->calls,
                    "device_ns", (json_int_t)shape->device_ns, "own_ns", (json_int_t)shape->own_ns, "tuned_ns",
-                   (json_int_t)shape->tuned_ns, "library_ns", (json_int_t)shape->library_ns);
+                   (json_int_t)shape->tuned_ns, "library_ns", (json_int_t)shape->library_ns, "roof_ns",
+                   (json_int_t)shape->roof_ns);
 }
 
 static const char *time_text(uint64_t ns, char out[PRINT_UNIT_BYTES]) {
@@ -174,15 +175,17 @@ static json_t *report_json(const gemmd_tune_report *report) {
   json_t *results = json_array();
   for (uint32_t i = 0; i < report->count; i++) {
     const gemmd_tune_result *result = &report->results[i];
-    json_array_append_new(results, json_pack("{s:o, s:I, s:f, s:I, s:b}", "kernel", print_json_text(result->kernel),
-                                             "ns", (json_int_t)result->ns, "spread", result->spread, "samples",
-                                             (json_int_t)result->samples, "own", result->own));
+    json_array_append_new(results,
+                          json_pack("{s:o, s:I, s:f, s:I, s:b, s:b}", "kernel", print_json_text(result->kernel), "ns",
+                                    (json_int_t)result->ns, "spread", result->spread, "samples",
+                                    (json_int_t)result->samples, "own", result->own, "hand", result->hand));
   }
-  return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "shape", print_json_text(report->shape), "kernel",
-                   print_json_text(report->kernel), "checked", (json_int_t)report->checked, "wrong",
+  return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "shape", print_json_text(report->shape),
+                   "kernel", print_json_text(report->kernel), "checked", (json_int_t)report->checked, "wrong",
                    (json_int_t)report->wrong, "timed", (json_int_t)report->timed, "spent_ns",
                    (json_int_t)report->spent_ns, "library_first_ns", (json_int_t)report->library_first_ns, "library_ns",
-                   (json_int_t)report->library_ns, "results", results);
+                   (json_int_t)report->library_ns, "roof_ns", (json_int_t)report->roof_ns, "why",
+                   print_json_text(report->why), "results", results);
 }
 
 static void report_text(const gemmd_tune_report *report, FILE *out) {
@@ -201,10 +204,12 @@ static void report_text(const gemmd_tune_report *report, FILE *out) {
     print_cell(&table, "%s", time_text(result->ns, time));
     print_cell(&table, "%.1f %%", result->spread * 100);
     print_cell(&table, "%u", result->samples);
-    print_cell(&table, "%s%s%s", result->kernel, result->own ? "  (the backend's own choice)" : "",
-               serves ? "  <- serves" : "");
+    print_cell(&table, "%s%s%s%s", result->kernel, result->own ? "  (the backend's own choice)" : "",
+               result->hand ? "  (by hand)" : "", serves ? "  <- serves" : "");
   }
   print_table_end(&table, out);
+  if (report->why[0] != '\0')
+    fprintf(out, "\nWhat was set by hand cannot serve: %s\n", report->why);
   if (report->library_ns > 0) {
     fprintf(out, "\nThe library's first choice takes %s", print_duration(report->library_first_ns, time));
     fprintf(out, ", its fastest %s\n", print_duration(report->library_ns, time));

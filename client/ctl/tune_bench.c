@@ -139,18 +139,28 @@ static enum tool_exit whole_linear(const struct bench *bench, gemmd_weight *weig
 /* ---- the report */
 
 static double code_bytes(int format) {
-  return format == GEMMD_FORMAT_INT2 ? 0.25 : format == GEMMD_FORMAT_F16 || format == GEMMD_FORMAT_BF16 ? 2 : 1;
+  return format == GEMMD_FORMAT_INT2 || format == GEMMD_FORMAT_INT2A8 ? 0.25
+         : format == GEMMD_FORMAT_F16 || format == GEMMD_FORMAT_BF16  ? 2
+                                                                      : 1;
+}
+
+/* The best three, and what was set by hand. */
+static bool shown(const gemmd_tune_report *report, uint32_t i) {
+  return i < 3 || report->results[i].hand;
 }
 
 static json_t *result_json(const struct bench *bench, const gemmd_tune_report *report, const char *scale,
                            uint64_t linear_ns) {
   json_t *best = json_array();
-  for (uint32_t i = 0; i < report->count && i < 3; i++)
-    json_array_append_new(best, json_pack("{s:o, s:I, s:f}", "kernel", print_json_text(report->results[i].kernel), "ns",
-                                          (json_int_t)report->results[i].ns, "spread", report->results[i].spread));
-  return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o}", "scale", scale, "m", (json_int_t)bench->m, "n",
-                   (json_int_t)bench->n, "k", (json_int_t)bench->k, "linear_ns", (json_int_t)linear_ns, "product",
-                   best);
+  for (uint32_t i = 0; i < report->count; i++)
+    if (shown(report, i))
+      json_array_append_new(best,
+                            json_pack("{s:o, s:I, s:f, s:b}", "kernel", print_json_text(report->results[i].kernel),
+                                      "ns", (json_int_t)report->results[i].ns, "spread", report->results[i].spread,
+                                      "hand", report->results[i].hand));
+  return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "scale", scale, "m", (json_int_t)bench->m, "n",
+                   (json_int_t)bench->n, "k", (json_int_t)bench->k, "linear_ns", (json_int_t)linear_ns, "roof_ns",
+                   (json_int_t)report->roof_ns, "why", print_json_text(report->why), "product", best);
 }
 
 static void result_text(const struct bench *bench, const gemmd_tune_report *report, const char *scale,
@@ -166,22 +176,31 @@ static void result_text(const struct bench *bench, const gemmd_tune_report *repo
           "%s, %lld x %lld x %lld, scale %s: whole linear %s (copies and quantization counted). The product alone:\n",
           word_text(words_format, bench->format), (long long)bench->m, (long long)bench->n, (long long)bench->k, scale,
           print_duration(linear_ns, time));
-  print_table_begin(&table, "rrrrl");
+  print_table_begin(&table, "rrrrrl");
   print_cell(&table, "TIME");
   print_cell(&table, "SPREAD");
   print_cell(&table, "TFLOPS");
   print_cell(&table, "GB/S");
+  print_cell(&table, "OF ROOF");
   print_cell(&table, "KERNEL");
-  for (uint32_t i = 0; i < report->count && i < 3; i++) {
+  for (uint32_t i = 0; i < report->count; i++) {
+    if (!shown(report, i))
+      continue;
     const gemmd_tune_result *result = &report->results[i];
     double ns = result->ns > 0 ? (double)result->ns : INFINITY;
     print_cell(&table, "%s", print_duration(result->ns, time));
     print_cell(&table, "%.1f %%", result->spread * 100);
     print_cell(&table, "%.3f", operations / ns / 1e3);
     print_cell(&table, "%.1f", bytes / ns);
-    print_cell(&table, "%s", result->kernel);
+    if (report->roof_ns > 0)
+      print_cell(&table, "%.0f %%", 100 * (double)report->roof_ns / ns);
+    else
+      print_cell(&table, "-");
+    print_cell(&table, "%s%s", result->kernel, result->hand ? "  (by hand)" : "");
   }
   print_table_end(&table, out);
+  if (report->why[0] != '\0')
+    fprintf(out, "What was set by hand cannot serve: %s\n", report->why);
   if (report->count > 0)
     fprintf(out, "To keep the first for weights of your own, in gemmd.conf:\n  tune_pins = PATTERN=%s\n",
             report->results[0].kernel);

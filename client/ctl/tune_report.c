@@ -32,7 +32,7 @@ static bool parse(const gemmd_tune_shape *shape, struct point *out) {
     return false;
   out->m = atof(rows + 1);
   snprintf(out->series, sizeof out->series, "%.*s", (int)(rows - shape->shape - 1), shape->shape);
-  double code = strcmp(out->format, "int2") == 0 ? 0.25 : strstr(out->format, "f16") != NULL ? 2 : 1;
+  double code = strncmp(out->format, "int2", 4) == 0 ? 0.25 : strstr(out->format, "f16") != NULL ? 2 : 1;
   double in = strcmp(x, "f32") == 0 ? 4 : strstr(x, "f16") != NULL ? 2 : 1;
   double result = strstr(y, "32") != NULL ? 4 : 2;
   out->bytes = out->n * out->k * code + out->m * out->k * in + out->m * out->n * result;
@@ -65,7 +65,10 @@ static struct roof find_roof(const struct point *points, size_t count, const cha
   return roof;
 }
 
+/* The device's where it is known. */
 static double roof_ns(const struct point *point, const struct roof *roof) {
+  if (point->shape->roof_ns > 0)
+    return (double)point->shape->roof_ns;
   return fmax(point->bytes / roof->bytes, point->operations / roof->operations);
 }
 
@@ -178,8 +181,9 @@ static void write_file(FILE *file, const gemmd_daemon_info *info, uint32_t devic
   write_text(file, device < info->devices ? info->device[device].name : "an unknown device");
   fprintf(file, "</h1><p>");
   write_text(file, info->server);
-  fprintf(file, ". One product of each shape, x where the kernel wants it. The roof is the best bandwidth and the best "
-                "rate of the format that any kernel reached here.</p>\n");
+  fprintf(file, ". One product of each shape, x where the kernel wants it. The roof is what memory and arithmetic of "
+                "the device deliver at most; where that is not known, the best bandwidth and the best rate of the "
+                "format that any kernel reached here.</p>\n");
   for (size_t first = 0, last; first < count; first = last) {
     for (last = first; last < count && strcmp(points[last].series, points[first].series) == 0;)
       last++;

@@ -45,7 +45,8 @@ static void finish_list(struct control *control, struct control_task *task) {
                                       .device_ns = from->device_ns,
                                       .own_ns = from->own_ns,
                                       .tuned_ns = from->tuned_ns,
-                                      .library_ns = from->library_ns};
+                                      .library_ns = from->library_ns,
+                                      .roof_ns = from->roof_ns};
     snprintf(to->shape, sizeof to->shape, "%.127s", from->shape);
     snprintf(to->kernel, sizeof to->kernel, "%s", from->kernel);
     snprintf(to->state, sizeof to->state, "%s", from->state);
@@ -134,6 +135,8 @@ static void finish_tune(struct control *control, struct control_task *task) {
   reply->wrong = tuned->wrong;
   reply->timed = tuned->timed;
   reply->spent_ns = tuned->spent_ns;
+  reply->roof_ns = tuned->roof_ns;
+  memcpy(reply->why, tuned->why, sizeof reply->why);
   reply->library_first_ns = tuned->library_first_ns;
   reply->library_ns = tuned->library_ns;
   reply->results_count = tuned->count;
@@ -143,7 +146,8 @@ static void finish_tune(struct control *control, struct control_task *task) {
     *to = (struct message_tune_result){.ns = from->ns,
                                        .spread_ppm = (uint32_t)(from->spread < 1000 ? from->spread * 1e6 : 1e9),
                                        .samples = from->samples,
-                                       .own = from->own};
+                                       .own = from->own,
+                                       .hand = from->hand};
     memcpy(to->kernel, from->kernel, sizeof to->kernel);
   }
 }

@@ -75,7 +75,7 @@ struct tune_shape {
   const char *state; /* "seen", "kept", "tuned", "failed", "pinned" */
   char why[128];
   bool serves, confirmed, tuning;
-  uint64_t calls, device_ns, own_ns, tuned_ns, library_ns;
+  uint64_t calls, device_ns, own_ns, tuned_ns, library_ns, roof_ns;
 };
 
 struct tune_result {
@@ -83,7 +83,8 @@ struct tune_result {
   uint64_t ns;
   double spread;
   uint32_t samples;
-  bool own; /* the backend's own choice */
+  bool own;  /* the backend's own choice */
+  bool hand; /* asked for by `text` */
 };
 
 struct tune_request {
@@ -103,7 +104,8 @@ struct tune_request {
   struct tune_result results[TUNE_RESULTS]; /* ASK: fastest first, then the backend's own choice and that by hand */
   uint32_t checked, wrong, timed;           /* ASK: candidates */
   uint64_t library_first_ns, library_ns;    /* ASK: by the kernel that a library names first, and its fastest */
-  uint64_t spent_ns;                        /* ASK */
+  uint64_t spent_ns, roof_ns;               /* ASK */
+  char why[128];                            /* ASK: why `text` cannot serve; "": it can, or there is none */
   char kernel[VARIANT_TEXT_BYTES];          /* ASK: what serves now */
 };
 

@@ -2,6 +2,8 @@
 
 #include "../log.h"
 
+#include <stdio.h>
+
 enum { NAP_NS = 5000000 };
 /* For one kernel: compiling it, starting a device, and computing. */
 #define PATIENCE_NS ((uint64_t)120 * 1000000000)
@@ -36,10 +38,7 @@ static const struct variant *variant_at(const struct tuner *tuner, int who) {
 }
 
 static void blame(struct tuner *tuner, int who, const char *why) {
-  char kernel[VARIANT_TEXT_BYTES], shape[VARIANT_TEXT_BYTES];
-  log_warning("kernel %s is never used for %s: %s", variant_text(variant_at(tuner, who), kernel),
-              variant_problem_text(&tuner->current->problem, shape), why);
-  book_wrong(tuner->current, variant_at(tuner, who));
+  tuner_blame(tuner, variant_at(tuner, who), why);
   if (tuner->proof_for == PHASE_RACE)
     race_checked(&tuner->race, who, false);
   else
@@ -49,6 +48,8 @@ static void blame(struct tuner *tuner, int who, const char *why) {
 /* Nothing can be said of any: none of them serves this time. */
 static void pass_over(struct tuner *tuner, const char *why) {
   log_warning("new kernels cannot be tried: %s", why);
+  if (tuner->ask != NULL)
+    snprintf(tuner->ask->tune->why, sizeof tuner->ask->tune->why, "%.127s", why);
   if (tuner->proof_for == PHASE_GIVEN)
     tuner->given_failed = true;
   else

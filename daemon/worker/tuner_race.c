@@ -49,7 +49,8 @@ void tuner_race_refine(struct tuner *tuner) {
   race_refined(&tuner->race);
 }
 
-static void add_result(struct tune_request *request, const struct race *race, int who) {
+static void add_result(const struct tuner *tuner, struct tune_request *request, int who) {
+  const struct race *race = &tuner->race;
   const struct race_candidate *candidate = &race->candidates[who];
   char kernel[VARIANT_TEXT_BYTES];
   variant_text(&candidate->variant, kernel);
@@ -62,6 +63,7 @@ static void add_result(struct tune_request *request, const struct race *race, in
   result->spread = race_spread(candidate);
   result->samples = candidate->count;
   result->own = who == 0;
+  result->hand = tuner_by_hand(tuner, &candidate->variant);
 }
 
 /* The first of a library in the backend's order; the backend's own choice may be that one. */
@@ -76,23 +78,20 @@ static void fill_results(struct tuner *tuner, struct tune_request *request) {
   const struct race *race = &tuner->race;
   const struct book_entry *entry = tuner->current;
   int best[TUNE_RESULTS], count = race_best(race, best, TUNE_RESULTS - 3), by_hand = -1;
-  struct variant hand;
-  struct error ignored;
-  if (request->text[0] != '\0' &&
-      variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK)
-    for (int i = 1; i < race->count; i++)
-      by_hand = variant_equal(&race->candidates[i].variant, &hand) ? i : by_hand;
+  for (int i = 1; i < race->count && request->text[0] != '\0'; i++)
+    by_hand = tuner_by_hand(tuner, &race->candidates[i].variant) ? i : by_hand;
   request->count = 0;
-  add_result(request, race, race->winner);
+  add_result(tuner, request, race->winner);
   for (int i = 0; i < count; i++)
-    add_result(request, race, best[i]);
-  add_result(request, race, 0);
+    add_result(tuner, request, best[i]);
+  add_result(tuner, request, 0);
   if (by_hand >= 0)
-    add_result(request, race, by_hand);
+    add_result(tuner, request, by_hand);
   request->checked = tuner->checked;
   request->timed = tuner->timed;
   request->wrong = entry->wrong_count;
   request->spent_ns = tuner->spent_ns;
+  request->roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s);
   request->library_first_ns = library_first_ns(race);
   request->library_ns = entry->library_ns;
   variant_text(&race->candidates[race->winner].variant, request->kernel);

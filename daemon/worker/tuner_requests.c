@@ -18,7 +18,8 @@ static void describe(const struct tuner *tuner, const struct book_entry *entry, 
                              .device_ns = entry->device_ns,
                              .own_ns = entry->own_ns,
                              .tuned_ns = entry->tuned_ns,
-                             .library_ns = entry->library_ns};
+                             .library_ns = entry->library_ns,
+                             .roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s)};
   variant_problem_text(&entry->problem, out->shape);
   variant_text(entry->pin != NULL ? entry->pin : &entry->variant, out->kernel);
   snprintf(out->why, sizeof out->why, "%s", entry->why);

@@ -90,18 +90,34 @@ static bool begin_compare(struct tuner *tuner, struct variant *variant) {
   return true;
 }
 
+bool tuner_by_hand(const struct tuner *tuner, const struct variant *variant) {
+  const struct tune_request *request = tuner->ask != NULL ? tuner->ask->tune : NULL;
+  struct variant hand;
+  struct error ignored;
+  return request != NULL && request->text[0] != '\0' &&
+         variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK &&
+         variant_equal(&hand, variant);
+}
+
+void tuner_blame(struct tuner *tuner, const struct variant *variant, const char *why) {
+  char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
+  book_wrong(tuner->current, variant);
+  log_warning("kernel %s is never used for %s: %s", variant_text(variant, kernel),
+              variant_problem_text(&tuner->current->problem, shape), why);
+  if (tuner_by_hand(tuner, variant))
+    snprintf(tuner->ask->tune->why, sizeof tuner->ask->tune->why, "%.127s", why);
+}
+
 /* A piece of the comparison that has begun. *done: it is over. */
 static enum status compare(struct tuner *tuner, bool *done, bool *right, struct error *error) {
-  char why[128], shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
+  char why[128];
   enum status status = trial_compare_next(&tuner->trial, done, right, why, sizeof why, error);
   if (status != STATUS_OK || !*done)
     return status;
   tuner->comparing = false;
   tune_db_trying(&tuner->db, &tuner->current->problem, NULL);
   if (!*right && tuner->trial.variant.family != NULL) {
-    book_wrong(tuner->current, &tuner->trial.variant);
-    log_warning("kernel %s is never used for %s: %s", variant_text(&tuner->trial.variant, kernel),
-                variant_problem_text(&tuner->current->problem, shape), why);
+    tuner_blame(tuner, &tuner->trial.variant, why);
   }
   return STATUS_OK;
 }

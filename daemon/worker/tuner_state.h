@@ -39,11 +39,12 @@ struct tuner {
   int compared;         /* candidate of the race that is */
   struct variant given; /* in PHASE_GIVEN */
   struct proof proof;
-  enum tuner_phase proof_for; /* GIVEN or RACE */
-  uint64_t proof_deadline_ns; /* for the next word */
-  bool proven[RACE_MOST];     /* of candidates; [0] in PHASE_GIVEN: of what is given */
-  bool given_failed;          /* what is given did not prove right */
-  uint64_t sample_ns;         /* what the last sample took, all told */
+  enum tuner_phase proof_for;             /* GIVEN or RACE */
+  uint64_t bytes_per_s, operations_per_s; /* at most, as in struct backend_info */
+  uint64_t proof_deadline_ns;             /* for the next word */
+  bool proven[RACE_MOST];                 /* of candidates; [0] in PHASE_GIVEN: of what is given */
+  bool given_failed;                      /* what is given did not prove right */
+  uint64_t sample_ns;                     /* what the last sample took, all told */
   uint64_t list_ns;  /* what the longest list took; before the first, where there is a library, longer than any burst */
   uint32_t launches; /* in one sample */
   uint64_t spent_ns; /* on the current shape */
@@ -68,6 +69,10 @@ void tuner_leave(struct tuner *tuner);
 void tuner_give_up(struct tuner *tuner, enum status status, const char *why);
 /* Sends the message of who asked for it back, if anybody did. */
 void tuner_answer(struct tuner *tuner, enum status status, const char *why);
+/* The variant is never used for it: noted, logged, and told to who asked for the variant by hand. */
+void tuner_blame(struct tuner *tuner, const struct variant *variant, const char *why);
+/* Whether the shape is tuned for somebody who asked for this variant by hand. */
+bool tuner_by_hand(const struct tuner *tuner, const struct variant *variant);
 /* A piece of work. DEVICE_LOST is the only failure. */
 MUST_CHECK enum status tuner_work(struct tuner *tuner, struct error *error);
 

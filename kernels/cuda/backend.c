@@ -1,5 +1,6 @@
 #include "../identity.h"
 #include "launch.h"
+#include "roof.h"
 #include "variants.h"
 
 #include <stdio.h>
@@ -61,12 +62,29 @@ static enum status device_open(struct backend *backend, const struct backend_con
   return runtime_check(check, "starting the GPU", error);
 }
 
+static CUresult find_roof(struct backend *backend) {
+  struct roof_device device = {.capability = backend->capability, .multiprocessors = backend->multiprocessors};
+  const struct driver *driver = backend->driver;
+  CUresult result = driver->cuDeviceGetAttribute(&device.clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, backend->device);
+  if (result == CUDA_SUCCESS)
+    result =
+        driver->cuDeviceGetAttribute(&device.memory_clock_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, backend->device);
+  if (result == CUDA_SUCCESS)
+    result = driver->cuDeviceGetAttribute(&device.memory_bus_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+                                          backend->device);
+  backend->bytes_per_s = roof_memory(&device);
+  backend->operations_per_s = roof_operations(&device);
+  return result;
+}
+
 static enum status device_describe(struct backend *backend, struct error *error) {
   size_t total = 0;
   CUresult result =
       backend->driver->cuDeviceGetName(backend->device_name, sizeof backend->device_name, backend->device);
   if (result == CUDA_SUCCESS)
     result = backend->driver->cuDeviceTotalMem_v2(&total, backend->device);
+  if (result == CUDA_SUCCESS)
+    result = find_roof(backend);
   backend->memory_total = total;
   enum status status = driver_check(backend->driver, result, "describing the GPU", error);
   if (status != STATUS_OK)
@@ -217,6 +235,8 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   out->devices = backend->devices;
   out->memory_total = backend->memory_total;
   out->slab_granularity = backend->granularity;
+  out->bytes_per_s = backend->bytes_per_s;
+  out->operations_per_s = backend->operations_per_s;
   char parts[256];
   int driver = 0;
   (void)backend->driver->cuDriverGetVersion(&driver);

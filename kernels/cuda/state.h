@@ -75,7 +75,7 @@ struct backend {
   int multiprocessors;
   char device_name[128];
   int devices;
-  uint64_t memory_total, granularity;
+  uint64_t memory_total, granularity, bytes_per_s, operations_per_s;
   struct library library;
   struct choice_table *choices;
   struct tile_table tiles;

@@ -4,6 +4,7 @@
 #include "kernels/cuda/int2_few_config.h"
 #include "kernels/cuda/int2_layout.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/roof.h"
 #include "kernels/cuda/staging.h"
 
 #include <setjmp.h>
@@ -18,6 +19,30 @@ enum { SMS = 132 };
 static struct hopper_product product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
                                         int64_t k) {
   return (struct hopper_product){.format = format, .scale = scale, .m = m, .n = n, .k = k};
+}
+
+/* ---- roof */
+
+/* What the makers' data sheets say, to 3 %: 4.8 TB/s and 1979 TOPS at 1830 MHz; 1.56 TB/s and 624 TOPS. */
+static void test_roofs(void **state) {
+  (void)state;
+  struct roof_device h200 = {.capability = 90,
+                             .multiprocessors = 132,
+                             .clock_khz = 1830000,
+                             .memory_clock_khz = 3201000,
+                             .memory_bus_bits = 6144};
+  struct roof_device a100 = {.capability = 80,
+                             .multiprocessors = 108,
+                             .clock_khz = 1410000,
+                             .memory_clock_khz = 1215000,
+                             .memory_bus_bits = 5120};
+  struct roof_device unknown = {.capability = 121, .multiprocessors = 48, .clock_khz = 2000000};
+  assert_float_equal((double)roof_memory(&h200) / 1e12, 4.8, 0.15);
+  assert_float_equal((double)roof_operations(&h200) / 1e12, 1979, 1);
+  assert_float_equal((double)roof_memory(&a100) / 1e12, 1.555, 0.01);
+  assert_float_equal((double)roof_operations(&a100) / 1e12, 624, 1);
+  assert_int_equal(roof_memory(&unknown), 0);
+  assert_int_equal(roof_operations(&unknown), 0);
 }
 
 /* ---- layout */
@@ -284,6 +309,7 @@ static void test_hopper_fills_the_device(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_roofs),
       cmocka_unit_test(test_layout_pads),
       cmocka_unit_test(test_layout_fills),
       cmocka_unit_test(test_layout_tiles),

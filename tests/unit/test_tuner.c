@@ -404,6 +404,19 @@ static void test_asked_for_by_hand(void **state) {
   assert_non_null(serving());
 }
 
+static void test_the_roof(void **state) {
+  (void)state;
+  struct variant_problem problem = {
+      .weight = {.n = 1000, .k = 2000, .format = GEMM_FORMAT_INT8}, .m = 10, .x_type = GEMM_F16, .y_type = GEMM_F32};
+  assert_int_equal(book_roof_ns(&problem, 1000000000, UINT64_C(1000000000000)), 2000000 + 40000 + 40000);
+  assert_int_equal(book_roof_ns(&problem, UINT64_C(1000000000000), 1000000000), 40000000);
+  problem.weight.format = GEMM_FORMAT_F16;
+  assert_int_equal(book_roof_ns(&problem, UINT64_C(1000000000000), 1000000000), 80000000);
+  assert_int_equal(book_roof_ns(&problem, 0, 1), 0);
+  assert_int_equal(book_roof_ns(&problem, 1, 0), 0);
+  open_tuner(TUNE_OFF);
+}
+
 static void test_refused_by_hand(void **state) {
   (void)state;
   static const struct {
@@ -523,6 +536,7 @@ int main(void) {
       TUNER_TEST(test_off_does_nothing_by_itself),
       TUNER_TEST(test_asked_for_by_hand),
       TUNER_TEST(test_refused_by_hand),
+      TUNER_TEST(test_the_roof),
       TUNER_TEST(test_pin),
       TUNER_TEST(test_import_serves_after_its_check),
       TUNER_TEST(test_a_weight_that_goes),

@@ -270,6 +270,37 @@ static void test_a_pin_is_proven_too(void **state) {
   assert_true(is_planted(serving()));
 }
 
+static struct tune_request asked_by_hand(const char *kernel, const char *word) {
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = M, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  snprintf(request.text, sizeof request.text, "%s", kernel);
+  open_tuner(word);
+  tuner_request(tuner, &message);
+  run_to_the_end();
+  assert_int_equal(message.error.status, STATUS_OK);
+  tuner_close(tuner);
+  tuner = NULL;
+  return request;
+}
+
+/* Who asked for it hears what became of it. */
+static void test_by_hand(void **state) {
+  (void)state;
+  struct tune_request request = asked_by_hand("planted crime=2", "--prove");
+  assert_non_null(strstr(request.why, "it took its process along"));
+  assert_string_not_equal(request.kernel, "planted crime=2");
+  request = asked_by_hand("planted crime=4", "--prove");
+  assert_string_equal(request.why, "the compiler complains");
+  request = asked_by_hand("planted crime=0", "--prove-nothing");
+  assert_non_null(strstr(request.why, "x and y take"));
+  request = asked_by_hand("planted crime=0", "--prove");
+  assert_string_equal(request.why, "");
+  assert_string_equal(request.kernel, "planted crime=0");
+  assert_true(request.results[0].hand);
+  assert_false(request.results[1].hand);
+}
+
 /* What could not be tried is not called wrong. */
 static void test_a_process_that_cannot_begin(void **state) {
   (void)state;
@@ -299,9 +330,10 @@ int main(int count, char **words) {
   if (log_open("error", "test", &error) != STATUS_OK)
     return 1;
   const struct CMUnitTest tests[] = {
-      TUNER_TEST(test_an_honest_one_serves),    TUNER_TEST(test_criminals_run_elsewhere),
-      TUNER_TEST(test_one_that_hangs_is_ended), TUNER_TEST(test_a_request_ends_it),
-      TUNER_TEST(test_a_pin_is_proven_too),     TUNER_TEST(test_a_process_that_cannot_begin),
+      TUNER_TEST(test_an_honest_one_serves),        TUNER_TEST(test_criminals_run_elsewhere),
+      TUNER_TEST(test_one_that_hangs_is_ended),     TUNER_TEST(test_a_request_ends_it),
+      TUNER_TEST(test_a_pin_is_proven_too),         TUNER_TEST(test_by_hand),
+      TUNER_TEST(test_a_process_that_cannot_begin),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
