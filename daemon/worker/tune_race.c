@@ -5,10 +5,12 @@
 #include <string.h>
 
 enum {
-  FINALISTS = 3,     /* that are left when the heats end */
-  FIRST_SAMPLES = 2, /* of each candidate in the first heat; twice as many, summed up, in each further one */
-  ALL_SAMPLES = 8,   /* where nobody leaves the heats */
-  FINAL_ROUNDS = 6,  /* of the final at least */
+  FINALISTS = 3, /* that are left when the heats end */
+  /* Of each candidate in the first heat, so that one accident is not its median; twice as many, summed up, in each
+   * further one. */
+  FIRST_SAMPLES = 3,
+  ALL_SAMPLES = 8,  /* where nobody leaves the heats */
+  FINAL_ROUNDS = 6, /* of the final at least */
   FINAL_ROUNDS_MOST = 24,
   FINALS_MOST = 3,
 };

@@ -7,7 +7,7 @@
 
 #include "../../kernels/variant.h"
 
-enum { RACE_MOST = 512, RACE_SAMPLES = 64 };
+enum { RACE_MOST = 3072, RACE_SAMPLES = 64 };
 
 enum race_state {
   RACE_UNCHECKED, /* its results have not been compared with the reference */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-  CANDIDATES = 48, /* that a search begins with */
+  CANDIDATES = 56, /* that a search begins with */
   BASES = 3,       /* the best ones that are refined */
 };
 

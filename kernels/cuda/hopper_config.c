@@ -117,14 +117,14 @@ struct hopper_config hopper_configure(const struct hopper_product *product, int 
   return search.best;
 }
 
-/* Puts a configuration in its place by cost; the last one falls off where there is no room. */
+/* Puts a configuration in its place by cost, from `first` on; the last one falls off where there is no room. */
 static int insert(const struct hopper_product *product, int sms, const struct hopper_config *config,
-                  struct hopper_config *out, int count, int most) {
+                  struct hopper_config *out, int first, int count, int most) {
   double us = cost(config, product, sms);
   int place = count < most ? count : most - 1;
   if (count == most && cost(&out[place], product, sms) <= us)
     return count;
-  for (; place > 1 && cost(&out[place - 1], product, sms) > us; place--)
+  for (; place > first && cost(&out[place - 1], product, sms) > us; place--)
     out[place] = out[place - 1];
   out[place] = *config;
   return count < most ? count + 1 : most;
@@ -135,19 +135,37 @@ static bool same(const struct hopper_config *a, const struct hopper_config *b) {
          a->ahead == b->ahead;
 }
 
-int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most) {
+/* The best with such numbers of columns, behind the `first` that are there; out[0] is not among them. */
+static int gather(const struct hopper_product *product, int sms, int low, int high, struct hopper_config *out,
+                  int first, int most) {
   static const int aheads[] = {2, 3, 6};
-  int count = 1, usual = columns_for(product->m, product->scale);
-  out[0] = hopper_configure(product, sms);
-  for (int columns = all ? 8 : usual; columns <= (all ? columns_most(product->scale) : usual); columns *= 2)
+  int count = first;
+  for (int columns = low; columns <= high && most > first; columns *= 2)
     for (int groups = 1; groups <= 2; groups++)
       for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
         for (int split_k = 1; split_k <= 8; split_k *= 2)
           for (int i = 0; i < 3; i++) {
             struct hopper_config config = {
                 .columns = columns, .groups = groups, .rows = rows, .split_k = split_k, .ahead = aheads[i]};
-            if (hopper_config_valid(&config, product->scale) && !same(&config, &out[0]) && most > 1)
-              count = insert(product, sms, &config, out, count, most);
+            if (hopper_config_valid(&config, product->scale) && !same(&config, &out[0]))
+              count = insert(product, sms, &config, out, first, count, most);
           }
+  return count;
+}
+
+/* Candidates with half and with twice the columns that hold all rows: the model ranks them too low at times. */
+enum { NEIGHBOURS = 4 };
+
+int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most) {
+  int usual = columns_for(product->m, product->scale), highest = columns_most(product->scale);
+  int apart = most > 4 * NEIGHBOURS ? NEIGHBOURS : 0;
+  out[0] = hopper_configure(product, sms);
+  if (all)
+    return gather(product, sms, 8, highest, out, 1, most);
+  int count = gather(product, sms, usual, usual, out, 1, most - 2 * apart);
+  if (usual > 8)
+    count = gather(product, sms, usual / 2, usual / 2, out, count, count + apart);
+  if (usual < highest)
+    count = gather(product, sms, usual * 2, usual * 2, out, count, count + apart);
   return count;
 }

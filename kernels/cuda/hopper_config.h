@@ -49,8 +49,8 @@ struct hopper_product {
 
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
 struct hopper_config hopper_configure(const struct hopper_product *product, int sms);
-/* All that can run, by the model's time; the first is hopper_configure's. `all`: with more or fewer rows of x at a time
- * than the model takes. Returns how many, at most `most`. Pure. */
+/* What can run, by the model's time; the first is hopper_configure's. A few with half and with twice as many rows of x
+ * at a time as the model takes are at the end; `all`: with any number. Returns how many, at most `most`. Pure. */
 int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most);
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);

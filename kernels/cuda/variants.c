@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED_MOST = 512, HOPPER_MOST = 16, FROM_EACH_WAY = 24 };
+enum { LISTED_MOST = 1024, HOPPER_MOST = 24, FROM_EACH_WAY = 24 };
 
 /* cuBLASLt: how it is asked, then the algorithm's attributes. */
 static const struct variant_family library_family = {

@@ -114,7 +114,7 @@ static void test_slow_leaves_early(void **state) {
   add(5);
   assert_int_equal(run(&track), 1);
   assert_int_equal(race.candidates[2].state, RACE_OUT);
-  assert_true(race.candidates[2].count <= 2);
+  assert_true(race.candidates[2].count <= 3); /* of the first heat */
 }
 
 /* Candidates as fast as the one that serves, and a clock that is off by up to 40 %: chance must not win. */
