@@ -40,7 +40,8 @@ static const struct tool_option kernels_options[] = {
     {"burst-ms", "MS", "length of a turn; cpu: 40, cuda: 2 if not given", false},
     {"cold-mib", "MIB", "weights taken in turn, so that none is in a cache; cpu: 160, cuda: 256 if not given", false},
     {"threads", "N", "cpu: of each side; 0, if not given: one a core", false},
-    {"peer", "PATH", "the library to compare with, or none; its usual name if not given", false},
+    {"peer", "PATH",
+     "oneDNN to compare with, or none, or ggml=PATH of libggml-cpu.so; oneDNN's usual name if not given", false},
     {0},
 };
 

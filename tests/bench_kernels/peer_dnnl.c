@@ -20,6 +20,12 @@ static const char *dnnl_type(enum gemm_format format) {
   }
 }
 
+static uint64_t dnnl_bytes(struct peer *peer, enum gemm_format format, int64_t n, int64_t k) {
+  const char *type = dnnl_type(format);
+  (void)peer;
+  return (uint64_t)(n * k) * (strcmp(type, "f32") == 0 ? 4 : strcmp(type, "bf16") == 0 ? 2 : 1);
+}
+
 #if __has_include(<dnnl.h>)
 #include <dnnl.h>
 #endif
@@ -235,6 +241,7 @@ const struct peer_ops peer_dnnl = {
     .open = dnnl_open,
     .close = dnnl_close,
     .type = dnnl_type,
+    .bytes = dnnl_bytes,
     .prepare = prepare,
     .run = run,
     .release = release,

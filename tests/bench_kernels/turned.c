@@ -121,10 +121,9 @@ static enum status measure_m(const struct rivalry *rivalry, struct subject *subj
   if (status != STATUS_OK) {
     return status;
   }
-  if (rivalry->peer != NULL) {
-    const char *type = peer.ops->type(shape->format);
-    uint64_t element = strcmp(type, "f32") == 0 ? 4 : strcmp(type, "bf16") == 0 ? 2 : 1;
-    peer.copies = settings_copies(settings, (uint64_t)(shape->n * shape->k) * element);
+  uint64_t bytes = rivalry->peer != NULL ? peer.ops->bytes(rivalry->peer, shape->format, shape->n, shape->k) : 0;
+  if (bytes > 0) {
+    peer.copies = settings_copies(settings, bytes);
     peer.weight = peer.ops->prepare(rivalry->peer, shape->format, m, shape->n, shape->k, peer.copies, error);
     if (peer.weight == NULL) {
       return error->status;
@@ -143,7 +142,7 @@ static void report(const struct tool_call *call, const struct rivalry *rivalry, 
   struct gemm_layout layout;
   struct error error;
   double bytes = gemm_layout_compute(shape, &layout, &error) == STATUS_OK ? (double)layout.total_bytes : 0;
-  const char *type = rivalry->peer != NULL ? rivalry->peer_ops->type(shape->format) : NULL;
+  const char *type = figures->peer > 0 ? rivalry->peer_ops->type(shape->format) : NULL;
   if (call->json) {
     json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "backend", rivalry->settings->ops->name,
                             "format", gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "n",
@@ -221,15 +220,29 @@ static enum status measure_all(const struct tool_call *call, const struct rivalr
   return status;
 }
 
+/* The backend's peer that `*path` names before a '=', which is then cut off, or the first. */
+static const struct peer_ops *choose_peer(const char *backend, const char **path) {
+  const struct peer_ops *first = NULL;
+  for (int i = 0; peer_table[i] != NULL; i++) {
+    const struct peer_ops *ops = peer_table[i];
+    size_t length = strlen(ops->name);
+    if (strcmp(ops->backend, backend) != 0) {
+      continue;
+    }
+    if (*path != NULL && strncmp(*path, ops->name, length) == 0 && (*path)[length] == '=') {
+      *path += length + 1;
+      return ops;
+    }
+    first = first != NULL ? first : ops;
+  }
+  return first;
+}
+
 static void open_peer(struct rivalry *rivalry) {
   const struct settings *settings = rivalry->settings;
   const char *path = settings->peer;
   struct error error;
-  for (int i = 0; peer_table[i] != NULL; i++) {
-    if (strcmp(peer_table[i]->backend, settings->ops->name) == 0) {
-      rivalry->peer_ops = peer_table[i];
-    }
-  }
+  rivalry->peer_ops = choose_peer(settings->ops->name, &path);
   if (rivalry->peer_ops == NULL || (path != NULL && strcmp(path, "none") == 0)) {
     return;
   }
