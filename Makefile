@@ -224,6 +224,33 @@ test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python w
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
 
+# ---- the CPU backend for 64-bit ARM: cross-compiled, run by qemu's user mode
+ARM64 := build/arm64
+ARM64_CC ?= aarch64-linux-gnu-gcc
+ARM64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(ARM64)/root/usr/lib/aarch64-linux-gnu
+ARM64_CFLAGS = $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(CFLAGS) -isystem $(ARM64)/root/usr/include -DKERNELS_HASH='"arm64"'
+ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c status.c) $(wildcard kernels/*.c kernels/cpu/*.c) \
+  $(addprefix tests/support/,device.c oracle.c))
+ARM64_TESTS := $(addprefix $(ARM64)/tests/,unit/test_cpu_micro unit/test_cpu_pool unit/test_cpu_backend conformance/test_conformance)
+
+$(ARM64)/obj/%.c.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(ARM64_CC) $(ARM64_CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) -MMD -MP -c -o $@ $<
+
+$(ARM64_TESTS): $(ARM64)/tests/%: $(ARM64)/obj/tests/%.c.o $(ARM64_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(ARM64_CC) -o $@ $^ -L$(ARM64)/root/usr/lib/aarch64-linux-gnu -lcmocka $(SYSTEM_LIBS)
+
+test-arm64: ## the CPU backend's tests for 64-bit ARM, cross-compiled and run by qemu
+	@deploy/deps.sh build arm64
+	@tests/arm64/prepare.sh $(ARM64)/root
+	@$(MAKE) --no-print-directory run-test-arm64
+
+run-test-arm64: $(ARM64_TESTS)
+	@TEST_LIMIT_S=1800 TEST_RUN="$(ARM64_RUN)" GEMMD_BUILD=$(ARM64) tests/run.sh $(ARM64_TESTS)
+
 test-systemd: all ## gemmd.service under a real systemd, in a container (takes root)
 	@deploy/deps.sh build systemd
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
@@ -367,4 +394,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu chaos run-chaos fuzz run-fuzz test-systemd bench check bundle install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 chaos run-chaos fuzz run-fuzz test-systemd bench check bundle install clean help

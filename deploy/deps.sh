@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, for the groups named: build, test, demo, check,
-# fuzz, systemd.
+# fuzz, systemd, arm64.
 # Prints what it installs. Where it may not install, it prints the command to run and exits 1.
 set -eu
 
@@ -10,6 +10,7 @@ packages_demo="python3 python3-pip"
 packages_fuzz="clang libclang-rt-14-dev"
 packages_systemd="mmdebstrap systemd-container procps"
 packages_check="clang-format cppcheck git"
+packages_arm64="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
 # msgpack-c's C headers: a package of their own since Ubuntu 24.04 and Debian 13.
 if apt-cache show libmsgpack-c-dev >/dev/null 2>&1; then
@@ -18,7 +19,7 @@ else
   packages_build="$packages_build libmsgpack-dev"
 fi
 
-[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd|arm64 ..." >&2; exit 2; }
 wanted=
 for group; do
   case $group in
@@ -28,6 +29,7 @@ for group; do
     fuzz) wanted="$wanted $packages_fuzz" ;;
     systemd) wanted="$wanted $packages_systemd" ;;
     check) wanted="$wanted $packages_check" ;;
+    arm64) wanted="$wanted $packages_arm64" ;;
     *) echo "deps.sh: no group $group" >&2; exit 2 ;;
   esac
 done

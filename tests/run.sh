@@ -19,7 +19,7 @@ for test in "$@"; do
   case $test in
     # A library built with a sanitizer wants the sanitizer loaded before it. Python itself leaves memory at its end.
     *.py) command=(env LD_PRELOAD="$sanitizer" ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0" "${PYTHON:-/usr/bin/python3}" -B "$test") ;;
-    *) command=("$test") ;;
+    *) command=(${TEST_RUN:-} "$test") ;; # what runs programs of another processor, and its arguments
   esac
   timeout --kill-after=10 "$limit" "${command[@]}" >"$log" 2>&1 </dev/null
   code=$?

@@ -63,8 +63,9 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
     return error_set(error, STATUS_NOMEM, "no memory for the cpu backend");
   }
   backend->in_flight = config->in_flight;
-  enum status status =
-      cpu_product_open(&backend->engine, threads < MOST_THREADS ? threads : MOST_THREADS, getenv("GEMMD_CPU"), error);
+  const char *set = getenv("GEMMD_CPU");
+  set = set != NULL && *set != 0 ? set : NULL;
+  enum status status = cpu_product_open(&backend->engine, threads < MOST_THREADS ? threads : MOST_THREADS, set, error);
   if (status != STATUS_OK) {
     free(backend);
     return status;

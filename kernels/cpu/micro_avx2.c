@@ -9,18 +9,7 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
 
-#include "micro_quantize.h"
-#include "micro_widen.h"
-
-#define LANES 8
-#define ROWS 4
-#define VECTORS 2
-typedef int32_t counts __attribute__((vector_size(32)));
-typedef float lanes __attribute__((vector_size(32)));
-
-static inline __attribute__((always_inline)) lanes multiply_f32(lanes sum, lanes w, lanes x) {
-  return (lanes)_mm256_fmadd_ps((__m256)w, (__m256)x, (__m256)sum);
-}
+#include "micro_avx2.h"
 
 /* Even and odd bytes apart, as s16, which hold u8 and s8: the instruction for u8 with s8 saturates. */
 static inline __attribute__((always_inline)) counts multiply_integer(counts sum, counts w, counts x) {

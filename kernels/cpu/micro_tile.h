@@ -224,6 +224,8 @@ BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts)
 #define UNPACK_TILE(name, block) TILE_OF(name, block, ROW_CASES_8)
 #if ROWS == 4
 #define TILE(name, block) TILE_OF(name, block, ROW_CASES)
+#elif ROWS == 8
+#define TILE(name, block) TILE_OF(name, block, ROW_CASES_8)
 #else
 #define TILE(name, block) TILE_OF(name, block, ROW_CASES_12)
 #endif

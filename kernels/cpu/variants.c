@@ -11,7 +11,7 @@ static const struct variant_family cpu_family = {
             [BLOCK_M] = {"block_m", "rows of x at a time", 1, STAGE_ROWS, 1, STAGE_ROWS},
             [TILE_M] = {"tile_m", "rows of x in registers; 0: as many as fit", 0, MICRO_ROWS, 1, 0},
             [BLOCK_KIB] = {"block_kib", "of unpacked W that tiles use in turn", 32, 256, 32, 64},
-            [NARROWER] = {"narrower", "steps down from the best instruction set of this machine", 0, 4, 1, 0},
+            [NARROWER] = {"narrower", "steps down from the best instruction set of this machine", 0, 5, 1, 0},
         },
 };
 

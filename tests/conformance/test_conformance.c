@@ -3,6 +3,7 @@
  * `test_conformance cpu` (or GEMMD_TEST_BACKEND=cpu) asks one backend, and fails where it has no device. The last lines
  * are a table of the worst row's relative error that was seen, by backend, format and type of y. */
 #include "kernels/backend.h"
+#include "kernels/cpu/micro.h"
 #include "proto/number.h"
 #include "tests/support/device.h"
 #include "tests/support/oracle.h"
@@ -463,6 +464,25 @@ static void test_variants(void **state) {
   }
 }
 
+/* The CPU's other instruction sets, by the environment variable that users have for it: what depends on them, in a
+ * fraction of the time. */
+static int run_instruction_sets(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_types), cmocka_unit_test(test_ragged_m),   cmocka_unit_test(test_int8_extremes),
+      cmocka_unit_test(test_codes), cmocka_unit_test(test_non_finite), cmocka_unit_test(test_chains),
+  };
+  const struct micro_ops *best = micro_choose(NULL);
+  int failed = 0;
+  for (int i = 0; micro_table[i] != NULL; i++) {
+    if (micro_table[i] != best && micro_table[i]->usable()) {
+      setenv("GEMMD_CPU", micro_table[i]->name, 1);
+      failed += cmocka_run_group_tests_name(micro_table[i]->name, tests, group_setup, group_teardown);
+    }
+  }
+  unsetenv("GEMMD_CPU");
+  return failed;
+}
+
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_types),      cmocka_unit_test(test_ragged_m),      cmocka_unit_test(test_ragged_n_k),
@@ -471,7 +491,9 @@ static int run_group(const struct backend_ops *ops) {
   };
   for (current = 0; backend_table[current] != ops; current++) {
   }
-  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  int failed = cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  bool sets = strcmp(ops->name, "cpu") == 0 && getenv("GEMMD_CPU") == NULL;
+  return failed + (sets ? run_instruction_sets() : 0);
 }
 
 static void print_table(void) {
