@@ -26,6 +26,8 @@ static const char *state_dir(const struct config *config) {
 static struct backend_config backend_config(const struct config *config, int device) {
   return (struct backend_config){.device = device,
                                  .threads = (int)config->cpu_threads,
+                                 .pin = given(config->cpu_pin),
+                                 .small_pages = config->cpu_huge_pages == 0,
                                  .in_flight = (int)config->in_flight,
                                  .cublaslt = given(config->cublaslt),
                                  .nvrtc = given(config->nvrtc),

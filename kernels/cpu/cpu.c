@@ -30,6 +30,7 @@ enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 
 struct backend {
   struct product_engine engine;
+  bool small_pages;
   struct gather gather;
   struct sequence sequence;
   int in_flight;
@@ -49,7 +50,7 @@ static int usable_cores(void) {
 }
 
 static enum status cpu_open(const struct backend_config *config, struct backend **out, struct error *error) {
-  int threads = config->threads > 0 ? config->threads : usable_cores();
+  struct cpu_cores cores;
   /* Any ordinal: an operator may configure several CPU workers, each a device of its own to the rest of gemmd. */
   if (config->device < 0 || config->device > MOST_DEVICE) {
     return error_field(error, STATUS_INVALID, FIELD_DEVICE, config->device, 0, MOST_DEVICE);
@@ -58,17 +59,29 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
     return error_set(error, STATUS_INVALID, "products in flight must be 1..%d, got %d", MOST_IN_FLIGHT,
                      config->in_flight);
   }
+  enum status status = cpu_cores_choose(config->pin, config->device, NULL, &cores, error);
+  if (status != STATUS_OK) {
+    return status;
+  }
+  int threads = config->threads > 0 ? config->threads : cores.count > 0 ? cores.count : usable_cores();
+  if (cores.count > 0 && threads > cores.count) {
+    return error_set(error, STATUS_INVALID, "cpu_threads is %d, cpu_pin has processors for %d", threads, cores.count);
+  }
   struct backend *backend = calloc(1, sizeof(*backend));
   if (backend == NULL) {
     return error_set(error, STATUS_NOMEM, "no memory for the cpu backend");
   }
   backend->in_flight = config->in_flight;
+  backend->small_pages = config->small_pages;
   const char *set = getenv("GEMMD_CPU");
   set = set != NULL && *set != 0 ? set : NULL;
-  enum status status = cpu_product_open(&backend->engine, threads < MOST_THREADS ? threads : MOST_THREADS, set, error);
+  status = cpu_product_open(&backend->engine, threads < MOST_THREADS ? threads : MOST_THREADS, &cores, set, error);
   if (status != STATUS_OK) {
     free(backend);
     return status;
+  }
+  if (cores.at_home) { /* threads that this one starts later, and memory that they touch first */
+    sched_setaffinity(0, sizeof(cores.home), &cores.home);
   }
   *out = backend;
   return STATUS_OK;
@@ -187,7 +200,6 @@ static enum status cpu_weight_store(struct backend *backend, const struct gemm_w
 static enum status cpu_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                      struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                      struct error *error) {
-  (void)backend;
   if (layout != CPU_LAYOUT) {
     return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in layout %" PRIu32 ", this build reads %d",
                      layout, CPU_LAYOUT);
@@ -206,7 +218,7 @@ static enum status cpu_weight_attach(struct backend *backend, const struct gemm_
     free(made);
     return status;
   }
-  cpu_slab_touch(slab, offset, made->layout.total_bytes, true);
+  cpu_slab_touch(slab, offset, made->layout.total_bytes, !backend->small_pages);
   cpu_weight_inspect(made);
   *out = made;
   return STATUS_OK;

@@ -20,6 +20,8 @@ enum {
 struct cpu_pool {
   int threads, started;
   pthread_t *handles; /* owned; threads - 1 */
+  struct cpu_cores cores;
+  bool caller_pinned;
   bool stop;
   cpu_task task;
   void *context;
@@ -108,6 +110,7 @@ static void *worker_run(void *argument) {
   struct worker worker = *(struct worker *)argument;
   struct cpu_pool *pool = worker.pool;
   free(argument);
+  cpu_cores_pin(&pool->cores, worker.part);
   for (unsigned seen = 0;; seen++) {
     wait_for_change(&pool->round, seen, &pool->sleepers);
     if (pool->stop) {
@@ -138,7 +141,7 @@ static int start_thread(struct cpu_pool *pool, int part) {
   return 0;
 }
 
-enum status cpu_pool_create(int threads, struct cpu_pool **out, struct error *error) {
+enum status cpu_pool_create(int threads, const struct cpu_cores *cores, struct cpu_pool **out, struct error *error) {
   struct cpu_pool *pool = aligned_alloc(64, (sizeof(*pool) + 63) / 64 * 64);
   pthread_t *handles = calloc((size_t)threads, sizeof(*handles));
   if (pool == NULL || handles == NULL) {
@@ -149,6 +152,9 @@ enum status cpu_pool_create(int threads, struct cpu_pool **out, struct error *er
   memset(pool, 0, sizeof(*pool));
   pool->threads = threads;
   pool->handles = handles;
+  if (cores != NULL) {
+    pool->cores = *cores;
+  }
   for (int part = 1; part < threads; part++, pool->started++) {
     if (start_thread(pool, part) != 0) {
       enum status status = error_set(error, STATUS_SYSTEM, "thread %d of %d cannot be started", part + 1, threads);
@@ -175,6 +181,10 @@ int cpu_pool_threads(const struct cpu_pool *pool) {
 }
 
 void cpu_pool_run(struct cpu_pool *pool, cpu_task task, void *context) {
+  if (!pool->caller_pinned) {
+    cpu_cores_pin(&pool->cores, 0);
+    pool->caller_pinned = true;
+  }
   pool->task = task;
   pool->context = context;
   atomic_store(&pool->left, (unsigned)(pool->threads - 1));

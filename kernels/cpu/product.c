@@ -102,7 +102,8 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
   return STATUS_OK;
 }
 
-enum status cpu_product_open(struct product_engine *engine, int threads, const char *set, struct error *error) {
+enum status cpu_product_open(struct product_engine *engine, int threads, const struct cpu_cores *cores, const char *set,
+                             struct error *error) {
   *engine = (struct product_engine){.micro = micro_choose(set)};
   if (engine->micro == NULL) {
     return error_set(error, STATUS_UNSUPPORTED, "this processor has no instruction set '%s' that gemmd knows", set);
@@ -111,7 +112,7 @@ enum status cpu_product_open(struct product_engine *engine, int threads, const c
   if (engine->spaces == NULL) {
     return error_set(error, STATUS_NOMEM, "no memory for %d threads", threads);
   }
-  enum status status = cpu_pool_create(threads, &engine->pool, error);
+  enum status status = cpu_pool_create(threads, cores, &engine->pool, error);
   if (status != STATUS_OK) {
     free(engine->spaces);
   }

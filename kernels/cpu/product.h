@@ -23,8 +23,9 @@ struct product_way {
   struct block_sizes sizes;
 };
 
-MUST_CHECK enum status cpu_product_open(struct product_engine *engine, int threads, const char *set,
-                                        struct error *error);
+/* `set`: of instructions, NULL: the best; `cores`: see cpu_pool_create. */
+MUST_CHECK enum status cpu_product_open(struct product_engine *engine, int threads, const struct cpu_cores *cores,
+                                        const char *set, struct error *error);
 void cpu_product_close(struct product_engine *engine);
 
 /* Writes all of y before it returns. A y element's bits depend on its row of x and its row of W alone: not on the

@@ -30,7 +30,7 @@ static void test_every_part_once(void **state) {
     struct cpu_pool *pool;
     struct error error;
     struct counted counted = {0};
-    assert_int_equal(cpu_pool_create(threads, &pool, &error), STATUS_OK);
+    assert_int_equal(cpu_pool_create(threads, NULL, &pool, &error), STATUS_OK);
     assert_int_equal(cpu_pool_threads(pool), threads);
     for (int round = 1; round <= 300; round++) {
       cpu_pool_run(pool, count_part, &counted);
@@ -57,7 +57,7 @@ static void test_parts_meet(void **state) {
   (void)state;
   struct cpu_pool *pool;
   struct error error;
-  assert_int_equal(cpu_pool_create(5, &pool, &error), STATUS_OK);
+  assert_int_equal(cpu_pool_create(5, NULL, &pool, &error), STATUS_OK);
   for (int round = 0; round < 50; round++) {
     atomic_int begun = 0;
     cpu_pool_run(pool, meet, &begun);
@@ -90,7 +90,7 @@ static void test_meetings(void **state) {
   struct error error;
   for (int threads = 1; threads <= MOST; threads += 2) {
     struct meetings meetings = {0};
-    assert_int_equal(cpu_pool_create(threads, &meetings.pool, &error), STATUS_OK);
+    assert_int_equal(cpu_pool_create(threads, NULL, &meetings.pool, &error), STATUS_OK);
     cpu_pool_run(meetings.pool, meet_often, &meetings);
     cpu_pool_run(meetings.pool, meet_often, &meetings);
     assert_int_equal(meetings.wrong, 0);
@@ -103,7 +103,7 @@ static void test_unused_pool_ends(void **state) {
   struct cpu_pool *pool;
   struct error error;
   for (int i = 0; i < 20; i++) {
-    assert_int_equal(cpu_pool_create(4, &pool, &error), STATUS_OK);
+    assert_int_equal(cpu_pool_create(4, NULL, &pool, &error), STATUS_OK);
     cpu_pool_destroy(pool);
   }
 }
