@@ -94,9 +94,11 @@ $(BUILD)/libgemmclient.a: $(CLIENT) $(PROTO)
 
 CLIENT_LIBS := $(shell pkg-config --libs $(MSGPACK) jansson 2>/dev/null) $(SYSTEM_LIBS)
 
+# the screen of top
+CTL_LIBS := $(shell pkg-config --libs ncursesw 2>/dev/null)
 $(BUILD)/gemmctl: $(CTL) $(BUILD)/libgemmclient.a
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS) $(CTL_LIBS)
 
 $(BUILD)/gemm-bench: $(BENCH) $(BUILD)/libgemmclient.a
 	$(call say,LINK)
@@ -341,7 +343,8 @@ $(BUNDLE)/bin/gemm-demo: $(DEMO)
 $(filter-out %/gemmd,$(BUNDLE_PROGRAMS)): $(BUILD)/libgemmclient.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libgemmclient.a $(STATIC_LIBS) $(if $(findstring bench,$@),$(CUDA_LIBS))
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(BUILD)/libgemmclient.a $(STATIC_LIBS) $(if $(findstring bench,$@),$(CUDA_LIBS)) \
+	  $(if $(findstring ctl,$@),-l:libncursesw.a -l:libtinfo.a)
 
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(KERNELS) $(PROTO)
 	@mkdir -p $(@D)
@@ -378,8 +381,9 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \
 	  >$(INSTALL_LIB)/pkgconfig/gemmclient.pc
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
+	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd-metrics.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd-metrics.service
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system deploy/gemmd.socket
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/gemmd deploy/gemmd.rules.yml
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/gemmd deploy/gemmd.rules.yml deploy/gemmd.dashboard.json
 	install -Dm644 deploy/gemmd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/gemmd.conf
 	install -Dm644 deploy/gemmd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gemmd.conf
 	test -e $(DESTDIR)/etc/gemmd/gemmd.conf || install -Dm644 -t $(DESTDIR)/etc/gemmd deploy/gemmd.conf

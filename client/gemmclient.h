@@ -377,6 +377,8 @@ typedef struct gemmd_daemon_info {
 /* A round trip to the supervisor; *ns may be NULL. */
 GEMMD_API int gemmd_ping(gemmd_session *session, uint64_t *ns);
 GEMMD_API int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out);
+/* Numbers of the daemon and its devices in Prometheus' text format: a terminated string, to be freed by free(). */
+GEMMD_API int gemmd_metrics(gemmd_session *session, char **text);
 /* For admins: the daemon takes no new sessions and loads from here on, and ends with the last session that has not
  * called this. */
 GEMMD_API int gemmd_drain(gemmd_session *session);

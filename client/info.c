@@ -1,6 +1,9 @@
 #include "session.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Public numbers are those of the wire. */
 #define STATUS(number, name, retryable, text)                                                                          \
@@ -125,4 +128,46 @@ int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out) {
   for (uint32_t i = 0; i < reply.devices_count; i++)
     device_convert(&reply.devices[i], &out->device[i]);
   return GEMMD_OK;
+}
+
+/* All of a text whose size the daemon has told; a daemon that lies is found out here. */
+static enum status read_text(gemmd_session *session, int fd, uint64_t bytes, char **out) {
+  enum { TEXT_MOST = 16 << 20 };
+  if (bytes > TEXT_MOST)
+    return session_end(session, STATUS_PROTOCOL, "metrics of %llu bytes", (unsigned long long)bytes);
+  char *text = malloc((size_t)bytes + 1);
+  if (text == NULL)
+    return error_set(&session->error, STATUS_NOMEM, "no memory for metrics of %llu bytes", (unsigned long long)bytes);
+  for (size_t at = 0; at < bytes;) {
+    ssize_t got = pread(fd, text + at, (size_t)bytes - at, (off_t)at);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0) {
+      free(text);
+      return session_end(session, STATUS_PROTOCOL, "metrics of %llu bytes end after %zu", (unsigned long long)bytes,
+                         at);
+    }
+    at += (size_t)got;
+  }
+  text[bytes] = '\0';
+  *out = text;
+  return STATUS_OK;
+}
+
+int gemmd_metrics(gemmd_session *session, char **text) {
+  struct message_empty request = {.reserved = 0};
+  struct message_metrics_reply reply = {.bytes = 0};
+  int fd;
+  struct call call = {.command = COMMAND_metrics,
+                      .request = &request,
+                      .reply = &reply,
+                      .fd = -1,
+                      .reply_fds = &fd,
+                      .reply_fd_count = 1};
+  enum status status = control_call(session, &call);
+  if (status != STATUS_OK)
+    return session_result(status);
+  status = read_text(session, fd, reply.bytes, text);
+  close(fd);
+  return session_result(status);
 }

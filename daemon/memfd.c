@@ -52,6 +52,34 @@ enum status memfd_freeze(int fd, struct error *error) {
   return STATUS_OK;
 }
 
+static enum status write_all(int fd, const uint8_t *bytes, uint64_t length, struct error *error) {
+  while (length > 0) {
+    ssize_t written = write(fd, bytes, length);
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written <= 0)
+      return system_error(error, "writing a memfd");
+    bytes += written;
+    length -= (uint64_t)written;
+  }
+  return STATUS_OK;
+}
+
+enum status memfd_fill(const char *name, const void *bytes, uint64_t length, int *fd, struct error *error) {
+  int made;
+  enum status status = memfd_make_open(name, length, &made, error);
+  if (status != STATUS_OK)
+    return status;
+  status = write_all(made, bytes, length, error);
+  if (status == STATUS_OK)
+    status = memfd_freeze(made, error);
+  if (status == STATUS_OK)
+    *fd = made;
+  else
+    close(made);
+  return status;
+}
+
 enum status memfd_check(int fd, uint64_t bytes, bool frozen, struct error *error) {
   int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0)

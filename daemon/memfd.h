@@ -13,6 +13,8 @@ MUST_CHECK enum status memfd_make(const char *name, uint64_t bytes, int *fd, str
 MUST_CHECK enum status memfd_make_open(const char *name, uint64_t bytes, int *fd, struct error *error);
 /* Seals against writing too; all writable mappings must be gone. */
 MUST_CHECK enum status memfd_freeze(int fd, struct error *error);
+/* A frozen memfd with these bytes. */
+MUST_CHECK enum status memfd_fill(const char *name, const void *bytes, uint64_t length, int *fd, struct error *error);
 /* BAD_DESCRIPTOR unless `fd` is a memfd of exactly `bytes`, sealed against shrinking (and writing, if `frozen`). */
 MUST_CHECK enum status memfd_check(int fd, uint64_t bytes, bool frozen, struct error *error);
 /* BAD_DESCRIPTOR unless `fd` is a memfd of exactly `bytes` that somebody else made and that is safe to map for reading

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Every metric that the alert rules name is one that `gemmctl metrics` writes.
+# Every metric that the alert rules and the dashboard name is one that is written.
 cd "$(dirname "$0")/.." || exit 2
 found=0
-names=$(grep '^ *expr:' deploy/gemmd.rules.yml | grep -oE 'gemmd_[a-z_]+' | sort -u)
-[ -n "$names" ] || { echo "deploy/gemmd.rules.yml names no metric"; exit 1; }
+names=$(grep -ohE 'gemmd_[a-z_]+' deploy/gemmd.rules.yml deploy/gemmd.dashboard.json | sort -u)
+[ -n "$names" ] || { echo "the rules and the dashboard name no metric"; exit 1; }
 for name in $names; do
-  grep -q "\"${name#gemmd_}\"" client/ctl/cmd_metrics.c || { echo "$name is not written by gemmctl metrics"; found=1; }
+  base=$(echo "${name#gemmd_}" | sed -E 's/_(bucket|sum|count)$//')
+  grep -qE "\"(${name#gemmd_}|$base)\"|gemmd_$base\{" daemon/supervisor/metrics.c client/ctl/cmd_metrics.c ||
+    { echo "$name is not written"; found=1; }
 done
 exit $found

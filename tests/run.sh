@@ -6,6 +6,7 @@ set -u
 limit=${TEST_LIMIT_S:-300}
 export GEMMD_BUILD=${GEMMD_BUILD:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-die_after_fork=0} # tests fork, and their children start threads
 logs=$GEMMD_BUILD/tests/log
 mkdir -p "$logs"
 passed=0 failed=0

@@ -1,4 +1,4 @@
-/* status, ping, version: about the daemon itself. */
+/* status, drain, version: about the daemon itself. */
 #include "ctl.h"
 
 #include "../tool/print.h"
@@ -93,52 +93,6 @@ enum tool_exit ctl_status(struct tool_call *call) {
     status_json(&info, call->out);
   else
     status_text(&info, call->out);
-  gemmd_disconnect(session);
-  return code;
-}
-
-/* ---- ping */
-
-static int by_size(const void *left, const void *right) {
-  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-  return (a > b) - (a < b);
-}
-
-static void ping_report(const struct tool_call *call, uint64_t *ns, size_t count) {
-  qsort(ns, count, sizeof *ns, by_size);
-  uint64_t least = ns[0], median = ns[count / 2], most = ns[count - 1];
-  if (call->json) {
-    print_json(call->out, json_pack("{s:I, s:{s:I, s:I, s:I}}", "count", (json_int_t)count, "round_trip_ns", "min",
-                                    (json_int_t)least, "median", (json_int_t)median, "max", (json_int_t)most));
-    return;
-  }
-  char first[PRINT_UNIT_BYTES], second[PRINT_UNIT_BYTES], third[PRINT_UNIT_BYTES];
-  if (count == 1)
-    fprintf(call->out, "gemmd answers in %s\n", print_duration(median, first));
-  else
-    fprintf(call->out, "gemmd answers %zu times: min %s, median %s, max %s\n", count, print_duration(least, first),
-            print_duration(median, second), print_duration(most, third));
-}
-
-enum tool_exit ctl_ping(struct tool_call *call) {
-  int64_t count;
-  if (!tool_integer(call, "count", 1, 1000000, 1, &count))
-    return TOOL_USAGE;
-  gemmd_session *session;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
-  uint64_t *ns = calloc((size_t)count, sizeof *ns);
-  if (ns == NULL)
-    code = tool_fail(call, TOOL_REFUSED, "out of memory for %lld round trips", (long long)count);
-  for (int64_t i = 0; i < count && code == TOOL_OK; i++) {
-    int status = gemmd_ping(session, &ns[i]);
-    if (status != GEMMD_OK)
-      code = tool_refused(call, session, status);
-  }
-  if (code == TOOL_OK)
-    ping_report(call, ns, (size_t)count);
-  free(ns);
   gemmd_disconnect(session);
   return code;
 }

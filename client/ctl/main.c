@@ -58,6 +58,19 @@ static const struct tool_option tune_options[] = {
 
 static const struct tool_option ping_options[] = {
     {"count", "N", "round trips; 1 if not given", false},
+    {"deep", NULL, "load a small weight, multiply with it, check the result and drop it, on every device", false},
+    {0},
+};
+
+static const struct tool_option metrics_options[] = {
+    {"listen", "WHERE", "serve them by HTTP at /metrics: PORT, a loopback ADDRESS:PORT, or the path of a Unix socket",
+     false},
+    {0},
+};
+
+static const struct tool_option top_options[] = {
+    {"interval-ms", "N", "between two looks, 100..60000; 1000 if not given", false},
+    {"count", "N", "how many looks; else until q is typed", false},
     {0},
 };
 
@@ -118,17 +131,25 @@ static const struct tool_command commands[] = {
      .run = ctl_tune},
     {.name = "ping",
      .arguments = "",
-     .summary = "Whether gemmd answers, and how fast.",
+     .summary = "Whether gemmd answers, and how fast; with --deep, whether its devices compute: for health checks.",
      .options = ping_options,
      .example = "gemmctl ping --count 100",
-     .keys = "  count, round_trip_ns: {min, median, max}",
+     .keys = "  count, round_trip_ns: {min, median, max}; with --deep: devices: a list of {device, ns}",
      .run = ctl_ping},
     {.name = "metrics",
      .arguments = "",
-     .summary = "The numbers of status in Prometheus' text format, with or without --json.",
+     .summary = "The daemon's numbers in Prometheus' text format, with or without --json.",
+     .options = metrics_options,
      .example = "gemmctl metrics >/var/lib/prometheus/node-exporter/gemmd.prom",
      .keys = "  none: the format is Prometheus' own",
      .run = ctl_metrics},
+    {.name = "top",
+     .arguments = "",
+     .summary = "Devices, rates and waits on the terminal, anew every second; q ends.",
+     .options = top_options,
+     .example = "gemmctl top",
+     .keys = "  none: it takes a terminal",
+     .run = ctl_top},
     {.name = "drain",
      .arguments = "",
      .summary =

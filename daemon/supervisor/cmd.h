@@ -10,6 +10,7 @@ void cmd_hello(struct session *session, uint32_t id, const void *body, struct pa
 /* The rest of a hello that came before the workers were ready. */
 void cmd_hello_answer(struct session *session);
 void cmd_ping(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_metrics(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_status(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_arena_create(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_queue_open(struct session *session, uint32_t id, const void *body, struct packet *packet);

@@ -1,4 +1,5 @@
-/* status: what the supervisor knows, and what the workers count. */
+/* status, metrics: what the supervisor knows, and what the workers count. */
+#include "../memfd.h"
 #include "cmd.h"
 #include "context.h"
 
@@ -9,6 +10,7 @@
 struct gathering {
   struct session *session; /* waits */
   uint32_t id, waiting;
+  void (*answer)(struct session *session, uint32_t id, const struct message_status_reply *status);
 };
 
 struct counted {
@@ -18,6 +20,7 @@ struct counted {
 
 static void describe_device(struct supervisor *supervisor, const struct worker *worker,
                             struct message_device_status *out) {
+  struct totals totals = worker_totals(worker);
   struct catalog_usage usage = catalog_device_usage(&supervisor->catalog, worker->device);
   *out = (struct message_device_status){.device = worker->device,
                                         .pid = worker->pid,
@@ -25,17 +28,16 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .memory_total = worker->ready.memory_total,
                                         .memory_slabs = usage.slabs,
                                         .memory_used = usage.used,
-                                        .requests = worker->past.requests + worker->stats.requests,
-                                        .rows = worker->past.rows + worker->stats.rows,
-                                        .failures = worker->past.failures + worker->stats.failures,
-                                        .device_ns = worker->past.device_ns + worker->stats.device_ns,
-                                        .products = worker->past.products + worker->stats.products};
+                                        .requests = totals.requests,
+                                        .rows = totals.rows,
+                                        .failures = totals.failures,
+                                        .device_ns = totals.device_ns,
+                                        .products = totals.products};
   snprintf(out->name, sizeof out->name, "%s", worker->ready.device_name);
   snprintf(out->state, sizeof out->state, "%s", worker_state_name(worker));
 }
 
-static void answer(struct session *session, uint32_t id) {
-  struct supervisor *supervisor = session->supervisor;
+static struct message_status_reply describe(struct supervisor *supervisor) {
   const struct catalog *catalog = &supervisor->catalog;
   struct message_status_reply reply = {.pid = (uint32_t)getpid(),
                                        .uptime_ms = uv_now(&supervisor->loop) - supervisor->started_ms,
@@ -53,14 +55,39 @@ static void answer(struct session *session, uint32_t id) {
     reply.arena_bytes += each->arena.rings == NULL ? 0 : each->arena.bytes;
   for (uint32_t i = 0; i < supervisor->fleet.count; i++)
     describe_device(supervisor, &supervisor->fleet.workers[i], &reply.devices[i]);
-  session_reply(session, id, &message_status_reply_type, &reply, NULL, 0);
+  return reply;
+}
+
+static void answer_status(struct session *session, uint32_t id, const struct message_status_reply *status) {
+  session_reply(session, id, &message_status_reply_type, status, NULL, 0);
+}
+
+static void answer_metrics(struct session *session, uint32_t id, const struct message_status_reply *status) {
+  struct message_metrics_reply reply;
+  struct error error;
+  char *text;
+  size_t bytes;
+  int fd;
+  enum status result = metrics_write(session->supervisor, status, &text, &bytes, &error);
+  if (result == STATUS_OK) {
+    result = memfd_fill("gemmd-metrics", text, bytes, &fd, &error);
+    free(text);
+  }
+  if (result != STATUS_OK) {
+    session_fail(session, id, &error);
+    return;
+  }
+  reply.bytes = bytes;
+  session_reply(session, id, &message_metrics_reply_type, &reply, &fd, 1);
+  close(fd);
 }
 
 static void count_down(struct gathering *gathering) {
   if (--gathering->waiting > 0)
     return;
   struct session *session = gathering->session;
-  answer(session, gathering->id);
+  struct message_status_reply status = describe(session->supervisor);
+  gathering->answer(session, gathering->id, &status);
   free(gathering);
   session_continue(session);
 }
@@ -86,10 +113,9 @@ static void ask(struct gathering *gathering, struct worker *worker) {
     free(counted);
 }
 
-void cmd_status(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+static void gather(struct session *session, uint32_t id,
+                   void (*answer)(struct session *session, uint32_t id, const struct message_status_reply *status)) {
   struct fleet *fleet = &session->supervisor->fleet;
-  (void)body;
-  (void)packet;
   struct gathering *gathering = malloc(sizeof *gathering);
   if (gathering == NULL) {
     struct error error;
@@ -97,9 +123,21 @@ void cmd_status(struct session *session, uint32_t id, const void *body, struct p
     session_fail(session, id, &error);
     return;
   }
-  *gathering = (struct gathering){.session = session, .id = id, .waiting = 1};
+  *gathering = (struct gathering){.session = session, .id = id, .waiting = 1, .answer = answer};
   session_wait(session);
   for (uint32_t i = 0; i < fleet->count; i++)
     ask(gathering, &fleet->workers[i]);
   count_down(gathering);
+}
+
+void cmd_status(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  (void)body;
+  (void)packet;
+  gather(session, id, answer_status);
+}
+
+void cmd_metrics(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  (void)body;
+  (void)packet;
+  gather(session, id, answer_metrics);
 }

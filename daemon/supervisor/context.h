@@ -7,6 +7,7 @@
 #include "fleet.h"
 #include "listener.h"
 #include "loads.h"
+#include "metrics.h"
 #include "pins.h"
 #include "placer.h"
 #include "session.h"
@@ -33,6 +34,7 @@ struct supervisor {
   struct placer placer;
   struct pins pins;
   struct store store;
+  struct metrics metrics;
   uv_timer_t watchdog;
   uint64_t watchdog_ms; /* 0: nobody wants to hear */
   uint64_t started_ms;  /* of the loop's clock */

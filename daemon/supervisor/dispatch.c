@@ -12,6 +12,7 @@ static const struct handler handlers[] = {
     {COMMAND_hello, cmd_hello},
     {COMMAND_ping, cmd_ping},
     {COMMAND_status, cmd_status},
+    {COMMAND_metrics, cmd_metrics},
     {COMMAND_arena_create, cmd_arena_create},
     {COMMAND_queue_open, cmd_queue_open},
     {COMMAND_drain, cmd_drain},
@@ -92,6 +93,7 @@ enum status dispatch_request(struct session *session, const struct message_head 
   const struct command_info *info = command_find(head->code);
   const struct handler *handler = find_handler(head->code);
   union request_body decoded;
+  session_asked(session, head->id, info);
   if (info == NULL) {
     (void)error_set(error, STATUS_UNSUPPORTED, "command %u is unknown", head->code);
   } else if (check(session, info, packet, error) != STATUS_OK) {

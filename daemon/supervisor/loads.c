@@ -20,12 +20,14 @@ void loads_init(struct loads *loads) {
 
 void load_finish(struct load *load, const struct message_weight_info *info) {
   struct session *session = load->session;
+  struct session_request other = session->asked; /* loads run beside other requests */
+  session->asked = load->asked;
   if (!load->cancelled && info != NULL) {
     session_reply(session, load->id, &message_weight_info_type, info, NULL, 0);
   } else if (!load->cancelled) {
-    log_info("session %u: load of \"%s\" failed: %s", session->id, load->request.name, load->error.text);
     session_fail(session, load->id, &load->error);
   }
+  session->asked = other;
   if (load->file >= 0)
     foreign_close(load->file);
   if (load->canonical >= 0)
@@ -232,6 +234,7 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
   load->supervisor = supervisor;
   load->session = session;
   load->id = id;
+  load->asked = session->asked;
   load->request = *request;
   load->user = session->user;
   load->file = file;

@@ -7,20 +7,21 @@
 #include "catalog.h"
 #include "channel.h"
 #include "child.h"
+#include "session.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
 #include <uv.h>
 
-struct session;
 struct supervisor;
 
 struct load {
   TAILQ_ENTRY(load) link; /* in loads.waiting, loads.running, or the placer's line */
   struct supervisor *supervisor;
-  struct session *session; /* held until load_finish */
-  uint32_t id;             /* of the client's request */
+  struct session *session;      /* held until load_finish */
+  uint32_t id;                  /* of the client's request */
+  struct session_request asked; /* the same */
   struct message_weight_load request;
   struct catalog_user user;
   int file;       /* owned; -1 once the loader has it */

@@ -10,6 +10,7 @@
 #include "serving.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -33,6 +34,45 @@ struct session *session_find(struct supervisor *supervisor, uint32_t id) {
     if (session->id == id && !session->ending)
       return session;
   return NULL;
+}
+
+/* ---- what the log hears, and what is counted */
+
+static const char *request_name(const struct session *session, uint32_t id) {
+  return session->asked.command != NULL && session->asked.id == id ? session->asked.command->name : "";
+}
+
+/* One user cannot fill the journal. `id` of a request; 0: none. */
+static void report(struct session *session, enum log_level level, uint32_t id, enum status reason, const char *text) {
+  struct supervisor *supervisor = session->supervisor;
+  const struct log_subject subject = {.session = session->id,
+                                      .uid = session->user.uid,
+                                      .client = session->client,
+                                      .request = request_name(session, id),
+                                      .reason = reason == STATUS_OK ? "" : status_name(reason)};
+  uint32_t left_out;
+  bool may = user_may_log(session->account, uv_now(&supervisor->loop), &left_out);
+  if (left_out > 0)
+    log_warning("%u lines about user %u were left out", left_out, session->user.uid);
+  if (may)
+    log_about(level, &subject, "session %u (%s, user %u): %s", session->id, session->client, session->user.uid, text);
+}
+
+static void report_cut_off(struct session *session, enum log_level level, uint32_t id, enum status reason,
+                           const char *why) {
+  char text[ERROR_TEXT_BYTES + 16];
+  session->supervisor->metrics.cut_off++;
+  snprintf(text, sizeof text, "cut off: %s", why);
+  report(session, level, id, reason, text);
+}
+
+void session_asked(struct session *session, uint32_t id, const struct command_info *command) {
+  session->asked = (struct session_request){.id = id, .command = command, .begin_ns = uv_hrtime()};
+}
+
+static void count_answer(struct session *session, uint32_t id) {
+  if (session->asked.command != NULL && session->asked.id == id)
+    metrics_answered(&session->supervisor->metrics, session->asked.command, uv_hrtime() - session->asked.begin_ns);
 }
 
 /* ---- the end */
@@ -139,7 +179,7 @@ static void on_timer(uv_timer_t *timer) {
     return;
   }
   const char *why = greeted ? "it does not read its replies" : "it did not say hello in time";
-  log_info("session %u (%s, user %u): cut off: %s", session->id, session->client, session->user.uid, why);
+  report_cut_off(session, LOG_LEVEL_INFO, 0, STATUS_TIMEOUT, why);
   session_end(session, why);
 }
 
@@ -164,7 +204,7 @@ static void check_sent(struct session *session, enum status status, const struct
     await_reader(session);
   if (status == STATUS_OK || status == STATUS_DISCONNECTED) /* the loop reports the end of the connection */
     return;
-  log_warning("session %u (%s, user %u): cut off: %s", session->id, session->client, session->user.uid, error->text);
+  report_cut_off(session, LOG_LEVEL_WARNING, 0, status, error->text);
   session_end(session, error->text);
 }
 
@@ -173,6 +213,7 @@ void session_reply(struct session *session, uint32_t id, const struct message_ty
   if (session->ending)
     return;
   struct message_head head = {.kind = MESSAGE_REPLY, .id = id, .code = STATUS_OK};
+  count_answer(session, id);
   struct error error;
   check_sent(session, channel_send(&session->channel, &head, type, body, fds, fd_count, &error), &error);
 }
@@ -181,6 +222,9 @@ void session_fail(struct session *session, uint32_t id, const struct error *caus
   if (session->ending)
     return;
   struct error error;
+  count_answer(session, id);
+  metrics_refused(&session->supervisor->metrics, cause->status);
+  report(session, LOG_LEVEL_INFO, id, cause->status, cause->text);
   uint32_t retry_ms = cause->status == STATUS_BUSY ? SESSION_RETRY_MS : 0;
   check_sent(session, channel_send_failure(&session->channel, id, cause, retry_ms, &error), &error);
 }
@@ -255,7 +299,7 @@ static void on_packet(struct channel *channel, struct packet *packet) {
     status = dispatch_request(session, &head, body, packet, &error);
   if (status == STATUS_OK)
     return;
-  log_info("session %u (%s, user %u): cut off: %s", session->id, session->client, session->user.uid, error.text);
+  report_cut_off(session, LOG_LEVEL_INFO, head.id, status, error.text);
   if (head.id != 0)
     session_fail(session, head.id, &error);
   drain(session, error.text);
@@ -264,7 +308,7 @@ static void on_packet(struct channel *channel, struct packet *packet) {
 static void on_end(struct channel *channel, const struct error *cause) {
   struct session *session = channel->owner;
   if (cause->status != STATUS_DISCONNECTED)
-    log_info("session %u (%s, user %u): cut off: %s", session->id, session->client, session->user.uid, cause->text);
+    report_cut_off(session, LOG_LEVEL_INFO, 0, cause->status, cause->text);
   session_end(session, cause->text);
 }
 
@@ -300,7 +344,9 @@ static bool count_in(struct supervisor *supervisor, struct session *session) {
     sessions->count++;
     return true;
   }
-  log_warning("a session of user %u is refused: %s", session->user.uid, session->refusal.text);
+  char text[ERROR_TEXT_BYTES + 16];
+  snprintf(text, sizeof text, "is refused: %s", session->refusal.text);
+  report(session, LOG_LEVEL_WARNING, 0, session->refusal.status, text);
   if (sessions->refused >= REFUSED_MAX)
     return false;
   sessions->refused++;
@@ -341,6 +387,7 @@ void session_accept(struct supervisor *supervisor, int fd) {
     return;
   }
   session->supervisor = supervisor;
+  session->id = ++supervisor->sessions.last_id;
   session->state = STATE_NEW;
   arena_init(&session->arena);
   if (!count_in(supervisor, session)) {
@@ -362,7 +409,7 @@ void session_accept(struct supervisor *supervisor, int fd) {
     free(session);
     return;
   }
-  session->id = ++supervisor->sessions.last_id;
+  supervisor->metrics.sessions++;
   session->open = 3;
   start_timers(session);
   TAILQ_INSERT_TAIL(&supervisor->sessions.list, session, link);

@@ -33,6 +33,12 @@ struct serving_question {
   uint32_t device;
 };
 
+struct session_request {
+  uint32_t id;
+  const struct command_info *command; /* NULL: none, or one that does not exist */
+  uint64_t begin_ns;
+};
+
 struct session {
   TAILQ_ENTRY(session) link;
   struct supervisor *supervisor;
@@ -47,14 +53,15 @@ struct session {
   struct user *account; /* of the user's, with one reference */
   char client[64];
   enum session_state state;
-  struct error refusal;        /* status not OK: it is one too many, and its first message is answered with this */
-  bool ending;                 /* the client is gone, or is cut off */
-  bool draining;               /* ends as soon as the last reply is out */
-  bool drains_gemmd;           /* has asked for gemmd's end, which does not wait for this session */
-  bool busy;                   /* a request is under way: session_wait */
-  uint64_t sent_then;          /* channel.sent when the timer was started */
-  bool hello_waits;            /* until all workers are ready */
-  uint32_t hello_id, arena_id; /* of the requests under way */
+  struct error refusal;         /* status not OK: it is one too many, and its first message is answered with this */
+  bool ending;                  /* the client is gone, or is cut off */
+  bool draining;                /* ends as soon as the last reply is out */
+  bool drains_gemmd;            /* has asked for gemmd's end, which does not wait for this session */
+  bool busy;                    /* a request is under way: session_wait */
+  uint64_t sent_then;           /* channel.sent when the timer was started */
+  struct session_request asked; /* that is answered next */
+  bool hello_waits;             /* until all workers are ready */
+  uint32_t hello_id, arena_id;  /* of the requests under way */
   uint32_t loads;
   struct arena arena; /* rings NULL: none */
   bool arena_leaving; /* the workers have been told to forget it */
@@ -92,6 +99,9 @@ void session_continue(struct session *session);
 /* The session's memory stays until session_release, though it may end. */
 void session_hold(struct session *session);
 void session_release(struct session *session);
+
+/* A request has come: its reply is counted, and a refusal logged with its name. */
+void session_asked(struct session *session, uint32_t id, const struct command_info *command);
 
 /* To a session that is ending, these do nothing. One that does not read is cut off. */
 void session_reply(struct session *session, uint32_t id, const struct message_type *type, const void *body,

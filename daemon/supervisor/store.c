@@ -5,7 +5,6 @@
 #include "context.h"
 #include "notify.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,19 +37,6 @@ static void remove_image(uint64_t version) {
   notify_send(state);
 }
 
-static enum status write_image(int fd, const uint8_t *bytes, size_t length, struct error *error) {
-  while (length > 0) {
-    ssize_t written = write(fd, bytes, length);
-    if (written < 0 && errno == EINTR)
-      continue;
-    if (written <= 0)
-      return error_set(error, STATUS_SYSTEM, "writing a memfd: %s", strerror(errno));
-    bytes += written;
-    length -= (size_t)written;
-  }
-  return memfd_freeze(fd, error);
-}
-
 static enum status make_image(struct supervisor *supervisor, int *fd, struct error *error) {
   uint8_t *bytes;
   size_t length;
@@ -58,9 +44,7 @@ static enum status make_image(struct supervisor *supervisor, int *fd, struct err
       catalog_image_write(&supervisor->catalog, supervisor->fleet.config.backend, &bytes, &length, error);
   if (status != STATUS_OK)
     return status;
-  status = memfd_make_open("gemmd-catalog", length, fd, error);
-  if (status == STATUS_OK && (status = write_image(*fd, bytes, length, error)) != STATUS_OK)
-    close(*fd);
+  status = memfd_fill("gemmd-catalog", bytes, length, fd, error);
   free(bytes);
   return status;
 }

@@ -2,7 +2,13 @@
 
 #include <stdlib.h>
 
-enum { MILLI = 1000, BURST_S = 2 /* the messages of so many seconds may come at once */, DEBT_MOST_MS = 3600000 };
+enum {
+  MILLI = 1000,
+  BURST_S = 2 /* the messages of so many seconds may come at once */,
+  DEBT_MOST_MS = 3600000,
+  LINES_WINDOW_MS = 10000,
+  LINES_MOST = 50
+};
 
 void users_init(struct users *users, const struct config *config) {
   *users = (struct users){.config = config};
@@ -29,9 +35,10 @@ static void fill(const struct users *users, struct user *user, uint64_t now_ms) 
     user->tokens_milli = most;
 }
 
-/* Who is remembered although no session is left: whose tokens would be full again if it were forgotten. */
+/* Who is remembered although no session is left: whose tokens would be full again if it were forgotten,
+ * or whose lines in the log would be none. */
 static bool forgettable(const struct users *users, struct user *user, uint64_t now_ms) {
-  if (user->references > 0)
+  if (user->references > 0 || (user->lines > 0 && now_ms - user->lines_since_ms < LINES_WINDOW_MS))
     return false;
   fill(users, user, now_ms);
   return user->tokens_milli == rate(users) * BURST_S * MILLI;
@@ -133,4 +140,19 @@ uint32_t user_spend_message(const struct users *users, struct user *user, uint64
   fill(users, user, now_ms);
   user->tokens_milli -= MILLI;
   return user->tokens_milli >= 0 ? 0 : (uint32_t)(-user->tokens_milli / rate(users) + 1);
+}
+
+bool user_may_log(struct user *user, uint64_t now_ms, uint32_t *left_out) {
+  *left_out = 0;
+  if (now_ms - user->lines_since_ms >= LINES_WINDOW_MS) {
+    *left_out = user->lines_left_out;
+    user->lines_since_ms = now_ms;
+    user->lines = user->lines_left_out = 0;
+  }
+  if (user->lines < LINES_MOST) {
+    user->lines++;
+    return true;
+  }
+  user->lines_left_out++;
+  return false;
 }

@@ -18,8 +18,10 @@ struct user {
   uint32_t sessions, loads;
   uint64_t entries; /* of rings: the most that can be in flight */
   uint64_t arena_bytes;
-  int64_t tokens_milli; /* messages that may be taken at once, in thousandths; below 0: taken ahead of their time */
-  uint64_t filled_ms;   /* when the tokens were counted last */
+  int64_t tokens_milli;    /* messages that may be taken at once, in thousandths; below 0: taken ahead of their time */
+  uint64_t filled_ms;      /* when the tokens were counted last */
+  uint64_t lines_since_ms; /* lines of the log about this user, in the window that began then */
+  uint32_t lines, lines_left_out;
 };
 
 struct users {
@@ -48,5 +50,9 @@ MUST_CHECK enum status user_check_device(const struct users *users, const struct
 /* One message has come. Milliseconds until the session that brought it may bring another; 0: at once. Sessions of one
  * user wait for each other's messages too, so that many sessions get no more through than one. */
 uint32_t user_spend_message(const struct users *users, struct user *user, uint64_t now_ms);
+
+/* Whether one more line about this user may go into the log: so many in a window of seconds. *left_out: how many did
+ * not in the window before, to be said now; else 0. */
+bool user_may_log(struct user *user, uint64_t now_ms, uint32_t *left_out);
 
 #endif

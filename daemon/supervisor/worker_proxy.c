@@ -34,6 +34,12 @@ void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const 
   TAILQ_INIT(&worker->requests);
 }
 
+struct totals worker_totals(const struct worker *worker) {
+  struct totals totals = worker->past;
+  totals_add(&totals, &worker->stats);
+  return totals;
+}
+
 const char *worker_state_name(const struct worker *worker) {
   switch (worker->state) {
   case WORKER_READY:
@@ -117,9 +123,19 @@ static enum status take_reply(struct worker *worker, const struct message_head *
   return status;
 }
 
-/* ---- does it still answer?
+/* ---- does it still answer, and get on?
 
- * Its control thread answers worker_stats at once, whatever the device does. */
+ * Its control thread answers worker_stats at once, whatever the device does, and says since when its engine has done
+ * nothing although there is something to do. */
+
+static void check_progress(struct worker *worker) {
+  uint64_t most_s = (uint64_t)worker->config->device_timeout_s, stuck_s = worker->stats.stuck_ns / 1000000000u;
+  char why[96];
+  if (most_s == 0 || stuck_s < most_s || worker->state == WORKER_DYING)
+    return;
+  snprintf(why, sizeof why, "its device has got nowhere for %llu s", (unsigned long long)stuck_s);
+  worker_kill(worker, why);
+}
 
 static void on_stats(void *user, struct worker_answer *answer) {
   struct worker *worker = user;
@@ -127,6 +143,7 @@ static void on_stats(void *user, struct worker_answer *answer) {
     return; /* it is gone by now */
   worker->stats = answer->body->worker_stats;
   worker->silent = 0;
+  check_progress(worker);
 }
 
 static void on_watch_timer(uv_timer_t *timer) {
@@ -236,11 +253,7 @@ static void start_successor(struct worker *worker) {
  * still land in memory that is used again. */
 static void reaped(struct worker *worker) {
   worker->pid = 0;
-  worker->past.requests += worker->stats.requests;
-  worker->past.rows += worker->stats.rows;
-  worker->past.failures += worker->stats.failures;
-  worker->past.device_ns += worker->stats.device_ns;
-  worker->past.products += worker->stats.products;
+  totals_add(&worker->past, &worker->stats);
   memset(&worker->stats, 0, sizeof worker->stats);
   worker->recovering = 0;
   worker->state = worker->stopping ? WORKER_STOPPED : WORKER_STARTING;

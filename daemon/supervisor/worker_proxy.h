@@ -8,6 +8,7 @@
 #include "../config.h"
 #include "channel.h"
 #include "child.h"
+#include "totals.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,8 +82,9 @@ struct worker {
   uint32_t pid;
   uint32_t restarts, recent_restarts;
   uint64_t recent_since_ms, lost_ms;
-  uint32_t recovering;                     /* answers that recovery waits for */
-  struct message_worker_stats stats, past; /* of this process as last heard; sum of those before it */
+  uint32_t recovering;               /* answers that recovery waits for */
+  struct message_worker_stats stats; /* of this process as last heard */
+  struct totals past;                /* of those before it */
 };
 
 void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *program,
@@ -98,6 +100,8 @@ void worker_serves(struct worker *worker);
 void worker_kill(struct worker *worker, const char *why);
 /* Ends it for good: closes its socket, and kills it after five seconds. */
 void worker_stop(struct worker *worker);
+/* Of this process, as last heard, and those before it. */
+struct totals worker_totals(const struct worker *worker);
 /* "starting", "ready", "failed": as in device_status. */
 const char *worker_state_name(const struct worker *worker);
 

@@ -1,6 +1,7 @@
 #include "control.h"
 
 #include "../log.h"
+#include "serve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,14 +81,8 @@ static const struct control_handler *find_handler(uint32_t command) {
 
 /* Needs no turn in the line: it depends on nothing and changes nothing. */
 static void answer_stats(struct control *control, uint32_t id) {
-  const struct engine_counters *counters = engine_counters(control->engine);
-  struct message_worker_stats stats = {
-      .requests = atomic_load_explicit(&counters->requests, memory_order_relaxed),
-      .rows = atomic_load_explicit(&counters->rows, memory_order_relaxed),
-      .products = atomic_load_explicit(&counters->products, memory_order_relaxed),
-      .failures = atomic_load_explicit(&counters->failures, memory_order_relaxed),
-      .device_ns = atomic_load_explicit(&counters->device_ns, memory_order_relaxed),
-  };
+  struct message_worker_stats stats;
+  counters_read(engine_counters(control->engine), serve_clock_ns(), &stats);
   control_send_reply(control, id, &message_worker_stats_type, &stats, -1);
 }
 

@@ -182,10 +182,14 @@ static void idle(struct engine *engine) {
     return;
   }
   uint64_t nap_ns = engine->waits_for_device ? nap_for(idle_ns) : UINT64_MAX;
-  if (!engine->waits_for_device && !engine->stopping)
+  if (!engine->waits_for_device && !engine->stopping) {
+    counters_progress(&engine->serve.counters, now_ns);
     nap_ns = tuner_step(engine->serve.tuner, now_ns, somebody_waits, engine, &engine->lost);
+  }
   if (nap_ns == 0 || !serve_sleep(&engine->serve))
     return;
+  if (!engine->waits_for_device)
+    counters_progress(&engine->serve.counters, 0);
   wait_for_events(engine, nap_ns == UINT64_MAX ? 0 : nap_ns);
   serve_awake(&engine->serve);
   if (nap_ns == UINT64_MAX)
@@ -202,6 +206,9 @@ static bool round_of_work(struct engine *engine) {
   }
   if (engine->lost.status == STATUS_OK)
     done += serve_finish(&engine->serve, &engine->lost);
+  if (done > 0)
+    counters_progress(&engine->serve.counters, serve_clock_ns());
+  counters_waiting(&engine->serve.counters, engine->serve.queue.waiting);
   return done > 0;
 }
 
@@ -307,7 +314,7 @@ void engine_stop(struct engine *engine) {
   free_engine(engine);
 }
 
-const struct engine_counters *engine_counters(const struct engine *engine) {
+const struct counters *engine_counters(const struct engine *engine) {
   return &engine->serve.counters;
 }
 

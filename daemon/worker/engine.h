@@ -5,11 +5,10 @@
 
 #include "../../kernels/backend.h"
 #include "../../proto/ring.h"
+#include "counters.h"
 #include "handles.h"
 #include "mailbox.h"
 #include "queue.h"
-
-#include <stdatomic.h>
 
 struct engine;
 
@@ -50,14 +49,6 @@ struct engine_session {
   bool served;                    /* in the engine's list */
 };
 
-struct engine_counters {
-  _Atomic uint64_t requests;  /* completed, whatever their status */
-  _Atomic uint64_t rows;      /* of products that went well */
-  _Atomic uint64_t products;  /* that the device was asked for, each for one request or several */
-  _Atomic uint64_t failures;  /* completed with another status than OK */
-  _Atomic uint64_t device_ns; /* the backend's own time of products */
-};
-
 struct tuner;
 
 struct engine_options {
@@ -80,7 +71,7 @@ void engine_post(struct engine *engine, struct engine_message *message);
 /* Stops taking products, waits for those on the device, ends the thread and frees the engine. Sessions and weights
  * stay their owner's; messages not answered by then never are. */
 void engine_stop(struct engine *engine);
-const struct engine_counters *engine_counters(const struct engine *engine);
+const struct counters *engine_counters(const struct engine *engine);
 
 /* Prepares a session over an arena whose size has been checked; `devices` queues are in it and this engine serves
  * that of `device`. The caller sets base, arena_bytes, arena, doorbell and wakeup before. NOMEM. */

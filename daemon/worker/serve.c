@@ -22,12 +22,6 @@ static uint32_t saturate(uint64_t ns) {
   return ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
 }
 
-/* The engine's thread is the only writer: a load and a store are enough, readers just see whole numbers. */
-static void count(_Atomic uint64_t *counter, uint64_t more) {
-  uint64_t before = atomic_load_explicit(counter, memory_order_relaxed);
-  atomic_store_explicit(counter, before + more, memory_order_relaxed);
-}
-
 static void send_back(struct serve *serve, struct engine_message *message) {
   serve->notify(serve->user, message);
 }
@@ -146,7 +140,6 @@ static void publish(struct serve *serve, struct engine_session *session, const s
   bool wake;
   struct error error;
   ring_worker_complete(&session->ring, completion, &wake);
-  count(&serve->counters.requests, 1);
   if (!wake || wake_write(&serve->wake, session->wakeup))
     return;
   (void)error_set(&error, STATUS_PROTOCOL, "the wakeup descriptor has been made to block");
@@ -162,10 +155,10 @@ static void complete(struct serve *serve, struct queue_job *job, const struct er
   completion.tag = job->tag;
   completion.device_ns = saturate(device_ns);
   completion.queue_ns = saturate(job->started_ns - job->taken_ns);
-  if (error->status != STATUS_OK)
-    count(&serve->counters.failures, 1);
-  else
-    count(&serve->counters.rows, (uint64_t)job->product.m);
+  const struct engine_weight *weight = job->weight;
+  enum gemm_format format = weight != NULL ? weight->shape.format : GEMM_FORMAT_NONE;
+  counters_request(&serve->counters, error->status, format, (uint64_t)job->product.m,
+                   job->started_ns - job->taken_ns + device_ns);
   forget_job(serve, job);
   if (session->served)
     publish(serve, session, &completion);
@@ -330,9 +323,10 @@ unsigned serve_take(struct serve *serve) {
 /* All products of a batch have ended alike. */
 static void complete_batch(struct serve *serve, struct queue_job *front, const struct error *error,
                            uint64_t device_ns) {
-  uint64_t started_ns = front->started_ns;
-  count(&serve->counters.products, 1);
-  count(&serve->counters.device_ns, device_ns);
+  uint64_t started_ns = front->started_ns, rows = 0;
+  for (const struct queue_job *job = front; job != NULL; job = job->mate)
+    rows += (uint64_t)job->product.m;
+  counters_product(&serve->counters, rows, device_ns);
   tuner_finished(serve->tuner, front->tuned, device_ns);
   for (struct queue_job *job = front, *next; job != NULL; job = next) {
     next = job->mate;

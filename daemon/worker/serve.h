@@ -19,7 +19,7 @@ struct serve {
   struct engine_session **sessions; /* owned list of those that are served */
   size_t session_count, session_capacity;
   size_t turn; /* whose ring is looked at first */
-  struct engine_counters counters;
+  struct counters counters;
   struct wake wake;
   void (*notify)(void *user, struct engine_message *message);
   void *user;

@@ -300,7 +300,7 @@ static void test_metrics(void **state) {
     assert_true(strtod(number + 1, &end) >= 0 && *end == '\0' && end > number + 1);
     samples++;
   }
-  assert_int_equal(samples, 6 + 9);
+  assert_true(samples >= 8 + 12); /* of the daemon, and of its device */
 }
 
 /* ---- weights */

@@ -6,6 +6,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -287,6 +289,95 @@ static void hung_with_a_product_in_flight(void **state) {
   end();
 }
 
+/* The thread of a process that has this name; 0. */
+static pid_t find_thread(pid_t process, const char *name) {
+  char path[64], comm[32];
+  pid_t found = 0;
+  snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+  DIR *folder = opendir(path);
+  for (struct dirent *entry; folder != NULL && found == 0 && (entry = readdir(folder)) != NULL;) {
+    char file[400];
+    snprintf(file, sizeof file, "%s/%s/comm", path, entry->d_name);
+    FILE *in = fopen(file, "r");
+    if (in != NULL && fgets(comm, sizeof comm, in) != NULL && strncmp(comm, name, strlen(name)) == 0)
+      found = (pid_t)atoi(entry->d_name);
+    if (in != NULL)
+      fclose(in);
+  }
+  if (folder != NULL)
+    closedir(folder);
+  return found;
+}
+
+/* A process that stops one thread and keeps it stopped until that is killed: what a device that hangs does to the
+ * engine, while all else in the worker goes on. Says so by *held. */
+static pid_t hold_thread(pid_t thread, _Atomic bool *held) {
+  pid_t holder = fork();
+  assert_true(holder >= 0);
+  if (holder > 0)
+    return holder;
+  int status;
+  if (ptrace(PTRACE_SEIZE, thread, NULL, NULL) != 0 || ptrace(PTRACE_INTERRUPT, thread, NULL, NULL) != 0 ||
+      waitpid(thread, &status, __WALL) != thread)
+    _exit(1);
+  atomic_store(held, true);
+  while (waitpid(thread, &status, __WALL) == thread && !WIFEXITED(status) && !WIFSIGNALED(status))
+    ;
+  _exit(0);
+}
+
+/* Long products, so that with several clients there is always one under way: a thread that is stopped while it sleeps
+ * for want of work would be no hang. */
+static int keep_busy(int index, void *user) {
+  struct scene *scene = user;
+  struct product product;
+  struct product_request request = {
+      .weight = &weights[0], .m = 2048, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = (uint64_t)index};
+  gemmd_session *session = connect_to_daemon(0);
+  gemmd_weight *weight;
+  if (gemmd_weight_open(session, weight_name(0), &weight) != GEMMD_OK || !product_make(&product, session, &request))
+    return 1;
+  while (!atomic_load(&scene->stop))
+    if (gemmd_matmul(weight, &product.product) != GEMMD_OK)
+      return 2;
+  bool right = product_right(&product);
+  product_free(&product, session);
+  gemmd_disconnect(session);
+  return right ? 0 : 3;
+}
+
+/* The device hangs: the worker's control thread answers as ever, and its engine gets nowhere. */
+static void hung_device(void **state) {
+  (void)state;
+  begin("worker_timeout_s = 1\ndevice_timeout_s = 1\n");
+  _Atomic bool *held = clients_share(sizeof *held);
+  struct scene *scene = clients_share(sizeof *scene);
+  gemmd_session *session = connect_to_daemon(0);
+  gemmd_weight *handle;
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
+  struct clients busy;
+  clients_start(&busy, 3, keep_busy, scene);
+  while (device_info(session).requests < 20)
+    continue;
+  gemmd_device_info before = device_info(session);
+  pid_t engine = find_thread((pid_t)before.pid, "engine"), holder = hold_thread(engine, held);
+  assert_true(engine > 0);
+  while (!atomic_load(held))
+    assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
+  assert_true(product_run(session, handle, &request));
+  gemmd_device_info after = device_info(session);
+  assert_int_equal(after.restarts, 1);
+  assert_int_not_equal(after.pid, before.pid);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "its device has got nowhere for"), 1);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "it has not answered"), 0);
+  atomic_store(&scene->stop, true);
+  clients_wait(&busy);
+  assert_int_equal(waitpid(holder, NULL, 0), holder);
+  gemmd_disconnect(session);
+  end();
+}
+
 /* Weights can be loaded, shared and dropped after a death: the catalog and the slabs still agree. */
 static void the_catalog_goes_on(void **state) {
   (void)state;
@@ -377,6 +468,7 @@ int main(void) {
       cmocka_unit_test(killed_under_load),
       cmocka_unit_test(killed_while_idle),
       cmocka_unit_test(hung_with_a_product_in_flight),
+      cmocka_unit_test(hung_device),
       cmocka_unit_test(the_catalog_goes_on),
       cmocka_unit_test(killed_too_often),
       cmocka_unit_test(a_program_that_was_replaced_on_disk),

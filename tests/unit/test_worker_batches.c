@@ -76,7 +76,7 @@ static void requests_that_wait_together_are_one_product(void **state) {
     take_all_right(&clients[i], products[i], 2);
   assert_int_equal(size_count, 1);
   assert_int_equal(sizes[0], 1 + 5 + 2 + 6 + 3 + 7);
-  const struct engine_counters *counters = engine_counters(control.engine);
+  const struct counters *counters = engine_counters(control.engine);
   assert_int_equal(atomic_load(&counters->requests), 6);
   assert_int_equal(atomic_load(&counters->products), 1);
   assert_int_equal(atomic_load(&counters->rows), 24);

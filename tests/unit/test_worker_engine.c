@@ -29,7 +29,7 @@ static void products_are_right(void **state) {
     assert_true(completion.device_ns > 0);
     rig_check(&client, &one);
   }
-  const struct engine_counters *counters = engine_counters(control.engine);
+  const struct counters *counters = engine_counters(control.engine);
   assert_int_equal(atomic_load(&counters->requests), 9);
   assert_int_equal(atomic_load(&counters->rows), 9 * 17);
   assert_int_equal(atomic_load(&counters->failures), 0);

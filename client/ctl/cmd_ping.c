@@ -1,0 +1,181 @@
+/* ping: whether gemmd answers; with --deep, whether it computes. */
+#include "ctl.h"
+
+#include "../tool/print.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- a canary: a weight of small whole numbers that is loaded, multiplied with and dropped. Each of its rows holds a
+ * 127, and so does each of x, so that nothing is rounded on the way and the answer is known to the bit. */
+
+enum { CANARY_M = 3, CANARY_N = 48, CANARY_K = 160 };
+
+static int number(int row, int column) {
+  return column == row % CANARY_K ? 127 : (row * 31 + column * 17) % 255 - 127;
+}
+
+/* A safetensors file in memory; -1. */
+static int canary_file(void) {
+  static float values[CANARY_N][CANARY_K];
+  char text[96];
+  int length = snprintf(text, sizeof text, "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%zu]}}",
+                        CANARY_N, CANARY_K, sizeof values);
+  uint64_t header = (uint64_t)length;
+  for (int n = 0; n < CANARY_N; n++)
+    for (int k = 0; k < CANARY_K; k++)
+      values[n][k] = (float)number(n, k);
+  int fd = memfd_create("canary", MFD_CLOEXEC);
+  if (fd >= 0 && write(fd, &header, sizeof header) == (ssize_t)sizeof header && write(fd, text, header) == length &&
+      write(fd, values, sizeof values) == (ssize_t)sizeof values)
+    return fd;
+  if (fd >= 0)
+    close(fd);
+  return -1;
+}
+
+static bool canary_right(const float *y) {
+  for (int m = 0; m < CANARY_M; m++) {
+    for (int n = 0; n < CANARY_N; n++) {
+      int64_t sum = 0;
+      for (int k = 0; k < CANARY_K; k++)
+        sum += (int64_t)number(m + CANARY_N, k) * number(n, k);
+      if (y[m * CANARY_N + n] != (float)sum)
+        return false;
+    }
+  }
+  return true;
+}
+
+static int canary_product(gemmd_session *session, const char *name, bool *right) {
+  gemmd_weight *weight = NULL;
+  float *x = gemmd_alloc(session, CANARY_M * CANARY_K * sizeof *x);
+  float *y = gemmd_alloc(session, CANARY_M * CANARY_N * sizeof *y);
+  int status = x == NULL || y == NULL ? GEMMD_NOMEM : gemmd_weight_open(session, name, &weight);
+  for (int i = 0; status == GEMMD_OK && i < CANARY_M * CANARY_K; i++)
+    x[i] = (float)number(i / CANARY_K + CANARY_N, i % CANARY_K);
+  if (status == GEMMD_OK) {
+    gemmd_product product = {.m = CANARY_M, .x = x, .x_type = GEMMD_F32, .y = y, .y_type = GEMMD_F32};
+    memset(y, 0xff, CANARY_M * CANARY_N * sizeof *y);
+    status = gemmd_matmul(weight, &product);
+  }
+  *right = status == GEMMD_OK && canary_right(y);
+  gemmd_weight_close(weight);
+  gemmd_free(session, x);
+  gemmd_free(session, y);
+  return status;
+}
+
+/* On one device. *ns: how long all of it took. */
+static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uint32_t device, int file, uint64_t *ns) {
+  char name[64];
+  snprintf(name, sizeof name, "gemmctl.canary.%d.%u", (int)getpid(), device);
+  gemmd_load load = {
+      .name = name, .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = (int)device, .mode = GEMMD_MODE_PRIVATE};
+  bool right = false;
+  uint64_t begin = now_ns();
+  int status = gemmd_weight_load(session, file, &load, NULL);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  status = canary_product(session, name, &right);
+  *ns = now_ns() - begin;
+  enum tool_exit code = status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
+  if (code == TOOL_OK && !right)
+    code = tool_fail(call, TOOL_REFUSED, "device %u computes wrong results", device);
+  status = gemmd_weight_unload(session, name, NULL);
+  return code == TOOL_OK && status != GEMMD_OK ? tool_refused(call, session, status) : code;
+}
+
+static void deep_report(const struct tool_call *call, const uint64_t *ns, uint32_t count) {
+  char text[PRINT_UNIT_BYTES];
+  json_t *list = json_array();
+  for (uint32_t i = 0; i < count; i++) {
+    json_array_append_new(list, json_pack("{s:I, s:I}", "device", (json_int_t)i, "ns", (json_int_t)ns[i]));
+    if (!call->json)
+      fprintf(call->out, "device %u computes: a weight loaded, multiplied with and dropped in %s\n", i,
+              print_duration(ns[i], text));
+  }
+  if (call->json)
+    print_json(call->out, json_pack("{s:o}", "devices", list));
+  else
+    json_decref(list);
+}
+
+static enum tool_exit ping_deep(struct tool_call *call, gemmd_session *session) {
+  static gemmd_daemon_info info;
+  uint64_t ns[sizeof info.device / sizeof *info.device];
+  int status = gemmd_daemon_status(session, &info);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  int file = canary_file();
+  if (file < 0)
+    return tool_fail(call, TOOL_REFUSED, "no memory for the canary's file");
+  enum tool_exit code = TOOL_OK;
+  for (uint32_t i = 0; i < info.devices && code == TOOL_OK; i++)
+    code = canary(call, session, i, file, &ns[i]);
+  if (code == TOOL_OK)
+    deep_report(call, ns, info.devices);
+  close(file);
+  return code;
+}
+
+/* ---- the answer alone */
+
+static int by_size(const void *left, const void *right) {
+  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+  return (a > b) - (a < b);
+}
+
+static void ping_report(const struct tool_call *call, uint64_t *ns, size_t count) {
+  qsort(ns, count, sizeof *ns, by_size);
+  uint64_t least = ns[0], median = ns[count / 2], most = ns[count - 1];
+  if (call->json) {
+    print_json(call->out, json_pack("{s:I, s:{s:I, s:I, s:I}}", "count", (json_int_t)count, "round_trip_ns", "min",
+                                    (json_int_t)least, "median", (json_int_t)median, "max", (json_int_t)most));
+    return;
+  }
+  char first[PRINT_UNIT_BYTES], second[PRINT_UNIT_BYTES], third[PRINT_UNIT_BYTES];
+  if (count == 1)
+    fprintf(call->out, "gemmd answers in %s\n", print_duration(median, first));
+  else
+    fprintf(call->out, "gemmd answers %zu times: min %s, median %s, max %s\n", count, print_duration(least, first),
+            print_duration(median, second), print_duration(most, third));
+}
+
+static enum tool_exit ping_often(struct tool_call *call, gemmd_session *session, size_t count) {
+  uint64_t *ns = calloc(count, sizeof *ns);
+  enum tool_exit code = TOOL_OK;
+  if (ns == NULL)
+    return tool_fail(call, TOOL_REFUSED, "out of memory for %zu round trips", count);
+  for (size_t i = 0; i < count && code == TOOL_OK; i++) {
+    int status = gemmd_ping(session, &ns[i]);
+    if (status != GEMMD_OK)
+      code = tool_refused(call, session, status);
+  }
+  if (code == TOOL_OK)
+    ping_report(call, ns, count);
+  free(ns);
+  return code;
+}
+
+enum tool_exit ctl_ping(struct tool_call *call) {
+  int64_t count;
+  if (!tool_integer(call, "count", 1, 1000000, 1, &count))
+    return TOOL_USAGE;
+  gemmd_session *session;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  code = tool_value(call, "deep") != NULL ? ping_deep(call, session) : ping_often(call, session, (size_t)count);
+  gemmd_disconnect(session);
+  return code;
+}
