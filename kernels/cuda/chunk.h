@@ -13,6 +13,7 @@ struct chunk {
   int64_t row, rows, rows_padded; /* `row` of the slot's job */
   bool stays;                     /* y stays on the device, at v: the clock or the next product wants it there */
   bool follows;                   /* the kernel ahead lets the product start while it runs */
+  void **y_rows;                  /* where the quantizer leaves pointers to rows of y that lie apart; NULL: nowhere */
   const void *v;                  /* where y has stayed */
   uint64_t v_stride;
 };
@@ -26,9 +27,9 @@ bool chunk_quantizes(const struct chunk *chunk);
 /* Copies the bias in. */
 cudaError_t chunk_bias(const struct chunk *chunk);
 /* Copies x in and quantizes it where the product wants that, with the bias ahead of the first rows. */
-MUST_CHECK enum status chunk_stage(const struct chunk *chunk, struct error *error);
+MUST_CHECK enum status chunk_stage(struct chunk *chunk, struct error *error);
 /* The same in two halves: x as it comes, and then what the product reads made of it. */
-MUST_CHECK enum status chunk_stage_bare(const struct chunk *chunk, struct error *error);
+MUST_CHECK enum status chunk_stage_bare(struct chunk *chunk, struct error *error);
 MUST_CHECK enum status chunk_quantize_bare(const struct chunk *chunk, struct error *error);
 /* The product of what is staged, to y or to v. */
 MUST_CHECK enum status chunk_compute(struct backend *backend, struct chunk *chunk, struct error *error);

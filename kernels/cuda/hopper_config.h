@@ -45,6 +45,7 @@ struct hopper_product {
   void *y;               /* [m, n], aligned to an element; may be mapped host memory */
   enum gemm_type y_type; /* S32: INT8's sums as they are */
   uint64_t y_stride;     /* bytes */
+  void *const *y_rows;   /* on the device: where each of the m rows of y begins, in place of y; NULL: y_stride apart */
 };
 
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */

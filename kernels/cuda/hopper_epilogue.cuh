@@ -94,7 +94,7 @@ __device__ inline void write_row(Y *y, const four &f, const T (&value)[4], int64
 
 template <typename T>
 __device__ inline void write_four(const hopper_product &p, const four &f, const T (&sum)[4], int64_t m, float x_scale) {
-  uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
+  uint8_t *row = static_cast<uint8_t *>(p.y_rows ? p.y_rows[m] : static_cast<uint8_t *>(p.y) + m * p.y_stride);
   if (p.y_type == GEMM_S32) {
     write_row(reinterpret_cast<int *>(row) + f.n, f, sum, p.n);
     return;

@@ -31,9 +31,11 @@ cudaError_t launch_rows_scatter(cudaStream_t stream, const void *from, uint64_t 
  * zeros behind k, one scale a row. */
 cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows, int64_t k,
                                  int64_t k_padded, bool e4m3, void *codes, float *scales);
-/* The same with x in up to ROW_TABLE rows of the table, aligned to an element: read once or twice. */
+/* The same with x in up to ROW_TABLE rows of the table, aligned to an element: read once or twice. Where `y_rows` is
+ * not NULL, the rows of table `y` are written there, on the device, for the product that follows. */
 cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type, int rows,
-                                  int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales);
+                                  int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales,
+                                  const struct row_table *y, void **y_rows);
 /* The same to E4M3 in blocks of 128 along K: scales [k_padded / 128, rows_padded]. Rows from `rows` on become zeros. */
 cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
                                    int64_t rows_padded, int64_t k, int64_t k_padded, void *codes, float *scales);

@@ -56,11 +56,12 @@ static cudaError_t scales_in(const struct chunk *chunk) {
 }
 
 /* Few rows are quantized where they lie in mapped memory, which saves the copy. False where that cannot be. */
-static bool quantize_in_place(const struct chunk *chunk, cudaError_t *result) {
+static bool quantize_in_place(struct chunk *chunk, cudaError_t *result) {
   const struct backend_job *job = chunk->job;
   const struct layout *layout = &chunk->weight->layout;
   struct chain rows = rows_of(chunk);
-  struct row_table table;
+  struct row_table table, y;
+  void **y_rows = job->next && !chunk->stays ? chunk_staged(chunk, chunk->at.y_rows) : NULL;
   *result = cudaSuccess;
   if (chunk->weight->weight.scale == GEMM_SCALE_BLOCK || (!job->next && chunk->rows > ROW_TABLE))
     return false;
@@ -68,13 +69,16 @@ static bool quantize_in_place(const struct chunk *chunk, cudaError_t *result) {
     int count = chain_table(&rows, CHAIN_X, done, &table);
     if (count == 0)
       return false;
+    if (y_rows && chain_table(&rows, CHAIN_Y, done, &y) == 0)
+      y_rows = NULL;
     *result =
         launch_quantize_table(chunk->slot->stream, &table, job->x_type, count, chunk->weight->weight.k, layout->k,
                               chunk->weight->weight.format == GEMM_FORMAT_FP8,
                               (uint8_t *)chunk_staged(chunk, chunk->at.codes) + (uint64_t)done * layout->x_row_bytes,
-                              (float *)chunk_staged(chunk, chunk->at.scales) + done);
+                              (float *)chunk_staged(chunk, chunk->at.scales) + done, &y, y_rows ? y_rows + done : NULL);
     done += count;
   }
+  chunk->y_rows = y_rows;
   return true;
 }
 
@@ -116,7 +120,7 @@ static cudaError_t x_in(const struct chunk *chunk) {
   return result == cudaSuccess ? chain_in(chunk->slot, &rows, CHAIN_X, x, stride) : result;
 }
 
-static cudaError_t stage(const struct chunk *chunk) {
+static cudaError_t stage(struct chunk *chunk) {
   const struct backend_job *job = chunk->job;
   bool quantizes = gemm_quantizes_x(chunk->weight->weight.format);
   cudaError_t result = chunk->row == 0 && job->bias ? chunk_bias(chunk) : cudaSuccess;
@@ -132,7 +136,7 @@ static cudaError_t stage(const struct chunk *chunk) {
   return result == cudaSuccess && quantizes ? quantize(chunk) : result;
 }
 
-enum status chunk_stage(const struct chunk *chunk, struct error *error) {
+enum status chunk_stage(struct chunk *chunk, struct error *error) {
   return runtime_check(stage(chunk), "copying x to the GPU", error);
 }
 
@@ -140,7 +144,7 @@ bool chunk_quantizes(const struct chunk *chunk) {
   return !chunk_as_is(chunk->job) && gemm_quantizes_x(chunk->weight->weight.format);
 }
 
-enum status chunk_stage_bare(const struct chunk *chunk, struct error *error) {
+enum status chunk_stage_bare(struct chunk *chunk, struct error *error) {
   if (!chunk_quantizes(chunk))
     return chunk_stage(chunk, error);
   cudaError_t result = chunk->row == 0 && chunk->job->bias ? chunk_bias(chunk) : cudaSuccess;
@@ -331,9 +335,10 @@ static enum status hopper_run(struct chunk *chunk, const struct choice *choice, 
       .y_type = job->y_type,
   };
   product.y = y_target(chunk, &product.y_stride);
+  product.y_rows = chunk->y_rows;
   /* Behind kernels of ours, W streams in while those still run. */
   cudaError_t result = hopper_launch(chunk->slot->stream, &choice->hopper, &product, chunk->follows);
-  if (result == cudaSuccess)
+  if (result == cudaSuccess && !product.y_rows)
     result = y_out(chunk, product.y, product.y_stride);
   return runtime_check(result, "computing a product", error);
 }

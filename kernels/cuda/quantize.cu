@@ -32,24 +32,26 @@ extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, 
 
 template <typename X>
 static void table_of(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, bool e4m3,
-                     void *codes, float *scales) {
+                     void *codes, float *scales, const row_table &y, void **y_rows) {
   const int threads = threads_for(k_padded);
+  const unsigned grid = static_cast<unsigned>(rows);
   uint8_t *to = static_cast<uint8_t *>(codes);
   if (e4m3)
-    quantize_table<X, true><<<static_cast<unsigned>(rows), threads, 0, stream>>>(x, k, k_padded, to, scales);
+    quantize_table<X, true><<<grid, threads, 0, stream>>>(x, k, k_padded, to, scales, y, y_rows);
   else
-    quantize_table<X, false><<<static_cast<unsigned>(rows), threads, 0, stream>>>(x, k, k_padded, to, scales);
+    quantize_table<X, false><<<grid, threads, 0, stream>>>(x, k, k_padded, to, scales, y, y_rows);
 }
 
 extern "C" cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type,
                                              int rows, int64_t k, int64_t k_padded, bool e4m3, void *codes,
-                                             float *scales) {
+                                             float *scales, const struct row_table *y, void **y_rows) {
+  const row_table &to = y_rows != nullptr ? *y : *x;
   if (x_type == GEMM_F32)
-    table_of<float>(stream, *x, rows, k, k_padded, e4m3, codes, scales);
+    table_of<float>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
   else if (x_type == GEMM_F16)
-    table_of<__half>(stream, *x, rows, k, k_padded, e4m3, codes, scales);
+    table_of<__half>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
   else
-    table_of<__nv_bfloat16>(stream, *x, rows, k, k_padded, e4m3, codes, scales);
+    table_of<__nv_bfloat16>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
   return cudaGetLastError();
 }
 

@@ -88,9 +88,12 @@ __global__ void __launch_bounds__(quantize_threads_most)
 
 template <typename X, bool e4m3>
 __global__ void __launch_bounds__(quantize_threads_most)
-    quantize_table(const row_table table, int64_t k, int64_t k_padded, uint8_t *codes, float *scales) {
+    quantize_table(const row_table x, int64_t k, int64_t k_padded, uint8_t *codes, float *scales, const row_table y,
+                   void **y_rows) {
   quantize_let_reader_start();
-  quantize_row<X, e4m3>(static_cast<const X *>(table.rows[blockIdx.x]), blockIdx.x, k, k_padded, codes, scales);
+  if (y_rows != nullptr && threadIdx.x == 0)
+    y_rows[blockIdx.x] = const_cast<void *>(y.rows[blockIdx.x]);
+  quantize_row<X, e4m3>(static_cast<const X *>(x.rows[blockIdx.x]), blockIdx.x, k, k_padded, codes, scales);
 }
 
 constexpr int quantize_block_threads = 256;

@@ -14,7 +14,7 @@ int64_t sequence_columns(const struct backend_job *job) {
 
 static struct staging place(const struct backend_step *step, int64_t rows, uint64_t *used) {
   struct staging at = staging_place(&step->weight->weight, &step->weight->layout, rows);
-  uint64_t *const offsets[] = {&at.x, &at.codes, &at.scales, &at.scales_in, &at.sums, &at.y, &at.bias};
+  uint64_t *const offsets[] = {&at.x, &at.codes, &at.scales, &at.scales_in, &at.sums, &at.y, &at.bias, &at.y_rows};
   for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
     *offsets[i] += *used;
   *used += at.bytes;
