@@ -12,7 +12,7 @@
  * its documentation recommends, and Hopper's kernels want more. */
 #define STAGING_ADDRESSES ((uint64_t)4 << 30)
 #define STAGING_LOW ((uint64_t)32 << 20)
-#define STAGING_HIGH ((uint64_t)256 << 20)
+#define STAGING_HIGH ((uint64_t)512 << 20)
 #define WORKSPACE_HOPPER ((uint64_t)32 << 20)
 #define WORKSPACE_OLDER ((uint64_t)8 << 20)
 

@@ -148,6 +148,35 @@ bool choice_hopper(const struct choice_table *table, const struct choice_request
   return true;
 }
 
+bool choice_few(const struct choice_table *table, const struct choice_request *request, struct hopper_product *product,
+                int *multiprocessors) {
+  const struct gemm_weight *weight = request->weight;
+  *multiprocessors = table->device.multiprocessors;
+  *product = (struct hopper_product){
+      .format = weight->format,
+      .scale = weight->scale,
+      .m = request->m,
+      .n = weight->n,
+      .k = request->k,
+  };
+  return (weight->format == GEMM_FORMAT_INT8 || weight->format == GEMM_FORMAT_FP8) &&
+         few_takes(product, table->device.capability);
+}
+
+/* Hopper's own instructions are faster, but for FP8 rows that are too short for them. Older devices have INT8 alone. */
+static bool attempt_few(const struct choice_table *table, const struct choice_request *request, struct choice *out) {
+  const struct gemm_weight *weight = request->weight;
+  struct hopper_product product;
+  int multiprocessors;
+  if (table->device.capability >= 90 && !(weight->format == GEMM_FORMAT_FP8 && weight->n < FP8_COLUMNS_LEAST))
+    return false;
+  if (!choice_few(table, request, &product, &multiprocessors))
+    return false;
+  *out = (struct choice){.way = CHOICE_FEW, .scaled = true, .biased = true, .d_type = request->y_type};
+  out->few = few_configure(&product, multiprocessors);
+  return true;
+}
+
 static bool attempt_hopper(const struct choice_table *table, const struct choice_request *request, struct choice *out) {
   const struct gemm_weight *weight = request->weight;
   bool fp8 = weight->format == GEMM_FORMAT_FP8, rounded = request->y_type == GEMM_BF16;
@@ -162,15 +191,37 @@ static bool attempt_hopper(const struct choice_table *table, const struct choice
   return true;
 }
 
+bool choice_many(const struct choice_table *table, const struct choice_request *request, struct many_config *config,
+                 double *busy) {
+  const struct hopper_product product = {.format = request->weight->format,
+                                         .m = request->m,
+                                         .n = request->weight->n,
+                                         .k = request->k,
+                                         .y_type = request->y_type};
+  *config = many_configure(&product, table->device.multiprocessors, busy);
+  return table->device.capability == 90 && many_takes(&product);
+}
+
+/* Where tiles leave many multiprocessors idle, the library cuts up K. */
+static const double BUSY_LEAST = 0.6;
+
+static bool attempt_many(const struct choice_table *table, const struct choice_request *request, struct choice *out) {
+  double busy;
+  *out = (struct choice){.way = CHOICE_MANY, .scaled = true, .biased = true, .d_type = request->y_type};
+  return choice_many(table, request, &out->many, &busy) && busy >= BUSY_LEAST;
+}
+
 static struct choice choose(const struct choice_table *table, struct library *library,
                             const struct choice_request *request, const struct library_product *operands) {
   const struct gemm_weight *weight = request->weight;
   bool int8 = weight->format == GEMM_FORMAT_INT8;
   bool bare_first = int8 || (weight->format == GEMM_FORMAT_FP8 && request->m <= BARE_ROWS_MOST);
   struct choice choice;
+  if (attempt_few(table, request, &choice))
+    return choice;
   if (weight->format == GEMM_FORMAT_FP8 && weight->n < FP8_COLUMNS_LEAST)
     return choice_plain(request);
-  if (attempt_hopper(table, request, &choice))
+  if (attempt_hopper(table, request, &choice) || attempt_many(table, request, &choice))
     return choice;
   if (bare_first && attempt_way(library, request, operands, WAY_BARE, &choice))
     return choice;

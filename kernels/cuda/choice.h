@@ -5,12 +5,13 @@
 #ifndef KERNELS_CUDA_CHOICE_H
 #define KERNELS_CUDA_CHOICE_H
 
-#include "hopper_config.h"
+#include "few_config.h"
 #include "library.h"
+#include "many_config.h"
 
 #include <stdbool.h>
 
-enum choice_way { CHOICE_PLAIN, CHOICE_LIBRARY, CHOICE_HOPPER, CHOICE_TILE };
+enum choice_way { CHOICE_PLAIN, CHOICE_LIBRARY, CHOICE_HOPPER, CHOICE_FEW, CHOICE_MANY, CHOICE_TILE };
 
 struct choice {
   enum choice_way way;
@@ -20,6 +21,8 @@ struct choice {
   enum gemm_type d_type;          /* what is computed */
   cublasLtMatmulAlgo_t algorithm; /* LIBRARY */
   struct hopper_config hopper;    /* HOPPER, which makes y itself */
+  struct few_config few;          /* FEW, likewise */
+  struct many_config many;        /* MANY, likewise */
   const struct variant *tile;     /* TILE, which does so too; the job's */
 };
 
@@ -52,6 +55,12 @@ bool choice_library_way(const struct choice_request *request, int way, struct ch
 /* Whether our kernel for Hopper can be asked, and for what. */
 bool choice_hopper(const struct choice_table *table, const struct choice_request *request,
                    struct hopper_product *product, int *multiprocessors);
+/* The same for our kernel for few rows of x. */
+bool choice_few(const struct choice_table *table, const struct choice_request *request, struct hopper_product *product,
+                int *multiprocessors);
+/* The same for our kernel for many rows of x; *busy as many_configure has it. */
+bool choice_many(const struct choice_table *table, const struct choice_request *request, struct many_config *config,
+                 double *busy);
 /* The plain kernel. */
 struct choice choice_plain(const struct choice_request *request);
 /* True if nothing is left to do to what is computed. */

@@ -38,7 +38,8 @@
   ROW(cuFuncSetAttribute)                                                                                              \
   ROW(cuMemsetD32Async)                                                                                                \
   ROW(cuLaunchKernel)                                                                                                  \
-  ROW(cuStreamWriteValue32_v2)
+  ROW(cuStreamWriteValue32_v2)                                                                                         \
+  ROW(cuTensorMapEncodeTiled)
 
 struct driver {
 #define ROW(name) __typeof__(&name) name;

@@ -1,11 +1,8 @@
 // From the sums of a cluster's blocks to y: joined in the order of ranks, scaled, biased, rounded.
 #pragma once
 
-#include "hopper_config.h"
 #include "hopper_copy.cuh"
-#include "number.cuh"
-
-#include <type_traits>
+#include "hopper_output.cuh"
 
 namespace hopper {
 
@@ -73,51 +70,6 @@ __device__ inline four four_prepare(const hopper_product &p, int64_t first_row, 
   return f;
 }
 
-template <typename Y, typename T>
-__device__ inline void write_row(Y *y, const four &f, const T (&value)[4], int64_t n) {
-  struct alignas(4 * sizeof(Y)) vector {
-    Y elements[4];
-  } out;
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    number_store(&out.elements[i], value[i]);
-  if (f.n + 4 <= n && reinterpret_cast<uintptr_t>(y) % sizeof out == 0) {
-    *reinterpret_cast<vector *>(y) = out;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (f.n + i < n)
-      y[i] = out.elements[i];
-  }
-}
-
-template <typename T>
-__device__ inline void write_four(const hopper_product &p, const four &f, const T (&sum)[4], int64_t m, float x_scale) {
-  uint8_t *row = static_cast<uint8_t *>(p.y_rows ? p.y_rows[m] : static_cast<uint8_t *>(p.y) + m * p.y_stride);
-  if (p.y_type == GEMM_S32) {
-    write_row(reinterpret_cast<int *>(row) + f.n, f, sum, p.n);
-    return;
-  }
-  float value[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    value[i] = number_scaled(static_cast<float>(sum[i]), f.scale[i], x_scale, f.bias[i]);
-  if constexpr (std::is_same_v<T, int>) {
-    if (p.y_type == GEMM_F32) {
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        value[i] = number_scaled_exactly(sum[i], f.scale[i], x_scale, f.bias[i]);
-    }
-  }
-  if (p.y_type == GEMM_F32)
-    write_row(reinterpret_cast<float *>(row) + f.n, f, value, p.n);
-  else if (p.y_type == GEMM_F16)
-    write_row(reinterpret_cast<__half *>(row) + f.n, f, value, p.n);
-  else
-    write_row(reinterpret_cast<__nv_bfloat16 *>(row) + f.n, f, value, p.n);
-}
-
 // This block's share of the cluster's tile: rows [first_m, first_m + rows) of y. `x_scale`: of these rows.
 template <int kPitch, typename T>
 __device__ inline void write_tile(const hopper_product &p, const four &f, int64_t first_m, int rows, uint32_t sums,
@@ -142,7 +94,7 @@ __device__ inline void write_tile(const hopper_product &p, const four &f, int64_
     for (int i = 0; i < batch; i++) {
       const int m = first + i * f.m_step;
       if (m < rows)
-        write_four(p, f, sum[i], first_m + m, x_scale[m]);
+        write_sums<4>(p, first_m + m, f.n, sum[i], f.scale, x_scale[m], f.bias);
     }
   }
 }

@@ -103,7 +103,7 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
   cudaGraphExec_t graph = NULL;
   slot->job = *job;
   slot->rows = job->m;
-  slot->rows_most = job->m < job->weight->rows_most ? job->m : job->weight->rows_most;
+  slot->rows_most = staging_go(job->m, job->weight->rows_most);
   enum status status = backend_enter(backend, error);
   if (status == STATUS_OK && job->steps)
     status = sequence_rows(slot, job->m, &slot->rows_most, error);
@@ -114,8 +114,8 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
     status = launches_time(slot, graph, timing->launches, ns, error);
   if (graph)
     (void)cudaGraphExecDestroy(graph);
-  /* Products of many rows are computed in several goes of as many as fit. */
+  /* Products of many rows are computed in several goes. */
   if (status == STATUS_OK)
-    *ns = *ns * (uint64_t)((job->m + slot->rows_most - 1) / slot->rows_most);
+    *ns = *ns * (uint64_t)job->m / (uint64_t)slot->rows_most;
   return status;
 }

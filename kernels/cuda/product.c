@@ -1,8 +1,11 @@
 #include "chain.h"
 #include "chunk.h"
+#include "few.h"
 #include "hopper.h"
 #include "int2_few.h"
 #include "launch.h"
+#include "many.h"
+#include "tensor_map.h"
 #include "transfer.h"
 #include "variants.h"
 
@@ -311,7 +314,35 @@ static struct library_product library_product(const struct chunk *chunk) {
   };
 }
 
-static enum status hopper_run(struct chunk *chunk, const struct choice *choice, struct error *error) {
+static enum status many_run(const struct backend *backend, const struct chunk *chunk, const struct many_config *config,
+                            const struct hopper_product *product, struct error *error) {
+  CUtensorMap w, x;
+  enum status status = tensor_map_make(backend->driver, product->w, product->n, product->k, product->w_stride,
+                                       config->columns, &w, error);
+  if (status == STATUS_OK)
+    status =
+        tensor_map_make(backend->driver, product->x, product->m, product->k, product->x_stride, MANY_ROWS, &x, error);
+  if (status != STATUS_OK)
+    return status;
+  return runtime_check(many_launch(chunk->slot->stream, config, product, &w, &x, backend->multiprocessors),
+                       "computing a product", error);
+}
+
+/* Behind kernels of ours, W streams in while those still run: a thing of Hopper. */
+static enum status own_launch(const struct backend *backend, const struct chunk *chunk, const struct choice *choice,
+                              const struct hopper_product *product, struct error *error) {
+  bool dependent = chunk->follows && backend->capability >= 90;
+  cudaStream_t stream = chunk->slot->stream;
+  if (choice->way == CHOICE_MANY)
+    return many_run(backend, chunk, &choice->many, product, error);
+  cudaError_t result = choice->way == CHOICE_FEW
+                           ? few_launch(stream, &choice->few, product, backend->multiprocessors, dependent)
+                           : hopper_launch(stream, &choice->hopper, product, dependent);
+  return runtime_check(result, "computing a product", error);
+}
+
+static enum status own_run(struct backend *backend, struct chunk *chunk, const struct choice *choice,
+                           struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct backend_weight *weight = chunk->weight;
   const struct layout *layout = &weight->layout;
@@ -336,11 +367,10 @@ static enum status hopper_run(struct chunk *chunk, const struct choice *choice, 
   };
   product.y = y_target(chunk, &product.y_stride);
   product.y_rows = chunk->y_rows;
-  /* Behind kernels of ours, W streams in while those still run. */
-  cudaError_t result = hopper_launch(chunk->slot->stream, &choice->hopper, &product, chunk->follows);
-  if (result == cudaSuccess && !product.y_rows)
-    result = y_out(chunk, product.y, product.y_stride);
-  return runtime_check(result, "computing a product", error);
+  enum status status = own_launch(backend, chunk, choice, &product, error);
+  if (status != STATUS_OK || product.y_rows)
+    return status;
+  return runtime_check(y_out(chunk, product.y, product.y_stride), "computing a product", error);
 }
 
 static enum tile_type tile_type_of(enum gemm_type type) {
@@ -408,8 +438,8 @@ static enum status tile_run(struct backend *backend, struct chunk *chunk, const 
  * at last the plain kernel computes. */
 static enum status way_run(struct backend *backend, struct chunk *chunk, const struct choice *choice,
                            const struct choice_request *request, struct error *error) {
-  if (choice->way == CHOICE_HOPPER)
-    return hopper_run(chunk, choice, error);
+  if (choice->way == CHOICE_HOPPER || choice->way == CHOICE_FEW || choice->way == CHOICE_MANY)
+    return own_run(backend, chunk, choice, error);
   if (choice->way == CHOICE_TILE)
     return tile_run(backend, chunk, choice, error);
   if (choice->way == CHOICE_PLAIN)
@@ -445,7 +475,7 @@ static enum status product_run(struct backend *backend, struct chunk *chunk, str
     choice = choice_plain(&request);
     status = plain_run(chunk, error);
   }
-  if (status != STATUS_OK || choice.way == CHOICE_HOPPER || choice.way == CHOICE_TILE)
+  if (status != STATUS_OK || (choice.way != CHOICE_PLAIN && choice.way != CHOICE_LIBRARY))
     return status;
   return runtime_check(finish(chunk, &choice, choice_final(&choice, &request)), "finishing a product", error);
 }

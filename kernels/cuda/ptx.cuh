@@ -1,4 +1,5 @@
-// One instruction of Hopper (sm_90a) a wrapper. Addresses of shared memory are those of the shared window, 32 bits.
+// One instruction a wrapper, of Hopper (sm_90a) where nothing else is said. Addresses of shared memory are those of the
+// shared window, 32 bits.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,57 @@ template <int kPending> __device__ inline void copy_async_wait() {
 // What this thread has written to shared memory becomes visible to the tensor cores.
 __device__ inline void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A barrier of shared memory that `count` arrivals complete.
+__device__ inline void barrier_init(uint32_t barrier, uint32_t count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+// Barriers that this thread has made may be used by copies.
+__device__ inline void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Arrives, and has the phase wait for so many bytes of copies, too.
+__device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Until the phase of this parity is complete.
+__device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile("{\n.reg .pred done;\nagain%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+               "@!done bra again%=;\n}" ::"r"(barrier),
+               "r"(parity)
+               : "memory");
+}
+
+// A box of a matrix from column `column` and row `row` on.
+__device__ inline void copy_tensor(uint32_t to, const void *map, int column, int row, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          to),
+      "l"(map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+// ---- warps of different trades
+
+template <int kCount> __device__ inline void registers_increase() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+template <int kCount> __device__ inline void registers_decrease() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+// Until so many threads have come.
+__device__ inline void named_barrier_sync(int name, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
 // ---- warpgroup matrix instructions; wgmma.cuh has the products themselves
@@ -127,6 +179,15 @@ __device__ inline uint2 load_shared_uint2(uint32_t address) {
   return value;
 }
 
+__device__ inline uint4 load_shared_uint4(uint32_t address) {
+  uint4 value;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(address)
+               : "memory");
+  return value;
+}
+
 __device__ inline void store_shared_int4(uint32_t address, const uint32_t (&value)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]), "r"(value[1]), "r"(value[2]),
                "r"(value[3])
@@ -140,7 +201,32 @@ __device__ inline uint32_t select_or(uint32_t word, uint32_t mask, uint32_t bits
   return out;
 }
 
+// 16 bytes of what is read once, past L1, if `wanted`.
+__device__ inline void load_once(uint4 &value, const void *from, bool wanted) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+               "@p ld.global.nc.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+               : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
+               : "l"(from), "r"(static_cast<int>(wanted)));
+}
+
+// From sm_89 on: two of the four e4m3 codes of a word, the lower or the upper ones, as f16.
+template <int kHalf> __device__ inline uint32_t e4m3_to_f16(uint32_t codes) {
+  uint32_t out;
+  if (kHalf == 0)
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;\n}" : "=r"(out) : "r"(codes));
+  else
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, high;\n}" : "=r"(out) : "r"(codes));
+  return out;
+}
+
 // ---- a warp's matrix instructions
+
+// d[16, 8] += a[16, 32] * b[8, 32]^T.
+__device__ inline void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 
 // Four matrices of 8 x 8 of 16 bits; lane i has the address of row i % 8 of matrix i / 8.
 __device__ inline void load_matrices(uint32_t (&out)[4], uint32_t address) {

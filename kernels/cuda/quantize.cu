@@ -2,21 +2,39 @@
 #include "launch.h"
 #include "quantize.cuh"
 
-static int threads_for(int64_t k_padded) {
-  const int64_t wanted = (k_padded / 8 + 31) / 32 * 32;
-  return static_cast<int>(wanted < quantize_threads_most ? wanted : quantize_threads_most);
+// As few as leave multiprocessors idle if each row had one block of few threads.
+constexpr int64_t few_rows = 256;
+
+static bool keeps_most(int64_t rows, int64_t k_padded) {
+  return rows > few_rows || k_padded > 8 * quantize_threads(1);
+}
+
+static int threads_for(int64_t k_padded, int kept) {
+  const int64_t wanted = (k_padded + 8 * kept - 1) / (8 * kept), most = quantize_threads(kept);
+  return static_cast<int>(wanted < most ? (wanted + 31) / 32 * 32 : most);
+}
+
+template <typename X, bool e4m3, int kKept>
+static void rows_by(cudaStream_t stream, const X *x, int64_t rows, int64_t k, int64_t k_padded, void *codes,
+                    float *scales) {
+  quantize_rows<X, e4m3, kKept><<<static_cast<unsigned>(rows), threads_for(k_padded, kKept), 0, stream>>>(
+      x, k, k_padded, static_cast<uint8_t *>(codes), scales);
 }
 
 template <typename X>
 static void rows_of(cudaStream_t stream, const void *x, int64_t rows, int64_t k, int64_t k_padded, bool e4m3,
                     void *codes, float *scales) {
-  const int threads = threads_for(k_padded);
   const X *from = static_cast<const X *>(x);
-  uint8_t *to = static_cast<uint8_t *>(codes);
-  if (e4m3)
-    quantize_rows<X, true><<<static_cast<unsigned>(rows), threads, 0, stream>>>(from, k, k_padded, to, scales);
-  else
-    quantize_rows<X, false><<<static_cast<unsigned>(rows), threads, 0, stream>>>(from, k, k_padded, to, scales);
+  if (keeps_most(rows, k_padded)) {
+    if (e4m3)
+      rows_by<X, true, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales);
+    else
+      rows_by<X, false, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales);
+  } else if (e4m3) {
+    rows_by<X, true, 1>(stream, from, rows, k, k_padded, codes, scales);
+  } else {
+    rows_by<X, false, 1>(stream, from, rows, k, k_padded, codes, scales);
+  }
 }
 
 extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
@@ -30,16 +48,26 @@ extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, 
   return cudaGetLastError();
 }
 
+template <typename X, bool e4m3, int kKept>
+static void table_by(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, void *codes,
+                     float *scales, const row_table &y, void **y_rows) {
+  quantize_table<X, e4m3, kKept><<<static_cast<unsigned>(rows), threads_for(k_padded, kKept), 0, stream>>>(
+      x, k, k_padded, static_cast<uint8_t *>(codes), scales, y, y_rows);
+}
+
 template <typename X>
 static void table_of(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, bool e4m3,
                      void *codes, float *scales, const row_table &y, void **y_rows) {
-  const int threads = threads_for(k_padded);
-  const unsigned grid = static_cast<unsigned>(rows);
-  uint8_t *to = static_cast<uint8_t *>(codes);
-  if (e4m3)
-    quantize_table<X, true><<<grid, threads, 0, stream>>>(x, k, k_padded, to, scales, y, y_rows);
-  else
-    quantize_table<X, false><<<grid, threads, 0, stream>>>(x, k, k_padded, to, scales, y, y_rows);
+  if (keeps_most(rows, k_padded)) {
+    if (e4m3)
+      table_by<X, true, quantize_kept_most<X>>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
+    else
+      table_by<X, false, quantize_kept_most<X>>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
+  } else if (e4m3) {
+    table_by<X, true, 1>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
+  } else {
+    table_by<X, false, 1>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
+  }
 }
 
 extern "C" cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type,

@@ -39,3 +39,10 @@ int64_t staging_rows(const struct gemm_weight *weight, const struct layout *layo
   }
   return low > GEMM_GROUP ? low / GEMM_GROUP * GEMM_GROUP : low;
 }
+
+int64_t staging_go(int64_t rows, int64_t most) {
+  int64_t goes = (rows + most - 1) / most, each = (rows + goes - 1) / goes;
+  if (goes > 1 && each > GEMM_GROUP)
+    each = (each + GEMM_GROUP - 1) / GEMM_GROUP * GEMM_GROUP;
+  return each < most ? each : most;
+}

@@ -24,6 +24,10 @@ struct staging staging_place(const struct gemm_weight *weight, const struct layo
 /* The most rows that `bytes` hold, at most ROWS_MOST; 0 where not one fits. */
 int64_t staging_rows(const struct gemm_weight *weight, const struct layout *layout, uint64_t bytes);
 
+/* Rows of each go where `rows` are computed in as few goes of up to `most` as there must be: about equal, so that none
+ * is left with a few. */
+int64_t staging_go(int64_t rows, int64_t most);
+
 enum { ROWS_MOST = 16384 };
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED_MOST = 1024, HOPPER_MOST = 24, FROM_EACH_WAY = 24 };
+enum { LISTED_MOST = 1024, HOPPER_MOST = 24, FEW_MOST = 8, FROM_EACH_WAY = 24 };
 
 /* cuBLASLt: how it is asked, then the algorithm's attributes. */
 static const struct variant_family library_family = {
@@ -40,9 +40,29 @@ static const struct variant_family hopper_family = {
         },
 };
 
+static const struct variant_family few_family = {
+    .name = "few",
+    .count = 2,
+    .parameters =
+        {
+            {"k_warps", "of 16 that share K", 1, 16, 1, 16},
+            {"rows", "of W in a tile", 2, 256, 2, 16},
+        },
+};
+
+static const struct variant_family many_family = {
+    .name = "many",
+    .count = 2,
+    .parameters =
+        {
+            {"columns", "rows of W a tile", 128, 256, 128, 256},
+            {"group", "tiles of x for the same rows of W", 1, 64, 1, 16},
+        },
+};
+
 /* Parameters named without a family are those of tiles, where it has them all. */
-const struct variant_family *const cuda_families[] = {&variant_plain, &tile_family, &library_family, &hopper_family,
-                                                      NULL};
+const struct variant_family *const cuda_families[] = {
+    &variant_plain, &tile_family, &library_family, &hopper_family, &few_family, &many_family, NULL};
 
 /* ---- from and to choices */
 
@@ -55,6 +75,22 @@ static struct hopper_config hopper_of(const struct variant *variant) {
 static struct variant variant_of_hopper(const struct hopper_config *config) {
   return (struct variant){.family = &hopper_family,
                           .values = {config->columns, config->groups, config->rows, config->split_k, config->ahead}};
+}
+
+static struct few_config few_of(const struct variant *variant) {
+  return (struct few_config){.k_warps = variant->values[0], .rows = variant->values[1]};
+}
+
+static struct variant variant_of_few(const struct few_config *config) {
+  return (struct variant){.family = &few_family, .values = {config->k_warps, config->rows}};
+}
+
+static struct many_config many_of(const struct variant *variant) {
+  return (struct many_config){.columns = variant->values[0], .group = variant->values[1]};
+}
+
+static struct variant variant_of_many(const struct many_config *config) {
+  return (struct variant){.family = &many_family, .values = {config->columns, config->group}};
 }
 
 static struct variant variant_of_library(int way, const int32_t attributes[ALGORITHM_ATTRIBUTES]) {
@@ -73,6 +109,16 @@ bool cuda_variant_choice(const struct variant *variant, const struct choice_requ
   if (variant->family == &hopper_family) {
     *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
     out->hopper = hopper_of(variant);
+    return true;
+  }
+  if (variant->family == &few_family) {
+    *out = (struct choice){.way = CHOICE_FEW, .scaled = true, .biased = true, .d_type = request->y_type};
+    out->few = few_of(variant);
+    return true;
+  }
+  if (variant->family == &many_family) {
+    *out = (struct choice){.way = CHOICE_MANY, .scaled = true, .biased = true, .d_type = request->y_type};
+    out->many = many_of(variant);
     return true;
   }
   if (variant->family == &tile_family) {
@@ -150,6 +196,36 @@ static enum status check_hopper(struct backend *backend, const struct question *
                    hopper_shared_bytes(&config, product.scale) / 1024);
 }
 
+static enum status check_few(struct backend *backend, const struct question *question, const struct variant *variant,
+                             struct variant *nearest, struct error *error) {
+  struct few_config config = few_of(variant);
+  struct hopper_product product;
+  int multiprocessors;
+  if (!choice_few(backend->choices, &question->request, &product, &multiprocessors))
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "family few takes INT8, and FP8 on compute capability 9.0, with one scale or one a row and up to "
+                     "%d rows of x that fit into shared memory",
+                     FEW_COLUMNS_MOST);
+  if (few_config_valid(&config))
+    return STATUS_OK;
+  if (nearest) {
+    struct few_config close = few_configure(&product, multiprocessors);
+    *nearest = variant_of_few(&close);
+  }
+  return error_set(error, STATUS_UNSUPPORTED, "k_warps is a power of two, rows an even number up to %d / k_warps",
+                   FEW_ROWS * FEW_WARPS);
+}
+
+static enum status check_many(struct backend *backend, const struct question *question, struct error *error) {
+  struct many_config config;
+  double busy;
+  if (choice_many(backend->choices, &question->request, &config, &busy))
+    return STATUS_OK;
+  return error_set(error, STATUS_UNSUPPORTED,
+                   "family many takes INT8, more than 128 rows of x, and y of f32, f16 or bf16, on compute capability "
+                   "9.0");
+}
+
 static struct tile_problem tile_problem_of(const struct question *question) {
   return (struct tile_problem){.format = question->request.weight->format,
                                .scale = question->request.weight->scale,
@@ -213,6 +289,10 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
                      gemm_format_name(problem->weight.format));
   if (variant->family == &hopper_family)
     return check_hopper(backend, &question, variant, nearest, error);
+  if (variant->family == &few_family)
+    return check_few(backend, &question, variant, nearest, error);
+  if (variant->family == &many_family)
+    return check_many(backend, &question, error);
   if (variant->family == &tile_family)
     return check_tile(backend, &question, variant, nearest, error);
   if (!choice_library_way(&question.request, variant->values[0], &choice))
@@ -236,6 +316,10 @@ static struct variant own_choice(struct backend *backend, const struct question 
   int32_t attributes[ALGORITHM_ATTRIBUTES];
   if (choice.way == CHOICE_HOPPER)
     return variant_of_hopper(&choice.hopper);
+  if (choice.way == CHOICE_FEW)
+    return variant_of_few(&choice.few);
+  if (choice.way == CHOICE_MANY)
+    return variant_of_many(&choice.many);
   if (choice.way == CHOICE_PLAIN)
     return variant_default(&variant_plain);
   int number = 0;
@@ -277,6 +361,34 @@ static int add_hopper(struct backend *backend, const struct question *question, 
   int found = hopper_candidates(&product, multiprocessors, all, configs, room);
   for (int i = 0; i < found; i++)
     out[count++] = variant_of_hopper(&configs[i]);
+  return count;
+}
+
+static int add_few(struct backend *backend, const struct question *question, bool all, struct variant *out, int count,
+                   int most) {
+  struct few_config configs[LISTED_MOST];
+  struct hopper_product product;
+  int multiprocessors, room = most - count < LISTED_MOST ? most - count : LISTED_MOST;
+  if (room == 0 || !choice_few(backend->choices, &question->request, &product, &multiprocessors))
+    return count;
+  int found = few_candidates(&product, multiprocessors, configs, !all && room > FEW_MOST ? FEW_MOST : room);
+  for (int i = 0; i < found; i++)
+    out[count++] = variant_of_few(&configs[i]);
+  return count;
+}
+
+static int add_many(struct backend *backend, const struct question *question, struct variant *out, int count,
+                    int most) {
+  static const int groups[] = {4, 8, 16, 32};
+  struct many_config config;
+  double busy;
+  if (!choice_many(backend->choices, &question->request, &config, &busy))
+    return count;
+  for (config.columns = 128; config.columns <= 256; config.columns *= 2)
+    for (size_t i = 0; i < sizeof groups / sizeof *groups && count < most; i++) {
+      config.group = groups[i];
+      out[count++] = variant_of_many(&config);
+    }
   return count;
 }
 
@@ -322,6 +434,8 @@ int cuda_variants(struct backend *backend, const struct variant_problem *problem
   out[0] = own_choice(backend, &question);
   if (out[0].family == &variant_plain)
     return 1;
-  int count = add_hopper(backend, &question, all, out, 1, most);
+  int count = add_few(backend, &question, all, out, 1, most);
+  count = add_many(backend, &question, out, count, most);
+  count = add_hopper(backend, &question, all, out, count, most);
   return add_library(backend, &question, all, out, count, most);
 }

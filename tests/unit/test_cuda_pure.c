@@ -1,9 +1,11 @@
 /* What the cuda backend decides without a device: how weights lie, where a product's tensors are staged, and how the
  * Hopper kernel is configured. */
+#include "kernels/cuda/few_config.h"
 #include "kernels/cuda/hopper_config.h"
 #include "kernels/cuda/int2_few_config.h"
 #include "kernels/cuda/int2_layout.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/many_config.h"
 #include "kernels/cuda/roof.h"
 #include "kernels/cuda/staging.h"
 
@@ -257,6 +259,21 @@ static void test_staging_holds(void **state) {
   assert_true(at.y - at.scales >= 5 * 4);
 }
 
+static void test_staging_goes(void **state) {
+  (void)state;
+  assert_int_equal(staging_go(1, 16384), 1);
+  assert_int_equal(staging_go(4096, 4096), 4096);
+  assert_int_equal(staging_go(4097, 4096), 2176);
+  assert_int_equal(staging_go(4096, 2304), 2048);
+  assert_int_equal(staging_go(10, 3), 3);
+  for (int64_t most = 1; most < 1000; most += most < 200 ? 1 : 128)
+    for (int64_t rows = 1; rows < 3000; rows += 7) {
+      int64_t each = staging_go(rows, most), goes = (rows + most - 1) / most;
+      assert_in_range(each, 1, most);
+      assert_true(each * goes >= rows || each == most);
+    }
+}
+
 /* ---- the Hopper kernel */
 
 static void test_hopper_refuses(void **state) {
@@ -307,6 +324,94 @@ static void test_hopper_fills_the_device(void **state) {
   assert_in_range(blocks, SMS / 2, 2 * SMS);
 }
 
+/* ---- the kernel for few rows */
+
+static void test_few_takes(void **state) {
+  (void)state;
+  struct hopper_product int8 = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 16, 8192, 8192);
+  struct hopper_product fp8 = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 1, 3, 16);
+  struct hopper_product block = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 1, 128, 128);
+  struct hopper_product rows = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 17, 128, 128);
+  struct hopper_product wide = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 16, 128, 16384);
+  assert_true(few_takes(&int8, 90));
+  assert_false(few_takes(&int8, 80)); /* 16 rows of 8192 do not fit there */
+  int8.m = 8;
+  assert_true(few_takes(&int8, 80));
+  assert_false(few_takes(&int8, 75));
+  assert_true(few_takes(&fp8, 90));
+  assert_false(few_takes(&fp8, 89));
+  assert_false(few_takes(&block, 90));
+  assert_false(few_takes(&rows, 90));
+  assert_false(few_takes(&wide, 90));
+}
+
+/* Whatever is chosen can run, covers W, and leaves few multiprocessors without a tile. */
+static void test_few_chooses(void **state) {
+  (void)state;
+  static const int64_t ns[] = {1, 7, 130, 1280, 8192, 57344, 1 << 24}, ks[] = {16, 304, 1024, 3584, 8192, 10000};
+  struct few_config listed[400];
+  for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+    for (size_t j = 0; j < sizeof ks / sizeof *ks; j++) {
+      struct hopper_product product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 9, ns[i], ks[j]);
+      struct few_config config = few_configure(&product, SMS);
+      assert_true(few_config_valid(&config));
+      int count = few_candidates(&product, SMS, listed, 400);
+      assert_int_equal(count, 8 + 16 + 32 + 64 + 128);
+      assert_memory_equal(&listed[0], &config, sizeof config);
+      for (int l = 0; l < count; l++)
+        assert_true(few_config_valid(&listed[l]));
+      if (ns[i] >= 1280)
+        assert_true((ns[i] + config.rows - 1) / config.rows >= SMS / 2);
+    }
+  const struct few_config bad[] = {{3, 16}, {16, 18}, {8, 34}, {1, 258}, {4, 15}, {4, 0}, {32, 8}, {0, 16}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    assert_false(few_config_valid(&bad[i]));
+}
+
+/* Neighbouring rows of x begin in other banks, and there is a unit of zeros behind each. */
+static void test_few_shared(void **state) {
+  (void)state;
+  for (int64_t k = 16; k < 20000; k += 16) {
+    int stride = few_x_stride(k);
+    assert_int_equal(stride % 128, 64);
+    assert_true(stride >= (k + 63) / 64 * 64 + 64);
+    assert_true(few_shared_bytes(9, k) >= 9 * (int64_t)stride + 2 * 16 * 16 * 20 * 4);
+  }
+}
+
+/* ---- the kernel for many rows */
+
+static void test_many_chooses(void **state) {
+  (void)state;
+  double busy;
+  struct hopper_product product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 1024, 8192, 8192);
+  product.y_type = GEMM_BF16;
+  assert_true(many_takes(&product));
+  assert_int_equal(many_configure(&product, SMS, &busy).columns, 256); /* 256 tiles in two rounds */
+  assert_true(busy > 0.96 && busy <= 1);
+  product.m = 256; /* 64 wide tiles, or 128 */
+  assert_int_equal(many_configure(&product, SMS, &busy).columns, 128);
+  assert_true(busy > 0.96 && busy <= 1);
+  product.n = 130;
+  product.m = 129;
+  assert_true(many_config_valid(&(struct many_config){.columns = 128, .group = 1}));
+  (void)many_configure(&product, SMS, &busy);
+  assert_true(busy < 0.02);
+  product.y_type = GEMM_S32;
+  assert_false(many_takes(&product));
+  product.y_type = GEMM_F32;
+  product.m = 128;
+  assert_false(many_takes(&product));
+  product.m = 129;
+  assert_true(many_takes(&product));
+  product.format = GEMM_FORMAT_FP8;
+  assert_false(many_takes(&product));
+  const struct many_config bad[] = {{64, 16}, {192, 16}, {256, 0}, {256, 65}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    assert_false(many_config_valid(&bad[i]));
+  assert_true(many_shared_bytes(128) <= 227 * 1024 && many_shared_bytes(256) <= 227 * 1024);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_roofs),
@@ -316,9 +421,14 @@ int main(void) {
       cmocka_unit_test(test_layout_chosen),
       cmocka_unit_test(test_int2_plans),
       cmocka_unit_test(test_staging_holds),
+      cmocka_unit_test(test_staging_goes),
       cmocka_unit_test(test_hopper_refuses),
       cmocka_unit_test(test_hopper_always_valid),
       cmocka_unit_test(test_hopper_fills_the_device),
+      cmocka_unit_test(test_few_takes),
+      cmocka_unit_test(test_few_chooses),
+      cmocka_unit_test(test_few_shared),
+      cmocka_unit_test(test_many_chooses),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
