@@ -239,6 +239,20 @@ GEMMD_API int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product);
 /* Asks for a product and returns at once; *ticket names it (never 0). The tensors belong to the daemon until the
  * result has been taken. GEMMD_BUSY where `entries` are in flight: take results first. */
 GEMMD_API int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket);
+
+/* W [n, k] as a tensor of the arena, of x's type, which is f16 or bf16: for products of two activations, as in the
+ * gradients of weights. It is copied to the device with every product. */
+typedef struct gemmd_tensor {
+  const void *data;
+  uint32_t n, k;
+  size_t stride;   /* bytes from row to row; 0: dense */
+  uint32_t device; /* that computes */
+} gemmd_tensor;
+
+/* As gemmd_matmul and gemmd_submit, with such a W; y overlaps it neither. */
+GEMMD_API int gemmd_tensors_matmul(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product);
+GEMMD_API int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product,
+                                   uint64_t *ticket);
 /* Asks that a product be dropped. If it has not begun, its result will be GEMMD_CANCELLED, else what it would have been
  * anyway; it has to be taken either way, and until then the tensors are the daemon's. GEMMD_BUSY where the ring has no
  * room for the asking. */

@@ -62,10 +62,21 @@ struct backend_step {
   const struct variant *variant; /* as a job's */
 };
 
+/* W where it is no stored weight but a tensor of the job's arena, as for products of two activations: F16 or BF16, the
+ * type of x. */
+struct backend_operand {
+  struct gemm_weight shape; /* no scales */
+  const void *w;            /* [n, k] */
+  uint64_t stride;          /* bytes */
+};
+
 /* One product, checked by gemm_product_check before. The pointers are into a registered arena; strides are bytes. */
 struct backend_job {
   uint64_t tag; /* comes back from poll */
   struct backend_weight *weight;
+  /* In the place of a weight, which is NULL then. Such a job has no chain. It stays as it is until poll has reported
+   * it. */
+  const struct backend_operand *operand;
   struct backend_arena *arena;
   int64_t m;
   enum gemm_type x_type, y_type, bias_type;

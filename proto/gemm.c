@@ -334,6 +334,38 @@ enum status gemm_product_check(const struct gemm_product *product, const struct 
   return STATUS_OK;
 }
 
+enum status gemm_tensor_weight(const struct gemm_product *product, struct gemm_weight *out, struct error *error) {
+  if (product->x_type != GEMM_F16 && product->x_type != GEMM_BF16) {
+    error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, product->x_type, 1, 0);
+    gemm_error_compose(error);
+    return error->status;
+  }
+  *out = (struct gemm_weight){.n = product->n,
+                              .k = product->k,
+                              .format = product->x_type == GEMM_F16 ? GEMM_FORMAT_F16 : GEMM_FORMAT_BF16,
+                              .scale = GEMM_SCALE_NONE};
+  return STATUS_OK;
+}
+
+enum status gemm_tensors_check(const struct gemm_product *product, uint64_t w_offset, uint64_t *w_stride,
+                               uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
+                               struct error *error) {
+  struct gemm_weight weight;
+  uint64_t w_bytes;
+  enum status status = gemm_tensor_weight(product, &weight, error);
+  if (status == STATUS_OK)
+    status = gemm_product_check(product, &weight, tensors_begin, arena_bytes, out, error);
+  if (status == STATUS_OK)
+    status = check_stride(weight.n, (uint64_t)weight.k * 2, 2, FIELD_W_STRIDE, w_stride, &w_bytes, error);
+  if (status == STATUS_OK)
+    status = check_place(w_offset, w_bytes, tensors_begin, arena_bytes, FIELD_W_OFFSET, error);
+  if (status == STATUS_OK && overlap(product->y_offset, out->y_bytes, w_offset, w_bytes)) {
+    status = error_field(error, STATUS_INVALID, FIELD_W_OFFSET, to_signed(w_offset), 1, 0);
+    gemm_error_compose(error);
+  }
+  return status;
+}
+
 void gemm_error_compose(struct error *error) {
   bool typed = error->field == FIELD_X_TYPE || error->field == FIELD_Y_TYPE || error->field == FIELD_BIAS_TYPE;
   bool apart = error->field == FIELD_Y_OFFSET && error->low == 1 && error->high == 0;
@@ -344,6 +376,8 @@ void gemm_error_compose(struct error *error) {
              error->value);
   else if (apart && error->status == STATUS_INVALID)
     snprintf(error->text, sizeof error->text, "y offset %" PRId64 ": y overlaps x, bias or x scale", error->value);
+  else if (error->field == FIELD_W_OFFSET && error->low == 1 && error->high == 0 && error->status == STATUS_INVALID)
+    snprintf(error->text, sizeof error->text, "w offset %" PRId64 ": W overlaps y", error->value);
   else
     error_compose(error);
 }

@@ -132,6 +132,15 @@ MUST_CHECK enum status gemm_product_check(const struct gemm_product *product, co
                                           uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
                                           struct error *error);
 
+/* The weight that a tensor [n, k] of x's type stands for. UNSUPPORTED: x type is neither F16 nor BF16. */
+MUST_CHECK enum status gemm_tensor_weight(const struct gemm_product *product, struct gemm_weight *out,
+                                          struct error *error);
+/* A product whose W is a tensor at w_offset, *w_stride bytes from row to row (0: dense; filled in): everything that
+ * gemm_product_check says, of W too, and y apart from it. */
+MUST_CHECK enum status gemm_tensors_check(const struct gemm_product *product, uint64_t w_offset, uint64_t *w_stride,
+                                          uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
+                                          struct error *error);
+
 /* Which x and y types a weight format takes: DESIGN's table of numerics.
  *   INT8  x f32/f16/bf16/int8, y f32/f16/bf16, or s32 where x is int8
  *   FP8   x f32/f16/bf16/e4m3, y f32/f16/bf16

@@ -280,8 +280,9 @@ static bool all_zero(const uint8_t *bytes, size_t count) {
 enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                     struct error *error) {
   bool plan = submission->opcode == RING_OP_PLAN;
-  if (submission->opcode != RING_OP_PRODUCT && !plan)
-    return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_NOP, RING_OP_PLAN);
+  bool tensors = submission->opcode == RING_OP_TENSORS;
+  if (submission->opcode != RING_OP_PRODUCT && !plan && !tensors)
+    return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_NOP, RING_OP_TENSORS);
   if (submission->flags != 0)
     return error_field(error, STATUS_INVALID, FIELD_FLAGS, submission->flags, 0, 0);
   if (submission->priority >= RING_PRIORITIES)
@@ -290,6 +291,8 @@ enum status ring_submission_product(const struct ring_submission *submission, st
     return error_field(error, STATUS_INVALID, FIELD_STEPS, submission->steps, 0, 0);
   if (!plan && submission->plan_offset != 0)
     return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
+  if (!tensors && (submission->w_offset != 0 || submission->w_stride != 0))
+    return error_field(error, STATUS_INVALID, submission->w_offset != 0 ? FIELD_W_OFFSET : FIELD_W_STRIDE, 1, 0, 0);
   if (!all_zero(submission->reserved, sizeof submission->reserved))
     return error_field(error, STATUS_INVALID, FIELD_RESERVED, 1, 0, 0);
   *out = (struct gemm_product){

@@ -33,8 +33,9 @@ enum ring_worker_state { RING_WORKER_STARTING = 0, RING_WORKER_READY = 1, RING_W
 enum ring_opcode {
   RING_OP_NOP = 0,
   RING_OP_PRODUCT = 1,
-  RING_OP_CANCEL = 2, /* the product of the same tag, if it has not begun; gets no completion of its own */
-  RING_OP_PLAN = 3,   /* a sequence of products: see plan.h */
+  RING_OP_CANCEL = 2,  /* the product of the same tag, if it has not begun; gets no completion of its own */
+  RING_OP_PLAN = 3,    /* a sequence of products: see plan.h */
+  RING_OP_TENSORS = 4, /* a product whose W is a tensor of the arena: [n, k] of x's type, F16 or BF16 */
 };
 /* Which products go first. Every RING_TURN_BELOW-th start goes to the last class that waits, so that none starves. */
 enum ring_priority { RING_PRIORITY_NORMAL = 0, RING_PRIORITY_URGENT = 1, RING_PRIORITY_BACKGROUND = 2 };
@@ -61,9 +62,10 @@ struct ring_submission {
   uint32_t steps; /* PLAN: of the plan; else 0 */
   uint64_t x_offset, y_offset, x_stride, y_stride;
   uint64_t bias_offset, x_scale_offset;
-  uint64_t deadline_ns; /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
-  uint64_t plan_offset; /* PLAN: of its first struct ring_step; else 0 */
-  uint8_t reserved[24]; /* 0 */
+  uint64_t deadline_ns;        /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
+  uint64_t plan_offset;        /* PLAN: of its first struct ring_step; else 0 */
+  uint64_t w_offset, w_stride; /* TENSORS: W, bytes from one row to the next; else 0 */
+  uint8_t reserved[8];         /* 0 */
 };
 _Static_assert(sizeof(struct ring_submission) == 128, "a submission is two lines");
 

@@ -26,8 +26,9 @@ struct queue_job {
   enum ring_priority priority;
   uint64_t deadline_ns; /* 0: none */
   uint64_t taken_ns, started_ns;
-  struct book_entry *tuned;   /* the shape that was launched; of the first job of a batch. NULL: not listed */
-  struct backend_job product; /* checked, ready for the backend */
+  struct book_entry *tuned;       /* the shape that was launched; of the first job of a batch. NULL: not listed */
+  struct backend_job product;     /* checked, ready for the backend */
+  struct backend_operand operand; /* where the product brings W itself */
 };
 
 /* A session's waiting jobs of one class. */

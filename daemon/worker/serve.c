@@ -198,6 +198,20 @@ static enum status prepare_plan(struct serve *serve, struct engine_session *sess
   return STATUS_OK;
 }
 
+/* W comes with the product: none of the stored ones has a part in it. */
+static enum status prepare_tensors(struct engine_session *session, const struct ring_submission *submission,
+                                   const struct gemm_product *product, struct gemm_extent *extent,
+                                   struct queue_job *job, struct error *error) {
+  uint64_t stride = submission->w_stride;
+  enum status status = gemm_tensors_check(product, submission->w_offset, &stride, session->tensor_offset,
+                                          session->arena_bytes, extent, error);
+  if (status == STATUS_OK)
+    status = gemm_tensor_weight(product, &job->operand.shape, error);
+  job->operand.w = (uint8_t *)session->base + submission->w_offset;
+  job->operand.stride = stride;
+  return status;
+}
+
 /* Fills the job from a private copy of the submission; everything in that is the client's word until checked. */
 static enum status prepare(struct serve *serve, struct engine_session *session,
                            const struct ring_submission *submission, struct queue_job *job, struct error *error) {
@@ -206,6 +220,8 @@ static enum status prepare(struct serve *serve, struct engine_session *session,
   enum status status = ring_submission_product(submission, &product, error);
   if (status == STATUS_OK && submission->opcode == RING_OP_PLAN)
     status = prepare_plan(serve, session, submission, &product, &extent, job, error);
+  else if (status == STATUS_OK && submission->opcode == RING_OP_TENSORS)
+    status = prepare_tensors(session, submission, &product, &extent, job, error);
   else if (status == STATUS_OK)
     status = prepare_product(session, submission, &product, &extent, job, error);
   if (status != STATUS_OK)
@@ -215,7 +231,8 @@ static enum status prepare(struct serve *serve, struct engine_session *session,
   uint8_t *base = session->base;
   job->product = (struct backend_job){
       .tag = (uintptr_t)job,
-      .weight = weight->device,
+      .weight = weight != NULL ? weight->device : NULL,
+      .operand = weight != NULL ? NULL : &job->operand,
       .arena = session->arena,
       .m = product.m,
       .x_type = product.x_type,
@@ -233,10 +250,10 @@ static enum status prepare(struct serve *serve, struct engine_session *session,
   return STATUS_OK;
 }
 
-static struct engine_traffic *traffic_of(const struct queue_job *job) {
+static struct engine_traffic *traffic_of(struct serve *serve, const struct queue_job *job) {
   struct engine_weight *weight = job->weight;
   struct engine_plan *plan = job->plan;
-  return plan != NULL ? &plan->traffic : &weight->traffic;
+  return plan != NULL ? &plan->traffic : weight != NULL ? &weight->traffic : &serve->tensors;
 }
 
 static bool expired(const struct queue_job *job, uint64_t now_ns) {
@@ -274,7 +291,7 @@ static void admit(struct serve *serve, struct engine_session *session, struct qu
   if (expired(job, job->taken_ns))
     give_up(serve, job, STATUS_TIMEOUT);
   else
-    queue_push(&serve->queue, job, &traffic_of(job)->waiting);
+    queue_push(&serve->queue, job, &traffic_of(serve, job)->waiting);
 }
 
 static unsigned take_from(struct serve *serve, struct engine_session *session) {
@@ -338,9 +355,9 @@ static void complete_batch(struct serve *serve, struct queue_job *front, const s
 /* Rows that come within the window may still go with it. And while the device works on the same weight, nothing is
  * gained by starting the next product at once: it would only be small, and have to wait there. What is started evenly
  * over the time of a product keeps the device busy with the fewest and largest ones. */
-static bool worth_waiting(const struct serve *serve, const struct queue_job *front, int64_t rows, uint64_t now_ns) {
-  const struct engine_traffic *traffic = traffic_of(front);
-  if (rows >= serve->batch_rows)
+static bool worth_waiting(struct serve *serve, const struct queue_job *front, int64_t rows, uint64_t now_ns) {
+  const struct engine_traffic *traffic = traffic_of(serve, front);
+  if (rows >= serve->batch_rows || front->product.operand != NULL)
     return false;
   if (now_ns - front->taken_ns < serve->batch_window_ns)
     return true;
@@ -374,6 +391,8 @@ static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t
   front->tuned = NULL;
   if (front->plan != NULL)
     choose_step_kernels(serve, front->plan, front->product.x_type, rows);
+  else if (front->product.operand != NULL)
+    tuner_launch_tensors(serve->tuner, &front->product);
   else
     front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
 }
@@ -389,7 +408,9 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
     return 1;
   }
   struct error error = {.status = STATUS_OK};
-  int64_t rows = queue_gather(&serve->queue, front, serve->batch_rows, now_ns);
+  /* Each with a W of its own: nothing goes with it. */
+  int64_t most = front->product.operand != NULL ? front->product.m : serve->batch_rows;
+  int64_t rows = queue_gather(&serve->queue, front, most, now_ns);
   if (worth_waiting(serve, front, rows, now_ns))
     return 0;
   front->started_ns = now_ns;
@@ -404,7 +425,7 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
   queue_begin(&serve->queue, front);
   if (status == STATUS_OK) {
     serve->in_flight++;
-    note_begin(traffic_of(front), now_ns);
+    note_begin(traffic_of(serve, front), now_ns);
   } else {
     complete_batch(serve, front, &error, 0);
   }
@@ -424,7 +445,7 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
     }
     struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
     serve->in_flight--;
-    note_end(traffic_of(front), serve_clock_ns() - front->started_ns);
+    note_end(traffic_of(serve, front), serve_clock_ns() - front->started_ns);
     complete_batch(serve, front, &error, done[i].device_ns);
   }
   return (unsigned)finished;

@@ -16,6 +16,7 @@ struct serve {
   uint64_t batch_window_ns;
   struct queue queue;
   struct plans plans;
+  struct engine_traffic tensors;    /* products that bring W themselves */
   struct engine_session **sessions; /* owned list of those that are served */
   size_t session_count, session_capacity;
   size_t turn; /* whose ring is looked at first */

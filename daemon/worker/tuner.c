@@ -144,6 +144,17 @@ struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight 
   return entry;
 }
 
+void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job) {
+  struct variant_problem problem = {.weight = job->operand->shape,
+                                    .m = variant_bucket(job->m),
+                                    .x_type = job->x_type,
+                                    .y_type = job->y_type,
+                                    .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
+  const struct book_entry *entry = book_find(&tuner->book, &problem, NULL, false);
+  job->variant = entry != NULL && entry->serves ? &entry->variant : NULL;
+  proof_stop(&tuner->proof);
+}
+
 void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns) {
   tuner->last_request_ns = tuner_clock_ns();
   if (entry != NULL) {

@@ -35,13 +35,19 @@ void tuner_race_begin(struct tuner *tuner) {
       race_add(&tuner->race, &list[i]);
 }
 
+/* The best ones so far, and what was asked for by hand. */
 void tuner_race_refine(struct tuner *tuner) {
-  struct variant list[CANDIDATES];
-  int best[BASES], bases = race_best(&tuner->race, best, BASES);
+  static struct variant list[RACE_MOST];
+  int best[BASES + 1], bases = race_best(&tuner->race, best, BASES), guest = tuner->race.guest;
+  bool among = guest < 0 || race_median(&tuner->race.candidates[guest]) == 0;
+  for (int b = 0; b < bases; b++)
+    among |= best[b] == guest;
+  if (!among)
+    best[bases++] = guest;
   for (int b = 0; b < bases; b++) {
     struct variant base = tuner->race.candidates[best[b]].variant;
     int count = tuner->options.ops->variants(tuner->options.backend, &tuner->current->problem, &base, tuner->race.all,
-                                             list, CANDIDATES);
+                                             list, tuner->race.all ? RACE_MOST : CANDIDATES);
     for (int i = 0; i < count; i++)
       if (!book_is_wrong(tuner->current, &list[i]))
         race_add(&tuner->race, &list[i]);

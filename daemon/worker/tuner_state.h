@@ -78,7 +78,7 @@ MUST_CHECK enum status tuner_work(struct tuner *tuner, struct error *error);
 
 /* Candidates: the backend's own choice, what was kept, what was asked for by hand, and the backend's best guesses. */
 void tuner_race_begin(struct tuner *tuner);
-/* More of them, like the best so far. */
+/* More of them, like the best so far and like what was asked for by hand. */
 void tuner_race_refine(struct tuner *tuner);
 /* Publishes the winner. */
 void tuner_race_end(struct tuner *tuner);

@@ -7,6 +7,7 @@
 #include "checksum.h"
 #include "gather.h"
 #include "micro.h"
+#include "operand.h"
 #include "plain.h"
 #include "pool.h"
 #include "product.h"
@@ -33,6 +34,7 @@ struct backend {
   bool small_pages;
   struct gather gather;
   struct sequence sequence;
+  struct operand operand;
   int in_flight;
   struct backend_done done[MOST_IN_FLIGHT]; /* finished and not yet reported, oldest first */
   int done_count;
@@ -90,6 +92,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
 static void cpu_close(struct backend *backend) {
   cpu_product_close(&backend->engine);
   cpu_gather_free(&backend->gather);
+  cpu_operand_free(&backend->operand);
   cpu_sequence_free(&backend->sequence);
   free(backend);
 }
@@ -289,8 +292,15 @@ static enum status run_gathered(struct backend *backend, const struct backend_jo
   return status;
 }
 
+static enum status run_operand(struct backend *backend, const struct backend_job *job, struct error *error) {
+  struct backend_job own = *job;
+  own.weight = &backend->operand.weight;
+  enum status status = cpu_operand_pack(&backend->operand, job->operand, error);
+  return status == STATUS_OK ? run(backend, &own, error) : status;
+}
+
 static enum status cpu_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
-  enum gemm_format format = job->weight->shape.format;
+  enum gemm_format format = job->operand != NULL ? job->operand->shape.format : job->weight->shape.format;
   if (backend->done_count == backend->in_flight) {
     return error_set(error, STATUS_BUSY, "%d products are in flight", backend->in_flight);
   }
@@ -301,7 +311,9 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
     return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
   }
   uint64_t begin = now_ns();
-  enum status status = job->next != NULL ? run_gathered(backend, job, error) : run(backend, job, error);
+  enum status status = job->operand != NULL ? run_operand(backend, job, error)
+                       : job->next != NULL  ? run_gathered(backend, job, error)
+                                            : run(backend, job, error);
   if (status == STATUS_OK) {
     backend->done[backend->done_count++] =
         (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = now_ns() - begin};

@@ -112,6 +112,8 @@ static enum status slot_open(struct backend *backend, struct slot *slot, struct 
   enum status status = runtime_check(result, "making a stream", error);
   if (status == STATUS_OK)
     status = region_open(backend->driver, STAGING_ADDRESSES, backend->granularity, &slot->staging, error);
+  if (status == STATUS_OK)
+    status = region_open(backend->driver, STAGING_ADDRESSES, backend->granularity, &slot->operand, error);
   uint64_t workspace = backend->library.workspace_bytes;
   if (status == STATUS_OK)
     status = region_open(backend->driver, workspace, backend->granularity, &slot->workspace, error);
@@ -128,6 +130,7 @@ static void slot_close(struct backend *backend, struct slot *slot) {
   if (slot->bounce)
     (void)cudaFreeHost(slot->bounce);
   region_close(backend->driver, &slot->staging);
+  region_close(backend->driver, &slot->operand);
   region_close(backend->driver, &slot->workspace);
 }
 

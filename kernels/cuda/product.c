@@ -12,7 +12,8 @@
 #include <string.h>
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
-  return (void *)(uintptr_t)(chunk->slot->staging.address + offset);
+  const struct slot *slot = chunk->slot;
+  return (void *)(uintptr_t)((slot->job.operand ? slot->operand.address : slot->staging.address) + offset);
 }
 
 static struct chain rows_of(const struct chunk *chunk) {

@@ -15,6 +15,15 @@
 
 enum { SLOTS_MAX = 64 };
 
+struct backend_weight {
+  struct gemm_weight weight;
+  struct layout layout;
+  const uint8_t *codes;
+  const uint8_t *scales;
+  int64_t rows_most;                      /* of a product that staging holds at a time */
+  struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
+};
+
 /* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow, and
  * `bounce`, which cuda_arena_register sets before an arena that needs it exists. */
 struct slot {
@@ -24,13 +33,15 @@ struct slot {
   uint32_t sequence;
   struct region workspace; /* cuBLASLt's */
   struct region staging;
-  void *bounce; /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
+  struct region operand; /* W of a job that brings its own, behind what else is staged for it; grown by the engine */
+  void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
 
   bool busy;
-  struct backend_job job; /* the first of its chain */
-  int64_t rows;           /* of the chain */
-  int64_t rows_most;      /* of these that go at a time */
-  int64_t next_row;       /* rows before it have been queued */
+  struct backend_job job;    /* the first of its chain */
+  struct backend_weight own; /* what the job's weight points to where the job brings W itself */
+  int64_t rows;              /* of the chain */
+  int64_t rows_most;         /* of these that go at a time */
+  int64_t next_row;          /* rows before it have been queued */
   enum status status;
   uint64_t begin_ns;
   uint64_t looked_ns; /* when the stream was asked for faults, or began */
@@ -51,15 +62,6 @@ struct backend_slab {
   CUdeviceptr address;
   uint64_t bytes;
   bool read_only; /* `address` is; a store maps the slab once more */
-};
-
-struct backend_weight {
-  struct gemm_weight weight;
-  struct layout layout;
-  const uint8_t *codes;
-  const uint8_t *scales;
-  int64_t rows_most;                      /* of a product that staging holds at a time */
-  struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
 };
 
 struct backend_arena {

@@ -1,5 +1,6 @@
 /* Products under way: queued on a slot's stream, seen to end in a word that the stream writes. */
 #include "chunk.h"
+#include "operand.h"
 #include "sequence.h"
 #include "staging.h"
 
@@ -47,7 +48,7 @@ static enum status slot_advance(struct backend *backend, struct slot *slot, stru
 }
 
 static enum status job_check(const struct backend_job *job, struct error *error) {
-  const struct gemm_weight *weight = &job->weight->weight;
+  const struct gemm_weight *weight = job->operand ? &job->operand->shape : &job->weight->weight;
   if (job->m < 1)
     return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, INT64_MAX);
   if (!gemm_takes_x(weight->format, job->x_type))
@@ -88,7 +89,9 @@ enum status cuda_submit(struct backend *backend, const struct backend_job *job, 
   slot->rows = 0;
   for (const struct backend_job *each = job; each; each = each->next)
     slot->rows += each->m;
-  status = slot_rows(slot, error);
+  status = job->operand ? operand_stage(backend, slot, slot->rows, error) : STATUS_OK;
+  if (status == STATUS_OK)
+    status = slot_rows(slot, error);
   if (status != STATUS_OK)
     return status;
   slot->next_row = 0;

@@ -206,9 +206,17 @@ static void submissions_that_cannot_be(void **state) {
       {good, STATUS_INVALID, "y overlaps x, bias or x scale"},
       {good, STATUS_INVALID, "x stride must be 400"},
       {good, STATUS_INVALID, "bytes must be"},
-      {good, STATUS_INVALID, "opcode must be 0..3, got 77"},
+      {good, STATUS_INVALID, "opcode must be 0..4, got 77"},
       {good, STATUS_INVALID, "flags must be 0, got 1"},
       {good, STATUS_INVALID, "reserved must be 0"},
+      {good, STATUS_INVALID, "w offset must be 0"},
+      {good, STATUS_INVALID, "w stride must be 0"},
+      {good, STATUS_UNSUPPORTED, "x type f32 (1) is not supported"},
+      {good, STATUS_INVALID, "w offset must be"},
+      {good, STATUS_INVALID, "w stride must be 200"},
+      {good, STATUS_INVALID, "W overlaps y"},
+      {good, STATUS_INVALID, "N must be 1..16777216, got 0"},
+      {good, STATUS_INVALID, "bytes must be"},
   };
   cases[0].submission.m = 0;
   cases[1].submission.m = UINT32_MAX;
@@ -227,7 +235,20 @@ static void submissions_that_cannot_be(void **state) {
   cases[14].submission.y_stride = (uint64_t)1 << 63;
   cases[15].submission.opcode = 77;
   cases[16].submission.flags = 1;
-  cases[17].submission.reserved[23] = 1;
+  cases[17].submission.reserved[7] = 1;
+  cases[18].submission.w_offset = good.x_offset;
+  cases[19].submission.w_stride = 200;
+  for (size_t i = 20; i < COUNT(cases); i++) { /* tensors: W [48, 100] where x is */
+    cases[i].submission.opcode = RING_OP_TENSORS;
+    cases[i].submission.w_offset = good.x_offset;
+    cases[i].submission.x_type = i == 20 ? GEMM_F32 : GEMM_F16;
+    cases[i].submission.x_stride = 0;
+  }
+  cases[21].submission.w_offset = 0; /* the rings */
+  cases[22].submission.w_stride = 198;
+  cases[23].submission.w_offset = good.y_offset;
+  cases[24].submission.n = 0;
+  cases[25].submission.w_stride = (uint64_t)1 << 62;
   for (size_t i = 0; i < COUNT(cases); i++) {
     cases[i].submission.tag = 1000 + i;
     expect_completion(&session, &cases[i].submission, cases[i].status, cases[i].text);

@@ -368,6 +368,40 @@ static void a_bad_weight_is_refused_with_the_product(void **state) {
   assert_int_equal(error.field, FIELD_SCALE);
 }
 
+/* W from the arena: what a product's tensors must be, and W beside them. */
+static void tensors(void **state) {
+  (void)state;
+  const struct gemm_product good = {
+      .m = 4, .n = 8, .k = 16, .x_type = GEMM_F16, .y_type = GEMM_F32, .x_offset = 4096, .y_offset = 8192};
+  struct gemm_product product = good;
+  struct gemm_extent extent;
+  struct error error;
+  uint64_t stride = 0;
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_OK);
+  assert_int_equal(stride, 32);
+  assert_int_equal(extent.y_stride, 32);
+  stride = 40;
+  assert_int_equal(gemm_tensors_check(&product, 65536 - 7 * 40 - 32, &stride, 4096, 65536, &extent, &error),
+                   STATUS_INVALID); /* not a multiple of 16 */
+  assert_int_equal(error.field, FIELD_W_OFFSET);
+  assert_int_equal(gemm_tensors_check(&product, 65216, &stride, 4096, 65536, &extent, &error), STATUS_OK);
+  assert_int_equal(gemm_tensors_check(&product, 65232, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
+  assert_int_equal(error.field, FIELD_W_OFFSET);
+  stride = 33;
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
+  assert_int_equal(error.field, FIELD_W_STRIDE);
+  stride = UINT64_MAX - 1;
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
+  assert_int_equal(error.field, FIELD_BYTES);
+  stride = 0;
+  assert_int_equal(gemm_tensors_check(&product, 8192 + 112, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
+  assert_string_equal(error.text, "w offset 8304: W overlaps y");
+  assert_int_equal(gemm_tensors_check(&product, 4096, &stride, 4096, 65536, &extent, &error), STATUS_OK); /* x itself */
+  product.x_type = GEMM_INT8;
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(error.field, FIELD_X_TYPE);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_and_numbers),
@@ -384,6 +418,7 @@ int main(void) {
       cmocka_unit_test(offsets_refused),
       cmocka_unit_test(the_last_byte_counts),
       cmocka_unit_test(y_apart_from_all_inputs),
+      cmocka_unit_test(tensors),
       cmocka_unit_test(a_bad_weight_is_refused_with_the_product),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,9 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(offsetof(struct ring_submission, x_scale_offset), 80);
   assert_int_equal(offsetof(struct ring_submission, deadline_ns), 88);
   assert_int_equal(offsetof(struct ring_submission, plan_offset), 96);
-  assert_int_equal(offsetof(struct ring_submission, reserved), 104);
+  assert_int_equal(offsetof(struct ring_submission, w_offset), 104);
+  assert_int_equal(offsetof(struct ring_submission, w_stride), 112);
+  assert_int_equal(offsetof(struct ring_submission, reserved), 120);
   assert_int_equal(sizeof(struct ring_completion), 64);
   assert_int_equal(offsetof(struct ring_completion, tag), 0);
   assert_int_equal(offsetof(struct ring_completion, status), 8);
@@ -416,7 +418,7 @@ static void submissions_of_another_version(void **state) {
   struct gemm_product product;
   struct error error;
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
-  assert_string_equal(error.text, "opcode must be 0..3, got 9");
+  assert_string_equal(error.text, "opcode must be 0..4, got 9");
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .flags = 1u << 31};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_string_equal(error.text, "flags must be 0, got 2147483648");
@@ -429,6 +431,14 @@ static void submissions_of_another_version(void **state) {
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .plan_offset = 64};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_int_equal(error.field, FIELD_PLAN_OFFSET);
+  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .w_offset = 64};
+  assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
+  assert_int_equal(error.field, FIELD_W_OFFSET);
+  submission = (struct ring_submission){.opcode = RING_OP_PLAN, .steps = 1, .w_stride = 64};
+  assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
+  assert_int_equal(error.field, FIELD_W_STRIDE);
+  submission = (struct ring_submission){.opcode = RING_OP_TENSORS, .w_offset = 64, .w_stride = 64};
+  assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_OK);
   submission = (struct ring_submission){.opcode = RING_OP_PLAN, .steps = 1, .plan_offset = 64};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_OK);
   for (size_t i = 0; i < sizeof submission.reserved; i++) {

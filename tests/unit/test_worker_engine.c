@@ -119,7 +119,7 @@ static void what_is_wrong_is_named(void **state) {
   bad.x_offset = UINT64_MAX - 15;
   assert_int_equal(rig_call(&client, bad).status, STATUS_INVALID);
   bad = good;
-  bad.reserved[23] = 1;
+  bad.reserved[7] = 1;
   assert_int_equal(rig_call(&client, bad).field, FIELD_RESERVED);
   bad = good;
   bad.x_type = 200;

@@ -1,0 +1,48 @@
+/* Products of two tensors of the arena. */
+#include "session.h"
+
+/* The entry for the ring, but for device and tag. */
+static enum status translate(struct gemmd_session *session, const gemmd_tensor *w, const gemmd_product *from,
+                             struct ring_submission *out) {
+  struct gemm_product product;
+  struct gemm_extent extent;
+  uint64_t offset = 0, stride = w->stride;
+  enum status status = product_offsets(session, from, &product);
+  product.n = w->n;
+  product.k = w->k;
+  if (status == STATUS_OK)
+    status = session_offset(session, w->data, "W", &offset);
+  if (status == STATUS_OK)
+    status = gemm_tensors_check(&product, offset, &stride, session->tensor_offset, session->arena_bytes, &extent,
+                                &session->error);
+  if (status != STATUS_OK)
+    return status;
+  product_submission(from, &product, &extent, out);
+  out->opcode = RING_OP_TENSORS;
+  out->w_offset = offset;
+  out->w_stride = stride;
+  return STATUS_OK;
+}
+
+int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product,
+                         uint64_t *ticket) {
+  struct ring_submission submission;
+  *ticket = 0;
+  if (session->ended && !session_resume(session))
+    return session_result(session_gone(session));
+  enum status status = translate(session, w, product, &submission);
+  if (status == STATUS_OK && w->device >= session->devices)
+    status = error_field(&session->error, STATUS_INVALID, FIELD_DEVICE, w->device, 0, session->devices - 1);
+  if (status == STATUS_OK)
+    status = queue_open(session, w->device);
+  if (status != STATUS_OK)
+    return session_result(status);
+  const struct pending_part part = {.device = w->device, .n_count = w->n, .open = true};
+  return session_submit(session, &submission, &part, 1, ticket);
+}
+
+int gemmd_tensors_matmul(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product) {
+  uint64_t ticket;
+  int status = gemmd_tensors_submit(session, w, product, &ticket);
+  return status == GEMMD_OK ? gemmd_wait(session, ticket, -1, NULL) : status;
+}

@@ -1,0 +1,154 @@
+/* Products whose W comes from the arena, asked of every backend: ragged and strided, tall in K, one after the other
+ * with stored weights between, the same bits twice. */
+#include "kernels/backend.h"
+#include "tests/support/device.h"
+#include "tests/support/oracle.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define SLAB_BYTES ((uint64_t)8 << 20)
+
+static struct device device;
+static int current;
+
+static const struct {
+  int64_t m, n, k, w_extra, x_extra, y_extra; /* extra elements between rows */
+} sizes[] = {
+    {1, 1, 1, 0, 0, 0},      {5, 17, 33, 0, 0, 0},     {64, 64, 256, 0, 0, 0},   {70, 130, 100, 12, 3, 5},
+    {33, 48, 1000, 8, 0, 1}, {64, 64, 25088, 0, 0, 0}, {17, 40, 32768, 0, 0, 0},
+};
+
+static uint64_t place(uint64_t *used, uint64_t bytes) {
+  uint64_t begin = *used;
+  *used = (begin + bytes + 127) / 64 * 64; /* and a guard */
+  return begin;
+}
+
+static void copy_rows(uint8_t *to, uint64_t stride, const void *from, uint64_t row_bytes, uint64_t from_stride,
+                      int64_t rows) {
+  for (int64_t row = 0; row < rows; row++)
+    memcpy(to + (uint64_t)row * stride, (const uint8_t *)from + (uint64_t)row * from_stride, row_bytes);
+}
+
+/* Dense y, after a look at what lies between its rows. */
+static void *collect(const struct backend_job *job, int64_t n) {
+  uint64_t row_bytes = (uint64_t)n * gemm_type_bytes(job->y_type);
+  uint8_t *out = malloc((uint64_t)job->m * row_bytes);
+  assert_non_null(out);
+  for (int64_t row = 0; row < job->m; row++) {
+    const uint8_t *from = (const uint8_t *)job->y + (uint64_t)row * job->y_stride;
+    memcpy(out + (uint64_t)row * row_bytes, from, row_bytes);
+    for (uint64_t i = row_bytes; i < job->y_stride; i++)
+      assert_int_equal(from[i], 0xfd);
+  }
+  return out;
+}
+
+static void one(int size, enum gemm_format format, enum gemm_type y_type) {
+  int64_t m = sizes[size].m, n = sizes[size].n, k = sizes[size].k;
+  enum gemm_type type = format == GEMM_FORMAT_F16 ? GEMM_F16 : GEMM_BF16;
+  struct gemm_weight shape = {.n = n, .k = k, .format = format, .scale = GEMM_SCALE_NONE};
+  struct oracle_weight weight;
+  struct oracle_x x;
+  oracle_weight_make(&weight, &shape, (uint64_t)size + 1);
+  oracle_x_make(&x, m, k, type, 1, 9);
+  double *values = oracle_x_values(&x, &shape, false);
+  double *reference = oracle_product(values, m, &weight, NULL);
+  uint64_t row = (uint64_t)k * 2, w_stride = row + 2 * (uint64_t)sizes[size].w_extra, used = 0;
+  uint64_t y_element = gemm_type_bytes(y_type), y_stride = (uint64_t)(n + sizes[size].y_extra) * y_element;
+  uint64_t x_stride = row + 2 * (uint64_t)sizes[size].x_extra;
+  uint64_t w_at = place(&used, (uint64_t)n * w_stride), x_at = place(&used, (uint64_t)m * x_stride);
+  uint64_t y_at = place(&used, (uint64_t)m * y_stride);
+  memset(device.base, 0xfd, used);
+  copy_rows(device.base + w_at, w_stride, weight.canonical, row, weight.layout.row_bytes, n);
+  copy_rows(device.base + x_at, x_stride, x.data, row, row, m);
+  struct backend_operand operand = {.shape = shape, .w = device.base + w_at, .stride = w_stride};
+  struct backend_job job = {.tag = 7,
+                            .operand = &operand,
+                            .arena = device.arena,
+                            .m = m,
+                            .x_type = type,
+                            .y_type = y_type,
+                            .x = device.base + x_at,
+                            .y = device.base + y_at,
+                            .x_stride = x_stride,
+                            .y_stride = y_stride};
+  device_finish(&device, &job);
+  uint8_t *first = collect(&job, n);
+  memset(device.base + y_at, 0xfd, (uint64_t)m * y_stride);
+  device_finish(&device, &job);
+  uint8_t *second = collect(&job, n);
+  assert_memory_equal(first, second, (uint64_t)(m * n) * y_element);
+  for (int64_t i = 0; i < m; i++) {
+    double error = oracle_row_error(format, reference + i * n, first + (uint64_t)(i * n) * y_element, y_type, n);
+    double limit = oracle_row_gate(&shape, y_type, reference + i * n);
+    if (!(error <= limit))
+      fail_msg("%s M %lld N %lld K %lld, y %s: row %lld is off by %.3g, allowed %.3g", gemm_format_name(format),
+               (long long)m, (long long)n, (long long)k, gemm_type_name(y_type), (long long)i, error, limit);
+  }
+  free(first);
+  free(second);
+  free(reference);
+  free(values);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+}
+
+static void test_tensors(void **state) {
+  (void)state;
+  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
+  for (int size = 0; size < COUNT(sizes); size++)
+    for (int y = 0; y < COUNT(y_types); y++) {
+      one(size, GEMM_FORMAT_F16, y_types[y]);
+      one(size, GEMM_FORMAT_BF16, y_types[y]);
+    }
+}
+
+static void test_other_formats_are_refused(void **state) {
+  (void)state;
+  struct backend_operand operand = {
+      .shape = {.n = 64, .k = 64, .format = GEMM_FORMAT_INT8}, .w = device.base, .stride = 64};
+  struct backend_job job = {.operand = &operand,
+                            .arena = device.arena,
+                            .m = 1,
+                            .x_type = GEMM_F16,
+                            .y_type = GEMM_F16,
+                            .x = device.base + 8192,
+                            .y = device.base + 16384,
+                            .x_stride = 128,
+                            .y_stride = 128};
+  struct error error;
+  assert_int_equal(device.ops->submit(device.backend, &job, &error), STATUS_UNSUPPORTED);
+  one(1, GEMM_FORMAT_F16, GEMM_F32);
+}
+
+static int group_setup(void **state) {
+  (void)state;
+  device_open(&device, backend_table[current], 3, SLAB_BYTES);
+  return 0;
+}
+
+static int group_teardown(void **state) {
+  (void)state;
+  device_close(&device);
+  return close(device.slab_fd);
+}
+
+static int run_group(const struct backend_ops *ops) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_other_formats_are_refused)};
+  for (current = 0; backend_table[current] != ops; current++) {
+  }
+  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+}
+
+int main(int count, char **arguments) {
+  return device_groups(count, arguments, run_group);
+}

@@ -1,0 +1,171 @@
+/* Products of two tensors of the arena, by the real daemon: right in both types, tall in K as the gradients of weights
+ * are, beside products with stored weights, and over the death of a worker. */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/product.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+enum { N = 48, K = 100, ROUNDS = 40 };
+
+static struct daemon gemmd;
+static struct oracle_weight stored;
+
+static const struct gemm_weight shapes[] = {
+    {1, 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE},      {17, 33, GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {64, 256, GEMM_FORMAT_F16, GEMM_SCALE_NONE},   {70, 130, GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {48, 25088, GEMM_FORMAT_F16, GEMM_SCALE_NONE},
+};
+enum { SHAPES = COUNT(shapes) };
+static struct oracle_weight tensors[SHAPES];
+
+static gemmd_session *connect_to_daemon(void) {
+  gemmd_session *session = NULL;
+  if (gemmd_connect(&session, gemmd.socket, NULL) != GEMMD_OK) {
+    fprintf(stderr, "connect: %s\n", gemmd_error(session));
+    exit(1);
+  }
+  return session;
+}
+
+static int start(void **state) {
+  (void)state;
+  static struct checkpoint checkpoint;
+  gemmd_load request = {.name = "stored", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
+  daemon_make(&gemmd, "cpu_threads = 2\n");
+  oracle_weight_make(&stored, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  for (int i = 0; i < SHAPES; i++)
+    oracle_weight_make(&tensors[i], &shapes[i], (uint64_t)i + 2);
+  checkpoint_add_weight(&checkpoint, "w", &stored);
+  checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
+  checkpoint_free(&checkpoint);
+  daemon_start(&gemmd);
+  gemmd_session *session = connect_to_daemon();
+  if (gemmd_weight_load_file(session, daemon_path(&gemmd, "model.safetensors"), &request, NULL) != GEMMD_OK)
+    fail_msg("%s", gemmd_error(session));
+  gemmd_disconnect(session);
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  daemon_stop(&gemmd);
+  daemon_remove(&gemmd);
+  oracle_weight_free(&stored);
+  for (int i = 0; i < SHAPES; i++)
+    oracle_weight_free(&tensors[i]);
+  return 0;
+}
+
+/* W in the arena, rows `extra` elements longer than they need to be. */
+static gemmd_tensor lay_out(gemmd_session *session, const struct oracle_weight *weight, size_t extra) {
+  size_t row = (size_t)weight->shape.k * 2, stride = row + 2 * extra;
+  uint8_t *data = gemmd_alloc(session, (size_t)weight->shape.n * stride);
+  for (int64_t n = 0; data != NULL && n < weight->shape.n; n++)
+    memcpy(data + (size_t)n * stride, weight->canonical + (uint64_t)n * weight->layout.row_bytes, row);
+  return (gemmd_tensor){
+      .data = data, .n = (uint32_t)weight->shape.n, .k = (uint32_t)weight->shape.k, .stride = extra > 0 ? stride : 0};
+}
+
+static bool run(gemmd_session *session, int i, int64_t m, enum gemm_type y_type, bool biased) {
+  struct product product;
+  struct product_request request = {.weight = &tensors[i],
+                                    .m = m,
+                                    .x_type = shapes[i].format == GEMM_FORMAT_F16 ? GEMM_F16 : GEMM_BF16,
+                                    .y_type = y_type,
+                                    .bias_type = biased ? GEMM_F32 : GEMM_TYPE_NONE,
+                                    .y_extra = m % 3,
+                                    .seed = (uint64_t)m + 1};
+  if (!product_make(&product, session, &request))
+    return false;
+  gemmd_tensor w = lay_out(session, &tensors[i], (size_t)(m % 2) * 8);
+  int status = gemmd_tensors_matmul(session, &w, &product.product);
+  if (status != GEMMD_OK)
+    fprintf(stderr, "tensors: %s\n", gemmd_error(session));
+  bool right = status == GEMMD_OK && product_right(&product);
+  gemmd_free(session, (void *)(uintptr_t)w.data);
+  product_free(&product, session);
+  return right;
+}
+
+/* ---- tests */
+
+static void test_right(void **state) {
+  (void)state;
+  static const int64_t rows[] = {1, 5, 40};
+  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
+  gemmd_session *session = connect_to_daemon();
+  for (int i = 0; i < SHAPES; i++)
+    for (int r = 0; r < COUNT(rows); r++)
+      for (int y = 0; y < COUNT(y_types); y++)
+        assert_true(run(session, i, rows[r], y_types[y], (i + r + y) % 2 == 0));
+  gemmd_disconnect(session);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  gemmd_session *session = connect_to_daemon();
+  uint16_t *tensor = gemmd_alloc(session, 4096), elsewhere[64];
+  gemmd_product product = {.m = 1, .x = tensor, .x_type = GEMMD_F16, .y = tensor + 1024, .y_type = GEMMD_F16};
+  gemmd_tensor w = {.data = elsewhere, .n = 8, .k = 8};
+  assert_int_equal(gemmd_tensors_matmul(session, &w, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(session), "W must lie in the session's arena"));
+  w.data = tensor;
+  w.device = 5;
+  assert_int_equal(gemmd_tensors_matmul(session, &w, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(session), "device must be 0, got 5"));
+  w.device = 0;
+  product.x_type = GEMMD_F32;
+  assert_int_equal(gemmd_tensors_matmul(session, &w, &product), GEMMD_UNSUPPORTED);
+  product.x_type = GEMMD_F16;
+  w.data = product.y;
+  assert_int_equal(gemmd_tensors_matmul(session, &w, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(session), "W overlaps y"));
+  gemmd_disconnect(session);
+}
+
+/* A session whose only products are such, and a worker that dies under them: they are asked for again. */
+static int over_a_death(int index, void *user) {
+  (void)user;
+  gemmd_session *session = connect_to_daemon();
+  gemmd_weight *opened = NULL;
+  gemmd_daemon_info info;
+  bool right = index == 0 || gemmd_weight_open(session, "stored", &opened) == GEMMD_OK;
+  for (int i = 0; i < ROUNDS && right; i++) {
+    struct product_request request = {
+        .weight = &stored, .m = 3, .x_type = GEMM_F16, .y_type = GEMM_F32, .seed = (uint64_t)i + 1};
+    right =
+        run(session, i % SHAPES, 1 + i % 7, GEMM_F32, false) && (index == 0 || product_run(session, opened, &request));
+    if (index == 0 && i % 10 == 5 && right)
+      right = gemmd_daemon_status(session, &info) == GEMMD_OK && info.device[0].pid > 0 &&
+              kill((pid_t)info.device[0].pid, SIGKILL) == 0;
+  }
+  gemmd_disconnect(session);
+  return !right;
+}
+
+static void test_over_a_death(void **state) {
+  (void)state;
+  struct clients clients;
+  clients_start(&clients, 3, over_a_death, NULL);
+  clients_wait(&clients);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_right),
+      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_over_a_death),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
