@@ -6,7 +6,7 @@ set -eu
 
 packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libinih-dev libjansson-dev libb2-dev libhwloc-dev \
   libmicrohttpd-dev libncurses-dev"
-packages_test="libcmocka-dev python3 python3-numpy python3-cffi"
+packages_test="libcmocka-dev libdnnl-dev python3 python3-numpy python3-cffi"
 packages_demo="python3 python3-pip"
 packages_fuzz="clang libclang-rt-14-dev"
 packages_systemd="mmdebstrap systemd-container procps"

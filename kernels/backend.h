@@ -22,14 +22,15 @@ struct backend_weight;
 struct backend_arena;
 
 struct backend_config {
-  int device;            /* ordinal, from 0 */
-  int threads;           /* cpu: 0: one for each core that this process may use */
-  const char *pin;       /* cpu: processors of these threads, see cpu_cores_choose; NULL: none */
-  bool small_pages;      /* cpu: weights stay in pages as they come */
-  int in_flight;         /* products that `submit` accepts before `poll` returns some, 1..64 */
-  const char *cublaslt;  /* cuda: library to open; NULL: the usual names */
-  const char *nvrtc;     /* cuda: the same */
-  const char *state_dir; /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
+  int device;             /* ordinal, from 0 */
+  int threads;            /* cpu: 0: one for each core that this process may use */
+  const char *pin;        /* cpu: processors of these threads, see cpu_cores_choose; NULL: none */
+  bool small_pages;       /* cpu: weights stay in pages as they come */
+  uint64_t library_bytes; /* cpu: of copies of weights in the order that oneDNN wants; 0: it is not used */
+  int in_flight;          /* products that `submit` accepts before `poll` returns some, 1..64 */
+  const char *cublaslt;   /* cuda: library to open; NULL: the usual names */
+  const char *nvrtc;      /* cuda: the same */
+  const char *state_dir;  /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
 };
 
 struct backend_info {

@@ -27,6 +27,7 @@ static struct backend_config backend_config(const struct config *config, int dev
   return (struct backend_config){.device = device,
                                  .threads = (int)config->cpu_threads,
                                  .pin = given(config->cpu_pin),
+                                 .library_bytes = (uint64_t)config->cpu_library_bytes,
                                  .small_pages = config->cpu_huge_pages == 0,
                                  .in_flight = (int)config->in_flight,
                                  .cublaslt = given(config->cublaslt),

@@ -77,7 +77,11 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
   backend->small_pages = config->small_pages;
   const char *set = getenv("GEMMD_CPU");
   set = set != NULL && *set != 0 ? set : NULL;
-  status = cpu_product_open(&backend->engine, threads < MOST_THREADS ? threads : MOST_THREADS, &cores, set, error);
+  const struct product_options options = {.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
+                                          .cores = &cores,
+                                          .set = set,
+                                          .library_bytes = config->library_bytes};
+  status = cpu_product_open(&backend->engine, &options, error);
   if (status != STATUS_OK) {
     free(backend);
     return status;
@@ -228,7 +232,7 @@ static enum status cpu_weight_attach(struct backend *backend, const struct gemm_
 }
 
 static void cpu_weight_detach(struct backend *backend, struct backend_weight *weight) {
-  (void)backend;
+  cpu_library_forget(backend->engine.library, weight);
   free(weight);
 }
 
@@ -344,6 +348,15 @@ static enum status check_variant(struct backend *backend, const struct variant_p
 static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
                                struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
                                uint64_t *ns, struct error *error) {
+  bool library = job->variant != NULL && job->variant->family == &cpu_family_onednn && job->steps == NULL;
+  for (size_t i = 0; library && i < count; i++) {
+    struct backend_job one = *job;
+    one.weight = weights[i];
+    enum status status = one.weight->copy == NULL ? run(backend, &one, error) : STATUS_OK;
+    if (status != STATUS_OK) {
+      return status;
+    }
+  }
   uint64_t begin = now_ns();
   for (uint32_t i = 0; i < timing->launches; i++) {
     struct backend_job one = *job;

@@ -58,7 +58,10 @@ static void run_part(void *context, int part, int parts) {
   if (parts > 1) {
     cpu_pool_meet(task->engine->pool);
   }
-  if (part < used) {
+  if (task->way->library) {
+    cpu_library_part(task->engine->library, task->way->micro, task->job, &task->engine->stage, task->first, task->rows,
+                     part);
+  } else if (part < used) {
     compute_part(task, part, used);
   }
 }
@@ -67,7 +70,8 @@ static enum status prepare(struct product_engine *engine, const struct product_w
                            struct error *error) {
   int threads = cpu_pool_threads(engine->pool);
   int64_t most = job->m < way->rows ? job->m : way->rows;
-  enum status status = cpu_stage_prepare(&engine->stage, job->weight, way->micro, most, threads, error);
+  most = way->library ? cpu_library_rows(most) : most;
+  enum status status = cpu_stage_prepare(&engine->stage, job->weight, way->micro, most, way->library, threads, error);
   for (int i = 0; status == STATUS_OK && i < threads; i++) {
     status = cpu_block_prepare(&engine->spaces[i], &way->sizes, &engine->stage, error);
   }
@@ -83,16 +87,40 @@ struct product_way cpu_product_way(const struct product_engine *engine, const st
                               .sizes = block_sizes_default};
 }
 
+/* Rows at a time: with the library as many as it computes anyway, so that what it reads is in the stage. */
+static int64_t rows_at_once(const struct product_engine *engine, const struct product_way *way) {
+  int64_t rows = engine->stage.rows;
+  while (way->library && cpu_library_rows(rows) > rows) {
+    rows--;
+  }
+  return rows;
+}
+
+/* Every number of rows that will come: whole stages, and what is left. */
+static enum status prepare_library(struct product_engine *engine, const struct backend_job *job, int64_t at_once,
+                                   struct error *error) {
+  int64_t rows = job->m < at_once ? job->m : at_once, left = job->m % rows;
+  enum status status = cpu_library_prepare(engine->library, job->weight, &engine->stage, rows, error);
+  return status == STATUS_OK && left != 0
+             ? cpu_library_prepare(engine->library, job->weight, &engine->stage, left, error)
+             : status;
+}
+
 enum status cpu_product_run(struct product_engine *engine, const struct product_way *way, const struct backend_job *job,
                             struct error *error) {
   enum status status = prepare(engine, way, job, error);
+  int64_t at_once = status == STATUS_OK ? rows_at_once(engine, way) : 0;
+  if (status == STATUS_OK && way->library && prepare_library(engine, job, at_once, error) != STATUS_OK) {
+    struct product_way own = cpu_product_way(engine, &job->weight->shape, job->m);
+    return cpu_product_run(engine, &own, job, error);
+  }
   if (status != STATUS_OK) {
     return status;
   }
-  for (int64_t first = 0; first < job->m; first += engine->stage.rows) {
+  for (int64_t first = 0; first < job->m; first += at_once) {
     int64_t left = job->m - first;
     struct part task = {.engine = engine, .way = way, .job = job, .first = first};
-    task.rows = left < engine->stage.rows ? left : engine->stage.rows;
+    task.rows = left < at_once ? left : at_once;
     if (way->threads == 1) {
       run_part(&task, 0, 1);
     } else {
@@ -102,18 +130,25 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
   return STATUS_OK;
 }
 
-enum status cpu_product_open(struct product_engine *engine, int threads, const struct cpu_cores *cores, const char *set,
+enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
                              struct error *error) {
-  *engine = (struct product_engine){.micro = micro_choose(set)};
+  *engine = (struct product_engine){.micro = micro_choose(options->set)};
   if (engine->micro == NULL) {
-    return error_set(error, STATUS_UNSUPPORTED, "this processor has no instruction set '%s' that gemmd knows", set);
+    return error_set(error, STATUS_UNSUPPORTED, "this processor has no instruction set '%s' that gemmd knows",
+                     options->set);
   }
-  engine->spaces = calloc((size_t)threads, sizeof(*engine->spaces));
+  engine->spaces = calloc((size_t)options->threads, sizeof(*engine->spaces));
   if (engine->spaces == NULL) {
-    return error_set(error, STATUS_NOMEM, "no memory for %d threads", threads);
+    return error_set(error, STATUS_NOMEM, "no memory for %d threads", options->threads);
   }
-  enum status status = cpu_pool_create(threads, cores, &engine->pool, error);
+  /* who asks for a narrower set means all of it */
+  uint64_t bytes = engine->micro == micro_choose(NULL) ? options->library_bytes : 0;
+  enum status status = cpu_library_open(options->threads, bytes, &engine->library, error);
+  if (status == STATUS_OK) {
+    status = cpu_pool_create(options->threads, options->cores, &engine->pool, error);
+  }
   if (status != STATUS_OK) {
+    cpu_library_close(engine->library);
     free(engine->spaces);
   }
   return status;
@@ -125,5 +160,6 @@ void cpu_product_close(struct product_engine *engine) {
   }
   free(engine->spaces);
   cpu_pool_destroy(engine->pool);
+  cpu_library_close(engine->library);
   cpu_stage_free(&engine->stage);
 }

@@ -4,6 +4,7 @@
 
 #include "../backend.h"
 #include "block.h"
+#include "library.h"
 #include "pool.h"
 #include "stage.h"
 
@@ -12,7 +13,8 @@ struct product_engine {
   const struct micro_ops *micro; /* the best that this machine can run, or the one that was asked for */
   struct cpu_pool *pool;
   struct stage stage;
-  struct block_space *spaces; /* owned; one a thread of the pool */
+  struct block_space *spaces;  /* owned; one a thread of the pool */
+  struct cpu_library *library; /* owned; NULL: none */
 };
 
 /* How one product is computed. None of it changes a bit of y, but another instruction set. */
@@ -21,11 +23,18 @@ struct product_way {
   int threads; /* of the pool's */
   int rows;    /* of x at a time */
   struct block_sizes sizes;
+  bool library; /* oneDNN multiplies, where it can */
 };
 
-/* `set`: of instructions, NULL: the best; `cores`: see cpu_pool_create. */
-MUST_CHECK enum status cpu_product_open(struct product_engine *engine, int threads, const struct cpu_cores *cores,
-                                        const char *set, struct error *error);
+struct product_options {
+  int threads;
+  const struct cpu_cores *cores; /* see cpu_pool_create */
+  const char *set;               /* of instructions; NULL: the best */
+  uint64_t library_bytes;        /* see cpu_library_open */
+};
+
+MUST_CHECK enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
+                                        struct error *error);
 void cpu_product_close(struct product_engine *engine);
 
 /* Writes all of y before it returns. A y element's bits depend on its row of x and its row of W alone: not on the

@@ -95,7 +95,7 @@ static enum status step_run(const struct sequence_device *device, const struct b
 
 enum status cpu_sequence_run(struct sequence *sequence, const struct sequence_device *device,
                              const struct backend_job *job, struct error *error) {
-  uint64_t half;
+  uint64_t half = 0;
   int64_t rows_most = job->m < ROWS_AT_ONCE ? job->m : ROWS_AT_ONCE;
   enum status status = check_types(job, error);
   if (status == STATUS_OK)

@@ -30,9 +30,11 @@ struct stage {
 /* What x becomes for this weight. */
 enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct micro_ops *micro);
 
-/* Lays the stage out for products with this weight and at most m rows at a time. NOMEM with the stage as it was. */
+/* Lays the stage out for products with this weight and at most m rows at a time; `dense`: with nothing between them.
+ * NOMEM with the stage as it was. */
 MUST_CHECK enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight,
-                                         const struct micro_ops *micro, int64_t m, int threads, struct error *error);
+                                         const struct micro_ops *micro, int64_t m, bool dense, int threads,
+                                         struct error *error);
 void cpu_stage_free(struct stage *stage);
 
 /* Row `row` of the job's x to place `place`. Threads may do this at the same time for different places. */

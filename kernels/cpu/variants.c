@@ -15,7 +15,7 @@ static const struct variant_family cpu_family = {
         },
 };
 
-const struct variant_family *const cpu_families[] = {&variant_plain, &cpu_family, NULL};
+const struct variant_family *const cpu_families[] = {&variant_plain, &cpu_family, &cpu_family_onednn, NULL};
 
 /* Where the engine's own set stands in the table. */
 static int own_set(const struct product_engine *engine) {
@@ -42,6 +42,12 @@ static const struct micro_ops *micro_at(const struct product_engine *engine, int
 
 struct product_way cpu_variant_way(const struct product_engine *engine, const struct variant *variant) {
   int threads = variant->values[THREADS];
+  if (variant->family == &cpu_family_onednn)
+    return (struct product_way){.micro = engine->micro,
+                                .threads = cpu_pool_threads(engine->pool),
+                                .rows = STAGE_ROWS,
+                                .sizes = block_sizes_default,
+                                .library = true};
   return (struct product_way){.micro = micro_at(engine, variant->values[NARROWER]),
                               .threads = threads == 0 ? cpu_pool_threads(engine->pool) : threads,
                               .rows = variant->values[BLOCK_M],
@@ -53,9 +59,13 @@ struct product_way cpu_variant_way(const struct product_engine *engine, const st
 enum status cpu_variant_check(const struct product_engine *engine, const struct variant_problem *problem,
                               struct variant *variant, struct variant *nearest, struct error *error) {
   int threads = cpu_pool_threads(engine->pool), sets = instruction_sets(engine);
-  (void)problem;
   if (variant->family == &variant_plain)
     return STATUS_OK;
+  if (variant->family == &cpu_family_onednn) {
+    if (nearest != NULL)
+      nearest->family = NULL;
+    return cpu_library_takes(engine->library, &problem->weight, cpu_stage_kind(&problem->weight, engine->micro), error);
+  }
   struct variant close = *variant;
   close.values[THREADS] = close.values[THREADS] > threads ? threads : close.values[THREADS];
   close.values[NARROWER] = close.values[NARROWER] >= sets ? sets - 1 : close.values[NARROWER];
@@ -102,5 +112,9 @@ int cpu_variants(const struct product_engine *engine, const struct variant_probl
         if (!same && !variant_equal(&next, &out[0]))
           out[count++] = next;
       }
+  struct error error;
+  enum micro_kind kind = cpu_stage_kind(&problem->weight, engine->micro);
+  if (count < most && cpu_library_takes(engine->library, &problem->weight, kind, &error) == STATUS_OK)
+    out[count++] = variant_default(&cpu_family_onednn);
   return count;
 }

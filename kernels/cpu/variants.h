@@ -4,7 +4,7 @@
 
 #include "product.h"
 
-/* "plain", "cpu", NULL. */
+/* "plain", "cpu", "onednn", NULL. */
 extern const struct variant_family *const cpu_families[];
 
 /* The way of a variant that cpu_variant_check has passed. */

@@ -5,11 +5,14 @@
 #include "layout.h"
 #include "micro.h"
 
+struct library_copy;
+
 struct backend_weight {
   struct gemm_weight shape;
   struct cpu_layout layout;
-  const uint8_t *panels; /* of the slab; layout.total_bytes */
-  bool ordinary;         /* every scale is 0 or a number that f32 products stay within f32 with */
+  const uint8_t *panels;     /* of the slab; layout.total_bytes */
+  struct library_copy *copy; /* library.h's; NULL: none */
+  bool ordinary;             /* every scale is 0 or a number that f32 products stay within f32 with */
 };
 
 /* Fills `ordinary` from the scales. */

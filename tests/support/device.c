@@ -21,7 +21,8 @@ static void check(enum status status, const struct error *error, const char *wha
 }
 
 void device_open(struct device *device, const struct backend_ops *ops, int in_flight, uint64_t slab_bytes) {
-  struct backend_config config = {.in_flight = in_flight, .state_dir = getenv("GEMMD_TEST_STATE")};
+  struct backend_config config = {
+      .library_bytes = (uint64_t)64 << 20, .in_flight = in_flight, .state_dir = getenv("GEMMD_TEST_STATE")};
   struct backend_info info;
   struct error error = {0};
   *device = (struct device){.ops = ops, .slab_fd = -1};

@@ -97,6 +97,48 @@ static void test_bits_do_not_depend_on_company(void **state) {
   close(device.slab_fd);
 }
 
+/* oneDNN's sums are exact for INT8: every bit is as by our kernels, whatever rows its primitives were made for. Where
+ * it is not installed the variant is refused with the reason. */
+static void test_library(void **state) {
+  (void)state;
+  struct device device;
+  struct oracle_weight weight;
+  struct oracle_x x;
+  struct error error = {0};
+  struct variant onednn = {.family = NULL};
+  device_open(&device, &cpu_backend, 1, 1 << 20);
+  oracle_weight_make(&weight, &(struct gemm_weight){203, 257, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  oracle_x_make(&x, 70, weight.shape.k, GEMM_F32, 1, 1);
+  assert_int_equal(variant_parse(cpu_backend.families, "onednn", &onednn, &error), STATUS_OK);
+  struct device_request request = {
+      .weight = device_load(&device, &weight, 0), .shape = &weight.shape, .x = &x, .y_type = GEMM_F32};
+  struct variant_problem problem = {
+      .weight = weight.shape, .m = 96, .x_type = GEMM_F32, .y_type = GEMM_F32, .bias_type = GEMM_TYPE_NONE};
+  enum status status = cpu_backend.variant_check(device.backend, &problem, &onednn, NULL, &error);
+  if (status != STATUS_OK) {
+    assert_int_equal(status, STATUS_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "oneDNN"));
+  }
+  for (int64_t m = 1; status == STATUS_OK && m <= 70; m += m < 10 ? 1 : 20) {
+    request.m = m;
+    request.variant = NULL;
+    void *own = device_run(&device, &request);
+    request.variant = &onednn;
+    void *library = device_run(&device, &request);
+    assert_memory_equal(own, library, (size_t)(m * weight.shape.n) * sizeof(float));
+    free(own);
+    free(library);
+  }
+  problem.weight.format = GEMM_FORMAT_F16;
+  problem.weight.scale = GEMM_SCALE_NONE;
+  assert_int_equal(cpu_backend.variant_check(device.backend, &problem, &onednn, NULL, &error), STATUS_UNSUPPORTED);
+  cpu_backend.weight_detach(device.backend, request.weight);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+  device_close(&device);
+  close(device.slab_fd);
+}
+
 /* y fits f32 although the sums on the way, before the scale, do not. */
 static void test_int2_sums_do_not_overflow_midway(void **state) {
   (void)state;
@@ -310,6 +352,7 @@ int main(void) {
       cmocka_unit_test(test_weight_places),
       cmocka_unit_test(test_submit_refuses_types),
       cmocka_unit_test(test_checksum),
+      cmocka_unit_test(test_library),
       cmocka_unit_test(test_choose),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
