@@ -253,8 +253,9 @@ test-arm64: ## the CPU backend's tests for 64-bit ARM, cross-compiled and run by
 run-test-arm64: $(ARM64_TESTS)
 	@TEST_LIMIT_S=1800 TEST_RUN="$(ARM64_RUN)" GEMMD_BUILD=$(ARM64) tests/run.sh $(ARM64_TESTS)
 
-test-systemd: all ## gemmd.service under a real systemd, in a container (takes root)
+test-systemd: all ## the packages under a real systemd, in a container (takes root)
 	@deploy/deps.sh build systemd
+	@$(MAKE) --no-print-directory deb >$(BUILD)/deb.log 2>&1 || { tail -n 30 $(BUILD)/deb.log; exit 1; }
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
 
 # ---- fuzzing: clang's libFuzzer; every object once more, with its instruments
@@ -387,9 +388,24 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	install -Dm644 deploy/gemmd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/gemmd.conf
 	install -Dm644 deploy/gemmd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gemmd.conf
 	test -e $(DESTDIR)/etc/gemmd/gemmd.conf || install -Dm644 -t $(DESTDIR)/etc/gemmd deploy/gemmd.conf
+	install -Dm644 deploy/gemmctl.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gemmctl
+	ln -sf gemmctl $(DESTDIR)$(PREFIX)/share/bash-completion/completions/gemm-bench
 	install -Dm644 -t $(INSTALL_MAN)/man1 deploy/gemmctl.1 deploy/gemm-bench.1
 	install -Dm644 -t $(INSTALL_MAN)/man5 deploy/gemmd.conf.5
 	install -Dm644 -t $(INSTALL_MAN)/man8 deploy/gemmd.8
+
+# debian/ stands below deploy/, and the packages are built from a copy of the sources that has it where it belongs
+DEB := $(BUILD)/deb
+deb: ## Debian packages: gemmd, libgemmclient0 and libgemmclient-dev, in build/deb
+	@deploy/deps.sh build deb
+	rm -rf $(DEB)
+	mkdir -p $(DEB)/gemmd-$(VERSION)
+	tar -c --exclude=./build --exclude=./.git --exclude=./.cache . | tar -x -C $(DEB)/gemmd-$(VERSION)
+	mv $(DEB)/gemmd-$(VERSION)/deploy/debian $(DEB)/gemmd-$(VERSION)/debian
+	cd $(DEB)/gemmd-$(VERSION) && dpkg-buildpackage --build=binary --no-sign
+	rm -rf $(DEB)/gemmd-$(VERSION)
+	lintian --allow-root --fail-on error,warning $(DEB)/*.changes
+	@ls -l $(DEB)/*.deb
 
 clean: ## remove build/
 	rm -rf build
@@ -398,4 +414,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 chaos run-chaos fuzz run-fuzz test-systemd bench check bundle install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 chaos run-chaos fuzz run-fuzz test-systemd bench check bundle deb install clean help

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, for the groups named: build, test, demo, check,
-# fuzz, systemd, arm64.
+# fuzz, systemd, deb, arm64.
 # Prints what it installs. Where it may not install, it prints the command to run and exits 1.
 set -eu
 
@@ -9,6 +9,7 @@ packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libinih-dev libjans
 packages_test="libcmocka-dev libdnnl-dev python3 python3-numpy python3-cffi"
 packages_demo="python3 python3-pip"
 packages_fuzz="clang libclang-rt-14-dev"
+packages_deb="debhelper dpkg-dev fakeroot lintian"
 packages_systemd="mmdebstrap systemd-container procps"
 packages_check="clang-format cppcheck git"
 packages_arm64="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
@@ -20,7 +21,7 @@ else
   packages_build="$packages_build libmsgpack-dev"
 fi
 
-[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd|arm64 ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd|deb|arm64 ..." >&2; exit 2; }
 wanted=
 for group; do
   case $group in
@@ -28,6 +29,7 @@ for group; do
     test) wanted="$wanted $packages_test" ;;
     demo) wanted="$wanted $packages_demo" ;;
     fuzz) wanted="$wanted $packages_fuzz" ;;
+    deb) wanted="$wanted $packages_deb" ;;
     systemd) wanted="$wanted $packages_systemd" ;;
     check) wanted="$wanted $packages_check" ;;
     arm64) wanted="$wanted $packages_arm64" ;;

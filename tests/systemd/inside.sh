@@ -49,10 +49,26 @@ weights_are() { is "$(gemmctl weights --json | grep -c '"name"')" "$1"; }
 make_model
 systemctl is-system-running --wait >/dev/null
 
+# ---- the package
+check "the package has enabled the socket and the service" systemctl is-enabled gemmd.socket gemmd.service
+check "and started them" until_ok gemmctl ping
+check "the exporter is not enabled" sh -c '[ "$(systemctl is-enabled gemmd-metrics.service)" = disabled ]'
+check "its configuration is a conffile" sh -c 'dpkg-query -W -f "\${Conffiles}" gemmd | grep -q /etc/gemmd/gemmd.conf'
+complete_words() { # what completion makes of a command line
+  bash -c '. /usr/share/bash-completion/completions/gemmctl; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _gemmctl; echo "${COMPREPLY[*]}"' - "$@"
+}
+check "commands complete" is "$(complete_words gemmctl dr)" drain
+check "options complete" is "$(complete_words gemmctl ping --d)" --deep
+check "manual pages are there" test -s /usr/share/man/man8/gemmd.8.gz -a -s /usr/share/man/man1/gemmctl.1.gz
+check "programs can be linked with the library" test -e "$(readlink -f /usr/lib/*/libgemmclient.so)"
+systemctl --quiet disable --now gemmd.socket gemmd.service
+
 # ---- the units
-check "systemd-analyze verify" systemd-analyze verify --man=no gemmd.service gemmd.socket
+check "systemd-analyze verify" systemd-analyze verify --man=no gemmd.service gemmd.socket gemmd-metrics.service
 systemd-analyze security --no-pager gemmd.service | tail -n 1
 check "exposure of at most 2.0" systemd-analyze security --no-pager --threshold=20 gemmd.service
+systemd-analyze security --no-pager gemmd-metrics.service | tail -n 1
+check "exposure of the exporter" systemd-analyze security --no-pager --threshold=20 gemmd-metrics.service
 check "the socket is enabled and started" systemctl enable --now gemmd.socket
 check "the service is not running yet" is "$(property ActiveState)" inactive
 check "the socket belongs to the group gemmd" is "$(stat -c '%U %G %a' /run/gemmd/gemmd.sock)" "gemmd gemmd 660"
@@ -140,6 +156,29 @@ check "a supervisor that stands still is replaced by the watchdog" until_ok anot
 check "with the weights, again" weights_are 2
 check "and they are right, again" product_is_right
 
+# ---- seen from outside
+fetch() { python3 -c 'import socket; s = socket.create_connection(("127.0.0.1", 9400)); s.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+while (b := s.recv(65536)): print(b.decode(), end="")'; }
+export -f fetch
+check "the exporter starts" systemctl start gemmd-metrics.service
+served() { fetch | grep -q '^gemmd_device_ready{device="0",.*} 1'; }
+check "numbers come by HTTP" until_ok served
+systemctl stop gemmd-metrics.service
+check "who is refused is in the journal, by field" sh -c \
+  'gemmctl unload nothing; sleep 0.2; journalctl -u gemmd GEMMD_REASON=NOT_FOUND GEMMD_UID=0 GEMMD_REQUEST=weight_unload -o cat | grep -q nothing'
+check "gemmctl ping --deep" gemmctl ping --deep
+
+# ---- another version is installed
+before=$(property MainPID)
+bench 6
+sleep 1
+check "the package installs over itself" dpkg --install /var/tmp/gemmd_*.deb
+check "an upgrade under load: no product fails" bench_went_well
+pauses
+check "the new version has taken over in place" is "$(property MainPID)" "$before"
+check "with the weights, once more" weights_are 2
+check "and they are right, once more" product_is_right
+
 # ---- the end
 check "restart keeps the weights" sh -c 'systemctl restart gemmd.service && gemmctl weights --json | grep -q theirs'
 check "the journal has its lines, with their priorities" sh -c \
@@ -158,5 +197,12 @@ systemctl start gemmd.service
 check "a configuration that is wrong is given up" until_ok given_up
 check "after a limit of starts" sh -c 'journalctl -u gemmd -o cat | grep -q "Start request repeated too quickly"'
 check "and the journal says what is wrong" sh -c 'journalctl -u gemmd -o cat | grep -q colour'
+
+# ---- the package goes
+check "purge" dpkg --purge gemmd libgemmclient-dev libgemmclient0
+left() { find / -xdev -iname '*gemm*' ! -path '/proc/*' ! -path '/sys/*' ! -path '/tmp/*' ! -path '/var/tmp/*' ! -path '/var/log/*'; }
+check "no file is left" is "$(left)" ""
+check "no user and no group is left" sh -c '! getent passwd gemmd && ! getent group gemmd && ! getent group gemmd-admin'
+check "no unit is left" sh -c '! systemctl list-unit-files | grep -q gemmd'
 
 echo "$passed passed, $failed failed"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Boots a minimal Debian with a real systemd in a container, with gemmd installed in it as `make install` does, and runs
+# Boots a minimal Debian with a real systemd in a container, with gemmd's packages of `make deb` installed in it, and runs
 # inside.sh there. Needs root, and the packages of `deploy/deps.sh systemd`. The last line: "N passed, N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -9,7 +9,7 @@ if [ "$(id -u)" -ne 0 ]; then
   exit 1
 fi
 . /etc/os-release
-packages=systemd,systemd-sysv,dbus,passwd,procps,util-linux
+packages=systemd,systemd-sysv,dbus,passwd,procps,util-linux,libmicrohttpd12,python3-minimal,libmsgpack-dev
 for object in gemmd gemmctl; do
   for library in $(ldd "$build/$object" | awk '$3 ~ /^\// { print $3 }'); do
     package=$(dpkg-query -S "$(realpath "$library")" 2>/dev/null | head -n 1 | cut -d: -f1)
@@ -27,7 +27,10 @@ clean() {
 }
 trap clean EXIT
 tar -C "$root" -xf "$image" --exclude='./dev/*' || exit 1
-make --no-print-directory install DESTDIR="$root" PREFIX=/usr BUILD="$build" ${NVCC+NVCC="$NVCC"} >/dev/null || exit 1
+cp "$build"/deb/gemmd_*.deb "$build"/deb/libgemmclient*_*.deb "$root/var/tmp/" || exit 1
+rm -f "$root"/var/tmp/*-dbgsym_*.deb
+chroot "$root" sh -c 'dpkg --install /var/tmp/gemmd_*.deb /var/tmp/libgemmclient*.deb' >"$root/var/tmp/install.log" 2>&1 ||
+  { cat "$root/var/tmp/install.log"; exit 1; }
 echo 'backend = cpu' >>"$root/etc/gemmd/gemmd.conf"
 install -Dm755 tests/systemd/inside.sh "$root/usr/local/sbin/inside"
 rm -f "$root/etc/machine-id" "$root/etc/resolv.conf"
