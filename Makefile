@@ -265,7 +265,7 @@ FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
 FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c) \
   $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/,handles.c plans.c) \
-  daemon/transport.c)
+  daemon/transport.c daemon/worker/tune_db.c kernels/variant.c)
 FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c))
 
 $(BUILD)/fuzz/obj/%.c.o: %.c Makefile
@@ -281,13 +281,20 @@ $(BUILD)/fuzz/fuzz_client: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_client.c.o $(FUZZ_C
 	$(call say,LINK)
 	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
-$(BUILD)/chaos: $(call object,tests/chaos/chaos.c) $(BUILD)/tests.a $(CLIENT) $(PROTO)
+$(BUILD)/chaos $(BUILD)/faults: $(BUILD)/%: $(BUILD)/obj/tests/chaos/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
 
 chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-chaos
+
+faults: ## one fault after the other under load, and the pauses that clients saw
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-faults
+
+run-faults: all $(BUILD)/faults
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/faults
 
 run-chaos: all $(BUILD)/chaos
 	@TEST_LIMIT_S=$$(($${CHAOS_S:-600} + 120)) GEMMD_BUILD=$(BUILD) tests/chaos/run.sh $(BUILD)/chaos
@@ -414,4 +421,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 chaos run-chaos fuzz run-fuzz test-systemd bench check bundle deb install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install clean help

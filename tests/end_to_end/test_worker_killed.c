@@ -3,10 +3,10 @@
 #include "client/gemmclient.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/hold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -289,43 +288,6 @@ static void hung_with_a_product_in_flight(void **state) {
   end();
 }
 
-/* The thread of a process that has this name; 0. */
-static pid_t find_thread(pid_t process, const char *name) {
-  char path[64], comm[32];
-  pid_t found = 0;
-  snprintf(path, sizeof path, "/proc/%d/task", (int)process);
-  DIR *folder = opendir(path);
-  for (struct dirent *entry; folder != NULL && found == 0 && (entry = readdir(folder)) != NULL;) {
-    char file[400];
-    snprintf(file, sizeof file, "%s/%s/comm", path, entry->d_name);
-    FILE *in = fopen(file, "r");
-    if (in != NULL && fgets(comm, sizeof comm, in) != NULL && strncmp(comm, name, strlen(name)) == 0)
-      found = (pid_t)atoi(entry->d_name);
-    if (in != NULL)
-      fclose(in);
-  }
-  if (folder != NULL)
-    closedir(folder);
-  return found;
-}
-
-/* A process that stops one thread and keeps it stopped until that is killed: what a device that hangs does to the
- * engine, while all else in the worker goes on. Says so by *held. */
-static pid_t hold_thread(pid_t thread, _Atomic bool *held) {
-  pid_t holder = fork();
-  assert_true(holder >= 0);
-  if (holder > 0)
-    return holder;
-  int status;
-  if (ptrace(PTRACE_SEIZE, thread, NULL, NULL) != 0 || ptrace(PTRACE_INTERRUPT, thread, NULL, NULL) != 0 ||
-      waitpid(thread, &status, __WALL) != thread)
-    _exit(1);
-  atomic_store(held, true);
-  while (waitpid(thread, &status, __WALL) == thread && !WIFEXITED(status) && !WIFSIGNALED(status))
-    ;
-  _exit(0);
-}
-
 /* Long products, so that with several clients there is always one under way: a thread that is stopped while it sleeps
  * for want of work would be no hang. */
 static int keep_busy(int index, void *user) {
@@ -361,7 +323,7 @@ static void hung_device(void **state) {
   while (device_info(session).requests < 20)
     continue;
   gemmd_device_info before = device_info(session);
-  pid_t engine = find_thread((pid_t)before.pid, "engine"), holder = hold_thread(engine, held);
+  pid_t engine = hold_find((pid_t)before.pid, "engine"), holder = hold_thread(engine, held);
   assert_true(engine > 0);
   while (!atomic_load(held))
     assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);

@@ -1,0 +1,274 @@
+/* One fault after the other under the same load, and what clients saw of each: the table that `make faults` prints.
+ * Every product is checked; a fault is over when every client has had new right products. */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/hold.h"
+#include "tests/support/oracle.h"
+#include "tests/support/product.h"
+#include "tests/support/raw.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { CLIENTS = 4, AFTERWARDS = 20, ROUNDS_MOST = 100, M = 64 };
+
+static const struct gemm_weight shape = {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static struct oracle_weight weight;
+static struct daemon daemon_under_test;
+
+struct scene {
+  _Atomic bool stop, held;
+  _Atomic uint64_t right[CLIENTS], longest_ns[CLIENTS], wrong, refused;
+};
+static struct scene *scene;
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static gemmd_session *join(gemmd_weight **handle) {
+  gemmd_session *session = NULL;
+  if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK ||
+      gemmd_weight_open(session, "w", handle) != GEMMD_OK) {
+    fprintf(stderr, "%s\n", gemmd_error(session));
+    exit(1);
+  }
+  return session;
+}
+
+static int client(int index, void *user) {
+  struct product product;
+  struct product_request request = {
+      .weight = &weight, .m = M, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = (uint64_t)index};
+  gemmd_weight *handle;
+  gemmd_session *session = join(&handle);
+  (void)user;
+  if (!product_make(&product, session, &request))
+    return 1;
+  while (!atomic_load(&scene->stop)) {
+    memset(product.product.y, 0xfd, M * (size_t)shape.n * sizeof(float));
+    uint64_t begin = now_ns();
+    int status = gemmd_matmul(handle, &product.product);
+    uint64_t ns = now_ns() - begin;
+    if (ns > atomic_load(&scene->longest_ns[index]))
+      atomic_store(&scene->longest_ns[index], ns);
+    if (status == GEMMD_OK && product_right(&product))
+      atomic_fetch_add(&scene->right[index], 1);
+    else
+      atomic_fetch_add(status != GEMMD_OK && gemmd_status_retryable(status) ? &scene->refused : &scene->wrong, 1);
+  }
+  product_free(&product, session);
+  gemmd_disconnect(session);
+  return 0;
+}
+
+/* ---- the faults */
+
+static gemmd_session *watcher;
+
+static pid_t worker(void) {
+  gemmd_daemon_info info;
+  assert_int_equal(gemmd_daemon_status(watcher, &info), GEMMD_OK);
+  return (pid_t)info.device[0].pid;
+}
+
+static void await_ready(void) {
+  gemmd_daemon_info info;
+  do
+    assert_int_equal(gemmd_daemon_status(watcher, &info), GEMMD_OK);
+  while (strcmp(info.device[0].state, "ready") != 0);
+}
+
+static void kill_worker(void) {
+  assert_int_equal(kill(worker(), SIGKILL), 0);
+}
+
+static void fault_worker(void) {
+  assert_int_equal(kill(worker(), SIGSEGV), 0);
+}
+
+static void stop_worker(void) {
+  assert_int_equal(kill(worker(), SIGSTOP), 0);
+}
+
+static void hang_device(void) {
+  atomic_store(&scene->held, false);
+  pid_t holder = hold_thread(hold_find(worker(), "engine"), &scene->held);
+  assert_int_equal(waitpid(holder, NULL, 0), holder);
+}
+
+static void upgrade(void) {
+  char command[1024];
+  const char *build = getenv("GEMMD_BUILD");
+  snprintf(command, sizeof command, "%s/gemmd --config %s --upgrade >/dev/null 2>&1", build != NULL ? build : "build",
+           daemon_path(&daemon_under_test, "gemmd.conf"));
+  assert_int_equal(system(command), 0);
+}
+
+static void in_a_client(void (*act)(gemmd_session *session, gemmd_weight *handle, uint8_t *x)) {
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid == 0) {
+    gemmd_weight *handle;
+    gemmd_session *session = join(&handle);
+    uint8_t *x = gemmd_alloc(session, M * (size_t)shape.k * sizeof(float));
+    float *y = gemmd_alloc(session, M * (size_t)shape.n * sizeof(float));
+    gemmd_product product = {.m = M, .x = x, .x_type = GEMMD_F32, .y = y, .y_type = GEMMD_F32};
+    uint64_t ticket;
+    for (int i = 0; i < 8; i++)
+      (void)gemmd_submit(handle, &product, &ticket);
+    act(session, handle, x);
+    _exit(0);
+  }
+  assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void die(gemmd_session *session, gemmd_weight *handle, uint8_t *x) {
+  (void)session;
+  (void)handle;
+  (void)x;
+  kill(getpid(), SIGKILL);
+}
+
+static void scribble(gemmd_session *session, gemmd_weight *handle, uint8_t *x) {
+  uint64_t random = (uint64_t)getpid();
+  (void)session;
+  (void)handle;
+  for (int i = 0; i < 20000; i++) /* the rings lie right before */
+    x[-(int64_t)(oracle_random(&random) % 8192) - 1] = (uint8_t)oracle_random(&random);
+}
+
+static void client_dies(void) {
+  in_a_client(die);
+}
+
+static void client_scribbles(void) {
+  in_a_client(scribble);
+}
+
+static void client_sends_nonsense(void) {
+  static uint64_t random = 1;
+  uint8_t bytes[256];
+  int socket = raw_connect(daemon_under_test.socket);
+  for (size_t i = 0; i < sizeof bytes; i++)
+    bytes[i] = (uint8_t)oracle_random(&random);
+  bytes[0] = 0x94;
+  raw_send(socket, bytes, 1 + oracle_random(&random) % 255, NULL, 0);
+  close(socket);
+}
+
+static const struct fault {
+  const char *name;
+  void (*inject)(void);
+  int rounds; /* of a hundred */
+  bool of_worker;
+} faults[] = {
+    {"worker killed (SIGKILL)", kill_worker, 100, true},
+    {"worker faults (SIGSEGV), weights verified", fault_worker, 50, true},
+    {"worker stopped (SIGSTOP), worker_timeout_s = 1", stop_worker, 10, true},
+    {"device hangs under a product, device_timeout_s = 1", hang_device, 10, true},
+    {"gemmd upgraded in place (--upgrade)", upgrade, 30, true},
+    {"client killed with products under way", client_dies, 100, false},
+    {"client scribbles over its rings", client_scribbles, 100, false},
+    {"client sends nonsense", client_sends_nonsense, 100, false},
+};
+
+/* ---- the table */
+
+static int by_size(const void *left, const void *right) {
+  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+  return (a > b) - (a < b);
+}
+
+/* Every client has had new products, none of them begun before the fault. */
+static void await_all(void) {
+  for (int i = 0; i < CLIENTS; i++)
+    for (uint64_t begin = atomic_load(&scene->right[i]); atomic_load(&scene->right[i]) < begin + AFTERWARDS;)
+      sched_yield();
+}
+
+static void try_fault(const struct fault *fault, int percent) {
+  static uint64_t pauses[ROUNDS_MOST * CLIENTS];
+  int rounds = fault->rounds * percent / 100 > 0 ? fault->rounds * percent / 100 : 1;
+  uint64_t wrong = atomic_load(&scene->wrong), refused = atomic_load(&scene->refused);
+  for (int round = 0; round < rounds; round++) {
+    await_all();
+    for (int i = 0; i < CLIENTS; i++)
+      atomic_store(&scene->longest_ns[i], 0);
+    fault->inject();
+    await_all();
+    for (int i = 0; i < CLIENTS; i++)
+      pauses[round * CLIENTS + i] = atomic_load(&scene->longest_ns[i]);
+    if (fault->of_worker)
+      await_ready();
+  }
+  size_t count = (size_t)rounds * CLIENTS;
+  qsort(pauses, count, sizeof *pauses, by_size);
+  printf("| %-52s | %5d | %4llu | %7llu | %9.1f | %8.1f |\n", fault->name, rounds,
+         (unsigned long long)(atomic_load(&scene->wrong) - wrong),
+         (unsigned long long)(atomic_load(&scene->refused) - refused), (double)pauses[count / 2] / 1e6,
+         (double)pauses[count - 1] / 1e6);
+  fflush(stdout);
+}
+
+static int percent = 100;
+
+static void make_weight(void) {
+  static struct checkpoint checkpoint;
+  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
+  gemmd_load load = {.name = "w", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
+  oracle_weight_make(&weight, &shape, 1);
+  checkpoint_add_weight(&checkpoint, "w", &weight);
+  checkpoint_write(&checkpoint, path);
+  checkpoint_free(&checkpoint);
+  assert_int_equal(gemmd_weight_load_file(watcher, path, &load, NULL), GEMMD_OK);
+  assert_int_equal(unlink(path), 0); /* what is read again could not be */
+}
+
+static void all_faults(void **state) {
+  struct clients clients;
+  (void)state;
+  daemon_make(&daemon_under_test, "worker_timeout_s = 1\ndevice_timeout_s = 1\nworker_restarts_max = 1000\n");
+  daemon_start(&daemon_under_test);
+  assert_int_equal(gemmd_connect(&watcher, daemon_under_test.socket, NULL), GEMMD_OK);
+  make_weight();
+  scene = clients_share(sizeof *scene);
+  clients_start(&clients, CLIENTS, client, NULL);
+  printf("| %-52s | %5s | %4s | %7s | %9s | %8s |\n", "fault, under 4 clients", "tries", "lost", "refused", "median ms",
+         "worst ms");
+  printf("|---|---|---|---|---|---|\n");
+  try_fault(&(struct fault){"none, for comparison", await_ready, 50, true}, percent);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    try_fault(&faults[i], percent);
+  atomic_store(&scene->stop, true);
+  clients_wait(&clients);
+  assert_int_equal(atomic_load(&scene->wrong), 0);
+  gemmd_disconnect(watcher);
+  daemon_stop(&daemon_under_test);
+  daemon_remove(&daemon_under_test);
+  oracle_weight_free(&weight);
+}
+
+int main(int count, char **words) {
+  percent = count > 1 ? (int)strtol(words[1], NULL, 10) : 100;
+  if (count > 2 || percent < 1 || percent > 100) {
+    fprintf(stderr, "usage: faults [PERCENT of the tries]\n");
+    return 2;
+  }
+  const struct CMUnitTest tests[] = {cmocka_unit_test(all_faults)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
