@@ -299,6 +299,10 @@ static enum status run_gathered(struct backend *backend, const struct backend_jo
 static enum status run_operand(struct backend *backend, const struct backend_job *job, struct error *error) {
   struct backend_job own = *job;
   own.weight = &backend->operand.weight;
+  /* A copy of W in the library's own order would be for this one product. */
+  if (own.variant != NULL && own.variant->family == &cpu_family_onednn) {
+    own.variant = NULL;
+  }
   enum status status = cpu_operand_pack(&backend->operand, job->operand, error);
   return status == STATUS_OK ? run(backend, &own, error) : status;
 }

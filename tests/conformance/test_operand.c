@@ -16,6 +16,8 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define SLAB_BYTES ((uint64_t)8 << 20)
 
+enum { VARIANTS_MOST = 64 };
+
 static struct device device;
 static int current;
 
@@ -52,7 +54,8 @@ static void *collect(const struct backend_job *job, int64_t n) {
   return out;
 }
 
-static void one(int size, enum gemm_format format, enum gemm_type y_type) {
+/* `variant`: NULL, or what was found for stored weights of this shape. */
+static void one(int size, enum gemm_format format, enum gemm_type y_type, const struct variant *variant) {
   int64_t m = sizes[size].m, n = sizes[size].n, k = sizes[size].k;
   enum gemm_type type = format == GEMM_FORMAT_F16 ? GEMM_F16 : GEMM_BF16;
   struct gemm_weight shape = {.n = n, .k = k, .format = format, .scale = GEMM_SCALE_NONE};
@@ -74,6 +77,7 @@ static void one(int size, enum gemm_format format, enum gemm_type y_type) {
   struct backend_job job = {.tag = 7,
                             .operand = &operand,
                             .arena = device.arena,
+                            .variant = variant,
                             .m = m,
                             .x_type = type,
                             .y_type = y_type,
@@ -107,9 +111,30 @@ static void test_tensors(void **state) {
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
   for (int size = 0; size < COUNT(sizes); size++)
     for (int y = 0; y < COUNT(y_types); y++) {
-      one(size, GEMM_FORMAT_F16, y_types[y]);
-      one(size, GEMM_FORMAT_BF16, y_types[y]);
+      one(size, GEMM_FORMAT_F16, y_types[y], NULL);
+      one(size, GEMM_FORMAT_BF16, y_types[y], NULL);
     }
+}
+
+/* Kernels that serve stored weights of the shape serve these, too, or give way to the backend's own choice. */
+static void test_every_variant(void **state) {
+  (void)state;
+  static const enum gemm_format formats[] = {GEMM_FORMAT_F16, GEMM_FORMAT_BF16};
+  for (int i = 0; i < COUNT(formats) * COUNT(sizes); i++) {
+    int size = i / COUNT(formats);
+    enum gemm_format format = formats[i % COUNT(formats)];
+    struct variant_problem problem = {
+        .weight = {.n = sizes[size].n, .k = sizes[size].k, .format = format, .scale = GEMM_SCALE_NONE},
+        .m = variant_bucket(sizes[size].m),
+        .x_type = format == GEMM_FORMAT_F16 ? GEMM_F16 : GEMM_BF16,
+        .y_type = GEMM_F32};
+    struct variant variants[VARIANTS_MOST];
+    struct error error;
+    int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+    for (int v = 0; v < count && sizes[size].k < 2000; v++)
+      if (device.ops->variant_check(device.backend, &problem, &variants[v], NULL, &error) == STATUS_OK)
+        one(size, format, GEMM_F32, &variants[v]);
+  }
 }
 
 static void test_other_formats_are_refused(void **state) {
@@ -127,7 +152,7 @@ static void test_other_formats_are_refused(void **state) {
                             .y_stride = 128};
   struct error error;
   assert_int_equal(device.ops->submit(device.backend, &job, &error), STATUS_UNSUPPORTED);
-  one(1, GEMM_FORMAT_F16, GEMM_F32);
+  one(1, GEMM_FORMAT_F16, GEMM_F32, NULL);
 }
 
 static int group_setup(void **state) {
@@ -143,7 +168,8 @@ static int group_teardown(void **state) {
 }
 
 static int run_group(const struct backend_ops *ops) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_other_formats_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_every_variant),
+                                     cmocka_unit_test(test_other_formats_are_refused)};
   for (current = 0; backend_table[current] != ops; current++) {
   }
   return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
