@@ -99,23 +99,33 @@ static struct axes find_axes(const struct point *points, size_t count, const str
   return axes;
 }
 
-static void write_axes(FILE *file, const struct axes *axes, const struct point *points, size_t count) {
+static void write_tick(FILE *file, const struct axes *axes, double ns) {
   char text[PRINT_UNIT_BYTES];
+  double y = down(axes, ns);
+  if (ns < axes->ns_low || ns > axes->ns_high)
+    return;
+  fprintf(file,
+          "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' class='grid'/><text x='%d' y='%.1f' class='tick' "
+          "text-anchor='end'>%s</text>\n",
+          LEFT, WIDTH - RIGHT, y, y, LEFT - 6, y + 4, print_duration((uint64_t)ns, text));
+}
+
+static void write_axes(FILE *file, const struct axes *axes, const struct point *points, size_t count) {
   for (size_t i = 0; i < count; i++)
     fprintf(file, "<text x='%.1f' y='%d' class='tick' text-anchor='middle'>%.0f</text>\n", across(axes, points[i].m),
             HEIGHT - BOTTOM + 16, points[i].m);
-  for (int i = 0; i <= 4; i++) {
-    double ns = axes->ns_low * pow(axes->ns_high / axes->ns_low, i / 4.0), y = down(axes, ns);
-    fprintf(file,
-            "<line x1='%d' x2='%d' y1='%.1f' y2='%.1f' class='grid'/><text x='%d' y='%.1f' class='tick' "
-            "text-anchor='end'>%s</text>\n",
-            LEFT, WIDTH - RIGHT, y, y, LEFT - 6, y + 4, print_duration((uint64_t)ns, text));
-  }
+  /* Round times: 1, 2 and 5 of each decade, or 1 alone where that is enough. */
+  static const int steps[] = {1, 2, 5};
+  int most = axes->ns_high / axes->ns_low > 300 ? 1 : 3;
+  for (double decade = pow(10, floor(log10(axes->ns_low))); decade < axes->ns_high; decade *= 10)
+    for (int i = 0; i < most; i++)
+      write_tick(file, axes, decade * steps[i]);
   fprintf(file, "<text x='%d' y='%d' class='tick' text-anchor='middle'>rows</text>\n", (LEFT + WIDTH - RIGHT) / 2,
           HEIGHT - 8);
 }
 
-static void write_line(FILE *file, const struct axes *axes, const struct point *points, size_t count,
+/* False where there is nothing of that line; then its name takes no place. */
+static bool write_line(FILE *file, const struct axes *axes, const struct point *points, size_t count,
                        const struct roof *roof, int line, int place) {
   static const char *const names[] = {"first choice", "tuned", "library", "roof"};
   static const char *const colors[] = {"#888", "#0a6", "#c60", "#36c"};
@@ -135,6 +145,7 @@ static void write_line(FILE *file, const struct axes *axes, const struct point *
   if (drawn > 0)
     fprintf(file, "<text x='%d' y='%d' fill='%s' class='tick'>%s</text>\n", LEFT + 10 + place * 90, TOP - 8,
             colors[line], names[line]);
+  return drawn > 0;
 }
 
 static void write_plot(FILE *file, const struct point *points, size_t count, const struct roof *roof) {
@@ -142,8 +153,10 @@ static void write_plot(FILE *file, const struct point *points, size_t count, con
   fprintf(file, "<figure><figcaption>%s</figcaption><svg viewBox='0 0 %d %d' width='%d'>\n", points[0].series, WIDTH,
           HEIGHT, WIDTH);
   write_axes(file, &axes, points, count);
-  for (int line = 3; line >= 0; line--)
-    write_line(file, &axes, points, count, roof, line, line);
+  /* What was tuned lies on top. */
+  static const int order[] = {3, 2, 0, 1};
+  for (size_t i = 0, place = 0; i < sizeof order / sizeof *order; i++)
+    place += write_line(file, &axes, points, count, roof, order[i], (int)place);
   fprintf(file, "</svg></figure>\n");
 }
 
