@@ -17,6 +17,8 @@ enum {
 #define WIN_LEAST 0.02
 /* Slower than the fastest by this factor after a heat: out, however many are left. */
 #define HOPELESS 1.5
+/* The same after one sample, where nobody leaves otherwise. */
+#define FAR_BEHIND 8
 
 void race_start(struct race *race, const struct variant *first, bool all) {
   race->count = 1;
@@ -24,6 +26,7 @@ void race_start(struct race *race, const struct variant *first, bool all) {
   race->all = all;
   race->refined = race->hurry = race->final = race->over = false;
   race->heat = 0;
+  race->fastest = UINT64_MAX;
   race->challenger = race->winner = race->finals = 0;
   race->guest = -1;
   race->final_rounds = race->final_turn = 0;
@@ -135,12 +138,16 @@ static int first_of(const struct race *race, enum race_state state) {
   return -1;
 }
 
+static bool far_behind(const struct race *race, const struct race_candidate *candidate) {
+  return race->all && candidate->count > 0 && candidate->samples[0] / FAR_BEHIND > race->fastest;
+}
+
 /* Whoever runs and has fewest samples; -1 where all have what this heat wants. */
 static int to_time(const struct race *race) {
   int who = -1;
   for (int i = 0; i < race->count; i++) {
     const struct race_candidate *candidate = &race->candidates[i];
-    if (candidate->state == RACE_RUNNING && candidate->count < wanted(race) &&
+    if (candidate->state == RACE_RUNNING && candidate->count < wanted(race) && !far_behind(race, candidate) &&
         (who < 0 || candidate->count < race->candidates[who].count))
       who = i;
   }
@@ -259,6 +266,7 @@ void race_checked(struct race *race, int who, bool right) {
 void race_timed(struct race *race, int who, uint64_t ns) {
   struct race_candidate *candidate = &race->candidates[who];
   candidate->samples[candidate->count++ % RACE_SAMPLES] = ns > 0 ? ns : 1;
+  race->fastest = ns > 0 && ns < race->fastest ? ns : race->fastest;
 }
 
 void race_failed(struct race *race, int who) {

@@ -35,9 +35,10 @@ struct race_step {
 struct race {
   struct race_candidate candidates[RACE_MOST]; /* 0: the one that serves */
   int count;
-  bool all;     /* nobody leaves the heats: to judge the shortcut by */
-  bool refined; /* the backend was asked for variants of the best */
-  bool hurry;   /* the time is up: on to the final */
+  bool all;         /* nobody leaves the heats but who is far behind at once: to judge the shortcut by */
+  uint64_t fastest; /* sample of all */
+  bool refined;     /* the backend was asked for variants of the best */
+  bool hurry;       /* the time is up: on to the final */
   int heat;
   bool final;
   int finals;            /* so far */

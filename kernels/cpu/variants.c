@@ -89,29 +89,58 @@ static int thread_counts(const struct product_engine *engine, int out[9]) {
   return count;
 }
 
+static struct variant variant_of(int threads, int block_m, int tile_m, int block_kib, int narrower) {
+  return (struct variant){
+      .family = &cpu_family,
+      .values = {
+          [THREADS] = threads, [BLOCK_M] = block_m, [TILE_M] = tile_m, [BLOCK_KIB] = block_kib, [NARROWER] = narrower}};
+}
+
+static int add(struct variant variant, int64_t m, struct variant *out, int count, int most) {
+  bool one_block = variant.values[BLOCK_M] < STAGE_ROWS && variant.values[BLOCK_M] >= m; /* as the largest */
+  bool one_tile = variant.values[TILE_M] > m;
+  if (count == most || one_block || one_tile || variant_equal(&variant, &out[0]))
+    return count;
+  out[count] = variant;
+  return count + 1;
+}
+
+/* The instruction sets that the whole product is asked of: those further down are many times slower, each in one
+ * variant. */
+enum { SETS_SEARCHED = 2 };
+
+/* The whole product: blocks and tiles by doubling, everything else as it comes. */
+static int add_all(const struct product_engine *engine, int64_t m, struct variant *out, int count, int most) {
+  static const int tiles[] = {0, 1, 2, 4, 6, 8, 12, 16};
+  const struct variant_parameter *kib = &cpu_family.parameters[BLOCK_KIB];
+  int threads[9], counts = thread_counts(engine, threads);
+  for (int narrower = SETS_SEARCHED; narrower < instruction_sets(engine); narrower++)
+    count = add(variant_of(0, STAGE_ROWS, 0, 64, narrower), m, out, count, most);
+  for (int narrower = 0; narrower < SETS_SEARCHED && narrower < instruction_sets(engine); narrower++)
+    for (int t = 0; t < counts; t++)
+      for (int block_m = STAGE_ROWS; block_m >= 16; block_m /= 2)
+        for (size_t tile = 0; tile < sizeof tiles / sizeof *tiles && tiles[tile] <= MICRO_ROWS; tile++)
+          for (int32_t size = kib->low; size <= kib->high; size += kib->step)
+            count = add(variant_of(threads[t], block_m, tiles[tile], size, narrower), m, out, count, most);
+  return count;
+}
+
 int cpu_variants(const struct product_engine *engine, const struct variant_problem *problem, bool all,
                  struct variant *out, int most) {
   static const struct {
     int block_m, tile_m, block_kib;
   } blocks[] = {{STAGE_ROWS, 0, 64}, {STAGE_ROWS, 0, 32}, {STAGE_ROWS, 0, 128}, {STAGE_ROWS, 8, 64}, {64, 0, 64}};
   struct product_way own = cpu_product_way(engine, &problem->weight, problem->m);
-  int threads[9], counts = thread_counts(engine, threads), count = 0;
-  out[count] = variant_default(&cpu_family);
-  out[count++].values[THREADS] = own.threads == 1 && cpu_pool_threads(engine->pool) > 1 ? 1 : 0;
-  for (int narrower = 0; narrower < (all ? instruction_sets(engine) : 2) && narrower < instruction_sets(engine);
-       narrower++)
+  int threads[9], counts = thread_counts(engine, threads), count = 1, sets = instruction_sets(engine);
+  out[0] = variant_default(&cpu_family);
+  out[0].values[THREADS] = own.threads == 1 && cpu_pool_threads(engine->pool) > 1 ? 1 : 0;
+  if (all)
+    count = add_all(engine, problem->m, out, count, most);
+  for (int narrower = 0; !all && narrower < SETS_SEARCHED && narrower < sets; narrower++)
     for (int t = 0; t < counts; t++)
-      for (size_t b = 0; b < sizeof blocks / sizeof *blocks && count < most; b++) {
-        struct variant next = variant_default(&cpu_family);
-        next.values[THREADS] = threads[t];
-        next.values[BLOCK_M] = blocks[b].block_m;
-        next.values[TILE_M] = blocks[b].tile_m;
-        next.values[BLOCK_KIB] = blocks[b].block_kib;
-        next.values[NARROWER] = narrower;
-        bool same = blocks[b].block_m < STAGE_ROWS && blocks[b].block_m >= problem->m; /* one block either way */
-        if (!same && !variant_equal(&next, &out[0]))
-          out[count++] = next;
-      }
+      for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
+        count = add(variant_of(threads[t], blocks[b].block_m, blocks[b].tile_m, blocks[b].block_kib, narrower),
+                    problem->m, out, count, most);
   struct error error;
   enum micro_kind kind = cpu_stage_kind(&problem->weight, engine->micro);
   if (count < most && cpu_library_takes(engine->library, &problem->weight, kind, &error) == STATUS_OK)

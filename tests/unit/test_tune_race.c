@@ -89,6 +89,19 @@ static void test_fewer_samples_than_exhaustive(void **state) {
   assert_true(samples[0] < samples[1] / 2);
 }
 
+/* What is a thousand times slower is known after one sample, even where nobody leaves. */
+static void test_far_behind(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 9000, 9000000, 70000};
+  struct track track = {.times = times, .noise = 0.005, .wrong = -1};
+  race.all = true;
+  add(4);
+  assert_int_equal(run(&track), 1);
+  assert_int_equal(race.candidates[2].count, 1);
+  assert_true(race.candidates[3].count > 1);
+  race.all = false;
+}
+
 static void test_less_than_two_percent_changes_nothing(void **state) {
   (void)state;
   uint64_t times[] = {10000, 9850, 9830, 9900};
@@ -221,6 +234,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_fastest_wins),
       cmocka_unit_test(test_fewer_samples_than_exhaustive),
+      cmocka_unit_test(test_far_behind),
       cmocka_unit_test(test_less_than_two_percent_changes_nothing),
       cmocka_unit_test(test_wrong_never_wins),
       cmocka_unit_test(test_slow_leaves_early),
