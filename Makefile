@@ -226,6 +226,14 @@ test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python w
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
 
+test-threads: ## where threads meet, under ThreadSanitizer: the pool, the CPU backend, the worker's engine, the rings
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory SANITIZE=thread run-test-threads
+
+THREADS := $(addprefix $(BUILD)/tests/unit/,test_cpu_pool test_cpu_cores test_cpu_backend test_worker_engine test_ring_threads)
+run-test-threads: $(THREADS)
+	@GEMMD_BUILD=$(BUILD) tests/run.sh $(THREADS)
+
 # ---- the CPU backend for 64-bit ARM: cross-compiled, run by qemu's user mode
 ARM64 := build/arm64
 ARM64_CC ?= aarch64-linux-gnu-gcc
@@ -421,4 +429,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install clean help

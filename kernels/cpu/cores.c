@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#if __has_include(<hwloc.h>)
+#if __has_include(<hwloc.h>) && __has_include(<hwloc/autogen/config.h>)
 #include <dlfcn.h>
 #include <hwloc.h>
 
