@@ -29,7 +29,7 @@ static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 
 struct scene {
-  _Atomic bool stop, held;
+  _Atomic bool stop, held, flooded;
   _Atomic uint64_t right[CLIENTS], longest_ns[CLIENTS], wrong, refused;
 };
 static struct scene *scene;
@@ -105,10 +105,38 @@ static void stop_worker(void) {
   assert_int_equal(kill(worker(), SIGSTOP), 0);
 }
 
+/* Products without end, so that the engine never sleeps: a thread that is held in its sleep would be no hang. */
+static pid_t start_flood(void) {
+  enum { FLOOD_M = 4096 };
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid > 0)
+    return pid;
+  gemmd_weight *handle;
+  gemmd_session *session = join(&handle);
+  float *x = gemmd_alloc(session, FLOOD_M * (size_t)shape.k * sizeof *x);
+  float *y = gemmd_alloc(session, FLOOD_M * (size_t)shape.n * sizeof *y);
+  const gemmd_product product = {.m = FLOOD_M, .x = x, .x_type = GEMMD_F32, .y = y, .y_type = GEMMD_F32};
+  uint64_t ticket;
+  for (;;) {
+    while (gemmd_submit(handle, &product, &ticket) == GEMMD_OK)
+      continue;
+    if (gemmd_wait_any(session, -1, NULL) != GEMMD_OK)
+      _exit(1);
+    atomic_store(&scene->flooded, true);
+  }
+}
+
 static void hang_device(void) {
   atomic_store(&scene->held, false);
+  atomic_store(&scene->flooded, false);
+  pid_t flood = start_flood();
+  while (!atomic_load(&scene->flooded))
+    sched_yield();
   pid_t holder = hold_thread(hold_find(worker(), "engine"), &scene->held);
   assert_int_equal(waitpid(holder, NULL, 0), holder);
+  assert_int_equal(kill(flood, SIGKILL), 0);
+  assert_int_equal(waitpid(flood, NULL, 0), flood);
 }
 
 static void upgrade(void) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -62,12 +63,24 @@ static void check_note(const struct tune_db *db, const uint8_t *data, size_t siz
     abort(); /* the note is gone after it was read */
 }
 
+/* The folder goes with each input: libFuzzer ends without calling who has asked to be called at the end. */
+static void remove_all(const struct tune_db *db, const char *folder) {
+  char path[640];
+  struct variant_problem problem;
+  struct error error;
+  if (variant_problem_parse(shape, &problem, &error) == STATUS_OK)
+    tune_db_remove(db, &problem);
+  snprintf(path, sizeof path, "%s/tune", folder);
+  if (rmdir(db->folder) != 0 || rmdir(path) != 0 || rmdir(folder) != 0)
+    abort(); /* something else was left in there */
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static struct tune_db db;
-  static char folder[] = "/dev/shm/gemmd-fuzz-XXXXXX";
+  char folder[] = "/dev/shm/gemmd-fuzz-XXXXXX"; /* where syncing costs nothing */
+  struct tune_db db;
   struct error error;
   char text[512];
-  if (db.families == NULL && (mkdtemp(folder) == NULL || tune_db_open(&db, folder, "x", families, &error) != STATUS_OK))
+  if (mkdtemp(folder) == NULL || tune_db_open(&db, folder, "x", families, &error) != STATUS_OK)
     abort();
   if (size < sizeof text) {
     memcpy(text, data, size);
@@ -76,5 +89,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   check_entry(&db, data, size);
   check_note(&db, data, size);
+  remove_all(&db, folder);
   return 0;
 }
