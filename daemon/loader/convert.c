@@ -2,6 +2,7 @@
 
 #include "../../proto/number.h"
 #include "quantize.h"
+#include "trirun.h"
 
 #include <limits.h>
 #include <math.h>
@@ -18,6 +19,7 @@ struct convert {
   int64_t n, k;
   uint32_t element_bytes; /* in the file; a byte of INT2 counts as one element */
   uint64_t row_elements;  /* in the file */
+  uint64_t file_rows;
   uint64_t band_rows;
   uint64_t tile_columns; /* block scales: columns that are read at a time, a multiple of the block but for the end */
   float one_scale;
@@ -41,7 +43,9 @@ static uint64_t values_count(const struct convert *convert) {
 }
 
 static uint64_t raw_bytes(const struct convert *convert) {
-  uint64_t columns = is_blocked(convert->source) ? convert->tile_columns : convert->row_elements;
+  uint64_t columns = is_blocked(convert->source) ? convert->tile_columns
+                     : convert->source->trirun   ? convert->file_rows
+                                                 : convert->row_elements;
   return gemm_round_up(convert->band_rows * columns * convert->element_bytes, 64);
 }
 
@@ -273,6 +277,20 @@ static enum status work_stored(void *context, uint64_t band, void *memory, struc
   return status;
 }
 
+/* 64 or more rows of W, which are columns of the tensor. */
+static enum status work_trirun(void *context, uint64_t band, void *memory, struct error *error) {
+  const struct convert *convert = context;
+  struct scratch scratch = scratch_cut(convert, memory);
+  uint64_t first = band * convert->band_rows, columns = rows_of_band(convert, band), rows = convert->file_rows;
+  enum status status = read_tile(convert, 0, rows, first, columns, scratch.raw, error);
+  const uint32_t *words = (const uint32_t *)(const void *)scratch.raw;
+  uint64_t row_bytes = convert->source->layout.row_bytes;
+  memset(convert->canonical + first * row_bytes, 0, columns * row_bytes);
+  for (uint64_t i = 0; status == STATUS_OK && i < columns; i += TRIRUN_COLUMNS)
+    trirun_unpack(words + i, rows, columns, convert->canonical + (first + i) * row_bytes, row_bytes);
+  return status;
+}
+
 /* ---- the whole */
 
 enum { SCALES_AT_ONCE = 4096 };
@@ -281,13 +299,19 @@ enum { SCALES_AT_ONCE = 4096 };
 static enum status write_scale(const struct convert *convert, uint64_t index, const uint8_t *raw, struct error *error) {
   const struct source *source = convert->source;
   bool int2 = gemm_is_int2(source->weight.format);
+  uint64_t to = index;
   float value = 0.0f;
   to_f32(source->scales->dtype, raw, 1, &value);
   if (!isfinite(value) || (value < 0.0f && !int2))
     return error_set(error, STATUS_BAD_FILE, "scale tensor '%s': element %llu is %g",
                      safetensors_show(source->scales->name).text, (unsigned long long)index, (double)value);
+  if (source->trirun) {
+    bool grouped = source->weight.scale == GEMM_SCALE_GROUP;
+    uint64_t n = (uint64_t)convert->n;
+    to = trirun_scale_row(index % n, grouped) * source->layout.scale_columns + index / n;
+  }
   if (int2)
-    memcpy(scale_f16(convert, index), raw, sizeof(uint16_t));
+    memcpy(scale_f16(convert, to), raw, sizeof(uint16_t));
   else
     *scale_f32(convert, index) = value;
   return STATUS_OK;
@@ -319,8 +343,10 @@ uint64_t convert_bytes(const struct source *source) {
 
 /* How the tensor is cut: bands of whole rows; under block scales bands of 128 rows, in tiles. */
 static void choose_bands(struct convert *convert) {
-  uint64_t row_bytes = convert->row_elements * convert->element_bytes;
+  uint64_t row_bytes = (convert->source->trirun ? convert->file_rows : convert->row_elements) * convert->element_bytes;
   convert->band_rows = row_bytes < BAND_BYTES ? BAND_BYTES / row_bytes : 1;
+  if (convert->source->trirun)
+    convert->band_rows = gemm_round_up(convert->band_rows, TRIRUN_COLUMNS);
   convert->tile_columns = convert->row_elements;
   if (is_blocked(convert->source)) {
     convert->band_rows = GEMM_GROUP;
@@ -340,12 +366,14 @@ enum status convert_run(const struct file *file, const struct source *source, vo
                             .n = source->weight.n,
                             .k = source->weight.k,
                             .element_bytes = (uint32_t)((tensor->end - tensor->begin) / tensor->elements),
-                            .row_elements = tensor->shape[1]};
+                            .row_elements = tensor->shape[1],
+                            .file_rows = tensor->shape[0]};
   choose_bands(&convert);
   struct bands bands = {.count = gemm_ceil_div((uint64_t)convert.n, convert.band_rows),
                         .scratch_bytes = scratch_bytes(&convert),
                         .threads = threads,
-                        .work = source->stored       ? work_stored
+                        .work = source->trirun       ? work_trirun
+                                : source->stored     ? work_stored
                                 : is_blocked(source) ? work_blocks
                                                      : work_real,
                         .context = &convert};

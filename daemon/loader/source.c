@@ -1,5 +1,7 @@
 #include "source.h"
 
+#include "trirun.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +19,7 @@ static enum gemm_format stored_format(enum safetensors_dtype dtype) {
   case DTYPE_F8_E4M3:
     return GEMM_FORMAT_FP8;
   case DTYPE_U8:
+  case DTYPE_I32:
     return GEMM_FORMAT_INT2;
   default:
     return GEMM_FORMAT_NONE;
@@ -106,6 +109,13 @@ static const struct safetensors_tensor *find_scales(const struct safetensors *fi
   return found;
 }
 
+/* "s" beside "B". */
+static const struct safetensors_tensor *find_trirun_scales(const struct safetensors *file, const char *tensor) {
+  char name[LIMIT_NAME_BYTES + 32];
+  snprintf(name, sizeof name, "%.*ss", (int)strlen(tensor) - 1, tensor);
+  return safetensors_find(file, name);
+}
+
 static enum status refuse_zero_point(const struct safetensors *file, const char *tensor, struct error *error) {
   char name[LIMIT_NAME_BYTES + 32];
   snprintf(name, sizeof name, "%s_zero_point", tensor);
@@ -113,6 +123,41 @@ static enum status refuse_zero_point(const struct safetensors *file, const char 
     return STATUS_OK;
   return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has zero points ('%s'); only symmetric weights are taken",
                    SHOW(tensor), SHOW(name));
+}
+
+/* n and k of what TriRun has packed, in place of those of the tensor. */
+static enum status trirun_dimensions(struct source *out, struct error *error) {
+  const char *name = out->tensor->name, *dot = strrchr(name, '.');
+  if (strcmp(dot ? dot + 1 : name, "B") != 0)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "tensor '%s' is I32; that is taken as TriRun packs it alone, under the "
+                     "name B",
+                     SHOW(name));
+  int64_t rows = out->weight.n;
+  out->weight.n = out->weight.k;
+  if (__builtin_mul_overflow(rows, TRIRUN_WORD_CODES, &out->weight.k))
+    return error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
+  if (out->weight.n % TRIRUN_N != 0 || out->weight.k % TRIRUN_K != 0)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "tensor '%s': TriRun packs N in multiples of %d and K of %d, got %lld x %lld", SHOW(name),
+                     TRIRUN_N, TRIRUN_K, (long long)out->weight.n, (long long)out->weight.k);
+  out->trirun = true;
+  return STATUS_OK;
+}
+
+/* One scale a column of s, or one for each group. */
+static enum status trirun_scale(enum gemm_scale wanted, struct source *out, struct error *error) {
+  const struct safetensors_tensor *scales = out->scales;
+  uint64_t n = (uint64_t)out->weight.n, groups = (uint64_t)out->weight.k / GEMM_GROUP;
+  bool fits = scales->rank == 2 && scales->shape[1] == n && (scales->shape[0] == 1 || scales->shape[0] == groups);
+  out->weight.scale = fits && scales->shape[0] == 1 ? GEMM_SCALE_ROW : GEMM_SCALE_GROUP;
+  if (!fits || (wanted != GEMM_SCALE_NONE && wanted != out->weight.scale))
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "scale tensor '%s' of %zu dimensions [%llu, %llu] is no %s%sscale of TriRun for %lld x %lld",
+                     SHOW(scales->name), scales->rank, (unsigned long long)scales->shape[0],
+                     (unsigned long long)scales->shape[1], wanted ? gemm_scale_name(wanted) : "", wanted ? " " : "",
+                     (long long)out->weight.n, (long long)out->weight.k);
+  return STATUS_OK;
 }
 
 static enum status resolve_stored(const struct safetensors *file, const struct message_weight_load *request,
@@ -126,10 +171,16 @@ static enum status resolve_stored(const struct safetensors *file, const struct m
   if (request->method != METHOD_DEFAULT)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is %s, quantized already; it takes no method",
                      SHOW(request->tensor), type);
-  if (gemm_is_int2(out->weight.format) && __builtin_mul_overflow(out->weight.k, 4, &out->weight.k))
-    return error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
-  out->scales =
-      request->scale_tensor[0] ? safetensors_find(file, request->scale_tensor) : find_scales(file, request->tensor);
+  enum status status = STATUS_OK;
+  if (out->tensor->dtype == DTYPE_I32)
+    status = trirun_dimensions(out, error);
+  else if (gemm_is_int2(out->weight.format) && __builtin_mul_overflow(out->weight.k, 4, &out->weight.k))
+    status = error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
+  if (status != STATUS_OK)
+    return status;
+  out->scales = request->scale_tensor[0] ? safetensors_find(file, request->scale_tensor)
+                : out->trirun            ? find_trirun_scales(file, request->tensor)
+                                         : find_scales(file, request->tensor);
   if (!out->scales && request->scale_tensor[0])
     return error_set(error, STATUS_NOT_FOUND, "the file has no tensor '%s'", SHOW(request->scale_tensor));
   if (!out->scales)
@@ -140,9 +191,11 @@ static enum status resolve_stored(const struct safetensors *file, const struct m
     return error_set(error, STATUS_UNSUPPORTED, "scale tensor '%s' is %s; %s is needed", SHOW(out->scales->name),
                      safetensors_dtype_name(out->scales->dtype),
                      gemm_is_int2(out->weight.format) ? "F16" : "F32, F16 or BF16");
-  enum status status = refuse_zero_point(file, request->tensor, error);
+  status = refuse_zero_point(file, request->tensor, error);
   if (status != STATUS_OK)
     return status;
+  if (out->trirun)
+    return trirun_scale((enum gemm_scale)request->scale, out, error);
   return choose_stored_scale((enum gemm_scale)request->scale, out->scales, &out->weight, error);
 }
 
@@ -188,9 +241,9 @@ enum status source_resolve(const struct safetensors *file, const struct message_
   else if (stored_format(tensor->dtype) != GEMM_FORMAT_NONE)
     status = resolve_stored(file, request, out, error);
   else
-    status =
-        error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is %s; F32, F16, BF16, I8, F8_E4M3 and U8 (INT2) are taken",
-                  SHOW(request->tensor), safetensors_dtype_name(tensor->dtype));
+    status = error_set(error, STATUS_UNSUPPORTED,
+                       "tensor '%s' is %s; F32, F16, BF16, I8, F8_E4M3, U8 and I32 (INT2) are taken",
+                       SHOW(request->tensor), safetensors_dtype_name(tensor->dtype));
   if (status != STATUS_OK)
     return status;
   return gemm_layout_compute(&out->weight, &out->layout, error);

@@ -11,6 +11,7 @@ struct source {
   struct gemm_layout layout;
   enum message_method method;                       /* DEFAULT: nothing is quantized, the values go over as they are */
   bool stored;                                      /* the tensor holds codes, `scales` what they are multiplied by */
+  bool trirun;                                      /* both of them as trirun.h has it; stored, too */
   const struct safetensors_tensor *tensor, *scales; /* of the file; scales NULL unless stored */
 };
 
@@ -24,7 +25,8 @@ struct source {
  * or BF16 (INT2: F16). Their shape is the scale mode: one element ONE, [N] or [N, 1] ROW, [ceil(N/128), ceil(K/128)]
  * BLOCK (FP8), [N, ceil(K/128)] GROUP (INT2).
  *
- * INT2 is stored as U8 [N, K/4], four codes a byte, the first in the lowest bits; K is four times the columns. */
+ * INT2 is stored as U8 [N, K/4], four codes a byte, the first in the lowest bits; K is four times the columns. Or it is
+ * an I32 tensor <stem>.B as TriRun packs it (trirun.h), with <stem>.s in place of the names above. */
 MUST_CHECK enum status source_resolve(const struct safetensors *file, const struct message_weight_load *request,
                                       struct source *out, struct error *error);
 
