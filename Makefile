@@ -218,7 +218,7 @@ run-tests: all $(TESTS) $(BUILD)/gemm-demo
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
 	@$(if $(PYTHON),,tests/python/environment.sh)
-	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_model.py
+	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_trirun.py tests/python/test_model.py
 
 test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python with vllm and gemmclient installed)
 	@PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py
