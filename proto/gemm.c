@@ -351,7 +351,7 @@ enum status gemm_tensors_check(const struct gemm_product *product, uint64_t w_of
                                uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
                                struct error *error) {
   struct gemm_weight weight;
-  uint64_t w_bytes;
+  uint64_t w_bytes = 0;
   enum status status = gemm_tensor_weight(product, &weight, error);
   if (status == STATUS_OK)
     status = gemm_product_check(product, &weight, tensors_begin, arena_bytes, out, error);

@@ -145,15 +145,15 @@ static double code_bytes(int format) {
 }
 
 /* The best three, and what was set by hand. */
-static bool shown(const gemmd_tune_report *report, uint32_t i) {
-  return i < 3 || report->results[i].hand;
+static bool shown(const gemmd_tune_result *result, uint32_t rank) {
+  return rank < 3 || result->hand;
 }
 
 static json_t *result_json(const struct bench *bench, const gemmd_tune_report *report, const char *scale,
                            uint64_t linear_ns) {
   json_t *best = json_array();
   for (uint32_t i = 0; i < report->count; i++)
-    if (shown(report, i))
+    if (shown(&report->results[i], i))
       json_array_append_new(best,
                             json_pack("{s:o, s:I, s:f, s:b}", "kernel", print_json_text(report->results[i].kernel),
                                       "ns", (json_int_t)report->results[i].ns, "spread", report->results[i].spread,
@@ -184,7 +184,7 @@ static void result_text(const struct bench *bench, const gemmd_tune_report *repo
   print_cell(&table, "OF ROOF");
   print_cell(&table, "KERNEL");
   for (uint32_t i = 0; i < report->count; i++) {
-    if (!shown(report, i))
+    if (!shown(&report->results[i], i))
       continue;
     const gemmd_tune_result *result = &report->results[i];
     double ns = result->ns > 0 ? (double)result->ns : INFINITY;

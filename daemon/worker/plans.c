@@ -71,7 +71,7 @@ static bool same(const struct engine_plan *plan, const struct engine_session *se
 
 /* Room for one more. */
 static bool evict(struct plans *plans) {
-  struct engine_plan *plan;
+  struct engine_plan *plan = NULL;
   if (plans->count < PLANS_MOST)
     return true;
   TAILQ_FOREACH_REVERSE(plan, &plans->list, plan_list, link) {
@@ -113,7 +113,7 @@ enum status plans_find(struct plans *plans, struct engine_session *session, cons
                        const struct gemm_product *product, struct gemm_extent *extent, struct engine_plan **out,
                        struct error *error) {
   struct reading reading;
-  struct engine_plan *plan;
+  struct engine_plan *plan = NULL;
   enum status status = read_steps(session, submission, &reading, error);
   if (status == STATUS_OK)
     status = plan_call_check(reading.steps, reading.count, product, session->tensor_offset, session->arena_bytes,
