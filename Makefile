@@ -63,7 +63,9 @@ endif
 DEMO := $(call object,$(wildcard tests/demo/*.c)) $(TOOL)
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
 PROGRAMS := $(addprefix $(BUILD)/,gemmd gemmctl gemm-bench)
-LIBRARIES := $(addprefix $(BUILD)/,libgemmclient.so libgemmclient.a)
+LIBRARIES := $(addprefix $(BUILD)/,libgemmclient.so libgemmclient.a libgemmclient-cuda.so)
+# shared device memory for clients that have a GPU; opens the driver when it is called
+CLIENT_CUDA := $(call object,$(wildcard client/cuda/*.c))
 
 all: backend-note $(PROGRAMS) $(LIBRARIES) ## gemmd, gemmctl, gemm-bench and libgemmclient in build/
 
@@ -91,6 +93,14 @@ $(BUILD)/libgemmclient.a: $(CLIENT) $(PROTO)
 	$(Q)$(LD) -r -o $(BUILD)/obj/gemmclient.o $^
 	$(Q)objcopy --wildcard --keep-global-symbol='gemmd_*' $(BUILD)/obj/gemmclient.o
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/gemmclient.o
+
+$(BUILD)/libgemmclient-cuda.so.$(SOVERSION): $(CLIENT_CUDA) $(BUILD)/libgemmclient.so client/libgemmclient.map
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient-cuda.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
+	  -Wl,-z,defs -o $@ $(CLIENT_CUDA) -L$(BUILD) -lgemmclient $(SYSTEM_LIBS)
+
+$(BUILD)/libgemmclient-cuda.so: $(BUILD)/libgemmclient-cuda.so.$(SOVERSION)
+	$(Q)ln -sf $(<F) $@
 
 CLIENT_LIBS := $(shell pkg-config --libs $(MSGPACK) jansson 2>/dev/null) $(SYSTEM_LIBS)
 
@@ -192,10 +202,11 @@ $(UNIT) $(CONFORMANCE): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/test
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(DAEMON) $(KERNELS) $(PROTO) $(BUILD)/tests.a $(TEST_LIBS) $(CUDA_LIBS)
 
-$(UNIT_CLIENT) $(END_TO_END): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
+$(call object,tests/unit/test_client_cuda.c): BASE_CFLAGS += $(CUDA_CFLAGS)
+$(UNIT_CLIENT) $(END_TO_END): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(CLIENT_CUDA) $(PROTO)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(CLIENT_CUDA) $(PROTO) $(TEST_LIBS)
 
 $(HEADER_CPP): $(BUILD)/tests/%: tests/%.cc $(BUILD)/libgemmclient.a client/gemmclient.h
 	@mkdir -p $(@D)
@@ -367,10 +378,10 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/o
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(KERNELS) $(PROTO) $(BUNDLE_TEST_LIBS) $(CUDA_LIBS)
 
-$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
+$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(BUILD)/tests.a $(CLIENT) $(CLIENT_CUDA) $(PROTO)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(BUNDLE_TEST_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(CLIENT_CUDA) $(PROTO) $(BUNDLE_TEST_LIBS)
 
 bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
@@ -388,10 +399,11 @@ INSTALL_LIB := $(DESTDIR)$(LIBDIR)
 INSTALL_MAN := $(DESTDIR)$(PREFIX)/share/man
 install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib/systemd, gemmd.conf into $(DESTDIR)/etc/gemmd
 	install -Dm755 -t $(INSTALL_BIN) $(PROGRAMS)
-	install -Dm755 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.so.$(SOVERSION)
+	install -Dm755 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.so.$(SOVERSION) $(BUILD)/libgemmclient-cuda.so.$(SOVERSION)
 	ln -sf libgemmclient.so.$(SOVERSION) $(INSTALL_LIB)/libgemmclient.so
+	ln -sf libgemmclient-cuda.so.$(SOVERSION) $(INSTALL_LIB)/libgemmclient-cuda.so
 	install -Dm644 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.a
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/include client/gemmclient.h
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/include client/gemmclient.h client/gemmclient_cuda.h
 	install -d $(INSTALL_LIB)/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
 	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \

@@ -207,6 +207,8 @@ static void close_fd(int *fd) {
 
 /* Gives back all but the session itself. Returns the wait status of an embedded daemon; -1: there was none. */
 static int session_close(struct gemmd_session *session) {
+  while (session->tensors != NULL)
+    tensor_forget(session->tensors);
   while (session->plans != NULL)
     plan_forget(session->plans);
   while (session->weights != NULL)

@@ -146,6 +146,22 @@ GEMMD_API void *gemmd_alloc(gemmd_session *session, size_t bytes);
 /* Not while a product that uses it is in flight. NULL is fine. */
 GEMMD_API void gemmd_free(gemmd_session *session, void *memory);
 
+/* ---- memory of one's own, mapped by the daemon, too: x and y may lie there as well as in the arena. On a GPU it is
+ * device memory that was made with cuMemCreate and exported with cuMemExportToShareableHandle as a POSIX descriptor;
+ * for a daemon on the CPU backend it is a memfd, sealed against shrinking (F_SEAL_SHRINK). */
+
+typedef struct gemmd_memory gemmd_memory;
+
+/* `fd` is the memory's descriptor and stays the caller's, `bytes` the size of all of it, `address` where this process
+ * has it (never read by the library): pointers into [address, address + bytes) may be x and y of products by this
+ * device's weights; bias and scales stay in the arena. Whatever writes x must have ended before the product is asked
+ * for (synchronize its stream), and y is there when the result has been taken. At most 32 a session. BAD_DESCRIPTOR for
+ * anything else, or memory of another device. */
+GEMMD_API int gemmd_memory_open(gemmd_session *session, unsigned device, int fd, void *address, uint64_t bytes,
+                                gemmd_memory **out);
+/* BUSY, with all as it was, while a product that uses it is in flight. NULL is fine. */
+GEMMD_API int gemmd_memory_close(gemmd_memory *tensor);
+
 /* ---- weights */
 
 typedef struct gemmd_weight_info {

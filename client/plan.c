@@ -174,8 +174,13 @@ int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *
                              &session->error);
   if (status != STATUS_OK)
     return session_result(status);
+  uint32_t device;
+  status = product_device(session, product, &device);
+  const struct pending_part *part =
+      status == STATUS_OK ? parts_choose(session, plan->places, plan->place_count, device) : NULL;
+  if (part == NULL)
+    return session_result(session->error.status);
   product_submission(product, &call, &extent, &submission);
-  const struct pending_part *part = parts_choose(session, plan->places, plan->place_count);
   submission.opcode = RING_OP_PLAN;
   submission.steps = plan->count;
   submission.plan_offset = (uint64_t)((uint8_t *)plan->descriptions[part - plan->places] - session->arena);

@@ -102,6 +102,7 @@ static void use_new_handles(struct gemmd_session *session) {
             weight_next_handle(session, request->parts[part].device, request->parts[part].handle);
   }
   plans_rename_handles(session);
+  tensors_rename_handles(session);
   for (struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
     for (uint32_t i = 0; i < weight->part_count; i++)
       weight->parts[i].handle = weight->next_handles[i];
@@ -126,6 +127,8 @@ static enum status attempt(struct gemmd_session *session) {
     status = lay_out_again(session);
   if (status == STATUS_OK)
     status = open_all_again(session);
+  if (status == STATUS_OK)
+    status = tensors_open_again(session);
   if (status == STATUS_OK)
     status = session_watch(session);
   return status;

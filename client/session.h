@@ -64,6 +64,7 @@ struct gemmd_session {
 
   struct gemmd_weight *weights; /* all open ones, owned */
   struct gemmd_plan *plans;     /* all, owned */
+  struct gemmd_memory *tensors; /* all, owned */
 };
 
 struct gemmd_weight {
@@ -161,12 +162,16 @@ MUST_CHECK enum status session_offset(struct gemmd_session *session, const void 
 /* Types, rows, strides and offsets of what the caller points to; N and K are left to be filled in. INVALID. */
 MUST_CHECK enum status product_offsets(struct gemmd_session *session, const gemmd_product *from,
                                        struct gemm_product *out);
+/* That all of x and y that lies in memory of the caller's own is on this device; LIMIT_DEVICES: none does. INVALID
+ * where they differ. */
+MUST_CHECK enum status product_device(struct gemmd_session *session, const gemmd_product *product, uint32_t *device);
 /* The entry for the ring, but for handle and tag. */
 void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
                         struct ring_submission *out);
-/* Of devices that hold the same, the one that serves and has the least to do; the first one where all have failed. */
-const struct pending_part *parts_choose(const struct gemmd_session *session, const struct pending_part *parts,
-                                        uint32_t part_count);
+/* Of devices that hold the same, the one that serves and has the least to do; the first one where all have failed.
+ * `device`: that one alone, unless it is LIMIT_DEVICES; NULL, with the session's error, where it is not among them. */
+const struct pending_part *parts_choose(struct gemmd_session *session, const struct pending_part *parts,
+                                        uint32_t part_count, uint32_t device);
 /* Submits a checked entry to the devices of all parts, as gemmd_submit; returns the public status. */
 int session_submit(struct gemmd_session *session, const struct ring_submission *submission,
                    const struct pending_part *parts, uint32_t part_count, uint64_t *ticket);
@@ -183,6 +188,22 @@ MUST_CHECK enum status text_copy(struct gemmd_session *session, char *to, size_t
 const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
+
+/* ---- tensor.c */
+
+struct tensor_place {
+  uint32_t handle, device;
+  uint64_t offset, bytes; /* of the pointer; of all */
+};
+
+/* NULL where the pointer is into none. */
+const struct gemmd_memory *tensor_find(const struct gemmd_session *session, const void *pointer);
+void tensor_place(const struct gemmd_memory *tensor, const void *pointer, struct tensor_place *out);
+/* Frees it without telling the daemon. */
+void tensor_forget(struct gemmd_memory *tensor);
+/* The next daemon maps all; then their handles become those, also in what is in flight. */
+MUST_CHECK enum status tensors_open_again(struct gemmd_session *session);
+void tensors_rename_handles(struct gemmd_session *session);
 
 /* ---- plan.c */
 

@@ -25,6 +25,37 @@ static uint64_t deadline_of(const gemmd_product *product) {
   return product->deadline_us == 0 ? 0 : (uint64_t)clock_now() + (uint64_t)product->deadline_us * 1000;
 }
 
+/* In the arena, or in memory of the caller's own. */
+static enum status tensor_offset(struct gemmd_session *session, const void *pointer, const char *what, uint64_t *offset,
+                                 uint32_t *handle, uint64_t *bytes) {
+  const struct gemmd_memory *tensor = tensor_find(session, pointer);
+  struct tensor_place place;
+  if (tensor == NULL)
+    return session_offset(session, pointer, what, offset);
+  tensor_place(tensor, pointer, &place);
+  *offset = place.offset;
+  *handle = place.handle;
+  *bytes = place.bytes;
+  return STATUS_OK;
+}
+
+enum status product_device(struct gemmd_session *session, const gemmd_product *product, uint32_t *device) {
+  const void *const pointers[] = {product->x, product->y};
+  *device = LIMIT_DEVICES;
+  for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++) {
+    const struct gemmd_memory *tensor = tensor_find(session, pointers[i]);
+    struct tensor_place place;
+    if (tensor == NULL)
+      continue;
+    tensor_place(tensor, pointers[i], &place);
+    if (*device != LIMIT_DEVICES && *device != place.device)
+      return error_set(&session->error, STATUS_INVALID, "x lies on device %u and y on device %u", *device,
+                       place.device);
+    *device = place.device;
+  }
+  return STATUS_OK;
+}
+
 enum status product_offsets(struct gemmd_session *session, const gemmd_product *from, struct gemm_product *out) {
   *out = (struct gemm_product){.m = from->m,
                                .x_type = (enum gemm_type)from->x_type,
@@ -34,9 +65,9 @@ enum status product_offsets(struct gemmd_session *session, const gemmd_product *
   if ((unsigned)from->priority >= RING_PRIORITIES)
     return error_field(&session->error, STATUS_INVALID, FIELD_PRIORITY, (int64_t)from->priority, 0,
                        RING_PRIORITIES - 1);
-  enum status status = session_offset(session, from->x, "x", &out->x_offset);
+  enum status status = tensor_offset(session, from->x, "x", &out->x_offset, &out->x_tensor, &out->x_tensor_bytes);
   if (status == STATUS_OK)
-    status = session_offset(session, from->y, "y", &out->y_offset);
+    status = tensor_offset(session, from->y, "y", &out->y_offset, &out->y_tensor, &out->y_tensor_bytes);
   if (status == STATUS_OK && from->bias != NULL) {
     out->bias_type = (enum gemm_type)from->bias_type;
     if (out->bias_type == GEMM_TYPE_NONE)
@@ -64,7 +95,9 @@ void product_submission(const gemmd_product *from, const struct gemm_product *pr
                                   .x_stride = extent->x_stride,
                                   .y_stride = extent->y_stride,
                                   .bias_offset = product->bias_offset,
-                                  .x_scale_offset = product->x_scale_offset};
+                                  .x_scale_offset = product->x_scale_offset,
+                                  .x_tensor = product->x_tensor,
+                                  .y_tensor = product->y_tensor};
 }
 
 /* The whole product, checked as the daemon will check its parts; only the client sees a split as one. */
@@ -84,16 +117,21 @@ static enum status product_translate(const struct gemmd_weight *weight, const ge
   return status;
 }
 
-const struct pending_part *parts_choose(const struct gemmd_session *session, const struct pending_part *parts,
-                                        uint32_t part_count) {
+const struct pending_part *parts_choose(struct gemmd_session *session, const struct pending_part *parts,
+                                        uint32_t part_count, uint32_t device) {
   const struct queue *queues = session->queues;
-  const struct pending_part *best = &parts[0];
-  for (uint32_t i = 1; i < part_count; i++) {
-    const struct queue *queue = &queues[parts[i].device], *least = &queues[best->device];
+  const struct pending_part *best = NULL;
+  for (uint32_t i = 0; i < part_count; i++) {
+    if (device != LIMIT_DEVICES && parts[i].device != device)
+      continue;
+    const struct queue *queue = &queues[parts[i].device], *least = best != NULL ? &queues[best->device] : queue;
     bool serves = !queue_failed(queue), least_serves = !queue_failed(least);
-    if (serves != least_serves ? serves : queue->in_flight < least->in_flight)
+    if (best == NULL || (serves != least_serves ? serves : queue->in_flight < least->in_flight))
       best = &parts[i];
   }
+  if (best == NULL)
+    (void)error_set(&session->error, STATUS_UNSUPPORTED, "x or y lies on device %u, which does not hold the weights",
+                    device);
   return best;
 }
 
@@ -142,8 +180,17 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
     weight_name_error(weight, &session->error);
     return session_result(status);
   }
-  if (weight->placement == PLACEMENT_REPLICAS)
-    return session_submit(session, &submission, parts_choose(session, weight->parts, weight->part_count), 1, ticket);
+  uint32_t device;
+  status = product_device(session, product, &device);
+  if (status != STATUS_OK)
+    return session_result(status);
+  if (weight->placement != PLACEMENT_SPLIT) {
+    const struct pending_part *part = parts_choose(session, weight->parts, weight->part_count, device);
+    return part != NULL ? session_submit(session, &submission, part, 1, ticket) : session_result(session->error.status);
+  }
+  if (device != LIMIT_DEVICES)
+    return session_result(error_set(&session->error, STATUS_UNSUPPORTED,
+                                    "x and y of a weight in parts on several devices must lie in the arena"));
   return session_submit(session, &submission, weight->parts, weight->part_count, ticket);
 }
 

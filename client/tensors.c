@@ -37,6 +37,13 @@ int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const ge
     status = queue_open(session, w->device);
   if (status != STATUS_OK)
     return session_result(status);
+  uint32_t device;
+  status = product_device(session, product, &device);
+  if (status == STATUS_OK && device != LIMIT_DEVICES && device != w->device)
+    status = error_set(&session->error, STATUS_INVALID, "x or y lies on device %u, and device %u is to compute", device,
+                       w->device);
+  if (status != STATUS_OK)
+    return session_result(status);
   const struct pending_part part = {.device = w->device, .n_count = w->n, .open = true};
   return session_submit(session, &submission, &part, 1, ticket);
 }

@@ -79,6 +79,7 @@ struct backend_job {
    * it. */
   const struct backend_operand *operand;
   struct backend_arena *arena;
+  struct backend_arena *x_memory, *y_memory; /* where x or y lies in place of the arena: see memory_import; else NULL */
   int64_t m;
   enum gemm_type x_type, y_type, bias_type;
   const void *x, *bias, *x_scale; /* NULL where there is none */
@@ -148,6 +149,13 @@ struct backend_ops {
   enum status (*arena_register)(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
                                 struct error *error);
   void (*arena_unregister)(struct backend *backend, struct backend_arena *arena);
+
+  /* Maps memory of another process, all `bytes` of it, for x and y: cuda takes device memory that was exported, cpu a
+   * memfd that cannot shrink. `fd` stays the caller's. *address: what x and y in it are counted from; the host does not
+   * read there. BAD_DESCRIPTOR for anything else, INVALID for `bytes`. */
+  enum status (*memory_import)(struct backend *backend, int fd, uint64_t bytes, struct backend_arena **out,
+                               void **address, struct error *error);
+  void (*memory_close)(struct backend *backend, struct backend_arena *memory);
 
   /* Starts a product; its end is reported by poll. BUSY where `in_flight` are under way. UNSUPPORTED, INVALID: this
    * product alone. DEVICE_LOST: the device is beyond use, and so is this process. */

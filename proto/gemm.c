@@ -268,26 +268,34 @@ static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) 
   return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
 }
 
+struct place {
+  uint64_t offset, bytes;
+  enum field field;
+  uint32_t tensor;
+  uint64_t tensor_bytes;
+};
+
 static enum status check_places(const struct gemm_product *product, uint64_t begin, uint64_t end,
                                 const struct gemm_extent *extent, struct error *error) {
-  const struct {
-    uint64_t offset, bytes;
-    enum field field;
-  } places[] = {
-      {product->y_offset, extent->y_bytes, FIELD_Y_OFFSET},
-      {product->x_offset, extent->x_bytes, FIELD_X_OFFSET},
-      {product->bias_offset, extent->bias_bytes, FIELD_BIAS_OFFSET},
-      {product->x_scale_offset, extent->x_scale_bytes, FIELD_X_SCALE_OFFSET},
+  const struct place places[] = {
+      {product->y_offset, extent->y_bytes, FIELD_Y_OFFSET, product->y_tensor, product->y_tensor_bytes},
+      {product->x_offset, extent->x_bytes, FIELD_X_OFFSET, product->x_tensor, product->x_tensor_bytes},
+      {product->bias_offset, extent->bias_bytes, FIELD_BIAS_OFFSET, 0, 0},
+      {product->x_scale_offset, extent->x_scale_bytes, FIELD_X_SCALE_OFFSET, 0, 0},
   };
   for (size_t i = 0; i < COUNT(places); i++) {
-    if (places[i].bytes == 0)
+    const struct place *place = &places[i];
+    bool own = place->tensor != 0;
+    if (place->bytes == 0)
       continue;
-    enum status status = check_place(places[i].offset, places[i].bytes, begin, end, places[i].field, error);
+    enum status status =
+        check_place(place->offset, place->bytes, own ? 0 : begin, own ? place->tensor_bytes : end, place->field, error);
     if (status != STATUS_OK)
       return status;
   }
   for (size_t i = 1; i < COUNT(places); i++) {
-    if (!overlap(places[0].offset, places[0].bytes, places[i].offset, places[i].bytes))
+    if (places[i].tensor != places[0].tensor ||
+        !overlap(places[0].offset, places[0].bytes, places[i].offset, places[i].bytes))
       continue;
     error_field(error, STATUS_INVALID, FIELD_Y_OFFSET, to_signed(product->y_offset), 1, 0);
     gemm_error_compose(error);
@@ -359,7 +367,7 @@ enum status gemm_tensors_check(const struct gemm_product *product, uint64_t w_of
     status = check_stride(weight.n, (uint64_t)weight.k * 2, 2, FIELD_W_STRIDE, w_stride, &w_bytes, error);
   if (status == STATUS_OK)
     status = check_place(w_offset, w_bytes, tensors_begin, arena_bytes, FIELD_W_OFFSET, error);
-  if (status == STATUS_OK && overlap(product->y_offset, out->y_bytes, w_offset, w_bytes)) {
+  if (status == STATUS_OK && product->y_tensor == 0 && overlap(product->y_offset, out->y_bytes, w_offset, w_bytes)) {
     status = error_field(error, STATUS_INVALID, FIELD_W_OFFSET, to_signed(w_offset), 1, 0);
     gemm_error_compose(error);
   }

@@ -86,6 +86,9 @@ struct gemm_product {
   uint64_t x_offset, y_offset;
   uint64_t x_stride, y_stride;
   uint64_t bias_offset;
+  /* Device memory of the client's in which x or y lies, and its size: the offset is then into that. 0: in the arena. */
+  uint32_t x_tensor, y_tensor;
+  uint64_t x_tensor_bytes, y_tensor_bytes;
   uint64_t x_scale_offset; /* f32, for x_type INT8 or E4M3 only: [M], or [M, ceil(K/128)] for BLOCK weights.
                               Ignored where y is S32. */
 };
@@ -125,7 +128,8 @@ MUST_CHECK enum status gemm_weight_check(const struct gemm_weight *weight, struc
 MUST_CHECK enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_layout *out,
                                            struct error *error);
 
-/* The product fits the weight (N, K, types) and every tensor lies in [tensors_begin, arena_bytes): offsets
+/* The product fits the weight (N, K, types) and every tensor lies in [tensors_begin, arena_bytes), or in the device
+ * memory that is named for it: offsets
  * aligned to GEMM_ALIGN, strides at least a row and multiples of the element, y apart from x, bias and x scale.
  * Fills *out. INVALID or UNSUPPORTED naming the field otherwise. */
 MUST_CHECK enum status gemm_product_check(const struct gemm_product *product, const struct gemm_weight *weight,

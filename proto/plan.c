@@ -111,7 +111,7 @@ enum status plan_call_check(const struct plan_step *steps, uint32_t count, const
     return type_error(error, FIELD_Y_TYPE, call->y_type);
   enum status status = gemm_product_check(call, &whole, begin, end, out, error);
   for (uint32_t i = 0; status == STATUS_OK && i < count; i++)
-    if (bias_bytes(&steps[i]) > 0 && steps[i].bias_offset < call->y_offset + out->y_bytes &&
+    if (call->y_tensor == 0 && bias_bytes(&steps[i]) > 0 && steps[i].bias_offset < call->y_offset + out->y_bytes &&
         call->y_offset < steps[i].bias_offset + bias_bytes(&steps[i])) {
       (void)error_field(error, STATUS_INVALID, FIELD_Y_OFFSET, to_signed(call->y_offset), 1, 0);
       gemm_error_compose(error);

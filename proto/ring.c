@@ -270,13 +270,6 @@ void ring_set_worker_state(struct ring_queue *queue, enum ring_worker_state stat
 
 /* ---- entries */
 
-static bool all_zero(const uint8_t *bytes, size_t count) {
-  uint8_t any = 0;
-  for (size_t i = 0; i < count; i++)
-    any |= bytes[i];
-  return any == 0;
-}
-
 enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                     struct error *error) {
   bool plan = submission->opcode == RING_OP_PLAN;
@@ -293,8 +286,6 @@ enum status ring_submission_product(const struct ring_submission *submission, st
     return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
   if (!tensors && (submission->w_offset != 0 || submission->w_stride != 0))
     return error_field(error, STATUS_INVALID, submission->w_offset != 0 ? FIELD_W_OFFSET : FIELD_W_STRIDE, 1, 0, 0);
-  if (!all_zero(submission->reserved, sizeof submission->reserved))
-    return error_field(error, STATUS_INVALID, FIELD_RESERVED, 1, 0, 0);
   *out = (struct gemm_product){
       .m = submission->m,
       .n = submission->n,
@@ -308,6 +299,8 @@ enum status ring_submission_product(const struct ring_submission *submission, st
       .y_stride = submission->y_stride,
       .bias_offset = submission->bias_offset,
       .x_scale_offset = submission->x_scale_offset,
+      .x_tensor = submission->x_tensor,
+      .y_tensor = submission->y_tensor,
   };
   return STATUS_OK;
 }

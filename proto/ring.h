@@ -65,7 +65,7 @@ struct ring_submission {
   uint64_t deadline_ns;        /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
   uint64_t plan_offset;        /* PLAN: of its first struct ring_step; else 0 */
   uint64_t w_offset, w_stride; /* TENSORS: W, bytes from one row to the next; else 0 */
-  uint8_t reserved[8];         /* 0 */
+  uint32_t x_tensor, y_tensor; /* handles of memory of the client's own in which x or y lies; 0: in the arena */
 };
 _Static_assert(sizeof(struct ring_submission) == 128, "a submission is two lines");
 

@@ -102,3 +102,15 @@ enum status foreign_check_file(int fd, struct error *error) {
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the file lies on a file system that a user serves (FUSE)");
   return STATUS_OK;
 }
+
+enum status foreign_check_memory(int fd, struct error *error) {
+  struct statx stat;
+  if (fcntl(fd, F_GET_SEALS) >= 0)
+    return STATUS_OK;
+  if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stat) != 0)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor cannot be looked at: %s", strerror(errno));
+  bool nameless = (stat.stx_mode & S_IFMT) == 0; /* of the kernel's own, in no file system */
+  if (!nameless && !S_ISCHR(stat.stx_mode))
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is neither a memfd nor memory of a device");
+  return STATUS_OK;
+}

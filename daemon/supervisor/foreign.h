@@ -13,5 +13,7 @@ unsigned foreign_pending(void);
 /* A regular file that is open for reading, on no file system that a user other than root serves; BAD_DESCRIPTOR with
  * the reason otherwise. */
 MUST_CHECK enum status foreign_check_file(int fd, struct error *error);
+/* A memfd, or what a driver made: nothing that a user serves or that waits for anybody. BAD_DESCRIPTOR otherwise. */
+MUST_CHECK enum status foreign_check_memory(int fd, struct error *error);
 
 #endif

@@ -141,6 +141,45 @@ static void give_weights(const struct catalog *catalog, struct worker *worker) {
   }
 }
 
+struct mapping {
+  struct worker *worker;
+  uint32_t session;
+};
+
+/* What a client gave must not keep a worker from serving: memory that cannot be mapped again ends its session. */
+static void on_mapped(void *user, struct worker_answer *answer) {
+  struct mapping *mapping = user;
+  struct supervisor *supervisor = mapping->worker->owner;
+  struct session *session = session_find(supervisor, mapping->session);
+  if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST) {
+    log_warning("session %u: its own memory cannot be mapped again: %s", mapping->session, answer->error.text);
+    if (session != NULL)
+      session_end(session, "its own memory cannot be mapped again");
+    answer->status = STATUS_OK;
+  }
+  on_answer(mapping->worker, answer);
+  free(mapping);
+}
+
+static void ask_tensor(struct worker *worker, const struct session *session, size_t slot) {
+  struct error error;
+  struct message_session_tensor body = {.session = session->id,
+                                        .handle = tensors_handle(&session->tensors, slot),
+                                        .bytes = session->tensors.slots[slot].bytes};
+  struct mapping *mapping = malloc(sizeof *mapping);
+  if (mapping == NULL) {
+    worker_kill(worker, "there is no memory to look after it");
+    return;
+  }
+  *mapping = (struct mapping){.worker = worker, .session = session->id};
+  worker->recovering++;
+  if (worker_ask(worker, COMMAND_session_tensor_add, &body, &session->tensors.slots[slot].fd, 1, on_mapped, mapping,
+                 &error) == STATUS_OK)
+    return;
+  free(mapping);
+  worker_kill(worker, error.text);
+}
+
 static void give_session(struct session *session, struct worker *worker) {
   struct message_session_add body = serving_message(session, worker->device);
   int fds[SERVING_FDS];
@@ -154,6 +193,9 @@ static void give_session(struct session *session, struct worker *worker) {
         .session = session->id, .handle = handle, .weight = session->opened.slots[i].weight->id};
     ask(worker, COMMAND_session_weight_add, &weight, NULL, 0);
   }
+  for (size_t i = 0; i < LIMIT_SESSION_TENSORS; i++)
+    if (session->tensors.slots[i].open && session->tensors.slots[i].device == worker->device)
+      ask_tensor(worker, session, i);
 }
 
 void recovery_begin(struct supervisor *supervisor, struct worker *worker) {

@@ -27,6 +27,8 @@ static void close_arena(struct session *session) {
     if (opened_at(&session->opened, i) != 0)
       reclaim_handle(session->supervisor, session->opened.slots[i].weight);
   opened_free(&session->opened);
+  session->account->arena_bytes -= tensors_bytes(&session->tensors);
+  tensors_free(&session->tensors);
   session->account->arena_bytes -= session->arena.bytes;
   session->account->entries -= (uint64_t)session->arena.entries * session->arena.devices;
   arena_close(&session->arena);

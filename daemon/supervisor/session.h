@@ -9,6 +9,7 @@
 #include "channel.h"
 #include "opened.h"
 #include "role.h"
+#include "tensors.h"
 #include "users.h"
 
 #include <stdbool.h>
@@ -66,6 +67,7 @@ struct session {
   struct arena arena; /* rings NULL: none */
   bool arena_leaving; /* the workers have been told to forget it */
   struct opened opened;
+  struct tensors tensors;
   struct serving_round adding, removing;
   struct serving_question questions[LIMIT_DEVICES];
 };

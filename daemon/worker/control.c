@@ -71,7 +71,7 @@ static void on_async(uv_async_t *async) {
 
 static const struct control_handler *find_handler(uint32_t command) {
   const struct control_handler *tables[] = {control_slab_handlers, control_weight_handlers, control_session_handlers,
-                                            control_tune_handlers};
+                                            control_tensor_handlers, control_tune_handlers};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
     for (const struct control_handler *handler = tables[i]; handler->command != 0; handler++)
       if (handler->command == command)

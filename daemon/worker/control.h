@@ -10,6 +10,7 @@
 #include "idmap.h"
 #include "tuner.h"
 
+#include <sys/queue.h>
 #include <uv.h>
 
 struct control;
@@ -30,9 +31,16 @@ struct control_weight {
   bool detaching;
 };
 
+struct control_tensor {
+  LIST_ENTRY(control_tensor) link;
+  uint32_t handle;
+  struct engine_tensor engine; /* its memory is owned */
+};
+
 struct control_session {
   uint32_t id;
-  struct engine_session engine; /* base, doorbell and wakeup are owned */
+  LIST_HEAD(control_tensors, control_tensor) tensors; /* owned */
+  struct engine_session engine;                       /* base, doorbell and wakeup are owned */
 };
 
 enum { CONTROL_FDS = 3 }; /* the most that an internal command brings */
@@ -54,6 +62,7 @@ struct control_task {
     struct message_session_add session_add;
     struct message_session_id session_id;
     struct message_session_weight session_weight;
+    struct message_session_tensor session_tensor;
     struct message_tune_list_request tune_list;
     struct message_tune_forget_request tune_forget;
     struct message_tune_import_request tune_import;
@@ -73,6 +82,7 @@ struct control_task {
   struct control_slab *slab;
   struct control_weight *weight;
   struct control_session *session;
+  struct control_tensor *tensor;
   enum status status; /* the first failure, with its error */
   struct error error;
   uv_work_t work;
@@ -95,13 +105,16 @@ struct control_handler {
   void (*finish)(struct control *control, struct control_task *task);
 };
 
-/* control_slab.c, control_weight.c, control_session.c, control_tune.c; the last row of each has command 0. */
+/* control_slab.c, control_weight.c, control_session.c, control_tensor.c, control_tune.c; the last row of each has
+ * command 0. */
 extern const struct control_handler control_slab_handlers[], control_weight_handlers[], control_session_handlers[],
-    control_tune_handlers[];
+    control_tensor_handlers[], control_tune_handlers[];
 /* Give back what is left when the worker ends: sessions first, then weights, then slabs. */
 void control_slab_close_all(struct control *control);
 void control_weight_close_all(struct control *control);
 void control_session_close_all(struct control *control);
+/* Gives back the memory of a session that the engine has let go. */
+void control_tensor_close_all(struct control *control, struct control_session *session);
 
 struct control_letter;
 

@@ -105,6 +105,7 @@ static void post_remove(struct control *control, struct control_task *task) {
 }
 
 static void release_remove(struct control *control, struct control_task *task) {
+  control_tensor_close_all(control, task->session);
   control->ops->arena_unregister(control->backend, task->session->engine.arena);
 }
 
@@ -151,6 +152,7 @@ void control_session_close_all(struct control *control) {
   uint32_t id;
   for (struct control_session *session; (session = idmap_any(&control->sessions, &id)) != NULL;) {
     idmap_remove(&control->sessions, id);
+    control_tensor_close_all(control, session);
     control->ops->arena_unregister(control->backend, session->engine.arena);
     free_session(session);
   }

@@ -84,6 +84,11 @@ static void remove_handle(struct engine_message *message) {
     (void)error_set(&message->error, STATUS_NOT_FOUND, "handle %u stands for nothing", message->handle);
 }
 
+static void add_tensor(struct engine_message *message) {
+  if (handles_add(&message->session->tensors, message->handle, message->tensor, &message->error) == STATUS_OK)
+    message->tensor->jobs = 0;
+}
+
 static void handle_message(struct engine *engine, struct engine_message *message) {
   message->error.status = STATUS_OK;
   switch (message->verb) {
@@ -100,6 +105,12 @@ static void handle_message(struct engine *engine, struct engine_message *message
   case ENGINE_HANDLE_REMOVE:
     remove_handle(message);
     break;
+  case ENGINE_TENSOR_ADD:
+    add_tensor(message);
+    break;
+  case ENGINE_TENSOR_REMOVE:
+    serve_tensor_remove(&engine->serve, message);
+    return;
   case ENGINE_WEIGHT_DETACH:
     serve_weight_detach(&engine->serve, message->weight, message);
     return;
@@ -324,6 +335,7 @@ enum status engine_session_open(struct engine_session *session, uint32_t entries
   session->removal = NULL;
   session->served = false;
   handles_init(&session->handles);
+  handles_init(&session->tensors);
   ring_worker_init(&session->ring, session->base, entries, device, generation);
   /* One more than products can be: a cancellation needs a slot for a moment, too. */
   return queue_lane_open(&session->lane, session, entries + 1, error);
@@ -331,5 +343,6 @@ enum status engine_session_open(struct engine_session *session, uint32_t entries
 
 void engine_session_close(struct engine_session *session) {
   handles_close(&session->handles);
+  handles_close(&session->tensors);
   queue_lane_close(&session->lane);
 }

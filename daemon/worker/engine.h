@@ -32,6 +32,15 @@ struct engine_weight {
   const struct variant *pin; /* set by hand; the tuner's. NULL: none */
 };
 
+/* Memory of a client's own, in which x and y may lie. */
+struct engine_tensor {
+  struct backend_arena *memory; /* not owned */
+  uint8_t *address;             /* that offsets in it are counted from; not for the host to read */
+  uint64_t bytes;
+  /* the engine's */
+  uint32_t jobs; /* that use it, waiting or on the device */
+};
+
 /* A session as the engine sees it. Filled by engine_session_open; nothing else may look inside between
  * ENGINE_SESSION_ADD and the return of ENGINE_SESSION_REMOVE. */
 struct engine_session {
@@ -42,7 +51,8 @@ struct engine_session {
   int doorbell, wakeup;        /* not owned */
   struct ring_worker ring;
   struct queue_lane lane;
-  struct handles handles;
+  struct handles handles;         /* of struct engine_weight */
+  struct handles tensors;         /* of struct engine_tensor */
   struct engine_message *removal; /* to be sent back when the lane is empty */
   struct engine_message breakage; /* for ENGINE_SESSION_BROKEN */
   size_t place;                   /* in the engine's list */

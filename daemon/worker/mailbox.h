@@ -16,6 +16,8 @@ enum engine_verb {
   ENGINE_HANDLE_ADD,
   ENGINE_HANDLE_REMOVE,
   ENGINE_WEIGHT_DETACH, /* comes back when no product uses the weight; WRONG_STATE where handles stand for it */
+  ENGINE_TENSOR_ADD,
+  ENGINE_TENSOR_REMOVE, /* BUSY while products use it */
   ENGINE_TUNE,          /* a struct tune_request; comes back when it has been carried out */
   ENGINE_STOP,          /* never comes back: the thread ends */
   /* from the engine, unasked */
@@ -30,6 +32,7 @@ struct engine_message {
   uint32_t handle;
   struct engine_session *session;
   struct engine_weight *weight;
+  struct engine_tensor *tensor;
   struct tune_request *tune; /* with ENGINE_TUNE; whoever posts it owns it */
   struct error error;        /* error.status is OK where all went well */
 };

@@ -45,7 +45,7 @@ struct queue_job *queue_reserve(struct queue_lane *lane) {
 
 void queue_release(struct queue_job *job) {
   struct queue_lane *lane = job->lane;
-  job->weight = job->plan = NULL;
+  job->weight = job->plan = job->x_tensor = job->y_tensor = NULL;
   job->mate = lane->free_slots;
   lane->free_slots = job;
   lane->taken--;

@@ -21,8 +21,9 @@ struct queue_job {
   struct queue_job *mate;                   /* the next one of the same batch, or among the lane's free slots */
   struct queue_lane *lane;
   struct queue_group *group; /* of its weight or plan */
-  void *weight, *plan;       /* the queue's user's; not looked at here */
-  uint64_t tag;              /* the client's */
+  void *weight, *plan;       /* the queue's user's, as the next two; not looked at here */
+  void *x_tensor, *y_tensor;
+  uint64_t tag; /* the client's */
   enum ring_priority priority;
   uint64_t deadline_ns; /* 0: none */
   uint64_t taken_ns, started_ns;

@@ -78,7 +78,11 @@ static void release_plan(struct serve *serve, struct engine_plan *plan) {
 static void forget_job(struct serve *serve, struct queue_job *job) {
   struct engine_weight *weight = job->weight;
   struct engine_plan *plan = job->plan;
+  struct engine_tensor *tensors[] = {job->x_tensor, job->y_tensor};
   queue_release(job);
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+    if (tensors[i] != NULL)
+      tensors[i]->jobs--;
   if (plan != NULL)
     release_plan(serve, plan);
   else if (weight != NULL)
@@ -124,6 +128,15 @@ void serve_weight_detach(struct serve *serve, struct engine_weight *weight, stru
     weight_free(serve, weight, message);
   else
     weight->detach = message;
+}
+
+void serve_tensor_remove(struct serve *serve, struct engine_message *message) {
+  struct engine_tensor *tensor = message->tensor;
+  if (tensor->jobs > 0)
+    (void)error_set(&message->error, STATUS_BUSY, "%u products use the memory", tensor->jobs);
+  else
+    (void)handles_remove(&message->session->tensors, message->handle);
+  send_back(serve, message);
 }
 
 /* ---- the end of a product */
@@ -212,12 +225,50 @@ static enum status prepare_tensors(struct engine_session *session, const struct 
   return status;
 }
 
+/* Memory of the client's own; NULL for 0, the arena. */
+static enum status find_tensor(struct engine_session *session, uint32_t handle, enum field field,
+                               struct engine_tensor **out, uint64_t *bytes, struct error *error) {
+  *out = handle != 0 ? handles_find(&session->tensors, handle) : NULL;
+  if (handle != 0 && *out == NULL)
+    return error_field(error, STATUS_NOT_FOUND, field, handle, 1, 0);
+  *bytes = *out != NULL ? (*out)->bytes : 0;
+  return STATUS_OK;
+}
+
+static enum status find_tensors(struct engine_session *session, struct gemm_product *product, struct engine_tensor **x,
+                                struct engine_tensor **y, struct error *error) {
+  enum status status = find_tensor(session, product->x_tensor, FIELD_X_TENSOR, x, &product->x_tensor_bytes, error);
+  if (status != STATUS_OK)
+    return status;
+  return find_tensor(session, product->y_tensor, FIELD_Y_TENSOR, y, &product->y_tensor_bytes, error);
+}
+
+/* Both are checked, and in use until the job is forgotten. */
+static void use_tensors(struct queue_job *job, struct engine_tensor *x, struct engine_tensor *y,
+                        const struct gemm_product *product) {
+  if (x != NULL) {
+    x->jobs++;
+    job->x_tensor = x;
+    job->product.x_memory = x->memory;
+    job->product.x = x->address + product->x_offset;
+  }
+  if (y != NULL) {
+    y->jobs++;
+    job->y_tensor = y;
+    job->product.y_memory = y->memory;
+    job->product.y = y->address + product->y_offset;
+  }
+}
+
 /* Fills the job from a private copy of the submission; everything in that is the client's word until checked. */
 static enum status prepare(struct serve *serve, struct engine_session *session,
                            const struct ring_submission *submission, struct queue_job *job, struct error *error) {
   struct gemm_product product;
   struct gemm_extent extent;
+  struct engine_tensor *x = NULL, *y = NULL;
   enum status status = ring_submission_product(submission, &product, error);
+  if (status == STATUS_OK)
+    status = find_tensors(session, &product, &x, &y, error);
   if (status == STATUS_OK && submission->opcode == RING_OP_PLAN)
     status = prepare_plan(serve, session, submission, &product, &extent, job, error);
   else if (status == STATUS_OK && submission->opcode == RING_OP_TENSORS)
@@ -247,6 +298,7 @@ static enum status prepare(struct serve *serve, struct engine_session *session,
       .steps = plan != NULL ? plan->steps : NULL,
       .step_count = plan != NULL ? plan->count : 0,
   };
+  use_tensors(job, x, y, &product);
   return STATUS_OK;
 }
 

@@ -40,6 +40,9 @@ void serve_session_remove(struct serve *serve, struct engine_session *session, s
 /* `message` goes back when no product uses the weight. */
 void serve_weight_detach(struct serve *serve, struct engine_weight *weight, struct engine_message *message);
 
+/* The handle stands for nothing from here on; BUSY, and it stays, while products use the memory. */
+void serve_tensor_remove(struct serve *serve, struct engine_message *message);
+
 /* Each returns how much it did. serve_start starts one product at most: its end should be published before the next
  * one keeps this thread. */
 unsigned serve_take(struct serve *serve);

@@ -6,6 +6,7 @@
 #include "../identity.h"
 #include "checksum.h"
 #include "gather.h"
+#include "memory.h"
 #include "micro.h"
 #include "operand.h"
 #include "plain.h"
@@ -260,6 +261,17 @@ static void cpu_arena_unregister(struct backend *backend, struct backend_arena *
   (void)arena;
 }
 
+static enum status import_memory(struct backend *backend, int fd, uint64_t bytes, struct backend_arena **out,
+                                 void **address, struct error *error) {
+  (void)backend;
+  return cpu_memory_import(fd, bytes, out, address, error);
+}
+
+static void close_memory(struct backend *backend, struct backend_arena *memory) {
+  (void)backend;
+  cpu_memory_close(memory);
+}
+
 static uint64_t now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -390,6 +402,8 @@ const struct backend_ops cpu_backend = {
     .weight_checksum = cpu_weight_checksum,
     .arena_register = cpu_arena_register,
     .arena_unregister = cpu_arena_unregister,
+    .memory_import = import_memory,
+    .memory_close = close_memory,
     .submit = cpu_submit,
     .poll = cpu_poll,
     .families = cpu_families,

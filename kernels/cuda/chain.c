@@ -30,6 +30,11 @@ static uint8_t *row_at(const struct backend_job *job, enum chain_tensor tensor, 
   return (uint8_t *)(uintptr_t)base + (uint64_t)row * stride_of(job, tensor);
 }
 
+static const struct backend_arena *memory_of(const struct backend_job *job, enum chain_tensor tensor) {
+  const struct backend_arena *own = tensor == CHAIN_X ? job->x_memory : tensor == CHAIN_Y ? job->y_memory : NULL;
+  return own ? own : job->arena;
+}
+
 /* ---- runs of rows of one job each */
 
 struct run {
@@ -66,7 +71,7 @@ int chain_table(const struct chain *chain, enum chain_tensor tensor, int64_t fro
   struct run run;
   int count = 0;
   for (bool more = run_first(chain, from, &run); more && count < ROW_TABLE; more = run_next(chain, &run)) {
-    const struct backend_arena *arena = run.job->arena;
+    const struct backend_arena *arena = memory_of(run.job, tensor);
     if (!arena->device)
       return 0;
     for (int64_t i = 0; i < run.rows && count < ROW_TABLE; i++)
@@ -106,7 +111,8 @@ static cudaError_t by_copies(struct slot *slot, const struct chain *chain, enum 
                         .device_stride = device_stride,
                         .host = row_at(run.job, tensor, run.row),
                         .host_stride = stride_of(run.job, tensor)};
-    result = tensor == CHAIN_Y ? transfer_out(slot, run.job->arena, &rows) : transfer_in(slot, run.job->arena, &rows);
+    const struct backend_arena *memory = memory_of(run.job, tensor);
+    result = tensor == CHAIN_Y ? transfer_out(slot, memory, &rows) : transfer_in(slot, memory, &rows);
   }
   return result;
 }

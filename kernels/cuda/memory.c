@@ -30,6 +30,32 @@ enum status memory_create(const struct driver *driver, CUdevice device, uint64_t
   return driver_check(driver, driver->cuMemCreate(out, bytes, &prop, 0), "taking device memory", error);
 }
 
+/* The driver knows an allocation's device but not its size: mapping more than there is fails by itself. */
+static enum status device_check(const struct driver *driver, CUdevice device, CUmemGenericAllocationHandle handle,
+                                struct error *error) {
+  CUmemAllocationProp prop;
+  CUresult result = driver->cuMemGetAllocationPropertiesFromHandle(&prop, handle);
+  enum status status = driver_check(driver, result, "reading the properties of device memory", error);
+  if (status == STATUS_OK && (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop.location.id != device))
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is memory of another device");
+  return status;
+}
+
+/* What the driver says of a descriptor that is none of its own differs; a lost device shows elsewhere. */
+enum status memory_import(const struct driver *driver, CUdevice device, int fd, CUmemGenericAllocationHandle *out,
+                          struct error *error) {
+  CUresult result =
+      driver->cuMemImportFromShareableHandle(out, (void *)(uintptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  enum status status = driver_check(driver, result, "importing device memory", error);
+  if (status != STATUS_OK)
+    return status == STATUS_NOMEM ? status
+                                  : error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no device memory");
+  status = device_check(driver, device, *out, error);
+  if (status != STATUS_OK)
+    driver->cuMemRelease(*out);
+  return status;
+}
+
 /* Maps at `address`, which is reserved. */
 static CUresult map_at(const struct driver *driver, CUdevice device, CUmemGenericAllocationHandle handle,
                        uint64_t bytes, CUmemAccess_flags access, CUdeviceptr address) {

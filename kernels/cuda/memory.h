@@ -13,6 +13,9 @@ MUST_CHECK enum status memory_granularity(const struct driver *driver, CUdevice 
 /* Takes `bytes`, a multiple of the granularity; `exported`: may leave this process as a descriptor. */
 MUST_CHECK enum status memory_create(const struct driver *driver, CUdevice device, uint64_t bytes, bool exported,
                                      CUmemGenericAllocationHandle *out, struct error *error);
+/* What another process has exported on this device; BAD_DESCRIPTOR for anything else. `fd` stays the caller's. */
+MUST_CHECK enum status memory_import(const struct driver *driver, CUdevice device, int fd,
+                                     CUmemGenericAllocationHandle *out, struct error *error);
 /* Maps all of an allocation at a new address, for `access`. */
 MUST_CHECK enum status memory_map(const struct driver *driver, CUdevice device, CUmemGenericAllocationHandle handle,
                                   uint64_t bytes, CUmemAccess_flags access, CUdeviceptr *out, struct error *error);

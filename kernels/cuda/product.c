@@ -161,17 +161,22 @@ enum status chunk_quantize_bare(const struct chunk *chunk, struct error *error) 
 
 /* ---- out */
 
+static const struct backend_arena *y_memory(const struct backend_job *job) {
+  return job->y_memory ? job->y_memory : job->arena;
+}
+
 /* Not so many rows of INT2, which come in runs of a few bytes each: those go faster as one copy. */
 static bool in_place(const struct chunk *chunk) {
   const struct backend_job *whole = &chunk->slot->job;
-  return !whole->next && whole->arena->device && (!gemm_is_int2(chunk->weight->weight.format) || chunk->rows <= 4);
+  return !whole->next && y_memory(whole)->device && (!gemm_is_int2(chunk->weight->weight.format) || chunk->rows <= 4);
 }
 
 void *chunk_y(const struct chunk *chunk, uint64_t at, uint64_t row_bytes, uint64_t *stride) {
   const struct backend_job *whole = &chunk->slot->job;
   if (in_place(chunk)) {
     *stride = whole->y_stride;
-    return whole->arena->device + ((uint8_t *)whole->y - whole->arena->base) + (uint64_t)chunk->row * whole->y_stride;
+    const struct backend_arena *memory = y_memory(whole);
+    return memory->device + ((uint8_t *)whole->y - memory->base) + (uint64_t)chunk->row * whole->y_stride;
   }
   *stride = row_bytes;
   return chunk_staged(chunk, at);

@@ -69,34 +69,18 @@ enum status cuda_slab_create(struct backend *backend, uint64_t bytes, int *fd, s
   return STATUS_OK;
 }
 
-/* The driver knows an allocation's device but not its size: mapping more than there is fails by itself. */
-static enum status import_check(struct backend *backend, const struct backend_slab *slab, struct error *error) {
-  CUmemAllocationProp prop;
-  CUresult result = backend->driver->cuMemGetAllocationPropertiesFromHandle(&prop, slab->handle);
-  enum status status = driver_check(backend->driver, result, "reading the properties of device memory", error);
-  if (status == STATUS_OK && (prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE || prop.location.id != backend->device))
-    return error_set(error, STATUS_BAD_DESCRIPTOR, "the slab is memory of another device");
-  return status;
-}
-
 enum status cuda_slab_import(struct backend *backend, int fd, uint64_t bytes, struct backend_slab **out,
                              struct error *error) {
   struct backend_slab *slab;
   enum status status = slab_begin(backend, bytes, &slab, error);
   if (status != STATUS_OK)
     return status;
-  CUresult result = backend->driver->cuMemImportFromShareableHandle(&slab->handle, (void *)(uintptr_t)fd,
-                                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  status = driver_check(backend->driver, result, "importing device memory", error);
+  status = memory_import(backend->driver, backend->device, fd, &slab->handle, error);
   if (status != STATUS_OK) {
     free(slab);
-    /* What the driver says of a descriptor that is none of its own differs; a lost device shows elsewhere. */
-    return status == STATUS_NOMEM ? status
-                                  : error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no device memory");
+    return status;
   }
-  status = import_check(backend, slab, error);
-  if (status == STATUS_OK)
-    status = slab_map(backend, slab, error);
+  status = slab_map(backend, slab, error);
   if (status != STATUS_OK) {
     backend->driver->cuMemRelease(slab->handle);
     free(slab);

@@ -67,6 +67,9 @@ struct backend_slab {
 struct backend_arena {
   uint8_t *base;
   uint8_t *device; /* the same memory as the device sees it; NULL: not registered, copied through `bounce` */
+  /* Of memory_import, where base and device are one; else 0. */
+  CUmemGenericAllocationHandle handle;
+  uint64_t imported_bytes;
 };
 
 struct backend {
@@ -108,6 +111,9 @@ enum status cuda_weight_checksum(struct backend *, struct backend_weight *, uint
 
 enum status cuda_arena_register(struct backend *, void *, uint64_t, struct backend_arena **, struct error *);
 void cuda_arena_unregister(struct backend *, struct backend_arena *);
+
+enum status cuda_memory_import(struct backend *, int, uint64_t, struct backend_arena **, void **, struct error *);
+void cuda_memory_close(struct backend *, struct backend_arena *);
 
 enum status cuda_submit(struct backend *, const struct backend_job *, struct error *);
 enum status cuda_measure(struct backend *, const struct backend_job *, struct backend_weight *const *, size_t,

@@ -6,8 +6,7 @@
 
 /* ---- a registered arena: the device copies by itself */
 
-static cudaError_t direct(cudaStream_t stream, const struct rows *rows, enum cudaMemcpyKind kind) {
-  bool in = kind == cudaMemcpyHostToDevice;
+static cudaError_t direct(cudaStream_t stream, const struct rows *rows, bool in, enum cudaMemcpyKind kind) {
   uint8_t *to = in ? rows->device : rows->host;
   const uint8_t *from = in ? rows->host : rows->device;
   uint64_t to_stride = in ? rows->device_stride : rows->host_stride;
@@ -60,11 +59,11 @@ static cudaError_t part_bounce(struct slot *slot, const struct rows *part, enum 
     piece.to = slot->bounce, piece.to_stride = part->row_bytes;
     piece.from = part->host, piece.from_stride = part->host_stride;
     cudaError_t result = piece_queue(slot->stream, piece);
-    return result == cudaSuccess ? direct(slot->stream, &bounced, kind) : result;
+    return result == cudaSuccess ? direct(slot->stream, &bounced, true, kind) : result;
   }
   piece.to = part->host, piece.to_stride = part->host_stride;
   piece.from = slot->bounce, piece.from_stride = part->row_bytes;
-  cudaError_t result = direct(slot->stream, &bounced, kind);
+  cudaError_t result = direct(slot->stream, &bounced, false, kind);
   return result == cudaSuccess ? piece_queue(slot->stream, piece) : result;
 }
 
@@ -85,12 +84,17 @@ static cudaError_t bounce(struct slot *slot, const struct rows *rows, enum cudaM
   return result;
 }
 
+/* Memory of the device itself stands in the host's place where another process has exported it. */
 cudaError_t transfer_in(struct slot *slot, const struct backend_arena *arena, const struct rows *rows) {
-  return arena->device ? direct(slot->stream, rows, cudaMemcpyHostToDevice)
+  if (arena->imported_bytes > 0)
+    return direct(slot->stream, rows, true, cudaMemcpyDeviceToDevice);
+  return arena->device ? direct(slot->stream, rows, true, cudaMemcpyHostToDevice)
                        : bounce(slot, rows, cudaMemcpyHostToDevice);
 }
 
 cudaError_t transfer_out(struct slot *slot, const struct backend_arena *arena, const struct rows *rows) {
-  return arena->device ? direct(slot->stream, rows, cudaMemcpyDeviceToHost)
+  if (arena->imported_bytes > 0)
+    return direct(slot->stream, rows, false, cudaMemcpyDeviceToDevice);
+  return arena->device ? direct(slot->stream, rows, false, cudaMemcpyDeviceToHost)
                        : bounce(slot, rows, cudaMemcpyDeviceToHost);
 }

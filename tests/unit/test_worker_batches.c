@@ -149,6 +149,37 @@ static void a_flood_starves_nobody(void **state) {
   rig_stop(&control);
 }
 
+/* Memory that a waiting product uses is not given back, and is when that has ended. */
+static void memory_in_use_stays(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client client;
+  enum { TENSOR = 7 << 16 | 1 };
+  start_holding(&control, &device, 1);
+  rig_join(&control, &client);
+  struct ring_submission product = rig_product(&client, 0, 3);
+  struct engine_tensor tensor = {.address = client.session.base + product.x_offset, .bytes = 4096};
+  struct engine_message message = {
+      .verb = ENGINE_TENSOR_ADD, .session = &client.session, .tensor = &tensor, .handle = TENSOR};
+  assert_int_equal(rig_ask(&control, &message), STATUS_OK);
+  rig_fill(&client, &product, 1);
+  struct ring_submission by_handle = product;
+  by_handle.x_tensor = TENSOR;
+  by_handle.x_offset = 0;
+  rig_submit(&client, by_handle);
+  wait_until_taken(&client);
+  message.verb = ENGINE_TENSOR_REMOVE;
+  assert_int_equal(rig_ask(&control, &message), STATUS_BUSY);
+  held = false;
+  assert_int_equal(rig_take(&client).status, STATUS_OK);
+  rig_check(&client, &product);
+  assert_int_equal(rig_ask(&control, &message), STATUS_OK);
+  assert_int_equal(rig_call(&client, by_handle).status, STATUS_NOT_FOUND);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
 static void urgent_products_overtake(void **state) {
   (void)state;
   struct backend_ops device;
@@ -259,6 +290,7 @@ int main(void) {
       cmocka_unit_test(a_batch_has_so_many_rows),
       cmocka_unit_test(a_window_lets_others_join),
       cmocka_unit_test(a_flood_starves_nobody),
+      cmocka_unit_test(memory_in_use_stays),
       cmocka_unit_test(urgent_products_overtake),
       cmocka_unit_test(deadlines_hold_before_the_start),
       cmocka_unit_test(what_waits_can_be_cancelled),

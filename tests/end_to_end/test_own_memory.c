@@ -1,0 +1,455 @@
+/* x and y in memory of the client's own: on the CPU backend a memfd. Processes with memory of their own, workers and
+ * daemons that are replaced, and what is refused. On another backend a memfd is refused. */
+#include "client/gemmclient.h"
+#include "client/gemmclient_cuda.h"
+#include "proto/limits.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/oracle.h"
+#include "tests/support/raw.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+  N = 96,
+  K = 160,
+  ROWS = 11,
+  BYTES = 1 << 20,
+  X_AT = 4096,
+  Y_AT = 512 << 10,
+  CLIENTS = 2,
+  TURNS = 40,
+  KILLS = 3,
+  SQUARE = 256
+};
+
+static const struct gemm_weight shape = {N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static struct daemon daemon_under_test;
+static const struct gemm_weight square_shape = {SQUARE, SQUARE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static struct oracle_weight weight_values, square_values;
+static bool takes_memfd;
+
+/* A session with a piece of memory of its own. */
+struct client {
+  gemmd_session *session;
+  gemmd_weight *weight;
+  gemmd_memory *tensor;
+  uint8_t *memory;
+  int fd;
+};
+
+static bool report(gemmd_session *session, int status) {
+  if (status != GEMMD_OK)
+    fprintf(stderr, "%s: %s\n", gemmd_status_name(status), gemmd_error(session));
+  return status == GEMMD_OK;
+}
+
+static void expect_ok(gemmd_session *session, int status) {
+  if (status != GEMMD_OK)
+    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
+}
+
+static int memory_make(uint64_t bytes, int seals) {
+  int fd = memfd_create("tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0)
+    abort();
+  return fd;
+}
+
+static bool client_open(struct client *client) {
+  *client = (struct client){.fd = memory_make(BYTES, F_SEAL_SHRINK)};
+  client->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, client->fd, 0);
+  return client->memory != MAP_FAILED &&
+         report(client->session, gemmd_connect(&client->session, daemon_under_test.socket, NULL)) &&
+         report(client->session, gemmd_weight_open(client->session, "w", &client->weight)) &&
+         report(client->session,
+                gemmd_memory_open(client->session, 0, client->fd, client->memory, BYTES, &client->tensor));
+}
+
+static void client_close(struct client *client) {
+  gemmd_disconnect(client->session);
+  munmap(client->memory, BYTES);
+  close(client->fd);
+}
+
+/* One product with x and y where they are said to lie. */
+static bool compute(struct client *client, float *x, float *y, uint64_t seed) {
+  struct oracle_x rows;
+  oracle_x_make(&rows, ROWS, K, GEMM_F32, 1, seed);
+  double *values = oracle_x_values(&rows, &shape, false),
+         *reference = oracle_product(values, ROWS, &weight_values, NULL);
+  memcpy(x, rows.data, ROWS * K * sizeof *x);
+  memset(y, 0xfd, ROWS * N * sizeof *y);
+  gemmd_product product = {.m = ROWS, .x = x, .x_type = GEMMD_F32, .y = y, .y_type = GEMMD_F32};
+  bool good = report(client->session, gemmd_matmul(client->weight, &product));
+  for (int64_t row = 0; good && row < ROWS; row++)
+    good = oracle_row_error(shape.format, reference + row * N, y + row * N, GEMM_F32, N) <=
+           oracle_row_gate(&shape, GEMM_F32, reference + row * N);
+  free(values);
+  free(reference);
+  oracle_x_free(&rows);
+  return good;
+}
+
+static float *own(struct client *client, size_t offset) {
+  return (float *)(void *)(client->memory + offset);
+}
+
+static void expect_right(struct client *client) {
+  assert_true(compute(client, own(client, X_AT), own(client, Y_AT), 3));
+}
+
+/* ---- the daemon */
+
+static int start(void **state) {
+  (void)state;
+  static struct checkpoint checkpoint;
+  gemmd_session *session = NULL;
+  gemmd_daemon_info info;
+  daemon_make(&daemon_under_test, "");
+  oracle_weight_make(&weight_values, &shape, 1);
+  checkpoint_add_weight(&checkpoint, "w", &weight_values);
+  oracle_weight_make(&square_values, &square_shape, 2);
+  checkpoint_add_weight(&checkpoint, "square", &square_values);
+  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
+  checkpoint_write(&checkpoint, path);
+  checkpoint_free(&checkpoint);
+  daemon_start(&daemon_under_test);
+  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
+  gemmd_load request = {.name = "w", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
+  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  request.name = request.tensor = "square";
+  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  takes_memfd = strcmp(info.backend, "cpu") == 0;
+  gemmd_disconnect(session);
+  return 0;
+}
+
+static int stop(void **state) {
+  (void)state;
+  daemon_stop(&daemon_under_test);
+  daemon_remove(&daemon_under_test);
+  oracle_weight_free(&weight_values);
+  oracle_weight_free(&square_values);
+  return 0;
+}
+
+static gemmd_device_info device_info(gemmd_session *session) {
+  gemmd_daemon_info info;
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  return info.device[0];
+}
+
+static void upgrade(void) {
+  const char *build = getenv("GEMMD_BUILD");
+  char command[640];
+  snprintf(command, sizeof command, "%s/gemmd --upgrade --socket %s", build != NULL ? build : "build",
+           daemon_under_test.socket);
+  assert_int_equal(system(command), 0);
+}
+
+/* ---- products */
+
+static void x_and_y_lie_anywhere(void **state) {
+  (void)state;
+  struct client client;
+  if (!takes_memfd)
+    skip();
+  assert_true(client_open(&client));
+  float *x = gemmd_alloc(client.session, ROWS * K * sizeof *x), *y = gemmd_alloc(client.session, ROWS * N * sizeof *y);
+  assert_true(compute(&client, own(&client, X_AT), own(&client, Y_AT), 1));
+  assert_true(compute(&client, own(&client, X_AT), y, 2));
+  assert_true(compute(&client, x, own(&client, Y_AT), 3));
+  assert_true(compute(&client, x, y, 4));
+  assert_true(compute(&client, own(&client, 0), own(&client, BYTES - ROWS * N * sizeof *y), 5)); /* all of it */
+  const gemmd_step step = {.weight = client.weight, .y_type = GEMMD_F32, .activation = GEMMD_SILU, .gated = true};
+  gemmd_plan *plan;
+  expect_ok(client.session, gemmd_plan_create(client.session, &step, 1, &plan));
+  gemmd_product product = {.m = 1, .x = own(&client, X_AT), .x_type = GEMMD_F32, .y = y, .y_type = GEMMD_F32};
+  expect_ok(client.session, gemmd_plan_run(plan, &product));
+  product.y = own(&client, Y_AT);
+  expect_ok(client.session, gemmd_plan_run(plan, &product));
+  assert_memory_equal(product.y, y, N / 2 * sizeof *y);
+  expect_ok(client.session, gemmd_memory_close(client.tensor));
+  product.bias = NULL;
+  assert_int_equal(gemmd_matmul(client.weight, &product), GEMMD_INVALID); /* a pointer like any other again */
+  client_close(&client);
+}
+
+struct scene {
+  _Atomic bool stop;
+  _Atomic uint64_t turns[CLIENTS];
+};
+
+static int run_client(int index, void *user) {
+  struct scene *scene = user;
+  struct client client;
+  bool good = client_open(&client);
+  while (good && (!atomic_load(&scene->stop) || atomic_load(&scene->turns[index]) < TURNS)) {
+    good = compute(&client, own(&client, X_AT), own(&client, Y_AT), (uint64_t)index + 1);
+    atomic_fetch_add(&scene->turns[index], 1);
+  }
+  client_close(&client);
+  return good ? 0 : 1;
+}
+
+static void the_worker_is_killed(void **state) {
+  (void)state;
+  if (!takes_memfd)
+    skip();
+  struct scene *scene = clients_share(sizeof *scene);
+  struct clients clients;
+  gemmd_session *session = NULL;
+  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
+  clients_start(&clients, CLIENTS, run_client, scene);
+  for (int i = 0; i < KILLS; i++) {
+    for (int c = 0; c < CLIENTS; c++)
+      for (uint64_t from = atomic_load(&scene->turns[c]); atomic_load(&scene->turns[c]) < from + 3;)
+        expect_ok(session, gemmd_ping(session, NULL));
+    gemmd_device_info before = device_info(session);
+    assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
+    while (device_info(session).restarts == before.restarts)
+      continue;
+  }
+  atomic_store(&scene->stop, true);
+  clients_wait(&clients);
+  gemmd_disconnect(session);
+}
+
+static void gemmd_is_replaced(void **state) {
+  (void)state;
+  struct client client;
+  if (!takes_memfd)
+    skip();
+  assert_true(client_open(&client));
+  gemmd_memory *second;
+  int fd = memory_make(4096, F_SEAL_SHRINK);
+  void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  assert_ptr_not_equal(memory, MAP_FAILED);
+  expect_ok(client.session, gemmd_memory_open(client.session, 0, fd, memory, 4096, &second));
+  for (int i = 0; i < 2; i++) {
+    upgrade();
+    expect_right(&client);
+  }
+  expect_ok(client.session, gemmd_memory_close(second));
+  expect_right(&client);
+  munmap(memory, 4096);
+  close(fd);
+  client_close(&client);
+}
+
+/* ---- device memory of two processes, where there is a GPU: what one product writes there, the next one reads */
+
+/* y = W (W x) with the inner result in device memory, against the same through the arena. */
+static int run_on_the_gpu(int index, void *user) {
+  (void)user;
+  gemmd_session *session = NULL;
+  gemmd_weight *weight;
+  gemmd_cuda_memory *memory;
+  enum { M = 5 };
+  if (!report(session, gemmd_connect(&session, daemon_under_test.socket, NULL)) ||
+      !report(session, gemmd_weight_open(session, "square", &weight)))
+    return 1;
+  if (gemmd_cuda_alloc(session, 0, 0, BYTES, &memory) != GEMMD_OK) {
+    fprintf(stderr, "%s\n", gemmd_cuda_error());
+    return 1;
+  }
+  float *x = gemmd_alloc(session, M * SQUARE * sizeof *x), *between = gemmd_alloc(session, M * SQUARE * sizeof *x);
+  float *expected = gemmd_alloc(session, M * SQUARE * sizeof *x), *y = gemmd_alloc(session, M * SQUARE * sizeof *x);
+  for (int i = 0; i < M * SQUARE; i++)
+    x[i] = (float)((i * 7 + index) % 13 - 6);
+  gemmd_product first = {.m = M, .x = x, .x_type = GEMMD_F32, .y = between, .y_type = GEMMD_F32}, second = first;
+  second.x = between;
+  second.y = expected;
+  bool good = report(session, gemmd_matmul(weight, &first)) && report(session, gemmd_matmul(weight, &second));
+  first.y = (uint8_t *)gemmd_cuda_address(memory) + X_AT;
+  second.x = first.y;
+  second.y = y;
+  for (int turn = 0; good && turn < TURNS; turn++) {
+    memset(y, 0xfd, M * SQUARE * sizeof *y);
+    good = report(session, gemmd_matmul(weight, &first)) && report(session, gemmd_matmul(weight, &second)) &&
+           memcmp(y, expected, M * SQUARE * sizeof *y) == 0;
+  }
+  good = gemmd_cuda_free(memory) == GEMMD_OK && good;
+  gemmd_disconnect(session);
+  return good ? 0 : 1;
+}
+
+static void two_processes_on_a_gpu(void **state) {
+  (void)state;
+  struct clients clients;
+  if (takes_memfd)
+    skip();
+  clients_start(&clients, CLIENTS, run_on_the_gpu, NULL);
+  clients_wait(&clients);
+}
+
+/* ---- refusals */
+
+static void expect_refusal(gemmd_session *session, unsigned device, int fd, uint64_t bytes, int status,
+                           const char *text) {
+  static uint8_t address[4096];
+  gemmd_memory *tensor;
+  assert_int_equal(gemmd_memory_open(session, device, fd, address, bytes, &tensor), status);
+  assert_null(tensor);
+  if (strstr(gemmd_error(session), text) == NULL)
+    fail_msg("\"%s\" in place of \"... %s\"", gemmd_error(session), text);
+}
+
+static void memory_that_cannot_be(void **state) {
+  (void)state;
+  gemmd_session *session = NULL;
+  int ends[2];
+  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
+  int good = memory_make(4096, F_SEAL_SHRINK), loose = memory_make(4096, 0);
+  int file = open(daemon_path(&daemon_under_test, "model.safetensors"), O_RDWR | O_CLOEXEC);
+  int frozen = memory_make(4096, F_SEAL_SHRINK | F_SEAL_WRITE), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+  expect_refusal(session, 1, good, 4096, GEMMD_INVALID, "device must be 0");
+  expect_refusal(session, 0, good, 0, GEMMD_INVALID, "bytes must be");
+  expect_refusal(session, 0, good, LIMIT_TENSOR_BYTES + 1, GEMMD_INVALID, "bytes must be");
+  expect_refusal(session, 0, file, 4096, GEMMD_BAD_DESCRIPTOR, "neither a memfd nor memory of a device");
+  expect_refusal(session, 0, ends[0], 4096, GEMMD_BAD_DESCRIPTOR, "neither a memfd nor memory of a device");
+  expect_refusal(session, 0, -1, 4096, GEMMD_BAD_DESCRIPTOR, "descriptor -1");
+  if (takes_memfd) {
+    expect_refusal(session, 0, loose, 4096, GEMMD_BAD_DESCRIPTOR, "not sealed against shrinking");
+    expect_refusal(session, 0, good, 8192, GEMMD_BAD_DESCRIPTOR, "must have 8192 bytes, has 4096");
+    expect_refusal(session, 0, frozen, 4096, GEMMD_BAD_DESCRIPTOR, "cannot be mapped for writing");
+    expect_refusal(session, 0, null, 4096, GEMMD_BAD_DESCRIPTOR, "no memfd");
+  } else {
+    expect_refusal(session, 0, good, (uint64_t)2 << 20, GEMMD_BAD_DESCRIPTOR, "no device memory");
+    expect_refusal(session, 0, null, (uint64_t)2 << 20, GEMMD_BAD_DESCRIPTOR, "no device memory");
+  }
+  close(ends[0]);
+  close(ends[1]);
+  close(null);
+  close(frozen);
+  close(file);
+  close(loose);
+  close(good);
+  gemmd_disconnect(session);
+}
+
+static void as_many_as_there_may_be(void **state) {
+  (void)state;
+  gemmd_session *session = NULL;
+  gemmd_memory *tensors[LIMIT_SESSION_TENSORS];
+  static uint8_t addresses[LIMIT_SESSION_TENSORS][4096];
+  if (!takes_memfd)
+    skip();
+  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
+  int fd = memory_make(4096, F_SEAL_SHRINK);
+  for (int round = 0; round < 2; round++) {
+    for (unsigned i = 0; i < LIMIT_SESSION_TENSORS; i++)
+      expect_ok(session, gemmd_memory_open(session, 0, fd, addresses[i], 4096, &tensors[i]));
+    expect_refusal(session, 0, fd, 4096, GEMMD_TOO_LARGE, "at most 32");
+    for (unsigned i = 0; i < LIMIT_SESSION_TENSORS; i++)
+      expect_ok(session, gemmd_memory_close(tensors[i]));
+  }
+  close(fd);
+  gemmd_disconnect(session);
+}
+
+static void products_that_cannot_be(void **state) {
+  (void)state;
+  struct client client;
+  if (!takes_memfd)
+    skip();
+  assert_true(client_open(&client));
+  const struct {
+    size_t x, y;
+    const char *text;
+  } cases[] = {
+      {X_AT, BYTES - 64, "y offset must be 0.."},
+      {BYTES - 64, Y_AT, "x offset must be 0.."},
+      {X_AT + 4, Y_AT, "x offset must be a multiple of 16"},
+      {X_AT, X_AT + 64, "y overlaps x"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    gemmd_product product = {.m = ROWS,
+                             .x = own(&client, cases[i].x),
+                             .x_type = GEMMD_F32,
+                             .y = own(&client, cases[i].y),
+                             .y_type = GEMMD_F32};
+    assert_int_equal(gemmd_matmul(client.weight, &product), GEMMD_INVALID);
+    if (strstr(gemmd_error(client.session), cases[i].text) == NULL)
+      fail_msg("\"%s\" in place of \"... %s\"", gemmd_error(client.session), cases[i].text);
+  }
+  expect_right(&client);
+  client_close(&client);
+}
+
+/* Handles and offsets as no library writes them. */
+static void hostile_handles(void **state) {
+  (void)state;
+  struct raw_session session;
+  struct ring_completion completion;
+  raw_open(&session, daemon_under_test.socket, 4, "w");
+  const struct ring_submission good = {.tag = 1,
+                                       .opcode = RING_OP_PRODUCT,
+                                       .weight = session.handle,
+                                       .x_type = GEMM_F32,
+                                       .y_type = GEMM_F32,
+                                       .m = 1,
+                                       .n = N,
+                                       .k = K,
+                                       .x_offset = session.tensor_offset,
+                                       .y_offset = session.tensor_offset + 4096};
+  struct ring_submission x = good, y = good;
+  x.x_tensor = 1 << 16;
+  y.y_tensor = UINT32_MAX;
+  raw_submit(&session, &x, &completion);
+  assert_int_equal(completion.status, STATUS_NOT_FOUND);
+  assert_int_equal(completion.field, FIELD_X_TENSOR);
+  raw_submit(&session, &y, &completion);
+  assert_int_equal(completion.status, STATUS_NOT_FOUND);
+  assert_int_equal(completion.field, FIELD_Y_TENSOR);
+  struct message_tensor_handle unknown = {.handle = 1 << 16};
+  struct raw_reply reply;
+  assert_true(raw_ask(session.socket, COMMAND_tensor_close, &unknown, NULL, 0, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_NOT_FOUND);
+  struct message_tensor_open open_none = {.device = 0, .bytes = 4096};
+  assert_true(raw_ask(session.socket, COMMAND_tensor_open, &open_none, NULL, 0, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_BAD_DESCRIPTOR);
+  if (takes_memfd) {
+    int fd = memory_make(65536, F_SEAL_SHRINK);
+    struct message_tensor_open open_one = {.device = 0, .bytes = 65536};
+    struct message_tensor_handle handle;
+    assert_true(raw_ask(session.socket, COMMAND_tensor_open, &open_one, &fd, 1, &handle, &reply));
+    assert_int_equal(reply.status, STATUS_OK);
+    x.x_tensor = handle.handle;
+    x.x_offset = 65536 - 16;
+    raw_submit(&session, &x, &completion);
+    assert_int_equal(completion.status, STATUS_INVALID);
+    assert_int_equal(completion.field, FIELD_X_OFFSET);
+    x.x_offset = 0; /* the rings, were it the arena */
+    raw_submit(&session, &x, &completion);
+    assert_int_equal(completion.status, STATUS_OK);
+    close(fd);
+  }
+  raw_submit(&session, &good, &completion);
+  assert_int_equal(completion.status, STATUS_OK);
+  raw_close(&session);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(x_and_y_lie_anywhere),    cmocka_unit_test(the_worker_is_killed),
+      cmocka_unit_test(gemmd_is_replaced),       cmocka_unit_test(two_processes_on_a_gpu),
+      cmocka_unit_test(memory_that_cannot_be),   cmocka_unit_test(as_many_as_there_may_be),
+      cmocka_unit_test(products_that_cannot_be), cmocka_unit_test(hostile_handles),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
