@@ -82,7 +82,7 @@ static const struct control_handler *find_handler(uint32_t command) {
 /* Needs no turn in the line: it depends on nothing and changes nothing. */
 static void answer_stats(struct control *control, uint32_t id) {
   struct message_worker_stats stats;
-  counters_read(engine_counters(control->engine), serve_clock_ns(), &stats);
+  engine_stats(control->engine, &stats);
   control_send_reply(control, id, &message_worker_stats_type, &stats, -1);
 }
 

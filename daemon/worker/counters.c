@@ -37,6 +37,11 @@ void counters_progress(struct counters *counters, uint64_t now_ns) {
   atomic_store_explicit(&counters->progress_ns, now_ns, memory_order_relaxed);
 }
 
+bool counters_ask(struct counters *counters, uint64_t now_ns) {
+  uint64_t rests = 0;
+  return atomic_compare_exchange_strong(&counters->progress_ns, &rests, now_ns);
+}
+
 /* True where one is not 0. */
 static bool read_tally(const _Atomic uint64_t *tally, struct message_tally *out) {
   uint64_t any = 0;

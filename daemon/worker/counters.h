@@ -37,6 +37,9 @@ void counters_product(struct counters *counters, uint64_t rows, uint64_t device_
 void counters_waiting(struct counters *counters, uint32_t waiting);
 /* Something has been done now; or (0) there is nothing to do. */
 void counters_progress(struct counters *counters, uint64_t now_ns);
+/* Any thread: from now on an engine that rests has something to do, which is to say that it rests. False where it does
+ * not rest. */
+bool counters_ask(struct counters *counters, uint64_t now_ns);
 
 void counters_read(const struct counters *counters, uint64_t now_ns, struct message_worker_stats *out);
 

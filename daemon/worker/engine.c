@@ -311,11 +311,22 @@ enum status engine_start(const struct engine_options *options, struct engine **o
   return STATUS_OK;
 }
 
-void engine_post(struct engine *engine, struct engine_message *message) {
-  mailbox_put(&engine->mail, message);
+static void ring_doorbell(struct engine *engine) {
   uint64_t one = 1;
   ssize_t written = write(engine->mail_fd, &one, sizeof one);
   (void)written; /* a full counter wakes the engine just as well */
+}
+
+void engine_post(struct engine *engine, struct engine_message *message) {
+  mailbox_put(&engine->mail, message);
+  ring_doorbell(engine);
+}
+
+void engine_stats(struct engine *engine, struct message_worker_stats *out) {
+  uint64_t now_ns = serve_clock_ns();
+  counters_read(&engine->serve.counters, now_ns, out);
+  if (counters_ask(&engine->serve.counters, now_ns))
+    ring_doorbell(engine);
 }
 
 void engine_stop(struct engine *engine) {
@@ -323,10 +334,6 @@ void engine_stop(struct engine *engine) {
   engine_post(engine, &engine->stop);
   pthread_join(engine->thread, NULL);
   free_engine(engine);
-}
-
-const struct counters *engine_counters(const struct engine *engine) {
-  return &engine->serve.counters;
 }
 
 enum status engine_session_open(struct engine_session *session, uint32_t entries, uint32_t devices, uint32_t device,

@@ -78,10 +78,12 @@ struct engine_options {
 MUST_CHECK enum status engine_start(const struct engine_options *options, struct engine **out, struct error *error);
 /* Any thread. The message and what it names stay untouched by others until it comes back. */
 void engine_post(struct engine *engine, struct engine_message *message);
+/* Any thread. What was done, and for how long nothing although there was something to do. Asking is something to do: an
+ * engine that sleeps and cannot be woken shows it at the next call. */
+void engine_stats(struct engine *engine, struct message_worker_stats *out);
 /* Stops taking products, waits for those on the device, ends the thread and frees the engine. Sessions and weights
  * stay their owner's; messages not answered by then never are. */
 void engine_stop(struct engine *engine);
-const struct counters *engine_counters(const struct engine *engine);
 
 /* Prepares a session over an arena whose size has been checked; `devices` queues are in it and this engine serves
  * that of `device`. The caller sets base, arena_bytes, arena, doorbell and wakeup before. NOMEM. */

@@ -288,8 +288,7 @@ static void hung_with_a_product_in_flight(void **state) {
   end();
 }
 
-/* Long products, so that with several clients there is always one under way: a thread that is stopped while it sleeps
- * for want of work would be no hang. */
+/* Long products, so that with several clients there is nearly always one under way. */
 static int keep_busy(int index, void *user) {
   struct scene *scene = user;
   struct product product;
@@ -335,6 +334,30 @@ static void hung_device(void **state) {
   assert_int_equal(daemon_log_count(&daemon_under_test, "it has not answered"), 0);
   atomic_store(&scene->stop, true);
   clients_wait(&busy);
+  assert_int_equal(waitpid(holder, NULL, 0), holder);
+  gemmd_disconnect(session);
+  end();
+}
+
+/* The same without anything to do: the next request would wait for ever. */
+static void hung_while_asleep(void **state) {
+  (void)state;
+  begin("worker_timeout_s = 1\ndevice_timeout_s = 1\n");
+  _Atomic bool *held = clients_share(sizeof *held);
+  gemmd_session *session = connect_to_daemon(0);
+  gemmd_weight *handle;
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
+  gemmd_device_info before = device_info(session), after;
+  pid_t engine = hold_find((pid_t)before.pid, "engine"), holder = hold_thread(engine, held);
+  assert_true(engine > 0);
+  while (!atomic_load(held))
+    assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
+  do
+    after = device_info(session);
+  while (after.restarts == 0);
+  assert_true(product_run(session, handle, &request));
+  assert_int_equal(daemon_log_count(&daemon_under_test, "its device has got nowhere for"), 1);
   assert_int_equal(waitpid(holder, NULL, 0), holder);
   gemmd_disconnect(session);
   end();
@@ -431,6 +454,7 @@ int main(void) {
       cmocka_unit_test(killed_while_idle),
       cmocka_unit_test(hung_with_a_product_in_flight),
       cmocka_unit_test(hung_device),
+      cmocka_unit_test(hung_while_asleep),
       cmocka_unit_test(the_catalog_goes_on),
       cmocka_unit_test(killed_too_often),
       cmocka_unit_test(a_program_that_was_replaced_on_disk),

@@ -76,10 +76,11 @@ static void requests_that_wait_together_are_one_product(void **state) {
     take_all_right(&clients[i], products[i], 2);
   assert_int_equal(size_count, 1);
   assert_int_equal(sizes[0], 1 + 5 + 2 + 6 + 3 + 7);
-  const struct counters *counters = engine_counters(control.engine);
-  assert_int_equal(atomic_load(&counters->requests), 6);
-  assert_int_equal(atomic_load(&counters->products), 1);
-  assert_int_equal(atomic_load(&counters->rows), 24);
+  struct message_worker_stats stats;
+  engine_stats(control.engine, &stats);
+  assert_int_equal(stats.requests, 6);
+  assert_int_equal(stats.products, 1);
+  assert_int_equal(stats.rows, 24);
   for (unsigned i = 0; i < 3; i++)
     rig_leave(&control, &clients[i]);
   rig_stop(&control);
@@ -120,7 +121,9 @@ static void a_window_lets_others_join(void **state) {
     rig_submit(&client, products[i]);
   }
   take_all_right(&client, products, 4);
-  assert_int_equal(atomic_load(&engine_counters(control.engine)->products), 1);
+  struct message_worker_stats stats;
+  engine_stats(control.engine, &stats);
+  assert_int_equal(stats.products, 1);
   rig_leave(&control, &client);
   rig_stop(&control);
 }

@@ -29,11 +29,12 @@ static void products_are_right(void **state) {
     assert_true(completion.device_ns > 0);
     rig_check(&client, &one);
   }
-  const struct counters *counters = engine_counters(control.engine);
-  assert_int_equal(atomic_load(&counters->requests), 9);
-  assert_int_equal(atomic_load(&counters->rows), 9 * 17);
-  assert_int_equal(atomic_load(&counters->failures), 0);
-  assert_true(atomic_load(&counters->device_ns) > 0);
+  struct message_worker_stats stats;
+  engine_stats(control.engine, &stats);
+  assert_int_equal(stats.requests, 9);
+  assert_int_equal(stats.rows, 9 * 17);
+  assert_int_equal(stats.failures, 0);
+  assert_true(stats.device_ns > 0);
   rig_leave(&control, &client);
   rig_stop(&control);
 }
@@ -126,7 +127,9 @@ static void what_is_wrong_is_named(void **state) {
   struct ring_completion completion = rig_call(&client, bad);
   assert_int_not_equal(completion.status, STATUS_OK);
   assert_int_equal(completion.field, FIELD_X_TYPE);
-  assert_int_equal(atomic_load(&engine_counters(control.engine)->failures), 14);
+  struct message_worker_stats stats;
+  engine_stats(control.engine, &stats);
+  assert_int_equal(stats.failures, 14);
   rig_fill(&client, &good, 1);
   assert_int_equal(rig_call(&client, good).status, STATUS_OK);
   rig_check(&client, &good);
