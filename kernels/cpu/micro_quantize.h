@@ -30,20 +30,24 @@ static inline int8_t code_int8(float quotient) {
 
 /* The quotient by a division, which the rule asks for, and the product with the reciprocal differ by less than
  * 127 * 2^-22, so that their codes differ only where the product is about as near to a tie. The division, four times as
- * slow, is for blocks that have such a one. */
+ * slow, is for blocks that have such a one. How near is compared as integers: a comparison of floats may trap, and
+ * keeps the compiler from doing several at once. */
 static void quantize_int8(const float *values, float scale, int8_t *to, int64_t count) {
   enum { BLOCK = 64 };
+  const int32_t tie = (int32_t)bits_of(0.4999f);
   float reciprocal = 1 / scale;
   for (int64_t first = 0; first < count; first += BLOCK, values += BLOCK, to += BLOCK) {
-    int some = (int)(count - first < BLOCK ? count - first : BLOCK), near = 0;
+    int some = (int)(count - first < BLOCK ? count - first : BLOCK);
+    int32_t most = 0;
     if (some == BLOCK) {
       for (int i = 0; i < BLOCK; i++) {
         float product = clamp_127(values[i] * reciprocal);
         float off = product - ((product + TO_INTEGER) - TO_INTEGER);
+        int32_t magnitude = (int32_t)(bits_of(off) & 0x7fffffffu);
+        most = magnitude > most ? magnitude : most;
         to[i] = code_int8(product);
-        near |= off * off > 0.4999f * 0.4999f;
       }
-      if (near == 0) {
+      if (most <= tie) {
         continue;
       }
     }
