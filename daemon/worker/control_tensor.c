@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 static struct control_tensor *find_tensor(const struct control_session *session, uint32_t handle) {
-  struct control_tensor *tensor;
+  struct control_tensor *tensor = NULL;
   LIST_FOREACH(tensor, &session->tensors, link) {
     if (tensor->handle == handle)
       return tensor;
