@@ -152,14 +152,6 @@ static gemmd_device_info device_info(gemmd_session *session) {
   return info.device[0];
 }
 
-static void upgrade(void) {
-  const char *build = getenv("GEMMD_BUILD");
-  char command[640];
-  snprintf(command, sizeof command, "%s/gemmd --upgrade --socket %s", build != NULL ? build : "build",
-           daemon_under_test.socket);
-  assert_int_equal(system(command), 0);
-}
-
 /* ---- products */
 
 static void x_and_y_lie_anywhere(void **state) {
@@ -240,7 +232,7 @@ static void gemmd_is_replaced(void **state) {
   assert_ptr_not_equal(memory, MAP_FAILED);
   expect_ok(client.session, gemmd_memory_open(client.session, 0, fd, memory, 4096, &second));
   for (int i = 0; i < 2; i++) {
-    upgrade();
+    daemon_upgrade(&daemon_under_test);
     expect_right(&client);
   }
   expect_ok(client.session, gemmd_memory_close(second));

@@ -250,14 +250,6 @@ static void the_worker_is_killed_under_plans(void **state) {
   gemmd_disconnect(session);
 }
 
-static void upgrade(void) {
-  const char *build = getenv("GEMMD_BUILD");
-  char command[640];
-  snprintf(command, sizeof command, "%s/gemmd --upgrade --socket %s", build != NULL ? build : "build",
-           daemon_under_test.socket);
-  assert_int_equal(system(command), 0);
-}
-
 /* The next daemon gives other handles: other weights are opened there first. */
 static void gemmd_is_replaced_under_plans(void **state) {
   (void)state;
@@ -270,7 +262,7 @@ static void gemmd_is_replaced_under_plans(void **state) {
   for (int i = 0; i < 2; i++) {
     gemmd_weight *more; /* in front of the others when they are opened again */
     expect_ok(layer.session, gemmd_weight_open(layer.session, "down", &more));
-    upgrade();
+    daemon_upgrade(&daemon_under_test);
     expect_right(&layer);
   }
   gemmd_disconnect(other);

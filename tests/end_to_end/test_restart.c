@@ -243,14 +243,6 @@ static void killed_with_descriptors_parked(void **state) {
   unmake();
 }
 
-static void upgrade(void) {
-  const char *build = getenv("GEMMD_BUILD");
-  char command[640];
-  snprintf(command, sizeof command, "%s/gemmd --upgrade --socket %s", build != NULL ? build : "build",
-           daemon_under_test.socket);
-  assert_int_equal(system(command), 0);
-}
-
 static void upgraded_under_a_manager(void **state) {
   (void)state;
   make();
@@ -261,7 +253,7 @@ static void upgraded_under_a_manager(void **state) {
   struct clients clients;
   struct scene *scene = start_clients(&clients);
   for (int i = 0; i < LOSSES; i++) {
-    upgrade();
+    daemon_upgrade(&daemon_under_test);
     await_progress(scene, &clients);
   }
   stop_clients(scene, &clients, "upgrades");
@@ -284,7 +276,7 @@ static void upgraded_without_a_manager(void **state) {
   struct clients clients;
   struct scene *scene = start_clients(&clients);
   for (int i = 0; i < LOSSES; i++) {
-    upgrade();
+    daemon_upgrade(&daemon_under_test);
     await_progress(scene, &clients);
   }
   stop_clients(scene, &clients, "upgrades");

@@ -195,6 +195,13 @@ int daemon_log_count(const struct daemon *daemon, const char *text) {
   return count;
 }
 
+void daemon_upgrade(const struct daemon *daemon) {
+  const char *build = getenv("GEMMD_BUILD");
+  char command[640];
+  snprintf(command, sizeof command, "%s/gemmd --upgrade --socket %s", build != NULL ? build : "build", daemon->socket);
+  demand(system(command) == 0, command);
+}
+
 void daemon_remove(struct daemon *daemon) {
   static const char *const reports[] = {"Sanitizer", "runtime error:", "does not close", "core dumped"};
   for (size_t i = 0; i < sizeof reports / sizeof reports[0]; i++)

@@ -25,6 +25,8 @@ int daemon_fail_to_start(const struct daemon *daemon);
 void daemon_stop(struct daemon *daemon);
 /* SIGKILL to the supervisor alone, and waits until its workers are gone too. */
 void daemon_kill(struct daemon *daemon);
+/* gemmd --upgrade: a new program in place, the process stays. */
+void daemon_upgrade(const struct daemon *daemon);
 /* Removes the folder, after a look at the log. */
 void daemon_remove(struct daemon *daemon);
 
