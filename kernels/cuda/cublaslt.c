@@ -1,32 +1,20 @@
 #include "cublaslt.h"
 
+#include "toolkit.h"
+
 #include <dlfcn.h>
 #include <string.h>
 
-static const char *const usual_names[] = {
-    "libcublasLt.so.13",
-    "libcublasLt.so.12",
-    "/usr/local/cuda/lib64/libcublasLt.so.13",
-    "/usr/local/cuda/lib64/libcublasLt.so.12",
-    "/usr/local/cuda/targets/x86_64-linux/lib/libcublasLt.so.13",
-    "/usr/local/cuda/targets/x86_64-linux/lib/libcublasLt.so.12",
-};
-
 static void *library_find(const char *path, struct error *error) {
-  if (path && *path) {
-    void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-    if (!library)
-      error_set(error, STATUS_UNSUPPORTED, "cublaslt cannot be opened: %s", dlerror());
+  void *library = toolkit_open(path, "libcublasLt.so", RTLD_LAZY | RTLD_LOCAL);
+  if (library)
     return library;
-  }
-  for (size_t i = 0; i < sizeof usual_names / sizeof *usual_names; i++) {
-    void *library = dlopen(usual_names[i], RTLD_LAZY | RTLD_LOCAL);
-    if (library)
-      return library;
-  }
-  error_set(error, STATUS_UNSUPPORTED,
-            "libcublasLt was not found: tried libcublasLt.so.13, libcublasLt.so.12 and /usr/local/cuda; "
-            "the option cublaslt names another");
+  if (path && *path)
+    error_set(error, STATUS_UNSUPPORTED, "cublaslt cannot be opened: %s", dlerror());
+  else
+    error_set(error, STATUS_UNSUPPORTED,
+              "libcublasLt was not found: tried libcublasLt.so.13, libcublasLt.so.12 and /usr/local/cuda; "
+              "the option cublaslt names another");
   return NULL;
 }
 

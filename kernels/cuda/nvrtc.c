@@ -1,34 +1,23 @@
 #include "nvrtc.h"
 
+#include "toolkit.h"
+
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const usual_names[] = {
-    "libnvrtc.so.13",
-    "libnvrtc.so.12",
-    "/usr/local/cuda/lib64/libnvrtc.so.13",
-    "/usr/local/cuda/lib64/libnvrtc.so.12",
-    "/usr/local/cuda/targets/x86_64-linux/lib/libnvrtc.so.13",
-    "/usr/local/cuda/targets/x86_64-linux/lib/libnvrtc.so.12",
-};
-
 /* Once loaded it stays: what it keeps in memory between compilations would be lost. */
 static void *library_find(const char *path, struct error *error) {
-  void *library = NULL;
-  if (path && *path) {
-    library = dlopen(path, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-    if (!library)
-      error_set(error, STATUS_UNSUPPORTED, "kernels that are not built in cannot be compiled: %s", dlerror());
+  void *library = toolkit_open(path, "libnvrtc.so", RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+  if (library)
     return library;
-  }
-  for (size_t i = 0; i < sizeof usual_names / sizeof *usual_names && !library; i++)
-    library = dlopen(usual_names[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library)
+  if (path && *path)
+    error_set(error, STATUS_UNSUPPORTED, "kernels that are not built in cannot be compiled: %s", dlerror());
+  else
     error_set(error, STATUS_UNSUPPORTED,
               "kernels that are not built in cannot be compiled: this machine has no libnvrtc.so.13 or .12; the option "
               "nvrtc names another");
-  return library;
+  return NULL;
 }
 
 enum status nvrtc_open(const char *path, struct nvrtc *out, struct error *error) {

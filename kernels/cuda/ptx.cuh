@@ -180,12 +180,8 @@ __device__ inline uint2 load_shared_uint2(uint32_t address) {
 }
 
 __device__ inline uint4 load_shared_uint4(uint32_t address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
+  const int4 value = load_shared_int4(address);
+  return make_uint4(value.x, value.y, value.z, value.w);
 }
 
 __device__ inline void store_shared_int4(uint32_t address, const uint32_t (&value)[4]) {
