@@ -319,6 +319,7 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
   extern __shared__ __align__(1024) uint8_t raw[];
   __shared__ uint32_t parts[INT2_FEW_PARTS_MOST];
   __shared__ int16_t first_part[INT2_FEW_BLOCKS_MOST + 1];
+  ptx::let_next_grid_start();
   const int ranks = static_cast<int>(gridDim.y), rank = static_cast<int>(blockIdx.y);
   const int first_tile = w.plan.first_tile[rank], length = w.plan.first_tile[rank + 1] - first_tile;
   // The same for all lanes, and said to be: what follows from it is computed once a warp.
@@ -332,6 +333,11 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
   const uint32_t starts_at = x_at + length * kColumns * 2 * GEMM_GROUP;
   const uint32_t mine = ring_at + warp * warp_bytes + lane * 16;
 
+  for (int i = threadIdx.x; i < w.plan.first_part[w.blocks]; i += threads)
+    parts[i] = ptx::map_to_rank(slots_at + w.plan.parts[i] % 256 * slot_bytes, w.plan.parts[i] / 256);
+  if (threadIdx.x <= w.blocks)
+    first_part[threadIdx.x] = w.plan.first_part[threadIdx.x];
+  ptx::wait_for_previous_grid();
   // x first: what is asked for behind the codes comes behind the codes.
   fetch_x<X, kColumns>(w.product, first_tile, length, x_at);
   ptx::copy_async_commit();
@@ -364,10 +370,6 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
   for (int i = 0; i < kAhead; i++)
     fetch(mine + i * ring_bytes);
 
-  for (int i = threadIdx.x; i < w.plan.first_part[w.blocks]; i += threads)
-    parts[i] = ptx::map_to_rank(slots_at + w.plan.parts[i] % 256 * slot_bytes, w.plan.parts[i] / 256);
-  if (threadIdx.x <= w.blocks)
-    first_part[threadIdx.x] = w.plan.first_part[threadIdx.x];
   ptx::copy_async_wait<kAhead>();
   __syncthreads();
   operand_place x_place = operand_at(x_at, lane);

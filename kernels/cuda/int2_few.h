@@ -5,6 +5,7 @@
 #include "int2_few_config.h"
 
 #include <driver_types.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,9 +24,10 @@ struct int2_few_product {
   uint64_t y_stride; /* bytes */
 };
 
-/* Queues the product, by the narrower of the weight's ways that holds it. */
+/* Queues the product, by the narrower of the weight's ways that holds it. `dependent`: it may be started before the
+ * kernel ahead in the stream has ended. */
 cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_few_way ways[INT2_FEW_WAYS],
-                            const struct int2_few_product *product);
+                            const struct int2_few_product *product, bool dependent);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,8 @@
 
 #include "int2_few_config.h"
 #include "int2_tile.h"
+#include "int2a8_config.h"
+#include "int2a8_tile.h"
 
 #include <string.h>
 
@@ -25,8 +27,9 @@ enum { TILES_ROWS_LEAST = 128 };
 uint32_t layout_choose(const struct gemm_weight *weight, int capability) {
   if (!gemm_is_int2(weight->format))
     return LAYOUT_ROWS;
-  bool tiles = weight->format == GEMM_FORMAT_INT2 && capability == 90 && weight->n >= TILES_ROWS_LEAST &&
-               weight->k <= INT2_FEW_K_MOST;
+  if (weight->format == GEMM_FORMAT_INT2A8)
+    return capability == 90 && weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
+  bool tiles = capability == 90 && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
   return tiles ? LAYOUT_TILES2 : LAYOUT_CODES2;
 }
 
@@ -37,7 +40,8 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     return status;
   const struct gemm_layout *canonical = &out->canonical;
   bool int2 = gemm_is_int2(weight->format);
-  if (int2 ? layout != LAYOUT_CODES2 && layout != LAYOUT_TILES2 : layout != LAYOUT_ROWS)
+  uint32_t tiles = weight->format == GEMM_FORMAT_INT2 ? LAYOUT_TILES2 : LAYOUT_TILES2A8;
+  if (int2 ? layout != LAYOUT_CODES2 && layout != tiles : layout != LAYOUT_ROWS)
     return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in a layout that this version does not know (%u)",
                      layout);
   out->layout = layout;
@@ -46,6 +50,10 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->k = (int64_t)canonical->row_bytes * 4;
     /* At most 2^24 rows of a quarter of 2^24 bytes: nothing overflows. */
     out->codes_bytes = (uint64_t)(out->n / INT2_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * INT2_TILE_BYTES;
+  } else if (layout == LAYOUT_TILES2A8) {
+    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2A8_BLOCK_ROWS);
+    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, INT2A8_TILE_K);
+    out->codes_bytes = (uint64_t)(out->n / INT2A8_BLOCK_ROWS) * (uint64_t)(out->k / INT2A8_TILE_K) * INT2A8_TILE_BYTES;
   } else if (int2) {
     out->n = weight->n;
     out->k = (int64_t)canonical->row_bytes * 4;
@@ -102,16 +110,26 @@ static void section_fill(const struct section *section, uint64_t offset, uint64_
   }
 }
 
+/* A form in tiles: one of them, by its block of rows and its place in that. */
+struct tiling {
+  uint64_t tile_bytes, tile_k;
+  void (*make)(const struct gemm_weight *weight, const struct gemm_layout *layout, const uint8_t *canonical,
+               int64_t block, int64_t tile, uint8_t *out);
+};
+
+static const struct tiling int2_tiling = {INT2_TILE_BYTES, GEMM_GROUP, int2_tile_make};
+static const struct tiling int2a8_tiling = {INT2A8_TILE_BYTES, INT2A8_TILE_K, int2a8_tile_make};
+
 /* The tiles that [offset, offset + bytes) touches; whole ones are made in place. */
-static void tiles_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical,
-                       uint64_t offset, uint8_t *out, uint64_t bytes) {
-  uint8_t spare[INT2_TILE_BYTES];
-  uint64_t end = min_u64(offset + bytes, layout->codes_bytes), tiles = (uint64_t)(layout->k / GEMM_GROUP);
+static void tiles_fill(const struct gemm_weight *weight, const struct layout *layout, const struct tiling *tiling,
+                       const void *canonical, uint64_t offset, uint8_t *out, uint64_t bytes) {
+  uint8_t spare[INT2A8_TILE_BYTES];
+  uint64_t end = min_u64(offset + bytes, layout->codes_bytes), tiles = (uint64_t)layout->k / tiling->tile_k;
   for (uint64_t at = offset; at < end;) {
-    uint64_t tile = at / INT2_TILE_BYTES, within = at % INT2_TILE_BYTES;
-    uint64_t run = min_u64(end - at, INT2_TILE_BYTES - within);
-    uint8_t *to = run == INT2_TILE_BYTES ? out + (at - offset) : spare;
-    int2_tile_make(weight, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
+    uint64_t tile = at / tiling->tile_bytes, within = at % tiling->tile_bytes;
+    uint64_t run = min_u64(end - at, tiling->tile_bytes - within);
+    uint8_t *to = run == tiling->tile_bytes ? out + (at - offset) : spare;
+    tiling->make(weight, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
     if (to == spare)
       memcpy(out + (at - offset), spare + within, run);
     at += run;
@@ -122,9 +140,10 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
                  void *out, uint64_t bytes) {
   const struct gemm_layout *from = &layout->canonical;
   bool one = weight->scale == GEMM_SCALE_ONE;
-  if (layout->layout == LAYOUT_TILES2) {
+  if (layout->layout == LAYOUT_TILES2 || layout->layout == LAYOUT_TILES2A8) {
+    const struct tiling *tiling = layout->layout == LAYOUT_TILES2 ? &int2_tiling : &int2a8_tiling;
     memset(out, 0, bytes);
-    tiles_fill(weight, layout, canonical, offset, out, bytes);
+    tiles_fill(weight, layout, tiling, canonical, offset, out, bytes);
     return;
   }
   if (layout->row_bytes == from->row_bytes && offset + bytes <= (uint64_t)weight->n * from->row_bytes) {

@@ -5,13 +5,14 @@
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
  *   LAYOUT_CODES2 (INT2, INT2A8)  the canonical form.
- *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles, for Hopper: int2_layout.h. */
+ *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles, for Hopper: int2_layout.h.
+ *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: int2a8_layout.h. */
 #ifndef KERNELS_CUDA_LAYOUT_H
 #define KERNELS_CUDA_LAYOUT_H
 
 #include "../../proto/gemm.h"
 
-enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2 = 0x4303 };
+enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2 = 0x4303, LAYOUT_TILES2A8 = 0x4304 };
 
 struct layout {
   uint32_t layout;

@@ -3,6 +3,7 @@
 #include "few.h"
 #include "hopper.h"
 #include "int2_few.h"
+#include "int2a8.h"
 #include "launch.h"
 #include "many.h"
 #include "tensor_map.h"
@@ -251,7 +252,37 @@ static enum status int2_tiles_run(struct chunk *chunk, struct error *error) {
     product.m = chunk->rows - row < most ? chunk->rows - row : most;
     product.x = x + (uint64_t)row * product.x_stride;
     product.y = y + (uint64_t)row * product.y_stride;
-    result = int2_few_launch(chunk->slot->stream, weight->few, &product);
+    result = int2_few_launch(chunk->slot->stream, weight->few, &product, chunk->follows || row > 0);
+  }
+  if (result == cudaSuccess)
+    result = y_out(chunk, y, product.y_stride);
+  return runtime_check(result, "computing a product", error);
+}
+
+/* The same with INT8 x. */
+static enum status int2a8_run(struct chunk *chunk, struct error *error) {
+  const struct backend_job *job = chunk->job;
+  const struct backend_weight *weight = chunk->weight;
+  struct int2a8_product product = {
+      .n = weight->weight.n,
+      .tiles = weight->codes,
+      .x_stride = (int64_t)weight->layout.x_row_bytes,
+      .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+  };
+  const int8_t *x = chunk_staged(chunk, chunk->at.codes);
+  const float *scales = chunk_staged(chunk, chunk->at.scales);
+  uint8_t *y = y_target(chunk, &product.y_stride);
+  cudaError_t result = cudaSuccess;
+  for (int64_t row = 0; row < chunk->rows && result == cudaSuccess; row += product.m) {
+    const struct int2a8_way *way = int2a8_way_for(weight->int2a8, chunk->rows - row);
+    int64_t most = 8 * way->config.eights;
+    product.m = chunk->rows - row < most ? chunk->rows - row : most;
+    product.x = x + row * product.x_stride;
+    product.x_scale = scales + row;
+    product.y = y + (uint64_t)row * product.y_stride;
+    result = int2a8_launch(chunk->slot->stream, way, &product, chunk->follows || row > 0);
   }
   if (result == cudaSuccess)
     result = y_out(chunk, y, product.y_stride);
@@ -489,5 +520,7 @@ static enum status product_run(struct backend *backend, struct chunk *chunk, str
 enum status chunk_compute(struct backend *backend, struct chunk *chunk, struct error *error) {
   if (chunk->weight->layout.layout == LAYOUT_TILES2)
     return int2_tiles_run(chunk, error);
+  if (chunk->weight->layout.layout == LAYOUT_TILES2A8)
+    return int2a8_run(chunk, error);
   return gemm_is_int2(chunk->weight->weight.format) ? int2_run(chunk, error) : product_run(backend, chunk, error);
 }

@@ -29,6 +29,10 @@ template <int kPending> __device__ inline void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+__device__ inline void copy_async_wait_all() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 // What this thread has written to shared memory becomes visible to the tensor cores.
 __device__ inline void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -58,6 +62,21 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   asm volatile("{\n.reg .pred done;\nagain%=:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                "@!done bra again%=;\n}" ::"r"(barrier),
                "r"(parity)
+               : "memory");
+}
+
+// For what is read once.
+__device__ inline uint64_t policy_evict_first() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// `bytes`, and both addresses, are multiples of 16; the barrier counts them.
+__device__ inline void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
+               "%4;" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
 }
 
@@ -188,6 +207,10 @@ __device__ inline void store_shared_int4(uint32_t address, const uint32_t (&valu
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]), "r"(value[1]), "r"(value[2]),
                "r"(value[3])
                : "memory");
+}
+
+__device__ inline void store_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 // (word & mask) | bits as one instruction, where the compiler makes two of it for two constants.

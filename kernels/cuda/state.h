@@ -7,6 +7,7 @@
 #include "cublaslt.h"
 #include "driver.h"
 #include "int2_few_config.h"
+#include "int2a8_config.h"
 #include "layout.h"
 #include "memory.h"
 #include "tile.h"
@@ -22,6 +23,7 @@ struct backend_weight {
   const uint8_t *scales;
   int64_t rows_most;                      /* of a product that staging holds at a time */
   struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
+  struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };
 
 /* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow, and

@@ -4,6 +4,8 @@
 #include "kernels/cuda/hopper_config.h"
 #include "kernels/cuda/int2_few_config.h"
 #include "kernels/cuda/int2_layout.h"
+#include "kernels/cuda/int2a8_config.h"
+#include "kernels/cuda/int2a8_layout.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/many_config.h"
 #include "kernels/cuda/roof.h"
@@ -120,13 +122,39 @@ static uint16_t tiled_scale(const uint8_t *tiles, int64_t tiles_a_row, int64_t n
   return scale;
 }
 
-static void check_tiles(enum gemm_scale scale) {
+/* The same by int2a8_layout.h. */
+static int tiled_code_a8(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k) {
+  const uint8_t *tile = tiles + (n / 64 * tiles_a_row + k / 256) * INT2A8_TILE_BYTES;
+  int row = (int)(n % 16), half = (int)(k % 32 / 16), q = (int)(k % 16 / 4), byte = (int)(k % 4);
+  const uint8_t *unit = tile + n % 64 / 16 * INT2A8_QUARTER_BYTES + k % 256 / 128 * INT2A8_UNIT_BYTES;
+  return unit[(row % 8 * 4 + q) * 16 + (2 * half + row / 8) * 4 + byte] >> k % 128 / 32 * 2 & 3;
+}
+
+static uint16_t tiled_scale_a8(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t group) {
+  const uint8_t *tile = tiles + (n / 64 * tiles_a_row + group / 2) * INT2A8_TILE_BYTES;
+  uint16_t scale;
+  memcpy(&scale,
+         tile + n % 64 / 16 * INT2A8_QUARTER_BYTES + INT2A8_QUARTER_SCALES + group % 2 * 32 + n % 8 * 4 +
+             n % 16 / 8 * 2,
+         sizeof scale);
+  return scale;
+}
+
+struct tiled_form {
+  enum gemm_format format;
+  uint32_t layout;
+  int64_t k, tiles; /* of K 300, padded */
+  int (*code)(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k);
+  uint16_t (*scale)(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t group);
+};
+
+static void check_tiles(const struct tiled_form *form, enum gemm_scale scale) {
   struct error error;
   struct layout layout;
-  struct gemm_weight weight = {.n = 130, .k = 300, .format = GEMM_FORMAT_INT2, .scale = scale};
-  assert_int_equal(layout_compute(&weight, LAYOUT_TILES2, &layout, &error), STATUS_OK);
+  struct gemm_weight weight = {.n = 130, .k = 300, .format = form->format, .scale = scale};
+  assert_int_equal(layout_compute(&weight, form->layout, &layout, &error), STATUS_OK);
   assert_int_equal(layout.n, 192);
-  assert_int_equal(layout.k, 384);
+  assert_int_equal(layout.k, form->k);
   uint8_t *canonical = malloc(layout.canonical.total_bytes);
   uint8_t *whole = malloc(layout.total_bytes), *pieces = malloc(layout.total_bytes);
   assert_non_null(canonical);
@@ -138,14 +166,15 @@ static void check_tiles(enum gemm_scale scale) {
   for (int64_t n = 0; n < layout.n; n++) {
     for (int64_t k = 0; k < layout.k; k++) {
       uint64_t at = (uint64_t)n * layout.canonical.row_bytes + (uint64_t)k / 4;
-      assert_int_equal(tiled_code(whole, 3, n, k), n < weight.n ? canonical[at] >> k % 4 * 2 & 3 : 1);
+      assert_int_equal(form->code(whole, form->tiles, n, k),
+                       n < weight.n && k < 384 ? canonical[at] >> k % 4 * 2 & 3 : 1);
     }
-    for (int64_t group = 0; group < 3; group++) {
+    for (int64_t group = 0; group < layout.k / 128; group++) {
       uint64_t columns = layout.canonical.scale_columns, column = columns == 1 ? 0 : (uint64_t)group;
       uint16_t expected = 0;
-      if (n < weight.n)
+      if (n < weight.n && group < 3)
         memcpy(&expected, canonical + layout.canonical.scales_offset + 2 * ((uint64_t)n * columns + column), 2);
-      assert_int_equal(tiled_scale(whole, 3, n, group), expected);
+      assert_int_equal(form->scale(whole, form->tiles, n, group), expected);
     }
   }
   for (uint64_t at = 0; at < layout.total_bytes; at += 3001) {
@@ -160,8 +189,14 @@ static void check_tiles(enum gemm_scale scale) {
 
 static void test_layout_tiles(void **state) {
   (void)state;
-  check_tiles(GEMM_SCALE_GROUP);
-  check_tiles(GEMM_SCALE_ROW);
+  const struct tiled_form forms[] = {
+      {GEMM_FORMAT_INT2, LAYOUT_TILES2, 384, 3, tiled_code, tiled_scale},
+      {GEMM_FORMAT_INT2A8, LAYOUT_TILES2A8, 512, 2, tiled_code_a8, tiled_scale_a8},
+  };
+  for (int i = 0; i < 2; i++) {
+    check_tiles(&forms[i], GEMM_SCALE_GROUP);
+    check_tiles(&forms[i], GEMM_SCALE_ROW);
+  }
 }
 
 static void test_layout_chosen(void **state) {
@@ -177,6 +212,12 @@ static void test_layout_chosen(void **state) {
   int2.n = 128, int2.k = INT2_FEW_K_MOST + 1;
   assert_int_equal(layout_choose(&int2, 90), LAYOUT_CODES2);
   assert_int_equal(layout_compute(&int2, LAYOUT_ROWS, &layout, &error), STATUS_UNSUPPORTED);
+  int2 = (struct gemm_weight){.n = 1, .k = INT2A8_K_MOST, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_ROW};
+  assert_int_equal(layout_choose(&int2, 90), LAYOUT_TILES2A8);
+  assert_int_equal(layout_choose(&int2, 89), LAYOUT_CODES2);
+  int2.k++;
+  assert_int_equal(layout_choose(&int2, 90), LAYOUT_CODES2);
+  assert_int_equal(layout_compute(&int2, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);
   struct gemm_weight fp8 = {.n = 128, .k = 16, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
   assert_int_equal(layout_choose(&fp8, 90), LAYOUT_ROWS);
   assert_int_equal(layout_compute(&fp8, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);
@@ -227,6 +268,52 @@ static void test_int2_plans(void **state) {
   assert_false(int2_few_plan_for(&config, 8192, 3 * 128, &plan)); /* a block without K */
   config = (struct int2_few_config){.columns = 16, .split_k = 1, .blocks = 1, .ahead = 2};
   assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
+}
+
+/* A warpgroup has slots for all blocks of rows that its share touches, and memory holds what the plan says. */
+static void check_int2a8_plan(const struct int2a8_way *way) {
+  const struct int2a8_plan *plan = &way->plan;
+  int split = way->config.split_k, blocks = way->config.blocks, longest = 0;
+  assert_true(plan->clusters * blocks >= plan->row_blocks);
+  for (int rank = 0; rank < split; rank++) {
+    int tiles = plan->tiles * (rank + 1) / split - plan->tiles * rank / split, total = blocks * tiles;
+    assert_true(tiles > 0);
+    longest = tiles > longest ? tiles : longest;
+    for (int group = 0; group < INT2A8_GROUPS; group++) {
+      int begin = total * group / INT2A8_GROUPS, end = total * (group + 1) / INT2A8_GROUPS;
+      if (begin < end)
+        assert_in_range((end - 1) / tiles - begin / tiles, 0, plan->slots - 1);
+    }
+  }
+  assert_in_range(plan->stages, 2, INT2A8_STAGES_MOST);
+  assert_true(plan->x_bytes >= 2 * longest * way->config.eights * INT2A8_GROUP_BYTES);
+  int slots = INT2A8_GROUPS * plan->slots * 8 * way->config.eights * 68 * 4;
+  assert_int_equal(plan->shared_bytes, plan->x_bytes + INT2A8_GROUPS * plan->stages * INT2A8_TILE_BYTES + slots);
+  assert_true(plan->shared_bytes <= 223 * 1024);
+}
+
+static void test_int2a8_plans(void **state) {
+  (void)state;
+  static const int64_t ns[] = {1, 64, 65, 1000, 4096, 8192, 10240, 57344, 262144};
+  static const int64_t ks[] = {1, 256, 257, 3584, 4096, 8192, 28672, INT2A8_K_MOST};
+  for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {
+    for (size_t j = 0; j < sizeof ks / sizeof ks[0]; j++) {
+      struct int2a8_way ways[INT2A8_WAYS];
+      assert_true(int2a8_ways_find(ns[i], ks[j], SMS, ways));
+      for (int way = 0; way < INT2A8_WAYS; way++)
+        check_int2a8_plan(&ways[way]);
+      assert_ptr_equal(int2a8_way_for(ways, 8), &ways[0]);
+      assert_ptr_equal(int2a8_way_for(ways, 9), &ways[1]);
+      assert_ptr_equal(int2a8_way_for(ways, 4096), &ways[2]);
+    }
+  }
+  struct int2a8_plan plan;
+  struct int2a8_config config = {.eights = 1, .split_k = 4, .blocks = 1};
+  assert_false(int2a8_plan_for(&config, 8192, 3 * 256, &plan)); /* a block without K */
+  config = (struct int2a8_config){.eights = 1, .split_k = 3, .blocks = 1};
+  assert_false(int2a8_plan_for(&config, 8192, 8192, &plan)); /* no power of two */
+  config = (struct int2a8_config){.eights = 4, .split_k = 1, .blocks = 1};
+  assert_false(int2a8_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
 }
 
 /* ---- staging */
@@ -420,6 +507,7 @@ int main(void) {
       cmocka_unit_test(test_layout_tiles),
       cmocka_unit_test(test_layout_chosen),
       cmocka_unit_test(test_int2_plans),
+      cmocka_unit_test(test_int2a8_plans),
       cmocka_unit_test(test_staging_holds),
       cmocka_unit_test(test_staging_goes),
       cmocka_unit_test(test_hopper_refuses),
