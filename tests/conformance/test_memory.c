@@ -79,7 +79,7 @@ static void pair_free(struct pair *pair) {
 /* x from the arena to y in the memory, that as x to y in the arena; `parts`: each product as a chain of so many jobs.
  */
 static void check_rows(const struct pair *pair, const struct foreign *foreign, const struct oracle_x *x, int64_t m,
-                       const double *reference, int parts) {
+                       const struct oracle_answer *right, int parts) {
   enum gemm_type between = pair->steps[0].y_type;
   uint64_t stride = FIRST_N * gemm_type_bytes(between) + 32;
   struct device_request first = {
@@ -109,14 +109,13 @@ static void check_rows(const struct pair *pair, const struct foreign *foreign, c
   out.x_memory = foreign->memory;
   device_finish(&device, &out);
   float *y = device_collect(&device, &second, &out);
-  double gate = oracle_plan_gate(pair->steps, 2);
   for (int64_t row = 0; row < m; row++) {
     double error =
-        oracle_row_error(pair->shapes[1].format, reference + row * SECOND_N, y + row * SECOND_N, GEMM_F32, SECOND_N);
+        oracle_row_error(pair->shapes[1].format, right->y + row * SECOND_N, y + row * SECOND_N, GEMM_F32, SECOND_N);
     int64_t kind = row % ORACLE_ROW_KINDS;
-    if ((kind == ORACLE_ROW_NORMAL || kind == ORACLE_ROW_PLAIN || kind == ORACLE_ROW_ZERO) && error > gate)
+    if ((kind == ORACLE_ROW_NORMAL || kind == ORACLE_ROW_PLAIN || kind == ORACLE_ROW_ZERO) && error > right->gates[row])
       fail_msg("%s, row %lld of %lld in %d parts: error %g, gate %g", gemm_format_name(pair->shapes[0].format),
-               (long long)row, (long long)m, parts, error, gate);
+               (long long)row, (long long)m, parts, error, right->gates[row]);
   }
   free(y);
   free(unused.data);
@@ -132,12 +131,12 @@ static void test_products(void **state) {
     struct oracle_x x;
     pair_make(&pair, &oracle_kinds[i]);
     oracle_x_make(&x, 300, FIRST_K, pair.steps[0].y_type, 1, 12);
-    double *reference = oracle_plan(&x, pair.steps, 2);
+    struct oracle_answer right = oracle_plan(&x, pair.steps, 2);
     for (int r = 0; r < COUNT(rows); r++)
       for (int parts = 1; parts <= 2; parts++)
         if (rows[r] >= parts)
-          check_rows(&pair, &foreign, &x, rows[r], reference, parts);
-    free(reference);
+          check_rows(&pair, &foreign, &x, rows[r], &right, parts);
+    oracle_answer_free(&right);
     oracle_x_free(&x);
     pair_free(&pair);
   }

@@ -117,14 +117,14 @@ static bool row_counts(const struct plan *plan, int64_t row) {
 }
 
 static void judge(const struct plan *plan, const struct device_request *request, const void *y,
-                  const double *reference) {
-  double gate = oracle_plan_gate(plan->oracle, plan->count);
+                  const struct oracle_answer *right) {
   int64_t n = plan->whole.n;
   const struct gemm_weight *last = &plan->weights[plan->count - 1].shape;
   for (int64_t row = 0; row < request->m; row++) {
-    double error = oracle_row_error(last->format, reference + row * n,
+    double error = oracle_row_error(last->format, right->y + row * n,
                                     (const uint8_t *)y + (uint64_t)(row * n) * gemm_type_bytes(request->y_type),
                                     request->y_type, n);
+    double gate = right->gates[row];
     if (row_counts(plan, row) && error > gate)
       fail_msg("%s then %s, row %lld of %lld: error %g, gate %g", gemm_format_name(plan->weights[0].shape.format),
                gemm_format_name(last->format), (long long)row, (long long)request->m, error, gate);
@@ -133,10 +133,11 @@ static void judge(const struct plan *plan, const struct device_request *request,
   }
 }
 
-static void run_and_judge(const struct plan *plan, const struct oracle_x *x, int64_t m, const double *reference) {
+static void run_and_judge(const struct plan *plan, const struct oracle_x *x, int64_t m,
+                          const struct oracle_answer *right) {
   struct device_request request = request_of(plan, x, m);
   void *y = device_run(&device, &request);
-  judge(plan, &request, y, reference);
+  judge(plan, &request, y, right);
   free(y);
 }
 
@@ -148,10 +149,10 @@ static void check_plan(int64_t k, const struct step *steps, int count, enum gemm
   plan_make(&plan, k, steps, count);
   int64_t blocks = plan.whole.scale == GEMM_SCALE_BLOCK ? (k + 127) / 128 : 1;
   oracle_x_make(&x, 67, k, x_type, blocks, 21);
-  double *reference = oracle_plan(&x, plan.oracle, count);
+  struct oracle_answer right = oracle_plan(&x, plan.oracle, count);
   for (int i = 0; i < COUNT(rows); i++)
-    run_and_judge(&plan, &x, rows[i], reference);
-  free(reference);
+    run_and_judge(&plan, &x, rows[i], &right);
+  oracle_answer_free(&right);
   oracle_x_free(&x);
   plan_free(&plan);
 }
@@ -289,12 +290,12 @@ static void test_chains(void **state) {
     steps[1].gated = gated_last;
     plan_make(&plan, 200, steps, 2);
     oracle_x_make(&x, 41, 200, GEMM_BF16, 1, 8);
-    double *reference = oracle_plan(&x, plan.oracle, 2);
+    struct oracle_answer right = oracle_plan(&x, plan.oracle, 2);
     struct device_request request = request_of(&plan, &x, x.m);
     void *y = device_run_chain(&device, &request, 7);
-    judge(&plan, &request, y, reference);
+    judge(&plan, &request, y, &right);
     free(y);
-    free(reference);
+    oracle_answer_free(&right);
     oracle_x_free(&x);
     plan_free(&plan);
   }

@@ -68,7 +68,7 @@ static bool layer_open(struct layer *layer) {
 /* Rows for the layer, and what must come out. */
 struct call {
   gemmd_product product;
-  double *reference;
+  struct oracle_answer right;
   uint64_t ticket;
 };
 
@@ -81,7 +81,7 @@ static bool call_make(struct call *call, gemmd_session *session, int64_t m, uint
                                     .x_type = GEMMD_F32,
                                     .y = gemmd_alloc(session, x_bytes),
                                     .y_type = GEMMD_F32},
-                        .reference = oracle_plan(&x, oracle_steps, 2)};
+                        .right = oracle_plan(&x, oracle_steps, 2)};
   if (call->product.x == NULL || call->product.y == NULL)
     return report(session, GEMMD_NOMEM);
   memcpy((void *)(uintptr_t)call->product.x, x.data, x_bytes);
@@ -96,8 +96,8 @@ static void call_forget(struct call *call) {
 static bool call_right(const struct call *call) {
   for (int64_t row = 0; row < call->product.m; row++) {
     const float *y = (const float *)call->product.y + row * HIDDEN;
-    double error = oracle_row_error(down_shape.format, call->reference + row * HIDDEN, y, GEMM_F32, HIDDEN);
-    if (row % ORACLE_ROW_KINDS == ORACLE_ROW_TINY || error <= oracle_plan_gate(oracle_steps, 2))
+    double error = oracle_row_error(down_shape.format, call->right.y + row * HIDDEN, y, GEMM_F32, HIDDEN);
+    if (row % ORACLE_ROW_KINDS == ORACLE_ROW_TINY || error <= call->right.gates[row])
       continue;
     fprintf(stderr, "row %lld: error %g\n", (long long)row, error);
     return false;
@@ -108,7 +108,7 @@ static bool call_right(const struct call *call) {
 static void call_free(struct call *call, gemmd_session *session) {
   gemmd_free(session, (void *)(uintptr_t)call->product.x);
   gemmd_free(session, call->product.y);
-  free(call->reference);
+  oracle_answer_free(&call->right);
 }
 
 static void expect_right(struct layer *layer) {

@@ -54,9 +54,38 @@ double *oracle_activate(const struct oracle_step *step, const void *v, int64_t m
   return out;
 }
 
-double *oracle_plan(const struct oracle_x *x, const struct oracle_step *steps, int count) {
+/* From one code to the next, over the root mean square of a row. FP8: an eighth of an element, and few elements may
+ * make the row. */
+static double code_step(enum gemm_format format, const double *row, int64_t k) {
+  double square = 0, largest = 0;
+  if (!gemm_quantizes_x(format))
+    return 0;
+  if (format == GEMM_FORMAT_FP8)
+    return 0.5;
+  for (int64_t i = 0; i < k; i++) {
+    square += row[i] * row[i];
+    largest = fmax(largest, fabs(row[i]));
+  }
+  return square > 0 && isfinite(square) ? largest / 127 / sqrt(square / (double)k) : 0;
+}
+
+/* Lets the errors of x, [x->m], through a step. */
+static void errors_move(double *errors, const struct oracle_step *step, const double *x_values, int64_t m) {
+  const struct gemm_weight *shape = &step->weight->shape;
+  double gate = oracle_gate(shape->format, step->y_type);
+  bool activates = step->gated || step->activation != GEMM_ACTIVATION_NONE;
+  for (int64_t row = 0; row < m; row++) {
+    double moved = sqrt(errors[row] * code_step(shape->format, x_values + row * shape->k, shape->k));
+    double error = errors[row] + moved + gate;
+    errors[row] = activates ? 2 * error + gate : error;
+  }
+}
+
+struct oracle_answer oracle_plan(const struct oracle_x *x, const struct oracle_step *steps, int count) {
   struct oracle_x own = {.data = NULL};
-  double *result = NULL;
+  struct oracle_answer answer = {.gates = calloc((size_t)x->m, sizeof(double))};
+  if (answer.gates == NULL)
+    abort();
   for (int i = 0; i < count; i++) {
     const struct oracle_step *step = &steps[i];
     const struct oracle_x *from = i == 0 ? x : &own;
@@ -64,40 +93,28 @@ double *oracle_plan(const struct oracle_x *x, const struct oracle_step *steps, i
     double *values = oracle_x_values(from, &step->weight->shape, false);
     double *sums = oracle_product(values, x->m, step->weight, step->bias);
     bool plain = !step->gated && step->activation == GEMM_ACTIVATION_NONE;
+    errors_move(answer.gates, step, values, x->m);
     free(values);
-    free(result);
+    free(answer.y);
     free(own.data);
     own.data = NULL;
     if (plain) {
-      result = sums;
+      answer.y = sums;
     } else {
       oracle_x_from(&v, sums, x->m, step->weight->shape.n, step->y_type);
-      result = oracle_activate(step, v.data, x->m);
+      answer.y = oracle_activate(step, v.data, x->m);
       free(v.data);
       free(sums);
     }
     if (i + 1 < count)
-      oracle_x_from(&own, result, x->m, oracle_step_columns(step), step->y_type);
+      oracle_x_from(&own, answer.y, x->m, oracle_step_columns(step), step->y_type);
   }
   free(own.data);
-  return result;
+  return answer;
 }
 
-/* From one code to the next, over the root mean square of a row; FP8: where few elements make the row, whose next code
- * is an eighth off. */
-static double code_step(enum gemm_format format) {
-  return format == GEMM_FORMAT_FP8 ? 0.5 : gemm_quantizes_x(format) ? 0.06 : 0;
-}
-
-double oracle_plan_gate(const struct oracle_step *steps, int count) {
-  double error = 0;
-  for (int i = 0; i < count; i++) {
-    const struct oracle_step *step = &steps[i];
-    enum gemm_format format = step->weight->shape.format;
-    bool activates = step->gated || step->activation != GEMM_ACTIVATION_NONE;
-    error += sqrt(error * code_step(format)) + oracle_gate(format, step->y_type);
-    if (activates)
-      error = 2 * error + oracle_gate(format, step->y_type);
-  }
-  return error;
+void oracle_answer_free(struct oracle_answer *answer) {
+  free(answer->y);
+  free(answer->gates);
+  *answer = (struct oracle_answer){.y = NULL};
 }
