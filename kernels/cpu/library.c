@@ -1,17 +1,15 @@
 #include "library.h"
 
+#include "onednn.h"
+
 const struct variant_family cpu_family_onednn = {.name = "onednn", .library = true};
 
-#if defined(__x86_64__) && __has_include(<dnnl.h>)
-#include <dnnl.h>
-#endif
-#if defined(DNNL_VERSION_MAJOR) && DNNL_VERSION_MAJOR == 2
+#if defined(__x86_64__) && defined(ONEDNN)
 
 #include "../../proto/number.h"
 #include "epilogue.h"
 #include "weight.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,34 +21,9 @@ enum {
   IDLE_S = 30,  /* without a product, after which a copy makes room for another */
 };
 
-#define FUNCTIONS(X)                                                                                                   \
-  X(engine_create)                                                                                                     \
-  X(engine_destroy)                                                                                                    \
-  X(stream_create)                                                                                                     \
-  X(stream_destroy)                                                                                                    \
-  X(stream_wait)                                                                                                       \
-  X(memory_desc_init_by_strides)                                                                                       \
-  X(memory_desc_init_by_tag)                                                                                           \
-  X(memory_desc_get_size)                                                                                              \
-  X(memory_create)                                                                                                     \
-  X(memory_set_data_handle)                                                                                            \
-  X(memory_destroy)                                                                                                    \
-  X(matmul_desc_init)                                                                                                  \
-  X(primitive_desc_create)                                                                                             \
-  X(primitive_desc_query_md)                                                                                           \
-  X(primitive_desc_destroy)                                                                                            \
-  X(primitive_create)                                                                                                  \
-  X(primitive_execute)                                                                                                 \
-  X(primitive_destroy)                                                                                                 \
-  X(reorder_primitive_desc_create)
-
 struct cpu_library {
-  void *handle; /* owned */
-#define POINTER(name) __typeof__(&dnnl_##name) name;
-  FUNCTIONS(POINTER)
-  void (*omp_set_num_threads)(int threads); /* of the calling thread */
+  struct onednn onednn; /* owned */
   int threads;
-  dnnl_engine_t engine; /* owned */
   struct share *shares; /* owned; [threads] */
   uint64_t limit;
   pthread_mutex_t lock; /* of what follows: weights are detached by another thread than products are computed by */
@@ -91,52 +64,36 @@ struct library_copy {
 
 /* ---- the library */
 
-static bool load_functions(struct cpu_library *library) {
-  bool found = true;
-#define LOAD(prefix, name)                                                                                             \
-  {                                                                                                                    \
-    void *symbol = dlsym(library->handle, prefix #name);                                                               \
-    memcpy(&library->name, &symbol, sizeof(symbol));                                                                   \
-    found = found && symbol != NULL;                                                                                   \
-  }
-#define LOAD_DNNL(name) LOAD("dnnl_", name)
-  FUNCTIONS(LOAD_DNNL)
-  LOAD("", omp_set_num_threads)
-  return found;
-}
-
 void cpu_library_close(struct cpu_library *library) {
   if (library == NULL) {
     return;
   }
   for (int i = 0; i < library->threads && library->shares != NULL; i++) {
     if (library->shares[i].stream != NULL) {
-      library->stream_destroy(library->shares[i].stream);
+      library->onednn.stream_destroy(library->shares[i].stream);
     }
     free(library->shares[i].sums);
   }
-  if (library->engine != NULL) {
-    library->engine_destroy(library->engine);
-  }
   free(library->shares);
   pthread_mutex_destroy(&library->lock);
-  dlclose(library->handle);
+  onednn_close(&library->onednn);
   free(library);
 }
 
-static bool start(struct cpu_library *library) {
-  bool ok = load_functions(library) && library->engine_create(&library->engine, dnnl_cpu, 0) == dnnl_success;
+static bool make_streams(struct cpu_library *library) {
+  const struct onednn *onednn = &library->onednn;
+  bool ok = true;
   for (int i = 0; ok && i < library->threads; i++) {
-    ok = library->stream_create(&library->shares[i].stream, library->engine, dnnl_stream_default_flags) == dnnl_success;
+    ok = onednn->stream_create(&library->shares[i].stream, onednn->engine, dnnl_stream_default_flags) == dnnl_success;
   }
   return ok;
 }
 
 enum status cpu_library_open(int threads, uint64_t bytes, struct cpu_library **out, struct error *error) {
+  struct onednn onednn;
+  struct error absent;
   *out = NULL;
-  void *handle =
-      bytes > 0 && __builtin_cpu_supports("avx512vnni") ? dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL) : NULL;
-  if (handle == NULL) {
+  if (bytes == 0 || !__builtin_cpu_supports("avx512vnni") || onednn_open(NULL, &onednn, &absent) != STATUS_OK) {
     return STATUS_OK;
   }
   struct cpu_library *library = calloc(1, sizeof(*library));
@@ -144,12 +101,12 @@ enum status cpu_library_open(int threads, uint64_t bytes, struct cpu_library **o
   if (library == NULL || shares == NULL) {
     free(library);
     free(shares);
-    dlclose(handle);
+    onednn_close(&onednn);
     return error_set(error, STATUS_NOMEM, "no memory for oneDNN");
   }
-  *library = (struct cpu_library){.handle = handle, .threads = threads, .limit = bytes, .shares = shares};
+  *library = (struct cpu_library){.onednn = onednn, .threads = threads, .limit = bytes, .shares = shares};
   pthread_mutex_init(&library->lock, NULL);
-  if (!start(library)) { /* another build of it, which is as if there were none */
+  if (!make_streams(library)) { /* another build of it, which is as if there were none */
     cpu_library_close(library);
     return STATUS_OK;
   }
@@ -183,13 +140,13 @@ int64_t cpu_library_rows(int64_t rows) {
 
 static void free_product(struct cpu_library *library, struct product *product) {
   if (product->x != NULL) {
-    library->memory_destroy(product->x);
+    library->onednn.memory_destroy(product->x);
   }
   if (product->y != NULL) {
-    library->memory_destroy(product->y);
+    library->onednn.memory_destroy(product->y);
   }
   if (product->primitive != NULL) {
-    library->primitive_destroy(product->primitive);
+    library->onednn.primitive_destroy(product->primitive);
   }
   *product = (struct product){0};
 }
@@ -200,7 +157,7 @@ static void free_copy(struct cpu_library *library, struct library_copy *copy) {
       free_product(library, &copy->columns[i].products[j]);
     }
     if (copy->columns[i].w != NULL) {
-      library->memory_destroy(copy->columns[i].w);
+      library->onednn.memory_destroy(copy->columns[i].w);
     }
   }
   free(copy);
@@ -274,11 +231,12 @@ static bool describe(struct cpu_library *library, const struct stage *stage, int
                      dnnl_memory_desc_t *y) {
   dnnl_matmul_desc_t product;
   dnnl_data_type_t sum = stage->kind == MICRO_INTEGER ? dnnl_s32 : dnnl_f32;
-  return library->memory_desc_init_by_strides(x, 2, (dnnl_dims_t){rows, stage->k}, type_of(stage),
-                                              (dnnl_dims_t){stage->stride * per_dword(stage), 1}) == dnnl_success &&
-         library->memory_desc_init_by_tag(y, 2, (dnnl_dims_t){rows, n}, sum, dnnl_ab) == dnnl_success &&
-         library->matmul_desc_init(&product, x, w, NULL, y) == dnnl_success &&
-         library->primitive_desc_create(out, &product, NULL, library->engine, NULL) == dnnl_success;
+  return library->onednn.memory_desc_init_by_strides(x, 2, (dnnl_dims_t){rows, stage->k}, type_of(stage),
+                                                     (dnnl_dims_t){stage->stride * per_dword(stage), 1}) ==
+             dnnl_success &&
+         library->onednn.memory_desc_init_by_tag(y, 2, (dnnl_dims_t){rows, n}, sum, dnnl_ab) == dnnl_success &&
+         library->onednn.matmul_desc_init(&product, x, w, NULL, y) == dnnl_success &&
+         library->onednn.primitive_desc_create(out, &product, NULL, library->onednn.engine, NULL) == dnnl_success;
 }
 
 /* Rows of W, [count][k], as they would be without panels. */
@@ -307,23 +265,23 @@ static bool reorder(struct cpu_library *library, dnnl_stream_t stream, const dnn
   dnnl_primitive_desc_t desc = NULL;
   dnnl_primitive_t primitive = NULL;
   dnnl_memory_t from = NULL;
-  bool ok =
-      library->memory_create(&from, from_desc, library->engine, rows) == dnnl_success &&
-      library->memory_create(&columns->w, &columns->w_desc, library->engine, DNNL_MEMORY_ALLOCATE) == dnnl_success &&
-      library->reorder_primitive_desc_create(&desc, from_desc, library->engine, &columns->w_desc, library->engine,
-                                             NULL) == dnnl_success &&
-      library->primitive_create(&primitive, desc) == dnnl_success;
+  bool ok = library->onednn.memory_create(&from, from_desc, library->onednn.engine, rows) == dnnl_success &&
+            library->onednn.memory_create(&columns->w, &columns->w_desc, library->onednn.engine,
+                                          DNNL_MEMORY_ALLOCATE) == dnnl_success &&
+            library->onednn.reorder_primitive_desc_create(&desc, from_desc, library->onednn.engine, &columns->w_desc,
+                                                          library->onednn.engine, NULL) == dnnl_success &&
+            library->onednn.primitive_create(&primitive, desc) == dnnl_success;
   const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, columns->w}};
-  ok = ok && library->primitive_execute(primitive, stream, 2, arguments) == dnnl_success &&
-       library->stream_wait(stream) == dnnl_success;
+  ok = ok && library->onednn.primitive_execute(primitive, stream, 2, arguments) == dnnl_success &&
+       library->onednn.stream_wait(stream) == dnnl_success;
   if (primitive != NULL) {
-    library->primitive_destroy(primitive);
+    library->onednn.primitive_destroy(primitive);
   }
   if (desc != NULL) {
-    library->primitive_desc_destroy(desc);
+    library->onednn.primitive_desc_destroy(desc);
   }
   if (from != NULL) {
-    library->memory_destroy(from);
+    library->onednn.memory_destroy(from);
   }
   return ok;
 }
@@ -333,14 +291,14 @@ static bool fill_columns(struct cpu_library *library, const struct backend_weigh
   dnnl_dims_t dims = {stage->k, columns->count};
   dnnl_memory_desc_t any, plain, x, y;
   dnnl_primitive_desc_t desc = NULL;
-  if (library->memory_desc_init_by_tag(&any, 2, dims, type_of(stage), dnnl_format_tag_any) != dnnl_success ||
-      library->memory_desc_init_by_tag(&plain, 2, dims, type_of(stage), dnnl_ba) != dnnl_success ||
+  if (library->onednn.memory_desc_init_by_tag(&any, 2, dims, type_of(stage), dnnl_format_tag_any) != dnnl_success ||
+      library->onednn.memory_desc_init_by_tag(&plain, 2, dims, type_of(stage), dnnl_ba) != dnnl_success ||
       !describe(library, stage, rows, columns->count, &any, &desc, &x, &y)) {
     return false;
   }
-  columns->w_desc = *library->primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
-  library->primitive_desc_destroy(desc);
-  *bytes += library->memory_desc_get_size(&columns->w_desc);
+  columns->w_desc = *library->onednn.primitive_desc_query_md(desc, dnnl_query_weights_md, 0);
+  library->onednn.primitive_desc_destroy(desc);
+  *bytes += library->onednn.memory_desc_get_size(&columns->w_desc);
   void *plain_rows = unpack(weight, stage, columns);
   bool ok = plain_rows != NULL && reorder(library, library->shares[0].stream, &plain, plain_rows, columns);
   free(plain_rows);
@@ -397,10 +355,10 @@ static bool make_product(struct cpu_library *library, const struct stage *stage,
     return false;
   }
   free_product(library, out);
-  bool ok = library->primitive_create(&out->primitive, desc) == dnnl_success &&
-            library->memory_create(&out->x, &x, library->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-            library->memory_create(&out->y, &y, library->engine, DNNL_MEMORY_NONE) == dnnl_success;
-  library->primitive_desc_destroy(desc);
+  bool ok = library->onednn.primitive_create(&out->primitive, desc) == dnnl_success &&
+            library->onednn.memory_create(&out->x, &x, library->onednn.engine, DNNL_MEMORY_NONE) == dnnl_success &&
+            library->onednn.memory_create(&out->y, &y, library->onednn.engine, DNNL_MEMORY_NONE) == dnnl_success;
+  library->onednn.primitive_desc_destroy(desc);
   out->rows = ok ? rows : 0;
   return ok;
 }
@@ -421,7 +379,7 @@ static bool reserve(struct share *share, uint64_t bytes) {
 enum status cpu_library_prepare(struct cpu_library *library, struct backend_weight *weight, const struct stage *stage,
                                 int64_t rows, struct error *error) {
   rows = cpu_library_rows(rows);
-  library->omp_set_num_threads(1);
+  library->onednn.omp_set_num_threads(1);
   enum status status = weight->copy == NULL ? make_copy(library, weight, stage, rows, error) : STATUS_OK;
   if (status != STATUS_OK) {
     return status;
@@ -473,11 +431,11 @@ void cpu_library_part(struct cpu_library *library, const struct micro_ops *micro
   const struct product *product = find(columns, cpu_library_rows(rows));
   const dnnl_exec_arg_t arguments[] = {
       {DNNL_ARG_SRC, product->x}, {DNNL_ARG_WEIGHTS, columns->w}, {DNNL_ARG_DST, product->y}};
-  library->omp_set_num_threads(1);
-  library->memory_set_data_handle(product->x, stage->values);
-  library->memory_set_data_handle(product->y, share->sums);
-  if (library->primitive_execute(product->primitive, share->stream, 3, arguments) != dnnl_success ||
-      library->stream_wait(share->stream) != dnnl_success) {
+  library->onednn.omp_set_num_threads(1);
+  library->onednn.memory_set_data_handle(product->x, stage->values);
+  library->onednn.memory_set_data_handle(product->y, share->sums);
+  if (library->onednn.primitive_execute(product->primitive, share->stream, 3, arguments) != dnnl_success ||
+      library->onednn.stream_wait(share->stream) != dnnl_success) {
     memset(share->sums, 0xff, share->sums_bytes); /* NaN, or s32 that no comparison with a reference takes for right */
   }
   finish(columns, micro, job, stage, first, rows, share->sums);

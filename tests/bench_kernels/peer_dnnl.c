@@ -2,7 +2,8 @@
  * needed to build this, and without it the peer says so. */
 #include "peer.h"
 
-#include <dlfcn.h>
+#include "kernels/cpu/onednn.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,35 +27,10 @@ static uint64_t dnnl_bytes(struct peer *peer, enum gemm_format format, int64_t n
   return (uint64_t)(n * k) * (strcmp(type, "f32") == 0 ? 4 : strcmp(type, "bf16") == 0 ? 2 : 1);
 }
 
-#if __has_include(<dnnl.h>)
-#include <dnnl.h>
-#endif
-#if defined(DNNL_VERSION_MAJOR) && DNNL_VERSION_MAJOR == 2
-
-#define FUNCTIONS(X)                                                                                                   \
-  X(engine_create)                                                                                                     \
-  X(engine_destroy)                                                                                                    \
-  X(stream_create)                                                                                                     \
-  X(stream_destroy)                                                                                                    \
-  X(stream_wait)                                                                                                       \
-  X(memory_desc_init_by_tag)                                                                                           \
-  X(memory_desc_get_size)                                                                                              \
-  X(memory_create)                                                                                                     \
-  X(memory_destroy)                                                                                                    \
-  X(matmul_desc_init)                                                                                                  \
-  X(primitive_desc_create)                                                                                             \
-  X(primitive_desc_query_md)                                                                                           \
-  X(primitive_desc_destroy)                                                                                            \
-  X(primitive_create)                                                                                                  \
-  X(primitive_execute)                                                                                                 \
-  X(primitive_destroy)                                                                                                 \
-  X(reorder_primitive_desc_create)
+#ifdef ONEDNN
 
 struct peer {
-  void *library; /* owned */
-#define POINTER(name) __typeof__(&dnnl_##name) name;
-  FUNCTIONS(POINTER)
-  dnnl_engine_t engine; /* owned */
+  struct onednn onednn; /* owned */
   dnnl_stream_t stream; /* owned */
 };
 
@@ -68,45 +44,26 @@ struct peer_weight {
 
 static void dnnl_close(struct peer *peer) {
   if (peer->stream != NULL) {
-    peer->stream_destroy(peer->stream);
+    peer->onednn.stream_destroy(peer->stream);
   }
-  if (peer->engine != NULL) {
-    peer->engine_destroy(peer->engine);
-  }
-  dlclose(peer->library);
+  onednn_close(&peer->onednn);
   free(peer);
-}
-
-static bool load_functions(struct peer *peer) {
-  bool found = true;
-#define LOAD(name)                                                                                                     \
-  {                                                                                                                    \
-    void *symbol = dlsym(peer->library, "dnnl_" #name);                                                                \
-    memcpy(&peer->name, &symbol, sizeof(symbol));                                                                      \
-    found = found && symbol != NULL;                                                                                   \
-  }
-  FUNCTIONS(LOAD)
-  return found;
 }
 
 static struct peer *dnnl_open(const char *path, int threads, struct error *error) {
   char number[16];
   snprintf(number, sizeof(number), "%d", threads);
   setenv("OMP_NUM_THREADS", number, 1);
-  void *library = dlopen(path != NULL ? path : "libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    error_set(error, STATUS_UNSUPPORTED, "oneDNN cannot be opened: %s", dlerror());
-    return NULL;
-  }
   struct peer *peer = calloc(1, sizeof(*peer));
   if (peer == NULL) {
-    dlclose(library);
     error_set(error, STATUS_NOMEM, "no memory for oneDNN");
     return NULL;
   }
-  peer->library = library;
-  if (!load_functions(peer) || peer->engine_create(&peer->engine, dnnl_cpu, 0) != dnnl_success ||
-      peer->stream_create(&peer->stream, peer->engine, dnnl_stream_default_flags) != dnnl_success) {
+  if (onednn_open(path, &peer->onednn, error) != STATUS_OK) {
+    free(peer);
+    return NULL;
+  }
+  if (peer->onednn.stream_create(&peer->stream, peer->onednn.engine, dnnl_stream_default_flags) != dnnl_success) {
     dnnl_close(peer);
     error_set(error, STATUS_UNSUPPORTED, "oneDNN does not start");
     return NULL;
@@ -118,17 +75,17 @@ static void release(struct peer_weight *weight) {
   struct peer *peer = weight->peer;
   for (int i = 0; i < weight->copies && weight->w != NULL; i++) {
     if (weight->w[i] != NULL) {
-      peer->memory_destroy(weight->w[i]);
+      peer->onednn.memory_destroy(weight->w[i]);
     }
   }
   if (weight->x != NULL) {
-    peer->memory_destroy(weight->x);
+    peer->onednn.memory_destroy(weight->x);
   }
   if (weight->y != NULL) {
-    peer->memory_destroy(weight->y);
+    peer->onednn.memory_destroy(weight->y);
   }
   if (weight->product != NULL) {
-    peer->primitive_destroy(weight->product);
+    peer->onednn.primitive_destroy(weight->product);
   }
   free(weight->w);
   free(weight);
@@ -136,16 +93,14 @@ static void release(struct peer_weight *weight) {
 
 /* Memory of the library, written with a pattern of ordinary numbers. */
 static bool make_memory(struct peer *peer, const dnnl_memory_desc_t *desc, dnnl_data_type_t type, dnnl_memory_t *out) {
-  if (peer->memory_create(out, desc, peer->engine, DNNL_MEMORY_ALLOCATE) != dnnl_success) {
+  if (peer->onednn.memory_create(out, desc, peer->onednn.engine, DNNL_MEMORY_ALLOCATE) != dnnl_success) {
     return false;
   }
-  __typeof__(&dnnl_memory_get_data_handle) handle_of;
-  void *symbol = dlsym(peer->library, "dnnl_memory_get_data_handle"), *data = NULL;
-  memcpy(&handle_of, &symbol, sizeof(symbol));
-  if (symbol == NULL || handle_of(*out, &data) != dnnl_success) {
+  void *data = NULL;
+  if (peer->onednn.memory_get_data_handle(*out, &data) != dnnl_success) {
     return false;
   }
-  size_t bytes = peer->memory_desc_get_size(desc);
+  size_t bytes = peer->onednn.memory_desc_get_size(desc);
   for (size_t i = 0; i < bytes; i++) {
     uint8_t noise = (uint8_t)((i * 2654435761u) >> 13);
     bool last = type == dnnl_bf16 ? i % 2 == 1 : type == dnnl_f32 ? i % 4 == 3 : false;
@@ -160,20 +115,20 @@ static bool make_product(struct peer_weight *weight, dnnl_data_type_t type, dnnl
   dnnl_memory_desc_t x, w, y;
   dnnl_matmul_desc_t product;
   dnnl_primitive_desc_t made = NULL;
-  if (peer->memory_desc_init_by_tag(&x, 2, (dnnl_dims_t){m, k}, type, dnnl_ab) != dnnl_success ||
-      peer->memory_desc_init_by_tag(&w, 2, (dnnl_dims_t){k, n}, type, dnnl_format_tag_any) != dnnl_success ||
-      peer->memory_desc_init_by_tag(&y, 2, (dnnl_dims_t){m, n}, y_type, dnnl_ab) != dnnl_success ||
-      peer->matmul_desc_init(&product, &x, &w, NULL, &y) != dnnl_success ||
-      peer->primitive_desc_create(&made, &product, NULL, peer->engine, NULL) != dnnl_success) {
+  if (peer->onednn.memory_desc_init_by_tag(&x, 2, (dnnl_dims_t){m, k}, type, dnnl_ab) != dnnl_success ||
+      peer->onednn.memory_desc_init_by_tag(&w, 2, (dnnl_dims_t){k, n}, type, dnnl_format_tag_any) != dnnl_success ||
+      peer->onednn.memory_desc_init_by_tag(&y, 2, (dnnl_dims_t){m, n}, y_type, dnnl_ab) != dnnl_success ||
+      peer->onednn.matmul_desc_init(&product, &x, &w, NULL, &y) != dnnl_success ||
+      peer->onednn.primitive_desc_create(&made, &product, NULL, peer->onednn.engine, NULL) != dnnl_success) {
     return false;
   }
-  bool ok = peer->primitive_create(&weight->product, made) == dnnl_success;
-  const dnnl_memory_desc_t *own = peer->primitive_desc_query_md(made, dnnl_query_weights_md, 0);
+  bool ok = peer->onednn.primitive_create(&weight->product, made) == dnnl_success;
+  const dnnl_memory_desc_t *own = peer->onednn.primitive_desc_query_md(made, dnnl_query_weights_md, 0);
   ok = ok && make_memory(peer, &x, type, &weight->x) && make_memory(peer, &y, dnnl_f32, &weight->y);
   for (int i = 0; ok && i < weight->copies; i++) {
     ok = make_memory(peer, own, type, &weight->w[i]);
   }
-  peer->primitive_desc_destroy(made);
+  peer->onednn.primitive_desc_destroy(made);
   return ok;
 }
 
@@ -201,8 +156,8 @@ static struct peer_weight *prepare(struct peer *peer, enum gemm_format format, i
 static bool run(struct peer_weight *weight, int copy) {
   const dnnl_exec_arg_t arguments[] = {
       {DNNL_ARG_SRC, weight->x}, {DNNL_ARG_WEIGHTS, weight->w[copy]}, {DNNL_ARG_DST, weight->y}};
-  return weight->peer->primitive_execute(weight->product, weight->peer->stream, 3, arguments) == dnnl_success &&
-         weight->peer->stream_wait(weight->peer->stream) == dnnl_success;
+  return weight->peer->onednn.primitive_execute(weight->product, weight->peer->stream, 3, arguments) == dnnl_success &&
+         weight->peer->onednn.stream_wait(weight->peer->stream) == dnnl_success;
 }
 
 #else
