@@ -7,33 +7,11 @@
 #include "ptx.cuh"
 #include "quantize.cuh"
 
-// v is what the kernel ahead writes: this one may have been started before it has ended. Not through the read-only
-// cache, whose loads a compiler may move up.
+// v is what the kernel ahead writes: this one may have been started before it has ended.
 __device__ inline void activate_wait_for_v() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
-}
-
-template <typename T>
-__device__ inline void activate_load8(const T *from, int64_t i, int64_t count, bool aligned, float (&out)[8]) {
-  if (aligned && i + 8 <= count) {
-    constexpr int words = sizeof(T) / 2;
-    union {
-      uint4 vectors[words];
-      T elements[8];
-    } raw;
-#pragma unroll
-    for (int w = 0; w < words; w++)
-      raw.vectors[w] = reinterpret_cast<const uint4 *>(from + i)[w];
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-      out[j] = number_load(raw.elements[j]);
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < 8; j++)
-    out[j] = i + j < count ? number_load(from[i + j]) : 0.0f;
 }
 
 __device__ inline float activate_value(float v, gemm_activation activation) {
@@ -54,9 +32,9 @@ template <typename T>
 __device__ inline void activate_row8(const activate_pass &p, int64_t row, int64_t i, bool aligned, float (&out)[8]) {
   const T *v = reinterpret_cast<const T *>(static_cast<const uint8_t *>(p.v) + row * p.v_stride);
   float up[8];
-  activate_load8(v, i, p.columns, aligned, out);
+  number_load8(v, i, p.columns, aligned, out);
   if (p.gated)
-    activate_load8(v + p.columns, i, p.columns, aligned, up);
+    number_load8(v + p.columns, i, p.columns, aligned, up);
 #pragma unroll
   for (int j = 0; j < 8; j++) {
     const float value = activate_value(out[j], p.activation);

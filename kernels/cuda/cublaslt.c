@@ -5,40 +5,21 @@
 #include <dlfcn.h>
 #include <string.h>
 
-static void *library_find(const char *path, struct error *error) {
-  void *library = toolkit_open(path, "libcublasLt.so", RTLD_LAZY | RTLD_LOCAL);
-  if (library)
-    return library;
-  if (path && *path)
-    error_set(error, STATUS_UNSUPPORTED, "cublaslt cannot be opened: %s", dlerror());
-  else
-    error_set(error, STATUS_UNSUPPORTED,
-              "libcublasLt was not found: tried libcublasLt.so.13, libcublasLt.so.12 and /usr/local/cuda; "
-              "the option cublaslt names another");
-  return NULL;
-}
+static const struct toolkit_library library = {
+    .name = "libcublasLt", .option = "cublaslt", .without = "no cuBLASLt", .flags = RTLD_LAZY | RTLD_LOCAL};
 
 enum status cublaslt_open(const char *path, struct cublaslt *out, struct error *error) {
   memset(out, 0, sizeof *out);
-  void *library = library_find(path, error);
-  if (!library)
-    return error->status;
-#define ROW(name)                                                                                                      \
-  *(void **)&out->name = dlsym(library, #name);                                                                        \
-  if (!out->name) {                                                                                                    \
-    dlclose(library);                                                                                                  \
-    return error_set(error, STATUS_UNSUPPORTED, "libcublasLt has no %s", #name);                                       \
-  }
-  CUBLASLT_FUNCTIONS(ROW)
+#define ROW(name) {#name, (void **)&out->name},
+  const struct toolkit_function functions[] = {CUBLASLT_FUNCTIONS(ROW)};
 #undef ROW
-  out->library = library;
-  return STATUS_OK;
+  return toolkit_open(&library, path, functions, sizeof functions / sizeof functions[0], &out->library, error);
 }
 
-void cublaslt_close(struct cublaslt *library) {
-  if (library->library)
-    dlclose(library->library);
-  library->library = NULL;
+void cublaslt_close(struct cublaslt *cublaslt) {
+  if (cublaslt->library)
+    dlclose(cublaslt->library);
+  cublaslt->library = NULL;
 }
 
 enum status cublaslt_check(cublasStatus_t result, const char *doing, struct error *error) {

@@ -37,7 +37,7 @@ struct cublaslt {
 /* Opens `path`, or where it is NULL or empty the usual names and then the toolkit's usual folders. Fills *out;
  * UNSUPPORTED with the reason otherwise. */
 MUST_CHECK enum status cublaslt_open(const char *path, struct cublaslt *out, struct error *error);
-void cublaslt_close(struct cublaslt *library);
+void cublaslt_close(struct cublaslt *cublaslt);
 
 /* OK, UNSUPPORTED where the library has no such product, NOMEM or INTERNAL; fills *error on failure.
  * A lost device shows at the product's event. */

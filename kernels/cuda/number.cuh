@@ -21,7 +21,8 @@ __device__ inline float number_load(__nv_bfloat16 value) {
 }
 
 // Eight elements from x[i] on as f32, zeros from x[k] on. `aligned`: x + i is aligned to 8 elements or 16 bytes, and k
-// is a multiple of 8.
+// is a multiple of 8. Not through the read-only cache, whose loads a compiler may move up over the wait for the kernel
+// that writes x.
 template <typename X>
 __device__ inline void number_load8(const X *x, int64_t i, int64_t k, bool aligned, float (&out)[8]) {
   if (aligned && i + 8 <= k) {
@@ -32,7 +33,7 @@ __device__ inline void number_load8(const X *x, int64_t i, int64_t k, bool align
     } raw;
 #pragma unroll
     for (int w = 0; w < words; w++)
-      raw.vectors[w] = __ldg(reinterpret_cast<const uint4 *>(x + i) + w);
+      raw.vectors[w] = reinterpret_cast<const uint4 *>(x + i)[w];
 #pragma unroll
     for (int j = 0; j < 8; j++)
       out[j] = number_load(raw.elements[j]);

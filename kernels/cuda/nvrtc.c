@@ -7,34 +7,17 @@
 #include <string.h>
 
 /* Once loaded it stays: what it keeps in memory between compilations would be lost. */
-static void *library_find(const char *path, struct error *error) {
-  void *library = toolkit_open(path, "libnvrtc.so", RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
-  if (library)
-    return library;
-  if (path && *path)
-    error_set(error, STATUS_UNSUPPORTED, "kernels that are not built in cannot be compiled: %s", dlerror());
-  else
-    error_set(error, STATUS_UNSUPPORTED,
-              "kernels that are not built in cannot be compiled: this machine has no libnvrtc.so.13 or .12; the option "
-              "nvrtc names another");
-  return NULL;
-}
+static const struct toolkit_library library = {.name = "libnvrtc",
+                                               .option = "nvrtc",
+                                               .without = "kernels that are not built in cannot be compiled",
+                                               .flags = RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE};
 
 enum status nvrtc_open(const char *path, struct nvrtc *out, struct error *error) {
   memset(out, 0, sizeof *out);
-  void *library = library_find(path, error);
-  if (!library)
-    return error->status;
-#define ROW(name)                                                                                                      \
-  *(void **)&out->name = dlsym(library, #name);                                                                        \
-  if (!out->name) {                                                                                                    \
-    dlclose(library);                                                                                                  \
-    return error_set(error, STATUS_UNSUPPORTED, "libnvrtc has no %s", #name);                                          \
-  }
-  NVRTC_FUNCTIONS(ROW)
+#define ROW(name) {#name, (void **)&out->name},
+  const struct toolkit_function functions[] = {NVRTC_FUNCTIONS(ROW)};
 #undef ROW
-  out->library = library;
-  return STATUS_OK;
+  return toolkit_open(&library, path, functions, sizeof functions / sizeof functions[0], &out->library, error);
 }
 
 void nvrtc_close(struct nvrtc *nvrtc) {
