@@ -21,8 +21,6 @@ enum tool_exit ctl_ping(struct tool_call *call);
 enum tool_exit ctl_top(struct tool_call *call);
 enum tool_exit ctl_version(struct tool_call *call);
 
-/* All numbers in Prometheus' text format; a status of gemmclient.h. */
-int ctl_metrics_write(gemmd_session *session, FILE *out);
 /* Connects for control calls. */
 enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session);
 

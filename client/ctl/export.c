@@ -1,5 +1,7 @@
 #include "export.h"
 
+#include "metrics_text.h"
+
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -129,7 +131,7 @@ static enum MHD_Result answer_metrics(struct MHD_Connection *connection, const s
     return MHD_NO;
   int status = gemmd_connect(&session, call->socket, &options);
   if (status == GEMMD_OK)
-    status = ctl_metrics_write(session, out);
+    status = metrics_text_write(session, out);
   if (fclose(out) != 0)
     status = GEMMD_NOMEM;
   enum MHD_Result result;
