@@ -6,7 +6,7 @@ names=$(grep -ohE 'gemmd_[a-z_]+' deploy/gemmd.rules.yml deploy/gemmd.dashboard.
 [ -n "$names" ] || { echo "the rules and the dashboard name no metric"; exit 1; }
 for name in $names; do
   base=$(echo "${name#gemmd_}" | sed -E 's/_(bucket|sum|count)$//')
-  grep -qE "\"(${name#gemmd_}|$base)\"|gemmd_$base\{" daemon/supervisor/metrics.c client/ctl/cmd_metrics.c ||
+  grep -qE "\"(${name#gemmd_}|$base)\"|gemmd_$base\{" daemon/supervisor/metrics.c client/ctl/metrics_text.c ||
     { echo "$name is not written"; found=1; }
 done
 exit $found
