@@ -300,20 +300,28 @@ $(BUILD)/fuzz/fuzz_client: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_client.c.o $(FUZZ_C
 	$(call say,LINK)
 	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
 
-$(BUILD)/chaos $(BUILD)/faults: $(BUILD)/%: $(BUILD)/obj/tests/chaos/%.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
+FAULTS_SUPPORT := $(call object,tests/chaos/pauses.c tests/chaos/vast.c) $(BUILD)/tests.a
+$(BUILD)/chaos $(BUILD)/faults $(BUILD)/held: $(BUILD)/%: $(BUILD)/obj/tests/chaos/%.c.o $(FAULTS_SUPPORT) $(CLIENT) $(PROTO)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FAULTS_SUPPORT) $(CLIENT) $(PROTO) $(TEST_LIBS)
+
+# the real library with kernels that fail when a test says so
+$(BUILD)/libcublaslt-faulty.so: tests/chaos/faulty_cublaslt.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) -O2 -std=c++17 -shared -Xcompiler -fPIC,-fvisibility=hidden $(NVCC_ARCH) -o $@ $< -Xlinker --no-as-needed -lcublasLt -ldl
 
 chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-chaos
 
-faults: ## one fault after the other under load, and the pauses that clients saw
+faults: ## one fault after the other under load, and the pauses that clients saw; with FAULTS_GB=0.06 of weights
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-faults
 
-run-faults: all $(BUILD)/faults
+run-faults: all $(BUILD)/faults $(BUILD)/held $(if $(NVCC),$(BUILD)/libcublaslt-faulty.so)
 	@GEMMD_BUILD=$(BUILD) $(BUILD)/faults
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/held $(or $(FAULTS_GB),0.06)
 
 run-chaos: all $(BUILD)/chaos
 	@TEST_LIMIT_S=$$(($${CHAOS_S:-600} + 120)) GEMMD_BUILD=$(BUILD) tests/chaos/run.sh $(BUILD)/chaos

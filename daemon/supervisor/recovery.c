@@ -11,6 +11,9 @@
 #include <stdlib.h>
 
 static void finish(struct supervisor *supervisor, struct worker *worker) {
+  if (worker->verified > 0)
+    log_info("worker %u: the checksums of %u weights, %llu MiB, agree with what was loaded", worker->device,
+             worker->verified, (unsigned long long)(worker->verified_bytes >> 20));
   worker_serves(worker);
   struct session *session;
   for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
@@ -81,14 +84,20 @@ static void drop_damaged(struct supervisor *supervisor, struct catalog_weight *w
 struct attaching {
   struct worker *worker;
   uint32_t weight;
+  uint64_t verified_bytes; /* 0: it is attached as it is */
 };
 
 static void on_attached(void *user, struct worker_answer *answer) {
   struct attaching *attaching = user;
   struct supervisor *supervisor = attaching->worker->owner;
   struct catalog_weight *weight = find_weight(&supervisor->catalog, attaching->weight);
-  if (answer->status == STATUS_OK && answer->body->weight_placed.damaged && weight != NULL)
+  bool damaged = answer->status == STATUS_OK && answer->body->weight_placed.damaged;
+  if (damaged && weight != NULL)
     drop_damaged(supervisor, weight);
+  if (answer->status == STATUS_OK && !damaged && attaching->verified_bytes > 0) {
+    attaching->worker->verified++;
+    attaching->worker->verified_bytes += attaching->verified_bytes;
+  }
   on_answer(attaching->worker, answer);
   free(attaching);
 }
@@ -100,7 +109,8 @@ static void ask_attach(struct worker *worker, const struct message_weight_place 
     worker_kill(worker, "there is no memory to look after it");
     return;
   }
-  *attaching = (struct attaching){.worker = worker, .weight = body->weight};
+  *attaching =
+      (struct attaching){.worker = worker, .weight = body->weight, .verified_bytes = body->verify ? body->bytes : 0};
   worker->recovering++;
   if (worker_ask(worker, COMMAND_weight_attach, body, NULL, 0, on_attached, attaching, &error) == STATUS_OK)
     return;
@@ -199,6 +209,8 @@ static void give_session(struct session *session, struct worker *worker) {
 }
 
 void recovery_begin(struct supervisor *supervisor, struct worker *worker) {
+  worker->verified = 0;
+  worker->verified_bytes = 0;
   worker->recovering = 1; /* this function's own, so that no answer finishes before all has been asked */
   give_slabs(&supervisor->catalog, worker);
   give_weights(&supervisor->catalog, worker);

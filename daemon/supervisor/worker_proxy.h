@@ -83,6 +83,8 @@ struct worker {
   uint32_t restarts, recent_restarts;
   uint64_t recent_since_ms, lost_ms;
   uint32_t recovering;               /* answers that recovery waits for */
+  uint32_t verified;                 /* weights whose checksum recovery found to agree */
+  uint64_t verified_bytes;           /* of these */
   struct message_worker_stats stats; /* of this process as last heard */
   struct totals past;                /* of those before it */
 };

@@ -1,6 +1,7 @@
 /* One fault after the other under the same load, and what clients saw of each: the table that `make faults` prints.
  * Every product is checked; a fault is over when every client has had new right products. */
 #include "client/gemmclient.h"
+#include "pauses.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"
@@ -22,23 +23,13 @@
 
 #include <cmocka.h>
 
-enum { CLIENTS = 4, AFTERWARDS = 20, ROUNDS_MOST = 100, M = 64 };
+enum { CLIENTS = 4, M = 64 };
 
 static const struct gemm_weight shape = {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
-
-struct scene {
-  _Atomic bool stop, held, flooded;
-  _Atomic uint64_t right[CLIENTS], longest_ns[CLIENTS], wrong, refused;
-};
-static struct scene *scene;
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+static struct pauses *pauses;
+static _Atomic bool *held, *flooded;
 
 static gemmd_session *join(gemmd_weight **handle) {
   gemmd_session *session = NULL;
@@ -59,17 +50,11 @@ static int client(int index, void *user) {
   (void)user;
   if (!product_make(&product, session, &request))
     return 1;
-  while (!atomic_load(&scene->stop)) {
+  while (!atomic_load(&pauses->stop)) {
     memset(product.product.y, 0xfd, M * (size_t)shape.n * sizeof(float));
-    uint64_t begin = now_ns();
+    uint64_t begin = pauses_now_ns();
     int status = gemmd_matmul(handle, &product.product);
-    uint64_t ns = now_ns() - begin;
-    if (ns > atomic_load(&scene->longest_ns[index]))
-      atomic_store(&scene->longest_ns[index], ns);
-    if (status == GEMMD_OK && product_right(&product))
-      atomic_fetch_add(&scene->right[index], 1);
-    else
-      atomic_fetch_add(status != GEMMD_OK && gemmd_status_retryable(status) ? &scene->refused : &scene->wrong, 1);
+    pauses_note(pauses, index, pauses_now_ns() - begin, status, status == GEMMD_OK && product_right(&product));
   }
   product_free(&product, session);
   gemmd_disconnect(session);
@@ -123,17 +108,17 @@ static pid_t start_flood(void) {
       continue;
     if (gemmd_wait_any(session, -1, NULL) != GEMMD_OK)
       _exit(1);
-    atomic_store(&scene->flooded, true);
+    atomic_store(flooded, true);
   }
 }
 
 static void hang_device(void) {
-  atomic_store(&scene->held, false);
-  atomic_store(&scene->flooded, false);
+  atomic_store(held, false);
+  atomic_store(flooded, false);
   pid_t flood = start_flood();
-  while (!atomic_load(&scene->flooded))
+  while (!atomic_load(flooded))
     sched_yield();
-  pid_t holder = hold_thread(hold_find(worker(), "engine"), &scene->held);
+  pid_t holder = hold_thread(hold_find(worker(), "engine"), held);
   assert_int_equal(waitpid(holder, NULL, 0), holder);
   assert_int_equal(kill(flood, SIGKILL), 0);
   assert_int_equal(waitpid(flood, NULL, 0), flood);
@@ -199,61 +184,24 @@ static void client_sends_nonsense(void) {
   close(socket);
 }
 
-static const struct fault {
-  const char *name;
-  void (*inject)(void);
-  int rounds; /* of a hundred */
-  bool of_worker;
-} faults[] = {
-    {"worker killed (SIGKILL)", kill_worker, 100, true},
-    {"worker faults (SIGSEGV), weights verified", fault_worker, 50, true},
-    {"worker stopped (SIGSTOP), worker_timeout_s = 1", stop_worker, 10, true},
-    {"device hangs under a product, device_timeout_s = 1", hang_device, 10, true},
-    {"gemmd upgraded in place (--upgrade)", upgrade, 30, true},
-    {"client killed with products under way", client_dies, 100, false},
-    {"client scribbles over its rings", client_scribbles, 100, false},
-    {"client sends nonsense", client_sends_nonsense, 100, false},
+static const struct pauses_fault faults[] = {
+    {"worker killed (SIGKILL)", kill_worker, await_ready, 100},
+    {"worker faults (SIGSEGV), weights verified", fault_worker, await_ready, 50},
+    {"worker stopped (SIGSTOP), worker_timeout_s = 1", stop_worker, await_ready, 10},
+    {"device hangs under a product, device_timeout_s = 1", hang_device, await_ready, 10},
+    {"gemmd upgraded in place (--upgrade)", upgrade, await_ready, 30},
+    {"client killed with products under way", client_dies, NULL, 100},
+    {"client scribbles over its rings", client_scribbles, NULL, 100},
+    {"client sends nonsense", client_sends_nonsense, NULL, 100},
 };
 
-/* ---- the table */
-
-static int by_size(const void *left, const void *right) {
-  uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
-  return (a > b) - (a < b);
-}
-
-/* Every client has had new products, none of them begun before the fault. */
-static void await_all(void) {
-  for (int i = 0; i < CLIENTS; i++)
-    for (uint64_t begin = atomic_load(&scene->right[i]); atomic_load(&scene->right[i]) < begin + AFTERWARDS;)
-      sched_yield();
-}
-
-static void try_fault(const struct fault *fault, int percent) {
-  static uint64_t pauses[ROUNDS_MOST * CLIENTS];
-  int rounds = fault->rounds * percent / 100 > 0 ? fault->rounds * percent / 100 : 1;
-  uint64_t wrong = atomic_load(&scene->wrong), refused = atomic_load(&scene->refused);
-  for (int round = 0; round < rounds; round++) {
-    await_all();
-    for (int i = 0; i < CLIENTS; i++)
-      atomic_store(&scene->longest_ns[i], 0);
-    fault->inject();
-    await_all();
-    for (int i = 0; i < CLIENTS; i++)
-      pauses[round * CLIENTS + i] = atomic_load(&scene->longest_ns[i]);
-    if (fault->of_worker)
-      await_ready();
-  }
-  size_t count = (size_t)rounds * CLIENTS;
-  qsort(pauses, count, sizeof *pauses, by_size);
-  printf("| %-52s | %5d | %4llu | %7llu | %9.1f | %8.1f |\n", fault->name, rounds,
-         (unsigned long long)(atomic_load(&scene->wrong) - wrong),
-         (unsigned long long)(atomic_load(&scene->refused) - refused), (double)pauses[count / 2] / 1e6,
-         (double)pauses[count - 1] / 1e6);
-  fflush(stdout);
-}
-
 static int percent = 100;
+
+static void try_some(const struct pauses_fault *fault) {
+  struct pauses_fault some = *fault;
+  some.rounds = some.rounds * percent / 100 > 0 ? some.rounds * percent / 100 : 1;
+  (void)pauses_try(pauses, &some);
+}
 
 static void make_weight(void) {
   static struct checkpoint checkpoint;
@@ -274,17 +222,18 @@ static void all_faults(void **state) {
   daemon_start(&daemon_under_test);
   assert_int_equal(gemmd_connect(&watcher, daemon_under_test.socket, NULL), GEMMD_OK);
   make_weight();
-  scene = clients_share(sizeof *scene);
+  pauses = clients_share(sizeof *pauses);
+  held = clients_share(sizeof *held);
+  flooded = clients_share(sizeof *flooded);
+  pauses->clients = CLIENTS;
   clients_start(&clients, CLIENTS, client, NULL);
-  printf("| %-52s | %5s | %4s | %7s | %9s | %8s |\n", "fault, under 4 clients", "tries", "lost", "refused", "median ms",
-         "worst ms");
-  printf("|---|---|---|---|---|---|\n");
-  try_fault(&(struct fault){"none, for comparison", await_ready, 50, true}, percent);
+  pauses_head(pauses);
+  try_some(&(struct pauses_fault){"none, for comparison", await_ready, NULL, 50});
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-    try_fault(&faults[i], percent);
-  atomic_store(&scene->stop, true);
+    try_some(&faults[i]);
+  atomic_store(&pauses->stop, true);
   clients_wait(&clients);
-  assert_int_equal(atomic_load(&scene->wrong), 0);
+  assert_int_equal(atomic_load(&pauses->wrong), 0);
   gemmd_disconnect(watcher);
   daemon_stop(&daemon_under_test);
   daemon_remove(&daemon_under_test);
