@@ -80,6 +80,7 @@ static void device_convert(const struct message_device_status *from, gemmd_devic
                             .memory_total = from->memory_total,
                             .memory_slabs = from->memory_slabs,
                             .memory_used = from->memory_used,
+                            .memory_copies = from->memory_copies,
                             .requests = from->requests,
                             .rows = from->rows,
                             .failures = from->failures,

@@ -120,6 +120,9 @@ struct backend_ops {
   enum status (*open)(const struct backend_config *config, struct backend **out, struct error *error);
   void (*close)(struct backend *backend);
   void (*describe)(const struct backend *backend, struct backend_info *out);
+  /* Bytes that copies of weights in another order take beside the slabs, at the moment. By any thread, and at once,
+   * whatever the device does. NULL: there are none. */
+  uint64_t (*copies)(const struct backend *backend);
 
   /* Device memory that outlives this process as long as somebody holds *fd. The caller owns *fd. */
   enum status (*slab_create)(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,

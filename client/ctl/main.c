@@ -81,7 +81,8 @@ static const struct tool_command commands[] = {
      .example = "gemmctl status",
      .keys = "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
              "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
-             "  requests, rows, failures, device_ns, products: computed, each for one request or several}",
+             "  memory_copies: weights in an order that a library wants, requests, rows, failures, device_ns,\n"
+             "  products: computed, each for one request or several}",
      .run = ctl_status},
     {.name = "weights",
      .arguments = "[PATTERN]",

@@ -84,6 +84,7 @@ VALUE(restarts, device->status->restarts)
 VALUE(memory_total, device->status->memory_total)
 VALUE(memory_slabs, device->status->memory_slabs)
 VALUE(memory_used, device->status->memory_used)
+VALUE(memory_copies, device->status->memory_copies)
 VALUE(waiting, device->now->waiting)
 VALUE(stuck, (double)device->now->stuck_ns / 1e9)
 VALUE(requests, device->totals.requests)
@@ -98,8 +99,10 @@ static const struct device_metric device_metrics[] = {
     {"device_memory_bytes", "gauge", "Memory of the device.", memory_total},
     {"device_slab_bytes", "gauge", "Device memory taken for weights.", memory_slabs},
     {"device_weight_bytes", "gauge", "Of that, holding a weight.", memory_used},
+    {"device_copy_bytes", "gauge", "Memory beside that, for weights in an order that a library wants.", memory_copies},
     {"device_queue", "gauge", "Requests that have not begun.", waiting},
-    {"device_stuck_seconds", "gauge", "Since something was last done, while there is something to do.", stuck},
+    {"device_stuck_seconds", "gauge",
+     "For which the oldest product has been on the device, or nothing was done that should.", stuck},
     {"device_requests_total", "counter", "Requests completed, whatever their status.", requests},
     {"device_rows_total", "counter", "Rows of products that went well.", rows},
     {"device_products_total", "counter", "Products computed, each for one request or several.", products},

@@ -83,6 +83,8 @@ static const struct control_handler *find_handler(uint32_t command) {
 static void answer_stats(struct control *control, uint32_t id) {
   struct message_worker_stats stats;
   engine_stats(control->engine, &stats);
+  if (control->ops->copies != NULL)
+    stats.copies = control->ops->copies(control->backend);
   control_send_reply(control, id, &message_worker_stats_type, &stats, -1);
 }
 

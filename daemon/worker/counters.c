@@ -33,8 +33,8 @@ void counters_waiting(struct counters *counters, uint32_t waiting) {
   atomic_store_explicit(&counters->waiting, waiting, memory_order_relaxed);
 }
 
-void counters_progress(struct counters *counters, uint64_t now_ns) {
-  atomic_store_explicit(&counters->progress_ns, now_ns, memory_order_relaxed);
+void counters_progress(struct counters *counters, uint64_t since_ns) {
+  atomic_store_explicit(&counters->progress_ns, since_ns, memory_order_relaxed);
 }
 
 bool counters_ask(struct counters *counters, uint64_t now_ns) {

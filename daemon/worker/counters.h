@@ -26,7 +26,7 @@ struct counters {
   _Atomic uint64_t refusals[COUNTERS_STATUSES];  /* completions by status; that of OK is not counted */
   _Atomic uint64_t batches[TALLY_BUCKETS];       /* products by their rows */
   _Atomic uint32_t waiting;                      /* requests that have not begun */
-  _Atomic uint64_t progress_ns;                  /* when something was last done; 0: there is nothing to do */
+  _Atomic uint64_t progress_ns; /* since when nothing has been done that should; 0: there is nothing to do */
 };
 
 /* A request has ended. `format` is looked at where the status is OK. */
@@ -35,8 +35,8 @@ void counters_request(struct counters *counters, enum status status, enum gemm_f
 /* A product of so many rows has ended. */
 void counters_product(struct counters *counters, uint64_t rows, uint64_t device_ns);
 void counters_waiting(struct counters *counters, uint32_t waiting);
-/* Something has been done now; or (0) there is nothing to do. */
-void counters_progress(struct counters *counters, uint64_t now_ns);
+/* What is under way has been so since then; or (0) there is nothing to do. */
+void counters_progress(struct counters *counters, uint64_t since_ns);
 /* Any thread: from now on an engine that rests has something to do, which is to say that it rests. False where it does
  * not rest. */
 bool counters_ask(struct counters *counters, uint64_t now_ns);

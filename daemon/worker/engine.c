@@ -217,8 +217,11 @@ static bool round_of_work(struct engine *engine) {
   }
   if (engine->lost.status == STATUS_OK)
     done += serve_finish(&engine->serve, &engine->lost);
+  /* A product that hangs does not keep those of other streams from ending: what counts is how long the oldest on the
+   * device has been there without one ahead of it. */
   if (done > 0)
-    counters_progress(&engine->serve.counters, serve_clock_ns());
+    counters_progress(&engine->serve.counters,
+                      engine->serve.in_flight > 0 ? engine->serve.oldest_ns : serve_clock_ns());
   counters_waiting(&engine->serve.counters, engine->serve.queue.waiting);
   return done > 0;
 }

@@ -449,6 +449,22 @@ static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t
     front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
 }
 
+static void device_takes(struct serve *serve, struct queue_job *front) {
+  if (serve->in_flight == 0)
+    serve->oldest_ns = serve_clock_ns();
+  serve->on_device[serve->in_flight++] = front;
+}
+
+static void device_returns(struct serve *serve, const struct queue_job *front) {
+  uint32_t at = 0;
+  while (serve->on_device[at] != front)
+    at++;
+  if (at == 0)
+    serve->oldest_ns = serve_clock_ns();
+  serve->in_flight--;
+  memmove(&serve->on_device[at], &serve->on_device[at + 1], (serve->in_flight - at) * sizeof(struct queue_job *));
+}
+
 unsigned serve_start(struct serve *serve, struct error *lost) {
   struct queue_job *front = queue_front(&serve->queue);
   if (front == NULL || serve->in_flight == serve->in_flight_max)
@@ -476,7 +492,7 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
   }
   queue_begin(&serve->queue, front);
   if (status == STATUS_OK) {
-    serve->in_flight++;
+    device_takes(serve, front);
     note_begin(traffic_of(serve, front), now_ns);
   } else {
     complete_batch(serve, front, &error, 0);
@@ -496,7 +512,7 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
       break;
     }
     struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
-    serve->in_flight--;
+    device_returns(serve, front);
     note_end(traffic_of(serve, front), serve_clock_ns() - front->started_ns);
     complete_batch(serve, front, &error, done[i].device_ns);
   }

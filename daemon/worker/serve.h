@@ -7,12 +7,16 @@
 #include "plans.h"
 #include "wake.h"
 
+enum { SERVE_IN_FLIGHT = 64 };
+
 struct serve {
   const struct backend_ops *ops;
   struct backend *backend; /* not owned */
   uint32_t in_flight_max, in_flight;
-  struct tuner *tuner; /* not owned */
-  int64_t batch_rows;  /* of one product made of several, at most */
+  struct queue_job *on_device[SERVE_IN_FLIGHT]; /* these, in the order that they were started in */
+  uint64_t oldest_ns;                           /* since when the first of them has been the first */
+  struct tuner *tuner;                          /* not owned */
+  int64_t batch_rows;                           /* of one product made of several, at most */
   uint64_t batch_window_ns;
   struct queue queue;
   struct plans plans;

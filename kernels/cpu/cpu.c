@@ -133,6 +133,10 @@ static void cpu_describe(const struct backend *backend, struct backend_info *out
   identity_make(parts, out->identity, sizeof(out->identity));
 }
 
+static uint64_t cpu_copies(const struct backend *backend) {
+  return cpu_library_used(backend->engine.library);
+}
+
 /* ---- slabs and weights */
 
 static enum status cpu_create_slab(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
@@ -392,6 +396,7 @@ const struct backend_ops cpu_backend = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .copies = cpu_copies,
     .slab_create = cpu_create_slab,
     .slab_import = cpu_import_slab,
     .slab_close = cpu_close_slab,

@@ -12,6 +12,7 @@ const struct variant_family cpu_family_onednn = {.name = "onednn", .library = tr
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,8 +27,8 @@ struct cpu_library {
   int threads;
   struct share *shares; /* owned; [threads] */
   uint64_t limit;
-  pthread_mutex_t lock; /* of what follows: weights are detached by another thread than products are computed by */
-  uint64_t used;        /* bytes of copies */
+  pthread_mutex_t lock;  /* of what follows: weights are detached by another thread than products are computed by */
+  _Atomic uint64_t used; /* bytes of copies; read by others without the lock */
   struct library_copy *copies;
 };
 
@@ -183,6 +184,10 @@ void cpu_library_forget(struct cpu_library *library, struct backend_weight *weig
     }
     pthread_mutex_unlock(&library->lock);
   }
+}
+
+uint64_t cpu_library_used(const struct cpu_library *library) {
+  return library != NULL ? atomic_load_explicit(&library->used, memory_order_relaxed) : 0;
 }
 
 static int64_t now_s(void) {
@@ -476,6 +481,11 @@ void cpu_library_part(struct cpu_library *library, const struct micro_ops *micro
 
 void cpu_library_forget(struct cpu_library *library, struct backend_weight *weight) {
   (void)library, (void)weight;
+}
+
+uint64_t cpu_library_used(const struct cpu_library *library) {
+  (void)library;
+  return 0;
 }
 
 #endif

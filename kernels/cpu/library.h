@@ -37,5 +37,7 @@ void cpu_library_part(struct cpu_library *library, const struct micro_ops *micro
                       const struct stage *stage, int64_t first, int64_t rows, int part);
 /* Frees the weight's copy. */
 void cpu_library_forget(struct cpu_library *library, struct backend_weight *weight);
+/* Bytes of all copies at the moment; by any thread. `library` may be NULL. */
+uint64_t cpu_library_used(const struct cpu_library *library);
 
 #endif

@@ -26,8 +26,8 @@ grep '^y is' typed >promised
 grep pkg-config typed >packaged
 [ -s example.c ] && [ "$(wc -l <commands)" -eq 4 ] && [ "$(wc -l <promised)" -eq 1 ] && [ "$(wc -l <packaged)" -eq 1 ]
 
-# A program that uses a sanitized library must be sanitized itself.
-cc() { command "${CC:-cc}" ${SANITIZE:+-fsanitize="$SANITIZE"} "$@"; }
+# A program that uses a sanitized library must be sanitized itself. CC may be several words.
+cc() { command ${CC:-cc} ${SANITIZE:+-fsanitize="$SANITIZE"} "$@"; }
 
 expect_promised() {
   cat printed

@@ -1,11 +1,13 @@
 /* The engine with a real backend, real rings in sealed memory and real threads: products, refusals, a device that
  * fails, sessions and weights that go away, sleep. */
 #include "daemon/worker/engine.h"
+#include "daemon/worker/serve.h"
 #include "daemon/worker/tuner.h"
 #include "tests/support/rig.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -290,6 +292,52 @@ static void a_product_that_the_device_refuses_fails_alone(void **state) {
   rig_stop(&control);
 }
 
+/* One product that does not come to an end, as on a stream of its own. */
+static _Atomic bool withhold, withheld;
+static struct backend_done withheld_done;
+
+static int finish_but_one(struct backend *of, struct backend_done *done, int most) {
+  int finished = rig.ops->poll(of, done, most);
+  if (finished > 0 && withhold && !withheld) {
+    withheld_done = done[--finished];
+    withheld = true;
+  } else if (!withhold && withheld && finished < most) {
+    done[finished++] = withheld_done;
+    withheld = false;
+  }
+  return finished;
+}
+
+static void a_product_that_hangs_shows_though_others_end(void **state) {
+  (void)state;
+  struct backend_ops device = *rig.ops;
+  struct rig_control control;
+  struct rig_client client;
+  struct message_worker_stats stats;
+  device.poll = finish_but_one;
+  rig_start_on(&control, &device, 50);
+  rig_join(&control, &client);
+  withhold = true;
+  uint64_t hangs = rig_submit(&client, rig_product(&client, 0, 1));
+  while (!withheld)
+    sched_yield();
+  uint64_t begin_ns = serve_clock_ns();
+  for (unsigned i = 1; i < 10; i++) {
+    struct ring_submission one = rig_product(&client, i, 2);
+    rig_fill(&client, &one, i);
+    assert_int_equal(rig_call(&client, one).status, STATUS_OK);
+    rig_check(&client, &one);
+  }
+  uint64_t since_ns = serve_clock_ns() - begin_ns;
+  engine_stats(control.engine, &stats);
+  assert_true(stats.stuck_ns >= since_ns);
+  withhold = false;
+  assert_int_equal(rig_take(&client).tag, hangs);
+  rig_expect_nop(&client);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
 /* ---- going away */
 
 static void a_session_goes_when_the_device_has_finished(void **state) {
@@ -493,6 +541,7 @@ int main(void) {
       cmocka_unit_test(a_lost_device_is_reported_and_nothing_completed),
       cmocka_unit_test(a_busy_device_is_asked_again),
       cmocka_unit_test(a_product_that_the_device_refuses_fails_alone),
+      cmocka_unit_test(a_product_that_hangs_shows_though_others_end),
       cmocka_unit_test(a_session_goes_when_the_device_has_finished),
       cmocka_unit_test(a_weight_goes_when_nothing_uses_it),
       cmocka_unit_test(a_handle_can_be_given_once),

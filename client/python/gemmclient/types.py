@@ -158,6 +158,7 @@ class DeviceInfo:
     memory_total: int
     memory_slabs: int
     memory_used: int
+    memory_copies: int  # beside the slabs: weights in an order that a library wants
     requests: int
     products: int  # that the device computed, each for one request or several
     rows: int
