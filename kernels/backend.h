@@ -174,6 +174,11 @@ struct backend_ops {
    * parameters instead of the best guesses. Returns how many it wrote, at most `most`; never "plain". */
   int (*variants)(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
                   struct variant *out, int most);
+  /* The variants of a library that takes long to say what it has, its own best guess first; `variants` leaves them out.
+   * Computes nothing and touches nothing that serves: a thread other than the engine's may call it, one at a time.
+   * NULL: `variants` has them all. */
+  int (*library_variants)(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,
+                          int most);
   /* Whether the variant can run for the problem, and fills variant->ready. UNSUPPORTED with the reason otherwise, and
    * *nearest is one that can, or has no family. `nearest` may be NULL. */
   enum status (*variant_check)(struct backend *backend, const struct variant_problem *problem, struct variant *variant,

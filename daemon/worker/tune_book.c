@@ -140,20 +140,29 @@ static double worth(const struct book_entry *entry, double bandwidth) {
     return 1e30;
   if (entry->state == BOOK_KEPT || entry->pin != NULL)
     return 1e25;
-  double average = average_ns(entry);
+  double average = average_ns(entry), part = entry->library_waits ? 1e-3 : 1;
   double above = average > 0 && bandwidth > 0 ? 1 - book_bytes(&entry->problem) / bandwidth / average : 0;
-  return (double)entry->device_ns * (above > 0.05 ? above : 0.05);
+  return part * (double)entry->device_ns * (above > 0.05 ? above : 0.05);
 }
 
-struct book_entry *book_next(struct book *book, bool ask_only) {
+static bool is_open(const struct book_entry *entry, bool ask_only) {
+  bool untuned =
+      entry->state == BOOK_SEEN || entry->state == BOOK_KEPT || (entry->state == BOOK_TUNED && entry->library_waits);
+  return entry->used && entry->weight_count > 0 &&
+         (entry->asked || (entry->pin != NULL && entry->state == BOOK_SEEN) || (!ask_only && untuned));
+}
+
+struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool *waits) {
   struct book_entry *best = NULL;
   double most = -1, bandwidth = best_bandwidth(book);
+  *waits = false;
   for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
     struct book_entry *entry = &book->entries[i];
-    bool open = entry->used && entry->weight_count > 0 &&
-                (entry->asked || (entry->pin != NULL && entry->state == BOOK_SEEN) ||
-                 (!ask_only && (entry->state == BOOK_SEEN || entry->state == BOOK_KEPT)));
-    if (open && worth(entry, bandwidth) > most) {
+    if (!is_open(entry, ask_only))
+      continue;
+    if (entry->aside && !quiet && !entry->asked) {
+      *waits = true;
+    } else if (worth(entry, bandwidth) > most) {
       most = worth(entry, bandwidth);
       best = entry;
     }

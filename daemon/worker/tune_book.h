@@ -26,6 +26,8 @@ struct book_entry {
   bool serves;            /* `variant` computes products, else the backend's own choice does */
   bool confirmed;         /* the times were measured on this machine */
   bool asked;             /* somebody asked for it to be tuned: before all others */
+  bool library_waits;     /* it was raced, but not against what a library has */
+  bool aside;             /* what comes next for it takes a while without requests */
   struct variant variant; /* family NULL: the backend's own choice */
   uint64_t calls, device_ns;
   uint64_t own_ns, tuned_ns; /* of one launch: the backend's own choice and `variant`; 0: not measured */
@@ -60,9 +62,10 @@ void book_wrong(struct book_entry *entry, const struct variant *variant);
 bool book_is_wrong(const struct book_entry *entry, const struct variant *variant);
 
 /* The entry with a weight to tune with where most time is to be won: first those asked for, then kept ones and pins,
- * which cost little, then by the time spent above what the best bandwidth seen would allow. NULL where none is left.
- * `ask_only`: only those asked for, and pins. */
-struct book_entry *book_next(struct book *book, bool ask_only);
+ * which cost little, then by the time spent above what the best bandwidth seen would allow, those that wait for a
+ * library last. NULL where none is left. `ask_only`: only those asked for, and pins. `quiet`: those set aside, too;
+ * otherwise *waits says whether there are any. */
+struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool *waits);
 
 /* Bytes that a product must read and write. */
 double book_bytes(const struct variant_problem *problem);

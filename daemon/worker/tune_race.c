@@ -16,7 +16,7 @@ enum {
 };
 #define WIN_LEAST 0.02
 /* Slower than the fastest by this factor after a heat: out, however many are left. */
-#define HOPELESS 1.5
+#define HOPELESS 1.25
 /* The same after one sample, where nobody leaves otherwise. */
 #define FAR_BEHIND 8
 
@@ -29,7 +29,17 @@ void race_start(struct race *race, const struct variant *first, bool all) {
   race->fastest = UINT64_MAX;
   race->challenger = race->winner = race->finals = 0;
   race->guest = -1;
+  race->guest_met = false;
   race->final_rounds = race->final_turn = 0;
+}
+
+void race_reopen(struct race *race) {
+  for (int i = 1; i < race->count; i++)
+    if (race->candidates[i].state == RACE_RUNNING && i != race->winner)
+      race->candidates[i].state = RACE_OUT;
+  race->refined = race->hurry = race->final = race->over = race->guest_met = false;
+  race->heat = race->finals = 0;
+  race->challenger = race->winner;
 }
 
 bool race_add(struct race *race, const struct variant *variant) {
@@ -195,11 +205,10 @@ static void start_final(struct race *race) {
                (race->finals == 0 || (double)race_median(&race->candidates[challenger]) <
                                          (1 - WIN_LEAST) * (double)race_median(&race->candidates[race->winner]));
   race->final = true;
-  if (!worth && race->guest > 0 && race->guest != race->winner && race->guest != race->challenger &&
+  if (!worth && !race->guest_met && race->guest > 0 && race->guest != race->winner && race->guest != race->challenger &&
       race->candidates[race->guest].count > 0) {
-    worth = true;
+    worth = race->guest_met = true;
     challenger = race->guest;
-    race->guest = -1;
   }
   race->over = !worth;
   if (!worth)

@@ -48,6 +48,7 @@ struct race {
   bool over;
   int winner;
   int guest; /* is in a last final whatever the heats say; -1: nobody */
+  bool guest_met;
 };
 
 /* `first` serves at present. */
@@ -56,6 +57,8 @@ void race_start(struct race *race, const struct variant *first, bool all);
 bool race_add(struct race *race, const struct variant *variant);
 /* A candidate that is to be compared with the winner, so that both have times of the same moments. */
 void race_invite(struct race *race, const struct variant *variant);
+/* More have come when it was over: who has been beaten stays out, the winner is challenged again. */
+void race_reopen(struct race *race);
 struct race_step race_next(struct race *race);
 void race_checked(struct race *race, int who, bool right);
 void race_timed(struct race *race, int who, uint64_t ns);

@@ -11,6 +11,7 @@
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
   PIECE_NS = 120000,  /* what a piece of a trial takes, about */
+  LIST_NAP_NS = 1000000,
 };
 #define SAMPLE_NS 100000u
 #define ARENA_LEAST ((uint64_t)1 << 20)
@@ -61,8 +62,6 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
   if (tuner == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for the tuner");
   tuner->options = *options;
-  for (int i = 0; options->ops->families[i] != NULL; i++)
-    tuner->list_ns = options->ops->families[i]->library ? TUNER_UNKNOWN_NS : tuner->list_ns;
   tuner->options.share = options->share > 0 ? options->share : 1;
   enum status status = book_open(&tuner->book, error);
   if (status != STATUS_OK) {
@@ -87,6 +86,8 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
   status = trial->base != MAP_FAILED
                ? options->ops->arena_register(options->backend, trial->base, trial->bytes, &trial->arena, error)
                : error_set(error, STATUS_NOMEM, "no memory for the tuner: %s", strerror(errno));
+  if (status == STATUS_OK && options->ops->library_variants != NULL)
+    status = tune_lister_open(options->ops, options->backend, &tuner->lister, error);
   if (status != STATUS_OK) {
     tuner_close(tuner);
     return status;
@@ -98,6 +99,7 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
 void tuner_close(struct tuner *tuner) {
   if (tuner == NULL)
     return;
+  tune_lister_close(tuner->lister);
   if (tuner->trial.arena != NULL)
     tuner->options.ops->arena_unregister(tuner->options.backend, tuner->trial.arena);
   if (tuner->trial.base != NULL && tuner->trial.base != MAP_FAILED)
@@ -136,9 +138,9 @@ struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight 
   if (entry == NULL)
     return NULL;
   book_add_weight(entry, weight->device);
-  if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) &&
+  if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) && !entry->aside &&
       (tuner->options.mode != TUNE_OFF || entry->pin != NULL))
-    tuner->settled = false;
+    tuner->settled = tuner->waiting = false;
   job->variant = entry->serves ? &entry->variant : NULL;
   proof_stop(&tuner->proof);
   return entry;
@@ -165,41 +167,45 @@ void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t devi
 
 /* ---- bursts */
 
-static uint64_t average_ns(const struct book_entry *entry) {
-  return entry->own_ns > 0                          ? entry->own_ns
+/* What a launch of the backend's own choice takes, about; 0: not known. */
+static uint64_t launch_ns(const struct tuner *tuner) {
+  const struct book_entry *entry = tuner->current;
+  return tuner->launch_ns > 0                       ? tuner->launch_ns
+         : entry->own_ns > 0                        ? entry->own_ns
          : entry->calls > 0 && entry->device_ns > 0 ? entry->device_ns / entry->calls
                                                     : 0;
 }
 
-/* Kernels of a library are loaded when they first run, which takes milliseconds; so does a library's list of them. */
+/* Kernels of a library are loaded when they first run, which takes milliseconds. */
 static bool may_be_loaded(const struct variant *variant) {
   return variant->family != NULL && variant->family->library;
 }
 
 /* What a piece of the race takes, about. */
 static uint64_t race_piece_ns(const struct tuner *tuner, uint64_t launch) {
-  const struct race *race = &tuner->race;
   if (tuner->comparing && may_be_loaded(&tuner->trial.variant) && trial_launches_next(&tuner->trial))
     return TUNER_UNKNOWN_NS;
   if (tuner->comparing)
     return trial_launches_next(&tuner->trial) ? launch : PIECE_NS;
-  uint64_t own = race_median(&race->candidates[0]), sample = (own > 0 ? own : launch) * tuner->launches;
+  uint64_t sample = (tuner->launch_ns > 0 ? tuner->launch_ns : launch) * tuner->launches;
   return sample > tuner->sample_ns ? sample : tuner->sample_ns;
 }
 
 /* What the next piece takes, about. */
 static uint64_t next_piece_ns(const struct tuner *tuner) {
-  uint64_t average = average_ns(tuner->current), launch = average > 0 ? average * 3 / 2 : TUNER_UNKNOWN_NS;
+  uint64_t average = launch_ns(tuner), launch = average > 0 ? average * 3 / 2 : TUNER_UNKNOWN_NS;
   switch (tuner->phase) {
-  case PHASE_PREPARE:
-    return PIECE_NS;
+  case PHASE_PREPARE: /* for launches that will not fit either, there is nothing to prepare now */
+    return average > 0 && launch > PIECE_NS ? launch : PIECE_NS;
   case PHASE_OWN:
   case PHASE_GIVEN:
     if (may_be_loaded(&tuner->given) && tuner->phase == PHASE_GIVEN)
       return TUNER_UNKNOWN_NS;
     return tuner->comparing && !trial_launches_next(&tuner->trial) ? PIECE_NS : launch;
   case PHASE_LIST:
-    return tuner->list_ns;
+    return PIECE_NS;
+  case PHASE_LIBRARY:
+    return TUNER_UNKNOWN_NS;
   case PHASE_RACE:
   case PHASE_PROOF:
     break;
@@ -207,8 +213,9 @@ static uint64_t next_piece_ns(const struct tuner *tuner) {
   return race_piece_ns(tuner, launch);
 }
 
-static uint32_t launches_for(uint64_t average) {
-  uint64_t launches = average > 0 ? SAMPLE_NS / average : 1;
+/* So that a sample is long against what starting it takes, and no longer. */
+static uint32_t launches_for(uint64_t ns) {
+  uint64_t launches = ns > 0 ? SAMPLE_NS / ns : 1;
   return launches < 1 ? 1 : launches > LAUNCHES_MOST ? LAUNCHES_MOST : (uint32_t)launches;
 }
 
@@ -221,44 +228,77 @@ static uint64_t wait_until(uint64_t when, uint64_t now) {
   return when > now ? when - now : 0;
 }
 
-uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
-  if (tuner->current == NULL) {
-    if (tuner->settled)
-      return UINT64_MAX;
-    struct book_entry *entry = book_next(&tuner->book, tuner->options.mode == TUNE_OFF);
-    tuner->settled = entry == NULL;
-    if (entry == NULL)
-      return UINT64_MAX;
-    if (!tuner_begin(tuner, entry))
-      return 0;
+/* Takes up the shape where most is to be won. Returns after how many ns to look again, 0: one has been taken up, or is
+ * to be looked for at once. */
+static uint64_t choose(struct tuner *tuner, uint64_t now, bool quiet) {
+  if (tuner->settled)
+    return UINT64_MAX;
+  if (!tuner->waiting || quiet) {
+    struct book_entry *entry = book_next(&tuner->book, tuner->options.mode == TUNE_OFF, quiet, &tuner->waiting);
+    tuner->settled = entry == NULL && !tuner->waiting;
+    if (entry != NULL)
+      (void)tuner_begin(tuner, entry);
+    if (entry != NULL || tuner->settled)
+      return entry != NULL ? 0 : UINT64_MAX;
   }
-  bool quiet = still_quiet(tuner, now);
-  if (tuner->phase == PHASE_PROOF)
-    return tuner_proof_step(tuner, now, quiet);
-  if (!quiet && now < tuner->not_before_ns)
-    return wait_until(tuner->not_before_ns, now);
-  uint64_t begin = tuner_clock_ns(), elapsed = 0;
-  while (tuner->current != NULL && tuner->phase != PHASE_PROOF && !wanted(user)) {
-    tuner->launches = launches_for(average_ns(tuner->current));
+  return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now);
+}
+
+/* A sample that took longer than its launches should: it may have been an accident, and is tried again some time. */
+static bool excused(struct tuner *tuner) {
+  uint64_t launches = tuner->launch_ns * tuner->launches;
+  if (tuner->phase != PHASE_RACE || tuner->comparing || launches > tuner->options.burst_ns)
+    return false;
+  tuner->sample_ns /= 2;
+  return true;
+}
+
+/* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
+static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
+                         bool *too_long, struct error *lost) {
+  uint64_t begin = tuner_clock_ns();
+  struct error error;
+  while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY && !wanted(user)) {
+    tuner->launches = launches_for(tuner->launch_ns);
     uint64_t piece = next_piece_ns(tuner);
-    if (!quiet && piece > tuner->options.burst_ns) {
-      tuner->sample_ns /= 2; /* it may have been an accident */
-      return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now + elapsed);
-    }
-    if (elapsed > 0 && elapsed + piece > tuner->options.burst_ns)
+    bool fits = *elapsed + piece <= tuner->options.burst_ns;
+    *too_long = !patient && piece > tuner->options.burst_ns && !excused(tuner);
+    if (!fits && (*elapsed > 0 || !patient))
       break;
-    struct error error;
     if (tuner_work(tuner, &error) == STATUS_DEVICE_LOST) {
       *lost = error;
-      return UINT64_MAX;
+      return STATUS_DEVICE_LOST;
     }
     uint64_t after = tuner_clock_ns();
-    tuner->spent_ns += after - begin - elapsed;
-    elapsed = after - begin;
+    tuner->spent_ns += after - begin - *elapsed;
+    *elapsed = after - begin;
     if (tuner->current != NULL && tuner->ask == NULL && tuner->phase == PHASE_RACE &&
         tuner->spent_ns > tuner->options.budget_ns)
       race_hurry(&tuner->race);
   }
+  return STATUS_OK;
+}
+
+uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
+  bool quiet = still_quiet(tuner, now);
+  if (tuner->current == NULL) {
+    uint64_t wait = choose(tuner, now, quiet);
+    if (tuner->current == NULL)
+      return wait;
+  }
+  bool patient = quiet || tuner->ask != NULL; /* whoever asked by hand wants it now */
+  if (tuner->phase == PHASE_PROOF && (quiet || tuner->ask != NULL))
+    return tuner_proof_step(tuner, now, quiet);
+  if (!quiet && now < tuner->not_before_ns)
+    return wait_until(tuner->not_before_ns, now);
+  if (tuner->phase == PHASE_LIBRARY && patient && !tuner_race_library(tuner))
+    return LIST_NAP_NS;
+  uint64_t elapsed = 0;
+  bool too_long = (tuner->phase == PHASE_PROOF || tuner->phase == PHASE_LIBRARY) && !patient;
+  if (!too_long && burst(tuner, patient, wanted, user, &elapsed, &too_long, lost) != STATUS_OK)
+    return UINT64_MAX;
+  if (too_long)
+    tuner_set_aside(tuner);
   tuner->not_before_ns = now + elapsed + elapsed * (1000 / tuner->options.share);
   return quiet ? 0 : wait_until(tuner->not_before_ns, now + elapsed);
 }

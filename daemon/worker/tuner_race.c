@@ -6,53 +6,78 @@
 
 enum {
   CANDIDATES = 56, /* that a search begins with */
-  BASES = 3,       /* the best ones that are refined */
+  LIBRARY_CANDIDATES = 48,
+  BASES = 3, /* the best ones that are refined */
 };
+
+static void add_right(struct tuner *tuner, const struct variant *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (!book_is_wrong(tuner->current, &list[i]))
+      race_add(&tuner->race, &list[i]);
+}
 
 void tuner_race_begin(struct tuner *tuner) {
   static struct variant list[RACE_MOST]; /* one tuner a process, one thread */
   struct book_entry *entry = tuner->current;
   const struct tune_request *request = tuner->ask != NULL ? tuner->ask->tune : NULL;
-  bool all = request != NULL && request->all;
-  uint64_t begin = tuner_clock_ns();
-  int count = tuner->options.ops->variants(tuner->options.backend, &entry->problem, NULL, all, list,
-                                           all ? RACE_MOST : CANDIDATES);
+  bool all = request != NULL && request->all, raced = request == NULL && entry->library_waits;
+  int most = raced ? 1 : all ? RACE_MOST : CANDIDATES;
   struct variant hand;
   struct error ignored;
-  uint64_t took = tuner_clock_ns() - begin;
-  tuner->list_ns = tuner->list_ns == TUNER_UNKNOWN_NS || took > tuner->list_ns ? took : tuner->list_ns;
-  tuner->phase = PHASE_RACE;
+  tuner->library_due = tuner->lister != NULL;
+  tuner->library_first = -1;
+  if (tuner->library_due)
+    tune_lister_ask(tuner->lister, &entry->problem, all, all ? LISTER_MOST : LIBRARY_CANDIDATES);
+  int count = tuner->options.ops->variants(tuner->options.backend, &entry->problem, NULL, all, list, most);
   race_start(&tuner->race, &list[0], all);
   memset(tuner->proven, 0, sizeof tuner->proven);
   tuner->race.candidates[0].state = RACE_RUNNING; /* PHASE_OWN has compared it */
-  if (entry->variant.family != NULL && !book_is_wrong(entry, &entry->variant))
-    race_add(&tuner->race, &entry->variant);
+  if (entry->variant.family != NULL)
+    add_right(tuner, &entry->variant, 1);
   if (request != NULL && request->text[0] != '\0' &&
       variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK)
     race_invite(&tuner->race, &hand);
-  for (int i = 1; i < count; i++)
-    if (!book_is_wrong(entry, &list[i]))
-      race_add(&tuner->race, &list[i]);
+  add_right(tuner, list + 1, count - 1);
+  tuner->phase = raced && tuner->library_due ? PHASE_LIBRARY : PHASE_RACE;
 }
 
-/* The best ones so far, and what was asked for by hand. */
+bool tuner_race_library(struct tuner *tuner) {
+  struct race *race = &tuner->race;
+  const struct variant *list;
+  int count = tune_lister_answer(tuner->lister, &list);
+  if (count < 0)
+    return false;
+  if (race->over)
+    race_reopen(race);
+  add_right(tuner, list, count);
+  for (int i = 0; i < race->count && count > 0 && tuner->library_first < 0; i++)
+    tuner->library_first = variant_equal(&race->candidates[i].variant, &list[0]) ? i : -1;
+  tuner->library_due = false;
+  tuner->phase = PHASE_RACE;
+  return true;
+}
+
+/* The best ones that are still in the race, and what was asked for by hand. */
 void tuner_race_refine(struct tuner *tuner) {
   static struct variant list[RACE_MOST];
-  int best[BASES + 1], bases = race_best(&tuner->race, best, BASES), guest = tuner->race.guest;
-  bool among = guest < 0 || race_median(&tuner->race.candidates[guest]) == 0;
-  for (int b = 0; b < bases; b++)
-    among |= best[b] == guest;
+  static int order[RACE_MOST];
+  struct race *race = &tuner->race;
+  int bases[BASES + 1], base_count = 0, ordered = race_best(race, order, RACE_MOST), guest = race->guest;
+  bool among = guest < 0 || race_median(&race->candidates[guest]) == 0;
+  for (int i = 0; i < ordered && base_count < BASES; i++)
+    if (race->candidates[order[i]].state == RACE_RUNNING)
+      bases[base_count++] = order[i];
+  for (int b = 0; b < base_count; b++)
+    among |= bases[b] == guest;
   if (!among)
-    best[bases++] = guest;
-  for (int b = 0; b < bases; b++) {
-    struct variant base = tuner->race.candidates[best[b]].variant;
-    int count = tuner->options.ops->variants(tuner->options.backend, &tuner->current->problem, &base, tuner->race.all,
-                                             list, tuner->race.all ? RACE_MOST : CANDIDATES);
-    for (int i = 0; i < count; i++)
-      if (!book_is_wrong(tuner->current, &list[i]))
-        race_add(&tuner->race, &list[i]);
+    bases[base_count++] = guest;
+  for (int b = 0; b < base_count; b++) {
+    struct variant base = race->candidates[bases[b]].variant;
+    int count = tuner->options.ops->variants(tuner->options.backend, &tuner->current->problem, &base, race->all, list,
+                                             race->all ? RACE_MOST : CANDIDATES);
+    add_right(tuner, list, count);
   }
-  race_refined(&tuner->race);
+  race_refined(race);
 }
 
 static void add_result(const struct tuner *tuner, struct tune_request *request, int who) {
@@ -70,14 +95,6 @@ static void add_result(const struct tuner *tuner, struct tune_request *request, 
   result->samples = candidate->count;
   result->own = who == 0;
   result->hand = tuner_by_hand(tuner, &candidate->variant);
-}
-
-/* The first of a library in the backend's order; the backend's own choice may be that one. */
-static uint64_t library_first_ns(const struct race *race) {
-  for (int i = 0; i < race->count; i++)
-    if (race->candidates[i].variant.family->library && race_median(&race->candidates[i]) > 0)
-      return race_median(&race->candidates[i]);
-  return 0;
 }
 
 static void fill_results(struct tuner *tuner, struct tune_request *request) {
@@ -98,7 +115,8 @@ static void fill_results(struct tuner *tuner, struct tune_request *request) {
   request->wrong = entry->wrong_count;
   request->spent_ns = tuner->spent_ns;
   request->roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s);
-  request->library_first_ns = library_first_ns(race);
+  if (tuner->library_first >= 0)
+    request->library_first_ns = race_median(&race->candidates[tuner->library_first]);
   request->library_ns = entry->library_ns;
   variant_text(&race->candidates[race->winner].variant, request->kernel);
 }
@@ -108,6 +126,7 @@ void tuner_race_end(struct tuner *tuner) {
   struct book_entry *entry = tuner->current;
   const struct race_candidate *winner = &race->candidates[race->winner];
   char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
+  bool news = entry->state != BOOK_TUNED || !variant_equal(&entry->variant, &winner->variant);
   entry->own_ns = race_median(&race->candidates[0]);
   entry->tuned_ns = race_median(winner);
   entry->library_ns = 0;
@@ -121,12 +140,18 @@ void tuner_race_end(struct tuner *tuner) {
   entry->serves = race->winner != 0;
   entry->state = BOOK_TUNED;
   entry->confirmed = true;
-  log_info("tuned %s: %s, %llu ns where the first choice takes %llu", variant_problem_text(&entry->problem, shape),
-           variant_text(&entry->variant, kernel), (unsigned long long)entry->tuned_ns,
-           (unsigned long long)entry->own_ns);
+  entry->library_waits = tuner->library_due;
+  if (news)
+    log_info("tuned %s: %s, %llu ns where the first choice takes %llu", variant_problem_text(&entry->problem, shape),
+             variant_text(&entry->variant, kernel), (unsigned long long)entry->tuned_ns,
+             (unsigned long long)entry->own_ns);
+  tuner_keep(tuner, entry);
+  if (tuner->library_due) {
+    tuner->phase = PHASE_LIBRARY;
+    return;
+  }
   if (tuner->ask != NULL)
     fill_results(tuner, tuner->ask->tune);
-  tuner_keep(tuner, entry);
   tuner_answer(tuner, STATUS_OK, "");
   tuner_leave(tuner);
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { CALIBRATIONS = 2 };
+
 /* ---- who asked, and whose turn it is */
 
 void tuner_answer(struct tuner *tuner, enum status status, const char *why) {
@@ -50,6 +52,11 @@ void tuner_leave(struct tuner *tuner) {
     entry->asked |= ask_is_for(tuner, each, entry);
 }
 
+void tuner_set_aside(struct tuner *tuner) {
+  tuner->current->aside = true;
+  tuner_leave(tuner);
+}
+
 void tuner_give_up(struct tuner *tuner, enum status status, const char *why) {
   struct book_entry *entry = tuner->current;
   entry->state = BOOK_FAILED;
@@ -62,11 +69,14 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   struct error error;
   tuner->current = entry;
   tuner->ask = take_ask(tuner, entry);
+  entry->aside = false;
   tuner->phase = PHASE_PREPARE;
   tuner->comparing = false;
   book_gather_weights(&tuner->book, entry);
   tuner->spent_ns = 0;
   tuner->checked = tuner->timed = 0;
+  tuner->launch_ns = 0;
+  tuner->calibrated = 0;
   memset(tuner->proven, 0, sizeof tuner->proven);
   tuner->given_failed = book_is_wrong(entry, entry->pin != NULL ? entry->pin : &entry->variant);
   if (trial_start(&tuner->trial, &entry->problem, entry->weights[0], &error) == STATUS_OK)
@@ -186,21 +196,41 @@ static enum status work_given(struct tuner *tuner, struct error *error) {
   return STATUS_OK;
 }
 
-static enum status time_one(struct tuner *tuner, int who, struct error *error) {
-  struct race_candidate *candidate = &tuner->race.candidates[who];
+static enum status sample(struct tuner *tuner, const struct variant *variant, uint64_t *ns, struct error *error) {
   struct backend_job job = tuner->trial.job;
-  struct error failure;
   const struct backend_timing timing = {.launches = tuner->launches};
-  uint64_t ns = 0;
-  job.variant = &candidate->variant;
+  *ns = 0;
+  job.variant = variant;
   uint64_t begin = tuner_clock_ns();
   enum status status = tuner->options.ops->measure(tuner->options.backend, &job, tuner->current->weights,
-                                                   tuner->current->weight_count, &timing, &ns, &failure);
+                                                   tuner->current->weight_count, &timing, ns, error);
+  tuner->sample_ns = tuner_clock_ns() - begin;
+  return status;
+}
+
+/* How many launches make a sample is found by the backend's own choice: first one, then as many as that says. Fewer
+ * would measure how a sample starts, and other numbers for some candidates than for others would not compare. */
+static enum status calibrate(struct tuner *tuner, struct error *error) {
+  struct error failure;
+  uint64_t ns;
+  enum status status = sample(tuner, &tuner->race.candidates[0].variant, &ns, &failure);
+  if (status == STATUS_OK)
+    tuner->launch_ns = ns > 0 ? ns : 1;
+  if (status == STATUS_DEVICE_LOST)
+    *error = failure;
+  tuner->calibrated++;
+  return status == STATUS_DEVICE_LOST ? status : STATUS_OK;
+}
+
+static enum status time_one(struct tuner *tuner, int who, struct error *error) {
+  struct race_candidate *candidate = &tuner->race.candidates[who];
+  struct error failure;
+  uint64_t ns;
+  enum status status = sample(tuner, &candidate->variant, &ns, &failure);
   if (status == STATUS_DEVICE_LOST) {
     *error = failure;
     return status;
   }
-  tuner->sample_ns = tuner_clock_ns() - begin;
   tuner->timed += candidate->count == 0;
   if (status == STATUS_OK)
     race_timed(&tuner->race, who, ns);
@@ -217,6 +247,8 @@ static enum status work_race(struct tuner *tuner, struct error *error) {
       race_checked(&tuner->race, tuner->compared, right);
     return status;
   }
+  if (tuner->calibrated < CALIBRATIONS)
+    return calibrate(tuner, error);
   struct race_step step = race_next(&tuner->race);
   switch (step.verb) {
   case RACE_CHECK:
@@ -260,7 +292,8 @@ enum status tuner_work(struct tuner *tuner, struct error *error) {
   case PHASE_RACE:
     status = work_race(tuner, error);
     break;
-  case PHASE_PROOF: /* tuner_proof_step's */
+  case PHASE_LIBRARY: /* tuner_step's */
+  case PHASE_PROOF:
     break;
   }
   if (status == STATUS_OK || status == STATUS_DEVICE_LOST)

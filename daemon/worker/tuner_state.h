@@ -9,6 +9,7 @@
 #define WORKER_TUNER_STATE_H
 
 #include "proof.h"
+#include "tune_lister.h"
 #include "tune_pins.h"
 #include "tune_race.h"
 #include "tune_trial.h"
@@ -21,7 +22,8 @@ enum tuner_phase {
   PHASE_GIVEN, /* the kept variant or the pin is compared */
   PHASE_LIST,  /* the backend is asked for candidates */
   PHASE_RACE,
-  PHASE_PROOF, /* of what is given or in the race: in a process of its own; then back to where it was */
+  PHASE_LIBRARY, /* a library's are waited for; then the race goes on with them */
+  PHASE_PROOF,   /* of what is given or in the race: in a process of its own; then back to where it was */
 };
 
 struct tuner {
@@ -31,7 +33,9 @@ struct tuner {
   struct tune_pin *pins; /* owned */
   struct trial trial;
   struct race race;
+  struct tune_lister *lister; /* owned; NULL: the backend's list is all there is */
   bool settled;               /* a look at the book found nothing to do, and nothing has changed since */
+  bool waiting;               /* or nothing but what was set aside */
   struct book_entry *current; /* NULL: none */
   struct engine_message *ask; /* that it is tuned for; NULL: nobody's */
   enum tuner_phase phase;
@@ -45,10 +49,13 @@ struct tuner {
   bool proven[RACE_MOST];                 /* of candidates; [0] in PHASE_GIVEN: of what is given */
   bool given_failed;                      /* what is given did not prove right */
   uint64_t sample_ns;                     /* what the last sample took, all told */
-  uint64_t list_ns;  /* what the longest list took; before the first, where there is a library, longer than any burst */
-  uint32_t launches; /* in one sample */
-  uint64_t spent_ns; /* on the current shape */
-  uint32_t checked, timed; /* candidates of it */
+  bool library_due;                       /* the race goes on with a library's variants */
+  int library_first;                      /* place in the race of what a library names first; -1: none */
+  uint64_t launch_ns;                     /* of the backend's own choice, by calibration; 0: not known */
+  int calibrated;                         /* samples for that */
+  uint32_t launches;                      /* in one sample */
+  uint64_t spent_ns;                      /* on the current shape */
+  uint32_t checked, timed;                /* candidates of it */
   uint64_t last_request_ns;
   uint64_t not_before_ns;                  /* while requests come */
   struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */
@@ -66,6 +73,8 @@ void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
 bool tuner_begin(struct tuner *tuner, struct book_entry *entry);
 /* Leaves it; it comes again where it is still to be tuned. */
 void tuner_leave(struct tuner *tuner);
+/* Leaves it until there was no request for a while. */
+void tuner_set_aside(struct tuner *tuner);
 void tuner_give_up(struct tuner *tuner, enum status status, const char *why);
 /* Sends the message of who asked for it back, if anybody did. */
 void tuner_answer(struct tuner *tuner, enum status status, const char *why);
@@ -76,11 +85,14 @@ bool tuner_by_hand(const struct tuner *tuner, const struct variant *variant);
 /* A piece of work. DEVICE_LOST is the only failure. */
 MUST_CHECK enum status tuner_work(struct tuner *tuner, struct error *error);
 
-/* Candidates: the backend's own choice, what was kept, what was asked for by hand, and the backend's best guesses. */
+/* Candidates: the backend's own choice, what was kept or has won, what was asked for by hand, and the backend's best
+ * guesses. A library's come later: they need not be known yet, and trying them takes a while without requests. */
 void tuner_race_begin(struct tuner *tuner);
+/* Once they are known. False: not yet. */
+bool tuner_race_library(struct tuner *tuner);
 /* More of them, like the best so far and like what was asked for by hand. */
 void tuner_race_refine(struct tuner *tuner);
-/* Publishes the winner. */
+/* Publishes the winner, and leaves the shape where no library waits. */
 void tuner_race_end(struct tuner *tuner);
 
 /* ---- proof

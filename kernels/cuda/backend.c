@@ -171,6 +171,7 @@ static void cuda_close(struct backend *backend) {
     side_close(&backend->side);
     if (backend->words)
       (void)cudaFreeHost(backend->words);
+    library_close(&backend->catalog);
     library_close(&backend->library);
     tile_table_close(&backend->tiles);
     (void)cudaGetLastError();
@@ -196,6 +197,8 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
     return error_set(error, STATUS_NOMEM, "no memory for the table of choices");
   size_t workspace = backend->capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
   enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
+  if (status == STATUS_OK)
+    status = library_open(config->cublaslt, workspace, &backend->catalog, error);
   if (status == STATUS_OK)
     status = side_open(&backend->side, error);
   if (status == STATUS_OK)
@@ -271,6 +274,7 @@ const struct backend_ops cuda_backend = {
     .poll = cuda_poll,
     .families = cuda_families,
     .variants = cuda_variants,
+    .library_variants = cuda_library_variants,
     .variant_check = cuda_variant_check,
     .variant_foreign = cuda_variant_foreign,
     .variant_build = cuda_variant_build,

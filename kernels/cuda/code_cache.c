@@ -92,10 +92,19 @@ static bool write_all(int fd, const void *data, size_t bytes) {
   return true;
 }
 
+/* And the one that it is in. */
+static bool make_folder(const char *folder) {
+  char parent[PATH_BYTES];
+  const char *name = strrchr(folder, '/');
+  if (name && name > folder && snprintf(parent, sizeof parent, "%.*s", (int)(name - folder), folder) < PATH_BYTES)
+    (void)mkdir(parent, 0750);
+  return mkdir(folder, 0750) == 0 || errno == EEXIST;
+}
+
 enum status code_cache_save(const char *folder, const char *key, const void *code, size_t bytes, struct error *error) {
   char path[PATH_BYTES], temporary[PATH_BYTES], head[HEAD_BYTES], suffix[32];
   snprintf(suffix, sizeof suffix, ".%ld.new", (long)getpid());
-  if (mkdir(folder, 0750) != 0 && errno != EEXIST)
+  if (!make_folder(folder))
     return error_set(error, STATUS_SYSTEM, "a compiled kernel is not kept: making %.150s: %s", folder, strerror(errno));
   if (strlen(key) >= CODE_KEY_BYTES || strchr(key, '\n') || bytes > CODE_BYTES_MOST ||
       !path_of(folder, key, ".code", path) || !path_of(folder, key, suffix, temporary))

@@ -84,6 +84,7 @@ struct backend {
   int devices;
   uint64_t memory_total, granularity, bytes_per_s, operations_per_s;
   struct library library;
+  struct library catalog; /* the same once more, which another thread asks for what it has */
   struct choice_table *choices;
   struct tile_table tiles;
   uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */

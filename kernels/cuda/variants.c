@@ -330,25 +330,6 @@ static struct variant own_choice(struct backend *backend, const struct question 
   return variant_of_library(number, attributes);
 }
 
-static int add_library(struct backend *backend, const struct question *question, bool all, struct variant *out,
-                       int count, int most) {
-  int32_t(*listed)[ALGORITHM_ATTRIBUTES] = malloc(LISTED_MOST * sizeof *listed);
-  struct choice choice;
-  for (int way = 0; way < CHOICE_LIBRARY_WAYS && listed; way++) {
-    if (!choice_library_way(&question->request, way, &choice))
-      continue;
-    struct library_product product = product_of(question, &choice);
-    int room = most - count < LISTED_MOST ? most - count : LISTED_MOST;
-    if (!all && room > FROM_EACH_WAY)
-      room = FROM_EACH_WAY;
-    int found = library_list(&backend->library, &product, all, listed, room);
-    for (int i = 0; i < found; i++)
-      out[count++] = variant_of_library(way, listed[i]);
-  }
-  free(listed);
-  return count;
-}
-
 static int add_hopper(struct backend *backend, const struct question *question, bool all, struct variant *out,
                       int count, int most) {
   struct hopper_config configs[LISTED_MOST];
@@ -436,6 +417,30 @@ int cuda_variants(struct backend *backend, const struct variant_problem *problem
     return 1;
   int count = add_few(backend, &question, all, out, 1, most);
   count = add_many(backend, &question, out, count, most);
-  count = add_hopper(backend, &question, all, out, count, most);
-  return add_library(backend, &question, all, out, count, most);
+  return add_hopper(backend, &question, all, out, count, most);
+}
+
+int cuda_library_variants(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,
+                          int most) {
+  struct question question;
+  struct choice choice;
+  struct error ignored;
+  int count = 0;
+  if (gemm_is_int2(problem->weight.format) || ask(backend, problem, &question, &ignored) != STATUS_OK ||
+      backend_enter(backend, &ignored) != STATUS_OK)
+    return 0;
+  int32_t(*listed)[ALGORITHM_ATTRIBUTES] = malloc(LISTED_MOST * sizeof *listed);
+  for (int way = 0; way < CHOICE_LIBRARY_WAYS && listed; way++) {
+    if (!choice_library_way(&question.request, way, &choice))
+      continue;
+    struct library_product product = product_of(&question, &choice);
+    int room = most - count < LISTED_MOST ? most - count : LISTED_MOST;
+    if (!all && room > FROM_EACH_WAY)
+      room = FROM_EACH_WAY;
+    int found = library_list(&backend->catalog, &product, all, listed, room);
+    for (int i = 0; i < found; i++)
+      out[count++] = variant_of_library(way, listed[i]);
+  }
+  free(listed);
+  return count;
 }

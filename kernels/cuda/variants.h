@@ -11,6 +11,8 @@ extern const struct variant_family *const cuda_families[];
 /* As in struct backend_ops. */
 int cuda_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
                   struct variant *out, int most);
+int cuda_library_variants(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,
+                          int most);
 MUST_CHECK enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem,
                                           struct variant *variant, struct variant *nearest, struct error *error);
 

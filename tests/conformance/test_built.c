@@ -3,6 +3,7 @@
  * how many products were compared, or why none. */
 #include "kernels/backend.h"
 #include "tests/support/device.h"
+#include "tests/support/folder.h"
 #include "tests/support/oracle.h"
 
 #include <setjmp.h>
@@ -175,10 +176,8 @@ static int run_group(const struct backend_ops *ops) {
 }
 
 int main(int count, char **arguments) {
-  char folder[] = "/tmp/gemmd-built-XXXXXX", command[64];
-  if (mkdtemp(folder) == NULL || setenv("GEMMD_TEST_STATE", folder, 1) != 0)
+  if (folder_make(NULL) != 0 || setenv("GEMMD_TEST_STATE", folder, 1) != 0)
     return 1;
   int failed = device_groups(count, arguments, run_group);
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command) != 0 || failed;
+  return folder_remove(NULL) != 0 || failed;
 }

@@ -131,6 +131,8 @@ static void test_every_variant(void **state) {
     struct variant variants[VARIANTS_MOST];
     struct error error;
     int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+    if (device.ops->library_variants != NULL)
+      count += device.ops->library_variants(device.backend, &problem, false, variants + count, VARIANTS_MOST - count);
     for (int v = 0; v < count && sizes[size].k < 2000; v++)
       if (device.ops->variant_check(device.backend, &problem, &variants[v], NULL, &error) == STATUS_OK)
         one(size, format, GEMM_F32, &variants[v]);

@@ -3,6 +3,8 @@
 #include "kernels/cuda/nvrtc.h"
 #include "kernels/cuda/tile.h"
 
+#include "tests/support/folder.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,20 +17,6 @@ static const struct tile_device hopper = {
     .capability = 90, .multiprocessors = 132, .shared_most = 227 << 10, .workspace_bytes = 32 << 20};
 static const struct tile_device ampere = {
     .capability = 80, .multiprocessors = 108, .shared_most = 163 << 10, .workspace_bytes = 8 << 20};
-static char folder[] = "/tmp/gemmd-code-XXXXXX";
-
-static int make_folder(void **state) {
-  (void)state;
-  strcpy(folder + strlen(folder) - 6, "XXXXXX");
-  return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-  (void)state;
-  char command[64];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
-}
 
 static struct tile_problem problem_of(enum gemm_format format) {
   return (struct tile_problem){.format = format, .scale = GEMM_SCALE_ROW, .m = 256, .n = 4096, .k = 4096};
@@ -95,8 +83,8 @@ static void test_what_can_run_compiles(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(test_without_a_compiler, make_folder, remove_folder),
-      cmocka_unit_test_setup_teardown(test_what_can_run_compiles, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_without_a_compiler, folder_make, folder_remove),
+      cmocka_unit_test_setup_teardown(test_what_can_run_compiles, folder_make, folder_remove),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 #include "kernels/cuda/code_cache.h"
 #include "kernels/cuda/tile_config.h"
 
+#include "tests/support/folder.h"
+
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -165,21 +167,6 @@ static void test_a_sweep_has_every_count_in_every_mode(void **state) {
 
 /* ---- files */
 
-static char folder[] = "/tmp/gemmd-code-XXXXXX";
-
-static int make_folder(void **state) {
-  (void)state;
-  strcpy(folder + strlen(folder) - 6, "XXXXXX");
-  return mkdtemp(folder) != NULL ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-  (void)state;
-  char command[64];
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
-}
-
 /* The only file in the folder. */
 static const char *only_file(void) {
   static char path[128];
@@ -260,9 +247,9 @@ int main(void) {
       cmocka_unit_test(test_more_blocks_than_a_launch),
       cmocka_unit_test(test_slices_fill_the_device),
       cmocka_unit_test(test_a_sweep_has_every_count_in_every_mode),
-      cmocka_unit_test_setup_teardown(test_code_is_kept, make_folder, remove_folder),
-      cmocka_unit_test_setup_teardown(test_damaged_code_is_a_miss, make_folder, remove_folder),
-      cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_code_is_kept, folder_make, folder_remove),
+      cmocka_unit_test_setup_teardown(test_damaged_code_is_a_miss, folder_make, folder_remove),
+      cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, folder_make, folder_remove),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

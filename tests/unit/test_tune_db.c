@@ -2,6 +2,8 @@
  */
 #include "daemon/worker/tune_db.h"
 
+#include "tests/support/folder.h"
+
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,23 +29,13 @@ static const struct variant_problem problem = {
     .bias_type = GEMM_F16};
 static const char shape[] = "int8-row-4096x300-bf16-f32-f16-m64";
 
-static char folder[64];
 static struct tune_db db;
 
 static int set_up(void **state) {
   struct error error;
-  (void)state;
-  strcpy(folder, "/tmp/gemmd-tune-db-XXXXXX");
-  assert_non_null(mkdtemp(folder));
+  assert_int_equal(folder_make(state), 0);
   assert_int_equal(tune_db_open(&db, folder, "device-1", families, &error), STATUS_OK);
   return 0;
-}
-
-static int tear_down(void **state) {
-  char command[128];
-  (void)state;
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
 }
 
 /* ---- texts */
@@ -103,26 +95,38 @@ static void test_most_to_win_goes_first(void **state) {
   struct book book;
   struct error error;
   struct variant_problem other = problem;
+  bool waits;
   struct backend_weight *weight = (struct backend_weight *)&book; /* only ever compared */
   other.m = 1;
   assert_int_equal(book_open(&book, &error), STATUS_OK);
   struct book_entry *large = book_find(&book, &problem, NULL, true), *small_one = book_find(&book, &other, NULL, true);
-  assert_null(book_next(&book, false)); /* no weight to tune with */
+  assert_null(book_next(&book, false, true, &waits)); /* no weight to tune with */
   book_add_weight(large, weight);
   book_add_weight(small_one, weight);
   large->calls = small_one->calls = 10;
   large->device_ns = 900000;
   small_one->device_ns = 100000;
-  assert_ptr_equal(book_next(&book, false), large);
+  assert_ptr_equal(book_next(&book, false, true, &waits), large);
   small_one->asked = true;
-  assert_ptr_equal(book_next(&book, false), small_one);
-  assert_ptr_equal(book_next(&book, true), small_one);
+  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
+  assert_ptr_equal(book_next(&book, true, true, &waits), small_one);
   small_one->asked = false;
-  assert_null(book_next(&book, true));
+  assert_null(book_next(&book, true, true, &waits));
   large->state = BOOK_TUNED;
-  assert_ptr_equal(book_next(&book, false), small_one);
+  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
+  assert_false(waits);
+  large->library_waits = true; /* less is to be won there */
+  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
+  small_one->aside = true;
+  assert_ptr_equal(book_next(&book, false, false, &waits), large);
+  large->aside = true;
+  assert_null(book_next(&book, false, false, &waits));
+  assert_true(waits);
+  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
+  small_one->state = BOOK_TUNED;
+  assert_ptr_equal(book_next(&book, false, true, &waits), large);
   book_weight_gone(&book, weight);
-  assert_null(book_next(&book, false));
+  assert_null(book_next(&book, false, true, &waits));
   book_close(&book);
 }
 
@@ -294,7 +298,7 @@ static void test_nowhere_to_keep(void **state) {
   assert_false(tune_db_load(&nowhere, &entry));
 }
 
-#define DB_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define DB_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, folder_remove)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -1,10 +1,9 @@
 /* The tuner over the real CPU backend with planted kernels and a planted clock: what is wrong, slow, faulting or only
  * lucky must never serve. This program is the engine's thread; a planted fault has a process of its own. */
-#include "daemon/worker/tuner.h"
+#include "tests/support/folder.h"
+#include "tests/support/tuning.h"
 
-#include "tests/support/device.h"
-
-#include <fcntl.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,9 +15,7 @@
 
 #include <cmocka.h>
 
-extern const struct backend_ops cpu_backend;
-
-enum { N = 96, K = 300, M = 12, STEPS_MOST = 1000000 };
+enum { N = TUNING_N, M = TUNING_ROWS };
 
 /* ---- planted kernels: the CPU backend's own product, and then a crime */
 
@@ -27,7 +24,13 @@ enum crime { HONEST, WRONG, ONLY_RAGGED, BEHIND, UNWRITTEN, MIXED_ROWS, FAILING,
 static const struct variant_family planted = {
     .name = "planted", .count = 1, .parameters = {{"crime", "that it commits", 0, CRIMES - 1, 1, 0}}};
 
-static const struct variant_family *families[] = {NULL, NULL, &planted, NULL};
+/* A library that keeps everybody waiting for its list. */
+static const struct variant_family foreign = {
+    .name = "foreign", .library = true, .count = 1, .parameters = {{"number", "of its kernel", 0, 9, 1, 0}}};
+static sem_t may_list;
+static uint64_t foreign_time;
+static int foreign_launches;
+
 static uint64_t times[CRIMES]; /* that measure says; 0: as long as it takes */
 static bool offered[CRIMES];
 static uint64_t own_time;
@@ -57,6 +60,11 @@ static void commit(const struct backend_job *job, enum crime crime) {
 static enum status planted_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
   struct backend_job plain = *job;
   bool ours = job->variant != NULL && job->variant->family == &planted;
+  if (job->variant != NULL && job->variant->family == &foreign) {
+    foreign_launches++;
+    plain.variant = NULL;
+    return cpu_backend.submit(backend, &plain, error);
+  }
   if (!ours)
     return cpu_backend.submit(backend, job, error);
   launches++;
@@ -83,66 +91,41 @@ static int planted_variants(struct backend *backend, const struct variant_proble
   return count;
 }
 
+static int foreign_variants(struct backend *backend, const struct variant_problem *problem, bool all,
+                            struct variant *out, int most) {
+  (void)backend, (void)problem, (void)all;
+  while (sem_wait(&may_list) != 0)
+    ;
+  for (int i = 0; i < 4 && i < most; i++)
+    out[i] = (struct variant){.family = &foreign, .values = {i}};
+  return 4;
+}
+
 static enum status planted_check(struct backend *backend, const struct variant_problem *problem,
                                  struct variant *variant, struct variant *nearest, struct error *error) {
-  return variant->family == &planted ? STATUS_OK : cpu_backend.variant_check(backend, problem, variant, nearest, error);
+  return variant->family == &planted || variant->family == &foreign
+             ? STATUS_OK
+             : cpu_backend.variant_check(backend, problem, variant, nearest, error);
 }
 
 static enum status planted_measure(struct backend *backend, const struct backend_job *job,
                                    struct backend_weight *const *weights, size_t count,
                                    const struct backend_timing *timing, uint64_t *ns, struct error *error) {
+  (void)backend, (void)weights, (void)count, (void)timing, (void)error;
   bool ours = job->variant->family == &planted;
-  (void)backend;
-  (void)weights;
-  (void)count;
-  (void)timing;
-  (void)error;
-  uint64_t time = ours ? times[crime_of(job->variant)] : own_time;
+  uint64_t time = job->variant->family == &foreign ? foreign_time + (uint64_t)job->variant->values[0] * 100
+                  : ours                           ? times[crime_of(job->variant)]
+                                                   : own_time;
   *ns = (uint64_t)((double)time * (1 + noise * oracle_uniform(&randomness)));
   return STATUS_OK;
 }
 
-static struct backend_ops ops;
-
 /* ---- one device, one weight, one tuner */
 
-static struct device device;
-static struct oracle_weight values;
-static struct engine_weight weight;
-static struct tuner *tuner;
-static char folder[] = "/tmp/gemmd-tuner-XXXXXX";
-static int saved, answered;
-static struct engine_message *last_answer;
-
-static void notify(void *user, struct engine_message *message) {
-  (void)user;
-  if (message->verb == ENGINE_TUNE_SAVE) {
-    saved++;
-    tuner_save((struct tune_save *)(void *)((char *)message - offsetof(struct tune_save, message)));
-    return;
-  }
-  answered++;
-  last_answer = message;
-}
-
 static void open_tuner(enum tune_mode mode) {
-  struct error error;
-  struct tuner_options options = {.ops = &ops,
-                                  .backend = device.backend,
-                                  .mode = mode,
-                                  .burst_ns = 300000,
-                                  .quiet_ns = UINT64_C(3600000000000),
-                                  .share = 5,
-                                  .budget_ns = UINT64_C(60000000000),
-                                  .arena_bytes = 4 << 20,
-                                  .state_dir = folder,
-                                  .notify = notify};
-  assert_int_equal(tuner_open(&options, &tuner, &error), STATUS_OK);
-}
-
-static bool nobody_waits(void *user) {
-  (void)user;
-  return false;
+  struct tuner_options options = tuning_options(mode);
+  options.state_dir = folder;
+  tuning_start(&options);
 }
 
 static bool somebody_waits(void *user) {
@@ -150,62 +133,32 @@ static bool somebody_waits(void *user) {
   return true;
 }
 
-/* What serves M rows, as a product that begins now would be told. */
 static const struct variant *serving(void) {
-  static float x[1], y[1];
-  struct backend_job job = {.weight = weight.device, .m = M, .x_type = GEMM_F32, .y_type = GEMM_F32, .x = x, .y = y};
-  struct book_entry *entry = tuner_launch(tuner, &weight, &job, M);
-  assert_non_null(entry);
-  tuner_finished(tuner, entry, 20000);
-  return job.variant;
-}
-
-static void run_to_the_end(void) {
-  struct error lost = {.status = STATUS_OK};
-  for (int i = 0; i < STEPS_MOST; i++)
-    if (tuner_step(tuner, UINT64_C(1) << 62, nobody_waits, NULL, &lost) == UINT64_MAX) {
-      assert_int_equal(lost.status, STATUS_OK);
-      return;
-    }
-  fail_msg("the tuner does not come to an end");
+  return tuning_serving(M, 20000);
 }
 
 static int set_up(void **state) {
-  (void)state;
-  strcpy(folder + strlen("/tmp/gemmd-tuner-"), "XXXXXX");
-  assert_non_null(mkdtemp(folder));
-  ops = cpu_backend;
-  families[0] = cpu_backend.families[0];
-  families[1] = cpu_backend.families[1];
-  ops.families = families;
-  ops.submit = planted_submit;
-  ops.variants = planted_variants;
-  ops.variant_check = planted_check;
-  ops.measure = planted_measure;
+  tuning_plant(&planted, NULL);
+  tuning.ops.submit = planted_submit;
+  tuning.ops.variants = planted_variants;
+  tuning.ops.variant_check = planted_check;
+  tuning.ops.measure = planted_measure;
   memset(offered, 0, sizeof offered);
   memset(times, 0, sizeof times);
   own_time = 10000;
   noise = 0;
-  launches = saved = answered = 0;
+  launches = foreign_launches = 0;
   convicted = false;
-  struct gemm_weight shape = {.n = N, .k = K, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
-  device_open(&device, &cpu_backend, 2, 1 << 20);
-  oracle_weight_make(&values, &shape, 3);
-  weight = (struct engine_weight){.shape = shape, .device = device_load(&device, &values, 0)};
-  return 0;
+  sem_init(&may_list, 0, 0);
+  tuning_open();
+  return folder_make(state);
 }
 
 static int tear_down(void **state) {
-  (void)state;
-  char command[128];
-  tuner_close(tuner);
-  tuner = NULL;
-  cpu_backend.weight_detach(device.backend, weight.device);
-  oracle_weight_free(&values);
-  device_close(&device);
-  close(device.slab_fd);
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command);
+  sem_post(&may_list); /* for a list that nobody waits for any more */
+  tuning_close();
+  sem_destroy(&may_list);
+  return folder_remove(state);
 }
 
 static void offer(enum crime crime, uint64_t time) {
@@ -218,11 +171,11 @@ static void test_the_fastest_serves(void **state) {
   offer(HONEST, 5000);
   open_tuner(TUNE_EAGER);
   assert_null(serving());
-  run_to_the_end();
+  tuning_run();
   const struct variant *variant = serving();
   assert_non_null(variant);
   assert_ptr_equal(variant->family, &planted);
-  assert_int_equal(saved, 1);
+  assert_int_equal(tuning.saved, 1);
 }
 
 static void test_criminals_never_serve(void **state) {
@@ -231,14 +184,14 @@ static void test_criminals_never_serve(void **state) {
     offer((enum crime)crime, 10); /* a thousand times as fast as what is right */
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving());
   offer(HONEST, 9000);
   struct tune_request request = {.verb = TUNE_FORGET, .text = "*"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   assert_int_equal(request.count, 1);
-  run_to_the_end();
+  tuning_run();
   assert_int_equal(crime_of(serving()), HONEST);
 }
 
@@ -247,13 +200,13 @@ static void test_what_is_wrong_is_not_tried_again(void **state) {
   offer(WRONG, 10);
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_true(launches > 0);
-  tuner_close(tuner);
+  tuning_stop();
   launches = 0;
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving());
   assert_int_equal(launches, 0);
 }
@@ -263,7 +216,7 @@ static void test_a_slow_one_does_not_serve(void **state) {
   offer(HONEST, 50000);
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving());
 }
 
@@ -278,10 +231,10 @@ static void test_a_lucky_one_does_not_serve(void **state) {
     struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
     if (i == 0)
       open_tuner(TUNE_EAGER);
-    tuner_request(tuner, &message);
+    tuner_request(tuning.tuner, &message);
     randomness = (uint64_t)i;
     (void)serving();
-    run_to_the_end();
+    tuning_run();
     changed += serving() != NULL;
   }
   assert_true(changed <= 1);
@@ -297,11 +250,11 @@ static void test_a_fault_is_not_repeated(void **state) {
     /* The pool's threads are not here any more: a backend of its own. */
     struct backend_config config = {.in_flight = 2};
     struct error error;
-    if (cpu_backend.open(&config, &device.backend, &error) != STATUS_OK)
+    if (cpu_backend.open(&config, &tuning.device.backend, &error) != STATUS_OK)
       _exit(1);
     open_tuner(TUNE_EAGER);
     (void)serving();
-    run_to_the_end();
+    tuning_run();
     _exit(0);
   }
   int status;
@@ -309,7 +262,7 @@ static void test_a_fault_is_not_repeated(void **state) {
   assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end(); /* in this process: it would die of it */
+  tuning_run(); /* in this process: it would die of it */
   assert_int_equal(crime_of(serving()), HONEST);
   assert_non_null(serving());
 }
@@ -319,12 +272,12 @@ static void test_kept_over_restarts(void **state) {
   offer(HONEST, 5000);
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end();
-  tuner_close(tuner);
+  tuning_run();
+  tuning_stop();
   offered[HONEST] = false; /* so that a search would not find it */
   open_tuner(TUNE_EAGER);
   assert_null(serving()); /* not before it has been compared in this process */
-  run_to_the_end();
+  tuning_run();
   assert_non_null(serving());
 }
 
@@ -333,13 +286,94 @@ static void test_kept_but_wrong_now(void **state) {
   offer(HONEST, 5000);
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end();
-  tuner_close(tuner);
+  tuning_run();
+  tuning_stop();
   convicted = true;
   open_tuner(TUNE_EAGER);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving());
+}
+
+/* Puts the library there; its fastest kernel takes `time`. */
+static void plant_library(uint64_t time) {
+  tuning_plant(&planted, &foreign);
+  tuning.ops.submit = planted_submit;
+  tuning.ops.variants = planted_variants;
+  tuning.ops.library_variants = foreign_variants;
+  tuning.ops.variant_check = planted_check;
+  tuning.ops.measure = planted_measure;
+  foreign_time = time;
+}
+
+/* Own kernels are raced and serve while the library has not said yet what it has; then it joins. */
+static void test_nothing_waits_for_a_library(void **state) {
+  (void)state;
+  const struct variant *variant = NULL;
+  plant_library(3000);
+  offer(HONEST, 5000);
+  open_tuner(TUNE_EAGER);
+  while ((variant = serving()) == NULL)
+    (void)tuning_step(TUNING_LATE);
+  assert_ptr_equal(variant->family, &planted);
+  for (int i = 0; i < 100; i++)
+    (void)tuning_step(TUNING_LATE);
+  assert_int_equal(foreign_launches, 0);
+  assert_string_equal(tuning_listed().state, "tuned");
+  sem_post(&may_list);
+  tuning_run();
+  assert_ptr_equal(serving()->family, &foreign);
+  assert_int_equal(serving()->values[0], 0);
+  assert_int_equal(tuning.saved, 2);
+}
+
+static void test_a_slower_library_changes_nothing(void **state) {
+  (void)state;
+  plant_library(6000);
+  offer(HONEST, 5000);
+  open_tuner(TUNE_EAGER);
+  (void)serving();
+  sem_post(&may_list);
+  tuning_run();
+  assert_ptr_equal(serving()->family, &planted);
+  assert_true(foreign_launches > 0);
+  assert_int_equal(tuning_listed().library_ns, 6000);
+}
+
+/* Steps of a tuner that always had a request a moment ago; the clock goes on half a second a step. */
+static void run_under_load(void) {
+  struct timespec clock;
+  clock_gettime(CLOCK_MONOTONIC, &clock);
+  uint64_t now = (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec;
+  for (int i = 0; i < 7000; i++)
+    (void)tuning_step(now += 500000000);
+}
+
+/* A library's kernels take milliseconds to load: under load they are left for later, and the next shape has its turn.
+ * What was found is kept, also that the library is still to be tried. */
+static void test_under_load_only_the_library_waits(void **state) {
+  (void)state;
+  plant_library(3000);
+  offer(HONEST, 5000);
+  for (int i = 0; i < 2; i++)
+    sem_post(&may_list);
+  open_tuner(TUNE_BACKGROUND);
+  (void)tuning_serving(M, 20000);
+  (void)tuning_serving(1, 20000);
+  run_under_load();
+  assert_ptr_equal(tuning_serving(M, 20000)->family, &planted);
+  assert_ptr_equal(tuning_serving(1, 20000)->family, &planted);
+  assert_int_equal(foreign_launches, 0);
+  tuning_stop();
+  open_tuner(TUNE_BACKGROUND);
+  (void)serving();
+  run_under_load();
+  assert_ptr_equal(serving()->family, &planted);
+  assert_int_equal(foreign_launches, 0);
+  for (int i = 0; i < 2; i++)
+    sem_post(&may_list);
+  tuning_run();
+  assert_ptr_equal(serving()->family, &foreign);
 }
 
 static void test_gives_way(void **state) {
@@ -349,7 +383,7 @@ static void test_gives_way(void **state) {
   open_tuner(TUNE_EAGER);
   (void)serving();
   for (int i = 0; i < 1000; i++)
-    (void)tuner_step(tuner, UINT64_C(1) << 62, somebody_waits, NULL, &lost);
+    (void)tuner_step(tuning.tuner, UINT64_C(1) << 62, somebody_waits, NULL, &lost);
   assert_int_equal(launches, 0);
   assert_null(serving());
 }
@@ -357,19 +391,15 @@ static void test_gives_way(void **state) {
 /* A product of 20 ms does not fit into a burst of 300 us: while requests come, it is not tried. */
 static void test_long_ones_wait_for_quiet(void **state) {
   (void)state;
-  static float x[1], y[1];
-  struct error lost = {.status = STATUS_OK};
-  struct backend_job job = {.weight = weight.device, .m = M, .x_type = GEMM_F32, .y_type = GEMM_F32, .x = x, .y = y};
   offer(HONEST, 5000);
   open_tuner(TUNE_BACKGROUND);
-  struct book_entry *entry = tuner_launch(tuner, &weight, &job, M);
-  tuner_finished(tuner, entry, 20000000);
+  (void)tuning_serving(M, 20000000);
   uint64_t wait = 0, now = 0;
   for (int i = 0; i < 10000 && wait < UINT64_C(1000000000000); i++) {
     struct timespec clock;
     clock_gettime(CLOCK_MONOTONIC, &clock);
     now = (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec + (uint64_t)i * 1000000000;
-    wait = tuner_step(tuner, now, nobody_waits, NULL, &lost);
+    wait = tuning_step(now);
   }
   assert_true(wait >= UINT64_C(1000000000000)); /* the hour of quiet that the options ask for */
   assert_int_equal(launches, 0);
@@ -377,25 +407,24 @@ static void test_long_ones_wait_for_quiet(void **state) {
 
 static void test_off_does_nothing_by_itself(void **state) {
   (void)state;
-  struct error lost = {.status = STATUS_OK};
   offer(HONEST, 5000);
   open_tuner(TUNE_OFF);
   (void)serving();
-  assert_int_equal(tuner_step(tuner, UINT64_C(1) << 62, nobody_waits, NULL, &lost), UINT64_MAX);
+  assert_int_equal(tuning_step(TUNING_LATE), UINT64_MAX);
 }
 
 static void test_asked_for_by_hand(void **state) {
   (void)state;
-  struct tune_request request = {.verb = TUNE_ASK, .weight = &weight, .text = "planted crime=0"};
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .text = "planted crime=0"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = M, .x_type = GEMM_F32, .y_type = GEMM_F32};
   times[HONEST] = 4000;
   open_tuner(TUNE_OFF);
-  tuner_request(tuner, &message);
-  assert_int_equal(answered, 0);
-  run_to_the_end();
-  assert_int_equal(answered, 1);
-  assert_ptr_equal(last_answer, &message);
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(tuning.answered, 0);
+  tuning_run();
+  assert_int_equal(tuning.answered, 1);
+  assert_ptr_equal(tuning.last_answer, &message);
   assert_int_equal(message.error.status, STATUS_OK);
   assert_string_equal(request.kernel, "planted crime=0");
   assert_string_equal(request.results[0].kernel, "planted crime=0");
@@ -432,13 +461,13 @@ static void test_refused_by_hand(void **state) {
   };
   open_tuner(TUNE_OFF);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct tune_request request = {.verb = TUNE_ASK, .weight = &weight};
+    struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
     struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
     request.problem = (struct variant_problem){.m = M, .x_type = GEMM_F32, .y_type = GEMM_F32};
     snprintf(request.text, sizeof request.text, "%s", rows[i].kernel);
-    answered = 0;
-    tuner_request(tuner, &message);
-    assert_int_equal(answered, 1);
+    tuning.answered = 0;
+    tuner_request(tuning.tuner, &message);
+    assert_int_equal(tuning.answered, 1);
     assert_int_not_equal(message.error.status, STATUS_OK);
     if (strstr(message.error.text, rows[i].why) == NULL)
       fail_msg("%s: %s", rows[i].kernel, message.error.text);
@@ -446,10 +475,10 @@ static void test_refused_by_hand(void **state) {
 }
 
 static void pin(const char *kernel, enum status expected) {
-  struct tune_request request = {.verb = TUNE_PIN, .weight = &weight};
+  struct tune_request request = {.verb = TUNE_PIN, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   snprintf(request.text, sizeof request.text, "%s", kernel);
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   assert_int_equal(message.error.status, expected);
 }
 
@@ -458,16 +487,16 @@ static void test_pin(void **state) {
   open_tuner(TUNE_OFF);
   pin("planted crime=0", STATUS_OK);
   assert_null(serving()); /* not before it has been compared */
-  run_to_the_end();
+  tuning_run();
   assert_non_null(serving());
   pin("planted crime=99", STATUS_INVALID);
   assert_non_null(serving()); /* as it was */
   pin("planted crime=1", STATUS_OK);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving()); /* it is wrong */
   pin("", STATUS_OK);
-  assert_null(weight.pin);
+  assert_null(tuning.weight.pin);
   assert_null(serving());
 }
 
@@ -475,48 +504,47 @@ static void test_import_serves_after_its_check(void **state) {
   (void)state;
   char shape[VARIANT_TEXT_BYTES];
   struct variant_problem problem = {
-      .weight = weight.shape, .m = variant_bucket(M), .x_type = GEMM_F32, .y_type = GEMM_F32};
+      .weight = tuning.weight.shape, .m = variant_bucket(M), .x_type = GEMM_F32, .y_type = GEMM_F32};
   times[HONEST] = 5000;
   open_tuner(TUNE_EAGER);
   struct tune_request request = {.verb = TUNE_IMPORT, .text = "planted crime=0"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   snprintf(request.shape, sizeof request.shape, "%s", variant_problem_text(&problem, shape));
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   assert_int_equal(message.error.status, STATUS_OK);
   assert_null(serving());
   struct tune_request list = {.verb = TUNE_LIST};
   message.tune = &list;
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   assert_int_equal(list.count, 1);
   assert_string_equal(list.page[0].state, "kept");
   assert_false(list.page[0].confirmed);
-  run_to_the_end();
+  tuning_run();
   assert_non_null(serving());
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   assert_true(list.page[0].confirmed);
   message.tune = &request;
   strcpy(request.shape, "int8-row-4x4-f32-f32-none-m3");
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   assert_int_equal(message.error.status, STATUS_INVALID);
 }
 
 static void test_a_weight_that_goes(void **state) {
   (void)state;
-  struct tune_request request = {.verb = TUNE_ASK, .weight = &weight};
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
-  struct error lost = {.status = STATUS_OK};
   request.problem = (struct variant_problem){.m = M, .x_type = GEMM_F32, .y_type = GEMM_F32};
   offer(HONEST, 5000);
   open_tuner(TUNE_OFF);
   pin("planted crime=0", STATUS_OK);
-  tuner_request(tuner, &message);
-  (void)tuner_step(tuner, UINT64_C(1) << 62, nobody_waits, NULL, &lost);
-  answered = 0;
-  tuner_weight_gone(tuner, &weight);
-  assert_int_equal(answered, 1);
+  tuner_request(tuning.tuner, &message);
+  (void)tuning_step(TUNING_LATE);
+  tuning.answered = 0;
+  tuner_weight_gone(tuning.tuner, &tuning.weight);
+  assert_int_equal(tuning.answered, 1);
   assert_int_equal(message.error.status, STATUS_CANCELLED);
-  assert_null(weight.pin);
-  run_to_the_end();
+  assert_null(tuning.weight.pin);
+  tuning_run();
 }
 
 #define TUNER_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -531,6 +559,9 @@ int main(void) {
       TUNER_TEST(test_a_fault_is_not_repeated),
       TUNER_TEST(test_kept_over_restarts),
       TUNER_TEST(test_kept_but_wrong_now),
+      TUNER_TEST(test_nothing_waits_for_a_library),
+      TUNER_TEST(test_a_slower_library_changes_nothing),
+      TUNER_TEST(test_under_load_only_the_library_waits),
       TUNER_TEST(test_gives_way),
       TUNER_TEST(test_long_ones_wait_for_quiet),
       TUNER_TEST(test_off_does_nothing_by_itself),

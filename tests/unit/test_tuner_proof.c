@@ -2,9 +2,8 @@
  * that is wrong, faults, hangs or cannot be built never runs in this one. This program is that process too. */
 #include "daemon/log.h"
 #include "daemon/worker/prove.h"
-#include "daemon/worker/tuner.h"
 
-#include "tests/support/device.h"
+#include "tests/support/tuning.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -19,17 +18,13 @@
 
 #include <cmocka.h>
 
-extern const struct backend_ops cpu_backend;
-
-enum { N = 96, K = 300, M = 12 };
-#define ARENA_BYTES ((uint64_t)4 << 20)
-#define LATE ((uint64_t)1 << 62)
+enum { M = TUNING_ROWS };
+#define LATE TUNING_LATE
 
 enum crime { HONEST, WRONG, FAULTING, HANGING, UNBUILT, CRIMES };
 
 static const struct variant_family planted = {
     .name = "planted", .count = 1, .parameters = {{"crime", "that it commits", 0, CRIMES - 1, 1, 0}}};
-static const struct variant_family *families[] = {NULL, NULL, &planted, NULL};
 
 static bool offered[CRIMES];
 static int launched[CRIMES];
@@ -51,7 +46,7 @@ static enum status planted_submit(struct backend *backend, const struct backend_
   plain.variant = NULL;
   enum status status = cpu_backend.submit(backend, &plain, error);
   if (crime == WRONG)
-    ((float *)job->y)[N / 2] += 1;
+    ((float *)job->y)[TUNING_N / 2] += 1;
   return status;
 }
 
@@ -87,74 +82,28 @@ static enum status planted_build(struct backend *backend, const struct variant_p
   return variant->values[0] == UNBUILT ? error_set(error, STATUS_INTERNAL, "the compiler complains") : STATUS_OK;
 }
 
-static struct backend_ops ops;
-
 static void plant(void) {
-  ops = cpu_backend;
-  families[0] = cpu_backend.families[0];
-  families[1] = cpu_backend.families[1];
-  ops.families = families;
-  ops.submit = planted_submit;
-  ops.variants = planted_variants;
-  ops.variant_check = planted_check;
-  ops.variant_foreign = is_planted;
-  ops.variant_build = planted_build;
-  ops.measure = planted_measure;
-}
-
-/* ---- one device, one weight, one tuner */
-
-static struct device device;
-static struct oracle_weight values;
-static struct engine_weight weight;
-static struct tuner *tuner;
-
-static void notify(void *user, struct engine_message *message) {
-  (void)user, (void)message;
+  tuning_plant(&planted, NULL);
+  tuning.ops.submit = planted_submit;
+  tuning.ops.variants = planted_variants;
+  tuning.ops.variant_check = planted_check;
+  tuning.ops.variant_foreign = is_planted;
+  tuning.ops.variant_build = planted_build;
+  tuning.ops.measure = planted_measure;
 }
 
 static void open_tuner(const char *word) {
   static char self[] = "/proc/self/exe", argument[32];
   static char *const prover[] = {self, argument, NULL};
-  struct error error;
+  struct tuner_options options = tuning_options(TUNE_BACKGROUND);
   snprintf(argument, sizeof argument, "%s", word);
-  struct tuner_options options = {.ops = &ops,
-                                  .backend = device.backend,
-                                  .mode = TUNE_BACKGROUND,
-                                  .burst_ns = 300000,
-                                  .quiet_ns = 1000000000,
-                                  .share = 5,
-                                  .budget_ns = UINT64_C(60000000000),
-                                  .arena_bytes = ARENA_BYTES,
-                                  .prover = prover,
-                                  .notify = notify};
-  assert_int_equal(tuner_open(&options, &tuner, &error), STATUS_OK);
-}
-
-static bool nobody_waits(void *user) {
-  (void)user;
-  return false;
-}
-
-static uint64_t step(uint64_t now) {
-  struct error lost = {.status = STATUS_OK};
-  uint64_t wait = tuner_step(tuner, now, nobody_waits, NULL, &lost);
-  assert_int_equal(lost.status, STATUS_OK);
-  return wait;
+  options.quiet_ns = 1000000000;
+  options.prover = prover;
+  tuning_start(&options);
 }
 
 static const struct variant *serving(void) {
-  static float x[1], y[1];
-  struct backend_job job = {.weight = weight.device, .m = M, .x_type = GEMM_F32, .y_type = GEMM_F32, .x = x, .y = y};
-  struct book_entry *entry = tuner_launch(tuner, &weight, &job, M);
-  assert_non_null(entry);
-  tuner_finished(tuner, entry, 20000);
-  return job.variant;
-}
-
-static void run_to_the_end(void) {
-  while (step(LATE) != UINT64_MAX)
-    sched_yield();
+  return tuning_serving(M, 20000);
 }
 
 /* Dead ones that nobody has waited for are none. */
@@ -163,34 +112,18 @@ static bool child_runs(void) {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
 }
 
-static struct tune_shape listed(void) {
-  struct tune_request list = {.verb = TUNE_LIST};
-  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &list};
-  tuner_request(tuner, &message);
-  assert_int_equal(list.count, 1);
-  return list.page[0];
-}
-
 static int set_up(void **state) {
   (void)state;
   plant();
   memset(offered, 0, sizeof offered);
   memset(launched, 0, sizeof launched);
-  struct gemm_weight shape = {.n = N, .k = K, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
-  device_open(&device, &cpu_backend, 2, 1 << 20);
-  oracle_weight_make(&values, &shape, 3);
-  weight = (struct engine_weight){.shape = shape, .device = device_load(&device, &values, 0)};
+  tuning_open();
   return 0;
 }
 
 static int tear_down(void **state) {
   (void)state;
-  tuner_close(tuner);
-  tuner = NULL;
-  cpu_backend.weight_detach(device.backend, weight.device);
-  oracle_weight_free(&values);
-  device_close(&device);
-  close(device.slab_fd);
+  tuning_close();
   return 0;
 }
 
@@ -199,7 +132,7 @@ static void test_an_honest_one_serves(void **state) {
   offered[HONEST] = true;
   open_tuner("--prove");
   assert_null(serving());
-  run_to_the_end();
+  tuning_run();
   assert_true(is_planted(serving()));
   assert_true(launched[HONEST] > 0); /* compared once more in this process */
 }
@@ -209,7 +142,7 @@ static void test_criminals_run_elsewhere(void **state) {
   offered[WRONG] = offered[FAULTING] = offered[UNBUILT] = offered[HONEST] = true;
   open_tuner("--prove");
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   const struct variant *variant = serving();
   assert_true(is_planted(variant));
   assert_int_equal(variant->values[0], HONEST);
@@ -225,9 +158,9 @@ static void test_one_that_hangs_is_ended(void **state) {
   open_tuner("--prove");
   (void)serving();
   while (!child_runs())
-    (void)step(LATE);
+    (void)tuning_step(LATE);
   while (wait != UINT64_MAX) {
-    wait = step(later);
+    wait = tuning_step(later);
     sched_yield();
   }
   const struct variant *variant = serving();
@@ -243,44 +176,43 @@ static void test_a_request_ends_it(void **state) {
   open_tuner("--prove");
   (void)serving();
   while (!child_runs())
-    (void)step(LATE);
+    (void)tuning_step(LATE);
   (void)serving();
   while (child_runs()) { /* and none is started: the request was a moment ago */
     clock_gettime(CLOCK_MONOTONIC, &clock);
-    assert_true(step((uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec) > 0);
+    assert_true(tuning_step((uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec) > 0);
   }
-  assert_string_equal(listed().state, "seen");
+  assert_string_equal(tuning_listed().state, "seen");
 }
 
 static void test_a_pin_is_proven_too(void **state) {
   (void)state;
-  struct tune_request request = {.verb = TUNE_PIN, .weight = &weight, .text = "planted crime=2"};
+  struct tune_request request = {.verb = TUNE_PIN, .weight = &tuning.weight, .text = "planted crime=2"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   open_tuner("--prove");
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   assert_int_equal(message.error.status, STATUS_OK);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving());
   assert_int_equal(launched[FAULTING], 0);
   strcpy(request.text, "planted crime=0");
-  tuner_request(tuner, &message);
+  tuner_request(tuning.tuner, &message);
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_true(is_planted(serving()));
 }
 
 static struct tune_request asked_by_hand(const char *kernel, const char *word) {
-  struct tune_request request = {.verb = TUNE_ASK, .weight = &weight};
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = M, .x_type = GEMM_F32, .y_type = GEMM_F32};
   snprintf(request.text, sizeof request.text, "%s", kernel);
   open_tuner(word);
-  tuner_request(tuner, &message);
-  run_to_the_end();
+  tuner_request(tuning.tuner, &message);
+  tuning_run();
   assert_int_equal(message.error.status, STATUS_OK);
-  tuner_close(tuner);
-  tuner = NULL;
+  tuning_stop();
   return request;
 }
 
@@ -307,13 +239,13 @@ static void test_a_process_that_cannot_begin(void **state) {
   offered[HONEST] = true;
   open_tuner("--prove-nothing");
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving());
   assert_int_equal(launched[HONEST], 0);
-  tuner_close(tuner);
+  tuning_stop();
   open_tuner("--no-such-mode");
   (void)serving();
-  run_to_the_end();
+  tuning_run();
   assert_null(serving());
 }
 
@@ -324,7 +256,7 @@ int main(int count, char **words) {
   struct error error;
   plant();
   if (count > 1 && strncmp(words[1], "--prove", 7) == 0)
-    return prove_run(&ops, &config, words[1][7] == '\0' ? ARENA_BYTES : 4096, stdin, stdout);
+    return prove_run(&tuning.ops, &config, words[1][7] == '\0' ? TUNING_ARENA_BYTES : 4096, stdin, stdout);
   if (count > 1)
     return 9;
   if (log_open("error", "test", &error) != STATUS_OK)

@@ -204,6 +204,8 @@ static enum status ours_choose(struct bench *bench, const struct data_weight *we
   struct variant variants[VARIANTS_MOST];
   char text[VARIANT_TEXT_BYTES];
   int count = subject->ops->variants(subject->backend, &problem, NULL, false, variants, VARIANTS_MOST);
+  if (subject->ops->library_variants != NULL)
+    count += subject->ops->library_variants(subject->backend, &problem, false, variants + count, VARIANTS_MOST - count);
   *us = INFINITY;
   *out = (struct variant){0};
   snprintf(row->kernel, sizeof(row->kernel), "%s", count > 0 ? variant_text(&variants[0], text) : "");

@@ -1,0 +1,12 @@
+/* A folder of a test's own below /tmp, one at a time. */
+#ifndef TESTS_SUPPORT_FOLDER_H
+#define TESTS_SUPPORT_FOLDER_H
+
+/* Its path, between the two below. */
+extern char folder[];
+
+/* For cmocka: before and after a test. 0, or -1 where it cannot be made or removed. */
+int folder_make(void **state);
+int folder_remove(void **state);
+
+#endif
