@@ -336,6 +336,9 @@ run-fuzz: $(FUZZ)
 bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a daemon of its own
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 
+bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive", BACKEND=cuda)
+	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)
+
 check: ## formatting, cppcheck, directions of includes
 	@deploy/deps.sh build check
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
