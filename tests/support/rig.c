@@ -107,8 +107,11 @@ void rig_stop(struct rig_control *control) {
 
 /* The next message from the engine must be this one. */
 enum status rig_expect_back(struct rig_control *control, const struct engine_message *message) {
-  rig_wait_readable(control->arrived);
-  struct engine_message *back = mailbox_take(&control->mail);
+  struct engine_message *back = NULL;
+  while (back == NULL) { /* it may have been taken before its edge came */
+    rig_wait_readable(control->arrived);
+    back = mailbox_take(&control->mail);
+  }
   assert_ptr_equal(back, message);
   assert_null(back->next);
   return back->error.status;
