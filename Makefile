@@ -305,11 +305,16 @@ $(BUILD)/chaos $(BUILD)/faults $(BUILD)/held: $(BUILD)/%: $(BUILD)/obj/tests/cha
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FAULTS_SUPPORT) $(CLIENT) $(PROTO) $(TEST_LIBS)
 
-# the real library with kernels that fail when a test says so
-$(BUILD)/libcublaslt-faulty.so: tests/chaos/faulty_cublaslt.cu
+# the real libraries with kernels that fail when a test says so
+$(BUILD)/libcublaslt-faulty.so: tests/chaos/faulty_cublaslt.cu tests/chaos/faulty.h
 	@mkdir -p $(@D)
 	$(call say,NVCC)
 	$(Q)$(NVCC) -O2 -std=c++17 -shared -Xcompiler -fPIC,-fvisibility=hidden $(NVCC_ARCH) -o $@ $< -Xlinker --no-as-needed -lcublasLt -ldl
+
+$(BUILD)/libnvrtc-faulty.so: tests/chaos/faulty_nvrtc.c tests/chaos/faulty.h
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CUDA_CFLAGS) $(CFLAGS) -shared -o $@ $< -L$(CUDA_HOME)/lib64 -Wl,--no-as-needed -lnvrtc -ldl
 
 chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1
 	@deploy/deps.sh build test
@@ -319,7 +324,7 @@ faults: ## one fault after the other under load, and the pauses that clients saw
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-faults
 
-run-faults: all $(BUILD)/faults $(BUILD)/held $(if $(NVCC),$(BUILD)/libcublaslt-faulty.so)
+run-faults: all $(BUILD)/faults $(BUILD)/held $(if $(NVCC),$(addprefix $(BUILD)/,libcublaslt-faulty.so libnvrtc-faulty.so))
 	@GEMMD_BUILD=$(BUILD) $(BUILD)/faults
 	@GEMMD_BUILD=$(BUILD) $(BUILD)/held $(or $(FAULTS_GB),0.06)
 

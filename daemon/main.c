@@ -21,6 +21,7 @@ enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_PROVER, MODE_LOADE
 struct invocation {
   enum mode mode;
   int device;
+  bool standby;            /* a worker: see worker_run */
   const char *config_path; /* NULL: the default one, if it is there */
 };
 
@@ -54,6 +55,10 @@ static int usage_error(const char *text) {
 static int read_mode(struct invocation *invocation, int count, char *const *words) {
   if (strcmp(words[0], "--load") == 0 || strcmp(words[0], "--embedded") == 0) {
     invocation->mode = strcmp(words[0], "--load") == 0 ? MODE_LOADER : MODE_EMBEDDED;
+    return 1;
+  }
+  if (strcmp(words[0], "--standby") == 0) {
+    invocation->standby = true;
     return 1;
   }
   if (strcmp(words[0], "--upgrade") == 0) {
@@ -149,7 +154,7 @@ static int run(const struct config *config, const struct invocation *invocation,
   switch (invocation->mode) {
   case MODE_WORKER:
     begin_as_child();
-    return worker_run(config, invocation->device, CONTROL_FD, words);
+    return worker_run(config, invocation->device, CONTROL_FD, invocation->standby, words);
   case MODE_PROVER:
     begin_as_child();
     return worker_prove(config, invocation->device);

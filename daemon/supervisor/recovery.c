@@ -38,9 +38,9 @@ static void on_answer(void *user, struct worker_answer *answer) {
 
 /* ---- what may have been damaged by whatever ended the one before */
 
-/* SIGKILL comes from outside and touches nothing; after anything else, and in a new gemmd, the bytes are looked at. */
+/* SIGKILL from outside touches nothing; after anything else, and in a new gemmd, the bytes are looked at. */
 static bool is_suspect(const struct worker *worker) {
-  return worker->exit_signal != SIGKILL;
+  return worker->exit_signal != SIGKILL || worker->killed;
 }
 
 static struct catalog_weight *find_weight(const struct catalog *catalog, uint32_t id) {

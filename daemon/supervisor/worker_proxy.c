@@ -8,10 +8,9 @@
 #include <unistd.h>
 
 enum {
-  STOP_MS = 5000, /* that a worker has to end by itself */
   RESTART_WINDOW_MS = 60000,
   WATCH_TICKS = 2,    /* within worker_timeout_s */
-  EXIT_NO_BACKEND = 3 /* see worker.h */
+  START_TIMEOUTS = 6, /* worker_timeout_s, that a process has to open its device */
 };
 
 struct worker_request {
@@ -66,7 +65,7 @@ enum status worker_ask(struct worker *worker, enum command command, const void *
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = request->id, .code = command};
   enum status status = STATUS_OK;
   if (takes)
-    status = channel_send(&worker->channel, &head, info->request, body, fds, fd_count, error);
+    status = channel_send(&worker->process->channel, &head, info->request, body, fds, fd_count, error);
   if (status != STATUS_OK && status != STATUS_DISCONNECTED) {
     free(request);
     return status;
@@ -151,7 +150,7 @@ static void on_watch_timer(uv_timer_t *timer) {
   const struct message_empty body = {.reserved = 0};
   struct error error;
   /* This process may have been held up itself, with the answer waiting to be read. */
-  channel_drain(&worker->channel);
+  channel_drain(&worker->process->channel);
   if (worker->state == WORKER_DYING)
     return;
   if (worker->silent == WATCH_TICKS) {
@@ -164,33 +163,53 @@ static void on_watch_timer(uv_timer_t *timer) {
   }
 }
 
-static void watch(struct worker *worker) {
-  uint64_t tick_ms = (uint64_t)worker->config->worker_timeout_s * 1000 / WATCH_TICKS;
-  if (tick_ms == 0)
+static void on_start_timer(uv_timer_t *timer) {
+  struct worker *worker = timer->data;
+  char why[96];
+  snprintf(why, sizeof why, "it has not opened its device for %lld s",
+           START_TIMEOUTS * (long long)worker->config->worker_timeout_s);
+  worker_kill(worker, why);
+}
+
+/* From the moment that it is to serve: first it has to open its device. */
+static void watch_start(struct worker *worker) {
+  uint64_t timeout_ms = (uint64_t)worker->config->worker_timeout_s * 1000;
+  if (timeout_ms == 0)
     return;
   worker->watched = true;
   worker->silent = 0;
   uv_timer_init(worker->loop, &worker->watch_timer);
   worker->watch_timer.data = worker;
   worker->open++;
-  uv_timer_start(&worker->watch_timer, on_watch_timer, tick_ms, tick_ms);
+  uv_timer_start(&worker->watch_timer, on_start_timer, START_TIMEOUTS * timeout_ms, 0);
+}
+
+static void watch(struct worker *worker) {
+  uint64_t tick_ms = (uint64_t)worker->config->worker_timeout_s * 1000 / WATCH_TICKS;
+  if (worker->watched)
+    uv_timer_start(&worker->watch_timer, on_watch_timer, tick_ms, tick_ms);
+}
+
+static void take_ready(struct worker *worker, const struct message_worker_ready *ready) {
+  worker->ready = *ready;
+  worker->state = WORKER_RECOVERING;
+  worker->ever_ready = true;
+  watch(worker);
+  worker->hooks->started(worker, &worker->ready);
 }
 
 static enum status take_event(struct worker *worker, uint32_t code, struct message_body body, struct error *error) {
   struct message_session_broken broken;
+  struct message_worker_ready ready;
   enum status status;
   switch (code) {
   case EVENT_worker_ready:
     if (worker->state != WORKER_STARTING)
       return error_set(error, STATUS_PROTOCOL, "worker_ready came twice");
-    status = message_decode_body(body, &message_worker_ready_type, &worker->ready, error);
-    if (status != STATUS_OK)
-      return status;
-    worker->state = WORKER_RECOVERING;
-    worker->ever_ready = true;
-    watch(worker);
-    worker->hooks->started(worker, &worker->ready);
-    return STATUS_OK;
+    status = message_decode_body(body, &message_worker_ready_type, &ready, error);
+    if (status == STATUS_OK)
+      take_ready(worker, &ready);
+    return status;
   case EVENT_session_broken:
     status = message_decode_body(body, &message_session_broken_type, &broken, error);
     if (status == STATUS_OK)
@@ -201,12 +220,31 @@ static enum status take_event(struct worker *worker, uint32_t code, struct messa
   }
 }
 
-static void on_packet(struct channel *channel, struct packet *packet) {
-  struct worker *worker = channel->owner;
+/* All that the next one has to say before it serves. */
+static enum status take_word_of_next(struct worker *worker, const struct message_head *head, struct message_body body,
+                                     struct error *error) {
+  if (head->kind != MESSAGE_EVENT || head->code != EVENT_worker_ready || worker->next_ready)
+    return error_set(error, STATUS_PROTOCOL, "message %u of kind %d before it serves", head->code, (int)head->kind);
+  enum status status = message_decode_body(body, &message_worker_ready_type, &worker->next_says, error);
+  worker->next_ready = status == STATUS_OK;
+  if (worker->next_ready && worker->state == WORKER_READY)
+    log_info("worker %u: process %u stands by", worker->device, worker->next->pid);
+  return status;
+}
+
+static void on_packet(struct worker_process *process, struct packet *packet) {
+  struct worker *worker = process->owner;
   struct message_head head;
   struct message_body body;
   struct error error;
   enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, &error);
+  if (status == STATUS_OK && process == worker->next) {
+    if (take_word_of_next(worker, &head, body, &error) != STATUS_OK) {
+      log_error("worker %u: process %u, the next one, is killed: %s", worker->device, process->pid, error.text);
+      worker_process_close(process, true);
+    }
+    return;
+  }
   if (status == STATUS_OK && head.kind == MESSAGE_REPLY)
     status = take_reply(worker, &head, body, packet, &error);
   else if (status == STATUS_OK && head.kind == MESSAGE_EVENT)
@@ -231,11 +269,47 @@ static bool restart_allowed(struct worker *worker) {
 static void give_up(struct worker *worker) {
   log_error("worker %u: given up after %u restarts within a minute", worker->device, worker->recent_restarts);
   worker->state = WORKER_FAILED;
+  if (worker->next != NULL)
+    worker_process_close(worker->next, false);
   worker->hooks->ended(worker);
 }
 
-static void start_successor(struct worker *worker) {
+/* The options of a process that replaces one. Who died may have died of a kernel on trial; where nothing is kept, the
+ * successor cannot know which, and would die of it again. */
+static struct config successor_config(const struct worker *worker) {
+  struct config config = *worker->config;
+  if (config.state_dir[0] == '\0' && getenv("STATE_DIRECTORY") == NULL && strcmp(config.tune, "off") != 0) {
+    log_info("worker %u: the next process tunes nothing, because no state_dir tells what the last one died of",
+             worker->device);
+    snprintf(config.tune, sizeof config.tune, "off");
+  }
+  return config;
+}
+
+static const struct worker_process_events events;
+
+/* Ahead of time: while it opens its device, the one before serves, or dies. */
+static void start_next(struct worker *worker) {
   struct error error;
+  if (worker->next != NULL || worker->stopping || !restart_allowed(worker))
+    return;
+  struct config config = successor_config(worker);
+  if (worker_process_start(worker->loop, worker->program, worker->device, true, &config, &events, worker, &worker->next,
+                           &error) == STATUS_OK)
+    worker->next_ready = false;
+  else
+    log_error("worker %u: %s", worker->device, error.text);
+}
+
+static void begin(struct worker *worker, struct worker_process *process) {
+  worker->process = process;
+  worker->pid = process->pid;
+  worker->open = 1;
+  worker->state = WORKER_STARTING;
+  watch_start(worker);
+}
+
+static void replace(struct worker *worker) {
   if (!restart_allowed(worker)) {
     give_up(worker);
     return;
@@ -243,15 +317,27 @@ static void start_successor(struct worker *worker) {
   worker->recent_restarts++;
   worker->restarts++;
   log_warning("worker %u: restart %u", worker->device, worker->restarts);
-  if (worker_start(worker, &error) != STATUS_OK) {
-    log_error("worker %u: %s", worker->device, error.text);
+  start_next(worker);
+  if (worker->next == NULL) {
     give_up(worker);
+    return;
   }
+  begin(worker, worker->next);
+  worker->next = NULL;
+  if (worker->next_ready)
+    take_ready(worker, &worker->next_says);
+  worker->next_ready = false;
 }
 
-/* Process, socket and timers are closed: nothing of the old worker is left, not even a copy to the device that could
- * still land in memory that is used again. */
-static void reaped(struct worker *worker) {
+static void stopped(struct worker *worker) {
+  worker->state = WORKER_STOPPED;
+  if (worker->next == NULL)
+    worker->hooks->ended(worker);
+}
+
+/* The process is reaped: nothing of it is left, not even a copy to the device that could still land in memory that is
+ * used again. */
+static void reaped(struct worker *worker, int exit_status) {
   worker->pid = 0;
   totals_add(&worker->past, &worker->stats);
   memset(&worker->stats, 0, sizeof worker->stats);
@@ -260,26 +346,21 @@ static void reaped(struct worker *worker) {
   worker->hooks->lost(worker);
   fail_requests(worker);
   if (worker->stopping) {
-    worker->state = WORKER_STOPPED;
-    worker->hooks->ended(worker);
-  } else if (!worker->ever_ready && worker->exit_status == EXIT_NO_BACKEND) {
+    stopped(worker);
+  } else if (!worker->ever_ready && exit_status == WORKER_PROCESS_NO_BACKEND) {
     worker->state = WORKER_FAILED;
     worker->hooks->ended(worker);
   } else {
-    start_successor(worker);
+    replace(worker);
   }
 }
 
 static void closed_one(struct worker *worker) {
   if (--worker->open == 0)
-    reaped(worker);
+    reaped(worker, worker->exit_status);
 }
 
-static void on_channel_closed(struct channel *channel) {
-  closed_one(channel->owner);
-}
-
-static void on_handle_closed(uv_handle_t *handle) {
+static void on_watch_closed(uv_handle_t *handle) {
   closed_one(handle->data);
 }
 
@@ -290,122 +371,91 @@ static void let_die(struct worker *worker) {
   }
   if (worker->watched) {
     worker->watched = false;
-    uv_close((uv_handle_t *)&worker->watch_timer, on_handle_closed);
+    uv_close((uv_handle_t *)&worker->watch_timer, on_watch_closed);
   }
-  channel_close(&worker->channel);
 }
 
-static void on_kill_timer(uv_timer_t *timer) {
-  struct worker *worker = timer->data;
-  log_warning("worker %u: does not end by itself; killed", worker->device);
-  child_kill(worker->child);
-}
-
-/* Gives the process time to end by itself. */
-static void kill_later(struct worker *worker) {
-  if (worker->kill_pending)
+static void on_end(struct worker_process *process, const struct error *cause) {
+  struct worker *worker = process->owner;
+  log_debug("worker %u: process %u: %s", worker->device, process->pid, cause->text);
+  if (process == worker->next) {
+    worker_process_close(process, false);
     return;
-  worker->kill_pending = true;
-  uv_timer_init(worker->loop, &worker->kill_timer);
-  worker->kill_timer.data = worker;
-  worker->open++;
-  uv_timer_start(&worker->kill_timer, on_kill_timer, STOP_MS, 0);
-}
-
-static void on_channel_end(struct channel *channel, const struct error *cause) {
-  struct worker *worker = channel->owner;
+  }
   bool starting = worker->state == WORKER_STARTING;
-  log_debug("worker %u: %s", worker->device, cause->text);
   let_die(worker);
-  if (starting)
-    kill_later(worker); /* its exit status says why it could not start */
-  else
-    child_kill(worker->child);
+  worker_process_close(process, !starting); /* else its exit status says why it could not start */
+  /* It runs no more of its program, and what it wrote is there; the kernel may take a while to give back its device. */
+  if (!starting)
+    start_next(worker);
 }
 
-static void on_exit_of_child(void *user, int64_t exit_status, int signal) {
-  struct worker *worker = user;
-  worker->child = NULL;
-  worker->exit_status = signal == 0 ? (int)exit_status : -1;
-  worker->exit_signal = signal;
-  if (!worker->stopping) {
-    if (signal != 0)
-      log_error("worker %u: process %u was ended by signal %d (%s)", worker->device, worker->pid, signal,
-                strsignal(signal));
-    else
-      log_error("worker %u: process %u ended with status %d", worker->device, worker->pid, worker->exit_status);
+static void log_exit(const struct worker *worker, const struct worker_process *process) {
+  if (worker->stopping || (process == worker->next && worker->state == WORKER_FAILED))
+    return;
+  if (process->exit_signal != 0)
+    log_error("worker %u: process %u was ended by signal %d (%s)", worker->device, process->pid, process->exit_signal,
+              strsignal(process->exit_signal));
+  else
+    log_error("worker %u: process %u ended with status %d", worker->device, process->pid, process->exit_status);
+}
+
+static void on_ended(struct worker_process *process) {
+  struct worker *worker = process->owner;
+  log_exit(worker, process);
+  if (process == worker->next) {
+    worker->next = NULL;
+    worker->next_ready = false;
+    if (worker->stopping && worker->process == NULL && worker->open == 0)
+      stopped(worker);
+    return;
   }
+  worker->process = NULL;
+  worker->exit_status = process->exit_status;
+  worker->exit_signal = process->exit_signal;
   let_die(worker);
-  if (worker->kill_pending) {
-    worker->kill_pending = false;
-    uv_close((uv_handle_t *)&worker->kill_timer, on_handle_closed);
-  }
   closed_one(worker);
 }
 
-/* The options of the next process. Who died may have died of a kernel on trial; where nothing is kept, the successor
- * cannot know which, and would die of it again. */
-static struct config successor_config(const struct worker *worker) {
-  struct config config = *worker->config;
-  if (worker->restarts > 0 && config.state_dir[0] == '\0' && getenv("STATE_DIRECTORY") == NULL &&
-      strcmp(config.tune, "off") != 0) {
-    log_info("worker %u: tune is off from here on, because no state_dir tells what the last one died of",
-             worker->device);
-    snprintf(config.tune, sizeof config.tune, "off");
-  }
-  return config;
-}
+static const struct worker_process_events events = {.packet = on_packet, .end = on_end, .ended = on_ended};
 
 enum status worker_start(struct worker *worker, struct error *error) {
-  static const struct channel_events events = {.packet = on_packet, .end = on_channel_end, .closed = on_channel_closed};
-  char device[16];
-  snprintf(device, sizeof device, "%u", worker->device);
-  const char *const mode[] = {"--worker", device, NULL};
-  struct config config = successor_config(worker);
-  int socket;
-  enum status status = child_start(worker->loop, worker->program, mode, &config, on_exit_of_child, worker,
-                                   &worker->child, &socket, error);
-  if (status != STATUS_OK)
-    return status;
-  worker->pid = (uint32_t)child_pid(worker->child);
-  worker->open = 1;
-  worker->state = WORKER_STARTING;
-  status = channel_open(&worker->channel, worker->loop, socket, 0, &events, worker, error);
-  if (status != STATUS_OK) {
-    /* The exit is awaited all the same; the channel counts as closed. */
-    worker->channel.closing = true;
-    worker->channel.ended = true;
-    child_kill(worker->child);
-    log_error("worker %u: %s", worker->device, error->text);
-    return STATUS_OK;
-  }
-  worker->open = 2;
-  return STATUS_OK;
+  struct worker_process *process;
+  enum status status = worker_process_start(worker->loop, worker->program, worker->device, false, worker->config,
+                                            &events, worker, &process, error);
+  if (status == STATUS_OK)
+    begin(worker, process);
+  return status;
 }
 
 void worker_serves(struct worker *worker) {
   worker->state = WORKER_READY;
-  if (worker->lost_ms == 0)
-    return;
-  log_info("worker %u: serves again, as process %u; serving paused for %llu ms", worker->device, worker->pid,
-           (unsigned long long)(uv_now(worker->loop) - worker->lost_ms));
+  if (worker->lost_ms != 0)
+    log_info("worker %u: serves again, as process %u; serving paused for %llu ms", worker->device, worker->pid,
+             (unsigned long long)(uv_now(worker->loop) - worker->lost_ms));
   worker->lost_ms = 0;
+  worker->killed = false;
+  if (worker->config->worker_spare != 0)
+    start_next(worker);
 }
 
 void worker_kill(struct worker *worker, const char *why) {
-  if (worker->state == WORKER_DYING || worker->open == 0)
+  if (worker->state == WORKER_DYING || worker->process == NULL)
     return;
   log_error("worker %u: killed: %s", worker->device, why);
+  worker->killed = true;
   let_die(worker);
-  child_kill(worker->child);
+  worker_process_close(worker->process, true);
 }
 
 void worker_stop(struct worker *worker) {
   if (worker->stopping)
     return;
   worker->stopping = true;
-  if (worker->child == NULL)
+  if (worker->next != NULL)
+    worker_process_close(worker->next, false);
+  if (worker->process == NULL)
     return; /* what else is open closes by itself */
   let_die(worker);
-  kill_later(worker);
+  worker_process_close(worker->process, false);
 }

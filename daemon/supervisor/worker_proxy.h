@@ -1,14 +1,13 @@
-/* One worker as the supervisor sees it: a process, a socket, requests that wait for their answer, and the rule by
- * which a worker that died is started again. Knows nothing of sessions and weights: see recovery.h. */
+/* One worker as the supervisor sees it: the process that serves, the next one, requests that wait for their answer, and
+ * the rule by which a worker that died is replaced. Knows nothing of sessions and weights: see recovery.h. */
 #ifndef SUPERVISOR_WORKER_PROXY_H
 #define SUPERVISOR_WORKER_PROXY_H
 
 #include "../../proto/message.h"
 #include "../../proto/status.h"
 #include "../config.h"
-#include "channel.h"
-#include "child.h"
 #include "totals.h"
+#include "worker_process.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,20 +64,23 @@ struct worker {
   const struct worker_hooks *hooks;
   void *owner;
   uv_loop_t *loop;
-  const char *program;         /* see child_start */
-  const struct config *config; /* what the next process is started with */
-  struct child *child;         /* NULL: none lives */
-  struct channel channel;
-  uv_timer_t kill_timer;  /* runs while the process may still end by itself */
-  uv_timer_t watch_timer; /* runs from worker_ready on: asks whether the process still answers */
-  unsigned open;          /* of child, channel and timers */
+  const char *program;            /* see child_start */
+  const struct config *config;    /* what the next process is started with */
+  struct worker_process *process; /* owned; NULL: none lives */
+  /* Owned: that which replaces it, started when the one before begins to die, or earlier (worker_spare). Gets nothing
+   * before that one is reaped. NULL: there is none. */
+  struct worker_process *next;
+  bool next_ready;        /* it has opened its device, and `next_says` is what it said */
+  uv_timer_t watch_timer; /* asks whether the process starts, and still answers */
+  unsigned open;          /* of process and timer */
   uint32_t last_id;
   TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
-  struct message_worker_ready ready;                        /* of the last process that said so */
-  bool ever_ready, stopping, kill_pending, watched;
+  struct message_worker_ready ready, next_says;             /* the first of the last process that said so */
+  bool ever_ready, stopping, watched;
   unsigned silent; /* ticks of the watch since it asked; 0: it was answered */
   int exit_status; /* of the last process; -1 where a signal ended it */
   int exit_signal; /* of the last process; 0: none has ended so */
+  bool killed;     /* the last process, by worker_kill */
   uint32_t pid;
   uint32_t restarts, recent_restarts;
   uint64_t recent_since_ms, lost_ms;

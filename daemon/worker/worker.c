@@ -1,9 +1,12 @@
 #include "worker.h"
 
 #include "../log.h"
+#include "../transport.h"
 #include "control.h"
 #include "prove.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,28 +54,50 @@ static const struct backend_ops *open_backend(const struct config *config, int d
   return ops;
 }
 
-static void announce(struct control *control, const char *reason) {
+static bool announce(const struct control_options *options, const char *reason) {
+  struct message_head head = {.kind = MESSAGE_EVENT, .code = EVENT_worker_ready};
   struct backend_info info;
-  control->ops->describe(control->backend, &info);
+  struct error error;
+  uint8_t bytes[2048];
+  size_t length;
+  options->ops->describe(options->backend, &info);
   struct message_worker_ready ready = {
       .devices = (uint32_t)info.devices, .memory_total = info.memory_total, .slab_granularity = info.slab_granularity};
   copy_text(ready.backend, sizeof ready.backend, info.name);
   copy_text(ready.reason, sizeof ready.reason, reason);
   copy_text(ready.device_name, sizeof ready.device_name, info.device_name);
   log_info("backend %s has %s", info.name, info.device_name);
-  control_send_event(control, EVENT_worker_ready, &message_worker_ready_type, &ready);
+  if (message_encode(&head, &message_worker_ready_type, &ready, bytes, sizeof bytes, &length, &error) == STATUS_OK &&
+      transport_send(options->socket, bytes, length, NULL, 0, &error) == STATUS_OK)
+    return true;
+  log_error("to the supervisor: %s", error.text);
+  return false;
+}
+
+/* False where it has closed the socket instead. */
+static bool supervisor_speaks(int socket) {
+  struct pollfd fd = {.fd = socket, .events = POLLIN | POLLRDHUP};
+  while (poll(&fd, 1, -1) < 0 && errno == EINTR)
+    ;
+  return (fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0;
 }
 
 /* Until the supervisor closes the socket, or the device is lost. */
-static int serve(struct control *control, const struct control_options *options, const char *reason) {
+static int serve(struct control *control, const struct control_options *options, bool standby, const char *reason) {
   struct error error;
+  /* What another process may still change, as what it tunes, is read only when that has ended. */
+  if (standby && !announce(options, reason))
+    return EXIT_FAILURE;
+  if (standby && !supervisor_speaks(options->socket))
+    return EXIT_SUCCESS;
   enum status status = control_start(control, options, &error);
   if (status != STATUS_OK) {
     log_error("%s", error.text);
     uv_run(options->loop, UV_RUN_DEFAULT);
     return EXIT_FAILURE;
   }
-  announce(control, reason);
+  if (!standby && !announce(options, reason))
+    control_end(control);
   uv_run(options->loop, UV_RUN_DEFAULT);
   if (control->lost.status != STATUS_OK) {
     /* At once: the successor cannot start before this process is gone, and giving anything back to a lost device may
@@ -127,7 +152,7 @@ int worker_prove(const struct config *config, int device) {
   return prove_run(ops, &wanted, (uint64_t)config->tune_bytes, stdin, stdout);
 }
 
-int worker_run(const struct config *config, int device, int control, char *const *words) {
+int worker_run(const struct config *config, int device, int control, bool standby, char *const *words) {
   struct backend *backend;
   char reason[256] = "";
   const struct backend_ops *ops = open_backend(config, device, &backend, reason, sizeof reason);
@@ -152,7 +177,7 @@ int worker_run(const struct config *config, int device, int control, char *const
     log_error("no memory for the worker");
   } else {
     options.tune.prover = prover;
-    result = serve(state, &options, reason);
+    result = serve(state, &options, standby, reason);
     uv_loop_close(&loop);
   }
   free(prover);

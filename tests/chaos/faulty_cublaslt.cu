@@ -2,14 +2,12 @@
 // linked with it, and dlsym finds the rest there), but when the file that $GEMMD_FAULTY names is there, the next
 // product takes it, and starts a kernel of its own first that does what is written in it: "nowhere" writes to an
 // address that nothing is mapped at, "weight" writes into W, "forever" does not end.
+#include "faulty.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 __global__ void write_word(volatile uint32_t *to) {
   *to = 0x12345678;
@@ -18,17 +16,6 @@ __global__ void write_word(volatile uint32_t *to) {
 __global__ void run_forever(volatile uint32_t *word) {
   while (*word != 0xfeedface)
     ;
-}
-
-// Who takes the file away is who does what it says.
-static bool take(char word[16]) {
-  const char *path = getenv("GEMMD_FAULTY");
-  FILE *file = path != nullptr ? fopen(path, "r") : nullptr;
-  if (file == nullptr)
-    return false;
-  bool there = fgets(word, 16, file) != nullptr && unlink(path) == 0;
-  fclose(file);
-  return there;
 }
 
 static void fail(const char *how, const void *weight, cudaStream_t stream) {
@@ -49,8 +36,8 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *a
                const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes, cudaStream_t stream) {
   static decltype(&cublasLtMatmul) real =
       reinterpret_cast<decltype(&cublasLtMatmul)>(dlsym(dlopen("libcublasLt.so.13", RTLD_LAZY), "cublasLtMatmul"));
-  char how[16];
-  if (take(how))
+  char how[FAULTY_WORD];
+  if (faulty_take(nullptr, how))
     fail(how, a, stream);
   return real(handle, desc, alpha, a, a_desc, b, b_desc, beta, c, c_desc, d, d_desc, algo, workspace, workspace_bytes,
               stream);

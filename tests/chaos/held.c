@@ -1,6 +1,6 @@
 /* Weights of many gigabytes stay on the device whatever happens to the worker: each fault under a load of many clients,
  * and the time until these get right products again, beside that of the first load. Their files are gone by then. On a
- * GPU some of the faults are kernels' own: see faulty_cublaslt.cu. */
+ * GPU some of the faults are kernels' own: see faulty.h. */
 #include "client/gemmclient.h"
 #include "pauses.h"
 #include "tests/support/daemon.h"
@@ -25,7 +25,7 @@ static struct daemon daemon_under_test;
 static struct vast weights[WEIGHTS];
 static struct pauses *pauses;
 static gemmd_session *watcher;
-static bool kernels_fail; /* the library that makes them is there */
+static bool kernels_fail; /* on a GPU */
 static int tries = 10;
 static double gigabytes = 0.0625;
 
@@ -200,6 +200,30 @@ static void await_successor(void) {
 
 static void nothing(void) {}
 
+static void upgrade(void) {
+  daemon_upgrade(&daemon_under_test);
+}
+
+static void await_upgraded(void) {
+  while (strcmp(device().state, "ready") != 0)
+    continue;
+  restarts = 0;
+}
+
+static int spares_seen;
+
+/* Until one more process stands by than when this was last asked. */
+static void await_spare(void) {
+  while (daemon_log_count(&daemon_under_test, "stands by") == spares_seen)
+    sched_yield();
+  spares_seen++;
+}
+
+static void await_successor_and_spare(void) {
+  await_successor();
+  await_spare();
+}
+
 static void kill_worker(void) {
   assert_int_equal(kill((pid_t)device().pid, SIGKILL), 0);
 }
@@ -230,18 +254,30 @@ static void kernel_never_ends(void) {
   fail_kernel("forever");
 }
 
-static const struct held_fault {
+struct held_fault {
   struct pauses_fault fault;
   bool kernel, verified; /* by a kernel; weights are verified afterwards */
-} faults[] = {
+};
+
+static const struct held_fault faults[] = {
     {{"worker killed (SIGKILL)", kill_worker, await_successor, 0}, false, false},
     {{"worker faults (SIGSEGV), weights verified", fault_worker, await_successor, 0}, false, true},
     {{"a kernel writes to no memory, weights verified", kernel_writes_nowhere, await_successor, 0}, true, true},
     {{"a kernel writes into its weight, weights verified", kernel_writes_into_weight, await_successor, 0}, true, true},
-    {{"a kernel never ends, device_timeout_s = 2", kernel_never_ends, await_successor, 0}, true, false},
+    {{"a kernel never ends, device_timeout_s = 2", kernel_never_ends, await_successor, 0}, true, true},
+    {{"gemmd upgraded in place (--upgrade)", upgrade, await_upgraded, 0}, false, true},
+};
+
+static const struct held_fault faults_with_spare[] = {
+    {{"worker killed, worker_spare = 1", kill_worker, await_successor_and_spare, 0}, false, false},
+    {{"a kernel writes to no memory, worker_spare = 1", kernel_writes_nowhere, await_successor_and_spare, 0},
+     true,
+     true},
 };
 
 static void try_fault(const struct held_fault *fault) {
+  if (fault->kernel && !kernels_fail)
+    return;
   static const char verified[] = "agree with what was loaded";
   struct pauses_fault now = fault->fault;
   int before = daemon_log_count(&daemon_under_test, verified);
@@ -251,19 +287,51 @@ static void try_fault(const struct held_fault *fault) {
   assert_int_equal(daemon_log_count(&daemon_under_test, verified) - before, fault->verified ? tries : 0);
 }
 
+/* From here on with another option; the weights stay. */
+static void begin_sparing(void) {
+  FILE *file = fopen(daemon_path(&daemon_under_test, "gemmd.conf"), "a");
+  assert_non_null(file);
+  fputs("worker_spare = 1\n", file);
+  assert_int_equal(fclose(file), 0);
+  upgrade();
+  await_upgraded();
+  await_spare();
+}
+
+/* A kernel that nobody has seen is compiled, tried in a process of its own, and fails there: the worker does not
+ * notice, and does not use it. */
+static void fail_on_trial(void) {
+  const gemmd_tune_request request = {
+      .weight = "w0", .m = 16, .x_type = GEMMD_F16, .y_type = GEMMD_F32, .kernel = "tile block_m=16"};
+  gemmd_tune_report report;
+  gemmd_device_info before = device();
+  fail_kernel("compile");
+  assert_int_equal(gemmd_tune(watcher, &request, &report), GEMMD_OK);
+  printf("a kernel on trial writes to no memory: \"%s\"\n", report.why);
+  assert_non_null(strstr(report.why, "it took its process along"));
+  gemmd_device_info after = device();
+  assert_int_equal(after.pid, before.pid);
+  assert_int_equal(after.restarts, before.restarts);
+}
+
 /* ---- all of it */
 
+static char state_folder[] = "/tmp/gemmd-held-XXXXXX";
+
+/* The libraries whose kernels fail stand beside gemmd. */
 static void start(void) {
-  char options[640];
+  char options[2048], libraries[1400] = "";
   const char *backend = getenv("GEMMD_TEST_BACKEND"), *build = getenv("GEMMD_BUILD");
-  char library[512];
-  snprintf(library, sizeof library, "%s/libcublaslt-faulty.so", build != NULL ? build : "build");
-  kernels_fail = backend != NULL && strcmp(backend, "cuda") == 0 && access(library, R_OK) == 0;
+  kernels_fail = backend != NULL && strcmp(backend, "cuda") == 0;
+  assert_non_null(mkdtemp(state_folder));
+  if (kernels_fail)
+    snprintf(libraries, sizeof libraries,
+             "cublaslt = %.500s/libcublaslt-faulty.so\nnvrtc = %.500s/libnvrtc-faulty.so\n",
+             build != NULL ? build : "build", build != NULL ? build : "build");
   /* With tuning off, y is computed the same way again and again. */
-  snprintf(
-      options, sizeof options,
-      "tune = off\nworker_timeout_s = 10\ndevice_timeout_s = 2\nworker_restarts_max = 1000\nloaders_max = %d\n%s%s%s",
-      LOADS, kernels_fail ? "cublaslt = " : "", kernels_fail ? library : "", kernels_fail ? "\n" : "");
+  snprintf(options, sizeof options,
+           "tune = off\nstate_dir = %s\ndevice_timeout_s = 2\nworker_restarts_max = 1000\nloaders_max = %d\n%s",
+           state_folder, LOADS, libraries);
   daemon_make(&daemon_under_test, options);
   setenv("GEMMD_FAULTY", daemon_path(&daemon_under_test, "faulty"), 1);
   daemon_start(&daemon_under_test);
@@ -283,10 +351,14 @@ static void held(void **state) {
   pauses_head(pauses);
   (void)pauses_try(pauses, &(struct pauses_fault){"none, for comparison", nothing, NULL, tries});
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-    if (!faults[i].kernel || kernels_fail)
-      try_fault(&faults[i]);
+    try_fault(&faults[i]);
+  begin_sparing();
+  for (size_t i = 0; i < sizeof faults_with_spare / sizeof *faults_with_spare; i++)
+    try_fault(&faults_with_spare[i]);
   atomic_store(&pauses->stop, true);
   clients_wait(&clients);
+  if (kernels_fail)
+    fail_on_trial();
   assert_int_equal(gemmd_daemon_status(watcher, &after), GEMMD_OK);
   assert_int_equal(after.weights, before.weights);
   assert_true(after.weight_bytes == before.weight_bytes);
@@ -294,6 +366,9 @@ static void held(void **state) {
   gemmd_disconnect(watcher);
   daemon_stop(&daemon_under_test);
   daemon_remove(&daemon_under_test);
+  char command[64];
+  snprintf(command, sizeof command, "rm -r %s", state_folder);
+  assert_int_equal(system(command), 0);
 }
 
 int main(int count, char **words) {

@@ -30,14 +30,14 @@ void peer_main(int count, char **words) {
   struct error error;
   if (count < 2 || (strcmp(words[1], "--worker") != 0 && strcmp(words[1], "--load") != 0))
     return;
-  bool worker = strcmp(words[1], "--worker") == 0;
+  bool worker = strcmp(words[1], "--worker") == 0, standby = worker && count > 3 && strcmp(words[3], "--standby") == 0;
   config_defaults(&config);
-  for (int i = worker ? 3 : 2; i + 1 < count; i += 2)
+  for (int i = worker ? 3 + standby : 2; i + 1 < count; i += 2)
     if (config_set(&config, words[i] + 2, words[i + 1], &error) != STATUS_OK)
       exit(2);
   if (log_open(config.log_level, words[1] + 2, &error) != STATUS_OK)
     exit(2);
-  exit(worker ? worker_run(&config, atoi(words[2]), CONTROL_FD, words) : loader_run(&config, CONTROL_FD));
+  exit(worker ? worker_run(&config, atoi(words[2]), CONTROL_FD, standby, words) : loader_run(&config, CONTROL_FD));
 }
 
 void peer_config(struct config *config) {

@@ -60,7 +60,7 @@ static void start_with(struct worker *worker, const char *backend) {
         config_set(&config, "cpu_threads", "2", &error) != STATUS_OK)
       _exit(100);
     char *words[] = {"gemmd", "--worker", "0", NULL};
-    exit(worker_run(&config, 0, pair[1], words));
+    exit(worker_run(&config, 0, pair[1], false, words));
   }
   close(pair[1]);
 }

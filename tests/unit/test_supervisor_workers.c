@@ -1,0 +1,297 @@
+/* Workers over their lives: death, silence, damage; several devices. */
+#include "tests/support/life.h"
+#include "tests/support/peer.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void a_dead_worker_is_replaced_with_all_that_it_had(void **state) {
+  struct message_weight_info info, opened;
+  (void)state;
+  life_begin();
+  int peer = life_client();
+  peer_arena(peer, 4);
+  assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "a", &opened), STATUS_OK);
+  uint32_t before = life_status(peer)->devices[0].pid;
+  assert_int_equal(kill((pid_t)before, SIGKILL), 0);
+  assert_int_not_equal(life_wait_for(peer, 0, 1, "ready")->pid, before);
+  assert_int_equal(life.status.devices[0].memory_used, info.bytes);
+  assert_int_equal(life.status.weights, 1);
+  struct message_weight_close request = {.parts_count = 1, .parts = {opened.parts[0]}};
+  assert_int_equal(peer_ask(peer, COMMAND_weight_close, &request, NULL, 0, NULL, &life.failure), STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "a", &opened), STATUS_OK);
+  assert_int_equal(life_load(peer, "b", 2, false, &info), STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_unload, "b", NULL), STATUS_OK);
+  close(peer);
+  life_end();
+}
+
+/* A loader that cannot even be started leaves nothing behind: the loop would otherwise write into its memory later,
+ * when somebody else has it, and would not close in the end. */
+static void what_cannot_be_started_costs_nobody_else_anything(void **state) {
+  char program[64], own[4096] = "";
+  struct message_weight_info info;
+  (void)state;
+  snprintf(program, sizeof program, "%s/program", life.folder);
+  assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
+  assert_int_equal(symlink(own, program), 0);
+  peer_children(program);
+  life_begin();
+  peer_children(NULL);
+  int peer = life_client();
+  assert_int_equal(life_load(peer, "before", 1, false, &info), STATUS_OK);
+  assert_int_equal(unlink(program), 0);
+  for (uint32_t i = 0; i < 20; i++) {
+    int other = life_client();
+    peer_arena(other, 4);
+    assert_int_equal(life_load(other, "never", i, false, &info), STATUS_SYSTEM);
+    assert_non_null(strstr(life.failure.text, "cannot be started"));
+    close(other);
+  }
+  assert_int_equal(symlink(own, program), 0);
+  assert_int_equal(life_load(peer, "after", 2, false, &info), STATUS_OK);
+  assert_int_equal(kill((pid_t)life_status(peer)->devices[0].pid, SIGKILL), 0);
+  life_wait_for(peer, 0, 1, "ready");
+  assert_int_equal(life.status.weights, 2);
+  assert_int_equal(unlink(program), 0);
+  assert_int_equal(life_load(peer, "never", 3, false, &info),
+                   STATUS_SYSTEM); /* nobody takes its memory over before the end */
+  close(peer);
+  life_end();
+}
+
+/* A worker that hangs is as good as dead: what was asked of it meanwhile is answered by its successor. */
+static void a_silent_worker_is_replaced(void **state) {
+  struct message_weight_info info;
+  (void)state;
+  life.config.worker_timeout_s = 1;
+  life_begin();
+  int peer = life_client();
+  uint32_t before = life_wait_for(peer, 0, 0, "ready")->pid;
+  assert_int_equal(kill((pid_t)before, SIGSTOP), 0);
+  peer_arena(peer, 4);
+  assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
+  assert_int_not_equal(life_wait_for(peer, 0, 1, "ready")->pid, before);
+  assert_int_equal(life.status.devices[0].restarts, 1);
+  assert_int_equal(life.status.devices[0].memory_used, info.bytes);
+  close(peer);
+  life_end();
+}
+
+/* The process neither opens a device nor ends: it is none of gemmd's. */
+static void a_worker_that_does_not_start_is_given_up(void **state) {
+  char program[64];
+  (void)state;
+  snprintf(program, sizeof program, "%s/program", life.folder);
+  int file = open(program, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+  assert_true(file >= 0 && dprintf(file, "#!/bin/sh\nexec sleep 1000\n") > 0);
+  close(file);
+  life.config.worker_timeout_s = 1;
+  life.config.worker_restarts_max = 0;
+  peer_children(program);
+  pid_t daemon = peer_spawn(&life.config);
+  peer_children(NULL);
+  assert_int_equal(peer_wait(daemon), 1);
+  assert_int_equal(unlink(program), 0);
+}
+
+static void a_hung_worker_does_not_keep_gemmd_from_ending(void **state) {
+  (void)state;
+  life_begin();
+  int peer = life_client();
+  assert_int_equal(kill((pid_t)life_wait_for(peer, 0, 0, "ready")->pid, SIGSTOP), 0);
+  close(peer);
+  life_end();
+}
+
+/* Its open file is the client's as well: whoever fills it and lets writes to it wait is not woken, and that is all. */
+static void a_wakeup_that_blocks_holds_up_nobody(void **state) {
+  const struct message_arena_request request = {.bytes = 1 << 16, .entries = 4};
+  const uint64_t most = UINT64_MAX - 1;
+  static struct peer_reply reply;
+  (void)state;
+  life_begin();
+  int hostile = life_client(), peer = life_client();
+  peer_send(hostile, 1, COMMAND_arena_create, &message_arena_request_type, &request, NULL, 0);
+  peer_receive(hostile, 1, NULL, NULL, &reply);
+  assert_int_equal(reply.packet.fd_count, 2);
+  int wakeup = packet_take_fd(&reply.packet, 1);
+  packet_close(&reply.packet);
+  uint64_t count;
+  (void)!read(wakeup, &count, sizeof count);
+  assert_int_equal(write(wakeup, &most, sizeof most), sizeof most);
+  assert_int_equal(fcntl(wakeup, F_SETFL, 0), 0);
+  assert_int_equal(kill((pid_t)life_wait_for(peer, 0, 0, "ready")->pid, SIGKILL), 0);
+  life_wait_for(peer, 0, 1, "ready");
+  close(wakeup);
+  close(hostile);
+  close(peer);
+  life_end();
+}
+
+/* Spoils the memfd of the only slab, in which the supervisor keeps it. */
+static void spoil_slab(void) {
+  char folder_of[64], path[128], target[128];
+  bool spoiled = false;
+  snprintf(folder_of, sizeof folder_of, "/proc/%d/fd", (int)life.supervisor);
+  for (int fd = 3; fd < 256; fd++) {
+    snprintf(path, sizeof path, "%s/%d", folder_of, fd);
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = '\0';
+    if (strstr(target, "memfd:gemmd-weights") == NULL)
+      continue;
+    int slab = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(slab >= 0);
+    assert_int_equal(pwrite(slab, "!", 1, 1000), 1); /* the first weight lies at 0 */
+    close(slab);
+    spoiled = true;
+  }
+  assert_true(spoiled);
+}
+
+static void what_a_fault_has_damaged_is_not_served(void **state) {
+  struct message_weight_info first, second;
+  (void)state;
+  life_begin();
+  int user = life_client(), bystander = life_client();
+  peer_arena(user, 4);
+  assert_int_equal(life_load(bystander, "first", 1, false, &first), STATUS_OK);
+  assert_int_equal(life_load(bystander, "again", 1, false, &first), STATUS_OK);
+  assert_int_equal(life_load(bystander, "second", 2, false, &second), STATUS_OK);
+  assert_int_equal(life_ask_name(user, COMMAND_weight_open, "first", NULL), STATUS_OK);
+  spoil_slab();
+  assert_int_equal(kill((pid_t)life_status(bystander)->devices[0].pid, SIGKILL), 0); /* does no harm, so nobody looks */
+  life_wait_for(bystander, 0, 1, "ready");
+  assert_int_equal(life_ask_name(bystander, COMMAND_weight_info, "first", NULL), STATUS_OK);
+  assert_int_equal(kill((pid_t)life.status.devices[0].pid, SIGSEGV), 0);
+  life_wait_for(bystander, 0, 2, "ready");
+  peer_expect_end(user); /* would have computed with it */
+  assert_int_equal(life_ask_name(bystander, COMMAND_weight_info, "first", NULL), STATUS_NOT_FOUND);
+  assert_int_equal(life_ask_name(bystander, COMMAND_weight_info, "again", NULL), STATUS_NOT_FOUND);
+  assert_int_equal(life_ask_name(bystander, COMMAND_weight_info, "second", NULL), STATUS_OK);
+  while (life_status(bystander)->weights != 1)
+    continue;
+  assert_int_equal(life_load(bystander, "first", 1, false, &first), STATUS_OK);
+  assert_false(first.shared);
+  close(user);
+  close(bystander);
+  life_end();
+}
+
+static void a_worker_that_keeps_dying_is_given_up(void **state) {
+  struct message_weight_info info;
+  (void)state;
+  life.config.worker_restarts_max = 1;
+  life_begin();
+  int peer = life_client();
+  peer_arena(peer, 4);
+  assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
+  assert_int_equal(kill((pid_t)life_status(peer)->devices[0].pid, SIGKILL), 0);
+  assert_int_equal(kill((pid_t)life_wait_for(peer, 0, 1, "ready")->pid, SIGKILL), 0);
+  assert_int_equal(life_wait_for(peer, 0, 1, "failed")->pid, 0);
+  assert_int_equal(life_load(peer, "b", 2, false, NULL), STATUS_DEVICE_LOST);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_unload, "a", NULL), STATUS_OK); /* what needs no device goes on */
+  close(peer);
+  life_end();
+}
+
+static void loads_survive_the_death_of_a_worker(void **state) {
+  struct message_weight_info info;
+  static struct peer_reply reply;
+  (void)state;
+  life.config.worker_restarts_max = 1000;
+  life_begin();
+  int peer = life_client(), watcher = life_client();
+  for (int i = 0; i < 8; i++) {
+    struct message_weight_load request = peer_load("a");
+    request.replace = true;
+    int file = peer_file(1000, 200, (uint32_t)i);
+    peer_send(peer, 1, COMMAND_weight_load, &message_weight_load_type, &request, &file, 1);
+    close(file);
+    for (int trip = 0; trip < i * 20; trip++) /* the worker dies at different stages of the load */
+      life_status(watcher);
+    assert_int_equal(kill((pid_t)life_wait_for(watcher, 0, (uint32_t)i, "ready")->pid, SIGKILL), 0);
+    peer_receive(peer, 1, &message_weight_info_type, &info, &reply);
+    assert_int_equal(reply.status, STATUS_OK);
+    life_wait_for(watcher, 0, (uint32_t)i + 1, "ready");
+  }
+  while (life_status(watcher)->devices[0].memory_used != info.bytes)
+    continue;
+  assert_int_equal(life.status.weights, 1);
+  close(peer);
+  close(watcher);
+  life_end();
+}
+
+/* ---- several devices */
+
+static void replicas_and_splits_lie_on_several_devices(void **state) {
+  struct message_weight_info info, opened;
+  (void)state;
+  life.config.devices = 3;
+  life_begin();
+  int peer = life_client(), file = peer_file(300, 200, 1);
+  assert_int_equal(life_status(peer)->devices_count, 3);
+  struct message_weight_load request = peer_load("copies");
+  request.placement = PLACEMENT_REPLICAS;
+  request.device = 1;
+  request.devices = 2;
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, &info, &life.failure), STATUS_OK);
+  assert_int_equal(info.parts_count, 2);
+  assert_int_equal(info.parts[0].device, 1);
+  assert_int_equal(info.parts[1].device, 2);
+  assert_int_equal(info.parts[1].n_count, 300);
+  close(file);
+  file = peer_file(300, 200, 2);
+  request = peer_load("ranges");
+  request.placement = PLACEMENT_SPLIT;
+  request.device = -1;
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, &info, &life.failure), STATUS_OK);
+  close(file);
+  assert_int_equal(info.parts_count, 3);
+  assert_int_equal(info.parts[0].device, 0); /* the one with most room, the others hold a copy */
+  assert_int_equal(info.parts[2].n_begin, 256);
+  assert_int_equal(info.parts[2].n_count, 44);
+  peer_arena(peer, 4);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "ranges", &opened), STATUS_OK);
+  assert_int_equal(opened.parts_count, 3);
+  assert_int_equal(kill((pid_t)life_status(peer)->devices[2].pid, SIGKILL), 0);
+  life_wait_for(peer, 2, 1, "ready");
+  assert_int_equal(life.status.devices[0].restarts, 0);
+  struct message_weight_close close_all = {.parts_count = 3};
+  memcpy(close_all.parts, opened.parts, sizeof close_all.parts);
+  assert_int_equal(peer_ask(peer, COMMAND_weight_close, &close_all, NULL, 0, NULL, &life.failure), STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_unload, "ranges", NULL), STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_unload, "copies", NULL), STATUS_OK);
+  for (uint32_t i = 0; i < 3; i++)
+    assert_int_equal(life_status(peer)->devices[i].memory_slabs, 0);
+  close(peer);
+  life_end();
+}
+
+int main(int count, char **words) {
+  peer_main(count, words);
+#define LIFE(test) cmocka_unit_test_setup_teardown(test, life_configure, life_clean)
+  const struct CMUnitTest tests[] = {
+      LIFE(what_cannot_be_started_costs_nobody_else_anything),
+      LIFE(a_dead_worker_is_replaced_with_all_that_it_had),
+      LIFE(a_silent_worker_is_replaced),
+      LIFE(a_worker_that_does_not_start_is_given_up),
+      LIFE(a_hung_worker_does_not_keep_gemmd_from_ending),
+      LIFE(a_wakeup_that_blocks_holds_up_nobody),
+      LIFE(what_a_fault_has_damaged_is_not_served),
+      LIFE(a_worker_that_keeps_dying_is_given_up),
+      LIFE(loads_survive_the_death_of_a_worker),
+      LIFE(replicas_and_splits_lie_on_several_devices),
+  };
+#undef LIFE
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
