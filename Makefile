@@ -52,10 +52,12 @@ KERNELS := $(call object,$(wildcard kernels/*.c kernels/cpu/*.c))
 ifneq ($(NVCC),)
 KERNELS += $(call object,$(wildcard kernels/cuda/*.c)) $(patsubst %,build/obj/%.o,$(wildcard kernels/cuda/*.cu))
 endif
-DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
+# what files of weights hold, for the loader and for gemmctl
+WEIGHTS := $(call object,$(wildcard weights/*.c))
+DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))) $(WEIGHTS)
 CLIENT := $(call object,$(wildcard client/*.c))
 TOOL := $(call object,$(wildcard client/tool/*.c))
-CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL)
+CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL) $(WEIGHTS) $(PROTO)
 BENCH := $(call object,$(wildcard client/bench/*.c tests/bench_kernels/*.c)) $(TOOL) $(KERNELS) $(PROTO)
 ifneq ($(NVCC),)
 BENCH += $(call object,$(wildcard tests/bench_kernels/cuda/*.c)) build/obj/tests/bench_kernels/cuda/roof.cu.o
@@ -129,7 +131,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_compile,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_compile,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes
@@ -189,7 +191,7 @@ END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
-PYTHON_TESTS := tests/python/test_client.py tests/python/test_async.py
+PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_quantize.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
@@ -282,7 +284,7 @@ FUZZ_CC ?= clang
 FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1
 FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
-FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c) \
+FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c weights/*.c) \
   $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/,handles.c plans.c) \
   daemon/transport.c daemon/worker/tune_db.c kernels/variant.c)
 FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c))

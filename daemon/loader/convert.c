@@ -1,7 +1,7 @@
 #include "convert.h"
 
 #include "../../proto/number.h"
-#include "quantize.h"
+#include "../../weights/quantize.h"
 #include "trirun.h"
 
 #include <limits.h>
@@ -86,16 +86,6 @@ static enum status read_tile(const struct convert *convert, uint64_t first_row, 
   return status;
 }
 
-static void to_f32(enum safetensors_dtype dtype, const uint8_t *raw, uint64_t count, float *out) {
-  const uint16_t *half = (const uint16_t *)(const void *)raw;
-  if (dtype == DTYPE_F32)
-    memcpy(out, raw, count * sizeof *out);
-  for (uint64_t i = 0; dtype == DTYPE_F16 && i < count; i++)
-    out[i] = number_from_f16(half[i]);
-  for (uint64_t i = 0; dtype == DTYPE_BF16 && i < count; i++)
-    out[i] = number_from_bf16(half[i]);
-}
-
 static enum status refuse_value(const struct convert *convert, uint64_t row, uint64_t column, float value,
                                 const char *why, struct error *error) {
   return error_set(error, STATUS_BAD_FILE, "tensor '%s': %g in row %llu, column %llu %s",
@@ -106,7 +96,7 @@ static enum status refuse_value(const struct convert *convert, uint64_t row, uin
 /* Real numbers of one row (or a piece of it, from `first_column`) as f32, all of them finite. */
 static enum status take_row(const struct convert *convert, const uint8_t *raw, uint64_t row, uint64_t first_column,
                             uint64_t count, float *out, struct error *error) {
-  to_f32(convert->source->tensor->dtype, raw, count, out);
+  safetensors_to_f32(convert->source->tensor->dtype, raw, count, out);
   for (uint64_t i = 0; i < count; i++)
     if (!isfinite(out[i]))
       return refuse_value(convert, row, first_column + i, out[i], "is not finite", error);
@@ -301,7 +291,7 @@ static enum status write_scale(const struct convert *convert, uint64_t index, co
   bool int2 = gemm_is_int2(source->weight.format);
   uint64_t to = index;
   float value = 0.0f;
-  to_f32(source->scales->dtype, raw, 1, &value);
+  safetensors_to_f32(source->scales->dtype, raw, 1, &value);
   if (!isfinite(value) || (value < 0.0f && !int2))
     return error_set(error, STATUS_BAD_FILE, "scale tensor '%s': element %llu is %g",
                      safetensors_show(source->scales->name).text, (unsigned long long)index, (double)value);

@@ -15,7 +15,7 @@
 
 #include "daemon/loader/convert.h"
 #include "daemon/loader/load.h"
-#include "daemon/loader/quantize.h"
+#include "weights/quantize.h"
 #include "proto/number.h"
 #include "tests/support/loading.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../daemon/loader/quantize.h"
+#include "../../weights/quantize.h"
 #include "../../proto/number.h"
 
 static uint64_t random_state;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../daemon/loader/safetensors.h"
+#include "../../weights/safetensors.h"
 #include "../../proto/limits.h"
 
 /* Parses `json` as the header of a file with `data` bytes behind it. The header goes through a heap copy of exactly its

@@ -1,9 +1,9 @@
 /* The header of a safetensors file: 8 bytes of length (little endian), so many bytes of JSON, then the tensors' bytes.
  * A pure parser: no I/O, every number is checked before it is used. */
-#ifndef LOADER_SAFETENSORS_H
-#define LOADER_SAFETENSORS_H
+#ifndef WEIGHTS_SAFETENSORS_H
+#define WEIGHTS_SAFETENSORS_H
 
-#include "../../proto/status.h"
+#include "../proto/status.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +50,9 @@ void safetensors_free(struct safetensors *file);
 
 /* NULL where there is none. */
 const struct safetensors_tensor *safetensors_find(const struct safetensors *file, const char *name);
+
+/* Elements of F32, F16 or BF16 as they lie in the file; exact. `raw` need not be aligned. */
+void safetensors_to_f32(enum safetensors_dtype dtype, const uint8_t *raw, size_t count, float *out);
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);
 

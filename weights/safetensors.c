@@ -1,6 +1,7 @@
 #include "safetensors.h"
 
-#include "../../proto/limits.h"
+#include "../proto/limits.h"
+#include "../proto/number.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -28,6 +29,18 @@ struct safetensors_shown safetensors_show(const char *text) {
     if (shown.text[i] < ' ' || shown.text[i] > '~')
       shown.text[i] = '?';
   return shown;
+}
+
+void safetensors_to_f32(enum safetensors_dtype dtype, const uint8_t *raw, size_t count, float *out) {
+  if (dtype == DTYPE_F32) {
+    memcpy(out, raw, count * sizeof *out);
+    return;
+  }
+  for (size_t i = 0; i < count; i++) {
+    uint16_t half;
+    memcpy(&half, raw + 2 * i, sizeof half);
+    out[i] = dtype == DTYPE_F16 ? number_from_f16(half) : number_from_bf16(half);
+  }
 }
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype) {

@@ -1,7 +1,7 @@
 /* From real numbers to codes and scales, a row or a group at a time. Pure and deterministic; all input is finite. The
  * rules of an element are those of proto/number.h. */
-#ifndef LOADER_QUANTIZE_H
-#define LOADER_QUANTIZE_H
+#ifndef WEIGHTS_QUANTIZE_H
+#define WEIGHTS_QUANTIZE_H
 
 #include <stddef.h>
 #include <stdint.h>

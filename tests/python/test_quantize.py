@@ -1,0 +1,169 @@
+#!/usr/bin/python3
+"""gemmctl quantize: what it writes is loaded and computes what it says; what it refuses."""
+
+import json
+import subprocess
+import unittest
+
+import numpy as np
+from support import BUILD, Daemon, random, worst_row, write_safetensors
+
+import gemmclient
+
+N, K, ROWS = 40, 300, 600
+
+
+def activations(seed, rows=ROWS):
+    """Columns that hang together, as those of a layer's input do."""
+    return (random(seed, rows, 20) @ random(7, 20, K) + 0.3 * random(seed + 1, rows, K)).astype(np.float32)
+
+
+def values_of(codes, scales):
+    """The weight that codes [n, k/4] and scales [n, groups] stand for."""
+    plain = (codes[:, :, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(len(codes), -1).astype(np.float64) - 1
+    return plain * np.repeat(scales.astype(np.float64), 128, axis=1)[:, : plain.shape[1]]
+
+
+def read_safetensors(path):
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    types = {"U8": np.uint8, "F16": np.float16}
+    tensors = {}
+    for name, about in json.loads(raw[8 : 8 + length]).items():
+        begin, end = (8 + length + offset for offset in about["data_offsets"])
+        tensors[name] = np.frombuffer(raw[begin:end], types[about["dtype"]]).reshape(about["shape"])
+    return tensors
+
+
+def output_error(x, w, q):
+    return np.linalg.norm(x.astype(np.float64) @ (w - q).T) / np.linalg.norm(x.astype(np.float64) @ w.T)
+
+
+class Quantize(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+        cls.folder = cls.daemon.folder
+        cls.weights = {name: random(seed, N, K) for name, seed in (("a.weight", 1), ("b.weight", 2), ("c.weight", 3))}
+        cls.rows = {"a.weight": activations(10), "b.weight": activations(20)}
+        cls.unseen = {"a.weight": activations(30, 90), "b.weight": activations(40, 90)}
+        cls.write("model", {**cls.weights, "bias": random(4, N)})
+        cls.write("rows", cls.rows)
+        cls.write("unseen", cls.unseen)
+
+    @classmethod
+    def path(cls, name):
+        return cls.folder / f"{name}.safetensors"
+
+    @classmethod
+    def write(cls, name, arrays):
+        types = {"float32": "F32", "float16": "F16", "uint8": "U8"}
+        write_safetensors(cls.path(name), {key: (types[array.dtype.name], array) for key, array in arrays.items()})
+
+    def run_it(self, *options, model="model", output="int2"):
+        command = [BUILD / "gemmctl", "quantize", self.path(model), "--format", "int2", "--output", self.path(output)]
+        self.addCleanup(self.path(output).unlink, missing_ok=True)
+        done = subprocess.run([str(word) for word in (*command, *options)], capture_output=True, text=True)
+        self.assertFalse(self.path(output).with_name(f"{output}.safetensors.part").exists())
+        return done
+
+    def made(self, *options, **names):
+        done = self.run_it("--json", *options, **names)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {each["name"]: each for each in json.loads(done.stdout)["tensors"]}
+
+    def refused(self, reason, *options, code=1, **names):
+        done = self.run_it(*options, **names)
+        self.assertEqual(done.returncode, code, done.stdout)
+        self.assertIn(reason, done.stderr)
+        self.assertFalse(self.path(names.get("output", "int2")).exists())
+
+    def test_gptq_is_nearer_than_rounding_and_says_by_how_much(self):
+        report = self.made("--calibration", self.path("rows"), "--evaluate", self.path("unseen"))
+        self.assertEqual(list(report), ["a.weight", "b.weight"])
+        tensors = read_safetensors(self.path("int2"))
+        self.assertEqual(set(tensors), {"a.weight", "a.weight_scale", "b.weight", "b.weight_scale"})
+        for name, each in report.items():
+            self.assertEqual((each["n"], each["k"], each["rows"]), (N, K, 90))
+            self.assertLess(each["gptq"], 0.7 * each["rounded"])
+            q = values_of(tensors[name], tensors[f"{name}_scale"])
+            self.assertAlmostEqual(each["gptq"], output_error(self.unseen[name], self.weights[name], q), places=9)
+
+    def test_gemmd_computes_with_the_file(self):
+        self.made("--calibration", self.path("rows"))
+        tensors = read_safetensors(self.path("int2"))
+        x = activations(50, 7)
+        with gemmclient.connect(self.daemon.socket) as session:
+            for name in self.rows:
+                session.load(self.path("int2"), tensor=name, name=name, format="int2")
+                y = np.array(session.open(name).matmul(x))
+                q = values_of(tensors[name], tensors[f"{name}_scale"])
+                self.assertLess(worst_row(y, x.astype(np.float64) @ q.T), 3e-4)
+
+    def test_rounding_is_what_the_loader_does(self):
+        report = self.made("--method", "round")
+        self.assertEqual({name: set(each) for name, each in report.items()}, dict.fromkeys(self.weights, {"name", "n", "k", "rows"}))
+        with gemmclient.connect(self.daemon.socket) as session:
+            here = session.load(self.path("int2"), tensor="c.weight", name="here", format="int2")
+            there = session.load(self.path("model"), tensor="c.weight", name="there", format="int2")
+        self.assertEqual(here.hash, there.hash)
+        report = self.made("--method", "round", "--evaluate", self.path("unseen"))
+        gptq = self.made("--calibration", self.path("rows"), "--evaluate", self.path("unseen"))
+        self.assertEqual(report["a.weight"]["rounded"], gptq["a.weight"]["rounded"])
+        self.assertNotIn("gptq", report["a.weight"])
+
+    def test_threads_and_half_precision_change_nothing_but_the_input(self):
+        self.made("--calibration", self.path("rows"), "--threads", "1")
+        one = self.path("int2").read_bytes()
+        self.made("--calibration", self.path("rows"), "--threads", "3", output="three")
+        self.assertEqual(one, self.path("three").read_bytes())
+        halves = {name: w.astype(np.float16) for name, w in self.weights.items()}
+        self.write("halves", halves)
+        self.write("as_f32", {name: w.astype(np.float32) for name, w in halves.items()})
+        self.made("--calibration", self.path("rows"), model="halves")
+        half = self.path("int2").read_bytes()
+        self.made("--calibration", self.path("rows"), model="as_f32")
+        self.assertEqual(half, self.path("int2").read_bytes())
+
+    def test_the_table(self):
+        done = self.run_it("--calibration", self.path("rows"), "--tensor", "b.*")
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0].split(), ["TENSOR", "N", "K", "ROWS", "ROUNDED", "GPTQ"])
+        self.assertEqual(lines[1].split()[:4], ["b.weight", str(N), str(K), str(ROWS)])
+        self.assertEqual(len(lines), 2)
+
+    def test_refusals(self):
+        rows = ("--calibration", self.path("rows"))
+        self.refused("--method gptq needs --calibration", code=2)
+        self.refused("--damping must be", *rows, "--damping", "7", code=2)
+        self.refused("none.safetensors: No such file", "--calibration", self.path("none"))
+        self.refused("no matrix of F32, F16 or BF16 matches x.* (NOT_FOUND)", *rows, "--tensor", "x.*")
+        self.refused("rows of activations [.., 300] are needed for tensor 'c.weight'", *rows, "--tensor", "c.*")
+        self.refused("no regular file", "--calibration", self.folder)
+        self.write("odd", {"a.weight": random(1, 4, 6)})
+        self.refused("has 6 columns; codes are stored by fours", "--method", "round", model="odd")
+        self.write("narrow", {"a.weight": random(1, 9, K - 4)})
+        self.refused("rows of activations [.., 300] are needed", "--calibration", self.path("narrow"))
+        broken = {"a.weight": self.weights["a.weight"].copy()}
+        broken["a.weight"][3, 5] = np.nan
+        self.write("broken", broken)
+        self.refused("nan in row 3, column 5 must be within", *rows, model="broken")
+        self.refused("nan in row 3, column 5 must be within", "--calibration", self.path("broken"))
+        self.write("zero", {"a.weight": np.zeros((9, K), np.float32)})
+        self.refused("the calibration rows are all zero", "--calibration", self.path("zero"))
+        (self.folder / "cut.safetensors").write_bytes(self.path("model").read_bytes()[:-1])
+        self.refused("cut.safetensors: ", *rows, model="cut")
+
+    def test_a_disk_that_is_full(self):
+        done = subprocess.run(
+            ["bash", "-c", f"ulimit -f 1; trap '' XFSZ; exec {BUILD}/gemmctl quantize {self.path('model')} --format int2 "
+             f"--calibration {self.path('rows')} --output {self.path('full')}"], capture_output=True, text=True,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("File too large", done.stderr)
+        self.assertEqual(list(self.folder.glob("full*")), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
