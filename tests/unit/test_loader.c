@@ -15,9 +15,9 @@
 
 #include "daemon/loader/convert.h"
 #include "daemon/loader/load.h"
-#include "weights/quantize.h"
 #include "proto/number.h"
 #include "tests/support/loading.h"
+#include "weights/quantize.h"
 
 static uint16_t half_of(const uint8_t *bytes, int64_t index) {
   uint16_t value;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../weights/quantize.h"
 #include "../../proto/number.h"
+#include "../../weights/quantize.h"
 
 static uint64_t random_state;
 

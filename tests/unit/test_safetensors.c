@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../weights/safetensors.h"
 #include "../../proto/limits.h"
+#include "../../weights/safetensors.h"
 
 /* Parses `json` as the header of a file with `data` bytes behind it. The header goes through a heap copy of exactly its
  * size, so that a read behind its end shows. */
