@@ -102,7 +102,7 @@ bool checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *
   if (text == NULL)
     return false;
   uint64_t length = strlen(text), padded = (length + 7) / 8 * 8;
-  uint8_t first[SAFETENSORS_LENGTH_BYTES];
+  uint8_t first[SAFETENSORS_LENGTH_BYTES] = {0};
   for (size_t i = 0; i < sizeof first; i++)
     first[i] = (uint8_t)(padded >> (8 * i));
   good = fwrite(first, sizeof first, 1, out) == 1 && fprintf(out, "%s%*s", text, (int)(padded - length), "") >= 0;
