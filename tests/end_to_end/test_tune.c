@@ -272,12 +272,12 @@ static void test_without_a_state_a_successor_does_not_try(void **state) {
   daemon_start(&gemmd);
   gemmd_session *session = connect_to_daemon();
   assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
-  assert_int_equal(daemon_log_count(&gemmd, "tune is off from here on"), 0);
+  assert_int_equal(daemon_log_count(&gemmd, "the next process tunes nothing"), 0);
   assert_int_equal(kill((pid_t)info.device[0].pid, SIGKILL), 0);
   do
     assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
   while (info.device[0].restarts == 0 || strcmp(info.device[0].state, "ready") != 0);
-  assert_int_equal(daemon_log_count(&gemmd, "tune is off from here on"), 1);
+  assert_int_equal(daemon_log_count(&gemmd, "the next process tunes nothing"), 1);
   gemmd_disconnect(session);
   load();
   test_products_stay_right(state);
