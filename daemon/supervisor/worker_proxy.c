@@ -288,7 +288,7 @@ static struct config successor_config(const struct worker *worker) {
 
 static const struct worker_process_events events;
 
-/* Not as soon as the one before begins to die: on an H200, that gained nothing. */
+/* Ahead of time: while it opens its device, the one before serves, or dies. */
 static void start_next(struct worker *worker) {
   struct error error;
   if (worker->next != NULL || worker->stopping || !restart_allowed(worker))
@@ -385,6 +385,9 @@ static void on_end(struct worker_process *process, const struct error *cause) {
   bool starting = worker->state == WORKER_STARTING;
   let_die(worker);
   worker_process_close(process, !starting); /* else its exit status says why it could not start */
+  /* It runs no more of its program, and what it wrote is there; the kernel may take a while to give back its device. */
+  if (!starting)
+    start_next(worker);
 }
 
 static void log_exit(const struct worker *worker, const struct worker_process *process) {

@@ -67,8 +67,8 @@ struct worker {
   const char *program;            /* see child_start */
   const struct config *config;    /* what the next process is started with */
   struct worker_process *process; /* owned; NULL: none lives */
-  /* Owned: that which replaces it; stands by (worker_spare), and gets nothing before the other is reaped. NULL: there
-   * is none. */
+  /* Owned: that which replaces it, started when the one before begins to die, or earlier (worker_spare). Gets nothing
+   * before that one is reaped. NULL: there is none. */
   struct worker_process *next;
   bool next_ready;        /* it has opened its device, and `next_says` is what it said */
   uv_timer_t watch_timer; /* asks whether the process starts, and still answers */

@@ -11,6 +11,7 @@
 enum {
   PIECE_BYTES = 512 << 10,
   PIECE_ELEMENTS = 16384,
+  BLOCK = 256, /* elements that are compared at a time */
   PLAIN_COLUMNS_FIRST = 8,
   PIECE_NS = 100000,
   GUARD_BYTES = 64,
@@ -118,16 +119,28 @@ static void put(void *data, int64_t i, enum gemm_type type, float value) {
   }
 }
 
-static double get(const void *data, int64_t i, enum gemm_type type) {
+/* The other way, many at a time: a call for each element would take most of a trial. */
+static void widen(const void *data, int64_t first, int count, enum gemm_type type, double *out) {
+  const uint16_t *halves = (const uint16_t *)data + first;
   switch (type) {
   case GEMM_F16:
-    return number_from_f16(((const uint16_t *)data)[i]);
+    for (int i = 0; i < count; i++)
+      out[i] = number_from_f16(halves[i]);
+    break;
   case GEMM_BF16:
-    return number_from_bf16(((const uint16_t *)data)[i]);
+    for (int i = 0; i < count; i++) {
+      float value;
+      memcpy(&value, &(uint32_t){(uint32_t)halves[i] << 16}, sizeof value);
+      out[i] = value;
+    }
+    break;
   case GEMM_S32:
-    return ((const int32_t *)data)[i];
+    for (int i = 0; i < count; i++)
+      out[i] = ((const int32_t *)data)[first + i];
+    break;
   default:
-    return ((const float *)data)[i];
+    for (int i = 0; i < count; i++)
+      out[i] = ((const float *)data)[first + i];
   }
 }
 
@@ -336,6 +349,47 @@ static void poison_first_rows(struct trial *trial) {
   memset(trial->job.y, POISON, (uint64_t)rows * trial->job.y_stride);
 }
 
+/* Sums of squares: of what is off, and of what should be. */
+static void add_squares(const double *is, const double *should, int count, double *difference, double *norm) {
+  *difference = *norm = 0;
+  for (int i = 0; i < count; i++) {
+    *difference += (is[i] - should[i]) * (is[i] - should[i]);
+    *norm += should[i] * should[i];
+  }
+}
+
+/* Takes infinities out that are where they should be. Returns the place of any other element that is not finite, as one
+ * that was not written; -1: there is none. */
+static int drop_infinities(double *is, double *should, int count) {
+  for (int i = 0; i < count; i++) {
+    if (isfinite(is[i]) && isfinite(should[i]))
+      continue;
+    if (!(is[i] == should[i]))
+      return i;
+    is[i] = should[i] = 0;
+  }
+  return -1;
+}
+
+/* Compares `count` columns from trial->column on and goes on behind them; or returns which of them is neither finite
+ * nor what it should be. -1: none is. */
+static int compare_block(struct trial *trial, const uint8_t *row, const uint8_t *right, int count) {
+  double is[BLOCK], should[BLOCK], difference, norm;
+  widen(row, trial->column, count, trial->problem.y_type, is);
+  widen(right, trial->column, count, trial->problem.y_type, should);
+  add_squares(is, should, count, &difference, &norm);
+  if (!isfinite(difference + norm)) {
+    int wrong = drop_infinities(is, should, count);
+    if (wrong >= 0)
+      return wrong;
+    add_squares(is, should, count, &difference, &norm);
+  }
+  trial->difference += difference;
+  trial->norm += norm;
+  trial->column += count;
+  return -1;
+}
+
 /* Up to PIECE_ELEMENTS columns of the row at `place`. Returns false with *why where the row is wrong. */
 static bool compare_columns(struct trial *trial, char *why, size_t why_bytes) {
   const struct variant_problem *problem = &trial->problem;
@@ -347,16 +401,17 @@ static bool compare_columns(struct trial *trial, char *why, size_t why_bytes) {
     poison_row(trial, trial->place++);
     return true;
   }
-  for (; trial->column < n && trial->column < last; trial->column++) {
-    double is = get(row, trial->column, problem->y_type), should = get(right, trial->column, problem->y_type);
-    if (isfinite(should) && isfinite(is)) {
-      trial->difference += (is - should) * (is - should);
-      trial->norm += should * should;
-    } else if (!(is == should)) { /* an element that was not written is NaN */
-      snprintf(why, why_bytes, "row %lld column %lld of %lld rows is %g, should be %g", (long long)trial->place,
-               (long long)trial->column, (long long)trial->m, is, should);
-      return false;
-    }
+  while (trial->column < n && trial->column < last) {
+    int count = (int)(n - trial->column < BLOCK ? n - trial->column : BLOCK);
+    int wrong = compare_block(trial, row, right, count);
+    if (wrong < 0)
+      continue;
+    double is, should;
+    widen(row, trial->column + wrong, 1, problem->y_type, &is);
+    widen(right, trial->column + wrong, 1, problem->y_type, &should);
+    snprintf(why, why_bytes, "row %lld column %lld of %lld rows is %g, should be %g", (long long)trial->place,
+             (long long)trial->column + wrong, (long long)trial->m, is, should);
+    return false;
   }
   if (trial->column < n)
     return true;
