@@ -169,3 +169,22 @@ int hopper_candidates(const struct hopper_product *product, int sms, bool all, s
     count = gather(product, sms, usual * 2, usual * 2, out, count, count + apart);
   return count;
 }
+
+int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]) {
+  static const int steps[] = {2, 3, 6};
+  struct hopper_config near = *base;
+  int count = 0;
+  for (int i = 0; i < 3; i++) {
+    near.ahead = steps[i];
+    if (near.ahead != base->ahead && hopper_config_valid(&near, scale))
+      out[count++] = near;
+  }
+  near = *base;
+  near.split_k = 2 * base->split_k;
+  if (hopper_config_valid(&near, scale))
+    out[count++] = near;
+  near.split_k = base->split_k / 2;
+  if (hopper_config_valid(&near, scale))
+    out[count++] = near;
+  return count;
+}

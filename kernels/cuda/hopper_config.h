@@ -53,6 +53,10 @@ struct hopper_config hopper_configure(const struct hopper_product *product, int 
 /* What can run, by the model's time; the first is hopper_configure's. A few with half and with twice as many rows of x
  * at a time as the model takes are at the end; `all`: with any number. Returns how many, at most `most`. Pure. */
 int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most);
+/* Those that can run and differ from `base` in how K is shared or how much of it is under way alone. Returns how many.
+ * Pure. */
+enum { HOPPER_NEAR = 4 };
+int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
 /* Bytes of shared memory of a block. Pure. */

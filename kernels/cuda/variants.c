@@ -389,12 +389,23 @@ static int refine_library(const struct variant *base, struct variant *out, int m
   return count;
 }
 
+static int refine_hopper(const struct variant_problem *problem, const struct variant *base, struct variant *out,
+                         int most) {
+  struct hopper_config config = hopper_of(base), near[HOPPER_NEAR];
+  int found = hopper_near(&config, problem->weight.scale, near), count = 0;
+  for (; count < found && count < most; count++)
+    out[count] = variant_of_hopper(&near[count]);
+  return count;
+}
+
 static int refine(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
                   struct variant *out, int most) {
   struct question question;
   struct error ignored;
   if (base->family == &library_family)
     return refine_library(base, out, most);
+  if (base->family == &hopper_family)
+    return refine_hopper(problem, base, out, most);
   if (base->family != &tile_family || ask(backend, problem, &question, &ignored) != STATUS_OK)
     return 0;
   struct tile_problem tile = tile_problem_of(&question);

@@ -400,6 +400,25 @@ static void test_hopper_always_valid(void **state) {
 }
 
 /* A weight of one block a multiprocessor is not cut along K; one that would leave most of them idle is. */
+/* What is looked at beside a good one: K shared and loaded otherwise, nothing else changed, all of it can run. */
+static void test_hopper_neighbours(void **state) {
+  (void)state;
+  const struct hopper_config base = {.columns = 8, .groups = 1, .rows = 48, .split_k = 2, .ahead = 6};
+  struct hopper_config near[HOPPER_NEAR];
+  assert_int_equal(hopper_near(&base, GEMM_SCALE_ROW, near), 3);
+  assert_int_equal(near[0].ahead, 3);
+  assert_int_equal(near[0].split_k, 2);
+  assert_int_equal(near[1].split_k, 4);
+  assert_int_equal(near[2].split_k, 1);
+  for (int i = 0; i < 3; i++) {
+    assert_true(hopper_config_valid(&near[i], GEMM_SCALE_ROW));
+    assert_int_equal(near[i].rows, 48);
+    assert_int_equal(near[i].columns, 8);
+  }
+  const struct hopper_config alone = {.columns = 128, .groups = 2, .rows = 128, .split_k = 8, .ahead = 2};
+  assert_int_equal(hopper_near(&alone, GEMM_SCALE_ROW, near), 1); /* half as many slices */
+}
+
 static void test_hopper_fills_the_device(void **state) {
   (void)state;
   struct hopper_product square = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 8192);
@@ -512,6 +531,7 @@ int main(void) {
       cmocka_unit_test(test_staging_goes),
       cmocka_unit_test(test_hopper_refuses),
       cmocka_unit_test(test_hopper_always_valid),
+      cmocka_unit_test(test_hopper_neighbours),
       cmocka_unit_test(test_hopper_fills_the_device),
       cmocka_unit_test(test_few_takes),
       cmocka_unit_test(test_few_chooses),
