@@ -330,8 +330,7 @@ static void start(void) {
              build != NULL ? build : "build", build != NULL ? build : "build");
   /* With tuning off, y is computed the same way again and again. */
   snprintf(options, sizeof options,
-           "tune = off\nstate_dir = %s\nworker_timeout_s = 2\ndevice_timeout_s = 2\nworker_restarts_max = "
-           "1000\nloaders_max = %d\n%s",
+           "tune = off\nstate_dir = %s\ndevice_timeout_s = 2\nworker_restarts_max = 1000\nloaders_max = %d\n%s",
            state_folder, LOADS, libraries);
   daemon_make(&daemon_under_test, options);
   setenv("GEMMD_FAULTY", daemon_path(&daemon_under_test, "faulty"), 1);
