@@ -291,7 +291,7 @@ static const struct worker_process_events events;
 /* Ahead of time: while it opens its device, the one before serves, or dies. */
 static void start_next(struct worker *worker) {
   struct error error;
-  if (worker->next != NULL || worker->stopping || !restart_allowed(worker))
+  if (worker->next != NULL || worker->stopping)
     return;
   struct config config = successor_config(worker);
   if (worker_process_start(worker->loop, worker->program, worker->device, true, &config, &events, worker, &worker->next,
@@ -435,7 +435,7 @@ void worker_serves(struct worker *worker) {
              (unsigned long long)(uv_now(worker->loop) - worker->lost_ms));
   worker->lost_ms = 0;
   worker->killed = false;
-  if (worker->config->worker_spare != 0)
+  if (worker->config->worker_spare != 0 && restart_allowed(worker))
     start_next(worker);
 }
 
