@@ -33,6 +33,10 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability) {
   return tiles ? LAYOUT_TILES2 : LAYOUT_CODES2;
 }
 
+bool layout_is_tiled(const struct layout *layout) {
+  return layout->layout == LAYOUT_TILES2 || layout->layout == LAYOUT_TILES2A8;
+}
+
 enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, struct layout *out, struct error *error) {
   memset(out, 0, sizeof *out);
   enum status status = gemm_layout_compute(weight, &out->canonical, error);
@@ -140,7 +144,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
                  void *out, uint64_t bytes) {
   const struct gemm_layout *from = &layout->canonical;
   bool one = weight->scale == GEMM_SCALE_ONE;
-  if (layout->layout == LAYOUT_TILES2 || layout->layout == LAYOUT_TILES2A8) {
+  if (layout_is_tiled(layout)) {
     const struct tiling *tiling = layout->layout == LAYOUT_TILES2 ? &int2_tiling : &int2a8_tiling;
     memset(out, 0, bytes);
     tiles_fill(weight, layout, tiling, canonical, offset, out, bytes);

@@ -30,6 +30,9 @@ struct layout {
 /* The layout in which a device of this capability (10 * major + minor) stores the weight. */
 uint32_t layout_choose(const struct gemm_weight *weight, int capability);
 
+/* Of 2-bit codes in the order of a Hopper kernel. */
+bool layout_is_tiled(const struct layout *layout);
+
 /* UNSUPPORTED where the weight does not lie in such a layout. */
 MUST_CHECK enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, struct layout *out,
                                       struct error *error);

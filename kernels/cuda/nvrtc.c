@@ -59,8 +59,8 @@ static enum status take_code(const struct nvrtc *nvrtc, nvrtcProgram program, vo
 enum status nvrtc_compile(const struct nvrtc *nvrtc, const struct nvrtc_program *program, void **code, size_t *bytes,
                           struct error *error) {
   nvrtcProgram made = NULL;
-  nvrtcResult result =
-      nvrtc->nvrtcCreateProgram(&made, program->source, "kernel.cu", 1, &program->header, &program->header_name);
+  nvrtcResult result = nvrtc->nvrtcCreateProgram(&made, program->source, "kernel.cu", program->header_count,
+                                                 program->headers, program->header_names);
   if (result != NVRTC_SUCCESS)
     return error_set(error, STATUS_INTERNAL, "compiling a kernel: %s", nvrtc->nvrtcGetErrorString(result));
   result = nvrtc->nvrtcCompileProgram(made, program->option_count, program->options);

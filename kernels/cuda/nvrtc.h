@@ -32,7 +32,8 @@ void nvrtc_close(struct nvrtc *nvrtc);
 
 struct nvrtc_program {
   const char *source;
-  const char *header_name, *header; /* the one that it may include */
+  const char *const *header_names, *const *headers; /* that it may include */
+  int header_count;
   const char *const *options;
   int option_count;
 };

@@ -425,33 +425,41 @@ static enum tile_type tile_type_of(enum gemm_type type) {
   }
 }
 
-/* Slices' sums of the same place lie with those of other ways; sums of their own and turns in the workspace. */
-static enum status tile_run(struct backend *backend, struct chunk *chunk, const struct choice *choice,
+/* Slices' sums of the same place lie with those of other ways, where there are any; sums of their own and turns in the
+ * workspace. */
+static enum status tile_run(struct backend *backend, struct chunk *chunk, const struct variant *variant,
                             struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct layout *layout = &chunk->weight->layout;
   const struct gemm_weight *weight = &chunk->weight->weight;
-  const int32_t *values = choice->tile->values;
-  struct tile_problem problem = {
-      .format = weight->format, .scale = weight->scale, .m = chunk->rows, .n = layout->n, .k = layout->k};
+  const int32_t *values = variant->values;
+  struct tile_problem problem = {.format = weight->format,
+                                 .scale = weight->scale,
+                                 .x_type = job->x_type,
+                                 .tiled = layout_is_tiled(layout),
+                                 .m = chunk->rows,
+                                 .n = layout->n,
+                                 .k = layout->k};
   struct tile_plan plan;
-  enum status status = tile_plan(&backend->tiles.device, &problem, choice->tile, &plan, error);
+  enum status status = tile_plan(&backend->tiles.device, &problem, variant, &plan, error);
   if (status != STATUS_OK)
     return status;
-  bool scales = job->y_type != GEMM_S32 && weight->scale != GEMM_SCALE_NONE;
-  void *workspace = (void *)(uintptr_t)chunk->slot->workspace.address;
+  bool scales = job->y_type != GEMM_S32 && weight->scale != GEMM_SCALE_NONE, int2 = gemm_is_int2(weight->format);
+  bool as_it_comes = weight->format == GEMM_FORMAT_INT2;
+  uint64_t x_row_bytes = as_it_comes ? (uint64_t)layout->k * gemm_type_bytes(job->x_type) : layout->x_row_bytes;
+  uint8_t *workspace = (uint8_t *)(uintptr_t)chunk->slot->workspace.address;
   uint64_t y_stride;
   struct tile_params params = {
-      .x = chunk_staged(chunk, chunk->at.codes),
+      .x = chunk_staged(chunk, as_it_comes ? chunk->at.x : chunk->at.codes),
       .w = chunk->weight->codes,
-      .x_stride = (long long)layout->row_bytes,
+      .x_stride = (long long)x_row_bytes,
       .w_stride = (long long)layout->row_bytes,
       .m = (int)chunk->rows,
       .n = (int)weight->n,
-      .row_bytes = (int)layout->row_bytes,
+      .row_bytes = (int)x_row_bytes,
       .steps = (int)plan.steps,
-      .w_scale = scales ? (const float *)(const void *)chunk->weight->scales : NULL,
-      .x_scale = scales ? chunk_staged(chunk, chunk->at.scales) : NULL,
+      .w_scale = scales && !int2 ? (const float *)(const void *)chunk->weight->scales : NULL,
+      .x_scale = scales && !as_it_comes ? chunk_staged(chunk, chunk->at.scales) : NULL,
       .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
       .bias_type = tile_type_of(job->bias_type),
       .y_type = tile_type_of(job->y_type),
@@ -461,12 +469,12 @@ static enum status tile_run(struct backend *backend, struct chunk *chunk, const 
       .group_size_m = values[TILE_GROUP_SIZE_M],
       .split_k = values[TILE_SPLIT_K],
       .split_k_mode = values[TILE_SPLIT_K_MODE],
-      .sums = plan.sums_bytes > 0 ? workspace : chunk_staged(chunk, chunk->at.sums),
+      .sums = plan.sums_bytes > 0 ? workspace + plan.sums_offset : chunk_staged(chunk, chunk->at.sums),
       .sums_stride = layout->n,
-      .turns = workspace,
+      .turns = (int *)(void *)workspace,
   };
   params.y_stride = (long long)y_stride;
-  const struct tile_code *code = (const struct tile_code *)(uintptr_t)choice->tile->ready[0];
+  const struct tile_code *code = (const struct tile_code *)(uintptr_t)variant->ready[0];
   status = tile_launch(&backend->tiles, code, &plan, &params, (CUstream)chunk->slot->stream, error);
   return status == STATUS_OK ? runtime_check(y_out(chunk, params.y, y_stride), "computing a product", error) : status;
 }
@@ -478,7 +486,7 @@ static enum status way_run(struct backend *backend, struct chunk *chunk, const s
   if (choice->way == CHOICE_HOPPER || choice->way == CHOICE_FEW || choice->way == CHOICE_MANY)
     return own_run(backend, chunk, choice, error);
   if (choice->way == CHOICE_TILE)
-    return tile_run(backend, chunk, choice, error);
+    return tile_run(backend, chunk, choice->tile, error);
   if (choice->way == CHOICE_PLAIN)
     return plain_run(chunk, error);
   struct library_product product = library_product(chunk);
@@ -518,6 +526,12 @@ static enum status product_run(struct backend *backend, struct chunk *chunk, str
 }
 
 enum status chunk_compute(struct backend *backend, struct chunk *chunk, struct error *error) {
+  const struct variant *variant = chunk->job->variant;
+  if (gemm_is_int2(chunk->weight->weight.format) && variant && variant->family == &tile_family && variant->ready[0]) {
+    enum status status = tile_run(backend, chunk, variant, error);
+    if (status != STATUS_UNSUPPORTED)
+      return status;
+  }
   if (chunk->weight->layout.layout == LAYOUT_TILES2)
     return int2_tiles_run(chunk, error);
   if (chunk->weight->layout.layout == LAYOUT_TILES2A8)

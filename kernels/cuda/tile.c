@@ -41,6 +41,7 @@ void tile_table_close(struct tile_table *table) {
  * outlives. */
 static void key_of(const struct tile_options *options, char key[CODE_KEY_BYTES]) {
   uint64_t hash = code_hash(tile_source_kernel, strlen(tile_source_kernel), 0);
+  hash = code_hash(tile_source_codes, strlen(tile_source_codes), hash);
   hash = code_hash(tile_source_params, strlen(tile_source_params), hash);
   int used = snprintf(key, CODE_KEY_BYTES, "tile %016" PRIx64, hash);
   for (int i = 0; i < options->count && used < CODE_KEY_BYTES; i++)
@@ -56,12 +57,12 @@ static bool kept(const struct tile_table *table, const char *key) {
   return true;
 }
 
-enum status tile_can_build(const struct tile_table *table, enum gemm_format format, const struct variant *variant,
-                           const struct tile_plan *plan, struct error *error) {
+enum status tile_can_build(const struct tile_table *table, const struct variant *variant, const struct tile_plan *plan,
+                           struct error *error) {
   struct tile_options options;
   struct nvrtc nvrtc;
   char key[CODE_KEY_BYTES];
-  tile_options(&table->device, format, variant, plan, &options);
+  tile_options(&table->device, variant, plan, &options);
   key_of(&options, key);
   if (table->folder[0] == '\0')
     return error_set(error, STATUS_UNSUPPORTED,
@@ -76,6 +77,8 @@ enum status tile_can_build(const struct tile_table *table, enum gemm_format form
 
 static enum status compile(const struct tile_table *table, const struct tile_options *options, const char *key,
                            struct error *error) {
+  static const char *const names[] = {"tile_params.h", "tile_codes.cuh"};
+  static const char *const headers[] = {tile_source_params, tile_source_codes};
   const char *words[TILE_OPTIONS + 1] = {"-std=c++17"};
   struct nvrtc nvrtc;
   void *code;
@@ -83,8 +86,9 @@ static enum status compile(const struct tile_table *table, const struct tile_opt
   for (int i = 0; i < options->count; i++)
     words[1 + i] = options->text[i];
   struct nvrtc_program program = {.source = tile_source_kernel,
-                                  .header_name = "tile_params.h",
-                                  .header = tile_source_params,
+                                  .header_names = names,
+                                  .headers = headers,
+                                  .header_count = 2,
                                   .options = words,
                                   .option_count = 1 + options->count};
   enum status status = nvrtc_open(table->nvrtc, &nvrtc, error);
@@ -99,12 +103,12 @@ static enum status compile(const struct tile_table *table, const struct tile_opt
   return status;
 }
 
-enum status tile_build(const struct tile_table *table, enum gemm_format format, const struct variant *variant,
-                       const struct tile_plan *plan, struct error *error) {
+enum status tile_build(const struct tile_table *table, const struct variant *variant, const struct tile_plan *plan,
+                       struct error *error) {
   struct tile_options options;
   char key[CODE_KEY_BYTES];
-  enum status status = tile_can_build(table, format, variant, plan, error);
-  tile_options(&table->device, format, variant, plan, &options);
+  enum status status = tile_can_build(table, variant, plan, error);
+  tile_options(&table->device, variant, plan, &options);
   key_of(&options, key);
   if (status != STATUS_OK || kept(table, key))
     return status;
@@ -145,14 +149,14 @@ static enum status load_kept(struct tile_table *table, struct tile_code *code, i
   return status;
 }
 
-enum status tile_load(struct tile_table *table, enum gemm_format format, const struct variant *variant,
-                      const struct tile_plan *plan, const struct tile_code **out, struct error *error) {
+enum status tile_load(struct tile_table *table, const struct variant *variant, const struct tile_plan *plan,
+                      const struct tile_code **out, struct error *error) {
   struct tile_options options;
   struct tile_code made = {.threads = 32 * variant->values[TILE_NUM_WARPS]};
   *out = NULL;
   if (table->folder[0] == '\0')
     return STATUS_OK;
-  tile_options(&table->device, format, variant, plan, &options);
+  tile_options(&table->device, variant, plan, &options);
   key_of(&options, made.key);
   for (const struct tile_code *each = table->list; each; each = each->next)
     if (strcmp(each->key, made.key) == 0) {

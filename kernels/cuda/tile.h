@@ -22,15 +22,15 @@ void tile_table_open(struct tile_table *table, const struct driver *driver, cons
 void tile_table_close(struct tile_table *table);
 
 /* Whether code for the variant is there or can be made. UNSUPPORTED with the reason. */
-MUST_CHECK enum status tile_can_build(const struct tile_table *table, enum gemm_format format,
-                                      const struct variant *variant, const struct tile_plan *plan, struct error *error);
+MUST_CHECK enum status tile_can_build(const struct tile_table *table, const struct variant *variant,
+                                      const struct tile_plan *plan, struct error *error);
 /* Compiles and keeps it, unless that has been done: seconds, no device. */
-MUST_CHECK enum status tile_build(const struct tile_table *table, enum gemm_format format,
-                                  const struct variant *variant, const struct tile_plan *plan, struct error *error);
+MUST_CHECK enum status tile_build(const struct tile_table *table, const struct variant *variant,
+                                  const struct tile_plan *plan, struct error *error);
 /* Loads what is kept: *out is NULL where nothing is. UNSUPPORTED where the device refuses it, or where it would keep
  * sums in memory because registers do not suffice. */
-MUST_CHECK enum status tile_load(struct tile_table *table, enum gemm_format format, const struct variant *variant,
-                                 const struct tile_plan *plan, const struct tile_code **out, struct error *error);
+MUST_CHECK enum status tile_load(struct tile_table *table, const struct variant *variant, const struct tile_plan *plan,
+                                 const struct tile_code **out, struct error *error);
 
 /* Queues the product: slices' turns are cleared, and slices joined, where there are any. */
 MUST_CHECK enum status tile_launch(const struct tile_table *table, const struct tile_code *code,

@@ -13,8 +13,11 @@ enum {
   REGISTERS_MOST = 255, /* of a thread */
   /* Of a thread beside sums and fragments, as compiled: addresses, the plan of copies, scales. */
   REGISTERS_OTHER = 48,
-  REGISTERS_FP8 = 76, /* sums that leave the tensor core at once */
+  REGISTERS_FP8 = 76,   /* sums that leave the tensor core at once */
+  REGISTERS_CODES = 40, /* codes, what is made of them, scales */
+  UNIT_BYTES = 544,     /* of shared memory for 16 rows of 128 codes and their scales */
   CHANGES_MOST = 3,
+  TILE_CODES = 4, /* elements from here on are with W of 2-bit codes */
 };
 #define BLOCKS_MOST ((int64_t)0x7fffffff) /* of a launch */
 
@@ -34,15 +37,42 @@ const struct variant_family tile_family = {
         },
 };
 
+/* Of x. */
 static int element_bytes(enum gemm_format format) {
-  return format == GEMM_FORMAT_F16 || format == GEMM_FORMAT_BF16 ? 2 : 1;
+  return format == GEMM_FORMAT_F16 || format == GEMM_FORMAT_BF16 || format == GEMM_FORMAT_INT2 ? 2 : 1;
+}
+
+/* ELEMENT of tile_kernel.cuh. */
+static int element_of(const struct tile_problem *problem) {
+  switch (problem->format) {
+  case GEMM_FORMAT_INT8:
+    return 0;
+  case GEMM_FORMAT_FP8:
+    return 1;
+  case GEMM_FORMAT_F16:
+    return 2;
+  case GEMM_FORMAT_BF16:
+    return 3;
+  case GEMM_FORMAT_INT2:
+    return problem->x_type == GEMM_F16 ? 4 : 5;
+  default:
+    return 6;
+  }
+}
+
+/* Elements of K that an instruction takes, or that have one scale. */
+static int element_step(enum gemm_format format) {
+  return gemm_is_int2(format) ? GEMM_GROUP : FRAGMENT_BYTES / element_bytes(format);
 }
 
 enum status tile_takes(const struct tile_device *device, const struct tile_problem *problem, struct error *error) {
   bool fp8 = problem->format == GEMM_FORMAT_FP8;
-  if (problem->format != GEMM_FORMAT_INT8 && !fp8 && element_bytes(problem->format) == 1)
-    return error_set(error, STATUS_UNSUPPORTED, "family tile takes INT8, FP8, F16 and BF16 weights, not %s",
-                     gemm_format_name(problem->format));
+  if (gemm_is_int2(problem->format) && !problem->tiled)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "family tile takes INT2 of 128 rows or more and INT2A8, on compute capability 9.0");
+  if (problem->format == GEMM_FORMAT_INT2 && problem->x_type != GEMM_F16 && problem->x_type != GEMM_BF16)
+    return error_set(error, STATUS_UNSUPPORTED, "family tile takes x of f16 or bf16 with INT2 weights, not of %s",
+                     gemm_type_name(problem->x_type));
   if (fp8 && problem->scale == GEMM_SCALE_BLOCK)
     return error_set(error, STATUS_UNSUPPORTED, "family tile takes FP8 with one scale or one a row, not with blocks");
   if (fp8 && device->capability < 89)
@@ -79,7 +109,10 @@ static bool share_tile(int block_m, int block_n, int warps, struct tile_plan *pl
 }
 
 static int shared_bytes(const int32_t *values, int row_bytes, const struct tile_plan *plan) {
-  int ring = values[TILE_NUM_STAGES] * (values[TILE_BLOCK_M] + values[TILE_BLOCK_N]) * (row_bytes + ROW_PADDING);
+  bool codes = plan->element >= TILE_CODES;
+  int w_bytes = codes ? values[TILE_BLOCK_N] / FRAGMENT * (values[TILE_BLOCK_K] / GEMM_GROUP) * UNIT_BYTES
+                      : values[TILE_BLOCK_N] * (row_bytes + ROW_PADDING);
+  int ring = values[TILE_NUM_STAGES] * (values[TILE_BLOCK_M] * (row_bytes + ROW_PADDING) + w_bytes);
   int strips = values[TILE_NUM_WARPS] * FRAGMENT * (values[TILE_BLOCK_N] / plan->warps_n + STRIP_PADDING) * 4;
   return ring > strips ? ring : strips;
 }
@@ -98,26 +131,30 @@ static struct needs find_needs(const struct tile_device *device, const struct ti
   plan->tiles_m = (problem->m + block_m - 1) / block_m;
   plan->tiles_n = (problem->n + block_n - 1) / block_n;
   plan->steps = (problem->k + values[TILE_BLOCK_K] - 1) / values[TILE_BLOCK_K];
-  if (row_bytes % FRAGMENT_BYTES != 0)
+  plan->element = element_of(problem);
+  if (values[TILE_BLOCK_K] % element_step(problem->format) != 0)
     return (struct needs){.reason = STEP};
   if (!share_tile(block_m, block_n, warps, plan))
     return (struct needs){.reason = WARPS};
-  needs.registers = block_m * block_n / (32 * warps) + block_m / plan->warps_m / FRAGMENT * 4 + REGISTERS_OTHER +
-                    (problem->format == GEMM_FORMAT_FP8 ? REGISTERS_FP8 : 0);
+  int rows = block_m / plan->warps_m / FRAGMENT;
+  needs.registers = block_m * block_n / (32 * warps) + 4 * rows + REGISTERS_OTHER +
+                    (problem->format == GEMM_FORMAT_FP8 ? REGISTERS_FP8 : 0) +
+                    (plan->element >= TILE_CODES ? 8 * rows + REGISTERS_CODES : 0);
   needs.registers_most = registers_most(warps);
   plan->shared_bytes = shared_bytes(values, row_bytes, plan);
   bool slices = values[TILE_SPLIT_K] > 1, serial = values[TILE_SPLIT_K_MODE] == TILE_SERIAL;
   if (slices && serial)
     plan->turns_bytes = (uint64_t)(plan->tiles_m * plan->tiles_n + 1) * sizeof(int);
-  else if (slices)
-    plan->sums_bytes = (uint64_t)values[TILE_SPLIT_K] * (uint64_t)problem->m * (uint64_t)problem->n * 4;
+  if (slices && (!serial || plan->element >= TILE_CODES))
+    plan->sums_bytes = (uint64_t)(serial ? 1 : values[TILE_SPLIT_K]) * (uint64_t)problem->m * (uint64_t)problem->n * 4;
+  plan->sums_offset = gemm_round_up(plan->turns_bytes, GEMM_SECTION);
   if (needs.registers > needs.registers_most)
     needs.reason = THREAD_REGISTERS;
   else if (plan->shared_bytes > device->shared_most)
     needs.reason = SHARED;
   else if (values[TILE_SPLIT_K] > plan->steps)
     needs.reason = SLICES;
-  else if (plan->sums_bytes + plan->turns_bytes > device->workspace_bytes)
+  else if (plan->sums_bytes + plan->sums_offset > device->workspace_bytes)
     needs.reason = WORKSPACE;
   else if (plan->tiles_m * plan->tiles_n * values[TILE_SPLIT_K] > BLOCKS_MOST)
     needs.reason = BLOCKS;
@@ -136,9 +173,9 @@ enum status tile_plan(const struct tile_device *device, const struct tile_proble
   case FITS:
     return STATUS_OK;
   case STEP:
-    return error_set(error, STATUS_UNSUPPORTED, "block_k %d: an instruction takes %d elements of %s",
-                     values[TILE_BLOCK_K], FRAGMENT_BYTES / element_bytes(problem->format),
-                     gemm_format_name(problem->format));
+    return error_set(error, STATUS_UNSUPPORTED, "block_k %d: %s %d elements of %s", values[TILE_BLOCK_K],
+                     gemm_is_int2(problem->format) ? "a scale is of" : "an instruction takes",
+                     element_step(problem->format), gemm_format_name(problem->format));
   case WARPS:
     return error_set(error, STATUS_UNSUPPORTED, "num_warps %d cannot share a tile of %d x %d in pieces of %d x %d",
                      values[TILE_NUM_WARPS], values[TILE_BLOCK_M], values[TILE_BLOCK_N], FRAGMENT, FRAGMENT);
@@ -156,7 +193,7 @@ enum status tile_plan(const struct tile_device *device, const struct tile_proble
   case WORKSPACE:
     return error_set(error, STATUS_UNSUPPORTED, "split_k %d: sums of slices take %llu KiB, the workspace has %llu",
                      values[TILE_SPLIT_K],
-                     (unsigned long long)(needs.plan.sums_bytes + needs.plan.turns_bytes + 1023) >> 10,
+                     (unsigned long long)(needs.plan.sums_bytes + needs.plan.sums_offset + 1023) >> 10,
                      (unsigned long long)device->workspace_bytes >> 10);
   case BLOCKS:
     break;
@@ -275,20 +312,16 @@ int tile_splits(const struct tile_device *device, const struct tile_problem *pro
 
 /* ---- the compiler */
 
-void tile_options(const struct tile_device *device, enum gemm_format format, const struct variant *variant,
-                  const struct tile_plan *plan, struct tile_options *out) {
+void tile_options(const struct tile_device *device, const struct variant *variant, const struct tile_plan *plan,
+                  struct tile_options *out) {
   const int32_t *values = variant->values;
-  int element = format == GEMM_FORMAT_INT8 ? 0 : format == GEMM_FORMAT_FP8 ? 1 : format == GEMM_FORMAT_F16 ? 2 : 3;
   const struct {
     const char *name;
     int value;
-  } macros[] = {{"BLOCK_M", values[TILE_BLOCK_M]},
-                {"BLOCK_N", values[TILE_BLOCK_N]},
-                {"BLOCK_K", values[TILE_BLOCK_K]},
-                {"WARPS_M", plan->warps_m},
-                {"WARPS_N", plan->warps_n},
-                {"STAGES", values[TILE_NUM_STAGES]},
-                {"ELEMENT", element}};
+  } macros[] = {{"BLOCK_M", values[TILE_BLOCK_M]}, {"BLOCK_N", values[TILE_BLOCK_N]},
+                {"BLOCK_K", values[TILE_BLOCK_K]}, {"WARPS_M", plan->warps_m},
+                {"WARPS_N", plan->warps_n},        {"STAGES", values[TILE_NUM_STAGES]},
+                {"ELEMENT", plan->element}};
   out->count = 0;
   for (size_t i = 0; i < sizeof macros / sizeof *macros; i++)
     snprintf(out->text[out->count++], TILE_OPTION_BYTES, "-D%s=%d", macros[i].name, macros[i].value);

@@ -1,6 +1,6 @@
 /* Products by tiles whose sizes are set by hand: which combinations can run, and why others cannot. The kernel,
  * tile_kernel.cuh, is compiled at run time for each combination of block_m, block_n, block_k, num_warps, num_stages and
- * format; the other parameters are arguments. Pure. */
+ * operands; the other parameters are arguments. Pure. */
 #ifndef KERNELS_CUDA_TILE_CONFIG_H
 #define KERNELS_CUDA_TILE_CONFIG_H
 
@@ -30,15 +30,19 @@ struct tile_device {
 struct tile_problem {
   enum gemm_format format;
   enum gemm_scale scale;
+  enum gemm_type x_type; /* matters where the weight is INT2 */
+  bool tiled;            /* INT2, INT2A8: codes lie as Hopper's kernels want them */
   int64_t m, n, k;
 };
 
 /* What follows from a combination. */
 struct tile_plan {
+  int element; /* of tile_kernel.cuh */
   int warps_m, warps_n, shared_bytes;
   int64_t tiles_m, tiles_n, steps;
-  uint64_t sums_bytes;  /* of slices that keep sums of their own, in the workspace */
-  uint64_t turns_bytes; /* of slices that take turns, there too */
+  uint64_t turns_bytes; /* of slices that take turns, in the workspace */
+  uint64_t sums_offset; /* behind them, of sums that slices keep there: those of their own, and with 2-bit weights */
+  uint64_t sums_bytes;  /* those that take turns share */
 };
 
 /* Whether the kernel takes the weight at all, with any parameters. UNSUPPORTED with the reason. */
@@ -66,7 +70,7 @@ struct tile_options {
   char text[TILE_OPTIONS][TILE_OPTION_BYTES];
   int count;
 };
-void tile_options(const struct tile_device *device, enum gemm_format format, const struct variant *variant,
-                  const struct tile_plan *plan, struct tile_options *out);
+void tile_options(const struct tile_device *device, const struct variant *variant, const struct tile_plan *plan,
+                  struct tile_options *out);
 
 #endif

@@ -3,7 +3,7 @@
 //
 //   BLOCK_M, BLOCK_N, BLOCK_K   the tile, in elements
 //   WARPS_M, WARPS_N, STAGES    how warps share it, and how many steps of K are under way
-//   ELEMENT                     0: s8, 1: e4m3, 2: f16, 3: bf16
+//   ELEMENT                     0: s8, 1: e4m3, 2: f16, 3: bf16; with W of 2-bit codes x of 4: f16, 5: bf16, 6: s8
 //
 // Operands of 8 and 16 bits differ in the instruction alone: fragments are 32 bytes of K wide in all of them, and rows
 // in shared memory are 16 bytes longer than their data, so that eight rows never meet in a bank.
@@ -12,10 +12,17 @@
 typedef unsigned int u32;
 typedef unsigned short u16;
 
-constexpr int kBytes = ELEMENT < 2 ? 1 : 2; // an element
+#if ELEMENT < 4
+#define OPERAND ELEMENT
+#else
+#define OPERAND (ELEMENT == 6 ? 0 : ELEMENT - 2)
+#endif
+
+constexpr int kBytes = OPERAND < 2 ? 1 : 2; // an element
 constexpr int kWarps = WARPS_M * WARPS_N, kThreads = 32 * kWarps;
 constexpr int kRowBytes = BLOCK_K * kBytes, kPitch = kRowBytes + 16, kUnits = kRowBytes / 16;
-constexpr int kSlot = (BLOCK_M + BLOCK_N) * kPitch;
+constexpr int kSlotX = BLOCK_M * kPitch; // rows of x, and then W
+constexpr int kSlot = kSlotX + (ELEMENT < 4 ? BLOCK_N * kPitch : BLOCK_N / 16 * (BLOCK_K / 128) * 544);
 constexpr int kWarpM = BLOCK_M / WARPS_M, kWarpN = BLOCK_N / WARPS_N;
 constexpr int kStripPitch = kWarpN + 4, kStrip = 16 * kStripPitch; // words: 16 rows of a warp's sums
 
@@ -26,6 +33,7 @@ static_assert(kWarpN * WARPS_N == BLOCK_N && kWarpN % 16 == 0, "warps share the 
 template <int kElement> struct sum_of { typedef float type; };
 template <> struct sum_of<0> { typedef int type; };
 typedef sum_of<ELEMENT>::type sum_t;
+typedef sum_of<OPERAND>::type part_t; // of one instruction
 
 struct four {
   sum_t v[4];
@@ -53,12 +61,12 @@ __device__ inline void load_matrices(u32 (&out)[4], u32 address) {
 }
 
 // d += a[16, 32 bytes] * b[8, 32 bytes]^T
-__device__ inline void multiply(sum_t (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#if ELEMENT == 0
+__device__ inline void multiply(part_t (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if OPERAND == 0
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#elif ELEMENT == 1
+#elif OPERAND == 1
   // Tensor cores cut off small products of 8 bits: their sums leave after every instruction.
   float part[4] = {};
   asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -68,7 +76,7 @@ __device__ inline void multiply(sum_t (&d)[4], const u32 (&a)[4], u32 b0, u32 b1
 #pragma unroll
   for (int i = 0; i < 4; i++)
     d[i] += part[i];
-#elif ELEMENT == 2
+#elif OPERAND == 2
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -98,6 +106,10 @@ __device__ inline float from_half(u16 value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(value));
   return out;
 }
+
+#if ELEMENT >= 4
+#include "tile_codes.cuh"
+#endif
 
 __device__ inline int load_acquire(const int *at) {
   int value;
@@ -256,7 +268,7 @@ __device__ inline place find_place(const tile_params &p, int *number) {
 
 // One step of K, of rows of x and then of W; zeros behind the last row and the last byte.
 __device__ inline void load_step(const tile_params &p, const place &at, int step, u32 slot) {
-  constexpr int units = (BLOCK_M + BLOCK_N) * kUnits;
+  constexpr int units = (ELEMENT < 4 ? BLOCK_M + BLOCK_N : BLOCK_M) * kUnits;
   const int first_byte = step * kRowBytes;
 #pragma unroll 4
   for (int u = threadIdx.x; u < units; u += kThreads) {
@@ -268,11 +280,17 @@ __device__ inline void load_step(const tile_params &p, const place &at, int step
     const char *source = there ? base + from * (of_x ? p.x_stride : p.w_stride) + byte : base;
     copy_async_16(slot + row * kPitch + u % kUnits * 16, source, there ? 16 : 0);
   }
+#if ELEMENT >= 4
+  load_codes(p, at.n, step, slot + kSlotX);
+#endif
 }
 
 __device__ inline void multiply_step(sum_t (&sum)[kWarpM / 16][kWarpN / 8][4], u32 slot, int warp_m, int warp_n,
                                      int lane) {
   const u32 x = slot + (warp_m * kWarpM + lane % 16) * kPitch + lane / 16 * 16;
+#if ELEMENT >= 4
+  multiply_codes(sum, x, slot + kSlotX + warp_n * (kWarpN / 16) * kGroups * kUnitSlot, lane);
+#else
   const u32 w = slot + (BLOCK_M + warp_n * kWarpN + lane / 16 * 8 + lane % 8) * kPitch + lane / 8 % 2 * 16;
 #pragma unroll
   for (int k = 0; k < kRowBytes; k += 32) {
@@ -291,6 +309,7 @@ __device__ inline void multiply_step(sum_t (&sum)[kWarpM / 16][kWarpN / 8][4], u
       }
     }
   }
+#endif
 }
 
 // 16 rows of a warp's sums at a time go through shared memory, so that whole runs of a row are written.
@@ -355,7 +374,14 @@ __device__ inline void multiply_slice(const tile_params &p, const place &at, u32
   __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads) tile_product(const tile_params p) {
+// With codes the compiler would rather spill a few registers to have two blocks on a multiprocessor.
+#if ELEMENT < 4
+#define BOUNDS kThreads
+#else
+#define BOUNDS kThreads, 1
+#endif
+
+extern "C" __global__ void __launch_bounds__(BOUNDS) tile_product(const tile_params p) {
   extern __shared__ __align__(16) char shared[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp % WARPS_M, warp_n = warp / WARPS_M;
   const place at = find_place(p, reinterpret_cast<int *>(shared));

@@ -5,4 +5,5 @@
           ".previous\n")
 
 TEXT(tile_source_kernel, "kernels/cuda/tile_kernel.cuh");
+TEXT(tile_source_codes, "kernels/cuda/tile_codes.cuh");
 TEXT(tile_source_params, "kernels/cuda/tile_params.h");

@@ -136,6 +136,7 @@ bool cuda_variant_choice(const struct variant *variant, const struct choice_requ
 
 struct question {
   struct layout layout;
+  enum gemm_type x_type;
   struct choice_request request;
   struct library_product operands;
 };
@@ -147,6 +148,7 @@ static enum status ask(struct backend *backend, const struct variant_problem *pr
       layout_compute(&problem->weight, layout_choose(&problem->weight, backend->capability), &out->layout, error);
   if (status != STATUS_OK)
     return status;
+  out->x_type = problem->x_type;
   void *anywhere = (void *)(uintptr_t)backend->slots[0].workspace.address;
   out->request = (struct choice_request){.weight = &problem->weight,
                                          .n = out->layout.n,
@@ -229,6 +231,8 @@ static enum status check_many(struct backend *backend, const struct question *qu
 static struct tile_problem tile_problem_of(const struct question *question) {
   return (struct tile_problem){.format = question->request.weight->format,
                                .scale = question->request.weight->scale,
+                               .x_type = question->x_type,
+                               .tiled = layout_is_tiled(&question->layout),
                                .m = question->request.m,
                                .n = question->layout.n,
                                .k = question->layout.k};
@@ -250,9 +254,9 @@ static enum status check_tile(struct backend *backend, const struct question *qu
       *nearest = own_choice(backend, question);
     return status;
   }
-  status = tile_can_build(tiles, problem.format, variant, &plan, error);
+  status = tile_can_build(tiles, variant, &plan, error);
   if (status == STATUS_OK)
-    status = tile_load(tiles, problem.format, variant, &plan, &code, error);
+    status = tile_load(tiles, variant, &plan, &code, error);
   if (status == STATUS_UNSUPPORTED && nearest)
     *nearest = own_choice(backend, question);
   variant->ready[0] = (uint64_t)(uintptr_t)code;
@@ -272,7 +276,7 @@ enum status cuda_variant_build(struct backend *backend, const struct variant_pro
     return status;
   struct tile_problem tile = tile_problem_of(&question);
   status = tile_plan(&backend->tiles.device, &tile, variant, &plan, error);
-  return status == STATUS_OK ? tile_build(&backend->tiles, tile.format, variant, &plan, error) : status;
+  return status == STATUS_OK ? tile_build(&backend->tiles, variant, &plan, error) : status;
 }
 
 enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
@@ -284,8 +288,10 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
     status = backend_enter(backend, error);
   if (status != STATUS_OK || variant->family == &variant_plain)
     return status;
+  if (variant->family == &tile_family)
+    return check_tile(backend, &question, variant, nearest, error);
   if (gemm_is_int2(problem->weight.format))
-    return error_set(error, STATUS_UNSUPPORTED, "%s has one kernel in this version",
+    return error_set(error, STATUS_UNSUPPORTED, "%s has the backend's own kernel, and family tile",
                      gemm_format_name(problem->weight.format));
   if (variant->family == &hopper_family)
     return check_hopper(backend, &question, variant, nearest, error);
@@ -293,8 +299,6 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
     return check_few(backend, &question, variant, nearest, error);
   if (variant->family == &many_family)
     return check_many(backend, &question, error);
-  if (variant->family == &tile_family)
-    return check_tile(backend, &question, variant, nearest, error);
   if (!choice_library_way(&question.request, variant->values[0], &choice))
     return error_set(error, STATUS_UNSUPPORTED, "cuBLASLt is not asked for this product in way %d",
                      (int)variant->values[0]);
@@ -310,6 +314,8 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
 
 /* What the backend chooses by itself. */
 static struct variant own_choice(struct backend *backend, const struct question *question) {
+  if (gemm_is_int2(question->request.weight->format)) /* it has no name of its own */
+    return variant_default(&variant_plain);
   struct choice choice =
       choice_find(backend->choices, &backend->library, &question->request, &question->operands, false);
   struct choice way;
@@ -418,8 +424,7 @@ int cuda_variants(struct backend *backend, const struct variant_problem *problem
   struct error ignored;
   if (base)
     return refine(backend, problem, base, all, out, most);
-  if (gemm_is_int2(problem->weight.format) || ask(backend, problem, &question, &ignored) != STATUS_OK ||
-      backend_enter(backend, &ignored) != STATUS_OK) {
+  if (ask(backend, problem, &question, &ignored) != STATUS_OK || backend_enter(backend, &ignored) != STATUS_OK) {
     out[0] = variant_default(&variant_plain);
     return 1;
   }

@@ -30,19 +30,27 @@ static const struct gemm_weight shapes[] = {
     {.n = 200, .k = 520, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW},
     {.n = 150, .k = 777, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE},
     {.n = 31, .k = 1100, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE},
+    {.n = 150, .k = 1100, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP},
+    {.n = 200, .k = 2048, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW},
+    {.n = 77, .k = 1700, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP},
 };
 
 /* `rounds`: sums of slices in y's type, which the gates of 16 bits do not allow for. */
 static const struct {
   const char *kernel;
   bool rounds;
+  bool groups; /* steps of whole groups of K, which INT2 wants */
 } kernels[] = {
-    {"tile block_m=64 block_n=64 num_stages=3", false},
-    {"tile block_m=16 block_n=48 block_k=96 num_warps=3 num_stages=2 group_size_m=1", false},
-    {"tile block_m=128 block_n=64 block_k=128 num_warps=8 num_stages=1", false},
-    {"tile block_m=64 block_n=64 num_stages=3 split_k=4", false},
-    {"tile block_m=16 block_n=48 block_k=96 num_warps=3 num_stages=2 split_k=3 split_k_mode=1", false},
-    {"tile block_m=64 block_n=64 num_stages=3 split_k=3 split_k_mode=2", true},
+    {"tile block_m=64 block_n=64 num_stages=3", false, false},
+    {"tile block_m=16 block_n=48 block_k=96 num_warps=3 num_stages=2 group_size_m=1", false, false},
+    {"tile block_m=128 block_n=64 block_k=128 num_warps=8 num_stages=1", false, true},
+    {"tile block_m=64 block_n=64 num_stages=3 split_k=4", false, false},
+    {"tile block_m=16 block_n=48 block_k=96 num_warps=3 num_stages=2 split_k=3 split_k_mode=1", false, false},
+    {"tile block_m=64 block_n=64 num_stages=3 split_k=3 split_k_mode=2", true, false},
+    {"tile block_m=16 block_n=48 block_k=256 num_warps=3 num_stages=2 group_size_m=1", false, true},
+    {"tile block_m=64 block_n=64 block_k=128 num_stages=3 split_k=4", false, true},
+    {"tile block_m=16 block_n=48 block_k=256 num_warps=3 num_stages=2 split_k=3 split_k_mode=1", false, true},
+    {"tile block_m=64 block_n=64 block_k=128 num_stages=3 split_k=3 split_k_mode=2", true, true},
 };
 
 static void judge(const struct device_request *request, const void *y, const double *reference, const char *kernel) {
@@ -106,6 +114,19 @@ static void compare(const struct oracle_weight *weight, struct backend_weight *h
   oracle_x_free(&bias_row);
 }
 
+/* INT2 lies in tiles on some devices only. */
+static bool takes_two_bits(void) {
+  struct variant_problem problem = {
+      .weight = {.n = 256, .k = 256, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP},
+      .m = 1,
+      .x_type = GEMM_F16,
+      .y_type = GEMM_F16};
+  struct variant variant;
+  struct error error;
+  return variant_parse(device.ops->families, "tile block_m=64 block_n=64 block_k=128", &variant, &error) == STATUS_OK &&
+         device.ops->variant_check(device.backend, &problem, &variant, NULL, &error) == STATUS_OK;
+}
+
 static void test_built_kernels(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 17, M_MOST};
@@ -115,10 +136,15 @@ static void test_built_kernels(void **state) {
   for (int i = 0; i < COUNT(shapes) * 2; i++) {
     const struct gemm_weight *shape = &shapes[i / 2];
     bool int8 = shape->format == GEMM_FORMAT_INT8;
-    /* the first time as they come, the second time as codes where the format has them */
-    enum gemm_type codes = int8 ? GEMM_INT8 : shape->format == GEMM_FORMAT_FP8 ? GEMM_E4M3 : GEMM_TYPE_NONE;
+    /* the first time as they come, the second time as codes where the format has them, INT2 as bf16 */
+    enum gemm_type codes = int8 || shape->format == GEMM_FORMAT_INT2A8 ? GEMM_INT8
+                           : shape->format == GEMM_FORMAT_FP8          ? GEMM_E4M3
+                           : shape->format == GEMM_FORMAT_INT2         ? GEMM_BF16
+                                                                       : GEMM_TYPE_NONE;
     enum gemm_type x_type = i % 2 == 1 ? codes : shape->format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F16;
     if (x_type == GEMM_TYPE_NONE)
+      continue;
+    if (gemm_is_int2(shape->format) && !takes_two_bits())
       continue;
     struct oracle_weight weight;
     struct oracle_x x;
@@ -129,7 +155,8 @@ static void test_built_kernels(void **state) {
       for (int r = 0; r < COUNT(rows); r++)
         for (int y = 0; y < COUNT(y_types); y++) {
           bool bears = !kernels[kernel].rounds || y_types[y] == GEMM_F32 || y_types[y] == GEMM_S32;
-          if (bears && gemm_takes_y(shape->format, x_type, y_types[y]))
+          bool steps = kernels[kernel].groups || !gemm_is_int2(shape->format);
+          if (bears && steps && gemm_takes_y(shape->format, x_type, y_types[y]))
             compare(&weight, handle, &x, rows[r], y_types[y], kernel,
                     (kernel + r + y) % 2 == 0 && y_types[y] != GEMM_S32);
         }

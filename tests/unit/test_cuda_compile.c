@@ -19,7 +19,8 @@ static const struct tile_device ampere = {
     .capability = 80, .multiprocessors = 108, .shared_most = 163 << 10, .workspace_bytes = 8 << 20};
 
 static struct tile_problem problem_of(enum gemm_format format) {
-  return (struct tile_problem){.format = format, .scale = GEMM_SCALE_ROW, .m = 256, .n = 4096, .k = 4096};
+  return (struct tile_problem){
+      .format = format, .scale = GEMM_SCALE_ROW, .x_type = GEMM_BF16, .tiled = true, .m = 256, .n = 4096, .k = 4096};
 }
 
 static struct variant parse(const char *text) {
@@ -45,10 +46,10 @@ static void test_without_a_compiler(void **state) {
   struct tile_plan plan;
   struct error error;
   assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
-  assert_int_equal(tile_can_build(&table, problem.format, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(tile_can_build(&table, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "cannot be compiled: /nowhere/libnvrtc.so"));
   tile_table_open(&table, NULL, &hopper, NULL, "");
-  assert_int_equal(tile_can_build(&table, problem.format, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(tile_can_build(&table, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "state_dir"));
 }
 
@@ -60,6 +61,8 @@ static void test_what_can_run_compiles(void **state) {
     const char *text;
   } cases[] = {{&hopper, GEMM_FORMAT_INT8, "tile"},
                {&hopper, GEMM_FORMAT_FP8, "tile num_warps=8 block_k=128 num_stages=1"},
+               {&hopper, GEMM_FORMAT_INT2, "tile block_m=64 block_n=64 block_k=128 num_stages=3"},
+               {&hopper, GEMM_FORMAT_INT2A8, "tile block_m=32 block_n=64 block_k=256 num_warps=2"},
                {&ampere, GEMM_FORMAT_F16, "tile block_m=16 block_n=48 num_warps=3 num_stages=2"},
                {&ampere, GEMM_FORMAT_BF16, "tile block_m=64 block_n=64 block_k=48 num_warps=1"}};
   struct nvrtc nvrtc;
@@ -73,11 +76,11 @@ static void test_what_can_run_compiles(void **state) {
     struct variant variant = parse(cases[i].text);
     struct tile_plan plan;
     if (tile_plan(cases[i].device, &problem, &variant, &plan, &error) != STATUS_OK ||
-        tile_build(&table, cases[i].format, &variant, &plan, &error) != STATUS_OK)
+        tile_build(&table, &variant, &plan, &error) != STATUS_OK)
       fail_msg("%s: %s", cases[i].text, error.text);
     /* From the file alone: there is no such compiler. */
     table.nvrtc = "/nowhere/libnvrtc.so";
-    assert_int_equal(tile_can_build(&table, cases[i].format, &variant, &plan, &error), STATUS_OK);
+    assert_int_equal(tile_can_build(&table, &variant, &plan, &error), STATUS_OK);
   }
 }
 

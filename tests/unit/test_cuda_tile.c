@@ -22,7 +22,8 @@ static const struct tile_device ampere = {
     .capability = 80, .multiprocessors = 108, .shared_most = 163 << 10, .workspace_bytes = 8 << 20};
 
 static struct tile_problem problem_of(enum gemm_format format, int64_t m, int64_t n, int64_t k) {
-  return (struct tile_problem){.format = format, .scale = GEMM_SCALE_ROW, .m = m, .n = n, .k = k};
+  return (struct tile_problem){
+      .format = format, .scale = GEMM_SCALE_ROW, .x_type = GEMM_F16, .tiled = true, .m = m, .n = n, .k = k};
 }
 
 static struct variant parse(const char *text) {
@@ -75,6 +76,29 @@ static void test_a_plan(void **state) {
   variant = parse("tile split_k=4");
   assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(plan.turns_bytes, (3 * 32 + 1) * 4);
+  assert_int_equal(plan.sums_bytes, 0); /* they lie where sums of other ways do */
+}
+
+/* Codes of W stay codes in shared memory; slices that take turns keep their sums in the workspace. */
+static void test_a_plan_for_two_bits(void **state) {
+  (void)state;
+  struct tile_problem problem = problem_of(GEMM_FORMAT_INT2, 300, 4096, 1024);
+  struct variant variant = parse("tile block_m=64 block_n=64 block_k=256 num_stages=3 split_k=2");
+  struct tile_plan plan;
+  struct error error;
+  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.element, 4);
+  assert_int_equal(plan.shared_bytes, 3 * (64 * (512 + 16) + 4 * 2 * 544));
+  assert_int_equal(plan.turns_bytes, (5 * 64 + 1) * 4);
+  assert_true(plan.sums_offset >= plan.turns_bytes && plan.sums_offset % 256 == 0);
+  assert_int_equal(plan.sums_bytes, 300 * 4096 * 4);
+  problem.x_type = GEMM_BF16;
+  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.element, 5);
+  problem.format = GEMM_FORMAT_INT2A8;
+  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.element, 6);
+  assert_int_equal(plan.shared_bytes, 3 * (64 * (256 + 16) + 4 * 2 * 544));
 }
 
 /* Refused, with a reason that contains `why`; what is offered can run, and is `nearest`. */
@@ -111,6 +135,8 @@ static void test_what_cannot_run_has_a_reason_and_a_neighbour(void **state) {
          "split_k 3: K 100 has 2 steps of block_k 64", "tile split_k=3 block_k=48");
   refuse(&hopper, problem_of(GEMM_FORMAT_INT8, 1024, 4096, 4096), "tile split_k=4 split_k_mode=1",
          "split_k 4: sums of slices take 65536 KiB, the workspace has 32768", "tile split_k=2 split_k_mode=1");
+  refuse(&hopper, problem_of(GEMM_FORMAT_INT2, 256, 4096, 4096), "tile num_warps=8 num_stages=3",
+         "block_k 64: a scale is of 128 elements of int2", "tile num_warps=8 num_stages=3 block_k=128");
 }
 
 static void test_what_has_no_neighbour(void **state) {
@@ -119,9 +145,14 @@ static void test_what_has_no_neighbour(void **state) {
   struct tile_problem int2 = problem_of(GEMM_FORMAT_INT2, 1, 64, 64), fp8 = problem_of(GEMM_FORMAT_FP8, 1, 64, 64);
   struct tile_plan plan;
   struct error error;
+  int2.tiled = false;
   assert_int_equal(tile_plan(&hopper, &int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(error.text, "not int2"));
+  assert_non_null(strstr(error.text, "INT2 of 128 rows or more"));
   assert_false(tile_nearest(&hopper, &int2, &variant, &near));
+  int2.tiled = true;
+  int2.x_type = GEMM_F32;
+  assert_int_equal(tile_plan(&hopper, &int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "x of f16 or bf16 with INT2 weights, not of f32"));
   assert_int_equal(tile_plan(&ampere, &fp8, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "8.9, this device has 8.0"));
   fp8.scale = GEMM_SCALE_BLOCK;
@@ -242,6 +273,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_parameters_are_the_promised_ones),
       cmocka_unit_test(test_a_plan),
+      cmocka_unit_test(test_a_plan_for_two_bits),
       cmocka_unit_test(test_what_cannot_run_has_a_reason_and_a_neighbour),
       cmocka_unit_test(test_what_has_no_neighbour),
       cmocka_unit_test(test_more_blocks_than_a_launch),
