@@ -16,6 +16,17 @@ static void add_right(struct tuner *tuner, const struct variant *list, int count
       race_add(&tuner->race, &list[i]);
 }
 
+/* Among what has been added from a list: what a library names first. */
+static void note_library_first(struct tuner *tuner, const struct variant *list, int count) {
+  const struct race *race = &tuner->race;
+  int first = 0;
+  while (first < count && !list[first].family->library)
+    first++;
+  for (int i = 0; first < count && i < race->count; i++)
+    if (variant_equal(&race->candidates[i].variant, &list[first]))
+      tuner->library_first = i;
+}
+
 void tuner_race_begin(struct tuner *tuner) {
   static struct variant list[RACE_MOST]; /* one tuner a process, one thread */
   struct book_entry *entry = tuner->current;
@@ -38,6 +49,7 @@ void tuner_race_begin(struct tuner *tuner) {
       variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK)
     race_invite(&tuner->race, &hand);
   add_right(tuner, list + 1, count - 1);
+  note_library_first(tuner, list, count);
   tuner->phase = raced && tuner->library_due ? PHASE_LIBRARY : PHASE_RACE;
 }
 
@@ -50,8 +62,7 @@ bool tuner_race_library(struct tuner *tuner) {
   if (race->over)
     race_reopen(race);
   add_right(tuner, list, count);
-  for (int i = 0; i < race->count && count > 0 && tuner->library_first < 0; i++)
-    tuner->library_first = variant_equal(&race->candidates[i].variant, &list[0]) ? i : -1;
+  note_library_first(tuner, list, count);
   tuner->library_due = false;
   tuner->phase = PHASE_RACE;
   return true;

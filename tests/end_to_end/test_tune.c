@@ -210,6 +210,7 @@ static void test_by_hand(void **state) {
   test_products_stay_right(state);
   expect("list", 0, "pinned");
   expect("'mlp/*' --unpin", 0, "1 weights are free");
+  expect("'nobody/*' --unpin", 1, "no weight's name matches nobody/*");
 }
 
 static void test_export_forget_import(void **state) {

@@ -340,6 +340,24 @@ static void test_a_slower_library_changes_nothing(void **state) {
   assert_int_equal(tuning_listed().library_ns, 6000);
 }
 
+/* Asked for by hand, the answer has what the library names first, and its fastest. */
+static void test_asked_for_with_a_library(void **state) {
+  (void)state;
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = M, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  plant_library(3000);
+  offer(HONEST, 5000);
+  sem_post(&may_list);
+  open_tuner(TUNE_OFF);
+  tuner_request(tuning.tuner, &message);
+  tuning_run();
+  assert_string_equal(request.kernel, "foreign number=0");
+  assert_int_equal(request.library_first_ns, 3000);
+  assert_int_equal(request.library_ns, 3000);
+  assert_int_equal(request.results[0].ns, 3000);
+}
+
 /* Steps of a tuner that always had a request a moment ago; the clock goes on half a second a step. */
 static void run_under_load(void) {
   struct timespec clock;
@@ -561,6 +579,7 @@ int main(void) {
       TUNER_TEST(test_kept_but_wrong_now),
       TUNER_TEST(test_nothing_waits_for_a_library),
       TUNER_TEST(test_a_slower_library_changes_nothing),
+      TUNER_TEST(test_asked_for_with_a_library),
       TUNER_TEST(test_under_load_only_the_library_waits),
       TUNER_TEST(test_gives_way),
       TUNER_TEST(test_long_ones_wait_for_quiet),
