@@ -138,7 +138,7 @@ struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight 
   if (entry == NULL)
     return NULL;
   book_add_weight(entry, weight->device);
-  if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) && !entry->aside &&
+  if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) && !entry->aside && entry != tuner->current &&
       (tuner->options.mode != TUNE_OFF || entry->pin != NULL))
     tuner->settled = tuner->waiting = false;
   job->variant = entry->serves ? &entry->variant : NULL;
@@ -244,6 +244,23 @@ static uint64_t choose(struct tuner *tuner, uint64_t now, bool quiet) {
   return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now);
 }
 
+/* What comes next for the shape at hand takes a while without requests: it is set aside where another one can make use
+ * of the time, else it waits with what has been found so far. Returns as tuner_step does. */
+static uint64_t take_turns(struct tuner *tuner, uint64_t now) {
+  struct book_entry *next = NULL;
+  if (!tuner->waiting) {
+    tuner->current->aside = true;
+    next = book_next(&tuner->book, tuner->options.mode == TUNE_OFF, false, &tuner->waiting);
+    tuner->current->aside = next != NULL;
+    tuner->waiting = next == NULL;
+  }
+  if (next == NULL)
+    return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now);
+  tuner_leave(tuner);
+  (void)tuner_begin(tuner, next);
+  return 0;
+}
+
 /* A sample that took longer than its launches should: it may have been an accident, and is tried again some time. */
 static bool excused(struct tuner *tuner) {
   uint64_t launches = tuner->launch_ns * tuner->launches;
@@ -297,10 +314,10 @@ uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user
   bool too_long = (tuner->phase == PHASE_PROOF || tuner->phase == PHASE_LIBRARY) && !patient;
   if (!too_long && burst(tuner, patient, wanted, user, &elapsed, &too_long, lost) != STATUS_OK)
     return UINT64_MAX;
-  if (too_long)
-    tuner_set_aside(tuner);
+  if (quiet)
+    return 0;
   tuner->not_before_ns = now + elapsed + elapsed * (1000 / tuner->options.share);
-  return quiet ? 0 : wait_until(tuner->not_before_ns, now + elapsed);
+  return too_long ? take_turns(tuner, now + elapsed) : wait_until(tuner->not_before_ns, now + elapsed);
 }
 
 /* ---- ends */

@@ -52,11 +52,6 @@ void tuner_leave(struct tuner *tuner) {
     entry->asked |= ask_is_for(tuner, each, entry);
 }
 
-void tuner_set_aside(struct tuner *tuner) {
-  tuner->current->aside = true;
-  tuner_leave(tuner);
-}
-
 void tuner_give_up(struct tuner *tuner, enum status status, const char *why) {
   struct book_entry *entry = tuner->current;
   entry->state = BOOK_FAILED;

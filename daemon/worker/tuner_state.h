@@ -73,8 +73,6 @@ void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
 bool tuner_begin(struct tuner *tuner, struct book_entry *entry);
 /* Leaves it; it comes again where it is still to be tuned. */
 void tuner_leave(struct tuner *tuner);
-/* Leaves it until there was no request for a while. */
-void tuner_set_aside(struct tuner *tuner);
 void tuner_give_up(struct tuner *tuner, enum status status, const char *why);
 /* Sends the message of who asked for it back, if anybody did. */
 void tuner_answer(struct tuner *tuner, enum status status, const char *why);

@@ -423,6 +423,22 @@ static void test_long_ones_wait_for_quiet(void **state) {
   assert_int_equal(launches, 0);
 }
 
+/* It is tuned in many short whiles without requests; what one has found is not lost in the next. */
+static void test_long_ones_go_on_where_they_were(void **state) {
+  struct timespec clock;
+  (void)state;
+  own_time = 20000000;
+  offer(HONEST, 5000000);
+  open_tuner(TUNE_BACKGROUND);
+  for (int i = 0; i < 100000 && tuning_serving(M, 20000000) == NULL; i++) {
+    clock_gettime(CLOCK_MONOTONIC, &clock);
+    (void)tuning_step((uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec);
+    (void)tuning_step(TUNING_LATE);
+  }
+  assert_int_equal(crime_of(tuning_serving(M, 20000000)), HONEST);
+  assert_non_null(tuning_serving(M, 20000000));
+}
+
 static void test_off_does_nothing_by_itself(void **state) {
   (void)state;
   offer(HONEST, 5000);
@@ -583,6 +599,7 @@ int main(void) {
       TUNER_TEST(test_under_load_only_the_library_waits),
       TUNER_TEST(test_gives_way),
       TUNER_TEST(test_long_ones_wait_for_quiet),
+      TUNER_TEST(test_long_ones_go_on_where_they_were),
       TUNER_TEST(test_off_does_nothing_by_itself),
       TUNER_TEST(test_asked_for_by_hand),
       TUNER_TEST(test_refused_by_hand),
