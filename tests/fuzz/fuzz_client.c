@@ -27,6 +27,24 @@ static bool each(void *user, const gemmd_weight_info *info) {
   return info->n > 0;
 }
 
+static bool each_shape(void *user, const gemmd_tune_shape *shape) {
+  (void)user;
+  return shape->calls > 0;
+}
+
+static void play_tuning(gemmd_session *session) {
+  static gemmd_tune_report report;
+  const gemmd_tune_request request = {.weight = "w", .m = 1, .x_type = GEMMD_F16, .y_type = GEMMD_F16};
+  uint32_t count;
+  char *text = NULL;
+  (void)gemmd_tune_list(session, 0, each_shape, NULL);
+  (void)gemmd_tune(session, &request, &report);
+  (void)gemmd_tune_forget(session, 0, "*", &count);
+  (void)gemmd_tune_pin(session, "*", NULL, &count);
+  if (gemmd_metrics(session, &text) == GEMMD_OK)
+    free(text);
+}
+
 static void play(gemmd_session *session) {
   static struct message_hello_reply hello;
   static gemmd_daemon_info info;
@@ -41,6 +59,7 @@ static void play(gemmd_session *session) {
   if (gemmd_weight_open(session, "w", &weight) == GEMMD_OK)
     gemmd_weight_close(weight);
   (void)gemmd_weight_unload(session, "w", NULL);
+  play_tuning(session);
   control_look(session);
 }
 

@@ -1,0 +1,104 @@
+/* A submission as its client writes it: a good one with bytes replaced. What passes the checks lies, every byte of it,
+ * in the arena or in the memory that is named for it, and y apart from what is read; a backend uses it without another
+ * look. The first byte says whether W is a stored weight and of which format, or a tensor of the arena; plans are
+ * fuzz_plan.c's. */
+#include "proto/ring.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { BEGIN = 8192, END = 1 << 17, MEMORY_BYTES = 1 << 14, WEIGHTS = 6 };
+
+static const struct gemm_weight weights[WEIGHTS] = {
+    {.n = 32, .k = 64, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW},
+    {.n = 130, .k = 200, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK},
+    {.n = 7, .k = 33, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE},
+    {.n = 16, .k = 16, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE},
+    {.n = 24, .k = 256, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP},
+    {.n = 24, .k = 256, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_ROW},
+};
+
+/* Bytes [from, from + bytes) of the memory with this handle, 0 being the arena. */
+struct range {
+  uint32_t memory;
+  uint64_t from, bytes;
+};
+
+static void expect_inside(struct range range) {
+  uint64_t low = range.memory == 0 ? BEGIN : 0, high = range.memory == 0 ? END : MEMORY_BYTES;
+  if (range.from < low || range.from > high || range.bytes > high - range.from)
+    abort();
+}
+
+static void expect_apart(struct range one, struct range other) {
+  if (one.memory == other.memory && other.bytes > 0 && one.from < other.from + other.bytes &&
+      other.from < one.from + one.bytes)
+    abort();
+}
+
+static void check(const struct gemm_product *product, const struct gemm_extent *extent, struct range w) {
+  const struct range y = {product->y_tensor, product->y_offset, extent->y_bytes};
+  const struct range read[] = {{product->x_tensor, product->x_offset, extent->x_bytes},
+                               {0, product->bias_offset, extent->bias_bytes},
+                               {0, product->x_scale_offset, extent->x_scale_bytes},
+                               w};
+  uint64_t m = (uint64_t)product->m;
+  if (product->m < 1 || extent->x_bytes < (m - 1) * extent->x_stride + extent->x_row_bytes ||
+      extent->y_bytes < (m - 1) * extent->y_stride + extent->y_row_bytes)
+    abort();
+  expect_inside(y);
+  for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+    if (read[i].bytes > 0) {
+      expect_inside(read[i]);
+      expect_apart(y, read[i]);
+    }
+}
+
+static struct ring_submission good(const struct gemm_weight *weight, bool tensors) {
+  enum gemm_type x_type = weight->format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F16;
+  struct ring_submission one = {.opcode = tensors ? RING_OP_TENSORS : RING_OP_PRODUCT,
+                                .x_type = (uint8_t)x_type,
+                                .y_type = GEMM_F32,
+                                .m = 3,
+                                .n = (uint32_t)weight->n,
+                                .k = (uint32_t)weight->k,
+                                .x_offset = BEGIN,
+                                .y_offset = BEGIN + 16384,
+                                .bias_offset = BEGIN + 32768,
+                                .x_scale_offset = BEGIN + 40960};
+  if (tensors)
+    one.w_offset = BEGIN + 49152;
+  return one;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  struct gemm_product product;
+  struct gemm_extent extent;
+  struct error error;
+  if (size < 1)
+    return 0;
+  const struct gemm_weight *weight = &weights[data[0] % WEIGHTS];
+  bool tensors = data[0] / WEIGHTS % 2 == 1;
+  struct ring_submission one = good(weight, tensors);
+  for (size_t i = 1; i + 2 <= size; i += 2)
+    ((uint8_t *)&one)[data[i] % sizeof one] = data[i + 1];
+  if (ring_submission_product(&one, &product, &error) != STATUS_OK)
+    return 0;
+  product.x_tensor_bytes = product.x_tensor != 0 ? MEMORY_BYTES : 0;
+  product.y_tensor_bytes = product.y_tensor != 0 ? MEMORY_BYTES : 0;
+  struct range w = {.memory = 0};
+  uint64_t stride = one.w_stride;
+  if (one.opcode == RING_OP_PRODUCT) {
+    if (gemm_product_check(&product, weight, BEGIN, END, &extent, &error) == STATUS_OK)
+      check(&product, &extent, w);
+  } else if (one.opcode == RING_OP_TENSORS) {
+    if (gemm_tensors_check(&product, one.w_offset, &stride, BEGIN, END, &extent, &error) != STATUS_OK)
+      return 0;
+    w.from = one.w_offset;
+    w.bytes = (uint64_t)(product.n - 1) * stride + (uint64_t)product.k * gemm_type_bytes(product.x_type);
+    check(&product, &extent, w);
+  }
+  return 0;
+}
