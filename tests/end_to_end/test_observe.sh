@@ -82,6 +82,11 @@ for where in "$work/http" "$port"; do
 done
 get "$work/http" /other | grep -q '^404'
 get "$work/http" /metrics POST | grep -q '^405'
+for where in "$work/http" "$port"; do
+  python3 "$root/tests/support/http_noise.py" "$where"
+  get "$where" /metrics >got
+  head -n 1 got | grep -q '^200'
+done
 for wrong in 0 70000 0.0.0.0:9400 '[::]:9400' example.org:1 ''; do refused ctl metrics --listen "$wrong"; done
 echo kept >file
 refused ctl metrics --listen "$work/file"
