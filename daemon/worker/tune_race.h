@@ -1,7 +1,7 @@
-/* Who is fastest: heats of several candidates, each halved by the median of what was measured so far (successive
- * halving: Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016), and
- * finals of the best ones against the one that serves, or that has won a final, in the order A B B A, so that a drift
- * of the clock meets both. Pure: says what to measure next and is told the result. */
+/* Who is fastest: heats of several candidates, of whom the third with the least median of what was measured so far goes
+ * on (successive halving, by three: Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
+ * optimization", 2016), and finals of the best ones against the one that serves, or that has won a final, in the order
+ * A B B A, so that a drift of the clock meets both. Pure: says what to measure next and is told the result. */
 #ifndef WORKER_TUNE_RACE_H
 #define WORKER_TUNE_RACE_H
 
