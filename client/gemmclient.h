@@ -146,21 +146,37 @@ GEMMD_API void *gemmd_alloc(gemmd_session *session, size_t bytes);
 /* Not while a product that uses it is in flight. NULL is fine. */
 GEMMD_API void gemmd_free(gemmd_session *session, void *memory);
 
-/* ---- memory of one's own, mapped by the daemon, too: x and y may lie there as well as in the arena. On a GPU it is
+/* ---- memory of one's own, mapped by the daemon, too: x, y and W may lie there as well as in the arena. On a GPU it is
  * device memory that was made with cuMemCreate and exported with cuMemExportToShareableHandle as a POSIX descriptor;
- * for a daemon on the CPU backend it is a memfd, sealed against shrinking (F_SEAL_SHRINK). */
+ * for a daemon on the CPU backend it is a memfd, sealed against shrinking (F_SEAL_SHRINK). What a GPU's work writes
+ * there is ordered by an event, or by waiting for it (synchronize its stream) before the product is asked for.
+ * gemmclient_cuda.h makes both. */
 
 typedef struct gemmd_memory gemmd_memory;
+typedef struct gemmd_event gemmd_event;
 
 /* `fd` is the memory's descriptor and stays the caller's, `bytes` the size of all of it, `address` where this process
  * has it (never read by the library): pointers into [address, address + bytes) may be x and y of products by this
- * device's weights; bias and scales stay in the arena. Whatever writes x must have ended before the product is asked
- * for (synchronize its stream), and y is there when the result has been taken. At most 32 a session. BAD_DESCRIPTOR for
- * anything else, or memory of another device. */
+ * device's weights, and W of products of two tensors; bias and scales stay in the arena. y is there when the result has
+ * been taken. At most 32 a session, events counted. BAD_DESCRIPTOR for anything else, or memory of another device. */
 GEMMD_API int gemmd_memory_open(gemmd_session *session, unsigned device, int fd, void *address, uint64_t bytes,
                                 gemmd_memory **out);
+/* The same for memory of cudaMalloc, by its legacy IPC handle (the 64 bytes of a cudaIpcMemHandle_t), of which `bytes`
+ * from its beginning are used. For users whom the daemon's option ipc_users names, others are told PERMISSION: to free
+ * it before it is closed here may cost everybody the device. INVALID for a handle that cannot be opened, UNSUPPORTED
+ * where the daemon has no GPU. */
+GEMMD_API int gemmd_memory_open_ipc(gemmd_session *session, unsigned device, const void *handle, void *address,
+                                    uint64_t bytes, gemmd_memory **out);
 /* BUSY, with all as it was, while a product that uses it is in flight. NULL is fine. */
 GEMMD_API int gemmd_memory_close(gemmd_memory *tensor);
+
+/* `handle`: the 64 bytes of a cudaIpcEventHandle_t, of an event made for other processes. A product with the event in
+ * `after` begins when all has ended that was queued before the event was last recorded; the daemon asks the event from
+ * time to time and serves others meanwhile. CUDA's events pass between processes of one user: PERMISSION where the
+ * daemon runs as another. INVALID for a handle that cannot be opened, UNSUPPORTED where the daemon has no GPU. */
+GEMMD_API int gemmd_event_open(gemmd_session *session, unsigned device, const void *handle, gemmd_event **out);
+/* BUSY, with all as it was, while a product waits for it. Destroy the event itself afterwards. NULL is fine. */
+GEMMD_API int gemmd_event_close(gemmd_event *event);
 
 /* ---- weights */
 
@@ -240,6 +256,9 @@ typedef struct gemmd_product {
   /* Urgent ones go first, background ones last; one start in sixteen is the other way round, so that none starves. */
   enum gemmd_priority priority;
   unsigned deadline_us; /* from now; if it has not begun by then, it ends with GEMMD_TIMEOUT; 0: none */
+  /* Recorded before the call; NULL: none. The product begins when the event has come. Where that takes longer than the
+   * deadline, or the daemon's event_timeout_ms (1 s), it ends with GEMMD_TIMEOUT. */
+  const gemmd_event *after;
 } gemmd_product;
 
 typedef struct gemmd_result {
@@ -256,8 +275,9 @@ GEMMD_API int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product);
  * result has been taken. GEMMD_BUSY where `entries` are in flight: take results first. */
 GEMMD_API int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket);
 
-/* W [n, k] as a tensor of the arena, of x's type, which is f16 or bf16: for products of two activations, as in the
- * gradients of weights. It is copied to the device with every product. */
+/* W [n, k] as a tensor, of x's type, which is f16 or bf16: for products of two activations, as in the gradients of
+ * weights. In the arena it is copied to the device with every product; in device memory it is read where it lies, if it
+ * begins at a multiple of 256, is dense, and n and k are multiples of 16. */
 typedef struct gemmd_tensor {
   const void *data;
   uint32_t n, k;

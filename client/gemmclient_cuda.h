@@ -4,8 +4,9 @@
  *   gemmd_cuda_memory *memory = NULL;
  *   if (gemmd_cuda_alloc(session, 0, 0, bytes, &memory) != GEMMD_OK) puts(gemmd_cuda_error());
  *   __half *x = gemmd_cuda_address(memory);   // a device pointer: for kernels of this process, and for products
- *   ... kernels write x; cuStreamSynchronize ...
- *   gemmd_product product = {.m = m, .x = x, .x_type = GEMMD_F16, .y = x + m * k, .y_type = GEMMD_F16};
+ *   ... kernels write x in a stream; gemmd_cuda_event_record(event, stream), or cuStreamSynchronize ...
+ *   gemmd_product product = {.m = m, .x = x, .x_type = GEMMD_F16, .y = x + m * k, .y_type = GEMMD_F16,
+ *                            .after = gemmd_cuda_event_get(event)};
  *
  * Memory that the process makes and exports itself goes to gemmd_memory_open as it is. */
 #ifndef GEMMCLIENT_CUDA_H
@@ -30,6 +31,21 @@ GEMMD_API void *gemmd_cuda_address(const gemmd_cuda_memory *memory);
 /* Before the session ends, when no kernel of this process uses the memory. BUSY, with all as it was, while a product
  * does. NULL is fine. */
 GEMMD_API int gemmd_cuda_free(gemmd_cuda_memory *memory);
+/* Memory that is there already, of cudaMalloc or cuMemAlloc: all of the allocation that `address` is in, by its legacy
+ * IPC handle. For users whom the daemon's option ipc_users names (see gemmd_memory_open_ipc); it must not be freed
+ * before gemmd_cuda_free has returned OK, which leaves it as it is. */
+GEMMD_API int gemmd_cuda_open(gemmd_session *session, unsigned device, void *address, gemmd_cuda_memory **out);
+
+/* An event of the current context's device, which must be gemmd's `device`; gemmd must run as this process's user. */
+typedef struct gemmd_cuda_event gemmd_cuda_event;
+GEMMD_API int gemmd_cuda_event_create(gemmd_session *session, unsigned device, gemmd_cuda_event **out);
+/* `stream`: a CUstream or cudaStream_t. Products that are asked for afterwards wait for what it has queued by now. */
+GEMMD_API int gemmd_cuda_event_record(gemmd_cuda_event *event, void *stream);
+/* For gemmd_product's `after`. */
+GEMMD_API const gemmd_event *gemmd_cuda_event_get(const gemmd_cuda_event *event);
+/* Before the session ends. BUSY, with all as it was, while a product waits for it. NULL is fine. */
+GEMMD_API int gemmd_cuda_event_free(gemmd_cuda_event *event);
+
 /* The sentence of the last failure of these functions in this thread; "" before any. */
 GEMMD_API const char *gemmd_cuda_error(void);
 

@@ -159,11 +159,14 @@ void session_arm(struct gemmd_session *session);
 MUST_CHECK enum status session_offset(struct gemmd_session *session, const void *tensor, const char *what,
                                       uint64_t *offset);
 
+/* In the arena, or in memory of the caller's own, whose handle and size are filled in. INVALID naming `what`. */
+MUST_CHECK enum status tensor_offset(struct gemmd_session *session, const void *pointer, const char *what,
+                                     uint64_t *offset, uint32_t *handle, uint64_t *bytes);
 /* Types, rows, strides and offsets of what the caller points to; N and K are left to be filled in. INVALID. */
 MUST_CHECK enum status product_offsets(struct gemmd_session *session, const gemmd_product *from,
                                        struct gemm_product *out);
-/* That all of x and y that lies in memory of the caller's own is on this device; LIMIT_DEVICES: none does. INVALID
- * where they differ. */
+/* All of x, y and the event that is the caller's own is on this device; LIMIT_DEVICES: nothing is. INVALID where they
+ * differ. */
 MUST_CHECK enum status product_device(struct gemmd_session *session, const gemmd_product *product, uint32_t *device);
 /* The entry for the ring, but for handle and tag. */
 void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
@@ -189,7 +192,7 @@ const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
 
-/* ---- tensor.c */
+/* ---- shared.c */
 
 struct tensor_place {
   uint32_t handle, device;
@@ -199,6 +202,8 @@ struct tensor_place {
 /* NULL where the pointer is into none. */
 const struct gemmd_memory *tensor_find(const struct gemmd_session *session, const void *pointer);
 void tensor_place(const struct gemmd_memory *tensor, const void *pointer, struct tensor_place *out);
+/* What submissions call the event, on this device. */
+uint32_t event_handle(const struct gemmd_event *event, uint32_t *device);
 /* Frees it without telling the daemon. */
 void tensor_forget(struct gemmd_memory *tensor);
 /* The next daemon maps all; then their handles become those, also in what is in flight. */

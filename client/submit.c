@@ -25,9 +25,8 @@ static uint64_t deadline_of(const gemmd_product *product) {
   return product->deadline_us == 0 ? 0 : (uint64_t)clock_now() + (uint64_t)product->deadline_us * 1000;
 }
 
-/* In the arena, or in memory of the caller's own. */
-static enum status tensor_offset(struct gemmd_session *session, const void *pointer, const char *what, uint64_t *offset,
-                                 uint32_t *handle, uint64_t *bytes) {
+enum status tensor_offset(struct gemmd_session *session, const void *pointer, const char *what, uint64_t *offset,
+                          uint32_t *handle, uint64_t *bytes) {
   const struct gemmd_memory *tensor = tensor_find(session, pointer);
   struct tensor_place place;
   if (tensor == NULL)
@@ -40,18 +39,25 @@ static enum status tensor_offset(struct gemmd_session *session, const void *poin
 }
 
 enum status product_device(struct gemmd_session *session, const gemmd_product *product, uint32_t *device) {
-  const void *const pointers[] = {product->x, product->y};
+  const struct {
+    const void *pointer;
+    const char *what;
+  } tensors[] = {{product->x, "x"}, {product->y, "y"}};
+  const char *first = "the event";
   *device = LIMIT_DEVICES;
-  for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++) {
-    const struct gemmd_memory *tensor = tensor_find(session, pointers[i]);
+  if (product->after != NULL)
+    (void)event_handle(product->after, device);
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+    const struct gemmd_memory *tensor = tensor_find(session, tensors[i].pointer);
     struct tensor_place place;
     if (tensor == NULL)
       continue;
-    tensor_place(tensor, pointers[i], &place);
+    tensor_place(tensor, tensors[i].pointer, &place);
     if (*device != LIMIT_DEVICES && *device != place.device)
-      return error_set(&session->error, STATUS_INVALID, "x lies on device %u and y on device %u", *device,
-                       place.device);
+      return error_set(&session->error, STATUS_INVALID, "%s is on device %u and %s on device %u", first, *device,
+                       tensors[i].what, place.device);
     *device = place.device;
+    first = tensors[i].what;
   }
   return STATUS_OK;
 }
@@ -81,7 +87,9 @@ enum status product_offsets(struct gemmd_session *session, const gemmd_product *
 
 void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
                         struct ring_submission *out) {
+  uint32_t device;
   *out = (struct ring_submission){.opcode = RING_OP_PRODUCT,
+                                  .event = from->after != NULL ? event_handle(from->after, &device) : 0,
                                   .x_type = (uint8_t)product->x_type,
                                   .y_type = (uint8_t)product->y_type,
                                   .bias_type = (uint8_t)product->bias_type,
@@ -130,8 +138,8 @@ const struct pending_part *parts_choose(struct gemmd_session *session, const str
       best = &parts[i];
   }
   if (best == NULL)
-    (void)error_set(&session->error, STATUS_UNSUPPORTED, "x or y lies on device %u, which does not hold the weights",
-                    device);
+    (void)error_set(&session->error, STATUS_UNSUPPORTED,
+                    "x, y or the event is on device %u, which does not hold the weights", device);
   return best;
 }
 

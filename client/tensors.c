@@ -1,7 +1,7 @@
-/* Products of two tensors of the arena. */
+/* Products of two tensors. */
 #include "session.h"
 
-/* The entry for the ring, but for device and tag. */
+/* The entry for the ring, but for device and tag; its `weight` is what W lies in. */
 static enum status translate(struct gemmd_session *session, const gemmd_tensor *w, const gemmd_product *from,
                              struct ring_submission *out) {
   struct gemm_product product;
@@ -11,7 +11,7 @@ static enum status translate(struct gemmd_session *session, const gemmd_tensor *
   product.n = w->n;
   product.k = w->k;
   if (status == STATUS_OK)
-    status = session_offset(session, w->data, "W", &offset);
+    status = tensor_offset(session, w->data, "W", &offset, &product.w_tensor, &product.w_tensor_bytes);
   if (status == STATUS_OK)
     status = gemm_tensors_check(&product, offset, &stride, session->tensor_offset, session->arena_bytes, &extent,
                                 &session->error);
@@ -19,6 +19,7 @@ static enum status translate(struct gemmd_session *session, const gemmd_tensor *
     return status;
   product_submission(from, &product, &extent, out);
   out->opcode = RING_OP_TENSORS;
+  out->weight = product.w_tensor;
   out->w_offset = offset;
   out->w_stride = stride;
   return STATUS_OK;
@@ -39,12 +40,17 @@ int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const ge
     return session_result(status);
   uint32_t device;
   status = product_device(session, product, &device);
-  if (status == STATUS_OK && device != LIMIT_DEVICES && device != w->device)
-    status = error_set(&session->error, STATUS_INVALID, "x or y lies on device %u, and device %u is to compute", device,
-                       w->device);
+  const struct gemmd_memory *own = tensor_find(session, w->data);
+  struct tensor_place place = {.device = w->device};
+  if (own != NULL)
+    tensor_place(own, w->data, &place);
+  if (status == STATUS_OK && ((device != LIMIT_DEVICES && device != w->device) || place.device != w->device))
+    status = error_set(&session->error, STATUS_INVALID, "%s is on device %u, and device %u is to compute",
+                       place.device != w->device ? "W" : "x, y or the event",
+                       place.device != w->device ? place.device : device, w->device);
   if (status != STATUS_OK)
     return session_result(status);
-  const struct pending_part part = {.device = w->device, .n_count = w->n, .open = true};
+  const struct pending_part part = {.device = w->device, .handle = submission.weight, .n_count = w->n, .open = true};
   return session_submit(session, &submission, &part, 1, ticket);
 }
 

@@ -20,6 +20,9 @@ struct backend; /* each implementation has its own */
 struct backend_slab;
 struct backend_weight;
 struct backend_arena;
+struct backend_event;
+
+enum { BACKEND_IPC_BYTES = 64 }; /* of a handle of CUDA's IPC */
 
 struct backend_config {
   int device;             /* ordinal, from 0 */
@@ -63,12 +66,12 @@ struct backend_step {
   const struct variant *variant; /* as a job's */
 };
 
-/* W where it is no stored weight but a tensor of the job's arena, as for products of two activations: F16 or BF16, the
- * type of x. */
+/* W where it is no stored weight but a tensor, as for products of two activations: F16 or BF16, the type of x. */
 struct backend_operand {
-  struct gemm_weight shape; /* no scales */
-  const void *w;            /* [n, k] */
-  uint64_t stride;          /* bytes */
+  struct gemm_weight shape;     /* no scales */
+  struct backend_arena *memory; /* where it lies in place of the job's arena, as x_memory; else NULL */
+  const void *w;                /* [n, k] */
+  uint64_t stride;              /* bytes */
 };
 
 /* One product, checked by gemm_product_check before. The pointers are into a registered arena; strides are bytes. */
@@ -158,7 +161,19 @@ struct backend_ops {
    * read there. BAD_DESCRIPTOR for anything else, INVALID for `bytes`. */
   enum status (*memory_import)(struct backend *backend, int fd, uint64_t bytes, struct backend_arena **out,
                                void **address, struct error *error);
+  /* The same by a handle of CUDA's own IPC, BACKEND_IPC_BYTES. Whoever exported it must keep the memory: where it is
+   * freed while a product uses it, the device may be lost. NULL: there is no such thing. */
+  enum status (*memory_open_ipc)(struct backend *backend, const uint8_t *handle, uint64_t bytes,
+                                 struct backend_arena **out, void **address, struct error *error);
   void (*memory_close)(struct backend *backend, struct backend_arena *memory);
+
+  /* An event of another process, by its IPC handle of as many bytes. NULL, all three: there is no such thing. */
+  enum status (*event_open)(struct backend *backend, const uint8_t *handle, struct backend_event **out,
+                            struct error *error);
+  void (*event_close)(struct backend *backend, struct backend_event *event);
+  /* By the engine thread. BUSY until all that was queued before the event was last recorded has ended. Never blocks;
+   * anything else than OK and BUSY is the event's own failure. */
+  enum status (*event_query)(struct backend *backend, struct backend_event *event);
 
   /* Starts a product; its end is reported by poll. BUSY where `in_flight` are under way. UNSUPPORTED, INVALID: this
    * product alone. DEVICE_LOST: the device is beyond use, and so is this process. */

@@ -360,14 +360,17 @@ enum status gemm_tensors_check(const struct gemm_product *product, uint64_t w_of
                                struct error *error) {
   struct gemm_weight weight;
   uint64_t w_bytes = 0;
+  bool own = product->w_tensor != 0;
   enum status status = gemm_tensor_weight(product, &weight, error);
   if (status == STATUS_OK)
     status = gemm_product_check(product, &weight, tensors_begin, arena_bytes, out, error);
   if (status == STATUS_OK)
     status = check_stride(weight.n, (uint64_t)weight.k * 2, 2, FIELD_W_STRIDE, w_stride, &w_bytes, error);
   if (status == STATUS_OK)
-    status = check_place(w_offset, w_bytes, tensors_begin, arena_bytes, FIELD_W_OFFSET, error);
-  if (status == STATUS_OK && product->y_tensor == 0 && overlap(product->y_offset, out->y_bytes, w_offset, w_bytes)) {
+    status = check_place(w_offset, w_bytes, own ? 0 : tensors_begin, own ? product->w_tensor_bytes : arena_bytes,
+                         FIELD_W_OFFSET, error);
+  if (status == STATUS_OK && product->y_tensor == product->w_tensor &&
+      overlap(product->y_offset, out->y_bytes, w_offset, w_bytes)) {
     status = error_field(error, STATUS_INVALID, FIELD_W_OFFSET, to_signed(w_offset), 1, 0);
     gemm_error_compose(error);
   }

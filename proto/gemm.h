@@ -86,9 +86,9 @@ struct gemm_product {
   uint64_t x_offset, y_offset;
   uint64_t x_stride, y_stride;
   uint64_t bias_offset;
-  /* Device memory of the client's in which x or y lies, and its size: the offset is then into that. 0: in the arena. */
-  uint32_t x_tensor, y_tensor;
-  uint64_t x_tensor_bytes, y_tensor_bytes;
+  /* Memory of the client's own in which x, y or W lies, and its size: the offset is then into that. 0: in the arena. */
+  uint32_t x_tensor, y_tensor, w_tensor;
+  uint64_t x_tensor_bytes, y_tensor_bytes, w_tensor_bytes;
   uint64_t x_scale_offset; /* f32, for x_type INT8 or E4M3 only: [M], or [M, ceil(K/128)] for BLOCK weights.
                               Ignored where y is S32. */
 };

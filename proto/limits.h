@@ -20,7 +20,7 @@
 #define LIMIT_RING_ENTRIES 256u /* requests in flight, a session and device */
 #define LIMIT_ARENA_BYTES ((uint64_t)1 << 40)
 #define LIMIT_SESSION_WEIGHTS 65536u /* weights open at a time in one session */
-#define LIMIT_SESSION_TENSORS 32u    /* pieces of device memory of one session */
+#define LIMIT_SESSION_TENSORS 32u    /* pieces of memory, and events, of one session's own */
 #define LIMIT_TENSOR_BYTES ((uint64_t)1 << 40)
 #define LIMIT_FILE_HEADER_BYTES ((uint64_t)100 << 20) /* safetensors' own limit */
 #define LIMIT_FILE_TENSORS 65536u

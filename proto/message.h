@@ -35,6 +35,9 @@ enum message_mode {
   MODE_ALL = 2,     /* every user; only admins may ask for it */
 };
 
+/* What a handle of CUDA's IPC stands for. The numbers travel. */
+enum message_ipc { MESSAGE_IPC_MEMORY = 1, MESSAGE_IPC_EVENT = 2 };
+
 enum message_placement { PLACEMENT_SINGLE = 0, PLACEMENT_REPLICAS = 1, PLACEMENT_SPLIT = 2 };
 
 /* How a body is laid out, in memory and on the wire; made from messages.def. */

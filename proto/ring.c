@@ -276,8 +276,6 @@ enum status ring_submission_product(const struct ring_submission *submission, st
   bool tensors = submission->opcode == RING_OP_TENSORS;
   if (submission->opcode != RING_OP_PRODUCT && !plan && !tensors)
     return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_NOP, RING_OP_TENSORS);
-  if (submission->flags != 0)
-    return error_field(error, STATUS_INVALID, FIELD_FLAGS, submission->flags, 0, 0);
   if (submission->priority >= RING_PRIORITIES)
     return error_field(error, STATUS_INVALID, FIELD_PRIORITY, submission->priority, 0, RING_PRIORITIES - 1);
   if (!plan && submission->steps != 0)
@@ -301,6 +299,7 @@ enum status ring_submission_product(const struct ring_submission *submission, st
       .x_scale_offset = submission->x_scale_offset,
       .x_tensor = submission->x_tensor,
       .y_tensor = submission->y_tensor,
+      .w_tensor = tensors ? submission->weight : 0,
   };
   return STATUS_OK;
 }

@@ -35,7 +35,7 @@ enum ring_opcode {
   RING_OP_PRODUCT = 1,
   RING_OP_CANCEL = 2,  /* the product of the same tag, if it has not begun; gets no completion of its own */
   RING_OP_PLAN = 3,    /* a sequence of products: see plan.h */
-  RING_OP_TENSORS = 4, /* a product whose W is a tensor of the arena: [n, k] of x's type, F16 or BF16 */
+  RING_OP_TENSORS = 4, /* a product whose W is no stored weight but a tensor: [n, k] of x's type, F16 or BF16 */
 };
 /* Which products go first. Every RING_TURN_BELOW-th start goes to the last class that waits, so that none starves. */
 enum ring_priority { RING_PRIORITY_NORMAL = 0, RING_PRIORITY_URGENT = 1, RING_PRIORITY_BACKGROUND = 2 };
@@ -54,8 +54,8 @@ struct ring_header {
 struct ring_submission {
   uint64_t tag;    /* the client's; comes back in the completion */
   uint32_t opcode; /* enum ring_opcode */
-  uint32_t flags;  /* 0 */
-  uint32_t weight; /* handle of the session: generation << 16 | index */
+  uint32_t event;  /* handle of an event of the client's that must have come before it begins; 0: none */
+  uint32_t weight; /* handle of the session: generation << 16 | index; TENSORS: as x_tensor, for W */
   uint8_t x_type, y_type, bias_type;
   uint8_t priority; /* enum ring_priority */
   uint32_t m, n, k;

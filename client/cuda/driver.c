@@ -37,6 +37,12 @@ static void open_driver(void) {
   FIND(cuMemMap);
   FIND(cuMemUnmap);
   FIND(cuMemSetAccess);
+  FIND(cuMemGetAddressRange_v2);
+  FIND(cuIpcGetMemHandle);
+  FIND(cuIpcGetEventHandle);
+  FIND(cuEventCreate);
+  FIND(cuEventRecord);
+  FIND(cuEventDestroy_v2);
 #undef FIND
   if (missing != NULL) {
     snprintf(reason, sizeof reason, "the NVIDIA driver has no %s", missing);

@@ -8,6 +8,7 @@
 typedef int driver_result; /* 0: success */
 typedef int driver_device;
 typedef unsigned long long driver_pointer, driver_allocation;
+typedef struct driver_event_of *driver_event;
 
 enum {
   DRIVER_OUT_OF_MEMORY = 2,
@@ -15,7 +16,8 @@ enum {
   DRIVER_POSIX_DESCRIPTOR = 1, /* kind of export */
   DRIVER_ON_DEVICE = 1,        /* kind of location */
   DRIVER_READ_WRITE = 3,
-  DRIVER_RECOMMENDED = 1, /* granularity */
+  DRIVER_RECOMMENDED = 1,  /* granularity */
+  DRIVER_EVENT_SHARED = 6, /* with other processes, and without timing */
 };
 
 struct driver_location {
@@ -35,6 +37,11 @@ struct driver_access {
   int flags;
 };
 
+/* Of memory or of an event, for other processes. */
+struct driver_ipc {
+  unsigned char bytes[64];
+};
+
 struct driver {
   driver_result (*cuInit)(unsigned);
   driver_result (*cuGetErrorString)(driver_result, const char **);
@@ -48,6 +55,12 @@ struct driver {
   driver_result (*cuMemMap)(driver_pointer, size_t, size_t, driver_allocation, unsigned long long);
   driver_result (*cuMemUnmap)(driver_pointer, size_t);
   driver_result (*cuMemSetAccess)(driver_pointer, size_t, const struct driver_access *, size_t);
+  driver_result (*cuMemGetAddressRange_v2)(driver_pointer *, size_t *, driver_pointer);
+  driver_result (*cuIpcGetMemHandle)(struct driver_ipc *, driver_pointer);
+  driver_result (*cuIpcGetEventHandle)(struct driver_ipc *, driver_event);
+  driver_result (*cuEventCreate)(driver_event *, unsigned);
+  driver_result (*cuEventRecord)(driver_event, void *stream);
+  driver_result (*cuEventDestroy_v2)(driver_event);
 };
 
 /* The same table at every call, from any thread. NULL where there is no driver; *why says so, and lasts. */

@@ -1,38 +1,18 @@
 #include "../gemmclient_cuda.h"
-#include "driver.h"
+#include "failure.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 struct gemmd_cuda_memory {
   const struct driver *driver;
   driver_allocation allocation;
-  driver_pointer address; /* 0: not reserved */
+  driver_pointer address;
   uint64_t bytes;
   bool made, mapped;
+  bool own; /* the address was reserved here; else it is memory of the caller's */
   gemmd_memory *tensor;
 };
-
-static _Thread_local char sentence[512];
-
-__attribute__((format(printf, 2, 3))) static int fail(int status, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(sentence, sizeof sentence, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
-static int check(const struct driver *driver, driver_result result, const char *doing) {
-  const char *text = NULL;
-  if (result == 0)
-    return GEMMD_OK;
-  if (driver->cuGetErrorString(result, &text) != 0 || text == NULL)
-    text = "unknown error";
-  return fail(result == DRIVER_OUT_OF_MEMORY ? GEMMD_NOMEM : GEMMD_SYSTEM, "%s: %s", doing, text);
-}
 
 static struct driver_properties properties_of(driver_device device) {
   return (struct driver_properties){
@@ -43,15 +23,17 @@ static int take(struct gemmd_cuda_memory *memory, driver_device device, uint64_t
   const struct driver *driver = memory->driver;
   struct driver_properties properties = properties_of(device);
   size_t granularity = 0;
-  int status = check(driver, driver->cuMemGetAllocationGranularity(&granularity, &properties, DRIVER_RECOMMENDED),
-                     "asking for the granularity of device memory");
+  int status =
+      failure_check(driver, driver->cuMemGetAllocationGranularity(&granularity, &properties, DRIVER_RECOMMENDED),
+                    "asking for the granularity of device memory");
   if (status != GEMMD_OK)
     return status;
   if (bytes == 0 || granularity == 0 || bytes > UINT64_MAX - granularity)
-    return fail(GEMMD_INVALID, "bytes must be at least 1 and less than 2^64, got %llu", (unsigned long long)bytes);
+    return failure_set(GEMMD_INVALID, "bytes must be at least 1 and less than 2^64, got %llu",
+                       (unsigned long long)bytes);
   memory->bytes = (bytes + granularity - 1) / granularity * granularity;
-  status =
-      check(driver, driver->cuMemCreate(&memory->allocation, memory->bytes, &properties, 0), "taking device memory");
+  status = failure_check(driver, driver->cuMemCreate(&memory->allocation, memory->bytes, &properties, 0),
+                         "taking device memory");
   memory->made = status == GEMMD_OK;
   return status;
 }
@@ -60,33 +42,32 @@ static int map(struct gemmd_cuda_memory *memory, driver_device device) {
   const struct driver *driver = memory->driver;
   struct driver_access access = {.location = {.kind = DRIVER_ON_DEVICE, .id = device}, .flags = DRIVER_READ_WRITE};
   driver_result result = driver->cuMemAddressReserve(&memory->address, memory->bytes, 0, 0, 0);
-  if (result != 0)
-    memory->address = 0;
+  memory->own = result == 0;
   if (result == 0)
     result = driver->cuMemMap(memory->address, memory->bytes, 0, memory->allocation, 0);
   memory->mapped = result == 0;
   if (result == 0)
     result = driver->cuMemSetAccess(memory->address, memory->bytes, &access, 1);
-  return check(driver, result, "mapping device memory");
+  return failure_check(driver, result, "mapping device memory");
 }
 
 static int share(struct gemmd_cuda_memory *memory, gemmd_session *session, unsigned device) {
   int fd = -1;
-  int status = check(memory->driver,
-                     memory->driver->cuMemExportToShareableHandle(&fd, memory->allocation, DRIVER_POSIX_DESCRIPTOR, 0),
-                     "exporting device memory");
+  int status = failure_check(
+      memory->driver, memory->driver->cuMemExportToShareableHandle(&fd, memory->allocation, DRIVER_POSIX_DESCRIPTOR, 0),
+      "exporting device memory");
   if (status != GEMMD_OK)
     return status;
   status = gemmd_memory_open(session, device, fd, gemmd_cuda_address(memory), memory->bytes, &memory->tensor);
   close(fd);
-  return status == GEMMD_OK ? status : fail(status, "%s", gemmd_error(session));
+  return status == GEMMD_OK ? status : failure_set(status, "%s", gemmd_error(session));
 }
 
 static void release(struct gemmd_cuda_memory *memory) {
   const struct driver *driver = memory->driver;
   if (memory->mapped)
     (void)driver->cuMemUnmap(memory->address, memory->bytes);
-  if (memory->address != 0)
+  if (memory->own)
     (void)driver->cuMemAddressFree(memory->address, memory->bytes);
   if (memory->made)
     (void)driver->cuMemRelease(memory->allocation);
@@ -99,13 +80,13 @@ int gemmd_cuda_alloc(gemmd_session *session, unsigned device, int ordinal, uint6
   driver_device own;
   *out = NULL;
   if (driver == NULL)
-    return fail(GEMMD_UNSUPPORTED, "%s", why);
-  int status = check(driver, driver->cuDeviceGet(&own, ordinal), "finding the GPU");
+    return failure_set(GEMMD_UNSUPPORTED, "%s", why);
+  int status = failure_check(driver, driver->cuDeviceGet(&own, ordinal), "finding the GPU");
   if (status != GEMMD_OK)
     return status;
   struct gemmd_cuda_memory *memory = calloc(1, sizeof *memory);
   if (memory == NULL)
-    return fail(GEMMD_NOMEM, "no memory for an entry of device memory");
+    return failure_set(GEMMD_NOMEM, "no memory for an entry of device memory");
   memory->driver = driver;
   status = take(memory, own, bytes);
   if (status == GEMMD_OK)
@@ -114,6 +95,41 @@ int gemmd_cuda_alloc(gemmd_session *session, unsigned device, int ordinal, uint6
     status = share(memory, session, device);
   if (status != GEMMD_OK) {
     release(memory);
+    return status;
+  }
+  *out = memory;
+  return GEMMD_OK;
+}
+
+/* The allocation that the caller's address is in. */
+static int share_ipc(struct gemmd_cuda_memory *memory, gemmd_session *session, unsigned device, void *address) {
+  const struct driver *driver = memory->driver;
+  size_t bytes = 0;
+  struct driver_ipc handle;
+  driver_result result = driver->cuMemGetAddressRange_v2(&memory->address, &bytes, (driver_pointer)(uintptr_t)address);
+  if (result == 0)
+    result = driver->cuIpcGetMemHandle(&handle, memory->address);
+  int status = failure_check(driver, result, "exporting device memory");
+  if (status != GEMMD_OK)
+    return status;
+  memory->bytes = bytes;
+  status = gemmd_memory_open_ipc(session, device, handle.bytes, gemmd_cuda_address(memory), bytes, &memory->tensor);
+  return status == GEMMD_OK ? status : failure_set(status, "%s", gemmd_error(session));
+}
+
+int gemmd_cuda_open(gemmd_session *session, unsigned device, void *address, gemmd_cuda_memory **out) {
+  const char *why;
+  const struct driver *driver = driver_table(&why);
+  *out = NULL;
+  if (driver == NULL)
+    return failure_set(GEMMD_UNSUPPORTED, "%s", why);
+  struct gemmd_cuda_memory *memory = calloc(1, sizeof *memory);
+  if (memory == NULL)
+    return failure_set(GEMMD_NOMEM, "no memory for an entry of device memory");
+  memory->driver = driver;
+  int status = share_ipc(memory, session, device, address);
+  if (status != GEMMD_OK) {
+    free(memory);
     return status;
   }
   *out = memory;
@@ -129,11 +145,7 @@ int gemmd_cuda_free(gemmd_cuda_memory *memory) {
     return GEMMD_OK;
   int status = gemmd_memory_close(memory->tensor);
   if (status != GEMMD_OK)
-    return fail(status, "products in flight use the memory");
+    return failure_set(status, "products in flight use the memory");
   release(memory);
   return GEMMD_OK;
-}
-
-const char *gemmd_cuda_error(void) {
-  return sentence;
 }

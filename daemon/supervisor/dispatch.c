@@ -26,6 +26,7 @@ static const struct handler handlers[] = {
     {COMMAND_weight_unload, cmd_weight_unload},
     {COMMAND_tensor_open, cmd_tensor_open},
     {COMMAND_tensor_close, cmd_tensor_close},
+    {COMMAND_ipc_open, cmd_ipc_open},
     {COMMAND_tune_list, cmd_tune_list},
     {COMMAND_tune_run, cmd_tune_run},
     {COMMAND_tune_forget, cmd_tune_forget},
@@ -46,6 +47,7 @@ union request_body {
   struct message_weight_list_request weight_list;
   struct message_tensor_open tensor_open;
   struct message_tensor_handle tensor_handle;
+  struct message_ipc_open ipc_open;
   struct message_tune_list_request tune_list;
   struct message_tune_run_request tune_run;
   struct message_tune_forget_request tune_forget;

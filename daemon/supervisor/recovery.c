@@ -156,15 +156,15 @@ struct mapping {
   uint32_t session;
 };
 
-/* What a client gave must not keep a worker from serving: memory that cannot be mapped again ends its session. */
+/* What a client gave must not keep a worker from serving: what cannot be opened again ends its session. */
 static void on_mapped(void *user, struct worker_answer *answer) {
   struct mapping *mapping = user;
   struct supervisor *supervisor = mapping->worker->owner;
   struct session *session = session_find(supervisor, mapping->session);
   if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST) {
-    log_warning("session %u: its own memory cannot be mapped again: %s", mapping->session, answer->error.text);
+    log_warning("session %u: its own memory or event cannot be opened again: %s", mapping->session, answer->error.text);
     if (session != NULL)
-      session_end(session, "its own memory cannot be mapped again");
+      session_end(session, "its own memory or event cannot be opened again");
     answer->status = STATUS_OK;
   }
   on_answer(mapping->worker, answer);
@@ -173,9 +173,6 @@ static void on_mapped(void *user, struct worker_answer *answer) {
 
 static void ask_tensor(struct worker *worker, const struct session *session, size_t slot) {
   struct error error;
-  struct message_session_tensor body = {.session = session->id,
-                                        .handle = tensors_handle(&session->tensors, slot),
-                                        .bytes = session->tensors.slots[slot].bytes};
   struct mapping *mapping = malloc(sizeof *mapping);
   if (mapping == NULL) {
     worker_kill(worker, "there is no memory to look after it");
@@ -183,8 +180,7 @@ static void ask_tensor(struct worker *worker, const struct session *session, siz
   }
   *mapping = (struct mapping){.worker = worker, .session = session->id};
   worker->recovering++;
-  if (worker_ask(worker, COMMAND_session_tensor_add, &body, &session->tensors.slots[slot].fd, 1, on_mapped, mapping,
-                 &error) == STATUS_OK)
+  if (serving_give_tensor(session, slot, worker, on_mapped, mapping, &error) == STATUS_OK)
     return;
   free(mapping);
   worker_kill(worker, error.text);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,6 +24,34 @@ static enum status find_group(const char *option, const char *text, gid_t *out, 
   return STATUS_OK;
 }
 
+static enum status find_user(const char *text, uid_t *out, struct error *error) {
+  char *end;
+  errno = 0;
+  unsigned long number = strtoul(text, &end, 10);
+  if (*text != '\0' && *end == '\0' && errno == 0 && number < (uid_t)-1) {
+    *out = (uid_t)number;
+    return STATUS_OK;
+  }
+  const struct passwd *user = getpwnam(text);
+  if (user == NULL)
+    return error_set(error, STATUS_INVALID, "ipc_users: there is no user \"%.64s\"", text);
+  *out = user->pw_uid;
+  return STATUS_OK;
+}
+
+static enum status find_ipc_users(const char *text, struct role_rules *out, struct error *error) {
+  char names[CONFIG_STRING_BYTES], *rest;
+  memcpy(names, text, sizeof names);
+  enum status status = STATUS_OK;
+  for (char *name = strtok_r(names, ", ", &rest); name != NULL && status == STATUS_OK;
+       name = strtok_r(NULL, ", ", &rest)) {
+    if (out->ipc_user_count == ROLE_IPC_USERS)
+      return error_set(error, STATUS_INVALID, "ipc_users: more than %d users", ROLE_IPC_USERS);
+    status = find_user(name, &out->ipc_users[out->ipc_user_count++], error);
+  }
+  return status;
+}
+
 enum status role_rules_make(const struct config *config, struct role_rules *out, struct error *error) {
   enum status status = STATUS_OK;
   *out = (struct role_rules){.everybody = config->use_group[0] == '\0', .admins = config->admin_group[0] != '\0'};
@@ -30,6 +59,8 @@ enum status role_rules_make(const struct config *config, struct role_rules *out,
     status = find_group("use_group", config->use_group, &out->use, error);
   if (status == STATUS_OK && out->admins)
     status = find_group("admin_group", config->admin_group, &out->admin, error);
+  if (status == STATUS_OK)
+    status = find_ipc_users(config->ipc_users, out, error);
   return status;
 }
 
@@ -83,6 +114,13 @@ enum role role_of(const struct role_rules *rules, const struct role_peer *peer, 
   if (peer->uid == 0 || peer->uid == self || (rules->admins && has_group(peer, rules->admin)))
     return ROLE_ADMIN;
   return rules->everybody || has_group(peer, rules->use) ? ROLE_USER : ROLE_NONE;
+}
+
+bool role_may_ipc(const struct role_rules *rules, uid_t uid) {
+  for (size_t i = 0; i < rules->ipc_user_count; i++)
+    if (rules->ipc_users[i] == uid)
+      return true;
+  return false;
 }
 
 bool role_may(enum role role, enum permission permission) {

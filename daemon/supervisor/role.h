@@ -13,11 +13,15 @@
 
 enum role { ROLE_NONE, ROLE_USER, ROLE_ADMIN };
 
-/* Which groups make a role. */
+enum { ROLE_IPC_USERS = 32 };
+
+/* Which groups make a role, and who may do what a role alone does not allow. */
 struct role_rules {
   bool everybody; /* whoever may connect is a user */
   bool admins;    /* there is a group of admins */
   gid_t use, admin;
+  uid_t ipc_users[ROLE_IPC_USERS]; /* whose memory is taken by legacy IPC handles */
+  size_t ipc_user_count;
 };
 
 struct role_peer {
@@ -27,14 +31,16 @@ struct role_peer {
   size_t group_count;
 };
 
-/* From the options use_group and admin_group: a name or a number each, "" for none. INVALID for a group that is not
- * there. */
+/* From the options use_group and admin_group, a name or a number each, "" for none, and ipc_users, with commas between.
+ * INVALID for a group or user that is not there, or more than ROLE_IPC_USERS. */
 MUST_CHECK enum status role_rules_make(const struct config *config, struct role_rules *out, struct error *error);
 /* SO_PEERCRED and SO_PEERGROUPS. */
 MUST_CHECK enum status role_peer_read(int socket, struct role_peer *out, struct error *error);
 void role_peer_free(struct role_peer *peer);
 /* Root and the user that gemmd runs as (`self`) are always admins. Pure. */
 enum role role_of(const struct role_rules *rules, const struct role_peer *peer, uid_t self);
+/* Whether the memory of this user is taken by legacy IPC handles: admins are no exception. */
+bool role_may_ipc(const struct role_rules *rules, uid_t uid);
 /* Whether a role may send commands of that permission. */
 bool role_may(enum role role, enum permission permission);
 

@@ -4,6 +4,8 @@
 #include "context.h"
 #include "reclaim.h"
 
+#include <string.h>
+
 bool serving_wanted(const struct session *session) {
   return session->arena.rings != NULL && !session->arena_leaving;
 }
@@ -20,6 +22,20 @@ void serving_descriptors(const struct session *session, uint32_t device, int fds
   fds[0] = session->arena.memfd;
   fds[1] = session->arena.doorbells[device];
   fds[2] = session->arena.wakeup;
+}
+
+enum status serving_give_tensor(const struct session *session, size_t slot, struct worker *worker, worker_done done,
+                                void *user, struct error *error) {
+  const struct tensor_slot *tensor = &session->tensors.slots[slot];
+  uint32_t handle = tensors_handle(&session->tensors, slot);
+  if (tensor->kind == 0) {
+    struct message_session_tensor body = {.session = session->id, .handle = handle, .bytes = tensor->bytes};
+    return worker_ask(worker, COMMAND_session_tensor_add, &body, &tensor->fd, 1, done, user, error);
+  }
+  struct message_session_ipc body = {
+      .session = session->id, .handle = handle, .kind = tensor->kind, .bytes = tensor->bytes};
+  memcpy(body.ipc, tensor->ipc, sizeof body.ipc);
+  return worker_ask(worker, COMMAND_session_ipc_add, &body, NULL, 0, done, user, error);
 }
 
 static void close_arena(struct session *session) {

@@ -3,6 +3,7 @@
 #define SUPERVISOR_SERVING_H
 
 #include "session.h"
+#include "worker_proxy.h"
 
 enum { SERVING_FDS = 3 };
 
@@ -18,5 +19,9 @@ bool serving_wanted(const struct session *session);
 struct message_session_add serving_message(const struct session *session, uint32_t device);
 /* Arena, doorbell of the device, wakeup; not owned. */
 void serving_descriptors(const struct session *session, uint32_t device, int fds[SERVING_FDS]);
+
+/* Asks the worker to open what is in that slot of session->tensors; as worker_ask. */
+MUST_CHECK enum status serving_give_tensor(const struct session *session, size_t slot, struct worker *worker,
+                                           worker_done done, void *user, struct error *error);
 
 #endif

@@ -2,17 +2,18 @@
 
 #include "foreign.h"
 
-enum status tensors_add(struct tensors *tensors, int fd, uint32_t device, uint64_t bytes, size_t *slot,
-                        struct error *error) {
+enum status tensors_add(struct tensors *tensors, const struct tensor_slot *from, size_t *slot, struct error *error) {
   for (*slot = 0; *slot < LIMIT_SESSION_TENSORS && tensors->slots[*slot].taken; ++*slot)
     continue;
   if (*slot == LIMIT_SESSION_TENSORS)
-    return error_set(error, STATUS_TOO_LARGE, "a session has at most %u pieces of memory of its own",
+    return error_set(error, STATUS_TOO_LARGE, "a session has at most %u pieces of memory and events of its own",
                      LIMIT_SESSION_TENSORS);
   struct tensor_slot *taken = &tensors->slots[*slot];
   uint16_t generation = (uint16_t)(taken->generation + 1);
-  *taken = (struct tensor_slot){
-      .taken = true, .fd = fd, .device = device, .bytes = bytes, .generation = generation != 0 ? generation : 1};
+  *taken = *from;
+  taken->taken = true;
+  taken->open = false;
+  taken->generation = generation != 0 ? generation : 1;
   return STATUS_OK;
 }
 
@@ -35,7 +36,8 @@ uint64_t tensors_bytes(const struct tensors *tensors) {
 }
 
 void tensors_remove(struct tensor_slot *slot) {
-  foreign_close(slot->fd);
+  if (slot->fd >= 0)
+    foreign_close(slot->fd);
   slot->taken = slot->open = false;
 }
 

@@ -208,6 +208,7 @@ enum status control_start(struct control *control, const struct control_options 
                                   .spin_us = options->spin_us,
                                   .batch_rows = options->batch_rows,
                                   .batch_window_us = options->batch_window_us,
+                                  .event_timeout_us = options->event_timeout_us,
                                   .notify = engine_notifies,
                                   .user = control};
   if (status == STATUS_OK)

@@ -31,10 +31,13 @@ struct control_weight {
   bool detaching;
 };
 
+/* What a client has given: memory, or an event. */
 struct control_tensor {
   LIST_ENTRY(control_tensor) link;
   uint32_t handle;
+  bool is_event;
   struct engine_tensor engine; /* its memory is owned */
+  struct engine_event event;   /* its device's part is owned */
 };
 
 struct control_session {
@@ -63,6 +66,7 @@ struct control_task {
     struct message_session_id session_id;
     struct message_session_weight session_weight;
     struct message_session_tensor session_tensor;
+    struct message_session_ipc session_ipc;
     struct message_tune_list_request tune_list;
     struct message_tune_forget_request tune_forget;
     struct message_tune_import_request tune_import;
@@ -125,7 +129,7 @@ struct control_options {
   struct backend *backend;
   struct tuner_options tune; /* all but ops, backend and notify */
   uint32_t in_flight, batch_rows;
-  uint64_t spin_us, batch_window_us;
+  uint64_t spin_us, batch_window_us, event_timeout_us;
 };
 
 struct control {

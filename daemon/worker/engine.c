@@ -89,6 +89,21 @@ static void add_tensor(struct engine_message *message) {
     message->tensor->jobs = 0;
 }
 
+static void add_event(struct engine_message *message) {
+  struct engine_event *event = message->event;
+  event->waiting.held = 0;
+  event->handle = message->handle;
+  (void)!handles_add(&message->session->events, message->handle, event, &message->error);
+}
+
+static void remove_event(struct engine_message *message) {
+  uint32_t held = message->event->waiting.held;
+  if (held > 0)
+    (void)error_set(&message->error, STATUS_BUSY, "%u products are held for the event", held);
+  else
+    (void)handles_remove(&message->session->events, message->handle);
+}
+
 static void handle_message(struct engine *engine, struct engine_message *message) {
   message->error.status = STATUS_OK;
   switch (message->verb) {
@@ -111,6 +126,12 @@ static void handle_message(struct engine *engine, struct engine_message *message
   case ENGINE_TENSOR_REMOVE:
     serve_tensor_remove(&engine->serve, message);
     return;
+  case ENGINE_EVENT_ADD:
+    add_event(message);
+    break;
+  case ENGINE_EVENT_REMOVE:
+    remove_event(message);
+    break;
   case ENGINE_WEIGHT_DETACH:
     serve_weight_detach(&engine->serve, message->weight, message);
     return;
@@ -162,7 +183,8 @@ static uint64_t nap_for(uint64_t idle_ns) {
 static void idle_begin(struct engine *engine, uint64_t now_ns) {
   engine->idle_since_ns = now_ns;
   engine->idle_rounds = 0;
-  engine->waits_for_device = engine->serve.in_flight > 0 || engine->serve.queue.waiting > 0;
+  engine->waits_for_device =
+      engine->serve.in_flight > 0 || engine->serve.queue.waiting > 0 || engine->serve.queue.held > 0;
   engine->spin_budget_ns = engine->waits_for_device ? engine->spin.most_ns : spin_budget(&engine->spin);
 }
 
@@ -193,8 +215,9 @@ static void idle(struct engine *engine) {
     return;
   }
   uint64_t nap_ns = engine->waits_for_device ? nap_for(idle_ns) : UINT64_MAX;
-  if (!engine->waits_for_device && !engine->stopping) {
+  if (engine->serve.in_flight == 0) /* what there is waits for clients: for their events, or for more of them */
     counters_progress(&engine->serve.counters, now_ns);
+  if (!engine->waits_for_device && !engine->stopping) {
     nap_ns = tuner_step(engine->serve.tuner, now_ns, somebody_waits, engine, &engine->lost);
   }
   if (nap_ns == 0 || !serve_sleep(&engine->serve))
@@ -213,6 +236,7 @@ static bool round_of_work(struct engine *engine) {
   unsigned done = handle_mail(engine);
   if (!engine->stopping) {
     done += serve_take(&engine->serve);
+    done += serve_look(&engine->serve);
     done += serve_start(&engine->serve, &engine->lost);
   }
   if (engine->lost.status == STATUS_OK)
@@ -222,7 +246,7 @@ static bool round_of_work(struct engine *engine) {
   if (done > 0)
     counters_progress(&engine->serve.counters,
                       engine->serve.in_flight > 0 ? engine->serve.oldest_ns : serve_clock_ns());
-  counters_waiting(&engine->serve.counters, engine->serve.queue.waiting);
+  counters_waiting(&engine->serve.counters, engine->serve.queue.waiting + engine->serve.queue.held);
   return done > 0;
 }
 
@@ -302,6 +326,7 @@ enum status engine_start(const struct engine_options *options, struct engine **o
   engine->serve.user = options->user;
   engine->serve.batch_rows = options->batch_rows;
   engine->serve.batch_window_ns = options->batch_window_us * 1000;
+  engine->serve.event_timeout_ns = options->event_timeout_us * 1000;
   spin_init(&engine->spin, options->spin_us * 1000);
   enum status status = open_descriptors(engine, error);
   if (status == STATUS_OK)
@@ -346,6 +371,7 @@ enum status engine_session_open(struct engine_session *session, uint32_t entries
   session->served = false;
   handles_init(&session->handles);
   handles_init(&session->tensors);
+  handles_init(&session->events);
   ring_worker_init(&session->ring, session->base, entries, device, generation);
   /* One more than products can be: a cancellation needs a slot for a moment, too. */
   return queue_lane_open(&session->lane, session, entries + 1, error);
@@ -354,5 +380,6 @@ enum status engine_session_open(struct engine_session *session, uint32_t entries
 void engine_session_close(struct engine_session *session) {
   handles_close(&session->handles);
   handles_close(&session->tensors);
+  handles_close(&session->events);
   queue_lane_close(&session->lane);
 }

@@ -32,13 +32,20 @@ struct engine_weight {
   const struct variant *pin; /* set by hand; the tuner's. NULL: none */
 };
 
-/* Memory of a client's own, in which x and y may lie. */
+/* Memory of a client's own, in which x, y and W may lie. */
 struct engine_tensor {
   struct backend_arena *memory; /* not owned */
   uint8_t *address;             /* that offsets in it are counted from; not for the host to read */
   uint64_t bytes;
   /* the engine's */
   uint32_t jobs; /* that use it, waiting or on the device */
+};
+
+/* An event of a client's, before which products do not begin. */
+struct engine_event {
+  struct backend_event *device; /* not owned */
+  uint32_t handle;
+  struct queue_event waiting; /* the engine's */
 };
 
 /* A session as the engine sees it. Filled by engine_session_open; nothing else may look inside between
@@ -53,6 +60,7 @@ struct engine_session {
   struct queue_lane lane;
   struct handles handles;         /* of struct engine_weight */
   struct handles tensors;         /* of struct engine_tensor */
+  struct handles events;          /* of struct engine_event */
   struct engine_message *removal; /* to be sent back when the lane is empty */
   struct engine_message breakage; /* for ENGINE_SESSION_BROKEN */
   size_t place;                   /* in the engine's list */
@@ -63,12 +71,13 @@ struct tuner;
 
 struct engine_options {
   const struct backend_ops *ops;
-  struct backend *backend;  /* not owned; submit and poll are the engine's from here on */
-  struct tuner *tuner;      /* not owned; the engine's from here on until engine_stop */
-  uint32_t in_flight;       /* products on the device at a time */
-  uint64_t spin_us;         /* how long the idle engine looks at the rings before it sleeps, at most */
-  uint32_t batch_rows;      /* of a product that several requests are gathered into, at most; 0, 1: none is */
-  uint64_t batch_window_us; /* how long a request waits for others */
+  struct backend *backend;   /* not owned; submit and poll are the engine's from here on */
+  struct tuner *tuner;       /* not owned; the engine's from here on until engine_stop */
+  uint32_t in_flight;        /* products on the device at a time */
+  uint64_t spin_us;          /* how long the idle engine looks at the rings before it sleeps, at most */
+  uint32_t batch_rows;       /* of a product that several requests are gathered into, at most; 0, 1: none is */
+  uint64_t batch_window_us;  /* how long a request waits for others */
+  uint64_t event_timeout_us; /* how long a request is held for an event, at most */
   /* Called on the engine's thread for each message that comes back or comes unasked; may not block. */
   void (*notify)(void *user, struct engine_message *message);
   void *user;

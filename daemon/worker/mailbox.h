@@ -18,8 +18,10 @@ enum engine_verb {
   ENGINE_WEIGHT_DETACH, /* comes back when no product uses the weight; WRONG_STATE where handles stand for it */
   ENGINE_TENSOR_ADD,
   ENGINE_TENSOR_REMOVE, /* BUSY while products use it */
-  ENGINE_TUNE,          /* a struct tune_request; comes back when it has been carried out */
-  ENGINE_STOP,          /* never comes back: the thread ends */
+  ENGINE_EVENT_ADD,
+  ENGINE_EVENT_REMOVE, /* BUSY while products are held for it */
+  ENGINE_TUNE,         /* a struct tune_request; comes back when it has been carried out */
+  ENGINE_STOP,         /* never comes back: the thread ends */
   /* from the engine, unasked */
   ENGINE_SESSION_BROKEN,
   ENGINE_DEVICE_LOST,
@@ -33,6 +35,7 @@ struct engine_message {
   struct engine_session *session;
   struct engine_weight *weight;
   struct engine_tensor *tensor;
+  struct engine_event *event;
   struct tune_request *tune; /* with ENGINE_TUNE; whoever posts it owns it */
   struct error error;        /* error.status is OK where all went well */
 };

@@ -8,6 +8,7 @@ enum { LOOK_AT_MOST = 1024 };
 
 void queue_init(struct queue *queue) {
   memset(queue, 0, sizeof *queue);
+  TAILQ_INIT(&queue->events);
   for (int i = 0; i < RING_PRIORITIES; i++)
     TAILQ_INIT(&queue->classes[i]);
 }
@@ -20,6 +21,7 @@ enum status queue_lane_open(struct queue_lane *lane, void *owner, uint32_t slots
     return error_set(error, STATUS_NOMEM, "no memory for a queue of %u products", slots);
   for (int i = 0; i < RING_PRIORITIES; i++)
     TAILQ_INIT(&lane->lines[i].jobs);
+  TAILQ_INIT(&lane->held);
   for (uint32_t i = slots; i-- > 0;) {
     lane->slots[i].lane = lane;
     lane->slots[i].mate = lane->free_slots;
@@ -45,7 +47,8 @@ struct queue_job *queue_reserve(struct queue_lane *lane) {
 
 void queue_release(struct queue_job *job) {
   struct queue_lane *lane = job->lane;
-  job->weight = job->plan = job->x_tensor = job->y_tensor = NULL;
+  job->weight = job->plan = NULL;
+  memset(job->tensors, 0, sizeof job->tensors);
   job->mate = lane->free_slots;
   lane->free_slots = job;
   lane->taken--;
@@ -64,6 +67,36 @@ void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *
   queue->waiting++;
 }
 
+void queue_hold(struct queue *queue, struct queue_job *job, struct queue_event *event) {
+  if (event->held++ == 0) {
+    TAILQ_INIT(&event->jobs);
+    TAILQ_INSERT_TAIL(&queue->events, event, in_turns);
+  }
+  TAILQ_INSERT_TAIL(&event->jobs, job, in_group);
+  TAILQ_INSERT_TAIL(&job->lane->held, job, in_line);
+  job->event = event;
+  queue->held++;
+}
+
+struct queue_event *queue_next_event(struct queue *queue) {
+  struct queue_event *event = TAILQ_FIRST(&queue->events);
+  if (event == NULL)
+    return NULL;
+  TAILQ_REMOVE(&queue->events, event, in_turns);
+  TAILQ_INSERT_TAIL(&queue->events, event, in_turns);
+  return event;
+}
+
+static void take_held(struct queue *queue, struct queue_job *job) {
+  struct queue_event *event = job->event;
+  TAILQ_REMOVE(&event->jobs, job, in_group);
+  TAILQ_REMOVE(&job->lane->held, job, in_line);
+  if (--event->held == 0)
+    TAILQ_REMOVE(&queue->events, event, in_turns);
+  job->event = NULL;
+  queue->held--;
+}
+
 struct queue_job *queue_front(const struct queue *queue) {
   static const enum ring_priority first_to_last[RING_PRIORITIES] = {RING_PRIORITY_URGENT, RING_PRIORITY_NORMAL,
                                                                     RING_PRIORITY_BACKGROUND};
@@ -78,6 +111,10 @@ struct queue_job *queue_front(const struct queue *queue) {
 }
 
 void queue_take(struct queue *queue, struct queue_job *job) {
+  if (job->event != NULL) {
+    take_held(queue, job);
+    return;
+  }
   struct queue_line *line = &job->lane->lines[job->priority];
   struct queue_group *group = job->group;
   TAILQ_REMOVE(&line->jobs, job, in_line);
@@ -96,21 +133,25 @@ void queue_begin(struct queue *queue, struct queue_job *front) {
   queue->starts++;
 }
 
+static struct queue_job *find_in(const struct queue_jobs *jobs, uint64_t tag) {
+  struct queue_job *job = TAILQ_FIRST(jobs);
+  while (job != NULL && job->tag != tag)
+    job = TAILQ_NEXT(job, in_line);
+  return job;
+}
+
 struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag) {
-  struct queue_job *job;
-  for (int i = 0; i < RING_PRIORITIES; i++)
-    for (job = TAILQ_FIRST(&lane->lines[i].jobs); job != NULL; job = TAILQ_NEXT(job, in_line)) {
-      if (job->tag == tag)
-        return job;
-    }
-  return NULL;
+  struct queue_job *job = find_in(&lane->held, tag);
+  for (int i = 0; job == NULL && i < RING_PRIORITIES; i++)
+    job = find_in(&lane->lines[i].jobs, tag);
+  return job;
 }
 
 struct queue_job *queue_any(const struct queue_lane *lane) {
   for (int i = 0; i < RING_PRIORITIES; i++)
     if (!TAILQ_EMPTY(&lane->lines[i].jobs))
       return TAILQ_FIRST(&lane->lines[i].jobs);
-  return NULL;
+  return TAILQ_FIRST(&lane->held);
 }
 
 /* ---- gathering */

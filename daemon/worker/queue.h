@@ -1,6 +1,6 @@
 /* Products that wait for the device. Three classes of priority; within a class, sessions take turns; within a session
- * and class, in order of arrival. Products of one weight can be gathered into one. Pure: no device, no clock, no lock;
- * one thread. */
+ * and class, in order of arrival. Products of one weight can be gathered into one. Apart from these, products that are
+ * held until an event of their client's has come. Pure: no device, no clock, no lock; one thread. */
 #ifndef WORKER_QUEUE_H
 #define WORKER_QUEUE_H
 
@@ -12,20 +12,25 @@
 
 TAILQ_HEAD(queue_jobs, queue_job);
 TAILQ_HEAD(queue_turns, queue_line);
+TAILQ_HEAD(queue_events, queue_event);
 
 struct book_entry;
 
+enum { QUEUE_TENSORS = 3 }; /* x, y and W */
+
 /* One product from the moment it was taken from a ring until its completion is published. */
 struct queue_job {
-  TAILQ_ENTRY(queue_job) in_line, in_group; /* while it waits */
+  TAILQ_ENTRY(queue_job) in_line, in_group; /* while it waits; of its lane and event while it is held */
   struct queue_job *mate;                   /* the next one of the same batch, or among the lane's free slots */
   struct queue_lane *lane;
   struct queue_group *group; /* of its weight or plan */
-  void *weight, *plan;       /* the queue's user's, as the next two; not looked at here */
-  void *x_tensor, *y_tensor;
+  struct queue_event *event; /* that it is held for; NULL: none, or that has come */
+  void *weight, *plan;       /* the queue's user's, as the next one; not looked at here */
+  void *tensors[QUEUE_TENSORS];
   uint64_t tag; /* the client's */
   enum ring_priority priority;
-  uint64_t deadline_ns; /* 0: none */
+  uint64_t deadline_ns;       /* 0: none */
+  uint64_t event_deadline_ns; /* how long it is held, at most */
   uint64_t taken_ns, started_ns;
   struct book_entry *tuned;       /* the shape that was launched; of the first job of a batch. NULL: not listed */
   struct backend_job product;     /* checked, ready for the backend */
@@ -44,7 +49,8 @@ struct queue_lane {
   struct queue_job *slots; /* owned */
   struct queue_job *free_slots;
   struct queue_line lines[RING_PRIORITIES];
-  uint32_t taken;       /* slots in use: filled, waiting or on the device */
+  struct queue_jobs held;
+  uint32_t taken;       /* slots in use: filled, held, waiting or on the device */
   uint32_t gathering;   /* which call of queue_gather last saw this lane */
   int64_t rows_granted; /* in that call */
 };
@@ -57,9 +63,17 @@ struct queue_group {
   int64_t rows; /* of these jobs */
 };
 
+/* The jobs that are held for one event, in order of arrival. Zeros are one without any. */
+struct queue_event {
+  TAILQ_ENTRY(queue_event) in_turns; /* while it has jobs */
+  struct queue_jobs jobs;
+  uint32_t held;
+};
+
 struct queue {
   struct queue_turns classes[RING_PRIORITIES]; /* lines with jobs, in the order of their turns */
-  uint32_t waiting;
+  struct queue_events events;                  /* with jobs, in the order of their turns */
+  uint32_t waiting, held;
   uint32_t starts;     /* calls of queue_begin so far */
   uint32_t gatherings; /* calls of queue_gather so far */
 };
@@ -75,19 +89,23 @@ void queue_lane_close(struct queue_lane *lane);
 struct queue_job *queue_reserve(struct queue_lane *lane);
 /* The filled job waits for its turn, among those of `group`. */
 void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *group);
+/* The filled job is held for `event`: it waits for no turn before queue_take and queue_push. */
+void queue_hold(struct queue *queue, struct queue_job *job, struct queue_event *event);
+/* The event to look at, each with jobs in its turn; NULL where no job is held. */
+struct queue_event *queue_next_event(struct queue *queue);
 /* The job whose turn it is; NULL where none waits. It stays where it is. */
 struct queue_job *queue_front(const struct queue *queue);
 /* Links jobs that can be computed together with `front` behind it, by `mate` and by `product.next`, until they have
  * `rows_most` rows: those of its group, types and bias, whose deadline is later than now. Sessions get equal
  * shares of the rows where not all fit. They stay where they are; a later call undoes it. Returns the rows. */
 int64_t queue_gather(struct queue *queue, struct queue_job *front, int64_t rows_most, uint64_t now_ns);
-/* Takes a waiting job out; its slot stays in use. The next turn in its class is another session's. */
+/* Takes a waiting or held job out; its slot stays in use. The next turn in its class is another session's. */
 void queue_take(struct queue *queue, struct queue_job *job);
 /* Takes `front` and its mates out: they go to the device. */
 void queue_begin(struct queue *queue, struct queue_job *front);
-/* The waiting job of this lane with this tag; NULL where there is none. */
+/* The waiting or held job of this lane with this tag; NULL where there is none. */
 struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag);
-/* Some waiting job of this lane; NULL where none waits. */
+/* Some waiting or held job of this lane; NULL where there is none. */
 struct queue_job *queue_any(const struct queue_lane *lane);
 /* Gives the slot of a job back that waits no more. */
 void queue_release(struct queue_job *job);

@@ -1,7 +1,9 @@
 #include "serve.h"
 
+#include "prepare.h"
 #include "tuner.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -78,11 +80,12 @@ static void release_plan(struct serve *serve, struct engine_plan *plan) {
 static void forget_job(struct serve *serve, struct queue_job *job) {
   struct engine_weight *weight = job->weight;
   struct engine_plan *plan = job->plan;
-  struct engine_tensor *tensors[] = {job->x_tensor, job->y_tensor};
+  for (size_t i = 0; i < QUEUE_TENSORS; i++) {
+    struct engine_tensor *tensor = job->tensors[i];
+    if (tensor != NULL)
+      tensor->jobs--;
+  }
   queue_release(job);
-  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-    if (tensors[i] != NULL)
-      tensors[i]->jobs--;
   if (plan != NULL)
     release_plan(serve, plan);
   else if (weight != NULL)
@@ -181,127 +184,6 @@ static void complete(struct serve *serve, struct queue_job *job, const struct er
 
 /* ---- taking */
 
-static enum status prepare_product(struct engine_session *session, const struct ring_submission *submission,
-                                   const struct gemm_product *product, struct gemm_extent *extent,
-                                   struct queue_job *job, struct error *error) {
-  struct engine_weight *weight = handles_find(&session->handles, submission->weight);
-  if (weight == NULL)
-    return error_field(error, STATUS_NOT_FOUND, FIELD_WEIGHT, submission->weight, 1, 0);
-  enum status status =
-      gemm_product_check(product, &weight->shape, session->tensor_offset, session->arena_bytes, extent, error);
-  if (status != STATUS_OK)
-    return status;
-  job->weight = weight;
-  weight->jobs++;
-  return STATUS_OK;
-}
-
-static enum status prepare_plan(struct serve *serve, struct engine_session *session,
-                                const struct ring_submission *submission, const struct gemm_product *product,
-                                struct gemm_extent *extent, struct queue_job *job, struct error *error) {
-  struct engine_plan *plan;
-  enum status status = plans_find(&serve->plans, session, submission, product, extent, &plan, error);
-  if (status != STATUS_OK)
-    return status;
-  job->plan = plan;
-  job->weight = plan->weights[0];
-  plan->jobs++;
-  for (uint32_t i = 0; i < plan->count; i++)
-    plan->weights[i]->jobs++;
-  return STATUS_OK;
-}
-
-/* W comes with the product: none of the stored ones has a part in it. */
-static enum status prepare_tensors(struct engine_session *session, const struct ring_submission *submission,
-                                   const struct gemm_product *product, struct gemm_extent *extent,
-                                   struct queue_job *job, struct error *error) {
-  uint64_t stride = submission->w_stride;
-  enum status status = gemm_tensors_check(product, submission->w_offset, &stride, session->tensor_offset,
-                                          session->arena_bytes, extent, error);
-  if (status == STATUS_OK)
-    status = gemm_tensor_weight(product, &job->operand.shape, error);
-  job->operand.w = (uint8_t *)session->base + submission->w_offset;
-  job->operand.stride = stride;
-  return status;
-}
-
-/* Memory of the client's own; NULL for 0, the arena. */
-static enum status find_tensor(struct engine_session *session, uint32_t handle, enum field field,
-                               struct engine_tensor **out, uint64_t *bytes, struct error *error) {
-  *out = handle != 0 ? handles_find(&session->tensors, handle) : NULL;
-  if (handle != 0 && *out == NULL)
-    return error_field(error, STATUS_NOT_FOUND, field, handle, 1, 0);
-  *bytes = *out != NULL ? (*out)->bytes : 0;
-  return STATUS_OK;
-}
-
-static enum status find_tensors(struct engine_session *session, struct gemm_product *product, struct engine_tensor **x,
-                                struct engine_tensor **y, struct error *error) {
-  enum status status = find_tensor(session, product->x_tensor, FIELD_X_TENSOR, x, &product->x_tensor_bytes, error);
-  if (status != STATUS_OK)
-    return status;
-  return find_tensor(session, product->y_tensor, FIELD_Y_TENSOR, y, &product->y_tensor_bytes, error);
-}
-
-/* Both are checked, and in use until the job is forgotten. */
-static void use_tensors(struct queue_job *job, struct engine_tensor *x, struct engine_tensor *y,
-                        const struct gemm_product *product) {
-  if (x != NULL) {
-    x->jobs++;
-    job->x_tensor = x;
-    job->product.x_memory = x->memory;
-    job->product.x = x->address + product->x_offset;
-  }
-  if (y != NULL) {
-    y->jobs++;
-    job->y_tensor = y;
-    job->product.y_memory = y->memory;
-    job->product.y = y->address + product->y_offset;
-  }
-}
-
-/* Fills the job from a private copy of the submission; everything in that is the client's word until checked. */
-static enum status prepare(struct serve *serve, struct engine_session *session,
-                           const struct ring_submission *submission, struct queue_job *job, struct error *error) {
-  struct gemm_product product;
-  struct gemm_extent extent;
-  struct engine_tensor *x = NULL, *y = NULL;
-  enum status status = ring_submission_product(submission, &product, error);
-  if (status == STATUS_OK)
-    status = find_tensors(session, &product, &x, &y, error);
-  if (status == STATUS_OK && submission->opcode == RING_OP_PLAN)
-    status = prepare_plan(serve, session, submission, &product, &extent, job, error);
-  else if (status == STATUS_OK && submission->opcode == RING_OP_TENSORS)
-    status = prepare_tensors(session, submission, &product, &extent, job, error);
-  else if (status == STATUS_OK)
-    status = prepare_product(session, submission, &product, &extent, job, error);
-  if (status != STATUS_OK)
-    return status;
-  const struct engine_weight *weight = job->weight;
-  const struct engine_plan *plan = job->plan;
-  uint8_t *base = session->base;
-  job->product = (struct backend_job){
-      .tag = (uintptr_t)job,
-      .weight = weight != NULL ? weight->device : NULL,
-      .operand = weight != NULL ? NULL : &job->operand,
-      .arena = session->arena,
-      .m = product.m,
-      .x_type = product.x_type,
-      .y_type = product.y_type,
-      .bias_type = product.bias_type,
-      .x = base + product.x_offset,
-      .y = base + product.y_offset,
-      .bias = extent.bias_bytes > 0 ? base + product.bias_offset : NULL,
-      .x_scale = extent.x_scale_bytes > 0 ? base + product.x_scale_offset : NULL,
-      .x_stride = extent.x_stride,
-      .y_stride = extent.y_stride,
-      .steps = plan != NULL ? plan->steps : NULL,
-      .step_count = plan != NULL ? plan->count : 0,
-  };
-  use_tensors(job, x, y, &product);
-  return STATUS_OK;
-}
-
 static struct engine_traffic *traffic_of(struct serve *serve, const struct queue_job *job) {
   struct engine_weight *weight = job->weight;
   struct engine_plan *plan = job->plan;
@@ -335,13 +217,18 @@ static void admit(struct serve *serve, struct engine_session *session, struct qu
   job->deadline_ns = submission->deadline_ns;
   job->taken_ns = job->started_ns = serve_clock_ns();
   job->product.m = 0;
+  struct engine_event *event = NULL;
   bool nothing_to_do = submission->opcode == RING_OP_NOP;
-  if (nothing_to_do || prepare(serve, session, submission, job, &error) != STATUS_OK) {
+  if (nothing_to_do || prepare_job(&serve->plans, session, submission, job, &event, &error) != STATUS_OK) {
     complete(serve, job, &error, 0);
     return;
   }
+  uint64_t patience_ns = job->taken_ns + serve->event_timeout_ns;
+  job->event_deadline_ns = job->deadline_ns != 0 && job->deadline_ns < patience_ns ? job->deadline_ns : patience_ns;
   if (expired(job, job->taken_ns))
     give_up(serve, job, STATUS_TIMEOUT);
+  else if (event != NULL)
+    queue_hold(&serve->queue, job, &event->waiting);
   else
     queue_push(&serve->queue, job, &traffic_of(serve, job)->waiting);
 }
@@ -385,6 +272,42 @@ unsigned serve_take(struct serve *serve) {
   for (size_t i = 0; i < sessions && serve->session_count > 0; i++)
     taken += take_from(serve, serve->sessions[(serve->turn + i) % serve->session_count]);
   return taken;
+}
+
+/* ---- events: asked, never waited for, each in its turn, so that one that never comes costs others a look */
+
+/* `status` is what the event has said. False where the job goes on being held. */
+static bool look_at_held(struct serve *serve, struct queue_job *job, enum status status, uint32_t handle,
+                         uint64_t now_ns) {
+  if (status == STATUS_BUSY && now_ns < job->event_deadline_ns)
+    return false;
+  queue_take(&serve->queue, job);
+  if (status == STATUS_OK) {
+    queue_push(&serve->queue, job, &traffic_of(serve, job)->waiting);
+    return true;
+  }
+  struct error error;
+  (void)error_field(&error, status == STATUS_BUSY ? STATUS_TIMEOUT : STATUS_INVALID, FIELD_EVENT, handle, 1, 0);
+  job->started_ns = now_ns;
+  complete(serve, job, &error, 0);
+  return true;
+}
+
+unsigned serve_look(struct serve *serve) {
+  struct queue_event *turn = queue_next_event(&serve->queue);
+  if (turn == NULL)
+    return 0;
+  const struct engine_event *event =
+      (const struct engine_event *)((const uint8_t *)turn - offsetof(struct engine_event, waiting));
+  enum status status = serve->ops->event_query(serve->backend, event->device);
+  uint64_t now_ns = serve_clock_ns();
+  unsigned done = 0;
+  /* All are of one session: where that breaks on the way, none is held any more. */
+  for (struct queue_job *job = TAILQ_FIRST(&turn->jobs), *next; job != NULL && turn->held > 0; job = next) {
+    next = TAILQ_NEXT(job, in_group);
+    done += look_at_held(serve, job, status, event->handle, now_ns);
+  }
+  return done;
 }
 
 /* ---- the device */

@@ -17,7 +17,7 @@ struct serve {
   uint64_t oldest_ns;                           /* since when the first of them has been the first */
   struct tuner *tuner;                          /* not owned */
   int64_t batch_rows;                           /* of one product made of several, at most */
-  uint64_t batch_window_ns;
+  uint64_t batch_window_ns, event_timeout_ns;
   struct queue queue;
   struct plans plans;
   struct engine_traffic tensors;    /* products that bring W themselves */
@@ -50,6 +50,8 @@ void serve_tensor_remove(struct serve *serve, struct engine_message *message);
 /* Each returns how much it did. serve_start starts one product at most: its end should be published before the next
  * one keeps this thread. */
 unsigned serve_take(struct serve *serve);
+/* Asks one event whether it has come, and lets the products go that are held for it; those whose time is over end. */
+unsigned serve_look(struct serve *serve);
 unsigned serve_start(struct serve *serve, struct error *lost);
 /* DEVICE_LOST in lost->status ends it all; the same holds for serve_start. */
 unsigned serve_finish(struct serve *serve, struct error *lost);

@@ -167,7 +167,8 @@ int worker_run(const struct config *config, int device, int control, bool standb
                                     .in_flight = (uint32_t)config->in_flight,
                                     .batch_rows = (uint32_t)config->batch_rows,
                                     .spin_us = (uint64_t)config->spin_us,
-                                    .batch_window_us = (uint64_t)config->batch_window_us};
+                                    .batch_window_us = (uint64_t)config->batch_window_us,
+                                    .event_timeout_us = (uint64_t)config->event_timeout_ms * 1000};
   struct control *state = calloc(1, sizeof *state);
   char **prover = make_prover(words);
   int result = EXIT_FAILURE;

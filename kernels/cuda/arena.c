@@ -105,7 +105,12 @@ void cuda_memory_close(struct backend *backend, struct backend_arena *memory) {
   struct error ignored;
   if (!memory || backend_enter(backend, &ignored) != STATUS_OK)
     return;
-  memory_unmap(backend->driver, (CUdeviceptr)(uintptr_t)memory->device, memory->imported_bytes);
-  backend->driver->cuMemRelease(memory->handle);
+  if (memory->ipc) {
+    if (cudaIpcCloseMemHandle(memory->base) != cudaSuccess)
+      (void)cudaGetLastError();
+  } else {
+    memory_unmap(backend->driver, (CUdeviceptr)(uintptr_t)memory->device, memory->imported_bytes);
+    backend->driver->cuMemRelease(memory->handle);
+  }
   free(memory);
 }

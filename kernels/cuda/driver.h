@@ -25,6 +25,7 @@
   ROW(cuMemAddressReserve)                                                                                             \
   ROW(cuMemAddressFree)                                                                                                \
   ROW(cuMemCreate)                                                                                                     \
+  ROW(cuMemGetAddressRange_v2)                                                                                         \
   ROW(cuMemRelease)                                                                                                    \
   ROW(cuMemExportToShareableHandle)                                                                                    \
   ROW(cuMemImportFromShareableHandle)                                                                                  \

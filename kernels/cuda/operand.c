@@ -15,6 +15,15 @@ static enum status make_room(struct backend *backend, struct slot *slot, uint64_
   return status;
 }
 
+/* Device memory that already is what a product reads stays where it is. */
+static const uint8_t *lies_there(const struct backend_operand *operand, const struct layout *layout) {
+  enum { ALIGN = 256 };          /* that of staging, which kernels were chosen for */
+  const uint8_t *w = operand->w; /* the device's own address where there is such memory */
+  bool fits = operand->memory && operand->stride == layout->row_bytes && operand->shape.n == layout->n &&
+              operand->shape.k == layout->k && (uintptr_t)w % ALIGN == 0;
+  return fits ? w : NULL;
+}
+
 static cudaError_t copy_in(struct slot *slot, const struct layout *layout, uint8_t *codes) {
   const struct backend_operand *operand = slot->job.operand;
   struct rows rows = {.row_bytes = (uint64_t)operand->shape.k * 2,
@@ -26,7 +35,7 @@ static cudaError_t copy_in(struct slot *slot, const struct layout *layout, uint8
   cudaError_t result = cudaSuccess;
   if (layout->codes_bytes > rows.row_bytes * rows.rows)
     result = cudaMemsetAsync(codes, 0, layout->codes_bytes, slot->stream);
-  return result == cudaSuccess ? transfer_in(slot, slot->job.arena, &rows) : result;
+  return result == cudaSuccess ? transfer_in(slot, operand->memory ? operand->memory : slot->job.arena, &rows) : result;
 }
 
 enum status operand_stage(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
@@ -40,14 +49,16 @@ enum status operand_stage(struct backend *backend, struct slot *slot, int64_t ro
   int64_t most = staging_rows(shape, &made.layout, backend->staging_most);
   made.rows_most = most < 1 ? 1 : most < rows ? most : rows;
   uint64_t begin = staging_place(shape, &made.layout, made.rows_most).bytes;
-  status = make_room(backend, slot, begin + made.layout.codes_bytes, error);
+  made.codes = lies_there(slot->job.operand, &made.layout);
+  status = make_room(backend, slot, begin + (made.codes ? 0 : made.layout.codes_bytes), error);
   if (status != STATUS_OK)
     return status;
-  uint8_t *codes = (uint8_t *)(uintptr_t)slot->operand.address + begin;
-  made.codes = codes;
+  uint8_t *codes = made.codes ? NULL : (uint8_t *)(uintptr_t)slot->operand.address + begin;
+  if (codes)
+    made.codes = codes;
   slot->own = made;
   slot->job.weight = &slot->own;
-  status = runtime_check(copy_in(slot, &made.layout, codes), "copying W to the GPU", error);
+  status = codes ? runtime_check(copy_in(slot, &made.layout, codes), "copying W to the GPU", error) : STATUS_OK;
   if (status != STATUS_OK)
     (void)cudaStreamSynchronize(slot->stream); /* what was queued still reads the arena */
   return status;

@@ -69,9 +69,10 @@ struct backend_slab {
 struct backend_arena {
   uint8_t *base;
   uint8_t *device; /* the same memory as the device sees it; NULL: not registered, copied through `bounce` */
-  /* Of memory_import, where base and device are one; else 0. */
-  CUmemGenericAllocationHandle handle;
+  /* Memory of another process, where base and device are one; else 0. */
+  CUmemGenericAllocationHandle handle; /* of memory_import */
   uint64_t imported_bytes;
+  bool ipc; /* of memory_open_ipc */
 };
 
 struct backend {
@@ -117,6 +118,12 @@ void cuda_arena_unregister(struct backend *, struct backend_arena *);
 
 enum status cuda_memory_import(struct backend *, int, uint64_t, struct backend_arena **, void **, struct error *);
 void cuda_memory_close(struct backend *, struct backend_arena *);
+
+enum status cuda_memory_open_ipc(struct backend *, const uint8_t *, uint64_t, struct backend_arena **, void **,
+                                 struct error *);
+enum status cuda_event_open(struct backend *, const uint8_t *, struct backend_event **, struct error *);
+void cuda_event_close(struct backend *, struct backend_event *);
+enum status cuda_event_query(struct backend *, struct backend_event *);
 
 enum status cuda_submit(struct backend *, const struct backend_job *, struct error *);
 enum status cuda_measure(struct backend *, const struct backend_job *, struct backend_weight *const *, size_t,

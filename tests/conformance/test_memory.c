@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -143,6 +144,57 @@ static void test_products(void **state) {
   foreign_close(&foreign);
 }
 
+/* W is what a product has written into the memory: in place, in rows that are longer, and not aligned as kernels like
+ * it. The bits are those of W in the arena. */
+static void test_operand(void **state) {
+  (void)state;
+  enum { ROWS_OF_W = 32, M = 5, STRIDE = FIRST_N * 2, W_AT = 1 << 20, X_AT = 2 << 20, Y_AT = 3 << 20 };
+  static const struct { uint64_t at, stride; } places[] = {{PLACE, STRIDE}, {PLACE + 16, STRIDE}, {PLACE, STRIDE + 64}};
+  const struct oracle_kind f16 = {.format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};
+  struct foreign foreign;
+  struct pair pair;
+  struct oracle_x x, other;
+  foreign_open(&foreign, (uint64_t)1 << 20);
+  pair_make(&pair, &f16);
+  oracle_x_make(&x, ROWS_OF_W, FIRST_K, GEMM_F16, 1, 12);
+  oracle_x_make(&other, M, FIRST_N, GEMM_F16, 1, 13);
+  struct device_request request = {
+      .weight = pair.handles[0], .shape = &pair.shapes[0], .x = &x, .m = ROWS_OF_W, .y_type = GEMM_F16};
+  struct backend_operand operand = {
+      .shape = {.n = ROWS_OF_W, .k = FIRST_N, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE}};
+  for (int i = 0; i < COUNT(places); i++) {
+    uint8_t y[2][M * ROWS_OF_W * 4];
+    for (int where = 0; where < 2; where++) { /* in the arena, in the memory */
+      struct backend_job make = device_stage(&device, &request);
+      make.y = where == 0 ? device.base + W_AT : foreign.address + places[i].at;
+      make.y_memory = where == 0 ? NULL : foreign.memory;
+      make.y_stride = places[i].stride;
+      device_finish(&device, &make);
+      operand.memory = make.y_memory;
+      operand.w = make.y;
+      operand.stride = make.y_stride;
+      memcpy(device.base + X_AT, other.data, M * FIRST_N * 2);
+      memset(device.base + Y_AT, 0xfd, sizeof y[where]);
+      struct backend_job job = {.operand = &operand,
+                                .arena = device.arena,
+                                .m = M,
+                                .x_type = GEMM_F16,
+                                .y_type = GEMM_F32,
+                                .x = device.base + X_AT,
+                                .y = device.base + Y_AT,
+                                .x_stride = FIRST_N * 2,
+                                .y_stride = ROWS_OF_W * 4};
+      device_finish(&device, &job);
+      memcpy(y[where], device.base + Y_AT, sizeof y[where]);
+    }
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+  }
+  oracle_x_free(&other);
+  oracle_x_free(&x);
+  pair_free(&pair);
+  foreign_close(&foreign);
+}
+
 static void test_refusals(void **state) {
   (void)state;
   struct foreign foreign;
@@ -176,7 +228,8 @@ static int group_teardown(void **state) {
 }
 
 static int run_group(const struct backend_ops *ops) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_refusals)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_operand),
+                                     cmocka_unit_test(test_refusals)};
   current = ops;
   return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
 }

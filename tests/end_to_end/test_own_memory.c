@@ -7,6 +7,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"
 #include "tests/support/raw.h"
+#include "tests/support/status.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -146,12 +147,6 @@ static int stop(void **state) {
   return 0;
 }
 
-static gemmd_device_info device_info(gemmd_session *session) {
-  gemmd_daemon_info info;
-  expect_ok(session, gemmd_daemon_status(session, &info));
-  return info.device[0];
-}
-
 /* ---- products */
 
 static void x_and_y_lie_anywhere(void **state) {
@@ -177,6 +172,42 @@ static void x_and_y_lie_anywhere(void **state) {
   expect_ok(client.session, gemmd_memory_close(client.tensor));
   product.bias = NULL;
   assert_int_equal(gemmd_matmul(client.weight, &product), GEMMD_INVALID); /* a pointer like any other again */
+  client_close(&client);
+}
+
+/* W, x and y of one product in it, against W in the arena; and again with the next daemon, where handles differ. */
+static void w_lies_anywhere(void **state) {
+  (void)state;
+  struct client client;
+  if (!takes_memfd)
+    skip();
+  assert_true(client_open(&client));
+  enum { W_AT = 128 << 10, STRIDE = 2 * K + 32 };
+  uint16_t *arena_w = gemmd_alloc(client.session, N * STRIDE), *x = (uint16_t *)(void *)own(&client, X_AT);
+  float *expected = gemmd_alloc(client.session, ROWS * N * sizeof *expected), *y = own(&client, Y_AT);
+  for (int i = 0; i < N * STRIDE / 2; i++)
+    arena_w[i] = (uint16_t)(0x3000 + i % 0x0c00);
+  for (int i = 0; i < ROWS * K; i++)
+    x[i] = (uint16_t)(0x3800 + i % 512);
+  memcpy(client.memory + W_AT, arena_w, N * STRIDE);
+  gemmd_product product = {.m = ROWS, .x = x, .x_type = GEMMD_F16, .y = expected, .y_type = GEMMD_F32};
+  gemmd_tensor w = {.data = arena_w, .n = N, .k = K, .stride = STRIDE};
+  expect_ok(client.session, gemmd_tensors_matmul(client.session, &w, &product));
+  w.data = client.memory + W_AT;
+  for (int i = 0; i < 3; i++) {
+    memset(y, 0xfd, ROWS * N * sizeof *y);
+    product.y = y;
+    expect_ok(client.session, gemmd_tensors_matmul(client.session, &w, &product));
+    assert_memory_equal(y, expected, ROWS * N * sizeof *y);
+    daemon_upgrade(&daemon_under_test);
+  }
+  product.y = client.memory + W_AT + 16;
+  assert_int_equal(gemmd_tensors_matmul(client.session, &w, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(client.session), "W overlaps y"));
+  product.y = y;
+  w.data = client.memory + BYTES - STRIDE;
+  assert_int_equal(gemmd_tensors_matmul(client.session, &w, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(client.session), "w offset must be 0.."));
   client_close(&client);
 }
 
@@ -210,10 +241,7 @@ static void the_worker_is_killed(void **state) {
     for (int c = 0; c < CLIENTS; c++)
       for (uint64_t from = atomic_load(&scene->turns[c]); atomic_load(&scene->turns[c]) < from + 3;)
         expect_ok(session, gemmd_ping(session, NULL));
-    gemmd_device_info before = device_info(session);
-    assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
-    while (device_info(session).restarts == before.restarts)
-      continue;
+    device_kill_worker(session);
   }
   atomic_store(&scene->stop, true);
   clients_wait(&clients);
@@ -404,6 +432,17 @@ static void hostile_handles(void **state) {
                                        .x_offset = session.tensor_offset,
                                        .y_offset = session.tensor_offset + 4096};
   struct ring_submission x = good, y = good;
+  struct ring_submission tensors = good, late = good;
+  tensors.opcode = RING_OP_TENSORS;
+  tensors.x_type = GEMM_F16;
+  tensors.weight = 3 << 16;
+  late.event = 1 << 16;
+  raw_submit(&session, &tensors, &completion);
+  assert_int_equal(completion.status, STATUS_NOT_FOUND);
+  assert_int_equal(completion.field, FIELD_W_TENSOR);
+  raw_submit(&session, &late, &completion);
+  assert_int_equal(completion.status, STATUS_NOT_FOUND);
+  assert_int_equal(completion.field, FIELD_EVENT);
   x.x_tensor = 1 << 16;
   y.y_tensor = UINT32_MAX;
   raw_submit(&session, &x, &completion);
@@ -442,10 +481,11 @@ static void hostile_handles(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(x_and_y_lie_anywhere),    cmocka_unit_test(the_worker_is_killed),
-      cmocka_unit_test(gemmd_is_replaced),       cmocka_unit_test(two_processes_on_a_gpu),
-      cmocka_unit_test(memory_that_cannot_be),   cmocka_unit_test(as_many_as_there_may_be),
-      cmocka_unit_test(products_that_cannot_be), cmocka_unit_test(hostile_handles),
+      cmocka_unit_test(x_and_y_lie_anywhere),    cmocka_unit_test(w_lies_anywhere),
+      cmocka_unit_test(the_worker_is_killed),    cmocka_unit_test(gemmd_is_replaced),
+      cmocka_unit_test(two_processes_on_a_gpu),  cmocka_unit_test(memory_that_cannot_be),
+      cmocka_unit_test(as_many_as_there_may_be), cmocka_unit_test(products_that_cannot_be),
+      cmocka_unit_test(hostile_handles),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

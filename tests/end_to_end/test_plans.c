@@ -6,6 +6,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/plan.h"
 #include "tests/support/raw.h"
+#include "tests/support/status.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -161,12 +162,6 @@ static int stop(void **state) {
   return 0;
 }
 
-static gemmd_device_info device_info(gemmd_session *session) {
-  gemmd_daemon_info info;
-  expect_ok(session, gemmd_daemon_status(session, &info));
-  return info.device[0];
-}
-
 /* ---- several processes */
 
 struct scene {
@@ -239,10 +234,7 @@ static void the_worker_is_killed_under_plans(void **state) {
   clients_start(&clients, CLIENTS, client, scene);
   for (int i = 0; i < KILLS; i++) {
     await_turns(session, scene);
-    gemmd_device_info before = device_info(session);
-    assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
-    while (device_info(session).restarts == before.restarts)
-      continue;
+    device_kill_worker(session);
   }
   await_turns(session, scene);
   atomic_store(&scene->stop, true);

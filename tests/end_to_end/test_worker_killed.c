@@ -6,6 +6,7 @@
 #include "tests/support/hold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/status.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -108,12 +109,6 @@ static void end(void) {
 }
 
 /* ---- the worker */
-
-static gemmd_device_info device_info(gemmd_session *session) {
-  gemmd_daemon_info info;
-  expect_ok(session, gemmd_daemon_status(session, &info));
-  return info.device[0];
-}
 
 /* Kills the worker, and returns when its successor is counted and has another process id. */
 static void kill_worker(gemmd_session *session) {

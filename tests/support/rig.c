@@ -75,19 +75,29 @@ void rig_wait_readable(int fd) {
   assert_int_equal(read(fd, &count, sizeof count), sizeof count);
 }
 
-void rig_start_batching(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us, uint32_t rows,
-                        uint64_t window_us) {
+/* Fills in what is the same for all. */
+static void start(struct rig_control *control, const struct backend_ops *device, struct engine_options options) {
   struct error error;
   mailbox_open(&control->mail);
   control->arrived = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-  struct engine_options options = {
-      .ops = device, .backend = rig.backend, .in_flight = 8, .spin_us = spin_us, .notify = notify, .user = control};
+  options.ops = device;
+  options.backend = rig.backend;
+  options.in_flight = 8;
+  options.notify = notify;
+  options.user = control;
   struct tuner_options tune = {.ops = device, .backend = rig.backend, .notify = notify, .user = control};
   assert_int_equal(tuner_open(&tune, &control->tuner, &error), STATUS_OK);
   options.tuner = control->tuner;
-  options.batch_rows = rows;
-  options.batch_window_us = window_us;
   assert_int_equal(engine_start(&options, &control->engine, &error), STATUS_OK);
+}
+
+void rig_start_batching(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us, uint32_t rows,
+                        uint64_t window_us) {
+  start(control, device, (struct engine_options){.spin_us = spin_us, .batch_rows = rows, .batch_window_us = window_us});
+}
+
+void rig_start_holding(struct rig_control *control, const struct backend_ops *device, uint64_t event_timeout_us) {
+  start(control, device, (struct engine_options){.spin_us = 50, .batch_rows = 1, .event_timeout_us = event_timeout_us});
 }
 
 void rig_start_on(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us) {

@@ -42,6 +42,8 @@ void rig_start(struct rig_control *control, uint64_t spin_us);
 void rig_start_on(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us);
 void rig_start_batching(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us, uint32_t rows,
                         uint64_t window_us);
+/* Holds products for events so long. */
+void rig_start_holding(struct rig_control *control, const struct backend_ops *device, uint64_t event_timeout_us);
 void rig_stop(struct rig_control *control);
 /* The next message from the engine must be this one; its status. */
 enum status rig_expect_back(struct rig_control *control, const struct engine_message *message);

@@ -18,6 +18,10 @@ SAME_SIZE(CUmemAllocationProp, struct driver_properties);
 SAME_PLACE(CUmemAllocationProp, requestedHandleTypes, struct driver_properties, exports);
 SAME_PLACE(CUmemAllocationProp, location, struct driver_properties, location);
 SAME_SIZE(CUmemAccessDesc, struct driver_access);
+SAME_SIZE(CUevent, driver_event);
+SAME_SIZE(CUipcMemHandle, struct driver_ipc);
+SAME_SIZE(CUipcEventHandle, struct driver_ipc);
+_Static_assert((CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS) == (int)DRIVER_EVENT_SHARED, "flags of an event");
 SAME_PLACE(CUmemAccessDesc, flags, struct driver_access, flags);
 _Static_assert(CUDA_ERROR_OUT_OF_MEMORY == (int)DRIVER_OUT_OF_MEMORY, "status");
 _Static_assert(CU_MEM_ALLOCATION_TYPE_PINNED == (int)DRIVER_PINNED, "kind of allocation");
@@ -44,12 +48,18 @@ static void without_a_driver(void **state) {
   assert_true(strlen(why) > 0);
   assert_int_equal(gemmd_cuda_alloc(NULL, 0, 0, 4096, &memory), GEMMD_UNSUPPORTED);
   assert_null(memory);
+  assert_int_equal(gemmd_cuda_open(NULL, 0, &why, &memory), GEMMD_UNSUPPORTED);
+  assert_null(memory);
+  gemmd_cuda_event *event;
+  assert_int_equal(gemmd_cuda_event_create(NULL, 0, &event), GEMMD_UNSUPPORTED);
+  assert_null(event);
   assert_string_equal(gemmd_cuda_error(), why);
 }
 
 static void nothing_is_freed(void **state) {
   (void)state;
   assert_int_equal(gemmd_cuda_free(NULL), GEMMD_OK);
+  assert_int_equal(gemmd_cuda_event_free(NULL), GEMMD_OK);
 }
 
 int main(void) {

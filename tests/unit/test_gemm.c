@@ -397,6 +397,18 @@ static void tensors(void **state) {
   assert_int_equal(gemm_tensors_check(&product, 8192 + 112, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
   assert_string_equal(error.text, "w offset 8304: W overlaps y");
   assert_int_equal(gemm_tensors_check(&product, 4096, &stride, 4096, 65536, &extent, &error), STATUS_OK); /* x itself */
+  product.w_tensor = 9; /* memory of the client's own: offsets from 0, and what lies elsewhere is not overlapped */
+  product.w_tensor_bytes = 8 * 32 + 16;
+  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &error), STATUS_OK);
+  assert_int_equal(gemm_tensors_check(&product, 32, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
+  assert_int_equal(error.field, FIELD_W_OFFSET);
+  product.y_tensor = 9;
+  product.y_tensor_bytes = 65536;
+  product.y_offset = 256;
+  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
+  assert_string_equal(error.text, "w offset 16: W overlaps y");
+  product.y_tensor = 8;
+  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &error), STATUS_OK);
   product.x_type = GEMM_INT8;
   assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_UNSUPPORTED);
   assert_int_equal(error.field, FIELD_X_TYPE);

@@ -375,6 +375,48 @@ static void a_gathering_can_be_undone(void **state) {
   close_fixture(&fixture);
 }
 
+/* ---- held for events */
+
+static struct queue_job *hold(struct fixture *fixture, size_t lane, uint64_t tag, struct queue_event *event) {
+  struct queue_job *job = queue_reserve(&fixture->lanes[lane]);
+  assert_non_null(job);
+  job->tag = tag;
+  job->priority = RING_PRIORITY_URGENT;
+  job->product = (struct backend_job){.m = 1};
+  queue_hold(&fixture->queue, job, event);
+  return job;
+}
+
+static void held_jobs_have_no_turn(void **state) {
+  (void)state;
+  struct fixture fixture;
+  struct queue_event events[2] = {{.held = 0}};
+  open_fixture(&fixture);
+  assert_null(queue_next_event(&fixture.queue));
+  struct queue_job *first = hold(&fixture, 0, 1, &events[0]);
+  struct queue_job *second = hold(&fixture, 0, 2, &events[1]), *third = hold(&fixture, 1, 3, &events[1]);
+  assert_null(queue_front(&fixture.queue));
+  push(&fixture, 0, 4);
+  expect_pop(&fixture, 4);
+  assert_int_equal(fixture.queue.held, 3);
+  assert_int_equal(fixture.queue.waiting, 0);
+  assert_ptr_equal(queue_next_event(&fixture.queue), &events[0]); /* in turns */
+  assert_ptr_equal(queue_next_event(&fixture.queue), &events[1]);
+  assert_ptr_equal(queue_next_event(&fixture.queue), &events[0]);
+  assert_ptr_equal(TAILQ_FIRST(&events[1].jobs), second);
+  assert_ptr_equal(queue_find(&fixture.lanes[0], 2), second);
+  assert_ptr_equal(queue_any(&fixture.lanes[1]), third);
+  queue_take(&fixture.queue, second);
+  queue_push(&fixture.queue, second, &fixture.groups[0]);
+  expect_pop(&fixture, 2);
+  queue_take(&fixture.queue, third);
+  queue_take(&fixture.queue, first);
+  assert_null(queue_next_event(&fixture.queue));
+  assert_null(queue_any(&fixture.lanes[0]));
+  assert_int_equal(fixture.queue.held + events[0].held + events[1].held, 0);
+  close_fixture(&fixture);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(empty_queue_has_no_job),
@@ -394,6 +436,7 @@ int main(void) {
       cmocka_unit_test(a_batch_is_shared_out_evenly),
       cmocka_unit_test(who_is_late_does_not_ride),
       cmocka_unit_test(a_gathering_can_be_undone),
+      cmocka_unit_test(held_jobs_have_no_turn),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

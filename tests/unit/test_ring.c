@@ -35,7 +35,7 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(sizeof(struct ring_submission), 128);
   assert_int_equal(offsetof(struct ring_submission, tag), 0);
   assert_int_equal(offsetof(struct ring_submission, opcode), 8);
-  assert_int_equal(offsetof(struct ring_submission, flags), 12);
+  assert_int_equal(offsetof(struct ring_submission, event), 12);
   assert_int_equal(offsetof(struct ring_submission, weight), 16);
   assert_int_equal(offsetof(struct ring_submission, x_type), 20);
   assert_int_equal(offsetof(struct ring_submission, y_type), 21);
@@ -420,9 +420,6 @@ static void submissions_of_another_version(void **state) {
   struct error error;
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_string_equal(error.text, "opcode must be 0..4, got 9");
-  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .flags = 1u << 31};
-  assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
-  assert_string_equal(error.text, "flags must be 0, got 2147483648");
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .priority = 3};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_string_equal(error.text, "priority must be 0..2, got 3");
@@ -438,8 +435,12 @@ static void submissions_of_another_version(void **state) {
   submission = (struct ring_submission){.opcode = RING_OP_PLAN, .steps = 1, .w_stride = 64};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_int_equal(error.field, FIELD_W_STRIDE);
-  submission = (struct ring_submission){.opcode = RING_OP_TENSORS, .w_offset = 64, .w_stride = 64};
+  submission = (struct ring_submission){.opcode = RING_OP_TENSORS, .weight = 7, .w_offset = 64, .w_stride = 64};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_OK);
+  assert_int_equal(product.w_tensor, 7);
+  submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .weight = 7};
+  assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_OK);
+  assert_int_equal(product.w_tensor, 0);
   submission = (struct ring_submission){.opcode = RING_OP_PLAN, .steps = 1, .plan_offset = 64};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_OK);
 }

@@ -45,7 +45,7 @@ static void sentences_from_numbers(void **state) {
   } cases[] = {
       {FIELD_M, 0, 1, 16777216, "M must be 1..16777216, got 0"},
       {FIELD_K, 4095, 4096, 4096, "K must be 4096, got 4095"},
-      {FIELD_FLAGS, 7, 0, 0, "flags must be 0, got 7"},
+      {FIELD_PLAN_OFFSET, 7, 0, 0, "plan offset must be 0, got 7"},
       {FIELD_X_OFFSET, 4097, 16, 0, "x offset must be a multiple of 16, got 4097"},
       {FIELD_WEIGHT, 65537, 1, 0, "weight 65537: invalid argument"},
       {FIELD_BYTES, INT64_MAX, INT64_MIN, -1, "bytes must be -9223372036854775808..-1, got 9223372036854775807"},

@@ -68,6 +68,21 @@ static void groups_are_found_by_name_and_number(void **state) {
   assert_non_null(strstr(failure.text, "no such group"));
 }
 
+static void users_of_legacy_handles_are_named(void **state) {
+  struct role_rules rules;
+  (void)state;
+  config_defaults(&config);
+  assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_OK);
+  assert_false(role_may_ipc(&rules, 0));
+  assert_int_equal(config_set(&config, "ipc_users", "777, root,65534", &failure), STATUS_OK);
+  assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_OK);
+  assert_true(role_may_ipc(&rules, 0) && role_may_ipc(&rules, 777) && role_may_ipc(&rules, 65534));
+  assert_false(role_may_ipc(&rules, 778));
+  assert_int_equal(config_set(&config, "ipc_users", "root, nobody of that name", &failure), STATUS_OK);
+  assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_INVALID);
+  assert_non_null(strstr(failure.text, "ipc_users"));
+}
+
 static void every_group_of_a_peer_is_read(void **state) {
   enum { MANY = 200 };
   gid_t groups[MANY];
@@ -572,6 +587,7 @@ int main(int count, char **words) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_role_comes_from_user_and_groups),
       cmocka_unit_test(groups_are_found_by_name_and_number),
+      cmocka_unit_test(users_of_legacy_handles_are_named),
       cmocka_unit_test(every_group_of_a_peer_is_read),
       cmocka_unit_test(messages_over_the_rate_wait),
       cmocka_unit_test(caps_are_a_users_and_not_an_admins),

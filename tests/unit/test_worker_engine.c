@@ -113,7 +113,7 @@ static void what_is_wrong_is_named(void **state) {
   REFUSED(weight, 3 << 16 | 6, NOT_FOUND, WEIGHT);
   REFUSED(weight, UINT32_MAX, NOT_FOUND, WEIGHT);
   REFUSED(opcode, 77, INVALID, OPCODE);
-  REFUSED(flags, 1, INVALID, FLAGS);
+  REFUSED(event, 1, NOT_FOUND, EVENT);
   REFUSED(y_offset, RIG_ARENA_BYTES - 16, INVALID, Y_OFFSET);
   REFUSED(x_offset, 0, INVALID, X_OFFSET);
   REFUSED(x_offset, good.x_offset + 1, INVALID, X_OFFSET);
