@@ -207,7 +207,7 @@ static void submissions_that_cannot_be(void **state) {
       {good, STATUS_INVALID, "x stride must be 400"},
       {good, STATUS_INVALID, "bytes must be"},
       {good, STATUS_INVALID, "opcode must be 0..4, got 77"},
-      {good, STATUS_INVALID, "flags must be 0, got 1"},
+      {good, STATUS_NOT_FOUND, "event 1: not found"},
       {good, STATUS_NOT_FOUND, "y tensor"},
       {good, STATUS_INVALID, "w offset must be 0"},
       {good, STATUS_INVALID, "w stride must be 0"},
@@ -234,7 +234,7 @@ static void submissions_that_cannot_be(void **state) {
   cases[13].submission.x_stride = 4;
   cases[14].submission.y_stride = (uint64_t)1 << 63;
   cases[15].submission.opcode = 77;
-  cases[16].submission.flags = 1;
+  cases[16].submission.event = 1;
   cases[17].submission.y_tensor = 1;
   cases[18].submission.w_offset = good.x_offset;
   cases[19].submission.w_stride = 200;
