@@ -240,6 +240,7 @@ static void submissions_that_cannot_be(void **state) {
   cases[19].submission.w_stride = 200;
   for (size_t i = 20; i < COUNT(cases); i++) { /* tensors: W [48, 100] where x is */
     cases[i].submission.opcode = RING_OP_TENSORS;
+    cases[i].submission.weight = 0;
     cases[i].submission.w_offset = good.x_offset;
     cases[i].submission.x_type = i == 20 ? GEMM_F32 : GEMM_F16;
     cases[i].submission.x_stride = 0;
