@@ -21,6 +21,7 @@ static struct {
   int (*cuMemcpyHtoD_v2)(pointer, const void *, size_t);
   int (*cuMemcpyDtoH_v2)(void *, pointer, size_t);
   int (*cuMemcpyHtoDAsync_v2)(pointer, const void *, size_t, void *);
+  int (*cuCtxSynchronize)(void);
   int (*cuLaunchHostFunc)(void *, void (*)(void *), void *);
 } driver;
 
@@ -46,7 +47,7 @@ bool gpu_open(void) {
 #define FIND(function) find(library, #function, &driver.function)
   bool all = FIND(cuInit) && FIND(cuDevicePrimaryCtxRetain) && FIND(cuCtxSetCurrent) && FIND(cuStreamCreate) &&
              FIND(cuMemAlloc_v2) && FIND(cuMemFree_v2) && FIND(cuMemAllocHost_v2) && FIND(cuMemcpyHtoD_v2) &&
-             FIND(cuMemcpyDtoH_v2) && FIND(cuMemcpyHtoDAsync_v2) && FIND(cuLaunchHostFunc);
+             FIND(cuMemcpyDtoH_v2) && FIND(cuCtxSynchronize) && FIND(cuMemcpyHtoDAsync_v2) && FIND(cuLaunchHostFunc);
 #undef FIND
   return all && good(driver.cuInit(0), "cuInit") &&
          good(driver.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain") &&
@@ -68,8 +69,10 @@ void gpu_free(void *memory) {
   (void)good(driver.cuMemFree_v2((uintptr_t)memory), "cuMemFree");
 }
 
+/* What comes from memory that is not pinned may still be under way when the copy returns. */
 bool gpu_copy_in(void *device, const void *host, size_t bytes) {
-  return good(driver.cuMemcpyHtoD_v2((uintptr_t)device, host, bytes), "cuMemcpyHtoD");
+  return good(driver.cuMemcpyHtoD_v2((uintptr_t)device, host, bytes), "cuMemcpyHtoD") &&
+         good(driver.cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
 bool gpu_copy_out(void *host, const void *device, size_t bytes) {
