@@ -233,6 +233,9 @@ test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB in
 	@$(if $(PYTHON),,tests/python/environment.sh)
 	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_trirun.py tests/python/test_model.py
 
+bench-torch: all ## what a GemmdLinear costs beside nn.Linear, and where (PYTHON=path of a python with torch and cffi; ARGUMENTS=...)
+	@GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/python/bin/python) tests/python/bench_torch.py $(ARGUMENTS)
+
 test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python with vllm and gemmclient installed)
 	@PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py
 
@@ -459,4 +462,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch test-vllm test-gpu test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch bench-torch test-vllm test-gpu test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install clean help

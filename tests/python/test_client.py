@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 """The Python client against a real gemmd: values, memory, errors, faults."""
 
+import fcntl
 import gc
 import os
 import signal
 import threading
 import unittest
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -423,6 +425,98 @@ class Embedded(unittest.TestCase):
             del y
         with self.assertRaises(ProcessLookupError):
             os.kill(daemon, 0)
+
+
+class OwnMemory(Served):
+    """x and y in a memfd that gemmd maps; on a GPU its own device memory, which tests/python/test_torch.py uses."""
+
+    def setUp(self):
+        super().setUp()
+        if self.session.status().backend != "cpu":
+            self.skipTest("a memfd is for the CPU backend")
+        self.weight = self.open("own", random(1, 96, 160))
+
+    def open(self, name, values):
+        self.session.load_array(values, name=name, format="int8")
+        return self.session.open(name)
+
+    def test_products_where_the_rows_lie(self):
+        memory = gemmclient.SharedMemory(self.session, 1 << 20)
+        x, y = memory.rows(64, 5, 160, "f32"), memory.rows(512 << 10, 5, 96, "f32")
+        values, bias = random(2, 5, 160), random(3, 96)
+        np.asarray(x)[:] = values
+        self.assertIs(self.weight.submit_rows(x, y, bias=bias).wait(), y)
+        np.testing.assert_array_equal(np.asarray(y), self.weight.matmul(values, bias=bias))
+
+    def test_a_descriptor_of_the_callers(self):
+        fd = os.memfd_create("rows", os.MFD_ALLOW_SEALING)
+        self.addCleanup(os.close, fd)
+        os.truncate(fd, 1 << 20)
+        with self.assertRaisesRegex(gemmclient.BadDescriptorError, "seal"):
+            gemmclient.SharedMemory(self.session, fd=fd)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        memory = gemmclient.SharedMemory(self.session, fd=fd)
+        x, y = memory.rows(0, 1, 160, "f16"), memory.rows(4096, 1, 96, "bf16")
+        os.pwrite(fd, random(2, 1, 160).astype(np.float16).tobytes(), 0)
+        self.weight.submit_rows(x, y).wait()
+        expected = self.weight.matmul(np.asarray(x), y_type="bf16")
+        self.assertEqual(os.pread(fd, 192, 4096), expected.tobytes())
+
+    def test_it_lives_as_long_as_what_refers_to_it(self):
+        with gemmclient.connect(self.daemon.socket) as session:
+            rows = np.asarray(gemmclient.SharedMemory(session, 4096).rows(0, 2, 8, "f32"))
+            rows[:] = 7
+        self.assertEqual(rows.sum(), 112)
+        count = self.session._core.blocks
+        memory = gemmclient.SharedMemory(self.session, 4096)
+        self.assertEqual(self.session._core.blocks, count + 1)
+        del memory
+        gc.collect()
+        self.assertEqual(self.session._core.blocks, count)
+
+    def test_the_collector_takes_a_session_and_its_memory_at_once(self):
+        for order in (1, -1):
+            session = gemmclient.connect(self.daemon.socket)
+            core = weakref.ref(session._core)
+            ring = [session, session.empty(100), gemmclient.SharedMemory(session, 4096), session.open("own")][::order]
+            ring.append(ring)
+            before = self.sessions()
+            del session, ring
+            gc.collect()
+            self.assertIsNone(core())
+            while self.sessions() >= before:  # until gemmd has seen it
+                pass
+
+    def sessions(self):
+        return self.session.status().sessions
+
+    def test_a_session_that_closes_under_a_product(self):
+        session = gemmclient.connect(self.daemon.socket)
+        weight = session.open("own")
+        memory = gemmclient.SharedMemory(session, 1 << 20)
+        worker = session.status().devices[0].pid
+        stop(worker)  # nothing is finished until a successor does it
+        pending = weight.submit_rows(memory.rows(0, 3, 160, "f32"), memory.rows(8192, 3, 96, "f32"))
+        os.kill(worker, signal.SIGKILL)
+        session.close()
+        with self.assertRaises(gemmclient.DisconnectedError):
+            pending.wait()
+        del memory, pending, weight
+        gc.collect()
+        self.assertTrue(session._core.session == gemmclient._library.ffi.NULL)
+
+    def test_refusals(self):
+        memory = gemmclient.SharedMemory(self.session, 4096)
+        for at, rows in ((8, 1), (-16, 1), (4096, 1), (0, 7)):
+            with self.assertRaisesRegex(gemmclient.InvalidError, "do not lie in memory of 4096 bytes"):
+                memory.rows(at, rows, 160, "f32")
+        x, y = memory.rows(0, 1, 160, "f32"), memory.rows(1024, 1, 96, "f32")
+        with self.assertRaisesRegex(gemmclient.InvalidError, r"are asked for, got \(1, 96\) and \(1, 160\)"):
+            self.weight.submit_rows(y, x)
+        with self.assertRaisesRegex(gemmclient.InvalidError, "bias must be float32 of shape"):
+            self.weight.submit_rows(x, y, bias=np.zeros(95, np.float32))
+        with self.assertRaises(gemmclient.UnsupportedError):  # no library, or no driver
+            gemmclient.CudaMemory(self.session, 4096)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 
-from support import PATIENCE_S, ROOT, Daemon
+from support import BUILD, PATIENCE_S, ROOT, Daemon
 
 sys.path.insert(0, str(ROOT / "client/python/examples"))
 try:
@@ -29,7 +31,8 @@ class Model(unittest.TestCase):
     def setUpClass(cls):
         cls.daemon = Daemon()
         cls.addClassCleanup(cls.daemon.close)
-        cls.texts = sentences.read_sentences([str(ROOT / file) for file in FILES])[:200]
+        texts = sentences.read_sentences([str(ROOT / file) for file in FILES])
+        cls.texts, cls.rest = texts[:200], texts[200:]
         cls.expected = sentences.Embedder(MODEL).embed(cls.texts)
 
     def setUp(self):
@@ -47,6 +50,22 @@ class Model(unittest.TestCase):
             cosine = (embedder.embed(self.texts) * self.expected).sum(1)
             self.assertGreater(float(cosine.mean()), 0.995, format)
             self.assertGreater(float(cosine.min()), 0.98, format)
+
+    def test_gptq_is_nearer_than_rounding(self):
+        with tempfile.TemporaryDirectory() as work:
+            codes, line = sentences.quantize(MODEL, str(BUILD / "gemmctl"), self.rest, self.texts, Path(work))
+            self.assertRegex(line, f"lower in {LAYERS}$")
+
+            def mean(quantized):
+                embedder, layers = sentences.served(MODEL, self.session, "int2", quantized=quantized)
+                self.assertEqual(layers, LAYERS)
+                return float((embedder.embed(self.texts) * self.expected).sum(1).mean())
+
+            rounded, gptq = mean(None), mean(codes)
+            self.assertGreater(gptq, rounded + 0.1)
+            loads = self.loads()
+            self.assertEqual(mean(codes), gptq)
+            self.assertEqual(self.loads(), loads)  # the file's weights were known by their content
 
     def test_processes_share_one_copy_and_a_restart_reads_nothing(self):
         embedder, _ = sentences.served(MODEL, self.session, "int8")

@@ -3,10 +3,15 @@
 
 import copy
 import gc
+import json
+import os
+import signal
+import subprocess
+import tempfile
 import threading
 import unittest
 
-from support import Daemon, int8_product, worst_row
+from support import BUILD, Daemon, int8_product, worst_row
 
 try:
     import torch
@@ -15,9 +20,11 @@ except ImportError:
 
 import gemmclient
 import gemmclient.torch
+from gemmclient import _torch_places
 from gemmclient.torch import GemmdLinear, replace_linear
 
 K, N = 96, 160
+HOST = torch.device("cpu")
 
 
 def model():
@@ -105,6 +112,109 @@ class Values(Torch):
         self.assertEqual(wrong, [0, 0, 0, 0])
 
 
+class SharedPlaces(Torch):
+    """What CUDA tensors go through, with a memfd in the place of a GPU's memory: gemmd reads and writes where torch
+    does."""
+
+    def served(self, source, slot_bytes=1 << 20):
+        linear = GemmdLinear.from_weight(source.weight, source.bias, self.session, "shared", "int8")
+        memory = gemmclient.SharedMemory(self.session, 4 * slot_bytes)
+        places = _torch_places.staging_of(self.session, HOST)
+        _torch_places._staging[self.session][HOST] = _torch_places.Mapped(memory, HOST)
+        self.assertIsNot(_torch_places.staging_of(self.session, HOST), places)
+        return linear
+
+    def test_every_type(self):
+        for dtype, bound in ((torch.float32, 1e-6), (torch.float16, 5e-4), (torch.bfloat16, 2.5e-3)):
+            for bias in (True, False):
+                source = torch.nn.Linear(K, N, bias=bias, dtype=dtype)
+                self.check(self.served(source), source, torch.randn(7, K).to(dtype), bound)
+
+    def test_more_rows_than_a_place_holds(self):
+        source = torch.nn.Linear(K, N)
+        linear = self.served(source, 4096)
+        self.check(linear, source, torch.randn(103, K), 1e-6)  # 6 at a time
+        self.assertEqual(linear(torch.empty(0, K)).shape, (0, N))
+
+    def test_an_error_leaves_the_layer_usable(self):
+        source = torch.nn.Linear(K, N, dtype=torch.float16)
+        linear = GemmdLinear.from_weight(source.weight, None, self.session, "half", "f16")
+        self.served(source)
+        with self.assertRaises(gemmclient.UnsupportedError):
+            linear(torch.randn(2, K))  # f16 weights take f16 rows
+        with torch.inference_mode():
+            x = torch.randn(2, K, dtype=torch.float16)
+            expected = torch.nn.functional.linear(x, source.weight)
+            torch.testing.assert_close(linear(x), expected, rtol=1e-2, atol=1e-2)
+
+
+class TwoDevices(unittest.TestCase):
+    def test_a_weight_that_lies_elsewhere_is_served_by_the_arena(self):
+        daemon = Daemon("devices = 2")
+        self.addCleanup(daemon.close)
+        session = gemmclient.connect(daemon.socket)
+        self.addCleanup(session.close)
+        x = torch.randn(3, K)
+        for number, kind in ((0, _torch_places.Arena), (1, _torch_places.Mapped)):
+            w = torch.randn(N, K)  # equal content would be stored once
+            session.load_array(w.numpy(), name=f"on{number}", format="int8", device=number)
+            linear = GemmdLinear(session, f"on{number}")
+            arena = _torch_places.staging_of(session, HOST)
+            memory = gemmclient.SharedMemory(session, 4 << 20, device=1)
+            served, other = gemmclient.torch._served[linear.number], torch.device("cpu", 0)
+            _torch_places._staging[session][other] = _torch_places.Mapped(memory, HOST)
+            staging, _, _ = served.places(other, torch.float32)
+            self.assertIs(type(staging), kind)
+            self.assertIs(staging is arena, number == 0)
+            self.assertLess(worst_row(linear(x).numpy(), int8_product(x.numpy(), w.numpy())), 1e-6)
+
+
+@unittest.skipUnless(torch.cuda.is_available() and os.environ.get("GEMMD_TEST_BACKEND") == "cuda", "needs a GPU")
+class Cuda(Torch):
+    """CUDA tensors by exported device memory."""
+
+    def linear_on_gpu(self, dtype=torch.float32):
+        source, linear = self.linear(dtype)
+        return source, linear, torch.randn(7, K).to(dtype)
+
+    def test_every_type_is_what_the_contract_says(self):
+        for dtype, bound in ((torch.float32, 1e-6), (torch.float16, 5e-4), (torch.bfloat16, 2.5e-3)):
+            source, linear, x = self.linear_on_gpu(dtype)
+            with torch.inference_mode():
+                y = linear(x.cuda())
+            self.assertEqual((y.device.type, y.dtype), ("cuda", dtype))
+            place = _torch_places.staging_of(self.session, y.device)
+            self.assertIs(type(place), _torch_places.Mapped)
+            reference = int8_product(x.float().numpy(), source.weight.detach().float().numpy())
+            reference += source.bias.detach().float().numpy()
+            self.assertLess(worst_row(y.float().cpu().numpy(), reference), bound)
+            self.assertLess(worst_row(y.float().cpu().numpy(), linear(x).float().numpy()), bound)  # by the arena
+
+    def test_streams_that_take_turns(self):
+        _, linear, _ = self.linear_on_gpu()
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        with torch.inference_mode():
+            rows = [torch.randn(40000, K, device="cuda") for _ in range(6)]  # several pieces each
+            expected = [linear(x.cpu()) for x in rows]
+            torch.cuda.synchronize()
+            results = []
+            for turn, x in enumerate(rows):
+                with torch.cuda.stream(streams[turn % 3]):
+                    results.append(linear(x * 1.0))
+            torch.cuda.synchronize()
+            for y, right in zip(results, expected):
+                self.assertLess(worst_row(y.cpu().numpy(), right.numpy()), 1e-6)
+
+    def test_a_worker_that_dies_is_a_pause(self):
+        _, linear, x = self.linear_on_gpu()
+        with torch.inference_mode():
+            before = linear(x.cuda())
+            worker = self.session.status().devices[0].pid
+            os.kill(worker, signal.SIGKILL)
+            self.assertLess(worst_row(linear(x.cuda()).cpu().numpy(), before.cpu().numpy()), 1e-6)
+        self.assertNotEqual(self.session.status().devices[0].pid, worker)
+
+
 class Models(Torch):
     def test_patterns_choose_layers(self):
         served = model()
@@ -136,6 +246,36 @@ class Models(Torch):
             changed[0].weight[3, 5] += 1
         replace_linear(changed, "int8", session=self.session, prefix="twice")
         self.assertEqual(self.daemon.log().count('loaded "twice/'), loads + 1)
+
+    def test_weights_that_gptq_has_made(self):
+        served, x = model(), torch.randn(300, K)
+        with tempfile.TemporaryDirectory() as work:
+            with gemmclient.torch.record_inputs(served, f"{work}/rows", rows=250), torch.inference_mode():
+                expected = served(x)
+            state = {name: ("F32", value.shape, value.numpy().data) for name, value in served.state_dict().items()}
+            with open(f"{work}/model", "wb") as file:
+                gemmclient._safetensors.write(file, state)
+            command = [str(BUILD / "gemmctl"), "quantize", f"{work}/model", "--format", "int2", "--json"]
+            command += ["--calibration", f"{work}/rows", "--output", f"{work}/int2"]
+            report = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["tensors"]
+            self.assertEqual([(one["name"], one["rows"]) for one in report], [("0.weight", 250), ("2.weight", 250)])
+            rounded = model()
+            replace_linear(rounded, "int2", session=self.session)
+            paths = replace_linear(served, "int2", session=self.session, quantized=f"{work}/int2")
+            self.assertEqual(paths, ["0", "2"])
+            with torch.inference_mode():
+                self.assertLess((served(x) - expected).norm(), 0.9 * (rounded(x) - expected).norm())
+            with self.assertRaisesRegex(gemmclient.NotFoundError, "has no tensor 1.weight"):
+                replace_linear(torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(K, N)), "int2",
+                               session=self.session, quantized=f"{work}/int2")  # fmt: skip
+            with self.assertRaisesRegex(gemmclient.InvalidError, r"0.weight is \(160, 96\), the model's \(3, 96\)"):
+                replace_linear(torch.nn.Sequential(torch.nn.Linear(K, 3, bias=False)), "int2",
+                               session=self.session, quantized=f"{work}/int2")  # fmt: skip
+
+    def test_inputs_of_a_layer_that_nothing_went_through(self):
+        with self.assertRaisesRegex(gemmclient.WrongStateError, "nothing went through the layer of 0.weight"):
+            with gemmclient.torch.record_inputs(model(), "/dev/null"):
+                pass
 
     def test_compiled_is_the_same(self):
         x, served = torch.randn(5, K), model()

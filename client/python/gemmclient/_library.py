@@ -1,10 +1,12 @@
 """libgemmclient through cffi. What it declares is read from gemmclient.h itself, so that the two cannot disagree.
 
-The library is $GEMMCLIENT_LIBRARY where that is set, else what the system's loader finds as libgemmclient.so.0.
+The library is $GEMMCLIENT_LIBRARY where that is set, else what the system's loader finds as libgemmclient.so.0; for
+memory of GPUs $GEMMCLIENT_CUDA_LIBRARY, else libgemmclient-cuda.so.0, when it is first asked for.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import cffi
 
-__all__ = ["ffi", "lib", "text"]
+__all__ = ["cuda_library", "ffi", "lib", "text"]
 
 
 def _declarations(header: str) -> str:
@@ -33,9 +35,23 @@ def _open(ffi: cffi.FFI):
         ) from None
 
 
+def _header(name: str) -> str:
+    return _declarations(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
 ffi: Any = cffi.FFI()
-ffi.cdef(_declarations(Path(__file__).with_name("gemmclient.h").read_text(encoding="utf-8")))
+ffi.cdef(_header("gemmclient.h"))
+ffi.cdef(_header("gemmclient_cuda.h"))
 lib: Any = _open(ffi)
+
+
+@functools.lru_cache(maxsize=None)
+def cuda_library() -> Any:
+    """libgemmclient-cuda; None where there is none."""
+    try:
+        return ffi.dlopen(os.environ.get("GEMMCLIENT_CUDA_LIBRARY") or "libgemmclient-cuda.so.0")
+    except OSError:
+        return None
 
 
 def text(chars) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Generator, List, Optional, Tuple
+from typing import Any, Generator, List, Optional, Tuple, Union
 
 import numpy as np
 
 from ._core import Core
 from ._library import ffi, lib
 from .errors import GemmdError, TimedOutError, error_for
+from .memory import Rows
 
 _RESULT = ffi.typeof("gemmd_result *")
 # How long the library waits at a time, so that Python takes its signals in between.
@@ -25,7 +26,7 @@ class Pending:
     """
 
     def __init__(
-        self, core: Core, weight: object, ticket: int, y: np.ndarray, tensors: Tuple[Optional[np.ndarray], ...]
+        self, core: Core, weight: object, ticket: int, y: Union[np.ndarray, Rows], tensors: Tuple[object, ...]
     ):
         self.ticket = ticket
         self.weight = weight  # stays open for it
@@ -60,8 +61,8 @@ class Pending:
                 loop.call_soon_threadsafe(_wake, future)
         self._futures.clear()
 
-    def wait(self, timeout: Optional[float] = None) -> np.ndarray:
-        """y, or the product's error. TimedOutError after `timeout` seconds, with the product still in flight."""
+    def wait(self, timeout: Optional[float] = None) -> Any:
+        """y (an array, or the Rows that submit_rows was given), or the product's error. TimedOutError after `timeout` seconds, with the product still in flight."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self._done:
             left_ms = _SLICE_MS if end is None else max(0, int((end - time.monotonic()) * 1000))
@@ -96,12 +97,12 @@ class Pending:
         if core.pending:  # what finished meanwhile is ready now, and nobody would be woken for it again
             core.collect()
 
-    def _result(self) -> np.ndarray:
+    def _result(self) -> Any:
         if self._error is not None:
             raise self._error
         return self._y
 
-    def __await__(self) -> Generator[object, None, np.ndarray]:
+    def __await__(self) -> Generator[object, None, Any]:
         loop = asyncio.get_running_loop()
         future = None
         with self._core as core:

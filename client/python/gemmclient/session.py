@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import IO, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from . import _safetensors
 from ._core import Core
 from ._library import ffi, lib
 from .errors import InvalidError
@@ -145,13 +145,8 @@ class Session:
         kind = element_type(array.dtype, element, "weight").name
         if kind not in _SAFETENSORS:
             raise InvalidError(f"a weight must be one of {', '.join(_SAFETENSORS).lower()}, got {kind.lower()}")
-        header = json.dumps(
-            {"weight": {"dtype": _SAFETENSORS[kind], "shape": array.shape, "data_offsets": [0, array.nbytes]}}
-        ).encode()
-        header += b" " * (-len(header) % 8)
         with os.fdopen(os.memfd_create(name[:200], os.MFD_CLOEXEC), "wb") as file:
-            file.write(len(header).to_bytes(8, "little") + header)
-            file.write(np.ascontiguousarray(array).data)
+            _safetensors.write(file, {"weight": (_SAFETENSORS[kind], array.shape, np.ascontiguousarray(array).data)})
             file.flush()
             return self.load(file, tensor="weight", name=name, format=format, **options)
 

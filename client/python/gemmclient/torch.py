@@ -13,59 +13,29 @@ after a restart, finds them there and sends nothing.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import itertools
-import threading
+import os
 import weakref
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 from torch import nn
 
+from . import _safetensors
+from ._torch_places import HOST, TYPES, Mapped, Place, Staging, staging_of
 from .errors import InvalidError, NotFoundError, OutOfMemoryError, WrongStateError
 from .product import Pending
 from .session import Session
 from .types import Format, Method, Named, Scale, member
 from .weight import Weight
 
-__all__ = ["GemmdLinear", "replace_linear"]
+__all__ = ["GemmdLinear", "record_inputs", "replace_linear"]
 
-_TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-_SLOT_BYTES = 4 << 20  # of rows of x, and of y, that are in flight at a time
-
-
-class _Staging:
-    """Two places in a session's arena for rows on their way in and out: while one is computed, the other is filled.
-
-    Tensors are copied in and out rather than left in the arena, so that its size bounds nothing but the rows in flight,
-    and what a model keeps of its activations outlives the session."""
-
-    def __init__(self, session: Session):
-        self.lock = threading.Lock()
-        size = _SLOT_BYTES
-        while True:
-            try:
-                session.empty(8 * size, np.uint8)  # twice of what is taken: biases and others' tensors want room, too
-                break
-            except OutOfMemoryError:
-                if size <= 4096:
-                    raise
-                size //= 2
-        self.slots = [(session.empty(size, np.uint8), session.empty(size, np.uint8)) for _ in range(2)]
-        self.bytes = size
-
-
-_staging: "weakref.WeakKeyDictionary[Session, _Staging]" = weakref.WeakKeyDictionary()
-_staging_lock = threading.Lock()
-
-
-def _staging_of(session: Session) -> _Staging:
-    with _staging_lock:
-        if session not in _staging:
-            _staging[session] = _Staging(session)
-        return _staging[session]
+Path = Union[str, "os.PathLike[str]"]
 
 
 class _Served:
@@ -74,66 +44,62 @@ class _Served:
     def __init__(self, session: Session, weight: Weight, bias: Optional[torch.Tensor]):
         self.session = session
         self.weight = weight
-        self.staging = _staging_of(session)
         self.bias = session.array(bias.detach().float().cpu().numpy()) if bias is not None else None
-        self._views: Dict[torch.dtype, Tuple[int, List[Tuple]]] = {}
+        self._places: Dict[Tuple[torch.device, torch.dtype], Tuple[Staging, int, List[Place]]] = {}
+        self.staging(HOST)
 
-    def views(self, dtype: torch.dtype) -> Tuple[int, List[Tuple]]:
-        """How many rows fit into a slot, and each slot as numpy and torch see it: x, x, y, y."""
-        found = self._views.get(dtype)
+    def staging(self, device: torch.device) -> Staging:
+        return staging_of(self.session, device)
+
+    def places(self, device: torch.device, dtype: torch.dtype) -> Tuple[Staging, int, List[Place]]:
+        """Where rows of a tensor pass, how many fit at a time, and the places themselves."""
+        found = self._places.get((device, dtype))
         if found is None:
-            size, n, k = dtype.itemsize, self.weight.n, self.weight.k
-            rows = self.staging.bytes // (max(n, k) * size)
+            staging = self.staging(device)
+            if isinstance(staging, Mapped) and not staging.takes(self.weight):
+                staging = self.staging(HOST)
+            rows = staging.bytes // (max(self.weight.n, self.weight.k) * dtype.itemsize)
             if rows == 0:
-                raise OutOfMemoryError(f"a row of {max(n, k)} elements does not fit into the session's arena")
-            number = np.float32 if dtype == torch.float32 else np.float16 if dtype == torch.float16 else np.uint16
-            slots = []
+                raise OutOfMemoryError(
+                    f"a row of {max(self.weight.n, self.weight.k)} elements does not fit into the session's arena"
+                )
             with torch.inference_mode(False):  # they are written to in any mode
-                for x_bytes, y_bytes in self.staging.slots:
-                    x = x_bytes[: rows * k * size].view(number).reshape(rows, k)
-                    y = y_bytes[: rows * n * size].view(number).reshape(rows, n)
-                    slots.append((x, _as_torch(x, dtype), y, _as_torch(y, dtype)))
-            found = self._views[dtype] = (rows, slots)
+                places = staging.places(self.weight, self.bias, dtype, rows)
+            found = self._places[device, dtype] = (staging, rows, places)
         return found
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
         """x [..., k] of any device -> y [..., n] there."""
-        if x.dtype not in _TYPES:
+        if x.dtype not in TYPES:
             raise InvalidError(f"x must be float32, float16 or bfloat16, got {x.dtype}")
         k, n = self.weight.k, self.weight.n
         if x.shape[-1] != k:
             raise InvalidError(f"x must have {k} columns, got shape {tuple(x.shape)}")
         x_rows = x.reshape(-1, k)
         y = torch.empty(x.shape[:-1] + (n,), dtype=x.dtype, device=x.device)
-        y_rows = y.view(-1, n)
-        with self.staging.lock:
-            self._stream(x_rows, y_rows)
+        staging, most, places = self.places(x.device, x.dtype)
+        with staging.lock:
+            staging.begin()
+            _stream(staging, places, most, x_rows, y.view(-1, n))
+            staging.end()
         return y
 
-    def _stream(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        most, slots = self.views(x.dtype)
-        kind = _TYPES[x.dtype]
-        flying: List[Tuple[Pending, torch.Tensor, torch.Tensor]] = []
-        try:
-            for number, begin in enumerate(range(0, x.shape[0], most)):
-                if len(flying) == len(slots):
-                    _land(*flying.pop(0))
-                rows = min(most, x.shape[0] - begin)
-                x_array, x_slot, y_array, y_slot = slots[number % len(slots)]
-                x_slot[:rows].copy_(x[begin : begin + rows])
-                pending = self.weight.submit(
-                    x_array[:rows], out=y_array[:rows], bias=self.bias, x_type=kind, y_type=kind
-                )
-                flying.append((pending, y_slot[:rows], y[begin : begin + rows]))
-            while flying:
+
+def _stream(staging: Staging, places: List[Place], most: int, x: torch.Tensor, y: torch.Tensor) -> None:
+    flying: List[Tuple[Pending, torch.Tensor, torch.Tensor]] = []
+    try:
+        for number, begin in enumerate(range(0, x.shape[0], most)):
+            if len(flying) == len(places):
                 _land(*flying.pop(0))
-        finally:
-            for pending, _, _ in flying:  # what is left after an error must not write into the next one's rows
-                pending.settle()
-
-
-def _as_torch(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    return torch.from_numpy(array.view(np.int16) if dtype == torch.bfloat16 else array).view(dtype)
+            rows, place = min(most, x.shape[0] - begin), places[number % len(places)]
+            place.x[:rows].copy_(x[begin : begin + rows])
+            staging.ready()
+            flying.append((place.submit(rows), place.y[:rows], y[begin : begin + rows]))
+        while flying:
+            _land(*flying.pop(0))
+    finally:
+        for pending, _, _ in flying:  # what is left after an error must not write into the next one's rows
+            pending.settle()
 
 
 def _land(pending: Pending, place: torch.Tensor, to: torch.Tensor) -> None:
@@ -220,6 +186,29 @@ class GemmdLinear(nn.Module):
             session.load_array(values, name=full, format=chosen, element=element, scale=scale, method=method)
         return cls(session, full, bias, weight.dtype)
 
+    @classmethod
+    def from_file(
+        cls,
+        path: Path,
+        tensor: str,
+        bias: Optional[torch.Tensor],
+        session: Session,
+        name: str,
+        format: Named,
+        dtype: torch.dtype = torch.float32,
+    ) -> "GemmdLinear":
+        """Serves 2-bit weights of a file that `gemmctl quantize` has made. Named as from_weight does."""
+        chosen = member(Format, format, "format")
+        file = _safetensors.Reader(path)
+        digest = hashlib.blake2b(file.data(tensor), digest_size=8)
+        digest.update(file.data(f"{tensor}_scale"))
+        full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
+        try:
+            session.stat(full)
+        except NotFoundError:
+            session.load(path, tensor=tensor, name=full, format=chosen)
+        return cls(session, full, bias, dtype)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.ops.gemmd.linear(x, self.number, self.out_features)
 
@@ -232,11 +221,11 @@ class GemmdLinear(nn.Module):
 
 def _array(weight: torch.Tensor) -> Tuple[np.ndarray, str]:
     values = weight.detach().cpu().contiguous()
-    if values.dtype not in _TYPES:
+    if values.dtype not in TYPES:
         raise InvalidError(f"a weight must be float32, float16 or bfloat16, got {values.dtype}")
     if values.dtype == torch.bfloat16:
         return values.view(torch.int16).numpy().view(np.uint16), "bf16"
-    return values.numpy(), _TYPES[values.dtype]
+    return values.numpy(), TYPES[values.dtype]
 
 
 def _salt(shape: Tuple[int, ...]) -> bytes:
@@ -252,21 +241,37 @@ def replace_linear(
     prefix: str = "torch",
     scale: Named = Scale.DEFAULT,
     method: Named = Method.DEFAULT,
+    quantized: Optional[Path] = None,
 ) -> List[str]:
     """Puts a GemmdLinear in the place of each nn.Linear whose path in the model matches one of the fnmatch(3)
-    patterns. Returns the paths. The values that the model held are freed with their last other reference."""
+    patterns. Returns the paths. The values that the model held are freed with their last other reference.
+
+    `quantized`: a file that `gemmctl quantize` has made, from which the weights are taken as "<path>.weight"; `format`
+    is then int2 or int2a8, and `scale` and `method` are the file's."""
     made: Dict[nn.Linear, GemmdLinear] = {}
     paths = []
-    for path, parent, child, linear in list(_linears(model)):
-        if not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
-            continue
+    for path, parent, child, linear in _matching(model, patterns):
         if linear not in made:
-            made[linear] = GemmdLinear.from_weight(
-                linear.weight, linear.bias, session, f"{prefix}/{path}", format, scale=scale, method=method
-            )
+            name, bias = f"{prefix}/{path}", linear.bias
+            if quantized is None:
+                layer = GemmdLinear.from_weight(
+                    linear.weight, bias, session, name, format, scale=scale, method=method
+                )
+            else:
+                dtype = linear.weight.dtype
+                layer = GemmdLinear.from_file(quantized, f"{path}.weight", bias, session, name, format, dtype)
+                if layer.weight.shape != linear.weight.shape:
+                    shapes = f"{tuple(layer.weight.shape)}, the model's {tuple(linear.weight.shape)}"
+                    raise InvalidError(f"{quantized}: {path}.weight is {shapes}")
+            made[linear] = layer
         setattr(parent, child, made[linear])
         paths.append(path)
     return paths
+
+
+def _matching(model: nn.Module, patterns: Sequence[str]) -> List[Tuple[str, nn.Module, str, nn.Linear]]:
+    """Path, parent, name in it, layer."""
+    return [one for one in _linears(model) if any(fnmatch.fnmatchcase(one[0], pattern) for pattern in patterns)]
 
 
 def _linears(model: nn.Module) -> Iterator[Tuple[str, nn.Module, str, nn.Linear]]:
@@ -274,3 +279,43 @@ def _linears(model: nn.Module) -> Iterator[Tuple[str, nn.Module, str, nn.Linear]
         for child, module in parent._modules.items():
             if type(module) is nn.Linear:
                 yield (f"{parent_path}.{child}" if parent_path else child), parent, child, module
+
+
+# ---- what GPTQ is calibrated with
+
+
+@contextlib.contextmanager
+def record_inputs(
+    model: nn.Module, file: Path, patterns: Sequence[str] = ("*",), *, rows: int = 8192
+) -> Iterator[None]:
+    """Within `with`, the first `rows` rows that each nn.Linear whose path matches sees are kept; at its end they are
+    written to `file`, a safetensors file, as "<path>.weight": `gemmctl quantize --calibration` takes it. What is no
+    input in service, such as padding, should not be in the batches."""
+    seen: Dict[str, List[torch.Tensor]] = {}
+    hooks = []
+    for path, _, _, linear in _matching(model, patterns):
+        kept = seen.setdefault(f"{path}.weight", [])
+        hooks.append(linear.register_forward_pre_hook(_keeper(kept, rows)))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    tensors = {}
+    for name, kept in seen.items():
+        if not kept:
+            raise WrongStateError(f"nothing went through the layer of {name}")
+        values, element = _array(torch.cat(kept))
+        tensors[name] = (element.upper(), values.shape, values.data)
+    with open(file, "wb") as out:
+        _safetensors.write(out, tensors)
+
+
+def _keeper(kept: List[torch.Tensor], rows: int):
+    def keep(_: nn.Module, inputs: Tuple[torch.Tensor, ...]) -> None:
+        room = rows - sum(len(one) for one in kept)
+        if room > 0:
+            x = inputs[0].detach()
+            kept.append(x.reshape(-1, x.shape[-1])[:room].cpu().clone())
+
+    return keep

@@ -6,7 +6,7 @@ vLLM finds it by the entry point vllm.general_plugins of this package. Layers ar
 that is not quantized; then each weight, this rank's part of it, goes to gemmd, and its memory here is freed. Embeddings
 and the head stay with vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
 
---enforce-eager, because rows of CUDA tensors go through the host, which a CUDA graph cannot record.
+--enforce-eager, because a call waits for its stream, which a CUDA graph cannot record.
 """
 
 from __future__ import annotations

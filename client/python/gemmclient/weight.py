@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Optional, Tuple, Union
 
 import numpy as np
 
 from ._core import Block, Core
 from ._library import ffi, lib
 from .errors import InvalidError, OutOfMemoryError, WrongStateError
+from .memory import Rows
 from .product import Pending
 from .types import ElementType, Named, Priority, WeightInfo, element_type, member, numpy_type, weight_info
 
+Result = Union[np.ndarray, Rows]
 _PRODUCT, _TICKET, _POINTER = ffi.typeof("gemmd_product *"), ffi.typeof("uint64_t *"), ffi.typeof("void *")
 _ALIGN = 16  # bytes; of tensors in the arena
 _FLOATS = (ElementType.F32, ElementType.F16, ElementType.BF16)
@@ -94,9 +96,49 @@ class Weight:
             if x_scale is not None and x_scale.dtype != np.float32:
                 raise InvalidError(f"x_scale must be float32, got {x_scale.dtype}")
             y, whole = self._output(core, x, out, y_kind)
-            tensors = (self._staged(core, rows), y, self._staged(core, bias), self._staged(core, x_scale))
-            urgency = (member(Priority, priority, "priority"), _microseconds(deadline))
-            return self._send(core, tensors, (x_kind, y_kind, bias_kind), urgency, whole)
+            rows = self._staged(core, rows)
+            product = ffi.new(_PRODUCT)
+            product.m = rows.shape[0]
+            product.x, product.x_type, product.x_stride = _pointer(rows), x_kind, _row_stride(rows)
+            product.y, product.y_type, product.y_stride = _pointer(y), y_kind, _row_stride(y)
+            if bias is not None:
+                bias = self._staged(core, bias)
+                product.bias, product.bias_type = _pointer(bias), bias_kind
+            if x_scale is not None:
+                x_scale = self._staged(core, x_scale)
+                product.x_scale = ffi.cast("const float *", _pointer(x_scale))
+            product.priority = member(Priority, priority, "priority")
+            product.deadline_us = _microseconds(deadline)
+            return self._send(core, product, (rows, y, bias, x_scale), whole)
+
+    def submit_rows(
+        self,
+        x: Rows,
+        out: Rows,
+        *,
+        bias: Optional[np.ndarray] = None,
+        priority: Named = Priority.NORMAL,
+        deadline: float = 0.0,
+    ) -> Pending:
+        """The same for x [m, k] and y [m, n] in memory of this process's own (gemmclient.memory), where gemmd reads and
+        writes them. x must be complete: whatever writes it on a GPU has ended. wait() gives `out`. `bias` is [n], f32,
+        in the arena or copied there."""
+        if x.shape[1] != self.k or out.shape != (x.shape[0], self.n):
+            raise InvalidError(f"x [m, {self.k}] and y [m, {self.n}] are asked for, got {x.shape} and {out.shape}")
+        if bias is not None and (bias.shape != (self.n,) or bias.dtype != np.float32):
+            raise InvalidError(f"bias must be float32 of shape ({self.n},), got {bias.dtype} {bias.shape}")
+        with self._core as core:
+            self._check_open()
+            product = ffi.new(_PRODUCT)
+            product.m = x.shape[0]
+            product.x, product.x_type = ffi.cast(_POINTER, x.address), x.type
+            product.y, product.y_type = ffi.cast(_POINTER, out.address), out.type
+            if bias is not None:
+                bias = self._staged(core, bias)
+                product.bias, product.bias_type = _pointer(bias), ElementType.F32
+            product.priority = member(Priority, priority, "priority")
+            product.deadline_us = _microseconds(deadline)
+            return self._send(core, product, (x, out, bias), out)
 
     def _check_open(self) -> None:
         if self._handle is None:
@@ -127,27 +169,15 @@ class Weight:
             raise InvalidError("out must have rows that are contiguous and evenly apart")
         return rows, out
 
-    def _staged(self, core: Core, array: Optional[np.ndarray]) -> Optional[np.ndarray]:
+    def _staged(self, core: Core, array: np.ndarray) -> np.ndarray:
         """The array itself where the daemon can read it in place, else its copy in the arena."""
-        if array is None or (in_arena(array, core) and _dense_rows(array) and _address(array) % _ALIGN == 0):
+        if in_arena(array, core) and _dense_rows(array) and _address(array) % _ALIGN == 0:
             return array
         copy = allocate(core, array.shape, array.dtype)
         copy[...] = array
         return copy
 
-    def _send(
-        self, core: Core, tensors: Tuple, types: Tuple[int, int, int], urgency: Tuple[int, int], whole: np.ndarray
-    ) -> Pending:
-        x, y, bias, x_scale = tensors
-        product = ffi.new(_PRODUCT)
-        product.m = x.shape[0]
-        product.x, product.x_type, product.x_stride = _pointer(x), types[0], _row_stride(x)
-        product.y, product.y_type, product.y_stride = _pointer(y), types[1], _row_stride(y)
-        if bias is not None:
-            product.bias, product.bias_type = _pointer(bias), types[2]
-        if x_scale is not None:
-            product.x_scale = ffi.cast("const float *", _pointer(x_scale))
-        product.priority, product.deadline_us = urgency
+    def _send(self, core: Core, product, tensors: Tuple, whole: Result) -> Pending:
         ticket = ffi.new(_TICKET)
         status = lib.gemmd_submit(self._handle, product, ticket)
         if status == lib.GEMMD_BUSY:  # perhaps only because nobody has taken what is finished
