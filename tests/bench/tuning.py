@@ -178,6 +178,8 @@ def part_exhaustive(backend: str, _: float) -> None:
             short = daemon.tune(name, rows)
             whole = daemon.tune(name, rows, "--exhaustive", "--kernel", short["kernel"])
             ours, best = time_of(whole, short["kernel"]), time_of(whole, whole["kernel"])
+            if not ours or not best:
+                raise Failed(f"{name}, {rows} rows: {short['kernel']} was not timed again: {whole['why']}")
             quality.append(best / ours)
             share.append(short["spent_ns"] / whole["spent_ns"])
             kernels = "the same" if short["kernel"] == whole["kernel"] else f"{short['kernel']} | {whole['kernel']}"
