@@ -146,7 +146,7 @@ static enum status pin(struct tuner *tuner, struct engine_message *message) {
 
 void tuner_request(struct tuner *tuner, struct engine_message *message) {
   message->error.status = STATUS_OK;
-  tuner->settled = false;
+  tuner->settled = tuner->waiting = false;
   switch (message->tune->verb) {
   case TUNE_LIST:
     list(tuner, message->tune);

@@ -358,19 +358,22 @@ static void test_asked_for_with_a_library(void **state) {
   assert_int_equal(request.results[0].ns, 3000);
 }
 
-/* Steps of a tuner that always had a request a moment ago; the clock goes on half a second a step. */
-static void run_under_load(void) {
+/* Steps of a tuner that always had a request a moment ago; *now, 0 at first, goes on a tenth of a second a step. */
+static void run_under_load(uint64_t *now) {
   struct timespec clock;
   clock_gettime(CLOCK_MONOTONIC, &clock);
-  uint64_t now = (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec;
-  for (int i = 0; i < 7000; i++)
-    (void)tuning_step(now += 500000000);
+  uint64_t real = (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec;
+  for (int i = 0; i < 7000; i++) {
+    *now = *now + 100000000 > real ? *now + 100000000 : real;
+    (void)tuning_step(*now);
+  }
 }
 
 /* A library's kernels take milliseconds to load: under load they are left for later, and the next shape has its turn.
  * What was found is kept, also that the library is still to be tried. */
 static void test_under_load_only_the_library_waits(void **state) {
   (void)state;
+  uint64_t now = 0;
   plant_library(3000);
   offer(HONEST, 5000);
   for (int i = 0; i < 2; i++)
@@ -378,14 +381,14 @@ static void test_under_load_only_the_library_waits(void **state) {
   open_tuner(TUNE_BACKGROUND);
   (void)tuning_serving(M, 20000);
   (void)tuning_serving(1, 20000);
-  run_under_load();
+  run_under_load(&now);
   assert_ptr_equal(tuning_serving(M, 20000)->family, &planted);
   assert_ptr_equal(tuning_serving(1, 20000)->family, &planted);
   assert_int_equal(foreign_launches, 0);
   tuning_stop();
   open_tuner(TUNE_BACKGROUND);
   (void)serving();
-  run_under_load();
+  run_under_load(&now);
   assert_ptr_equal(serving()->family, &planted);
   assert_int_equal(foreign_launches, 0);
   for (int i = 0; i < 2; i++)
@@ -437,6 +440,26 @@ static void test_long_ones_go_on_where_they_were(void **state) {
   }
   assert_int_equal(crime_of(tuning_serving(M, 20000000)), HONEST);
   assert_non_null(tuning_serving(M, 20000000));
+}
+
+/* Whoever asks by hand does not wait for quiet, also where everything else does. */
+static void test_asked_for_under_load(void **state) {
+  (void)state;
+  uint64_t now = 0;
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  own_time = 20000000;
+  offer(HONEST, 5000000);
+  open_tuner(TUNE_BACKGROUND);
+  (void)tuning_serving(M, 20000000);
+  run_under_load(&now);
+  assert_int_equal(tuning.answered, 0);
+  tuner_request(tuning.tuner, &message);
+  run_under_load(&now);
+  assert_int_equal(tuning.answered, 1);
+  assert_string_equal(request.kernel, "planted crime=0");
+  assert_null(tuning_serving(M, 20000000)); /* that one still waits */
 }
 
 static void test_off_does_nothing_by_itself(void **state) {
@@ -600,6 +623,7 @@ int main(void) {
       TUNER_TEST(test_gives_way),
       TUNER_TEST(test_long_ones_wait_for_quiet),
       TUNER_TEST(test_long_ones_go_on_where_they_were),
+      TUNER_TEST(test_asked_for_under_load),
       TUNER_TEST(test_off_does_nothing_by_itself),
       TUNER_TEST(test_asked_for_by_hand),
       TUNER_TEST(test_refused_by_hand),
