@@ -256,8 +256,8 @@ ARM64_CC ?= aarch64-linux-gnu-gcc
 ARM64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(ARM64)/root/usr/lib/aarch64-linux-gnu
 ARM64_CFLAGS = $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(CFLAGS) -isystem $(ARM64)/root/usr/include -DKERNELS_HASH='"arm64"'
 ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c status.c) $(wildcard kernels/*.c kernels/cpu/*.c) \
-  $(addprefix tests/support/,device.c oracle.c))
-ARM64_TESTS := $(addprefix $(ARM64)/tests/,unit/test_cpu_micro unit/test_cpu_pool unit/test_cpu_backend conformance/test_conformance)
+  $(addprefix tests/support/,device.c micro.c oracle.c))
+ARM64_TESTS := $(addprefix $(ARM64)/tests/,unit/test_cpu_micro unit/test_cpu_micro_tiles unit/test_cpu_pool unit/test_cpu_backend conformance/test_conformance)
 
 $(ARM64)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
