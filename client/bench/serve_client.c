@@ -279,8 +279,12 @@ static bool wait_for_something(struct worker *worker, bool full) {
   enum { SLEEP_LEAST_NS = 200000 };
   struct slot *slot;
   uint64_t now = clock_ns(), left = worker->next_ns > now ? worker->next_ns - now : 0;
-  if (worker->in_flight > 0)
-    return take(worker, full ? -1 : (int)(left / 1000000), &slot);
+  if (worker->in_flight > 0) {
+    bool goes_on = take(worker, full ? -1 : (int)(left / 1000000), &slot);
+    if (slot == NULL)
+      sched_yield(); /* where cores are few, the worker computes on this one, too */
+    return goes_on;
+  }
   if (left > SLEEP_LEAST_NS)
     clock_sleep_until(worker->next_ns - SLEEP_LEAST_NS / 2);
   else

@@ -45,7 +45,8 @@ static int start(void **state) {
   (void)state;
   static struct checkpoint checkpoint;
   char options[64];
-  snprintf(options, sizeof options, "ipc_users = 4294967, %u\nevent_timeout_ms = 60000\n", (unsigned)getuid());
+  snprintf(options, sizeof options, "tune = off\nipc_users = 4294967, %u\nevent_timeout_ms = 60000\n",
+           (unsigned)getuid());
   daemon_make(&daemon_under_test, options);
   daemon_make(&strict, "event_timeout_ms = 50\n");
   oracle_weight_make(&weight_values, &shape, 1);
@@ -269,7 +270,8 @@ static void legacy_handles_are_for_whom_the_option_names(void **state) {
 
 /* ---- W in device memory */
 
-/* Read in place, and copied where it begins or is laid out otherwise: the same bits as from the arena. */
+/* Read in place, and copied where it begins or is laid out otherwise: the same bits as from the arena, as no tuner
+ * changes the kernel in between. */
 static int run_tensors(int index, void *user) {
   struct client client;
   gemmd_cuda_memory *memory;
