@@ -44,7 +44,7 @@ static void load(const struct daemon *daemon) {
 static int start(void **state) {
   (void)state;
   static struct checkpoint checkpoint;
-  char options[64];
+  char options[128];
   snprintf(options, sizeof options, "tune = off\nipc_users = 4294967, %u\nevent_timeout_ms = 60000\n",
            (unsigned)getuid());
   daemon_make(&daemon_under_test, options);
