@@ -129,6 +129,8 @@ static void slot_close(struct backend *backend, struct slot *slot) {
   }
   if (slot->bounce)
     (void)cudaFreeHost(slot->bounce);
+  if (slot->int2_sums)
+    (void)cudaFree(slot->int2_sums);
   region_close(backend->driver, &slot->staging);
   region_close(backend->driver, &slot->operand);
   region_close(backend->driver, &slot->workspace);

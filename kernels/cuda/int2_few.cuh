@@ -6,6 +6,7 @@
 // (2^i + 1) x, which sums start from, leaves c - 1. 2^i is at most 256 (f16) and 128 (bf16): f32 has the bits.
 #pragma once
 
+#include "int2_codes.cuh"
 #include "int2_few.h"
 #include "int2_layout.h"
 #include "number.cuh"
@@ -32,11 +33,6 @@ template <int kColumns> __device__ inline uint32_t place_of(uint32_t at, int gro
   return at + ((2 * group + chunk / 8) * kColumns + column) * 128 + ((chunk % 8) ^ (column % 8)) * 16;
 }
 
-__device__ inline uint32_t pack(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const uint32_t &>(pair);
-}
-
 // f32 in two parts of bf16, the first cut off, so that it does not overflow: 2^-16 of the number is lost at most.
 template <int kColumns>
 __device__ inline void split_x(uint32_t at, const float *from, int group, int column, int chunk) {
@@ -46,7 +42,7 @@ __device__ inline void split_x(uint32_t at, const float *from, int group, int co
     const float2 value = __ldg(reinterpret_cast<const float2 *>(from) + i);
     const uint32_t low = __float_as_uint(value.x) & 0xffff0000, high = __float_as_uint(value.y) & 0xffff0000;
     upper[i] = low >> 16 | high;
-    lower[i] = pack(value.x - __uint_as_float(low), value.y - __uint_as_float(high));
+    lower[i] = int2_pack(value.x - __uint_as_float(low), value.y - __uint_as_float(high));
   }
   ptx::store_shared_int4(place_of<kColumns>(at, group, column, chunk), upper);
   ptx::store_shared_int4(place_of<kColumns>(at, group, column + 1, chunk), lower);
@@ -76,66 +72,6 @@ __device__ inline void fetch_x(const int2_few_product &p, int first_tile, int le
 }
 
 // ---- products
-
-// How codes become numbers of type X: places in a word and exponents.
-template <typename X> struct codes;
-
-template <> struct codes<__half> {
-  // What the fields f = 0..7 of a word (int2_layout.h's 1..8) are masked from, two numbers to a register.
-  struct views {
-    uint32_t word, by_8;
-  };
-  static __device__ inline views view(uint32_t word) {
-    return {word, __funnelshift_r(word, word, 8)};
-  }
-  static __host__ __device__ constexpr uint32_t offset(int f) {
-    return 256 >> 2 * (f % 4);
-  }
-  static __device__ inline uint32_t number(const views &v, int f) {
-    const uint32_t exponent = 23 - 2 * (f % 4);
-    return ptx::select_or(f < 4 ? v.word : v.by_8, 0x000c000cu << 2 * (f % 4), exponent << 26 | exponent << 10);
-  }
-  static __device__ inline uint32_t constant(float value) {
-    const __half2 pair = __float2half2_rn(value);
-    return reinterpret_cast<const uint32_t &>(pair);
-  }
-  static __device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                         const float (&c)[4]) {
-    ptx::mma_f16(d, a, b, c);
-  }
-};
-
-template <> struct codes<__nv_bfloat16> {
-  struct views {
-    uint32_t word, by_6, by_12;
-  };
-  static __device__ inline views view(uint32_t word) {
-    return {word, __funnelshift_r(word, word, 6), __funnelshift_r(word, word, 12)};
-  }
-  // Twice this is where the bits of a field begin in its view.
-  static __host__ __device__ constexpr int place(int f) {
-    return (f + 1) % 3;
-  }
-  static __host__ __device__ constexpr uint32_t offset(int f) {
-    return 128 >> 2 * place(f);
-  }
-  static __device__ inline uint32_t number(const views &v, int f) {
-    const uint32_t exponent = 134 - 2 * place(f);
-    return ptx::select_or(f < 2   ? v.word
-                          : f < 5 ? v.by_6
-                                  : v.by_12,
-                          0x00030003u << 2 * place(f), exponent << 23 | exponent << 7);
-  }
-  static __device__ inline uint32_t constant(float value) {
-    return pack(value, value);
-  }
-  static __device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                                         const float (&c)[4]) {
-    ptx::mma_bf16(d, a, b, c);
-  }
-};
-
-template <> struct codes<float> : codes<__nv_bfloat16> {};
 
 // x of a group as the instruction wants it.
 template <int kEights> struct operand { uint32_t x[kEights][8][2]; };
@@ -180,9 +116,9 @@ __device__ inline void store_starts(const operand_place &x, float *starts, int l
       float sum[2][4] = {};
 #pragma unroll
       for (int s = 0; s < 8; s++) {
-        const uint32_t left = codes<X>::constant(-1.0f - codes<X>::offset(s % 4));
-        const uint32_t right = codes<X>::constant(-1.0f - codes<X>::offset(s % 4 + 4));
-        codes<X>::multiply(sum[s % 2], {left, left, right, right}, b.x[t][s], sum[s % 2]);
+        const uint32_t left = int2_codes<X>::constant(-1.0f - int2_codes<X>::offset(s % 4));
+        const uint32_t right = int2_codes<X>::constant(-1.0f - int2_codes<X>::offset(s % 4 + 4));
+        int2_codes<X>::multiply(sum[s % 2], {left, left, right, right}, b.x[t][s], sum[s % 2]);
       }
       if (lane < 4)
         *reinterpret_cast<float2 *>(starts + group * columns + 8 * t + 2 * lane) =
@@ -201,15 +137,16 @@ __device__ inline void multiply_unit(float (&sum)[kEights][4], const int4 &words
   float part[kEights][4];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const auto upper = codes<X>::view(half ? words.z : words.x), lower = codes<X>::view(half ? words.w : words.y);
+    const auto upper = int2_codes<X>::view(half ? words.z : words.x),
+               lower = int2_codes<X>::view(half ? words.w : words.y);
 #pragma unroll
     for (int s = 0; s < 4; s++) {
-      const uint32_t a[4] = {codes<X>::number(upper, s), codes<X>::number(lower, s), codes<X>::number(upper, s + 4),
-                             codes<X>::number(lower, s + 4)};
+      const uint32_t a[4] = {int2_codes<X>::number(upper, s), int2_codes<X>::number(lower, s),
+                             int2_codes<X>::number(upper, s + 4), int2_codes<X>::number(lower, s + 4)};
 #pragma unroll
       for (int t = 0; t < kEights; t++)
-        codes<X>::multiply(part[t], a, b.x[t][4 * half + s],
-                           half + s == 0 ? start.sums[t] : static_cast<const float(&)[4]>(part[t]));
+        int2_codes<X>::multiply(part[t], a, b.x[t][4 * half + s],
+                                half + s == 0 ? start.sums[t] : static_cast<const float(&)[4]>(part[t]));
     }
   }
   const float2 row = __half22float2(reinterpret_cast<const __half2 &>(scales));
@@ -245,24 +182,6 @@ __device__ inline void store_sums(float (&sum)[2][kEights][4], float *slot, int 
       for (int i = 0; i < 4; i++)
         d[i] = 0.0f;
     }
-  }
-}
-
-template <typename Y> __device__ inline void write_four(Y *y, int64_t n, int64_t end, const float (&value)[4]) {
-  struct alignas(4 * sizeof(Y)) vector {
-    Y elements[4];
-  } out;
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    number_store(&out.elements[i], value[i]);
-  if (n + 4 <= end && reinterpret_cast<uintptr_t>(y + n) % sizeof out == 0) {
-    *reinterpret_cast<vector *>(y + n) = out;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (n + i < end)
-      y[n + i] = out.elements[i];
   }
 }
 
@@ -303,11 +222,11 @@ __device__ inline void write_y(const work &w, const uint32_t *parts, const int16
         sum[j] += number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type);
     uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
     if (p.y_type == GEMM_F32)
-      write_four(reinterpret_cast<float *>(row), n, p.n, sum);
+      number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
     else if (p.y_type == GEMM_F16)
-      write_four(reinterpret_cast<__half *>(row), n, p.n, sum);
+      number_store4(reinterpret_cast<__half *>(row), n, p.n, sum);
     else
-      write_four(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
+      number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
   }
 }
 

@@ -148,24 +148,6 @@ template <int kEights> __device__ inline void store_sums(float (&sum)[4 * kEight
   }
 }
 
-template <typename Y> __device__ inline void write_four(Y *y, int64_t n, int64_t end, const float (&value)[4]) {
-  struct alignas(4 * sizeof(Y)) vector {
-    Y elements[4];
-  } out;
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    number_store(&out.elements[i], value[i]);
-  if (n + 4 <= end && reinterpret_cast<uintptr_t>(y + n) % sizeof out == 0) {
-    *reinterpret_cast<vector *>(y + n) = out;
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (n + i < end)
-      y[n + i] = out.elements[i];
-  }
-}
-
 // Sums of a block of rows that a block of the cluster has: of one warpgroup in its last slot, and of those whose bit is
 // set in `more`, which go on with it, in their first.
 struct part {
@@ -235,11 +217,11 @@ __device__ inline void write_y(const work &w, const part (&parts)[INT2A8_SPLIT_M
           number_scaled(sum[j], 1.0f, scale, p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
     uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
     if (p.y_type == GEMM_F32)
-      write_four(reinterpret_cast<float *>(row), n, p.n, sum);
+      number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
     else if (p.y_type == GEMM_F16)
-      write_four(reinterpret_cast<__half *>(row), n, p.n, sum);
+      number_store4(reinterpret_cast<__half *>(row), n, p.n, sum);
     else
-      write_four(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
+      number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
   }
 }
 

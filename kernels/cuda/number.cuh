@@ -64,6 +64,25 @@ __device__ inline void number_store(__nv_bfloat16 *out, float value) {
   *out = __float2bfloat16_rn(value);
 }
 
+// Elements [n, n + 4) of a row, as far as it goes.
+template <typename Y> __device__ inline void number_store4(Y *y, int64_t n, int64_t end, const float (&value)[4]) {
+  struct alignas(4 * sizeof(Y)) vector {
+    Y elements[4];
+  } out;
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    number_store(&out.elements[i], value[i]);
+  if (n + 4 <= end && reinterpret_cast<uintptr_t>(y + n) % sizeof out == 0) {
+    *reinterpret_cast<vector *>(y + n) = out;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    if (n + i < end)
+      y[n + i] = out.elements[i];
+  }
+}
+
 __device__ inline void number_store_as(void *data, int64_t i, gemm_type type, float value) {
   if (type == GEMM_F32)
     number_store(static_cast<float *>(data) + i, value);

@@ -3,6 +3,7 @@
 #include "few.h"
 #include "hopper.h"
 #include "int2_few.h"
+#include "int2_many.h"
 #include "int2a8.h"
 #include "launch.h"
 #include "many.h"
@@ -233,7 +234,7 @@ static cudaError_t finish(struct chunk *chunk, const struct choice *choice, bool
 /* ---- between */
 
 /* A few rows at a time. */
-static enum status int2_tiles_run(struct chunk *chunk, struct error *error) {
+static enum status int2_few_run(struct chunk *chunk, struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct backend_weight *weight = chunk->weight;
   struct int2_few_product product = {
@@ -259,7 +260,47 @@ static enum status int2_tiles_run(struct chunk *chunk, struct error *error) {
   return runtime_check(result, "computing a product", error);
 }
 
-/* The same with INT8 x. */
+/* All rows at once. */
+static enum status int2_many_run(struct backend *backend, struct chunk *chunk, const struct int2_many_config *config,
+                                 const struct int2_many_plan *plan, struct error *error) {
+  const struct backend_job *job = chunk->job;
+  const struct backend_weight *weight = chunk->weight;
+  struct int2_many_product product = {
+      .m = chunk->rows,
+      .n = weight->weight.n,
+      .tiles = weight->codes,
+      .x_type = job->x_type,
+      .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+      .sums = chunk->slot->int2_sums,
+  };
+  product.y = y_target(chunk, &product.y_stride);
+  int64_t row_bytes = weight->layout.k * 2;
+  CUtensorMap x;
+  enum status status = tensor_map_make(backend->driver, chunk_staged(chunk, chunk->at.x), chunk->rows, row_bytes,
+                                       row_bytes, config->columns, &x, error);
+  if (status != STATUS_OK)
+    return status;
+  cudaError_t result = int2_many_launch(chunk->slot->stream, config, plan, &product, &x, chunk->follows);
+  if (result == cudaSuccess)
+    result = y_out(chunk, product.y, product.y_stride);
+  return runtime_check(result, "computing a product", error);
+}
+
+static enum status int2_tiles_run(struct backend *backend, struct chunk *chunk, struct error *error) {
+  const struct gemm_weight *weight = &chunk->weight->weight;
+  int sms = backend->multiprocessors;
+  struct int2_many_plan plan;
+  if (chunk->rows >= int2_many_least(chunk->job->x_type, weight->k)) {
+    struct int2_many_config config = int2_many_configure(chunk->rows, weight->n, weight->k, sms);
+    if (int2_many_plan_for(&config, chunk->rows, weight->n, weight->k, sms, &plan))
+      return int2_many_run(backend, chunk, &config, &plan, error);
+  }
+  return int2_few_run(chunk, error);
+}
+
+/* INT8 x, some rows at a time. */
 static enum status int2a8_run(struct chunk *chunk, struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct backend_weight *weight = chunk->weight;
@@ -533,7 +574,7 @@ enum status chunk_compute(struct backend *backend, struct chunk *chunk, struct e
       return status;
   }
   if (chunk->weight->layout.layout == LAYOUT_TILES2)
-    return int2_tiles_run(chunk, error);
+    return int2_tiles_run(backend, chunk, error);
   if (chunk->weight->layout.layout == LAYOUT_TILES2A8)
     return int2a8_run(chunk, error);
   return gemm_is_int2(chunk->weight->weight.format) ? int2_run(chunk, error) : product_run(backend, chunk, error);

@@ -72,6 +72,13 @@ __device__ inline uint64_t policy_evict_first() {
   return policy;
 }
 
+// For what is read again soon.
+__device__ inline uint64_t policy_evict_normal() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // `bytes`, and both addresses, are multiples of 16; the barrier counts them.
 __device__ inline void copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier, uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], "
@@ -89,6 +96,10 @@ __device__ inline void copy_tensor(uint32_t to, const void *map, int column, int
       : "memory");
 }
 
+__device__ inline void prefetch_tensor_map(const void *map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // ---- warps of different trades
 
 template <int kCount> __device__ inline void registers_increase() {
@@ -102,6 +113,23 @@ template <int kCount> __device__ inline void registers_decrease() {
 // Until so many threads have come.
 __device__ inline void named_barrier_sync(int name, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+// ---- words that blocks wait for, in the memory that they share
+
+__device__ inline void store_relaxed(uint4 *to, uint4 value) {
+  asm volatile("st.relaxed.gpu.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ inline uint4 load_relaxed(const uint4 *from) {
+  uint4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
 }
 
 // ---- warpgroup matrix instructions; wgmma.cuh has the products themselves

@@ -26,14 +26,16 @@ struct backend_weight {
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };
 
-/* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow, and
- * `bounce`, which cuda_arena_register sets before an arena that needs it exists. */
+/* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow,
+ * `bounce`, which cuda_arena_register sets before an arena that needs it exists, and `int2_sums`, which
+ * cuda_weight_attach sets before a weight that needs it exists. */
 struct slot {
   cudaStream_t stream;
   uint32_t *word; /* pinned; the stream writes `sequence` there behind what was queued last */
   CUdeviceptr word_device;
   uint32_t sequence;
   struct region workspace; /* cuBLASLt's */
+  void *int2_sums;         /* on the device, what int2_many.h wants; from the first weight in LAYOUT_TILES2 on */
   struct region staging;
   struct region operand; /* W of a job that brings its own, behind what else is staged for it; grown by the engine */
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */

@@ -1,3 +1,4 @@
+#include "int2_many_config.h"
 #include "launch.h"
 #include "staging.h"
 #include "state.h"
@@ -88,6 +89,28 @@ static enum status staging_ensure(struct backend *backend, const struct backend_
   return STATUS_OK;
 }
 
+/* Memory for the sums that blocks of a kernel leave for each other. */
+static enum status int2_sums_ensure(struct backend *backend, struct error *error) {
+  uint64_t bytes = int2_many_sums_bytes(backend->multiprocessors);
+  cudaStream_t stream = backend->side.stream;
+  cudaError_t result = cudaSuccess;
+  for (int i = 0; i < backend->slot_count && result == cudaSuccess; i++) {
+    void *sums = NULL;
+    if (backend->slots[i].int2_sums)
+      continue;
+    result = cudaMalloc(&sums, bytes);
+    if (result == cudaSuccess)
+      result = cudaMemsetAsync(sums, INT2_MANY_NOTHING & 0xff, bytes, stream);
+    if (result == cudaSuccess)
+      result = cudaStreamSynchronize(stream);
+    if (result == cudaSuccess)
+      backend->slots[i].int2_sums = sums;
+    else if (sums)
+      (void)cudaFree(sums);
+  }
+  return runtime_check(result, "taking memory for products with INT2 weights", error);
+}
+
 static int64_t rows_fit(const struct backend *backend, const struct backend_weight *weight) {
   uint64_t bytes = UINT64_MAX;
   for (int i = 0; i < backend->slot_count; i++) {
@@ -115,6 +138,8 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     status = backend_enter(backend, error);
   if (status == STATUS_OK)
     status = staging_ensure(backend, &made, error);
+  if (status == STATUS_OK && layout == LAYOUT_TILES2)
+    status = int2_sums_ensure(backend, error);
   if (status != STATUS_OK)
     return status;
   made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);

@@ -4,6 +4,7 @@
 #include "kernels/cuda/hopper_config.h"
 #include "kernels/cuda/int2_few_config.h"
 #include "kernels/cuda/int2_layout.h"
+#include "kernels/cuda/int2_many_config.h"
 #include "kernels/cuda/int2a8_config.h"
 #include "kernels/cuda/int2a8_layout.h"
 #include "kernels/cuda/layout.h"
@@ -270,6 +271,38 @@ static void test_int2_plans(void **state) {
   assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
 }
 
+/* Blocks fit the device, tiles cover the product, and what blocks leave for each other fits its memory. */
+static void test_int2_many_plans(void **state) {
+  (void)state;
+  static const int64_t ms[] = {1, 17, 32, 33, 64, 65, 1000, 16384}, ns[] = {128, 129, 8192, 10240, 57344, 262144};
+  static const int64_t ks[] = {1, 129, 3584, 8192, 28672, 32768};
+  for (size_t i = 0; i < 8 * 6 * 6; i++) {
+    int64_t m = ms[i / 36], n = ns[i / 6 % 6], k = ks[i % 6];
+    struct int2_many_config config = int2_many_configure(m, n, k, SMS);
+    struct int2_many_plan plan;
+    assert_true(int2_many_plan_for(&config, m, n, k, SMS, &plan));
+    assert_in_range(plan.blocks, 1, SMS);
+    assert_in_range(plan.w_tiles * (int64_t)INT2_MANY_ROWS - n, 0, INT2_MANY_ROWS - 1);
+    assert_in_range(plan.x_tiles * (int64_t)config.columns - m, 0, config.columns - 1);
+    assert_in_range((int64_t)plan.tiles_k * 128 - k, 0, 127);
+    assert_int_equal(plan.row_blocks, (n + 63) / 64);
+    assert_int_equal(plan.units, plan.w_tiles * plan.x_tiles * plan.tiles_k);
+    assert_true(plan.units >= plan.blocks);
+    assert_in_range(config.split_k, 0, plan.tiles_k);
+    if (config.split_k > 0)
+      assert_int_equal(plan.blocks, plan.w_tiles * plan.x_tiles * config.split_k);
+    assert_true((uint64_t)plan.blocks * (uint64_t)config.columns * INT2_MANY_ROWS * 4 <= int2_many_sums_bytes(SMS));
+  }
+  struct int2_many_plan plan;
+  struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8};
+  assert_false(int2_many_plan_for(&config, 64, 8192, 3 * 128, SMS, &plan)); /* a block without K */
+  assert_false(int2_many_plan_for(&config, 128, 8192, 8192, SMS, &plan)); /* more blocks than the device has room for */
+  config = (struct int2_many_config){.columns = 24, .group = 8};
+  assert_false(int2_many_plan_for(&config, 64, 8192, 8192, SMS, &plan)); /* no such kernel */
+  config.columns = 64;
+  assert_false(int2_many_plan_for(&config, 16384, (int64_t)1 << 24, 32768, SMS, &plan)); /* too many units */
+}
+
 /* A warpgroup has slots for all blocks of rows that its share touches, and memory holds what the plan says. */
 static void check_int2a8_plan(const struct int2a8_way *way) {
   const struct int2a8_plan *plan = &way->plan;
@@ -526,6 +559,7 @@ int main(void) {
       cmocka_unit_test(test_layout_tiles),
       cmocka_unit_test(test_layout_chosen),
       cmocka_unit_test(test_int2_plans),
+      cmocka_unit_test(test_int2_many_plans),
       cmocka_unit_test(test_int2a8_plans),
       cmocka_unit_test(test_staging_holds),
       cmocka_unit_test(test_staging_goes),

@@ -1,0 +1,61 @@
+// Launcher of int2_many.cuh.
+#include "int2_many.cuh"
+
+namespace {
+
+using kernel = void (*)(int2_many::work);
+
+template <typename X> kernel kernel_of(int columns, size_t *bytes) {
+  static_assert(sizeof(int2_many::shared<8>) + 1024 <= 227 * 1024, "a block fits");
+  static_assert(sizeof(int2_many::shared<4>) + 1024 <= 227 * 1024, "a block fits");
+  static_assert(sizeof(int2_many::shared<2>) + 1024 <= 227 * 1024, "a block fits");
+  switch (columns) {
+  case 16:
+    *bytes = 1024 + sizeof(int2_many::shared<2>);
+    return int2_many::run<X, 2>;
+  case 32:
+    *bytes = 1024 + sizeof(int2_many::shared<4>);
+    return int2_many::run<X, 4>;
+  default:
+    *bytes = 1024 + sizeof(int2_many::shared<8>);
+    return int2_many::run<X, 8>;
+  }
+}
+
+} // namespace
+
+extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_many_config *config,
+                                        const struct int2_many_plan *plan, const struct int2_many_product *product,
+                                        const CUtensorMap *x, bool dependent) {
+  int2_many::work work = {};
+  work.product = *product;
+  work.plan = *plan;
+  work.split_k = config->split_k;
+  work.group = config->group;
+  work.x = *x;
+  size_t bytes = 0;
+  const kernel run = product->x_type == GEMM_F16 ? kernel_of<__half>(config->columns, &bytes)
+                                                 : kernel_of<__nv_bfloat16>(config->columns, &bytes);
+  const cudaError_t result =
+      cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (result != cudaSuccess)
+    return result;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned count = 0;
+  if (dependent) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (config->split_k > 1) { // blocks wait for each other: all of them run at the same time
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = dim3(static_cast<unsigned>(plan->blocks));
+  launch.blockDim = dim3(int2_many::threads);
+  launch.dynamicSmemBytes = bytes;
+  launch.stream = stream;
+  launch.attrs = attributes;
+  launch.numAttrs = count;
+  return cudaLaunchKernelEx(&launch, run, work);
+}

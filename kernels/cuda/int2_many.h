@@ -1,0 +1,35 @@
+/* Launcher of int2_many.cuh. */
+#ifndef KERNELS_CUDA_INT2_MANY_H
+#define KERNELS_CUDA_INT2_MANY_H
+
+#include "int2_many_config.h"
+
+#include <cuda.h>
+#include <driver_types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct int2_many_product {
+  int64_t m, n;
+  const void *tiles;     /* the weight */
+  enum gemm_type x_type; /* F16 or BF16 */
+  const void *bias;      /* [n], or NULL */
+  enum gemm_type bias_type;
+  void *y; /* [m, n], aligned to an element */
+  enum gemm_type y_type;
+  uint64_t y_stride; /* bytes */
+  void *sums;        /* int2_many_sums_bytes of words INT2_MANY_NOTHING, aligned to 16 bytes; left as they are */
+};
+
+/* Queues the product. `x`: tensor map of its rows, whole groups of K, in boxes of config->columns rows. `dependent`: W
+ * may be read before the kernel ahead in the stream has ended. */
+cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_many_config *config,
+                             const struct int2_many_plan *plan, const struct int2_many_product *product,
+                             const CUtensorMap *x, bool dependent);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,57 @@
+/* Products of f16 and bf16 rows with INT2 weights in LAYOUT_TILES2, for Hopper, from about 17 rows on: W from
+ * registers, x from shared memory, on the warpgroup's matrix instruction.
+ *
+ * A tile of y is 256 rows of W by `columns` rows of x, a unit of work 128 of K of it. Blocks stay and share the units
+ * evenly: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and each adds
+ * up and writes its part of the tile's columns; else each block has one run of units, and whoever has a tile's first
+ * adds up what the blocks behind it have of the same tile. Sums are added in one order, so the bits do not depend on
+ * timing. */
+#ifndef KERNELS_CUDA_INT2_MANY_CONFIG_H
+#define KERNELS_CUDA_INT2_MANY_CONFIG_H
+
+#include "../../proto/gemm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  INT2_MANY_GROUPS = 4, /* warpgroups that multiply, 64 rows of W each */
+  INT2_MANY_ROWS = 64 * INT2_MANY_GROUPS,
+  INT2_MANY_COLUMNS_MOST = 64,
+};
+
+#define INT2_MANY_NOTHING 0xffffffffu
+
+struct int2_many_config {
+  int columns; /* rows of x a tile: 16, 32 or 64 */
+  int split_k; /* blocks that share a tile's K; 0: blocks have runs of units */
+  int group;   /* tiles of x that are taken for the same rows of W, so that these are read from memory about once */
+};
+
+/* How a product is cut up. */
+struct int2_many_plan {
+  int tiles_k;          /* units of a tile */
+  int w_tiles, x_tiles; /* tiles of y along N and along M */
+  int row_blocks;       /* of 64 rows of W */
+  int blocks;           /* of the launch */
+  int units;
+};
+
+/* Rows from which this is faster than a few at a time; f32 x always goes a few at a time. Pure. */
+int64_t int2_many_least(enum gemm_type x_type, int64_t k);
+/* What is fastest by arithmetic on a device of `sms` multiprocessors. Pure. */
+struct int2_many_config int2_many_configure(int64_t m, int64_t n, int64_t k, int sms);
+/* False where there is no such kernel or the product is too large. Pure. */
+bool int2_many_plan_for(const struct int2_many_config *config, int64_t m, int64_t n, int64_t k, int sms,
+                        struct int2_many_plan *out);
+/* Bytes of memory that blocks leave sums of tiles in, whatever the product. Pure. */
+uint64_t int2_many_sums_bytes(int sms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
