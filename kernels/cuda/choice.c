@@ -163,12 +163,13 @@ bool choice_few(const struct choice_table *table, const struct choice_request *r
          few_takes(product, table->device.capability);
 }
 
-/* Hopper's own instructions are faster, but for FP8 rows that are too short for them. Older devices have INT8 alone. */
+/* Hopper's own instructions are faster, but for FP8 rows that are too short for them. Devices before it have INT8
+ * alone. */
 static bool attempt_few(const struct choice_table *table, const struct choice_request *request, struct choice *out) {
   const struct gemm_weight *weight = request->weight;
   struct hopper_product product;
   int multiprocessors;
-  if (table->device.capability >= 90 && !(weight->format == GEMM_FORMAT_FP8 && weight->n < FP8_COLUMNS_LEAST))
+  if (table->device.capability == 90 && !(weight->format == GEMM_FORMAT_FP8 && weight->n < FP8_COLUMNS_LEAST))
     return false;
   if (!choice_few(table, request, &product, &multiprocessors))
     return false;
@@ -223,6 +224,9 @@ static struct choice choose(const struct choice_table *table, struct library *li
     return choice_plain(request);
   if (attempt_hopper(table, request, &choice) || attempt_many(table, request, &choice))
     return choice;
+  /* Where FP8 tensor cores cut sums off is known of Hopper alone; y in bf16 is rounded more coarsely than that. */
+  if (weight->format == GEMM_FORMAT_FP8 && request->y_type != GEMM_BF16 && table->device.capability != 90)
+    return choice_plain(request);
   if (bare_first && attempt_way(library, request, operands, WAY_BARE, &choice))
     return choice;
   if (!int8 && attempt_scaled(library, request, operands, &choice))
