@@ -246,7 +246,7 @@ test-threads: ## where threads meet, under ThreadSanitizer: the pool, the CPU ba
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory SANITIZE=thread run-test-threads
 
-THREADS := $(addprefix $(BUILD)/tests/unit/,test_cpu_pool test_cpu_cores test_cpu_backend test_tune_lister test_worker_engine test_ring_threads)
+THREADS := $(addprefix $(BUILD)/tests/unit/,test_cpu_pool test_cpu_cores test_cpu_backend test_tune_lister test_worker_engine test_worker_events test_ring_threads)
 run-test-threads: $(THREADS)
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(THREADS)
 
