@@ -23,7 +23,7 @@ static const struct tool_option serve_options[] = {
 
 static const struct tool_option kernels_options[] = {
     {"backend", "NAME", "auto, cpu or cuda; auto if not given", false},
-    {"formats", "LIST", "of weights; int8,fp8,int2,f16,bf16 (cpu: int2a8, too) if not given", false},
+    {"formats", "LIST", "of weights; int8,fp8,int2,int2a8,f16,bf16 if not given", false},
     {"shapes", "LIST", "NxK of weights; 4096x4096,11008x4096,1536x384 if not given", false},
     {"m", "LIST", "rows of x; 1,8,64,512 if not given", false},
     {"file", "FILE", "in their place: lines of three such lists, formats, shapes and M", false},

@@ -82,7 +82,6 @@ static bool parse_file(const struct tool_call *call, const char *path, struct se
 static bool parse_cases(const struct tool_call *call, struct settings *settings) {
   const char *formats = tool_value(call, "formats"), *shapes = tool_value(call, "shapes"), *m = tool_value(call, "m");
   const char *path = tool_value(call, "file");
-  bool cuda = strcmp(settings->ops->name, "cuda") == 0;
   if (path != NULL && (formats != NULL || shapes != NULL || m != NULL)) {
     return tool_fail(call, TOOL_USAGE, "--file takes the place of --formats, --shapes and --m") == TOOL_OK;
   }
@@ -90,10 +89,7 @@ static bool parse_cases(const struct tool_call *call, struct settings *settings)
     return parse_file(call, path, settings);
   }
   settings->case_count = 1;
-  return parse_case(call,
-                    formats != NULL ? formats
-                    : cuda          ? "int8,fp8,int2,f16,bf16"
-                                    : "int8,fp8,int2,int2a8,f16,bf16",
+  return parse_case(call, formats != NULL ? formats : "int8,fp8,int2,int2a8,f16,bf16",
                     shapes != NULL ? shapes : "4096x4096,11008x4096,1536x384", m != NULL ? m : "1,8,64,512",
                     &settings->cases[0]);
 }
