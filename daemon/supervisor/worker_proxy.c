@@ -165,9 +165,9 @@ static void on_watch_timer(uv_timer_t *timer) {
 
 static void on_start_timer(uv_timer_t *timer) {
   struct worker *worker = timer->data;
+  long long seconds = START_TIMEOUTS * worker->config->worker_timeout_s;
   char why[96];
-  snprintf(why, sizeof why, "it has not opened its device for %lld s",
-           START_TIMEOUTS * (long long)worker->config->worker_timeout_s);
+  snprintf(why, sizeof why, "it has not opened its device for %lld s", seconds);
   worker_kill(worker, why);
 }
 
