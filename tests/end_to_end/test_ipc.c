@@ -280,15 +280,15 @@ static int run_tensors(int index, void *user) {
   if (!client_open(&client, &daemon_under_test) ||
       !report(client.session, gemmd_cuda_alloc(client.session, 0, 0, BYTES, &memory)))
     return 1;
-  enum { ROW = SIZE * 2, WIDE = ROW + 64 };
+  enum { ROW = SIZE * 2, WIDE = ROW + 64, FAR = BYTES / 2 }; /* so far that both copies have room */
   uint8_t *own = gemmd_cuda_address(memory), *w = gemmd_alloc(client.session, SIZE * WIDE);
   uint16_t *x = (uint16_t *)client.x;
   for (int i = 0; i < SIZE * WIDE / 2; i++)
     ((uint16_t *)w)[i] = (uint16_t)(0x3000 + i * 2654435761u % 0x0c00); /* f16 of 1/8 and more */
   for (int i = 0; i < ROWS * SIZE; i++)
     x[i] = (uint16_t)(0x3800 + i % 512);
-  const struct { size_t at, stride; } places[] = {{0, ROW}, {65536, ROW}, {65536 + 16, ROW}, {65536, WIDE}};
-  bool good = gpu_copy_in(own, w, SIZE * WIDE) && gpu_copy_in(own + 65536, w, SIZE * WIDE);
+  const struct { size_t at, stride; } places[] = {{0, ROW}, {FAR, ROW}, {FAR + 16, ROW}, {FAR, WIDE}};
+  bool good = gpu_copy_in(own, w, SIZE * WIDE) && gpu_copy_in(own + FAR, w, SIZE * WIDE);
   for (size_t i = 0; good && i < sizeof places / sizeof *places; i++) {
     gemmd_product product = product_from(&client, x, NULL);
     product.x_type = GEMMD_F16;
@@ -301,7 +301,7 @@ static int run_tensors(int index, void *user) {
     tensor.data = own + places[i].at;
     good = good && report(client.session, gemmd_tensors_matmul(client.session, &tensor, &product)) && is_right(&client);
     if (places[i].at % 256 != 0)
-      good = good && gpu_copy_in(own + 65536, w, SIZE * WIDE);
+      good = good && gpu_copy_in(own + FAR, w, SIZE * WIDE);
   }
   good = good && gemmd_cuda_free(memory) == GEMMD_OK;
   gemmd_disconnect(client.session);

@@ -54,19 +54,27 @@ double *oracle_activate(const struct oracle_step *step, const void *v, int64_t m
   return out;
 }
 
-/* From one code to the next, over the root mean square of a row. FP8: an eighth of an element, and few elements may
- * make the row. */
-static double code_step(enum gemm_format format, const double *row, int64_t k) {
+/* The largest element over the root mean square of a row; 0 where the row is zero or not finite. */
+static double crest(const double *row, int64_t k) {
   double square = 0, largest = 0;
-  if (!gemm_quantizes_x(format))
-    return 0;
-  if (format == GEMM_FORMAT_FP8)
-    return 0.5;
   for (int64_t i = 0; i < k; i++) {
     square += row[i] * row[i];
     largest = fmax(largest, fabs(row[i]));
   }
-  return square > 0 && isfinite(square) ? largest / 127 / sqrt(square / (double)k) : 0;
+  return square > 0 && isfinite(square) ? largest / sqrt(square / (double)k) : 0;
+}
+
+/* What an error of a row of x becomes where elements go to the next code for it. As many do as it has steps from one
+ * code to the next, give or take three standard deviations. An INT8 code's step is a 1/127 of the largest element. In
+ * FP8 it is an eighth of the element, and few elements may make the row. */
+static double code_error(enum gemm_format format, double error, const double *row, int64_t k) {
+  double step = crest(row, k) / 127;
+  if (error == 0 || step == 0 || !gemm_quantizes_x(format))
+    return 0;
+  if (format == GEMM_FORMAT_FP8)
+    return sqrt(error * 0.5);
+  double others = error / step * (double)k, most = others + 3 * sqrt(others) + 1;
+  return step * sqrt(fmin(most / (double)k, 1));
 }
 
 /* Lets the errors of x, [x->m], through a step. */
@@ -75,8 +83,7 @@ static void errors_move(double *errors, const struct oracle_step *step, const do
   double gate = oracle_gate(shape->format, step->y_type);
   bool activates = step->gated || step->activation != GEMM_ACTIVATION_NONE;
   for (int64_t row = 0; row < m; row++) {
-    double moved = sqrt(errors[row] * code_step(shape->format, x_values + row * shape->k, shape->k));
-    double error = errors[row] + moved + gate;
+    double error = errors[row] + code_error(shape->format, errors[row], x_values + row * shape->k, shape->k) + gate;
     errors[row] = activates ? 2 * error + gate : error;
   }
 }
