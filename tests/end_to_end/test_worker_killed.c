@@ -293,9 +293,10 @@ static int keep_busy(int index, void *user) {
   gemmd_weight *weight;
   if (gemmd_weight_open(session, weight_name(0), &weight) != GEMMD_OK || !product_make(&product, session, &request))
     return 1;
-  while (!atomic_load(&scene->stop))
+  do
     if (gemmd_matmul(weight, &product.product) != GEMMD_OK)
       return 2;
+  while (!atomic_load(&scene->stop)); /* which a client that starts late may find set */
   bool right = product_right(&product);
   product_free(&product, session);
   gemmd_disconnect(session);
