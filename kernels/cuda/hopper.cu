@@ -8,13 +8,10 @@ using kernel = void (*)(hopper::work);
 using hopper::sums;
 
 template <sums kSums, int kColumns> kernel kernel_of(const hopper_config &c) {
-  if (c.groups == 2)
-    return hopper::run < kSums, kColumns, 2, kColumns == HOPPER_COLUMNS_MOST ? 2 : 3 > ;
-  if (c.ahead == 3)
-    return hopper::run<kSums, kColumns, 1, 3>;
-  if constexpr (kColumns < HOPPER_COLUMNS_MOST)
-    return hopper::run<kSums, kColumns, 1, 6>;
-  return nullptr;
+  if constexpr (kColumns == HOPPER_COLUMNS_MOST)
+    return c.ahead == 3 ? hopper::run<kSums, kColumns, 3> : hopper::run<kSums, kColumns, 2>;
+  else
+    return c.ahead == 3 ? hopper::run<kSums, kColumns, 3> : hopper::run<kSums, kColumns, 6>;
 }
 
 template <sums kSums> kernel kernel_of(const hopper_config &c) {
@@ -74,7 +71,14 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
   hopper::work work = {};
   work.product = *product;
   work.rows = config->rows;
-  work.steps = static_cast<int>((product->k + hopper::step_bytes - 1) / hopper::step_bytes);
+  const int steps = static_cast<int>((product->k + hopper::step_bytes - 1) / hopper::step_bytes);
+  work.steps = steps / config->split_k;
+  work.longer = steps % config->split_k;
+  const int fours = config->rows / 4;
+  work.fours = fours / config->split_k;
+  work.fours_longer = fours % config->split_k;
+  while (1 << work.fours_shift < work.fours + (work.fours_longer > 0 ? 1 : 0))
+    work.fours_shift++;
   work.column_tiles = static_cast<int>(column_tiles);
   work.dependent = dependent;
   const cudaError_t result = allow_shared(run, shared_bytes);

@@ -18,13 +18,19 @@ static int columns_most(enum gemm_scale scale) {
   return scale == GEMM_SCALE_BLOCK ? HOPPER_BLOCK_COLUMNS_MOST : HOPPER_COLUMNS_MOST;
 }
 
+int hopper_groups_most(int columns, enum gemm_scale scale) {
+  return (columns == 32 || columns == 64) && scale != GEMM_SCALE_BLOCK ? 3 : 2;
+}
+
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale) {
-  bool narrow = config->columns == 8 || config->columns == 16 || config->columns == 32 || config->columns == 64;
-  bool known = narrow ? config->ahead == 3 || (config->ahead == 6 && config->groups == 1)
-                      : config->columns == 128 && config->ahead == (config->groups == 1 ? 3 : 2);
-  return known && config->columns <= columns_most(scale) && (config->groups == 1 || config->groups == 2) &&
-         config->rows > 0 && config->rows % 8 == 0 && config->rows <= config->groups * GROUP_ROWS &&
-         config->split_k >= 1 && config->split_k <= 8 && hopper_shared_bytes(config, scale) <= SHARED_MOST;
+  int columns = config->columns;
+  bool narrow = columns == 8 || columns == 16 || columns == 32 || columns == 64;
+  bool known =
+      narrow ? config->ahead == 3 || config->ahead == 6 : columns == 128 && (config->ahead == 2 || config->ahead == 3);
+  return known && columns <= columns_most(scale) && config->groups >= 1 &&
+         config->groups <= hopper_groups_most(columns, scale) && config->rows > 0 && config->rows % 8 == 0 &&
+         config->rows <= config->groups * GROUP_ROWS && config->split_k >= 1 && config->split_k <= 8 &&
+         hopper_shared_bytes(config, scale) <= SHARED_MOST;
 }
 
 static int columns_for(int64_t m, enum gemm_scale scale) {
@@ -34,46 +40,53 @@ static int columns_for(int64_t m, enum gemm_scale scale) {
   return columns;
 }
 
-/* Blocks that share a multiprocessor, by shared memory. */
+/* Blocks that share a multiprocessor, by shared memory and registers. */
 static int64_t resident(const struct hopper_config *config, enum gemm_scale scale) {
-  int64_t fit = SHARED_MOST / (hopper_shared_bytes(config, scale) + 1024), most = config->groups == 1 ? 8 : 4;
+  int64_t fit = SHARED_MOST / (hopper_shared_bytes(config, scale) + 1024), most = 5 - config->groups;
   return fit < 1 ? 1 : fit < most ? fit : most;
 }
 
-/* Rounds of blocks on the busiest multiprocessor. All at once: whole ones. Else a block begins where one ends, so that
- * the last round is late by about half a block, less the more rounds there are. */
-static double rounds(int64_t blocks, int64_t together, int sms) {
-  double even = (double)blocks / sms, whole = ceil(even);
-  if (blocks <= sms * together)
-    return whole;
-  return fmax(even + 0.5, 0.32 * whole + 0.68 * even);
+/* Multiprocessors that clusters of so many blocks leave in use: they lie within groups of 16 or 18. An H200, blocks
+ * that fill one: 132 of them hold 39 clusters of 3, 30 of 4, 22 of 5, 17 of 6, 15 of 7 and 8. */
+static double usable(int sms, int split_k) {
+  static const int blocks[] = {132, 132, 132, 117, 120, 110, 102, 105, 120};
+  return sms * blocks[split_k] / 132.0;
 }
 
-/* Microseconds by a model with four terms: the bytes of the rows of W and, at a quarter of the price, of x that the
+/* Rounds of blocks on the busiest multiprocessor. All at once: whole ones. Else a block begins where one ends, so that
+ * the last round is late by a part of a block, less the more rounds there are. */
+static double rounds(int64_t blocks, int64_t together, double sms) {
+  double even = (double)blocks / sms, whole = ceil(even);
+  if ((double)blocks <= sms * (double)together)
+    return whole;
+  return fmax(even + 0.19, 0.59 * whole + 0.41 * even);
+}
+
+/* Microseconds by a model with four terms: the bytes of the rows of W and, at a part of the price, of x that the
  * busiest multiprocessor reads; how fast it reads them, which is its share of the memory as long as enough is under way
- * (123 KB in an H200); joining the sums of clusters; and a little for every block. Fitted to 2812 timings of eight
- * shapes of W and M = 1, 16, 64 in an H200: what it picks takes 0.9 % longer than the best of them on average, 8 % at
- * worst. */
+ * (92 KB in an H200); joining the sums of clusters; and a little for every block. Fitted to 1191 timings of eight
+ * shapes of W and M = 1, 16, 32, 64 in an H200: what it picks takes 1.1 % longer than the best of them on average, 5 %
+ * at worst. */
 static double cost(const struct hopper_config *config, const struct hopper_product *product, int sms) {
   int64_t tiles = (product->n + config->rows - 1) / config->rows;
   int64_t tiles_of_x = (product->m + config->columns - 1) / config->columns;
   int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, product->scale);
   int64_t steps = ((product->k + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
-  double waves = (double)blocks / sms, turns = rounds(blocks, together, sms);
-  double bytes = (double)(steps * STEP) * (config->rows + 0.23 * config->columns + 0.6);
+  double waves = (double)blocks / sms, turns = rounds(blocks, together, usable(sms, config->split_k));
+  double bytes = (double)(steps * STEP) * (config->rows + 0.62 * config->columns + 0.47);
   double rings = waves < 1 ? 1 : fmin((double)together, waves);
   double under_way = rings * config->ahead * (config->rows + config->columns) * STEP / 1024.0;
-  double rate = (90e3 - 56e3 * fmin(1, waves)) * fmin(1, sqrt(under_way / 123));
-  double joining = config->split_k > 1 ? 0.4 + 0.31 * log2(config->split_k) * fmax(1, waves / (double)together) : 0;
-  double idle_group = config->groups == 2 && config->columns < 64 ? 0.2 : 0;
-  return turns * (bytes / rate + 0.11) + joining + idle_group;
+  double rate = (50.6e3 - 14e3 * fmin(1, waves)) * fmin(1, sqrt(under_way / 92));
+  double joining = config->split_k > 1 ? 0.02 + 1.23 * log2(config->split_k) * fmax(1, waves / (double)together) : 0;
+  double idle_group = config->groups >= 2 && config->columns < 64 ? 0.95 : 0;
+  return turns * (bytes / rate + 0.035) + joining + idle_group;
 }
 
 /* Rows of W a block, so that all blocks make up so many rounds. */
-static int rows_filling(const struct hopper_product *product, int sms, int rounds_wanted, int split_k) {
-  int64_t tiles = (int64_t)sms * rounds_wanted / split_k;
+static int rows_filling(const struct hopper_product *product, int sms, int rounds_wanted, int split_k, int most) {
+  int64_t tiles = (int64_t)(usable(sms, split_k) * rounds_wanted) / split_k;
   int64_t rows = tiles < 1 ? product->n : (product->n + tiles - 1) / tiles;
-  return rows > 2 * GROUP_ROWS ? 2 * GROUP_ROWS : (int)((rows + 7) / 8 * 8);
+  return rows > most ? most : (int)((rows + 7) / 8 * 8);
 }
 
 struct search {
@@ -85,7 +98,7 @@ struct search {
 
 static void consider(struct search *search, int rows, int split_k, int ahead) {
   struct hopper_config config = {.columns = columns_for(search->product->m, search->product->scale),
-                                 .groups = rows > GROUP_ROWS ? 2 : 1,
+                                 .groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS,
                                  .rows = rows,
                                  .split_k = split_k,
                                  .ahead = ahead};
@@ -103,14 +116,15 @@ static void consider(struct search *search, int rows, int split_k, int ahead) {
 struct hopper_config hopper_configure(const struct hopper_product *product, int sms) {
   static const int aheads[] = {2, 3, 6};
   struct search search = {.product = product, .sms = sms};
-  for (int split_k = 1; split_k <= 8; split_k *= 2) {
+  int most = GROUP_ROWS * hopper_groups_most(columns_for(product->m, product->scale), product->scale);
+  for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2) {
     for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
       for (int rounds_wanted = 1; rounds_wanted <= 8; rounds_wanted++) {
-        int rows = rows_filling(product, sms, rounds_wanted, split_k);
+        int rows = rows_filling(product, sms, rounds_wanted, split_k, most);
         if (rows >= 16)
           consider(&search, rows, split_k, aheads[i]);
       }
-      for (int rows = GROUP_ROWS / 2; rows <= 2 * GROUP_ROWS; rows *= 2)
+      for (int rows = GROUP_ROWS / 2; rows <= most; rows += GROUP_ROWS / 2)
         consider(&search, rows, split_k, aheads[i]);
     }
   }
@@ -141,9 +155,9 @@ static int gather(const struct hopper_product *product, int sms, int low, int hi
   static const int aheads[] = {2, 3, 6};
   int count = first;
   for (int columns = low; columns <= high && most > first; columns *= 2)
-    for (int groups = 1; groups <= 2; groups++)
+    for (int groups = 1; groups <= hopper_groups_most(columns, product->scale); groups++)
       for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
-        for (int split_k = 1; split_k <= 8; split_k *= 2)
+        for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2)
           for (int i = 0; i < 3; i++) {
             struct hopper_config config = {
                 .columns = columns, .groups = groups, .rows = rows, .split_k = split_k, .ahead = aheads[i]};

@@ -25,7 +25,7 @@ enum { HOPPER_COLUMNS_MOST = 128, HOPPER_BLOCK_COLUMNS_MOST = 64 /* BLOCK: the r
 
 struct hopper_config {
   int columns; /* rows of x at a time: 8, 16, 32, 64 or 128 */
-  int groups;  /* warpgroups, each 64 rows of W: 1 or 2 */
+  int groups;  /* warpgroups, each 64 rows of W: 1 to 3 */
   int rows;    /* of W in a block: a multiple of 8, at most 64 * groups */
   int split_k; /* blocks that share K: 1..8 */
   int ahead;   /* steps of 256 bytes of K under way: 2, 3 or 6 */
@@ -57,6 +57,8 @@ int hopper_candidates(const struct hopper_product *product, int sms, bool all, s
  * Pure. */
 enum { HOPPER_NEAR = 4 };
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
+/* Warpgroups that have registers for so many columns. Pure. */
+int hopper_groups_most(int columns, enum gemm_scale scale);
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
 /* Bytes of shared memory of a block. Pure. */

@@ -12,30 +12,32 @@ constexpr int row_lanes = step_bytes / 16;  // threads that fetch a row, 16 byte
 
 // One thread's part of fetching `rows` rows into two swizzled chunks, `chunk` bytes apart. Rows are read where they
 // lie, 256 bytes at a time: contiguous copies were no faster.
-template <int kThreads> struct row_copies {
+struct row_copies {
   const uint8_t *from;
-  int64_t hop;       // to this thread's next row
-  uint32_t to;       // offset in a slot
-  int count, k_left; // rows of this thread; bytes of K from its column on
+  int64_t hop;            // to this thread's next row
+  uint32_t to;            // offset in a slot
+  int first, rows, apart; // this thread's first row, those that there are, and its next one
+  int k_left;             // bytes of K from its column on
 
-  __device__ row_copies(const uint8_t *base, int64_t stride, int rows, int k, int first_step, uint32_t chunk) {
-    const int lane = threadIdx.x % row_lanes, row = threadIdx.x / row_lanes;
-    constexpr int rows_at_once = kThreads / row_lanes;
-    from = base + row * stride + static_cast<int64_t>(first_step) * step_bytes + lane * 16;
-    hop = stride * rows_at_once;
-    to = lane / 8 * chunk + row * chunk_bytes + ((lane % 8) ^ (row % 8)) * 16;
-    count = row < rows ? (rows - row + rows_at_once - 1) / rows_at_once : 0;
+  __device__ row_copies(const uint8_t *base, int64_t stride, int rows_there, int k, int first_step, uint32_t chunk) {
+    const int lane = threadIdx.x % row_lanes;
+    first = threadIdx.x / row_lanes;
+    apart = blockDim.x / row_lanes;
+    rows = rows_there;
+    from = base + first * stride + static_cast<int64_t>(first_step) * step_bytes + lane * 16;
+    hop = stride * apart;
+    to = lane / 8 * chunk + first * chunk_bytes + ((lane % 8) ^ (first % 8)) * 16;
     k_left = k - first_step * step_bytes - lane * 16;
   }
 
-  // Zeros behind the end of K.
-  __device__ void fetch(uint32_t slot, int step) const {
+  // Zeros behind the end of K. `copy`: of 16 bytes.
+  template <typename Copy> __device__ void fetch(uint32_t slot, int step, const Copy &copy) const {
     const uint32_t bytes = step * step_bytes < k_left ? 16 : 0;
     const uint8_t *at = from + (bytes ? static_cast<int64_t>(step) * step_bytes : 0);
     uint32_t into = slot + to;
 #pragma unroll 4
-    for (int i = 0; i < count; i++, at += hop, into += kThreads / row_lanes * chunk_bytes)
-      ptx::copy_async_16(into, at, bytes);
+    for (int row = first; row < rows; row += apart, at += hop, into += apart * chunk_bytes)
+      copy(into, at, bytes);
   }
 };
 

@@ -56,11 +56,14 @@ __device__ inline void multiply_step(int (&sum)[kRegisters], const step_operands
   keep(sum);
 }
 
+// Registers for partial sums: a thread has 168 in all where three warpgroups share a multiprocessor's.
+template <int kSums> constexpr int part_registers = kSums == 16 || kSums == 32 ? 64 : 128;
+
 // Instructions [first, first + kCount), of which `kRun` of every partial sum stay in the tensor cores. As many partial
 // sums are under way as registers allow, so that their latencies overlap.
 template <int kRun, int kCount, int kRegisters>
 __device__ inline void multiply_parts(float (&sum)[kRegisters], const step_operands &at, int first) {
-  constexpr int fit = 128 / kRegisters, all = kCount / kRun, parts = fit < all ? fit : all;
+  constexpr int fit = part_registers<kRegisters> / kRegisters, all = kCount / kRun, parts = fit < all ? fit : all;
 #pragma unroll
   for (int i = first; i < first + kCount; i += parts * kRun) {
     float part[parts][kRegisters];

@@ -17,6 +17,16 @@ __device__ inline void copy_async_16(uint32_t to, const void *from, uint32_t byt
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// The same of what is read once: it leaves the L2 first. ptxas 13.0 writes an instruction that the device refuses where
+// it can split the shared address into a lane's part and one of the whole warp, so a mask that changes nothing keeps
+// the two together; in a cluster the block's rank is in bits 24 to 27.
+__device__ inline void copy_async_16_once(uint32_t to, const void *from, uint32_t bytes, uint64_t policy) {
+  asm volatile("{\n.reg .b32 at;\nand.b32 at, %0, 0xfffffff;\n"
+               "cp.async.cg.shared.global.L2::cache_hint [at], [%1], 16, %2, %3;\n}" ::"r"(to),
+               "l"(from), "r"(bytes), "l"(policy)
+               : "memory");
+}
+
 __device__ inline void copy_async_4(uint32_t to, const void *from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }

@@ -33,8 +33,8 @@ static const struct variant_family hopper_family = {
     .parameters =
         {
             {"columns", "rows of x at a time", 8, 128, 8, 8},
-            {"groups", "warpgroups, each 64 rows of W", 1, 2, 1, 1},
-            {"rows", "of W in a block", 8, 128, 8, 64},
+            {"groups", "warpgroups, each 64 rows of W", 1, 3, 1, 1},
+            {"rows", "of W in a block", 8, 192, 8, 64},
             {"split_k", "blocks that share K", 1, 8, 1, 1},
             {"ahead", "steps of 256 bytes of K under way", 2, 6, 1, 3},
         },
