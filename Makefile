@@ -37,7 +37,7 @@ ifneq ($(NVCC),)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 BASE_CFLAGS += -DGEMMD_CUDA
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
-NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I. -Xptxas -warn-spills
+NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I. -Xptxas -warn-spills,-Werror
 # the last is for what is newer than this toolkit: the driver compiles it there
 NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
   -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
