@@ -1,6 +1,6 @@
 #include "checkpoint.h"
 
-#include "../../weights/gptq.h"
+#include "../../proto/weights/gptq.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #ifndef CTL_CHECKPOINT_H
 #define CTL_CHECKPOINT_H
 
-#include "../../weights/safetensors.h"
+#include "../../proto/weights/safetensors.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* quantize: a file of 2-bit weights from one of real numbers, without gemmd. */
 #include "ctl.h"
 
-#include "../../weights/gptq.h"
-#include "../../weights/matrix.h"
-#include "../../weights/quantize.h"
+#include "../../proto/weights/gptq.h"
+#include "../../proto/weights/matrix.h"
+#include "../../proto/weights/quantize.h"
 #include "../tool/print.h"
 #include "checkpoint.h"
 

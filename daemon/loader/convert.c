@@ -1,7 +1,7 @@
 #include "convert.h"
 
 #include "../../proto/number.h"
-#include "../../weights/quantize.h"
+#include "../../proto/weights/quantize.h"
 #include "trirun.h"
 
 #include <limits.h>

@@ -3,7 +3,7 @@
 #ifndef LOADER_FILE_H
 #define LOADER_FILE_H
 
-#include "../../weights/safetensors.h"
+#include "../../proto/weights/safetensors.h"
 
 struct file {
   int fd;         /* the caller's */

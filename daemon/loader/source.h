@@ -4,7 +4,7 @@
 
 #include "../../proto/gemm.h"
 #include "../../proto/message.h"
-#include "../../weights/safetensors.h"
+#include "../../proto/weights/safetensors.h"
 
 struct source {
   struct gemm_weight weight; /* checked */

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "../../proto/number.h"
-#include "../../weights/gptq.h"
-#include "../../weights/matrix.h"
-#include "../../weights/quantize.h"
+#include "../../proto/weights/gptq.h"
+#include "../../proto/weights/matrix.h"
+#include "../../proto/weights/quantize.h"
 
 enum { N = 13, K = 300, GROUPS = 3, ROWS = 700 }; /* a ragged group, and a ragged tile of rows */
 

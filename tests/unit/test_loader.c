@@ -17,7 +17,7 @@
 #include "daemon/loader/load.h"
 #include "proto/number.h"
 #include "tests/support/loading.h"
-#include "weights/quantize.h"
+#include "proto/weights/quantize.h"
 
 static uint16_t half_of(const uint8_t *bytes, int64_t index) {
   uint16_t value;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "../../proto/number.h"
-#include "../../weights/quantize.h"
+#include "../../proto/weights/quantize.h"
 
 static uint64_t random_state;
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "../../proto/limits.h"
-#include "../../weights/safetensors.h"
+#include "../../proto/weights/safetensors.h"
 
 /* Parses `json` as the header of a file with `data` bytes behind it. The header goes through a heap copy of exactly its
  * size, so that a read behind its end shows. */

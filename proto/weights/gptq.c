@@ -1,6 +1,6 @@
 #include "gptq.h"
 
-#include "../proto/number.h"
+#include "../number.h"
 #include "matrix.h"
 #include "parallel.h"
 #include "quantize.h"

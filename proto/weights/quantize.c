@@ -1,6 +1,6 @@
 #include "quantize.h"
 
-#include "../proto/number.h"
+#include "../number.h"
 
 #include <math.h>
 #include <stdbool.h>

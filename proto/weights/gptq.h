@@ -14,7 +14,7 @@
 #ifndef WEIGHTS_GPTQ_H
 #define WEIGHTS_GPTQ_H
 
-#include "../proto/status.h"
+#include "../status.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 #include "safetensors.h"
 
-#include "../proto/limits.h"
-#include "../proto/number.h"
+#include "../limits.h"
+#include "../number.h"
 
 #include <jansson.h>
 #include <stdlib.h>

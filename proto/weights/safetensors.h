@@ -3,7 +3,7 @@
 #ifndef WEIGHTS_SAFETENSORS_H
 #define WEIGHTS_SAFETENSORS_H
 
-#include "../proto/status.h"
+#include "../status.h"
 
 #include <stddef.h>
 #include <stdint.h>
