@@ -354,7 +354,7 @@ check: ## formatting, cppcheck, directions of includes
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
 	@# invalidPointerCast: tensors whose type is known only at run time are bytes
 	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
-	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto weights daemon client kernels/cpu kernels/registry.c
+	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto daemon client kernels/cpu kernels/registry.c
 	@tests/check_includes.sh
 	@echo "check: nothing found"
 
@@ -404,10 +404,12 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/ob
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(CLIENT_CUDA) $(PROTO) $(BUNDLE_TEST_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) ## one tar that runs on another x86-64 Linux with nothing installed
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUILD)/libgemmclient-cuda.so ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
+	cp -L $(BUILD)/libgemmclient-cuda.so.$(SOVERSION) $(BUNDLE)/lib/
 	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so
-	cp client/gemmclient.h $(BUNDLE)/include/
+	ln -sf libgemmclient-cuda.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient-cuda.so
+	cp client/gemmclient.h client/gemmclient_cuda.h $(BUNDLE)/include/
 	cp deploy/gemmd.conf $(BUNDLE)/etc/
 	cp README.md LICENSE $(BUNDLE)/
 	cp tests/gpu.sh tests/run.sh tests/demo/demo.sh $(BUNDLE)/tests/
