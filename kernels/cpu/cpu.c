@@ -360,6 +360,12 @@ static int list_variants(struct backend *backend, const struct variant_problem *
   return base == NULL ? cpu_variants(&backend->engine, problem, all, out, most) : 0;
 }
 
+static int list_library_variants(struct backend *backend, const struct variant_problem *problem, bool all,
+                                 struct variant *out, int most) {
+  (void)all;
+  return cpu_library_variants(&backend->engine, problem, out, most);
+}
+
 static enum status check_variant(struct backend *backend, const struct variant_problem *problem,
                                  struct variant *variant, struct variant *nearest, struct error *error) {
   return cpu_variant_check(&backend->engine, problem, variant, nearest, error);
@@ -413,6 +419,7 @@ const struct backend_ops cpu_backend = {
     .poll = cpu_poll,
     .families = cpu_families,
     .variants = list_variants,
+    .library_variants = list_library_variants,
     .variant_check = check_variant,
     .measure = cpu_measure,
 };

@@ -141,9 +141,15 @@ int cpu_variants(const struct product_engine *engine, const struct variant_probl
       for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++)
         count = add(variant_of(threads[t], blocks[b].block_m, blocks[b].tile_m, blocks[b].block_kib, narrower),
                     problem->m, out, count, most);
+  return count;
+}
+
+int cpu_library_variants(const struct product_engine *engine, const struct variant_problem *problem,
+                         struct variant *out, int most) {
   struct error error;
   enum micro_kind kind = cpu_stage_kind(&problem->weight, engine->micro);
-  if (count < most && cpu_library_takes(engine->library, &problem->weight, kind, &error) == STATUS_OK)
-    out[count++] = variant_default(&cpu_family_onednn);
-  return count;
+  if (most < 1 || cpu_library_takes(engine->library, &problem->weight, kind, &error) != STATUS_OK)
+    return 0;
+  out[0] = variant_default(&cpu_family_onednn);
+  return 1;
 }

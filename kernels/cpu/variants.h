@@ -15,5 +15,8 @@ MUST_CHECK enum status cpu_variant_check(const struct product_engine *engine, co
                                          struct variant *variant, struct variant *nearest, struct error *error);
 int cpu_variants(const struct product_engine *engine, const struct variant_problem *problem, bool all,
                  struct variant *out, int most);
+/* The library has the weight in an order of its own, which takes milliseconds when it is first asked. */
+int cpu_library_variants(const struct product_engine *engine, const struct variant_problem *problem,
+                         struct variant *out, int most);
 
 #endif

@@ -119,6 +119,12 @@ static void test_library(void **state) {
     assert_int_equal(status, STATUS_UNSUPPORTED);
     assert_non_null(strstr(error.text, "oneDNN"));
   }
+  /* what takes long at first is listed apart */
+  struct variant listed[64];
+  int count = cpu_backend.variants(device.backend, &problem, NULL, false, listed, 64);
+  for (int i = 0; i < count; i++)
+    assert_false(listed[i].family->library);
+  assert_int_equal(cpu_backend.library_variants(device.backend, &problem, false, listed, 64), status == STATUS_OK);
   for (int64_t m = 1; status == STATUS_OK && m <= 70; m += m < 10 ? 1 : 20) {
     request.m = m;
     request.variant = NULL;
