@@ -446,7 +446,7 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 
 # debian/ stands below deploy/, and the packages are built from a copy of the sources that has it where it belongs
 DEB := $(BUILD)/deb
-deb: ## Debian packages: gemmd, libgemmclient0 and libgemmclient-dev, in build/deb
+deb: ## Debian packages: gemmd, libgemmclient0, libgemmclient-cuda0 and libgemmclient-dev, in build/deb
 	@deploy/deps.sh build deb
 	rm -rf $(DEB)
 	mkdir -p $(DEB)/gemmd-$(VERSION)
