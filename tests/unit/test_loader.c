@@ -16,8 +16,8 @@
 #include "daemon/loader/convert.h"
 #include "daemon/loader/load.h"
 #include "proto/number.h"
-#include "tests/support/loading.h"
 #include "proto/weights/quantize.h"
+#include "tests/support/loading.h"
 
 static uint16_t half_of(const uint8_t *bytes, int64_t index) {
   uint16_t value;
