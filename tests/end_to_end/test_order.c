@@ -5,6 +5,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/status.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -30,11 +31,6 @@ struct member {
   gemmd_session *session;
   gemmd_weight *weight;
 };
-
-static void expect_ok(gemmd_session *session, int status) {
-  if (status != GEMMD_OK)
-    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
-}
 
 static struct member join(void) {
   struct member member = {NULL, NULL};

@@ -56,11 +56,6 @@ static bool report(gemmd_session *session, int status) {
   return status == GEMMD_OK;
 }
 
-static void expect_ok(gemmd_session *session, int status) {
-  if (status != GEMMD_OK)
-    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
-}
-
 static int memory_make(uint64_t bytes, int seals) {
   int fd = memfd_create("tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0)

@@ -48,11 +48,6 @@ static bool report(gemmd_session *session, int status) {
   return status == GEMMD_OK;
 }
 
-static void expect_ok(gemmd_session *session, int status) {
-  if (status != GEMMD_OK)
-    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
-}
-
 static bool layer_open(struct layer *layer) {
   *layer = (struct layer){.session = NULL};
   if (!report(layer->session, gemmd_connect(&layer->session, daemon_under_test.socket, NULL)) ||
@@ -131,7 +126,8 @@ static void load(gemmd_session *session, const char *name, enum gemmd_format for
 
 static gemmd_session *connect_to_daemon(void) {
   gemmd_session *session = NULL;
-  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
+  int status = gemmd_connect(&session, daemon_under_test.socket, NULL);
+  expect_ok(session, status);
   return session;
 }
 

@@ -6,6 +6,7 @@
 #include "tests/support/manager.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/status.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -39,11 +40,6 @@ struct scene {
   _Atomic uint64_t done[CLIENTS];
   _Atomic uint64_t pause_ns;
 };
-
-static void expect_ok(gemmd_session *session, int status) {
-  if (status != GEMMD_OK)
-    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
-}
 
 static gemmd_session *connect_with(unsigned reconnect_ms) {
   gemmd_options options = {.reconnect_ms = reconnect_ms};

@@ -5,6 +5,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/status.h"
 
 #include <math.h>
 #include <poll.h>
@@ -53,11 +54,6 @@ static gemmd_session *connect_to_daemon(void) {
     exit(1);
   }
   return session;
-}
-
-static void expect_ok(gemmd_session *session, int status) {
-  if (status != GEMMD_OK)
-    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
 }
 
 static int load(gemmd_session *session, const char *tensor, const char *name, enum gemm_format format) {

@@ -63,11 +63,6 @@ static gemmd_session *connect_to_daemon(unsigned spin_us) {
   return session;
 }
 
-static void expect_ok(gemmd_session *session, int status) {
-  if (status != GEMMD_OK)
-    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
-}
-
 static const char *model_path(void) {
   return daemon_path(&daemon_under_test, "model.safetensors");
 }

@@ -4,6 +4,7 @@
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/status.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -19,11 +20,6 @@ static struct daemon daemon_under_test;
 static gemmd_session *session;
 static gemmd_weight *handle;
 
-static void expect_ok(int status) {
-  if (status != GEMMD_OK)
-    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
-}
-
 /* Loads the weight and deletes its file. */
 static void begin(const char *options) {
   static struct checkpoint checkpoint;
@@ -35,10 +31,11 @@ static void begin(const char *options) {
   checkpoint_write(&checkpoint, path);
   checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
-  expect_ok(gemmd_connect(&session, daemon_under_test.socket, NULL));
-  expect_ok(gemmd_weight_load_file(session, path, &load, NULL));
+  int status = gemmd_connect(&session, daemon_under_test.socket, NULL);
+  expect_ok(session, status);
+  expect_ok(session, gemmd_weight_load_file(session, path, &load, NULL));
   assert_int_equal(unlink(path), 0);
-  expect_ok(gemmd_weight_open(session, "w", &handle));
+  expect_ok(session, gemmd_weight_open(session, "w", &handle));
 }
 
 static void end(void) {
@@ -55,7 +52,7 @@ static void expect_product(void) {
 
 static gemmd_device_info device(void) {
   gemmd_daemon_info info;
-  expect_ok(gemmd_daemon_status(session, &info));
+  expect_ok(session, gemmd_daemon_status(session, &info));
   return info.device[0];
 }
 

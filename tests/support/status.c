@@ -7,10 +7,14 @@
 
 #include <cmocka.h>
 
+void expect_ok(gemmd_session *session, int status) {
+  if (status != GEMMD_OK)
+    fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
+}
+
 gemmd_device_info device_info(gemmd_session *session) {
   gemmd_daemon_info info;
-  if (gemmd_daemon_status(session, &info) != GEMMD_OK)
-    fail_msg("%s", gemmd_error(session));
+  expect_ok(session, gemmd_daemon_status(session, &info));
   return info.device[0];
 }
 

@@ -1,8 +1,11 @@
-/* What the daemon says of its first device. Failures end the running cmocka test with a message. */
+/* What the daemon answers, and says of its first device. Failures end the running cmocka test with a message. */
 #ifndef TESTS_STATUS_H
 #define TESTS_STATUS_H
 
 #include "client/gemmclient.h"
+
+/* Ends the test with the session's sentence unless the call's status is OK. */
+void expect_ok(gemmd_session *session, int status);
 
 gemmd_device_info device_info(gemmd_session *session);
 /* SIGKILL to the device's worker, and waits until the daemon has started another. */
