@@ -9,7 +9,7 @@
 
 enum {
   RESTART_WINDOW_MS = 60000,
-  WATCH_TICKS = 2,    /* within worker_timeout_s */
+  WATCH_TICKS = 2,    /* within worker_timeout_s or device_timeout_s, the shorter */
   START_TIMEOUTS = 6, /* worker_timeout_s, that a process has to open its device */
 };
 
@@ -153,7 +153,7 @@ static void on_watch_timer(uv_timer_t *timer) {
   channel_drain(&worker->process->channel);
   if (worker->state == WORKER_DYING)
     return;
-  if (worker->silent == WATCH_TICKS) {
+  if (worker->patience != 0 && worker->silent >= worker->patience) {
     (void)error_set(&error, STATUS_TIMEOUT, "it has not answered for %lld s",
                     (long long)worker->config->worker_timeout_s);
     worker_kill(worker, error.text);
@@ -174,20 +174,25 @@ static void on_start_timer(uv_timer_t *timer) {
 /* From the moment that it is to serve: first it has to open its device. */
 static void watch_start(struct worker *worker) {
   uint64_t timeout_ms = (uint64_t)worker->config->worker_timeout_s * 1000;
-  if (timeout_ms == 0)
+  if (timeout_ms == 0 && worker->config->device_timeout_s == 0)
     return;
   worker->watched = true;
   worker->silent = 0;
   uv_timer_init(worker->loop, &worker->watch_timer);
   worker->watch_timer.data = worker;
   worker->open++;
-  uv_timer_start(&worker->watch_timer, on_start_timer, START_TIMEOUTS * timeout_ms, 0);
+  if (timeout_ms != 0)
+    uv_timer_start(&worker->watch_timer, on_start_timer, START_TIMEOUTS * timeout_ms, 0);
 }
 
 static void watch(struct worker *worker) {
-  uint64_t tick_ms = (uint64_t)worker->config->worker_timeout_s * 1000 / WATCH_TICKS;
-  if (worker->watched)
-    uv_timer_start(&worker->watch_timer, on_watch_timer, tick_ms, tick_ms);
+  uint64_t silence_s = (uint64_t)worker->config->worker_timeout_s, hang_s = (uint64_t)worker->config->device_timeout_s;
+  uint64_t shorter_s = hang_s == 0 || (silence_s != 0 && silence_s < hang_s) ? silence_s : hang_s;
+  uint64_t tick_ms = shorter_s * 1000 / WATCH_TICKS;
+  if (!worker->watched)
+    return;
+  worker->patience = (unsigned)(silence_s * 1000 / tick_ms);
+  uv_timer_start(&worker->watch_timer, on_watch_timer, tick_ms, tick_ms);
 }
 
 static void take_ready(struct worker *worker, const struct message_worker_ready *ready) {

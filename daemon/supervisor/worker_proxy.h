@@ -77,10 +77,11 @@ struct worker {
   TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
   struct message_worker_ready ready, next_says;             /* the first of the last process that said so */
   bool ever_ready, stopping, watched;
-  unsigned silent; /* ticks of the watch since it asked; 0: it was answered */
-  int exit_status; /* of the last process; -1 where a signal ended it */
-  int exit_signal; /* of the last process; 0: none has ended so */
-  bool killed;     /* the last process, by worker_kill */
+  unsigned silent;   /* ticks of the watch since it asked; 0: it was answered */
+  unsigned patience; /* the most of these; 0: without end */
+  int exit_status;   /* of the last process; -1 where a signal ended it */
+  int exit_signal;   /* of the last process; 0: none has ended so */
+  bool killed;       /* the last process, by worker_kill */
   uint32_t pid;
   uint32_t restarts, recent_restarts;
   uint64_t recent_since_ms, lost_ms;

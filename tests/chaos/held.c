@@ -28,6 +28,7 @@ static gemmd_session *watcher;
 static bool kernels_fail; /* on a GPU */
 static int tries = 10;
 static double gigabytes = 0.0625;
+static const char *chosen = ""; /* a part of the names of the faults that are tried */
 
 static const char *weight_name(int index) {
   static char names[WEIGHTS][16];
@@ -276,7 +277,7 @@ static const struct held_fault faults_with_spare[] = {
 };
 
 static void try_fault(const struct held_fault *fault) {
-  if (fault->kernel && !kernels_fail)
+  if ((fault->kernel && !kernels_fail) || strstr(fault->fault.name, chosen) == NULL)
     return;
   static const char verified[] = "agree with what was loaded";
   struct pauses_fault now = fault->fault;
@@ -376,8 +377,10 @@ int main(int count, char **words) {
     gigabytes = strtod(words[1], NULL);
   if (count > 2)
     tries = (int)strtol(words[2], NULL, 10);
-  if (count > 3 || !(gigabytes > 0) || tries < 1 || tries > PAUSES_ROUNDS) {
-    fprintf(stderr, "usage: held [GIGABYTES of weights [TRIES of each fault]]\n");
+  if (count > 3)
+    chosen = words[3];
+  if (count > 4 || !(gigabytes > 0) || tries < 1 || tries > PAUSES_ROUNDS) {
+    fprintf(stderr, "usage: held [GIGABYTES of weights [TRIES of each fault [PART of the names of those to try]]]\n");
     return 2;
   }
   const struct CMUnitTest tests[] = {cmocka_unit_test(held)};

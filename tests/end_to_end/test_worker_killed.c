@@ -330,10 +330,10 @@ static void hung_device(void **state) {
   end();
 }
 
-/* The same without anything to do: the next request would wait for ever. */
+/* The same without anything to do: the next request would wait for ever. One watch is no part of the other. */
 static void hung_while_asleep(void **state) {
   (void)state;
-  begin("worker_timeout_s = 1\ndevice_timeout_s = 1\n");
+  begin("worker_timeout_s = 0\ndevice_timeout_s = 1\n");
   _Atomic bool *held = clients_share(sizeof *held);
   gemmd_session *session = connect_to_daemon(0);
   gemmd_weight *handle;
