@@ -24,6 +24,14 @@ bool notify_present(void) {
   return socket_path() != NULL;
 }
 
+/* Says so once until it works again: there are two messages for each weight that is loaded. */
+static void note_silence(const char *why) {
+  static bool noted;
+  if (why != NULL && !noted)
+    log_warning("the service manager cannot be told: %s", why);
+  noted = why != NULL;
+}
+
 static void send_record(int socket, const struct sockaddr_un *address, socklen_t size, const char *state, int fd) {
   union rights rights;
   struct iovec part = {.iov_base = (void *)state, .iov_len = strlen(state)};
@@ -32,9 +40,10 @@ static void send_record(int socket, const struct sockaddr_un *address, socklen_t
   while (sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR)
       continue;
-    log_warning("the service manager cannot be told: %s", strerror(errno));
+    note_silence(strerror(errno));
     return;
   }
+  note_silence(NULL);
 }
 
 void notify_send_fd(const char *state, int fd) {
@@ -44,7 +53,7 @@ void notify_send_fd(const char *state, int fd) {
     return;
   size_t length = strlen(path);
   if (length >= sizeof address.sun_path) {
-    log_warning("NOTIFY_SOCKET is longer than a socket's path may be");
+    note_silence("NOTIFY_SOCKET is longer than a socket's path may be");
     return;
   }
   memcpy(address.sun_path, path, length);

@@ -316,11 +316,22 @@ static void a_daemon_that_stays_away(void **state) {
   unmake();
 }
 
+/* As when gemmd was started by somebody whose own manager is not there any more. */
+static void a_manager_that_is_gone_is_named_once(void **state) {
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  load_all();
+  assert_int_equal(daemon_log_count(&daemon_under_test, "the service manager cannot be told"), 1);
+  daemon_stop(&daemon_under_test);
+  unmake();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(killed_with_descriptors_parked), cmocka_unit_test(upgraded_under_a_manager),
       cmocka_unit_test(upgraded_without_a_manager),     cmocka_unit_test(weights_that_are_gone),
-      cmocka_unit_test(a_daemon_that_stays_away),
+      cmocka_unit_test(a_daemon_that_stays_away),       cmocka_unit_test(a_manager_that_is_gone_is_named_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
