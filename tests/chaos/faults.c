@@ -8,6 +8,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 #include "tests/support/raw.h"
+#include "tests/support/status.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -32,9 +33,8 @@ static struct pauses *pauses;
 static _Atomic bool *held, *flooded;
 
 static gemmd_session *join(gemmd_weight **handle) {
-  gemmd_session *session = NULL;
-  if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK ||
-      gemmd_weight_open(session, "w", handle) != GEMMD_OK) {
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  if (gemmd_weight_open(session, "w", handle) != GEMMD_OK) {
     fprintf(stderr, "%s\n", gemmd_error(session));
     exit(1);
   }

@@ -5,6 +5,7 @@
 #include "pauses.h"
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"
+#include "tests/support/status.h"
 #include "vast.h"
 
 #include <fcntl.h>
@@ -36,14 +37,6 @@ static const char *weight_name(int index) {
   return names[index];
 }
 
-static gemmd_session *join(void) {
-  gemmd_session *session = NULL;
-  if (gemmd_connect(&session, daemon_under_test.socket, NULL) == GEMMD_OK)
-    return session;
-  fprintf(stderr, "%s\n", gemmd_error(session));
-  exit(1);
-}
-
 /* ---- the first load */
 
 static _Atomic int *files_made;
@@ -58,7 +51,7 @@ static int load_some(int index, void *user) {
   atomic_fetch_add(files_made, 1);
   while (atomic_load(files_made) <= LOADS) /* the last is who takes the time */
     sched_yield();
-  gemmd_session *session = join();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   for (int i = index; i < WEIGHTS; i += LOADS) {
     const gemmd_load load = {.name = weight_name(i),
                              .tensor = "w",
@@ -157,7 +150,7 @@ static bool prepare(struct subject *subject, gemmd_session *session, const struc
 
 static int client(int index, void *user) {
   struct subject subjects[OWN];
-  gemmd_session *session = join();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   bool good = true;
   (void)user;
   for (int i = 0; good && i < OWN; i++)
@@ -336,7 +329,7 @@ static void start(void) {
   daemon_make(&daemon_under_test, options);
   setenv("GEMMD_FAULTY", daemon_path(&daemon_under_test, "faulty"), 1);
   daemon_start(&daemon_under_test);
-  watcher = join();
+  watcher = daemon_join(&daemon_under_test, NULL);
 }
 
 static void held(void **state) {

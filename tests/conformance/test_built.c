@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -21,7 +20,7 @@
 enum { M_MOST = 150 };
 
 static struct device device;
-static int current, products;
+static int products;
 static char why_none[256];
 
 static const struct gemm_weight shapes[] = {
@@ -128,10 +127,24 @@ static bool takes_two_bits(void) {
          device.ops->variant_check(device.backend, &problem, &variant, NULL, &error) == STATUS_OK;
 }
 
+/* Whether anything can be built here. */
+static void ask(void) {
+  struct variant_problem problem = {.weight = shapes[0], .m = 1, .x_type = GEMM_F16, .y_type = GEMM_F16};
+  struct variant variant;
+  struct error error;
+  why_none[0] = '\0';
+  if (device.ops->variant_build == NULL)
+    snprintf(why_none, sizeof why_none, "builds none");
+  else if (variant_parse(device.ops->families, kernels[0].kernel, &variant, &error) != STATUS_OK ||
+           device.ops->variant_check(device.backend, &problem, &variant, NULL, &error) != STATUS_OK)
+    snprintf(why_none, sizeof why_none, "%s", error.text);
+}
+
 static void test_built_kernels(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 17, M_MOST};
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16, GEMM_S32};
+  ask();
   if (why_none[0] != '\0')
     return; /* the last line says so */
   for (int i = 0; i < COUNT(shapes) * 2; i++) {
@@ -167,40 +180,14 @@ static void test_built_kernels(void **state) {
   }
 }
 
-/* Whether anything can be built here. */
-static void ask(void) {
-  struct variant_problem problem = {.weight = shapes[0], .m = 1, .x_type = GEMM_F16, .y_type = GEMM_F16};
-  struct variant variant;
-  struct error error;
-  why_none[0] = '\0';
-  if (device.ops->variant_build == NULL)
-    snprintf(why_none, sizeof why_none, "builds none");
-  else if (variant_parse(device.ops->families, kernels[0].kernel, &variant, &error) != STATUS_OK ||
-           device.ops->variant_check(device.backend, &problem, &variant, NULL, &error) != STATUS_OK)
-    snprintf(why_none, sizeof why_none, "%s", error.text);
-}
-
-static int group_setup(void **state) {
-  (void)state;
-  device_open(&device, backend_table[current], 4, SLAB_BYTES);
-  ask();
-  return 0;
-}
-
-static int group_teardown(void **state) {
-  (void)state;
-  print_message("%s: %d products of kernels built at run time%s%s\n", device.ops->name, products,
-                why_none[0] != '\0' ? ": " : "", why_none);
-  device_close(&device);
-  return close(device.slab_fd);
-}
-
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_built_kernels)};
-  for (current = 0; backend_table[current] != ops; current++) {
-  }
   products = 0;
-  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  device_group(&device, ops, SLAB_BYTES);
+  int failed = cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
+  print_message("%s: %d products of kernels built at run time%s%s\n", ops->name, products,
+                why_none[0] != '\0' ? ": " : "", why_none);
+  return failed;
 }
 
 int main(int count, char **arguments) {

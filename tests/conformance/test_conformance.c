@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -401,18 +400,6 @@ static void test_non_finite(void **state) {
 
 /* ---- groups */
 
-static int group_setup(void **state) {
-  (void)state;
-  device_open(&device, backend_table[current], 4, SLAB_BYTES);
-  return 0;
-}
-
-static int group_teardown(void **state) {
-  (void)state;
-  device_close(&device);
-  return close(device.slab_fd);
-}
-
 /* ---- every kernel that can be chosen. What the tuner's own gate may refuse (a library's FP8 sums on rows with
  * outliers) is not asked for here: the plain kernel, and those that the backend writes itself. */
 
@@ -477,7 +464,7 @@ static int run_instruction_sets(void) {
   for (int i = 0; micro_table[i] != NULL; i++) {
     if (micro_table[i] != best && micro_table[i]->usable()) {
       setenv("GEMMD_CPU", micro_table[i]->name, 1);
-      failed += cmocka_run_group_tests_name(micro_table[i]->name, tests, group_setup, group_teardown);
+      failed += cmocka_run_group_tests_name(micro_table[i]->name, tests, device_group_open, device_group_close);
     }
   }
   unsetenv("GEMMD_CPU");
@@ -492,7 +479,8 @@ static int run_group(const struct backend_ops *ops) {
   };
   for (current = 0; backend_table[current] != ops; current++) {
   }
-  int failed = cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  device_group(&device, ops, SLAB_BYTES);
+  int failed = cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
   bool sets = strcmp(ops->name, "cpu") == 0 && getenv("GEMMD_CPU") == NULL;
   return failed + (sets ? run_instruction_sets() : 0);
 }

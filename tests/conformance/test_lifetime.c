@@ -21,7 +21,6 @@
 
 #define SLAB_BYTES ((uint64_t)8 << 20)
 
-static const struct backend_ops *current;
 static struct device device; /* of the group that runs */
 
 struct exchange { /* between this program and itself, in a memfd */
@@ -201,18 +200,6 @@ static void test_busy(void **state) {
   oracle_weight_free(&weight);
 }
 
-static int group_setup(void **state) {
-  (void)state;
-  device_open(&device, current, 4, SLAB_BYTES);
-  return 0;
-}
-
-static int group_teardown(void **state) {
-  (void)state;
-  device_close(&device);
-  return close(device.slab_fd);
-}
-
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_slab_outlives_its_maker),
@@ -220,8 +207,8 @@ static int run_group(const struct backend_ops *ops) {
       cmocka_unit_test(test_unknown_layout),
       cmocka_unit_test(test_busy),
   };
-  current = ops;
-  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  device_group(&device, ops, SLAB_BYTES);
+  return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
 }
 
 int main(int count, char **arguments) {

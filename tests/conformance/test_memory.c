@@ -19,7 +19,6 @@
 
 enum { FIRST_N = 272, FIRST_K = 200, SECOND_N = 90, SECOND_AT = 4 << 20, PLACE = 4096 };
 
-static const struct backend_ops *current;
 static struct device device;
 
 /* Memory as another process would have it. */
@@ -215,23 +214,11 @@ static void test_refusals(void **state) {
   foreign_close(&foreign);
 }
 
-static int group_setup(void **state) {
-  (void)state;
-  device_open(&device, current, 4, SLAB_BYTES);
-  return 0;
-}
-
-static int group_teardown(void **state) {
-  (void)state;
-  device_close(&device);
-  return close(device.slab_fd);
-}
-
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_operand),
                                      cmocka_unit_test(test_refusals)};
-  current = ops;
-  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  device_group(&device, ops, SLAB_BYTES);
+  return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
 }
 
 int main(int count, char **arguments) {

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,7 +18,6 @@
 enum { VARIANTS_MOST = 64 };
 
 static struct device device;
-static int current;
 
 static const struct {
   int64_t m, n, k, w_extra, x_extra, y_extra; /* extra elements between rows */
@@ -157,24 +155,11 @@ static void test_other_formats_are_refused(void **state) {
   one(1, GEMM_FORMAT_F16, GEMM_F32, NULL);
 }
 
-static int group_setup(void **state) {
-  (void)state;
-  device_open(&device, backend_table[current], 3, SLAB_BYTES);
-  return 0;
-}
-
-static int group_teardown(void **state) {
-  (void)state;
-  device_close(&device);
-  return close(device.slab_fd);
-}
-
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_every_variant),
                                      cmocka_unit_test(test_other_formats_are_refused)};
-  for (current = 0; backend_table[current] != ops; current++) {
-  }
-  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  device_group(&device, ops, SLAB_BYTES);
+  return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
 }
 
 int main(int count, char **arguments) {

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -21,7 +20,6 @@
 
 enum { STEPS_MOST = 4, WEIGHT_BYTES = 4 << 20 };
 
-static const struct backend_ops *current;
 static struct device device;
 static double worst; /* error over gate */
 
@@ -363,20 +361,6 @@ static void test_measured(void **state) {
   plan_free(&plan);
 }
 
-static int group_setup(void **state) {
-  (void)state;
-  worst = 0;
-  device_open(&device, current, 4, SLAB_BYTES);
-  return 0;
-}
-
-static int group_teardown(void **state) {
-  (void)state;
-  print_message("%s: the worst row has %.2f of what it may be off\n", current->name, worst);
-  device_close(&device);
-  return close(device.slab_fd);
-}
-
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_formats),
@@ -388,8 +372,11 @@ static int run_group(const struct backend_ops *ops) {
       cmocka_unit_test(test_types_that_do_not_follow),
       cmocka_unit_test(test_measured),
   };
-  current = ops;
-  return cmocka_run_group_tests_name(ops->name, tests, group_setup, group_teardown);
+  worst = 0;
+  device_group(&device, ops, SLAB_BYTES);
+  int failed = cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
+  print_message("%s: the worst row has %.2f of what it may be off\n", ops->name, worst);
+  return failed;
 }
 
 int main(int count, char **arguments) {

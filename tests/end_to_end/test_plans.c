@@ -124,13 +124,6 @@ static void load(gemmd_session *session, const char *name, enum gemmd_format for
             gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "model.safetensors"), &request, NULL));
 }
 
-static gemmd_session *connect_to_daemon(void) {
-  gemmd_session *session = NULL;
-  int status = gemmd_connect(&session, daemon_under_test.socket, NULL);
-  expect_ok(session, status);
-  return session;
-}
-
 static int start(void **state) {
   (void)state;
   static struct checkpoint checkpoint;
@@ -142,7 +135,7 @@ static int start(void **state) {
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
   checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   load(session, "up", GEMMD_FORMAT_INT8);
   load(session, "down", GEMMD_FORMAT_FP8);
   gemmd_disconnect(session);
@@ -199,7 +192,7 @@ static void processes_share_the_weights(void **state) {
   (void)state;
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_daemon_info before, after;
   expect_ok(session, gemmd_daemon_status(session, &before));
   clients_start(&clients, CLIENTS, client, scene);
@@ -225,7 +218,7 @@ static void the_worker_is_killed_under_plans(void **state) {
   (void)state;
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   scene->until_told = true;
   clients_start(&clients, CLIENTS, client, scene);
   for (int i = 0; i < KILLS; i++) {
@@ -242,7 +235,7 @@ static void the_worker_is_killed_under_plans(void **state) {
 static void gemmd_is_replaced_under_plans(void **state) {
   (void)state;
   struct layer layer;
-  gemmd_session *other = connect_to_daemon();
+  gemmd_session *other = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *first;
   assert_true(layer_open(&layer));
   expect_right(&layer);

@@ -41,16 +41,6 @@ struct scene {
   _Atomic uint64_t pause_ns;
 };
 
-static gemmd_session *connect_with(unsigned reconnect_ms) {
-  gemmd_options options = {.reconnect_ms = reconnect_ms};
-  gemmd_session *session = NULL;
-  if (gemmd_connect(&session, daemon_under_test.socket, &options) != GEMMD_OK) {
-    fprintf(stderr, "connect: %s\n", gemmd_error(session));
-    exit(1);
-  }
-  return session;
-}
-
 static void make(void) {
   static struct checkpoint checkpoint;
   daemon_make(&daemon_under_test, "");
@@ -64,7 +54,7 @@ static void make(void) {
 
 static void load_all(void) {
   const char *path = daemon_path(&daemon_under_test, "model.safetensors");
-  gemmd_session *session = connect_with(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   for (int i = 0; i < WEIGHTS; i++) {
     gemmd_load request = {
         .name = names[i], .tensor = names[i], .format = (enum gemmd_format)shapes[i].format, .device = -1};
@@ -134,7 +124,7 @@ static int client(int index, void *user) {
   struct scene *scene = user;
   gemmd_weight *handles[WEIGHTS];
   struct product products[IN_FLIGHT];
-  gemmd_session *session = connect_with(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   bool good = make_products(session, products, index);
   for (int i = 0; good && i < WEIGHTS; i++)
     good = gemmd_weight_open(session, names[i], &handles[i]) == GEMMD_OK;
@@ -187,7 +177,7 @@ static void await_progress(struct scene *scene, const struct clients *clients) {
 }
 
 static void expect_weights(void) {
-  gemmd_session *session = connect_with(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_daemon_info info;
   expect_ok(session, gemmd_daemon_status(session, &info));
   assert_int_equal(info.names, WEIGHTS);
@@ -288,7 +278,7 @@ static void weights_that_are_gone(void **state) {
   make();
   daemon_start(&daemon_under_test);
   load_all();
-  gemmd_session *session = connect_with(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *weight;
   struct product product;
   struct product_request request = {.weight = &weights[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
@@ -309,7 +299,7 @@ static void a_daemon_that_stays_away(void **state) {
   (void)state;
   make();
   daemon_start(&daemon_under_test);
-  gemmd_session *session = connect_with(1);
+  gemmd_session *session = daemon_join(&daemon_under_test, &(gemmd_options){.reconnect_ms = 1});
   daemon_kill(&daemon_under_test);
   assert_int_equal(gemmd_ping(session, NULL), GEMMD_DISCONNECTED);
   gemmd_disconnect(session);

@@ -47,15 +47,6 @@ static const char *weight_name(int index) {
   return name;
 }
 
-static gemmd_session *connect_to_daemon(void) {
-  gemmd_session *session = NULL;
-  if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK) {
-    fprintf(stderr, "connect: %s\n", gemmd_error(session));
-    exit(1);
-  }
-  return session;
-}
-
 static int load(gemmd_session *session, const char *tensor, const char *name, enum gemm_format format) {
   gemmd_load request = {.name = name, .tensor = tensor, .format = (enum gemmd_format)format, .device = -1};
   return gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "model.safetensors"), &request, NULL);
@@ -73,7 +64,7 @@ static int start(void **state) {
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
   checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   for (int i = 0; i < WEIGHTS; i++)
     expect_ok(session, load(session, weight_name(i), weight_name(i), shapes[i].format));
   gemmd_disconnect(session);
@@ -93,7 +84,7 @@ static int stop(void **state) {
 
 static void weights_are_what_the_file_says(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   for (int i = 0; i < WEIGHTS; i++) {
     gemmd_weight_info info;
     expect_ok(session, gemmd_weight_stat(session, weight_name(i), &info));
@@ -117,7 +108,7 @@ static bool append_name(void *user, const gemmd_weight_info *info) {
 
 static void weights_are_listed_in_order(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   char names[512] = "";
   expect_ok(session, gemmd_weight_list(session, NULL, append_name, names));
   assert_string_equal(names, "layer.0 layer.1 layer.2 layer.3 layer.4 layer.5 layer.6 layer.7 layer.8 layer.9 ");
@@ -155,7 +146,7 @@ static bool all_products(gemmd_session *session, gemmd_weight *handle, const str
 static int client_of_all_weights(int index, void *user) {
   (void)user;
   static const int64_t rows[] = {1, 2, 7, 33};
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   bool good = true;
   for (int i = 0; good && i < WEIGHTS; i++) {
     int number = (i + index * 3) % WEIGHTS;
@@ -233,7 +224,7 @@ static void several_processes_many_in_flight(void **state) {
 /* As a program with an event loop does it: it sleeps in poll, never in the library. */
 static void an_event_loop(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   expect_ok(session, gemmd_weight_open(session, weight_name(2), &handle));
   struct pollfd loop = {.fd = gemmd_fd(session), .events = POLLIN};
@@ -266,7 +257,7 @@ static void an_event_loop(void **state) {
 /* The same bits for the same request, from whichever process. */
 static int client_of_bits(int index, void *user) {
   float *shared = user;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   struct product product;
   struct product_request request = {
@@ -301,7 +292,7 @@ static void weights_and_bytes(gemmd_session *session, uint32_t *count, uint64_t 
 
 static void equal_content_is_stored_once(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight_info info;
   uint32_t count, count_after;
   uint64_t bytes, bytes_after, freed = 99;
@@ -325,7 +316,7 @@ static void equal_content_is_stored_once(void **state) {
  */
 static void quantized_while_loading(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   expect_ok(session, load(session, "real", "quantized", GEMM_FORMAT_INT8));
   expect_ok(session, gemmd_weight_open(session, "quantized", &handle));
@@ -357,7 +348,7 @@ static void quantized_while_loading(void **state) {
 
 static void an_open_weight_outlives_its_name(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *old;
   uint64_t freed = 1;
   uint32_t count, count_after;
@@ -389,7 +380,7 @@ static void an_open_weight_outlives_its_name(void **state) {
 /* Submits and never looks again. */
 static int client_that_stalls(int index, void *user) {
   _Atomic int *ready = user;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   struct product product;
   struct product_request request = {
@@ -408,7 +399,7 @@ static void killed_clients_leave_nothing_behind(void **state) {
   enum { VICTIMS = 3 };
   struct clients clients;
   gemmd_daemon_info before, info;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   _Atomic int *ready = clients_share(sizeof *ready);
   expect_ok(session, gemmd_daemon_status(session, &before));
   clients_start(&clients, VICTIMS, client_that_stalls, (void *)ready);
@@ -433,7 +424,7 @@ static void killed_clients_leave_nothing_behind(void **state) {
 
 static void status_counts(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_daemon_info before, after;
   gemmd_weight *handle;
   expect_ok(session, gemmd_daemon_status(session, &before));

@@ -4,6 +4,7 @@
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/product.h"
+#include "tests/support/status.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -29,15 +30,6 @@ static const struct gemm_weight shapes[] = {
 enum { SHAPES = COUNT(shapes) };
 static struct oracle_weight tensors[SHAPES];
 
-static gemmd_session *connect_to_daemon(void) {
-  gemmd_session *session = NULL;
-  if (gemmd_connect(&session, gemmd.socket, NULL) != GEMMD_OK) {
-    fprintf(stderr, "connect: %s\n", gemmd_error(session));
-    exit(1);
-  }
-  return session;
-}
-
 static int start(void **state) {
   (void)state;
   static struct checkpoint checkpoint;
@@ -50,7 +42,7 @@ static int start(void **state) {
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
   checkpoint_free(&checkpoint);
   daemon_start(&gemmd);
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   if (gemmd_weight_load_file(session, daemon_path(&gemmd, "model.safetensors"), &request, NULL) != GEMMD_OK)
     fail_msg("%s", gemmd_error(session));
   gemmd_disconnect(session);
@@ -104,7 +96,7 @@ static void test_right(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 5, 40};
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   for (int i = 0; i < SHAPES; i++)
     for (int r = 0; r < COUNT(rows); r++)
       for (int y = 0; y < COUNT(y_types); y++)
@@ -114,7 +106,7 @@ static void test_right(void **state) {
 
 static void test_refused(void **state) {
   (void)state;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   uint16_t *tensor = gemmd_alloc(session, 4096), elsewhere[64];
   gemmd_product product = {.m = 1, .x = tensor, .x_type = GEMMD_F16, .y = tensor + 1024, .y_type = GEMMD_F16};
   gemmd_tensor w = {.data = elsewhere, .n = 8, .k = 8};
@@ -137,7 +129,7 @@ static void test_refused(void **state) {
 /* A session whose only products are such, and a worker that dies under them: they are asked for again. */
 static int over_a_death(int index, void *user) {
   (void)user;
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   gemmd_weight *opened = NULL;
   gemmd_daemon_info info;
   bool right = index == 0 || gemmd_weight_open(session, "stored", &opened) == GEMMD_OK;

@@ -5,6 +5,7 @@
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/product.h"
+#include "tests/support/status.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -49,17 +50,8 @@ static const struct words {
                 "tune_pins = mlp/*=hopper rows=32"};
 static const struct words *words = &cpu_words;
 
-static gemmd_session *connect_to_daemon(void) {
-  gemmd_session *session = NULL;
-  if (gemmd_connect(&session, gemmd.socket, NULL) != GEMMD_OK) {
-    fprintf(stderr, "connect: %s\n", gemmd_error(session));
-    exit(1);
-  }
-  return session;
-}
-
 static void load(void) {
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   gemmd_load request = {.name = "mlp/up", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
   if (gemmd_weight_load_file(session, daemon_path(&gemmd, "model.safetensors"), &request, NULL) != GEMMD_OK)
     fail_msg("%s", gemmd_error(session));
@@ -139,7 +131,7 @@ static json_t *expect_json(const char *arguments) {
 static int client_run(int index, void *user) {
   (void)user;
   static const int rows[] = {1, 2, 5, 16, 33, 64};
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   gemmd_weight *opened = NULL;
   int wrong = gemmd_weight_open(session, "mlp/up", &opened) != GEMMD_OK;
   for (int i = 0; i < PRODUCTS && !wrong; i++) {
@@ -216,7 +208,7 @@ static void test_by_hand(void **state) {
 static void test_export_forget_import(void **state) {
   (void)state;
   char command[512];
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", words->kernel), GEMMD_OK);
   assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m511", words->kernel), GEMMD_INVALID);
   assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", "evil"), GEMMD_NOT_FOUND);
@@ -271,7 +263,7 @@ static void test_without_a_state_a_successor_does_not_try(void **state) {
   daemon_stop(&gemmd);
   unsetenv("STATE_DIRECTORY");
   daemon_start(&gemmd);
-  gemmd_session *session = connect_to_daemon();
+  gemmd_session *session = daemon_join(&gemmd, NULL);
   assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
   assert_int_equal(daemon_log_count(&gemmd, "the next process tunes nothing"), 0);
   assert_int_equal(kill((pid_t)info.device[0].pid, SIGKILL), 0);

@@ -53,16 +53,6 @@ static const char *weight_name(int index) {
   return names[index];
 }
 
-static gemmd_session *connect_to_daemon(unsigned spin_us) {
-  gemmd_options options = {.spin_us = spin_us};
-  gemmd_session *session = NULL;
-  if (gemmd_connect(&session, daemon_under_test.socket, &options) != GEMMD_OK) {
-    fprintf(stderr, "connect: %s\n", gemmd_error(session));
-    exit(1);
-  }
-  return session;
-}
-
 static const char *model_path(void) {
   return daemon_path(&daemon_under_test, "model.safetensors");
 }
@@ -80,7 +70,7 @@ static void prepare(const char *options) {
 
 /* Loads the weights and deletes their file. */
 static void load_all(void) {
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   for (int i = 0; i < WEIGHTS; i++) {
     gemmd_load request = {
         .name = weight_name(i), .tensor = weight_name(i), .format = (enum gemmd_format)shapes[i].format, .device = -1};
@@ -177,7 +167,8 @@ static bool compute(gemmd_session *session, gemmd_weight **handles, struct produ
 /* Even ones wait for each product, odd ones have many in flight; the last two never spin. */
 static int client(int index, void *user) {
   struct scene *scene = user;
-  gemmd_session *session = connect_to_daemon(index < 2 ? 0 : UINT_MAX);
+  const gemmd_options options = {.spin_us = index < 2 ? 0 : UINT_MAX};
+  gemmd_session *session = daemon_join(&daemon_under_test, &options);
   gemmd_weight *handles[WEIGHTS];
   struct product products[IN_FLIGHT];
   bool good = true;
@@ -219,7 +210,7 @@ static void killed_under_load(void **state) {
   begin("");
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients;
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   clients_start(&clients, CLIENTS, client, scene);
   for (int i = 0; i < KILLS; i++) {
     await_progress(session, scene, &clients);
@@ -241,14 +232,14 @@ static void killed_under_load(void **state) {
 static void killed_while_idle(void **state) {
   (void)state;
   begin("");
-  gemmd_session *old = connect_to_daemon(0);
+  gemmd_session *old = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
   expect_ok(old, gemmd_weight_open(old, weight_name(0), &handle));
   for (int i = 0; i < 3; i++) {
     gemmd_weight *other;
     kill_worker(old);
-    gemmd_session *new = connect_to_daemon(0);
+    gemmd_session *new = daemon_join(&daemon_under_test, NULL);
     expect_ok(new, gemmd_weight_open(new, weight_name(0), &other));
     assert_true(product_run(new, other, &request));
     assert_true(product_run(old, handle, &request));
@@ -262,7 +253,7 @@ static void killed_while_idle(void **state) {
 static void hung_with_a_product_in_flight(void **state) {
   (void)state;
   begin("worker_timeout_s = 1\n");
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
   expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
@@ -284,7 +275,7 @@ static int keep_busy(int index, void *user) {
   struct product product;
   struct product_request request = {
       .weight = &weights[0], .m = 2048, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = (uint64_t)index};
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *weight;
   if (gemmd_weight_open(session, weight_name(0), &weight) != GEMMD_OK || !product_make(&product, session, &request))
     return 1;
@@ -304,7 +295,7 @@ static void hung_device(void **state) {
   begin("worker_timeout_s = 1\ndevice_timeout_s = 1\n");
   _Atomic bool *held = clients_share(sizeof *held);
   struct scene *scene = clients_share(sizeof *scene);
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
   expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
@@ -335,7 +326,7 @@ static void hung_while_asleep(void **state) {
   (void)state;
   begin("worker_timeout_s = 0\ndevice_timeout_s = 1\n");
   _Atomic bool *held = clients_share(sizeof *held);
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
   expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
@@ -363,7 +354,7 @@ static void the_catalog_goes_on(void **state) {
   checkpoint_add_weight(&checkpoint, "t", &weights[1]);
   checkpoint_write(&checkpoint, path);
   checkpoint_free(&checkpoint);
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   kill_worker(session);
   await_state(session, "ready");
   gemmd_load request = {.name = "again", .tensor = "t", .format = GEMMD_FORMAT_FP8, .device = -1};
@@ -390,7 +381,7 @@ static void the_catalog_goes_on(void **state) {
 static void killed_too_often(void **state) {
   (void)state;
   begin("worker_restarts_max = 2\n");
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
   struct product product;
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
@@ -428,7 +419,7 @@ static void a_program_that_was_replaced_on_disk(void **state) {
   assert_int_equal(unlink(program), 0);
   assert_int_equal(symlink("/bin/false", program), 0);
   load_all();
-  gemmd_session *session = connect_to_daemon(0);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   kill_worker(session);
   await_state(session, "ready");
   gemmd_weight *handle;

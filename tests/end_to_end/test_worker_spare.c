@@ -31,8 +31,7 @@ static void begin(const char *options) {
   checkpoint_write(&checkpoint, path);
   checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
-  int status = gemmd_connect(&session, daemon_under_test.socket, NULL);
-  expect_ok(session, status);
+  session = daemon_join(&daemon_under_test, NULL);
   expect_ok(session, gemmd_weight_load_file(session, path, &load, NULL));
   assert_int_equal(unlink(path), 0);
   expect_ok(session, gemmd_weight_open(session, "w", &handle));

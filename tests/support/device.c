@@ -205,6 +205,31 @@ void *device_run_chain(struct device *device, const struct device_request *reque
   return y;
 }
 
+static struct {
+  struct device *device;
+  const struct backend_ops *ops;
+  uint64_t slab_bytes;
+} group_now;
+
+void device_group(struct device *device, const struct backend_ops *ops, uint64_t slab_bytes) {
+  group_now.device = device;
+  group_now.ops = ops;
+  group_now.slab_bytes = slab_bytes;
+}
+
+int device_group_open(void **state) {
+  enum { IN_FLIGHT = 4 };
+  (void)state;
+  device_open(group_now.device, group_now.ops, IN_FLIGHT, group_now.slab_bytes);
+  return 0;
+}
+
+int device_group_close(void **state) {
+  (void)state;
+  device_close(group_now.device);
+  return close(group_now.device->slab_fd);
+}
+
 int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops)) {
   const char *only = count > 1 ? arguments[1] : getenv("GEMMD_TEST_BACKEND");
   int failed = 0, groups = 0;

@@ -58,6 +58,12 @@ void *device_run(struct device *device, const struct device_request *request);
 /* As device_run, but asked for as a chain of jobs of 1 to `rows_most` rows each, in another order than they lie. */
 void *device_run_chain(struct device *device, const struct device_request *request, int64_t rows_most);
 
+/* A group of tests over one backend: names what device_group_open opens before them, and device_group_close closes,
+ * with its slab, behind them. */
+void device_group(struct device *device, const struct backend_ops *ops, uint64_t slab_bytes);
+int device_group_open(void **state);
+int device_group_close(void **state);
+
 /* Runs `group` with every backend of the build that has a device, or with the one that the first argument or
  * GEMMD_TEST_BACKEND names. Returns main's exit status: 1 where a group failed or none could run. */
 int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops));

@@ -4,12 +4,22 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
 void expect_ok(gemmd_session *session, int status) {
   if (status != GEMMD_OK)
     fail_msg("%s: %s", gemmd_status_name(status), gemmd_error(session));
+}
+
+gemmd_session *daemon_join(const struct daemon *daemon, const gemmd_options *options) {
+  gemmd_session *session = NULL;
+  if (gemmd_connect(&session, daemon->socket, options) == GEMMD_OK)
+    return session;
+  fprintf(stderr, "connect: %s\n", gemmd_error(session));
+  exit(1);
 }
 
 gemmd_device_info device_info(gemmd_session *session) {

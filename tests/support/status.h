@@ -3,9 +3,13 @@
 #define TESTS_STATUS_H
 
 #include "client/gemmclient.h"
+#include "daemon.h"
 
 /* Ends the test with the session's sentence unless the call's status is OK. */
 void expect_ok(gemmd_session *session, int status);
+
+/* A session with the daemon. A process that gets none, a test or one of its clients, ends with 1 and the reason. */
+gemmd_session *daemon_join(const struct daemon *daemon, const gemmd_options *options);
 
 gemmd_device_info device_info(gemmd_session *session);
 /* SIGKILL to the device's worker, and waits until the daemon has started another. */
