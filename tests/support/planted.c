@@ -1,0 +1,142 @@
+#include "planted.h"
+
+#include "folder.h"
+
+#include <signal.h>
+#include <string.h>
+
+const struct variant_family planted_family = {
+    .name = "planted", .count = 1, .parameters = {{"crime", "that it commits", 0, CRIMES - 1, 1, 0}}};
+
+const struct variant_family planted_foreign = {
+    .name = "foreign", .library = true, .count = 1, .parameters = {{"number", "of its kernel", 0, 9, 1, 0}}};
+
+struct planted planted;
+
+enum crime planted_crime(const struct variant *variant) {
+  return variant != NULL && variant->family == &planted_family ? (enum crime)variant->values[0] : HONEST;
+}
+
+static void commit(const struct backend_job *job, enum crime crime) {
+  float *y = job->y;
+  size_t stride = job->y_stride / sizeof *y;
+  bool ragged = job->m != variant_bucket(job->m);
+  if (crime == WRONG || (crime == ONLY_RAGGED && ragged) || (crime == HONEST && planted.convicted))
+    y[stride * (size_t)(job->m - 1) + TUNING_N / 2] += 1;
+  if (crime == BEHIND)
+    y[TUNING_N] = 0;
+  if (crime == UNWRITTEN)
+    memset(&y[TUNING_N - 1], 0xff, sizeof *y);
+  if (crime == MIXED_ROWS && job->m > 8)
+    memcpy(y + 8 * stride, y, TUNING_N * sizeof *y);
+}
+
+static enum status planted_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
+  struct backend_job plain = *job;
+  bool ours = job->variant != NULL && job->variant->family == &planted_family;
+  if (job->variant != NULL && job->variant->family == &planted_foreign) {
+    planted.foreign_launches++;
+    plain.variant = NULL;
+    return cpu_backend.submit(backend, &plain, error);
+  }
+  if (!ours)
+    return cpu_backend.submit(backend, job, error);
+  planted.launches++;
+  if (planted_crime(job->variant) == FAULTING)
+    raise(SIGKILL);
+  if (planted_crime(job->variant) == FAILING)
+    return error_set(error, STATUS_UNSUPPORTED, "it never runs");
+  plain.variant = NULL;
+  enum status status = cpu_backend.submit(backend, &plain, error);
+  commit(job, planted_crime(job->variant));
+  return status;
+}
+
+static int planted_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base,
+                            bool all, struct variant *out, int most) {
+  if (base != NULL)
+    return 0;
+  int count = cpu_backend.variants(backend, problem, NULL, all, out, 1);
+  for (int crime = 0; crime < CRIMES && count < most; crime++)
+    if (planted.offered[crime]) {
+      out[count] = variant_default(&planted_family);
+      out[count++].values[0] = crime;
+    }
+  return count;
+}
+
+static int foreign_variants(struct backend *backend, const struct variant_problem *problem, bool all,
+                            struct variant *out, int most) {
+  (void)backend, (void)problem, (void)all;
+  while (sem_wait(&planted.may_list) != 0)
+    ;
+  for (int i = 0; i < 4 && i < most; i++)
+    out[i] = (struct variant){.family = &planted_foreign, .values = {i}};
+  return 4;
+}
+
+static enum status planted_check(struct backend *backend, const struct variant_problem *problem,
+                                 struct variant *variant, struct variant *nearest, struct error *error) {
+  return variant->family == &planted_family || variant->family == &planted_foreign
+             ? STATUS_OK
+             : cpu_backend.variant_check(backend, problem, variant, nearest, error);
+}
+
+static enum status planted_measure(struct backend *backend, const struct backend_job *job,
+                                   struct backend_weight *const *weights, size_t count,
+                                   const struct backend_timing *timing, uint64_t *ns, struct error *error) {
+  (void)backend, (void)weights, (void)count, (void)timing, (void)error;
+  bool ours = job->variant->family == &planted_family;
+  uint64_t time = job->variant->family == &planted_foreign
+                      ? planted.foreign_time + (uint64_t)job->variant->values[0] * 100
+                  : ours ? planted.times[planted_crime(job->variant)]
+                         : planted.own_time;
+  *ns = (uint64_t)((double)time * (1 + planted.noise * oracle_uniform(&planted.randomness)));
+  return STATUS_OK;
+}
+
+/* ---- one device, one weight, one tuner */
+
+void planted_open(enum tune_mode mode) {
+  struct tuner_options options = tuning_options(mode);
+  options.state_dir = folder;
+  tuning_start(&options);
+}
+
+const struct variant *planted_serving(void) {
+  return tuning_serving(TUNING_ROWS, 20000);
+}
+
+static void plant(const struct variant_family *library) {
+  tuning_plant(&planted_family, library);
+  tuning.ops.submit = planted_submit;
+  tuning.ops.variants = planted_variants;
+  tuning.ops.library_variants = library != NULL ? foreign_variants : NULL;
+  tuning.ops.variant_check = planted_check;
+  tuning.ops.measure = planted_measure;
+}
+
+int planted_set_up(void **state) {
+  plant(NULL);
+  planted = (struct planted){.own_time = 10000};
+  sem_init(&planted.may_list, 0, 0);
+  tuning_open();
+  return folder_make(state);
+}
+
+int planted_tear_down(void **state) {
+  sem_post(&planted.may_list); /* for a list that nobody waits for any more */
+  tuning_close();
+  sem_destroy(&planted.may_list);
+  return folder_remove(state);
+}
+
+void planted_offer(enum crime crime, uint64_t time) {
+  planted.offered[crime] = true;
+  planted.times[crime] = time;
+}
+
+void planted_library(uint64_t time) {
+  plant(&planted_foreign);
+  planted.foreign_time = time;
+}

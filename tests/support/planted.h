@@ -1,0 +1,42 @@
+/* Kernels planted before a tuner over the real CPU backend: the CPU's own product, and then a crime; a clock that says
+ * what the test wants; and a library that keeps everybody waiting for its list. */
+#ifndef TESTS_SUPPORT_PLANTED_H
+#define TESTS_SUPPORT_PLANTED_H
+
+#include "tuning.h"
+
+#include <semaphore.h>
+
+enum crime { HONEST, WRONG, ONLY_RAGGED, BEHIND, UNWRITTEN, MIXED_ROWS, FAILING, FAULTING, CRIMES };
+
+extern const struct variant_family planted_family, planted_foreign;
+
+struct planted {
+  uint64_t times[CRIMES]; /* that the clock says, ns */
+  bool offered[CRIMES];
+  uint64_t own_time; /* of the backend's own choice */
+  double noise;      /* of the clock, relative */
+  uint64_t randomness;
+  int launches;   /* of planted kernels */
+  bool convicted; /* the honest one has turned wrong */
+  sem_t may_list; /* one post a list of the library */
+  uint64_t foreign_time;
+  int foreign_launches;
+};
+extern struct planted planted;
+
+/* Fixtures of a test: device, weight and folder; no tuner yet. */
+int planted_set_up(void **state);
+int planted_tear_down(void **state);
+
+/* Before the tuner is opened: the search finds this one; the clock says `time`. */
+void planted_offer(enum crime crime, uint64_t time);
+/* Puts the library there; its fastest kernel takes `time`. */
+void planted_library(uint64_t time);
+/* What it finds is kept in the fixture's folder. */
+void planted_open(enum tune_mode mode);
+/* What serves TUNING_ROWS rows. */
+const struct variant *planted_serving(void);
+enum crime planted_crime(const struct variant *variant);
+
+#endif

@@ -1,0 +1,154 @@
+/* What is asked of the tuner by hand: a search, kernels for it, pins, imports; refusals name the field and its range.
+ * This program is the engine's thread. */
+#include "tests/support/planted.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_off_does_nothing_by_itself(void **state) {
+  (void)state;
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_OFF);
+  (void)planted_serving();
+  assert_int_equal(tuning_step(TUNING_LATE), UINT64_MAX);
+}
+
+static void test_asked_for_by_hand(void **state) {
+  (void)state;
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .text = "planted crime=0"};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  planted.times[HONEST] = 4000;
+  planted_open(TUNE_OFF);
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(tuning.answered, 0);
+  tuning_run();
+  assert_int_equal(tuning.answered, 1);
+  assert_ptr_equal(tuning.last_answer, &message);
+  assert_int_equal(message.error.status, STATUS_OK);
+  assert_string_equal(request.kernel, "planted crime=0");
+  assert_string_equal(request.results[0].kernel, "planted crime=0");
+  assert_int_equal(request.results[0].ns, 4000);
+  assert_true(request.results[1].own);
+  assert_non_null(planted_serving());
+}
+
+static void test_refused_by_hand(void **state) {
+  (void)state;
+  static const struct {
+    const char *kernel, *why;
+  } rows[] = {
+      {"planted crime=99", "crime must be 0..7 in steps of 1, got 99"},
+      {"planted crime", "NAME=VALUE is expected, got crime"},
+      {"planted crime=x", "crime takes a number, got x"},
+      {"planted threads=1", "kernels of family planted have no threads"},
+      {"other", "this backend has no kernels of family other"},
+      {"any nothing=1", "no family of this backend's kernels has all of: nothing=1"},
+      {"cpu threads=200", "threads must be 0.."},
+  };
+  planted_open(TUNE_OFF);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
+    struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+    request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
+    snprintf(request.text, sizeof request.text, "%s", rows[i].kernel);
+    tuning.answered = 0;
+    tuner_request(tuning.tuner, &message);
+    assert_int_equal(tuning.answered, 1);
+    assert_int_not_equal(message.error.status, STATUS_OK);
+    if (strstr(message.error.text, rows[i].why) == NULL)
+      fail_msg("%s: %s", rows[i].kernel, message.error.text);
+  }
+}
+
+static void pin(const char *kernel, enum status expected) {
+  struct tune_request request = {.verb = TUNE_PIN, .weight = &tuning.weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  snprintf(request.text, sizeof request.text, "%s", kernel);
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(message.error.status, expected);
+}
+
+static void test_pin(void **state) {
+  (void)state;
+  planted_open(TUNE_OFF);
+  pin("planted crime=0", STATUS_OK);
+  assert_null(planted_serving()); /* not before it has been compared */
+  tuning_run();
+  assert_non_null(planted_serving());
+  pin("planted crime=99", STATUS_INVALID);
+  assert_non_null(planted_serving()); /* as it was */
+  pin("planted crime=1", STATUS_OK);
+  (void)planted_serving();
+  tuning_run();
+  assert_null(planted_serving()); /* it is wrong */
+  pin("", STATUS_OK);
+  assert_null(tuning.weight.pin);
+  assert_null(planted_serving());
+}
+
+static void test_import_serves_after_its_check(void **state) {
+  (void)state;
+  char shape[VARIANT_TEXT_BYTES];
+  struct variant_problem problem = {
+      .weight = tuning.weight.shape, .m = variant_bucket(TUNING_ROWS), .x_type = GEMM_F32, .y_type = GEMM_F32};
+  planted.times[HONEST] = 5000;
+  planted_open(TUNE_EAGER);
+  struct tune_request request = {.verb = TUNE_IMPORT, .text = "planted crime=0"};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  snprintf(request.shape, sizeof request.shape, "%s", variant_problem_text(&problem, shape));
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(message.error.status, STATUS_OK);
+  assert_null(planted_serving());
+  struct tune_request list = {.verb = TUNE_LIST};
+  message.tune = &list;
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(list.count, 1);
+  assert_string_equal(list.page[0].state, "kept");
+  assert_false(list.page[0].confirmed);
+  tuning_run();
+  assert_non_null(planted_serving());
+  tuner_request(tuning.tuner, &message);
+  assert_true(list.page[0].confirmed);
+  message.tune = &request;
+  strcpy(request.shape, "int8-row-4x4-f32-f32-none-m3");
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(message.error.status, STATUS_INVALID);
+}
+
+static void test_a_weight_that_goes(void **state) {
+  (void)state;
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_OFF);
+  pin("planted crime=0", STATUS_OK);
+  tuner_request(tuning.tuner, &message);
+  (void)tuning_step(TUNING_LATE);
+  tuning.answered = 0;
+  tuner_weight_gone(tuning.tuner, &tuning.weight);
+  assert_int_equal(tuning.answered, 1);
+  assert_int_equal(message.error.status, STATUS_CANCELLED);
+  assert_null(tuning.weight.pin);
+  tuning_run();
+}
+
+#define TUNER_TEST(test) cmocka_unit_test_setup_teardown(test, planted_set_up, planted_tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TUNER_TEST(test_off_does_nothing_by_itself),
+      TUNER_TEST(test_asked_for_by_hand),
+      TUNER_TEST(test_refused_by_hand),
+      TUNER_TEST(test_pin),
+      TUNER_TEST(test_import_serves_after_its_check),
+      TUNER_TEST(test_a_weight_that_goes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

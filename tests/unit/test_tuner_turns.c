@@ -1,0 +1,187 @@
+/* Whose turn it is: requests before the tuner, short pieces while they come, long ones and a library's kernels in
+ * quiet. This program is the engine's thread. */
+#include "tests/support/planted.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+static bool somebody_waits(void *user) {
+  (void)user;
+  return true;
+}
+
+/* Own kernels are raced and serve while the library has not said yet what it has; then it joins. */
+static void test_nothing_waits_for_a_library(void **state) {
+  (void)state;
+  const struct variant *variant = NULL;
+  planted_library(3000);
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_EAGER);
+  while ((variant = planted_serving()) == NULL)
+    (void)tuning_step(TUNING_LATE);
+  assert_ptr_equal(variant->family, &planted_family);
+  for (int i = 0; i < 100; i++)
+    (void)tuning_step(TUNING_LATE);
+  assert_int_equal(planted.foreign_launches, 0);
+  assert_string_equal(tuning_listed().state, "tuned");
+  sem_post(&planted.may_list);
+  tuning_run();
+  assert_ptr_equal(planted_serving()->family, &planted_foreign);
+  assert_int_equal(planted_serving()->values[0], 0);
+  assert_int_equal(tuning.saved, 2);
+}
+
+static void test_a_slower_library_changes_nothing(void **state) {
+  (void)state;
+  planted_library(6000);
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_EAGER);
+  (void)planted_serving();
+  sem_post(&planted.may_list);
+  tuning_run();
+  assert_ptr_equal(planted_serving()->family, &planted_family);
+  assert_true(planted.foreign_launches > 0);
+  assert_int_equal(tuning_listed().library_ns, 6000);
+}
+
+/* Asked for by hand, the answer has what the library names first, and its fastest. */
+static void test_asked_for_with_a_library(void **state) {
+  (void)state;
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  planted_library(3000);
+  planted_offer(HONEST, 5000);
+  sem_post(&planted.may_list);
+  planted_open(TUNE_OFF);
+  tuner_request(tuning.tuner, &message);
+  tuning_run();
+  assert_string_equal(request.kernel, "foreign number=0");
+  assert_int_equal(request.library_first_ns, 3000);
+  assert_int_equal(request.library_ns, 3000);
+  assert_int_equal(request.results[0].ns, 3000);
+}
+
+/* Steps of a tuner that always had a request a moment ago; *now, 0 at first, goes on a tenth of a second a step. */
+static void run_under_load(uint64_t *now) {
+  struct timespec clock;
+  clock_gettime(CLOCK_MONOTONIC, &clock);
+  uint64_t real = (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec;
+  for (int i = 0; i < 7000; i++) {
+    *now = *now + 100000000 > real ? *now + 100000000 : real;
+    (void)tuning_step(*now);
+  }
+}
+
+/* A library's kernels take milliseconds to load: under load they are left for later, and the next shape has its turn.
+ * What was found is kept, also that the library is still to be tried. */
+static void test_under_load_only_the_library_waits(void **state) {
+  (void)state;
+  uint64_t now = 0;
+  planted_library(3000);
+  planted_offer(HONEST, 5000);
+  for (int i = 0; i < 2; i++)
+    sem_post(&planted.may_list);
+  planted_open(TUNE_BACKGROUND);
+  (void)tuning_serving(TUNING_ROWS, 20000);
+  (void)tuning_serving(1, 20000);
+  run_under_load(&now);
+  assert_ptr_equal(tuning_serving(TUNING_ROWS, 20000)->family, &planted_family);
+  assert_ptr_equal(tuning_serving(1, 20000)->family, &planted_family);
+  assert_int_equal(planted.foreign_launches, 0);
+  tuning_stop();
+  planted_open(TUNE_BACKGROUND);
+  (void)planted_serving();
+  run_under_load(&now);
+  assert_ptr_equal(planted_serving()->family, &planted_family);
+  assert_int_equal(planted.foreign_launches, 0);
+  for (int i = 0; i < 2; i++)
+    sem_post(&planted.may_list);
+  tuning_run();
+  assert_ptr_equal(planted_serving()->family, &planted_foreign);
+}
+
+static void test_gives_way(void **state) {
+  (void)state;
+  struct error lost = {.status = STATUS_OK};
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_EAGER);
+  (void)planted_serving();
+  for (int i = 0; i < 1000; i++)
+    (void)tuner_step(tuning.tuner, UINT64_C(1) << 62, somebody_waits, NULL, &lost);
+  assert_int_equal(planted.launches, 0);
+  assert_null(planted_serving());
+}
+
+/* A product of 20 ms does not fit into a burst of 300 us: while requests come, it is not tried. */
+static void test_long_ones_wait_for_quiet(void **state) {
+  (void)state;
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_BACKGROUND);
+  (void)tuning_serving(TUNING_ROWS, 20000000);
+  uint64_t wait = 0, now = 0;
+  for (int i = 0; i < 10000 && wait < UINT64_C(1000000000000); i++) {
+    struct timespec clock;
+    clock_gettime(CLOCK_MONOTONIC, &clock);
+    now = (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec + (uint64_t)i * 1000000000;
+    wait = tuning_step(now);
+  }
+  assert_true(wait >= UINT64_C(1000000000000)); /* the hour of quiet that the options ask for */
+  assert_int_equal(planted.launches, 0);
+}
+
+/* It is tuned in many short whiles without requests; what one has found is not lost in the next. */
+static void test_long_ones_go_on_where_they_were(void **state) {
+  struct timespec clock;
+  (void)state;
+  planted.own_time = 20000000;
+  planted_offer(HONEST, 5000000);
+  planted_open(TUNE_BACKGROUND);
+  for (int i = 0; i < 100000 && tuning_serving(TUNING_ROWS, 20000000) == NULL; i++) {
+    clock_gettime(CLOCK_MONOTONIC, &clock);
+    (void)tuning_step((uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec);
+    (void)tuning_step(TUNING_LATE);
+  }
+  assert_int_equal(planted_crime(tuning_serving(TUNING_ROWS, 20000000)), HONEST);
+  assert_non_null(tuning_serving(TUNING_ROWS, 20000000));
+}
+
+/* Whoever asks by hand does not wait for quiet, also where everything else does. */
+static void test_asked_for_under_load(void **state) {
+  (void)state;
+  uint64_t now = 0;
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  planted.own_time = 20000000;
+  planted_offer(HONEST, 5000000);
+  planted_open(TUNE_BACKGROUND);
+  (void)tuning_serving(TUNING_ROWS, 20000000);
+  run_under_load(&now);
+  assert_int_equal(tuning.answered, 0);
+  tuner_request(tuning.tuner, &message);
+  run_under_load(&now);
+  assert_int_equal(tuning.answered, 1);
+  assert_string_equal(request.kernel, "planted crime=0");
+  assert_null(tuning_serving(TUNING_ROWS, 20000000)); /* that one still waits */
+}
+
+#define TUNER_TEST(test) cmocka_unit_test_setup_teardown(test, planted_set_up, planted_tear_down)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      TUNER_TEST(test_nothing_waits_for_a_library),
+      TUNER_TEST(test_a_slower_library_changes_nothing),
+      TUNER_TEST(test_asked_for_with_a_library),
+      TUNER_TEST(test_under_load_only_the_library_waits),
+      TUNER_TEST(test_gives_way),
+      TUNER_TEST(test_long_ones_wait_for_quiet),
+      TUNER_TEST(test_long_ones_go_on_where_they_were),
+      TUNER_TEST(test_asked_for_under_load),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
