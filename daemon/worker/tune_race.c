@@ -15,6 +15,9 @@ enum {
   FINALS_MOST = 3,
 };
 #define WIN_LEAST 0.02
+/* Standard errors by which a final is won at once, and after its last round: chance is at its best in a few samples. */
+#define WIN_ERRORS_AT_ONCE 6
+#define WIN_ERRORS 3
 /* Slower than the fastest by this factor after a heat: out, however many are left. */
 #define HOPELESS 1.25
 /* The same after one sample, where nobody leaves otherwise. */
@@ -80,49 +83,76 @@ uint64_t race_median(const struct race_candidate *candidate) {
   return count == 0 ? 0 : (samples[(count - 1) / 2] + samples[count / 2]) / 2;
 }
 
+/* As race_low, of samples in order. */
+static uint64_t low_of(const uint64_t samples[RACE_SAMPLES], int count) {
+  return count == 0 ? 0 : samples[(count - 1) / 4];
+}
+
+uint64_t race_low(const struct race_candidate *candidate) {
+  uint64_t samples[RACE_SAMPLES];
+  int count = sorted(candidate, samples);
+  return low_of(samples, count);
+}
+
 double race_spread(const struct race_candidate *candidate) {
   uint64_t samples[RACE_SAMPLES];
   int count = sorted(candidate, samples);
   if (count < 2)
     return 0;
-  double low = (double)samples[(count - 1) / 4], high = (double)samples[count - 1 - (count - 1) / 4];
+  double low = (double)low_of(samples, count), high = (double)samples[count - 1 - (count - 1) / 4];
   uint64_t median = race_median(candidate);
   return median == 0 ? 0 : (high - low) / 2 / (double)median;
 }
 
-/* Of the median, relative to it: 1.2533 sigma / sqrt(n), and sigma is half the distance of the quartiles / 0.6745. */
+/* Of the median, relative to it: 1.2533 sigma / sqrt(n), and sigma is the distance of the lower quartile / 0.6745. The
+ * upper one would tell of accidents, which the median is safe from until they are half of the samples. */
 static double standard_error(const struct race_candidate *candidate) {
   uint32_t count = candidate->count < RACE_SAMPLES ? candidate->count : RACE_SAMPLES;
-  return 1.2533 / 0.6745 * race_spread(candidate) / sqrt(count);
+  double median = (double)race_median(candidate);
+  return 1.2533 / 0.6745 * (median - (double)race_low(candidate)) / median / sqrt(count);
 }
 
-bool race_beats(const struct race_candidate *a, const struct race_candidate *b, double least, double *gain) {
+bool race_beats(const struct race_candidate *a, const struct race_candidate *b, double least, double errors,
+                double *gain) {
   double slow = (double)race_median(a), fast = (double)race_median(b);
   if (slow <= 0 || fast <= 0) {
     *gain = 0;
     return false;
   }
   *gain = 1 - fast / slow;
-  double noise = 3 * hypot(standard_error(a), standard_error(b));
-  return *gain > least && *gain > noise;
+  double noise = errors * hypot(standard_error(a), standard_error(b));
+  return *gain > least && *gain > noise && race_low(b) < race_low(a);
+}
+
+/* The best few by `figure`. */
+static int ranked(const struct race *race, uint64_t (*figure)(const struct race_candidate *candidate), int *who,
+                  int most) {
+  static uint64_t figures[RACE_MOST]; /* of who[]; one race at a time, one thread */
+  int count = 0;
+  for (int i = 0; i < race->count; i++) {
+    uint64_t ns = figure(&race->candidates[i]);
+    if (ns == 0 || race->candidates[i].state == RACE_WRONG)
+      continue;
+    int place = count < most ? count++ : most;
+    for (; place > 0 && figures[place - 1] > ns; place--)
+      if (place < most) {
+        who[place] = who[place - 1];
+        figures[place] = figures[place - 1];
+      }
+    if (place < most) {
+      who[place] = i;
+      figures[place] = ns;
+    }
+  }
+  return count;
 }
 
 int race_best(const struct race *race, int *who, int most) {
-  int count = 0;
-  for (int i = 0; i < race->count; i++) {
-    uint64_t median = race_median(&race->candidates[i]);
-    if (median == 0 || race->candidates[i].state == RACE_WRONG)
-      continue;
-    int place = count < most ? count++ : most;
-    while (place > 0 && race_median(&race->candidates[who[place - 1]]) > median) {
-      if (place < most)
-        who[place] = who[place - 1];
-      place--;
-    }
-    if (place < most)
-      who[place] = i;
-  }
-  return count;
+  return ranked(race, race_median, who, most);
+}
+
+int race_ahead(const struct race *race, int *who, int most) {
+  return ranked(race, race_low, who, most);
 }
 
 /* ---- heats */
@@ -134,9 +164,13 @@ static int running(const struct race *race) {
   return count;
 }
 
+/* Of each candidate in this heat. Who is left when others like it are to be asked for needs no more to be among the
+ * best; more samples would decide nothing. */
 static uint32_t wanted(const struct race *race) {
   if (race->all)
     return ALL_SAMPLES;
+  if (!race->refined && running(race) <= FINALISTS)
+    return FIRST_SAMPLES;
   uint32_t samples = FIRST_SAMPLES << race->heat;
   return samples < RACE_SAMPLES / 2 ? samples : RACE_SAMPLES / 2;
 }
@@ -154,10 +188,11 @@ static bool far_behind(const struct race *race, const struct race_candidate *can
 
 /* Whoever runs and has fewest samples; -1 where all have what this heat wants. */
 static int to_time(const struct race *race) {
+  uint32_t samples = wanted(race);
   int who = -1;
   for (int i = 0; i < race->count; i++) {
     const struct race_candidate *candidate = &race->candidates[i];
-    if (candidate->state == RACE_RUNNING && candidate->count < wanted(race) && !far_behind(race, candidate) &&
+    if (candidate->state == RACE_RUNNING && candidate->count < samples && !far_behind(race, candidate) &&
         (who < 0 || candidate->count < race->candidates[who].count))
       who = i;
   }
@@ -168,14 +203,14 @@ static int to_time(const struct race *race) {
  * misses the best as seldom as half of them does, with a quarter of the samples less. */
 static void eliminate(struct race *race) {
   int order[RACE_MOST], keep = (running(race) + 2) / 3;
-  int count = race_best(race, order, RACE_MOST), kept = 0;
+  int count = race_ahead(race, order, RACE_MOST), kept = 0;
   keep = keep < FINALISTS ? FINALISTS : keep;
-  uint64_t fastest = count > 0 ? race_median(&race->candidates[order[0]]) : 0;
+  uint64_t fastest = count > 0 ? race_low(&race->candidates[order[0]]) : 0;
   for (int i = 0; i < count; i++) {
     struct race_candidate *candidate = &race->candidates[order[i]];
     if (order[i] == 0 || candidate->state != RACE_RUNNING)
       continue;
-    if (kept++ >= keep || (double)race_median(candidate) > HOPELESS * (double)fastest)
+    if (kept++ >= keep || (double)race_low(candidate) > HOPELESS * (double)fastest)
       candidate->state = RACE_OUT;
   }
   race->heat++;
@@ -190,10 +225,10 @@ static int next_challenger(const struct race *race) {
   int best = -1;
   uint64_t fastest = UINT64_MAX;
   for (int i = 1; i < race->count; i++) {
-    uint64_t median = race_median(&race->candidates[i]);
-    if (race->candidates[i].state == RACE_RUNNING && i != race->winner && median > 0 && median < fastest) {
+    uint64_t low = race_low(&race->candidates[i]);
+    if (race->candidates[i].state == RACE_RUNNING && i != race->winner && low > 0 && low < fastest) {
       best = i;
-      fastest = median;
+      fastest = low;
     }
   }
   return best;
@@ -203,8 +238,8 @@ static int next_challenger(const struct race *race) {
 static void start_final(struct race *race) {
   int challenger = next_challenger(race);
   bool worth = challenger >= 0 && race->finals < FINALS_MOST &&
-               (race->finals == 0 || (double)race_median(&race->candidates[challenger]) <
-                                         (1 - WIN_LEAST) * (double)race_median(&race->candidates[race->winner]));
+               (race->finals == 0 || (double)race_low(&race->candidates[challenger]) <
+                                         (1 - WIN_LEAST) * (double)race_low(&race->candidates[race->winner]));
   race->final = true;
   if (!worth && !race->guest_met && race->guest > 0 && race->guest != race->winner && race->guest != race->challenger &&
       race->candidates[race->guest].count > 0) {
@@ -223,13 +258,18 @@ static void start_final(struct race *race) {
 
 /* ---- final */
 
-/* Whether the final is decided. A gain that is worth having but not sure yet gets more rounds. */
+/* Whether the final is decided. A gain that is worth having but not sure yet gets more rounds, and so does one that
+ * undisturbed samples promise against the median. */
 static bool decided(struct race *race) {
+  const struct race_candidate *winner = &race->candidates[race->winner];
+  const struct race_candidate *challenger = &race->candidates[race->challenger];
+  bool last = race->final_rounds >= FINAL_ROUNDS_MOST;
   double gain;
   if (race->final_turn > 0 || race->final_rounds < FINAL_ROUNDS)
     return false;
-  bool wins = race_beats(&race->candidates[race->winner], &race->candidates[race->challenger], WIN_LEAST, &gain);
-  if (!wins && gain > WIN_LEAST && race->final_rounds < FINAL_ROUNDS_MOST)
+  bool wins = race_beats(winner, challenger, WIN_LEAST, last ? WIN_ERRORS : WIN_ERRORS_AT_ONCE, &gain);
+  double promised = 1 - (double)race_low(challenger) / (double)race_low(winner);
+  if (!wins && !last && (gain > WIN_LEAST || promised > 2 * WIN_LEAST))
     return false;
   race->candidates[wins ? race->winner : race->challenger].state = RACE_OUT;
   race->winner = wins ? race->challenger : race->winner;
@@ -287,8 +327,10 @@ void race_failed(struct race *race, int who) {
   }
 }
 
+/* Who has come begins as the others did. */
 void race_refined(struct race *race) {
   race->refined = true;
+  race->heat = 0;
 }
 
 void race_hurry(struct race *race) {

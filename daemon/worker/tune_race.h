@@ -1,7 +1,9 @@
-/* Who is fastest: heats of several candidates, of whom the third with the least median of what was measured so far goes
- * on (successive halving, by three: Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
- * optimization", 2016), and finals of the best ones against the one that serves, or that has won a final, in the order
- * A B B A, so that a drift of the clock meets both. Pure: says what to measure next and is told the result. */
+/* Who is fastest: heats of several candidates, of whom the third with the least lower quartile of what was measured so
+ * far goes on (successive halving, by three: Jamieson and Talwalkar, "Non-stochastic best arm identification and
+ * hyperparameter optimization", 2016), and finals of the best ones against the one that serves, or that has won a
+ * final, in the order A B B A, so that a drift of the clock meets both. What disturbs a sample makes it longer: so a
+ * quarter of them undisturbed keeps a candidate in the heats. Finals go by medians, and the quartiles may not speak
+ * against them. Pure: says what to measure next and is told the result. */
 #ifndef WORKER_TUNE_RACE_H
 #define WORKER_TUNE_RACE_H
 
@@ -68,16 +70,21 @@ void race_failed(struct race *race, int who);
 void race_refined(struct race *race);
 /* The time is up: what is known decides who is in the final. */
 void race_hurry(struct race *race);
-/* The best few, fastest first, for RACE_REFINE and for reports; returns how many. */
+/* The best few, least median first, for reports; returns how many. */
 int race_best(const struct race *race, int *who, int most);
+/* The same by lower quartiles, as heats are decided. */
+int race_ahead(const struct race *race, int *who, int most);
 
 /* Median of the samples in ns; 0 where there is none. */
 uint64_t race_median(const struct race_candidate *candidate);
+/* Their lower quartile, of three samples the least; 0 where there is none. */
+uint64_t race_low(const struct race_candidate *candidate);
 /* Half the distance between the quartiles, relative to the median. */
 double race_spread(const struct race_candidate *candidate);
 
-/* True where b is faster than a by more than `least` (0.02: 2 %) and by more than three standard errors of the
- * difference of their medians; *gain is 1 - b / a. */
-bool race_beats(const struct race_candidate *a, const struct race_candidate *b, double least, double *gain);
+/* True where b is faster than a by more than `least` (0.02: 2 %) and by more than so many standard errors of the
+ * difference of their medians, and its lower quartile is less, too; *gain is 1 - b / a of the medians. */
+bool race_beats(const struct race_candidate *a, const struct race_candidate *b, double least, double errors,
+                double *gain);
 
 #endif

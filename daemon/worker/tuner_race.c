@@ -50,7 +50,9 @@ void tuner_race_begin(struct tuner *tuner) {
     race_invite(&tuner->race, &hand);
   add_right(tuner, list + 1, count - 1);
   note_library_first(tuner, list, count);
-  tuner->phase = raced && tuner->library_due ? PHASE_LIBRARY : PHASE_RACE;
+  /* Whoever asked waits for all of it, and one race is shorter than two; the whole of a library is long in coming. */
+  bool together = raced || (request != NULL && !all);
+  tuner->phase = together && tuner->library_due ? PHASE_LIBRARY : PHASE_RACE;
 }
 
 bool tuner_race_library(struct tuner *tuner) {
@@ -73,7 +75,7 @@ void tuner_race_refine(struct tuner *tuner) {
   static struct variant list[RACE_MOST];
   static int order[RACE_MOST];
   struct race *race = &tuner->race;
-  int bases[BASES + 1], base_count = 0, ordered = race_best(race, order, RACE_MOST), guest = race->guest;
+  int bases[BASES + 1], base_count = 0, ordered = race_ahead(race, order, RACE_MOST), guest = race->guest;
   bool among = guest < 0 || race_median(&race->candidates[guest]) == 0;
   for (int i = 0; i < ordered && base_count < BASES; i++)
     if (race->candidates[order[i]].state == RACE_RUNNING)

@@ -25,6 +25,7 @@ struct track {
   const uint64_t *times; /* of each candidate, ns */
   double noise;          /* of the clock, relative */
   double drift;          /* that the clock gains from one sample to the next, relative */
+  double accidents;      /* part of the samples that something else makes up to eleven times as long */
   int wrong;             /* who computes wrong results; -1: nobody */
   uint64_t random;
   int samples;
@@ -51,6 +52,8 @@ static int run(struct track *track) {
       race_checked(&race, step.who, step.who != track->wrong);
     } else {
       double factor = 1 + track->noise * oracle_uniform(&track->random) + track->drift * track->samples++;
+      if ((oracle_uniform(&track->random) + 1) / 2 < track->accidents)
+        factor += 5 * (oracle_uniform(&track->random) + 1);
       race_timed(&race, step.who, (uint64_t)((double)track->times[step.who] * factor));
     }
   }
@@ -145,6 +148,21 @@ static void test_noise_does_not_win(void **state) {
   assert_true(changed <= 4);
 }
 
+/* The same where accidents make samples longer, and nothing makes one shorter. */
+static void test_accidents_do_not_win(void **state) {
+  (void)state;
+  uint64_t times[16];
+  int changed = 0;
+  for (int i = 0; i < 16; i++)
+    times[i] = 10000;
+  for (uint64_t seed = 0; seed < 200; seed++) {
+    struct track track = {.times = times, .noise = 0.02, .accidents = 0.3, .wrong = -1, .random = seed};
+    add(16);
+    changed += run(&track) != 0;
+  }
+  assert_true(changed <= 4);
+}
+
 /* And it may not hide a real gain, nor may a slower one win by it. */
 static void test_noise_hides_little(void **state) {
   (void)state;
@@ -158,6 +176,50 @@ static void test_noise_hides_little(void **state) {
     found += winner == 1;
   }
   assert_true(found >= 90);
+}
+
+/* A machine that does something else beside: what is lost is seldom, and what wins is never slower. */
+static void test_accidents_hide_little(void **state) {
+  (void)state;
+  uint64_t times[40];
+  int found = 0;
+  for (int i = 0; i < 40; i++)
+    times[i] = 10000 + (uint64_t)(i * 7919 % 40) * 200;
+  times[17] = 7000;
+  for (uint64_t seed = 0; seed < 200; seed++) {
+    struct track track = {.times = times, .noise = 0.01, .accidents = 0.3, .wrong = -1, .random = seed};
+    add(40);
+    int winner = run(&track);
+    assert_true(times[winner] <= 10400);
+    found += winner == 17;
+  }
+  assert_true(found >= 190);
+}
+
+/* Those that come late begin as the others did: with few samples. */
+static void test_late_ones_begin_anew(void **state) {
+  (void)state;
+  uint64_t times[40];
+  struct track track = {.times = times, .noise = 0.005, .wrong = -1, .random = 9};
+  struct race_step step;
+  for (int i = 0; i < 40; i++)
+    times[i] = 10000 + (uint64_t)i * 300;
+  times[21] = 8000;
+  add(20);
+  while ((step = race_next(&race)).verb != RACE_REFINE) {
+    if (step.verb == RACE_CHECK)
+      race_checked(&race, step.who, true);
+    else
+      race_timed(&race, step.who, times[step.who]);
+  }
+  for (int i = 20; i < 40; i++) {
+    struct variant next = numbered(i);
+    assert_true(race_add(&race, &next));
+  }
+  race_refined(&race);
+  assert_int_equal(run(&track), 21);
+  for (int i = 30; i < 40; i++)
+    assert_true(race.candidates[i].count <= 3);
 }
 
 static void test_drift_does_not_win(void **state) {
@@ -240,6 +302,9 @@ int main(void) {
       cmocka_unit_test(test_slow_leaves_early),
       cmocka_unit_test(test_noise_does_not_win),
       cmocka_unit_test(test_noise_hides_little),
+      cmocka_unit_test(test_accidents_do_not_win),
+      cmocka_unit_test(test_accidents_hide_little),
+      cmocka_unit_test(test_late_ones_begin_anew),
       cmocka_unit_test(test_drift_does_not_win),
       cmocka_unit_test(test_hurry_still_has_a_final),
       cmocka_unit_test(test_hurry_without_samples_changes_nothing),
