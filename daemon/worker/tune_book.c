@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBES = 16 };
+enum {
+  PROBES = 16,
+  RARE = 200, /* a shape is rare that takes less than this part of all time: half a percent */
+};
 
 enum status book_open(struct book *book, struct error *error) {
   book->count = 0;
@@ -134,6 +137,26 @@ static double best_bandwidth(const struct book *book) {
   return best;
 }
 
+bool book_frequent(const struct book_entry *entry) {
+  return entry->device_ns >= entry->rare_ns;
+}
+
+static uint64_t time_of_all(const struct book *book) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < BOOK_ENTRIES; i++)
+    sum += book->entries[i].used ? book->entries[i].device_ns : 0;
+  return sum;
+}
+
+/* Notes when to look again, so that nobody need look in vain each time that it is served. */
+static bool is_rare(struct book_entry *entry, uint64_t time_of_all) {
+  entry->rare_ns = 0;
+  if (entry->asked || entry->pin != NULL || entry->state == BOOK_KEPT || entry->device_ns >= time_of_all / RARE)
+    return false;
+  entry->rare_ns = time_of_all / RARE > 2 * entry->device_ns ? time_of_all / RARE : 2 * entry->device_ns;
+  return true;
+}
+
 /* Even a shape at the best bandwidth may have something to win: a twentieth is assumed. */
 static double worth(const struct book_entry *entry, double bandwidth) {
   if (entry->asked)
@@ -155,12 +178,13 @@ static bool is_open(const struct book_entry *entry, bool ask_only) {
 struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool *waits) {
   struct book_entry *best = NULL;
   double most = -1, bandwidth = best_bandwidth(book);
+  uint64_t all = quiet ? 0 : time_of_all(book);
   *waits = false;
   for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
     struct book_entry *entry = &book->entries[i];
     if (!is_open(entry, ask_only))
       continue;
-    if (entry->aside && !quiet && !entry->asked) {
+    if (!quiet && !entry->asked && (entry->aside || is_rare(entry, all))) {
       *waits = true;
     } else if (worth(entry, bandwidth) > most) {
       most = worth(entry, bandwidth);

@@ -28,6 +28,7 @@ struct book_entry {
   bool asked;             /* somebody asked for it to be tuned: before all others */
   bool library_waits;     /* it was raced, but not against what a library has */
   bool aside;             /* what comes next for it takes a while without requests */
+  uint64_t rare_ns;       /* while device_ns is less, it is too rare to be tuned between requests */
   struct variant variant; /* family NULL: the backend's own choice */
   uint64_t calls, device_ns;
   uint64_t own_ns, tuned_ns; /* of one launch: the backend's own choice and `variant`; 0: not measured */
@@ -54,6 +55,8 @@ struct book_entry *book_find(struct book *book, const struct variant_problem *pr
 void book_add_weight(struct book_entry *entry, struct backend_weight *weight);
 /* More resident weights of the entry's shape, from other entries. */
 void book_gather_weights(const struct book *book, struct book_entry *entry);
+/* Whether it has taken so much time that a look at the book may choose it, without quiet. */
+bool book_frequent(const struct book_entry *entry);
 /* No entry names the weight any more. */
 void book_weight_gone(struct book *book, struct backend_weight *weight);
 /* No entry names the pin any more; those that did are forgotten. */
@@ -63,7 +66,8 @@ bool book_is_wrong(const struct book_entry *entry, const struct variant *variant
 
 /* The entry with a weight to tune with where most time is to be won: first those asked for, then kept ones and pins,
  * which cost little, then by the time spent above what the best bandwidth seen would allow, those that wait for a
- * library last. NULL where none is left. `ask_only`: only those asked for, and pins. `quiet`: those set aside, too;
+ * library last. NULL where none is left. `ask_only`: only those asked for, and pins. `quiet`: those set aside, too, and
+ * those that take so little of all time that tuning them between requests would cost these more than it gives;
  * otherwise *waits says whether there are any. */
 struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool *waits);
 

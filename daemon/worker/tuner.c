@@ -138,8 +138,8 @@ struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight 
   if (entry == NULL)
     return NULL;
   book_add_weight(entry, weight->device);
-  if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) && !entry->aside && entry != tuner->current &&
-      (tuner->options.mode != TUNE_OFF || entry->pin != NULL))
+  if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) && !entry->aside && book_frequent(entry) &&
+      entry != tuner->current && (tuner->options.mode != TUNE_OFF || entry->pin != NULL))
     tuner->settled = tuner->waiting = false;
   job->variant = entry->serves ? &entry->variant : NULL;
   proof_stop(&tuner->proof);

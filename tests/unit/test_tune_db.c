@@ -1,5 +1,4 @@
-/* Shapes and kernels as texts, the list of shapes, and what is kept of them: also what is damaged, foreign or hostile.
- */
+/* Shapes and kernels as texts, and what is kept of them: also what is damaged, foreign or hostile. */
 #include "daemon/worker/tune_db.h"
 
 #include "tests/support/folder.h"
@@ -86,64 +85,6 @@ static void test_kernel_text(void **state) {
   assert_int_equal(variant_nearest(&small.parameters[0], 25), 32);
   assert_int_equal(variant_nearest(&small.parameters[0], 100000), 512);
   assert_int_equal(variant_nearest(&small.parameters[0], -5), 16);
-}
-
-/* ---- the list of shapes */
-
-static void test_most_to_win_goes_first(void **state) {
-  (void)state;
-  struct book book;
-  struct error error;
-  struct variant_problem other = problem;
-  bool waits;
-  struct backend_weight *weight = (struct backend_weight *)&book; /* only ever compared */
-  other.m = 1;
-  assert_int_equal(book_open(&book, &error), STATUS_OK);
-  struct book_entry *large = book_find(&book, &problem, NULL, true), *small_one = book_find(&book, &other, NULL, true);
-  assert_null(book_next(&book, false, true, &waits)); /* no weight to tune with */
-  book_add_weight(large, weight);
-  book_add_weight(small_one, weight);
-  large->calls = small_one->calls = 10;
-  large->device_ns = 900000;
-  small_one->device_ns = 100000;
-  assert_ptr_equal(book_next(&book, false, true, &waits), large);
-  small_one->asked = true;
-  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
-  assert_ptr_equal(book_next(&book, true, true, &waits), small_one);
-  small_one->asked = false;
-  assert_null(book_next(&book, true, true, &waits));
-  large->state = BOOK_TUNED;
-  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
-  assert_false(waits);
-  large->library_waits = true; /* less is to be won there */
-  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
-  small_one->aside = true;
-  assert_ptr_equal(book_next(&book, false, false, &waits), large);
-  large->aside = true;
-  assert_null(book_next(&book, false, false, &waits));
-  assert_true(waits);
-  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
-  small_one->state = BOOK_TUNED;
-  assert_ptr_equal(book_next(&book, false, true, &waits), large);
-  book_weight_gone(&book, weight);
-  assert_null(book_next(&book, false, true, &waits));
-  book_close(&book);
-}
-
-static void test_a_full_list_serves_untuned(void **state) {
-  (void)state;
-  struct book book;
-  struct error error;
-  struct variant_problem other = problem;
-  int refused = 0;
-  assert_int_equal(book_open(&book, &error), STATUS_OK);
-  for (int i = 1; i <= 2 * BOOK_ENTRIES; i++) {
-    other.weight.n = i;
-    refused += book_find(&book, &other, NULL, true) == NULL;
-  }
-  assert_true(refused >= BOOK_ENTRIES);
-  assert_true(book.count <= BOOK_ENTRIES);
-  book_close(&book);
 }
 
 /* ---- files */
@@ -305,8 +246,6 @@ int main(void) {
       cmocka_unit_test(test_buckets),
       cmocka_unit_test(test_shape_text),
       cmocka_unit_test(test_kernel_text),
-      cmocka_unit_test(test_most_to_win_goes_first),
-      cmocka_unit_test(test_a_full_list_serves_untuned),
       DB_TEST(test_comes_back),
       DB_TEST(test_another_identity),
       DB_TEST(test_damaged_files_are_misses),
