@@ -2,6 +2,7 @@
 #ifndef KERNELS_CUDA_CHUNK_H
 #define KERNELS_CUDA_CHUNK_H
 
+#include "chain.h"
 #include "staging.h"
 #include "state.h"
 
@@ -24,6 +25,8 @@ void *chunk_staged(const struct chunk *chunk, uint64_t offset);
 bool chunk_as_is(const struct backend_job *job);
 /* True where x is quantized on the device. */
 bool chunk_quantizes(const struct chunk *chunk);
+/* Its rows of the slot's jobs. */
+struct chain chunk_chain(const struct chunk *chunk);
 /* Copies the bias in. */
 cudaError_t chunk_bias(const struct chunk *chunk);
 /* Copies x in and quantizes it where the product wants that, with the bias ahead of the first rows. */
@@ -37,5 +40,10 @@ MUST_CHECK enum status chunk_compute(struct backend *backend, struct chunk *chun
  * job, else to `at`, from where chunk_y_out brings them there. */
 void *chunk_y(const struct chunk *chunk, uint64_t at, uint64_t row_bytes, uint64_t *stride);
 cudaError_t chunk_y_out(const struct chunk *chunk, void *y, uint64_t stride);
+/* Where a kernel of ours writes what is to become y, or v where y stays; and then on its way where it does not. */
+void *chunk_y_target(struct chunk *chunk, uint64_t *stride);
+cudaError_t chunk_y_done(const struct chunk *chunk, void *y, uint64_t stride);
+/* y of what `choice` has computed; `final`: that is y already. */
+cudaError_t chunk_finish(struct chunk *chunk, const struct choice *choice, bool final);
 
 #endif

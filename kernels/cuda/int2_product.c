@@ -1,0 +1,142 @@
+#include "int2_product.h"
+
+#include "int2_few.h"
+#include "int2_many.h"
+#include "int2a8.h"
+#include "launch.h"
+#include "tensor_map.h"
+
+/* A few rows at a time. */
+static enum status few_run(struct chunk *chunk, struct error *error) {
+  const struct backend_job *job = chunk->job;
+  const struct backend_weight *weight = chunk->weight;
+  struct int2_few_product product = {
+      .n = weight->weight.n,
+      .tiles = weight->codes,
+      .x_type = job->x_type,
+      .x_stride = (uint64_t)weight->layout.k * gemm_type_bytes(job->x_type),
+      .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+  };
+  uint8_t *x = chunk_staged(chunk, chunk->at.x), *y = chunk_y_target(chunk, &product.y_stride);
+  int64_t most = int2_few_rows_most(job->x_type);
+  cudaError_t result = cudaSuccess;
+  for (int64_t row = 0; row < chunk->rows && result == cudaSuccess; row += product.m) {
+    product.m = chunk->rows - row < most ? chunk->rows - row : most;
+    product.x = x + (uint64_t)row * product.x_stride;
+    product.y = y + (uint64_t)row * product.y_stride;
+    result = int2_few_launch(chunk->slot->stream, weight->few, &product, chunk->follows || row > 0);
+  }
+  if (result == cudaSuccess)
+    result = chunk_y_done(chunk, y, product.y_stride);
+  return runtime_check(result, "computing a product", error);
+}
+
+/* All rows at once. */
+static enum status many_run(struct backend *backend, struct chunk *chunk, const struct int2_many_config *config,
+                            const struct int2_many_plan *plan, struct error *error) {
+  const struct backend_job *job = chunk->job;
+  const struct backend_weight *weight = chunk->weight;
+  struct int2_many_product product = {
+      .m = chunk->rows,
+      .n = weight->weight.n,
+      .tiles = weight->codes,
+      .x_type = job->x_type,
+      .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+      .sums = chunk->slot->int2_sums,
+  };
+  product.y = chunk_y_target(chunk, &product.y_stride);
+  int64_t row_bytes = weight->layout.k * 2;
+  CUtensorMap x;
+  enum status status = tensor_map_make(backend->driver, chunk_staged(chunk, chunk->at.x), chunk->rows, row_bytes,
+                                       row_bytes, config->columns, &x, error);
+  if (status != STATUS_OK)
+    return status;
+  cudaError_t result = int2_many_launch(chunk->slot->stream, config, plan, &product, &x, chunk->follows);
+  if (result == cudaSuccess)
+    result = chunk_y_done(chunk, product.y, product.y_stride);
+  return runtime_check(result, "computing a product", error);
+}
+
+static enum status tiles_run(struct backend *backend, struct chunk *chunk, struct error *error) {
+  const struct gemm_weight *weight = &chunk->weight->weight;
+  int sms = backend->multiprocessors;
+  struct int2_many_plan plan;
+  if (chunk->rows >= int2_many_least(chunk->job->x_type, weight->k)) {
+    struct int2_many_config config = int2_many_configure(chunk->rows, weight->n, weight->k, sms);
+    if (int2_many_plan_for(&config, chunk->rows, weight->n, weight->k, sms, &plan))
+      return many_run(backend, chunk, &config, &plan, error);
+  }
+  return few_run(chunk, error);
+}
+
+/* INT8 x, some rows at a time. */
+static enum status a8_run(struct chunk *chunk, struct error *error) {
+  const struct backend_job *job = chunk->job;
+  const struct backend_weight *weight = chunk->weight;
+  struct int2a8_product product = {
+      .n = weight->weight.n,
+      .tiles = weight->codes,
+      .x_stride = (int64_t)weight->layout.x_row_bytes,
+      .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+  };
+  const int8_t *x = chunk_staged(chunk, chunk->at.codes);
+  const float *scales = chunk_staged(chunk, chunk->at.scales);
+  uint8_t *y = chunk_y_target(chunk, &product.y_stride);
+  cudaError_t result = cudaSuccess;
+  for (int64_t row = 0; row < chunk->rows && result == cudaSuccess; row += product.m) {
+    const struct int2a8_way *way = int2a8_way_for(weight->int2a8, chunk->rows - row);
+    int64_t most = 8 * way->config.eights;
+    product.m = chunk->rows - row < most ? chunk->rows - row : most;
+    product.x = x + row * product.x_stride;
+    product.x_scale = scales + row;
+    product.y = y + (uint64_t)row * product.y_stride;
+    result = int2a8_launch(chunk->slot->stream, way, &product, chunk->follows || row > 0);
+  }
+  if (result == cudaSuccess)
+    result = chunk_y_done(chunk, y, product.y_stride);
+  return runtime_check(result, "computing a product", error);
+}
+
+static enum status plain_run(struct chunk *chunk, struct error *error) {
+  const struct backend_job *job = chunk->job;
+  const struct backend_weight *weight = chunk->weight;
+  bool quantizes = gemm_quantizes_x(weight->weight.format);
+  struct int2_product product = {
+      .x = chunk_staged(chunk, quantizes ? chunk->at.codes : chunk->at.x),
+      .x_type = quantizes ? GEMM_INT8 : job->x_type,
+      .x_stride = quantizes ? weight->layout.k : weight->weight.k,
+      .x_scale = quantizes ? chunk_staged(chunk, chunk->at.scales) : NULL,
+      .codes = weight->codes,
+      .row_bytes = weight->layout.row_bytes,
+      .scales = weight->scales,
+      .scale_stride = (int64_t)weight->layout.scale_columns,
+      .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
+      .bias_type = job->bias_type,
+      .y_type = job->y_type,
+      .m = chunk->rows,
+      .n = weight->weight.n,
+      .k = weight->weight.k,
+  };
+  product.y = chunk_y_target(chunk, &product.y_stride);
+  cudaError_t result = launch_int2(chunk->slot->stream, &product);
+  if (result == cudaSuccess)
+    result = chunk_y_done(chunk, product.y, product.y_stride);
+  return runtime_check(result, "computing a product", error);
+}
+
+enum status int2_product_run(struct backend *backend, struct chunk *chunk, struct error *error) {
+  switch (chunk->weight->layout.layout) {
+  case LAYOUT_TILES2:
+    return tiles_run(backend, chunk, error);
+  case LAYOUT_TILES2A8:
+    return a8_run(chunk, error);
+  default:
+    return plain_run(chunk, error);
+  }
+}
