@@ -26,6 +26,10 @@ static const char *state_dir(const struct config *config) {
   return config->state_dir[0] != '\0' ? config->state_dir : given(getenv("STATE_DIRECTORY"));
 }
 
+static void warn(const char *text) {
+  log_warning("%s", text);
+}
+
 static struct backend_config backend_config(const struct config *config, int device) {
   return (struct backend_config){.device = device,
                                  .threads = (int)config->cpu_threads,
@@ -35,7 +39,8 @@ static struct backend_config backend_config(const struct config *config, int dev
                                  .in_flight = (int)config->in_flight,
                                  .cublaslt = given(config->cublaslt),
                                  .nvrtc = given(config->nvrtc),
-                                 .state_dir = state_dir(config)};
+                                 .state_dir = state_dir(config),
+                                 .warn = warn};
 }
 
 static const struct backend_ops *open_backend(const struct config *config, int device, struct backend **backend,

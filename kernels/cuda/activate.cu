@@ -1,5 +1,6 @@
 // Launchers of activate.cuh.
 #include "activate.cuh"
+#include "launch_kernel.cuh"
 
 namespace {
 
@@ -8,23 +9,13 @@ constexpr int64_t ranks_most = 8;
 
 template <typename Kernel>
 cudaError_t launch(cudaStream_t stream, Kernel kernel, const activate_pass &p, dim3 grid, int threads, int ranks) {
-  cudaLaunchAttribute attributes[2];
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.stream = stream;
-  config.attrs = attributes;
-  if (ranks > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs].val.clusterDim.x = static_cast<unsigned>(ranks);
-    attributes[config.numAttrs].val.clusterDim.y = 1;
-    attributes[config.numAttrs++].val.clusterDim.z = 1;
-  }
-  if (p.dependent) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  return cudaLaunchKernelEx(&config, kernel, p);
+  launch_shape shape;
+  shape.grid = grid;
+  shape.block = dim3(static_cast<unsigned>(threads));
+  if (ranks > 1)
+    shape.cluster = dim3(static_cast<unsigned>(ranks));
+  shape.dependent = p.dependent;
+  return launch_kernel(stream, shape, kernel, p);
 }
 
 template <typename T> cudaError_t rows_of(cudaStream_t stream, const activate_pass &p, bool e4m3) {

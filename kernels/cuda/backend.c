@@ -1,4 +1,5 @@
 #include "../identity.h"
+#include "graph.h"
 #include "launch.h"
 #include "roof.h"
 #include "variants.h"
@@ -107,6 +108,7 @@ static enum status slot_open(struct backend *backend, struct slot *slot, struct 
   cudaError_t result = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
   if (result == cudaSuccess)
     result = cudaHostGetDevicePointer(&words, backend->words, 0);
+  launches_open(&slot->launches, &graph_ops, slot->stream);
   slot->word = (uint32_t *)((uint8_t *)backend->words + place);
   slot->word_device = (CUdeviceptr)(uintptr_t)words + place;
   enum status status = runtime_check(result, "making a stream", error);
@@ -125,6 +127,7 @@ static enum status slot_open(struct backend *backend, struct slot *slot, struct 
 static void slot_close(struct backend *backend, struct slot *slot) {
   if (slot->stream) {
     (void)cudaStreamSynchronize(slot->stream);
+    launches_close(&slot->launches);
     (void)cudaStreamDestroy(slot->stream);
   }
   if (slot->bounce)
@@ -220,6 +223,7 @@ static enum status cuda_open(const struct backend_config *config, struct backend
   struct backend *backend = calloc(1, sizeof *backend);
   if (!backend)
     return error_set(error, STATUS_NOMEM, "no memory for the cuda backend");
+  backend->warn = config->warn;
   enum status status = device_open(backend, config, error);
   if (status == STATUS_OK)
     status = device_describe(backend, error);

@@ -70,6 +70,7 @@ static bool run_next(const struct chain *chain, struct run *run) {
 int chain_table(const struct chain *chain, enum chain_tensor tensor, int64_t from, struct row_table *out) {
   struct run run;
   int count = 0;
+  *out = (struct row_table){.rows = {NULL}}; /* the same bytes for the same rows: see launches.h */
   for (bool more = run_first(chain, from, &run); more && count < ROW_TABLE; more = run_next(chain, &run)) {
     const struct backend_arena *arena = memory_of(run.job, tensor);
     if (!arena->device)

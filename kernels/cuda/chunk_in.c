@@ -1,5 +1,6 @@
 /* x on its way in: copied or gathered to where the product reads it, and quantized. */
 #include "chunk.h"
+#include "graph.h"
 #include "launch.h"
 #include "transfer.h"
 
@@ -21,7 +22,7 @@ bool chunk_as_is(const struct backend_job *job) {
 static cudaError_t codes_in(const struct chunk *chunk) {
   const struct layout *layout = &chunk->weight->layout;
   const struct backend_job *job = chunk->job;
-  cudaStream_t stream = chunk->slot->stream;
+  cudaStream_t stream = graph_stream(chunk->slot);
   uint8_t *codes = chunk_staged(chunk, chunk->at.codes);
   uint64_t row_bytes = (uint64_t)chunk->weight->weight.k * gemm_type_bytes(job->x_type);
   cudaError_t result = cudaSuccess;
@@ -108,8 +109,8 @@ static cudaError_t x_in(const struct chunk *chunk) {
   uint8_t *x = chunk_staged(chunk, chunk->at.x);
   cudaError_t result = cudaSuccess;
   if (stride > row_bytes)
-    result =
-        cudaMemset2DAsync(x + row_bytes, stride, 0, stride - row_bytes, (uint64_t)chunk->rows, chunk->slot->stream);
+    result = cudaMemset2DAsync(x + row_bytes, stride, 0, stride - row_bytes, (uint64_t)chunk->rows,
+                               graph_stream(chunk->slot));
   struct chain rows = chunk_chain(chunk);
   return result == cudaSuccess ? chain_in(chunk->slot, &rows, CHAIN_X, x, stride) : result;
 }

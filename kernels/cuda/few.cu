@@ -1,6 +1,7 @@
 // Launcher of few_kernel.cuh.
 #include "few.h"
 #include "few_kernel.cuh"
+#include "launch_kernel.cuh"
 
 namespace {
 
@@ -33,18 +34,10 @@ extern "C" cudaError_t few_launch(cudaStream_t stream, const struct few_config *
   work.x_stride = few_x_stride(product->k);
   work.dependent = dependent;
   const int shared_bytes = static_cast<int>(few_shared_bytes(product->m, product->k));
-  const cudaError_t result = cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  if (result != cudaSuccess)
-    return result;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t launch = {};
-  launch.gridDim = dim3(static_cast<unsigned>(tiles < sms ? tiles : sms));
-  launch.blockDim = dim3(few::threads);
-  launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  launch.stream = stream;
-  launch.attrs = &attribute;
-  launch.numAttrs = dependent ? 1 : 0; // older devices' launches are never dependent
-  return cudaLaunchKernelEx(&launch, run, work);
+  launch_shape shape;
+  shape.grid = dim3(static_cast<unsigned>(tiles < sms ? tiles : sms));
+  shape.block = dim3(few::threads);
+  shape.shared_bytes = static_cast<size_t>(shared_bytes);
+  shape.dependent = dependent; // never on older devices
+  return launch_kernel(stream, shape, run, work);
 }

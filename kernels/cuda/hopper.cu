@@ -1,6 +1,7 @@
 // Launcher of hopper_kernel.cuh.
 #include "hopper.h"
 #include "hopper_kernel.cuh"
+#include "launch_kernel.cuh"
 
 namespace {
 
@@ -39,25 +40,6 @@ kernel kernel_of(const hopper_config &c, const hopper_product &p) {
   return p.y_type == GEMM_BF16 ? kernel_of<sums::every_128>(c) : kernel_of<sums::every_32>(c);
 }
 
-// What a kernel may take of shared memory is set when it needs more than before: the call costs as much as a launch's
-// tenth. One thread launches.
-cudaError_t allow_shared(kernel run, int bytes) {
-  struct allowance {
-    kernel run;
-    int bytes;
-  };
-  static allowance allowances[64];
-  for (allowance &known : allowances) {
-    if (known.run == run && known.bytes >= bytes)
-      return cudaSuccess;
-    if (known.run != nullptr && known.run != run)
-      continue;
-    known = {run, bytes};
-    break;
-  }
-  return cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-}
-
 } // namespace
 
 extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_config *config,
@@ -81,28 +63,12 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
     work.fours_shift++;
   work.column_tiles = static_cast<int>(column_tiles);
   work.dependent = dependent;
-  const cudaError_t result = allow_shared(run, shared_bytes);
-  if (result != cudaSuccess)
-    return result;
-  cudaLaunchAttribute attributes[2];
-  unsigned count = 0;
-  if (config->split_k > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = 1;
-    attributes[count].val.clusterDim.y = static_cast<unsigned>(config->split_k);
-    attributes[count++].val.clusterDim.z = 1;
-  }
-  if (dependent) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  const dim3 grid(static_cast<unsigned>(tiles * column_tiles), static_cast<unsigned>(config->split_k));
-  cudaLaunchConfig_t launch = {};
-  launch.gridDim = grid;
-  launch.blockDim = dim3(static_cast<unsigned>(config->groups * 128));
-  launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  launch.stream = stream;
-  launch.attrs = attributes;
-  launch.numAttrs = count;
-  return cudaLaunchKernelEx(&launch, run, work);
+  launch_shape shape;
+  shape.grid = dim3(static_cast<unsigned>(tiles * column_tiles), static_cast<unsigned>(config->split_k));
+  shape.block = dim3(static_cast<unsigned>(config->groups * 128));
+  shape.shared_bytes = static_cast<size_t>(shared_bytes);
+  if (config->split_k > 1)
+    shape.cluster = dim3(1, static_cast<unsigned>(config->split_k));
+  shape.dependent = dependent;
+  return launch_kernel(stream, shape, run, work);
 }

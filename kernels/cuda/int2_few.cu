@@ -1,5 +1,6 @@
 // Launcher of int2_few.cuh.
 #include "int2_few.cuh"
+#include "launch_kernel.cuh"
 
 namespace {
 
@@ -23,27 +24,12 @@ extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_fe
   const kernel run = product->x_type == GEMM_F32   ? kernel_of<float>(*config)
                      : product->x_type == GEMM_F16 ? kernel_of<__half>(*config)
                                                    : kernel_of<__nv_bfloat16>(*config);
-  const cudaError_t result = cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, plan->shared_bytes);
-  if (result != cudaSuccess)
-    return result;
-  cudaLaunchAttribute attributes[2] = {};
-  unsigned count = 0;
-  if (config->split_k > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim.x = 1;
-    attributes[count].val.clusterDim.y = static_cast<unsigned>(config->split_k);
-    attributes[count++].val.clusterDim.z = 1;
-  }
-  if (dependent) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  cudaLaunchConfig_t launch = {};
-  launch.gridDim = dim3(static_cast<unsigned>(plan->clusters), static_cast<unsigned>(config->split_k));
-  launch.blockDim = dim3(int2_few::threads);
-  launch.dynamicSmemBytes = static_cast<size_t>(plan->shared_bytes);
-  launch.stream = stream;
-  launch.attrs = attributes;
-  launch.numAttrs = count;
-  return cudaLaunchKernelEx(&launch, run, work);
+  launch_shape shape;
+  shape.grid = dim3(static_cast<unsigned>(plan->clusters), static_cast<unsigned>(config->split_k));
+  shape.block = dim3(int2_few::threads);
+  shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
+  if (config->split_k > 1)
+    shape.cluster = dim3(1, static_cast<unsigned>(config->split_k));
+  shape.dependent = dependent;
+  return launch_kernel(stream, shape, run, work);
 }

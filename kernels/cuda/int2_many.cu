@@ -1,5 +1,6 @@
 // Launcher of int2_many.cuh.
 #include "int2_many.cuh"
+#include "launch_kernel.cuh"
 
 namespace {
 
@@ -36,26 +37,11 @@ extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_m
   size_t bytes = 0;
   const kernel run = product->x_type == GEMM_F16 ? kernel_of<__half>(config->columns, &bytes)
                                                  : kernel_of<__nv_bfloat16>(config->columns, &bytes);
-  const cudaError_t result =
-      cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (result != cudaSuccess)
-    return result;
-  cudaLaunchAttribute attributes[2] = {};
-  unsigned count = 0;
-  if (dependent) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (config->split_k > 1) { // blocks wait for each other: all of them run at the same time
-    attributes[count].id = cudaLaunchAttributeCooperative;
-    attributes[count++].val.cooperative = 1;
-  }
-  cudaLaunchConfig_t launch = {};
-  launch.gridDim = dim3(static_cast<unsigned>(plan->blocks));
-  launch.blockDim = dim3(int2_many::threads);
-  launch.dynamicSmemBytes = bytes;
-  launch.stream = stream;
-  launch.attrs = attributes;
-  launch.numAttrs = count;
-  return cudaLaunchKernelEx(&launch, run, work);
+  launch_shape shape;
+  shape.grid = dim3(static_cast<unsigned>(plan->blocks));
+  shape.block = dim3(int2_many::threads);
+  shape.shared_bytes = bytes;
+  shape.dependent = dependent;
+  shape.cooperative = config->split_k > 1; // blocks wait for each other: all of them run at the same time
+  return launch_kernel(stream, shape, run, work);
 }

@@ -1,4 +1,5 @@
 // Launcher of many_kernel.cuh.
+#include "launch_kernel.cuh"
 #include "many.h"
 #include "many_kernel.cuh"
 
@@ -32,11 +33,10 @@ extern "C" cudaError_t many_launch(cudaStream_t stream, const struct many_config
   work.x = *x;
   const kernel run = config->columns == 256 ? kernel_of<256>(product->y_type) : kernel_of<128>(product->y_type);
   const int shared_bytes = many_shared_bytes(config->columns);
-  const cudaError_t result = cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  if (result != cudaSuccess)
-    return result;
   const int64_t tiles = m_tiles * n_tiles;
-  run<<<static_cast<unsigned>(tiles < sms ? tiles : sms), many::threads, static_cast<size_t>(shared_bytes), stream>>>(
-      work);
-  return cudaGetLastError();
+  launch_shape shape;
+  shape.grid = dim3(static_cast<unsigned>(tiles < sms ? tiles : sms));
+  shape.block = dim3(many::threads);
+  shape.shared_bytes = static_cast<size_t>(shared_bytes);
+  return launch_kernel(stream, shape, run, work);
 }

@@ -1,5 +1,6 @@
 #include "operand.h"
 
+#include "graph.h"
 #include "staging.h"
 #include "transfer.h"
 
@@ -34,7 +35,7 @@ static cudaError_t copy_in(struct slot *slot, const struct layout *layout, uint8
                       .host_stride = operand->stride};
   cudaError_t result = cudaSuccess;
   if (layout->codes_bytes > rows.row_bytes * rows.rows)
-    result = cudaMemsetAsync(codes, 0, layout->codes_bytes, slot->stream);
+    result = cudaMemsetAsync(codes, 0, layout->codes_bytes, graph_stream(slot));
   return result == cudaSuccess ? transfer_in(slot, operand->memory ? operand->memory : slot->job.arena, &rows) : result;
 }
 
@@ -60,6 +61,6 @@ enum status operand_stage(struct backend *backend, struct slot *slot, int64_t ro
   slot->job.weight = &slot->own;
   status = codes ? runtime_check(copy_in(slot, &made.layout, codes), "copying W to the GPU", error) : STATUS_OK;
   if (status != STATUS_OK)
-    (void)cudaStreamSynchronize(slot->stream); /* what was queued still reads the arena */
+    (void)cudaStreamSynchronize(graph_stream(slot)); /* what was queued still reads the arena */
   return status;
 }

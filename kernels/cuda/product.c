@@ -1,6 +1,7 @@
 /* Which kernel computes a product, and what it is given. */
 #include "chunk.h"
 #include "few.h"
+#include "graph.h"
 #include "hopper.h"
 #include "int2_product.h"
 #include "launch.h"
@@ -167,7 +168,7 @@ static enum status tile_run(struct backend *backend, struct chunk *chunk, const 
   };
   params.y_stride = (long long)y_stride;
   const struct tile_code *code = (const struct tile_code *)(uintptr_t)variant->ready[0];
-  status = tile_launch(&backend->tiles, code, &plan, &params, (CUstream)chunk->slot->stream, error);
+  status = tile_launch(&backend->tiles, code, &plan, &params, (CUstream)graph_stream(chunk->slot), error);
   return status == STATUS_OK ? runtime_check(chunk_y_done(chunk, params.y, y_stride), "computing a product", error)
                              : status;
 }
@@ -187,7 +188,7 @@ static enum status way_run(struct backend *backend, struct chunk *chunk, const s
   product.d_type = choice->d_type;
   product.bias_type = choice->biased ? request->bias_type : GEMM_TYPE_NONE;
   return library_run(&backend->library, &product, &choice->algorithm, (void *)(uintptr_t)chunk->slot->workspace.address,
-                     chunk->slot->stream, error);
+                     graph_stream(chunk->slot), error);
 }
 
 static enum status product_run(struct backend *backend, struct chunk *chunk, struct error *error) {

@@ -1,5 +1,6 @@
 // Launchers of quantize.cuh.
 #include "launch.h"
+#include "launch_kernel.cuh"
 #include "quantize.cuh"
 
 // As few as leave multiprocessors idle if each row had one block of few threads.
@@ -14,60 +15,55 @@ static int threads_for(int64_t k_padded, int kept) {
   return static_cast<int>(wanted < most ? (wanted + 31) / 32 * 32 : most);
 }
 
+static launch_shape shape_of(int64_t blocks, int threads) {
+  launch_shape shape;
+  shape.grid = dim3(static_cast<unsigned>(blocks));
+  shape.block = dim3(static_cast<unsigned>(threads));
+  return shape;
+}
+
 template <typename X, bool e4m3, int kKept>
-static void rows_by(cudaStream_t stream, const X *x, int64_t rows, int64_t k, int64_t k_padded, void *codes,
-                    float *scales) {
-  quantize_rows<X, e4m3, kKept><<<static_cast<unsigned>(rows), threads_for(k_padded, kKept), 0, stream>>>(
-      x, k, k_padded, static_cast<uint8_t *>(codes), scales);
+static cudaError_t rows_by(cudaStream_t stream, const X *x, int64_t rows, int64_t k, int64_t k_padded, void *codes,
+                           float *scales) {
+  return launch_kernel(stream, shape_of(rows, threads_for(k_padded, kKept)), quantize_rows<X, e4m3, kKept>, x, k,
+                       k_padded, static_cast<uint8_t *>(codes), scales);
 }
 
 template <typename X>
-static void rows_of(cudaStream_t stream, const void *x, int64_t rows, int64_t k, int64_t k_padded, bool e4m3,
-                    void *codes, float *scales) {
+static cudaError_t rows_of(cudaStream_t stream, const void *x, int64_t rows, int64_t k, int64_t k_padded, bool e4m3,
+                           void *codes, float *scales) {
   const X *from = static_cast<const X *>(x);
-  if (keeps_most(rows, k_padded)) {
-    if (e4m3)
-      rows_by<X, true, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales);
-    else
-      rows_by<X, false, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales);
-  } else if (e4m3) {
-    rows_by<X, true, 1>(stream, from, rows, k, k_padded, codes, scales);
-  } else {
-    rows_by<X, false, 1>(stream, from, rows, k, k_padded, codes, scales);
-  }
+  if (keeps_most(rows, k_padded))
+    return e4m3 ? rows_by<X, true, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales)
+                : rows_by<X, false, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales);
+  return e4m3 ? rows_by<X, true, 1>(stream, from, rows, k, k_padded, codes, scales)
+              : rows_by<X, false, 1>(stream, from, rows, k, k_padded, codes, scales);
 }
 
 extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
                                             int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales) {
   if (x_type == GEMM_F32)
-    rows_of<float>(stream, x, rows, k, k_padded, e4m3, codes, scales);
-  else if (x_type == GEMM_F16)
-    rows_of<__half>(stream, x, rows, k, k_padded, e4m3, codes, scales);
-  else
-    rows_of<__nv_bfloat16>(stream, x, rows, k, k_padded, e4m3, codes, scales);
-  return cudaGetLastError();
+    return rows_of<float>(stream, x, rows, k, k_padded, e4m3, codes, scales);
+  if (x_type == GEMM_F16)
+    return rows_of<__half>(stream, x, rows, k, k_padded, e4m3, codes, scales);
+  return rows_of<__nv_bfloat16>(stream, x, rows, k, k_padded, e4m3, codes, scales);
 }
 
 template <typename X, bool e4m3, int kKept>
-static void table_by(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, void *codes,
-                     float *scales, const row_table &y, void **y_rows) {
-  quantize_table<X, e4m3, kKept><<<static_cast<unsigned>(rows), threads_for(k_padded, kKept), 0, stream>>>(
-      x, k, k_padded, static_cast<uint8_t *>(codes), scales, y, y_rows);
+static cudaError_t table_by(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, void *codes,
+                            float *scales, const row_table &y, void **y_rows) {
+  return launch_kernel(stream, shape_of(rows, threads_for(k_padded, kKept)), quantize_table<X, e4m3, kKept>, x, k,
+                       k_padded, static_cast<uint8_t *>(codes), scales, y, y_rows);
 }
 
 template <typename X>
-static void table_of(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, bool e4m3,
-                     void *codes, float *scales, const row_table &y, void **y_rows) {
-  if (keeps_most(rows, k_padded)) {
-    if (e4m3)
-      table_by<X, true, quantize_kept_most<X>>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
-    else
-      table_by<X, false, quantize_kept_most<X>>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
-  } else if (e4m3) {
-    table_by<X, true, 1>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
-  } else {
-    table_by<X, false, 1>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
-  }
+static cudaError_t table_of(cudaStream_t stream, const row_table &x, int rows, int64_t k, int64_t k_padded, bool e4m3,
+                            void *codes, float *scales, const row_table &y, void **y_rows) {
+  if (keeps_most(rows, k_padded))
+    return e4m3 ? table_by<X, true, quantize_kept_most<X>>(stream, x, rows, k, k_padded, codes, scales, y, y_rows)
+                : table_by<X, false, quantize_kept_most<X>>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
+  return e4m3 ? table_by<X, true, 1>(stream, x, rows, k, k_padded, codes, scales, y, y_rows)
+              : table_by<X, false, 1>(stream, x, rows, k, k_padded, codes, scales, y, y_rows);
 }
 
 extern "C" cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type,
@@ -75,33 +71,29 @@ extern "C" cudaError_t launch_quantize_table(cudaStream_t stream, const struct r
                                              float *scales, const struct row_table *y, void **y_rows) {
   const row_table &to = y_rows != nullptr ? *y : *x;
   if (x_type == GEMM_F32)
-    table_of<float>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
-  else if (x_type == GEMM_F16)
-    table_of<__half>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
-  else
-    table_of<__nv_bfloat16>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
-  return cudaGetLastError();
+    return table_of<float>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
+  if (x_type == GEMM_F16)
+    return table_of<__half>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
+  return table_of<__nv_bfloat16>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
 }
 
 template <typename X>
-static void blocks_of(cudaStream_t stream, const void *x, int64_t rows, int64_t rows_padded, int64_t k,
-                      int64_t k_padded, void *codes, float *scales) {
+static cudaError_t blocks_of(cudaStream_t stream, const void *x, int64_t rows, int64_t rows_padded, int64_t k,
+                             int64_t k_padded, void *codes, float *scales) {
   const int64_t threads = rows_padded * (k_padded / GEMM_GROUP) * 16;
-  const unsigned grid = static_cast<unsigned>((threads + quantize_block_threads - 1) / quantize_block_threads);
-  quantize_blocks<X><<<grid, quantize_block_threads, 0, stream>>>(static_cast<const X *>(x), rows, rows_padded, k,
-                                                                  k_padded, static_cast<uint8_t *>(codes), scales);
+  const int64_t blocks = (threads + quantize_block_threads - 1) / quantize_block_threads;
+  return launch_kernel(stream, shape_of(blocks, quantize_block_threads), quantize_blocks<X>, static_cast<const X *>(x),
+                       rows, rows_padded, k, k_padded, static_cast<uint8_t *>(codes), scales);
 }
 
 extern "C" cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
                                               int64_t rows_padded, int64_t k, int64_t k_padded, void *codes,
                                               float *scales) {
   if (x_type == GEMM_F32)
-    blocks_of<float>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
-  else if (x_type == GEMM_F16)
-    blocks_of<__half>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
-  else
-    blocks_of<__nv_bfloat16>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
-  return cudaGetLastError();
+    return blocks_of<float>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
+  if (x_type == GEMM_F16)
+    return blocks_of<__half>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
+  return blocks_of<__nv_bfloat16>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
 }
 
 // One thread an element of the output.
@@ -115,7 +107,6 @@ static __global__ void scales_transpose(const float *in, int64_t rows, int64_t r
 
 extern "C" cudaError_t launch_scales_transpose(cudaStream_t stream, const float *in, int64_t rows, int64_t rows_padded,
                                                int64_t columns, float *out) {
-  const unsigned grid = static_cast<unsigned>((rows_padded * columns + 255) / 256);
-  scales_transpose<<<grid, 256, 0, stream>>>(in, rows, rows_padded, columns, out);
-  return cudaGetLastError();
+  return launch_kernel(stream, shape_of((rows_padded * columns + 255) / 256, 256), scales_transpose, in, rows,
+                       rows_padded, columns, out);
 }

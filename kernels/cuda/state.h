@@ -8,6 +8,7 @@
 #include "driver.h"
 #include "int2_few_config.h"
 #include "int2a8_config.h"
+#include "launches.h"
 #include "layout.h"
 #include "memory.h"
 #include "tile.h"
@@ -30,8 +31,9 @@ struct backend_weight {
  * `bounce`, which cuda_arena_register sets before an arena that needs it exists, and `int2_sums`, which
  * cuda_weight_attach sets before a weight that needs it exists. */
 struct slot {
-  cudaStream_t stream;
-  uint32_t *word; /* pinned; the stream writes `sequence` there behind what was queued last */
+  cudaStream_t stream;      /* but for kernels of ours: graph_stream */
+  struct launches launches; /* of the stream */
+  uint32_t *word;           /* pinned; the stream writes `sequence` there behind what was queued last */
   CUdeviceptr word_device;
   uint32_t sequence;
   struct region workspace; /* cuBLASLt's */
@@ -92,8 +94,10 @@ struct backend {
   struct tile_table tiles;
   uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
-  uint64_t ended_ns; /* when a product was last seen to have ended */
-  void *words;       /* pinned; WORD_BYTES for each slot */
+  uint64_t ended_ns;              /* when a product was last seen to have ended */
+  void (*warn)(const char *text); /* backend_config's; NULL: nobody listens */
+  bool no_graphs;                 /* one could not be made */
+  void *words;                    /* pinned; WORD_BYTES for each slot */
   int slot_count;
   struct slot slots[SLOTS_MAX];
 };

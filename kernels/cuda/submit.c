@@ -1,5 +1,6 @@
 /* Products under way: queued on a slot's stream, seen to end in a word that the stream writes. */
 #include "chunk.h"
+#include "graph.h"
 #include "operand.h"
 #include "sequence.h"
 #include "staging.h"
@@ -29,13 +30,38 @@ static enum status sequence_queue(struct backend *backend, struct slot *slot, in
   return status == STATUS_OK ? sequence_run(backend, &sequence, false, error) : status;
 }
 
+/* More rows take the device so long that what the host does meanwhile costs nothing. */
+enum { GRAPH_ROWS_MOST = 256 };
+
+/* Products with the same key launch about the same. */
+static uint64_t graph_key(const struct slot *slot) {
+  const struct backend_job *job = &slot->job;
+  uint64_t of = job->steps ? (uintptr_t)job->steps : (uintptr_t)job->weight;
+  return of ^ (uint64_t)variant_bucket(slot->rows) << 48 ^ (uint64_t)job->x_type << 60 ^ (uint64_t)job->y_type << 56;
+}
+
+static enum status chunk_queue(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
+  return slot->job.steps ? sequence_queue(backend, slot, rows, error) : product_queue(backend, slot, rows, error);
+}
+
+/* The same, with its kernels started as a graph where that can be. */
+static enum status graph_queue(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
+  graph_hold(slot, graph_key(slot));
+  enum status status = chunk_queue(backend, slot, rows, error);
+  cudaError_t result = graph_release(slot);
+  if (slot->launches.refused && backend->warn)
+    backend->warn("CUDA makes no graph: kernels are launched one by one, which takes a few microseconds longer");
+  backend->no_graphs = slot->launches.refused;
+  return status == STATUS_OK ? runtime_check(result, "starting a product", error) : status;
+}
+
 /* Queues the next chunks of a slot's job, and behind them a write of the word that poll looks at. What fails once
  * something is queued is reported by poll, when the device has let go of the job's memory. */
 static enum status slot_advance(struct backend *backend, struct slot *slot, struct error *error) {
+  bool graph = slot->rows <= GRAPH_ROWS_MOST && !backend->no_graphs;
   for (int i = 0; i < CHUNKS_AHEAD && slot->next_row < slot->rows && slot->status == STATUS_OK; i++) {
     int64_t left = slot->rows - slot->next_row, rows = left < slot->rows_most ? left : slot->rows_most;
-    slot->status =
-        slot->job.steps ? sequence_queue(backend, slot, rows, error) : product_queue(backend, slot, rows, error);
+    slot->status = graph ? graph_queue(backend, slot, rows, error) : chunk_queue(backend, slot, rows, error);
     slot->next_row += rows;
   }
   slot->sequence++;

@@ -1,12 +1,15 @@
 #include "transfer.h"
 
+#include "graph.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- a registered arena: the device copies by itself */
 
-static cudaError_t direct(cudaStream_t stream, const struct rows *rows, bool in, enum cudaMemcpyKind kind) {
+static cudaError_t direct(struct slot *slot, const struct rows *rows, bool in, enum cudaMemcpyKind kind) {
+  cudaStream_t stream = graph_stream(slot);
   uint8_t *to = in ? rows->device : rows->host;
   const uint8_t *from = in ? rows->host : rows->device;
   uint64_t to_stride = in ? rows->device_stride : rows->host_stride;
@@ -38,12 +41,12 @@ static void CUDART_CB piece_move(void *data) {
   free(piece);
 }
 
-static cudaError_t piece_queue(cudaStream_t stream, struct piece piece) {
+static cudaError_t piece_queue(struct slot *slot, struct piece piece) {
   struct piece *kept = malloc(sizeof *kept);
   if (!kept)
     return cudaErrorMemoryAllocation;
   *kept = piece;
-  cudaError_t result = cudaLaunchHostFunc(stream, piece_move, kept);
+  cudaError_t result = cudaLaunchHostFunc(graph_stream(slot), piece_move, kept);
   if (result != cudaSuccess)
     free(kept);
   return result;
@@ -58,13 +61,13 @@ static cudaError_t part_bounce(struct slot *slot, const struct rows *part, enum 
   if (kind == cudaMemcpyHostToDevice) {
     piece.to = slot->bounce, piece.to_stride = part->row_bytes;
     piece.from = part->host, piece.from_stride = part->host_stride;
-    cudaError_t result = piece_queue(slot->stream, piece);
-    return result == cudaSuccess ? direct(slot->stream, &bounced, true, kind) : result;
+    cudaError_t result = piece_queue(slot, piece);
+    return result == cudaSuccess ? direct(slot, &bounced, true, kind) : result;
   }
   piece.to = part->host, piece.to_stride = part->host_stride;
   piece.from = slot->bounce, piece.from_stride = part->row_bytes;
-  cudaError_t result = direct(slot->stream, &bounced, false, kind);
-  return result == cudaSuccess ? piece_queue(slot->stream, piece) : result;
+  cudaError_t result = direct(slot, &bounced, false, kind);
+  return result == cudaSuccess ? piece_queue(slot, piece) : result;
 }
 
 static cudaError_t bounce(struct slot *slot, const struct rows *rows, enum cudaMemcpyKind kind) {
@@ -87,14 +90,12 @@ static cudaError_t bounce(struct slot *slot, const struct rows *rows, enum cudaM
 /* Memory of the device itself stands in the host's place where another process has exported it. */
 cudaError_t transfer_in(struct slot *slot, const struct backend_arena *arena, const struct rows *rows) {
   if (arena->imported_bytes > 0)
-    return direct(slot->stream, rows, true, cudaMemcpyDeviceToDevice);
-  return arena->device ? direct(slot->stream, rows, true, cudaMemcpyHostToDevice)
-                       : bounce(slot, rows, cudaMemcpyHostToDevice);
+    return direct(slot, rows, true, cudaMemcpyDeviceToDevice);
+  return arena->device ? direct(slot, rows, true, cudaMemcpyHostToDevice) : bounce(slot, rows, cudaMemcpyHostToDevice);
 }
 
 cudaError_t transfer_out(struct slot *slot, const struct backend_arena *arena, const struct rows *rows) {
   if (arena->imported_bytes > 0)
-    return direct(slot->stream, rows, false, cudaMemcpyDeviceToDevice);
-  return arena->device ? direct(slot->stream, rows, false, cudaMemcpyDeviceToHost)
-                       : bounce(slot, rows, cudaMemcpyDeviceToHost);
+    return direct(slot, rows, false, cudaMemcpyDeviceToDevice);
+  return arena->device ? direct(slot, rows, false, cudaMemcpyDeviceToHost) : bounce(slot, rows, cudaMemcpyDeviceToHost);
 }
