@@ -1,6 +1,7 @@
 #include "../identity.h"
 #include "graph.h"
 #include "launch.h"
+#include "load.h"
 #include "roof.h"
 #include "variants.h"
 
@@ -229,6 +230,8 @@ static enum status cuda_open(const struct backend_config *config, struct backend
     status = device_describe(backend, error);
   if (status == STATUS_OK)
     status = parts_open(backend, config, error);
+  if (status == STATUS_OK)
+    load_kernels(backend->driver);
   if (status != STATUS_OK) {
     /* Without a driver nothing of the runtime may be called; without a device there is nothing to give back. */
     if (backend->granularity == 0)

@@ -38,6 +38,11 @@
   ROW(cuFuncGetAttribute)                                                                                              \
   ROW(cuFuncSetAttribute)                                                                                              \
   ROW(cuMemsetD32Async)                                                                                                \
+  ROW(cuKernelGetLibrary)                                                                                              \
+  ROW(cuKernelGetFunction)                                                                                             \
+  ROW(cuLibraryGetKernelCount)                                                                                         \
+  ROW(cuLibraryEnumerateKernels)                                                                                       \
+  ROW(cuFuncLoad)                                                                                                      \
   ROW(cuLaunchKernel)                                                                                                  \
   ROW(cuStreamWriteValue32_v2)                                                                                         \
   ROW(cuTensorMapEncodeTiled)

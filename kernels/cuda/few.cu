@@ -2,6 +2,7 @@
 #include "few.h"
 #include "few_kernel.cuh"
 #include "launch_kernel.cuh"
+#include "load.h"
 
 namespace {
 
@@ -40,4 +41,8 @@ extern "C" cudaError_t few_launch(cudaStream_t stream, const struct few_config *
   shape.shared_bytes = static_cast<size_t>(shared_bytes);
   shape.dependent = dependent; // never on older devices
   return launch_kernel(stream, shape, run, work);
+}
+
+extern "C" const void *kernel_of_few(void) {
+  return reinterpret_cast<const void *>(&few::run<true, 8>);
 }

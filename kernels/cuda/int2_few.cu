@@ -1,6 +1,7 @@
 // Launcher of int2_few.cuh.
 #include "int2_few.cuh"
 #include "launch_kernel.cuh"
+#include "load.h"
 
 namespace {
 
@@ -32,4 +33,8 @@ extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_fe
     shape.cluster = dim3(1, static_cast<unsigned>(config->split_k));
   shape.dependent = dependent;
   return launch_kernel(stream, shape, run, work);
+}
+
+extern "C" const void *kernel_of_int2_few(void) {
+  return reinterpret_cast<const void *>(&int2_few::run<float, 8, 2>);
 }

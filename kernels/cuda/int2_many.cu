@@ -1,6 +1,7 @@
 // Launcher of int2_many.cuh.
 #include "int2_many.cuh"
 #include "launch_kernel.cuh"
+#include "load.h"
 
 namespace {
 
@@ -44,4 +45,8 @@ extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_m
   shape.dependent = dependent;
   shape.cooperative = config->split_k > 1; // blocks wait for each other: all of them run at the same time
   return launch_kernel(stream, shape, run, work);
+}
+
+extern "C" const void *kernel_of_int2_many(void) {
+  return reinterpret_cast<const void *>(&int2_many::run<__half, 2>);
 }

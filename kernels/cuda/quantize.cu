@@ -1,6 +1,7 @@
 // Launchers of quantize.cuh.
 #include "launch.h"
 #include "launch_kernel.cuh"
+#include "load.h"
 #include "quantize.cuh"
 
 // As few as leave multiprocessors idle if each row had one block of few threads.
@@ -109,4 +110,8 @@ extern "C" cudaError_t launch_scales_transpose(cudaStream_t stream, const float 
                                                int64_t columns, float *out) {
   return launch_kernel(stream, shape_of((rows_padded * columns + 255) / 256, 256), scales_transpose, in, rows,
                        rows_padded, columns, out);
+}
+
+extern "C" const void *kernel_of_quantize(void) {
+  return reinterpret_cast<const void *>(&quantize_rows<float, false, 1>);
 }

@@ -1,5 +1,6 @@
 // Launchers of rows.cuh.
 #include "launch_kernel.cuh"
+#include "load.h"
 #include "rows.cuh"
 
 static launch_shape shape_of(int rows, uint64_t row_bytes) {
@@ -19,4 +20,8 @@ extern "C" cudaError_t launch_rows_scatter(cudaStream_t stream, const void *from
                                            uint64_t row_bytes, const struct row_table *to) {
   uint8_t *dense = static_cast<uint8_t *>(const_cast<void *>(from));
   return launch_kernel(stream, shape_of(rows, row_bytes), rows_copy<false>, *to, dense, from_stride, row_bytes);
+}
+
+extern "C" const void *kernel_of_rows(void) {
+  return reinterpret_cast<const void *>(&rows_copy<true>);
 }
