@@ -7,20 +7,24 @@ namespace {
 
 using kernel = void (*)(int2_many::work);
 
-template <typename X> kernel kernel_of(int columns, size_t *bytes) {
+template <typename X> kernel kernel_of(int columns, size_t *bytes, int *threads) {
+  static_assert(sizeof(int2_many::shared<16>) + 1024 <= 227 * 1024, "a block fits");
   static_assert(sizeof(int2_many::shared<8>) + 1024 <= 227 * 1024, "a block fits");
   static_assert(sizeof(int2_many::shared<4>) + 1024 <= 227 * 1024, "a block fits");
   static_assert(sizeof(int2_many::shared<2>) + 1024 <= 227 * 1024, "a block fits");
   switch (columns) {
   case 16:
-    *bytes = 1024 + sizeof(int2_many::shared<2>);
+    *bytes = 1024 + sizeof(int2_many::shared<2>), *threads = int2_many::shape<2>::threads;
     return int2_many::run<X, 2>;
   case 32:
-    *bytes = 1024 + sizeof(int2_many::shared<4>);
+    *bytes = 1024 + sizeof(int2_many::shared<4>), *threads = int2_many::shape<4>::threads;
     return int2_many::run<X, 4>;
-  default:
-    *bytes = 1024 + sizeof(int2_many::shared<8>);
+  case 64:
+    *bytes = 1024 + sizeof(int2_many::shared<8>), *threads = int2_many::shape<8>::threads;
     return int2_many::run<X, 8>;
+  default:
+    *bytes = 1024 + sizeof(int2_many::shared<16>), *threads = int2_many::shape<16>::threads;
+    return int2_many::run<X, 16>;
   }
 }
 
@@ -28,7 +32,7 @@ template <typename X> kernel kernel_of(int columns, size_t *bytes) {
 
 extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_many_config *config,
                                         const struct int2_many_plan *plan, const struct int2_many_product *product,
-                                        const CUtensorMap *x, bool dependent) {
+                                        const CUtensorMap *x, bool dependent, bool together) {
   int2_many::work work = {};
   work.product = *product;
   work.plan = *plan;
@@ -36,14 +40,15 @@ extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_m
   work.group = config->group;
   work.x = *x;
   size_t bytes = 0;
-  const kernel run = product->x_type == GEMM_F16 ? kernel_of<__half>(config->columns, &bytes)
-                                                 : kernel_of<__nv_bfloat16>(config->columns, &bytes);
+  int threads = 0;
+  const kernel run = product->x_type == GEMM_F16 ? kernel_of<__half>(config->columns, &bytes, &threads)
+                                                 : kernel_of<__nv_bfloat16>(config->columns, &bytes, &threads);
   launch_shape shape;
   shape.grid = dim3(static_cast<unsigned>(plan->blocks));
-  shape.block = dim3(int2_many::threads);
+  shape.block = dim3(static_cast<unsigned>(threads));
   shape.shared_bytes = bytes;
   shape.dependent = dependent;
-  shape.cooperative = config->split_k > 1; // blocks wait for each other: all of them run at the same time
+  shape.cooperative = together && config->split_k > 1;
   return launch_kernel(stream, shape, run, work);
 }
 

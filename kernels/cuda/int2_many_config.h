@@ -1,11 +1,12 @@
 /* Products of f16 and bf16 rows with INT2 weights in LAYOUT_TILES2, for Hopper, from about 17 rows on: W from
  * registers, x from shared memory, on the warpgroup's matrix instruction.
  *
- * A tile of y is 256 rows of W by `columns` rows of x, a unit of work 128 of K of it. Blocks stay and share the units
- * evenly: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and each adds
- * up and writes its part of the tile's columns; else each block has one run of units, and whoever has a tile's first
- * adds up what the blocks behind it have of the same tile. Sums are added in one order, so the bits do not depend on
- * timing. */
+ * A tile of y is 256 rows of W (192 where `columns` is 128) by `columns` rows of x, a unit of work 128 of K of it.
+ * Blocks stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and each
+ * adds up and writes its part of the tile's columns. Else the tiles that do not make up whole waves of one a block, and
+ * one wave more, are shared evenly: each block has one run of their units, and whoever has a tile's first adds up what
+ * the blocks behind it have of the same tile. In a wave blocks read the same rows of x and W at the same time. Sums are
+ * added in one order, so the bits do not depend on timing. */
 #ifndef KERNELS_CUDA_INT2_MANY_CONFIG_H
 #define KERNELS_CUDA_INT2_MANY_CONFIG_H
 
@@ -18,16 +19,15 @@
 extern "C" {
 #endif
 
-enum {
-  INT2_MANY_GROUPS = 4, /* warpgroups that multiply, 64 rows of W each */
-  INT2_MANY_ROWS = 64 * INT2_MANY_GROUPS,
-  INT2_MANY_COLUMNS_MOST = 64,
-};
+enum { INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPLIT_MOST = 4 };
+
+/* Warpgroups that multiply, 64 rows of W each. */
+#define INT2_MANY_GROUPS(columns) ((columns) > 64 ? 3 : 4)
 
 #define INT2_MANY_NOTHING 0xffffffffu
 
 struct int2_many_config {
-  int columns; /* rows of x a tile: 16, 32 or 64 */
+  int columns; /* rows of x a tile: 16, 32, 64 or 128 */
   int split_k; /* blocks that share a tile's K; 0: blocks have runs of units */
   int group;   /* tiles of x that are taken for the same rows of W, so that these are read from memory about once */
 };
@@ -38,7 +38,9 @@ struct int2_many_plan {
   int w_tiles, x_tiles; /* tiles of y along N and along M */
   int row_blocks;       /* of 64 rows of W */
   int blocks;           /* of the launch */
-  int units;
+  int shared_units;     /* of tiles that blocks share: shared_each a block, one more for the first shared_more */
+  int shared_each, shared_more;
+  int waves; /* of whole tiles, one a block */
 };
 
 /* Rows from which this is faster than a few at a time; f32 x always goes a few at a time. Pure. */

@@ -55,7 +55,8 @@ static enum status many_run(struct backend *backend, struct chunk *chunk, const 
                                        row_bytes, config->columns, &x, error);
   if (status != STATUS_OK)
     return status;
-  cudaError_t result = int2_many_launch(chunk->slot->stream, config, plan, &product, &x, chunk->follows);
+  bool together = backend->slot_count * (INT2_MANY_SPLIT_MOST - 1) >= backend->multiprocessors;
+  cudaError_t result = int2_many_launch(chunk->slot->stream, config, plan, &product, &x, chunk->follows, together);
   if (result == cudaSuccess)
     result = chunk_y_done(chunk, product.y, product.y_stride);
   return runtime_check(result, "computing a product", error);

@@ -156,6 +156,20 @@ template <int kPending> __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// threadIdx.x, read here and now: it takes no register before.
+__device__ inline uint32_t thread() {
+  uint32_t index;
+  asm volatile("mov.u32 %0, %tid.x;" : "=r"(index));
+  return index;
+}
+
+// The same of blockIdx.x.
+__device__ inline uint32_t block() {
+  uint32_t index;
+  asm volatile("mov.u32 %0, %ctaid.x;" : "=r"(index));
+  return index;
+}
+
 // Keeps the compiler from moving uses of an accumulator across asynchronous instructions.
 __device__ inline void keep(float &value) {
   asm volatile("" : "+f"(value)::"memory");

@@ -184,6 +184,31 @@ static void test_ragged_m(void **state) {
   }
 }
 
+/* Rows that kernels for many take in equal parts of K, in runs of tiles, and in whole waves of them. */
+static void test_many_rows(void **state) {
+  static const int64_t ms[] = {130, 400, 1500};
+  static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16};
+  (void)state;
+  struct gemm_weight shape = {.n = 4500, .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
+  struct oracle_weight weight;
+  oracle_weight_make(&weight, &shape, 60);
+  struct backend_weight *handle = device_load(&device, &weight, 0);
+  for (int i = 0; i < COUNT(x_types); i++) {
+    struct oracle_x x;
+    oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, x_types[i], 0, 61 + (uint64_t)i);
+    double *reference = reference_of(&x, &weight, NULL, false);
+    for (int j = 0; j < COUNT(ms); j++) {
+      struct device_request request = {
+          .weight = handle, .shape = &shape, .x = &x, .m = ms[j], .y_type = ms[j] < 1000 ? GEMM_F32 : x_types[i]};
+      expect(&request, reference);
+    }
+    free(reference);
+    oracle_x_free(&x);
+  }
+  device.ops->weight_detach(device.backend, handle);
+  oracle_weight_free(&weight);
+}
+
 static void one_size(const struct gemm_weight *shape, int sample) {
   static const int64_t ms[] = {1, 5, 33};
   struct oracle_weight weight;
@@ -473,9 +498,10 @@ static int run_instruction_sets(void) {
 
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_types),      cmocka_unit_test(test_ragged_m),      cmocka_unit_test(test_ragged_n_k),
-      cmocka_unit_test(test_long_k),     cmocka_unit_test(test_int8_extremes), cmocka_unit_test(test_codes),
-      cmocka_unit_test(test_non_finite), cmocka_unit_test(test_chains),        cmocka_unit_test(test_variants),
+      cmocka_unit_test(test_types),      cmocka_unit_test(test_ragged_m),   cmocka_unit_test(test_many_rows),
+      cmocka_unit_test(test_ragged_n_k), cmocka_unit_test(test_long_k),     cmocka_unit_test(test_int8_extremes),
+      cmocka_unit_test(test_codes),      cmocka_unit_test(test_non_finite), cmocka_unit_test(test_chains),
+      cmocka_unit_test(test_variants),
   };
   for (current = 0; backend_table[current] != ops; current++) {
   }

@@ -274,7 +274,7 @@ static void test_int2_plans(void **state) {
 /* Blocks fit the device, tiles cover the product, and what blocks leave for each other fits its memory. */
 static void test_int2_many_plans(void **state) {
   (void)state;
-  static const int64_t ms[] = {1, 17, 32, 33, 64, 65, 1000, 16384}, ns[] = {128, 129, 8192, 10240, 57344, 262144};
+  static const int64_t ms[] = {1, 17, 33, 64, 65, 129, 1000, 16384}, ns[] = {128, 129, 8192, 10240, 57344, 262144};
   static const int64_t ks[] = {1, 129, 3584, 8192, 28672, 32768};
   for (size_t i = 0; i < 8 * 6 * 6; i++) {
     int64_t m = ms[i / 36], n = ns[i / 6 % 6], k = ks[i % 6];
@@ -282,16 +282,19 @@ static void test_int2_many_plans(void **state) {
     struct int2_many_plan plan;
     assert_true(int2_many_plan_for(&config, m, n, k, SMS, &plan));
     assert_in_range(plan.blocks, 1, SMS);
-    assert_in_range(plan.w_tiles * (int64_t)INT2_MANY_ROWS - n, 0, INT2_MANY_ROWS - 1);
+    int64_t rows = 64 * INT2_MANY_GROUPS(config.columns), tiles = (int64_t)plan.w_tiles * plan.x_tiles;
+    assert_in_range(plan.w_tiles * rows - n, 0, rows - 1);
     assert_in_range(plan.x_tiles * (int64_t)config.columns - m, 0, config.columns - 1);
     assert_in_range((int64_t)plan.tiles_k * 128 - k, 0, 127);
     assert_int_equal(plan.row_blocks, (n + 63) / 64);
-    assert_int_equal(plan.units, plan.w_tiles * plan.x_tiles * plan.tiles_k);
-    assert_true(plan.units >= plan.blocks);
+    assert_int_equal(plan.shared_units + (int64_t)plan.waves * plan.blocks * plan.tiles_k, tiles * plan.tiles_k);
+    assert_int_equal(plan.shared_each * plan.blocks + plan.shared_more, plan.shared_units);
+    assert_true(plan.shared_units == 0 || plan.shared_units >= plan.blocks);
+    assert_true(plan.shared_units < 2 * plan.blocks * plan.tiles_k);
     assert_in_range(config.split_k, 0, plan.tiles_k);
     if (config.split_k > 0)
-      assert_int_equal(plan.blocks, plan.w_tiles * plan.x_tiles * config.split_k);
-    assert_true((uint64_t)plan.blocks * (uint64_t)config.columns * INT2_MANY_ROWS * 4 <= int2_many_sums_bytes(SMS));
+      assert_int_equal(plan.blocks, tiles * config.split_k);
+    assert_true((uint64_t)(plan.blocks * config.columns * rows * 4) <= int2_many_sums_bytes(SMS));
   }
   struct int2_many_plan plan;
   struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8};

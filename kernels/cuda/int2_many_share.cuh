@@ -1,0 +1,113 @@
+// How the work of int2_many.cuh is shared out, and what a block of it keeps in shared memory.
+#pragma once
+
+#include "int2_layout.h"
+#include "int2_many.h"
+#include "ptx.cuh"
+
+#include <cuda.h>
+
+namespace int2_many {
+
+constexpr int pitch = INT2_BLOCK_ROWS + 4;
+
+struct work {
+  int2_many_product product;
+  int2_many_plan plan;
+  int split_k, group;
+  CUtensorMap x;
+};
+
+// What depends on how wide a tile is.
+template <int kEights> struct shape {
+  static constexpr int columns = 8 * kEights, groups = INT2_MANY_GROUPS(columns);
+  static constexpr int consumers = 128 * groups, threads = consumers + 128;
+  // What a launch begins with a thread, and as it is shared out.
+  static constexpr int registers = groups == 4 ? 96 : 128, producer_registers = 32;
+  static constexpr int consumer_registers = (threads * registers - 128 * producer_registers) / consumers;
+  static_assert(consumers * consumer_registers + 128 * producer_registers == threads * registers);
+  static constexpr int stages = kEights == 16 ? 5 : kEights == 8 ? 8 : kEights == 4 ? 12 : 16;
+  static constexpr uint32_t half_bytes = columns * 128, x_bytes = 2 * half_bytes, w_bytes = groups * INT2_TILE_BYTES;
+};
+
+template <int kEights> struct shared : shape<kEights> {
+  using shape<kEights>::groups, shape<kEights>::stages;
+  using shape<kEights>::x_bytes, shape<kEights>::w_bytes;
+  uint8_t x[stages][x_bytes]; // the swizzle counts from a multiple of 1024
+  uint8_t w[stages][w_bytes];
+  float out[groups][2][8][pitch];
+  uint64_t full[stages], empty[stages];
+};
+
+// ---- shares of the work
+
+// A block's units from the `done`-th on, as far as they follow each other: those of the tiles that blocks share, then a
+// whole tile in each wave. None: unit == end. Divisions are of unsigned numbers, which cost half as much.
+struct run_of_units {
+  uint32_t unit, end;
+
+  __device__ run_of_units(const work &w, uint32_t block, uint32_t done) {
+    const uint32_t tiles_k = w.plan.tiles_k;
+    if (w.split_k > 0) {
+      const uint32_t split = w.split_k, part = block % split, tile = block / split * tiles_k;
+      unit = tile + tiles_k * part / split, end = tile + tiles_k * (part + 1) / split;
+    } else {
+      const uint32_t more = w.plan.shared_more;
+      unit = w.plan.shared_each * block + min(block, more), end = unit + w.plan.shared_each + (block < more);
+    }
+    unit += done;
+    if (unit < end || w.plan.waves == 0)
+      return;
+    const uint32_t over = unit - end, wave = over / tiles_k;
+    unit = w.plan.shared_units + (wave * w.plan.blocks + block) * tiles_k + over % tiles_k;
+    end = wave < static_cast<uint32_t>(w.plan.waves) ? unit - over % tiles_k + tiles_k : unit;
+  }
+};
+
+// The units of a run that belong to one tile: [first, last) of its K.
+struct segment {
+  uint32_t tile, first, last;
+
+  __device__ segment(const work &w, const run_of_units &run) {
+    const uint32_t tiles_k = w.plan.tiles_k;
+    tile = run.unit / tiles_k, first = run.unit % tiles_k;
+    last = min(tiles_k, first + run.end - run.unit);
+  }
+  // The one that ends with the block's unit number `done` - 1.
+  __device__ segment(const work &w, uint32_t block, uint32_t done) {
+    const uint32_t tiles_k = w.plan.tiles_k, unit = run_of_units(w, block, done - 1).unit, at = unit % tiles_k;
+    tile = unit / tiles_k, first = at - min(at, done - 1), last = at + 1;
+  }
+};
+
+// Where a tile of y is: which rows of W, which rows of x.
+struct place {
+  uint32_t w, x;
+
+  __device__ place(const work &work, uint32_t tile) {
+    if (work.plan.x_tiles == 1) {
+      w = tile, x = 0;
+      return;
+    }
+    const uint32_t group = work.group, in_group = group * work.plan.w_tiles, first = tile / in_group * group;
+    const uint32_t wide = min(group, work.plan.x_tiles - first), within = tile % in_group;
+    w = within / wide, x = first + within % wide;
+  }
+};
+
+// Where in the ring a warp is.
+template <int kStages> struct cursor {
+  uint32_t stage, phase;
+
+  // Behind so many units.
+  __device__ explicit cursor(uint32_t done) : stage(done % kStages), phase(done / kStages & 1) {}
+
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+} // namespace int2_many
