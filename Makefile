@@ -444,6 +444,16 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	install -Dm644 -t $(INSTALL_MAN)/man5 deploy/gemmd.conf.5
 	install -Dm644 -t $(INSTALL_MAN)/man8 deploy/gemmd.8
 
+# what a second installation, elsewhere, consists of
+INSTALLED := $(abspath $(BUILD)/installed)
+uninstall: all ## removes what install with the same PREFIX, LIBDIR and DESTDIR has put there, but for a gemmd.conf that was changed
+	$(Q)rm -rf $(INSTALLED)
+	$(Q)$(MAKE) --no-print-directory install DESTDIR=$(INSTALLED)
+	@cd $(INSTALLED) && find * ! -type d | while read -r file; do \
+	  case $$file in etc/*) cmp -s $$file "$(DESTDIR)/$$file" || continue ;; esac; rm -f "$(DESTDIR)/$$file"; done
+	@rmdir --ignore-fail-on-non-empty $(wildcard $(DESTDIR)/etc/gemmd $(DESTDIR)$(PREFIX)/share/gemmd)
+	$(Q)rm -rf $(INSTALLED)
+
 # debian/ stands below deploy/, and the packages are built from a copy of the sources that has it where it belongs
 DEB := $(BUILD)/deb
 deb: ## Debian packages: gemmd, libgemmclient0, libgemmclient-cuda0 and libgemmclient-dev, in build/deb
@@ -464,4 +474,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch bench-torch test-vllm test-gpu test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch bench-torch test-vllm test-gpu test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install uninstall clean help

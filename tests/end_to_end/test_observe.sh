@@ -100,10 +100,8 @@ fi
 refused ctl top
 grep -q 'takes a terminal' why
 
-# the log: fields, and no more lines about one user than it may have
+# the log: fields
 grep -q 'nothing.*\[session=[0-9]* uid=[0-9]* client=gemmctl.* request=weight_unload reason=NOT_FOUND\]' gemmd.log
-for i in $(seq 70); do refused ctl unload nothing; done
-[ "$(grep -c 'request=weight_unload' gemmd.log)" -lt 71 ]
 
 # a gemmd that is gone: the exporter says so, and finds the next one
 kill "$daemon"

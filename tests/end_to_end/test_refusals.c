@@ -138,6 +138,16 @@ static void names_that_nothing_stands_for(void **state) {
   witness_undisturbed();
 }
 
+/* As many as a user may have in a window, or in two where this takes long: a log that anybody can fill is none. */
+static void refusals_do_not_fill_the_log(void **state) {
+  enum { REFUSALS = 200, TWO_WINDOWS = 100 };
+  (void)state;
+  for (int i = 0; i < REFUSALS; i++)
+    witness_status(witness.session, gemmd_weight_unload(witness.session, "nobody", NULL), GEMMD_NOT_FOUND, "nobody");
+  int lines = daemon_log_count(&witness.daemon, "request=weight_unload reason=NOT_FOUND");
+  assert_in_range(lines, 1, TWO_WINDOWS);
+}
+
 static void a_name_for_other_content(void **state) {
   (void)state;
   gemmd_weight_info info;
@@ -384,6 +394,7 @@ int main(void) {
       cmocka_unit_test(no_free_slot),
       cmocka_unit_test(no_room_in_the_arena),
       cmocka_unit_test(names_that_nothing_stands_for),
+      cmocka_unit_test(refusals_do_not_fill_the_log),
       cmocka_unit_test(a_name_for_other_content),
       cmocka_unit_test(forms_that_a_tensor_does_not_take),
       cmocka_unit_test(descriptors_that_are_no_file_to_read),

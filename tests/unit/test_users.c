@@ -72,10 +72,31 @@ static void caps_are_a_users_and_not_an_admins(void **state) {
   users_free(&users);
 }
 
+static void lines_of_the_log_are_a_users(void **state) {
+  struct users users;
+  uint32_t left_out;
+  (void)state;
+  config_defaults(&config);
+  users_init(&users, &config);
+  struct user *alice = users_enter(&users, ALICE, false, 20000), *bob = users_enter(&users, BOB, false, 20000);
+  int lines = 0;
+  for (int i = 0; i < 70; i++)
+    lines += user_may_log(alice, 20000, &left_out);
+  assert_int_equal(lines, 50);
+  assert_true(user_may_log(bob, 20000, &left_out));
+  assert_false(user_may_log(alice, 29999, &left_out));
+  assert_true(user_may_log(alice, 30000, &left_out)); /* ten seconds later, and says how many there would have been */
+  assert_int_equal(left_out, 21);
+  assert_true(user_may_log(alice, 30000, &left_out));
+  assert_int_equal(left_out, 0);
+  users_free(&users);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_over_the_rate_wait),
       cmocka_unit_test(caps_are_a_users_and_not_an_admins),
+      cmocka_unit_test(lines_of_the_log_are_a_users),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
