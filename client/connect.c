@@ -188,15 +188,18 @@ enum status session_watch(struct gemmd_session *session) {
 
 /* ---- the session */
 
-static enum status session_open(struct gemmd_session *session, const char *address, const gemmd_options *options) {
+enum status session_begin(struct gemmd_session *session, const gemmd_options *options) {
   struct message_hello_reply hello;
-  take_options(session, options);
-  enum status status = address_open(session, address);
-  if (status == STATUS_OK)
-    status = session_hello(session, &hello);
+  enum status status = session_hello(session, &hello);
   if (status == STATUS_OK)
     status = session_arena(session, options, &hello);
   return status == STATUS_OK ? session_watch(session) : status;
+}
+
+static enum status session_open(struct gemmd_session *session, const char *address, const gemmd_options *options) {
+  take_options(session, options);
+  enum status status = address_open(session, address);
+  return status == STATUS_OK ? session_begin(session, options) : status;
 }
 
 static void close_fd(int *fd) {

@@ -114,6 +114,8 @@ enum status session_gone(struct gemmd_session *session);
 
 MUST_CHECK enum status session_connect(struct gemmd_session *session);
 MUST_CHECK enum status session_hello(struct gemmd_session *session, struct message_hello_reply *reply);
+/* Says hello and gets the arena, on a socket that is open. */
+MUST_CHECK enum status session_begin(struct gemmd_session *session, const gemmd_options *options);
 /* Adds socket and wakeup to what gemmd_fd watches. */
 MUST_CHECK enum status session_watch(struct gemmd_session *session);
 

@@ -87,7 +87,7 @@ static void fault_worker(void) {
 }
 
 static void stop_worker(void) {
-  assert_int_equal(kill(worker(), SIGSTOP), 0);
+  hold_process(worker());
 }
 
 /* Products without end, so that the engine never sleeps: a thread that is held in its sleep would be no hang. */

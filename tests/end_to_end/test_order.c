@@ -3,12 +3,11 @@
 #include "client/gemmclient.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/hold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 #include "tests/support/status.h"
 
-#include <dirent.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -67,43 +65,12 @@ static int stop(void **state) {
   return 0;
 }
 
-static gemmd_device_info device_of(gemmd_session *session) {
-  static gemmd_daemon_info info;
-  expect_ok(session, gemmd_daemon_status(session, &info));
-  return info.device[0];
-}
-
-static bool thread_stopped(const char *tasks, const char *thread) {
-  char path[512], state = 0;
-  snprintf(path, sizeof path, "%s/%s/stat", tasks, thread);
-  FILE *file = fopen(path, "r");
-  bool read = file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
-  if (file != NULL)
-    fclose(file);
-  return read && state == 'T';
-}
-
-/* A stop takes effect a thread at a time, some time after kill(2) has returned. */
-static bool all_stopped(pid_t process) {
-  char tasks[64];
-  bool stopped = true;
-  snprintf(tasks, sizeof tasks, "/proc/%d/task", (int)process);
-  DIR *folder = opendir(tasks);
-  assert_non_null(folder);
-  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
-    stopped = stopped && (entry->d_name[0] == '.' || thread_stopped(tasks, entry->d_name));
-  closedir(folder);
-  return stopped;
-}
-
 /* Stops the worker once it has nothing to do; returns its process. */
 static pid_t stop_worker(struct member *member) {
   struct product_request request = {.weight = &weight, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 9};
   assert_true(product_run(member->session, member->weight, &request));
-  pid_t worker = (pid_t)device_of(member->session).pid;
-  assert_int_equal(kill(worker, SIGSTOP), 0);
-  while (!all_stopped(worker))
-    sched_yield();
+  pid_t worker = (pid_t)device_info(member->session).pid;
+  hold_process(worker);
   return worker;
 }
 
@@ -137,7 +104,7 @@ static void rows_of_several_sessions_are_one_product(void **state) {
   assert_int_equal(kill(worker, SIGCONT), 0);
   for (int i = 0; i < SESSIONS; i++)
     expect_right(&members[i], &products[i]);
-  gemmd_device_info after = device_of(members[0].session);
+  gemmd_device_info after = device_info(members[0].session);
   assert_int_equal(after.requests, 1 + SESSIONS);
   assert_int_equal(after.products, 2);
   assert_int_equal(after.rows, 1 + 6);

@@ -259,7 +259,7 @@ static void hung_with_a_product_in_flight(void **state) {
   expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
   assert_true(product_run(session, handle, &request));
   gemmd_device_info before = device_info(session);
-  assert_int_equal(kill((pid_t)before.pid, SIGSTOP), 0);
+  hold_process((pid_t)before.pid);
   assert_true(product_run(session, handle, &request));
   gemmd_device_info after = device_info(session);
   assert_int_equal(after.restarts, 1);

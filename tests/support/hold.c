@@ -1,7 +1,9 @@
 #include "hold.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -32,6 +34,35 @@ pid_t hold_find(pid_t process, const char *name) {
   if (folder != NULL)
     closedir(folder);
   return found;
+}
+
+static bool thread_stopped(const char *tasks, const char *thread) {
+  char path[512], state = 0;
+  snprintf(path, sizeof path, "%s/%s/stat", tasks, thread);
+  FILE *file = fopen(path, "r");
+  bool read = file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+  if (file != NULL)
+    fclose(file);
+  return read && state == 'T';
+}
+
+/* A stop takes effect a thread at a time, some time after kill(2) has returned. */
+static bool all_stopped(pid_t process) {
+  char tasks[64];
+  bool stopped = true;
+  snprintf(tasks, sizeof tasks, "/proc/%d/task", (int)process);
+  DIR *folder = opendir(tasks);
+  assert_non_null(folder);
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+    stopped = stopped && (entry->d_name[0] == '.' || thread_stopped(tasks, entry->d_name));
+  closedir(folder);
+  return stopped;
+}
+
+void hold_process(pid_t process) {
+  assert_int_equal(kill(process, SIGSTOP), 0);
+  while (!all_stopped(process))
+    sched_yield();
 }
 
 pid_t hold_thread(pid_t thread, _Atomic bool *held) {

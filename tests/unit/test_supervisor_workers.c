@@ -1,4 +1,5 @@
 /* Workers over their lives: death, silence, damage; several devices. */
+#include "tests/support/hold.h"
 #include "tests/support/life.h"
 #include "tests/support/peer.h"
 
@@ -76,7 +77,7 @@ static void a_silent_worker_is_replaced(void **state) {
   life_begin();
   int peer = life_client();
   uint32_t before = life_wait_for(peer, 0, 0, "ready")->pid;
-  assert_int_equal(kill((pid_t)before, SIGSTOP), 0);
+  hold_process((pid_t)before);
   peer_arena(peer, 4);
   assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
   assert_int_not_equal(life_wait_for(peer, 0, 1, "ready")->pid, before);
@@ -107,7 +108,7 @@ static void a_hung_worker_does_not_keep_gemmd_from_ending(void **state) {
   (void)state;
   life_begin();
   int peer = life_client();
-  assert_int_equal(kill((pid_t)life_wait_for(peer, 0, 0, "ready")->pid, SIGSTOP), 0);
+  hold_process((pid_t)life_wait_for(peer, 0, 0, "ready")->pid);
   close(peer);
   life_end();
 }
