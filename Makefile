@@ -58,7 +58,7 @@ DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/
 CLIENT := $(call object,$(wildcard client/*.c))
 TOOL := $(call object,$(wildcard client/tool/*.c))
 CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL) $(WEIGHTS) $(PROTO)
-BENCH := $(call object,$(wildcard client/bench/*.c tests/bench_kernels/*.c)) $(TOOL) $(KERNELS) $(PROTO)
+BENCH := $(call object,$(wildcard client/bench/*.c tests/bench_kernels/*.c client/cuda/*.c)) $(TOOL) $(KERNELS) $(PROTO)
 ifneq ($(NVCC),)
 BENCH += $(call object,$(wildcard tests/bench_kernels/cuda/*.c)) build/obj/tests/bench_kernels/cuda/roof.cu.o
 endif

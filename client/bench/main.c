@@ -16,6 +16,7 @@ static const struct tool_option serve_options[] = {
     {"warmup", "S", "seconds before that, not measured; 0.5 if not given", false},
     {"x-type", "TYPE", "f32, f16, bf16, int8 or e4m3; f32 if not given", false},
     {"y-type", "TYPE", "f32, f16, bf16 or s32; f32 if not given", false},
+    {"tensors", "WHERE", "host or gpu: where x and y lie; host if not given", false},
     {"histogram", NULL, "how many calls took how long, too", false},
     {"compare", "inprocess", "the same product inside one process, before", false},
     {0},
@@ -58,6 +59,9 @@ static const struct tool_command commands[] = {
          "  it was due), overhead_us (of the call less the backend's own time), device_us (the backend's own time),\n"
          "  socket_us (a byte over a Unix socket and back, with the same pauses): {p50, p99, p999, mean, max, "
          "buckets},\n"
+         "  tensors, checked: {products, difference} (y after the load, against the same products alone from host "
+         "memory:\n"
+         "  ||y - alone|| / ||alone|| of the worst row), with --rate machine_us (see gemm-bench(1)),\n"
          "  inprocess: {best_us, to_best, obvious_us, to_obvious, kernel_us, over_kernel_us}: medians and ratios;\n"
          "  of a plan kernel_us are its kernels one after the other, and plan_us and plan_to_kernel the plan on the "
          "device",

@@ -2,8 +2,14 @@
 
 #include "../tool/print.h"
 
+#include <math.h>
+
 static double microseconds(const struct histogram *histogram, double quantile) {
   return (double)histogram_at(histogram, quantile) / 1e3;
+}
+
+static double ratio(const struct histogram *histogram) {
+  return microseconds(histogram, 0.999) / microseconds(histogram, 0.5);
 }
 
 /* ---- JSON */
@@ -79,11 +85,17 @@ void report_json(const struct report *report, FILE *out) {
   json_object_set_new(object, "seconds", json_real(report->seconds));
   json_object_set_new(object, "requests", json_integer((json_int_t)report->latency->count));
   json_object_set_new(object, "failures", json_integer((json_int_t)report->failures));
+  json_object_set_new(object, "tensors", json_string(settings->gpu ? "gpu" : "host"));
+  json_object_set_new(object, "checked",
+                      json_pack("{s:I, s:f}", "products", (json_int_t)report->checked, "difference",
+                                isfinite(report->difference) ? report->difference : 1e9));
   json_object_set_new(object, "rows_per_s", json_real(report->rows_per_s));
   json_object_set_new(object, "latency_us", histogram_json(report->latency, report->buckets));
   json_object_set_new(object, "overhead_us", histogram_json(report->overhead, report->buckets));
   json_object_set_new(object, "device_us", histogram_json(report->device, report->buckets));
   json_object_set_new(object, "socket_us", histogram_json(report->roundtrip, report->buckets));
+  if (report->machine != NULL)
+    json_object_set_new(object, "machine_us", histogram_json(report->machine, report->buckets));
   if (report->compare != NULL)
     json_object_set_new(object, "inprocess", compare_json(report));
   print_json(out, object);
@@ -145,9 +157,9 @@ void report_text(const struct report *report, FILE *out) {
             word_text(words_format, (int)info->format), settings->backend, settings->mix.plan ? ", then " : "",
             settings->mix.plan ? mix_step_word(&settings->mix, i) : "");
   }
-  fprintf(out, "M = %s, x %s, y %s; clients %d, in flight %d each", report->rows_text,
-          word_text(words_type, (int)settings->x_type), word_text(words_type, (int)settings->y_type), settings->clients,
-          settings->in_flight);
+  fprintf(out, "M = %s, x %s, y %s; tensors on the %s; clients %d, in flight %d each", report->rows_text,
+          word_text(words_type, (int)settings->x_type), word_text(words_type, (int)settings->y_type),
+          settings->gpu ? "GPU" : "host", settings->clients, settings->in_flight);
   if (settings->rate > 0)
     fprintf(out, "; %.0f products/s asked for", settings->rate);
   fprintf(out, "\n%llu products in %.2f s, %llu failed; %.0f rows/s\n\n", (unsigned long long)report->latency->count,
@@ -161,7 +173,15 @@ void report_text(const struct report *report, FILE *out) {
   histogram_row(&table, "overhead", report->overhead);
   histogram_row(&table, "device", report->device);
   histogram_row(&table, "socket", report->roundtrip);
+  if (report->machine != NULL)
+    histogram_row(&table, "machine", report->machine);
   print_table_end(&table, out);
+  if (report->machine != NULL)
+    fprintf(out, "\np99.9 is %.1f times p50; by itself the machine makes it %.1f times for stretches as long as p50\n",
+            ratio(report->latency), ratio(report->machine));
+  if (report->checked > 0)
+    fprintf(out, "%llu y compared with those of the same products alone, from host memory: off by %.2g at most\n",
+            (unsigned long long)report->checked, report->difference);
   if (report->buckets)
     histogram_bars(report->latency, out);
   if (report->compare != NULL)

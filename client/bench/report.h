@@ -9,8 +9,11 @@ struct report {
   const struct serve_settings *settings;
   const char *rows_text; /* --m as it was given */
   const struct histogram *latency, *overhead, *device, *roundtrip;
-  const struct compare *compare; /* NULL: nothing was compared */
+  const struct compare *compare;   /* NULL: nothing was compared */
+  const struct histogram *machine; /* NULL: not measured */
   uint64_t failures;
+  uint64_t checked; /* of y */
+  double difference;
   double seconds, rows_per_s;
   bool buckets; /* the histograms themselves, too */
 };

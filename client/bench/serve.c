@@ -1,5 +1,6 @@
 #include "serve.h"
 
+#include "bare.h"
 #include "compare.h"
 #include "report.h"
 #include "roundtrip.h"
@@ -19,10 +20,11 @@ struct serve {
   struct serve_client *clients; /* the same */
   pid_t *processes;
   int started;
-  struct histogram latency, overhead, device, roundtrip;
+  struct histogram latency, overhead, device, roundtrip, machine;
   struct compare compare;
   bool compared;
-  uint64_t failures, rows;
+  uint64_t failures, rows, checked;
+  double difference;
   double seconds; /* from the first counted product to the last */
 };
 
@@ -30,6 +32,7 @@ static enum tool_exit parse_options(struct tool_call *call, struct serve_setting
   int64_t clients, in_flight, requests;
   double seconds, warmup, rate, pause;
   const char *m = tool_value(call, "m"), *compare = tool_value(call, "compare"), *plan = tool_value(call, "plan");
+  const char *where = tool_value(call, "tensors");
   int x_type, y_type;
   *settings = (struct serve_settings){.requests = 0};
   if (!mix_parse_weights(call, tool_value(call, "weight"), &settings->mix) ||
@@ -51,6 +54,9 @@ static enum tool_exit parse_options(struct tool_call *call, struct serve_setting
     return tool_fail(call, TOOL_USAGE, "--compare takes inprocess, got %s", compare);
   if (compare != NULL && ((settings->mix.weight_count > 1 && plan == NULL) || settings->mix.rows_count > 1))
     return tool_fail(call, TOOL_USAGE, "--compare takes one weight or one plan, and one M");
+  if (where != NULL && strcmp(where, "host") != 0 && strcmp(where, "gpu") != 0)
+    return tool_fail(call, TOOL_USAGE, "--tensors takes host or gpu, got %s", where);
+  settings->gpu = where != NULL && strcmp(where, "gpu") == 0;
   settings->clients = (int)clients;
   settings->in_flight = (int)in_flight;
   settings->x_type = (enum gemmd_type)x_type;
@@ -167,6 +173,8 @@ static void add_up(struct serve *serve) {
     histogram_merge(&serve->overhead, &client->overhead);
     histogram_merge(&serve->device, &client->device);
     serve->failures += client->failures;
+    serve->checked += client->checked;
+    serve->difference = client->difference > serve->difference ? client->difference : serve->difference;
     serve->rows += client->rows;
     if (client->latency.count > 0) {
       begin = client->begin_ns < begin ? client->begin_ns : begin;
@@ -199,6 +207,8 @@ static enum tool_exit run(struct serve *serve) {
     return code != TOOL_OK ? code : refused;
   }
   add_up(serve);
+  if (settings->rate > 0 && serve->latency.count > 0)
+    bare_measure(histogram_at(&serve->latency, 0.5), (uint64_t)(serve->seconds * 1e9), &serve->machine);
   const char *m = tool_value(serve->call, "m");
   struct report report = {.settings = &serve->settings,
                           .rows_text = m != NULL ? m : "1",
@@ -207,7 +217,10 @@ static enum tool_exit run(struct serve *serve) {
                           .device = &serve->device,
                           .roundtrip = &serve->roundtrip,
                           .compare = serve->compared ? &serve->compare : NULL,
+                          .machine = serve->machine.count > 0 ? &serve->machine : NULL,
                           .failures = serve->failures,
+                          .checked = serve->checked,
+                          .difference = serve->difference,
                           .seconds = serve->seconds,
                           .rows_per_s = rows_per_second(serve),
                           .buckets = tool_value(serve->call, "histogram") != NULL};

@@ -17,6 +17,7 @@ struct serve_settings {
   char backend[16];
   int clients, in_flight;
   enum gemmd_type x_type, y_type;
+  bool gpu;          /* x and y lie on the GPU */
   double rate;       /* products a second of all clients, asked for at random times; 0: as fast as they are answered */
   uint64_t pause_ns; /* of a client, after each answer */
   uint64_t warmup_ns, run_ns;
@@ -27,6 +28,8 @@ struct serve_settings {
 struct serve_client {
   uint64_t begin_ns, end_ns; /* of the counted part, CLOCK_MONOTONIC */
   uint64_t failures, rows;
+  uint64_t checked;  /* of y, after the load */
+  double difference; /* the largest of these, see check.h */
   struct histogram latency, overhead, device;
 };
 

@@ -1,5 +1,7 @@
+#include "check.h"
 #include "clock.h"
 #include "serve.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <sched.h>
@@ -10,6 +12,7 @@
 /* One product that may be in flight, with tensors of its own. */
 struct slot {
   gemmd_product product;
+  int weight;
   uint64_t ticket; /* 0: free */
   uint64_t asked_ns;
 };
@@ -21,6 +24,8 @@ struct worker {
   gemmd_session *session;
   gemmd_weight *weights[MIX_MOST];
   gemmd_plan *plan; /* NULL: products */
+  struct tensors tensors;
+  void *alone_x, *alone_y; /* in host memory: for the check */
   uint64_t random;
   uint64_t next_ns; /* with a rate: when the next product is to be asked for */
   struct slot slots[SERVE_IN_FLIGHT_MAX];
@@ -88,13 +93,18 @@ static struct sizes sizes_of(const struct serve_settings *settings) {
   return sizes;
 }
 
+/* y holds NaN until it is written. */
 static bool take_tensors(struct worker *worker, struct slot *slot, uint64_t *state) {
   const struct serve_settings *settings = worker->settings;
   struct sizes sizes = sizes_of(settings);
-  void *x = gemmd_alloc(worker->session, sizes.x), *y = gemmd_alloc(worker->session, sizes.y);
+  void *x = tensors_take(&worker->tensors, sizes.x), *y = tensors_take(&worker->tensors, sizes.y);
   if (x == NULL || y == NULL)
     return false;
-  random_fill(x, settings->x_type, sizes.x / type_bytes(settings->x_type), state);
+  random_fill(worker->alone_x, settings->x_type, sizes.x / type_bytes(settings->x_type), state);
+  memset(worker->alone_y, 0xff, sizes.y);
+  if (!tensors_write(&worker->tensors, x, worker->alone_x, sizes.x) ||
+      !tensors_write(&worker->tensors, y, worker->alone_y, sizes.y))
+    return false;
   slot->product = (gemmd_product){.x = x, .x_type = settings->x_type, .y = y, .y_type = settings->y_type};
   if ((settings->x_type != GEMMD_INT8 && settings->x_type != GEMMD_E4M3) || settings->y_type == GEMMD_S32)
     return true;
@@ -105,10 +115,18 @@ static bool take_tensors(struct worker *worker, struct slot *slot, uint64_t *sta
   return scale != NULL;
 }
 
-/* Bytes of shared memory for all slots; what gemmd_alloc rounds up included. */
+/* Bytes of x and y of all slots. */
+static size_t tensor_bytes(const struct serve_settings *settings) {
+  struct sizes sizes = sizes_of(settings);
+  return (size_t)settings->in_flight * (tensors_bytes(sizes.x) + tensors_bytes(sizes.y));
+}
+
+/* Bytes of shared memory for all slots and the check; what gemmd_alloc rounds up included. */
 static size_t arena_bytes(const struct serve_settings *settings) {
   struct sizes sizes = sizes_of(settings);
-  return (size_t)settings->in_flight * (sizes.x + sizes.y + sizes.scales + 3 * 512) + ((size_t)1 << 20);
+  size_t scales = (size_t)settings->in_flight * tensors_bytes(sizes.scales);
+  return (settings->gpu ? 0 : tensor_bytes(settings)) + scales + tensors_bytes(sizes.x) + tensors_bytes(sizes.y) +
+         ((size_t)1 << 20);
 }
 
 static unsigned entries_for(int in_flight) {
@@ -148,9 +166,16 @@ static enum tool_exit prepare(struct worker *worker, int number) {
   int status = settings->mix.plan ? open_plan(worker) : GEMMD_OK;
   if (status != GEMMD_OK)
     return tool_refused(worker->call, worker->session, status);
+  code = tensors_open(worker->call, worker->session, settings->gpu ? tensor_bytes(settings) : 0, &worker->tensors);
+  if (code != TOOL_OK)
+    return code;
+  struct sizes sizes = sizes_of(settings);
+  worker->alone_x = gemmd_alloc(worker->session, sizes.x);
+  worker->alone_y = gemmd_alloc(worker->session, sizes.y);
+  bool room = worker->alone_x != NULL && worker->alone_y != NULL;
   uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1);
   for (int i = 0; i < settings->in_flight; i++) {
-    if (!take_tensors(worker, &worker->slots[i], &state))
+    if (!room || !take_tensors(worker, &worker->slots[i], &state))
       return tool_fail(worker->call, TOOL_REFUSED, "no room for %d products of M = %u in the session's shared memory",
                        settings->in_flight, settings->mix.rows_most);
   }
@@ -179,11 +204,11 @@ static void note_failure(struct worker *worker, int status) {
  * that fails counts as a failure too: it would be a lie to leave it out. */
 static bool ask(struct worker *worker, struct slot *slot, uint64_t due_ns) {
   const struct mix *mix = &worker->settings->mix;
-  int weight = mix->weight_count > 1 && !mix->plan ? mix_weight(mix, random_part(worker)) : 0;
+  slot->weight = mix->weight_count > 1 && !mix->plan ? mix_weight(mix, random_part(worker)) : 0;
   slot->product.m = mix->rows_count > 1 ? mix_rows(mix, random_part(worker)) : mix->rows[0];
   slot->asked_ns = due_ns;
   int status = worker->plan != NULL ? gemmd_plan_submit(worker->plan, &slot->product, &slot->ticket)
-                                    : gemmd_submit(worker->weights[weight], &slot->product, &slot->ticket);
+                                    : gemmd_submit(worker->weights[slot->weight], &slot->product, &slot->ticket);
   if (status != GEMMD_OK) {
     slot->ticket = 0;
     note_failure(worker, status);
@@ -308,6 +333,59 @@ static void serve_at_rate(struct worker *worker) {
   }
 }
 
+/* ---- whether y is right */
+
+static size_t columns_of(const struct worker *worker, int weight) {
+  const struct mix *mix = &worker->settings->mix;
+  if (!mix->plan)
+    return (size_t)mix->weights[weight].n;
+  int last = mix->weight_count - 1;
+  return (size_t)(mix->steps[last].gated ? mix->weights[last].n / 2 : mix->weights[last].n);
+}
+
+/* The slot's last product once more, from host memory and when nothing else of this client is under way. */
+static int ask_alone(struct worker *worker, const struct slot *slot) {
+  gemmd_product product = slot->product;
+  product.x = worker->alone_x;
+  product.y = worker->alone_y;
+  return worker->plan != NULL ? gemmd_plan_run(worker->plan, &product)
+                              : gemmd_matmul(worker->weights[slot->weight], &product);
+}
+
+static void check_slot(struct worker *worker, const struct slot *slot) {
+  struct serve_client *client = worker->client;
+  size_t columns = columns_of(worker, slot->weight), rows = slot->product.m;
+  struct sizes sizes = sizes_of(worker->settings);
+  void *y = malloc(sizes.y);
+  if (y == NULL || !tensors_read(&worker->tensors, worker->alone_x, slot->product.x, sizes.x) ||
+      !tensors_read(&worker->tensors, y, slot->product.y, sizes.y)) {
+    tool_fail(worker->call, TOOL_REFUSED, "y cannot be read back");
+    client->failures++;
+    free(y);
+    return;
+  }
+  int status = ask_alone(worker, slot);
+  if (status != GEMMD_OK) {
+    note_failure(worker, status);
+    free(y);
+    return;
+  }
+  double off = check_difference(y, worker->alone_y, slot->product.y_type, rows, columns);
+  client->checked++;
+  client->difference = off > client->difference ? off : client->difference;
+  if (!(off <= CHECK_DIFFERENCE_MOST) && client->failures++ == 0)
+    tool_fail(worker->call, TOOL_REFUSED, "y is wrong: a row is off by %.3g of its length", off);
+  free(y);
+}
+
+/* A few of them: large products of many slots would take longer than the load. */
+static void check(struct worker *worker) {
+  enum { CHECKED_MOST = 4 };
+  for (int i = 0; i < worker->settings->in_flight && i < CHECKED_MOST && worker->client->failures == 0; i++)
+    if (worker->slots[i].product.m > 0)
+      check_slot(worker, &worker->slots[i]);
+}
+
 /* ---- a life */
 
 /* Says "ready" and waits until the parent closes its end of the gate. */
@@ -342,8 +420,11 @@ enum tool_exit serve_client_run(const struct tool_call *call, const struct serve
       serve_at_rate(worker);
     else if (atomic_load(&start->go))
       serve(worker);
+    if (atomic_load(&start->go))
+      check(worker);
     code = client->failures > 0 ? TOOL_REFUSED : TOOL_OK;
   }
+  tensors_close(&worker->tensors);
   gemmd_disconnect(worker->session);
   free(worker);
   return code;
