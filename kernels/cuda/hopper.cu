@@ -9,26 +9,19 @@ namespace {
 using kernel = void (*)(hopper::work);
 using hopper::sums;
 
-template <sums kSums, int kColumns> kernel kernel_of(const hopper_config &c) {
-  if constexpr (kColumns == HOPPER_COLUMNS_MOST)
-    return c.ahead == 3 ? hopper::run<kSums, kColumns, 3> : hopper::run<kSums, kColumns, 2>;
-  else
-    return c.ahead == 3 ? hopper::run<kSums, kColumns, 3> : hopper::run<kSums, kColumns, 6>;
-}
-
 template <sums kSums> kernel kernel_of(const hopper_config &c) {
   switch (c.columns) {
   case 8:
-    return kernel_of<kSums, 8>(c);
+    return hopper::run<kSums, 8>;
   case 16:
-    return kernel_of<kSums, 16>(c);
+    return hopper::run<kSums, 16>;
   case 32:
-    return kernel_of<kSums, 32>(c);
+    return hopper::run<kSums, 32>;
   case 64:
-    return kernel_of<kSums, 64>(c);
+    return hopper::run<kSums, 64>;
   default: // the registers hold no partial sums, block sums and sums of 128 columns
     if constexpr (kSums != sums::block_scaled)
-      return kernel_of<kSums, 128>(c);
+      return hopper::run<kSums, 128>;
     return nullptr;
   }
 }
@@ -54,14 +47,12 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
   hopper::work work = {};
   work.product = *product;
   work.rows = config->rows;
+  work.ahead = config->ahead;
   const int steps = static_cast<int>((product->k + hopper::step_bytes - 1) / hopper::step_bytes);
   work.steps = steps / config->split_k;
   work.longer = steps % config->split_k;
-  const int fours = config->rows / 4;
-  work.fours = fours / config->split_k;
-  work.fours_longer = fours % config->split_k;
-  while (1 << work.fours_shift < work.fours + (work.fours_longer > 0 ? 1 : 0))
-    work.fours_shift++;
+  work.places = hopper_places(config);
+  work.sums = hopper_sums_offset(config, product->scale);
   work.column_tiles = static_cast<int>(column_tiles);
   work.dependent = dependent;
   launch_shape shape;
@@ -75,5 +66,5 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
 }
 
 extern "C" const void *kernel_of_hopper(void) {
-  return reinterpret_cast<const void *>(&hopper::run<sums::integers, 8, 3>);
+  return reinterpret_cast<const void *>(&hopper::run<sums::integers, 8>);
 }

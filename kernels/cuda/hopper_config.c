@@ -2,16 +2,31 @@
 
 #include <math.h>
 
-/* Bytes of K in a step of a row, as hopper_kernel.cuh has it. */
-enum { STEP = 256, GROUP_ROWS = 64, SHARED_MOST = 227 * 1024 - 512 /* a scale a row of x */ };
+/* As the kernel has it. STEP: bytes of K in a step of a row; EIGHT_BYTES: of a warp's sums of eight columns. */
+enum { STEP = 256, GROUP_ROWS = 64, WARP_ROWS = 16, EIGHT_BYTES = 512, STAGING_PITCH = GROUP_ROWS * 4 + 16 };
+enum { SHARED_MOST = 227 * 1024 - 512 /* a barrier */ };
+
+int hopper_places(const struct hopper_config *config) {
+  return (config->columns / 8 + config->split_k - 1) / config->split_k;
+}
+
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale) {
+  int slots = config->ahead + 1, columns = config->columns;
+  int scales = scale == GEMM_SCALE_BLOCK ? slots * columns * 2 * (int)sizeof(float) : 0;
+  int group = columns * (4 * EIGHT_BYTES / 8 + STAGING_PITCH) + 4 * 4 * larger(columns, 32);
+  return larger(slots * (config->rows + columns) * STEP + scales, config->groups * group);
+}
 
 int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale) {
-  int slots = config->ahead + 1, height = config->groups * GROUP_ROWS;
+  int warps = (config->rows + WARP_ROWS - 1) / WARP_ROWS;
+  int sums = (config->split_k - 1) * warps * hopper_places(config) * EIGHT_BYTES;
   /* The tensor cores read whole groups of rows, past the last slot's end where `rows` is fewer. */
-  int ring = slots * (config->rows + config->columns) * STEP + (height - config->rows) * STEP / 2;
-  int scales = scale == GEMM_SCALE_BLOCK ? slots * config->columns * 2 * (int)sizeof(float) : 0;
-  int sums = config->columns * (height + 4) * (int)sizeof(float);
-  return 1024 + (ring + scales > sums ? ring + scales : sums);
+  int past = (config->groups * GROUP_ROWS - config->rows) * STEP / 2;
+  return 1024 + hopper_sums_offset(config, scale) + larger(sums, past);
 }
 
 static int columns_most(enum gemm_scale scale) {
@@ -24,9 +39,8 @@ int hopper_groups_most(int columns, enum gemm_scale scale) {
 
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale) {
   int columns = config->columns;
-  bool narrow = columns == 8 || columns == 16 || columns == 32 || columns == 64;
-  bool known =
-      narrow ? config->ahead == 3 || config->ahead == 6 : columns == 128 && (config->ahead == 2 || config->ahead == 3);
+  bool known = (columns == 8 || columns == 16 || columns == 32 || columns == 64 || columns == 128) &&
+               (config->ahead == 2 || config->ahead == 3 || config->ahead == 4 || config->ahead == 6);
   return known && columns <= columns_most(scale) && config->groups >= 1 &&
          config->groups <= hopper_groups_most(columns, scale) && config->rows > 0 && config->rows % 8 == 0 &&
          config->rows <= config->groups * GROUP_ROWS && config->split_k >= 1 && config->split_k <= 8 &&
@@ -54,32 +68,36 @@ static double usable(int sms, int split_k) {
 }
 
 /* Rounds of blocks on the busiest multiprocessor. All at once: whole ones. Else a block begins where one ends, so that
- * the last round is late by a part of a block, less the more rounds there are. */
+ * the last round is late by a part of a block. */
 static double rounds(int64_t blocks, int64_t together, double sms) {
   double even = (double)blocks / sms, whole = ceil(even);
-  if ((double)blocks <= sms * (double)together)
-    return whole;
-  return fmax(even + 0.19, 0.59 * whole + 0.41 * even);
+  return (double)blocks <= sms * (double)together ? whole : 0.77 * whole + 0.23 * even;
 }
 
-/* Microseconds by a model with four terms: the bytes of the rows of W and, at a part of the price, of x that the
- * busiest multiprocessor reads; how fast it reads them, which is its share of the memory as long as enough is under way
- * (92 KB in an H200); joining the sums of clusters; and a little for every block. Fitted to 1191 timings of eight
- * shapes of W and M = 1, 16, 32, 64 in an H200: what it picks takes 1.1 % longer than the best of them on average, 5 %
- * at worst. */
+/* Microseconds by a model: what W takes to come from memory, and what the busiest multiprocessor takes to read its rows
+ * of W and, at prices of their own, of x and a step, which depends on how much is under way there; the two overlap in
+ * part. To that, joining the sums of clusters, which counts by the rows of x, and what is lost with rings of more than
+ * 132 KB and with three warpgroups. Fitted to 3451 timings of 15 shapes of W and M = 1, 16, 32, 64, 128 in an H200:
+ * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. */
 static double cost(const struct hopper_config *config, const struct hopper_product *product, int sms) {
-  int64_t tiles = (product->n + config->rows - 1) / config->rows;
-  int64_t tiles_of_x = (product->m + config->columns - 1) / config->columns;
+  int columns = config->columns;
+  int64_t tiles = (product->n + config->rows - 1) / config->rows, tiles_of_x = (product->m + columns - 1) / columns;
   int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, product->scale);
   int64_t steps = ((product->k + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
   double waves = (double)blocks / sms, turns = rounds(blocks, together, usable(sms, config->split_k));
-  double bytes = (double)(steps * STEP) * (config->rows + 0.62 * config->columns + 0.47);
   double rings = waves < 1 ? 1 : fmin((double)together, waves);
-  double under_way = rings * config->ahead * (config->rows + config->columns) * STEP / 1024.0;
-  double rate = (50.6e3 - 14e3 * fmin(1, waves)) * fmin(1, sqrt(under_way / 92));
-  double joining = config->split_k > 1 ? 0.02 + 1.23 * log2(config->split_k) * fmax(1, waves / (double)together) : 0;
-  double idle_group = config->groups >= 2 && config->columns < 64 ? 0.95 : 0;
-  return turns * (bytes / rate + 0.035) + joining + idle_group;
+  double under_way = rings * config->ahead * (config->rows + columns) * STEP / 1024.0;
+  double bytes = (double)(steps * STEP) * (config->rows + 7.65 * columns + 59);
+  double reading = turns * bytes / (470e3 * fmin(1, sqrt(under_way / 146)));
+  double coming = (double)product->n * (double)product->k / 4.22e6;
+  double us = 2.46 + pow(pow(reading, 1.79) + pow(coming, 1.79), 1 / 1.79);
+  if (config->split_k > 1) {
+    int64_t rows_of_x = product->m < columns ? (product->m + 7) / 8 * 8 : columns;
+    double slices = config->split_k, sent = (double)rows_of_x / 64 * (slices - 1) / slices;
+    us += (0.033 * log2(slices) + 2.03 * sent) * fmax(1, waves / (double)together);
+  }
+  double ring = (config->ahead + 1) * (config->rows + columns) * STEP / 1024.0;
+  return us + fmax(0, ring - 132) / 83 + (config->groups == 3 ? 0.3 : 0);
 }
 
 /* Rows of W a block, so that all blocks make up so many rounds. */
@@ -104,7 +122,8 @@ static void consider(struct search *search, int rows, int split_k, int ahead) {
                                  .ahead = ahead};
   int64_t blocks = (search->product->n + rows - 1) / rows * split_k;
   /* Many clusters are slow to start: the model does not know that. */
-  if (!hopper_config_valid(&config, search->product->scale) || (split_k > 1 && blocks > 8 * (int64_t)search->sms))
+  int64_t most = (split_k > 2 ? 2 : 8) * (int64_t)search->sms;
+  if (!hopper_config_valid(&config, search->product->scale) || (split_k > 1 && blocks > most))
     return;
   double us = cost(&config, search->product, search->sms);
   if (search->best.rows == 0 || us < search->best_us) {
@@ -114,7 +133,7 @@ static void consider(struct search *search, int rows, int split_k, int ahead) {
 }
 
 struct hopper_config hopper_configure(const struct hopper_product *product, int sms) {
-  static const int aheads[] = {2, 3, 6};
+  static const int aheads[] = {2, 3, 4, 6};
   struct search search = {.product = product, .sms = sms};
   int most = GROUP_ROWS * hopper_groups_most(columns_for(product->m, product->scale), product->scale);
   for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2) {
@@ -152,13 +171,13 @@ static bool same(const struct hopper_config *a, const struct hopper_config *b) {
 /* The best with such numbers of columns, behind the `first` that are there; out[0] is not among them. */
 static int gather(const struct hopper_product *product, int sms, int low, int high, struct hopper_config *out,
                   int first, int most) {
-  static const int aheads[] = {2, 3, 6};
+  static const int aheads[] = {2, 3, 4, 6};
   int count = first;
   for (int columns = low; columns <= high && most > first; columns *= 2)
     for (int groups = 1; groups <= hopper_groups_most(columns, product->scale); groups++)
       for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
         for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2)
-          for (int i = 0; i < 3; i++) {
+          for (int i = 0; i < 4; i++) {
             struct hopper_config config = {
                 .columns = columns, .groups = groups, .rows = rows, .split_k = split_k, .ahead = aheads[i]};
             if (hopper_config_valid(&config, product->scale) && !same(&config, &out[0]))
@@ -185,10 +204,10 @@ int hopper_candidates(const struct hopper_product *product, int sms, bool all, s
 }
 
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]) {
-  static const int steps[] = {2, 3, 6};
+  static const int steps[] = {2, 3, 4, 6};
   struct hopper_config near = *base;
   int count = 0;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 4; i++) {
     near.ahead = steps[i];
     if (near.ahead != base->ahead && hopper_config_valid(&near, scale))
       out[count++] = near;

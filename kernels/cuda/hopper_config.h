@@ -28,7 +28,7 @@ struct hopper_config {
   int groups;  /* warpgroups, each 64 rows of W: 1 to 3 */
   int rows;    /* of W in a block: a multiple of 8, at most 64 * groups */
   int split_k; /* blocks that share K: 1..8 */
-  int ahead;   /* steps of 256 bytes of K under way: 2, 3 or 6 */
+  int ahead;   /* steps of 256 bytes of K under way: 2, 3, 4 or 6 */
 };
 
 struct hopper_product {
@@ -55,12 +55,17 @@ struct hopper_config hopper_configure(const struct hopper_product *product, int 
 int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most);
 /* Those that can run and differ from `base` in how K is shared or how much of it is under way alone. Returns how many.
  * Pure. */
-enum { HOPPER_NEAR = 4 };
+enum { HOPPER_NEAR = 5 };
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
 /* Warpgroups that have registers for so many columns. Pure. */
 int hopper_groups_most(int columns, enum gemm_scale scale);
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
+/* Eights of columns that a block of a cluster joins, at most. Pure. */
+int hopper_places(const struct hopper_config *config);
+/* Where in shared memory the sums of the other blocks of a cluster come: behind the ring of copies and behind what
+ * takes its place when it has been read. Pure. */
+int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale);
 /* Bytes of shared memory of a block. Pure. */
 int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale);
 

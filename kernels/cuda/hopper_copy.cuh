@@ -1,14 +1,12 @@
 // How rows of W and x come into shared memory, and where they lie there.
 #pragma once
 
+#include "hopper_work.cuh"
 #include "ptx.cuh"
 
 namespace hopper {
 
-constexpr int chunk_bytes = 128;            // of K: one row of the tensor cores' swizzled form
-constexpr int step_bytes = 2 * chunk_bytes; // of K that arrive together
-constexpr int group_rows = 64;              // of W a warpgroup
-constexpr int row_lanes = step_bytes / 16;  // threads that fetch a row, 16 bytes each
+constexpr int row_lanes = step_bytes / 16; // threads that fetch a row, 16 bytes each
 
 // One thread's part of fetching `rows` rows into two swizzled chunks, `chunk` bytes apart. Rows are read where they
 // lie, 256 bytes at a time: contiguous copies were no faster.

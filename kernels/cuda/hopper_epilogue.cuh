@@ -1,29 +1,32 @@
-// From the sums of a cluster's blocks to y: joined in the order of ranks, scaled, biased, rounded.
+// From the sums of a cluster's blocks to y: each eight columns go to the block that joins them, which adds, scales,
+// biases and rounds.
 #pragma once
 
-#include "hopper_copy.cuh"
 #include "hopper_output.cuh"
+#include "hopper_work.cuh"
+#include "ptx.cuh"
 
 namespace hopper {
 
-// Sums lie in shared memory as [columns][pitch], a row of W next to the other, with an odd number of 16-byte units so
-// that neither side meets bank conflicts.
-__device__ inline int sums_pitch() {
-  return static_cast<int>(blockDim.x) / 128 * group_rows + 4;
+// Sums in shared memory: 512 bytes for a warp's 16 rows of W and eight rows of x, 16 a lane, as the instruction leaves
+// them in registers.
+constexpr int eight = 8, eight_bytes = 512;
+// What a warpgroup has in shared memory behind the loop: its warps' sums, for each warp the scales of the rows of x,
+// and rows of y, 64 columns each.
+constexpr int staging_pitch = group_rows * 4 + 16; // bytes, of 4-byte elements; the 16 keep rows in other banks
+template <int kColumns> struct behind {
+  static constexpr int warp_sums = kColumns / eight * eight_bytes;
+  static constexpr int scales = 4 * warp_sums, warp_scales = (kColumns < 32 ? 32 : kColumns) * 4;
+  static constexpr int rows = scales + 4 * warp_scales;
+  static constexpr int bytes = rows + kColumns * staging_pitch;
+};
+
+__device__ inline int4 as_int4(const float *sum) {
+  return make_int4(__float_as_int(sum[0]), __float_as_int(sum[1]), __float_as_int(sum[2]), __float_as_int(sum[3]));
 }
 
-// A warpgroup's sums, as the instruction leaves them in registers.
-template <typename T, int kRegisters>
-__device__ inline void store_sums(const T (&sum)[kRegisters], T *sums, int pitch, int thread) {
-  const int row = thread / 32 * 16 + thread % 32 / 4, column = thread % 4 * 2;
-#pragma unroll
-  for (int j = 0; j < kRegisters / 4; j++) {
-    T *at = sums + (8 * j + column) * pitch + row;
-    at[0] = sum[4 * j];
-    at[pitch] = sum[4 * j + 1];
-    at[8] = sum[4 * j + 2];
-    at[pitch + 8] = sum[4 * j + 3];
-  }
+__device__ inline int4 as_int4(const int *sum) {
+  return make_int4(sum[0], sum[1], sum[2], sum[3]);
 }
 
 __device__ inline float as_sum(int bits, float) {
@@ -34,47 +37,52 @@ __device__ inline int as_sum(int bits, int) {
   return bits;
 }
 
-template <typename T> __device__ inline void add(T (&sum)[4], int4 part) {
-  sum[0] += as_sum(part.x, T());
-  sum[1] += as_sum(part.y, T());
-  sum[2] += as_sum(part.z, T());
-  sum[3] += as_sum(part.w, T());
-}
+// Eight columns number e are joined by rank e % ranks, as its e / ranks-th.
+struct join {
+  int rank, ranks;
+  int eights;        // of the tile
+  int warps, places; // that have rows in any tile; eights a rank
+  uint32_t sums, joined;
 
-// Four neighbouring columns of y that a thread writes in some of its rows, and what of them does not depend on x:
-// fetched while W streams.
-struct four {
-  int64_t n;     // first column
-  int m, m_step; // first row, and from row to row
-  int at;        // of the four in a row of sums
-  bool there;
-  float scale[4], bias[4];
-
-  // A row of y takes 1 << shift threads, of which `count`, from four `begin` of the block's on, have work.
-  __device__ four(const hopper_product &p, int64_t first_row, int begin, int count, int shift) {
-    const int thread = static_cast<int>(threadIdx.x), place = thread & ((1 << shift) - 1);
-    m = thread >> shift;
-    m_step = static_cast<int>(blockDim.x) >> shift;
-    at = 4 * (begin + place);
-    n = first_row + at;
-    there = place < count && n < p.n;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      scale[i] = 1.0f;
-      bias[i] = 0.0f;
-    }
+  // Where the sums of the `other`-th of the other ranks lie in the rank that joins them.
+  __device__ uint32_t from(int other, int warp, int place) const {
+    return sums + ((other * warps + warp) * places + place) * eight_bytes;
   }
 
-  __device__ void fetch(const hopper_product &p, bool scaled) {
-    if (!there)
-      return;
+  // Bytes that come to this block.
+  __device__ uint32_t bytes(int rows) const {
+    int own = 0;
+#pragma unroll 1
+    for (int e = rank; e < eights; e += ranks)
+      own++;
+    return own * (ranks - 1) * ((rows + warp_rows - 1) / warp_rows) * eight_bytes;
+  }
+
+  template <typename T, int kRegisters> __device__ void send(const T (&sum)[kRegisters], int warp, int lane) const {
+    int to = 0, place = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int64_t column = min(n + i, p.n - 1);
-      if (scaled && p.w_scale)
-        scale[i] = p.w_scale[column];
-      if (p.bias)
-        bias[i] = number_load_as(p.bias, column, p.bias_type);
+    for (int e = 0; e < kRegisters / 4; e++) {
+      if (e < eights && to != rank)
+        ptx::store_async(ptx::map_to_rank(from(rank < to ? rank : rank - 1, warp, place) + lane * 16, to),
+                         as_int4(&sum[4 * e]), ptx::map_to_rank(joined, to));
+      if (++to == ranks) {
+        to = 0;
+        place++;
+      }
+    }
+  }
+};
+
+// What belongs to the two rows of W that a lane has sums of. Fetched while W streams.
+struct two_rows {
+  float scale[2], bias[2];
+
+  __device__ two_rows(const hopper_product &p, int64_t first_row, int lane, bool scaled) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int64_t n = min(first_row + lane / 4 + 8 * i, p.n - 1);
+      scale[i] = scaled && p.w_scale ? p.w_scale[n] : 1.0f;
+      bias[i] = p.bias ? number_load_as(p.bias, n, p.bias_type) : 0.0f;
     }
   }
 };
@@ -91,66 +99,75 @@ template <typename Y, typename T> __device__ inline Y finish(T sum, float w_scal
   return out;
 }
 
-// This block's share of the cluster's tile: rows [first_m, first_m + rows) of y, as Y. `x_scale`: of these rows.
-template <int kColumns, typename Y, typename T>
-__device__ inline void write_tile_as(const hopper_product &p, const four &f, int64_t first_m, int rows, uint32_t sums,
-                                     int pitch, const float *x_scale, int ranks) {
-  constexpr int batch =
-      kColumns >= 32 ? 4 : kColumns / 8; // rows whose sums are fetched together: no more than there are
-  struct alignas(4 * sizeof(Y)) vector {
-    Y elements[4];
-  };
-#pragma unroll 1
-  for (int first = f.m; first < rows; first += batch * f.m_step) {
-    T sum[batch][4] = {};
-#pragma unroll 2
-    for (int rank = 0; rank < ranks; rank++) {
-      int4 part[batch];
+template <typename T> __device__ inline void add(T (&sum)[4], int4 part) {
+  sum[0] += as_sum(part.x, T());
+  sum[1] += as_sum(part.y, T());
+  sum[2] += as_sum(part.z, T());
+  sum[3] += as_sum(part.w, T());
+}
+
+// A warp's 16 columns of eight rows of y, from registers to where its warpgroup puts rows down.
+template <typename Y> __device__ inline void put_down(uint32_t at, const Y (&y)[4], int lane) {
+  constexpr int pitch = group_rows * sizeof(Y) + 16;
+  if constexpr (sizeof(Y) == 2) {
+    ptx::store_matrices_transposed(at + lane % 8 * pitch + lane / 8 % 2 * 16, reinterpret_cast<const uint32_t *>(y));
+  } else {
 #pragma unroll
-      for (int i = 0; i < batch; i++) {
-        const uint32_t at = sums + (min(first + i * f.m_step, rows - 1) * pitch + f.at) * 4;
-        part[i] = ranks == 1 ? ptx::load_shared_int4(at) : ptx::load_cluster_int4(ptx::map_to_rank(at, rank));
-      }
-#pragma unroll
-      for (int i = 0; i < batch; i++)
-        add(sum[i], part[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < batch; i++) {
-      const int m = first + i * f.m_step;
-      if (m >= rows)
-        break;
-      vector out;
-#pragma unroll
-      for (int j = 0; j < 4; j++)
-        out.elements[j] = finish<Y>(sum[i][j], f.scale[j], x_scale[m], f.bias[j]);
-      Y *y = reinterpret_cast<Y *>(row_of_y(p, first_m + m)) + f.n;
-      if (f.n + 4 <= p.n && reinterpret_cast<uintptr_t>(y) % sizeof out == 0) {
-        *reinterpret_cast<vector *>(y) = out;
-        continue;
-      }
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        if (f.n + j < p.n)
-          y[j] = out.elements[j];
-      }
-    }
+    for (int i = 0; i < 4; i++)
+      ptx::store_shared(at + (lane % 4 * 2 + i % 2) * pitch + (lane / 4 + i / 2 * 8) * 4,
+                        *reinterpret_cast<const uint32_t *>(&y[i]));
   }
 }
 
-template <int kColumns, typename T>
-__device__ inline void write_tile(const hopper_product &p, const four &f, int64_t first_m, int rows, uint32_t sums,
-                                  int pitch, const float *x_scale, int ranks) {
-  if (!f.there)
+// This rank's share of y, as Y: every warp finishes what it has sums of, then its warpgroup writes whole runs.
+template <int kColumns, typename Y, typename T>
+__device__ inline void write_eights(const hopper_product &p, const two_rows &rows, const part &at, const join &j,
+                                    uint32_t here, int warp, int lane) {
+  using place_of = behind<kColumns>;
+  constexpr int pitch = group_rows * sizeof(Y) + 16, per_lane = 16 / sizeof(Y), lanes = group_rows / per_lane;
+  const uint32_t sums = here + warp % 4 * place_of::warp_sums + lane * 16;
+  const uint32_t scales = here + place_of::scales + warp % 4 * place_of::warp_scales + lane % 4 * 2 * sizeof(float);
+  const uint32_t down = here + place_of::rows + warp % 4 * warp_rows * sizeof(Y);
+  if (warp * warp_rows < at.rows) {
+#pragma unroll 2
+    for (int e = j.rank, place = 0; e < j.eights; e += j.ranks, place++) {
+      T sum[4] = {};
+      add(sum, ptx::load_shared_int4(sums + e * eight_bytes));
+      const uint2 two = ptx::load_shared_uint2(scales + e * eight * sizeof(float));
+#pragma unroll 1
+      for (int other = 0; other < j.ranks - 1; other++)
+        add(sum, ptx::load_shared_int4(j.from(other, warp, place) + lane * 16));
+      const float x_scale[2] = {__uint_as_float(two.x), __uint_as_float(two.y)};
+      Y y[4];
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        y[k] = finish<Y>(sum[k], rows.scale[k / 2], x_scale[k % 2], rows.bias[k / 2]);
+      put_down(down + place * eight * pitch, y, lane);
+    }
+  }
+  ptx::named_barrier_sync(1 + warp / 4, 128);
+  const int thread = warp % 4 * 32 + lane, column = warp / 4 * group_rows + thread % lanes * per_lane;
+  const int64_t n = at.first_row + column;
+  if (column >= at.rows)
     return;
-  if (p.y_type == GEMM_BF16)
-    write_tile_as<kColumns, __nv_bfloat16, T>(p, f, first_m, rows, sums, pitch, x_scale, ranks);
-  else if (p.y_type == GEMM_F16)
-    write_tile_as<kColumns, __half, T>(p, f, first_m, rows, sums, pitch, x_scale, ranks);
-  else if (p.y_type == GEMM_F32)
-    write_tile_as<kColumns, float, T>(p, f, first_m, rows, sums, pitch, x_scale, ranks);
-  else if constexpr (std::is_same_v<T, int>)
-    write_tile_as<kColumns, int, T>(p, f, first_m, rows, sums, pitch, x_scale, ranks);
+#pragma unroll 2
+  for (int row = thread / lanes;; row += 128 / lanes) {
+    const int m = (j.rank + row / eight * j.ranks) * eight + row % eight;
+    if (m >= at.m)
+      break;
+    const int4 vector = ptx::load_shared_int4(here + place_of::rows + row * pitch + thread % lanes * 16);
+    Y *const to = reinterpret_cast<Y *>(row_of_y(p, at.first_m + m)) + n;
+    if (n + per_lane <= p.n && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+      *reinterpret_cast<int4 *>(to) = vector;
+      continue;
+    }
+    const Y *const elements = reinterpret_cast<const Y *>(&vector);
+#pragma unroll
+    for (int i = 0; i < per_lane; i++) {
+      if (n + i < p.n)
+        to[i] = elements[i];
+    }
+  }
 }
 
 } // namespace hopper

@@ -6,47 +6,6 @@
 
 namespace hopper {
 
-// A launch: the product, and how it is cut up.
-struct work {
-  hopper_product product;
-  int rows;                // of W a block
-  int steps, longer;       // of K a rank; so many ranks, the first, have one more
-  int fours, fours_longer; // of columns of y a rank, the same way
-  int fours_shift;         // threads that write a row of y, a power of two
-  int column_tiles;        // of x; the block index runs through them first, so that W is read from memory once
-  bool dependent;
-};
-
-// What of K, W and x a block has.
-struct part {
-  int64_t first_row, first_m; // of W and x
-  int rows, m;                // that there are
-  int first_step, steps;
-
-  // Divisions are long; most launches need none.
-  __device__ part(const work &w, int columns) {
-    const int rank = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x);
-    const int tile = w.column_tiles == 1 ? block : block / w.column_tiles;
-    first_row = static_cast<int64_t>(tile) * w.rows;
-    first_m = static_cast<int64_t>(block - tile * w.column_tiles) * columns;
-    rows = static_cast<int>(min(static_cast<int64_t>(w.rows), w.product.n - first_row));
-    m = static_cast<int>(min(static_cast<int64_t>(columns), w.product.m - first_m));
-    first_step = w.steps * rank + min(rank, w.longer);
-    steps = w.steps + (rank < w.longer ? 1 : 0);
-  }
-};
-
-template <int kColumns>
-__device__ inline void fetch_row_scales(const hopper_product &p, const part &at, float *scales) {
-  static_assert(kColumns <= 128, "a thread a scale");
-  if (threadIdx.x >= kColumns)
-    return;
-  if (p.x_scale && static_cast<int>(threadIdx.x) < at.m)
-    ptx::copy_async_4(ptx::shared_address(scales + threadIdx.x), p.x_scale + at.first_m + threadIdx.x);
-  else
-    scales[threadIdx.x] = 1.0f;
-}
-
 // Scales of W for this thread's two rows in one block of K. Rows behind the end have none that matters.
 __device__ inline void load_block_scales(const hopper_product &p, int64_t row, int block, float (&out)[2]) {
 #pragma unroll
@@ -61,19 +20,49 @@ constexpr int groups_most(sums kind, int columns) {
   return (columns == 32 || columns == 64) && kind != sums::block_scaled ? 3 : 2;
 }
 
+// Until the copies of all steps but the last `ahead` - 1 have come.
+__device__ inline void wait_for_step(int ahead) {
+  if (ahead == 3)
+    ptx::copy_async_wait<2>();
+  else if (ahead == 6)
+    ptx::copy_async_wait<5>();
+  else if (ahead == 2)
+    ptx::copy_async_wait<1>();
+  else
+    ptx::copy_async_wait<3>();
+}
+
+template <sums kSums, int kColumns, typename T>
+__device__ inline void write_eights(const hopper_product &p, const two_rows &rows, const part &at, const join &j,
+                                    uint32_t here, int warp, int lane) {
+  if constexpr (kSums == sums::every_128) {
+    write_eights<kColumns, __nv_bfloat16, T>(p, rows, at, j, here, warp, lane);
+  } else {
+    if (kSums != sums::every_32 && p.y_type == GEMM_BF16)
+      write_eights<kColumns, __nv_bfloat16, T>(p, rows, at, j, here, warp, lane);
+    else if (p.y_type == GEMM_F16)
+      write_eights<kColumns, __half, T>(p, rows, at, j, here, warp, lane);
+    else if (p.y_type == GEMM_F32)
+      write_eights<kColumns, float, T>(p, rows, at, j, here, warp, lane);
+    else if constexpr (kSums == sums::integers)
+      write_eights<kColumns, int, T>(p, rows, at, j, here, warp, lane);
+  }
+}
+
 // One warp a scheduler runs an instruction in 4 to 6 cycles, so what stands before the first copies and behind the last
 // products counts: no divisions, and nothing is looked at before the first steps of W and x are under way.
-template <sums kSums, int kColumns, int kAhead>
+template <sums kSums, int kColumns>
 __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const __grid_constant__ work w) {
   using T = typename sum_of<kSums>::type;
-  constexpr int slots = kAhead + 1;
   constexpr bool blocks_of_k = kSums == sums::block_scaled;
   constexpr uint32_t x_chunk = kColumns * chunk_bytes, x_bytes = 2 * x_chunk,
-                     scale_bytes = 2 * kColumns * sizeof(float);
+                     scale_bytes = blocks_of_k ? 2 * kColumns * sizeof(float) : 0;
+  constexpr int lane_columns = kColumns < 32 ? 1 : kColumns / 32;
   extern __shared__ uint8_t raw[];
-  __shared__ float row_scales[kColumns];
+  __shared__ uint64_t joined;
   const hopper_product &p = w.product;
   const part at(w, kColumns);
+  const int slots = w.ahead + 1;
   const uint32_t w_chunk = w.rows * chunk_bytes, w_bytes = 2 * w_chunk;
   const uint32_t begin = (ptx::shared_address(raw) + 1023) & ~1023u; // the swizzle counts from there
   const uint32_t x_begin = begin + slots * w_bytes, scales_begin = x_begin + slots * x_bytes;
@@ -100,78 +89,98 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
 
   if (w.dependent) {
 #pragma unroll 1
-    for (int i = 0; i < kAhead; i++)
+    for (int i = 0; i < w.ahead; i++)
       fetch_w(i, i);
     ptx::copy_async_commit();
     ptx::let_next_grid_start();
     ptx::wait_for_previous_grid();
   }
 #pragma unroll 1
-  for (int i = 0; i < kAhead; i++) {
+  for (int i = 0; i < w.ahead; i++) {
     if (!w.dependent)
       fetch_w(i, i);
     fetch_x(i, i);
     ptx::copy_async_commit();
   }
-  if (!blocks_of_k)
-    fetch_row_scales<kColumns>(p, at, row_scales);
-  const int ranks = static_cast<int>(gridDim.y), rank = static_cast<int>(blockIdx.y), pitch = sums_pitch();
-  four four(p, at.first_row, w.fours * rank + min(rank, w.fours_longer), w.fours + (rank < w.fours_longer ? 1 : 0),
-            w.fours_shift);
-  four.fetch(p, !blocks_of_k);
+  const int ranks = static_cast<int>(gridDim.y), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const join j = {static_cast<int>(blockIdx.y),         ranks,    (at.m + eight - 1) / eight,
+                  (w.rows + warp_rows - 1) / warp_rows, w.places, begin + w.sums,
+                  ptx::shared_address(&joined)};
+  if (ranks > 1) {
+    if (threadIdx.x == 0) {
+      ptx::barrier_init(j.joined, 1);
+      ptx::barrier_expect(j.joined, j.bytes(at.rows));
+      ptx::fence_barrier_init();
+    }
+    __syncwarp();
+    ptx::cluster_arrive_relaxed();
+  }
+  const two_rows rows(p, at.first_row + warp * warp_rows, lane, !blocks_of_k);
+  float x_scale[lane_columns];
+#pragma unroll
+  for (int i = 0; i < lane_columns; i++)
+    x_scale[i] = p.x_scale && !blocks_of_k && lane + 32 * i < at.m ? p.x_scale[at.first_m + lane + 32 * i] : 1.0f;
 
   T sum[kColumns / 2] = {};
   const int group = threadIdx.x / 128;
-  int slot = 0, next = kAhead;
+  int slot = 0, next = w.ahead;
+#pragma unroll 1
   for (int step = 0; step < at.steps; step++) {
-    ptx::copy_async_wait<kAhead - 1>();
+    wait_for_step(w.ahead);
     ptx::fence_async_shared();
     __syncthreads();
-    fetch_w(next, step + kAhead);
-    fetch_x(next, step + kAhead);
-    ptx::copy_async_commit();
-    __syncwarp(); // lanes have different numbers of rows to fetch; the tensor cores want the warp together
+    // While the first products are under way; into the slot of the last step.
+    const auto fetch_next = [&] {
+      fetch_w(next, step + w.ahead);
+      fetch_x(next, step + w.ahead);
+      ptx::copy_async_commit();
+      __syncwarp(); // lanes have different numbers of rows to fetch; the tensor cores want the warp together
+    };
     const step_operands operands = {begin + slot * w_bytes + group * group_rows * chunk_bytes, w_chunk,
                                     x_begin + slot * x_bytes, x_chunk};
     if constexpr (kSums == sums::integers) {
-      multiply_step(sum, operands, step == 0);
+      multiply_step(sum, operands, step == 0, fetch_next);
     } else if constexpr (kSums == sums::every_128) {
-      multiply_parts<chunk_instructions, step_instructions>(sum, operands, 0);
+      multiply_parts<chunk_instructions, step_instructions>(sum, operands, 0, fetch_next);
     } else if constexpr (kSums == sums::every_32) {
-      multiply_parts<1, step_instructions>(sum, operands, 0);
+      multiply_parts<1, step_instructions>(sum, operands, 0, fetch_next);
     } else {
-      const float *x_scale =
+      const float *scales =
           reinterpret_cast<const float *>(raw + (scales_begin - ptx::shared_address(raw)) + slot * scale_bytes);
-      const int64_t row = at.first_row + group * group_rows + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+      const int64_t row = at.first_row + warp * warp_rows + lane / 4;
+      fetch_next();
 #pragma unroll
       for (int chunk = 0; chunk < 2; chunk++) {
         float w_scale[2];
         load_block_scales(p, row, 2 * (at.first_step + step) + chunk, w_scale);
-        multiply_block(sum, operands, chunk, w_scale, x_scale + chunk * kColumns);
+        multiply_block(sum, operands, chunk, w_scale, scales + chunk * kColumns);
       }
     }
-    slot = slot == kAhead ? 0 : slot + 1;
-    next = next == kAhead ? 0 : next + 1;
+    slot = slot == w.ahead ? 0 : slot + 1;
+    next = next == w.ahead ? 0 : next + 1;
   }
-  ptx::copy_async_wait_all(); // the scales, too, which are in no group where a rank has no step
-  if (blocks_of_k && threadIdx.x < kColumns)
-    row_scales[threadIdx.x] = 1.0f;
-  __syncthreads(); // the ring has been read: sums go over it
 
-  T *const own = reinterpret_cast<T *>(raw + (begin - ptx::shared_address(raw)));
-  store_sums(sum, own + group * group_rows, pitch, static_cast<int>(threadIdx.x % 128));
   if (ranks > 1) {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  } else {
-    __syncthreads();
+    ptx::cluster_wait(); // all blocks have begun
+    if (warp * warp_rows < at.rows)
+      j.send(sum, warp, lane);
   }
-  write_tile<kColumns, T>(p, four, at.first_m, at.m, begin, pitch, row_scales, ranks);
-  if (ranks > 1) { // nobody leaves while another reads its sums; y need not have arrived
-    __syncwarp();
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
-  }
+  __syncthreads(); // the ring has been read: sums go over it
+  if (j.rank >= j.eights)
+    return;
+  using place_of = behind<kColumns>;
+  const uint32_t here = begin + group * place_of::bytes;
+#pragma unroll
+  for (int e = 0; e < kColumns / eight; e++)
+    ptx::store_shared_int4(here + warp % 4 * place_of::warp_sums + e * eight_bytes + lane * 16, as_int4(&sum[4 * e]));
+#pragma unroll
+  for (int i = 0; i < lane_columns; i++)
+    ptx::store_shared(here + place_of::scales + warp % 4 * place_of::warp_scales + (lane + 32 * i) * sizeof(float),
+                      __float_as_uint(x_scale[i]));
+  __syncwarp();
+  if (ranks > 1)
+    ptx::barrier_wait(j.joined, 0);
+  write_eights<kSums, kColumns, T>(p, rows, at, j, here, warp, lane);
 }
 
 } // namespace hopper

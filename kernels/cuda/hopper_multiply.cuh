@@ -44,14 +44,17 @@ struct step_operands {
   }
 };
 
-template <int kRegisters>
-__device__ inline void multiply_step(int (&sum)[kRegisters], const step_operands &at, bool first) {
+// `meanwhile`: what is done while the first products are under way.
+template <int kRegisters, typename Meanwhile>
+__device__ inline void multiply_step(int (&sum)[kRegisters], const step_operands &at, bool first,
+                                     const Meanwhile &meanwhile) {
   keep(sum);
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < step_instructions; i++)
     multiply(sum, at.w_of(i), at.x_of(i), !first || i > 0);
   ptx::wgmma_commit();
+  meanwhile();
   ptx::wgmma_wait<0>();
   keep(sum);
 }
@@ -61,8 +64,9 @@ template <int kSums> constexpr int part_registers = kSums == 16 || kSums == 32 ?
 
 // Instructions [first, first + kCount), of which `kRun` of every partial sum stay in the tensor cores. As many partial
 // sums are under way as registers allow, so that their latencies overlap.
-template <int kRun, int kCount, int kRegisters>
-__device__ inline void multiply_parts(float (&sum)[kRegisters], const step_operands &at, int first) {
+template <int kRun, int kCount, int kRegisters, typename Meanwhile>
+__device__ inline void multiply_parts(float (&sum)[kRegisters], const step_operands &at, int first,
+                                      const Meanwhile &meanwhile) {
   constexpr int fit = part_registers<kRegisters> / kRegisters, all = kCount / kRun, parts = fit < all ? fit : all;
 #pragma unroll
   for (int i = first; i < first + kCount; i += parts * kRun) {
@@ -78,6 +82,8 @@ __device__ inline void multiply_parts(float (&sum)[kRegisters], const step_opera
         multiply(part[p], at.w_of(i + p * kRun + j), at.x_of(i + p * kRun + j), j > 0);
     }
     ptx::wgmma_commit();
+    if (i == first)
+      meanwhile();
     ptx::wgmma_wait<0>();
 #pragma unroll
     for (int p = 0; p < parts; p++) {
@@ -95,7 +101,7 @@ template <int kRegisters>
 __device__ inline void multiply_block(float (&sum)[kRegisters], const step_operands &at, int chunk,
                                       const float (&w_scale)[2], const float *x_scale) {
   float block[kRegisters] = {};
-  multiply_parts<1, chunk_instructions>(block, at, chunk * chunk_instructions);
+  multiply_parts<1, chunk_instructions>(block, at, chunk * chunk_instructions, [] {});
 #pragma unroll
   for (int r = 0; r < kRegisters; r++) {
     const int column = r / 4 * 8 + threadIdx.x % 4 * 2 + r % 2;

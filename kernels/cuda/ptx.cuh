@@ -27,10 +27,6 @@ __device__ inline void copy_async_16_once(uint32_t to, const void *from, uint32_
                : "memory");
 }
 
-__device__ inline void copy_async_4(uint32_t to, const void *from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-
 __device__ inline void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -227,6 +223,13 @@ __device__ inline int4 load_cluster_int4(uint32_t address) {
   return value;
 }
 
+// 16 bytes to a block of the cluster, counted by a barrier there; whoever sends may end before they arrive.
+__device__ inline void store_async(uint32_t to, int4 value, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+               "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w), "r"(barrier)
+               : "memory");
+}
+
 __device__ inline int4 load_shared_int4(uint32_t address) {
   int4 value;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -253,6 +256,12 @@ __device__ inline uint2 load_shared_uint2(uint32_t address) {
 __device__ inline uint4 load_shared_uint4(uint32_t address) {
   const int4 value = load_shared_int4(address);
   return make_uint4(value.x, value.y, value.z, value.w);
+}
+
+__device__ inline void store_shared_int4(uint32_t address, int4 value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
 }
 
 __device__ inline void store_shared_int4(uint32_t address, const uint32_t (&value)[4]) {
@@ -304,6 +313,13 @@ __device__ inline void load_matrices(uint32_t (&out)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                : "r"(address)
+               : "memory");
+}
+
+// Two matrices of 8 x 8 of 16 bits from registers as matrix instructions have them, transposed; addresses as above.
+__device__ inline void store_matrices_transposed(uint32_t address, const uint32_t *value) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(value[0]),
+               "r"(value[1])
                : "memory");
 }
 

@@ -409,7 +409,7 @@ static void test_hopper_refuses(void **state) {
   bad[2].rows = 60;
   bad[3].rows = 72;
   bad[4].split_k = 9;
-  bad[5].ahead = 4;
+  bad[5].ahead = 5;
   bad[6].rows = 0;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     assert_false(hopper_config_valid(&bad[i], GEMM_SCALE_ROW));
@@ -435,35 +435,57 @@ static void test_hopper_always_valid(void **state) {
         }
 }
 
-/* A weight of one block a multiprocessor is not cut along K; one that would leave most of them idle is. */
 /* What is looked at beside a good one: K shared and loaded otherwise, nothing else changed, all of it can run. */
 static void test_hopper_neighbours(void **state) {
   (void)state;
   const struct hopper_config base = {.columns = 8, .groups = 1, .rows = 48, .split_k = 2, .ahead = 6};
   struct hopper_config near[HOPPER_NEAR];
-  assert_int_equal(hopper_near(&base, GEMM_SCALE_ROW, near), 3);
-  assert_int_equal(near[0].ahead, 3);
-  assert_int_equal(near[0].split_k, 2);
-  assert_int_equal(near[1].split_k, 4);
-  assert_int_equal(near[2].split_k, 1);
+  assert_int_equal(hopper_near(&base, GEMM_SCALE_ROW, near), 5);
   for (int i = 0; i < 3; i++) {
+    assert_int_equal(near[i].ahead, 2 + i);
+    assert_int_equal(near[i].split_k, 2);
+  }
+  assert_int_equal(near[3].split_k, 4);
+  assert_int_equal(near[4].split_k, 1);
+  for (int i = 0; i < 5; i++) {
     assert_true(hopper_config_valid(&near[i], GEMM_SCALE_ROW));
     assert_int_equal(near[i].rows, 48);
     assert_int_equal(near[i].columns, 8);
   }
-  const struct hopper_config alone = {.columns = 128, .groups = 2, .rows = 128, .split_k = 8, .ahead = 2};
+  const struct hopper_config alone = {.columns = 128, .groups = 2, .rows = 128, .split_k = 2, .ahead = 2};
   assert_int_equal(hopper_near(&alone, GEMM_SCALE_ROW, near), 1); /* half as many slices */
 }
 
+/* The sums of other blocks come behind whatever else a block has in shared memory, each where no other does. */
+static void test_hopper_shared_memory(void **state) {
+  (void)state;
+  static const int columns[] = {8, 16, 32, 64, 128}, aheads[] = {2, 3, 4, 6};
+  for (int c = 0; c < 5; c++)
+    for (int rows = 8; rows <= 192; rows += 8)
+      for (int split_k = 1; split_k <= 8; split_k++)
+        for (int a = 0; a < 4; a++) {
+          const struct hopper_config config = {
+              .columns = columns[c], .groups = (rows + 63) / 64, .rows = rows, .split_k = split_k, .ahead = aheads[a]};
+          int offset = hopper_sums_offset(&config, GEMM_SCALE_ROW), places = hopper_places(&config);
+          assert_true(offset >= (aheads[a] + 1) * 256 * (rows + columns[c]));
+          assert_true(offset >= config.groups * 4 * 64 * columns[c]); /* a warpgroup's own sums */
+          assert_true(places * split_k >= columns[c] / 8);
+          int sums = (split_k - 1) * places * ((rows + 15) / 16) * 512;
+          assert_true(hopper_shared_bytes(&config, GEMM_SCALE_ROW) >= 1024 + offset + sums);
+        }
+}
+
+/* One block or more a multiprocessor; a weight that would leave most of them idle is cut along K. */
 static void test_hopper_fills_the_device(void **state) {
   (void)state;
-  struct hopper_product square = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 8192);
-  assert_int_equal(hopper_configure(&square, SMS).split_k, 1);
-  struct hopper_product low = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 1280, 8192);
-  struct hopper_config config = hopper_configure(&low, SMS);
-  int64_t blocks = (low.n + config.rows - 1) / config.rows * config.split_k;
-  assert_true(config.split_k > 1);
-  assert_in_range(blocks, SMS / 2, 2 * SMS);
+  static const int64_t ns[] = {8192, 1280};
+  for (int i = 0; i < 2; i++) {
+    struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, ns[i], 8192);
+    struct hopper_config config = hopper_configure(&product, SMS);
+    int64_t blocks = (product.n + config.rows - 1) / config.rows * config.split_k;
+    assert_in_range(blocks, SMS / 2, 3 * SMS);
+    assert_true(config.split_k > 1 || ns[i] > 1280);
+  }
 }
 
 /* ---- the kernel for few rows */
@@ -569,6 +591,7 @@ int main(void) {
       cmocka_unit_test(test_hopper_refuses),
       cmocka_unit_test(test_hopper_always_valid),
       cmocka_unit_test(test_hopper_neighbours),
+      cmocka_unit_test(test_hopper_shared_memory),
       cmocka_unit_test(test_hopper_fills_the_device),
       cmocka_unit_test(test_few_takes),
       cmocka_unit_test(test_few_chooses),
