@@ -33,6 +33,7 @@ static const struct tool_option kernels_options[] = {
      false},
     {"y-type", "TYPE", "of y; cpu: f32, cuda: bf16 for fp8, f16, if not given", false},
     {"kernel", "WHICH", "cuda: own (that the backend takes by itself, if not given), tuned, or all", false},
+    {"bias", NULL, "a bias, f32; cuda: beside the library's sums with a pass behind them, cpu: beside none", false},
     {"dependent", NULL, "cuda: W may be read before the kernel ahead has ended", false},
     {"quantizer", NULL, "cuda: in place of products, quantizing rows of x beside a plain kernel of the same bytes",
      false},
@@ -78,9 +79,9 @@ static const struct tool_command commands[] = {
          "  cpu: a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, and where "
          "there\n"
          "  is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over neighbouring turns).\n"
-         "  cuda: device, read_gb_per_s, dependent; then a line each: backend, format, scale, n, k, m, x_type, y_type, "
-         "us,\n"
-         "  roof_us, kernel, rivals: [{name, us, first_us, ratio}]; then means: mean_of, rival, m (0: all), count,\n"
+         "  cuda: device, read_gb_per_s, dependent, bias; then a line each: backend, format, scale, n, k, m, x_type,\n"
+         "  y_type, us, roof_us, kernel, rivals: [{name, us, first_us, ratio}]; then means: mean_of, rival, m (0: "
+         "all), count,\n"
          "  geometric, worst. With --quantizer: quantizer, x_type, m, k, us, gb_per_s, plain_us",
      .run = bench_kernels},
     {0},

@@ -94,6 +94,11 @@ enum status data_weight_make(struct data_weight *out, const struct gemm_weight *
   return STATUS_OK;
 }
 
+/* Of the size of elements of y; exact in 16 bits, too. */
+float data_bias(int64_t column) {
+  return (float)(column % 29 - 14) / 4;
+}
+
 void data_weight_free(struct data_weight *weight) {
   free(weight->canonical);
   weight->canonical = NULL;
@@ -258,7 +263,8 @@ double data_error(const struct data_weight *weight, const struct data_x *x, cons
     double difference = 0, norm = 0;
     read_row(x, weight->shape.format, data_sample(x->m, i) % x->rows, bare, row);
     for (int64_t column = n - 1; column >= 0; column -= hop) {
-      double reference = element(weight, row, column, bare), got = load(y_type, y[i], column);
+      double bias = weight->biased && !bare ? data_bias(column) : 0;
+      double reference = element(weight, row, column, bare) + bias, got = load(y_type, y[i], column);
       if (y_type == GEMM_S32) {
         got = ((const int32_t *)y[i])[column];
       }

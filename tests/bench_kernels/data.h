@@ -11,7 +11,10 @@ struct data_weight {
   struct gemm_weight shape;
   struct gemm_layout layout;
   uint8_t *canonical; /* owned */
+  bool biased;        /* products with it have a bias, f32, data_bias of the column */
 };
+
+float data_bias(int64_t column);
 
 /* Rows of x. There are at most DATA_ROWS different ones, which repeat. */
 enum { DATA_ROWS = 64 };
@@ -37,7 +40,7 @@ enum { DATA_SAMPLES = 3 };
 int64_t data_sample(int64_t m, int i);
 /* ‖y - reference‖ / ‖reference‖ of the worst of the sampled rows, each over some hundred columns, the reference in
  * float64 of what the product reads (quantized x, dequantized W). y[i]: row data_sample(m, i).
- * `bare`: sums of codes, without any scale. NaN where an element is not written or NaN. */
+ * `bare`: sums of codes, without any scale or bias. NaN where an element is not written or NaN. */
 double data_error(const struct data_weight *weight, const struct data_x *x, const void *const y[DATA_SAMPLES],
                   enum gemm_type y_type, bool bare);
 /* What it may be: the contract's bounds. */

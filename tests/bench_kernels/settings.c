@@ -120,6 +120,10 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
   settings->kernel = (enum settings_kernel)kernel;
   settings->dependent = tool_value(call, "dependent") != NULL;
   settings->quantizer = tool_value(call, "quantizer") != NULL;
+  settings->bias = tool_value(call, "bias") != NULL;
+  if (settings->bias && !cuda) {
+    settings->peer = "none"; /* the libraries there are asked for none */
+  }
   settings->plot = tool_value(call, "plot");
   if (!cuda && (settings->kernel != KERNEL_OWN || settings->dependent || settings->quantizer || settings->plot)) {
     return tool_fail(call, TOOL_USAGE, "--kernel, --dependent, --quantizer and --plot are for the cuda backend") ==
@@ -149,7 +153,7 @@ uint64_t settings_arena_bytes(const struct settings *settings) {
       int shape = i / cases->m_count;
       uint64_t m = (uint64_t)cases->m[i % cases->m_count];
       uint64_t columns = (uint64_t)(cases->n[shape] + cases->k[shape] + cases->k[shape] / GEMM_GROUP + 1);
-      uint64_t bytes = m * columns * sizeof(float) + 16384;
+      uint64_t bytes = (m * columns + (uint64_t)cases->n[shape]) * sizeof(float) + 20480;
       most = bytes > most ? bytes : most;
     }
   }

@@ -29,6 +29,7 @@ struct settings {
   enum gemm_type x_type, y_type; /* NONE: what is usual for the format and the backend */
   enum settings_kernel kernel;
   bool dependent, quantizer;
+  bool bias;        /* of every product */
   const char *plot; /* file, or NULL */
 };
 

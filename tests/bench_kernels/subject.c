@@ -81,8 +81,9 @@ void subject_unload(struct subject *subject) {
   subject->slab_fd = -1;
 }
 
-enum status subject_stage(struct subject *subject, const struct gemm_weight *shape, const struct data_x *x,
+enum status subject_stage(struct subject *subject, const struct data_weight *weight, const struct data_x *x,
                           enum gemm_type y_type, struct error *error) {
+  const struct gemm_weight *shape = &weight->shape;
   bool codes = x->type == GEMM_INT8 || x->type == GEMM_E4M3;
   if (!gemm_takes_x(shape->format, x->type) || !gemm_takes_y(shape->format, x->type, y_type)) {
     return error_set(error, STATUS_UNSUPPORTED, "a weight of %s does not take x of %s and y of %s",
@@ -92,7 +93,8 @@ enum status subject_stage(struct subject *subject, const struct gemm_weight *sha
   uint64_t scale_row = codes ? (uint64_t)x->scale_columns * sizeof(float) : 0;
   uint64_t scales_at = gemm_round_up((uint64_t)x->m * x_row, 4096);
   uint64_t y_at = gemm_round_up(scales_at + (uint64_t)x->m * scale_row, 4096);
-  if (y_at + (uint64_t)x->m * y_row > subject->arena_bytes) {
+  uint64_t bias_at = gemm_round_up(y_at + (uint64_t)x->m * y_row, 4096);
+  if (bias_at + (uint64_t)shape->n * sizeof(float) > subject->arena_bytes) {
     return error_set(error, STATUS_NOMEM, "the arena has no room for %lld rows", (long long)x->m);
   }
   const uint8_t *from = codes ? x->codes : x->elements;
@@ -105,6 +107,10 @@ enum status subject_stage(struct subject *subject, const struct gemm_weight *sha
     }
   }
   memset(subject->base + y_at, 0xff, (uint64_t)x->m * y_row); /* NaN in every floating type */
+  float *bias = (float *)(void *)(subject->base + bias_at);
+  for (int64_t i = 0; i < shape->n && weight->biased; i++) {
+    bias[i] = data_bias(i);
+  }
   subject->job = (struct backend_job){.arena = subject->arena,
                                       .m = x->m,
                                       .x_type = x->type,
@@ -112,6 +118,8 @@ enum status subject_stage(struct subject *subject, const struct gemm_weight *sha
                                       .x = subject->base,
                                       .x_scale = codes ? subject->base + scales_at : NULL,
                                       .y = subject->base + y_at,
+                                      .bias = weight->biased ? bias : NULL,
+                                      .bias_type = weight->biased ? GEMM_F32 : GEMM_TYPE_NONE,
                                       .x_stride = x_row,
                                       .y_stride = y_row};
   return STATUS_OK;

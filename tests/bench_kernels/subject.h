@@ -28,8 +28,8 @@ MUST_CHECK enum status subject_load(struct subject *subject, const struct data_w
                                     struct error *error);
 void subject_unload(struct subject *subject);
 
-/* Lays out x and y, which is poisoned. */
-MUST_CHECK enum status subject_stage(struct subject *subject, const struct gemm_weight *shape, const struct data_x *x,
+/* Lays out x, y, which is poisoned, and the weight's bias. */
+MUST_CHECK enum status subject_stage(struct subject *subject, const struct data_weight *weight, const struct data_x *x,
                                      enum gemm_type y_type, struct error *error);
 /* One product with copy `copy`, from submit to poll. */
 MUST_CHECK enum status subject_run(struct subject *subject, int copy, struct error *error);

@@ -104,7 +104,7 @@ static enum status stage(const struct settings *settings, struct subject *subjec
   if (status != STATUS_OK) {
     return status;
   }
-  status = subject_stage(subject, &weight->shape, &x, y_type, error);
+  status = subject_stage(subject, weight, &x, y_type, error);
   if (status == STATUS_OK) {
     status = subject_check(subject, weight, &x, error);
   }
@@ -174,6 +174,7 @@ static enum status measure_weight(const struct tool_call *call, const struct riv
   if (status != STATUS_OK) {
     return status;
   }
+  weight.biased = rivalry->settings->bias;
   status = subject_load(subject, &weight, settings_copies(rivalry->settings, weight.layout.total_bytes), error);
   for (int i = 0; status == STATUS_OK && i < cases->m_count; i++) {
     struct figures figures = {0};

@@ -24,6 +24,9 @@ expect() {
 for format in int8 fp8 int2 int2a8 f16 bf16; do
   expect 0 "$format" --formats "$format" --shapes 37x141 --m 1,5 --y-type bf16
 done
+for format in int8 fp8 int2; do
+  expect 0 "$format" --formats "$format" --shapes 37x141 --m 3 --y-type f16 --bias
+done
 expect 0 '"scale": "block"' --formats fp8 --scale block --shapes 130x300 --m 2 --x-type e4m3 --json
 expect 0 '"scale": "one"' --formats int8 --scale one --shapes 130x300 --m 70 --x-type int8 --y-type s32 --json
 printf '# formats shapes M\nint8 64x64 1\n\nfp8,int2 32x256 2,3 # two\n' >"$work/cases"

@@ -199,8 +199,11 @@ static int launches_for(const struct bench *bench, double us) {
 static enum status ours_choose(struct bench *bench, const struct data_weight *weight, struct result *row,
                                struct variant *out, double *us, struct error *error) {
   struct subject *subject = &bench->subject;
-  const struct variant_problem problem = {
-      .weight = weight->shape, .m = row->m, .x_type = row->x_type, .y_type = row->y_type};
+  const struct variant_problem problem = {.weight = weight->shape,
+                                          .m = row->m,
+                                          .x_type = row->x_type,
+                                          .y_type = row->y_type,
+                                          .bias_type = weight->biased ? GEMM_F32 : GEMM_TYPE_NONE};
   struct variant variants[VARIANTS_MOST];
   char text[VARIANT_TEXT_BYTES];
   int count = subject->ops->variants(subject->backend, &problem, NULL, false, variants, VARIANTS_MOST);
@@ -278,7 +281,7 @@ static enum status measure_m(struct bench *bench, const struct data_weight *weig
   if (status != STATUS_OK) {
     return status;
   }
-  status = subject_stage(&bench->subject, &weight->shape, &x, row->y_type, error);
+  status = subject_stage(&bench->subject, weight, &x, row->y_type, error);
   status = status == STATUS_OK ? subject_check(&bench->subject, weight, &x, error) : status;
   status = status == STATUS_OK ? ours_choose(bench, weight, row, &variant, &us, error) : status;
   data_x_free(&x);
@@ -327,9 +330,11 @@ static enum status measure_weight(struct bench *bench, const struct cases *cases
   if (status != STATUS_OK) {
     return status;
   }
+  weight.biased = settings->bias;
   status = subject_load(&bench->subject, &weight, settings_copies(settings, weight.layout.total_bytes), error);
   if (status == STATUS_OK && bench->compares && !same) {
     status = data_weight_make(&rival, &rival_shape, error);
+    rival.biased = settings->bias;
   }
   const struct data_weight *theirs = same ? &weight : &rival;
   if (status == STATUS_OK && bench->compares) {
@@ -370,12 +375,14 @@ static void print_header(const struct bench *bench) {
   struct backend_info info;
   settings->ops->describe(bench->subject.backend, &info);
   if (bench->call->json) {
-    print_json(bench->call->out, json_pack("{s:s, s:f, s:b}", "device", info.device_name, "read_gb_per_s",
-                                           bench->read_gb_per_s, "dependent", settings->dependent));
+    print_json(bench->call->out,
+               json_pack("{s:s, s:f, s:b, s:b}", "device", info.device_name, "read_gb_per_s", bench->read_gb_per_s,
+                         "dependent", settings->dependent, "bias", settings->bias));
     return;
   }
-  fprintf(bench->call->out, "%s: %s; a plain kernel reads %.0f GB/s%s\n", info.name, info.device_name,
-          bench->read_gb_per_s, settings->dependent ? "; ours launched dependently" : "");
+  fprintf(bench->call->out, "%s: %s; a plain kernel reads %.0f GB/s%s%s\n", info.name, info.device_name,
+          bench->read_gb_per_s, settings->dependent ? "; ours launched dependently" : "",
+          settings->bias ? "; with a bias" : "");
 }
 
 enum status device_measure(const struct tool_call *call, const struct settings *settings, struct error *error) {

@@ -53,6 +53,24 @@ struct gemm_weight rivals_weight(const struct gemm_weight *weight) {
   return (struct gemm_weight){.n = weight->n, .k = weight->k, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};
 }
 
+static enum status bias_load(struct rivals *rivals, struct error *error) {
+  int64_t n = rivals->weight->shape.n;
+  float *bias = calloc((size_t)rivals->n, sizeof(*bias));
+  if (bias == NULL) {
+    return error_set(error, STATUS_NOMEM, "no memory for a bias");
+  }
+  for (int64_t i = 0; i < n; i++) {
+    bias[i] = data_bias(i);
+  }
+  uint64_t bytes = (uint64_t)rivals->n * sizeof(*bias);
+  enum status status = take(&rivals->bias, bytes, error);
+  if (status == STATUS_OK) {
+    status = runtime_check(cudaMemcpy(rivals->bias, bias, bytes, cudaMemcpyHostToDevice), "copying a bias", error);
+  }
+  free(bias);
+  return status;
+}
+
 enum status rivals_load(struct rivals *rivals, const struct data_weight *weight, int copies, struct error *error) {
   const struct gemm_layout *layout = &weight->layout;
   const uint8_t *scales = weight->canonical + layout->scales_offset;
@@ -87,6 +105,7 @@ enum status rivals_load(struct rivals *rivals, const struct data_weight *weight,
   }
   free(scale);
   status = status == STATUS_OK ? runtime_check(result, "copying a weight", error) : status;
+  status = status == STATUS_OK && weight->biased ? bias_load(rivals, error) : status;
   if (status != STATUS_OK) {
     rivals_unload(rivals);
   }
@@ -96,6 +115,7 @@ enum status rivals_load(struct rivals *rivals, const struct data_weight *weight,
 void rivals_unload(struct rivals *rivals) {
   give(&rivals->w);
   give(&rivals->w_scale);
+  give(&rivals->bias);
 }
 
 /* ---- x */
@@ -172,6 +192,8 @@ static enum status queue(void *what, int i, struct error *error) {
                           .sums_stride = rivals->n,
                           .w_scale = rivals->w_scale,
                           .x_scale = rivals->x_scale,
+                          .bias = rivals->bias,
+                          .bias_type = rivals->bias != NULL ? GEMM_F32 : GEMM_TYPE_NONE,
                           .y = rivals->y,
                           .y_type = rivals->y_type,
                           .y_stride = (uint64_t)rivals->n * gemm_type_bytes(rivals->y_type),
@@ -279,7 +301,7 @@ static enum status gate(struct rivals *rivals, struct rival *rival, const struct
   return status;
 }
 
-/* What can be asked for these types. */
+/* What can be asked for these types. A bias is added by our pass: the library takes none of f32 to 16-bit y. */
 static void list(struct rivals *rivals, const struct data_x *x) {
   const struct gemm_weight *shape = &rivals->weight->shape;
   bool quantizes = x->codes != NULL && x->type != GEMM_INT8 && x->type != GEMM_E4M3;
@@ -295,13 +317,15 @@ static void list(struct rivals *rivals, const struct data_x *x) {
           .name = quantizes ? "q+s32+pass" : "s32+pass", .d_type = GEMM_S32, .quantizes = quantizes, .passes = true};
     }
   } else if (shape->format == GEMM_FORMAT_FP8) {
-    rivals->rivals[rivals->count++] =
-        (struct rival){.name = quantizes ? "q+one" : "one", .d_type = y, .quantizes = quantizes};
-    rivals->rivals[rivals->count++] = (struct rival){
-        .name = quantizes ? "q+rows" : "rows", .scale = LIBRARY_SCALE_ROWS, .d_type = y, .quantizes = quantizes};
+    if (rivals->bias == NULL) {
+      rivals->rivals[rivals->count++] =
+          (struct rival){.name = quantizes ? "q+one" : "one", .d_type = y, .quantizes = quantizes};
+      rivals->rivals[rivals->count++] = (struct rival){
+          .name = quantizes ? "q+rows" : "rows", .scale = LIBRARY_SCALE_ROWS, .d_type = y, .quantizes = quantizes};
+    }
     rivals->rivals[rivals->count++] = (struct rival){
         .name = quantizes ? "q+f32+pass" : "f32+pass", .d_type = GEMM_F32, .quantizes = quantizes, .passes = true};
-  } else {
+  } else if (rivals->bias == NULL) {
     rivals->rivals[rivals->count++] =
         (struct rival){.name = shape->format == GEMM_FORMAT_F16 ? "f16" : "bf16", .d_type = y};
   }

@@ -29,7 +29,7 @@ struct rivals {
   uint64_t each;                    /* bytes of a copy of W */
   int copies;
   uint8_t *w;
-  float *w_scale;
+  float *w_scale, *bias; /* bias: NULL where there is none */
   int64_t m;
   enum gemm_type x_type, y_type;
   void *x, *codes, *d, *y; /* x: as it comes; codes: what the library reads */
