@@ -70,27 +70,39 @@ static double cost(const struct int2_few_config *config, const struct int2_few_p
   return waves * (4 + x + tiles * per_tile + join);
 }
 
-static bool way_find(int columns, int64_t n, int64_t k, int sms, struct int2_few_way *out) {
-  struct int2_few_way way;
-  double best = 0;
-  bool found = false;
-  for (int split = 1; split <= INT2_FEW_SPLIT_MOST; split *= 2) {
-    for (int blocks = 1; blocks <= INT2_FEW_BLOCKS_MOST; blocks++) {
+/* A longer ring is worth a little where a block lives long. */
+static double rank(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms) {
+  return cost(config, plan, sms) * (config->ahead == 3 && config->blocks > 4 ? 0.99 : 1);
+}
+
+int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most) {
+  double ranks[INT2_FEW_CONFIGS];
+  struct int2_few_plan plan;
+  int count = 0;
+  most = most < INT2_FEW_CONFIGS ? most : INT2_FEW_CONFIGS;
+  for (int split = 1; split <= INT2_FEW_SPLIT_MOST; split *= 2)
+    for (int blocks = 1; blocks <= INT2_FEW_BLOCKS_MOST; blocks++)
       for (int ahead = 2; ahead <= 3; ahead++) {
-        way.config = (struct int2_few_config){.columns = columns, .split_k = split, .blocks = blocks, .ahead = ahead};
-        if (!int2_few_plan_for(&way.config, n, k, &way.plan))
+        struct int2_few_config config = {.columns = columns, .split_k = split, .blocks = blocks, .ahead = ahead};
+        if (!int2_few_plan_for(&config, n, k, &plan))
           continue;
-        /* A longer ring is worth a little where a block lives long. */
-        double us = cost(&way.config, &way.plan, sms) * (ahead == 3 && blocks > 4 ? 0.99 : 1);
-        if (!found || us < best) {
-          *out = way;
-          best = us;
-          found = true;
+        double cycles = rank(&config, &plan, sms);
+        if (count == most && cycles >= ranks[count - 1])
+          continue;
+        int place = count < most ? count++ : most - 1;
+        for (; place > 0 && ranks[place - 1] > cycles; place--) {
+          out[place] = out[place - 1];
+          ranks[place] = ranks[place - 1];
         }
+        out[place] = config;
+        ranks[place] = cycles;
       }
-    }
-  }
-  return found;
+  return count;
+}
+
+static bool way_find(int columns, int64_t n, int64_t k, int sms, struct int2_few_way *out) {
+  return int2_few_candidates(columns, n, k, sms, &out->config, 1) == 1 &&
+         int2_few_plan_for(&out->config, n, k, &out->plan);
 }
 
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]) {
@@ -99,4 +111,10 @@ bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[I
 
 int64_t int2_few_rows_most(enum gemm_type x_type) {
   return x_type == GEMM_F32 ? INT2_FEW_COLUMNS_MOST / 2 : INT2_FEW_COLUMNS_MOST;
+}
+
+int int2_few_columns(enum gemm_type x_type, int64_t m) {
+  int64_t most = int2_few_rows_most(x_type), rows = m < most ? m : most;
+  return (x_type == GEMM_F32 ? 2 * rows : rows) > INT2_FEW_COLUMNS_MOST / 2 ? INT2_FEW_COLUMNS_MOST
+                                                                            : INT2_FEW_COLUMNS_MOST / 2;
 }

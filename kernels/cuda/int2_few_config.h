@@ -52,6 +52,11 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. False where nothing fits, as with K
  * beyond INT2_FEW_K_MOST. Pure. */
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]);
+/* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. Pure. */
+enum { INT2_FEW_CONFIGS = 256 /* at most */ };
+int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most);
+/* Columns that the instruction needs for so many rows of x, at most INT2_FEW_COLUMNS_MOST at a time. Pure. */
+int int2_few_columns(enum gemm_type x_type, int64_t m);
 /* Rows of x of this type that a product takes at a time. Pure. */
 int64_t int2_few_rows_most(enum gemm_type x_type);
 

@@ -2,12 +2,52 @@
 
 #include "int2_few.h"
 #include "int2_many.h"
+#include "int2_variants.h"
 #include "int2a8.h"
 #include "launch.h"
 #include "tensor_map.h"
 
-/* A few rows at a time. */
-static enum status few_run(struct chunk *chunk, struct error *error) {
+/* ---- a few rows at a time */
+
+static bool same_few(const struct int2_few_config *a, const struct int2_few_config *b) {
+  return a->columns == b->columns && a->split_k == b->split_k && a->blocks == b->blocks && a->ahead == b->ahead;
+}
+
+/* The plan of a configuration that was chosen by tuning: made once, for as long as no other takes its place. NULL where
+ * it does not fit. */
+static const struct int2_few_way *few_chosen(struct backend *backend, const struct gemm_weight *weight,
+                                             const struct int2_few_config *config) {
+  uint64_t key = ((uint64_t)weight->n << 32 ^ (uint64_t)weight->k << 16 ^ (uint64_t)config->columns << 12 ^
+                  (uint64_t)config->blocks << 6 ^ (uint64_t)(config->split_k * 4 + config->ahead)) *
+                 0x9e3779b97f4a7c15u;
+  struct int2_few_chosen *kept = &backend->int2_few[(key >> 32) % INT2_FEW_CHOSEN];
+  if (kept->n == weight->n && kept->k == weight->k && same_few(&kept->way.config, config))
+    return &kept->way;
+  kept->n = 0;
+  if (!int2_few_plan_for(config, weight->n, weight->k, &kept->way.plan))
+    return NULL;
+  kept->way.config = *config;
+  kept->n = weight->n;
+  kept->k = weight->k;
+  return &kept->way;
+}
+
+/* The weight's ways, or `out` with the one in place that was chosen for so many rows. */
+static const struct int2_few_way *few_ways(struct backend *backend, const struct chunk *chunk,
+                                           struct int2_few_way out[INT2_FEW_WAYS]) {
+  const struct backend_weight *weight = chunk->weight;
+  struct int2_few_config config;
+  if (!int2_few_of(chunk->job->variant, chunk->job->x_type, chunk->rows, &config))
+    return weight->few;
+  const struct int2_few_way *chosen = few_chosen(backend, &weight->weight, &config);
+  if (!chosen)
+    return weight->few;
+  for (int i = 0; i < INT2_FEW_WAYS; i++)
+    out[i] = weight->few[i].config.columns == config.columns ? *chosen : weight->few[i];
+  return out;
+}
+
+static enum status few_run(struct backend *backend, struct chunk *chunk, struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct backend_weight *weight = chunk->weight;
   struct int2_few_product product = {
@@ -19,6 +59,8 @@ static enum status few_run(struct chunk *chunk, struct error *error) {
       .bias_type = job->bias_type,
       .y_type = job->y_type,
   };
+  struct int2_few_way chosen[INT2_FEW_WAYS];
+  const struct int2_few_way *ways = few_ways(backend, chunk, chosen);
   uint8_t *x = chunk_staged(chunk, chunk->at.x), *y = chunk_y_target(chunk, &product.y_stride);
   int64_t most = int2_few_rows_most(job->x_type);
   cudaError_t result = cudaSuccess;
@@ -26,14 +68,15 @@ static enum status few_run(struct chunk *chunk, struct error *error) {
     product.m = chunk->rows - row < most ? chunk->rows - row : most;
     product.x = x + (uint64_t)row * product.x_stride;
     product.y = y + (uint64_t)row * product.y_stride;
-    result = int2_few_launch(chunk->slot->stream, weight->few, &product, chunk->follows || row > 0);
+    result = int2_few_launch(chunk->slot->stream, ways, &product, chunk->follows || row > 0);
   }
   if (result == cudaSuccess)
     result = chunk_y_done(chunk, y, product.y_stride);
   return runtime_check(result, "computing a product", error);
 }
 
-/* All rows at once. */
+/* ---- all rows at once */
+
 static enum status many_run(struct backend *backend, struct chunk *chunk, const struct int2_many_config *config,
                             const struct int2_many_plan *plan, struct error *error) {
   const struct backend_job *job = chunk->job;
@@ -65,16 +108,33 @@ static enum status many_run(struct backend *backend, struct chunk *chunk, const 
 static enum status tiles_run(struct backend *backend, struct chunk *chunk, struct error *error) {
   const struct gemm_weight *weight = &chunk->weight->weight;
   int sms = backend->multiprocessors;
+  const struct variant *variant = chunk->job->variant;
+  struct int2_many_config config;
   struct int2_many_plan plan;
-  if (chunk->rows >= int2_many_least(chunk->job->x_type, weight->k)) {
-    struct int2_many_config config = int2_many_configure(chunk->rows, weight->n, weight->k, sms);
+  if (int2_many_of(variant, &config) && int2_many_plan_for(&config, chunk->rows, weight->n, weight->k, sms, &plan))
+    return many_run(backend, chunk, &config, &plan, error);
+  bool few = variant && variant->family == &int2_few_family;
+  if (!few && chunk->rows >= int2_many_least(chunk->job->x_type, weight->k)) {
+    config = int2_many_configure(chunk->rows, weight->n, weight->k, sms);
     if (int2_many_plan_for(&config, chunk->rows, weight->n, weight->k, sms, &plan))
       return many_run(backend, chunk, &config, &plan, error);
   }
-  return few_run(chunk, error);
+  return few_run(backend, chunk, error);
 }
 
-/* INT8 x, some rows at a time. */
+/* ---- INT8 x, some rows at a time */
+
+/* The way that tuning has chosen for so many rows; eights 0: none, or it does not fit. */
+static struct int2a8_way a8_chosen(const struct chunk *chunk) {
+  const struct gemm_weight *weight = &chunk->weight->weight;
+  struct int2a8_way way = {.config = {.eights = 0}};
+  int eights = int2a8_way_for(chunk->weight->int2a8, chunk->rows)->config.eights;
+  if (int2a8_of(chunk->job->variant, eights, &way.config) &&
+      !int2a8_plan_for(&way.config, weight->n, weight->k, &way.plan))
+    way.config.eights = 0;
+  return way;
+}
+
 static enum status a8_run(struct chunk *chunk, struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct backend_weight *weight = chunk->weight;
@@ -89,9 +149,12 @@ static enum status a8_run(struct chunk *chunk, struct error *error) {
   const int8_t *x = chunk_staged(chunk, chunk->at.codes);
   const float *scales = chunk_staged(chunk, chunk->at.scales);
   uint8_t *y = chunk_y_target(chunk, &product.y_stride);
+  const struct int2a8_way chosen = a8_chosen(chunk);
   cudaError_t result = cudaSuccess;
   for (int64_t row = 0; row < chunk->rows && result == cudaSuccess; row += product.m) {
     const struct int2a8_way *way = int2a8_way_for(weight->int2a8, chunk->rows - row);
+    if (chosen.config.eights == way->config.eights)
+      way = &chosen;
     int64_t most = 8 * way->config.eights;
     product.m = chunk->rows - row < most ? chunk->rows - row : most;
     product.x = x + row * product.x_stride;

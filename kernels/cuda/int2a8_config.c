@@ -66,24 +66,32 @@ static double cost(const struct int2a8_config *config, const struct int2a8_plan 
   return waves * (8.5 + x + tiles * per_tile + join + write);
 }
 
-static bool way_find(int eights, int64_t n, int64_t k, int sms, struct int2a8_way *out) {
-  struct int2a8_way way;
-  double best = 0;
-  bool found = false;
-  for (int split = 1; split <= INT2A8_SPLIT_MOST; split *= 2) {
+int int2a8_candidates(int eights, int64_t n, int64_t k, int sms, struct int2a8_config *out, int most) {
+  double costs[INT2A8_CONFIGS];
+  struct int2a8_plan plan;
+  int count = 0;
+  most = most < INT2A8_CONFIGS ? most : INT2A8_CONFIGS;
+  for (int split = 1; split <= INT2A8_SPLIT_MOST; split *= 2)
     for (int blocks = 1; blocks <= INT2A8_BLOCKS_MOST; blocks++) {
-      way.config = (struct int2a8_config){.eights = eights, .split_k = split, .blocks = blocks};
-      if (!int2a8_plan_for(&way.config, n, k, &way.plan))
+      struct int2a8_config config = {.eights = eights, .split_k = split, .blocks = blocks};
+      if (!int2a8_plan_for(&config, n, k, &plan))
         continue;
-      double cycles = cost(&way.config, &way.plan, sms);
-      if (!found || cycles < best) {
-        *out = way;
-        best = cycles;
-        found = true;
+      double cycles = cost(&config, &plan, sms);
+      if (count == most && cycles >= costs[count - 1])
+        continue;
+      int place = count < most ? count++ : most - 1;
+      for (; place > 0 && costs[place - 1] > cycles; place--) {
+        out[place] = out[place - 1];
+        costs[place] = costs[place - 1];
       }
+      out[place] = config;
+      costs[place] = cycles;
     }
-  }
-  return found;
+  return count;
+}
+
+static bool way_find(int eights, int64_t n, int64_t k, int sms, struct int2a8_way *out) {
+  return int2a8_candidates(eights, n, k, sms, &out->config, 1) == 1 && int2a8_plan_for(&out->config, n, k, &out->plan);
 }
 
 bool int2a8_ways_find(int64_t n, int64_t k, int sms, struct int2a8_way out[INT2A8_WAYS]) {

@@ -49,6 +49,9 @@ bool int2a8_plan_for(const struct int2a8_config *config, int64_t n, int64_t k, s
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. False where nothing fits, as with K
  * beyond INT2A8_K_MOST. Pure. */
 bool int2a8_ways_find(int64_t n, int64_t k, int sms, struct int2a8_way out[INT2A8_WAYS]);
+/* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. Pure. */
+enum { INT2A8_CONFIGS = 128 /* at most */ };
+int int2a8_candidates(int eights, int64_t n, int64_t k, int sms, struct int2a8_config *out, int most);
 /* The narrowest of the ways that holds m rows, else the widest. Pure. */
 const struct int2a8_way *int2a8_way_for(const struct int2a8_way ways[INT2A8_WAYS], int64_t m);
 

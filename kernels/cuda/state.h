@@ -27,6 +27,13 @@ struct backend_weight {
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };
 
+/* Plans of configurations of int2_few that tuning has chosen, by hash. */
+enum { INT2_FEW_CHOSEN = 64 };
+struct int2_few_chosen {
+  int64_t n, k; /* 0: none */
+  struct int2_few_way way;
+};
+
 /* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow,
  * `bounce`, which cuda_arena_register sets before an arena that needs it exists, and `int2_sums`, which
  * cuda_weight_attach sets before a weight that needs it exists. */
@@ -92,6 +99,7 @@ struct backend {
   struct library catalog; /* the same once more, which another thread asks for what it has */
   struct choice_table *choices;
   struct tile_table tiles;
+  struct int2_few_chosen int2_few[INT2_FEW_CHOSEN]; /* the engine thread's */
   uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
   uint64_t ended_ns;              /* when a product was last seen to have ended */

@@ -1,5 +1,6 @@
 #include "variants.h"
 
+#include "int2_variants.h"
 #include "staging.h"
 
 #include <stdlib.h>
@@ -61,8 +62,9 @@ static const struct variant_family many_family = {
 };
 
 /* Parameters named without a family are those of tiles, where it has them all. */
-const struct variant_family *const cuda_families[] = {
-    &variant_plain, &tile_family, &library_family, &hopper_family, &few_family, &many_family, NULL};
+const struct variant_family *const cuda_families[] = {&variant_plain, &tile_family, &library_family,  &hopper_family,
+                                                      &few_family,    &many_family, &int2_few_family, &int2_many_family,
+                                                      &int2a8_family, NULL};
 
 /* ---- from and to choices */
 
@@ -137,6 +139,7 @@ bool cuda_variant_choice(const struct variant *variant, const struct choice_requ
 struct question {
   struct layout layout;
   enum gemm_type x_type;
+  int64_t m; /* not padded */
   struct choice_request request;
   struct library_product operands;
 };
@@ -149,6 +152,7 @@ static enum status ask(struct backend *backend, const struct variant_problem *pr
   if (status != STATUS_OK)
     return status;
   out->x_type = problem->x_type;
+  out->m = problem->m;
   void *anywhere = (void *)(uintptr_t)backend->slots[0].workspace.address;
   out->request = (struct choice_request){.weight = &problem->weight,
                                          .n = out->layout.n,
@@ -238,6 +242,21 @@ static struct tile_problem tile_problem_of(const struct question *question) {
                                .k = question->layout.k};
 }
 
+static struct int2_problem int2_problem_of(const struct backend *backend, const struct question *question) {
+  const struct gemm_weight *weight = question->request.weight;
+  return (struct int2_problem){.format = weight->format,
+                               .x_type = question->x_type,
+                               .m = question->m,
+                               .n = weight->n,
+                               .k = weight->k,
+                               .sms = backend->multiprocessors};
+}
+
+static bool of_int2(const struct variant *variant) {
+  return variant->family == &int2_few_family || variant->family == &int2_many_family ||
+         variant->family == &int2a8_family;
+}
+
 static struct variant own_choice(struct backend *backend, const struct question *question);
 
 /* Where nothing can be compiled, what is built in stands in. */
@@ -279,6 +298,22 @@ enum status cuda_variant_build(struct backend *backend, const struct variant_pro
   return status == STATUS_OK ? tile_build(&backend->tiles, variant, &plan, error) : status;
 }
 
+/* INT2 in tiles has kernels of its own, in rows of codes none that could be chosen. */
+static enum status check_int2(struct backend *backend, const struct question *question, const struct variant *variant,
+                              struct variant *nearest, struct error *error) {
+  struct int2_problem problem = int2_problem_of(backend, question);
+  enum status status = STATUS_UNSUPPORTED;
+  if (of_int2(variant) && layout_is_tiled(&question->layout))
+    status = int2_check(&problem, variant, error);
+  else
+    (void)error_set(error, status, "%s has %s here", gemm_format_name(problem.format),
+                    layout_is_tiled(&question->layout) ? "kernels of families int2_few, int2_many, int2a8 and tile"
+                                                       : "the backend's own kernel alone");
+  if (status != STATUS_OK && nearest)
+    *nearest = own_choice(backend, question);
+  return status;
+}
+
 enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
                                struct variant *nearest, struct error *error) {
   struct question question;
@@ -290,9 +325,8 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
     return status;
   if (variant->family == &tile_family)
     return check_tile(backend, &question, variant, nearest, error);
-  if (gemm_is_int2(problem->weight.format))
-    return error_set(error, STATUS_UNSUPPORTED, "%s has the backend's own kernel, and family tile",
-                     gemm_format_name(problem->weight.format));
+  if (gemm_is_int2(problem->weight.format) || of_int2(variant))
+    return check_int2(backend, &question, variant, nearest, error);
   if (variant->family == &hopper_family)
     return check_hopper(backend, &question, variant, nearest, error);
   if (variant->family == &few_family)
@@ -314,8 +348,9 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
 
 /* What the backend chooses by itself. */
 static struct variant own_choice(struct backend *backend, const struct question *question) {
-  if (gemm_is_int2(question->request.weight->format)) /* it has no name of its own */
-    return variant_default(&variant_plain);
+  struct int2_problem int2 = int2_problem_of(backend, question);
+  if (gemm_is_int2(int2.format))
+    return layout_is_tiled(&question->layout) ? int2_own(&int2) : variant_default(&variant_plain);
   struct choice choice =
       choice_find(backend->choices, &backend->library, &question->request, &question->operands, false);
   struct choice way;
@@ -412,8 +447,11 @@ static int refine(struct backend *backend, const struct variant_problem *problem
     return refine_library(base, out, most);
   if (base->family == &hopper_family)
     return refine_hopper(problem, base, out, most);
-  if (base->family != &tile_family || ask(backend, problem, &question, &ignored) != STATUS_OK)
+  if ((base->family != &tile_family && !of_int2(base)) || ask(backend, problem, &question, &ignored) != STATUS_OK)
     return 0;
+  struct int2_problem int2 = int2_problem_of(backend, &question);
+  if (of_int2(base))
+    return int2_near(&int2, base, out, most);
   struct tile_problem tile = tile_problem_of(&question);
   return tile_splits(&backend->tiles.device, &tile, base, all, out, most);
 }
@@ -429,6 +467,9 @@ int cuda_variants(struct backend *backend, const struct variant_problem *problem
     return 1;
   }
   out[0] = own_choice(backend, &question);
+  struct int2_problem int2 = int2_problem_of(backend, &question);
+  if (gemm_is_int2(int2.format) && layout_is_tiled(&question.layout))
+    return int2_variants(&int2, all, out, most);
   if (out[0].family == &variant_plain)
     return 1;
   int count = add_few(backend, &question, all, out, 1, most);

@@ -1,11 +1,11 @@
 /* What the cuda backend can be tuned in: cuBLASLt's algorithms by all their attributes, the configurations of our
- * kernel for Hopper, and by hand the tiles of a kernel that is compiled at run time. */
+ * kernels, and by hand the tiles of a kernel that is compiled at run time. */
 #ifndef KERNELS_CUDA_VARIANTS_H
 #define KERNELS_CUDA_VARIANTS_H
 
 #include "state.h"
 
-/* variant_plain, "tile", "cublaslt", "hopper", NULL. */
+/* variant_plain first, NULL at the end. */
 extern const struct variant_family *const cuda_families[];
 
 /* As in struct backend_ops. */

@@ -1,0 +1,223 @@
+#include "int2_variants.h"
+
+enum {
+  BEST_MOST = 16,     /* of the cost model's guesses */
+  FEW_ROWS_MOST = 64, /* of x, that a search has a few of at a time */
+  COLUMNS_LEAST = 16,
+};
+
+const struct variant_family int2_few_family = {
+    .name = "int2_few",
+    .count = 3,
+    .parameters =
+        {
+            {"split_k", "blocks that share K: a power of two", 1, INT2_FEW_SPLIT_MOST, 1, 1},
+            {"blocks", "of 64 rows of W, for those that share K", 1, INT2_FEW_BLOCKS_MOST, 1, 1},
+            {"ahead", "tiles under way for two warps", 2, 3, 1, 2},
+        },
+};
+
+const struct variant_family int2_many_family = {
+    .name = "int2_many",
+    .count = 3,
+    .parameters =
+        {
+            {"columns", "rows of x a tile: a power of two", COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 16,
+             INT2_MANY_COLUMNS_MOST},
+            {"split_k", "blocks that share a tile's K; 0: blocks have runs of it", 0, INT2_MANY_SPLIT_MOST, 1, 0},
+            {"group", "tiles of x for the same rows of W", 1, 64, 1, 8},
+        },
+};
+
+const struct variant_family int2a8_family = {
+    .name = "int2a8",
+    .count = 2,
+    .parameters =
+        {
+            {"split_k", "blocks that share K: a power of two", 1, INT2A8_SPLIT_MOST, 1, 1},
+            {"blocks", "of 64 rows of W, for those that share K", 1, INT2A8_BLOCKS_MOST, 1, 1},
+        },
+};
+
+/* ---- from and to configurations */
+
+bool int2_few_of(const struct variant *variant, enum gemm_type x_type, int64_t m, struct int2_few_config *out) {
+  if (variant == NULL || variant->family != &int2_few_family)
+    return false;
+  const int32_t *values = variant->values;
+  *out = (struct int2_few_config){
+      .columns = int2_few_columns(x_type, m), .split_k = values[0], .blocks = values[1], .ahead = values[2]};
+  return true;
+}
+
+bool int2_many_of(const struct variant *variant, struct int2_many_config *out) {
+  if (variant == NULL || variant->family != &int2_many_family)
+    return false;
+  const int32_t *values = variant->values;
+  *out = (struct int2_many_config){.columns = values[0], .split_k = values[1], .group = values[2]};
+  return true;
+}
+
+bool int2a8_of(const struct variant *variant, int eights, struct int2a8_config *out) {
+  if (variant == NULL || variant->family != &int2a8_family)
+    return false;
+  *out = (struct int2a8_config){.eights = eights, .split_k = variant->values[0], .blocks = variant->values[1]};
+  return true;
+}
+
+static struct variant variant_of_few(const struct int2_few_config *config) {
+  return (struct variant){.family = &int2_few_family, .values = {config->split_k, config->blocks, config->ahead}};
+}
+
+static struct variant variant_of_many(const struct int2_many_config *config) {
+  return (struct variant){.family = &int2_many_family, .values = {config->columns, config->split_k, config->group}};
+}
+
+static struct variant variant_of_int2a8(const struct int2a8_config *config) {
+  return (struct variant){.family = &int2a8_family, .values = {config->split_k, config->blocks}};
+}
+
+/* ---- what can run */
+
+static bool power_of_two(int32_t value) {
+  return (value & (value - 1)) == 0;
+}
+
+static int eights_of(const struct int2_problem *problem) {
+  return problem->m <= 8 ? 1 : problem->m <= 16 ? 2 : 4;
+}
+
+static bool takes_many(const struct int2_problem *problem) {
+  return problem->format == GEMM_FORMAT_INT2 && problem->x_type != GEMM_F32;
+}
+
+static bool fits(const struct int2_problem *problem, const struct variant *variant) {
+  struct int2_few_config few;
+  struct int2_few_plan few_plan;
+  struct int2_many_config many;
+  struct int2_many_plan many_plan;
+  struct int2a8_config config;
+  struct int2a8_plan plan;
+  bool codes = problem->format == GEMM_FORMAT_INT2A8;
+  if (int2_few_of(variant, problem->x_type, problem->m, &few))
+    return !codes && power_of_two(few.split_k) && int2_few_plan_for(&few, problem->n, problem->k, &few_plan);
+  if (int2_many_of(variant, &many))
+    return takes_many(problem) &&
+           int2_many_plan_for(&many, problem->m, problem->n, problem->k, problem->sms, &many_plan);
+  return codes && int2a8_of(variant, eights_of(problem), &config) &&
+         int2a8_plan_for(&config, problem->n, problem->k, &plan);
+}
+
+enum status int2_check(const struct int2_problem *problem, const struct variant *variant, struct error *error) {
+  bool codes = problem->format == GEMM_FORMAT_INT2A8;
+  if (codes != (variant->family == &int2a8_family))
+    return error_set(error, STATUS_UNSUPPORTED, "family %s takes %s weights, not %s", variant->family->name,
+                     codes ? "INT2" : "INT2A8", gemm_format_name(problem->format));
+  if (variant->family == &int2_many_family && !takes_many(problem))
+    return error_set(error, STATUS_UNSUPPORTED, "family int2_many takes x of f16 or bf16, not of %s",
+                     gemm_type_name(problem->x_type));
+  if (fits(problem, variant))
+    return STATUS_OK;
+  return error_set(
+      error, STATUS_UNSUPPORTED,
+      variant->family == &int2_many_family
+          ? "columns is a power of two, and split_k blocks for each tile are no more than the device runs"
+          : "split_k is a power of two and no more than there are tiles of K, and its share of x with sums "
+            "of `blocks` fits into shared memory");
+}
+
+/* ---- listing */
+
+static struct int2_many_config many_own(const struct int2_problem *problem) {
+  return int2_many_configure(problem->m, problem->n, problem->k, problem->sms);
+}
+
+struct variant int2_own(const struct int2_problem *problem) {
+  struct variant variant = {.family = NULL};
+  if (problem->format == GEMM_FORMAT_INT2 && problem->m >= int2_many_least(problem->x_type, problem->k)) {
+    struct int2_many_config many = many_own(problem);
+    variant = variant_of_many(&many);
+    if (fits(problem, &variant))
+      return variant;
+  }
+  struct int2_few_config few;
+  struct int2a8_config config;
+  if (problem->format == GEMM_FORMAT_INT2A8 &&
+      int2a8_candidates(eights_of(problem), problem->n, problem->k, problem->sms, &config, 1) == 1)
+    return variant_of_int2a8(&config);
+  if (problem->format == GEMM_FORMAT_INT2 && int2_few_candidates(int2_few_columns(problem->x_type, problem->m),
+                                                                 problem->n, problem->k, problem->sms, &few, 1) == 1)
+    return variant_of_few(&few);
+  return variant_default(&variant_plain);
+}
+
+static int add(const struct int2_problem *problem, const struct variant *variant, struct variant *out, int count,
+               int most) {
+  for (int i = 0; i < count; i++)
+    if (variant_equal(&out[i], variant))
+      return count;
+  if (count == most || !fits(problem, variant))
+    return count;
+  out[count] = *variant;
+  return count + 1;
+}
+
+static int add_few(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
+  struct int2_few_config configs[INT2_FEW_CONFIGS];
+  int found = int2_few_candidates(int2_few_columns(problem->x_type, problem->m), problem->n, problem->k, problem->sms,
+                                  configs, all ? INT2_FEW_CONFIGS : BEST_MOST);
+  for (int i = 0; i < found; i++) {
+    struct variant variant = variant_of_few(&configs[i]);
+    count = add(problem, &variant, out, count, most);
+  }
+  return count;
+}
+
+/* Every width of tiles with every split; which order tiles go in matters little, and only where there are some of x. */
+static int add_many(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
+  static const int groups[] = {8, 1, 2, 4, 16, 32};
+  for (int columns = COLUMNS_LEAST; columns <= INT2_MANY_COLUMNS_MOST; columns *= 2)
+    for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
+      for (size_t i = 0; i < (all && columns < problem->m ? sizeof groups / sizeof *groups : 1); i++) {
+        struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i]};
+        struct variant variant = variant_of_many(&config);
+        count = add(problem, &variant, out, count, most);
+      }
+  return count;
+}
+
+static int add_int2a8(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
+  struct int2a8_config configs[INT2A8_CONFIGS];
+  int found = int2a8_candidates(eights_of(problem), problem->n, problem->k, problem->sms, configs,
+                                all ? INT2A8_CONFIGS : BEST_MOST);
+  for (int i = 0; i < found; i++) {
+    struct variant variant = variant_of_int2a8(&configs[i]);
+    count = add(problem, &variant, out, count, most);
+  }
+  return count;
+}
+
+int int2_variants(const struct int2_problem *problem, bool all, struct variant *out, int most) {
+  int count = 1;
+  out[0] = int2_own(problem);
+  if (problem->format == GEMM_FORMAT_INT2A8)
+    return add_int2a8(problem, all, out, count, most);
+  if (problem->m <= FEW_ROWS_MOST)
+    count = add_few(problem, all, out, count, most);
+  return takes_many(problem) ? add_many(problem, all, out, count, most) : count;
+}
+
+int int2_near(const struct int2_problem *problem, const struct variant *base, struct variant *out, int most) {
+  int count = 0;
+  for (size_t i = 0; i < base->family->count; i++) {
+    const struct variant_parameter *parameter = &base->family->parameters[i];
+    int32_t value = base->values[i], steps[] = {value + parameter->step, value - parameter->step, value * 2, value / 2};
+    for (size_t j = 0; j < sizeof steps / sizeof *steps; j++) {
+      struct variant variant = *base;
+      variant.values[i] = steps[j];
+      if (steps[j] != value && steps[j] >= parameter->low && steps[j] <= parameter->high)
+        count = add(problem, &variant, out, count, most);
+    }
+  }
+  return count;
+}

@@ -1,0 +1,126 @@
+/* What INT2 weights can be tuned in on Hopper: lists, neighbours, refusals. No device. */
+#include "kernels/cuda/int2_variants.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SMS = 132, MOST = 1024 };
+
+static const struct variant_family *const families[] = {&variant_plain, &int2_few_family, &int2_many_family,
+                                                        &int2a8_family, NULL};
+static struct variant list[MOST], near[MOST];
+
+static struct int2_problem problem_of(enum gemm_format format, enum gemm_type x_type, int64_t m, int64_t n, int64_t k) {
+  return (struct int2_problem){.format = format, .x_type = x_type, .m = m, .n = n, .k = k, .sms = SMS};
+}
+
+static void check_list(const struct int2_problem *problem, bool all, int least, int highest) {
+  struct error error;
+  struct variant own = int2_own(problem);
+  int count = int2_variants(problem, all, list, MOST);
+  assert_in_range(count, least, highest);
+  assert_true(variant_equal(&list[0], &own));
+  for (int i = 0; i < count; i++) {
+    assert_int_equal(int2_check(problem, &list[i], &error), STATUS_OK);
+    for (int j = 0; j < i; j++)
+      assert_false(variant_equal(&list[i], &list[j]));
+  }
+  assert_int_equal(int2_variants(problem, all, list, 2), 2);
+}
+
+static void test_lists(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{4096, 4096}, {8192, 1024}, {1280, 8192}, {2560, 2560}, {57344, 8192}};
+  static const int64_t rows[] = {1, 8, 16, 32, 64, 256};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (size_t j = 0; j < sizeof rows / sizeof *rows; j++) {
+      struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, rows[j], shapes[i][0], shapes[i][1]);
+      check_list(&problem, false, 3, 56);
+      check_list(&problem, true, 10, MOST);
+      problem.x_type = GEMM_F32;
+      if (rows[j] <= 64)
+        check_list(&problem, false, 4, 17);
+      problem.format = GEMM_FORMAT_INT2A8;
+      check_list(&problem, false, 4, 17);
+      check_list(&problem, true, 16, MOST);
+    }
+}
+
+/* What serves without tuning is what the search begins with. */
+static void test_own(void **state) {
+  (void)state;
+  struct int2_few_way ways[INT2_FEW_WAYS];
+  struct int2_few_config few;
+  struct int2_many_config many, should = int2_many_configure(64, 4096, 4096, SMS);
+  struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, 3, 4096, 4096);
+  assert_true(int2_few_ways_find(4096, 4096, SMS, ways));
+  struct variant own = int2_own(&problem);
+  assert_true(int2_few_of(&own, GEMM_BF16, 3, &few));
+  assert_memory_equal(&few, &ways[0].config, sizeof few);
+  problem.x_type = GEMM_F32; /* a row takes two columns */
+  problem.m = 5;
+  own = int2_own(&problem);
+  assert_true(int2_few_of(&own, GEMM_F32, 5, &few));
+  assert_memory_equal(&few, &ways[1].config, sizeof few);
+  problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 4096, 4096);
+  own = int2_own(&problem);
+  assert_true(int2_many_of(&own, &many));
+  assert_memory_equal(&many, &should, sizeof many);
+  assert_false(int2_few_of(&own, GEMM_F16, 64, &few));
+  assert_false(int2_many_of(NULL, &many));
+}
+
+static void test_neighbours(void **state) {
+  (void)state;
+  struct error error;
+  struct int2_problem problem = problem_of(GEMM_FORMAT_INT2A8, GEMM_F16, 8, 8192, 8192);
+  struct variant base = int2_own(&problem);
+  int count = int2_near(&problem, &base, near, MOST);
+  assert_in_range(count, 2, 8);
+  for (int i = 0; i < count; i++) {
+    int changed = 0;
+    for (size_t j = 0; j < base.family->count; j++)
+      changed += near[i].values[j] != base.values[j];
+    assert_int_equal(changed, 1);
+    assert_int_equal(int2_check(&problem, &near[i], &error), STATUS_OK);
+  }
+  assert_int_equal(int2_near(&problem, &base, near, 1), 1);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  static const struct {
+    enum gemm_format format;
+    enum gemm_type x_type;
+    const char *kernel, *why;
+  } rows[] = {
+      {GEMM_FORMAT_INT2A8, GEMM_F16, "int2_few split_k=2", "family int2_few takes INT2 weights, not int2a8"},
+      {GEMM_FORMAT_INT2, GEMM_F16, "int2a8 split_k=2", "family int2a8 takes INT2A8 weights, not int2"},
+      {GEMM_FORMAT_INT2, GEMM_F32, "int2_many columns=16", "family int2_many takes x of f16 or bf16, not of f32"},
+      {GEMM_FORMAT_INT2, GEMM_F16, "int2_few split_k=3", "split_k is a power of two"},
+      {GEMM_FORMAT_INT2, GEMM_F16, "int2_many columns=48", "columns is a power of two"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct int2_problem problem = problem_of(rows[i].format, rows[i].x_type, 16, 4096, 4096);
+    struct variant variant;
+    struct error error;
+    assert_int_equal(variant_parse(families, rows[i].kernel, &variant, &error), STATUS_OK);
+    assert_int_equal(int2_check(&problem, &variant, &error), STATUS_UNSUPPORTED);
+    if (strstr(error.text, rows[i].why) == NULL)
+      fail_msg("%s: %s", rows[i].kernel, error.text);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_lists),
+      cmocka_unit_test(test_own),
+      cmocka_unit_test(test_neighbours),
+      cmocka_unit_test(test_refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
