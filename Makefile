@@ -346,7 +346,7 @@ run-fuzz: $(FUZZ)
 bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a daemon of its own
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 
-bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive", BACKEND=cuda)
+bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive library", BACKEND=cuda)
 	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)
 
 check: ## formatting, cppcheck, directions of includes

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What tuning costs and gives, each against daemons of its own:
 
-  load        p99 of calls at 30 % of the rate that can be had, tuning in the background and off, in turns
+  load        p99 of calls at 30 % of the rate that can be had, tuning in the background and off: a daemon of each, in
+              turns A B B A, the other one stopped meanwhile
   twice       two searches, each anew: by how much the kernels differ that they choose
-  exhaustive  the search against the whole product of parameters: both winners in one final, and the time that each took
+  exhaustive  the search against the whole product of parameters: both winners in one final, and the time that each took;
+              two searches as in `twice`; what serves without tuning
+  library     the fastest algorithm of a library against the first that it names; INT8, shapes of a 70B model
   sight       from the first request for a shape to its winner on an idle device
 
-tuning.py [--backend cpu|cuda] [--seconds N] [PART...]      all but `exhaustive` without a PART; programs from $GEMMD_BUILD
+tuning.py [--backend cpu|cuda] [--seconds N] [PART...]      load, twice and sight without a PART; programs from $GEMMD_BUILD
 
 A machine that does something else beside shows that, not the tuner. Random weights; needs no package of Python's.
 """
@@ -29,13 +32,31 @@ from typing import Dict, List, Optional, Tuple
 BUILD = Path(os.environ.get("GEMMD_BUILD", "build")).resolve()
 Shape = Tuple[int, int]
 
+# of weights, and rows of x; f16: K as in gradients of weights
+Case = Tuple[str, Shape, int, str]  # format, shape, rows, type of y
+
+
+def product(format: str, shapes: List[Shape], rows: List[int]) -> List[Case]:
+    return [(format, shape, m, "bf16") for shape in shapes for m in rows]
+
+
 SHAPES: Dict[str, List[Shape]] = {
     "cpu": [(1024, 1024), (1536, 384), (384, 1536), (2048, 512)],
     "cuda": [(4096, 4096), (8192, 1024), (1280, 8192), (2560, 2560)],
 }
-FORMATS = {"cpu": ["int8", "fp8", "int2"], "cuda": ["int8", "fp8", "f16"]}
-ROWS = {"cpu": [1, 8, 64], "cuda": [1, 16, 64]}
+CASES: Dict[str, List[Case]] = {
+    "cpu": product("int8", SHAPES["cpu"], [1, 8, 64])
+    + product("fp8", SHAPES["cpu"], [1, 8, 64])
+    + product("int2", SHAPES["cpu"], [1, 8, 64]),
+    "cuda": product("int2", SHAPES["cuda"][:3], [1, 16, 64])
+    + product("int2a8", SHAPES["cuda"][:3], [1, 16])
+    + product("fp8", SHAPES["cuda"], [1, 16, 64])
+    + [("f16", (n, 25088), n, y) for n in (128, 256) for y in ("f16", "f32")]
+    + product("int8", SHAPES["cuda"], [1, 16, 64]),
+}
+LARGE = [(8192, 8192), (1280, 8192), (8192, 1024), (10240, 8192), (7168, 8192), (8192, 3584), (8192, 28672), (57344, 8192)]
 LOAD_ROWS = "1:4,2:1,4:1,8:1,16:2,32:1,64:1"  # M:WEIGHT, of gemm-bench
+LOAD_TURNS = 16
 LIMIT = 1.03  # two kernels that differ by no more are the same
 
 
@@ -54,7 +75,8 @@ class Daemon:
         self.folder = tempfile.TemporaryDirectory(prefix="gemmd-tuning-")
         self.environment = dict(os.environ, GEMMD_SOCKET=self.folder.name + "/socket")
         words = [str(BUILD / "gemmd"), "--socket", self.environment["GEMMD_SOCKET"], "--backend", backend]
-        self.process = subprocess.Popen([*words, "--tune", tune, "--log_level", "error", *options])
+        words += ["--tune", tune, "--log_level", "error", *options]
+        self.process = subprocess.Popen(words, start_new_session=True)
         self.backend = backend
         for _ in range(600):
             if self.tool("gemmctl", "ping", check=False).returncode == 0:
@@ -73,6 +95,10 @@ class Daemon:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
         self.folder.cleanup()
+
+    def stop(self, stopped: bool) -> None:
+        """Stops the daemon and its workers where they are, or lets them go on."""
+        os.killpg(self.process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def tool(self, program: str, *words: str, check: bool = True) -> subprocess.CompletedProcess:
         done = subprocess.run(
@@ -100,11 +126,29 @@ class Daemon:
         os.unlink(path)
         return name
 
-    def tune(self, name: str, rows: int, *words: str, anew: bool = True) -> dict:
+    def load_codes(self, shape: Shape) -> str:
+        """A weight of random INT8, faster to make than to convert; its name."""
+        n, k = shape
+        path, name = f"{self.folder.name}/codes.safetensors", f"int8.{n}x{k}"
+        head = {
+            "w": {"dtype": "I8", "shape": [n, k], "data_offsets": [0, n * k]},
+            "w_scale": {"dtype": "F32", "shape": [n], "data_offsets": [n * k, n * k + 4 * n]},
+        }
+        text, block = json.dumps(head).encode(), os.urandom(16 << 20)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for at in range(0, n * k, len(block)):
+                file.write(block[: n * k - at])
+            file.write(struct.pack("<f", 0.01) * n)
+        self.tool("gemmctl", "load", path, "--tensor", "w", "--format", "int8", "--name", name)
+        os.unlink(path)
+        return name
+
+    def tune(self, name: str, rows: int, y_type: str, *words: str, anew: bool = True) -> dict:
         if anew:
             self.tool("gemmctl", "tune", "forget", "*")
         kind = "f16" if name.startswith("f16") else "bf16"
-        return self.ask("gemmctl", "tune", name, "--m", str(rows), "--x-type", kind, "--y-type", kind, *words)
+        return self.ask("gemmctl", "tune", name, "--m", str(rows), "--x-type", kind, "--y-type", y_type, *words)
 
     def shapes(self) -> List[dict]:
         return self.ask("gemmctl", "tune", "list")["shapes"]
@@ -119,85 +163,151 @@ def time_of(result: dict, kernel: str) -> Optional[int]:
 
 
 def cases(daemon: Daemon):
-    for format in FORMATS[daemon.backend]:
-        for shape in SHAPES[daemon.backend]:
-            name = daemon.load(format, shape)
-            for rows in ROWS[daemon.backend]:
-                yield name, rows
+    loaded: Dict[Tuple[str, Shape], str] = {}
+    for format, shape, rows, y_type in CASES[daemon.backend]:
+        if (format, shape) not in loaded:
+            loaded[format, shape] = daemon.load(format, shape)
+        yield loaded[format, shape], rows, y_type
+
+
+def search_twice(daemon: Daemon, name: str, rows: int, y_type: str) -> Tuple[dict, dict, float]:
+    """Two searches, each anew, and how far the kernels are apart: each against what wins at that moment, in one final."""
+    first, second = daemon.tune(name, rows, y_type), daemon.tune(name, rows, y_type)
+    if first["kernel"] == second["kernel"]:
+        return first, second, 1.0
+    part = []
+    for kernel in (first["kernel"], second["kernel"]):
+        result = daemon.tune(name, rows, y_type, "--kernel", kernel, anew=False)
+        part.append((time_of(result, kernel) or math.inf) / time_of(result, result["kernel"]))
+    return first, second, max(part) / min(part)
+
+
+def say_twice(ratios: List[float]) -> None:
+    same = sum(ratio <= LIMIT for ratio in ratios)
+    print(f"twice: within 3 % in {same} of {len(ratios)} cases ({100 * same / len(ratios):.0f} %), worst {max(ratios):.3f}")
 
 
 # ---- the parts
 
 
+def quantile(buckets: Dict[float, int], part: float) -> float:
+    left = part * sum(buckets.values())
+    for us in sorted(buckets):
+        left -= buckets[us]
+        if left <= 0:
+            return us
+    return math.nan
+
+
+def pooled(turns: List[Dict[float, int]]) -> Dict[float, int]:
+    every: Dict[float, int] = {}
+    for turn in turns:
+        for us, count in turn.items():
+            every[us] = every.get(us, 0) + count
+    return every
+
+
 def part_load(backend: str, seconds: float) -> None:
-    formats = FORMATS[backend][:2]
-    rate = 0
-    p99: Dict[str, List[float]] = {"off": [], "background": []}
-    print(f"{'tuning':<12}{'calls/s':>9}{'p50':>9}{'p99':>9}{'p99.9':>9}{'max us':>9}  shapes tuned")
-    for mode in ("off", "background", "background", "off"):
-        with Daemon(backend, mode) as daemon:
-            names = ",".join(daemon.load(format, shape) for format in formats for shape in SHAPES[backend])
-            call = ["--weight", names, "--m", LOAD_ROWS, "--x-type", "bf16", "--y-type", "bf16"]
-            if rate == 0:
-                most = daemon.ask("gemm-bench", *call, "--seconds", "2")
-                rate = max(1, int(0.3 * most["requests"] / most["seconds"]))
-            got = daemon.ask("gemm-bench", *call, "--seconds", str(seconds), "--warmup", "1", "--rate", str(rate))
-            us, shapes = got["latency_us"], daemon.shapes()
-        p99[mode].append(us["p99"])
-        tuned = sum(shape["state"] == "tuned" for shape in shapes)
-        figures = "".join(f"{us[key]:9.1f}" for key in ("p50", "p99", "p999", "max"))
-        print(f"{mode:<12}{rate:>9}{figures}  {tuned} of {len(shapes)}", flush=True)
-    on, off = statistics.mean(p99["background"]), statistics.mean(p99["off"])
-    print(f"load: p99 on / off {on / off:.3f} (each turn of off: {p99['off'][0]:.1f}, {p99['off'][1]:.1f} us)")
+    turns: Dict[str, List[Dict[float, int]]] = {"off": [], "background": []}
+    # without quiet: bursts between requests are what is to be seen
+    with Daemon(backend, "off") as off, Daemon(backend, "background", "--tune_quiet_ms", "3600000") as background:
+        daemons = {"off": off, "background": background}
+        for daemon in daemons.values():  # the same names in both
+            names = ",".join(daemon.load(f, shape) for f in ("int8", "fp8") for shape in SHAPES[backend])
+        call = ["--weight", names, "--m", LOAD_ROWS, "--x-type", "bf16", "--y-type", "bf16", "--histogram"]
+        background.stop(True)
+        most = off.ask("gemm-bench", *call, "--seconds", "2", "--warmup", "1")
+        rate = max(1, int(0.3 * most["requests"] / most["seconds"]))
+        for turn in range(LOAD_TURNS):
+            mode = ("off", "background", "background", "off")[turn % 4]
+            for other, daemon in daemons.items():
+                daemon.stop(other != mode)
+            got = daemons[mode].ask("gemm-bench", *call, "--seconds", str(seconds), "--rate", str(rate))
+            turns[mode].append(dict(got["latency_us"]["buckets"]))
+        for daemon in daemons.values():
+            daemon.stop(False)
+        shapes = background.shapes()
+    print(f"{'tuning':<12}{'calls':>9}{'p50':>9}{'p99':>9}{'p99.9':>9} us, pooled;  p99 of each turn of {seconds:g} s")
+    for mode, each in turns.items():
+        all_of = pooled(each)
+        figures = "".join(f"{quantile(all_of, part):9.1f}" for part in (0.5, 0.99, 0.999))
+        print(f"{mode:<12}{sum(all_of.values()):>9}{figures}      ", " ".join(f"{quantile(t, 0.99):.1f}" for t in each))
+    p99 = {mode: quantile(pooled(each), 0.99) for mode, each in turns.items()}
+    halves = [quantile(pooled(turns["off"][half::2]), 0.99) for half in (0, 1)]
+    tuned = sum(shape["state"] == "tuned" for shape in shapes)
+    busy = sum(shape["tuning"] for shape in shapes)
+    print(
+        f"load: {rate} calls/s, p99 on / off {p99['background'] / p99['off']:.3f}; "
+        f"of every other turn of off {max(halves) / min(halves):.3f}; tuned {tuned} of {len(shapes)}, {busy} at hand"
+    )
 
 
 def part_twice(backend: str, _: float) -> None:
     ratios = []
     with Daemon(backend, "off") as daemon:
-        for name, rows in cases(daemon):
-            first, second = daemon.tune(name, rows)["kernel"], daemon.tune(name, rows)["kernel"]
-            ratio = 1.0
-            if first != second:  # each against what wins at that moment, in a final of their own
-                part = []
-                for kernel in (first, second):
-                    result = daemon.tune(name, rows, "--kernel", kernel, anew=False)
-                    part.append((time_of(result, kernel) or math.inf) / time_of(result, result["kernel"]))
-                ratio = max(part) / min(part)
+        for name, rows, y_type in cases(daemon):
+            first, second, ratio = search_twice(daemon, name, rows, y_type)
             ratios.append(ratio)
-            print(f"{name:<20} {rows:>5} rows  {ratio:.3f}  {first}{'' if first == second else ' | ' + second}", flush=True)
-    same = sum(ratio <= LIMIT for ratio in ratios)
-    print(f"twice: within 3 % in {same} of {len(ratios)} cases ({100 * same / len(ratios):.0f} %), worst {max(ratios):.3f}")
+            both = [first["kernel"]] + [second["kernel"]] * (first["kernel"] != second["kernel"])
+            print(f"{name:<20} {rows:>5} rows  {ratio:.3f}  {' | '.join(both)}", flush=True)
+    say_twice(ratios)
 
 
 def part_exhaustive(backend: str, _: float) -> None:
-    quality, share = [], []
-    print(f"{'weight':<20}{'rows':>5}{'short us':>10}{'best us':>9}{'of best':>9}{'of time':>9}  kernels")
+    quality, spent, ratios, gains = [], [], [], []
+    print(f"{'weight':<20}{'rows':>5} {'y':<5}{'short us':>9}{'best us':>9}{'of best':>9}{'ms':>7}{'of time':>8}{'gain':>7}  kernels")
     with Daemon(backend, "off") as daemon:
-        for name, rows in cases(daemon):
-            daemon.tune(name, rows)  # loads the kernels that both are about to time
-            short = daemon.tune(name, rows)
-            whole = daemon.tune(name, rows, "--exhaustive", "--kernel", short["kernel"])
+        for name, rows, y_type in cases(daemon):
+            # the first search loads the kernels that the others are about to time
+            _first, short, ratio = search_twice(daemon, name, rows, y_type)
+            whole = daemon.tune(name, rows, y_type, "--exhaustive", "--kernel", short["kernel"])
             ours, best = time_of(whole, short["kernel"]), time_of(whole, whole["kernel"])
+            own = next(each["ns"] for each in whole["results"] if each["own"])
             if not ours or not best:
                 raise Failed(f"{name}, {rows} rows: {short['kernel']} was not timed again: {whole['why']}")
             quality.append(best / ours)
-            share.append(short["spent_ns"] / whole["spent_ns"])
+            ratios.append(ratio)
+            gains.append(own / ours)
+            spent.append((short["spent_ns"], whole["spent_ns"]))
             kernels = "the same" if short["kernel"] == whole["kernel"] else f"{short['kernel']} | {whole['kernel']}"
             print(
-                f"{name:<20}{rows:>5}{ours / 1e3:10.2f}{best / 1e3:9.2f}{quality[-1]:9.3f}{share[-1]:9.3f}  {kernels}",
+                f"{name:<20}{rows:>5} {y_type:<5}{ours / 1e3:9.2f}{best / 1e3:9.2f}{quality[-1]:9.3f}"
+                f"{short['spent_ns'] / 1e6:7.0f}{short['spent_ns'] / whole['spent_ns']:8.3f}{gains[-1]:7.3f}  "
+                f"{kernels} ({whole['timed']} timed, {whole['wrong']} wrong)",
                 flush=True,
             )
+    share = [short / whole for short, whole in spent]
     print(
         f"exhaustive: {len(quality)} cases, of the best {geometric_mean(quality):.3f} (geometric mean), "
         f"worst {min(quality):.3f}, at least 0.98 in {sum(each >= 0.98 for each in quality)}; "
-        f"of its time {geometric_mean(share):.3f}, at most 0.10 in {sum(each <= 0.1 for each in share)}"
+        f"of its time {geometric_mean(share):.3f} (all together {sum(s for s, _ in spent) / sum(w for _, w in spent):.3f}), "
+        f"at most 0.10 in {sum(each <= 0.1 for each in share)}, worst {max(share):.3f}"
     )
+    print(f"default / tuned: geometric mean {geometric_mean(gains):.3f}, worst {min(gains):.3f}")
+    say_twice(ratios)
+
+
+def part_library(backend: str, _: float) -> None:
+    gains: Dict[int, List[float]] = {}
+    with Daemon(backend, "off") as daemon:
+        for shape in LARGE if backend == "cuda" else SHAPES["cpu"]:
+            name = daemon.load_codes(shape)
+            for rows in (1, 4, 16, 64):
+                result = daemon.tune(name, rows, "bf16")
+                if not result["library_first_ns"]:
+                    raise Failed("there is no library")
+                gains.setdefault(rows, []).append(result["library_first_ns"] / result["library_ns"])
+            line = " ".join(f"{rows}: {each[-1]:.3f}" for rows, each in gains.items())
+            print(f"{name:<20} first / best at rows {line}", flush=True)
+            daemon.tool("gemmctl", "unload", name)
+    every = [gain for each in gains.values() for gain in each]
+    print(f"library: first / best {geometric_mean(every):.3f} (geometric mean of {len(every)}), worst {min(every):.3f}")
 
 
 def part_sight(backend: str, _: float) -> None:
     seconds = []
     with Daemon(backend, "background") as daemon:
-        for format in FORMATS[backend][:2]:
+        for format in ("int8", "fp8"):
             for shape in SHAPES[backend][:3]:
                 name, rows = daemon.load(format, shape), f"{daemon.folder.name}/rows"
                 Path(rows).write_bytes(bytes(4 * 4 * shape[1]))
@@ -213,10 +323,16 @@ def part_sight(backend: str, _: float) -> None:
 
 
 def main() -> int:
-    parts = {"load": part_load, "twice": part_twice, "exhaustive": part_exhaustive, "sight": part_sight}
+    parts = {
+        "load": part_load,
+        "twice": part_twice,
+        "exhaustive": part_exhaustive,
+        "library": part_library,
+        "sight": part_sight,
+    }
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--backend", choices=sorted(SHAPES), default="cpu")
-    options.add_argument("--seconds", type=float, default=10, help="of load in each turn")
+    options.add_argument("--seconds", type=float, default=2, help="of load in each turn")
     options.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(parts))
     given = options.parse_args()
     for part in given.parts or ["load", "twice", "sight"]:
