@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-  CANDIDATES = 56, /* that a search begins with */
+  CANDIDATES = 64, /* that a search begins with */
   LIBRARY_CANDIDATES = 48,
   BASES = 3, /* the best ones that are refined */
 };

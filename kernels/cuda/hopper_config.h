@@ -50,12 +50,15 @@ struct hopper_product {
 
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
 struct hopper_config hopper_configure(const struct hopper_product *product, int sms);
-/* What can run, by the model's time; the first is hopper_configure's. A few with half and with twice as many rows of x
- * at a time as the model takes are at the end; `all`: with any number. Returns how many, at most `most`. Pure. */
+/* What can run; the first is hopper_configure's. The best by the model, then the best of each number of blocks that
+ * share K with each number of warpgroups, then a few with half and with twice as many rows of x at a time as the model
+ * takes; `all`: the HOPPER_ALL best there are, by the model's time. Returns how many, at most `most`, of which
+ * HOPPER_CANDIDATES is enough for all but `all`. Pure. */
+enum { HOPPER_CANDIDATES = 53, HOPPER_ALL = 1024 };
 int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most);
-/* Those that can run and differ from `base` in how K is shared or how much of it is under way alone. Returns how many.
- * Pure. */
-enum { HOPPER_NEAR = 5 };
+/* Those that can run and differ from `base` by a step in how K is shared, how much of it is under way or rows of W
+ * alone. Returns how many. Pure. */
+enum { HOPPER_NEAR = 9 };
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
 /* Warpgroups that have registers for so many columns. Pure. */
 int hopper_groups_most(int columns, enum gemm_scale scale);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED_MOST = 1024, HOPPER_MOST = 24, FEW_MOST = 8, FROM_EACH_WAY = 24 };
+enum { LISTED_MOST = 1024, FEW_MOST = 8, FROM_EACH_WAY = 24 };
 
 /* cuBLASLt: how it is asked, then the algorithm's attributes. */
 static const struct variant_family library_family = {
@@ -378,8 +378,6 @@ static int add_hopper(struct backend *backend, const struct question *question, 
   int multiprocessors, room = most - count < LISTED_MOST ? most - count : LISTED_MOST;
   if (room == 0 || !choice_hopper(backend->choices, &question->request, &product, &multiprocessors))
     return count;
-  if (!all && room > HOPPER_MOST)
-    room = HOPPER_MOST;
   int found = hopper_candidates(&product, multiprocessors, all, configs, room);
   for (int i = 0; i < found; i++)
     out[count++] = variant_of_hopper(&configs[i]);

@@ -435,25 +435,55 @@ static void test_hopper_always_valid(void **state) {
         }
 }
 
-/* What is looked at beside a good one: K shared and loaded otherwise, nothing else changed, all of it can run. */
+/* What is looked at beside a good one: one thing changed by a step, all of it can run. */
 static void test_hopper_neighbours(void **state) {
   (void)state;
-  const struct hopper_config base = {.columns = 8, .groups = 1, .rows = 48, .split_k = 2, .ahead = 6};
+  static const struct hopper_config bases[] = {{.columns = 8, .groups = 1, .rows = 48, .split_k = 2, .ahead = 6},
+                                               {.columns = 32, .groups = 3, .rows = 192, .split_k = 1, .ahead = 3},
+                                               {.columns = 16, .groups = 1, .rows = 64, .split_k = 8, .ahead = 3},
+                                               {.columns = 128, .groups = 2, .rows = 128, .split_k = 2, .ahead = 2}};
   struct hopper_config near[HOPPER_NEAR];
-  assert_int_equal(hopper_near(&base, GEMM_SCALE_ROW, near), 5);
-  for (int i = 0; i < 3; i++) {
-    assert_int_equal(near[i].ahead, 2 + i);
-    assert_int_equal(near[i].split_k, 2);
+  for (size_t b = 0; b < sizeof bases / sizeof *bases; b++) {
+    const struct hopper_config *base = &bases[b];
+    int count = hopper_near(base, GEMM_SCALE_ROW, near);
+    assert_true(hopper_config_valid(base, GEMM_SCALE_ROW));
+    assert_in_range(count, 2, HOPPER_NEAR);
+    for (int i = 0; i < count; i++) {
+      assert_true(hopper_config_valid(&near[i], GEMM_SCALE_ROW));
+      assert_int_equal(near[i].columns, base->columns);
+      assert_int_equal(
+          (near[i].rows != base->rows) + (near[i].split_k != base->split_k) + (near[i].ahead != base->ahead), 1);
+      assert_true(near[i].groups == base->groups || near[i].rows > 64 * base->groups);
+    }
   }
-  assert_int_equal(near[3].split_k, 4);
+  assert_int_equal(hopper_near(&bases[0], GEMM_SCALE_ROW, near), HOPPER_NEAR);
+  assert_int_equal(near[0].ahead, 2);
+  assert_int_equal(near[3].split_k, 3);
   assert_int_equal(near[4].split_k, 1);
-  for (int i = 0; i < 5; i++) {
-    assert_true(hopper_config_valid(&near[i], GEMM_SCALE_ROW));
-    assert_int_equal(near[i].rows, 48);
-    assert_int_equal(near[i].columns, 8);
+  assert_int_equal(near[5].rows, 32);
+  assert_int_equal(near[8].rows, 64);
+}
+
+/* Some of every way to share K, none twice, all of which can run. */
+static void test_hopper_candidates(void **state) {
+  (void)state;
+  static const int64_t ms[] = {1, 16, 64, 200};
+  struct hopper_config list[HOPPER_CANDIDATES + 1];
+  for (size_t m = 0; m < sizeof ms / sizeof *ms; m++) {
+    struct hopper_product product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, ms[m], 2560, 2560);
+    int count = hopper_candidates(&product, SMS, false, list, HOPPER_CANDIDATES + 1), split[9] = {0};
+    assert_in_range(count, 30, HOPPER_CANDIDATES);
+    for (int i = 0; i < count; i++) {
+      assert_true(hopper_config_valid(&list[i], GEMM_SCALE_ROW));
+      split[list[i].split_k]++;
+      for (int j = 0; j < i; j++)
+        assert_memory_not_equal(&list[i], &list[j], sizeof *list);
+    }
+    for (int each = 1; each <= 8; each += each < 4 ? 1 : 2)
+      assert_true(split[each] >= 4);
+    assert_int_equal(hopper_candidates(&product, SMS, false, list, 5), 5);
+    assert_int_equal(hopper_candidates(&product, SMS, true, list, 7), 7);
   }
-  const struct hopper_config alone = {.columns = 128, .groups = 2, .rows = 128, .split_k = 2, .ahead = 2};
-  assert_int_equal(hopper_near(&alone, GEMM_SCALE_ROW, near), 1); /* half as many slices */
 }
 
 /* The sums of other blocks come behind whatever else a block has in shared memory, each where no other does. */
@@ -592,6 +622,7 @@ int main(void) {
       cmocka_unit_test(test_hopper_always_valid),
       cmocka_unit_test(test_hopper_neighbours),
       cmocka_unit_test(test_hopper_shared_memory),
+      cmocka_unit_test(test_hopper_candidates),
       cmocka_unit_test(test_hopper_fills_the_device),
       cmocka_unit_test(test_few_takes),
       cmocka_unit_test(test_few_chooses),
