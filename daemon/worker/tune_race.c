@@ -13,6 +13,7 @@ enum {
   FINAL_ROUNDS = 6, /* of the final at least */
   FINAL_ROUNDS_MOST = 24,
   FINALS_MOST = 3,
+  REFINEMENTS_MOST = 3,
 };
 #define WIN_LEAST 0.02
 /* Standard errors by which a final is won at once, and after its last round: chance is at its best in a few samples. */
@@ -27,8 +28,8 @@ void race_start(struct race *race, const struct variant *first, bool all) {
   race->count = 1;
   race->candidates[0] = (struct race_candidate){.variant = *first, .state = RACE_UNCHECKED};
   race->all = all;
-  race->refined = race->hurry = race->final = race->over = false;
-  race->heat = 0;
+  race->hurry = race->final = race->over = false;
+  race->heat = race->refinements = 0;
   race->fastest = UINT64_MAX;
   race->challenger = race->winner = race->finals = 0;
   race->guest = -1;
@@ -40,8 +41,8 @@ void race_reopen(struct race *race) {
   for (int i = 1; i < race->count; i++)
     if (race->candidates[i].state == RACE_RUNNING && i != race->winner)
       race->candidates[i].state = RACE_OUT;
-  race->refined = race->hurry = race->final = race->over = race->guest_met = false;
-  race->heat = race->finals = 0;
+  race->hurry = race->final = race->over = race->guest_met = false;
+  race->heat = race->finals = race->refinements = 0;
   race->challenger = race->winner;
 }
 
@@ -164,12 +165,21 @@ static int running(const struct race *race) {
   return count;
 }
 
+/* The backend is asked for variants of the best ones, and again where one of those leads that it came with then. */
+static bool to_refine(const struct race *race) {
+  int leader;
+  if (race->refinements == 0)
+    return true;
+  return race->refinements < REFINEMENTS_MOST && !race->all && race_ahead(race, &leader, 1) == 1 &&
+         leader >= race->known;
+}
+
 /* Of each candidate in this heat. Who is left when others like it are to be asked for needs no more to be among the
  * best; more samples would decide nothing. */
 static uint32_t wanted(const struct race *race) {
   if (race->all)
     return ALL_SAMPLES;
-  if (!race->refined && running(race) <= FINALISTS)
+  if (running(race) <= FINALISTS && to_refine(race))
     return FIRST_SAMPLES;
   uint32_t samples = FIRST_SAMPLES << race->heat;
   return samples < RACE_SAMPLES / 2 ? samples : RACE_SAMPLES / 2;
@@ -299,9 +309,10 @@ struct race_step race_next(struct race *race) {
       return (struct race_step){.verb = RACE_TIME, .who = who};
     if (!race->hurry && !race->all && running(race) > FINALISTS)
       eliminate(race);
-    else if (!race->hurry && !race->refined)
+    else if (!race->hurry && to_refine(race)) {
+      race->known = race->count;
       return (struct race_step){.verb = RACE_REFINE, .who = 0};
-    else
+    } else
       start_final(race);
   }
   if (race->over)
@@ -329,7 +340,7 @@ void race_failed(struct race *race, int who) {
 
 /* Who has come begins as the others did. */
 void race_refined(struct race *race) {
-  race->refined = true;
+  race->refinements++;
   race->heat = 0;
 }
 

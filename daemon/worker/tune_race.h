@@ -39,7 +39,8 @@ struct race {
   int count;
   bool all;         /* nobody leaves the heats but who is far behind at once: to judge the shortcut by */
   uint64_t fastest; /* sample of all */
-  bool refined;     /* the backend was asked for variants of the best */
+  int refinements;  /* how often the backend was asked for variants of the best */
+  int known;        /* candidates before it was asked last */
   bool hurry;       /* the time is up: on to the final */
   int heat;
   bool final;

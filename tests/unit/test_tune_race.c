@@ -222,6 +222,39 @@ static void test_late_ones_begin_anew(void **state) {
     assert_true(race.candidates[i].count <= 3);
 }
 
+/* To the end; each time that it asks for more it gets one, the next by number. How often it asked. */
+static int run_refining(const uint64_t *times) {
+  int asked = 0;
+  add(3);
+  for (struct race_step step = race_next(&race); step.verb != RACE_OVER; step = race_next(&race)) {
+    struct variant next = numbered(3 + asked);
+    if (step.verb == RACE_REFINE) {
+      assert_true(race_add(&race, &next));
+      asked++;
+      race_refined(&race);
+    } else if (step.verb == RACE_CHECK) {
+      race_checked(&race, step.who, true);
+    } else {
+      race_timed(&race, step.who, times[step.who]);
+    }
+  }
+  return asked;
+}
+
+/* Candidates on a line, each 2.5 % faster than the one before: what is asked for are neighbours of the leader, for as
+ * long as one of them leads, but not for ever. */
+static void test_refines_while_it_helps(void **state) {
+  (void)state;
+  uint64_t times[12];
+  for (int i = 0; i < 12; i++)
+    times[i] = 10000 - (uint64_t)i * 250;
+  assert_int_equal(run_refining(times), 3);
+  assert_int_equal(race.winner, 5);
+  times[3] = 20000; /* the first neighbour is no better */
+  assert_int_equal(run_refining(times), 1);
+  assert_int_equal(race.winner, 2);
+}
+
 static void test_drift_does_not_win(void **state) {
   (void)state;
   uint64_t times[] = {10000, 10000, 10000};
@@ -305,6 +338,7 @@ int main(void) {
       cmocka_unit_test(test_accidents_do_not_win),
       cmocka_unit_test(test_accidents_hide_little),
       cmocka_unit_test(test_late_ones_begin_anew),
+      cmocka_unit_test(test_refines_while_it_helps),
       cmocka_unit_test(test_drift_does_not_win),
       cmocka_unit_test(test_hurry_still_has_a_final),
       cmocka_unit_test(test_hurry_without_samples_changes_nothing),
