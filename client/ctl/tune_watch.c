@@ -10,9 +10,14 @@
 
 enum { PERIOD_MS = 500 };
 
-static const gemmd_tune_shape *find(const struct tune_shapes *shapes, const char *shape) {
+/* The same shape in another list; a kernel that is set by hand has an entry of its own for its shape, and their order
+ * does not change. */
+static const gemmd_tune_shape *find(const struct tune_shapes *shapes, const struct tune_shapes *in, size_t at) {
+  size_t nth = 0;
+  for (size_t i = 0; i < at; i++)
+    nth += strcmp(in->list[i].shape, in->list[at].shape) == 0;
   for (size_t i = 0; i < shapes->count; i++)
-    if (strcmp(shapes->list[i].shape, shape) == 0)
+    if (strcmp(shapes->list[i].shape, in->list[at].shape) == 0 && nth-- == 0)
       return &shapes->list[i];
   return NULL;
 }
@@ -20,7 +25,8 @@ static const gemmd_tune_shape *find(const struct tune_shapes *shapes, const char
 static void tell(const gemmd_tune_shape *shape, FILE *out) {
   char own[PRINT_UNIT_BYTES], tuned[PRINT_UNIT_BYTES];
   if (shape->tuning)
-    fprintf(out, "tuning  %s, %llu calls so far\n", shape->shape, (unsigned long long)shape->calls);
+    fprintf(out, "tuning  %s, %llu calls so far, against %s\n", shape->shape, (unsigned long long)shape->calls,
+            shape->serves ? shape->kernel : "the backend's own choice");
   else if (strcmp(shape->state, "tuned") == 0 && shape->serves && shape->own_ns > 0 && shape->tuned_ns > 0)
     fprintf(out, "tuned   %s: %s instead of %s (%.2f times as fast) by %s\n", shape->shape,
             print_duration(shape->tuned_ns, tuned), print_duration(shape->own_ns, own),
@@ -37,7 +43,7 @@ static void tell(const gemmd_tune_shape *shape, FILE *out) {
 static void tell_changes(const struct tool_call *call, const struct tune_shapes *before,
                          const struct tune_shapes *now) {
   for (size_t i = 0; i < now->count; i++) {
-    const gemmd_tune_shape *shape = &now->list[i], *then = find(before, shape->shape);
+    const gemmd_tune_shape *shape = &now->list[i], *then = find(before, now, i);
     if (then != NULL && then->tuning == shape->tuning && strcmp(then->state, shape->state) == 0)
       continue;
     if (call->json)

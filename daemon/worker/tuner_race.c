@@ -124,7 +124,9 @@ static void fill_results(struct tuner *tuner, struct tune_request *request) {
   if (by_hand >= 0)
     add_result(tuner, request, by_hand);
   request->checked = tuner->checked;
-  request->timed = tuner->timed;
+  request->timed = 0;
+  for (int i = 0; i < race->count; i++)
+    request->timed += race->candidates[i].count > 0;
   request->wrong = entry->wrong_count;
   request->spent_ns = tuner->spent_ns;
   request->roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s);

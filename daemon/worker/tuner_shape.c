@@ -69,7 +69,7 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   tuner->comparing = false;
   book_gather_weights(&tuner->book, entry);
   tuner->spent_ns = 0;
-  tuner->checked = tuner->timed = 0;
+  tuner->checked = 0;
   tuner->launch_ns = 0;
   tuner->calibrated = 0;
   memset(tuner->proven, 0, sizeof tuner->proven);
@@ -218,15 +218,13 @@ static enum status calibrate(struct tuner *tuner, struct error *error) {
 }
 
 static enum status time_one(struct tuner *tuner, int who, struct error *error) {
-  struct race_candidate *candidate = &tuner->race.candidates[who];
   struct error failure;
   uint64_t ns;
-  enum status status = sample(tuner, &candidate->variant, &ns, &failure);
+  enum status status = sample(tuner, &tuner->race.candidates[who].variant, &ns, &failure);
   if (status == STATUS_DEVICE_LOST) {
     *error = failure;
     return status;
   }
-  tuner->timed += candidate->count == 0;
   if (status == STATUS_OK)
     race_timed(&tuner->race, who, ns);
   else

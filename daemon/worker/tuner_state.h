@@ -55,7 +55,7 @@ struct tuner {
   int calibrated;                         /* samples for that */
   uint32_t launches;                      /* in one sample */
   uint64_t spent_ns;                      /* on the current shape */
-  uint32_t checked, timed;                /* candidates of it */
+  uint32_t checked;                       /* candidates of it */
   uint64_t last_request_ns;
   uint64_t not_before_ns;                  /* while requests come */
   struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */
