@@ -92,14 +92,19 @@ static int stop(void **state) {
 
 static char output[65536];
 
-static int gemmctl(const char *arguments) {
+/* `before`: a command that runs it; "": nothing. */
+static int gemmctl_by(const char *before, const char *arguments) {
   char command[1024];
-  snprintf(command, sizeof command, "%s/gemmctl tune --socket %s %s 2>&1", tools, gemmd.socket, arguments);
+  snprintf(command, sizeof command, "%s %s/gemmctl tune --socket %s %s 2>&1", before, tools, gemmd.socket, arguments);
   FILE *pipe = popen(command, "r");
   assert_non_null(pipe);
   output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
   int status = pclose(pipe);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int gemmctl(const char *arguments) {
+  return gemmctl_by("", arguments);
 }
 
 /* `arguments` with `word` in the place of %s. */
@@ -188,6 +193,23 @@ static void test_asked_for_now(void **state) {
   expect("mlp/up --m 0", 2, "--m");
 }
 
+/* A shape with a kernel set by hand is there twice by the same name; watch, which looks twice a second until it is
+ * ended, tells what changes. */
+static void expect_each_told_once(void) {
+  (void)gemmctl_by("timeout 2", "watch");
+  int pinned = 0;
+  for (char *line = output; *line != '\0'; line += strcspn(line, "\n") + 1) {
+    size_t length = strcspn(line, "\n") + 1;
+    if (strncmp(line, "pinned", 6) != 0)
+      continue;
+    pinned++;
+    for (const char *other = line + length; *other != '\0'; other += strcspn(other, "\n") + 1)
+      if (strncmp(line, other, length) == 0)
+        fail_msg("told twice: %.*s", (int)length, line);
+  }
+  assert_true(pinned > 0);
+}
+
 static void test_by_hand(void **state) {
   (void)state;
   expect(with("mlp/up --kernel '%s'", words->refused), 1, words->why);
@@ -201,6 +223,7 @@ static void test_by_hand(void **state) {
   expect(with("'mlp/*' %s --pin", words->pinned), 0, words->pin_line);
   test_products_stay_right(state);
   expect("list", 0, "pinned");
+  expect_each_told_once();
   expect("'mlp/*' --unpin", 0, "1 weights are free");
   expect("'nobody/*' --unpin", 1, "no weight's name matches nobody/*");
 }
