@@ -118,6 +118,7 @@ struct backend_done {
 
 struct backend_ops {
   const char *name;
+  bool on_cores; /* products are computed by the machine's own cores: who waits for them had better sleep */
 
   /* How many devices this machine has for this backend; 0 with the reason in *error. Starts nothing that outlives
    * the call but the driver. */

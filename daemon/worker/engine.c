@@ -1,5 +1,6 @@
 #include "engine.h"
 #include "../../proto/spin.h"
+#include "nap.h"
 #include "serve.h"
 #include "tuner.h"
 
@@ -17,11 +18,7 @@
 enum {
   YIELD_EVERY = 64,    /* rounds of an idle engine: a client may need this core to ask for something */
   EVENTS_AT_ONCE = 16, /* only that something came matters, not what */
-  /* While products are on the device the engine naps instead of spinning on, so that the cpu backend has all cores.
-   * A nap is an eighth of the wait so far: it costs a product an eighth of its time at most. */
-  NAP_PART = 8,
-  NAP_NS_MIN = 5000,
-  NAP_NS_MAX = 1000000,
+  ALERT_NS = 30000,    /* what waking up takes at worst, on a machine that is not overloaded */
 };
 
 struct engine {
@@ -175,9 +172,15 @@ static void wait_for_events(struct engine *engine, uint64_t nap_ns) {
     epoll_wait(engine->epoll, events, EVENTS_AT_ONCE, 1);
 }
 
-static uint64_t nap_for(uint64_t idle_ns) {
-  uint64_t nap_ns = idle_ns / NAP_PART;
-  return nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > NAP_NS_MAX ? NAP_NS_MAX : nap_ns;
+/* While products are on the device the engine naps instead of spinning on: the backend may want the cores, and somebody
+ * else may. Where it does not want them, the engine is awake when a product should end. */
+static uint64_t nap_for(struct engine *engine, uint64_t now_ns) {
+  struct serve *serve = &engine->serve;
+  const struct nap_wait wait = {.began_ns = engine->idle_since_ns,
+                                .now_ns = now_ns,
+                                .expected_ns = serve->ops->on_cores ? 0 : serve_expected_ns(serve),
+                                .alert_ns = engine->spin.most_ns < ALERT_NS ? engine->spin.most_ns : ALERT_NS};
+  return nap_choose(&wait);
 }
 
 static void idle_begin(struct engine *engine, uint64_t now_ns) {
@@ -214,7 +217,7 @@ static void idle(struct engine *engine) {
       pause_core();
     return;
   }
-  uint64_t nap_ns = engine->waits_for_device ? nap_for(idle_ns) : UINT64_MAX;
+  uint64_t nap_ns = engine->waits_for_device ? nap_for(engine, now_ns) : UINT64_MAX;
   if (engine->serve.in_flight == 0) /* what there is waits for clients: for their events, or for more of them */
     counters_progress(&engine->serve.counters, now_ns);
   if (!engine->waits_for_device && !engine->stopping) {

@@ -339,6 +339,14 @@ static bool worth_waiting(struct serve *serve, const struct queue_job *front, in
   return traffic->on_device > 0 && now_ns - traffic->started_ns < traffic->typical_ns / serve->in_flight_max;
 }
 
+uint64_t serve_expected_ns(struct serve *serve) {
+  if (serve->in_flight == 0)
+    return 0;
+  const struct queue_job *oldest = serve->on_device[0];
+  const struct engine_traffic *traffic = traffic_of(serve, oldest);
+  return traffic->typical_ns > 0 ? oldest->started_ns + traffic->typical_ns : 0;
+}
+
 static void note_begin(struct engine_traffic *traffic, uint64_t now_ns) {
   traffic->on_device++;
   traffic->started_ns = now_ns;

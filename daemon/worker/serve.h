@@ -56,6 +56,9 @@ unsigned serve_start(struct serve *serve, struct error *lost);
 /* DEVICE_LOST in lost->status ends it all; the same holds for serve_start. */
 unsigned serve_finish(struct serve *serve, struct error *lost);
 
+/* When the oldest product on the device should end, by how long those before it took; 0 where there is none. */
+uint64_t serve_expected_ns(struct serve *serve);
+
 /* True where a client has asked for something. */
 bool serve_wanted(const struct serve *serve);
 /* Announces sleep on every ring; false, and nothing is announced, where there is something to do first. */

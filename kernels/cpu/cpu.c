@@ -398,6 +398,7 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
 
 const struct backend_ops cpu_backend = {
     .name = "cpu",
+    .on_cores = true,
     .devices = cpu_devices,
     .open = cpu_open,
     .close = cpu_close,
