@@ -2,8 +2,9 @@
  * included.
  *
  * A block takes `rows` rows of W as the wide side of the instruction and up to 128 rows of x as its columns, so that
- * few rows of x waste nothing; more are computed in tiles of 128. The blocks of a cluster share K (split_k) and add
- * their sums in the order of their ranks, so the bits do not depend on timing.
+ * few rows of x waste nothing; more are computed in tiles of 128. The blocks of a cluster share K (split_k); each eight
+ * rows of y are joined by one of them, its own sums first and then the others' by rank, so the bits do not depend on
+ * timing.
  *
  * FP8: Hopper cuts off the products of one instruction about 13 bits below the largest of them, and the sum it adds to
  * as well. Sums that leave the tensor core after every instruction (32 of K) keep a row of y within 6e-5, 2.8e-4 where
