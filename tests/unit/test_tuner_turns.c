@@ -57,13 +57,14 @@ static void test_asked_for_with_a_library(void **state) {
   planted_library(3000);
   planted_offer(HONEST, 5000);
   sem_post(&planted.may_list);
-  planted_open(TUNE_OFF);
+  planted_open(TUNE_EAGER);
   tuner_request(tuning.tuner, &message);
   tuning_run();
   assert_string_equal(request.kernel, "foreign number=0");
   assert_int_equal(request.library_first_ns, 3000);
   assert_int_equal(request.library_ns, 3000);
   assert_int_equal(request.results[0].ns, 3000);
+  assert_int_equal(tuning.saved, 1); /* one race, with all of them */
 }
 
 /* Steps of a tuner that always had a request a moment ago; *now, 0 at first, goes on a tenth of a second a step. */
