@@ -243,14 +243,10 @@ static void test_nowhere_to_keep(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_buckets),
-      cmocka_unit_test(test_shape_text),
-      cmocka_unit_test(test_kernel_text),
-      DB_TEST(test_comes_back),
-      DB_TEST(test_another_identity),
-      DB_TEST(test_damaged_files_are_misses),
-      DB_TEST(test_hostile_files_are_misses),
-      DB_TEST(test_the_note_of_a_death),
+      cmocka_unit_test(test_buckets),         cmocka_unit_test(test_shape_text),
+      cmocka_unit_test(test_kernel_text),     DB_TEST(test_comes_back),
+      DB_TEST(test_another_identity),         DB_TEST(test_damaged_files_are_misses),
+      DB_TEST(test_hostile_files_are_misses), DB_TEST(test_the_note_of_a_death),
       DB_TEST(test_nowhere_to_keep),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
