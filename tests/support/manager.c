@@ -70,7 +70,18 @@ static void pass_descriptors(const struct scene *scene) {
   setenv("LISTEN_PID", number, 1);
 }
 
-static void launch(const struct scene *scene) {
+static void lose_slabs(struct scene *scene) {
+  for (unsigned i = scene->count; i-- > 0;) {
+    if (strncmp(scene->parked[i].name, "slab-", 5) != 0)
+      continue;
+    close(scene->parked[i].fd);
+    scene->parked[i] = scene->parked[--scene->count];
+  }
+}
+
+static void launch(struct scene *scene) {
+  if (atomic_load(&scene->shared->mistakes) & MANAGER_LOSES_SLABS)
+    lose_slabs(scene);
   const char *build = getenv("GEMMD_BUILD");
   char program[512];
   snprintf(program, sizeof program, "%s/gemmd", build != NULL ? build : "build");
@@ -130,7 +141,7 @@ static void listen_once(struct scene *scene) {
     sscanf(named, "FDNAME=%63s", name);
   if (strncmp(text, "FDSTORE=1", 9) == 0)
     park(scene, name, fd);
-  else if (strncmp(text, "FDSTOREREMOVE=1", 15) == 0)
+  else if (strncmp(text, "FDSTOREREMOVE=1", 15) == 0 && !(atomic_load(&scene->shared->mistakes) & MANAGER_KEEPS))
     unpark(scene, name);
   else if (strncmp(text, "READY=1", 7) == 0)
     atomic_fetch_add(&scene->shared->starts, 1);

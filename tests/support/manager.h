@@ -10,12 +10,19 @@
 
 enum { MANAGER_FDS = 64 };
 
+/* What a test has it do wrong. */
+enum manager_mistake {
+  MANAGER_KEEPS = 1,      /* takes nothing back that gemmd wants to be rid of */
+  MANAGER_LOSES_SLABS = 2 /* the next gemmd gets none */
+};
+
 /* In memory that manager and test share. */
 struct manager {
-  pid_t pid;               /* of the manager */
-  _Atomic pid_t gemmd;     /* that runs now */
-  _Atomic unsigned starts; /* that have said READY=1, over execs too */
-  _Atomic unsigned stored; /* descriptors kept */
+  pid_t pid;                 /* of the manager */
+  _Atomic pid_t gemmd;       /* that runs now */
+  _Atomic unsigned starts;   /* that have said READY=1, over execs too */
+  _Atomic unsigned stored;   /* descriptors kept */
+  _Atomic unsigned mistakes; /* mask of enum manager_mistake */
 };
 
 /* Starts gemmd in the daemon's folder, which has been made, and returns when it is ready. */

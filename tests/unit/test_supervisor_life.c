@@ -104,6 +104,26 @@ static void open_handles_keep_a_content(void **state) {
   life_end();
 }
 
+/* A place that is used again is another handle: whoever kept the old one reaches nothing by it. */
+static void a_handle_that_was_given_back_names_nothing(void **state) {
+  struct message_weight_info first, second;
+  (void)state;
+  life_begin();
+  int peer = life_client();
+  peer_arena(peer, 4);
+  assert_int_equal(life_load(peer, "a", 1, false, NULL), STATUS_OK);
+  assert_int_equal(life_load(peer, "b", 2, false, NULL), STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "a", &first), STATUS_OK);
+  const struct message_weight_close old = {.parts_count = 1, .parts = {first.parts[0]}};
+  assert_int_equal(peer_ask(peer, COMMAND_weight_close, &old, NULL, 0, NULL, &life.failure), STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "b", &second), STATUS_OK);
+  const struct message_weight_close new = {.parts_count = 1, .parts = {second.parts[0]}};
+  assert_int_equal(peer_ask(peer, COMMAND_weight_close, &old, NULL, 0, NULL, &life.failure), STATUS_NOT_FOUND);
+  assert_int_equal(peer_ask(peer, COMMAND_weight_close, &new, NULL, 0, NULL, &life.failure), STATUS_OK);
+  close(peer);
+  life_end();
+}
+
 static void lists_come_in_pages_by_name(void **state) {
   enum { COUNT = 150 };
   static struct message_weight_list_reply page;
@@ -284,6 +304,7 @@ int main(int count, char **words) {
       LIFE(equal_content_is_stored_once_and_freed_at_the_last_name),
       LIFE(other_content_under_a_name_needs_replace),
       LIFE(open_handles_keep_a_content),
+      LIFE(a_handle_that_was_given_back_names_nothing),
       LIFE(lists_come_in_pages_by_name),
       LIFE(loads_of_one_name_at_once_end_consistently),
       LIFE(a_client_that_leaves_takes_its_load_along),

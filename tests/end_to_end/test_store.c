@@ -1,0 +1,177 @@
+/* What gemmd finds in the descriptor store after it was killed, where that is not what it should be: too much, too
+ * little, or of no use to the configuration of now. */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/manager.h"
+#include "tests/support/oracle.h"
+#include "tests/support/product.h"
+#include "tests/support/status.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct gemm_weight shape = {96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static struct oracle_weight weight;
+static struct daemon daemon_under_test;
+static struct manager *manager;
+
+static void begin(const char *options) {
+  static struct checkpoint checkpoint;
+  daemon_make(&daemon_under_test, options);
+  oracle_weight_make(&weight, &shape, 1);
+  checkpoint_add_weight(&checkpoint, "w", &weight);
+  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
+  checkpoint_free(&checkpoint);
+  manager = manager_start(&daemon_under_test);
+}
+
+static void end(void) {
+  manager_stop(manager);
+  daemon_remove(&daemon_under_test);
+  oracle_weight_free(&weight);
+}
+
+static void load(gemmd_session *session, const char *name, int device) {
+  const gemmd_load request = {.name = name, .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = device};
+  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
+  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+}
+
+/* gemmd is killed, and there is another when this returns. */
+static void lose_gemmd(void) {
+  unsigned starts = atomic_load(&manager->starts);
+  assert_int_equal(kill(atomic_load(&manager->gemmd), SIGKILL), 0);
+  manager_await(manager, starts + 1);
+}
+
+/* The manager hears of what is parked later than the client of its load. Ends by the test's limit. */
+static void await_stored(unsigned count) {
+  while (atomic_load(&manager->stored) != count)
+    sched_yield();
+}
+
+static void expect_product(gemmd_session *session, const char *name) {
+  const struct product_request request = {.weight = &weight, .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  gemmd_weight *handle;
+  expect_ok(session, gemmd_weight_open(session, name, &handle));
+  assert_true(product_run(session, handle, &request));
+  gemmd_weight_close(handle);
+}
+
+static uint32_t names_of(gemmd_session *session) {
+  gemmd_daemon_info info;
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  return info.names;
+}
+
+/* As where gemmd dies between parking a catalog and taking back the one before. */
+static void of_two_catalogs_the_newer_counts(void **state) {
+  (void)state;
+  begin("");
+  atomic_store(&manager->mistakes, MANAGER_KEEPS);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  load(session, "first", -1);
+  load(session, "second", -1);
+  await_stored(3); /* a slab, and the catalogs with one name and with two */
+  gemmd_disconnect(session);
+  atomic_store(&manager->mistakes, 0);
+  lose_gemmd();
+  session = daemon_join(&daemon_under_test, NULL);
+  assert_int_equal(names_of(session), 2);
+  expect_product(session, "second");
+  await_stored(2); /* and the older is taken back */
+  gemmd_disconnect(session);
+  end();
+}
+
+static void a_slab_that_is_missing(void **state) {
+  (void)state;
+  begin("");
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  load(session, "w", -1);
+  await_stored(2);
+  gemmd_disconnect(session);
+  atomic_store(&manager->mistakes, MANAGER_LOSES_SLABS);
+  lose_gemmd();
+  atomic_store(&manager->mistakes, 0);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "is missing; weights must be loaded again"), 1);
+  session = daemon_join(&daemon_under_test, NULL);
+  assert_int_equal(names_of(session), 0);
+  load(session, "w", -1);
+  expect_product(session, "w");
+  gemmd_disconnect(session);
+  end();
+}
+
+/* Who has it open keeps it from being freed, and is gone with gemmd: nobody is left to free it later. */
+static void a_slab_that_nothing_lies_in(void **state) {
+  (void)state;
+  begin("");
+  const gemmd_options here = {.reconnect_ms = (unsigned)-1};
+  gemmd_session *session = daemon_join(&daemon_under_test, &here);
+  gemmd_weight *handle;
+  load(session, "w", -1);
+  expect_ok(session, gemmd_weight_open(session, "w", &handle));
+  expect_ok(session, gemmd_weight_unload(session, "w", NULL));
+  assert_true(device_info(session).memory_slabs > 0);
+  lose_gemmd();
+  gemmd_disconnect(session);
+  session = daemon_join(&daemon_under_test, NULL);
+  assert_true(device_info(session).memory_slabs == 0);
+  await_stored(1);
+  gemmd_disconnect(session);
+  end();
+}
+
+static void a_slab_that_is_freed(void **state) {
+  (void)state;
+  begin("");
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  load(session, "w", -1);
+  await_stored(2);
+  expect_ok(session, gemmd_weight_unload(session, "w", NULL));
+  await_stored(1); /* or the store fills up */
+  gemmd_disconnect(session);
+  end();
+}
+
+static void devices_that_are_not_there_any_more(void **state) {
+  (void)state;
+  if (getenv("GEMMD_TEST_BACKEND") != NULL && strcmp(getenv("GEMMD_TEST_BACKEND"), "cpu") != 0)
+    skip(); /* takes two devices */
+  begin("devices = 2\n");
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  load(session, "w", 1);
+  await_stored(2);
+  gemmd_disconnect(session);
+  FILE *file = fopen(daemon_path(&daemon_under_test, "gemmd.conf"), "a");
+  assert_non_null(file);
+  fputs("devices = 1\n", file);
+  assert_int_equal(fclose(file), 0);
+  lose_gemmd();
+  assert_int_equal(daemon_log_count(&daemon_under_test, "cannot be used by backend cpu with 1 devices"), 1);
+  session = daemon_join(&daemon_under_test, NULL);
+  assert_int_equal(names_of(session), 0);
+  load(session, "w", -1);
+  expect_product(session, "w");
+  gemmd_disconnect(session);
+  end();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(of_two_catalogs_the_newer_counts),    cmocka_unit_test(a_slab_that_is_missing),
+      cmocka_unit_test(a_slab_that_nothing_lies_in),         cmocka_unit_test(a_slab_that_is_freed),
+      cmocka_unit_test(devices_that_are_not_there_any_more),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
