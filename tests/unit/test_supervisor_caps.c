@@ -115,6 +115,46 @@ static void caps_of_a_user_hold_over_its_sessions(void **state) {
   life_end();
 }
 
+/* ---- messages */
+
+static int asked[2], go_on[2];
+
+/* One a second, and two at once: sixty take a minute. Nearly none is answered when somebody else has had answers. */
+static void ask_in_haste(void) {
+  enum { HASTE = 60, FEW = 40 };
+  static uint8_t bytes[LIMIT_MESSAGE_BYTES];
+  const struct message_ping ping = {.payload = 1};
+  int peer = peer_connect(&life.config), answered = 0;
+  EXPECT(users_greet(peer) == STATUS_OK);
+  for (uint32_t id = 2; id < HASTE; id++)
+    peer_send(peer, id, COMMAND_ping, &message_ping_type, &ping, NULL, 0);
+  EXPECT(write(asked[1], bytes, 1) == 1 && read(go_on[0], bytes, 1) == 1);
+  while (recv(peer, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+    answered++;
+  EXPECT(answered < FEW);
+}
+
+static void messages_that_come_too_fast_wait(void **state) {
+  char byte = 1;
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  life.config.user_messages_per_s = 1;
+  life_begin();
+  assert_int_equal(pipe(asked) | pipe(go_on), 0);
+  pid_t alice = users_start(USERS_ALICE, USERS_USE, ask_in_haste);
+  assert_int_equal(read(asked[0], &byte, 1), 1);
+  int admin = life_client(); /* who is not slowed down */
+  for (int i = 0; i < 100; i++)
+    life_status(admin);
+  assert_int_equal(write(go_on[1], &byte, 1), 1);
+  assert_int_equal(peer_wait(alice), 0);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(close(asked[i]) | close(go_on[i]), 0);
+  close(admin);
+  life_end();
+}
+
 /* ---- descriptors */
 
 static void the_descriptor_limit_still_answers(void **state) {
@@ -178,6 +218,7 @@ int main(int count, char **words) {
       USERS(places_are_kept_for_admins),
       USERS(one_user_does_not_take_all_places),
       USERS(caps_of_a_user_hold_over_its_sessions),
+      USERS(messages_that_come_too_fast_wait),
       USERS(the_descriptor_limit_still_answers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
