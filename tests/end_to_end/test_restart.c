@@ -3,6 +3,7 @@
 #include "client/gemmclient.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/hold.h"
 #include "tests/support/manager.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
@@ -306,6 +307,18 @@ static void a_daemon_that_stays_away(void **state) {
   unmake();
 }
 
+/* It does not see that its socket has ended: the kernel ends it, or it would keep its device for good. */
+static void a_worker_that_stands_still_goes_with_gemmd(void **state) {
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  gemmd_session *session = daemon_join(&daemon_under_test, &(gemmd_options){.reconnect_ms = UINT_MAX});
+  hold_process((pid_t)device_info(session).pid);
+  daemon_kill(&daemon_under_test);
+  gemmd_disconnect(session);
+  unmake();
+}
+
 /* As when gemmd was started by somebody whose own manager is not there any more. */
 static void a_manager_that_is_gone_is_named_once(void **state) {
   (void)state;
@@ -319,9 +332,13 @@ static void a_manager_that_is_gone_is_named_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(killed_with_descriptors_parked), cmocka_unit_test(upgraded_under_a_manager),
-      cmocka_unit_test(upgraded_without_a_manager),     cmocka_unit_test(weights_that_are_gone),
-      cmocka_unit_test(a_daemon_that_stays_away),       cmocka_unit_test(a_manager_that_is_gone_is_named_once),
+      cmocka_unit_test(killed_with_descriptors_parked),
+      cmocka_unit_test(upgraded_under_a_manager),
+      cmocka_unit_test(upgraded_without_a_manager),
+      cmocka_unit_test(weights_that_are_gone),
+      cmocka_unit_test(a_daemon_that_stays_away),
+      cmocka_unit_test(a_manager_that_is_gone_is_named_once),
+      cmocka_unit_test(a_worker_that_stands_still_goes_with_gemmd),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
