@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """gemmclient.torch against a real gemmd: values, torch.compile, refusals, lifetimes."""
 
+import contextlib
 import copy
 import gc
 import json
@@ -204,6 +205,31 @@ class Cuda(Torch):
             torch.cuda.synchronize()
             for y, right in zip(results, expected):
                 self.assertLess(worst_row(y.cpu().numpy(), right.numpy()), 1e-6)
+
+    def late(self, events):
+        """x is written behind work that keeps the stream busy for longer than gemmd waits."""
+        with contextlib.closing(Daemon("event_timeout_ms = 20")) as daemon, gemmclient.connect(daemon.socket) as session:
+            source = torch.nn.Linear(K, N)
+            linear = GemmdLinear.from_weight(source.weight, source.bias, session, "layer", "int8")
+            rows = torch.randn(40000, K)
+            with torch.inference_mode():
+                expected, x, there = linear(rows), torch.zeros(40000, K, device="cuda"), rows.cuda()
+                place = _torch_places.staging_of(session, x.device)
+                self.assertEqual(len(place.events), 2)
+                if not events:  # as where gemmd runs as another user
+                    place.events = []
+                linear(x)
+                for cycles in (200_000, 500_000_000):
+                    x.zero_()
+                    torch.cuda._sleep(cycles)
+                    x.copy_(there)
+                    self.assertLess(worst_row(linear(x).cpu().numpy(), expected.numpy()), 1e-6)
+
+    def test_x_that_is_still_being_written(self):
+        self.late(True)
+
+    def test_x_that_is_still_being_written_without_events(self):
+        self.late(False)
 
     def test_a_worker_that_dies_is_a_pause(self):
         _, linear, x = self.linear_on_gpu()

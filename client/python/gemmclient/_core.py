@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 _finalizing = sys.is_finalizing
-_WEIGHT, _MEMORY, _CUDA_MEMORY = (ffi.typeof(f"gemmd_{name} *") for name in ("weight", "memory", "cuda_memory"))
+_WEIGHT, _MEMORY, _CUDA_MEMORY, _CUDA_EVENT = (
+    ffi.typeof(f"gemmd_{name} *") for name in ("weight", "memory", "cuda_memory", "cuda_event")
+)
 
 
 class Block:
@@ -52,7 +54,7 @@ class Core:
         out = ffi.new("gemmd_session **")
         self.lock = threading.Lock()
         self.dropped: Deque = deque()  # memory and weights that nothing refers to any more
-        self.blocks = 0  # of memory, in the arena or not, that somebody refers to
+        self.blocks = 0  # of memory, in the arena or not, and events that somebody refers to
         self.closed = False
         self.process = os.getpid()
         self.pending: Dict[int, "Pending"] = {}  # in flight, by ticket
@@ -131,10 +133,15 @@ class Core:
 
     def _free(self, memory) -> None:
         kind = ffi.typeof(memory)
-        if kind is not _MEMORY and kind is not _CUDA_MEMORY:
+        if kind is _MEMORY:
+            release = lib.gemmd_memory_close
+        elif kind is _CUDA_MEMORY:
+            release = cuda_library().gemmd_cuda_free
+        elif kind is _CUDA_EVENT:
+            release = cuda_library().gemmd_cuda_event_free
+        else:
             lib.gemmd_free(self.session, memory)
             return
-        release = lib.gemmd_memory_close if kind is _MEMORY else cuda_library().gemmd_cuda_free
         result = ffi.new("gemmd_result *")
         while release(memory) == lib.GEMMD_BUSY:  # a product was in flight when the session was closed
             lib.gemmd_wait_any(self.session, -1, result)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Callable, Dict, List, Optional, Tuple, Union
+from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 
-from .errors import BadDescriptorError, OutOfMemoryError, UnsupportedError
-from .memory import CudaMemory, Memory, Rows
+from .errors import BadDescriptorError, OutOfMemoryError, PermissionDeniedError, UnsupportedError
+from .memory import CudaEvent, CudaMemory, Memory, Rows
 from .product import Pending
 from .session import Session
 from .types import Format
@@ -23,10 +23,17 @@ _GPU_SLOT_BYTES = 16 << 20  # the same in memory of a GPU
 
 
 class Place:
-    """Room for rows on their way in and out, as torch sees it, and how gemmd is asked for the product."""
+    """Room for rows on their way in and out, as torch sees it, and how gemmd is asked for the product, with x copied or
+    its copy queued; `later`, where that may be, asks once that has ended."""
 
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, submit: Callable[[int], Pending]):
-        self.x, self.y, self.submit = x, y, submit
+    def __init__(
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        submit: Callable[[int], Pending],
+        later: Optional[Callable[[int], Pending]] = None,
+    ):
+        self.x, self.y, self.submit, self.later = x, y, submit, later
 
 
 class Arena:
@@ -66,27 +73,26 @@ class Arena:
     def begin(self) -> None:
         """Before the first copy of a product."""
 
-    def ready(self) -> None:
-        """Before each submission: x has been copied."""
-
     def end(self) -> None:
         """After the last copy of a product."""
 
 
 class Mapped:
     """The same in memory that torch's device and gemmd share, so that nothing passes through the host. Copies are
-    queued on the caller's stream; gemmd is asked when they have ended."""
+    queued on the caller's stream; gemmd begins when they have ended, by an event of each place, or is asked then."""
 
-    def __init__(self, memory: Memory, device: torch.device):
+    def __init__(self, memory: Memory, device: torch.device, events: Sequence[CudaEvent] = ()):
         self.lock = threading.Lock()
-        self.memory, self.device = memory, device
+        self.memory, self.device, self.events = memory, device, events
         self.bytes = memory.nbytes // 4 // 4096 * 4096
         self.copied: Optional[torch.cuda.Event] = None  # the last y, by whatever stream
 
     def places(self, weight: Weight, bias: Optional[np.ndarray], dtype: torch.dtype, rows: int) -> List[Place]:
-        return [self._place(slot * 2 * self.bytes, weight, bias, dtype, rows) for slot in range(2)]
+        return [self._place(slot, weight, bias, dtype, rows) for slot in range(2)]
 
-    def _place(self, at: int, weight: Weight, bias: Optional[np.ndarray], dtype: torch.dtype, rows: int) -> Place:
+    def _place(self, slot: int, weight: Weight, bias: Optional[np.ndarray], dtype: torch.dtype, rows: int) -> Place:
+        at = slot * 2 * self.bytes
+
         def tensors(count: int) -> Tuple[Rows, Rows]:
             kind = TYPES[dtype]
             return (
@@ -94,8 +100,20 @@ class Mapped:
                 self.memory.rows(at + self.bytes, count, weight.n, kind),
             )
 
+        def submit(count: int) -> Pending:
+            if not self.events:
+                return later(count)
+            event = self.events[slot]
+            event.record(torch.cuda.current_stream(self.device).cuda_stream)
+            return weight.submit_rows(*tensors(count), bias=bias, after=event)
+
+        def later(count: int) -> Pending:
+            if self.memory.on_gpu:
+                torch.cuda.current_stream(self.device).synchronize()
+            return weight.submit_rows(*tensors(count), bias=bias)
+
         x, y = (self._as_torch(place).view(dtype) for place in tensors(rows))
-        return Place(x, y, lambda count: weight.submit_rows(*tensors(count), bias=bias))
+        return Place(x, y, submit, later)
 
     def _as_torch(self, place: Rows) -> torch.Tensor:
         return torch.as_tensor(place if self.memory.on_gpu else np.asarray(place), device=self.device)
@@ -114,10 +132,6 @@ class Mapped:
     def begin(self) -> None:
         if self.copied is not None:
             torch.cuda.current_stream(self.device).wait_event(self.copied)
-
-    def ready(self) -> None:
-        if self.memory.on_gpu:
-            torch.cuda.current_stream(self.device).synchronize()
 
     def end(self) -> None:
         if self.memory.on_gpu:
@@ -148,8 +162,17 @@ def _shared_with(session: Session, device: torch.device) -> Optional[Mapped]:
             continue
         except UnsupportedError:
             return None
-        return Mapped(memory, device)
+        return Mapped(memory, device, _events(session, device, number))
     return None
+
+
+def _events(session: Session, device: torch.device, number: int) -> List[CudaEvent]:
+    """One a place; none where gemmd runs as another user."""
+    try:
+        with torch.cuda.device(device):
+            return [CudaEvent(session, device=number) for _ in range(2)]
+    except PermissionDeniedError:
+        return []
 
 
 def _as_torch(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:

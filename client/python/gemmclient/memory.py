@@ -4,9 +4,10 @@ On a GPU it is device memory, whose contents never pass through the host:
 
     memory = CudaMemory(session, 64 << 20)
     x, y = memory.rows(0, 16, weight.k, "f16"), memory.rows(1 << 20, 16, weight.n, "f16")
+    event = CudaEvent(session)
     torch.as_tensor(x, device="cuda").copy_(...)             # CuPy and Numba see it, too: __cuda_array_interface__
-    torch.cuda.current_stream().synchronize()                # gemmd begins at once
-    weight.submit_rows(x, y).wait()
+    event.record(torch.cuda.current_stream().cuda_stream)    # or wait for the stream, and give no event
+    weight.submit_rows(x, y, after=event).wait()
     torch.as_tensor(y, device="cuda")
 
 On the CPU backend it is a memfd: SharedMemory.
@@ -26,7 +27,7 @@ from .types import ElementType, Named, member, numpy_type
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["CudaMemory", "Memory", "Rows", "SharedMemory"]
+__all__ = ["CudaEvent", "CudaMemory", "Memory", "Rows", "SharedMemory"]
 
 _ALIGN = 16  # bytes; of tensors
 
@@ -95,14 +96,10 @@ class CudaMemory(Memory):
     on_gpu = True
 
     def __init__(self, session: "Session", nbytes: int, *, device: int = 0, ordinal: int = 0):
-        library = cuda_library()
-        if library is None:
-            raise UnsupportedError("there is no libgemmclient-cuda; install it or set GEMMCLIENT_CUDA_LIBRARY")
+        library = _cuda()
         out = ffi.new("gemmd_cuda_memory **")
         with session._core as core:
-            status = library.gemmd_cuda_alloc(core.session, device, ordinal, nbytes, out)
-            if status != lib.GEMMD_OK:
-                raise error_for(status, ffi.string(library.gemmd_cuda_error()).decode("utf-8", "replace"))
+            _check(library, library.gemmd_cuda_alloc(core.session, device, ordinal, nbytes, out))
             core.blocks += 1
             self._core, self._handle = core, out[0]
         self.address = int(ffi.cast("uintptr_t", library.gemmd_cuda_address(out[0])))
@@ -111,6 +108,46 @@ class CudaMemory(Memory):
     def __del__(self) -> None:
         if hasattr(self, "_handle"):
             self._core.drop(self._handle)
+
+
+class CudaEvent:
+    """A point in a CUDA stream that products wait for (`after`), in gemmd and not here. Of the device whose context is
+    current in this thread, which must be the one that gemmd counts as `device`. PermissionDeniedError where gemmd runs
+    as another user: CUDA shares events between processes of one."""
+
+    def __init__(self, session: "Session", *, device: int = 0):
+        self._library = _cuda()
+        out = ffi.new("gemmd_cuda_event **")
+        with session._core as core:
+            _check(self._library, self._library.gemmd_cuda_event_create(core.session, device, out))
+            core.blocks += 1
+            self._core, self._handle = core, out[0]
+
+    def record(self, stream: int) -> None:
+        """`stream`: its handle, as torch.cuda.Stream.cuda_stream. What it has queued by now is what products that are
+        asked for from now on wait for."""
+        _check(self._library, self._library.gemmd_cuda_event_record(self._handle, ffi.cast("void *", stream)))
+
+    @property
+    def shared(self):
+        """For gemmd_product's `after`."""
+        return self._library.gemmd_cuda_event_get(self._handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self._core.drop(self._handle)
+
+
+def _cuda():
+    library = cuda_library()
+    if library is None:
+        raise UnsupportedError("there is no libgemmclient-cuda; install it or set GEMMCLIENT_CUDA_LIBRARY")
+    return library
+
+
+def _check(library, status: int) -> None:
+    if status != lib.GEMMD_OK:
+        raise error_for(status, ffi.string(library.gemmd_cuda_error()).decode("utf-8", "replace"))
 
 
 def _sealed(nbytes: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from ._core import Block, Core
 from ._library import ffi, lib
 from .errors import InvalidError, OutOfMemoryError, WrongStateError
-from .memory import Rows
+from .memory import CudaEvent, Rows
 from .product import Pending
 from .types import ElementType, Named, Priority, WeightInfo, element_type, member, numpy_type, weight_info
 
@@ -117,12 +117,14 @@ class Weight:
         out: Rows,
         *,
         bias: Optional[np.ndarray] = None,
+        after: Optional[CudaEvent] = None,
         priority: Named = Priority.NORMAL,
         deadline: float = 0.0,
     ) -> Pending:
         """The same for x [m, k] and y [m, n] in memory of this process's own (gemmclient.memory), where gemmd reads and
-        writes them. x must be complete: whatever writes it on a GPU has ended. wait() gives `out`. `bias` is [n], f32,
-        in the arena or copied there."""
+        writes them. x must be complete, and nothing reads y any more: what does on a GPU has ended, or ends before `after`
+        comes; where that takes longer than gemmd's event_timeout_ms, TimedOutError. wait() gives `out`. `bias` is [n],
+        f32, in the arena or copied there."""
         if x.shape[1] != self.k or out.shape != (x.shape[0], self.n):
             raise InvalidError(f"x [m, {self.k}] and y [m, {self.n}] are asked for, got {x.shape} and {out.shape}")
         if bias is not None and (bias.shape != (self.n,) or bias.dtype != np.float32):
@@ -136,9 +138,11 @@ class Weight:
             if bias is not None:
                 bias = self._staged(core, bias)
                 product.bias, product.bias_type = _pointer(bias), ElementType.F32
+            if after is not None:
+                product.after = after.shared
             product.priority = member(Priority, priority, "priority")
             product.deadline_us = _microseconds(deadline)
-            return self._send(core, product, (x, out, bias), out)
+            return self._send(core, product, (x, out, bias, after), out)
 
     def _check_open(self) -> None:
         if self._handle is None:
