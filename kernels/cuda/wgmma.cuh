@@ -1,292 +1,100 @@
-// Hopper's warpgroup matrix instruction on 8-bit operands in shared memory: d[64, N] = a[64, 32] * b[N, 32]^T, plus d
-// where `add`. Thread t of the warpgroup holds rows 16 * (t / 32) + t % 32 / 4 and 8 below it: for each 8 columns two
-// neighbours of each row. `a` and `b` are descriptors; see ptx::swizzled_descriptor.
+// Hopper's warpgroup matrix instruction by width: d[64, N] = a[64, K] * b[N, K]^T, plus d where `add`, K 32 bytes.
+// Thread t of the warpgroup holds of d rows 16 * (t / 32) + t % 32 / 4 and 8 below it: for each 8 columns two
+// neighbours of each row, so N / 2 numbers. `a` and `b` are descriptors of shared memory, see ptx::swizzled_descriptor,
+// or `a` is the thread's own registers.
 #pragma once
 
 #include <cstdint>
 
 namespace ptx {
 
-__device__ inline void wgmma_e4m3(float (&d)[4], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {"
-               "%0, %1, %2, %3"
-               "}, %4, %5, p, 1, 1;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+// The first COUNT operands of an instruction, which are d, and the numbers they stand for with their constraint c.
+#define WGMMA_NAMES_4 "%0, %1, %2, %3"
+#define WGMMA_NAMES_8 WGMMA_NAMES_4 ", %4, %5, %6, %7"
+#define WGMMA_NAMES_16 WGMMA_NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_NAMES_32 WGMMA_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_NAMES_64                                                                                                 \
+  WGMMA_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                  \
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_NAMES_128                                                                                                \
+  WGMMA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                  \
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                    \
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "        \
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-__device__ inline void wgmma_e4m3(float (&d)[8], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7"
-               "}, %8, %9, p, 1, 1;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+#define WGMMA_SUMS_4(c, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
+#define WGMMA_SUMS_8(c, i) WGMMA_SUMS_4(c, i), WGMMA_SUMS_4(c, i + 4)
+#define WGMMA_SUMS_16(c, i) WGMMA_SUMS_8(c, i), WGMMA_SUMS_8(c, i + 8)
+#define WGMMA_SUMS_32(c, i) WGMMA_SUMS_16(c, i), WGMMA_SUMS_16(c, i + 16)
+#define WGMMA_SUMS_64(c, i) WGMMA_SUMS_32(c, i), WGMMA_SUMS_32(c, i + 32)
+#define WGMMA_SUMS_128(c, i) WGMMA_SUMS_64(c, i), WGMMA_SUMS_64(c, i + 64)
 
-__device__ inline void wgmma_e4m3(float (&d)[16], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-               "}, %16, %17, p, 1, 1;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+// NAME(d, a, b, add) with both operands in shared memory. SHAPE is m64nNkK with the types of d, a and b, SIGNS what
+// follows the predicate; A, B and ADD are the operands' places, which follow the COUNT of d.
+#define WGMMA_SHARED(NAME, TYPE, C, SHAPE, SIGNS, COUNT, A, B, ADD)                                                    \
+  __device__ inline void NAME(TYPE(&d)[COUNT], uint64_t a, uint64_t b, bool add) {                                     \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
+                 "wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT "}, %" #A ", %" #B ", p" SIGNS ";\n}"  \
+                 : WGMMA_SUMS_##COUNT(C, 0)                                                                            \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                                        \
+  }
 
-__device__ inline void wgmma_e4m3(float (&d)[32], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-               "}, %32, %33, p, 1, 1;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+// The same with four registers of `a` in each thread.
+#define WGMMA_REGISTERS(NAME, TYPE, C, SHAPE, SIGNS, COUNT, A0, A1, A2, A3, B, ADD)                                    \
+  __device__ inline void NAME(TYPE(&d)[COUNT], const uint32_t(&a)[4], uint64_t b, bool add) {                          \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
+                 "wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2        \
+                                                                                ", %" #A3 "}, %" #B ", p" SIGNS ";\n}" \
+                 : WGMMA_SUMS_##COUNT(C, 0)                                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));                    \
+  }
 
-__device__ inline void wgmma_e4m3(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-               "}, %64, %65, p, 1, 1;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-                 "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-                 "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-                 "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-                 "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+// The same where d is always added to.
+#define WGMMA_ADDS(NAME, TYPE, C, SHAPE, COUNT, A0, A1, A2, A3, B)                                                     \
+  __device__ inline void NAME(TYPE(&d)[COUNT], const uint32_t(&a)[4], uint64_t b) {                                    \
+    asm volatile("wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2        \
+                                                                                ", %" #A3 "}, %" #B ", 1;"             \
+                 : WGMMA_SUMS_##COUNT(C, 0)                                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
+  }
 
-__device__ inline void wgmma_s8(int (&d)[4], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {"
-               "%0, %1, %2, %3"
-               "}, %4, %5, p;\n}"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+#define WGMMA_F32 "+f"
+#define WGMMA_S32 "+r"
 
-__device__ inline void wgmma_s8(int (&d)[8], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %10, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.s8 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7"
-               "}, %8, %9, p;\n}"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n8k32.f32.e4m3.e4m3", ", 1, 1", 4, 4, 5, 6)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n16k32.f32.e4m3.e4m3", ", 1, 1", 8, 8, 9, 10)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n32k32.f32.e4m3.e4m3", ", 1, 1", 16, 16, 17, 18)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n64k32.f32.e4m3.e4m3", ", 1, 1", 32, 32, 33, 34)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n128k32.f32.e4m3.e4m3", ", 1, 1", 64, 64, 65, 66)
 
-__device__ inline void wgmma_s8(int (&d)[16], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-               "}, %16, %17, p;\n}"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]),
-                 "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n8k32.s32.s8.s8", "", 4, 4, 5, 6)
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n16k32.s32.s8.s8", "", 8, 8, 9, 10)
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n32k32.s32.s8.s8", "", 16, 16, 17, 18)
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n64k32.s32.s8.s8", "", 32, 32, 33, 34)
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n128k32.s32.s8.s8", "", 64, 64, 65, 66)
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n256k32.s32.s8.s8", "", 128, 128, 129, 130)
 
-__device__ inline void wgmma_s8(int (&d)[32], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-               "}, %32, %33, p;\n}"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]),
-                 "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]),
-                 "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]),
-                 "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
+// Unsigned bytes of `a`: of each 16 of K a thread holds bytes 4 (t % 4) and on of its two rows.
+WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n8k32.s32.u8.s8", 4, 4, 5, 6, 7, 8)
+WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n16k32.s32.u8.s8", 8, 8, 9, 10, 11, 12)
+WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n32k32.s32.u8.s8", 16, 16, 17, 18, 19, 20)
 
-__device__ inline void wgmma_s8(int (&d)[64], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-               "}, %64, %65, p;\n}"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]),
-                 "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]),
-                 "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]),
-                 "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]),
-                 "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]),
-                 "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]),
-                 "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]),
-                 "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
-
-__device__ inline void wgmma_s8(int (&d)[128], uint64_t a, uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-               "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-               "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-               "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-               "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-               "}, %128, %129, p;\n}"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]),
-                 "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15]),
-                 "+r"(d[16]), "+r"(d[17]), "+r"(d[18]), "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]),
-                 "+r"(d[24]), "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]), "+r"(d[31]),
-                 "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]), "+r"(d[37]), "+r"(d[38]), "+r"(d[39]),
-                 "+r"(d[40]), "+r"(d[41]), "+r"(d[42]), "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]),
-                 "+r"(d[48]), "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]), "+r"(d[55]),
-                 "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]), "+r"(d[61]), "+r"(d[62]), "+r"(d[63]),
-                 "+r"(d[64]), "+r"(d[65]), "+r"(d[66]), "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]),
-                 "+r"(d[72]), "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]), "+r"(d[79]),
-                 "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]), "+r"(d[85]), "+r"(d[86]), "+r"(d[87]),
-                 "+r"(d[88]), "+r"(d[89]), "+r"(d[90]), "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]),
-                 "+r"(d[96]), "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]),
-                 "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]), "+r"(d[109]),
-                 "+r"(d[110]), "+r"(d[111]), "+r"(d[112]), "+r"(d[113]), "+r"(d[114]), "+r"(d[115]), "+r"(d[116]),
-                 "+r"(d[117]), "+r"(d[118]), "+r"(d[119]), "+r"(d[120]), "+r"(d[121]), "+r"(d[122]), "+r"(d[123]),
-                 "+r"(d[124]), "+r"(d[125]), "+r"(d[126]), "+r"(d[127])
-               : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
-
-// The same of unsigned bytes in registers by signed ones in shared memory: a thread holds of its two rows bytes
-// 4 (t % 4) and on of each 16 of K.
-__device__ inline void wgmma_u8_s8(int (&d)[4], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n8k32.s32.u8.s8 {%0, %1, %2, %3}, "
-               "{%4, %5, %6, %7}, %8, 1;"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-__device__ inline void wgmma_u8_s8(int (&d)[8], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n16k32.s32.u8.s8 {%0, %1, %2, %3, %4, %5, %6, %7}, "
-               "{%8, %9, %10, %11}, %12, 1;"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-__device__ inline void wgmma_u8_s8(int (&d)[16], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.s32.u8.s8 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
-               "%12, %13, %14, %15}, "
-               "{%16, %17, %18, %19}, %20, 1;"
-               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]), "+r"(d[7]),
-                 "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-// The same of 16-bit numbers in registers by such in shared memory, d[64, N] = a[64, 16] * b[N, 16]^T, plus d where
-// `add`: a thread holds of its two rows elements 2 (t % 4) and the next, those of both rows, and then those 8 of K
+// 16-bit numbers of `a`: a thread holds elements 2 (t % 4) and the next, those of both its rows, and then those 8 of K
 // further on.
-__device__ inline void wgmma_f16(float (&d)[8], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7"
-               "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
+WGMMA_REGISTERS(wgmma_f16, float, WGMMA_F32, "m64n16k16.f32.f16.f16", ", 1, 1, 0", 8, 8, 9, 10, 11, 12, 13)
+WGMMA_REGISTERS(wgmma_f16, float, WGMMA_F32, "m64n32k16.f32.f16.f16", ", 1, 1, 0", 16, 16, 17, 18, 19, 20, 21)
+WGMMA_REGISTERS(wgmma_f16, float, WGMMA_F32, "m64n64k16.f32.f16.f16", ", 1, 1, 0", 32, 32, 33, 34, 35, 36, 37)
+WGMMA_REGISTERS(wgmma_f16, float, WGMMA_F32, "m64n128k16.f32.f16.f16", ", 1, 1, 0", 64, 64, 65, 66, 67, 68, 69)
 
-__device__ inline void wgmma_f16(float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-               "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
+WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_F32, "m64n16k16.f32.bf16.bf16", ", 1, 1, 0", 8, 8, 9, 10, 11, 12, 13)
+WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_F32, "m64n32k16.f32.bf16.bf16", ", 1, 1, 0", 16, 16, 17, 18, 19, 20, 21)
+WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_F32, "m64n64k16.f32.bf16.bf16", ", 1, 1, 0", 32, 32, 33, 34, 35, 36, 37)
+WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_F32, "m64n128k16.f32.bf16.bf16", ", 1, 1, 0", 64, 64, 65, 66, 67, 68, 69)
 
-__device__ inline void wgmma_f16(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
-               "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-               "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-
-__device__ inline void wgmma_f16(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-               "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-                 "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-                 "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-                 "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-                 "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-
-__device__ inline void wgmma_bf16(float (&d)[8], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7"
-               "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-
-__device__ inline void wgmma_bf16(float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-               "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-
-__device__ inline void wgmma_bf16(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
-               "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-               "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-
-__device__ inline void wgmma_bf16(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
-               "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-               "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-                 "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-                 "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-                 "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-                 "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-                 "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-                 "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-                 "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
+#undef WGMMA_F32
+#undef WGMMA_S32
+#undef WGMMA_ADDS
+#undef WGMMA_REGISTERS
+#undef WGMMA_SHARED
 
 } // namespace ptx
