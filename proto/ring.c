@@ -239,6 +239,10 @@ void ring_worker_complete(struct ring_worker *ring, const struct ring_completion
   *wake = READ_IN_ORDER(ring->queue->client_sleeping) != 0;
 }
 
+bool ring_worker_watched(const struct ring_worker *ring) {
+  return READ(ring->queue->client_sleeping) == 0;
+}
+
 bool ring_worker_wanted(const struct ring_worker *ring) {
   return READ_IN_ORDER(ring->queue->submission_tail) != ring->submission_head;
 }

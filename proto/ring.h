@@ -165,6 +165,8 @@ void ring_worker_complete(struct ring_worker *ring, const struct ring_completion
 /* Announces sleep; false, and the flag is down again, where a submission waits. */
 bool ring_worker_sleep(struct ring_worker *ring);
 void ring_worker_awake(struct ring_worker *ring);
+/* False where the client has announced sleep. */
+bool ring_worker_watched(const struct ring_worker *ring);
 /* True where the client has asked for something that was not taken yet. */
 bool ring_worker_wanted(const struct ring_worker *ring);
 

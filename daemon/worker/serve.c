@@ -380,6 +380,16 @@ static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t
     front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
 }
 
+/* Clients with products here that look out for them. */
+static uint32_t count_awake(const struct serve *serve) {
+  uint32_t awake = 0;
+  for (size_t i = 0; i < serve->session_count; i++) {
+    const struct engine_session *session = serve->sessions[i];
+    awake += session->lane.taken > 0 && ring_worker_watched(&session->ring);
+  }
+  return awake;
+}
+
 static void device_takes(struct serve *serve, struct queue_job *front) {
   if (serve->in_flight == 0)
     serve->oldest_ns = serve_clock_ns();
@@ -414,6 +424,8 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
     return 0;
   front->started_ns = now_ns;
   choose_kernels(serve, front, rows);
+  if (serve->ops->on_cores)
+    front->product.awake = count_awake(serve);
   enum status status = serve->ops->submit(serve->backend, &front->product, &error);
   if (status == STATUS_BUSY)
     return 0;

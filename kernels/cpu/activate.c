@@ -48,8 +48,6 @@ static void run_part(void *context, int part, int parts) {
 
 void cpu_activate(struct cpu_pool *pool, const struct activate_task *task) {
   struct activate_task own = *task;
-  if (task->rows * task->columns < WORTH_SHARING)
-    run_part(&own, 0, 1);
-  else
-    cpu_pool_run(pool, run_part, &own);
+  bool alone = task->rows * task->columns < WORTH_SHARING;
+  cpu_pool_run(pool, alone ? 1 : cpu_pool_threads(pool), run_part, &own);
 }

@@ -79,7 +79,8 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
   const char *set = getenv("GEMMD_CPU");
   set = set != NULL && *set != 0 ? set : NULL;
   const struct product_options options = {.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
-                                          .cores = &cores,
+                                          .cores = usable_cores(),
+                                          .pins = &cores,
                                           .set = set,
                                           .library_bytes = config->library_bytes};
   status = cpu_product_open(&backend->engine, &options, error);
@@ -291,6 +292,7 @@ static enum status run_product(struct backend *backend, const struct backend_job
   struct product_way way = job->variant != NULL && job->variant->family != NULL
                                ? cpu_variant_way(&backend->engine, job->variant)
                                : cpu_product_way(&backend->engine, &job->weight->shape, job->m);
+  way.threads = cpu_product_threads(&backend->engine, &way, job);
   return cpu_product_run(&backend->engine, &way, job, error);
 }
 

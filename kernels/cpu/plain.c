@@ -124,7 +124,7 @@ enum status cpu_plain_run(struct cpu_pool *pool, const struct backend_job *job, 
   struct plain_task task = {.job = job, .row = &row, .first = first, .count = count};
   for (task.m = 0; task.m < job->m; task.m++) {
     read_row(job, task.m, &row);
-    cpu_pool_run(pool, columns_part, &task);
+    cpu_pool_run(pool, cpu_pool_threads(pool), columns_part, &task);
   }
   free(row.values);
   return STATUS_OK;

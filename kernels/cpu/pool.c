@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -17,17 +18,23 @@ enum {
   YIELD_EVERY = 32, /* of them: on few cores the client that waits for this product spins, too */
 };
 
+/* What a thread other than the caller watches, on a line of its own. */
+struct turn {
+  _Alignas(64) atomic_uint rounds; /* that it has a part in; goes up by one for each */
+  atomic_int sleepers;             /* 1: it may sleep on `rounds` */
+};
+
 struct cpu_pool {
   int threads, started;
   pthread_t *handles; /* owned; threads - 1 */
+  struct turn *turns; /* owned; [threads], the first is nobody's */
   struct cpu_cores cores;
   bool caller_pinned;
   bool stop;
   cpu_task task;
   void *context;
-  _Alignas(64) atomic_uint round;    /* goes up by one for each task; what idle workers watch */
-  _Alignas(64) atomic_int sleepers;  /* workers that may sleep on `round` */
-  _Alignas(64) atomic_uint left;     /* workers that have not ended this round's part */
+  int parts;                         /* of this round */
+  _Alignas(64) atomic_uint left;     /* parts that have not ended, the caller's apart */
   atomic_bool caller_sleeps;         /* on `left` */
   _Alignas(64) atomic_uint meetings; /* goes up by one when all parts have met; what waits for it watches */
   _Alignas(64) atomic_uint arrived;  /* parts at the present meeting */
@@ -82,8 +89,10 @@ static void change(atomic_uint *word, atomic_int *sleepers) {
   }
 }
 
-static void start_round(struct cpu_pool *pool) {
-  change(&pool->round, &pool->sleepers);
+static void start_round(struct cpu_pool *pool, int parts) {
+  for (int part = 1; part < parts; part++) {
+    change(&pool->turns[part].rounds, &pool->turns[part].sleepers);
+  }
 }
 
 static void end_part(struct cpu_pool *pool) {
@@ -110,13 +119,14 @@ static void *worker_run(void *argument) {
   struct worker worker = *(struct worker *)argument;
   struct cpu_pool *pool = worker.pool;
   free(argument);
+  struct turn *turn = &pool->turns[worker.part];
   cpu_cores_pin(&pool->cores, worker.part);
   for (unsigned seen = 0;; seen++) {
-    wait_for_change(&pool->round, seen, &pool->sleepers);
+    wait_for_change(&turn->rounds, seen, &turn->sleepers);
     if (pool->stop) {
       return NULL;
     }
-    pool->task(pool->context, worker.part, pool->threads);
+    pool->task(pool->context, worker.part, pool->parts);
     end_part(pool);
   }
 }
@@ -144,14 +154,18 @@ static int start_thread(struct cpu_pool *pool, int part) {
 enum status cpu_pool_create(int threads, const struct cpu_cores *cores, struct cpu_pool **out, struct error *error) {
   struct cpu_pool *pool = aligned_alloc(64, (sizeof(*pool) + 63) / 64 * 64);
   pthread_t *handles = calloc((size_t)threads, sizeof(*handles));
-  if (pool == NULL || handles == NULL) {
+  struct turn *turns = aligned_alloc(64, (size_t)threads * sizeof(*turns));
+  if (pool == NULL || handles == NULL || turns == NULL) {
     free(pool);
     free(handles);
+    free(turns);
     return error_set(error, STATUS_NOMEM, "no memory for %d threads", threads);
   }
   memset(pool, 0, sizeof(*pool));
+  memset(turns, 0, (size_t)threads * sizeof(*turns));
   pool->threads = threads;
   pool->handles = handles;
+  pool->turns = turns;
   if (cores != NULL) {
     pool->cores = *cores;
   }
@@ -168,11 +182,12 @@ enum status cpu_pool_create(int threads, const struct cpu_cores *cores, struct c
 
 void cpu_pool_destroy(struct cpu_pool *pool) {
   pool->stop = true;
-  start_round(pool);
+  start_round(pool, pool->started + 1);
   for (int i = 0; i < pool->started; i++) {
     pthread_join(pool->handles[i], NULL);
   }
   free(pool->handles);
+  free(pool->turns);
   free(pool);
 }
 
@@ -180,22 +195,23 @@ int cpu_pool_threads(const struct cpu_pool *pool) {
   return pool->threads;
 }
 
-void cpu_pool_run(struct cpu_pool *pool, cpu_task task, void *context) {
+void cpu_pool_run(struct cpu_pool *pool, int parts, cpu_task task, void *context) {
   if (!pool->caller_pinned) {
     cpu_cores_pin(&pool->cores, 0);
     pool->caller_pinned = true;
   }
   pool->task = task;
   pool->context = context;
-  atomic_store(&pool->left, (unsigned)(pool->threads - 1));
-  start_round(pool);
-  task(context, 0, pool->threads);
+  pool->parts = parts;
+  atomic_store(&pool->left, (unsigned)(parts - 1));
+  start_round(pool, parts);
+  task(context, 0, parts);
   wait_for_parts(pool);
 }
 
 void cpu_pool_meet(struct cpu_pool *pool) {
   unsigned seen = atomic_load(&pool->meetings);
-  if (atomic_fetch_add(&pool->arrived, 1) + 1 == (unsigned)pool->threads) {
+  if (atomic_fetch_add(&pool->arrived, 1) + 1 == (unsigned)pool->parts) {
     atomic_store(&pool->arrived, 0);
     change(&pool->meetings, &pool->waiters);
   } else {

@@ -1,5 +1,6 @@
 /* Threads that run one task at a time in equal parts. They spin for some microseconds after a task and then sleep,
- * so that a stream of products pays no wake-up and an idle process costs nothing. */
+ * so that a stream of products pays no wake-up and an idle process costs nothing. Those that a task has no part for
+ * stay asleep: somebody else may need their cores. */
 #ifndef KERNELS_CPU_POOL_H
 #define KERNELS_CPU_POOL_H
 
@@ -18,8 +19,8 @@ MUST_CHECK enum status cpu_pool_create(int threads, const struct cpu_cores *core
 void cpu_pool_destroy(struct cpu_pool *pool);
 int cpu_pool_threads(const struct cpu_pool *pool);
 
-/* Returns when every part has. One caller at a time. */
-void cpu_pool_run(struct cpu_pool *pool, cpu_task task, void *context);
+/* In `parts` parts, 1..threads. Returns when every part has. One caller at a time. */
+void cpu_pool_run(struct cpu_pool *pool, int parts, cpu_task task, void *context);
 
 /* Called by every part of a running task: returns when all have called it. What a part wrote before, all see after. */
 void cpu_pool_meet(struct cpu_pool *pool);

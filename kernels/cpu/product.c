@@ -6,6 +6,10 @@
 /* Multiply-adds below which waking other threads costs more than it saves. */
 #define WORTH_SHARING ((int64_t)1 << 16)
 
+/* What a client looks out for without going to sleep, or nearly: on the core that it spins on, a thread of the pool
+ * would have to wait for a time slice to end, and all others for that thread. */
+#define BRIEF_NS 100000
+
 struct part {
   struct product_engine *engine;
   const struct product_way *way;
@@ -48,21 +52,24 @@ static void compute_part(const struct part *task, int part, int parts) {
   cpu_block_run(&block, &engine->spaces[part], begin, end);
 }
 
-/* Threads of the pool that the way has no use for only come to the meeting. */
+/* The library's copy has columns for each thread of the pool, also where fewer compute. */
+static void library_part(const struct part *task, int part, int parts) {
+  const struct product_engine *engine = task->engine;
+  for (int columns = part; columns < cpu_pool_threads(engine->pool); columns += parts) {
+    cpu_library_part(engine->library, task->way->micro, task->job, &engine->stage, task->first, task->rows, columns);
+  }
+}
+
 static void run_part(void *context, int part, int parts) {
   const struct part *task = context;
-  int used = parts < task->way->threads ? parts : task->way->threads;
-  if (part < used) {
-    stage_part(task, part, used);
-  }
+  stage_part(task, part, parts);
   if (parts > 1) {
     cpu_pool_meet(task->engine->pool);
   }
   if (task->way->library) {
-    cpu_library_part(task->engine->library, task->way->micro, task->job, &task->engine->stage, task->first, task->rows,
-                     part);
-  } else if (part < used) {
-    compute_part(task, part, used);
+    library_part(task, part, parts);
+  } else {
+    compute_part(task, part, parts);
   }
 }
 
@@ -85,6 +92,21 @@ struct product_way cpu_product_way(const struct product_engine *engine, const st
                               .threads = alone ? 1 : cpu_pool_threads(engine->pool),
                               .rows = STAGE_ROWS,
                               .sizes = block_sizes_default};
+}
+
+/* By one thread, roughly, with W in memory: what it reads of W at 16 bytes, and multiplies at 256, a nanosecond. */
+static int64_t time_alone_ns(const struct backend_job *job) {
+  const struct gemm_weight *shape = &job->weight->shape;
+  return (int64_t)(job->weight->layout.total_bytes / 16) + shape->n * shape->k / 256 * job->m;
+}
+
+int cpu_product_threads(const struct product_engine *engine, const struct product_way *way,
+                        const struct backend_job *job) {
+  int left = engine->cores - (int)job->awake;
+  if (job->awake == 0 || left >= way->threads || time_alone_ns(job) > BRIEF_NS) {
+    return way->threads;
+  }
+  return left > 1 ? left : 1;
 }
 
 /* Rows at a time: with the library as many as it computes anyway, so that what it reads is in the stage. */
@@ -121,18 +143,14 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
     int64_t left = job->m - first;
     struct part task = {.engine = engine, .way = way, .job = job, .first = first};
     task.rows = left < at_once ? left : at_once;
-    if (way->threads == 1) {
-      run_part(&task, 0, 1);
-    } else {
-      cpu_pool_run(engine->pool, run_part, &task);
-    }
+    cpu_pool_run(engine->pool, way->threads, run_part, &task);
   }
   return STATUS_OK;
 }
 
 enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
                              struct error *error) {
-  *engine = (struct product_engine){.micro = micro_choose(options->set)};
+  *engine = (struct product_engine){.micro = micro_choose(options->set), .cores = options->cores};
   if (engine->micro == NULL) {
     return error_set(error, STATUS_UNSUPPORTED, "this processor has no instruction set '%s' that gemmd knows",
                      options->set);
@@ -145,7 +163,7 @@ enum status cpu_product_open(struct product_engine *engine, const struct product
   uint64_t bytes = engine->micro == micro_choose(NULL) ? options->library_bytes : 0;
   enum status status = cpu_library_open(options->threads, bytes, &engine->library, error);
   if (status == STATUS_OK) {
-    status = cpu_pool_create(options->threads, options->cores, &engine->pool, error);
+    status = cpu_pool_create(options->threads, options->pins, &engine->pool, error);
   }
   if (status != STATUS_OK) {
     cpu_library_close(engine->library);

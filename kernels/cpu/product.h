@@ -15,6 +15,7 @@ struct product_engine {
   struct stage stage;
   struct block_space *spaces;  /* owned; one a thread of the pool */
   struct cpu_library *library; /* owned; NULL: none */
+  int cores;                   /* that this process may use */
 };
 
 /* How one product is computed. None of it changes a bit of y, but another instruction set. */
@@ -27,10 +28,10 @@ struct product_way {
 };
 
 struct product_options {
-  int threads;
-  const struct cpu_cores *cores; /* see cpu_pool_create */
-  const char *set;               /* of instructions; NULL: the best */
-  uint64_t library_bytes;        /* see cpu_library_open */
+  int threads, cores;
+  const struct cpu_cores *pins; /* see cpu_pool_create */
+  const char *set;              /* of instructions; NULL: the best */
+  uint64_t library_bytes;       /* see cpu_library_open */
 };
 
 MUST_CHECK enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
@@ -43,5 +44,8 @@ MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const stru
                                        const struct backend_job *job, struct error *error);
 /* What the backend takes by itself. */
 struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m);
+/* The way's, but for a product that ends before who waits for it goes to sleep: that leaves them their cores. */
+int cpu_product_threads(const struct product_engine *engine, const struct product_way *way,
+                        const struct backend_job *job);
 
 #endif

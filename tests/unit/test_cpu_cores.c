@@ -79,7 +79,7 @@ static void test_pinned(void **state) {
   assert_in_range(cores.count, 1, CPU_COUNT(&before));
   int threads = cores.count > 1 ? 2 : 1;
   assert_int_equal(cpu_pool_create(threads, &cores, &pool, &error), STATUS_OK);
-  cpu_pool_run(pool, look, &seen);
+  cpu_pool_run(pool, threads, look, &seen);
   cpu_pool_destroy(pool);
   sched_setaffinity(0, sizeof(before), &before);
   for (int i = 0; i < threads; i++) {

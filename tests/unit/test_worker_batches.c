@@ -18,6 +18,7 @@ static _Atomic bool held;          /* the device takes nothing */
 static _Atomic unsigned tried;     /* since then */
 static _Atomic uint64_t sizes[64]; /* rows of the products that the device took */
 static _Atomic unsigned size_count;
+static _Atomic uint32_t awake; /* clients, as the last product says */
 
 static enum status submit_when_let(struct backend *of, const struct backend_job *job, struct error *error) {
   uint64_t rows = 0;
@@ -25,6 +26,7 @@ static enum status submit_when_let(struct backend *of, const struct backend_job 
     tried++;
     return error_set(error, STATUS_BUSY, "held by the test");
   }
+  awake = job->awake;
   for (const struct backend_job *each = job; each != NULL; each = each->next)
     rows += (uint64_t)each->m;
   sizes[size_count++ % 64] = rows;
@@ -84,6 +86,40 @@ static void requests_that_wait_together_are_one_product(void **state) {
   for (unsigned i = 0; i < 3; i++)
     rig_leave(&control, &clients[i]);
   rig_stop(&control);
+}
+
+/* Of four clients one sleeps, and one has asked for nothing. */
+static uint32_t count_awake(bool on_cores) {
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client clients[4];
+  struct ring_submission products[3];
+  start_holding(&control, &device, 64);
+  device.on_cores = on_cores;
+  for (unsigned i = 0; i < 4; i++)
+    rig_join(&control, &clients[i]);
+  for (unsigned i = 0; i < 3; i++) {
+    products[i] = rig_product(&clients[i], 0, 1);
+    rig_fill(&clients[i], &products[i], i);
+    rig_submit(&clients[i], products[i]);
+    wait_until_taken(&clients[i]);
+  }
+  assert_true(ring_client_sleep(&clients[1].ring));
+  held = false;
+  while (size_count == 0) /* rig_take sleeps at once */
+    sched_yield();
+  for (unsigned i = 0; i < 3; i++)
+    take_all_right(&clients[i], &products[i], 1);
+  for (unsigned i = 0; i < 4; i++)
+    rig_leave(&control, &clients[i]);
+  rig_stop(&control);
+  return awake;
+}
+
+static void a_product_on_cores_knows_who_looks_out_for_it(void **state) {
+  (void)state;
+  assert_int_equal(count_awake(true), 2);
+  assert_int_equal(count_awake(false), 0);
 }
 
 static void a_batch_has_so_many_rows(void **state) {
@@ -290,6 +326,7 @@ static void a_session_may_end_with_rows_in_a_batch(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(requests_that_wait_together_are_one_product),
+      cmocka_unit_test(a_product_on_cores_knows_who_looks_out_for_it),
       cmocka_unit_test(a_batch_has_so_many_rows),
       cmocka_unit_test(a_window_lets_others_join),
       cmocka_unit_test(a_flood_starves_nobody),
