@@ -1,5 +1,7 @@
 #include "few_config.h"
 
+#include "ranking.h"
+
 #include <math.h>
 
 /* Bytes of shared memory that a block may have. */
@@ -49,25 +51,14 @@ static double cost(const struct few_config *config, const struct hopper_product 
   return bytes / rate + 0.12 * (double)rounds + 0.02 * (double)(rounds * passes) * idle;
 }
 
-/* Puts a configuration in its place by cost; the last one falls off where there is no room. */
-static int insert(const struct hopper_product *product, int sms, const struct few_config *config,
-                  struct few_config *out, int count, int most) {
-  double us = cost(config, product, sms);
-  int place = count < most ? count : most - 1;
-  if (count == most && cost(&out[place], product, sms) <= us)
-    return count;
-  for (; place > 0 && cost(&out[place - 1], product, sms) > us; place--)
-    out[place] = out[place - 1];
-  out[place] = *config;
-  return count < most ? count + 1 : most;
-}
-
 int few_candidates(const struct hopper_product *product, int sms, struct few_config *out, int most) {
+  double costs[FEW_CONFIGS];
   int count = 0;
+  most = most < FEW_CONFIGS ? most : FEW_CONFIGS;
   for (int k_warps = 1; k_warps <= FEW_WARPS; k_warps *= 2)
     for (int rows = 2; rows <= FEW_ROWS * (FEW_WARPS / k_warps); rows += 2) {
       struct few_config config = {.k_warps = k_warps, .rows = rows};
-      count = insert(product, sms, &config, out, count, most);
+      count = ranking_insert(out, costs, sizeof *out, count, most, &config, cost(&config, product, sms));
     }
   return count;
 }

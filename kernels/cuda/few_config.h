@@ -37,6 +37,7 @@ bool few_takes(const struct hopper_product *product, int capability);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
 struct few_config few_configure(const struct hopper_product *product, int sms);
 /* All that can run, by the model's time, the first as above. Returns how many, at most `most`. Pure. */
+enum { FEW_CONFIGS = FEW_ROWS * (2 * FEW_WARPS - 1) / 2 /* at most */ };
 int few_candidates(const struct hopper_product *product, int sms, struct few_config *out, int most);
 bool few_config_valid(const struct few_config *config);
 /* Columns of sums that the instructions make: 8 or 16. Pure. */

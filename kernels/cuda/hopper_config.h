@@ -55,11 +55,11 @@ struct hopper_config hopper_configure(const struct hopper_product *product, int 
  * share K with each number of warpgroups, then a few with half and with twice as many rows of x at a time as the model
  * takes; `all`: the HOPPER_ALL best there are, by the model's time. Returns how many, at most `most`, of which
  * HOPPER_CANDIDATES is enough for all but `all`. Pure. */
-enum { HOPPER_CANDIDATES = 53, HOPPER_ALL = 1024 };
+enum { HOPPER_CANDIDATES = 49, HOPPER_ALL = 1024 };
 int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most);
 /* Those that can run and differ from `base` by a step in how K is shared, how much of it is under way or rows of W
- * alone. Returns how many. Pure. */
-enum { HOPPER_NEAR = 9 };
+ * alone, and the one with twice the columns. Returns how many. Pure. */
+enum { HOPPER_NEAR = 10 };
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
 /* Warpgroups that have registers for so many columns. Pure. */
 int hopper_groups_most(int columns, enum gemm_scale scale);

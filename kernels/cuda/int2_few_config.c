@@ -1,5 +1,7 @@
 #include "int2_few_config.h"
+#include "clusters.h"
 #include "int2_layout.h"
+#include "ranking.h"
 
 #include <string.h>
 
@@ -53,18 +55,12 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
   return bytes <= SHARED_MOST - 2048;
 }
 
-/* Clusters that run at the same time. Some processors of a device lie where no more clusters fit: of the 132 of an H200
- * 30 of 4 blocks and 15 of 8 do. */
-static int clusters_fit(int split, int sms) {
-  return split <= 2 ? sms / split : sms * 10 / 11 / split;
-}
-
 /* Thousands of clock cycles, fitted to an H200: reading x from L2, tiles of the busiest pair of warps, joining the sums
  * of a cluster, and what every block begins and ends with. */
 static double cost(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms) {
   int longest = (plan->tiles + config->split_k - 1) / config->split_k;
   int tiles = (config->blocks * longest + INT2_FEW_PAIRS - 1) / INT2_FEW_PAIRS;
-  int fit = clusters_fit(config->split_k, sms), waves = (plan->clusters + fit - 1) / fit;
+  int fit = (int)clusters_usable(sms, config->split_k) / config->split_k, waves = (plan->clusters + fit - 1) / fit;
   double per_tile = config->columns == 8 ? 1.1 : 1.52, x = longest * config->columns * 256 / 68e3;
   double join = config->split_k > 1 ? 0.9 + 0.1 * config->split_k : 0;
   return waves * (4 + x + tiles * per_tile + join);
@@ -84,18 +80,8 @@ int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_
     for (int blocks = 1; blocks <= INT2_FEW_BLOCKS_MOST; blocks++)
       for (int ahead = 2; ahead <= 3; ahead++) {
         struct int2_few_config config = {.columns = columns, .split_k = split, .blocks = blocks, .ahead = ahead};
-        if (!int2_few_plan_for(&config, n, k, &plan))
-          continue;
-        double cycles = rank(&config, &plan, sms);
-        if (count == most && cycles >= ranks[count - 1])
-          continue;
-        int place = count < most ? count++ : most - 1;
-        for (; place > 0 && ranks[place - 1] > cycles; place--) {
-          out[place] = out[place - 1];
-          ranks[place] = ranks[place - 1];
-        }
-        out[place] = config;
-        ranks[place] = cycles;
+        if (int2_few_plan_for(&config, n, k, &plan))
+          count = ranking_insert(out, ranks, sizeof *out, count, most, &config, rank(&config, &plan, sms));
       }
   return count;
 }

@@ -1,7 +1,7 @@
 #include "int2_variants.h"
 
 enum {
-  BEST_MOST = 16,     /* of the cost model's guesses */
+  BEST_MOST = 8, /* of the cost model's guesses: on an H200 the fastest was the fourth at the latest, of 15 products */
   FEW_ROWS_MOST = 64, /* of x, that a search has a few of at a time */
   COLUMNS_LEAST = 16,
 };
@@ -128,33 +128,44 @@ enum status int2_check(const struct int2_problem *problem, const struct variant 
 
 /* ---- listing */
 
-static struct int2_many_config many_own(const struct int2_problem *problem) {
-  return int2_many_configure(problem->m, problem->n, problem->k, problem->sms);
+/* Kernels that take a few rows at a time, by the cost model, best first. Returns how many, at most `most`. */
+static int few_at_a_time(const struct int2_problem *problem, struct variant *out, int most) {
+  struct int2_few_config few[INT2_FEW_CONFIGS];
+  struct int2a8_config codes[INT2A8_CONFIGS];
+  int64_t n = problem->n, k = problem->k;
+  int count = problem->format == GEMM_FORMAT_INT2A8
+                  ? int2a8_candidates(eights_of(problem), n, k, problem->sms, codes, most)
+                  : int2_few_candidates(int2_few_columns(problem->x_type, problem->m), n, k, problem->sms, few, most);
+  for (int i = 0; i < count; i++)
+    out[i] = problem->format == GEMM_FORMAT_INT2A8 ? variant_of_int2a8(&codes[i]) : variant_of_few(&few[i]);
+  return count;
 }
 
 struct variant int2_own(const struct int2_problem *problem) {
   struct variant variant = {.family = NULL};
   if (problem->format == GEMM_FORMAT_INT2 && problem->m >= int2_many_least(problem->x_type, problem->k)) {
-    struct int2_many_config many = many_own(problem);
+    struct int2_many_config many = int2_many_configure(problem->m, problem->n, problem->k, problem->sms);
     variant = variant_of_many(&many);
     if (fits(problem, &variant))
       return variant;
   }
-  struct int2_few_config few;
-  struct int2a8_config config;
-  if (problem->format == GEMM_FORMAT_INT2A8 &&
-      int2a8_candidates(eights_of(problem), problem->n, problem->k, problem->sms, &config, 1) == 1)
-    return variant_of_int2a8(&config);
-  if (problem->format == GEMM_FORMAT_INT2 && int2_few_candidates(int2_few_columns(problem->x_type, problem->m),
-                                                                 problem->n, problem->k, problem->sms, &few, 1) == 1)
-    return variant_of_few(&few);
-  return variant_default(&variant_plain);
+  return few_at_a_time(problem, &variant, 1) == 1 ? variant : variant_default(&variant_plain);
+}
+
+/* Whether they are one kernel: groups that hold all tiles of x give one order. */
+static bool same(const struct int2_problem *problem, const struct variant *left, const struct variant *right) {
+  struct int2_many_config a, b;
+  if (!int2_many_of(left, &a) || !int2_many_of(right, &b))
+    return variant_equal(left, right);
+  int64_t tiles = (problem->m + a.columns - 1) / a.columns;
+  return a.columns == b.columns && a.split_k == b.split_k &&
+         (a.group == b.group || (a.group >= tiles && b.group >= tiles));
 }
 
 static int add(const struct int2_problem *problem, const struct variant *variant, struct variant *out, int count,
                int most) {
   for (int i = 0; i < count; i++)
-    if (variant_equal(&out[i], variant))
+    if (same(problem, &out[i], variant))
       return count;
   if (count == most || !fits(problem, variant))
     return count;
@@ -163,22 +174,21 @@ static int add(const struct int2_problem *problem, const struct variant *variant
 }
 
 static int add_few(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
-  struct int2_few_config configs[INT2_FEW_CONFIGS];
-  int found = int2_few_candidates(int2_few_columns(problem->x_type, problem->m), problem->n, problem->k, problem->sms,
-                                  configs, all ? INT2_FEW_CONFIGS : BEST_MOST);
-  for (int i = 0; i < found; i++) {
-    struct variant variant = variant_of_few(&configs[i]);
-    count = add(problem, &variant, out, count, most);
-  }
+  struct variant list[INT2_FEW_CONFIGS];
+  int found = few_at_a_time(problem, list, all ? INT2_FEW_CONFIGS : BEST_MOST);
+  for (int i = 0; i < found; i++)
+    count = add(problem, &list[i], out, count, most);
   return count;
 }
 
-/* Every width of tiles with every split; which order tiles go in matters little, and only where there are some of x. */
+/* Every width of tiles, wider than what holds all rows only for `all`, with every split; which order tiles go in
+ * matters little. */
 static int add_many(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
   static const int groups[] = {8, 1, 2, 4, 16, 32};
-  for (int columns = COLUMNS_LEAST; columns <= INT2_MANY_COLUMNS_MOST; columns *= 2)
+  for (int columns = COLUMNS_LEAST; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m);
+       columns *= 2)
     for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
-      for (size_t i = 0; i < (all && columns < problem->m ? sizeof groups / sizeof *groups : 1); i++) {
+      for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
         struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i]};
         struct variant variant = variant_of_many(&config);
         count = add(problem, &variant, out, count, most);
@@ -186,23 +196,10 @@ static int add_many(const struct int2_problem *problem, bool all, struct variant
   return count;
 }
 
-static int add_int2a8(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
-  struct int2a8_config configs[INT2A8_CONFIGS];
-  int found = int2a8_candidates(eights_of(problem), problem->n, problem->k, problem->sms, configs,
-                                all ? INT2A8_CONFIGS : BEST_MOST);
-  for (int i = 0; i < found; i++) {
-    struct variant variant = variant_of_int2a8(&configs[i]);
-    count = add(problem, &variant, out, count, most);
-  }
-  return count;
-}
-
 int int2_variants(const struct int2_problem *problem, bool all, struct variant *out, int most) {
   int count = 1;
   out[0] = int2_own(problem);
-  if (problem->format == GEMM_FORMAT_INT2A8)
-    return add_int2a8(problem, all, out, count, most);
-  if (problem->m <= FEW_ROWS_MOST)
+  if (problem->format == GEMM_FORMAT_INT2A8 || problem->m <= FEW_ROWS_MOST)
     count = add_few(problem, all, out, count, most);
   return takes_many(problem) ? add_many(problem, all, out, count, most) : count;
 }
@@ -215,7 +212,7 @@ int int2_near(const struct int2_problem *problem, const struct variant *base, st
     for (size_t j = 0; j < sizeof steps / sizeof *steps; j++) {
       struct variant variant = *base;
       variant.values[i] = steps[j];
-      if (steps[j] != value && steps[j] >= parameter->low && steps[j] <= parameter->high)
+      if (steps[j] >= parameter->low && steps[j] <= parameter->high && !same(problem, &variant, base))
         count = add(problem, &variant, out, count, most);
     }
   }

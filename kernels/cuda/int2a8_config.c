@@ -1,5 +1,7 @@
 #include "int2a8_config.h"
+#include "clusters.h"
 #include "int2a8_layout.h"
+#include "ranking.h"
 
 #include <string.h>
 
@@ -45,18 +47,12 @@ bool int2a8_plan_for(const struct int2a8_config *config, int64_t n, int64_t k, s
   return bytes <= SHARED_MOST && out->stages >= STAGES_LEAST;
 }
 
-/* Clusters that run at the same time. Some processors of a device lie where no more clusters fit: of the 132 of an H200
- * 30 of 4 blocks and 15 of 8 do. */
-static int clusters_fit(int split, int sms) {
-  return split <= 2 ? sms / split : sms * 10 / 11 / split;
-}
-
 /* Thousands of clock cycles, fitted to an H200: what every block begins with, reading x from L2, tiles of the busiest
  * warpgroup, joining the sums of a cluster, and writing y. */
 static double cost(const struct int2a8_config *config, const struct int2a8_plan *plan, int sms) {
   int split = config->split_k, longest = (plan->tiles + split - 1) / split;
   int tiles = (config->blocks * longest + INT2A8_GROUPS - 1) / INT2A8_GROUPS;
-  int fit = clusters_fit(split, sms), waves = (plan->clusters + fit - 1) / fit;
+  int fit = (int)clusters_usable(sms, split) / split, waves = (plan->clusters + fit - 1) / fit;
   double per_tile = config->eights == 1 ? 1.04 : config->eights == 2 ? 1.2 : 1.9;
   double x = 0.06 * longest * config->eights, join = split == 1   ? 0
                                                      : split == 2 ? 0.7
@@ -74,18 +70,8 @@ int int2a8_candidates(int eights, int64_t n, int64_t k, int sms, struct int2a8_c
   for (int split = 1; split <= INT2A8_SPLIT_MOST; split *= 2)
     for (int blocks = 1; blocks <= INT2A8_BLOCKS_MOST; blocks++) {
       struct int2a8_config config = {.eights = eights, .split_k = split, .blocks = blocks};
-      if (!int2a8_plan_for(&config, n, k, &plan))
-        continue;
-      double cycles = cost(&config, &plan, sms);
-      if (count == most && cycles >= costs[count - 1])
-        continue;
-      int place = count < most ? count++ : most - 1;
-      for (; place > 0 && costs[place - 1] > cycles; place--) {
-        out[place] = out[place - 1];
-        costs[place] = costs[place - 1];
-      }
-      out[place] = config;
-      costs[place] = cycles;
+      if (int2a8_plan_for(&config, n, k, &plan))
+        count = ranking_insert(out, costs, sizeof *out, count, most, &config, cost(&config, &plan, sms));
     }
   return count;
 }

@@ -66,9 +66,10 @@ static void test_hopper_neighbours(void **state) {
     assert_in_range(count, 2, HOPPER_NEAR);
     for (int i = 0; i < count; i++) {
       assert_true(hopper_config_valid(&near[i], GEMM_SCALE_ROW));
-      assert_int_equal(near[i].columns, base->columns);
-      assert_int_equal(
-          (near[i].rows != base->rows) + (near[i].split_k != base->split_k) + (near[i].ahead != base->ahead), 1);
+      assert_true(near[i].columns == base->columns || near[i].columns == 2 * base->columns);
+      assert_int_equal((near[i].columns != base->columns) + (near[i].rows != base->rows) +
+                           (near[i].split_k != base->split_k) + (near[i].ahead != base->ahead),
+                       1);
       assert_true(near[i].groups == base->groups || near[i].rows > 64 * base->groups);
     }
   }
@@ -78,6 +79,7 @@ static void test_hopper_neighbours(void **state) {
   assert_int_equal(near[4].split_k, 1);
   assert_int_equal(near[5].rows, 32);
   assert_int_equal(near[8].rows, 64);
+  assert_int_equal(near[9].columns, 16);
 }
 
 /* Some of every way to share K, none twice, all of which can run. */

@@ -39,13 +39,13 @@ static void test_lists(void **state) {
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (size_t j = 0; j < sizeof rows / sizeof *rows; j++) {
       struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, rows[j], shapes[i][0], shapes[i][1]);
-      check_list(&problem, false, 3, 56);
+      check_list(&problem, false, 3, 30);
       check_list(&problem, true, 10, MOST);
       problem.x_type = GEMM_F32;
       if (rows[j] <= 64)
-        check_list(&problem, false, 4, 17);
+        check_list(&problem, false, 4, 9);
       problem.format = GEMM_FORMAT_INT2A8;
-      check_list(&problem, false, 4, 17);
+      check_list(&problem, false, 4, 9);
       check_list(&problem, true, 16, MOST);
     }
 }
@@ -91,6 +91,30 @@ static void test_neighbours(void **state) {
   assert_int_equal(int2_near(&problem, &base, near, 1), 1);
 }
 
+/* Orders of tiles that are the same are listed once: 64 rows are 4 tiles of 16, 2 of 32 and 1 of 64 or 128. */
+static void test_orders_once(void **state) {
+  (void)state;
+  struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 1280, 8192);
+  int count = int2_variants(&problem, true, list, MOST), orders[INT2_MANY_COLUMNS_MOST + 1] = {0};
+  struct int2_many_config config;
+  for (int i = 0; i < count; i++)
+    if (int2_many_of(&list[i], &config) && config.split_k == 0)
+      orders[config.columns]++;
+  assert_int_equal(orders[16], 3);
+  assert_int_equal(orders[32], 2);
+  assert_int_equal(orders[64], 1);
+  assert_int_equal(orders[128], 1);
+  struct variant base = {.family = &int2_many_family, .values = {32, 0, 8}};
+  count = int2_near(&problem, &base, near, MOST);
+  for (int i = 0; i < count; i++)
+    assert_true(int2_many_of(&near[i], &config) && (config.columns != 32 || config.split_k != 0));
+  base.values[2] = 1;
+  count = int2_near(&problem, &base, near, MOST);
+  for (int i = 0; i < count; i++)
+    orders[32] += int2_many_of(&near[i], &config) && config.columns == 32 && config.split_k == 0;
+  assert_int_equal(orders[32], 3);
+}
+
 static void test_refusals(void **state) {
   (void)state;
   static const struct {
@@ -117,10 +141,8 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lists),
-      cmocka_unit_test(test_own),
-      cmocka_unit_test(test_neighbours),
-      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_lists),       cmocka_unit_test(test_own),      cmocka_unit_test(test_neighbours),
+      cmocka_unit_test(test_orders_once), cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
