@@ -2,14 +2,14 @@
 """What tuning costs and gives, each against daemons of its own:
 
   load        p99 of calls at 30 % of the rate that can be had, tuning in the background and off: a daemon of each, in
-              turns A B B A, the other one stopped meanwhile
+              turns A B B A, the other one stopped meanwhile; their ratio with an interval that holds it in 95 of 100 runs
   twice       two searches, each anew: by how much the kernels differ that they choose
   exhaustive  the search against the whole product of parameters: both winners in one final, and the time that each took;
               two searches as in `twice`; what serves without tuning
   library     the fastest algorithm of a library against the first that it names; INT8, shapes of a 70B model
   sight       from the first request for a shape to its winner on an idle device
 
-tuning.py [--backend cpu|cuda] [--seconds N] [PART...]      load, twice and sight without a PART; programs from $GEMMD_BUILD
+tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [PART...]      load, twice and sight without a PART; programs from $GEMMD_BUILD
 
 A machine that does something else beside shows that, not the tuner. Random weights; needs no package of Python's.
 """
@@ -20,6 +20,7 @@ import argparse
 import json
 import math
 import os
+import random
 import signal
 import statistics
 import struct
@@ -56,7 +57,8 @@ CASES: Dict[str, List[Case]] = {
 }
 LARGE = [(8192, 8192), (1280, 8192), (8192, 1024), (10240, 8192), (7168, 8192), (8192, 3584), (8192, 28672), (57344, 8192)]
 LOAD_ROWS = "1:4,2:1,4:1,8:1,16:2,32:1,64:1"  # M:WEIGHT, of gemm-bench
-LOAD_TURNS = 16
+LOAD_BAR = 1.10  # of p99, tuning on / off
+RESAMPLES = 2000
 LIMIT = 1.03  # two kernels that differ by no more are the same
 
 
@@ -207,7 +209,27 @@ def pooled(turns: List[Dict[float, int]]) -> Dict[float, int]:
     return every
 
 
-def part_load(backend: str, seconds: float) -> None:
+def p99(turns: List[Dict[float, int]]) -> float:
+    return quantile(pooled(turns), 0.99)
+
+
+def interval(on: List[Dict[float, int]], off: List[Dict[float, int]]) -> Tuple[float, float]:
+    """Where the ratio of the pooled p99 lies, 95 %: a bootstrap (Efron) over turns, because the calls of a turn have
+    what disturbs them in common."""
+    source = random.Random(1)
+    ratios = sorted(
+        p99(source.choices(on, k=len(on))) / p99(source.choices(off, k=len(off))) for _ in range(RESAMPLES)
+    )
+    return ratios[RESAMPLES // 40], ratios[RESAMPLES - 1 - RESAMPLES // 40]
+
+
+def verdict(low: float, high: float) -> str:
+    if high <= LOAD_BAR:
+        return f"at most {LOAD_BAR:.2f}"
+    return f"more than {LOAD_BAR:.2f}" if low > LOAD_BAR else f"not told apart from {LOAD_BAR:.2f}: more --turns"
+
+
+def part_load(backend: str, seconds: float, count: int) -> None:
     turns: Dict[str, List[Dict[float, int]]] = {"off": [], "background": []}
     # without quiet: bursts between requests are what is to be seen
     with Daemon(backend, "off") as off, Daemon(backend, "background", "--tune_quiet_ms", "3600000") as background:
@@ -218,7 +240,7 @@ def part_load(backend: str, seconds: float) -> None:
         background.stop(True)
         most = off.ask("gemm-bench", *call, "--seconds", "2", "--warmup", "1")
         rate = max(1, int(0.3 * most["requests"] / most["seconds"]))
-        for turn in range(LOAD_TURNS):
+        for turn in range(count):
             mode = ("off", "background", "background", "off")[turn % 4]
             for other, daemon in daemons.items():
                 daemon.stop(other != mode)
@@ -232,17 +254,18 @@ def part_load(backend: str, seconds: float) -> None:
         all_of = pooled(each)
         figures = "".join(f"{quantile(all_of, part):9.1f}" for part in (0.5, 0.99, 0.999))
         print(f"{mode:<12}{sum(all_of.values()):>9}{figures}      ", " ".join(f"{quantile(t, 0.99):.1f}" for t in each))
-    p99 = {mode: quantile(pooled(each), 0.99) for mode, each in turns.items()}
-    halves = [quantile(pooled(turns["off"][half::2]), 0.99) for half in (0, 1)]
+    low, high = interval(turns["background"], turns["off"])
+    same = interval(turns["off"][0::2], turns["off"][1::2])
     tuned = sum(shape["state"] == "tuned" for shape in shapes)
     busy = sum(shape["tuning"] for shape in shapes)
     print(
-        f"load: {rate} calls/s, p99 on / off {p99['background'] / p99['off']:.3f}; "
-        f"of every other turn of off {max(halves) / min(halves):.3f}; tuned {tuned} of {len(shapes)}, {busy} at hand"
+        f"load: {rate} calls/s, p99 on / off {p99(turns['background']) / p99(turns['off']):.3f} (95 %: {low:.3f} to {high:.3f}), "
+        f"{verdict(low, high)}; every other turn of off by the rest {same[0]:.3f} to {same[1]:.3f}; "
+        f"tuned {tuned} of {len(shapes)} while on, {busy} at hand"
     )
 
 
-def part_twice(backend: str, _: float) -> None:
+def part_twice(backend: str) -> None:
     ratios = []
     with Daemon(backend, "off") as daemon:
         for name, rows, y_type in cases(daemon):
@@ -253,7 +276,7 @@ def part_twice(backend: str, _: float) -> None:
     say_twice(ratios)
 
 
-def part_exhaustive(backend: str, _: float) -> None:
+def part_exhaustive(backend: str) -> None:
     quality, spent, ratios, gains = [], [], [], []
     print(f"{'weight':<20}{'rows':>5} {'y':<5}{'short us':>9}{'best us':>9}{'of best':>9}{'ms':>7}{'of time':>8}{'gain':>7}  kernels")
     with Daemon(backend, "off") as daemon:
@@ -287,7 +310,7 @@ def part_exhaustive(backend: str, _: float) -> None:
     say_twice(ratios)
 
 
-def part_library(backend: str, _: float) -> None:
+def part_library(backend: str) -> None:
     gains: Dict[int, List[float]] = {}
     with Daemon(backend, "off") as daemon:
         for shape in LARGE if backend == "cuda" else SHAPES["cpu"]:
@@ -304,7 +327,7 @@ def part_library(backend: str, _: float) -> None:
     print(f"library: first / best {geometric_mean(every):.3f} (geometric mean of {len(every)}), worst {min(every):.3f}")
 
 
-def part_sight(backend: str, _: float) -> None:
+def part_sight(backend: str) -> None:
     seconds = []
     with Daemon(backend, "background") as daemon:
         for format in ("int8", "fp8"):
@@ -324,7 +347,7 @@ def part_sight(backend: str, _: float) -> None:
 
 def main() -> int:
     parts = {
-        "load": part_load,
+        "load": lambda backend: part_load(backend, given.seconds, given.turns),
         "twice": part_twice,
         "exhaustive": part_exhaustive,
         "library": part_library,
@@ -333,14 +356,17 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--backend", choices=sorted(SHAPES), default="cpu")
     options.add_argument("--seconds", type=float, default=2, help="of load in each turn")
+    options.add_argument("--turns", type=int, default=16, help="of load: 4 or more, better many short ones than few long")
     options.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(parts))
     given = options.parse_args()
     for part in given.parts or ["load", "twice", "sight"]:
         if part not in parts:
             options.error(f"there is no part {part}")
+    if given.turns < 4:
+        options.error(f"--turns must be 4 or more, got {given.turns}")
     for part in given.parts or ["load", "twice", "sight"]:
         try:
-            parts[part](given.backend, given.seconds)
+            parts[part](given.backend)
         except Failed as reason:
             print(f"{part}: {reason}")
             return 1
