@@ -55,7 +55,7 @@ const char *worker_state_name(const struct worker *worker) {
 enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds, size_t fd_count,
                        worker_done done, void *user, struct error *error) {
   bool takes = worker->state == WORKER_RECOVERING || worker->state == WORKER_READY;
-  if (!takes && worker->state != WORKER_DYING)
+  if (!takes && (worker->state != WORKER_DYING || command == COMMAND_worker_stats))
     return error_set(error, STATUS_DEVICE_LOST, "device %u has no worker at the moment", worker->device);
   struct worker_request *request = malloc(sizeof *request);
   if (request == NULL)
@@ -75,16 +75,35 @@ enum status worker_ask(struct worker *worker, enum command command, const void *
   return STATUS_OK;
 }
 
+static void fail_request(const struct worker *worker, struct worker_request *request) {
+  struct worker_answer answer = {.fd = -1};
+  answer.status = error_set(&answer.error, STATUS_DEVICE_LOST, "the worker of device %u died", worker->device);
+  request->done(request->user, &answer);
+  free(request);
+}
+
 static void fail_requests(struct worker *worker) {
   struct worker_request_list requests = TAILQ_HEAD_INITIALIZER(requests);
   TAILQ_CONCAT(&requests, &worker->requests, link); /* new ones may come in from the callbacks */
   while (!TAILQ_EMPTY(&requests)) {
     struct worker_request *request = TAILQ_FIRST(&requests);
     TAILQ_REMOVE(&requests, request, link);
-    struct worker_answer answer = {.fd = -1};
-    answer.status = error_set(&answer.error, STATUS_DEVICE_LOST, "the worker of device %u died", worker->device);
-    request->done(request->user, &answer);
-    free(request);
+    fail_request(worker, request);
+  }
+}
+
+/* Who asks for counters, as every status does, has nothing in the memory that a dying worker may still write into, and
+ * is not kept waiting where a process cannot end because its device hangs. */
+static void fail_counters(struct worker *worker) {
+  struct worker_request *request = TAILQ_FIRST(&worker->requests);
+  while (request != NULL) {
+    if (request->command->number != COMMAND_worker_stats) {
+      request = TAILQ_NEXT(request, link);
+      continue;
+    }
+    TAILQ_REMOVE(&worker->requests, request, link);
+    fail_request(worker, request);
+    request = TAILQ_FIRST(&worker->requests); /* the callback may have changed what comes next */
   }
 }
 
@@ -370,14 +389,16 @@ static void on_watch_closed(uv_handle_t *handle) {
 }
 
 static void let_die(struct worker *worker) {
-  if (worker->state != WORKER_DYING) {
+  bool serves = worker->state != WORKER_DYING;
+  if (serves)
     worker->lost_ms = uv_now(worker->loop);
-    worker->state = WORKER_DYING;
-  }
+  worker->state = WORKER_DYING;
   if (worker->watched) {
     worker->watched = false;
     uv_close((uv_handle_t *)&worker->watch_timer, on_watch_closed);
   }
+  if (serves)
+    fail_counters(worker);
 }
 
 static void on_end(struct worker_process *process, const struct error *cause) {

@@ -96,7 +96,8 @@ void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const 
                  const struct config *config, const struct worker_hooks *hooks, void *owner);
 MUST_CHECK enum status worker_start(struct worker *worker, struct error *error);
 /* Sends a request; `done` is called with its answer. The descriptors stay the caller's. DEVICE_LOST where the worker
- * takes none now: `done` is not called then. */
+ * takes none now: `done` is not called then. One that is dying takes requests, which are answered DEVICE_LOST when it
+ * is reaped, but for worker_stats. */
 MUST_CHECK enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds,
                                   size_t fd_count, worker_done done, void *user, struct error *error);
 /* Recovery is over. */

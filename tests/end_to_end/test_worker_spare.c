@@ -5,12 +5,17 @@
 #include "tests/support/hold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/raw.h"
 #include "tests/support/status.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -142,9 +147,53 @@ static void it_goes_with_gemmd(void **state) {
   end();
 }
 
+/* The worker is dead to its supervisor, which has another at hand, and not yet reaped: what it has begun may still be
+ * written into memory of clients, who therefore hear nothing. */
+static void nothing_is_said_of_a_death_before_its_end(void **state) {
+  struct message_weight_name name = {.name = "w"};
+  struct message_head head = {.kind = MESSAGE_REQUEST, .id = 1000, .code = COMMAND_weight_open};
+  struct pollfd answered = {.events = POLLIN};
+  struct raw_session raw;
+  struct raw_reply reply;
+  struct message_weight_info info;
+  uint8_t bytes[1024];
+  size_t length;
+  struct error error;
+  (void)state;
+  begin("worker_spare = 1\n");
+  _Atomic bool *held = clients_share(sizeof *held);
+  raw_open(&raw, daemon_under_test.socket, 4, "w");
+  await_spare(2 + 1); /* which the supervisor says of the first, too */
+  pid_t worker = (pid_t)device().pid;
+  hold_process(worker); /* so that it answers no more */
+  assert_int_equal(message_encode(&head, &message_weight_name_type, &name, bytes, sizeof bytes, &length, &error),
+                   STATUS_OK);
+  raw_send(raw.socket, bytes, length, NULL, 0);
+  pid_t holder = hold_corpse(worker, held);
+  while (!atomic_load(held))
+    assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
+  assert_int_equal(kill(worker, SIGKILL), 0);
+  while (strcmp(device().state, "starting") != 0)
+    continue;
+  answered.fd = raw.socket;
+  assert_int_equal(device().restarts, 0);
+  assert_int_equal(ring_client_worker_state(&raw.ring), RING_WORKER_READY);
+  assert_int_equal(poll(&answered, 1, 0), 0);
+  assert_int_equal(kill(holder, SIGKILL), 0);
+  assert_int_equal(waitpid(holder, NULL, 0), holder);
+  assert_true(raw_receive(raw.socket, head.id, &message_weight_info_type, &info, &reply));
+  assert_int_equal(reply.status, STATUS_OK);
+  expect_product();
+  assert_int_equal(device().restarts, 1);
+  assert_int_not_equal(device().pid, worker);
+  raw_close(&raw);
+  end();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(it_serves_when_the_worker_has_gone),
                                      cmocka_unit_test(it_may_die_by_itself), cmocka_unit_test(it_may_hang),
-                                     cmocka_unit_test(it_goes_with_gemmd)};
+                                     cmocka_unit_test(it_goes_with_gemmd),
+                                     cmocka_unit_test(nothing_is_said_of_a_death_before_its_end)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

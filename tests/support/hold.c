@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -78,4 +79,18 @@ pid_t hold_thread(pid_t thread, _Atomic bool *held) {
   while (waitpid(thread, &status, __WALL) == thread && !WIFEXITED(status) && !WIFSIGNALED(status))
     ;
   _exit(0);
+}
+
+/* A tracer is told of an end before the parent is, and the parent once the tracer has ended. */
+pid_t hold_corpse(pid_t process, _Atomic bool *held) {
+  pid_t holder = fork();
+  assert_true(holder >= 0);
+  if (holder > 0)
+    return holder;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (ptrace(PTRACE_SEIZE, process, NULL, NULL) != 0)
+    _exit(1);
+  atomic_store(held, true);
+  for (;;)
+    pause();
 }

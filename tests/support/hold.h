@@ -13,5 +13,8 @@ void hold_process(pid_t process);
 /* Starts a process that holds the thread until that is killed, and exits with 0 then. *held, in memory that both see,
  * is set once it stands still. */
 pid_t hold_thread(pid_t thread, _Atomic bool *held);
+/* Starts a process before whose end nobody else, its parent neither, can wait for the end of `process`. *held, in
+ * memory that both see, is set once that is so. */
+pid_t hold_corpse(pid_t process, _Atomic bool *held);
 
 #endif
