@@ -126,15 +126,18 @@ static enum status make_socket(struct listener *listener, const char *path, int6
 
 /* ---- accepting */
 
-/* Without this, a connection that cannot be accepted would keep the loop spinning. */
-static void turn_away(struct listener *listener) {
-  log_error("no descriptors left: a client is turned away");
+/* Without this, a connection that cannot be accepted would keep the loop spinning. False where none waits: accept(2)
+ * looks for a descriptor before it looks for a connection. */
+static bool turn_away(struct listener *listener) {
   if (listener->spare >= 0)
     close(listener->spare);
   int client = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
   if (client >= 0)
     close(client);
   listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (client >= 0)
+    log_error("no descriptors left: a client is turned away");
+  return client >= 0;
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events) {
@@ -145,9 +148,7 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     int client = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client >= 0)
       session_accept(supervisor, client);
-    else if (errno == EMFILE || errno == ENFILE)
-      turn_away(listener);
-    else if (errno != EINTR && errno != ECONNABORTED)
+    else if (errno == EMFILE || errno == ENFILE ? !turn_away(listener) : errno != EINTR && errno != ECONNABORTED)
       return;
   }
 }

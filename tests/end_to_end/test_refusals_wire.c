@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -277,7 +279,6 @@ static void rings_that_lie(void **state) {
   }
 }
 
-/* A session's handle means nothing in another one. */
 /* Whoever makes the descriptor block by which gemmd wakes it loses its session, and holds nobody up. */
 static void a_wakeup_that_blocks(void **state) {
   (void)state;
@@ -300,6 +301,7 @@ static void a_wakeup_that_blocks(void **state) {
   witness_undisturbed();
 }
 
+/* A session's handle means nothing in another one. */
 static void handles_of_others(void **state) {
   (void)state;
   struct raw_session one, two;
@@ -319,6 +321,38 @@ static void handles_of_others(void **state) {
   witness_undisturbed();
 }
 
+/* The lowest number that is no descriptor of gemmd's. */
+static rlim_t lowest_free(void) {
+  char path[64];
+  struct stat link;
+  rlim_t fd = 0;
+  do
+    snprintf(path, sizeof path, "/proc/%d/fd/%u", (int)witness.daemon.pid, (unsigned)fd++);
+  while (lstat(path, &link) == 0);
+  return fd - 1;
+}
+
+/* Whoever cannot be let in is told so by the end of the connection, each one anew, and does not keep gemmd busy. */
+static void clients_without_a_descriptor(void **state) {
+  enum { CLIENTS = 5 };
+  struct rlimit limit;
+  (void)state;
+  int sockets[CLIENTS];
+  assert_int_equal(prlimit(witness.daemon.pid, RLIMIT_NOFILE, NULL, &limit), 0);
+  const struct rlimit low = {.rlim_cur = lowest_free(), .rlim_max = limit.rlim_max};
+  assert_int_equal(prlimit(witness.daemon.pid, RLIMIT_NOFILE, &low, NULL), 0);
+  for (int i = 0; i < CLIENTS; i++)
+    sockets[i] = raw_connect(witness.daemon.socket);
+  for (int i = 0; i < CLIENTS; i++)
+    raw_expect_end(sockets[i]);
+  assert_int_equal(prlimit(witness.daemon.pid, RLIMIT_NOFILE, &limit, NULL), 0);
+  assert_int_equal(daemon_log_count(&witness.daemon, "no descriptors left: a client is turned away"), CLIENTS);
+  sockets[0] = raw_connect(witness.daemon.socket);
+  hello(sockets[0]);
+  close(sockets[0]);
+  witness_undisturbed();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_version_that_is_not_spoken),
@@ -330,6 +364,7 @@ int main(void) {
       cmocka_unit_test(rings_that_lie),
       cmocka_unit_test(a_wakeup_that_blocks),
       cmocka_unit_test(handles_of_others),
+      cmocka_unit_test(clients_without_a_descriptor),
   };
   return cmocka_run_group_tests(tests, witness_start, witness_stop);
 }
