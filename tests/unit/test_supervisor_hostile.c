@@ -28,6 +28,13 @@ static pid_t supervisor;
 static int peer;
 static struct error failure;
 
+/* A file system of a client's own, whose files can be opened, and never read. */
+static struct stuck {
+  char folder[32];
+  int device;
+  pid_t pid; /* serves it; 0: none */
+} stuck;
+
 static int start(void **state) {
   (void)state;
   peer_config(&config);
@@ -37,8 +44,19 @@ static int start(void **state) {
   return 0;
 }
 
+/* Descriptors of its files can be closed from then on. */
+static void stuck_unmount(void) {
+  kill(stuck.pid, SIGKILL);
+  waitpid(stuck.pid, NULL, 0);
+  umount2(stuck.folder, MNT_DETACH);
+  rmdir(stuck.folder);
+  stuck.pid = 0;
+}
+
 static int stop(void **state) {
   (void)state;
+  if (stuck.pid != 0) /* a test has failed */
+    stuck_unmount();
   close(peer);
   return peer_wait(supervisor);
 }
@@ -204,13 +222,6 @@ static void files_that_are_none_are_not_loaded(void **state) {
   assert_alive();
 }
 
-/* A file system of a client's own, whose files can be opened, and never read. */
-struct stuck {
-  char folder[32];
-  int device;
-  pid_t pid; /* serves it */
-};
-
 static void answer(int device, const struct fuse_in_header *question, const void *body, size_t bytes) {
   char reply[256];
   struct fuse_out_header head = {.len = (uint32_t)(sizeof head + bytes), .unique = question->unique};
@@ -242,39 +253,32 @@ static void serve_stuck(int device) {
   _exit(0);
 }
 
-static bool stuck_mount(struct stuck *stuck) {
+static bool stuck_mount(void) {
   char options[128];
-  *stuck = (struct stuck){.folder = "/tmp/gemmd-test-fuse-XXXXXX", .device = open("/dev/fuse", O_RDWR | O_CLOEXEC)};
-  if (stuck->device < 0 || mkdtemp(stuck->folder) == NULL)
+  stuck = (struct stuck){.folder = "/tmp/gemmd-test-fuse-XXXXXX", .device = open("/dev/fuse", O_RDWR | O_CLOEXEC)};
+  if (stuck.device < 0 || mkdtemp(stuck.folder) == NULL)
     return false;
-  snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=65534,group_id=0,allow_other", stuck->device);
-  if (mount("stuck", stuck->folder, "fuse.stuck", MS_NOSUID | MS_NODEV, options) != 0) {
-    close(stuck->device);
-    rmdir(stuck->folder);
+  snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=65534,group_id=0,allow_other", stuck.device);
+  if (mount("stuck", stuck.folder, "fuse.stuck", MS_NOSUID | MS_NODEV, options) != 0) {
+    close(stuck.device);
+    rmdir(stuck.folder);
     return false;
   }
-  stuck->pid = fork();
-  if (stuck->pid == 0) {
+  stuck.pid = fork();
+  assert_true(stuck.pid >= 0);
+  if (stuck.pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* who reads from it could never be ended */
-    serve_stuck(stuck->device);
+    serve_stuck(stuck.device);
   }
-  close(stuck->device);
-  return stuck->pid > 0;
-}
-
-static void stuck_unmount(struct stuck *stuck) {
-  kill(stuck->pid, SIGKILL);
-  waitpid(stuck->pid, NULL, 0);
-  umount2(stuck->folder, MNT_DETACH);
-  rmdir(stuck->folder);
+  close(stuck.device);
+  return true;
 }
 
 /* To read it, to ask how large it is, or to close it would wait for the client, and not even SIGKILL would end that. */
 static void a_file_that_a_user_serves_is_not_touched(void **state) {
-  struct stuck stuck;
   char path[64];
   (void)state;
-  if (!stuck_mount(&stuck))
+  if (!stuck_mount())
     skip(); /* takes root and /dev/fuse */
   snprintf(path, sizeof path, "%s/weights", stuck.folder);
   int file = open(path, O_RDONLY | O_CLOEXEC), good = peer_file(64, 64, 1);
@@ -289,8 +293,33 @@ static void a_file_that_a_user_serves_is_not_touched(void **state) {
   assert_int_equal(peer_ask(peer, COMMAND_weight_load, &other, &good, 1, NULL, &failure),
                    STATUS_OK); /* starts a child */
   assert_alive();
-  stuck_unmount(&stuck);
+  stuck_unmount();
   close(file); /* would not have returned before */
+  close(good);
+}
+
+/* Each is a thread of gemmd's that may never end: at some point no more are taken. */
+static void descriptors_that_cannot_be_closed_are_so_many(void **state) {
+  enum { MOST = 256 };
+  char path[64];
+  static struct peer_reply reply;
+  (void)state;
+  if (!stuck_mount())
+    skip(); /* takes root and /dev/fuse */
+  snprintf(path, sizeof path, "%s/weights", stuck.folder);
+  int file = open(path, O_RDONLY | O_CLOEXEC), good = peer_file(64, 64, 1);
+  assert_true(file >= 0);
+  struct message_weight_load request = peer_load("stuck"), other = peer_load("w");
+  for (int i = 0; i < MOST; i++)
+    assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
+  assert_alive();
+  peer_send(peer, 7, COMMAND_weight_load, &message_weight_load_type, &other, &good, 1);
+  peer_receive(peer, 7, NULL, NULL, &reply);
+  assert_int_equal(reply.status, STATUS_PROTOCOL);
+  assert_non_null(strstr(reply.error.text, "cannot be closed"));
+  peer_expect_end(peer);
+  stuck_unmount();
+  close(file);
   close(good);
 }
 
@@ -299,9 +328,13 @@ static void a_file_that_a_user_serves_is_not_touched(void **state) {
 int main(int count, char **words) {
   peer_main(count, words);
   const struct CMUnitTest tests[] = {
-      HOSTILE(memory_that_is_not_safe_to_map_is_refused), HOSTILE(sizes_of_an_arena_of_ones_own_are_checked),
-      HOSTILE(rings_are_made_anew_and_tensors_stay),      HOSTILE(holes_in_an_arena_harm_nobody_else),
-      HOSTILE(files_that_are_none_are_not_loaded),        HOSTILE(a_file_that_a_user_serves_is_not_touched),
+      HOSTILE(memory_that_is_not_safe_to_map_is_refused),
+      HOSTILE(sizes_of_an_arena_of_ones_own_are_checked),
+      HOSTILE(rings_are_made_anew_and_tensors_stay),
+      HOSTILE(holes_in_an_arena_harm_nobody_else),
+      HOSTILE(files_that_are_none_are_not_loaded),
+      HOSTILE(a_file_that_a_user_serves_is_not_touched),
+      HOSTILE(descriptors_that_cannot_be_closed_are_so_many),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -32,16 +33,18 @@ static int bytes_to_read(int peer) {
   return bytes;
 }
 
-/* Asks until an answer finds no room in the socket, and has to wait in gemmd. */
-static void ask_and_do_not_read(int deaf, int other) {
+/* Asks until an answer finds no room in the socket, and has to wait in gemmd; how often. */
+static int ask_and_do_not_read(int deaf, int other) {
   const struct message_ping ping = {.payload = 1};
-  int before;
+  int before, count = 0;
   do {
     before = bytes_to_read(deaf);
+    count++;
     peer_send(deaf, 1, COMMAND_ping, &message_ping_type, &ping, NULL, 0);
     for (int i = 0; i < 3; i++) /* what was sent before has been dealt with by then */
       life_status(other);
   } while (bytes_to_read(deaf) > before);
+  return count;
 }
 
 static void who_does_not_read_is_cut_off(void **state) {
@@ -82,13 +85,83 @@ static void a_loader_that_does_not_end_is_killed(void **state) {
   assert_int_equal(unlink(program), 0);
 }
 
+/* ---- a loader that says more often how far it is than any client wants to know */
+
+enum { CONTROL_FD = 3, CHATTER = 500 };
+
+static void say(const uint8_t *bytes, size_t length) {
+  struct pollfd room = {.fd = CONTROL_FD, .events = POLLOUT};
+  struct error error;
+  enum status status;
+  while ((status = transport_send(CONTROL_FD, bytes, length, NULL, 0, &error)) == STATUS_BUSY)
+    poll(&room, 1, -1);
+  if (status != STATUS_OK)
+    _exit(1);
+}
+
+/* Does not return. */
+static void load_with_chatter(void) {
+  static struct packet packet;
+  struct pollfd control = {.fd = CONTROL_FD, .events = POLLIN};
+  struct message_head head, event = {.kind = MESSAGE_EVENT, .code = EVENT_weight_progress};
+  struct message_weight_progress progress = {.total = CHATTER};
+  struct message_body body;
+  uint8_t bytes[1024];
+  size_t length;
+  struct error error;
+  if (poll(&control, 1, -1) != 1 || transport_receive(CONTROL_FD, &packet, &error) != STATUS_OK ||
+      message_decode_head(packet.bytes, packet.length, &head, &body, &error) != STATUS_OK)
+    _exit(1);
+  progress.request = head.id;
+  for (progress.done = 1; progress.done <= CHATTER; progress.done++) {
+    if (message_encode(&event, &message_weight_progress_type, &progress, bytes, sizeof bytes, &length, &error) !=
+        STATUS_OK)
+      _exit(1);
+    say(bytes, length);
+  }
+  (void)error_set(&error, STATUS_BAD_FILE, "it was talk and nothing else");
+  if (message_encode_failure(head.id, &error, 0, bytes, sizeof bytes, &length, &error) != STATUS_OK)
+    _exit(1);
+  say(bytes, length);
+  _exit(0);
+}
+
+/* Replies wait for whoever does not read them, and cannot be too many; what only tells how far a load is does not. */
+static void progress_does_not_pile_up(void **state) {
+  struct message_weight_load request = peer_load("a");
+  struct message_weight_info info;
+  static struct peer_reply reply;
+  (void)state;
+  request.progress = true;
+  life.config.loaders_max = 1;
+  setenv("GEMMD_TEST_CHATTER", "yes", 1);
+  life_begin();
+  unsetenv("GEMMD_TEST_CHATTER");
+  int other = life_client(), deaf = life_client(), file = peer_file(64, 64, 1);
+  int pings = ask_and_do_not_read(deaf, other);
+  peer_send(deaf, 2, COMMAND_weight_load, &message_weight_load_type, &request, &file, 1);
+  close(file);
+  life_status(other);
+  assert_int_equal(life_load(other, "b", 1, false, &info), STATUS_BAD_FILE); /* the next, so that one is over by then */
+  for (int i = 0; i < pings; i++)
+    peer_receive(deaf, 1, NULL, NULL, &reply);
+  peer_receive(deaf, 2, NULL, NULL, &reply);
+  assert_int_equal(reply.status, STATUS_BAD_FILE);
+  close(deaf);
+  close(other);
+  life_end();
+}
+
 int main(int count, char **words) {
+  if (getenv("GEMMD_TEST_CHATTER") != NULL && count > 1 && strcmp(words[1], "--load") == 0)
+    load_with_chatter();
   peer_main(count, words);
 #define PATIENCE(test) cmocka_unit_test_setup_teardown(test, life_configure, life_clean)
   const struct CMUnitTest tests[] = {
       PATIENCE(who_does_not_say_hello_is_cut_off),
       PATIENCE(who_does_not_read_is_cut_off),
       PATIENCE(a_loader_that_does_not_end_is_killed),
+      PATIENCE(progress_does_not_pile_up),
   };
 #undef PATIENCE
   return cmocka_run_group_tests(tests, NULL, NULL);
