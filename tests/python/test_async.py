@@ -19,7 +19,7 @@ class Loops(unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon()
         self.addCleanup(self.daemon.close)
-        self.session = gemmclient.connect(self.daemon.socket)
+        self.session = gemmclient.connect(self.daemon.socket, reconnect=0.1)
         self.addCleanup(self.session.close)
         self.w = random(1, N, K)
         self.session.load_array(self.w, name="w", format="int8")

@@ -383,7 +383,7 @@ class Faults(Served):
 
     def test_a_daemon_that_is_gone(self):
         with Daemon() as daemon:
-            session = gemmclient.connect(daemon.socket)
+            session = gemmclient.connect(daemon.socket, reconnect=0)
             session.load_array(self.w, name="w", format="int8")
             weight = session.open("w")
             worker = session.status().devices[0].pid

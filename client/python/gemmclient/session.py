@@ -30,7 +30,7 @@ from .weight import Weight, allocate
 __all__ = ["Session", "connect"]
 
 Source = Union[str, "os.PathLike[str]", int, IO[bytes]]
-_NEVER = 0xFFFFFFFF  # spin_us: never spins
+_NEVER = 0xFFFFFFFF  # spin_us: never spins; reconnect_ms: never
 # As safetensors calls them, by element type.
 _SAFETENSORS = {"F32": "F32", "F16": "F16", "BF16": "BF16", "INT8": "I8", "E4M3": "F8_E4M3"}
 
@@ -48,18 +48,22 @@ class Session:
         entries: int = 0,
         spin_us: Optional[int] = None,
         timeout: float = 10.0,
+        reconnect: float = 30.0,
         name: str = "python",
     ):
         """`address`: a socket's path; None: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock; "embedded:" starts a daemon
         that ends with the session. `arena_bytes`: for tensors, 0: 64 MiB. `entries`: products in flight, a power of
         two up to 256; 0: 64. `spin_us`: how long a wait spins before it sleeps; None: 50; 0: never spins. `timeout`:
-        seconds for the daemon's answer to control calls other than loads. `name`: who asks, for the daemon's log."""
+        seconds for the daemon's answer to control calls other than loads. `reconnect`: seconds that a daemon which is
+        killed or replaced is waited for, to go on with the next one; 0: not at all. `name`: who asks, for the daemon's
+        log."""
         options = ffi.new("gemmd_options *")
         chosen_name = ffi.new("char[]", name.encode())
         options.arena_bytes = arena_bytes
         options.entries = entries
         options.spin_us = 0 if spin_us is None else spin_us or _NEVER
         options.timeout_ms = max(1, int(timeout * 1000))
+        options.reconnect_ms = max(1, int(reconnect * 1000)) if reconnect > 0 else _NEVER
         options.name = chosen_name
         self._core = Core(address, options)
 
