@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct variant_family planted_family = {
     .name = "planted", .count = 1, .parameters = {{"crime", "that it commits", 0, CRIMES - 1, 1, 0}}};
@@ -13,8 +14,12 @@ const struct variant_family planted_foreign = {
 
 struct planted planted;
 
+static bool is_planted(const struct variant *variant) {
+  return variant != NULL && variant->family == &planted_family;
+}
+
 enum crime planted_crime(const struct variant *variant) {
-  return variant != NULL && variant->family == &planted_family ? (enum crime)variant->values[0] : HONEST;
+  return is_planted(variant) ? (enum crime)variant->values[0] : HONEST;
 }
 
 static void commit(const struct backend_job *job, enum crime crime) {
@@ -33,22 +38,24 @@ static void commit(const struct backend_job *job, enum crime crime) {
 
 static enum status planted_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
   struct backend_job plain = *job;
-  bool ours = job->variant != NULL && job->variant->family == &planted_family;
   if (job->variant != NULL && job->variant->family == &planted_foreign) {
     planted.foreign_launches++;
     plain.variant = NULL;
     return cpu_backend.submit(backend, &plain, error);
   }
-  if (!ours)
+  if (!is_planted(job->variant))
     return cpu_backend.submit(backend, job, error);
-  planted.launches++;
-  if (planted_crime(job->variant) == FAULTING)
+  enum crime crime = planted_crime(job->variant);
+  planted.launched[crime]++;
+  if (crime == FAULTING)
     raise(SIGKILL);
-  if (planted_crime(job->variant) == FAILING)
+  if (crime == HANGING)
+    pause();
+  if (crime == FAILING)
     return error_set(error, STATUS_UNSUPPORTED, "it never runs");
   plain.variant = NULL;
   enum status status = cpu_backend.submit(backend, &plain, error);
-  commit(job, planted_crime(job->variant));
+  commit(job, crime);
   return status;
 }
 
@@ -57,7 +64,7 @@ static int planted_variants(struct backend *backend, const struct variant_proble
   if (base != NULL)
     return 0;
   int count = cpu_backend.variants(backend, problem, NULL, all, out, 1);
-  for (int crime = 0; crime < CRIMES && count < most; crime++)
+  for (int crime = CRIMES - 1; crime >= 0 && count < most; crime--) /* the honest one last */
     if (planted.offered[crime]) {
       out[count] = variant_default(&planted_family);
       out[count++].values[0] = crime;
@@ -86,13 +93,18 @@ static enum status planted_measure(struct backend *backend, const struct backend
                                    struct backend_weight *const *weights, size_t count,
                                    const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   (void)backend, (void)weights, (void)count, (void)timing, (void)error;
-  bool ours = job->variant->family == &planted_family;
   uint64_t time = job->variant->family == &planted_foreign
                       ? planted.foreign_time + (uint64_t)job->variant->values[0] * 100
-                  : ours ? planted.times[planted_crime(job->variant)]
-                         : planted.own_time;
+                  : is_planted(job->variant) ? planted.times[planted_crime(job->variant)]
+                                             : planted.own_time;
   *ns = (uint64_t)((double)time * (1 + planted.noise * oracle_uniform(&planted.randomness)));
   return STATUS_OK;
+}
+
+static enum status planted_build(struct backend *backend, const struct variant_problem *problem,
+                                 const struct variant *variant, struct error *error) {
+  (void)backend, (void)problem;
+  return planted_crime(variant) == UNBUILT ? error_set(error, STATUS_INTERNAL, "the compiler complains") : STATUS_OK;
 }
 
 /* ---- one device, one weight, one tuner */
@@ -107,17 +119,23 @@ const struct variant *planted_serving(void) {
   return tuning_serving(TUNING_ROWS, 20000);
 }
 
-static void plant(const struct variant_family *library) {
+static void plant(const struct variant_family *library, bool unseen) {
   tuning_plant(&planted_family, library);
   tuning.ops.submit = planted_submit;
   tuning.ops.variants = planted_variants;
   tuning.ops.library_variants = library != NULL ? foreign_variants : NULL;
   tuning.ops.variant_check = planted_check;
   tuning.ops.measure = planted_measure;
+  tuning.ops.variant_foreign = unseen ? is_planted : NULL;
+  tuning.ops.variant_build = planted_build;
+}
+
+void planted_plant(bool unseen) {
+  plant(NULL, unseen);
 }
 
 int planted_set_up(void **state) {
-  plant(NULL);
+  planted_plant(false);
   planted = (struct planted){.own_time = 10000};
   sem_init(&planted.may_list, 0, 0);
   tuning_open();
@@ -137,6 +155,6 @@ void planted_offer(enum crime crime, uint64_t time) {
 }
 
 void planted_library(uint64_t time) {
-  plant(&planted_foreign);
+  plant(&planted_foreign, false);
   planted.foreign_time = time;
 }

@@ -7,7 +7,7 @@
 
 #include <semaphore.h>
 
-enum crime { HONEST, WRONG, ONLY_RAGGED, BEHIND, UNWRITTEN, MIXED_ROWS, FAILING, FAULTING, CRIMES };
+enum crime { HONEST, WRONG, ONLY_RAGGED, BEHIND, UNWRITTEN, MIXED_ROWS, FAILING, FAULTING, HANGING, UNBUILT, CRIMES };
 
 extern const struct variant_family planted_family, planted_foreign;
 
@@ -17,13 +17,17 @@ struct planted {
   uint64_t own_time; /* of the backend's own choice */
   double noise;      /* of the clock, relative */
   uint64_t randomness;
-  int launches;   /* of planted kernels */
+  int launched[CRIMES];
   bool convicted; /* the honest one has turned wrong */
   sem_t may_list; /* one post a list of the library */
   uint64_t foreign_time;
   int foreign_launches;
 };
 extern struct planted planted;
+
+/* Replaces functions of `tuning.ops`. `unseen`: no test has seen the kernels, so that they have to be proven in a
+ * process of their own. The fixture does it for those that have been seen. */
+void planted_plant(bool unseen);
 
 /* Fixtures of a test: device, weight and folder; no tuner yet. */
 int planted_set_up(void **state);

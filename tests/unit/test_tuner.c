@@ -47,14 +47,14 @@ static void test_what_is_wrong_is_not_tried_again(void **state) {
   planted_open(TUNE_EAGER);
   (void)planted_serving();
   tuning_run();
-  assert_true(planted.launches > 0);
+  assert_true(planted.launched[WRONG] > 0);
   tuning_stop();
-  planted.launches = 0;
+  planted.launched[WRONG] = 0;
   planted_open(TUNE_EAGER);
   (void)planted_serving();
   tuning_run();
   assert_null(planted_serving());
-  assert_int_equal(planted.launches, 0);
+  assert_int_equal(planted.launched[WRONG], 0);
 }
 
 static void test_a_slow_one_does_not_serve(void **state) {

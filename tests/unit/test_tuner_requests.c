@@ -43,7 +43,7 @@ static void test_refused_by_hand(void **state) {
   static const struct {
     const char *kernel, *why;
   } rows[] = {
-      {"planted crime=99", "crime must be 0..7 in steps of 1, got 99"},
+      {"planted crime=99", "crime must be 0..9 in steps of 1, got 99"},
       {"planted crime", "NAME=VALUE is expected, got crime"},
       {"planted crime=x", "crime takes a number, got x"},
       {"planted threads=1", "kernels of family planted have no threads"},

@@ -114,7 +114,7 @@ static void test_gives_way(void **state) {
   (void)planted_serving();
   for (int i = 0; i < 1000; i++)
     (void)tuner_step(tuning.tuner, UINT64_C(1) << 62, somebody_waits, NULL, &lost);
-  assert_int_equal(planted.launches, 0);
+  assert_int_equal(planted.launched[HONEST], 0);
   assert_null(planted_serving());
 }
 
@@ -132,7 +132,7 @@ static void test_long_ones_wait_for_quiet(void **state) {
     wait = tuning_step(now);
   }
   assert_true(wait >= UINT64_C(1000000000000)); /* the hour of quiet that the options ask for */
-  assert_int_equal(planted.launches, 0);
+  assert_int_equal(planted.launched[HONEST], 0);
 }
 
 /* It is tuned in many short whiles without requests; what one has found is not lost in the next. */
