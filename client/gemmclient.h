@@ -299,6 +299,9 @@ GEMMD_API int gemmd_wait(gemmd_session *session, uint64_t ticket, int timeout_ms
 /* Takes any finished product. GEMMD_OK with *result filled (its own status inside), GEMMD_TIMEOUT where none is
  * finished, GEMMD_NOT_FOUND where none is in flight. */
 GEMMD_API int gemmd_wait_any(gemmd_session *session, int timeout_ms, gemmd_result *result);
+/* The same until a time of CLOCK_MONOTONIC in nanoseconds, for who has something to do then; one that has passed: only
+ * looks. */
+GEMMD_API int gemmd_wait_any_until(gemmd_session *session, uint64_t deadline_ns, gemmd_result *result);
 
 /* ---- plans: sequences of products in which the result of one is x of the next, computed by one submission. What lies
  * between the products never leaves the device. */

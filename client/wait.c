@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -125,16 +126,29 @@ int gemmd_wait(gemmd_session *session, uint64_t ticket, int timeout_ms, gemmd_re
   return session_result(status);
 }
 
-int gemmd_wait_any(gemmd_session *session, int timeout_ms, gemmd_result *result) {
+/* With no sentence where that is TIMEOUT. */
+static enum status wait_any(gemmd_session *session, int64_t deadline, gemmd_result *result) {
   if (session->pending.used == 0)
-    return session_result(session->ended ? session_gone(session)
-                                         : error_set(&session->error, STATUS_NOT_FOUND, "no product is in flight"));
-  enum status status = wait_finished(session, NULL, wait_deadline(timeout_ms));
-  if (status == STATUS_TIMEOUT)
-    (void)error_set(&session->error, status, "no product was finished within %d ms", timeout_ms);
+    return session->ended ? session_gone(session)
+                          : error_set(&session->error, STATUS_NOT_FOUND, "no product is in flight");
+  enum status status = wait_finished(session, NULL, deadline);
   if (status == STATUS_OK)
     take_result(session, pending_finished(&session->pending), result);
   session_arm(session);
+  return status;
+}
+
+int gemmd_wait_any(gemmd_session *session, int timeout_ms, gemmd_result *result) {
+  enum status status = wait_any(session, wait_deadline(timeout_ms), result);
+  if (status == STATUS_TIMEOUT)
+    (void)error_set(&session->error, status, "no product was finished within %d ms", timeout_ms);
+  return session_result(status);
+}
+
+int gemmd_wait_any_until(gemmd_session *session, uint64_t deadline_ns, gemmd_result *result) {
+  enum status status = wait_any(session, deadline_ns < CLOCK_NEVER ? (int64_t)deadline_ns : CLOCK_NEVER, result);
+  if (status == STATUS_TIMEOUT)
+    (void)error_set(&session->error, status, "no product was finished by %" PRIu64 " ns", deadline_ns);
   return session_result(status);
 }
 

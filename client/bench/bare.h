@@ -1,11 +1,15 @@
-/* What the machine takes by itself from a program that waits for nothing. */
+/* What the machine takes by itself from programs that wait for nothing. */
 #ifndef BENCH_BARE_H
 #define BENCH_BARE_H
 
 #include "histogram.h"
 
-/* For `run_ns`: how long stretches of `work_ns` of reading the clock take. Time that passes unseen between two readings
- * is work only as far as that takes, and the rest was the machine's: other programs, interrupts, a hypervisor. */
-void bare_measure(uint64_t work_ns, uint64_t run_ns, struct histogram *out);
+#include <stdbool.h>
+
+/* For `run_ns`, or until it has seen as much as it can keep, as many threads as a call needs awake, its client's and
+ * its worker's, do nothing but read the clock. *out: what calls at random times would take, if each were `work_ns` of
+ * what both can do at the same time (see gaps_tail). *taken: the part of the time in which they could not. False where
+ * there is no memory, or no thread. */
+bool bare_measure(uint64_t work_ns, uint64_t run_ns, struct histogram *out, double *taken);
 
 #endif

@@ -62,7 +62,8 @@ static const struct tool_command commands[] = {
          "buckets},\n"
          "  tensors, checked: {products, difference} (y after the load, against the same products alone from host "
          "memory:\n"
-         "  ||y - alone|| / ||alone|| of the worst row), with --rate machine_us (see gemm-bench(1)),\n"
+         "  ||y - alone|| / ||alone|| of the worst row), with --rate machine_us, machine_taken (see\n"
+         "  gemm-bench(1)),\n"
          "  inprocess: {best_us, to_best, obvious_us, to_obvious, kernel_us, over_kernel_us}: medians and ratios;\n"
          "  of a plan kernel_us are its kernels one after the other, and plan_us and plan_to_kernel the plan on the "
          "device",

@@ -11,6 +11,7 @@ struct report {
   const struct histogram *latency, *overhead, *device, *roundtrip;
   const struct compare *compare;   /* NULL: nothing was compared */
   const struct histogram *machine; /* NULL: not measured */
+  double taken;                    /* see bare_measure */
   uint64_t failures;
   uint64_t checked; /* of y */
   double difference;

@@ -24,7 +24,7 @@ struct serve {
   struct compare compare;
   bool compared;
   uint64_t failures, rows, checked;
-  double difference;
+  double difference, taken;
   double seconds; /* from the first counted product to the last */
 };
 
@@ -207,8 +207,10 @@ static enum tool_exit run(struct serve *serve) {
     return code != TOOL_OK ? code : refused;
   }
   add_up(serve);
-  if (settings->rate > 0 && serve->latency.count > 0)
-    bare_measure(histogram_at(&serve->latency, 0.5), (uint64_t)(serve->seconds * 1e9), &serve->machine);
+  if (settings->rate > 0 && serve->latency.count > 0 &&
+      !bare_measure(histogram_at(&serve->latency, 0.5), (uint64_t)(serve->seconds * 1e9), &serve->machine,
+                    &serve->taken))
+    return tool_fail(serve->call, TOOL_REFUSED, "no memory, or no thread, to look at the machine by itself");
   const char *m = tool_value(serve->call, "m");
   struct report report = {.settings = &serve->settings,
                           .rows_text = m != NULL ? m : "1",
@@ -218,6 +220,7 @@ static enum tool_exit run(struct serve *serve) {
                           .roundtrip = &serve->roundtrip,
                           .compare = serve->compared ? &serve->compare : NULL,
                           .machine = serve->machine.count > 0 ? &serve->machine : NULL,
+                          .taken = serve->taken,
                           .failures = serve->failures,
                           .checked = serve->checked,
                           .difference = serve->difference,

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 /* One product that may be in flight, with tensors of its own. */
@@ -243,21 +244,17 @@ static void record(struct worker *worker, struct slot *slot, const gemmd_result 
   }
 }
 
-/* Waits for a product, `timeout_ms` at most. False where the session is of no more use. */
-static bool take(struct worker *worker, int timeout_ms, struct slot **freed) {
+/* Waits for a product until `until_ns`. False where the session is of no more use. */
+static bool take(struct worker *worker, uint64_t until_ns, struct slot **freed) {
   gemmd_result result = {0};
   *freed = NULL;
   int status;
   if (worker->settings->in_flight == 1) {
     result.ticket = worker->slots[0].ticket;
-    status = gemmd_wait(worker->session, result.ticket, timeout_ms, &result);
-    if (status == GEMMD_TIMEOUT)
-      return true;
-    result.status = status;
-    if (status != GEMMD_DISCONNECTED)
-      status = GEMMD_OK;
+    result.status = gemmd_wait(worker->session, result.ticket, -1, &result);
+    status = result.status != GEMMD_DISCONNECTED ? GEMMD_OK : GEMMD_DISCONNECTED;
   } else {
-    status = gemmd_wait_any(worker->session, timeout_ms, &result);
+    status = gemmd_wait_any_until(worker->session, until_ns, &result);
     if (status == GEMMD_TIMEOUT)
       return true;
   }
@@ -282,7 +279,7 @@ static void serve(struct worker *worker) {
   }
   while (worker->in_flight > 0) {
     struct slot *slot;
-    if (!take(worker, -1, &slot))
+    if (!take(worker, UINT64_MAX, &slot))
       return;
     if (worker->settings->pause_ns > 0)
       clock_sleep(worker->settings->pause_ns);
@@ -303,13 +300,9 @@ static void schedule_next(struct worker *worker) {
 static bool wait_for_something(struct worker *worker, bool full) {
   enum { SLEEP_LEAST_NS = 200000 };
   struct slot *slot;
+  if (worker->in_flight > 0)
+    return take(worker, full ? UINT64_MAX : worker->next_ns, &slot);
   uint64_t now = clock_ns(), left = worker->next_ns > now ? worker->next_ns - now : 0;
-  if (worker->in_flight > 0) {
-    bool goes_on = take(worker, full ? -1 : (int)(left / 1000000), &slot);
-    if (slot == NULL)
-      sched_yield(); /* where cores are few, the worker computes on this one, too */
-    return goes_on;
-  }
   if (left > SLEEP_LEAST_NS)
     clock_sleep_until(worker->next_ns - SLEEP_LEAST_NS / 2);
   else
@@ -318,6 +311,7 @@ static bool wait_for_something(struct worker *worker, bool full) {
 }
 
 static void serve_at_rate(struct worker *worker) {
+  prctl(PR_SET_TIMERSLACK, 1ul); /* what is due is not to wait for the usual 50 us of slack */
   worker->next_ns = clock_ns();
   schedule_next(worker);
   while (worker->in_flight > 0 || may_ask(worker, worker->next_ns)) {

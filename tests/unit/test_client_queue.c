@@ -331,6 +331,25 @@ static void a_full_ring_survives_a_loss(void **state) {
   scene_free(&scene);
 }
 
+static void a_wait_ends_at_its_time(void **state) {
+  (void)state;
+  struct scene scene = scene_make(PLACEMENT_SINGLE);
+  gemmd_result result = {0};
+  assert_int_equal(gemmd_wait_any_until(scene.session, UINT64_MAX, &result), GEMMD_NOT_FOUND);
+  uint64_t ticket = submit(&scene), until = (uint64_t)clock_now() + 3000000;
+  assert_int_equal(gemmd_wait_any_until(scene.session, 1, &result), GEMMD_TIMEOUT);
+  assert_string_equal(gemmd_error(scene.session), "no product was finished by 1 ns");
+  assert_int_equal(gemmd_wait_any_until(scene.session, until, &result), GEMMD_TIMEOUT);
+  assert_true((uint64_t)clock_now() >= until);
+  serve(&scene, 0, STATUS_OK);
+  assert_int_equal(gemmd_wait_any_until(scene.session, 1, &result), GEMMD_OK); /* only looks */
+  assert_true(result.ticket == ticket);
+  submit(&scene);
+  serve(&scene, 0, STATUS_OK);
+  assert_int_equal(gemmd_wait_any_until(scene.session, UINT64_MAX, &result), GEMMD_OK);
+  scene_free(&scene);
+}
+
 static void a_failed_device_ends_what_it_has(void **state) {
   (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
@@ -427,6 +446,7 @@ int main(void) {
       cmocka_unit_test(a_successor_is_asked_for_what_was_not_answered),
       cmocka_unit_test(the_second_loss_is_told),
       cmocka_unit_test(a_full_ring_survives_a_loss),
+      cmocka_unit_test(a_wait_ends_at_its_time),
       cmocka_unit_test(a_failed_device_ends_what_it_has),
       cmocka_unit_test(the_end_of_the_daemon_ends_what_is_in_flight),
       cmocka_unit_test(who_only_looks_notices_the_end_too),
