@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 enum {
-  SPIN_LOOKS = 32, /* looks at the rings between two looks at the clock */
+  SPIN_LOOKS = 32,      /* looks at the rings between two looks at the clock */
+  YIELD_LONG_NS = 5000, /* somebody else had the core, perhaps the worker, and may want it again */
 };
 
 static inline void cpu_pause(void) {
@@ -17,6 +18,15 @@ static inline void cpu_pause(void) {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
+}
+
+/* Gives the core away for a moment. False where spinning on would stand in somebody's way: who sleeps instead also
+ * wakes up on a core that is free, where the scheduler would leave two that spin on one core for a tenth of a second.
+ */
+static bool give_way(void) {
+  int64_t before = clock_now();
+  sched_yield();
+  return clock_now() - before < YIELD_LONG_NS;
 }
 
 /* Until there is something to take in. False where nothing came in the time. */
@@ -32,8 +42,8 @@ static bool wait_spin(struct gemmd_session *session, int64_t deadline) {
         return true;
       cpu_pause();
     }
-    if (session->crowded)
-      sched_yield();
+    if (session->crowded && !give_way())
+      return queues_look(session);
   }
   return false;
 }

@@ -4,9 +4,9 @@
 #include "gaps.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum {
   THREADS = 2,
@@ -15,6 +15,7 @@ enum {
 };
 
 struct watch {
+  int processor;      /* that it stays on; -1: none */
   _Atomic bool *full; /* one has seen all that it can keep: all end */
   struct gap *gaps;   /* [GAPS_MOST] */
   size_t count;
@@ -23,6 +24,12 @@ struct watch {
 
 static void *watch_run(void *argument) {
   struct watch *watch = argument;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (watch->processor >= 0) {
+    CPU_SET(watch->processor, &own);
+    sched_setaffinity(0, sizeof own, &own);
+  }
   uint64_t last = clock_ns();
   if (last - watch->begin_ns > GAP_LEAST_NS) /* it was late */
     watch->gaps[watch->count++] = (struct gap){0, last - watch->begin_ns};
@@ -39,11 +46,24 @@ static void *watch_run(void *argument) {
   return NULL;
 }
 
+/* Where there are no more processors than threads each has its own: the scheduler may leave both on one for a while,
+ * which the machine cannot help. Returns how many threads to start, at most one a processor. */
+static int choose_processors(int processors[THREADS]) {
+  cpu_set_t usable;
+  int count = sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1, chosen = 0;
+  for (int i = 0; i < THREADS; i++)
+    processors[i] = -1;
+  for (int i = 0; count > 1 && count <= THREADS && i < CPU_SETSIZE; i++)
+    if (CPU_ISSET(i, &usable))
+      processors[chosen++] = i;
+  return count < THREADS ? count : THREADS;
+}
+
 /* Returns how many threads ran; their gaps lie one behind the other from the first's on. */
 static int watch_all(struct watch watches[THREADS], struct gap *gaps, uint64_t run_ns) {
   pthread_t threads[THREADS];
   _Atomic bool full = false;
-  int wanted = sysconf(_SC_NPROCESSORS_ONLN) > 1 ? THREADS : 1, started = 0;
+  int processors[THREADS], wanted = choose_processors(processors), started = 0;
   uint64_t begin_ns = clock_ns();
   for (; started < wanted; started++) {
     watches[started] = (struct watch){

@@ -380,14 +380,14 @@ static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t
     front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
 }
 
-/* Clients with products here that look out for them. */
+/* Clients with products here that look out for them; if all sleep, one will have been woken when this one ends. */
 static uint32_t count_awake(const struct serve *serve) {
   uint32_t awake = 0;
   for (size_t i = 0; i < serve->session_count; i++) {
     const struct engine_session *session = serve->sessions[i];
     awake += session->lane.taken > 0 && ring_worker_watched(&session->ring);
   }
-  return awake;
+  return awake > 0 ? awake : 1;
 }
 
 static void device_takes(struct serve *serve, struct queue_job *front) {

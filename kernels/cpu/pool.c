@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-/* About 15 us of pauses: longer than the time between two products of a busy engine, shorter than anybody notices. */
 enum {
-  SPINS = 1000,
+  SPINS = 1000,     /* about 15 us: longer than between two products of a busy engine, shorter than anybody notices */
   YIELD_EVERY = 32, /* of them: on few cores the client that waits for this product spins, too */
+  YIELD_LONG_NS = 5000 /* somebody else had the core, and may want it again */
 };
 
 /* What a thread other than the caller watches, on a line of its own. */
@@ -46,16 +47,36 @@ struct worker {
   int part;
 };
 
-static void relax(int spin) {
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* False where spinning stands in somebody's way. Who sleeps in place of it also wakes up on a core that is free, where
+ * the scheduler would leave two that spin on one core for a tenth of a second. */
+static bool relax(int spin) {
   if (spin % YIELD_EVERY == YIELD_EVERY - 1) {
+    uint64_t before_ns = now_ns();
     sched_yield();
-    return;
+    return now_ns() - before_ns < YIELD_LONG_NS;
   }
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
+  return true;
+}
+
+/* True where the word changed meanwhile. */
+static bool spin_while(const atomic_uint *word, unsigned value) {
+  for (int i = 0; atomic_load_explicit(word, memory_order_acquire) == value; i++) {
+    if (i == SPINS || !relax(i)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 static void sleep_while(atomic_uint *word, unsigned value) {
@@ -69,11 +90,8 @@ static void wake(atomic_uint *word, int most) {
 /* The sleeper announces itself before it looks at the word for the last time (the kernel does), the waker changes
  * the word before it looks for sleepers: one of them sees the other. */
 static void wait_for_change(atomic_uint *word, unsigned seen, atomic_int *sleepers) {
-  for (int i = 0; i < SPINS; i++) {
-    if (atomic_load_explicit(word, memory_order_acquire) != seen) {
-      return;
-    }
-    relax(i);
+  if (spin_while(word, seen)) {
+    return;
   }
   atomic_fetch_add(sleepers, 1);
   while (atomic_load(word) == seen) {
@@ -106,7 +124,9 @@ static void wait_for_parts(struct cpu_pool *pool) {
     if (atomic_load_explicit(&pool->left, memory_order_acquire) == 0) {
       return;
     }
-    relax(i);
+    if (!relax(i)) {
+      break;
+    }
   }
   atomic_store(&pool->caller_sleeps, true);
   for (unsigned left = atomic_load(&pool->left); left != 0; left = atomic_load(&pool->left)) {

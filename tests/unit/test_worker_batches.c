@@ -88,8 +88,8 @@ static void requests_that_wait_together_are_one_product(void **state) {
   rig_stop(&control);
 }
 
-/* Of four clients one sleeps, and one has asked for nothing. */
-static uint32_t count_awake(bool on_cores) {
+/* Of four clients `asleep` sleep, and one has asked for nothing. */
+static uint32_t count_awake(bool on_cores, unsigned asleep) {
   struct backend_ops device;
   struct rig_control control;
   struct rig_client clients[4];
@@ -104,7 +104,8 @@ static uint32_t count_awake(bool on_cores) {
     rig_submit(&clients[i], products[i]);
     wait_until_taken(&clients[i]);
   }
-  assert_true(ring_client_sleep(&clients[1].ring));
+  for (unsigned i = 0; i < asleep; i++)
+    assert_true(ring_client_sleep(&clients[i].ring));
   held = false;
   while (size_count == 0) /* rig_take sleeps at once */
     sched_yield();
@@ -118,8 +119,10 @@ static uint32_t count_awake(bool on_cores) {
 
 static void a_product_on_cores_knows_who_looks_out_for_it(void **state) {
   (void)state;
-  assert_int_equal(count_awake(true), 2);
-  assert_int_equal(count_awake(false), 0);
+  assert_int_equal(count_awake(true, 0), 3);
+  assert_int_equal(count_awake(true, 1), 2);
+  assert_int_equal(count_awake(true, 3), 1); /* will be woken by its end */
+  assert_int_equal(count_awake(false, 1), 0);
 }
 
 static void a_batch_has_so_many_rows(void **state) {
