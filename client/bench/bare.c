@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum {
@@ -15,11 +16,12 @@ enum {
 };
 
 struct watch {
-  int processor;      /* that it stays on; -1: none */
+  int processor; /* that it stays on; -1: none */
+  uint64_t run_ns;
   _Atomic bool *full; /* one has seen all that it can keep: all end */
-  struct gap *gaps;   /* [GAPS_MOST] */
+  struct gap *gaps;   /* [GAPS_MOST]; by the clock */
   size_t count;
-  uint64_t begin_ns, end_ns; /* the end is brought forward by who ends early */
+  uint64_t begin_ns, end_ns; /* when it did begin and end */
 };
 
 static void *watch_run(void *argument) {
@@ -30,13 +32,11 @@ static void *watch_run(void *argument) {
     CPU_SET(watch->processor, &own);
     sched_setaffinity(0, sizeof own, &own);
   }
-  uint64_t last = clock_ns();
-  if (last - watch->begin_ns > GAP_LEAST_NS) /* it was late */
-    watch->gaps[watch->count++] = (struct gap){0, last - watch->begin_ns};
-  while (last < watch->end_ns && !atomic_load_explicit(watch->full, memory_order_relaxed)) {
+  uint64_t last = watch->begin_ns = clock_ns();
+  while (last - watch->begin_ns < watch->run_ns && !atomic_load_explicit(watch->full, memory_order_relaxed)) {
     uint64_t now = clock_ns();
     if (now - last > GAP_LEAST_NS) {
-      watch->gaps[watch->count++] = (struct gap){last - watch->begin_ns, now - watch->begin_ns};
+      watch->gaps[watch->count++] = (struct gap){last, now};
       if (watch->count == GAPS_MOST)
         atomic_store(watch->full, true);
     }
@@ -64,10 +64,9 @@ static int watch_all(struct watch watches[THREADS], struct gap *gaps, uint64_t r
   pthread_t threads[THREADS];
   _Atomic bool full = false;
   int processors[THREADS], wanted = choose_processors(processors), started = 0;
-  uint64_t begin_ns = clock_ns();
   for (; started < wanted; started++) {
     watches[started] = (struct watch){
-        .full = &full, .gaps = gaps + (size_t)started * GAPS_MOST, .begin_ns = begin_ns, .end_ns = begin_ns + run_ns};
+        .processor = processors[started], .run_ns = run_ns, .full = &full, .gaps = gaps + (size_t)started * GAPS_MOST};
     if (pthread_create(&threads[started], NULL, watch_run, &watches[started]) != 0)
       break;
   }
@@ -76,23 +75,33 @@ static int watch_all(struct watch watches[THREADS], struct gap *gaps, uint64_t r
   return started;
 }
 
-bool bare_measure(uint64_t work_ns, uint64_t run_ns, struct histogram *out, double *taken) {
+/* Those of all threads from `from_ns` to `to_ns`, counted from there, to the front. Returns how many. */
+static size_t collect(const struct watch *watches, int threads, uint64_t from_ns, uint64_t to_ns, struct gap *out) {
+  size_t count = 0;
+  for (int i = 0; i < threads; i++)
+    for (size_t j = 0; j < watches[i].count; j++) {
+      struct gap gap = watches[i].gaps[j];
+      gap.begin_ns = gap.begin_ns > from_ns ? gap.begin_ns : from_ns;
+      gap.end_ns = gap.end_ns < to_ns ? gap.end_ns : to_ns;
+      if (gap.begin_ns < gap.end_ns)
+        out[count++] = (struct gap){gap.begin_ns - from_ns, gap.end_ns - from_ns};
+    }
+  return gaps_merge(out, count);
+}
+
+void bare_measure(uint64_t work_ns, uint64_t run_ns, struct histogram *out, double *taken) {
   struct watch watches[THREADS];
   struct gap *gaps = malloc((size_t)THREADS * GAPS_MOST * sizeof *gaps);
   int threads = gaps != NULL ? watch_all(watches, gaps, run_ns) : 0;
-  size_t count = 0;
-  uint64_t ran_ns = UINT64_MAX;
+  uint64_t from_ns = 0, to_ns = UINT64_MAX;
   for (int i = 0; i < threads; i++) {
-    for (size_t j = 0; j < watches[i].count; j++)
-      gaps[count++] = watches[i].gaps[j];
-    uint64_t own_ns = watches[i].end_ns - watches[i].begin_ns;
-    ran_ns = own_ns < ran_ns ? own_ns : ran_ns;
+    from_ns = watches[i].begin_ns > from_ns ? watches[i].begin_ns : from_ns;
+    to_ns = watches[i].end_ns < to_ns ? watches[i].end_ns : to_ns;
   }
-  if (threads > 0) {
-    count = gaps_merge(gaps, count);
-    gaps_tail(gaps, count, ran_ns, work_ns, out);
-    *taken = (double)gaps_total(gaps, count) / (double)ran_ns;
+  if (threads > 0 && from_ns < to_ns) {
+    size_t count = collect(watches, threads, from_ns, to_ns, gaps);
+    gaps_tail(gaps, count, to_ns - from_ns, work_ns, out);
+    *taken = (double)gaps_total(gaps, count) / (double)(to_ns - from_ns);
   }
   free(gaps);
-  return threads > 0;
 }
