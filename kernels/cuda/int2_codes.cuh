@@ -1,6 +1,6 @@
 // How the codes of int2_layout.h become 16-bit numbers of type X, two to a register: places in a word and exponents.
-// number(): c + offset, by one instruction; value(): c - 1, exact, by one more. A lane has a word's view for its fields
-// f = 0..7, those that int2_layout.h counts from 1.
+// number(): c + offset, by one instruction, `exponent` that of the field's place; value(): c - 1, exact, by one more. A
+// lane has a word's view for its fields f = 0..7, those that int2_layout.h counts from 1.
 #pragma once
 
 #include "number.cuh"
@@ -22,19 +22,27 @@ template <> struct int2_codes<__half> {
   static __device__ inline views view(uint32_t word) {
     return {word, __funnelshift_r(word, word, 8)};
   }
-  static __host__ __device__ constexpr uint32_t offset(int f) {
-    return 256 >> 2 * (f % 4);
+  // Twice this is how far behind the first place of a view the bits of a field begin.
+  static constexpr int places = 4;
+  static __host__ __device__ constexpr int place(int f) {
+    return f % 4;
   }
-  static __device__ inline uint32_t number(const views &v, int f) {
-    const uint32_t exponent = 23 - 2 * (f % 4);
-    return ptx::select_or(f < 4 ? v.word : v.by_8, 0x000c000cu << 2 * (f % 4), exponent << 26 | exponent << 10);
+  static __host__ __device__ constexpr uint32_t offset(int f) {
+    return 256 >> 2 * place(f);
+  }
+  // The bits that make codes at a place count from 1.
+  static __host__ __device__ constexpr uint32_t exponent(int place) {
+    return (23u - 2 * place) << 26 | (23u - 2 * place) << 10;
+  }
+  static __device__ inline uint32_t number(const views &v, int f, uint32_t exponent) {
+    return ptx::select_or(f < 4 ? v.word : v.by_8, 0x000c000cu << 2 * place(f), exponent);
   }
   static __device__ inline uint32_t constant(float value) {
     const __half2 pair = __float2half2_rn(value);
     return reinterpret_cast<const uint32_t &>(pair);
   }
   static __device__ inline uint32_t value(const views &v, int f) {
-    const uint32_t word = number(v, f), less = constant(-1.0f - offset(f));
+    const uint32_t word = number(v, f, exponent(place(f))), less = constant(-1.0f - offset(f));
     const __half2 out = __hadd2(reinterpret_cast<const __half2 &>(word), reinterpret_cast<const __half2 &>(less));
     return reinterpret_cast<const uint32_t &>(out);
   }
@@ -55,25 +63,24 @@ template <> struct int2_codes<__nv_bfloat16> {
   static __device__ inline views view(uint32_t word) {
     return {word, __funnelshift_r(word, word, 6), __funnelshift_r(word, word, 12)};
   }
-  // Twice this is where the bits of a field begin in its view.
+  static constexpr int places = 3;
   static __host__ __device__ constexpr int place(int f) {
     return (f + 1) % 3;
   }
   static __host__ __device__ constexpr uint32_t offset(int f) {
     return 128 >> 2 * place(f);
   }
-  static __device__ inline uint32_t number(const views &v, int f) {
-    const uint32_t exponent = 134 - 2 * place(f);
-    return ptx::select_or(f < 2   ? v.word
-                          : f < 5 ? v.by_6
-                                  : v.by_12,
-                          0x00030003u << 2 * place(f), exponent << 23 | exponent << 7);
+  static __host__ __device__ constexpr uint32_t exponent(int place) {
+    return (134u - 2 * place) << 23 | (134u - 2 * place) << 7;
+  }
+  static __device__ inline uint32_t number(const views &v, int f, uint32_t exponent) {
+    return ptx::select_or(f < 2 ? v.word : f < 5 ? v.by_6 : v.by_12, 0x00030003u << 2 * place(f), exponent);
   }
   static __device__ inline uint32_t constant(float value) {
     return int2_pack(value, value);
   }
   static __device__ inline uint32_t value(const views &v, int f) {
-    const uint32_t word = number(v, f), less = constant(-1.0f - offset(f));
+    const uint32_t word = number(v, f, exponent(place(f))), less = constant(-1.0f - offset(f));
     const __nv_bfloat162 out =
         __hadd2(reinterpret_cast<const __nv_bfloat162 &>(word), reinterpret_cast<const __nv_bfloat162 &>(less));
     return reinterpret_cast<const uint32_t &>(out);

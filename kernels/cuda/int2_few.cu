@@ -9,8 +9,8 @@ using kernel = void (*)(int2_few::work);
 
 template <typename X> kernel kernel_of(const int2_few_config &c) {
   if (c.columns == 8)
-    return c.ahead == 2 ? int2_few::run<X, 8, 2> : int2_few::run<X, 8, 3>;
-  return c.ahead == 2 ? int2_few::run<X, 16, 2> : int2_few::run<X, 16, 3>;
+    return c.ahead == 2 ? int2_few::run<X, 8, 3> : int2_few::run<X, 8, 4>;
+  return c.ahead == 2 ? int2_few::run<X, 16, 3> : int2_few::run<X, 16, 4>;
 }
 
 } // namespace
@@ -21,7 +21,7 @@ extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_fe
   const int2_few_way &way = ways[columns > ways[0].config.columns];
   const int2_few_config *config = &way.config;
   const int2_few_plan *plan = &way.plan;
-  const int2_few::work work = {*product, *plan, config->blocks};
+  const int2_few::work work = {*product, config->blocks, *plan};
   const kernel run = product->x_type == GEMM_F32   ? kernel_of<float>(*config)
                      : product->x_type == GEMM_F16 ? kernel_of<__half>(*config)
                                                    : kernel_of<__nv_bfloat16>(*config);
@@ -36,5 +36,5 @@ extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_fe
 }
 
 extern "C" const void *kernel_of_int2_few(void) {
-  return reinterpret_cast<const void *>(&int2_few::run<float, 8, 2>);
+  return reinterpret_cast<const void *>(&int2_few::run<float, 8, 3>);
 }

@@ -18,11 +18,12 @@ constexpr int pairs = INT2_FEW_PAIRS, threads = 64 * pairs, warps = 2 * pairs;
 constexpr int warp_bytes = INT2_TILE_BYTES / 2, ring_bytes = pairs * INT2_TILE_BYTES;
 constexpr int warp_scales = 2 * INT2_UNIT_BYTES; // behind the codes of a warp's two units
 constexpr int pitch = INT2_BLOCK_ROWS + 4;
+static_assert(INT2_FEW_PARTS_MOST <= threads && INT2_FEW_BLOCKS_MOST < threads, "a thread each");
 
 struct work {
   int2_few_product product;
-  int2_few_plan plan;
   int blocks;
+  int2_few_plan plan;
 };
 
 // ---- x
@@ -86,15 +87,18 @@ __device__ inline operand_place operand_at(uint32_t x, int lane) {
   return {row + ((lane / 8) ^ (lane % 8)) * 16, row + ((4 + lane / 8) ^ (lane % 8)) * 16};
 }
 
-template <int kEights> __device__ inline void load_operand(operand<kEights> &out, const operand_place &at, int group) {
+template <int kEights> __device__ inline operand_place group_at(const operand_place &first, int group) {
+  return {first.even + group * (kEights * 2048), first.odd + group * (kEights * 2048)};
+}
+
+template <int kEights> __device__ inline void load_operand(operand<kEights> &out, const operand_place &at) {
   constexpr int columns = 8 * kEights;
 #pragma unroll
   for (int t = 0; t < kEights; t++) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       uint32_t matrices[4];
-      ptx::load_matrices(matrices,
-                         (i % 2 ? at.odd : at.even) + group * (columns * 256) + t * 1024 + i / 2 * columns * 128);
+      ptx::load_matrices(matrices, (i % 2 ? at.odd : at.even) + t * 1024 + i / 2 * columns * 128);
       out.x[t][2 * i][0] = matrices[0];
       out.x[t][2 * i][1] = matrices[1];
       out.x[t][2 * i + 1][0] = matrices[2];
@@ -103,14 +107,14 @@ template <int kEights> __device__ inline void load_operand(operand<kEights> &out
   }
 }
 
-// Where the sums of a group start from: minus the sum of (offset + 1) x, [group][column].
+// Where the sums of a group start from: minus the sum of (offset + 1) x, [group][column], each two columns twice, as a
+// lane's four sums of two rows want them.
 template <typename X, int kEights>
-__device__ inline void store_starts(const operand_place &x, float *starts, int length, int warp, int lane) {
-  constexpr int columns = 8 * kEights;
+__device__ inline void store_starts(const operand_place &x, uint32_t starts, int length, int warp, int lane) {
 #pragma unroll 1
   for (int group = warp; group < length; group += warps) {
     operand<kEights> b;
-    load_operand<kEights>(b, x, group);
+    load_operand<kEights>(b, group_at<kEights>(x, group));
 #pragma unroll
     for (int t = 0; t < kEights; t++) {
       float sum[2][4] = {};
@@ -120,9 +124,12 @@ __device__ inline void store_starts(const operand_place &x, float *starts, int l
         const uint32_t right = int2_codes<X>::constant(-1.0f - int2_codes<X>::offset(s % 4 + 4));
         int2_codes<X>::multiply(sum[s % 2], {left, left, right, right}, b.x[t][s], sum[s % 2]);
       }
+      uint32_t bits[4];
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        bits[i] = __float_as_uint(sum[0][i] + sum[1][i]); // rows are alike
       if (lane < 4)
-        *reinterpret_cast<float2 *>(starts + group * columns + 8 * t + 2 * lane) =
-            make_float2(sum[0][0] + sum[1][0], sum[0][1] + sum[1][1]);
+        ptx::store_shared_int4(starts + (group * kEights + t) * 64 + lane * 16, bits);
     }
   }
 }
@@ -133,7 +140,8 @@ template <int kEights> struct starting { float sums[kEights][4]; };
 // 16 rows of W x a tile's K, added to the sums.
 template <typename X, int kEights>
 __device__ inline void multiply_unit(float (&sum)[kEights][4], const int4 &words, uint32_t scales,
-                                     const operand<kEights> &b, const starting<kEights> &start) {
+                                     const operand<kEights> &b, const starting<kEights> &start,
+                                     const uint32_t (&exponents)[int2_codes<X>::places]) {
   float part[kEights][4];
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -141,8 +149,9 @@ __device__ inline void multiply_unit(float (&sum)[kEights][4], const int4 &words
                lower = int2_codes<X>::view(half ? words.w : words.y);
 #pragma unroll
     for (int s = 0; s < 4; s++) {
-      const uint32_t a[4] = {int2_codes<X>::number(upper, s), int2_codes<X>::number(lower, s),
-                             int2_codes<X>::number(upper, s + 4), int2_codes<X>::number(lower, s + 4)};
+      const uint32_t first = exponents[int2_codes<X>::place(s)], second = exponents[int2_codes<X>::place(s + 4)];
+      const uint32_t a[4] = {int2_codes<X>::number(upper, s, first), int2_codes<X>::number(lower, s, first),
+                             int2_codes<X>::number(upper, s + 4, second), int2_codes<X>::number(lower, s + 4, second)};
 #pragma unroll
       for (int t = 0; t < kEights; t++)
         int2_codes<X>::multiply(part[t], a, b.x[t][4 * half + s],
@@ -232,9 +241,10 @@ __device__ inline void write_y(const work &w, const uint32_t *parts, const int16
 
 // ---- the whole
 
-template <typename X, int kColumns, int kAhead>
+// kRing: tiles that a warp's ring holds.
+template <typename X, int kColumns, int kRing>
 __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w) {
-  constexpr int eights = kColumns / 8, slot_bytes = kColumns * pitch * 4, ring_slots = kAhead + 1;
+  constexpr int eights = kColumns / 8, slot_bytes = kColumns * pitch * 4;
   extern __shared__ __align__(1024) uint8_t raw[];
   __shared__ uint32_t parts[INT2_FEW_PARTS_MOST];
   __shared__ int16_t first_part[INT2_FEW_BLOCKS_MOST + 1];
@@ -243,19 +253,24 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
   const int first_tile = w.plan.first_tile[rank], length = w.plan.first_tile[rank + 1] - first_tile;
   // The same for all lanes, and said to be: what follows from it is computed once a warp.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), pair = warp / 2, half = warp % 2;
-  const int lane = threadIdx.x % 32;
+  const uint32_t zero = ptx::unknown_zero(); // added to what is not to be computed again in the loop
+  const int lane = threadIdx.x % 32 + zero;
   const int total = w.blocks * length, begin = total * pair / pairs, end = total * (pair + 1) / pairs;
   const int first_block = w.plan.first_block[rank][pair], first = begin - first_block * length;
 
   const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes;
-  const uint32_t slots_at = ring_at + ring_slots * ring_bytes;
+  const uint32_t slots_at = ring_at + kRing * ring_bytes;
   const uint32_t starts_at = x_at + length * kColumns * 2 * GEMM_GROUP;
   const uint32_t mine = ring_at + warp * warp_bytes + lane * 16;
 
-  for (int i = threadIdx.x; i < w.plan.first_part[w.blocks]; i += threads)
-    parts[i] = ptx::map_to_rank(slots_at + w.plan.parts[i] % 256 * slot_bytes, w.plan.parts[i] / 256);
-  if (threadIdx.x <= w.blocks)
-    first_part[threadIdx.x] = w.plan.first_part[threadIdx.x];
+  // Asked for before the copies and looked at behind them; a few in each warp, whose lanes are served one after
+  // another.
+  const int entry = warp + lane * warps;
+  uint32_t part = 0, start = 0;
+  if (entry < w.plan.part_count)
+    part = w.plan.parts[entry];
+  if (entry <= w.blocks)
+    start = w.plan.first_part[entry];
   ptx::wait_for_previous_grid();
   // x first: what is asked for behind the codes comes behind the codes.
   fetch_x<X, kColumns>(w.product, first_tile, length, x_at);
@@ -268,77 +283,92 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
     const int row_block = min(static_cast<int>(blockIdx.x) * w.blocks + block, w.plan.row_blocks - 1);
     return tiles + (static_cast<int64_t>(row_block) * w.plan.tiles + first_tile + tile) * INT2_TILE_BYTES;
   };
-  int fetch_left = end - begin, fetch_block = first_block, fetch_tile = first;
-  const uint8_t *from = tile_of(fetch_block, fetch_tile);
+  // What is left of a run of tiles that follow each other, and behind it.
+  int run = min(length - first, end - begin), behind = end - begin - run, fetch_block = first_block;
+  const uint8_t *from = tile_of(fetch_block, first);
   const auto fetch = [&](uint32_t to) {
-    if (fetch_left > 0) {
+    if (run > 0) {
       ptx::copy_async_16(to, from, 16);
       ptx::copy_async_16(to + INT2_UNIT_BYTES, from + INT2_UNIT_BYTES, 16);
       if (lane < 4)
         ptx::copy_async_16(to + warp_scales, from + scales_offset, 16);
       from += INT2_TILE_BYTES;
-      fetch_left--;
-      if (++fetch_tile == length) {
-        fetch_tile = 0;
+      ptx::keep(from);
+      run--;
+      while (run == 0 && behind > 0) { // once; an `if` would be computed each time
+        run = min(length, behind), behind -= run;
         from = tile_of(++fetch_block, 0);
       }
     }
     ptx::copy_async_commit();
   };
 #pragma unroll 1
-  for (int i = 0; i < kAhead; i++)
+  for (int i = 0; i < kRing; i++)
     fetch(mine + i * ring_bytes);
 
-  ptx::copy_async_wait<kAhead>();
+  if (entry < w.plan.part_count)
+    parts[entry] = ptx::map_to_rank(slots_at + part % 256 * slot_bytes, part / 256);
+  if (entry <= w.blocks)
+    first_part[entry] = static_cast<int16_t>(start);
+
+  ptx::copy_async_wait<kRing>();
   __syncthreads();
-  operand_place x_place = operand_at(x_at, lane);
-  store_starts<X, eights>(x_place, reinterpret_cast<float *>(raw + (starts_at - x_at)), length, warp, lane);
+  const operand_place x_first = operand_at(x_at, lane);
+  store_starts<X, eights>(x_first, starts_at, length, warp, lane);
   __syncthreads();
 
-  // Kept, not computed again in the loop, whose integer instructions are what it waits for.
-  uint32_t my_scales = lane / 4 * 4 + warp_scales - lane * 16, my_starts = starts_at + lane % 4 * 8;
-  ptx::keep(my_scales), ptx::keep(my_starts), ptx::keep(x_place.even), ptx::keep(x_place.odd);
-  struct held {
+  // Kept, not computed again in the loop, where every instruction counts.
+  uint32_t my_scales = lane / 4 * 4 + warp_scales - lane * 16 + zero;
+  ptx::keep(my_scales);
+  uint32_t exponents[int2_codes<X>::places];
+#pragma unroll
+  for (int i = 0; i < int2_codes<X>::places; i++)
+    exponents[i] = int2_codes<X>::exponent(i) + zero;
+  const uint32_t ring_end = mine + kRing * ring_bytes + zero;
+  struct {
     int4 upper, lower;
     uint32_t upper_scales, lower_scales;
-  };
-  const auto load_tile = [&](uint32_t at) {
-    return held{ptx::load_shared_int4(at), ptx::load_shared_int4(at + INT2_UNIT_BYTES),
-                ptx::load_shared(at + my_scales), ptx::load_shared(at + my_scales + 32)};
-  };
-  const uint32_t ring_end = mine + ring_slots * ring_bytes;
-  uint32_t at = mine, before = mine + kAhead * ring_bytes; // the slot that is read, and the one read before it
-  float sum[2][eights][4] = {};
-  int block = first_block, tile = first;
-  ptx::copy_async_wait<kAhead - 1>();
-  __syncwarp();
-  held now = load_tile(at);
-  for (int left = end - begin; left > 0; left--) {
-    fetch(before);
-    ptx::copy_async_wait<kAhead - 1>();
+  } now;
+  const auto take_tile = [&](uint32_t at) {
+    ptx::copy_async_wait<kRing - 1>();
     __syncwarp();
-    before = at;
-    at = at + ring_bytes == ring_end ? mine : at + ring_bytes;
-    const held next = load_tile(at);
-    operand<eights> b;
-    starting<eights> start;
-    load_operand<eights>(b, x_place, tile);
+    now = {ptx::load_shared_int4(at), ptx::load_shared_int4(at + INT2_UNIT_BYTES), ptx::load_shared(at + my_scales),
+           ptx::load_shared(at + my_scales + 32)};
+  };
+  uint32_t at = mine;
+  float sum[2][eights][4] = {};
+  take_tile(at);
+  for (int block = first_block, tile = first, left = end - begin; left > 0; block++, tile = 0) {
+    const int tiles_here = min(length - tile, left);
+    uint32_t starts = starts_at + tile * (kColumns * 8) + lane % 4 * 16;
+    operand_place x = group_at<eights>(x_first, tile);
+    const uint32_t x_end = group_at<eights>(x, tiles_here).even;
+    left -= tiles_here;
+#pragma unroll 1
+    do {
+      operand<eights> b;
+      starting<eights> start;
+      load_operand<eights>(b, x);
 #pragma unroll
-    for (int t = 0; t < eights; t++) {
-      const uint2 two = ptx::load_shared_uint2(my_starts + tile * (kColumns * 4) + t * 32);
-      start.sums[t][0] = start.sums[t][2] = __uint_as_float(two.x);
-      start.sums[t][1] = start.sums[t][3] = __uint_as_float(two.y);
-    }
-    multiply_unit<X, eights>(sum[0], now.upper, now.upper_scales, b, start);
-    multiply_unit<X, eights>(sum[1], now.lower, now.lower_scales, b, start);
-    now = next;
-    if (++tile == length || left == 1) {
-      float *const to =
-          reinterpret_cast<float *>(raw + (slots_at - x_at + (pair * w.plan.slots + block - first_block) * slot_bytes));
-      store_sums<eights, sizeof(X) == 4>(sum, to, half, lane);
-      tile = 0;
-      block++;
-    }
+      for (int t = 0; t < eights; t++) {
+        const int4 four = ptx::load_shared_int4(starts + t * 64);
+        start.sums[t][0] = __int_as_float(four.x);
+        start.sums[t][1] = __int_as_float(four.y);
+        start.sums[t][2] = __int_as_float(four.z);
+        start.sums[t][3] = __int_as_float(four.w);
+      }
+      x = group_at<eights>(x, 1);
+      starts += kColumns * 8;
+      __syncwarp(); // all have their scales
+      fetch(at);
+      at = at + ring_bytes == ring_end ? mine : at + ring_bytes;
+      multiply_unit<X, eights>(sum[0], now.upper, now.upper_scales, b, start, exponents);
+      multiply_unit<X, eights>(sum[1], now.lower, now.lower_scales, b, start, exponents);
+      take_tile(at);
+    } while (x.even != x_end);
+    float *const to =
+        reinterpret_cast<float *>(raw + (slots_at - x_at + (pair * w.plan.slots + block - first_block) * slot_bytes));
+    store_sums<eights, sizeof(X) == 4>(sum, to, half, lane);
   }
   if (ranks == 1) {
     __syncthreads();

@@ -46,8 +46,9 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
     }
   }
   out->first_part[blocks] = (int16_t)count;
-  /* x, and a sum for each pair and column. */
-  int64_t x_bytes = (int64_t)longest * config->columns * (2 * GEMM_GROUP + 4);
+  out->part_count = count;
+  /* x, and what sums start from, twice; see int2_few.cuh. */
+  int64_t x_bytes = (int64_t)longest * config->columns * (2 * GEMM_GROUP + 8);
   out->x_bytes = (int)x_bytes;
   int64_t bytes =
       x_bytes + (config->ahead + 1) * RING_BYTES + (int64_t)INT2_FEW_PAIRS * out->slots * slot_bytes(config);

@@ -25,18 +25,20 @@ struct int2_few_config {
   int columns; /* of the matrix instruction: 8 or 16; a row of f32 x takes two */
   int split_k; /* blocks of a cluster, each with its share of K: 1..8 */
   int blocks;  /* of 64 rows of W for a cluster */
-  int ahead;   /* tiles under way a pair of warps: 2 or 3 */
+  int ahead;   /* tiles under way when a pair of warps takes one: 2 or 3 */
 };
 
-/* Which tiles each pair of warps works on, and where its sums go. */
+/* Which tiles each pair of warps works on, and where its sums go. What a kernel needs first stands first, in few lines
+ * of its parameters' cache. */
 struct int2_few_plan {
-  int tiles, row_blocks, clusters;                          /* tiles of a block of rows */
+  int tiles, row_blocks, clusters; /* tiles of a block of rows */
+  int slots;                       /* blocks of rows that a pair works on, at most */
+  int x_bytes, shared_bytes;
   int first_tile[INT2_FEW_SPLIT_MOST + 1];                  /* of each block of the cluster */
   int16_t first_block[INT2_FEW_SPLIT_MOST][INT2_FEW_PAIRS]; /* that a pair works on, of the cluster's */
-  int slots;                                                /* blocks of rows that a pair works on, at most */
+  int part_count;
   int16_t first_part[INT2_FEW_BLOCKS_MOST + 1];
   uint16_t parts[INT2_FEW_PARTS_MOST]; /* the sums of a block of rows, in order: 256 * rank + slot */
-  int x_bytes, shared_bytes;
 };
 
 /* A configuration and its plan, for products of at most config.columns columns. */

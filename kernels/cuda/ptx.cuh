@@ -175,8 +175,20 @@ __device__ inline void keep(uint32_t &value) {
   asm volatile("" : "+r"(value)::"memory");
 }
 
+__device__ inline void keep(const uint8_t *&value) {
+  asm volatile("" : "+l"(value)::"memory");
+}
+
 __device__ inline void keep(int &value) {
   asm volatile("" : "+r"(value)::"memory");
+}
+
+// Zero, which the assembler does not know: what it is added to stays in a register, where a constant or the number of a
+// lane would be made again each time. All lanes of the warp.
+__device__ inline uint32_t unknown_zero() {
+  uint32_t lane;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %1, 31, 0xffffffff;" : "=r"(lane) : "r"(threadIdx.x % 32));
+  return lane >> 5;
 }
 
 // Of a K-major operand in rows of 128 bytes whose 16-byte units are swizzled by row % 8; each 8 rows follow the last.
