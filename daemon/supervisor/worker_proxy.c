@@ -262,8 +262,10 @@ static void on_packet(struct worker_process *process, struct packet *packet) {
   struct message_body body;
   struct error error;
   enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, &error);
-  if (status == STATUS_OK && process == worker->next) {
-    if (take_word_of_next(worker, &head, body, &error) != STATUS_OK) {
+  if (process == worker->next) {
+    if (status == STATUS_OK)
+      status = take_word_of_next(worker, &head, body, &error);
+    if (status != STATUS_OK) {
       log_error("worker %u: process %u, the next one, is killed: %s", worker->device, process->pid, error.text);
       worker_process_close(process, true);
     }
