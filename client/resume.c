@@ -1,5 +1,6 @@
 /* The daemon is lost: goes on with the next one. The arena is handed to that as it is, so that pointers into it and
  * what they point to stay; handles of weights and rings are new. */
+#include "backoff.h"
 #include "session.h"
 
 #include <errno.h>
@@ -7,12 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAUSE_FIRST_MS = 5, PAUSE_MOST_MS = 500 };
-
-/* Between half and one and a half of `ms`, so that many clients do not come at the same moment. */
-static void pause_about(int64_t ms) {
+static void pause_before(uint32_t attempt) {
   uint64_t mixed = ((uint64_t)clock_now() ^ (uint64_t)getpid() << 32) * 0x9e3779b97f4a7c15u;
-  int64_t ns = ms * CLOCK_NS_PER_MS / 2 + (int64_t)(mixed >> 32) * ms * CLOCK_NS_PER_MS / ((int64_t)1 << 32);
+  int64_t ns = backoff_ns(attempt, (uint32_t)(mixed >> 32));
   struct timespec left = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
   while (nanosleep(&left, &left) != 0 && errno == EINTR)
     continue;
@@ -141,8 +139,8 @@ static bool worth_another(enum status status) {
 }
 
 static bool resume(struct gemmd_session *session) {
-  int64_t deadline = clock_deadline(session->resume_ns), pause_ms = PAUSE_FIRST_MS;
-  for (;;) {
+  int64_t deadline = clock_deadline(session->resume_ns);
+  for (uint32_t attempts = 1;; attempts++) {
     enum status status = attempt(session);
     if (status == STATUS_OK)
       break;
@@ -153,8 +151,7 @@ static bool resume(struct gemmd_session *session) {
       session->error = session->end;
       return false;
     }
-    pause_about(pause_ms);
-    pause_ms = pause_ms * 2 < PAUSE_MOST_MS ? pause_ms * 2 : PAUSE_MOST_MS;
+    pause_before(attempts);
   }
   use_new_handles(session);
   queues_submit_all(session);
