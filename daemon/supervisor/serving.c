@@ -81,7 +81,7 @@ static struct serving_question *question_of(struct session *session, uint32_t de
 static void on_added(void *user, struct worker_answer *answer) {
   struct serving_question *question = user;
   struct session *session = question->session;
-  if (answer->status == STATUS_OK && serving_wanted(session))
+  if (answer->status == STATUS_OK) /* of a session that is leaving, too: its arena stays until the worker lets go */
     arena_worker_ready(&session->arena, question->device);
   else if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST)
     keep_error(&session->adding, &answer->error);
