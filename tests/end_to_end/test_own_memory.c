@@ -311,6 +311,33 @@ static void two_processes_on_a_gpu(void **state) {
   clients_wait(&clients);
 }
 
+/* Its client has sealed it against mappings for writing that are new, which the next worker's are. Others do not
+ * notice. */
+static void memory_that_no_other_worker_can_map(void **state) {
+  const struct message_tensor_open request = {.device = 0, .bytes = 4096};
+  struct message_tensor_handle handle;
+  struct raw_session hostile;
+  struct raw_reply reply;
+  struct client client;
+  (void)state;
+  if (!takes_memfd)
+    skip();
+  raw_open(&hostile, daemon_under_test.socket, 4, "w");
+  int fd = memory_make(4096, F_SEAL_SHRINK);
+  assert_true(raw_ask(hostile.socket, COMMAND_tensor_open, &request, &fd, 1, &handle, &reply));
+  assert_int_equal(reply.status, STATUS_OK);
+  assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+  assert_true(client_open(&client));
+  device_kill_worker(client.session);
+  assert_true(compute(&client, (float *)(client.memory + X_AT), (float *)(client.memory + Y_AT), 5));
+  raw_expect_end(hostile.socket);
+  munmap(hostile.arena, hostile.bytes);
+  close(hostile.doorbell);
+  close(hostile.wakeup);
+  close(fd);
+  client_close(&client);
+}
+
 /* ---- refusals */
 
 static void expect_refusal(gemmd_session *session, unsigned device, int fd, uint64_t bytes, int status,
@@ -478,9 +505,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(x_and_y_lie_anywhere),    cmocka_unit_test(w_lies_anywhere),
       cmocka_unit_test(the_worker_is_killed),    cmocka_unit_test(gemmd_is_replaced),
-      cmocka_unit_test(two_processes_on_a_gpu),  cmocka_unit_test(memory_that_cannot_be),
-      cmocka_unit_test(as_many_as_there_may_be), cmocka_unit_test(products_that_cannot_be),
-      cmocka_unit_test(hostile_handles),
+      cmocka_unit_test(two_processes_on_a_gpu),  cmocka_unit_test(memory_that_no_other_worker_can_map),
+      cmocka_unit_test(memory_that_cannot_be),   cmocka_unit_test(as_many_as_there_may_be),
+      cmocka_unit_test(products_that_cannot_be), cmocka_unit_test(hostile_handles),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

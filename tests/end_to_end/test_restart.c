@@ -42,15 +42,19 @@ struct scene {
   _Atomic uint64_t pause_ns;
 };
 
-static void make(void) {
+static void write_model(void) {
   static struct checkpoint checkpoint;
-  daemon_make(&daemon_under_test, "");
-  for (int i = 0; i < WEIGHTS; i++) {
-    oracle_weight_make(&weights[i], &shapes[i], (uint64_t)i + 1);
+  for (int i = 0; i < WEIGHTS; i++)
     checkpoint_add_weight(&checkpoint, names[i], &weights[i]);
-  }
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
   checkpoint_free(&checkpoint);
+}
+
+static void make(void) {
+  daemon_make(&daemon_under_test, "");
+  for (int i = 0; i < WEIGHTS; i++)
+    oracle_weight_make(&weights[i], &shapes[i], (uint64_t)i + 1);
+  write_model();
 }
 
 static void load_all(void) {
@@ -296,6 +300,32 @@ static void weights_that_are_gone(void **state) {
   unmake();
 }
 
+/* Under the same name lies something else of the same shape. */
+static void weights_that_are_others(void **state) {
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  load_all();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  gemmd_weight *weight;
+  struct product product;
+  struct product_request request = {.weight = &weights[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
+  expect_ok(session, gemmd_weight_open(session, names[0], &weight));
+  assert_true(product_make(&product, session, &request));
+  daemon_kill(&daemon_under_test);
+  oracle_weight_free(&weights[0]);
+  oracle_weight_make(&weights[0], &shapes[0], 77);
+  write_model();
+  daemon_start(&daemon_under_test);
+  load_all();
+  assert_int_equal(gemmd_matmul(weight, &product.product), GEMMD_DISCONNECTED);
+  assert_non_null(strstr(gemmd_error(session), "the weight \"int8\" is another one at the next daemon"));
+  product_free(&product, session);
+  gemmd_disconnect(session);
+  daemon_stop(&daemon_under_test);
+  unmake();
+}
+
 static void a_daemon_that_stays_away(void **state) {
   (void)state;
   make();
@@ -336,6 +366,7 @@ int main(void) {
       cmocka_unit_test(upgraded_under_a_manager),
       cmocka_unit_test(upgraded_without_a_manager),
       cmocka_unit_test(weights_that_are_gone),
+      cmocka_unit_test(weights_that_are_others),
       cmocka_unit_test(a_daemon_that_stays_away),
       cmocka_unit_test(a_manager_that_is_gone_is_named_once),
       cmocka_unit_test(a_worker_that_stands_still_goes_with_gemmd),

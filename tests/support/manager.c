@@ -111,7 +111,16 @@ static void park(struct scene *scene, const char *name, int fd) {
   snprintf(parked->name, sizeof parked->name, "%s", name);
 }
 
+static unsigned catalogs(const struct scene *scene) {
+  unsigned count = 0;
+  for (unsigned i = 0; i < scene->count; i++)
+    count += strncmp(scene->parked[i].name, "catalog-", 8) == 0;
+  return count;
+}
+
+/* A gemmd that dies between any two messages finds a catalog. */
 static void unpark(struct scene *scene, const char *name) {
+  check(strncmp(name, "catalog-", 8) != 0 || catalogs(scene) > 1, "the only catalog is taken back");
   for (unsigned i = scene->count; i-- > 0;) {
     if (strcmp(scene->parked[i].name, name) != 0)
       continue;
@@ -139,6 +148,8 @@ static void listen_once(struct scene *scene) {
   const char *named = strstr(text, "FDNAME=");
   if (named != NULL)
     sscanf(named, "FDNAME=%63s", name);
+  if (strncmp(text, "FDSTORE=1", 9) == 0)
+    check(strstr(text, "FDPOLL=0") != NULL, "a descriptor would go when it polls as if it had hung up");
   if (strncmp(text, "FDSTORE=1", 9) == 0)
     park(scene, name, fd);
   else if (strncmp(text, "FDSTOREREMOVE=1", 15) == 0 && !(atomic_load(&scene->shared->mistakes) & MANAGER_KEEPS))

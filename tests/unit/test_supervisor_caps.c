@@ -2,11 +2,14 @@
  * played by processes of this test, which takes root. */
 #include "tests/support/users.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -115,6 +118,74 @@ static void caps_of_a_user_hold_over_its_sessions(void **state) {
   life_end();
 }
 
+/* A refusal takes memory and a descriptor until it is read, and is not for everybody when they are many. */
+static void refused_connections_are_not_without_end(void **state) {
+  enum { MANY = 1000 };
+  const struct message_ping ping = {.payload = 3};
+  static struct peer_reply reply;
+  static int silent[MANY];
+  int count = 0;
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  life.config.sessions_max = 1;
+  life.config.sessions_reserved = 0;
+  life_begin();
+  int first = life_client();
+  struct pollfd ended = {.events = POLLRDHUP};
+  do { /* those before have two seconds to say something */
+    assert_true(count < MANY);
+    ended.fd = silent[count++] = peer_connect(&life.config);
+    life_status(first); /* it has been accepted by then */
+    assert_true(poll(&ended, 1, 0) >= 0);
+  } while (ended.revents == 0);
+  assert_in_range(count, 65, MANY);
+  for (int i = 0; i < count; i++)
+    close(silent[i]);
+  do { /* and there is room for them again */
+    silent[0] = peer_connect(&life.config);
+    life_status(first);
+    ended = (struct pollfd){.fd = silent[0], .events = POLLRDHUP};
+    assert_true(poll(&ended, 1, 0) >= 0);
+    if (ended.revents != 0)
+      close(silent[0]);
+  } while (ended.revents != 0);
+  peer_send(silent[0], 1, COMMAND_ping, &message_ping_type, &ping, NULL, 0);
+  peer_receive(silent[0], 1, NULL, NULL, &reply);
+  assert_int_equal(reply.status, STATUS_BUSY);
+  close(silent[0]);
+  close(first);
+  life_end();
+}
+
+static void share_more_than_allowed(void) {
+  enum { PIECE = 65536 };
+  const struct message_arena_request arena = {.bytes = PIECE, .entries = 1};
+  struct message_tensor_open request = {.device = 0, .bytes = PIECE};
+  struct message_tensor_handle one;
+  int peer = peer_connect(&life.config), memory = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  EXPECT(users_greet(peer) == STATUS_OK && memory >= 0);
+  EXPECT(ftruncate(memory, PIECE) == 0 && fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+  while (peer_ask(peer, COMMAND_arena_create, &arena, NULL, 0, NULL, &life.failure) == STATUS_BUSY)
+    continue; /* while a session before this one leaves */
+  EXPECT(peer_ask(peer, COMMAND_tensor_open, &request, &memory, 1, &one, &life.failure) == STATUS_OK);
+  EXPECT(peer_ask(peer, COMMAND_tensor_open, &request, &memory, 1, NULL, &life.failure) == STATUS_BUSY);
+  EXPECT(strstr(life.failure.text, "bytes of arenas") != NULL);
+  EXPECT(peer_ask(peer, COMMAND_tensor_close, &one, NULL, 0, NULL, &life.failure) == STATUS_OK);
+  EXPECT(peer_ask(peer, COMMAND_tensor_open, &request, &memory, 1, &one, &life.failure) == STATUS_OK);
+}
+
+static void memory_of_a_users_own_counts_as_that_of_arenas(void **state) {
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  life.config.user_arena_bytes_max = 65536 * 3 - 1; /* no more than two of those pieces, because rings come on top */
+  life_begin();
+  users_play(USERS_ALICE, USERS_USE, share_more_than_allowed);
+  users_play(USERS_ALICE, USERS_USE, share_more_than_allowed); /* what the first one had goes with its session */
+  life_end();
+}
+
 /* ---- messages */
 
 static int asked[2], go_on[2];
@@ -218,6 +289,8 @@ int main(int count, char **words) {
       USERS(places_are_kept_for_admins),
       USERS(one_user_does_not_take_all_places),
       USERS(caps_of_a_user_hold_over_its_sessions),
+      USERS(refused_connections_are_not_without_end),
+      USERS(memory_of_a_users_own_counts_as_that_of_arenas),
       USERS(messages_that_come_too_fast_wait),
       USERS(the_descriptor_limit_still_answers),
   };

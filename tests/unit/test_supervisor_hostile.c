@@ -199,6 +199,23 @@ static void holes_in_an_arena_harm_nobody_else(void **state) {
   /* The session may have been cut off for its rings; the daemon that served it alone then ends in order: see stop(). */
 }
 
+/* ---- memory of one's own */
+
+static void a_handle_that_was_given_back_stands_for_nothing(void **state) {
+  const struct message_tensor_open request = {.device = 0, .bytes = PAGE};
+  struct message_tensor_handle first, second;
+  (void)state;
+  int fd = memory(0, PAGE, F_SEAL_SHRINK);
+  peer_arena(peer, ENTRIES);
+  assert_int_equal(peer_ask(peer, COMMAND_tensor_open, &request, &fd, 1, &first, &failure), STATUS_OK);
+  assert_int_equal(peer_ask(peer, COMMAND_tensor_close, &first, NULL, 0, NULL, &failure), STATUS_OK);
+  assert_int_equal(peer_ask(peer, COMMAND_tensor_open, &request, &fd, 1, &second, &failure), STATUS_OK);
+  assert_int_not_equal(first.handle, second.handle);
+  assert_int_equal(peer_ask(peer, COMMAND_tensor_close, &first, NULL, 0, NULL, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(peer_ask(peer, COMMAND_tensor_close, &second, NULL, 0, NULL, &failure), STATUS_OK);
+  close(fd);
+}
+
 /* ---- files of weights */
 
 static enum status load_from(int fd) {
@@ -332,6 +349,7 @@ int main(int count, char **words) {
       HOSTILE(sizes_of_an_arena_of_ones_own_are_checked),
       HOSTILE(rings_are_made_anew_and_tensors_stay),
       HOSTILE(holes_in_an_arena_harm_nobody_else),
+      HOSTILE(a_handle_that_was_given_back_stands_for_nothing),
       HOSTILE(files_that_are_none_are_not_loaded),
       HOSTILE(a_file_that_a_user_serves_is_not_touched),
       HOSTILE(descriptors_that_cannot_be_closed_are_so_many),

@@ -126,6 +126,33 @@ static void weights_have_an_owner_and_a_mode(void **state) {
   life_end();
 }
 
+/* Whoever gemmd is not cannot have it look at CUDA's events, whose files are their owner's to take away; and memory by
+ * IPC handles is for users whom the configuration names. */
+static void open_by_ipc(void) {
+  struct message_ipc_open request = {.device = 0, .kind = MESSAGE_IPC_EVENT};
+  int peer = peer_connect(&life.config);
+  EXPECT(users_greet(peer) == STATUS_OK);
+  peer_arena(peer, 1);
+  EXPECT(peer_ask(peer, COMMAND_ipc_open, &request, NULL, 0, NULL, &life.failure) == STATUS_PERMISSION);
+  EXPECT(strstr(life.failure.text, "this is user 54331") != NULL);
+  request = (struct message_ipc_open){.device = 0, .kind = MESSAGE_IPC_MEMORY, .bytes = 4096};
+  enum status status = peer_ask(peer, COMMAND_ipc_open, &request, NULL, 0, NULL, &life.failure);
+  EXPECT(status == (life.config.ipc_users[0] == '\0' ? STATUS_PERMISSION : STATUS_UNSUPPORTED));
+}
+
+static void ipc_is_not_for_every_user(void **state) {
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  life_begin();
+  users_play(USERS_ALICE, USERS_USE, open_by_ipc);
+  life_end();
+  snprintf(life.config.ipc_users, sizeof life.config.ipc_users, "%d", USERS_ALICE); /* whom the CPU backend fails */
+  life_begin();
+  users_play(USERS_ALICE, USERS_USE, open_by_ipc);
+  life_end();
+}
+
 #define USERS(test) cmocka_unit_test_setup_teardown(test, users_configure, life_clean)
 
 int main(int count, char **words) {
@@ -133,6 +160,7 @@ int main(int count, char **words) {
   const struct CMUnitTest tests[] = {
       USERS(every_command_as_every_role),
       USERS(weights_have_an_owner_and_a_mode),
+      USERS(ipc_is_not_for_every_user),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,11 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -187,6 +190,53 @@ static void what_a_fault_has_damaged_is_not_served(void **state) {
   life_end();
 }
 
+/* SIGKILL came from gemmd itself then, and says nothing of what the worker did before. */
+static void what_a_hung_worker_has_damaged_is_not_served(void **state) {
+  struct message_weight_info info;
+  (void)state;
+  life.config.worker_timeout_s = 1;
+  life_begin();
+  int peer = life_client();
+  assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
+  uint32_t before = life_wait_for(peer, 0, 0, "ready")->pid;
+  spoil_slab();
+  hold_process((pid_t)before);
+  life_wait_for(peer, 0, 1, "ready");
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_info, "a", NULL), STATUS_NOT_FOUND);
+  close(peer);
+  life_end();
+}
+
+/* A product under way may read a weight whose last name has gone: its place is nobody else's before the worker has let
+ * go of it. */
+static void a_place_is_free_when_the_worker_has_let_go(void **state) {
+  struct message_weight_info info;
+  struct message_weight_name name = {.name = "a"};
+  static struct peer_reply reply;
+  _Atomic bool *held = mmap(NULL, sizeof *held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  (void)state;
+  assert_ptr_not_equal((void *)held, MAP_FAILED);
+  life_begin();
+  int peer = life_client(), watcher = life_client();
+  assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
+  pid_t holder = hold_thread(hold_find((pid_t)life_wait_for(peer, 0, 0, "ready")->pid, "engine"), held);
+  while (!atomic_load(held))
+    assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
+  peer_send(peer, 1, COMMAND_weight_unload, &message_weight_name_type, &name, NULL, 0);
+  while (life_status(watcher)->names != 0)
+    continue;
+  assert_int_equal(life.status.devices[0].memory_used, info.bytes);
+  assert_int_equal(kill(holder, SIGKILL), 0);
+  assert_int_equal(waitpid(holder, NULL, 0), holder);
+  peer_receive(peer, 1, NULL, NULL, &reply);
+  assert_int_equal(reply.status, STATUS_OK);
+  assert_int_equal(life_status(watcher)->devices[0].memory_used, 0);
+  munmap((void *)held, sizeof *held);
+  close(peer);
+  close(watcher);
+  life_end();
+}
+
 static void a_worker_that_keeps_dying_is_given_up(void **state) {
   struct message_weight_info info;
   (void)state;
@@ -289,6 +339,8 @@ int main(int count, char **words) {
       LIFE(a_hung_worker_does_not_keep_gemmd_from_ending),
       LIFE(a_wakeup_that_blocks_holds_up_nobody),
       LIFE(what_a_fault_has_damaged_is_not_served),
+      LIFE(what_a_hung_worker_has_damaged_is_not_served),
+      LIFE(a_place_is_free_when_the_worker_has_let_go),
       LIFE(a_worker_that_keeps_dying_is_given_up),
       LIFE(loads_survive_the_death_of_a_worker),
       LIFE(replicas_and_splits_lie_on_several_devices),

@@ -338,6 +338,24 @@ static void a_product_that_hangs_shows_though_others_end(void **state) {
   rig_stop(&control);
 }
 
+/* However long nobody asks for anything. */
+static void an_engine_that_sleeps_is_not_stuck(void **state) {
+  (void)state;
+  struct rig_control control;
+  struct rig_client client;
+  struct message_worker_stats stats;
+  rig_start(&control, 50);
+  rig_join(&control, &client);
+  rig_expect_nop(&client);
+  uint64_t begin_ns = serve_clock_ns();
+  do {
+    engine_stats(control.engine, &stats);
+    assert_true(serve_clock_ns() - begin_ns < 60000000000u);
+  } while (stats.stuck_ns != 0);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
 /* ---- going away */
 
 static void a_session_goes_when_the_device_has_finished(void **state) {
@@ -541,6 +559,7 @@ int main(void) {
       cmocka_unit_test(a_lost_device_is_reported_and_nothing_completed),
       cmocka_unit_test(a_busy_device_is_asked_again),
       cmocka_unit_test(a_product_that_the_device_refuses_fails_alone),
+      cmocka_unit_test(an_engine_that_sleeps_is_not_stuck),
       cmocka_unit_test(a_product_that_hangs_shows_though_others_end),
       cmocka_unit_test(a_session_goes_when_the_device_has_finished),
       cmocka_unit_test(a_weight_goes_when_nothing_uses_it),
