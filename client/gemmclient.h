@@ -399,7 +399,7 @@ typedef struct gemmd_tune_report {
   uint64_t library_first_ns, library_ns; /* by the kernel that a library names first, and by its fastest; 0: none */
 } gemmd_tune_report;
 
-/* Finds the fastest kernel for one shape now. Blocks as long as it takes; requests go first. */
+/* Finds the fastest kernel for one shape now. Blocks as long as it takes; requests go first. For admins. */
 GEMMD_API int gemmd_tune(gemmd_session *session, const gemmd_tune_request *request, gemmd_tune_report *report);
 /* Forgets what was found for shapes that match the fnmatch(3) pattern, on disk, too. *count may be NULL. */
 GEMMD_API int gemmd_tune_forget(gemmd_session *session, uint32_t device, const char *pattern, uint32_t *count);

@@ -68,11 +68,10 @@ void cmd_tune_import(struct session *session, uint32_t id, const void *body, str
 
 void cmd_tune_run(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_tune_run_request *request = body;
-  const struct catalog_name *name = catalog_find(&session->supervisor->catalog, request->name);
+  const struct catalog_name *name;
+  struct error error;
   (void)packet;
-  if (name == NULL) {
-    struct error error;
-    (void)error_set(&error, STATUS_NOT_FOUND, "no weight is named \"%.160s\"", request->name);
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error) != STATUS_OK) {
     session_fail(session, id, &error);
     return;
   }
