@@ -416,7 +416,8 @@ typedef struct gemmd_device_info {
   char state[16]; /* "starting", "ready", "failed" */
   uint32_t pid, restarts;
   uint64_t memory_total, memory_slabs, memory_used;
-  uint64_t memory_copies; /* beside the slabs: weights in an order that a library wants */
+  uint64_t memory_copies;  /* beside the slabs: weights in an order that a library wants */
+  uint64_t memory_working; /* beside the slabs: what products under way need */
   uint64_t requests, rows, failures, device_ns;
   uint64_t products; /* that the device computed, each for one request or several */
 } gemmd_device_info;

@@ -81,6 +81,7 @@ static void device_convert(const struct message_device_status *from, gemmd_devic
                             .memory_slabs = from->memory_slabs,
                             .memory_used = from->memory_used,
                             .memory_copies = from->memory_copies,
+                            .memory_working = from->memory_working,
                             .requests = from->requests,
                             .rows = from->rows,
                             .failures = from->failures,

@@ -130,6 +130,9 @@ struct backend_ops {
   /* Bytes that copies of weights in another order take beside the slabs, at the moment. By any thread, and at once,
    * whatever the device does. NULL: there are none. */
   uint64_t (*copies)(const struct backend *backend);
+  /* Bytes of the device that the backend has taken for products under way: staging, workspaces, graphs; not what the
+   * driver takes for a process. As `copies`. NULL: of the machine's own memory, and little. */
+  uint64_t (*working)(const struct backend *backend);
 
   /* Device memory that outlives this process as long as somebody holds *fd. The caller owns *fd. */
   enum status (*slab_create)(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,

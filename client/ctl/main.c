@@ -93,7 +93,8 @@ static const struct tool_command commands[] = {
      .example = "gemmctl status",
      .keys = "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
              "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
-             "  memory_copies: weights in an order that a library wants, requests, rows, failures, device_ns,\n"
+             "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
+             "  requests, rows, failures, device_ns,\n"
              "  products: computed, each for one request or several}",
      .run = ctl_status},
     {.name = "weights",

@@ -29,6 +29,7 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .memory_slabs = usage.slabs,
                                         .memory_used = usage.used,
                                         .memory_copies = worker->stats.copies,
+                                        .memory_working = worker->stats.working,
                                         .requests = totals.requests,
                                         .rows = totals.rows,
                                         .failures = totals.failures,

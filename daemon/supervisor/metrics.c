@@ -85,6 +85,7 @@ VALUE(memory_total, device->status->memory_total)
 VALUE(memory_slabs, device->status->memory_slabs)
 VALUE(memory_used, device->status->memory_used)
 VALUE(memory_copies, device->status->memory_copies)
+VALUE(memory_working, device->status->memory_working)
 VALUE(waiting, device->now->waiting)
 VALUE(stuck, (double)device->now->stuck_ns / 1e9)
 VALUE(requests, device->totals.requests)
@@ -100,6 +101,7 @@ static const struct device_metric device_metrics[] = {
     {"device_slab_bytes", "gauge", "Device memory taken for weights.", memory_slabs},
     {"device_weight_bytes", "gauge", "Of that, holding a weight.", memory_used},
     {"device_copy_bytes", "gauge", "Memory beside that, for weights in an order that a library wants.", memory_copies},
+    {"device_working_bytes", "gauge", "Device memory beside that, which products under way need.", memory_working},
     {"device_queue", "gauge", "Requests that have not begun.", waiting},
     {"device_stuck_seconds", "gauge",
      "For which the oldest product has been on the device, or nothing was done that should.", stuck},

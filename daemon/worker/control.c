@@ -85,6 +85,8 @@ static void answer_stats(struct control *control, uint32_t id) {
   engine_stats(control->engine, &stats);
   if (control->ops->copies != NULL)
     stats.copies = control->ops->copies(control->backend);
+  if (control->ops->working != NULL)
+    stats.working = control->ops->working(control->backend);
   control_send_reply(control, id, &message_worker_stats_type, &stats, -1);
 }
 

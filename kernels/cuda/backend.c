@@ -103,13 +103,13 @@ static enum status words_open(struct backend *backend, struct error *error) {
   return runtime_check(result, "taking pinned memory", error);
 }
 
-static enum status slot_open(struct backend *backend, struct slot *slot, struct error *error) {
+static enum status slot_open(struct backend *backend, struct slot *slot, int streams, struct error *error) {
   uint64_t place = WORD_BYTES * (uint64_t)(slot - backend->slots);
   void *words = NULL;
   cudaError_t result = cudaStreamCreateWithFlags(&slot->stream, cudaStreamNonBlocking);
   if (result == cudaSuccess)
     result = cudaHostGetDevicePointer(&words, backend->words, 0);
-  launches_open(&slot->launches, &graph_ops, slot->stream);
+  launches_open(&slot->launches, &graph_ops, slot->stream, streams);
   slot->word = (uint32_t *)((uint8_t *)backend->words + place);
   slot->word_device = (CUdeviceptr)(uintptr_t)words + place;
   enum status status = runtime_check(result, "making a stream", error);
@@ -210,7 +210,7 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
   if (status == STATUS_OK)
     status = words_open(backend, error);
   for (int i = 0; i < config->in_flight && status == STATUS_OK; i++, backend->slot_count++)
-    status = slot_open(backend, &backend->slots[i], error);
+    status = slot_open(backend, &backend->slots[i], config->in_flight, error);
   if (status == STATUS_OK)
     status = tiles_open(backend, config, error);
   uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
@@ -260,6 +260,18 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   identity_make(parts, out->identity, sizeof out->identity);
 }
 
+static uint64_t cuda_working(const struct backend *backend) {
+  uint64_t bytes = atomic_load_explicit(&backend->sums_bytes, memory_order_relaxed);
+  for (int i = 0; i < backend->slot_count; i++) {
+    const struct slot *slot = &backend->slots[i];
+    bytes += atomic_load_explicit(&slot->staging.bytes, memory_order_relaxed);
+    bytes += atomic_load_explicit(&slot->operand.bytes, memory_order_relaxed);
+    bytes += atomic_load_explicit(&slot->workspace.bytes, memory_order_relaxed);
+    bytes += (uint64_t)LAUNCHES_GRAPH_BYTES * atomic_load_explicit(&slot->launches.graphs, memory_order_relaxed);
+  }
+  return bytes;
+}
+
 extern const struct backend_ops cuda_backend;
 const struct backend_ops cuda_backend = {
     .name = "cuda",
@@ -267,6 +279,7 @@ const struct backend_ops cuda_backend = {
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
+    .working = cuda_working,
     .slab_create = cuda_slab_create,
     .slab_import = cuda_slab_import,
     .slab_close = cuda_slab_close,

@@ -3,10 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-void launches_open(struct launches *launches, const struct launch_ops *ops, void *stream) {
+static int graphs_of_each(int streams) {
+  int share = LAUNCHES_GRAPHS_ALL / streams;
+  return share < LAUNCHES_GRAPHS_LEAST ? LAUNCHES_GRAPHS_LEAST : share > LAUNCHES_GRAPHS ? LAUNCHES_GRAPHS : share;
+}
+
+void launches_open(struct launches *launches, const struct launch_ops *ops, void *stream, int streams) {
   memset(launches, 0, sizeof *launches);
   launches->ops = ops;
   launches->stream = stream;
+  launches->graphs_most = graphs_of_each(streams);
 }
 
 /* ---- what was launched before */
@@ -63,7 +69,7 @@ static struct launches_known *find(struct launches *launches, uint64_t key) {
 /* The one that was not used for longest, of those that fit or of all. */
 static struct launches_known *oldest(struct launches *launches, bool fitting) {
   struct launches_known *oldest = NULL;
-  for (int i = 0; i < LAUNCHES_GRAPHS; i++) {
+  for (int i = 0; i < launches->graphs_most; i++) {
     struct launches_known *known = &launches->known[i];
     if ((!fitting || fits(launches, known)) && (!oldest || known->used_at < oldest->used_at))
       oldest = known;
@@ -72,8 +78,10 @@ static struct launches_known *oldest(struct launches *launches, bool fitting) {
 }
 
 static void drop(struct launches *launches, struct launches_known *known) {
-  if (known->graph)
+  if (known->graph) {
     launches->ops->drop(known->graph);
+    atomic_fetch_sub_explicit(&launches->graphs, 1, memory_order_relaxed);
+  }
   free(known->launches);
   free(known->bytes);
   *known = (struct launches_known){.graph = NULL};
@@ -109,6 +117,7 @@ static void make(struct launches *launches, struct launches_known *known) {
     launches->refused = true;
     return;
   }
+  atomic_fetch_add_explicit(&launches->graphs, 1, memory_order_relaxed);
   known->count = launches->count;
   memcpy(known->launches, launches->held, list_bytes);
   memcpy(known->bytes, launches->bytes, launches->used);

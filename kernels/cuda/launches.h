@@ -11,10 +11,15 @@
 
 #include "launch_kernel.h"
 
+#include <stdatomic.h>
+
 enum {
   LAUNCHES_HELD = 24,                /* kernels at a time */
   LAUNCHES_BYTES = 4 * LAUNCH_BYTES, /* of their parameters */
-  LAUNCHES_GRAPHS = 64,              /* of a stream; one takes about 150 KB of memory, two thirds of it on the device */
+  LAUNCHES_GRAPHS = 64,              /* of a stream, at most */
+  LAUNCHES_GRAPHS_ALL = 256,         /* of all streams, */
+  LAUNCHES_GRAPHS_LEAST = 4,         /* but for these of each */
+  LAUNCHES_GRAPH_BYTES = 112 << 10,  /* of device memory, that one takes; of the host's it takes 37 KB */
   LAUNCHES_SEEN = 256,               /* what was queued of late */
   LAUNCHES_PATIENCE = 512,           /* a graph that was not used that often may make room */
 };
@@ -51,6 +56,8 @@ struct launches {
   uint32_t used;
   struct launch held[LAUNCHES_HELD];
   void *values[LAUNCHES_HELD][LAUNCH_PARAMETERS]; /* into `bytes` */
+  int graphs_most;
+  _Atomic uint32_t graphs; /* now; other threads may read it */
   uint64_t clock;
   uint64_t seen[LAUNCHES_SEEN];
   unsigned seen_next;
@@ -59,7 +66,8 @@ struct launches {
   _Alignas(LAUNCH_ALIGN) uint8_t bytes[LAUNCHES_BYTES];
 };
 
-void launches_open(struct launches *launches, const struct launch_ops *ops, void *stream);
+/* One of `streams`, which share what graphs there may be: 1..64. */
+void launches_open(struct launches *launches, const struct launch_ops *ops, void *stream, int streams);
 void launches_close(struct launches *launches);
 
 /* What is added from here on is for `key`: graphs that differ in it are kept apart, so that little has to be set anew.

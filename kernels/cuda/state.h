@@ -100,6 +100,7 @@ struct backend {
   struct choice_table *choices;
   struct tile_table tiles;
   struct int2_few_chosen int2_few[INT2_FEW_CHOSEN]; /* the engine thread's */
+  _Atomic uint64_t sums_bytes;                      /* of all slots' int2_sums */
   uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
   uint64_t ended_ns;              /* when a product was last seen to have ended */

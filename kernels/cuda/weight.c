@@ -103,10 +103,12 @@ static enum status int2_sums_ensure(struct backend *backend, struct error *error
       result = cudaMemsetAsync(sums, INT2_MANY_NOTHING & 0xff, bytes, stream);
     if (result == cudaSuccess)
       result = cudaStreamSynchronize(stream);
-    if (result == cudaSuccess)
+    if (result == cudaSuccess) {
       backend->slots[i].int2_sums = sums;
-    else if (sums)
+      atomic_fetch_add_explicit(&backend->sums_bytes, bytes, memory_order_relaxed);
+    } else if (sums) {
       (void)cudaFree(sums);
+    }
   }
   return runtime_check(result, "taking memory for products with INT2 weights", error);
 }

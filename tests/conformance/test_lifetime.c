@@ -200,12 +200,45 @@ static void test_busy(void **state) {
   oracle_weight_free(&weight);
 }
 
+/* What products under way need is counted where it is the device's, and stays within what `in_flight` of them may take.
+ */
+static void test_working_memory(void **state) {
+  (void)state;
+  struct device own;
+  struct oracle_weight weight;
+  struct oracle_x x;
+  struct backend_info info;
+  struct gemm_weight shape = {.n = 40, .k = 200, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
+  if (device.ops->working == NULL) {
+    skip();
+  }
+  oracle_weight_make(&weight, &shape, 1);
+  oracle_x_make(&x, 2, shape.k, GEMM_F32, 1, 2);
+  device_open(&own, device.ops, 2, SLAB_BYTES);
+  own.ops->describe(own.backend, &info);
+  uint64_t before = own.ops->working(own.backend);
+  struct device_request request = {
+      .weight = device_load(&own, &weight, 0), .shape = &shape, .x = &x, .m = 2, .y_type = GEMM_F32};
+  uint64_t loaded = own.ops->working(own.backend);
+  for (int i = 0; i < 6; i++) { /* what comes again becomes a graph */
+    free(device_run(&own, &request));
+  }
+  uint64_t used = own.ops->working(own.backend);
+  assert_true(before > 0 && before < loaded && loaded < used);
+  assert_true(used - loaded < (uint64_t)1 << 20);
+  assert_true(used < info.memory_total / 16);
+  own.ops->weight_detach(own.backend, request.weight);
+  device_close(&own);
+  close(own.slab_fd);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+}
+
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_slab_outlives_its_maker),
-      cmocka_unit_test(test_checksum),
-      cmocka_unit_test(test_unknown_layout),
-      cmocka_unit_test(test_busy),
+      cmocka_unit_test(test_slab_outlives_its_maker), cmocka_unit_test(test_checksum),
+      cmocka_unit_test(test_unknown_layout),          cmocka_unit_test(test_busy),
+      cmocka_unit_test(test_working_memory),
   };
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

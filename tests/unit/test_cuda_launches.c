@@ -93,7 +93,7 @@ static int setup(void **state) {
   (void)state;
   ran_count = launched = made = set = run = dropped = 0;
   make_fails = set_fails = run_fails = false;
-  launches_open(&launches, &fake, NULL);
+  launches_open(&launches, &fake, NULL, 1);
   return 0;
 }
 
@@ -101,6 +101,7 @@ static int teardown(void **state) {
   (void)state;
   launches_close(&launches);
   assert_int_equal(made, dropped);
+  assert_int_equal(launches.graphs, 0);
   return 0;
 }
 
@@ -253,7 +254,23 @@ static void test_more_keys_than_graphs(void **state) {
     for (int key = 1; key <= KEYS; key++)
       ask((uint64_t)key, 0, 2, key);
   assert_int_equal(made, LAUNCHES_GRAPHS);
+  assert_int_equal(launches.graphs, LAUNCHES_GRAPHS);
   assert_true(run > 2 * KEYS);
+}
+
+/* The more streams there are, the fewer graphs has each. */
+static void test_streams_share_graphs(void **state) {
+  (void)state;
+  static const int streams[] = {1, 4, 5, 16, 64}, graphs[] = {64, 64, 51, 16, 4};
+  for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+    launches_close(&launches);
+    launches_open(&launches, &fake, NULL, streams[i]);
+    for (int turn = 0; turn < 3; turn++)
+      for (int key = 1; key <= LAUNCHES_GRAPHS; key++)
+        ask((uint64_t)key, 0, 2, key);
+    assert_int_equal(launches.graphs, graphs[i]);
+    assert_int_equal(made - dropped, graphs[i]);
+  }
 }
 
 /* A form that comes when all places are taken waits until one of them is no more in use. */
@@ -327,6 +344,7 @@ int main(void) {
       TEST(test_start),
       TEST(test_room),
       TEST(test_more_keys_than_graphs),
+      TEST(test_streams_share_graphs),
       TEST(test_a_new_form),
       TEST(test_no_graph_can_be_made),
       TEST(test_a_graph_that_cannot_be_set_goes),

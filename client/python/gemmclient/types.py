@@ -159,6 +159,7 @@ class DeviceInfo:
     memory_slabs: int
     memory_used: int
     memory_copies: int  # beside the slabs: weights in an order that a library wants
+    memory_working: int  # beside the slabs: what products under way need
     requests: int
     products: int  # that the device computed, each for one request or several
     rows: int
