@@ -46,6 +46,11 @@ bool status_known(uint32_t number);
 /* "M"; "" for a number that is no field. */
 const char *field_text(enum field field);
 
+/* What stands behind a noun of which there are so many: "" or "s". */
+static inline const char *plural(uint64_t count) {
+  return count == 1 ? "" : "s";
+}
+
 /* Fills *error with a formatted sentence. Returns `status`, so that callers can `return error_set(...)`. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

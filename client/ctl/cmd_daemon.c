@@ -54,7 +54,8 @@ static void status_text(const gemmd_daemon_info *info, FILE *out) {
   print_cell(&table, "sessions");
   print_cell(&table, "%u, with %s of shared memory", info->sessions, print_bytes(info->arena_bytes, bytes));
   print_cell(&table, "weights");
-  print_cell(&table, "%u under %u names, %s", info->weights, info->names, print_bytes(info->weight_bytes, bytes));
+  print_cell(&table, "%u under %u name%s, %s", info->weights, info->names, print_plural(info->names),
+             print_bytes(info->weight_bytes, bytes));
   print_table_end(&table, out);
 
   fputc('\n', out);

@@ -115,10 +115,16 @@ static enum tool_exit take_memory(struct matmul *matmul) {
 
 /* ---- rows */
 
-/* How long a regular file is, is known before anything is computed. */
+/* How long a regular file is, is known before anything is computed; a device may never end. */
 static enum tool_exit check_size(const struct matmul *matmul) {
   struct stat stat;
-  if (fstat(fileno(matmul->x), &stat) != 0 || !S_ISREG(stat.st_mode))
+  if (fstat(fileno(matmul->x), &stat) != 0)
+    return tool_fail(matmul->call, TOOL_REFUSED, "--x: cannot look at %s: %s", tool_value(matmul->call, "x"),
+                     strerror(errno));
+  if (!S_ISREG(stat.st_mode) && !S_ISFIFO(stat.st_mode) && !S_ISSOCK(stat.st_mode) && matmul->m_asked < 0)
+    return tool_fail(matmul->call, TOOL_USAGE, "--x: %s is no file or pipe, so --m must say how many rows to read",
+                     tool_value(matmul->call, "x"));
+  if (!S_ISREG(stat.st_mode))
     return TOOL_OK;
   const char *type = word_text(words_type, (int)matmul->product.x_type);
   uint64_t bytes = (uint64_t)stat.st_size, row = matmul->x_row;

@@ -18,8 +18,9 @@ static void draw_head(const struct sample *now, const struct sample *before, dou
   char time[PRINT_UNIT_BYTES], bytes[PRINT_UNIT_BYTES], arena[PRINT_UNIT_BYTES];
   const gemmd_daemon_info *info = &now->info;
   mvprintw(0, 0, "%s, backend %s, up %s", info->server, info->backend, print_duration(info->uptime_ms * 1000000, time));
-  mvprintw(1, 0, "%u sessions with %s; %u weights under %u names, %s", info->sessions,
-           print_bytes(info->arena_bytes, arena), info->weights, info->names, print_bytes(info->weight_bytes, bytes));
+  mvprintw(1, 0, "%u session%s with %s; %u weight%s under %u name%s, %s", info->sessions, print_plural(info->sessions),
+           print_bytes(info->arena_bytes, arena), info->weights, print_plural(info->weights), info->names,
+           print_plural(info->names), print_bytes(info->weight_bytes, bytes));
   mvprintw(2, 0, "refused %.0f (%.1f/s), cut off %.0f", now->refusals,
            seconds > 0 ? (now->refusals - before->refusals) / seconds : 0, now->cut_off);
 }

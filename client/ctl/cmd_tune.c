@@ -86,11 +86,11 @@ static enum tool_exit pin(struct tool_call *call, gemmd_session *session, const 
     print_json(call->out,
                json_pack("{s:s, s:s?, s:I}", "pattern", pattern, "kernel", kernel, "weights", (json_int_t)weights));
   else if (kernel == NULL)
-    fprintf(call->out, "%u weights are free to choose again\n", weights);
+    fprintf(call->out, "%u weight%s free to choose again\n", weights, print_plural(weights));
   else
     fprintf(call->out,
-            "set for %u weights, once it has been checked. To keep it, in gemmd.conf:\n  tune_pins = %s=%s\n", weights,
-            pattern, kernel);
+            "set for %u weight%s, once it has been checked. To keep it, in gemmd.conf:\n  tune_pins = %s=%s\n", weights,
+            print_plural(weights), pattern, kernel);
   return TOOL_OK;
 }
 

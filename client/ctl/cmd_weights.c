@@ -148,8 +148,8 @@ static void load_report(const struct tool_call *call, const gemmd_weight_info *i
   const char *format = word_text(words_format, (int)info->format);
   print_bytes(info->bytes, bytes);
   if (info->shared)
-    fprintf(call->out, "%s: %lld x %lld as %s; equal content was there already, %s shared by %u names\n", info->name,
-            (long long)info->n, (long long)info->k, format, bytes, info->references);
+    fprintf(call->out, "%s: %lld x %lld as %s; equal content was there already, %s shared by %u name%s\n", info->name,
+            (long long)info->n, (long long)info->k, format, bytes, info->references, print_plural(info->references));
   else
     fprintf(call->out, "%s: %lld x %lld as %s, %s\n", info->name, (long long)info->n, (long long)info->k, format,
             bytes);

@@ -40,7 +40,7 @@ enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint3
     if (root == NULL || json_dump_file(root, path, JSON_INDENT(2)) != 0)
       code = tool_fail(call, TOOL_REFUSED, "cannot write %s: %s", path, strerror(errno));
     else if (!call->json)
-      fprintf(call->out, "%zu tunings of %s written to %s\n", count, name, path);
+      fprintf(call->out, "%zu tuning%s of %s written to %s\n", count, print_plural(count), name, path);
     json_decref(root);
   }
   free(shapes.list);
@@ -80,7 +80,7 @@ enum tool_exit tune_import(struct tool_call *call, gemmd_session *session, uint3
   if (call->json)
     print_json(call->out, json_pack("{s:I, s:I}", "taken", (json_int_t)counts[0], "refused", (json_int_t)counts[1]));
   else
-    fprintf(call->out, "%zu tunings taken, %zu refused; each serves once it has been checked here\n", counts[0],
-            counts[1]);
+    fprintf(call->out, "%zu tuning%s taken, %zu refused; each serves once it has been checked here\n", counts[0],
+            print_plural(counts[0]), counts[1]);
   return counts[0] == 0 && counts[1] > 0 ? TOOL_REFUSED : TOOL_OK;
 }

@@ -147,3 +147,7 @@ json_t *print_json_text(const char *text) {
   free(copy);
   return string;
 }
+
+const char *print_plural(size_t count) {
+  return count == 1 ? "" : "s";
+}

@@ -34,4 +34,7 @@ void print_json(FILE *out, json_t *object);
 /* A JSON string of any bytes: those that are no UTF-8 become '?'. */
 json_t *print_json_text(const char *text);
 
+/* What stands behind a noun of which there are so many: "" or "s". */
+const char *print_plural(size_t count);
+
 #endif

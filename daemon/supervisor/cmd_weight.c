@@ -143,8 +143,8 @@ void cmd_weight_unload(struct session *session, uint32_t id, const void *body, s
     return;
   }
   store_catalog(supervisor);
-  log_info("unloaded \"%s\" for user %u: %u names and %u handles left", request->name, session->user.uid, weight->names,
-           weight->handles);
+  log_info("unloaded \"%s\" for user %u: %u name%s and %u handle%s left", request->name, session->user.uid,
+           weight->names, plural(weight->names), weight->handles, plural(weight->handles));
   if (!catalog_unused(weight)) {
     struct message_weight_unload_reply reply = {.references = weight->names, .freed = 0};
     free(unloading);

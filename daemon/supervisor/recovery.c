@@ -12,8 +12,8 @@
 
 static void finish(struct supervisor *supervisor, struct worker *worker) {
   if (worker->verified > 0)
-    log_info("worker %u: the checksums of %u weights, %llu MiB, agree with what was loaded", worker->device,
-             worker->verified, (unsigned long long)(worker->verified_bytes >> 20));
+    log_info("worker %u: the checksums of %u weight%s, %llu MiB, agree with what was loaded", worker->device,
+             worker->verified, plural(worker->verified), (unsigned long long)(worker->verified_bytes >> 20));
   worker_serves(worker);
   struct session *session;
   for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))

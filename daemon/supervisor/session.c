@@ -291,7 +291,7 @@ static void on_packet(struct channel *channel, struct packet *packet) {
     return;
   }
   if (status == STATUS_OK && packet->fd_count > 0 && foreign_pending() >= FOREIGN_MOST) {
-    log_warning("session %u (%s, user %u): %u descriptors of clients cannot be closed", session->id, session->client,
+    log_warning("session %u (%s, user %u): descriptors of clients cannot be closed: %u", session->id, session->client,
                 session->user.uid, foreign_pending());
     status = error_set(&error, STATUS_PROTOCOL, "descriptors of clients cannot be closed; no more are taken");
   }
@@ -331,8 +331,8 @@ static enum status check_places(struct supervisor *supervisor, struct session *s
   if (supervisor->sessions.draining && !admin)
     return error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new sessions and ends with those it has");
   if (supervisor->sessions.count >= places)
-    return error_set(error, STATUS_BUSY, "gemmd serves %u sessions and takes no more at the moment",
-                     supervisor->sessions.count);
+    return error_set(error, STATUS_BUSY, "gemmd serves %u session%s and takes no more at the moment",
+                     supervisor->sessions.count, plural(supervisor->sessions.count));
   if (!descriptors_left(admin))
     return error_set(error, STATUS_BUSY, "gemmd has no descriptors for another session at the moment");
   return user_add_session(&supervisor->users, session->account, error);

@@ -158,8 +158,8 @@ void store_restore(struct supervisor *supervisor, struct inherited *inherited) {
     if (status != STATUS_OK)
       log_error("%s; weights must be loaded again", error.text);
     else
-      log_info("%zu weights under %zu names are taken over from an earlier gemmd", catalog->weight_count,
-               catalog->name_count);
+      log_info("%zu weight%s under %zu name%s taken over from an earlier gemmd", catalog->weight_count,
+               plural(catalog->weight_count), catalog->name_count, plural(catalog->name_count));
     drop_empty_slabs(catalog);
   }
   forget_rest(inherited, store->version);

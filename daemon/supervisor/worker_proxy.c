@@ -293,7 +293,8 @@ static bool restart_allowed(struct worker *worker) {
 }
 
 static void give_up(struct worker *worker) {
-  log_error("worker %u: given up after %u restarts within a minute", worker->device, worker->recent_restarts);
+  log_error("worker %u: given up after %u restart%s within a minute", worker->device, worker->recent_restarts,
+            plural(worker->recent_restarts));
   worker->state = WORKER_FAILED;
   if (worker->next != NULL)
     worker_process_close(worker->next, false);

@@ -48,7 +48,8 @@ static enum status begin_free(struct control *control, struct control_task *task
   if (slab == NULL)
     return error_set(error, STATUS_NOT_FOUND, "slab %u is not known", id);
   if (slab->weights > 0)
-    return error_set(error, STATUS_WRONG_STATE, "slab %u holds %u attached weights", id, slab->weights);
+    return error_set(error, STATUS_WRONG_STATE, "slab %u holds %u attached weight%s", id, slab->weights,
+                     plural(slab->weights));
   task->slab = idmap_remove(&control->slabs, id);
   return STATUS_OK;
 }

@@ -96,7 +96,7 @@ static void add_event(struct engine_message *message) {
 static void remove_event(struct engine_message *message) {
   uint32_t held = message->event->waiting.held;
   if (held > 0)
-    (void)error_set(&message->error, STATUS_BUSY, "%u products are held for the event", held);
+    (void)error_set(&message->error, STATUS_BUSY, "%u product%s held for the event", held, plural(held));
   else
     (void)handles_remove(&message->session->events, message->handle);
 }

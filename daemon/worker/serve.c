@@ -124,7 +124,8 @@ void serve_session_remove(struct serve *serve, struct engine_session *session, s
 
 void serve_weight_detach(struct serve *serve, struct engine_weight *weight, struct engine_message *message) {
   if (weight->handles > 0)
-    (void)error_set(&message->error, STATUS_WRONG_STATE, "%u handles stand for the weight", weight->handles);
+    (void)error_set(&message->error, STATUS_WRONG_STATE, "the weight has %u handle%s", weight->handles,
+                    plural(weight->handles));
   if (weight->handles > 0)
     send_back(serve, message);
   else if (weight->jobs == 0)
@@ -136,7 +137,8 @@ void serve_weight_detach(struct serve *serve, struct engine_weight *weight, stru
 void serve_tensor_remove(struct serve *serve, struct engine_message *message) {
   struct engine_tensor *tensor = message->tensor;
   if (tensor->jobs > 0)
-    (void)error_set(&message->error, STATUS_BUSY, "%u products use the memory", tensor->jobs);
+    (void)error_set(&message->error, STATUS_BUSY, "%u product%s in flight in the memory", tensor->jobs,
+                    plural(tensor->jobs));
   else
     (void)handles_remove(&message->session->tensors, message->handle);
   send_back(serve, message);

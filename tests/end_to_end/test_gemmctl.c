@@ -440,6 +440,9 @@ static void test_matmul_refuses_what_does_not_fit(void **state) {
   EXPECT_ERROR("$T/gemmctl matmul w --x missing --y y.kept", 1, "--x", "missing");
   EXPECT_ERROR("head -c 100 x.f32 | $T/gemmctl matmul w --x - --y y.other", 2, "row 0");
   EXPECT_ERROR("head -c 320 x.f32 | $T/gemmctl matmul w --x - --m 3 --y y.other", 2, "--m is 3", "2 rows");
+  EXPECT_ERROR("$T/gemmctl matmul w --x /dev/zero --y y.other", 2, "/dev/zero is no file or pipe", "--m");
+  expect("$T/gemmctl matmul w --x /dev/zero --m 2 --y y.zero", 0);
+  expect("cmp -n 192 y.zero /dev/zero", 0);
   char kept[8];
   assert_int_equal(read_file("y.kept", kept, sizeof kept), 4);
 }

@@ -224,7 +224,7 @@ static void test_by_hand(void **state) {
   test_products_stay_right(state);
   expect("list", 0, "pinned");
   expect_each_told_once();
-  expect("'mlp/*' --unpin", 0, "1 weights are free");
+  expect("'mlp/*' --unpin", 0, "1 weight free");
   expect("'nobody/*' --unpin", 1, "no weight's name matches nobody/*");
 }
 
