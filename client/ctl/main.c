@@ -150,9 +150,11 @@ static const struct tool_command commands[] = {
      .example = "gemmctl tune mlp.up --m 16 --kernel 'cpu threads=2 block_m=16'",
      .keys =
          "  list, show: shapes: a list of {shape, kernel, state, why, serves, confirmed, tuning, calls, device_ns,\n"
-         "  own_ns, tuned_ns, library_ns}; WEIGHT: shape, kernel, checked, wrong, timed, spent_ns, results: a list of\n"
-         "  {kernel, ns, spread, samples, own}; forget: forgotten; import: taken, refused; --pin: pattern, kernel,\n"
-         "  weights",
+         "  own_ns, tuned_ns, library_ns, roof_ns}; watch: one of these a change; WEIGHT: shape, kernel, checked,\n"
+         "  wrong, timed, spent_ns, library_first_ns, library_ns, roof_ns, why, results: a list of {kernel, ns,\n"
+         "  spread, samples, own, hand}; --microbench: results: a list of {scale, m, n, k, linear_ns, roof_ns, why,\n"
+         "  product: a list of {kernel, ns, spread, hand}}; forget: forgotten; import: taken, refused; --pin:\n"
+         "  pattern, kernel, weights",
      .run = ctl_tune},
     {.name = "ping",
      .arguments = "",

@@ -66,7 +66,8 @@ enum tool_exit tune_import(struct tool_call *call, gemmd_session *session, uint3
   json_error_t where;
   json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &where);
   if (root == NULL)
-    return tool_fail(call, TOOL_USAGE, "%s: line %d: %s", path, where.line, where.text);
+    return where.line < 0 ? tool_fail(call, TOOL_USAGE, "%s", where.text) /* names the path */
+                          : tool_fail(call, TOOL_USAGE, "%s: line %d: %s", path, where.line, where.text);
   const json_t *tunings = json_object_get(root, "tunings");
   if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(tunings)) {
     json_decref(root);

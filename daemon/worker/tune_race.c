@@ -31,6 +31,7 @@ void race_start(struct race *race, const struct variant *first, bool all) {
   race->hurry = race->final = race->over = false;
   race->heat = race->refinements = 0;
   race->fastest = UINT64_MAX;
+  race->gain = 1;
   race->challenger = race->winner = race->finals = 0;
   race->guest = -1;
   race->guest_met = false;
@@ -174,9 +175,19 @@ static bool to_refine(const struct race *race) {
          leader >= race->known;
 }
 
+/* Whether there is somebody for the winner to meet in a final. */
+static bool challenged(const struct race *race) {
+  for (int i = 1; i < race->count; i++)
+    if (i != race->winner && race->candidates[i].state == RACE_RUNNING)
+      return true;
+  return false;
+}
+
 /* Of each candidate in this heat. Who is left when others like it are to be asked for needs no more to be among the
  * best; more samples would decide nothing. */
 static uint32_t wanted(const struct race *race) {
+  if (race->hurry)
+    return 1;
   if (race->all)
     return ALL_SAMPLES;
   if (running(race) <= FINALISTS && to_refine(race))
@@ -281,6 +292,8 @@ static bool decided(struct race *race) {
   double promised = 1 - (double)race_low(challenger) / (double)race_low(winner);
   if (!wins && !last && (gain > WIN_LEAST || promised > 2 * WIN_LEAST))
     return false;
+  if (wins)
+    race->gain *= (double)race_median(winner) / (double)race_median(challenger);
   race->candidates[wins ? race->winner : race->challenger].state = RACE_OUT;
   race->winner = wins ? race->challenger : race->winner;
   return true;
@@ -301,10 +314,10 @@ static struct race_step next_in_final(struct race *race) {
 
 struct race_step race_next(struct race *race) {
   while (!race->over && !race->final) {
-    int unchecked = race->hurry ? -1 : first_of(race, RACE_UNCHECKED);
+    int unchecked = race->hurry && challenged(race) ? -1 : first_of(race, RACE_UNCHECKED);
     if (unchecked >= 0)
       return (struct race_step){.verb = RACE_CHECK, .who = unchecked};
-    int who = race->hurry ? -1 : to_time(race);
+    int who = to_time(race);
     if (who >= 0)
       return (struct race_step){.verb = RACE_TIME, .who = who};
     if (!race->hurry && !race->all && running(race) > FINALISTS)
@@ -334,6 +347,7 @@ void race_failed(struct race *race, int who) {
   race->candidates[who].state = RACE_WRONG;
   if (race->final) {
     race->over = true;
+    race->gain = who == race->winner ? 1 : race->gain;
     race->winner = who == race->winner ? 0 : race->winner;
   }
 }

@@ -41,7 +41,7 @@ struct race {
   uint64_t fastest; /* sample of all */
   int refinements;  /* how often the backend was asked for variants of the best */
   int known;        /* candidates before it was asked last */
-  bool hurry;       /* the time is up: on to the final */
+  bool hurry;       /* the time is up: on to the final, as soon as the winner has somebody to meet */
   int heat;
   bool final;
   int finals;            /* so far */
@@ -50,7 +50,8 @@ struct race {
   uint32_t final_turn;
   bool over;
   int winner;
-  int guest; /* is in a last final whatever the heats say; -1: nobody */
+  double gain; /* how often as fast as candidate 0 the winner is, by the finals that it and those before it have won */
+  int guest;   /* is in a last final whatever the heats say; -1: nobody */
   bool guest_met;
 };
 
@@ -69,7 +70,8 @@ void race_timed(struct race *race, int who, uint64_t ns);
 void race_failed(struct race *race, int who);
 /* After RACE_REFINE; variants have been added or not. */
 void race_refined(struct race *race);
-/* The time is up: what is known decides who is in the final. */
+/* The time is up: what is known decides who is in the final. Where nobody is known yet, the best guess is; so what
+ * takes all the time to be compared is found all the same, where it is a first guess. */
 void race_hurry(struct race *race);
 /* The best few, least median first, for reports; returns how many. */
 int race_best(const struct race *race, int *who, int most);

@@ -142,8 +142,9 @@ void tuner_race_end(struct tuner *tuner) {
   const struct race_candidate *winner = &race->candidates[race->winner];
   char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
   bool news = entry->state != BOOK_TUNED || !variant_equal(&entry->variant, &winner->variant);
-  entry->own_ns = race_median(&race->candidates[0]);
   entry->tuned_ns = race_median(winner);
+  entry->own_ns =
+      (uint64_t)(race->gain * (double)entry->tuned_ns + 0.5); /* at the same moments, not in an early heat */
   entry->library_ns = 0;
   for (int i = 0; i < race->count; i++) {
     uint64_t ns = race->candidates[i].variant.family->library ? race_median(&race->candidates[i]) : 0;

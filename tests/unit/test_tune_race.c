@@ -3,6 +3,7 @@
 
 #include "tests/support/oracle.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -281,12 +282,67 @@ static void test_hurry_still_has_a_final(void **state) {
   assert_true(race.candidates[1].count >= 12);
 }
 
-static void test_hurry_without_samples_changes_nothing(void **state) {
+/* The time was up before anything was known: the first guess that is right meets what serves, nobody else is looked
+ * at, and a time is known of both. */
+static void test_hurry_tries_the_best_guess(void **state) {
   (void)state;
-  struct track track = {.wrong = -1};
+  uint64_t times[] = {10000, 1000, 5000, 1000, 1000};
+  struct track track = {.times = times, .wrong = 1};
   add(5);
   race_hurry(&race);
+  assert_int_equal(run(&track), 2);
+  assert_true(race.candidates[0].count >= 12);
+  assert_true(race.candidates[2].count >= 12);
+  assert_int_equal(race.candidates[3].count, 0);
+  assert_int_equal(race.candidates[3].state, RACE_UNCHECKED);
+  times[2] = 10000;
+  add(3);
+  race_hurry(&race);
   assert_int_equal(run(&track), 0);
+  assert_true(race_median(&race.candidates[0]) == 10000);
+}
+
+/* What a library has comes when the time is up already: what it names first has its final. */
+static void test_hurry_after_it_was_over(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 8000, 9000, 5000, 4000};
+  struct track track = {.times = times, .wrong = -1};
+  add(3);
+  assert_int_equal(run(&track), 1);
+  race_reopen(&race);
+  for (int i = 3; i < 5; i++) {
+    struct variant next = numbered(i);
+    assert_true(race_add(&race, &next));
+  }
+  race_hurry(&race);
+  assert_int_equal(run(&track), 3);
+  assert_int_equal(race.candidates[4].count, 0);
+}
+
+/* How much was won is said by the finals, where both have times of the same moments. */
+static void test_gain(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 8000, 9000, 5000, 6000};
+  struct track track = {.times = times, .wrong = -1};
+  add(3);
+  assert_int_equal(run(&track), 1);
+  assert_true(fabs(race.gain - 1.25) < 1e-9);
+  for (int i = 0; i < 5; i++)
+    times[i] *= 2; /* the machine does something else now */
+  race_reopen(&race);
+  struct variant late = numbered(3);
+  assert_true(race_add(&race, &late));
+  assert_int_equal(run(&track), 3);
+  assert_true(fabs(race.gain - 2) < 1e-9);
+  race_reopen(&race);
+  struct variant slower = numbered(4);
+  assert_true(race_add(&race, &slower));
+  assert_int_equal(run(&track), 3);
+  assert_true(fabs(race.gain - 2) < 1e-9);
+  times[0] = times[1];
+  add(1);
+  assert_int_equal(run(&track), 0);
+  assert_true(race.gain == 1);
 }
 
 /* What was invited has times of the same moments as the winner, though the heats dropped it. */
@@ -339,7 +395,9 @@ int main(void) {
       cmocka_unit_test(test_refines_while_it_helps),
       cmocka_unit_test(test_drift_does_not_win),
       cmocka_unit_test(test_hurry_still_has_a_final),
-      cmocka_unit_test(test_hurry_without_samples_changes_nothing),
+      cmocka_unit_test(test_hurry_tries_the_best_guess),
+      cmocka_unit_test(test_hurry_after_it_was_over),
+      cmocka_unit_test(test_gain),
       cmocka_unit_test(test_a_guest_meets_the_winner),
       cmocka_unit_test(test_nobody_is_added_twice),
       cmocka_unit_test(test_best_are_in_order),
