@@ -236,9 +236,9 @@ def part_load(backend: str, seconds: float, count: int) -> None:
         daemons = {"off": off, "background": background}
         for daemon in daemons.values():  # the same names in both
             names = ",".join(daemon.load(f, shape) for f in ("int8", "fp8") for shape in SHAPES[backend])
-        call = ["--weight", names, "--m", LOAD_ROWS, "--x-type", "bf16", "--y-type", "bf16", "--histogram"]
+        call = ["--weight", names, "--m", LOAD_ROWS, "--x-type", "bf16", "--y-type", "bf16", "--warmup", "0.25", "--histogram"]
         background.stop(True)
-        most = off.ask("gemm-bench", *call, "--seconds", "2", "--warmup", "1")
+        most = off.ask("gemm-bench", *call, "--seconds", "2")
         rate = max(1, int(0.3 * most["requests"] / most["seconds"]))
         for turn in range(count):
             mode = ("off", "background", "background", "off")[turn % 4]
@@ -246,14 +246,14 @@ def part_load(backend: str, seconds: float, count: int) -> None:
                 daemon.stop(other != mode)
             got = daemons[mode].ask("gemm-bench", *call, "--seconds", str(seconds), "--rate", str(rate))
             turns[mode].append(dict(got["latency_us"]["buckets"]))
+            print(f"{mode:<12}{got['requests']:>9} calls in {seconds:g} s, p99 {p99(turns[mode][-1:]):9.1f} us", flush=True)
         for daemon in daemons.values():
             daemon.stop(False)
         shapes = background.shapes()
-    print(f"{'tuning':<12}{'calls':>9}{'p50':>9}{'p99':>9}{'p99.9':>9} us, pooled;  p99 of each turn of {seconds:g} s")
+    print(f"{'pooled':<12}{'calls':>9}{'p50':>9}{'p99':>9}{'p99.9':>9} us")
     for mode, each in turns.items():
         all_of = pooled(each)
-        figures = "".join(f"{quantile(all_of, part):9.1f}" for part in (0.5, 0.99, 0.999))
-        print(f"{mode:<12}{sum(all_of.values()):>9}{figures}      ", " ".join(f"{quantile(t, 0.99):.1f}" for t in each))
+        print(f"{mode:<12}{sum(all_of.values()):>9}" + "".join(f"{quantile(all_of, part):9.1f}" for part in (0.5, 0.99, 0.999)))
     low, high = interval(turns["background"], turns["off"])
     same = interval(turns["off"][0::2], turns["off"][1::2])
     tuned = sum(shape["state"] == "tuned" for shape in shapes)
