@@ -91,11 +91,12 @@ static const struct tool_command commands[] = {
      .arguments = "",
      .summary = "The state of the daemon and its devices.",
      .example = "gemmctl status",
-     .keys = "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
-             "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
-             "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
-             "  requests, rows, failures, device_ns,\n"
-             "  products: computed, each for one request or several}",
+     .keys =
+         "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
+         "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
+         "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
+         "  requests, rows, failures, device_ns,\n"
+         "  products: computed, each for one request or several}",
      .run = ctl_status},
     {.name = "weights",
      .arguments = "[PATTERN]",
