@@ -11,6 +11,7 @@ enum { ENTRIES = 4096, PROBES = 8 };
 struct key {
   uint8_t format, scale, y_type, bias_type;
   int32_t n, k, m; /* m below 0: exact */
+  uint64_t in_row;
 };
 
 struct entry {
@@ -36,9 +37,9 @@ void choice_close(struct choice_table *table) {
 }
 
 static uint64_t key_hash(const struct key *key) {
-  uint64_t words[2], hash = 0;
+  uint64_t words[sizeof *key / sizeof(uint64_t)], hash = 0;
   memcpy(words, key, sizeof words);
-  for (int i = 0; i < 2; i++) {
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 29;
   }
@@ -144,6 +145,7 @@ bool choice_hopper(const struct choice_table *table, const struct choice_request
       .m = request->m,
       .n = weight->n,
       .k = request->k,
+      .in_row = request->in_row,
   };
   return true;
 }
@@ -248,6 +250,7 @@ struct choice choice_find(struct choice_table *table, struct library *library, c
       .n = (int32_t)at.n,
       .k = (int32_t)at.k,
       .m = (int32_t)(exact ? -at.m : at.m),
+      .in_row = at.in_row,
   };
   struct entry *entry = entry_find(table, &key);
   if (!entry->used) {

@@ -37,6 +37,7 @@ struct choice_request {
   const struct gemm_weight *weight;
   int64_t n, k, m;
   enum gemm_type y_type, bias_type;
+  bool in_row; /* launched behind another product, so that W comes in while that one ends */
 };
 
 struct choice_table;

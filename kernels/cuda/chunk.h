@@ -14,6 +14,7 @@ struct chunk {
   int64_t row, rows, rows_padded; /* `row` of the slot's job */
   bool stays;                     /* y stays on the device, at v: the clock or the next product wants it there */
   bool follows;                   /* the kernel ahead lets the product start while it runs */
+  bool in_row;                    /* and is a product, too, or little work behind one */
   void **y_rows;                  /* where the quantizer leaves pointers to rows of y that lie apart; NULL: nowhere */
   const void *v;                  /* where y has stayed */
   uint64_t v_stride;

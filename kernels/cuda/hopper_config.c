@@ -70,15 +70,29 @@ static double rounds(int64_t blocks, int64_t together, double sms) {
   return (double)blocks <= sms * (double)together ? whole : 0.77 * whole + 0.23 * even;
 }
 
+/* Rows of x up to which products in a row are configured for that. With more, other configurations than alone were 1 to
+ * 5 % better, and this model does not find them. */
+enum { IN_ROW_COLUMNS = 16 };
+
+/* What a launch in a row loses, in microseconds. Its blocks start as those of the product ahead end, so that one of two
+ * warpgroups comes later than two of one, and have asked for `fetched` of `all` KB of W in a multiprocessor when x is
+ * there. */
+static double lost_in_row(const struct hopper_config *config, double fetched, double all) {
+  double late = fmax(0, 1 - fetched / fmin(67.5, all));
+  return 3.2 * late + (config->groups > 1 ? 0.2 : 0) + (config->ahead > 4 ? 0.08 : 0);
+}
+
 /* Microseconds by a model: what W takes to come from memory, and what the busiest multiprocessor takes to read its rows
  * of W and, at prices of their own, of x and a step, which depends on how much is under way there; the two overlap in
  * part. To that, joining the sums of clusters, which counts by the rows of x, and what is lost with rings of more than
  * 132 KB and with three warpgroups. Fitted to 3451 timings of 15 shapes of W and M = 1, 16, 32, 64, 128 in an H200:
- * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. */
+ * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. In a row, M = 1, 8, 16 and 12
+ * shapes: what it picks takes as long as what it picks alone, or 4 to 17 % less. */
 static double cost(const struct hopper_config *config, const struct hopper_product *product, int sms) {
   int columns = config->columns;
   int64_t tiles = (product->n + config->rows - 1) / config->rows, tiles_of_x = (product->m + columns - 1) / columns;
   int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, product->scale);
+  bool in_row = product->in_row && columns <= IN_ROW_COLUMNS;
   int64_t steps = ((product->k + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
   double waves = (double)blocks / sms, turns = rounds(blocks, together, clusters_usable(sms, config->split_k));
   double rings = waves < 1 ? 1 : fmin((double)together, waves);
@@ -90,7 +104,12 @@ static double cost(const struct hopper_config *config, const struct hopper_produ
   if (config->split_k > 1) {
     int64_t rows_of_x = product->m < columns ? (product->m + 7) / 8 * 8 : columns;
     double slices = config->split_k, sent = (double)rows_of_x / 64 * (slices - 1) / slices;
-    us += (0.033 * log2(slices) + 2.03 * sent) * fmax(1, waves / (double)together);
+    us += (0.033 * log2(slices) + (in_row ? 1.5 : 2.03) * sent) * fmax(1, waves / (double)together);
+  }
+  if (in_row) {
+    double each = (double)(steps < config->ahead ? steps : config->ahead) * config->rows * STEP / 1024.0;
+    double all = (double)product->n * (double)product->k / sms / 1024.0;
+    us += lost_in_row(config, fmin(waves, (double)together) * each, all);
   }
   double ring = (config->ahead + 1) * (config->rows + columns) * STEP / 1024.0;
   return us + fmax(0, ring - 132) / 83 + (config->groups == 3 ? 0.3 : 0);

@@ -47,6 +47,7 @@ struct hopper_product {
   enum gemm_type y_type; /* S32: INT8's sums as they are */
   uint64_t y_stride;     /* bytes */
   void *const *y_rows;   /* on the device: where each of the m rows of y begins, in place of y; NULL: y_stride apart */
+  bool in_row;           /* launched behind another product: W comes in while that one ends */
 };
 
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */

@@ -64,6 +64,7 @@ static enum status product_graph(struct backend *backend, struct backend_weight 
                         .stays = true};
   bool quantizes = timing->quantize && chunk_quantizes(&chunk);
   chunk.follows = timing->dependent || quantizes;
+  chunk.in_row = timing->dependent && !quantizes;
   enum status status = quantizes ? chunk_stage_bare(&chunk, error) : chunk_stage(&chunk, error);
   if (status == STATUS_OK)
     status = capture_begin(slot->stream, error);

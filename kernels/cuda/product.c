@@ -200,6 +200,7 @@ static enum status product_run(struct backend *backend, struct chunk *chunk, str
       .m = chunk->rows_padded,
       .y_type = job->y_type,
       .bias_type = job->bias ? job->bias_type : GEMM_TYPE_NONE,
+      .in_row = chunk->in_row && backend->capability >= 90,
   };
   struct library_product operands = library_product(chunk);
   struct choice choice;

@@ -70,7 +70,8 @@ static struct chunk step_chunk(const struct sequence *sequence, uint32_t i, enum
                         .rows = sequence->rows,
                         .rows_padded = staging_pad(&step->weight->weight, sequence->rows),
                         .stays = sequence->stays || !last || activates,
-                        .follows = sequence->dependent};
+                        .follows = sequence->dependent,
+                        .in_row = sequence->dependent && i > 0};
 }
 
 static struct activate_pass pass_of(const struct chunk *v, const struct backend_step *step) {

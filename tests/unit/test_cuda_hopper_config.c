@@ -44,11 +44,26 @@ static void test_hopper_always_valid(void **state) {
       for (size_t l = 0; l < sizeof ms / sizeof *ms; l++)
         for (int scale = GEMM_SCALE_ONE; scale <= GEMM_SCALE_BLOCK; scale++) {
           struct hopper_product product = product_of(GEMM_FORMAT_FP8, (enum gemm_scale)scale, ms[l], ns[i], ks[j]);
-          struct hopper_config config = hopper_configure(&product, SMS);
-          assert_true(hopper_config_valid(&config, product.scale));
-          assert_true(hopper_shared_bytes(&config, product.scale) <= 227 * 1024);
-          assert_true(config.columns >= ms[l] || config.columns >= 64);
+          for (int in_row = 0; in_row < 2; in_row++) {
+            product.in_row = in_row;
+            struct hopper_config config = hopper_configure(&product, SMS);
+            assert_true(hopper_config_valid(&config, product.scale));
+            assert_true(hopper_shared_bytes(&config, product.scale) <= 227 * 1024);
+            assert_true(config.columns >= ms[l] || config.columns >= 64);
+          }
         }
+}
+
+/* In a row, a block of a small product leaves room for one of the next; alone, it takes what it can. */
+static void test_hopper_in_row(void **state) {
+  (void)state;
+  enum { HALF = 227 * 1024 / 2 };
+  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 1024);
+  struct hopper_config alone = hopper_configure(&product, SMS);
+  product.in_row = true;
+  struct hopper_config in_row = hopper_configure(&product, SMS);
+  assert_true(hopper_shared_bytes(&alone, product.scale) > HALF);
+  assert_true(hopper_shared_bytes(&in_row, product.scale) < HALF);
 }
 
 /* What is looked at beside a good one: one thing changed by a step, all of it can run. */
@@ -138,9 +153,10 @@ static void test_hopper_fills_the_device(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_hopper_refuses),       cmocka_unit_test(test_hopper_always_valid),
-      cmocka_unit_test(test_hopper_neighbours),    cmocka_unit_test(test_hopper_candidates),
-      cmocka_unit_test(test_hopper_shared_memory), cmocka_unit_test(test_hopper_fills_the_device),
+      cmocka_unit_test(test_hopper_refuses),          cmocka_unit_test(test_hopper_always_valid),
+      cmocka_unit_test(test_hopper_in_row),           cmocka_unit_test(test_hopper_neighbours),
+      cmocka_unit_test(test_hopper_candidates),       cmocka_unit_test(test_hopper_shared_memory),
+      cmocka_unit_test(test_hopper_fills_the_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

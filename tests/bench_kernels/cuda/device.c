@@ -212,6 +212,8 @@ static enum status ours_choose(struct bench *bench, const struct data_weight *we
   *us = INFINITY;
   *out = (struct variant){0};
   snprintf(row->kernel, sizeof(row->kernel), "%s", count > 0 ? variant_text(&variants[0], text) : "");
+  if (bench->settings->dependent) /* what it is given in a row differs from what the list begins with */
+    row->kernel[strcspn(row->kernel, " ")] = '\0';
   if (bench->settings->kernel == KERNEL_OWN || count == 0) {
     enum status status = ours_turn(bench, NULL, subject->copies, us, error);
     return status == STATUS_OK ? ours_turn(bench, NULL, launches_for(bench, *us), us, error) : status;
