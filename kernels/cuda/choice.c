@@ -85,9 +85,10 @@ static bool attempt(struct library *library, const struct choice_request *reques
   return true;
 }
 
-/* The rows up to which FP8 with a scale a row goes faster as bare sums and a pass. Measured on an H200, 8192x8192, M =
- * 1: 22 us for the bare sums, 39 us for the library's product with row scales. */
-enum { BARE_ROWS_MOST = 128 };
+/* The rows up to which FP8 with a scale a row goes faster as bare sums and a pass. Measured on an H200: 8192x8192, M =
+ * 1 22 us for the bare sums, 39 us for the library's product with row scales; M = 128 25.6 and 24.9, 10240x8192 30.4
+ * and 26.8, 57344x8192 145 and 137. */
+enum { BARE_ROWS_MOST = 64 };
 
 enum way { WAY_BARE, WAY_SCALED, WAY_SCALED_F32 };
 
@@ -180,13 +181,24 @@ static bool attempt_few(const struct choice_table *table, const struct choice_re
   return true;
 }
 
+/* Above 64 rows of x a block of ours takes at most 128 rows of W. Where two such blocks for each 128 rows do not all
+ * fit the device, the library's product with row scales is faster: on an H200, M = 128, 10240x8192 26.8 us for 42.0,
+ * 57344x8192 137 for 182, but 8192x8192 24.9 for 25.4 and 1280x8192 22.8 for 9.6. */
+static bool library_leads(const struct choice_table *table, const struct choice_request *request) {
+  enum { ROWS = 64, W_ROWS = 128 };
+  const struct gemm_weight *weight = request->weight;
+  return weight->format == GEMM_FORMAT_FP8 && weight->scale != GEMM_SCALE_BLOCK && request->y_type == GEMM_BF16 &&
+         (request->bias_type == GEMM_TYPE_NONE || request->bias_type == GEMM_BF16) && request->m > ROWS &&
+         2 * request->n > W_ROWS * (int64_t)table->device.multiprocessors;
+}
+
 static bool attempt_hopper(const struct choice_table *table, const struct choice_request *request, struct choice *out) {
   const struct gemm_weight *weight = request->weight;
   bool fp8 = weight->format == GEMM_FORMAT_FP8, rounded = request->y_type == GEMM_BF16;
   struct hopper_product product;
   int multiprocessors;
   /* cuBLASLt's FP8 meets the contract in bf16 alone; its INT8 is exact. */
-  if ((request->m > HOPPER_ROWS_MOST && (!fp8 || rounded)) ||
+  if ((request->m > HOPPER_ROWS_MOST && (!fp8 || rounded)) || library_leads(table, request) ||
       !choice_hopper(table, request, &product, &multiprocessors))
     return false;
   *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
