@@ -26,8 +26,8 @@ static pid_t daemon_process;
 /* ---- running a tool */
 
 struct outcome {
-  int code; /* of exit; -1: a signal */
-  char out[65536], err[65536];
+  int code;                      /* of exit; -1: a signal */
+  char out[1 << 20], err[65536]; /* a histogram has a line for each call at worst */
 };
 
 static const char *path(const char *name) {
@@ -285,7 +285,7 @@ static void test_ping_and_version(void **state) {
 /* Every line is a comment or a name, perhaps with labels, and a number; the numbers are those of status. */
 static void test_metrics(void **state) {
   (void)state;
-  static char text[65536];
+  static char text[1 << 20];
   unsigned samples = 0;
   snprintf(text, sizeof text, "%s", run("$T/gemmctl metrics")->out);
   assert_non_null(strstr(text, "\n# TYPE gemmd_device_rows_total counter\n"));
