@@ -12,7 +12,7 @@ trap 'rm -rf "$counts"' EXIT
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
 mkdir -p "$logs"
 sanitizer=$(ldd "$GEMMD_BUILD/libgemmclient.so.0" 2>/dev/null | awk '/lib[at]san/ { print $3 }')
-case $sanitizer in *tsan*) limit=${TEST_LIMIT_S:-1200} ;; *) limit=${TEST_LIMIT_S:-300} ;; esac # it slows loops down tenfold
+case $sanitizer in *tsan*) limit=${TEST_LIMIT_S:-3600} ;; *) limit=${TEST_LIMIT_S:-300} ;; esac # it slows loops down tenfold
 
 # run TEST LOG: its exit status is that of the test.
 run() {
