@@ -328,8 +328,10 @@ static void memory_that_no_other_worker_can_map(void **state) {
   assert_int_equal(reply.status, STATUS_OK);
   assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
   assert_true(client_open(&client));
+  uint32_t restarts = device_info(client.session).restarts;
   device_kill_worker(client.session);
   assert_true(compute(&client, (float *)(client.memory + X_AT), (float *)(client.memory + Y_AT), 5));
+  assert_int_equal(device_info(client.session).restarts, restarts + 1);
   raw_expect_end(hostile.socket);
   munmap(hostile.arena, hostile.bytes);
   close(hostile.doorbell);
