@@ -183,7 +183,7 @@ test-triton: all ## the backend in a real server (TRITON=headers TRITONSERVER=pa
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
 # what the cuda backend decides without a device is tested on every machine
-PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c clusters.c few_config.c hopper_config.c int2_few_config.c int2_many_config.c int2_tile.c int2_variants.c int2a8_config.c int2a8_tile.c launches.c layout.c many_config.c ranking.c roof.c staging.c tile_config.c))
+PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c clusters.c few_config.c hopper_config.c int2_cut.c int2_few_config.c int2_many_config.c int2_tile.c int2_variants.c int2a8_config.c int2a8_tile.c launches.c layout.c many_config.c ranking.c roof.c staging.c tile_config.c))
 NEEDS_TOOLKIT := $(BUILD)/tests/unit/test_cuda_compile
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(call test_program,$(wildcard tests/unit/test_*.c)))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))

@@ -21,12 +21,12 @@ extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_fe
   const int2_few_way &way = ways[columns > ways[0].config.columns];
   const int2_few_config *config = &way.config;
   const int2_few_plan *plan = &way.plan;
-  const int2_few::work work = {*product, config->blocks, *plan};
+  const int2_few::work work = {*product, *plan};
   const kernel run = product->x_type == GEMM_F32   ? kernel_of<float>(*config)
                      : product->x_type == GEMM_F16 ? kernel_of<__half>(*config)
                                                    : kernel_of<__nv_bfloat16>(*config);
   launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>(plan->clusters), static_cast<unsigned>(config->split_k));
+  shape.grid = dim3(plan->cut.clusters, static_cast<unsigned>(config->split_k));
   shape.block = dim3(int2_few::threads);
   shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
   if (config->split_k > 1)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "int2_codes.cuh"
+#include "int2_cut.cuh"
 #include "int2_few.h"
 #include "int2_layout.h"
 #include "number.cuh"
@@ -18,59 +19,58 @@ constexpr int pairs = INT2_FEW_PAIRS, threads = 64 * pairs, warps = 2 * pairs;
 constexpr int warp_bytes = INT2_TILE_BYTES / 2, ring_bytes = pairs * INT2_TILE_BYTES;
 constexpr int warp_scales = 2 * INT2_UNIT_BYTES; // behind the codes of a warp's two units
 constexpr int pitch = INT2_BLOCK_ROWS + 4;
-static_assert(INT2_FEW_PARTS_MOST <= threads && INT2_FEW_BLOCKS_MOST < threads, "a thread each");
 
 struct work {
   int2_few_product product;
-  int blocks;
   int2_few_plan plan;
 };
 
 // ---- x
 
-// Where the 16 bytes at `chunk` of a group of a column lie: rows of 128 bytes, 64 of K, swizzled, those of all columns
-// together.
-template <int kColumns> __device__ inline uint32_t place_of(uint32_t at, int group, int column, int chunk) {
-  return at + ((2 * group + chunk / 8) * kColumns + column) * 128 + ((chunk % 8) ^ (column % 8)) * 16;
-}
+// Eight numbers of each of some rows of x, from memory to a block's shared memory: there, rows of 128 bytes, 64 of K,
+// swizzled, those of all columns together. f32 takes two columns, of bf16: the first part is cut off, so that it does
+// not overflow, and 2^-16 of the number is lost at most.
+template <typename X, int kColumns> struct x_chunk {
+  static constexpr int rows = sizeof(X) == 4 ? kColumns / 2 : kColumns, quads = sizeof(X) / 2;
+  int4 held[rows][quads];
 
-// f32 in two parts of bf16, the first cut off, so that it does not overflow: 2^-16 of the number is lost at most.
-template <int kColumns>
-__device__ inline void split_x(uint32_t at, const float *from, int group, int column, int chunk) {
-  uint32_t upper[4], lower[4];
+  __device__ void load(const int2_few_product &p, const uint8_t *from) {
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float2 value = __ldg(reinterpret_cast<const float2 *>(from) + i);
-    const uint32_t low = __float_as_uint(value.x) & 0xffff0000, high = __float_as_uint(value.y) & 0xffff0000;
-    upper[i] = low >> 16 | high;
-    lower[i] = int2_pack(value.x - __uint_as_float(low), value.y - __uint_as_float(high));
-  }
-  ptx::store_shared_int4(place_of<kColumns>(at, group, column, chunk), upper);
-  ptx::store_shared_int4(place_of<kColumns>(at, group, column + 1, chunk), lower);
-}
-
-// The block's part of x. A warp takes two groups of a row at a time.
-template <typename X, int kColumns>
-__device__ inline void fetch_x(const int2_few_product &p, int first_tile, int length, uint32_t at) {
-  const int lane = threadIdx.x % 32, chunk = lane % 16, m = static_cast<int>(p.m);
-  const uint8_t *const from =
-      static_cast<const uint8_t *>(p.x) + (static_cast<int64_t>(first_tile) * GEMM_GROUP + chunk * 8) * sizeof(X);
-#pragma unroll 1
-  for (int couple = threadIdx.x / 32, row = 0; row < m; couple += warps) {
-    while (2 * couple >= length) {
-      couple -= (length + 1) / 2;
-      row++;
+    for (int row = 0; row < rows; row++) {
+      if (row >= static_cast<int>(p.m))
+        break;
+#pragma unroll
+      for (int i = 0; i < quads; i++)
+        held[row][i] = __ldg(reinterpret_cast<const int4 *>(from + row * p.x_stride) + i);
     }
-    const int group = 2 * couple + lane / 16;
-    if (row >= m || group >= length)
-      continue;
-    const uint8_t *const here = from + row * p.x_stride + group * (GEMM_GROUP * sizeof(X));
-    if constexpr (sizeof(X) == 4)
-      split_x<kColumns>(at, reinterpret_cast<const float *>(here), group, 2 * row, chunk);
-    else
-      ptx::copy_async_16(place_of<kColumns>(at, group, row, chunk), here, 16);
   }
-}
+  // chunk: counted from the first number of the block's.
+  __device__ void store(const int2_few_product &p, uint32_t at, int chunk) const {
+    const uint32_t to = at + chunk / 8 * (kColumns * 128);
+    const auto place = [&](int column) { return to + column * 128 + (chunk % 8 ^ column % 8) * 16; };
+#pragma unroll
+    for (int row = 0; row < rows; row++) {
+      if (row >= static_cast<int>(p.m))
+        break;
+      if constexpr (sizeof(X) == 4) {
+        const int4 *const two = held[row];
+        const int bits[8] = {two[0].x, two[0].y, two[0].z, two[0].w, two[1].x, two[1].y, two[1].z, two[1].w};
+        uint32_t upper[4], lower[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const uint32_t low = bits[2 * i] & 0xffff0000, high = bits[2 * i + 1] & 0xffff0000;
+          upper[i] = low >> 16 | high;
+          lower[i] = int2_pack(__int_as_float(bits[2 * i]) - __uint_as_float(low),
+                               __int_as_float(bits[2 * i + 1]) - __uint_as_float(high));
+        }
+        ptx::store_shared_int4(place(2 * row), upper);
+        ptx::store_shared_int4(place(2 * row + 1), lower);
+      } else {
+        ptx::store_shared_int4(place(row), held[row][0]);
+      }
+    }
+  }
+};
 
 // ---- products
 
@@ -194,51 +194,6 @@ __device__ inline void store_sums(float (&sum)[2][kEights][4], float *slot, int 
   }
 }
 
-// This block's share of the cluster's y. `parts`: the sums of the cluster's blocks of rows, by address; those of the
-// b-th are first_part[b] to first_part[b + 1].
-template <int kColumns>
-__device__ inline void write_y(const work &w, const uint32_t *parts, const int16_t *first_part, int rank, int ranks) {
-  constexpr int batch = 4;
-  const int2_few_product &p = w.product;
-  const int rows = w.blocks * static_cast<int>(p.m), four = threadIdx.x % 16 * 4;
-  for (int i = rows * rank / ranks + threadIdx.x / 16; i < rows * (rank + 1) / ranks; i += threads / 16) {
-    const int m = i / w.blocks, block = i % w.blocks;
-    const int64_t n = (static_cast<int64_t>(blockIdx.x) * w.blocks + block) * INT2_BLOCK_ROWS + four;
-    if (n >= p.n)
-      continue;
-    const uint32_t at = (m * pitch + four) * 4;
-    const int end = first_part[block + 1];
-    float sum[4] = {};
-#pragma unroll 1
-    for (int part = first_part[block]; part < end; part += batch) {
-      int4 found[batch];
-#pragma unroll
-      for (int j = 0; j < batch; j++)
-        found[j] = ptx::load_cluster_int4(parts[min(part + j, end - 1)] + at);
-#pragma unroll
-      for (int j = 0; j < batch; j++) {
-        if (part + j < end) {
-          sum[0] += __int_as_float(found[j].x);
-          sum[1] += __int_as_float(found[j].y);
-          sum[2] += __int_as_float(found[j].z);
-          sum[3] += __int_as_float(found[j].w);
-        }
-      }
-    }
-    if (p.bias)
-#pragma unroll
-      for (int j = 0; j < 4; j++)
-        sum[j] += number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type);
-    uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
-    if (p.y_type == GEMM_F32)
-      number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
-    else if (p.y_type == GEMM_F16)
-      number_store4(reinterpret_cast<__half *>(row), n, p.n, sum);
-    else
-      number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
-  }
-}
-
 // ---- the whole
 
 // kRing: tiles that a warp's ring holds.
@@ -246,45 +201,30 @@ template <typename X, int kColumns, int kRing>
 __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w) {
   constexpr int eights = kColumns / 8, slot_bytes = kColumns * pitch * 4;
   extern __shared__ __align__(1024) uint8_t raw[];
-  __shared__ uint32_t parts[INT2_FEW_PARTS_MOST];
-  __shared__ int16_t first_part[INT2_FEW_BLOCKS_MOST + 1];
+  __shared__ int2_parts parts;
   ptx::let_next_grid_start();
-  const int ranks = static_cast<int>(gridDim.y), rank = static_cast<int>(blockIdx.y);
-  const int first_tile = w.plan.first_tile[rank], length = w.plan.first_tile[rank + 1] - first_tile;
+  const int2_cut &cut = w.plan.cut;
   // The same for all lanes, and said to be: what follows from it is computed once a warp.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), pair = warp / 2, half = warp % 2;
   const uint32_t zero = ptx::unknown_zero(); // added to what is not to be computed again in the loop
   const int lane = threadIdx.x % 32 + zero;
-  const int total = w.blocks * length, begin = total * pair / pairs, end = total * (pair + 1) / pairs;
-  const int first_block = w.plan.first_block[rank][pair], first = begin - first_block * length;
+  const int2_share mine = int2_cut_share(&cut, pairs, blockIdx.y, pair);
+  const int length = mine.tiles, all = mine.end - mine.begin, first = mine.begin - mine.first_block * mine.tiles;
 
   const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes;
   const uint32_t slots_at = ring_at + kRing * ring_bytes;
   const uint32_t starts_at = x_at + length * kColumns * 2 * GEMM_GROUP;
-  const uint32_t mine = ring_at + warp * warp_bytes + lane * 16;
-
-  // Asked for before the copies and looked at behind them; a few in each warp, whose lanes are served one after
-  // another.
-  const int entry = warp + lane * warps;
-  uint32_t part = 0, start = 0;
-  if (entry < w.plan.part_count)
-    part = w.plan.parts[entry];
-  if (entry <= w.blocks)
-    start = w.plan.first_part[entry];
-  ptx::wait_for_previous_grid();
-  // x first: what is asked for behind the codes comes behind the codes.
-  fetch_x<X, kColumns>(w.product, first_tile, length, x_at);
-  ptx::copy_async_commit();
+  const uint32_t ring = ring_at + warp * warp_bytes + lane * 16;
 
   // Rows behind the last are those of the last block once more.
   const uint8_t *const tiles = static_cast<const uint8_t *>(w.product.tiles) + half * warp_scales + lane * 16;
   const int scales_offset = INT2_SCALES_OFFSET - half * (warp_scales - 64);
-  const auto tile_of = [&](int block, int tile) {
-    const int row_block = min(static_cast<int>(blockIdx.x) * w.blocks + block, w.plan.row_blocks - 1);
-    return tiles + (static_cast<int64_t>(row_block) * w.plan.tiles + first_tile + tile) * INT2_TILE_BYTES;
+  const auto tile_of = [&](uint32_t block, uint32_t tile) {
+    const uint32_t row_block = min(blockIdx.x * cut.blocks + block, cut.row_blocks - 1);
+    return tiles + static_cast<uint64_t>(row_block * cut.tiles + mine.first_tile + tile) * INT2_TILE_BYTES;
   };
   // What is left of a run of tiles that follow each other, and behind it.
-  int run = min(length - first, end - begin), behind = end - begin - run, fetch_block = first_block;
+  int run = min(length - first, all), behind = all - run, fetch_block = mine.first_block;
   const uint8_t *from = tile_of(fetch_block, first);
   const auto fetch = [&](uint32_t to) {
     if (run > 0) {
@@ -302,16 +242,30 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
     }
     ptx::copy_async_commit();
   };
+  // A first tile before x may be asked for, the others behind x: what comes to the block comes in order, and x is
+  // waited for first.
+  fetch(ring);
+  ptx::wait_for_previous_grid();
+  const auto x_of = [&](int chunk) {
+    return static_cast<const uint8_t *>(w.product.x) + mine.first_tile * (GEMM_GROUP * sizeof(X)) +
+           chunk * (8 * sizeof(X));
+  };
+  const int chunks = length * (GEMM_GROUP / 8);
+  int chunk = threadIdx.x;
+  x_chunk<X, kColumns> held;
+  if (chunk < chunks)
+    held.load(w.product, x_of(chunk));
 #pragma unroll 1
-  for (int i = 0; i < kRing; i++)
-    fetch(mine + i * ring_bytes);
-
-  if (entry < w.plan.part_count)
-    parts[entry] = ptx::map_to_rank(slots_at + part % 256 * slot_bytes, part / 256);
-  if (entry <= w.blocks)
-    first_part[entry] = static_cast<int16_t>(start);
-
-  ptx::copy_async_wait<kRing>();
+  for (int i = 1; i < kRing; i++)
+    fetch(ring + i * ring_bytes);
+  int2_list_parts<pairs, threads>(cut, slots_at, slot_bytes, parts);
+#pragma unroll 1
+  while (chunk < chunks) {
+    held.store(w.product, x_at, chunk);
+    chunk += threads;
+    if (chunk < chunks)
+      held.load(w.product, x_of(chunk));
+  }
   __syncthreads();
   const operand_place x_first = operand_at(x_at, lane);
   store_starts<X, eights>(x_first, starts_at, length, warp, lane);
@@ -324,7 +278,7 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
 #pragma unroll
   for (int i = 0; i < int2_codes<X>::places; i++)
     exponents[i] = int2_codes<X>::exponent(i) + zero;
-  const uint32_t ring_end = mine + kRing * ring_bytes + zero;
+  const uint32_t ring_end = ring + kRing * ring_bytes + zero;
   struct {
     int4 upper, lower;
     uint32_t upper_scales, lower_scales;
@@ -335,10 +289,10 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
     now = {ptx::load_shared_int4(at), ptx::load_shared_int4(at + INT2_UNIT_BYTES), ptx::load_shared(at + my_scales),
            ptx::load_shared(at + my_scales + 32)};
   };
-  uint32_t at = mine;
+  uint32_t at = ring;
   float sum[2][eights][4] = {};
   take_tile(at);
-  for (int block = first_block, tile = first, left = end - begin; left > 0; block++, tile = 0) {
+  for (int slot = 0, tile = first, left = all; left > 0; slot++, tile = 0) {
     const int tiles_here = min(length - tile, left);
     uint32_t starts = starts_at + tile * (kColumns * 8) + lane % 4 * 16;
     operand_place x = group_at<eights>(x_first, tile);
@@ -361,23 +315,22 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
       starts += kColumns * 8;
       __syncwarp(); // all have their scales
       fetch(at);
-      at = at + ring_bytes == ring_end ? mine : at + ring_bytes;
+      at = at + ring_bytes == ring_end ? ring : at + ring_bytes;
       multiply_unit<X, eights>(sum[0], now.upper, now.upper_scales, b, start, exponents);
       multiply_unit<X, eights>(sum[1], now.lower, now.lower_scales, b, start, exponents);
       take_tile(at);
     } while (x.even != x_end);
-    float *const to =
-        reinterpret_cast<float *>(raw + (slots_at - x_at + (pair * w.plan.slots + block - first_block) * slot_bytes));
+    float *const to = reinterpret_cast<float *>(raw + (slots_at - x_at + (pair * cut.slots + slot) * slot_bytes));
     store_sums<eights, sizeof(X) == 4>(sum, to, half, lane);
   }
-  if (ranks == 1) {
+  if (cut.split_log2 == 0) {
     __syncthreads();
   } else {
     ptx::cluster_arrive();
     ptx::cluster_wait();
   }
-  write_y<kColumns>(w, parts, first_part, rank, ranks);
-  if (ranks > 1) { // nobody leaves while another reads its sums
+  int2_write_y<threads, pitch>(cut, w.product, parts, nullptr);
+  if (cut.split_log2 > 0) { // nobody leaves while another reads its sums
     ptx::cluster_arrive_relaxed();
     ptx::cluster_wait();
   }

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-enum { SHARED_MOST = 227 * 1024, RING_BYTES = INT2_FEW_PAIRS * INT2_TILE_BYTES };
+/* SHARED_FIXED: what is not counted here. */
+enum { SHARED_MOST = 227 * 1024, SHARED_FIXED = 2 * 1024, RING_BYTES = INT2_FEW_PAIRS * INT2_TILE_BYTES };
 
 /* Bytes of a block's sums as int2_few.cuh keeps them: [columns][68] f32. */
 static int slot_bytes(const struct int2_few_config *config) {
@@ -13,63 +14,32 @@ static int slot_bytes(const struct int2_few_config *config) {
 }
 
 bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t k, struct int2_few_plan *out) {
-  int split = config->split_k, blocks = config->blocks;
+  int64_t tiles = (k + GEMM_GROUP - 1) / GEMM_GROUP, row_blocks = (n + INT2_BLOCK_ROWS - 1) / INT2_BLOCK_ROWS;
   memset(out, 0, sizeof *out);
-  out->tiles = (int)((k + GEMM_GROUP - 1) / GEMM_GROUP);
-  out->row_blocks = (int)((n + INT2_BLOCK_ROWS - 1) / INT2_BLOCK_ROWS);
-  if (split < 1 || split > INT2_FEW_SPLIT_MOST || split > out->tiles || blocks < 1 || blocks > INT2_FEW_BLOCKS_MOST)
+  if (!int2_cut_make(row_blocks, tiles, config->split_k, config->blocks, INT2_FEW_PAIRS, &out->cut))
     return false;
-  out->clusters = (out->row_blocks + blocks - 1) / blocks;
-  int longest = 0;
-  for (int rank = 0; rank <= split; rank++)
-    out->first_tile[rank] = (int)((int64_t)out->tiles * rank / split);
-  for (int rank = 0; rank < split; rank++) {
-    int length = out->first_tile[rank + 1] - out->first_tile[rank], total = blocks * length;
-    longest = length > longest ? length : longest;
-    for (int pair = 0; pair < INT2_FEW_PAIRS; pair++) {
-      int begin = total * pair / INT2_FEW_PAIRS, end = total * (pair + 1) / INT2_FEW_PAIRS;
-      int spans = begin < end ? (end - 1) / length - begin / length + 1 : 0;
-      out->first_block[rank][pair] = (int16_t)(begin / length);
-      out->slots = spans > out->slots ? spans : out->slots;
-    }
-  }
-  int count = 0;
-  for (int block = 0; block < blocks; block++) {
-    out->first_part[block] = (int16_t)count;
-    for (int rank = 0; rank < split; rank++) {
-      int length = out->first_tile[rank + 1] - out->first_tile[rank], total = blocks * length;
-      for (int pair = 0; pair < INT2_FEW_PAIRS; pair++) {
-        int begin = total * pair / INT2_FEW_PAIRS, end = total * (pair + 1) / INT2_FEW_PAIRS;
-        if (begin < end && begin < (block + 1) * length && end > block * length)
-          out->parts[count++] = (uint16_t)(256 * rank + pair * out->slots + block - out->first_block[rank][pair]);
-      }
-    }
-  }
-  out->first_part[blocks] = (int16_t)count;
-  out->part_count = count;
+  int64_t longest = (tiles + config->split_k - 1) / config->split_k;
   /* x, and what sums start from, twice; see int2_few.cuh. */
-  int64_t x_bytes = (int64_t)longest * config->columns * (2 * GEMM_GROUP + 8);
+  int64_t x_bytes = longest * config->columns * (2 * GEMM_GROUP + 8);
   out->x_bytes = (int)x_bytes;
   int64_t bytes =
-      x_bytes + (config->ahead + 1) * RING_BYTES + (int64_t)INT2_FEW_PAIRS * out->slots * slot_bytes(config);
+      x_bytes + (config->ahead + 1) * RING_BYTES + (int64_t)INT2_FEW_PAIRS * out->cut.slots * slot_bytes(config);
   out->shared_bytes = (int)bytes;
-  return bytes <= SHARED_MOST - 2048;
+  return bytes <= SHARED_MOST - SHARED_FIXED;
 }
 
-/* Thousands of clock cycles, fitted to an H200: reading x from L2, tiles of the busiest pair of warps, joining the sums
- * of a cluster, and what every block begins and ends with. */
+/* Thousands of clock cycles, fitted to an H200: what every block begins and ends with, reading x from L2, tiles of the
+ * busiest pair of warps, joining the sums of a cluster, and writing y. A longer ring is worth a little where a block
+ * lives long. */
 static double cost(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms) {
-  int longest = (plan->tiles + config->split_k - 1) / config->split_k;
+  int split = config->split_k, longest = ((int)plan->cut.tiles + split - 1) / split;
   int tiles = (config->blocks * longest + INT2_FEW_PAIRS - 1) / INT2_FEW_PAIRS;
-  int fit = (int)clusters_usable(sms, config->split_k) / config->split_k, waves = (plan->clusters + fit - 1) / fit;
-  double per_tile = config->columns == 8 ? 1.1 : 1.52, x = longest * config->columns * 256 / 68e3;
-  double join = config->split_k > 1 ? 0.9 + 0.1 * config->split_k : 0;
-  return waves * (4 + x + tiles * per_tile + join);
-}
-
-/* A longer ring is worth a little where a block lives long. */
-static double rank(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms) {
-  return cost(config, plan, sms) * (config->ahead == 3 && config->blocks > 4 ? 0.99 : 1);
+  int fit = (int)clusters_usable(sms, split) / split, waves = ((int)plan->cut.clusters + fit - 1) / fit;
+  bool wide = config->columns > 8;
+  double x = longest * (wide ? 0.032 : 0.04), write = (wide ? 0.78 : 0.3) * config->blocks / split;
+  double join = split == 1 ? 0 : split == 2 ? (wide ? 1.7 : 1) : split == 4 ? (wide ? 2.2 : 1.7) : wide ? 4.5 : 3.1;
+  double cycles = waves * ((wide ? 5.8 : 3.6) + x + tiles * (wide ? 1.46 : 1.06) + join + write);
+  return config->ahead == 2 ? cycles : cycles * (config->blocks > 8 && !wide ? 0.999 : 1.03);
 }
 
 int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most) {
@@ -77,12 +47,12 @@ int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_
   struct int2_few_plan plan;
   int count = 0;
   most = most < INT2_FEW_CONFIGS ? most : INT2_FEW_CONFIGS;
-  for (int split = 1; split <= INT2_FEW_SPLIT_MOST; split *= 2)
-    for (int blocks = 1; blocks <= INT2_FEW_BLOCKS_MOST; blocks++)
+  for (int split = 1; split <= INT2_CUT_SPLIT_MOST; split *= 2)
+    for (int blocks = 1; blocks <= INT2_CUT_BLOCKS_MOST; blocks++)
       for (int ahead = 2; ahead <= 3; ahead++) {
         struct int2_few_config config = {.columns = columns, .split_k = split, .blocks = blocks, .ahead = ahead};
         if (int2_few_plan_for(&config, n, k, &plan))
-          count = ranking_insert(out, ranks, sizeof *out, count, most, &config, rank(&config, &plan, sms));
+          count = ranking_insert(out, ranks, sizeof *out, count, most, &config, cost(&config, &plan, sms));
       }
   return count;
 }

@@ -5,6 +5,7 @@
 #define KERNELS_CUDA_INT2_FEW_CONFIG_H
 
 #include "../../proto/gemm.h"
+#include "int2_cut.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,29 +17,18 @@ extern "C" {
 enum {
   INT2_FEW_COLUMNS_MOST = 16,
   INT2_FEW_PAIRS = 8, /* of warps in a block: each works on 64 rows of W at a time */
-  INT2_FEW_SPLIT_MOST = 8,
-  INT2_FEW_BLOCKS_MOST = 32,
-  INT2_FEW_PARTS_MOST = INT2_FEW_SPLIT_MOST * (INT2_FEW_PAIRS + INT2_FEW_BLOCKS_MOST),
 };
 
 struct int2_few_config {
   int columns; /* of the matrix instruction: 8 or 16; a row of f32 x takes two */
-  int split_k; /* blocks of a cluster, each with its share of K: 1..8 */
+  int split_k; /* blocks of a cluster, each with its share of K: 1, 2, 4, 8 */
   int blocks;  /* of 64 rows of W for a cluster */
   int ahead;   /* tiles under way when a pair of warps takes one: 2 or 3 */
 };
 
-/* Which tiles each pair of warps works on, and where its sums go. What a kernel needs first stands first, in few lines
- * of its parameters' cache. */
 struct int2_few_plan {
-  int tiles, row_blocks, clusters; /* tiles of a block of rows */
-  int slots;                       /* blocks of rows that a pair works on, at most */
+  struct int2_cut cut; /* among pairs of warps */
   int x_bytes, shared_bytes;
-  int first_tile[INT2_FEW_SPLIT_MOST + 1];                  /* of each block of the cluster */
-  int16_t first_block[INT2_FEW_SPLIT_MOST][INT2_FEW_PAIRS]; /* that a pair works on, of the cluster's */
-  int part_count;
-  int16_t first_part[INT2_FEW_BLOCKS_MOST + 1];
-  uint16_t parts[INT2_FEW_PARTS_MOST]; /* the sums of a block of rows, in order: 256 * rank + slot */
 };
 
 /* A configuration and its plan, for products of at most config.columns columns. */

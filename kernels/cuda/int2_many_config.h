@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-enum { INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPLIT_MOST = 4 };
+enum { INT2_MANY_COLUMNS_LEAST = 16, INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPLIT_MOST = 4 };
 
 /* Warpgroups that multiply, 64 rows of W each. */
 #define INT2_MANY_GROUPS(columns) ((columns) > 64 ? 3 : 4)
@@ -45,7 +45,7 @@ struct int2_many_plan {
 
 /* Rows from which this is faster than a few at a time; f32 x always goes a few at a time. Pure. */
 int64_t int2_many_least(enum gemm_type x_type, int64_t k);
-/* What is fastest by arithmetic on a device of `sms` multiprocessors. Pure. */
+/* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
 struct int2_many_config int2_many_configure(int64_t m, int64_t n, int64_t k, int sms);
 /* False where there is no such kernel or the product is too large. Pure. */
 bool int2_many_plan_for(const struct int2_many_config *config, int64_t m, int64_t n, int64_t k, int sms,

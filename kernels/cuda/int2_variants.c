@@ -3,7 +3,6 @@
 enum {
   BEST_MOST = 8, /* of the cost model's guesses: on an H200 the fastest was the fourth at the latest, of 15 products */
   FEW_ROWS_MOST = 64, /* of x, that a search has a few of at a time */
-  COLUMNS_LEAST = 16,
 };
 
 const struct variant_family int2_few_family = {
@@ -11,8 +10,8 @@ const struct variant_family int2_few_family = {
     .count = 3,
     .parameters =
         {
-            {"split_k", "blocks that share K: a power of two", 1, INT2_FEW_SPLIT_MOST, 1, 1},
-            {"blocks", "of 64 rows of W, for those that share K", 1, INT2_FEW_BLOCKS_MOST, 1, 1},
+            {"split_k", "blocks that share K: a power of two", 1, INT2_CUT_SPLIT_MOST, 1, 1},
+            {"blocks", "of 64 rows of W, for those that share K", 1, INT2_CUT_BLOCKS_MOST, 1, 1},
             {"ahead", "tiles under way for two warps", 2, 3, 1, 2},
         },
 };
@@ -22,7 +21,7 @@ const struct variant_family int2_many_family = {
     .count = 3,
     .parameters =
         {
-            {"columns", "rows of x a tile: a power of two", COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 16,
+            {"columns", "rows of x a tile: a power of two", INT2_MANY_COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 16,
              INT2_MANY_COLUMNS_MOST},
             {"split_k", "blocks that share a tile's K; 0: blocks have runs of it", 0, INT2_MANY_SPLIT_MOST, 1, 0},
             {"group", "tiles of x for the same rows of W", 1, 64, 1, 8},
@@ -34,8 +33,8 @@ const struct variant_family int2a8_family = {
     .count = 2,
     .parameters =
         {
-            {"split_k", "blocks that share K: a power of two", 1, INT2A8_SPLIT_MOST, 1, 1},
-            {"blocks", "of 64 rows of W, for those that share K", 1, INT2A8_BLOCKS_MOST, 1, 1},
+            {"split_k", "blocks that share K: a power of two", 1, INT2_CUT_SPLIT_MOST, 1, 1},
+            {"blocks", "of 64 rows of W, for those that share K", 1, INT2_CUT_BLOCKS_MOST, 1, 1},
         },
 };
 
@@ -185,7 +184,7 @@ static int add_few(const struct int2_problem *problem, bool all, struct variant 
  * matters little. */
 static int add_many(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
   static const int groups[] = {8, 1, 2, 4, 16, 32};
-  for (int columns = COLUMNS_LEAST; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m);
+  for (int columns = INT2_MANY_COLUMNS_LEAST; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m);
        columns *= 2)
     for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
       for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {

@@ -17,11 +17,11 @@ extern "C" cudaError_t int2a8_launch(cudaStream_t stream, const struct int2a8_wa
                                      const struct int2a8_product *product, bool dependent) {
   const int2a8_config *config = &way->config;
   const int2a8_plan *plan = &way->plan;
-  const int2a8::work work = {*product, *plan, config->blocks, __builtin_ctz(config->split_k)};
+  const int2a8::work work = {*product, *plan};
   const kernel run = kernel_of(config->eights);
   launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>(plan->clusters), static_cast<unsigned>(config->split_k));
-  shape.block = dim3(int2a8::threads);
+  shape.grid = dim3(plan->cut.clusters, static_cast<unsigned>(config->split_k));
+  shape.block = dim3(int2a8::threads + 32);
   shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
   if (config->split_k > 1)
     shape.cluster = dim3(1, static_cast<unsigned>(config->split_k));

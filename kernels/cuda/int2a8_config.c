@@ -13,33 +13,16 @@ static int slot_bytes(const struct int2a8_config *config) {
   return 8 * config->eights * (INT2A8_BLOCK_ROWS + 4) * 4;
 }
 
-/* Blocks of rows that a warpgroup works on, at most, where a block of the cluster has `tiles` of each. */
-static int slots_of(int blocks, int tiles) {
-  int slots = 0, total = blocks * tiles;
-  for (int group = 0; group < INT2A8_GROUPS; group++) {
-    int begin = total * group / INT2A8_GROUPS, end = total * (group + 1) / INT2A8_GROUPS;
-    int spans = begin < end ? (end - 1) / tiles - begin / tiles + 1 : 0;
-    slots = spans > slots ? spans : slots;
-  }
-  return slots;
-}
-
 bool int2a8_plan_for(const struct int2a8_config *config, int64_t n, int64_t k, struct int2a8_plan *out) {
-  int split = config->split_k, blocks = config->blocks;
+  int64_t tiles = (k + INT2A8_TILE_K - 1) / INT2A8_TILE_K, row_blocks = (n + INT2A8_BLOCK_ROWS - 1) / INT2A8_BLOCK_ROWS;
   memset(out, 0, sizeof *out);
-  out->tiles = (int)((k + INT2A8_TILE_K - 1) / INT2A8_TILE_K);
-  out->row_blocks = (int)((n + INT2A8_BLOCK_ROWS - 1) / INT2A8_BLOCK_ROWS);
-  if (split < 1 || split > INT2A8_SPLIT_MOST || (split & (split - 1)) != 0 || split > out->tiles || blocks < 1 ||
-      blocks > INT2A8_BLOCKS_MOST)
+  if (!int2_cut_make(row_blocks, tiles, config->split_k, config->blocks, INT2A8_GROUPS, &out->cut))
     return false;
-  out->clusters = (out->row_blocks + blocks - 1) / blocks;
-  int shortest = out->tiles / split, longest = (out->tiles + split - 1) / split;
-  out->slots = slots_of(blocks, shortest);
-  if (slots_of(blocks, longest) > out->slots)
-    out->slots = slots_of(blocks, longest);
-  int64_t x_bytes = (int64_t)longest * (INT2A8_TILE_K / GEMM_GROUP) * config->eights * INT2A8_GROUP_BYTES;
-  int64_t bytes = x_bytes + (int64_t)INT2A8_GROUPS * out->slots * slot_bytes(config);
-  int64_t stages = (SHARED_MOST - bytes) / RING_BYTES, most = (blocks * longest + INT2A8_GROUPS - 1) / INT2A8_GROUPS;
+  int64_t longest = (tiles + config->split_k - 1) / config->split_k;
+  int64_t x_bytes = longest * (INT2A8_TILE_K / GEMM_GROUP) * config->eights * INT2A8_GROUP_BYTES;
+  int64_t bytes = x_bytes + (int64_t)INT2A8_GROUPS * out->cut.slots * slot_bytes(config);
+  int64_t stages = (SHARED_MOST - bytes) / RING_BYTES,
+          most = (config->blocks * longest + INT2A8_GROUPS - 1) / INT2A8_GROUPS;
   most = most < STAGES_LEAST ? STAGES_LEAST : most > INT2A8_STAGES_MOST ? INT2A8_STAGES_MOST : most;
   out->stages = (int)(stages < most ? stages : most);
   out->x_bytes = (int)x_bytes;
@@ -47,19 +30,20 @@ bool int2a8_plan_for(const struct int2a8_config *config, int64_t n, int64_t k, s
   return bytes <= SHARED_MOST && out->stages >= STAGES_LEAST;
 }
 
-/* Thousands of clock cycles, fitted to an H200: what every block begins with, reading x from L2, tiles of the busiest
- * warpgroup, joining the sums of a cluster, and writing y. */
+/* Thousands of clock cycles, fitted to an H200: what every block begins and ends with, reading x from L2, tiles of the
+ * busiest warpgroup, joining the sums of a cluster, and writing y. Short rings do not hide the latency of memory. */
 static double cost(const struct int2a8_config *config, const struct int2a8_plan *plan, int sms) {
-  int split = config->split_k, longest = (plan->tiles + split - 1) / split;
+  static const struct {
+    double fixed, x, tile, join[4], write; /* join: of clusters of 1, 2, 4, 8 blocks */
+  } of[] = {{3.1, 0.043, 0.82, {0, 1.1, 1.5, 2.5}, 0.41},
+            {4.5, 0.062, 1.09, {0, 0.9, 1.3, 3.5}, 0.49},
+            {10, 0, 1.33, {0, 0.9, 2.5, 5.7}, 2.2}};
+  int split = config->split_k, longest = ((int)plan->cut.tiles + split - 1) / split, width = config->eights / 2;
   int tiles = (config->blocks * longest + INT2A8_GROUPS - 1) / INT2A8_GROUPS;
-  int fit = (int)clusters_usable(sms, split) / split, waves = (plan->clusters + fit - 1) / fit;
-  double per_tile = config->eights == 1 ? 1.04 : config->eights == 2 ? 1.2 : 1.9;
-  double x = 0.06 * longest * config->eights, join = split == 1   ? 0
-                                                     : split == 2 ? 0.7
-                                                     : split == 4 ? 2
-                                                                  : 3 + 0.75 * config->eights;
-  double write = 0.2 * config->eights * config->blocks / split;
-  return waves * (8.5 + x + tiles * per_tile + join + write);
+  int fit = (int)clusters_usable(sms, split) / split, waves = ((int)plan->cut.clusters + fit - 1) / fit;
+  bool starved = width == 0 && plan->stages < 6 && tiles > 2 * plan->stages;
+  return waves * (of[width].fixed + of[width].x * longest + tiles * of[width].tile * (starved ? 1.15 : 1) +
+                  of[width].join[plan->cut.split_log2] + of[width].write * config->blocks / split);
 }
 
 int int2a8_candidates(int eights, int64_t n, int64_t k, int sms, struct int2a8_config *out, int most) {
@@ -67,8 +51,8 @@ int int2a8_candidates(int eights, int64_t n, int64_t k, int sms, struct int2a8_c
   struct int2a8_plan plan;
   int count = 0;
   most = most < INT2A8_CONFIGS ? most : INT2A8_CONFIGS;
-  for (int split = 1; split <= INT2A8_SPLIT_MOST; split *= 2)
-    for (int blocks = 1; blocks <= INT2A8_BLOCKS_MOST; blocks++) {
+  for (int split = 1; split <= INT2_CUT_SPLIT_MOST; split *= 2)
+    for (int blocks = 1; blocks <= INT2_CUT_BLOCKS_MOST; blocks++) {
       struct int2a8_config config = {.eights = eights, .split_k = split, .blocks = blocks};
       if (int2a8_plan_for(&config, n, k, &plan))
         count = ranking_insert(out, costs, sizeof *out, count, most, &config, cost(&config, &plan, sms));

@@ -5,6 +5,7 @@
 #define KERNELS_CUDA_INT2A8_CONFIG_H
 
 #include "../../proto/gemm.h"
+#include "int2_cut.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,8 +18,6 @@ enum {
   INT2A8_STAGES_MOST = 12,
   INT2A8_GROUP_BYTES = 8 * GEMM_GROUP + 64, /* of x in shared memory, eight columns */
   INT2A8_GROUPS = 4,                        /* warpgroups of a block: each works on 64 rows of W at a time */
-  INT2A8_SPLIT_MOST = 8,
-  INT2A8_BLOCKS_MOST = 32,
 };
 
 struct int2a8_config {
@@ -27,12 +26,9 @@ struct int2a8_config {
   int blocks;  /* of 64 rows of W for a cluster */
 };
 
-/* Block `rank` of a cluster has tiles [tiles * rank / split_k, tiles * (rank + 1) / split_k) of each of the cluster's
- * blocks of rows; its warpgroups share them evenly, one block of rows after the other. */
 struct int2a8_plan {
-  int tiles, row_blocks, clusters; /* tiles of a block of rows */
-  int slots;                       /* blocks of rows that a warpgroup works on, at most */
-  int stages;                      /* of the rings: tiles under way, a warpgroup */
+  struct int2_cut cut; /* among warpgroups */
+  int stages;          /* of the rings: tiles under way, a warpgroup */
   int x_bytes, shared_bytes;
 };
 

@@ -121,6 +121,11 @@ __device__ inline void named_barrier_sync(int name, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+// Comes to the same, and goes on.
+__device__ inline void named_barrier_arrive(int name, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
 // ---- words that blocks wait for, in the memory that they share
 
 __device__ inline void store_relaxed(uint4 *to, uint4 value) {

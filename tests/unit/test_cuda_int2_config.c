@@ -13,30 +13,67 @@
 
 enum { SMS = 132 };
 
-/* Every tile of every block of rows is somebody's, once, and its sums are where the blocks of rows look for them. */
-static void check_plan(const struct int2_few_way *way) {
-  const struct int2_few_plan *plan = &way->plan;
-  int split = way->config.split_k, blocks = way->config.blocks, parts = 0;
-  assert_true(plan->shared_bytes <= 227 * 1024);
-  assert_true(plan->clusters * blocks >= plan->row_blocks);
-  assert_int_equal(plan->first_tile[0], 0);
-  assert_int_equal(plan->first_tile[split], plan->tiles);
-  for (int rank = 0; rank < split; rank++) {
-    int length = plan->first_tile[rank + 1] - plan->first_tile[rank], total = blocks * length;
-    assert_true(length > 0);
-    for (int pair = 0; pair < INT2_FEW_PAIRS; pair++) {
-      int begin = total * pair / INT2_FEW_PAIRS, end = total * (pair + 1) / INT2_FEW_PAIRS;
-      for (int tile = begin; tile < end; tile++) {
-        int block = tile / length, slot = block - plan->first_block[rank][pair], found = 0;
-        assert_in_range(slot, 0, plan->slots - 1);
-        for (int i = plan->first_part[block]; i < plan->first_part[block + 1]; i++)
-          found += plan->parts[i] == 256 * rank + pair * plan->slots + slot;
+/* Every tile of every block of rows is some group's, once, and its sums are in the lists of the blocks of rows, once.
+ */
+static void check_cut(const struct int2_cut *cut, uint32_t groups) {
+  uint32_t split = 1u << cut->split_log2, parts = 0, listed = 0;
+  assert_true(cut->clusters * cut->blocks >= cut->row_blocks);
+  assert_true(cut->parts * cut->blocks * split <= INT2_CUT_PARTS_MOST);
+  for (uint32_t i = 0; i < cut->parts * cut->blocks * split; i++) {
+    struct int2_part part = int2_cut_part(cut, groups, i);
+    assert_int_equal(part.block, i / (cut->parts * split));
+    assert_int_equal(part.rank, i / cut->parts % split);
+    listed += !part.none;
+  }
+  for (uint32_t rank = 0; rank < split; rank++) {
+    uint32_t first = cut->tiles * rank / split, tiles = cut->tiles * (rank + 1) / split - first, next = 0;
+    assert_true(tiles > 0);
+    for (uint32_t group = 0; group < groups; group++) {
+      struct int2_share share = int2_cut_share(cut, groups, rank, group);
+      assert_int_equal(share.first_tile, first);
+      assert_int_equal(share.tiles, tiles);
+      assert_int_equal(share.begin, next);
+      assert_int_equal(share.first_block, share.begin / tiles);
+      next = share.end;
+      for (uint32_t tile = share.begin; tile < share.end; tile++) {
+        uint32_t block = tile / tiles, slot = block - share.first_block, found = 0, from = block * cut->parts * split;
+        if (tile > share.begin && block == (tile - 1) / tiles)
+          continue;
+        assert_in_range(slot, 0, cut->slots - 1);
+        for (uint32_t i = from; i < from + cut->parts * split; i++) {
+          struct int2_part part = int2_cut_part(cut, groups, i);
+          found += !part.none && part.rank == rank && part.slot == group * cut->slots + slot;
+        }
         assert_int_equal(found, 1);
-        parts += tile == begin || block != (tile - 1) / length;
+        parts++;
       }
     }
+    assert_int_equal(next, cut->blocks * tiles);
   }
-  assert_int_equal(plan->first_part[blocks], parts);
+  assert_int_equal(parts, listed);
+}
+
+/* However much there is of both, and where a rank has fewer tiles than groups. */
+static void test_int2_cuts(void **state) {
+  (void)state;
+  static const int tiles[] = {1, 2, 3, 5, 8, 28, 31, 64, 112, 224, INT2_CUT_TILES_MOST};
+  struct int2_cut cut;
+  for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
+    for (int split = 1; split <= INT2_CUT_SPLIT_MOST && split <= tiles[i]; split *= 2)
+      for (int blocks = 1; blocks <= INT2_CUT_BLOCKS_MOST; blocks++)
+        for (int groups = INT2A8_GROUPS; groups <= INT2_FEW_PAIRS; groups *= 2) {
+          assert_true(int2_cut_make(100, tiles[i], split, blocks, groups, &cut));
+          check_cut(&cut, (uint32_t)groups);
+        }
+  assert_false(int2_cut_make(100, 8, 3, 1, 8, &cut));  /* no power of two */
+  assert_false(int2_cut_make(100, 3, 4, 1, 8, &cut));  /* a rank without K */
+  assert_false(int2_cut_make(100, 8, 1, 33, 8, &cut)); /* more blocks of rows than there is room for */
+  assert_false(int2_cut_make(100, 257, 1, 1, 8, &cut));
+}
+
+static void check_plan(const struct int2_few_way *way) {
+  assert_true(way->plan.shared_bytes <= 225 * 1024);
+  check_cut(&way->plan.cut, INT2_FEW_PAIRS);
 }
 
 static void test_int2_plans(void **state) {
@@ -93,24 +130,14 @@ static void test_int2_many_plans(void **state) {
   assert_false(int2_many_plan_for(&config, 16384, (int64_t)1 << 24, 32768, SMS, &plan)); /* too many units */
 }
 
-/* A warpgroup has slots for all blocks of rows that its share touches, and memory holds what the plan says. */
+/* Memory holds what the plan says. */
 static void check_int2a8_plan(const struct int2a8_way *way) {
   const struct int2a8_plan *plan = &way->plan;
-  int split = way->config.split_k, blocks = way->config.blocks, longest = 0;
-  assert_true(plan->clusters * blocks >= plan->row_blocks);
-  for (int rank = 0; rank < split; rank++) {
-    int tiles = plan->tiles * (rank + 1) / split - plan->tiles * rank / split, total = blocks * tiles;
-    assert_true(tiles > 0);
-    longest = tiles > longest ? tiles : longest;
-    for (int group = 0; group < INT2A8_GROUPS; group++) {
-      int begin = total * group / INT2A8_GROUPS, end = total * (group + 1) / INT2A8_GROUPS;
-      if (begin < end)
-        assert_in_range((end - 1) / tiles - begin / tiles, 0, plan->slots - 1);
-    }
-  }
+  int longest = ((int)plan->cut.tiles + way->config.split_k - 1) / way->config.split_k;
+  check_cut(&plan->cut, INT2A8_GROUPS);
   assert_in_range(plan->stages, 2, INT2A8_STAGES_MOST);
   assert_true(plan->x_bytes >= 2 * longest * way->config.eights * INT2A8_GROUP_BYTES);
-  int slots = INT2A8_GROUPS * plan->slots * 8 * way->config.eights * 68 * 4;
+  int slots = INT2A8_GROUPS * (int)plan->cut.slots * 8 * way->config.eights * 68 * 4;
   assert_int_equal(plan->shared_bytes, plan->x_bytes + INT2A8_GROUPS * plan->stages * INT2A8_TILE_BYTES + slots);
   assert_true(plan->shared_bytes <= 223 * 1024);
 }
@@ -141,6 +168,7 @@ static void test_int2a8_plans(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_int2_cuts),
       cmocka_unit_test(test_int2_plans),
       cmocka_unit_test(test_int2_many_plans),
       cmocka_unit_test(test_int2a8_plans),

@@ -1,0 +1,95 @@
+/* How the blocks of a cluster and their groups of warps share tiles of INT2 or INT2A8 weights, for int2_few and int2a8.
+ *
+ * A cluster has `blocks` blocks of 64 rows of W. Its rank r has tiles [tiles * r / split, tiles * (r + 1) / split) of
+ * each of them; that block's groups share these evenly, one block of rows after the other. */
+#ifndef KERNELS_CUDA_INT2_CUT_H
+#define KERNELS_CUDA_INT2_CUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  INT2_CUT_SPLIT_MOST = 8,
+  INT2_CUT_BLOCKS_MOST = 32,
+  INT2_CUT_TILES_MOST = 256, /* of a block of rows */
+  INT2_CUT_PARTS_MOST = 512, /* for all blocks of rows of a cluster */
+  /* i / d is i * (2^BITS / d, rounded up) >> BITS where i * d <= 2^BITS and i < 2^(32 - BITS) * d. */
+  INT2_CUT_BITS = 21,
+};
+
+struct int2_cut {
+  uint32_t tiles, row_blocks, clusters; /* tiles of a block of rows */
+  uint32_t blocks, split_log2;
+  uint32_t slots; /* blocks of rows that a group works on, at most */
+  uint32_t parts; /* groups from the first of a rank to the last that work on one block of rows, at most */
+  uint32_t inverse, inverse_more; /* for division by the tiles that a rank has of a block of rows, or by one more */
+  uint32_t blocks_inverse, parts_inverse;
+};
+
+/* False where a rank or a cluster would have nothing, split is no power of two, or something is more than the most.
+ * `groups` of warps in a block. Pure. */
+bool int2_cut_make(int64_t row_blocks, int64_t tiles, int split, int blocks, int groups, struct int2_cut *out);
+
+/* Tiles of a group. */
+struct int2_share {
+  uint32_t first_tile, tiles; /* of the rank, of a block of rows */
+  uint32_t begin, end;        /* of the rank's blocks * tiles */
+  uint32_t first_block;       /* of rows, of the cluster's, to which `begin` belongs */
+};
+
+/* The sums of a block of rows that a group has. */
+struct int2_part {
+  uint32_t rank, block, slot; /* slot: of those of the rank's groups, `slots` each */
+  bool none;
+};
+
+/* Both are what kernels compute before and while their first copies are under way: unsigned, and without divisions,
+ * which cost hundreds of cycles. */
+#ifdef __CUDACC__
+#define INT2_CUT_INLINE __host__ __device__ static inline
+#else
+#define INT2_CUT_INLINE static inline
+#endif
+
+/* For division by what a rank has of a block of rows. Pure. */
+INT2_CUT_INLINE uint32_t int2_cut_inverse(const struct int2_cut *cut, uint32_t tiles) {
+  return tiles == cut->tiles >> cut->split_log2 ? cut->inverse : cut->inverse_more;
+}
+
+/* `groups`: as for int2_cut_make. Pure. */
+INT2_CUT_INLINE struct int2_share int2_cut_share(const struct int2_cut *cut, uint32_t groups, uint32_t rank,
+                                                 uint32_t group) {
+  struct int2_share share;
+  share.first_tile = cut->tiles * rank >> cut->split_log2;
+  share.tiles = (cut->tiles * (rank + 1) >> cut->split_log2) - share.first_tile;
+  uint32_t total = cut->blocks * share.tiles, inverse = int2_cut_inverse(cut, share.tiles);
+  share.begin = total * group / groups, share.end = total * (group + 1) / groups;
+  share.first_block = share.begin * inverse >> INT2_CUT_BITS;
+  return share;
+}
+
+/* Number i of parts * blocks * split, those of a block of rows in a row, by rank and then by group. Pure. */
+INT2_CUT_INLINE struct int2_part int2_cut_part(const struct int2_cut *cut, uint32_t groups, uint32_t i) {
+  struct int2_part part;
+  uint32_t list = i * cut->parts_inverse >> INT2_CUT_BITS;
+  part.block = list >> cut->split_log2, part.rank = list - (part.block << cut->split_log2);
+  /* The last group that begins with the block's first tile or before it is (groups * block + (groups - 1) / tiles) /
+   * blocks. */
+  struct int2_share whole = int2_cut_share(cut, groups, part.rank, 0);
+  uint32_t inverse = int2_cut_inverse(cut, whole.tiles);
+  uint32_t over = groups * part.block + ((groups - 1) * inverse >> INT2_CUT_BITS);
+  uint32_t group = (over * cut->blocks_inverse >> INT2_CUT_BITS) + i - list * cut->parts;
+  struct int2_share share = int2_cut_share(cut, groups, part.rank, group);
+  part.slot = group * cut->slots + part.block - share.first_block;
+  part.none = group >= groups || share.begin == share.end || share.begin >= (part.block + 1) * share.tiles;
+  return part;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
