@@ -70,9 +70,14 @@ static double rounds(int64_t blocks, int64_t together, double sms) {
   return (double)blocks <= sms * (double)together ? whole : 0.77 * whole + 0.23 * even;
 }
 
-/* Rows of x up to which products in a row are configured for that. With more, other configurations than alone were 1 to
- * 5 % better, and this model does not find them. */
+/* Whether products in a row are configured for that: few rows of x, and blocks of 64 rows of W that fill the device
+ * once. With more rows of x other configurations than alone were 1 to 5 % better, with fewer blocks some were, but what
+ * this model picks there took up to 22 % longer. */
 enum { IN_ROW_COLUMNS = 16 };
+static bool configured_in_row(const struct hopper_product *product, int columns, int sms) {
+  int64_t blocks = (product->n + GROUP_ROWS - 1) / GROUP_ROWS;
+  return product->in_row && columns <= IN_ROW_COLUMNS && blocks <= sms && 10 * blocks >= 9 * (int64_t)sms;
+}
 
 /* What a launch in a row loses, in microseconds. Its blocks start as those of the product ahead end, so that one of two
  * warpgroups comes later than two of one, and have asked for `fetched` of `all` KB of W in a multiprocessor when x is
@@ -86,13 +91,13 @@ static double lost_in_row(const struct hopper_config *config, double fetched, do
  * of W and, at prices of their own, of x and a step, which depends on how much is under way there; the two overlap in
  * part. To that, joining the sums of clusters, which counts by the rows of x, and what is lost with rings of more than
  * 132 KB and with three warpgroups. Fitted to 3451 timings of 15 shapes of W and M = 1, 16, 32, 64, 128 in an H200:
- * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. In a row, M = 1, 8, 16 and 12
- * shapes: what it picks takes as long as what it picks alone, or 4 to 17 % less. */
+ * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. In a row, N = 8192,
+ * M = 1 and 8: what it picks takes 4 to 17 % less than what it picks alone. */
 static double cost(const struct hopper_config *config, const struct hopper_product *product, int sms) {
   int columns = config->columns;
   int64_t tiles = (product->n + config->rows - 1) / config->rows, tiles_of_x = (product->m + columns - 1) / columns;
   int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, product->scale);
-  bool in_row = product->in_row && columns <= IN_ROW_COLUMNS;
+  bool in_row = configured_in_row(product, columns, sms);
   int64_t steps = ((product->k + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
   double waves = (double)blocks / sms, turns = rounds(blocks, together, clusters_usable(sms, config->split_k));
   double rings = waves < 1 ? 1 : fmin((double)together, waves);

@@ -64,6 +64,15 @@ static void test_hopper_in_row(void **state) {
   struct hopper_config in_row = hopper_configure(&product, SMS);
   assert_true(hopper_shared_bytes(&alone, product.scale) > HALF);
   assert_true(hopper_shared_bytes(&in_row, product.scale) < HALF);
+  /* Blocks of 64 rows that do not fill the device, or more than once: as alone. */
+  static const int64_t ns[] = {1280, 3000, 10240};
+  for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) {
+    product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, ns[i], 7200);
+    alone = hopper_configure(&product, SMS);
+    product.in_row = true;
+    in_row = hopper_configure(&product, SMS);
+    assert_memory_equal(&alone, &in_row, sizeof alone);
+  }
 }
 
 /* What is looked at beside a good one: one thing changed by a step, all of it can run. */
