@@ -132,11 +132,11 @@ static bool turn_away(struct listener *listener) {
   if (listener->spare >= 0)
     close(listener->spare);
   int client = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
-  if (client >= 0)
+  if (client >= 0) {
+    log_error("no descriptors left: a client is turned away"); /* said before the client sees it */
     close(client);
+  }
   listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (client >= 0)
-    log_error("no descriptors left: a client is turned away");
   return client >= 0;
 }
 
