@@ -8,12 +8,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -57,6 +59,7 @@ void peer_children(const char *program) {
 
 static void run(const struct config *config, int embedded) {
   struct error error;
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no daemon behind */
   if (log_open(config->log_level, "supervisor", &error) != STATUS_OK)
     exit(2);
   /* exit and not _exit: a leak checker has its say then */

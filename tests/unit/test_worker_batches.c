@@ -106,6 +106,7 @@ static uint32_t count_awake(bool on_cores, unsigned asleep) {
   }
   for (unsigned i = 0; i < asleep; i++)
     assert_true(ring_client_sleep(&clients[i].ring));
+  wait_until_taken(&clients[0]); /* whoever was counted before that has been refused */
   held = false;
   while (size_count == 0) /* rig_take sleeps at once */
     sched_yield();
