@@ -86,7 +86,7 @@ struct backend_job {
   struct backend_arena *arena;
   struct backend_arena *x_memory, *y_memory; /* where x or y lies in place of the arena: see memory_import; else NULL */
   int64_t m;
-  uint32_t awake; /* cpu: clients that will want a core of their own while it is computed, or when it ends */
+  uint32_t awake; /* cpu: clients that will want a core of their own while it is computed, or when it ends; 0: nobody */
   enum gemm_type x_type, y_type, bias_type;
   const void *x, *bias, *x_scale; /* NULL where there is none */
   void *y;

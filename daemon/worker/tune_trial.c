@@ -70,6 +70,7 @@ enum status trial_start(struct trial *trial, const struct variant_problem *probl
   trial->job = (struct backend_job){.weight = weight,
                                     .arena = trial->arena,
                                     .m = problem->m,
+                                    .awake = 1, /* as when it serves: whoever asks looks out for it */
                                     .x_type = problem->x_type,
                                     .y_type = problem->y_type,
                                     .bias_type = problem->bias_type,

@@ -287,7 +287,8 @@ static enum status run_product(struct backend *backend, const struct backend_job
   if (job->variant != NULL && job->variant->family == &variant_plain) {
     int64_t first, count;
     variant_plain_columns(job->variant, job->weight->shape.n, &first, &count);
-    return cpu_plain_run(backend->engine.pool, job, first, count, error);
+    int threads = cpu_product_plain_threads(&backend->engine, job, count);
+    return cpu_plain_run(backend->engine.pool, threads, job, first, count, error);
   }
   struct product_way way = job->variant != NULL && job->variant->family != NULL
                                ? cpu_variant_way(&backend->engine, job->variant)

@@ -114,8 +114,8 @@ static void columns_part(void *context, int part, int parts) {
   }
 }
 
-enum status cpu_plain_run(struct cpu_pool *pool, const struct backend_job *job, int64_t first, int64_t count,
-                          struct error *error) {
+enum status cpu_plain_run(struct cpu_pool *pool, int threads, const struct backend_job *job, int64_t first,
+                          int64_t count, struct error *error) {
   int64_t k = job->weight->shape.k, groups = (k + GEMM_GROUP - 1) / GEMM_GROUP;
   struct row row = {.values = malloc((size_t)(k + groups) * sizeof(double))};
   if (row.values == NULL)
@@ -124,7 +124,7 @@ enum status cpu_plain_run(struct cpu_pool *pool, const struct backend_job *job, 
   struct plain_task task = {.job = job, .row = &row, .first = first, .count = count};
   for (task.m = 0; task.m < job->m; task.m++) {
     read_row(job, task.m, &row);
-    cpu_pool_run(pool, cpu_pool_threads(pool), columns_part, &task);
+    cpu_pool_run(pool, threads, columns_part, &task);
   }
   free(row.values);
   return STATUS_OK;

@@ -6,8 +6,8 @@
 #include "../backend.h"
 #include "pool.h"
 
-/* Columns [first, first + count) of y. */
-MUST_CHECK enum status cpu_plain_run(struct cpu_pool *pool, const struct backend_job *job, int64_t first, int64_t count,
-                                     struct error *error);
+/* Columns [first, first + count) of y, by so many threads of the pool. */
+MUST_CHECK enum status cpu_plain_run(struct cpu_pool *pool, int threads, const struct backend_job *job, int64_t first,
+                                     int64_t count, struct error *error);
 
 #endif

@@ -100,13 +100,22 @@ static int64_t time_alone_ns(const struct backend_job *job) {
   return (int64_t)(job->weight->layout.total_bytes / 16) + shape->n * shape->k / 256 * job->m;
 }
 
-int cpu_product_threads(const struct product_engine *engine, const struct product_way *way,
-                        const struct backend_job *job) {
-  int left = engine->cores - (int)job->awake;
-  if (job->awake == 0 || left >= way->threads || time_alone_ns(job) > BRIEF_NS) {
-    return way->threads;
+static int threads_left(const struct product_engine *engine, int threads, uint32_t awake, int64_t alone_ns) {
+  int left = engine->cores - (int)awake;
+  if (awake == 0 || left >= threads || alone_ns > BRIEF_NS) {
+    return threads;
   }
   return left > 1 ? left : 1;
+}
+
+int cpu_product_threads(const struct product_engine *engine, const struct product_way *way,
+                        const struct backend_job *job) {
+  return threads_left(engine, way->threads, job->awake, time_alone_ns(job));
+}
+
+int cpu_product_plain_threads(const struct product_engine *engine, const struct backend_job *job, int64_t columns) {
+  int64_t terms = job->m * columns * job->weight->shape.k; /* a nanosecond each, or a few */
+  return threads_left(engine, cpu_pool_threads(engine->pool), job->awake, terms);
 }
 
 /* Rows at a time: with the library as many as it computes anyway, so that what it reads is in the stage. */

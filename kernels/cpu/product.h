@@ -47,5 +47,7 @@ struct product_way cpu_product_way(const struct product_engine *engine, const st
 /* The way's, but for a product that ends before who waits for it goes to sleep: that leaves them their cores. */
 int cpu_product_threads(const struct product_engine *engine, const struct product_way *way,
                         const struct backend_job *job);
+/* The same for so many columns by the plain loops. */
+int cpu_product_plain_threads(const struct product_engine *engine, const struct backend_job *job, int64_t columns);
 
 #endif

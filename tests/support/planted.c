@@ -38,6 +38,8 @@ static void commit(const struct backend_job *job, enum crime crime) {
 
 static enum status planted_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
   struct backend_job plain = *job;
+  planted.trials++;
+  planted.trials_awake += job->awake;
   if (job->variant != NULL && job->variant->family == &planted_foreign) {
     planted.foreign_launches++;
     plain.variant = NULL;
@@ -93,6 +95,8 @@ static enum status planted_measure(struct backend *backend, const struct backend
                                    struct backend_weight *const *weights, size_t count,
                                    const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   (void)backend, (void)weights, (void)count, (void)timing, (void)error;
+  planted.trials++;
+  planted.trials_awake += job->awake;
   uint64_t time = job->variant->family == &planted_foreign
                       ? planted.foreign_time + (uint64_t)job->variant->values[0] * 100
                   : is_planted(job->variant) ? planted.times[planted_crime(job->variant)]

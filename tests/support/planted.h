@@ -22,6 +22,8 @@ struct planted {
   sem_t may_list; /* one post a list of the library */
   uint64_t foreign_time;
   int foreign_launches;
+  int trials;            /* products computed or timed, of any kernel */
+  uint32_t trials_awake; /* `awake` of all of them together */
 };
 extern struct planted planted;
 

@@ -48,12 +48,29 @@ static void long_products_take_all(void **state) {
   assert_int_equal(threads_for(2, 2, 1, 1 << 20, 131071, INT32_MAX), 2);
 }
 
+static void plain_loops_leave_cores_too(void **state) {
+  (void)state;
+  struct product_engine engine = {.cores = 4};
+  struct backend_weight weight = {.shape = {.n = 1536, .k = 384, .format = GEMM_FORMAT_INT8}};
+  struct backend_job job = {.weight = &weight, .m = 1};
+  struct error error;
+  assert_int_equal(cpu_pool_create(4, NULL, &engine.pool, &error), STATUS_OK);
+  assert_int_equal(cpu_product_plain_threads(&engine, &job, 64), 4);
+  job.awake = 1;
+  assert_int_equal(cpu_product_plain_threads(&engine, &job, 64), 3);
+  assert_int_equal(cpu_product_plain_threads(&engine, &job, 1536), 4);
+  job.awake = 9;
+  assert_int_equal(cpu_product_plain_threads(&engine, &job, 64), 1);
+  cpu_pool_destroy(engine.pool);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(brief_products_leave_cores_to_those_who_wait),
       cmocka_unit_test(one_thread_is_left_however_many_wait),
       cmocka_unit_test(threads_that_leave_enough_are_left_alone),
       cmocka_unit_test(long_products_take_all),
+      cmocka_unit_test(plain_loops_leave_cores_too),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,6 +171,19 @@ static void test_asked_for_under_load(void **state) {
   assert_null(tuning_serving(TUNING_ROWS, 20000000)); /* that one still waits */
 }
 
+/* A trial with a core more than a product has when it serves would choose by what never serves, and wait for the core
+ * that a client spins on. */
+static void test_trials_leave_a_core_to_who_asks(void **state) {
+  (void)state;
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_EAGER);
+  (void)planted_serving();
+  tuning_run();
+  assert_string_equal(tuning_listed().state, "tuned");
+  assert_true(planted.trials > 0);
+  assert_int_equal(planted.trials_awake, planted.trials);
+}
+
 #define TUNER_TEST(test) cmocka_unit_test_setup_teardown(test, planted_set_up, planted_tear_down)
 
 int main(void) {
@@ -183,6 +196,7 @@ int main(void) {
       TUNER_TEST(test_long_ones_wait_for_quiet),
       TUNER_TEST(test_long_ones_go_on_where_they_were),
       TUNER_TEST(test_asked_for_under_load),
+      TUNER_TEST(test_trials_leave_a_core_to_who_asks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
