@@ -228,7 +228,7 @@ enum status source_resolve(const struct safetensors *file, const struct message_
   const struct safetensors_tensor *tensor = out->tensor;
   if (tensor->rank != 2)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; a weight is a matrix [N, K]",
-                     SHOW(request->tensor), tensor->rank, tensor->rank == 1 ? "" : "s");
+                     SHOW(request->tensor), tensor->rank, plural(tensor->rank));
   if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_INT2A8)
     return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
   if (tensor->shape[0] > INT64_MAX || tensor->shape[1] > INT64_MAX)

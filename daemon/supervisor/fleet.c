@@ -105,9 +105,9 @@ void fleet_changed(struct supervisor *supervisor) {
   fleet->ready = true;
   char state[128];
   snprintf(state, sizeof state, "READY=1\nSTATUS=Serving %u device%s, backend %.15s", fleet->count,
-           fleet->count == 1 ? "" : "s", fleet->config.backend);
+           plural(fleet->count), fleet->config.backend);
   notify_send(state);
-  log_info("ready: %u device%s", fleet->count, fleet->count == 1 ? "" : "s");
+  log_info("ready: %u device%s", fleet->count, plural(fleet->count));
   session_fleet_ready(supervisor);
 }
 

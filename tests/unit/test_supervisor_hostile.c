@@ -291,15 +291,21 @@ static bool stuck_mount(void) {
   return true;
 }
 
-/* To read it, to ask how large it is, or to close it would wait for the client, and not even SIGKILL would end that. */
-static void a_file_that_a_user_serves_is_not_touched(void **state) {
+/* The file of a file system that answers nothing but its name. Skips the test where none can be mounted. */
+static int stuck_open(void) {
   char path[64];
-  (void)state;
   if (!stuck_mount())
     skip(); /* takes root and /dev/fuse */
   snprintf(path, sizeof path, "%s/weights", stuck.folder);
-  int file = open(path, O_RDONLY | O_CLOEXEC), good = peer_file(64, 64, 1);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
   assert_true(file >= 0);
+  return file;
+}
+
+/* To read it, to ask how large it is, or to close it would wait for the client, and not even SIGKILL would end that. */
+static void a_file_that_a_user_serves_is_not_touched(void **state) {
+  (void)state;
+  int file = stuck_open(), good = peer_file(64, 64, 1);
   struct message_weight_load request = peer_load("stuck"), other = peer_load("w");
   for (int i = 0; i < 4; i++) {
     assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
@@ -318,14 +324,9 @@ static void a_file_that_a_user_serves_is_not_touched(void **state) {
 /* Each is a thread of gemmd's that may never end: at some point no more are taken. */
 static void descriptors_that_cannot_be_closed_are_so_many(void **state) {
   enum { MOST = 256 };
-  char path[64];
   static struct peer_reply reply;
   (void)state;
-  if (!stuck_mount())
-    skip(); /* takes root and /dev/fuse */
-  snprintf(path, sizeof path, "%s/weights", stuck.folder);
-  int file = open(path, O_RDONLY | O_CLOEXEC), good = peer_file(64, 64, 1);
-  assert_true(file >= 0);
+  int file = stuck_open(), good = peer_file(64, 64, 1);
   struct message_weight_load request = peer_load("stuck"), other = peer_load("w");
   for (int i = 0; i < MOST; i++)
     assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
