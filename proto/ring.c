@@ -244,14 +244,14 @@ bool ring_worker_watched(const struct ring_worker *ring) {
 }
 
 bool ring_worker_wanted(const struct ring_worker *ring) {
-  return READ_IN_ORDER(ring->queue->submission_tail) != ring->submission_head;
+  return READ_IN_ORDER(ring->queue->client_generation) == ring->generation &&
+         READ_IN_ORDER(ring->queue->submission_tail) != ring->submission_head;
 }
 
 bool ring_worker_sleep(struct ring_worker *ring) {
   struct ring_queue *queue = ring->queue;
   PUBLISH_IN_ORDER(queue->worker_sleeping, 1);
-  if (READ_IN_ORDER(queue->client_generation) != ring->generation ||
-      READ_IN_ORDER(queue->submission_tail) == ring->submission_head)
+  if (!ring_worker_wanted(ring))
     return true;
   ring_worker_awake(ring);
   return false;

@@ -167,7 +167,7 @@ bool ring_worker_sleep(struct ring_worker *ring);
 void ring_worker_awake(struct ring_worker *ring);
 /* False where the client has announced sleep. */
 bool ring_worker_watched(const struct ring_worker *ring);
-/* True where the client has asked for something that was not taken yet. */
+/* True where the client has asked this worker, not the one before it, for something that was not taken yet. */
 bool ring_worker_wanted(const struct ring_worker *ring);
 
 /* ---- the supervisor's end */

@@ -380,6 +380,7 @@ static void a_foreign_generation_gets_no_service(void **state) {
   atomic_store(&pair.client.queue->client_generation, 2);
   assert_int_equal(pair_take(&pair), -1);
   assert_true(ring_worker_sleep(&pair.worker));
+  assert_false(ring_worker_wanted(&pair.worker)); /* or a client that rests would keep the worker from resting */
   atomic_store(&pair.client.queue->worker_state, 99);
   assert_int_equal(ring_client_worker_state(&pair.client), RING_WORKER_FAILED);
   pair_free(&pair);
