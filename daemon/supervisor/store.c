@@ -113,21 +113,24 @@ static enum status take_slabs(struct catalog *catalog, struct inherited *inherit
     char name[INHERITED_NAME_BYTES];
     snprintf(name, sizeof name, SLAB_NAME, slab->id);
     slab->fd = inherited_take(inherited, name);
-    if (slab->fd < 0)
+    if (slab->fd < 0 && slab->extents.count > 0)
       return error_set(error, STATUS_BAD_FILE, "slab %u of the catalog that an earlier gemmd left is missing",
                        slab->id);
   }
   return STATUS_OK;
 }
 
-/* A slab that nothing lies in: its last weight had lost its name before gemmd ended. */
+/* A slab that nothing lies in: its last weight had lost its name before gemmd ended. Perhaps it was freed, too, and no
+ * catalog parked since. */
 static void drop_empty_slabs(struct catalog *catalog) {
   for (size_t i = catalog->slab_count; i-- > 0;) {
     struct catalog_slab *slab = catalog->slabs[i];
     if (slab->extents.count > 0)
       continue;
-    store_remove_slab(slab->id);
-    close(slab->fd);
+    if (slab->fd >= 0) {
+      store_remove_slab(slab->id);
+      close(slab->fd);
+    }
     catalog_slab_remove(catalog, slab->id);
   }
 }

@@ -112,6 +112,35 @@ static void a_slab_that_is_missing(void **state) {
   end();
 }
 
+/* The catalog that was parked last still names the slab that went after it. */
+static void a_slab_that_was_freed_before(void **state) {
+  static struct oracle_weight large;
+  static struct checkpoint checkpoint;
+  const struct gemm_weight more_than_a_slab = {2100, 1024, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+  const gemmd_load request = {.name = "large", .tensor = "large", .format = GEMMD_FORMAT_INT8, .device = -1};
+  (void)state;
+  begin("slab_bytes = 2M\n");
+  oracle_weight_make(&large, &more_than_a_slab, 2);
+  checkpoint_add_weight(&checkpoint, "large", &large);
+  const char *path = daemon_path(&daemon_under_test, "large.safetensors");
+  checkpoint_write(&checkpoint, path);
+  checkpoint_free(&checkpoint);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  load(session, "w", -1);
+  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  await_stored(3); /* two slabs and a catalog */
+  expect_ok(session, gemmd_weight_unload(session, "large", NULL));
+  await_stored(2);
+  gemmd_disconnect(session);
+  lose_gemmd();
+  session = daemon_join(&daemon_under_test, NULL);
+  assert_int_equal(names_of(session), 1);
+  expect_product(session, "w");
+  gemmd_disconnect(session);
+  oracle_weight_free(&large);
+  end();
+}
+
 /* Who has it open keeps it from being freed, and is gone with gemmd: nobody is left to free it later. */
 static void a_slab_that_nothing_lies_in(void **state) {
   (void)state;
@@ -169,8 +198,11 @@ static void devices_that_are_not_there_any_more(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(of_two_catalogs_the_newer_counts),    cmocka_unit_test(a_slab_that_is_missing),
-      cmocka_unit_test(a_slab_that_nothing_lies_in),         cmocka_unit_test(a_slab_that_is_freed),
+      cmocka_unit_test(of_two_catalogs_the_newer_counts),
+      cmocka_unit_test(a_slab_that_is_missing),
+      cmocka_unit_test(a_slab_that_was_freed_before),
+      cmocka_unit_test(a_slab_that_nothing_lies_in),
+      cmocka_unit_test(a_slab_that_is_freed),
       cmocka_unit_test(devices_that_are_not_there_any_more),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
