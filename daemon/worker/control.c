@@ -200,6 +200,7 @@ enum status control_start(struct control *control, const struct control_options 
   struct tuner_options tune = options->tune;
   tune.ops = options->ops;
   tune.backend = options->backend;
+  tune.device = options->device;
   tune.notify = engine_notifies;
   tune.user = control;
   status = tuner_open(&tune, &control->tuner, error);

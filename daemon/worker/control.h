@@ -127,7 +127,7 @@ struct control_options {
   int socket, device;
   const struct backend_ops *ops;
   struct backend *backend;
-  struct tuner_options tune; /* all but ops, backend and notify */
+  struct tuner_options tune; /* all but ops, backend, device and notify */
   uint32_t in_flight, batch_rows;
   uint64_t spin_us, batch_window_us, event_timeout_us;
 };

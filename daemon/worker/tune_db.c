@@ -19,9 +19,10 @@ static enum status make_folder(const char *path, struct error *error) {
   return STATUS_OK;
 }
 
-enum status tune_db_open(struct tune_db *db, const char *state_dir, const char *identity,
+enum status tune_db_open(struct tune_db *db, const char *state_dir, const char *identity, int device,
                          const struct variant_family *const *families, struct error *error) {
   db->families = families;
+  db->device = device;
   db->folder[0] = '\0';
   char parent[PATH_BYTES], folder[PATH_BYTES];
   int length = snprintf(parent, sizeof parent, "%s/tune", state_dir);
@@ -190,7 +191,7 @@ enum status tune_db_save(const struct tune_db *db, const struct book_entry *entr
 /* ---- the note. Not synced: it is for the death of a process, not of the machine */
 
 static void note_path(const struct tune_db *db, char out[PATH_BYTES]) {
-  snprintf(out, PATH_BYTES, "%s/trying", db->folder);
+  snprintf(out, PATH_BYTES, "%s/trying-%d", db->folder, db->device);
 }
 
 void tune_db_trying(const struct tune_db *db, const struct variant_problem *problem, const struct variant *variant) {

@@ -8,11 +8,12 @@
 
 struct tune_db {
   char folder[512]; /* "": nothing is kept */
+  int device;       /* whose note it is: devices that are alike share the folder */
   const struct variant_family *const *families;
 };
 
 /* Makes the folder. SYSTEM with the reason; then nothing is kept. */
-MUST_CHECK enum status tune_db_open(struct tune_db *db, const char *state_dir, const char *identity,
+MUST_CHECK enum status tune_db_open(struct tune_db *db, const char *state_dir, const char *identity, int device,
                                     const struct variant_family *const *families, struct error *error);
 /* Fills state, variant, times and what was wrong of an entry whose problem is set; false for a miss, with the entry as
  * it was. What it fills in has not been compared with anything yet: BOOK_KEPT. */

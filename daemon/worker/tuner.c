@@ -73,7 +73,8 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
   tuner->bytes_per_s = info.bytes_per_s;
   tuner->operations_per_s = info.operations_per_s;
   if (options->state_dir != NULL && options->state_dir[0] != '\0' && options->mode != TUNE_OFF) {
-    if (tune_db_open(&tuner->db, options->state_dir, info.identity, options->ops->families, &kept) == STATUS_OK)
+    if (tune_db_open(&tuner->db, options->state_dir, info.identity, options->device, options->ops->families, &kept) ==
+        STATUS_OK)
       read_kept(tuner);
     else
       log_warning("%s", kept.text);

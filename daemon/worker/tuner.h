@@ -17,6 +17,7 @@ enum tune_mode { TUNE_OFF, TUNE_BACKGROUND, TUNE_EAGER };
 struct tuner_options {
   const struct backend_ops *ops;
   struct backend *backend; /* not owned */
+  int device;
   enum tune_mode mode;
   uint64_t burst_ns;     /* of work at a time */
   uint64_t quiet_ns;     /* without requests, before longer launches are tried */

@@ -58,7 +58,7 @@ static void check_entry(const struct tune_db *db, const uint8_t *data, size_t si
 static void check_note(const struct tune_db *db, const uint8_t *data, size_t size) {
   struct variant_problem problem;
   struct variant variant;
-  write_file(db, "trying", data, size);
+  write_file(db, "trying-0", data, size);
   if (tune_db_died(db, &problem, &variant) && tune_db_died(db, &problem, &variant))
     abort(); /* the note is gone after it was read */
 }
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct tune_db db;
   struct error error;
   char text[512];
-  if (mkdtemp(folder) == NULL || tune_db_open(&db, folder, "x", families, &error) != STATUS_OK)
+  if (mkdtemp(folder) == NULL || tune_db_open(&db, folder, "x", 0, families, &error) != STATUS_OK)
     abort();
   if (size < sizeof text) {
     memcpy(text, data, size);

@@ -33,7 +33,7 @@ static struct tune_db db;
 static int set_up(void **state) {
   struct error error;
   assert_int_equal(folder_make(state), 0);
-  assert_int_equal(tune_db_open(&db, folder, "device-1", families, &error), STATUS_OK);
+  assert_int_equal(tune_db_open(&db, folder, "device-1", 0, families, &error), STATUS_OK);
   return 0;
 }
 
@@ -142,7 +142,7 @@ static void test_another_identity(void **state) {
   struct tune_db other;
   struct book_entry entry = entry_made(), back = {.problem = problem, .used = true};
   assert_int_equal(tune_db_save(&db, &entry, &error), STATUS_OK);
-  assert_int_equal(tune_db_open(&other, folder, "device-2", families, &error), STATUS_OK);
+  assert_int_equal(tune_db_open(&other, folder, "device-2", 0, families, &error), STATUS_OK);
   assert_false(tune_db_load(&other, &back));
   assert_true(tune_db_load(&db, &back));
 }
@@ -229,12 +229,28 @@ static void test_the_note_of_a_death(void **state) {
   assert_false(tune_db_died(&db, &died, &cause));
 }
 
+/* Alike, they keep what they find in one folder. */
+static void test_the_notes_of_two_devices(void **state) {
+  (void)state;
+  struct error error;
+  struct tune_db second;
+  struct book_entry entry = entry_made();
+  struct variant_problem died;
+  struct variant cause;
+  assert_int_equal(tune_db_open(&second, folder, "device-1", 1, families, &error), STATUS_OK);
+  tune_db_trying(&db, &problem, &entry.variant);
+  tune_db_trying(&second, &problem, &entry.variant);
+  tune_db_trying(&second, &problem, NULL);
+  assert_false(tune_db_died(&second, &died, &cause));
+  assert_true(tune_db_died(&db, &died, &cause));
+}
+
 static void test_nowhere_to_keep(void **state) {
   (void)state;
   struct error error;
   struct tune_db nowhere;
   struct book_entry entry = entry_made();
-  assert_int_equal(tune_db_open(&nowhere, "/proc/nothing", "device", families, &error), STATUS_SYSTEM);
+  assert_int_equal(tune_db_open(&nowhere, "/proc/nothing", "device", 0, families, &error), STATUS_SYSTEM);
   assert_int_equal(tune_db_save(&nowhere, &entry, &error), STATUS_OK);
   assert_false(tune_db_load(&nowhere, &entry));
 }
@@ -247,7 +263,7 @@ int main(void) {
       cmocka_unit_test(test_kernel_text),     DB_TEST(test_comes_back),
       DB_TEST(test_another_identity),         DB_TEST(test_damaged_files_are_misses),
       DB_TEST(test_hostile_files_are_misses), DB_TEST(test_the_note_of_a_death),
-      DB_TEST(test_nowhere_to_keep),
+      DB_TEST(test_the_notes_of_two_devices), DB_TEST(test_nowhere_to_keep),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
