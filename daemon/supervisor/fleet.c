@@ -71,10 +71,8 @@ static void started(struct worker *worker, const struct message_worker_ready *re
 static void broken(struct worker *worker, const struct message_session_broken *message) {
   struct supervisor *supervisor = worker->owner;
   struct session *session = session_find(supervisor, message->session);
-  if (session == NULL)
-    return; /* it left in the meantime */
-  log_warning("session %u: %s", message->session, message->text);
-  session_end(session, message->text);
+  if (session != NULL) /* else it left in the meantime */
+    session_broken(session, message->text);
 }
 
 static void lost(struct worker *worker) {

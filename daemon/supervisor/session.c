@@ -142,6 +142,11 @@ void session_end(struct session *session, const char *why) {
   end_if_drained(supervisor);
 }
 
+void session_broken(struct session *session, const char *why) {
+  report_cut_off(session, LOG_LEVEL_WARNING, 0, STATUS_PROTOCOL, why);
+  session_end(session, why);
+}
+
 void sessions_drain(struct session *asker) {
   struct sessions *sessions = &asker->supervisor->sessions;
   log_info("session %u (%s, user %u): no new sessions and loads from here on", asker->id, asker->client,

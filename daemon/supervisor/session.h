@@ -94,6 +94,8 @@ void sessions_end(struct supervisor *supervisor);
 
 /* Cuts the client off and gives back all that it held, when the workers have finished with it. */
 void session_end(struct session *session, const char *why);
+/* The same for what the client did to its rings: it is counted, and the log hears of it. */
+void session_broken(struct session *session, const char *why);
 
 /* A request is under way: nothing more is received until session_continue, and the session's memory stays. */
 void session_wait(struct session *session);

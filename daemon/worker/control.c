@@ -37,7 +37,6 @@ static void engine_notifies(void *user, struct engine_message *message) {
 static void session_broken(struct control *control, const struct engine_message *message) {
   const struct control_session *session =
       (const void *)((const char *)message->session - offsetof(struct control_session, engine));
-  log_warning("session %u: %s", session->id, message->error.text);
   struct message_session_broken event = {.session = session->id};
   memcpy(event.text, message->error.text, sizeof event.text);
   control_send_event(control, EVENT_session_broken, &message_session_broken_type, &event);

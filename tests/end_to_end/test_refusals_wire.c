@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -263,10 +264,23 @@ static void submissions_that_cannot_be(void **state) {
   witness_undisturbed();
 }
 
+/* Sessions that were ended because of what the client did, as monitoring sees it. */
+static unsigned cut_off(void) {
+  char *text;
+  unsigned count = 0;
+  witness_ok(witness.session, gemmd_metrics(witness.session, &text));
+  const char *at = strstr(text, "\ngemmd_cut_off_total ");
+  assert_non_null(at);
+  assert_int_equal(sscanf(at, " gemmd_cut_off_total %u", &count), 1);
+  free(text);
+  return count;
+}
+
 /* Indices that cannot be true end the session that wrote them. */
 static void rings_that_lie(void **state) {
   (void)state;
   static const uint32_t tails[] = {5, 1u << 31, UINT32_MAX};
+  unsigned before = cut_off();
   for (size_t i = 0; i < COUNT(tails); i++) {
     struct raw_session session;
     raw_open(&session, witness.daemon.socket, 4, "int8");
@@ -277,6 +291,7 @@ static void rings_that_lie(void **state) {
     raw_close(&session);
     witness_undisturbed();
   }
+  assert_int_equal(cut_off() - before, COUNT(tails));
 }
 
 /* Whoever makes the descriptor block by which gemmd wakes it loses its session, and holds nobody up. */
