@@ -381,6 +381,16 @@ static bool reserve(struct share *share, uint64_t bytes) {
   return true;
 }
 
+/* Whether what was prepared last would make room for what comes next, which the same product may want as well. */
+static bool is_next(const struct library_copy *copy, int64_t rows) {
+  for (int i = 0; i < copy->parts; i++) {
+    if (copy->columns[i].products[copy->next].rows == rows) {
+      return true;
+    }
+  }
+  return false;
+}
+
 enum status cpu_library_prepare(struct cpu_library *library, struct backend_weight *weight, const struct stage *stage,
                                 int64_t rows, struct error *error) {
   rows = cpu_library_rows(rows);
@@ -391,7 +401,7 @@ enum status cpu_library_prepare(struct cpu_library *library, struct backend_weig
   }
   struct library_copy *copy = weight->copy;
   copy->used_s = now_s();
-  bool made = false, ok = true;
+  bool ok = true;
   for (int i = 0; i < copy->parts && ok; i++) {
     struct columns *columns = &copy->columns[i];
     if (columns->count <= 0) {
@@ -400,10 +410,11 @@ enum status cpu_library_prepare(struct cpu_library *library, struct backend_weig
     ok = reserve(&library->shares[i], (uint64_t)(rows * columns->count) * sizeof(float));
     if (ok && find(columns, rows) == NULL) {
       ok = make_product(library, stage, rows, columns, &columns->products[copy->next]);
-      made = true;
     }
   }
-  copy->next = made ? (copy->next + 1) % PRODUCTS : copy->next;
+  for (int i = 0; i < PRODUCTS && is_next(copy, rows); i++) {
+    copy->next = (copy->next + 1) % PRODUCTS;
+  }
   return ok ? STATUS_OK : error_set(error, STATUS_NOMEM, "oneDNN has no product of %" PRId64 " rows", rows);
 }
 

@@ -145,6 +145,42 @@ static void test_library(void **state) {
   close(device.slab_fd);
 }
 
+/* A weight keeps primitives for some numbers of rows alone, and one product may want two: neither makes room for the
+ * other. */
+static void test_library_makes_room(void **state) {
+  (void)state;
+  static const int64_t rows[] = {512, 1, 2, 4, 8, 16, 24, 32, 512 + 96};
+  struct device device;
+  struct oracle_weight weight;
+  struct oracle_x x;
+  struct error error = {0};
+  struct variant onednn = {.family = NULL};
+  device_open(&device, &cpu_backend, 1, 1 << 20);
+  oracle_weight_make(&weight, &(struct gemm_weight){203, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  oracle_x_make(&x, 512 + 96, weight.shape.k, GEMM_F32, 1, 1);
+  assert_int_equal(variant_parse(cpu_backend.families, "onednn", &onednn, &error), STATUS_OK);
+  struct device_request request = {
+      .weight = device_load(&device, &weight, 0), .shape = &weight.shape, .x = &x, .y_type = GEMM_F32};
+  struct variant_problem problem = {
+      .weight = weight.shape, .m = 512, .x_type = GEMM_F32, .y_type = GEMM_F32, .bias_type = GEMM_TYPE_NONE};
+  bool there = cpu_backend.variant_check(device.backend, &problem, &onednn, NULL, &error) == STATUS_OK;
+  for (int i = 0; i < COUNT(rows) && there; i++) {
+    request.m = rows[i];
+    request.variant = NULL;
+    void *own = device_run(&device, &request);
+    request.variant = &onednn;
+    void *library = device_run(&device, &request);
+    assert_memory_equal(own, library, (size_t)(request.m * weight.shape.n) * sizeof(float));
+    free(own);
+    free(library);
+  }
+  cpu_backend.weight_detach(device.backend, request.weight);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+  device_close(&device);
+  close(device.slab_fd);
+}
+
 /* y fits f32 although the sums on the way, before the scale, do not. */
 static void test_int2_sums_do_not_overflow_midway(void **state) {
   (void)state;
@@ -359,6 +395,7 @@ int main(void) {
       cmocka_unit_test(test_submit_refuses_types),
       cmocka_unit_test(test_checksum),
       cmocka_unit_test(test_library),
+      cmocka_unit_test(test_library_makes_room),
       cmocka_unit_test(test_choose),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
