@@ -25,6 +25,7 @@ import signal
 import statistics
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -94,6 +95,7 @@ class Daemon:
         self.close()
 
     def close(self) -> None:
+        self.stop(False)  # or it would not hear the other
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
         self.folder.cleanup()
@@ -364,6 +366,7 @@ def main() -> int:
             options.error(f"there is no part {part}")
     if given.turns < 4:
         options.error(f"--turns must be 4 or more, got {given.turns}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no daemon stays behind, and none stopped
     for part in given.parts or ["load", "twice", "sight"]:
         try:
             parts[part](given.backend)
