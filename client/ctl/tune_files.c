@@ -24,6 +24,15 @@ static json_t *export_json(const struct tune_shapes *shapes, size_t *count) {
   return list;
 }
 
+/* False with errno where not all of it could be written; what is there then is no whole file. */
+static bool write_file(const json_t *root, const char *path) {
+  FILE *file = fopen(path, "we");
+  if (file == NULL)
+    return false;
+  bool good = json_dumpf(root, file, JSON_INDENT(2)) == 0 && fputc('\n', file) == '\n';
+  return fclose(file) == 0 && good;
+}
+
 enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint32_t device, const char *path) {
   struct tune_shapes shapes;
   gemmd_daemon_info info;
@@ -37,7 +46,7 @@ enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint3
     const char *name = device < info.devices ? info.device[device].name : "";
     json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "backend", print_json_text(info.backend), "device",
                              print_json_text(name), "tunings", tunings);
-    if (root == NULL || json_dump_file(root, path, JSON_INDENT(2)) != 0)
+    if (root == NULL || !write_file(root, path))
       code = tool_fail(call, TOOL_REFUSED, "cannot write %s: %s", path, strerror(errno));
     else if (!call->json)
       fprintf(call->out, "%zu tuning%s of %s written to %s\n", count, print_plural(count), name, path);

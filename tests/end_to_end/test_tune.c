@@ -243,6 +243,7 @@ static void test_export_forget_import(void **state) {
   snprintf(command, sizeof command, "import %s", daemon_path(&gemmd, "export.json"));
   expect(command, 0, " 0 refused");
   expect("import /dev/null", 2, "/dev/null");
+  expect("export /dev/full", 1, "cannot write /dev/full");
 }
 
 static void test_kept_over_a_restart(void **state) {
