@@ -12,6 +12,7 @@ enum option_kind { OPTION_STRING, OPTION_NUMBER };
 
 struct option_row {
   const char *name, *summary, *fallback;
+  const char *words; /* that a string may be; NULL: anything */
   enum option_kind kind;
   size_t offset;
   int64_t number, low, high;
@@ -20,6 +21,13 @@ struct option_row {
 static const struct option_row option_rows[] = {
 #define STRING(id, value, text)                                                                                        \
   {.name = #id, .summary = text, .fallback = value, .kind = OPTION_STRING, .offset = offsetof(struct config, id)},
+#define WORD(id, value, list, text)                                                                                    \
+  {.name = #id,                                                                                                        \
+   .summary = text,                                                                                                    \
+   .fallback = value,                                                                                                  \
+   .words = list,                                                                                                      \
+   .kind = OPTION_STRING,                                                                                              \
+   .offset = offsetof(struct config, id)},
 #define NUMBER(id, value, least, most, text)                                                                           \
   {.name = #id,                                                                                                        \
    .summary = text,                                                                                                    \
@@ -103,6 +111,18 @@ static bool parse_number(const char *text, int64_t *out) {
   return true;
 }
 
+/* Of "one, two, three". */
+static bool is_word(const char *words, const char *value) {
+  size_t length = strlen(value);
+  for (const char *at = words; *at != '\0'; at += strspn(at, ", ")) {
+    size_t word = strcspn(at, ",");
+    if (word == length && memcmp(at, value, length) == 0)
+      return true;
+    at += word;
+  }
+  return false;
+}
+
 enum status config_set(struct config *config, const char *name, const char *value, struct error *error) {
   const struct option_row *row = find_row(name);
   if (row == NULL)
@@ -112,6 +132,8 @@ enum status config_set(struct config *config, const char *name, const char *valu
     if (length >= CONFIG_STRING_BYTES)
       return error_set(error, STATUS_INVALID, "%s may have %d bytes, got %zu", row->name, CONFIG_STRING_BYTES - 1,
                        length);
+    if (row->words != NULL && !is_word(row->words, value))
+      return error_set(error, STATUS_INVALID, "%s must be one of %s, got \"%.64s\"", row->name, row->words, value);
     memcpy(string_of(config, row), value, length + 1);
     return STATUS_OK;
   }

@@ -11,6 +11,7 @@ enum { CONFIG_STRING_BYTES = 256 };
 
 struct config {
 #define STRING(name, fallback, summary) char name[CONFIG_STRING_BYTES];
+#define WORD(name, fallback, words, summary) char name[CONFIG_STRING_BYTES];
 #define NUMBER(name, fallback, low, high, summary) int64_t name;
 #include "options.def"
 };

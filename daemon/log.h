@@ -3,13 +3,13 @@
 #ifndef DAEMON_LOG_H
 #define DAEMON_LOG_H
 
-#include "../proto/status.h"
+#include <stdint.h>
 
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 /* `level` as in the option log_level; `who` stands before every line ("supervisor", "worker 0", "loader") and must
  * stay valid. */
-MUST_CHECK enum status log_open(const char *level, const char *who, struct error *error);
+void log_open(const char *level, const char *who);
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What a line is about, for those who search the journal by field. */

@@ -197,8 +197,7 @@ int main(int count, char **words) {
     snprintf(who, sizeof who, "%s %d", invocation.mode == MODE_WORKER ? "worker" : "prover", invocation.device);
   else
     snprintf(who, sizeof who, "%s", invocation.mode == MODE_LOADER ? "loader" : "supervisor");
-  if (log_open(config.log_level, who, &error) != STATUS_OK)
-    return usage_error(error.text);
+  log_open(config.log_level, who);
   signal(SIGPIPE, SIG_IGN);
   return run(&config, &invocation, words);
 }

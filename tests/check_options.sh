@@ -13,9 +13,10 @@ complain() {
 # name|default|summary|range of every row; a row in a form that this does not read is an error.
 rows=$(sed -nE \
   -e 's/^STRING\(([a-z_0-9]+), "([^"|]*)", "([^"|]*)"\)$/\1|\2|\3|/p' \
+  -e 's/^WORD\(([a-z_0-9]+), "([^"|]*)", "[^"|]*", "([^"|]*)"\)$/\1|\2|\3|/p' \
   -e 's/^NUMBER\(([a-z_0-9]+), ([0-9]+), ([0-9]+), ([0-9]+), "([^"|]*)"\)$/\1|\2|\5|From \3 to \4./p' "$table")
 count=$(printf '%s\n' "$rows" | grep -c '|')
-[ "$count" -gt 0 ] && [ "$count" -eq "$(grep -cE '^(STRING|NUMBER)\(' "$table")" ] ||
+[ "$count" -gt 0 ] && [ "$count" -eq "$(grep -cE '^(STRING|WORD|NUMBER)\(' "$table")" ] ||
   complain "$table: only $count of its rows can be read"
 
 # The line after the summary's comment, so that text and option belong together.

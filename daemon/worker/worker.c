@@ -114,22 +114,17 @@ static int serve(struct control *control, const struct control_options *options,
   return EXIT_SUCCESS;
 }
 
-/* Fills what the configuration says of the tuner; false for a mode that there is not. */
-static bool read_tuning(const struct config *config, struct tuner_options *out) {
-  static const char *const modes[] = {"off", "background", "eager"};
-  *out = (struct tuner_options){.burst_ns = (uint64_t)config->tune_burst_us * 1000,
+/* What the configuration says of the tuner. */
+static struct tuner_options tuner_options(const struct config *config) {
+  return (struct tuner_options){.mode = strcmp(config->tune, "off") == 0     ? TUNE_OFF
+                                        : strcmp(config->tune, "eager") == 0 ? TUNE_EAGER
+                                                                             : TUNE_BACKGROUND,
+                                .burst_ns = (uint64_t)config->tune_burst_us * 1000,
                                 .quiet_ns = (uint64_t)config->tune_quiet_ms * 1000000,
                                 .share = (uint32_t)config->tune_share,
                                 .budget_ns = (uint64_t)config->tune_budget_ms * 1000000,
                                 .arena_bytes = (uint64_t)config->tune_bytes,
                                 .state_dir = state_dir(config)};
-  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
-    if (strcmp(config->tune, modes[i]) == 0) {
-      out->mode = (enum tune_mode)i;
-      return true;
-    }
-  log_error("tune must be off, background or eager, got \"%s\"", config->tune);
-  return false;
 }
 
 /* The command line of a process that proves: this one's, but for one word. The caller frees the array alone. */
@@ -169,6 +164,7 @@ int worker_run(const struct config *config, int device, int control, bool standb
                                     .device = device,
                                     .ops = ops,
                                     .backend = backend,
+                                    .tune = tuner_options(config),
                                     .in_flight = (uint32_t)config->in_flight,
                                     .batch_rows = (uint32_t)config->batch_rows,
                                     .spin_us = (uint64_t)config->spin_us,
@@ -177,9 +173,7 @@ int worker_run(const struct config *config, int device, int control, bool standb
   struct control *state = calloc(1, sizeof *state);
   char **prover = make_prover(words);
   int result = EXIT_FAILURE;
-  if (!read_tuning(config, &options.tune)) {
-    /* said why */
-  } else if (state == NULL || prover == NULL || uv_loop_init(&loop) != 0) {
+  if (state == NULL || prover == NULL || uv_loop_init(&loop) != 0) {
     log_error("no memory for the worker");
   } else {
     options.tune.prover = prover;

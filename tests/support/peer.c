@@ -37,8 +37,7 @@ void peer_main(int count, char **words) {
   for (int i = worker ? 3 + standby : 2; i + 1 < count; i += 2)
     if (config_set(&config, words[i] + 2, words[i + 1], &error) != STATUS_OK)
       exit(2);
-  if (log_open(config.log_level, words[1] + 2, &error) != STATUS_OK)
-    exit(2);
+  log_open(config.log_level, words[1] + 2);
   exit(worker ? worker_run(&config, atoi(words[2]), CONTROL_FD, standby, words) : loader_run(&config, CONTROL_FD));
 }
 
@@ -58,10 +57,8 @@ void peer_children(const char *program) {
 }
 
 static void run(const struct config *config, int embedded) {
-  struct error error;
   prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that is killed leaves no daemon behind */
-  if (log_open(config->log_level, "supervisor", &error) != STATUS_OK)
-    exit(2);
+  log_open(config->log_level, "supervisor");
   /* exit and not _exit: a leak checker has its say then */
   exit(supervisor_run(config, this_program, children_of, NULL, embedded));
 }

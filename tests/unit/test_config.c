@@ -56,6 +56,21 @@ static void a_leading_zero_means_octal(void **state) {
   assert_int_equal(config.socket_mode, 0);
 }
 
+static void words_are_checked(void **state) {
+  static const char *const bad[] = {"", "of", "offs", "off,", "off, background", ",", " ", "Eager"};
+  (void)state;
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    assert_int_equal(config_set(&config, "tune", bad[i], &failure), STATUS_INVALID);
+    assert_non_null(strstr(failure.text, "tune must be one of off, background, eager"));
+    assert_string_equal(config.tune, "background");
+  }
+  assert_int_equal(config_set(&config, "tune", "off", &failure), STATUS_OK);
+  assert_int_equal(config_set(&config, "tune", "eager", &failure), STATUS_OK);
+  assert_string_equal(config.tune, "eager");
+  assert_int_equal(config_set(&config, "log_level", "loud", &failure), STATUS_INVALID);
+  assert_int_equal(config_set(&config, "backend", "xpu", &failure), STATUS_INVALID);
+}
+
 static void numbers_are_checked(void **state) {
   static const char *const bad[] = {
       "", " ", "x", "4x", "4MM", "4 M", "M", "1e3", "0x10", "-", "99999999999999999999", "9223372036854775807G", "+4"};
@@ -204,6 +219,7 @@ int main(void) {
       cmocka_unit_test_setup(names_take_dashes_and_underscores, fresh),
       cmocka_unit_test_setup(sizes_take_a_unit, fresh),
       cmocka_unit_test_setup(a_leading_zero_means_octal, fresh),
+      cmocka_unit_test_setup(words_are_checked, fresh),
       cmocka_unit_test_setup(numbers_are_checked, fresh),
       cmocka_unit_test_setup(ranges_are_inclusive, fresh),
       cmocka_unit_test_setup(text_is_bounded, fresh),
