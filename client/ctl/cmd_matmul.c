@@ -192,9 +192,18 @@ static enum tool_exit multiply(struct matmul *matmul) {
   }
 }
 
+/* Opening that for y would empty it. */
+static bool is_x(const struct matmul *matmul, const char *path) {
+  struct stat x, y;
+  return fstat(fileno(matmul->x), &x) == 0 && S_ISREG(x.st_mode) && stat(path, &y) == 0 && x.st_dev == y.st_dev &&
+         x.st_ino == y.st_ino;
+}
+
 /* y is opened last: a call that cannot work leaves an older file alone. */
 static enum tool_exit multiply_to_file(struct matmul *matmul) {
   const char *path = tool_value(matmul->call, "y");
+  if (!is_standard(path) && is_x(matmul, path))
+    return tool_fail(matmul->call, TOOL_USAGE, "--y: %s is x itself, which it would overwrite", path);
   matmul->y = is_standard(path) ? stdout : fopen(path, "wb");
   if (matmul->y == NULL)
     return tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot open %s: %s", path, strerror(errno));

@@ -37,7 +37,7 @@ static void help_options(const struct tool_option *options) {
 static void help_tool(const struct tool *tool, FILE *file) {
   fprintf(file, "Usage: %s [--socket PATH] [--json] COMMAND ...\n%s\n\nCommands:\n", tool->name, tool->summary);
   for (const struct tool_command *command = tool->commands; command->name != NULL; command++) {
-    char left[64];
+    char left[128];
     snprintf(left, sizeof left, "%s %s", command->name, command->arguments);
     fprintf(file, "  %-26s %s\n", left, command->summary);
   }

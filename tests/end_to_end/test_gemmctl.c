@@ -202,6 +202,7 @@ enum { COMMANDS = sizeof command_names / sizeof *command_names };
 static void test_help_lists_every_command(void **state) {
   (void)state;
   const struct outcome *help = expect("$T/gemmctl --help", 0);
+  assert_non_null(strstr(help->out, "| forget PATTERN | watch | report | WEIGHT"));
   assert_string_equal(help->err, "");
   for (int i = 0; i < COMMANDS; i++)
     assert_non_null(strstr(help->out, command_names[i]));
@@ -438,6 +439,8 @@ static void test_matmul_refuses_what_does_not_fit(void **state) {
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --m 4 --y y.kept", 2, "--m is 4", "5 rows");
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --x-scale x.f32 --y y.kept", 2, "--x-scale");
   EXPECT_ERROR("$T/gemmctl matmul w --x missing --y y.kept", 1, "--x", "missing");
+  EXPECT_ERROR("cp x.f32 x.kept; ln -s x.kept x.link; $T/gemmctl matmul w --x x.kept --y x.link", 2, "--y: x.link is x");
+  expect("cmp x.f32 x.kept", 0);
   EXPECT_ERROR("head -c 100 x.f32 | $T/gemmctl matmul w --x - --y y.other", 2, "row 0");
   EXPECT_ERROR("head -c 320 x.f32 | $T/gemmctl matmul w --x - --m 3 --y y.other", 2, "--m is 3", "2 rows");
   EXPECT_ERROR("$T/gemmctl matmul w --x /dev/zero --y y.other", 2, "/dev/zero is no file or pipe", "--m");
