@@ -102,7 +102,9 @@ static int64_t wait_deadline(int timeout_ms) {
 }
 
 static void take_error(struct gemmd_session *session, const struct request *request) {
-  const struct gemmd_weight *weight = weight_find(session, request->parts[0].device, request->parts[0].handle);
+  bool named = request->submission.opcode != RING_OP_TENSORS; /* else the handle is that of memory */
+  const struct gemmd_weight *weight =
+      named ? weight_find(session, request->parts[0].device, request->parts[0].handle) : NULL;
   session->error = request->error;
   if (weight != NULL)
     weight_name_error(weight, &session->error);

@@ -113,6 +113,12 @@ class Products(Served):
         scaled = self.session.open("eye").matmul(x, x_scale=np.full(4, 0.5, np.float32))
         np.testing.assert_allclose(scaled[:, :K], x * 0.5, rtol=1e-6)
 
+    def test_names_as_long_as_may_be(self):
+        name = "\u7528" * 85  # 255 bytes
+        self.session.load_array(np.eye(N, K, dtype=np.float32), name=name, format="int8")
+        self.assertEqual(self.session.stat(name).name, name)
+        self.session.unload(name)
+
     def test_bf16_rows_named_by_the_call(self):
         values = random(6, 3, K)
         rounded = (values.view(np.uint32) >> 16 << 16).view(np.float32)

@@ -149,7 +149,7 @@ class Session:
         kind = element_type(array.dtype, element, "weight").name
         if kind not in _SAFETENSORS:
             raise InvalidError(f"a weight must be one of {', '.join(_SAFETENSORS).lower()}, got {kind.lower()}")
-        with os.fdopen(os.memfd_create(name[:200], os.MFD_CLOEXEC), "wb") as file:
+        with os.fdopen(os.memfd_create("gemmclient", os.MFD_CLOEXEC), "wb") as file:
             _safetensors.write(file, {"weight": (_SAFETENSORS[kind], array.shape, np.ascontiguousarray(array).data)})
             file.flush()
             return self.load(file, tensor="weight", name=name, format=format, **options)
