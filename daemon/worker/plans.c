@@ -85,8 +85,6 @@ static bool evict(struct plans *plans) {
 
 static enum status make(struct plans *plans, struct engine_session *session, const struct reading *reading,
                         struct engine_plan **out, struct error *error) {
-  if (!evict(plans))
-    return error_set(error, STATUS_BUSY, "%d plans are in use", PLANS_MOST);
   struct engine_plan *plan = calloc(1, sizeof *plan);
   if (plan == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for a plan");
@@ -103,10 +101,18 @@ static enum status make(struct plans *plans, struct engine_session *session, con
     if (plan->steps[i].bias != NULL)
       plan->session = session;
   }
-  TAILQ_INSERT_HEAD(&plans->list, plan, link);
-  plans->count++;
+  plan->kept = evict(plans);
+  if (plan->kept) {
+    TAILQ_INSERT_HEAD(&plans->list, plan, link);
+    plans->count++;
+  }
   *out = plan;
   return STATUS_OK;
+}
+
+void plans_release(struct engine_plan *plan) {
+  if (--plan->jobs == 0 && !plan->kept)
+    free(plan);
 }
 
 enum status plans_find(struct plans *plans, struct engine_session *session, const struct ring_submission *submission,

@@ -15,6 +15,7 @@ struct engine_plan {
   struct backend_step steps[GEMM_STEPS_MOST];
   uint32_t count;
   uint32_t jobs; /* that use it, waiting or on the device */
+  bool kept;     /* in the list; else it goes with its job */
   struct engine_traffic traffic;
 };
 
@@ -27,11 +28,13 @@ void plans_init(struct plans *plans);
 void plans_close(struct plans *plans);
 
 /* The plan that a checked submission names, x and y of it in *product and *extent; everything in shared memory is
- * copied before it is looked at. INVALID, UNSUPPORTED, NOT_FOUND naming the field; BUSY where all that fit are in use.
- */
+ * copied before it is looked at. Where all that are kept are in use, it is made for this submission alone. INVALID,
+ * UNSUPPORTED, NOT_FOUND naming the field. */
 MUST_CHECK enum status plans_find(struct plans *plans, struct engine_session *session,
                                   const struct ring_submission *submission, const struct gemm_product *product,
                                   struct gemm_extent *extent, struct engine_plan **out, struct error *error);
+/* One job uses it no more. */
+void plans_release(struct engine_plan *plan);
 /* The weight or the arena goes, and no job uses it. */
 void plans_forget_weight(struct plans *plans, const struct engine_weight *weight);
 void plans_forget_session(struct plans *plans, const struct engine_session *session);

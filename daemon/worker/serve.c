@@ -72,7 +72,7 @@ static void release_plan(struct serve *serve, struct engine_plan *plan) {
   struct engine_weight *weights[GEMM_STEPS_MOST];
   uint32_t count = plan->count;
   memcpy(weights, plan->weights, sizeof weights);
-  plan->jobs--;
+  plans_release(plan);
   for (uint32_t i = 0; i < count; i++)
     release_weight(serve, weights[i]);
 }
