@@ -212,6 +212,22 @@ uint32_t catalog_next_weight(struct catalog *catalog) {
   return ++catalog->last_weight;
 }
 
+static void insert(struct catalog *catalog, struct catalog_weight *weight) {
+  size_t at = hash_bound(catalog, weight->hash);
+  memmove(&catalog->weights[at + 1], &catalog->weights[at], (catalog->weight_count - at) * sizeof(*catalog->weights));
+  catalog->weights[at] = weight;
+  catalog->weight_count++;
+}
+
+static bool take_out(struct catalog *catalog, const struct catalog_weight *weight) {
+  size_t at = hash_bound(catalog, weight->hash);
+  if (at == catalog->weight_count || catalog->weights[at] != weight)
+    return false;
+  catalog->weight_count--;
+  memmove(&catalog->weights[at], &catalog->weights[at + 1], (catalog->weight_count - at) * sizeof(*catalog->weights));
+  return true;
+}
+
 enum status catalog_add(struct catalog *catalog, const struct catalog_weight *weight, struct catalog_weight **out,
                         struct error *error) {
   if (catalog_find_hash(catalog, weight->hash) != NULL)
@@ -227,21 +243,22 @@ enum status catalog_add(struct catalog *catalog, const struct catalog_weight *we
     return error_set(error, STATUS_NOMEM, "no memory for the catalog");
   *copy = *weight;
   copy->names = copy->handles = 0;
-  size_t at = hash_bound(catalog, copy->hash);
-  memmove(&catalog->weights[at + 1], &catalog->weights[at], (catalog->weight_count - at) * sizeof(*catalog->weights));
-  catalog->weights[at] = copy;
-  catalog->weight_count++;
+  insert(catalog, copy);
   *out = copy;
   return STATUS_OK;
 }
 
-void catalog_remove(struct catalog *catalog, struct catalog_weight *weight) {
-  size_t at = hash_bound(catalog, weight->hash);
-  if (at == catalog->weight_count || catalog->weights[at] != weight)
+void catalog_disown(struct catalog *catalog, struct catalog_weight *weight) {
+  if (!take_out(catalog, weight))
     return;
-  catalog->weight_count--;
-  memmove(&catalog->weights[at], &catalog->weights[at + 1], (catalog->weight_count - at) * sizeof(*catalog->weights));
-  free(weight);
+  memset(weight->hash, 0, sizeof weight->hash); /* of no content, and no other weight's */
+  memcpy(weight->hash, &weight->id, sizeof weight->id);
+  insert(catalog, weight);
+}
+
+void catalog_remove(struct catalog *catalog, struct catalog_weight *weight) {
+  if (take_out(catalog, weight))
+    free(weight);
 }
 
 bool catalog_unused(const struct catalog_weight *weight) {

@@ -108,6 +108,8 @@ uint32_t catalog_next_weight(struct catalog *catalog);
 /* Takes a copy of `weight`; with no names and no handles. */
 MUST_CHECK enum status catalog_add(struct catalog *catalog, const struct catalog_weight *weight,
                                    struct catalog_weight **out, struct error *error);
+/* What it holds is not what was loaded: nothing finds it by that content any more. */
+void catalog_disown(struct catalog *catalog, struct catalog_weight *weight);
 /* Nothing may stand for it any more. Its extents stay taken. */
 void catalog_remove(struct catalog *catalog, struct catalog_weight *weight);
 /* Neither a name nor a handle stands for it. */

@@ -6,7 +6,6 @@
 #include "serving.h"
 #include "store.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,11 +37,6 @@ static void on_answer(void *user, struct worker_answer *answer) {
 
 /* ---- what may have been damaged by whatever ended the one before */
 
-/* SIGKILL from outside touches nothing; after anything else, and in a new gemmd, the bytes are looked at. */
-static bool is_suspect(const struct worker *worker) {
-  return worker->exit_signal != SIGKILL || worker->killed;
-}
-
 static struct catalog_weight *find_weight(const struct catalog *catalog, uint32_t id) {
   for (size_t i = 0; i < catalog->weight_count; i++)
     if (catalog->weights[i]->id == id)
@@ -57,7 +51,8 @@ static bool has_open(const struct session *session, const struct catalog_weight 
   return false;
 }
 
-/* Nobody gets a product with it: it loses its names, and sessions that have it open end before the worker serves. */
+/* Nobody gets a product with it: it loses its names, no load of that content shares it, and sessions that have it open
+ * end before the worker serves. */
 static void drop_damaged(struct supervisor *supervisor, struct catalog_weight *weight) {
   struct catalog *catalog = &supervisor->catalog;
   const struct catalog_user root = {.uid = 0, .admin = true};
@@ -71,6 +66,7 @@ static void drop_damaged(struct supervisor *supervisor, struct catalog_weight *w
               catalog->names[i].text, catalog->names[i].owner);
     (void)!catalog_unname(catalog, catalog->names[i].text, root, &same, &error);
   }
+  catalog_disown(catalog, weight);
   store_catalog(supervisor);
   for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
     next = TAILQ_NEXT(session, link);
@@ -144,7 +140,7 @@ static void give_weights(const struct catalog *catalog, struct worker *worker) {
       if (weight->parts[p].device != worker->device)
         continue;
       struct message_weight_place body = placer_place(weight, &weight->parts[p]);
-      body.verify = is_suspect(worker);
+      body.verify = worker->suspect;
       ask_attach(worker, &body);
       pins_apply_part(worker->owner, weight, worker);
     }

@@ -29,7 +29,8 @@ void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const 
                             .config = config,
                             .hooks = hooks,
                             .owner = owner,
-                            .exit_status = -1};
+                            .exit_status = -1,
+                            .suspect = true};
   TAILQ_INIT(&worker->requests);
 }
 
@@ -441,7 +442,7 @@ static void on_ended(struct worker_process *process) {
   }
   worker->process = NULL;
   worker->exit_status = process->exit_status;
-  worker->exit_signal = process->exit_signal;
+  worker->suspect |= process->exit_signal != SIGKILL;
   let_die(worker);
   closed_one(worker);
 }
@@ -463,7 +464,7 @@ void worker_serves(struct worker *worker) {
     log_info("worker %u: serves again, as process %u; serving paused for %llu ms", worker->device, worker->pid,
              (unsigned long long)(uv_now(worker->loop) - worker->lost_ms));
   worker->lost_ms = 0;
-  worker->killed = false;
+  worker->suspect = false;
   if (worker->config->worker_spare != 0 && restart_allowed(worker))
     start_next(worker);
 }
@@ -472,7 +473,7 @@ void worker_kill(struct worker *worker, const char *why) {
   if (worker->state == WORKER_DYING || worker->process == NULL)
     return;
   log_error("worker %u: killed: %s", worker->device, why);
-  worker->killed = true;
+  worker->suspect = true;
   let_die(worker);
   worker_process_close(worker->process, true);
 }

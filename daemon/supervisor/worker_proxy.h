@@ -80,8 +80,9 @@ struct worker {
   unsigned silent;   /* ticks of the watch since it asked; 0: it was answered */
   unsigned patience; /* the most of these; 0: without end */
   int exit_status;   /* of the last process; -1 where a signal ended it */
-  int exit_signal;   /* of the last process; 0: none has ended so */
-  bool killed;       /* the last process, by worker_kill */
+  /* What its device holds may have been damaged, and no process has come so far as to serve since. SIGKILL from outside
+   * touches nothing; anything else that ends a process, or a gemmd, may have. */
+  bool suspect;
   uint32_t pid;
   uint32_t restarts, recent_restarts;
   uint64_t recent_since_ms, lost_ms;

@@ -168,6 +168,20 @@ static void equal_content_is_one(void **state) {
   assert_int_equal(catalog.weight_count, 199);
 }
 
+static void what_is_disowned_leaves_its_content_to_others(void **state) {
+  (void)state;
+  struct catalog_weight *first = add_weight(4), *second = add_weight(5);
+  catalog_disown(&catalog, first);
+  catalog_disown(&catalog, second);
+  catalog_disown(&catalog, first);
+  struct catalog_weight *again = add_weight(4);
+  assert_ptr_equal(catalog_find_hash(&catalog, again->hash), again);
+  catalog_remove(&catalog, first);
+  catalog_remove(&catalog, second);
+  assert_int_equal(catalog.weight_count, 1);
+  assert_ptr_equal(catalog.weights[0], again);
+}
+
 static void names_are_references(void **state) {
   struct catalog_weight *out = NULL;
   (void)state;
@@ -420,6 +434,7 @@ int main(void) {
       cmocka_unit_test(sizes_that_cannot_be_are_refused),
       cmocka_unit_test(random_ranges_never_overlap),
       cmocka_unit_test_setup_teardown(equal_content_is_one, open_catalog, close_catalog),
+      cmocka_unit_test_setup_teardown(what_is_disowned_leaves_its_content_to_others, open_catalog, close_catalog),
       cmocka_unit_test_setup_teardown(names_are_references, open_catalog, close_catalog),
       cmocka_unit_test_setup_teardown(other_content_needs_replace_by_the_owner, open_catalog, close_catalog),
       cmocka_unit_test_setup_teardown(names_are_ordered_bytewise_for_paging, open_catalog, close_catalog),

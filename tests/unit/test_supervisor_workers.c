@@ -190,6 +190,52 @@ static void what_a_fault_has_damaged_is_not_served(void **state) {
   life_end();
 }
 
+/* Who loads the content again while the sessions that have it open still end must not get it. */
+static void what_was_damaged_is_not_shared(void **state) {
+  struct message_weight_load request = peer_load("again");
+  struct message_weight_info info;
+  static struct peer_reply reply;
+  (void)state;
+  life_begin();
+  int user = life_client(), bystander = life_client();
+  peer_arena(user, 4);
+  assert_int_equal(life_load(bystander, "first", 1, false, &info), STATUS_OK);
+  assert_int_equal(life_ask_name(user, COMMAND_weight_open, "first", NULL), STATUS_OK);
+  spoil_slab();
+  pid_t worker = (pid_t)life_status(bystander)->devices[0].pid;
+  int file = peer_file(300, 200, 1);
+  assert_int_equal(kill(worker, SIGSEGV), 0);
+  peer_send(bystander, 1, COMMAND_weight_load, &message_weight_load_type, &request, &file, 1);
+  peer_receive(bystander, 1, &message_weight_info_type, &info, &reply);
+  assert_int_equal(reply.status, STATUS_OK);
+  assert_false(info.shared);
+  peer_expect_end(user);
+  close(file);
+  close(user);
+  close(bystander);
+  life_end();
+}
+
+/* SIGKILL from outside does no harm, but leaves unsaid what the one before it did. */
+static void who_dies_while_it_looks_clears_nothing(void **state) {
+  struct message_weight_info info;
+  (void)state;
+  life_begin();
+  int peer = life_client();
+  assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
+  uint32_t first = life_wait_for(peer, 0, 0, "ready")->pid, second;
+  spoil_slab();
+  assert_int_equal(kill((pid_t)first, SIGSEGV), 0);
+  do
+    second = life_status(peer)->devices[0].pid;
+  while (second == first || second == 0);
+  assert_int_equal(kill((pid_t)second, SIGKILL), 0);
+  life_wait_for(peer, 0, 2, "ready");
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_info, "a", NULL), STATUS_NOT_FOUND);
+  close(peer);
+  life_end();
+}
+
 /* SIGKILL came from gemmd itself then, and says nothing of what the worker did before. */
 static void what_a_hung_worker_has_damaged_is_not_served(void **state) {
   struct message_weight_info info;
@@ -339,6 +385,8 @@ int main(int count, char **words) {
       LIFE(a_hung_worker_does_not_keep_gemmd_from_ending),
       LIFE(a_wakeup_that_blocks_holds_up_nobody),
       LIFE(what_a_fault_has_damaged_is_not_served),
+      LIFE(what_was_damaged_is_not_shared),
+      LIFE(who_dies_while_it_looks_clears_nothing),
       LIFE(what_a_hung_worker_has_damaged_is_not_served),
       LIFE(a_place_is_free_when_the_worker_has_let_go),
       LIFE(a_worker_that_keeps_dying_is_given_up),
