@@ -46,6 +46,11 @@ template <> struct int2_codes<__half> {
     const __half2 out = __hadd2(reinterpret_cast<const __half2 &>(word), reinterpret_cast<const __half2 &>(less));
     return reinterpret_cast<const uint32_t &>(out);
   }
+  // The product of two pairs of numbers.
+  static __device__ inline uint32_t times(uint32_t left, uint32_t right) {
+    const __half2 out = __hmul2(reinterpret_cast<const __half2 &>(left), reinterpret_cast<const __half2 &>(right));
+    return reinterpret_cast<const uint32_t &>(out);
+  }
   static __device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                                          const float (&c)[4]) {
     ptx::mma_f16(d, a, b, c);

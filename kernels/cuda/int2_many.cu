@@ -7,24 +7,23 @@ namespace {
 
 using kernel = void (*)(int2_many::work);
 
+template <typename X, int kColumns> kernel kernel_as(size_t *bytes, int *threads) {
+  using shape = int2_many::shape<kColumns / 8, INT2_MANY_GROUPS(kColumns, (std::is_same_v<X, __half>))>;
+  *bytes = 1024 + sizeof(int2_many::shared<shape>), *threads = shape::threads;
+  static_assert(1024 + sizeof(int2_many::shared<shape>) <= 227 * 1024, "a block fits");
+  return int2_many::run<X, shape>;
+}
+
 template <typename X> kernel kernel_of(int columns, size_t *bytes, int *threads) {
-  static_assert(sizeof(int2_many::shared<16>) + 1024 <= 227 * 1024, "a block fits");
-  static_assert(sizeof(int2_many::shared<8>) + 1024 <= 227 * 1024, "a block fits");
-  static_assert(sizeof(int2_many::shared<4>) + 1024 <= 227 * 1024, "a block fits");
-  static_assert(sizeof(int2_many::shared<2>) + 1024 <= 227 * 1024, "a block fits");
   switch (columns) {
   case 16:
-    *bytes = 1024 + sizeof(int2_many::shared<2>), *threads = int2_many::shape<2>::threads;
-    return int2_many::run<X, 2>;
+    return kernel_as<X, 16>(bytes, threads);
   case 32:
-    *bytes = 1024 + sizeof(int2_many::shared<4>), *threads = int2_many::shape<4>::threads;
-    return int2_many::run<X, 4>;
+    return kernel_as<X, 32>(bytes, threads);
   case 64:
-    *bytes = 1024 + sizeof(int2_many::shared<8>), *threads = int2_many::shape<8>::threads;
-    return int2_many::run<X, 8>;
+    return kernel_as<X, 64>(bytes, threads);
   default:
-    *bytes = 1024 + sizeof(int2_many::shared<16>), *threads = int2_many::shape<16>::threads;
-    return int2_many::run<X, 16>;
+    return kernel_as<X, 128>(bytes, threads);
   }
 }
 
@@ -53,5 +52,5 @@ extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_m
 }
 
 extern "C" const void *kernel_of_int2_many(void) {
-  return reinterpret_cast<const void *>(&int2_many::run<__half, 2>);
+  return reinterpret_cast<const void *>(&int2_many::run<__half, int2_many::shape<2, 4>>);
 }

@@ -10,6 +10,8 @@
 #include "int2_many_sums.cuh"
 #include "wgmma.cuh"
 
+#include <type_traits>
+
 namespace int2_many {
 
 // ---- copies
@@ -58,9 +60,8 @@ template <int kGroups> struct supply {
   }
 };
 
-template <int kEights>
-__device__ inline void copy_w(const supply<shape<kEights>::groups> &from, shared<kEights> &s, int stage,
-                              uint64_t policy) {
+template <typename Shape>
+__device__ inline void copy_w(const supply<Shape::groups> &from, shared<Shape> &s, int stage, uint64_t policy) {
   const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.w[stage]);
   ptx::barrier_expect(full, s.x_bytes + s.w_bytes);
 #pragma unroll
@@ -68,18 +69,17 @@ __device__ inline void copy_w(const supply<shape<kEights>::groups> &from, shared
     ptx::copy_bulk(to + group * INT2_TILE_BYTES, from.w[group], INT2_TILE_BYTES, full, policy);
 }
 
-template <int kEights>
-__device__ inline void copy_x(const work &w, const supply<shape<kEights>::groups> &from, shared<kEights> &s,
-                              int stage) {
+template <typename Shape>
+__device__ inline void copy_x(const work &w, const supply<Shape::groups> &from, shared<Shape> &s, int stage) {
   const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.x[stage]);
   ptx::copy_tensor(to, &w.x, from.column, from.row * s.columns, full);
   ptx::copy_tensor(to + s.half_bytes, &w.x, from.column + 128, from.row * s.columns, full);
 }
 
 // W is asked for before the kernel ahead has ended, x is not.
-template <int kEights> __device__ inline void produce(const work &w, shared<kEights> &s) {
+template <typename Shape> __device__ inline void produce(const work &w, shared<Shape> &s) {
   const uint64_t policy = w.plan.x_tiles > 1 ? ptx::policy_evict_normal() : ptx::policy_evict_first();
-  supply<shape<kEights>::groups> from(w), early = from;
+  supply<Shape::groups> from(w), early = from;
 #pragma unroll 1
   for (int i = 0; i < s.stages && !early.ended(); i++) {
     copy_w(early, s, i, policy);
@@ -87,7 +87,7 @@ template <int kEights> __device__ inline void produce(const work &w, shared<kEig
   }
   ptx::prefetch_tensor_map(&w.x);
   ptx::wait_for_previous_grid();
-  cursor<shape<kEights>::stages> at(0);
+  cursor<Shape::stages> at(0);
 #pragma unroll 1
   for (; !from.ended(); at.advance()) {
     if (from.done >= s.stages) {
@@ -139,14 +139,13 @@ __device__ inline void multiply_half(float (&part)[4 * kEights], operand &codes,
 }
 
 // The sums of a segment, of one warpgroup.
-template <typename X, int kEights>
-__device__ inline void multiply(shared<kEights> &s, uint32_t &done, uint32_t end, int group,
-                                float (&sum)[4 * kEights]) {
-  cursor<shape<kEights>::stages> at(done);
-  const int lane = threadIdx.x % 32, quarter = threadIdx.x / 32 % 4;
-  const uint32_t codes = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + quarter * INT2_UNIT_BYTES + lane * 16;
-  const uint32_t scales = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + INT2_SCALES_OFFSET +
-                          quarter * INT2_UNIT_ROWS * 2 + lane / 4 * 4;
+template <typename X, typename Shape>
+__device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
+                                float (&sum)[4 * Shape::eights]) {
+  constexpr int kEights = Shape::eights;
+  cursor<Shape::stages> at(done);
+  static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
+  const uint32_t codes = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + threadIdx.x % 128 * 16;
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i++)
     sum[i] = 0.0f;
@@ -163,6 +162,7 @@ __device__ inline void multiply(shared<kEights> &s, uint32_t &done, uint32_t end
     unpack<X>(second, words.x, words.y);
     multiply_half<X, kEights>(part, second, x + s.half_bytes / 16, true);
     ptx::wgmma_wait<0>();
+    const uint32_t thread = ptx::thread() % 128, scales = codes - thread * 16 + INT2_SCALES_OFFSET + thread / 4 * 4;
     const uint32_t rows = ptx::load_shared(scales + at.stage * s.w_bytes);
     const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
 #pragma unroll
@@ -170,7 +170,7 @@ __device__ inline void multiply(shared<kEights> &s, uint32_t &done, uint32_t end
       ptx::keep(part[i]);
       sum[i] = fmaf(part[i], i % 4 < 2 ? scale.x : scale.y, sum[i]);
     }
-    if (lane == 0)
+    if (thread % 32 == 0)
       ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
   }
 }
@@ -199,10 +199,11 @@ __device__ inline void multiply_step(float (&part)[4 * kEights], uint32_t (&code
 
 // The sums of a segment once more: of more columns, for which there are registers because codes are unpacked step by
 // step, each while the product of the one before is under way; another warpgroup's is behind that.
-template <typename X, int kEights>
-__device__ inline void multiply_wide(shared<kEights> &s, uint32_t &done, uint32_t end, int group,
-                                     float (&sum)[4 * kEights]) {
-  using place = cursor<shape<kEights>::stages>;
+template <typename X, typename Shape>
+__device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
+                                     float (&sum)[4 * Shape::eights]) {
+  constexpr int kEights = Shape::eights;
+  using place = cursor<Shape::stages>;
   static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
   const uint32_t words = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + threadIdx.x % 128 * 16;
 #pragma unroll
@@ -252,48 +253,126 @@ __device__ inline void multiply_wide(shared<kEights> &s, uint32_t &done, uint32_
   }
 }
 
+// ---- the same of f16 in wide tiles
+
+// Whether a tile of W has a scale of 2^15 or more, twice which is no f16. All lanes of a warp, for all scales at
+// `scales`.
+__device__ inline bool has_large_scales(uint32_t scales) {
+  const uint32_t two = ptx::load_shared(scales + threadIdx.x % 32 * 4);
+  return __any_sync(0xffffffffu, (two & 0x7800) == 0x7800 || (two & 0x78000000) == 0x78000000);
+}
+
+// Of two scales, what the products are added up with at first and then once more where a tile has large ones: of these
+// twice the half, of others themselves and zero.
+__device__ inline uint32_t part_of_scales(uint32_t two, bool again) {
+  const uint32_t halves = int2_codes<__half>::times(two, 0x38003800);
+  const uint32_t large =
+      ((two & 0x7800) == 0x7800 ? 0xffffu : 0) | ((two & 0x78000000) == 0x78000000 ? 0xffff0000u : 0);
+  return (halves & large) | (again ? 0 : two & ~large);
+}
+
+// The sums of a segment once more: scales go to the numbers c - 1 before the products, which is exact in f16, so that
+// sums stay where the matrix instruction adds to them.
+template <typename Shape>
+__device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
+                                       float (&sum)[4 * Shape::eights]) {
+  using place = cursor<Shape::stages>;
+  using f16 = int2_codes<__half>;
+  constexpr int steps = GEMM_GROUP / 16;
+  const uint32_t tile = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, thread = threadIdx.x % 128;
+  const uint32_t row_scales = INT2_SCALES_OFFSET + thread / 4 * 4;
+#pragma unroll
+  for (int i = 0; i < 4 * Shape::eights; i++)
+    sum[i] = 0.0f;
+  uint32_t codes[2][4];
+  place at(done);
+  int before = -1; // the stage whose last products may still be under way
+#pragma unroll 1
+  for (; done < end; done++, at.advance()) {
+    const uint32_t w = tile + at.stage * s.w_bytes;
+    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+    const uint4 words = ptx::load_shared_uint4(w + thread * 16);
+    const bool large = has_large_scales(w + INT2_SCALES_OFFSET);
+    uint32_t two = ptx::load_shared(w + row_scales);
+    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
+    if (large)
+      two = part_of_scales(two, false);
+#pragma unroll 1
+    for (bool again = large;;) {
+      const uint32_t upper = __byte_perm(two, 0, 0x1010), lower = __byte_perm(two, 0, 0x3232);
+#pragma unroll
+      for (int step = 0; step < steps; step++) {
+        uint32_t(&out)[4] = codes[step % 2];
+        ptx::wgmma_wait<1>();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          ptx::keep(out[i]);
+        unpack<__half>(out, step < 4 ? words.x : words.z, step < 4 ? words.y : words.w, step % 4);
+        out[0] = f16::times(out[0], upper), out[1] = f16::times(out[1], lower);
+        out[2] = f16::times(out[2], upper), out[3] = f16::times(out[3], lower);
+        multiply_step<__half, Shape::eights>(sum, out, x + step / 4 * (s.half_bytes / 16) + 2 * (step % 4), true);
+        if (step == 1 && before >= 0 && thread % 32 == 0)
+          ptx::barrier_arrive(ptx::shared_address(&s.empty[before]));
+      }
+      if (!again)
+        break;
+      again = false, before = -1;
+      two = part_of_scales(ptx::load_shared(w + row_scales), true);
+    }
+    before = at.stage;
+  }
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < 4 * Shape::eights; i++)
+    ptx::keep(sum[i]);
+  if (thread % 32 == 0)
+    ptx::barrier_arrive(ptx::shared_address(&s.empty[before]));
+}
+
 // ---- the whole
 
-template <typename X, int kEights> __device__ inline void consume(const work &w, shared<kEights> &s) {
-  constexpr int half = kEights / 2, quarter = kEights > 3 ? kEights / 4 : 1;
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+template <typename X, typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
+  constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
   uint32_t done = 0;
 #pragma unroll 1
   for (;;) {
-    // The block is asked for again each time: products leave no register for what follows from it.
+    // Block and warpgroup are asked for again each time: products leave no register for what follows from them.
+    const int multiplies = __shfl_sync(0xffffffffu, ptx::thread() / 128, 0);
     const run_of_units run(w, ptx::block(), done);
     if (run.unit == run.end)
       break;
     const segment ahead(w, run);
-    float sum[4 * kEights];
-    if constexpr (kEights == 16)
-      multiply_wide<X, kEights>(s, done, done + ahead.last - ahead.first, group, sum);
+    float sum[4 * eights];
+    if constexpr (INT2_MANY_SCALES_W(Shape::columns, (std::is_same_v<X, __half>)))
+      multiply_scaled<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+    else if constexpr (eights == 16)
+      multiply_wide<X, Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else
-      multiply<X, kEights>(s, done, done + ahead.last - ahead.first, group, sum);
-    const int block = static_cast<int>(ptx::block());
+      multiply<X, Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+    const int block = static_cast<int>(ptx::block()), group = static_cast<int>(ptx::thread()) / 128;
     const segment part(w, block, done);
     if (w.split_k > 1 || part.first > 0)
-      leave_sums<kEights>(w, group, sum, w.split_k > 1 ? span_of(kEights, w.split_k, block % w.split_k) : span{});
+      leave_sums<Shape>(w, group, sum, w.split_k > 1 ? span_of(eights, w.split_k, block % w.split_k) : span{});
     if (w.split_k > 3) {
-      share_tile<kEights, quarter>(w, s, place(w, part.tile), group, sum);
+      share_tile<Shape, quarter>(w, s, place(w, part.tile), group, sum);
     } else if (w.split_k > 1) {
-      share_tile<kEights, half>(w, s, place(w, part.tile), group, sum);
+      share_tile<Shape, half>(w, s, place(w, part.tile), group, sum);
     } else if (part.first == 0) {
       int last = block;
       for (uint32_t have = part.last; have < static_cast<uint32_t>(w.plan.tiles_k);
            have = run_of_units(w, last, 0).end - part.tile * w.plan.tiles_k)
         last++;
-      add_sums<kEights, kEights>(w, block + 1, last + 1, group, sum, span{0, kEights});
-      write_y<kEights, kEights>(w, s, place(w, part.tile), group, sum, span{0, kEights});
+      add_sums<Shape, eights>(w, block + 1, last + 1, group, sum, span{0, eights});
+      write_y<Shape, eights>(w, s, place(w, part.tile), group, sum, span{0, eights});
     }
   }
 }
 
-template <typename X, int kEights>
-__global__ void __launch_bounds__(shape<kEights>::threads, 1) run(const __grid_constant__ work w) {
+template <typename X, typename Shape>
+__global__ void __launch_bounds__(Shape::threads, 1) run(const __grid_constant__ work w) {
   extern __shared__ uint8_t raw[];
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
-  auto &s = *reinterpret_cast<shared<kEights> *>(raw + skipped);
+  auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
   ptx::let_next_grid_start();
   if (threadIdx.x == 0) {
     for (int i = 0; i < s.stages; i++) {
@@ -304,11 +383,11 @@ __global__ void __launch_bounds__(shape<kEights>::threads, 1) run(const __grid_c
   }
   __syncthreads();
   if (threadIdx.x >= s.consumers) {
-    ptx::registers_decrease<shape<kEights>::producer_registers>();
+    ptx::registers_decrease<Shape::producer_registers>();
     if (threadIdx.x == s.consumers)
       produce(w, s);
   } else {
-    ptx::registers_increase<shape<kEights>::consumer_registers>();
+    ptx::registers_increase<Shape::consumer_registers>();
     consume<X>(w, s);
   }
 }

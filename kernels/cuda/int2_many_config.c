@@ -16,18 +16,18 @@ static int64_t quotient_up(int64_t value, int64_t by) {
 }
 
 /* Of W, in a tile. */
-static int64_t rows_of(const struct int2_many_config *config) {
-  return 64 * INT2_MANY_GROUPS(config->columns);
+static int64_t rows_of(const struct int2_many_config *config, enum gemm_type x_type) {
+  return 64 * INT2_MANY_GROUPS(config->columns, x_type == GEMM_F16);
 }
 
-bool int2_many_plan_for(const struct int2_many_config *config, int64_t m, int64_t n, int64_t k, int sms,
-                        struct int2_many_plan *out) {
+bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
+                        int sms, struct int2_many_plan *out) {
   memset(out, 0, sizeof *out);
   if (config->columns < INT2_MANY_COLUMNS_LEAST || config->columns > INT2_MANY_COLUMNS_MOST ||
       (config->columns & (config->columns - 1)) != 0 || config->split_k < 0 || config->split_k > INT2_MANY_SPLIT_MOST ||
       config->group < 1 || sms < 1)
     return false;
-  int64_t w_tiles = quotient_up(n, rows_of(config)), x_tiles = quotient_up(m, config->columns);
+  int64_t w_tiles = quotient_up(n, rows_of(config, x_type)), x_tiles = quotient_up(m, config->columns);
   out->tiles_k = (int)quotient_up(k, GEMM_GROUP);
   out->row_blocks = (int)quotient_up(n, 64);
   out->w_tiles = (int)w_tiles;
@@ -49,34 +49,36 @@ bool int2_many_plan_for(const struct int2_many_config *config, int64_t m, int64_
 }
 
 /* Microseconds, fitted to an H200: a unit, what every block begins and ends with, adding up runs of units. */
-static double cost(const struct int2_many_config *config, const struct int2_many_plan *plan) {
-  static const struct {
+static double cost(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan) {
+  static const struct row {
     double unit, fixed, runs;
-  } of[] = {{0.55, 5.4, 0}, {0.62, 5.3, 2.2}, {0.76, 6, 6}, {0.95, 9.7, 7}};
-  int width = __builtin_ctz((unsigned)config->columns / INT2_MANY_COLUMNS_LEAST), split = config->split_k;
+  } of[] = {{0.55, 5.4, 0}, {0.62, 5.3, 2.2}, {0.76, 6, 6}, {0.95, 9.7, 7}}, of_scaled = {1.2, 8, 7};
+  bool scaled = INT2_MANY_SCALES_W(config->columns, x_type == GEMM_F16);
+  int split = config->split_k;
+  const struct row *row = scaled ? &of_scaled : &of[__builtin_ctz((unsigned)config->columns / INT2_MANY_COLUMNS_LEAST)];
   if (split > 0)
-    return of[width].fixed + quotient_up(plan->tiles_k, split) * of[width].unit + 0.3 * (split - 1);
+    return row->fixed + quotient_up(plan->tiles_k, split) * row->unit + 0.3 * (split - 1);
   double units = (double)plan->shared_units / plan->blocks + (double)plan->waves * plan->tiles_k;
-  return of[width].fixed + units * of[width].unit + of[width].runs;
+  return row->fixed + units * row->unit + row->runs;
 }
 
-struct int2_many_config int2_many_configure(int64_t m, int64_t n, int64_t k, int sms) {
-  int widest = m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : INT2_MANY_COLUMNS_MOST;
-  struct int2_many_config best = {.columns = widest, .group = 8};
+struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms) {
+  int most = m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : INT2_MANY_COLUMNS_MOST;
+  struct int2_many_config best = {.columns = most, .group = 8};
   struct int2_many_plan plan;
   double least = INFINITY;
-  for (int columns = widest > 32 ? widest / 2 : widest; columns <= widest; columns *= 2)
+  for (int columns = most > 32 ? most / 2 : most; columns <= most; columns *= 2)
     for (int split = 0; split <= INT2_MANY_SPLIT_MOST; split++) {
       struct int2_many_config config = {.columns = columns, .split_k = split, .group = 8};
-      if (!int2_many_plan_for(&config, m, n, k, sms, &plan) || cost(&config, &plan) >= least)
+      if (!int2_many_plan_for(&config, x_type, m, n, k, sms, &plan) || cost(&config, x_type, &plan) >= least)
         continue;
-      least = cost(&config, &plan);
+      least = cost(&config, x_type, &plan);
       best = config;
     }
   return best;
 }
 
 uint64_t int2_many_sums_bytes(int sms) {
-  uint64_t narrow = 64 * INT2_MANY_GROUPS(64) * 64, wide = 64 * INT2_MANY_GROUPS(128) * 128;
-  return (uint64_t)sms * (narrow > wide ? narrow : wide) * sizeof(float);
+  uint64_t widest = 64 * INT2_MANY_GROUPS(INT2_MANY_COLUMNS_MOST, true) * INT2_MANY_COLUMNS_MOST;
+  return (uint64_t)sms * widest * sizeof(float);
 }

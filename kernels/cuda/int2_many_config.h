@@ -1,12 +1,12 @@
 /* Products of f16 and bf16 rows with INT2 weights in LAYOUT_TILES2, for Hopper, from about 17 rows on: W from
  * registers, x from shared memory, on the warpgroup's matrix instruction.
  *
- * A tile of y is 256 rows of W (192 where `columns` is 128) by `columns` rows of x, a unit of work 128 of K of it.
- * Blocks stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and each
- * adds up and writes its part of the tile's columns. Else the tiles that do not make up whole waves of one a block, and
- * one wave more, are shared evenly: each block has one run of their units, and whoever has a tile's first adds up what
- * the blocks behind it have of the same tile. In a wave blocks read the same rows of x and W at the same time. Sums are
- * added in one order, so the bits do not depend on timing. */
+ * A tile of y is 256 rows of W (bf16: 192 where `columns` is 128) by `columns` rows of x, a unit of work 128 of K of
+ * it. Blocks stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and
+ * each adds up and writes its part of the tile's columns. Else the tiles that do not make up whole waves of one a
+ * block, and one wave more, are shared evenly: each block has one run of their units, and whoever has a tile's first
+ * adds up what the blocks behind it have of the same tile. In a wave blocks read the same rows of x and W at the same
+ * time. Sums are added in one order, so the bits do not depend on timing. */
 #ifndef KERNELS_CUDA_INT2_MANY_CONFIG_H
 #define KERNELS_CUDA_INT2_MANY_CONFIG_H
 
@@ -21,8 +21,10 @@ extern "C" {
 
 enum { INT2_MANY_COLUMNS_LEAST = 16, INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPLIT_MOST = 4 };
 
-/* Warpgroups that multiply, 64 rows of W each. */
-#define INT2_MANY_GROUPS(columns) ((columns) > 64 ? 3 : 4)
+/* Whether tiles so wide have W multiplied by its scales before the products, for which f16 alone has the bits. */
+#define INT2_MANY_SCALES_W(columns, f16) ((columns) > 64 && (f16))
+/* Warpgroups that multiply, 64 rows of W each: 128 columns whose sums are scaled leave registers for three. */
+#define INT2_MANY_GROUPS(columns, f16) ((columns) > 64 && !(f16) ? 3 : 4)
 
 #define INT2_MANY_NOTHING 0xffffffffu
 
@@ -46,10 +48,10 @@ struct int2_many_plan {
 /* Rows from which this is faster than a few at a time; f32 x always goes a few at a time. Pure. */
 int64_t int2_many_least(enum gemm_type x_type, int64_t k);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
-struct int2_many_config int2_many_configure(int64_t m, int64_t n, int64_t k, int sms);
+struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms);
 /* False where there is no such kernel or the product is too large. Pure. */
-bool int2_many_plan_for(const struct int2_many_config *config, int64_t m, int64_t n, int64_t k, int sms,
-                        struct int2_many_plan *out);
+bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
+                        int sms, struct int2_many_plan *out);
 /* Bytes of memory that blocks leave sums of tiles in, whatever the product. Pure. */
 uint64_t int2_many_sums_bytes(int sms);
 

@@ -9,8 +9,6 @@
 
 namespace int2_many {
 
-constexpr int pitch = INT2_BLOCK_ROWS + 4;
-
 struct work {
   int2_many_product product;
   int2_many_plan plan;
@@ -18,9 +16,9 @@ struct work {
   CUtensorMap x;
 };
 
-// What depends on how wide a tile is.
-template <int kEights> struct shape {
-  static constexpr int columns = 8 * kEights, groups = INT2_MANY_GROUPS(columns);
+// What depends on how wide a tile is, and on how many warpgroups multiply, 64 rows of W each.
+template <int kEights, int kGroups> struct shape {
+  static constexpr int eights = kEights, columns = 8 * kEights, groups = kGroups;
   static constexpr int consumers = 128 * groups, threads = consumers + 128;
   // What a launch begins with a thread, and as it is shared out.
   static constexpr int registers = groups == 4 ? 96 : 128, producer_registers = 32;
@@ -30,12 +28,15 @@ template <int kEights> struct shape {
   static constexpr uint32_t half_bytes = columns * 128, x_bytes = 2 * half_bytes, w_bytes = groups * INT2_TILE_BYTES;
 };
 
-template <int kEights> struct shared : shape<kEights> {
-  using shape<kEights>::groups, shape<kEights>::stages;
-  using shape<kEights>::x_bytes, shape<kEights>::w_bytes;
+// Rows of y that a warpgroup puts into order at a time, where they have 16 bits, and bytes from one to the next: eight
+// of these lie in different banks.
+constexpr int out_rows = 32, out_pitch = 2 * INT2_BLOCK_ROWS + 16;
+
+template <typename Shape> struct shared : Shape {
+  using Shape::groups, Shape::stages, Shape::x_bytes, Shape::w_bytes;
   uint8_t x[stages][x_bytes]; // the swizzle counts from a multiple of 1024
   uint8_t w[stages][w_bytes];
-  float out[groups][2][8][pitch];
+  alignas(16) uint8_t out[groups][out_rows * out_pitch];
   uint64_t full[stages], empty[stages];
 };
 

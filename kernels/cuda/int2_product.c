@@ -111,12 +111,14 @@ static enum status tiles_run(struct backend *backend, struct chunk *chunk, struc
   const struct variant *variant = chunk->job->variant;
   struct int2_many_config config;
   struct int2_many_plan plan;
-  if (int2_many_of(variant, &config) && int2_many_plan_for(&config, chunk->rows, weight->n, weight->k, sms, &plan))
+  enum gemm_type x_type = chunk->job->x_type;
+  if (int2_many_of(variant, &config) &&
+      int2_many_plan_for(&config, x_type, chunk->rows, weight->n, weight->k, sms, &plan))
     return many_run(backend, chunk, &config, &plan, error);
   bool few = variant && variant->family == &int2_few_family;
-  if (!few && chunk->rows >= int2_many_least(chunk->job->x_type, weight->k)) {
-    config = int2_many_configure(chunk->rows, weight->n, weight->k, sms);
-    if (int2_many_plan_for(&config, chunk->rows, weight->n, weight->k, sms, &plan))
+  if (!few && chunk->rows >= int2_many_least(x_type, weight->k)) {
+    config = int2_many_configure(x_type, chunk->rows, weight->n, weight->k, sms);
+    if (int2_many_plan_for(&config, x_type, chunk->rows, weight->n, weight->k, sms, &plan))
       return many_run(backend, chunk, &config, &plan, error);
   }
   return few_run(backend, chunk, error);

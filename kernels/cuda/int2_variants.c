@@ -102,7 +102,7 @@ static bool fits(const struct int2_problem *problem, const struct variant *varia
     return !codes && power_of_two(few.split_k) && int2_few_plan_for(&few, problem->n, problem->k, &few_plan);
   if (int2_many_of(variant, &many))
     return takes_many(problem) &&
-           int2_many_plan_for(&many, problem->m, problem->n, problem->k, problem->sms, &many_plan);
+           int2_many_plan_for(&many, problem->x_type, problem->m, problem->n, problem->k, problem->sms, &many_plan);
   return codes && int2a8_of(variant, eights_of(problem), &config) &&
          int2a8_plan_for(&config, problem->n, problem->k, &plan);
 }
@@ -143,7 +143,8 @@ static int few_at_a_time(const struct int2_problem *problem, struct variant *out
 struct variant int2_own(const struct int2_problem *problem) {
   struct variant variant = {.family = NULL};
   if (problem->format == GEMM_FORMAT_INT2 && problem->m >= int2_many_least(problem->x_type, problem->k)) {
-    struct int2_many_config many = int2_many_configure(problem->m, problem->n, problem->k, problem->sms);
+    struct int2_many_config many =
+        int2_many_configure(problem->x_type, problem->m, problem->n, problem->k, problem->sms);
     variant = variant_of_many(&many);
     if (fits(problem, &variant))
       return variant;

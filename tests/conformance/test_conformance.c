@@ -209,6 +209,32 @@ static void test_many_rows(void **state) {
   oracle_weight_free(&weight);
 }
 
+/* Scales from the least that f16 has to those twice which it has not. */
+static void test_scales_at_the_ends(void **state) {
+  static const int64_t ms[] = {1, 33, 70, 131};
+  static const double factors[] = {2e-6, 5e5};
+  static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16, GEMM_F32};
+  (void)state;
+  struct gemm_weight shape = {.n = 700, .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
+  for (int i = 0; i < COUNT(factors) * COUNT(x_types); i++) {
+    struct oracle_weight weight;
+    struct oracle_x x;
+    oracle_weight_make(&weight, &shape, 70);
+    oracle_weight_multiply(&weight, factors[i / COUNT(x_types)]);
+    oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, x_types[i % COUNT(x_types)], 0, 71);
+    struct backend_weight *handle = device_load(&device, &weight, 0);
+    double *reference = reference_of(&x, &weight, NULL, false);
+    for (int j = 0; j < COUNT(ms); j++) {
+      struct device_request request = {.weight = handle, .shape = &shape, .x = &x, .m = ms[j], .y_type = GEMM_F32};
+      expect(&request, reference);
+    }
+    free(reference);
+    device.ops->weight_detach(device.backend, handle);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+}
+
 static void one_size(const struct gemm_weight *shape, int sample) {
   static const int64_t ms[] = {1, 5, 33};
   struct oracle_weight weight;
@@ -498,10 +524,17 @@ static int run_instruction_sets(void) {
 
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_types),      cmocka_unit_test(test_ragged_m),   cmocka_unit_test(test_many_rows),
-      cmocka_unit_test(test_ragged_n_k), cmocka_unit_test(test_long_k),     cmocka_unit_test(test_int8_extremes),
-      cmocka_unit_test(test_codes),      cmocka_unit_test(test_non_finite), cmocka_unit_test(test_chains),
+      cmocka_unit_test(test_types),
+      cmocka_unit_test(test_ragged_m),
+      cmocka_unit_test(test_many_rows),
+      cmocka_unit_test(test_ragged_n_k),
+      cmocka_unit_test(test_long_k),
+      cmocka_unit_test(test_int8_extremes),
+      cmocka_unit_test(test_codes),
+      cmocka_unit_test(test_non_finite),
+      cmocka_unit_test(test_chains),
       cmocka_unit_test(test_variants),
+      cmocka_unit_test(test_scales_at_the_ends),
   };
   for (current = 0; backend_table[current] != ops; current++) {
   }

@@ -209,6 +209,15 @@ void oracle_weight_from_codes(struct oracle_weight *out, int64_t n, int64_t k, c
   weight_finish(out);
 }
 
+void oracle_weight_multiply(struct oracle_weight *weight, double factor) {
+  const uint8_t *scales = weight->canonical + weight->layout.scales_offset;
+  enum gemm_type type = gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32;
+  for (uint64_t i = 0; i < weight->layout.scale_count; i++) {
+    scale_set(weight, i, (float)(oracle_element(scales, (int64_t)i, type) * factor));
+  }
+  weight_finish(weight);
+}
+
 void oracle_weight_identity(struct oracle_weight *out, const struct gemm_weight *shape) {
   weight_start(out, shape);
   for (int64_t i = 0; i < shape->n && i < shape->k; i++) {

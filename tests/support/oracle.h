@@ -53,6 +53,8 @@ double oracle_normal(uint64_t *state);  /* mean 0, variance 1, within +-6 */
 void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *shape, uint64_t seed);
 /* INT8 with every scale 1 and the codes given, [n, k] dense. */
 void oracle_weight_from_codes(struct oracle_weight *out, int64_t n, int64_t k, const int8_t *codes);
+/* Multiplies every scale; the products are rounded to the scales' type. */
+void oracle_weight_multiply(struct oracle_weight *weight, double factor);
 /* 1 at the first min(n, k) places of the diagonal, scales 1. Any format. */
 void oracle_weight_identity(struct oracle_weight *out, const struct gemm_weight *shape);
 void oracle_weight_free(struct oracle_weight *weight);

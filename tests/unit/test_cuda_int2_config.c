@@ -100,13 +100,15 @@ static void test_int2_many_plans(void **state) {
   (void)state;
   static const int64_t ms[] = {1, 17, 33, 64, 65, 129, 1000, 16384}, ns[] = {128, 129, 8192, 10240, 57344, 262144};
   static const int64_t ks[] = {1, 129, 3584, 8192, 28672, 32768};
-  for (size_t i = 0; i < 8 * 6 * 6; i++) {
-    int64_t m = ms[i / 36], n = ns[i / 6 % 6], k = ks[i % 6];
-    struct int2_many_config config = int2_many_configure(m, n, k, SMS);
+  for (size_t i = 0; i < 2 * 8 * 6 * 6; i++) {
+    int64_t m = ms[i / 36 % 8], n = ns[i / 6 % 6], k = ks[i % 6];
+    enum gemm_type x_type = i < 8 * 6 * 6 ? GEMM_F16 : GEMM_BF16;
+    struct int2_many_config config = int2_many_configure(x_type, m, n, k, SMS);
     struct int2_many_plan plan;
-    assert_true(int2_many_plan_for(&config, m, n, k, SMS, &plan));
+    assert_true(int2_many_plan_for(&config, x_type, m, n, k, SMS, &plan));
     assert_in_range(plan.blocks, 1, SMS);
-    int64_t rows = 64 * INT2_MANY_GROUPS(config.columns), tiles = (int64_t)plan.w_tiles * plan.x_tiles;
+    int64_t rows = 64 * INT2_MANY_GROUPS(config.columns, x_type == GEMM_F16),
+            tiles = (int64_t)plan.w_tiles * plan.x_tiles;
     assert_in_range(plan.w_tiles * rows - n, 0, rows - 1);
     assert_in_range(plan.x_tiles * (int64_t)config.columns - m, 0, config.columns - 1);
     assert_in_range((int64_t)plan.tiles_k * 128 - k, 0, 127);
@@ -122,12 +124,13 @@ static void test_int2_many_plans(void **state) {
   }
   struct int2_many_plan plan;
   struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8};
-  assert_false(int2_many_plan_for(&config, 64, 8192, 3 * 128, SMS, &plan)); /* a block without K */
-  assert_false(int2_many_plan_for(&config, 128, 8192, 8192, SMS, &plan)); /* more blocks than the device has room for */
+  assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 3 * 128, SMS, &plan)); /* a block without K */
+  assert_false(int2_many_plan_for(&config, GEMM_F16, 128, 8192, 8192, SMS,
+                                  &plan)); /* more blocks than the device has room for */
   config = (struct int2_many_config){.columns = 24, .group = 8};
-  assert_false(int2_many_plan_for(&config, 64, 8192, 8192, SMS, &plan)); /* no such kernel */
+  assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 8192, SMS, &plan)); /* no such kernel */
   config.columns = 64;
-  assert_false(int2_many_plan_for(&config, 16384, (int64_t)1 << 24, 32768, SMS, &plan)); /* too many units */
+  assert_false(int2_many_plan_for(&config, GEMM_F16, 16384, (int64_t)1 << 24, 32768, SMS, &plan)); /* too many units */
 }
 
 /* Memory holds what the plan says. */

@@ -55,7 +55,7 @@ static void test_own(void **state) {
   (void)state;
   struct int2_few_way ways[INT2_FEW_WAYS];
   struct int2_few_config few;
-  struct int2_many_config many, should = int2_many_configure(64, 4096, 4096, SMS);
+  struct int2_many_config many, should = int2_many_configure(GEMM_F16, 64, 4096, 4096, SMS);
   struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, 3, 4096, 4096);
   assert_true(int2_few_ways_find(4096, 4096, SMS, ways));
   struct variant own = int2_own(&problem);
