@@ -12,6 +12,7 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { GPTQ = 1, ROUND = 2, GRAM_ROWS = 512 };
@@ -255,23 +256,48 @@ static enum status do_layers(struct job *job, struct layer *layers) {
   return status;
 }
 
+static enum status write_to(struct job *job, struct layer *layers, const char *path) {
+  job->out = fopen(path, "wbe");
+  if (job->out == NULL)
+    return error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
+  enum status status = do_layers(job, layers);
+  if (fclose(job->out) != 0 && status == STATUS_OK)
+    status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
+  return status;
+}
+
 /* Into a file beside `path` that takes its place when it is whole. */
-static enum status write_file(struct job *job, struct layer *layers, const char *path) {
+static enum status replace(struct job *job, struct layer *layers, const char *path) {
   char *part = NULL;
   if (asprintf(&part, "%s.part", path) < 0)
     return error_set(&job->error, STATUS_NOMEM, "no memory for a path");
-  job->out = fopen(part, "wbe");
-  enum status status =
-      job->out != NULL ? STATUS_OK : error_set(&job->error, STATUS_SYSTEM, "%s: %s", part, strerror(errno));
-  if (status == STATUS_OK) {
-    status = do_layers(job, layers);
-    if ((fclose(job->out) != 0 || (status == STATUS_OK && rename(part, path) != 0)) && status == STATUS_OK)
-      status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
-    if (status != STATUS_OK)
-      unlink(part);
-  }
+  enum status status = write_to(job, layers, part);
+  if (status == STATUS_OK && rename(part, path) != 0)
+    status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
+  if (status != STATUS_OK)
+    unlink(part);
   free(part);
   return status;
+}
+
+/* A device or a pipe has no place to be taken. */
+static enum status write_file(struct job *job, struct layer *layers, const char *path) {
+  struct stat about;
+  bool takes_bytes = stat(path, &about) == 0 && !S_ISREG(about.st_mode);
+  return takes_bytes ? write_to(job, layers, path) : replace(job, layers, path);
+}
+
+/* The model would be gone: 2-bit weights do not lead back to it. */
+static bool is_read(const struct tool_call *call, const char *path) {
+  const char *const inputs[] = {call->arguments[0], tool_value(call, "calibration"), tool_value(call, "evaluate")};
+  struct stat input, output;
+  if (stat(path, &output) != 0)
+    return false;
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (inputs[i] != NULL && stat(inputs[i], &input) == 0 && input.st_dev == output.st_dev &&
+        input.st_ino == output.st_ino)
+      return true;
+  return false;
 }
 
 static bool parse(struct job *job) {
@@ -290,6 +316,10 @@ static bool parse(struct job *job) {
   }
   if (job->method == GPTQ && tool_value(job->call, "calibration") == NULL) {
     tool_fail(job->call, TOOL_USAGE, "--method gptq needs --calibration, the rows that the layers see");
+    return false;
+  }
+  if (is_read(job->call, tool_value(job->call, "output"))) {
+    tool_fail(job->call, TOOL_USAGE, "--output: %s is read, and would be overwritten", tool_value(job->call, "output"));
     return false;
   }
   return true;

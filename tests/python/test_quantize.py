@@ -2,6 +2,7 @@
 """gemmctl quantize: what it writes is loaded and computes what it says; what it refuses."""
 
 import json
+import os
 import subprocess
 import unittest
 
@@ -154,6 +155,27 @@ class Quantize(unittest.TestCase):
         self.refused("the calibration rows are all zero", "--calibration", self.path("zero"))
         (self.folder / "cut.safetensors").write_bytes(self.path("model").read_bytes()[:-1])
         self.refused("cut.safetensors: ", *rows, model="cut")
+
+    def test_what_is_read_is_not_overwritten(self):
+        rows = self.path("rows")
+        for name in ("model", "rows"):
+            before = self.path(name).read_bytes()
+            command = [BUILD / "gemmctl", "quantize", self.path("model"), "--format", "int2", "--calibration", rows]
+            command += ["--output", self.path(name)]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"{name}.safetensors is read, and would be overwritten", done.stderr)
+            self.assertEqual(self.path(name).read_bytes(), before)
+
+    def test_a_pipe_is_written_to(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+            self.made("--calibration", self.path("rows"), output="pipe")
+            self.assertTrue(pipe.is_fifo())
+            written = reader.read()
+        self.made("--calibration", self.path("rows"))
+        self.assertEqual(written, self.path("int2").read_bytes())
 
     @unittest.skipIf("thread" in BUILD.name, "ThreadSanitizer itself writes files")
     def test_a_disk_that_is_full(self):
