@@ -24,8 +24,13 @@ static int number(int row, int column) {
   return column == row % CANARY_K ? 127 : (row * 31 + column * 17) % 255 - 127;
 }
 
+/* The last row is this canary's alone: equal content would be shared, wherever it lies. */
+static int weight_number(uint64_t salt, int row, int column) {
+  return row == CANARY_N - 1 && column < CANARY_N - 1 ? (int)(salt >> column & 1) : number(row, column);
+}
+
 /* A safetensors file in memory; -1. */
-static int canary_file(void) {
+static int canary_file(uint64_t salt) {
   static float values[CANARY_N][CANARY_K];
   char text[96];
   int length = snprintf(text, sizeof text, "{\"w\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%zu]}}",
@@ -33,7 +38,7 @@ static int canary_file(void) {
   uint64_t header = (uint64_t)length;
   for (int n = 0; n < CANARY_N; n++)
     for (int k = 0; k < CANARY_K; k++)
-      values[n][k] = (float)number(n, k);
+      values[n][k] = (float)weight_number(salt, n, k);
   int fd = memfd_create("canary", MFD_CLOEXEC);
   if (fd >= 0 && write(fd, &header, sizeof header) == (ssize_t)sizeof header && write(fd, text, header) == length &&
       write(fd, values, sizeof values) == (ssize_t)sizeof values)
@@ -43,12 +48,12 @@ static int canary_file(void) {
   return -1;
 }
 
-static bool canary_right(const float *y) {
+static bool canary_right(uint64_t salt, const float *y) {
   for (int m = 0; m < CANARY_M; m++) {
     for (int n = 0; n < CANARY_N; n++) {
       int64_t sum = 0;
       for (int k = 0; k < CANARY_K; k++)
-        sum += (int64_t)number(m + CANARY_N, k) * number(n, k);
+        sum += (int64_t)number(m + CANARY_N, k) * weight_number(salt, n, k);
       if (y[m * CANARY_N + n] != (float)sum)
         return false;
     }
@@ -56,11 +61,15 @@ static bool canary_right(const float *y) {
   return true;
 }
 
-static int canary_product(gemmd_session *session, const char *name, bool *right) {
+/* Drops the name as soon as it can, so that whoever is killed while a device hangs leaves nothing. */
+static int canary_product(gemmd_session *session, const char *name, uint64_t salt, bool *right) {
   gemmd_weight *weight = NULL;
   float *x = gemmd_alloc(session, CANARY_M * CANARY_K * sizeof *x);
   float *y = gemmd_alloc(session, CANARY_M * CANARY_N * sizeof *y);
   int status = x == NULL || y == NULL ? GEMMD_NOMEM : gemmd_weight_open(session, name, &weight);
+  int unloaded = gemmd_weight_unload(session, name, NULL);
+  if (status == GEMMD_OK)
+    status = unloaded;
   for (int i = 0; status == GEMMD_OK && i < CANARY_M * CANARY_K; i++)
     x[i] = (float)number(i / CANARY_K + CANARY_N, i % CANARY_K);
   if (status == GEMMD_OK) {
@@ -68,7 +77,7 @@ static int canary_product(gemmd_session *session, const char *name, bool *right)
     memset(y, 0xff, CANARY_M * CANARY_N * sizeof *y);
     status = gemmd_matmul(weight, &product);
   }
-  *right = status == GEMMD_OK && canary_right(y);
+  *right = status == GEMMD_OK && canary_right(salt, y);
   gemmd_weight_close(weight);
   gemmd_free(session, x);
   gemmd_free(session, y);
@@ -76,23 +85,26 @@ static int canary_product(gemmd_session *session, const char *name, bool *right)
 }
 
 /* On one device. *ns: how long all of it took. */
-static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uint32_t device, int file, uint64_t *ns) {
+static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uint32_t device, uint64_t *ns) {
   char name[64];
   snprintf(name, sizeof name, "gemmctl.canary.%d.%u", (int)getpid(), device);
   gemmd_load load = {
       .name = name, .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = (int)device, .mode = GEMMD_MODE_PRIVATE};
   bool right = false;
-  uint64_t begin = now_ns();
+  uint64_t begin = now_ns(), salt = begin / 1000 ^ (uint64_t)getpid() << 24;
+  int file = canary_file(salt);
+  if (file < 0)
+    return tool_fail(call, TOOL_REFUSED, "no memory for the canary's file");
   int status = gemmd_weight_load(session, file, &load, NULL);
+  close(file);
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
-  status = canary_product(session, name, &right);
+  status = canary_product(session, name, salt, &right);
   *ns = now_ns() - begin;
   enum tool_exit code = status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
   if (code == TOOL_OK && !right)
     code = tool_fail(call, TOOL_REFUSED, "device %u computes wrong results", device);
-  status = gemmd_weight_unload(session, name, NULL);
-  return code == TOOL_OK && status != GEMMD_OK ? tool_refused(call, session, status) : code;
+  return code;
 }
 
 static void deep_report(const struct tool_call *call, const uint64_t *ns, uint32_t count) {
@@ -116,15 +128,11 @@ static enum tool_exit ping_deep(struct tool_call *call, gemmd_session *session) 
   int status = gemmd_daemon_status(session, &info);
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
-  int file = canary_file();
-  if (file < 0)
-    return tool_fail(call, TOOL_REFUSED, "no memory for the canary's file");
   enum tool_exit code = TOOL_OK;
   for (uint32_t i = 0; i < info.devices && code == TOOL_OK; i++)
-    code = canary(call, session, i, file, &ns[i]);
+    code = canary(call, session, i, &ns[i]);
   if (code == TOOL_OK)
     deep_report(call, ns, info.devices);
-  close(file);
   return code;
 }
 

@@ -69,6 +69,21 @@ ctl ping --deep | grep -q '^device 0 computes'
 ctl ping --deep --json | grep -q '"ns"'
 equal weights "$(ctl weights --json | grep -c '"name":')" 1
 
+# each device by itself, also where several look at once
+GEMMD_SOCKET=$work/two
+"$build/gemmd" --socket "$GEMMD_SOCKET" --backend cpu --devices 2 2>two.log &
+pids="$pids $!"
+until [ -S "$GEMMD_SOCKET" ]; do kill -0 $!; done
+pings=
+for i in 1 2 3 4; do
+  (for j in 1 2 3 4 5; do ctl ping --deep >/dev/null || exit 1; done) &
+  pings="$pings $!"
+done
+for ping in $pings; do wait "$ping"; done
+ctl metrics >text
+for i in 0 1; do equal "rows of device $i" "$(number "gemmd_product_rows_sum{device=\"$i\"}")" 60; done
+GEMMD_SOCKET=$work/gemmd.sock
+
 # by HTTP
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 "$build/gemmctl" metrics --listen "$work/http" 2>http.log &
