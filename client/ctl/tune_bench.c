@@ -6,6 +6,9 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -240,9 +243,40 @@ static enum tool_exit run(const struct bench *bench, enum gemmd_scale scale, jso
   return code;
 }
 
+/* ---- a search takes long: who ends it from outside must not leave a weight behind */
+
+struct sweeper {
+  gemmd_session *session; /* of its own */
+  char name[64];          /* the weight's */
+  sigset_t ends;
+  _Atomic bool over; /* the bench, by itself or by a signal */
+};
+
+static void *sweep(void *user) {
+  struct sweeper *sweeper = user;
+  int number;
+  if (sigwait(&sweeper->ends, &number) != 0 || atomic_exchange(&sweeper->over, true))
+    return NULL;
+  (void)gemmd_weight_unload(sweeper->session, sweeper->name, NULL);
+  _exit(128 + number);
+}
+
+static bool sweeper_start(struct sweeper *sweeper) {
+  pthread_t thread;
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+  sigemptyset(&sweeper->ends);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    struct sigaction now;
+    if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) /* as nohup has it */
+      sigaddset(&sweeper->ends, numbers[i]);
+  }
+  pthread_sigmask(SIG_BLOCK, &sweeper->ends, NULL);
+  return pthread_create(&thread, NULL, sweep, sweeper) == 0 && pthread_detach(thread) == 0;
+}
+
 enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, const char *kernel) {
   struct bench bench = {.call = call, .kernel = kernel};
-  (void)session;
+  static struct sweeper sweeper; /* its thread may outlive this */
   if (!parse(&bench))
     return TOOL_USAGE;
   bool scaled = bench.format == GEMMD_FORMAT_INT8 || bench.format == GEMMD_FORMAT_FP8;
@@ -253,6 +287,12 @@ enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, c
   enum tool_exit code = tool_connect(call, &options, &bench.session);
   if (code != TOOL_OK)
     return code;
+  sweeper.session = session;
+  snprintf(sweeper.name, sizeof sweeper.name, "%s", bench.name);
+  if (!sweeper_start(&sweeper)) {
+    gemmd_disconnect(bench.session);
+    return tool_fail(call, TOOL_REFUSED, "no thread can be started");
+  }
   json_t *list = call->json ? json_array() : NULL;
   code = run(&bench, scaled ? GEMMD_SCALE_ROW : GEMMD_SCALE_DEFAULT, list);
   if (code == TOOL_OK && scaled && tool_value(call, "bench-include-scalar") != NULL)
@@ -261,5 +301,7 @@ enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, c
     print_json(call->out, json_pack("{s:O}", "results", list));
   json_decref(list);
   gemmd_disconnect(bench.session);
+  while (atomic_exchange(&sweeper.over, true))
+    pause(); /* the other thread ends the process */
   return code;
 }

@@ -281,6 +281,17 @@ static void test_microbench(void **state) {
          "what was set by hand is left to use");
 }
 
+static void test_a_microbench_that_is_ended_leaves_no_weight(void **state) {
+  (void)state;
+  char command[1024];
+  snprintf(command, sizeof command,
+           "export GEMMD_SOCKET=%s; tool=%s/gemmctl; $tool tune --microbench --bench-m 4096 --bench-n 2048 & bench=$!; "
+           "until $tool weights | grep -q microbench; do kill -0 $bench || exit 1; done; "
+           "kill -TERM $bench; wait $bench; [ $? -eq 143 ] && ! $tool weights | grep -q microbench",
+           gemmd.socket, tools);
+  assert_int_equal(system(command), 0);
+}
+
 /* With nowhere to note what it tries, a successor would try again what its predecessor died of. */
 static void test_without_a_state_a_successor_does_not_try(void **state) {
   gemmd_daemon_info info;
@@ -311,6 +322,7 @@ int main(void) {
       cmocka_unit_test(test_kept_over_a_restart),
       cmocka_unit_test(test_report),
       cmocka_unit_test(test_microbench),
+      cmocka_unit_test(test_a_microbench_that_is_ended_leaves_no_weight),
       cmocka_unit_test(test_without_a_state_a_successor_does_not_try),
   };
   return cmocka_run_group_tests(tests, start, stop);
