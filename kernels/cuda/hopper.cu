@@ -40,7 +40,10 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
                                      const struct hopper_product *product, bool dependent) {
   const int64_t tiles = (product->n + config->rows - 1) / config->rows;
   const int64_t column_tiles = (product->m + config->columns - 1) / config->columns;
-  if (!hopper_config_valid(config, product->scale) || tiles > INT32_MAX / column_tiles)
+  const int rows_at_a_time = config->groups * 128 / hopper::row_lanes;
+  const int64_t stride_most = UINT32_MAX / rows_at_a_time;
+  if (!hopper_config_valid(config, product->scale) || tiles > INT32_MAX / column_tiles ||
+      product->w_stride > stride_most || product->x_stride > stride_most)
     return cudaErrorInvalidConfiguration;
   const kernel run = kernel_of(*config, *product);
   const int shared_bytes = hopper_shared_bytes(config, product->scale);
@@ -53,6 +56,7 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
   work.longer = steps % config->split_k;
   work.places = hopper_places(config);
   work.sums = hopper_sums_offset(config, product->scale);
+  work.inverse = (65536 + rows_at_a_time - 1) / rows_at_a_time;
   work.column_tiles = static_cast<int>(column_tiles);
   work.dependent = dependent;
   launch_shape shape;

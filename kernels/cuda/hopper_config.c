@@ -6,8 +6,15 @@
 #include <math.h>
 
 /* As the kernel has it. STEP: bytes of K in a step of a row; EIGHT_BYTES: of a warp's sums of eight columns. */
-enum { STEP = 256, GROUP_ROWS = 64, WARP_ROWS = 16, EIGHT_BYTES = 512, STAGING_PITCH = GROUP_ROWS * 4 + 16 };
-enum { SHARED_MOST = 227 * 1024 - 512 /* a barrier */ };
+enum {
+  STEP = 256,
+  GROUP_ROWS = 64,
+  WARP_ROWS = 16,
+  EIGHT_BYTES = 512,
+  BARRIER_BYTES = 16,
+  STAGING_PITCH = GROUP_ROWS * 4 + 16
+};
+enum { SHARED_MOST = 227 * 1024 };
 
 int hopper_places(const struct hopper_config *config) {
   return (config->columns / 8 + config->split_k - 1) / config->split_k;
@@ -20,8 +27,9 @@ static int larger(int a, int b) {
 int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale) {
   int slots = config->ahead + 1, columns = config->columns;
   int scales = scale == GEMM_SCALE_BLOCK ? slots * columns * 2 * (int)sizeof(float) : 0;
-  int group = columns * (4 * EIGHT_BYTES / 8 + STAGING_PITCH) + 4 * 4 * larger(columns, 32);
-  return larger(slots * (config->rows + columns) * STEP + scales, config->groups * group);
+  int group = columns * (4 * EIGHT_BYTES / 8 + STAGING_PITCH);
+  int x_scales = columns * (int)sizeof(float);
+  return larger(slots * (config->rows + columns) * STEP + scales, config->groups * group) + x_scales + BARRIER_BYTES;
 }
 
 int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale) {

@@ -69,7 +69,8 @@ bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale sca
 /* Eights of columns that a block of a cluster joins, at most. Pure. */
 int hopper_places(const struct hopper_config *config);
 /* Where in shared memory the sums of the other blocks of a cluster come: behind the ring of copies and behind what
- * takes its place when it has been read. Pure. */
+ * takes its place when it has been read, then the scales of the rows of x and the barrier that counts the sums. Pure.
+ */
 int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale);
 /* Bytes of shared memory of a block. Pure. */
 int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale);

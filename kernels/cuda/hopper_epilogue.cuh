@@ -11,13 +11,12 @@ namespace hopper {
 // Sums in shared memory: 512 bytes for a warp's 16 rows of W and eight rows of x, 16 a lane, as the instruction leaves
 // them in registers.
 constexpr int eight = 8, eight_bytes = 512;
-// What a warpgroup has in shared memory behind the loop: its warps' sums, for each warp the scales of the rows of x,
-// and rows of y, 64 columns each.
+// What a warpgroup has in shared memory behind the loop: its warps' sums, where blocks share K, and rows of y, 64
+// columns each.
 constexpr int staging_pitch = group_rows * 4 + 16; // bytes, of 4-byte elements; the 16 keep rows in other banks
 template <int kColumns> struct behind {
   static constexpr int warp_sums = kColumns / eight * eight_bytes;
-  static constexpr int scales = 4 * warp_sums, warp_scales = (kColumns < 32 ? 32 : kColumns) * 4;
-  static constexpr int rows = scales + 4 * warp_scales;
+  static constexpr int rows = 4 * warp_sums;
   static constexpr int bytes = rows + kColumns * staging_pitch;
 };
 
@@ -40,9 +39,13 @@ __device__ inline int as_sum(int bits, int) {
 // Eight columns number e are joined by rank e % ranks, as its e / ranks-th.
 struct join {
   int rank, ranks;
-  int eights;        // of the tile
+  int eights, own;   // of the tile; of these this rank's
   int warps, places; // that have rows in any tile; eights a rank
-  uint32_t sums, joined;
+  uint32_t sums;     // of other ranks; the barrier that counts them stands in front
+
+  __device__ uint32_t joined() const {
+    return sums - join_barrier_bytes;
+  }
 
   // Where the sums of the `other`-th of the other ranks lie in the rank that joins them.
   __device__ uint32_t from(int other, int warp, int place) const {
@@ -51,27 +54,37 @@ struct join {
 
   // Bytes that come to this block.
   __device__ uint32_t bytes(int rows) const {
-    int own = 0;
-#pragma unroll 1
-    for (int e = rank; e < eights; e += ranks)
-      own++;
     return own * (ranks - 1) * ((rows + warp_rows - 1) / warp_rows) * eight_bytes;
   }
 
   template <typename T, int kRegisters> __device__ void send(const T (&sum)[kRegisters], int warp, int lane) const {
-    int to = 0, place = 0;
+    const uint32_t behind_rank = from(rank, warp, 0) + lane * 16,
+                   before_rank = behind_rank - warps * places * eight_bytes;
+    uint32_t in_place = 0;
+    int to = 0;
 #pragma unroll
     for (int e = 0; e < kRegisters / 4; e++) {
       if (e < eights && to != rank)
-        ptx::store_async(ptx::map_to_rank(from(rank < to ? rank : rank - 1, warp, place) + lane * 16, to),
-                         as_int4(&sum[4 * e]), ptx::map_to_rank(joined, to));
+        ptx::store_async(ptx::map_to_rank((rank < to ? behind_rank : before_rank) + in_place, to), as_int4(&sum[4 * e]),
+                         ptx::map_to_rank(joined(), to));
       if (++to == ranks) {
         to = 0;
-        place++;
+        in_place += eight_bytes;
       }
     }
   }
 };
+
+// The eights of at most `kColumns` columns that one of several ranks joins.
+template <int kColumns> constexpr int places_most = (kColumns / eight + 1) / 2;
+
+template <int kColumns> __device__ inline int eights_of_rank(int rank, int ranks, int eights) {
+  int own = rank < eights;
+#pragma unroll
+  for (int place = 1; place < places_most<kColumns>; place++)
+    own += rank + place * ranks < eights;
+  return own;
+}
 
 // What belongs to the two rows of W that a lane has sums of. Fetched while W streams.
 struct two_rows {
@@ -119,43 +132,112 @@ template <typename Y> __device__ inline void put_down(uint32_t at, const Y (&y)[
   }
 }
 
+template <typename T> __device__ inline void copy(T (&to)[4], const T *from) {
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    to[i] = from[i];
+}
+
+// A warp's sums of one eight to rows of y.
+template <typename Y, typename T>
+__device__ inline void finish_eight(const T (&sum)[4], const two_rows &rows, uint32_t x_scales, uint32_t down,
+                                    int lane) {
+  const uint2 two = ptx::load_shared_uint2(x_scales);
+  const float x_scale[2] = {__uint_as_float(two.x), __uint_as_float(two.y)};
+  Y y[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    y[k] = finish<Y>(sum[k], rows.scale[k / 2], x_scale[k % 2], rows.bias[k / 2]);
+  put_down(down, y, lane);
+}
+
+// The rows of y that a thread writes, 16 bytes each. All that can be known while W streams is known then: what follows
+// the last products is the time of one warp's instructions.
+struct run_of_y {
+  uint8_t *to;      // of its first row
+  int64_t hop;      // to its next one
+  int m, m_hop;     // of x
+  int column, lane; // of the block's rows of W; among the threads of a row
+  bool whole;       // 16 bytes, aligned, and `to` holds
+
+  __device__ run_of_y(const hopper_product &p, const part &at, const join &j, int size) {
+    const int lanes = group_rows * size / 16, thread = threadIdx.x % 128, row = thread / lanes, apart = 128 / lanes;
+    lane = thread % lanes;
+    column = threadIdx.x / 128 * group_rows + lane * (16 / size);
+    m = (j.rank + row / eight * j.ranks) * eight + row % eight;
+    m_hop = apart * j.ranks;
+    const int64_t n = at.first_row + column;
+    to = static_cast<uint8_t *>(p.y) + (at.first_m + m) * p.y_stride + n * size;
+    hop = m_hop * p.y_stride;
+    whole = !p.y_rows && n + 16 / size <= p.n && (reinterpret_cast<uintptr_t>(to) | p.y_stride) % 16 == 0;
+  }
+};
+
 // This rank's share of y, as Y: every warp finishes what it has sums of, then its warpgroup writes whole runs.
 template <int kColumns, typename Y, typename T>
 __device__ inline void write_eights(const hopper_product &p, const two_rows &rows, const part &at, const join &j,
-                                    uint32_t here, int warp, int lane) {
+                                    const T (&sum)[kColumns / 2], const run_of_y &run, uint32_t x_scales, uint32_t here,
+                                    int warp, int lane) {
   using place_of = behind<kColumns>;
   constexpr int pitch = group_rows * sizeof(Y) + 16, per_lane = 16 / sizeof(Y), lanes = group_rows / per_lane;
-  const uint32_t sums = here + warp % 4 * place_of::warp_sums + lane * 16;
-  const uint32_t scales = here + place_of::scales + warp % 4 * place_of::warp_scales + lane % 4 * 2 * sizeof(float);
+  constexpr int scales_of_eight = eight * sizeof(float);
   const uint32_t down = here + place_of::rows + warp % 4 * warp_rows * sizeof(Y);
+  x_scales += lane % 4 * 2 * sizeof(float);
   if (warp * warp_rows < at.rows) {
-#pragma unroll 2
-    for (int e = j.rank, place = 0; e < j.eights; e += j.ranks, place++) {
-      T sum[4] = {};
-      add(sum, ptx::load_shared_int4(sums + e * eight_bytes));
-      const uint2 two = ptx::load_shared_uint2(scales + e * eight * sizeof(float));
-#pragma unroll 1
-      for (int other = 0; other < j.ranks - 1; other++)
-        add(sum, ptx::load_shared_int4(j.from(other, warp, place) + lane * 16));
-      const float x_scale[2] = {__uint_as_float(two.x), __uint_as_float(two.y)};
-      Y y[4];
+    if (j.ranks == 1) {
 #pragma unroll
-      for (int k = 0; k < 4; k++)
-        y[k] = finish<Y>(sum[k], rows.scale[k / 2], x_scale[k % 2], rows.bias[k / 2]);
-      put_down(down + place * eight * pitch, y, lane);
+      for (int e = 0; e < kColumns / eight; e++) {
+        T some[4];
+        copy(some, &sum[4 * e]);
+        finish_eight<Y>(some, rows, x_scales + e * scales_of_eight, down + e * eight * pitch, lane);
+      }
+    } else {
+      constexpr int most = places_most<kColumns>;
+      const uint32_t own = here + warp % 4 * place_of::warp_sums + lane * 16;
+#pragma unroll
+      for (int e = 0; e < kColumns / eight; e++)
+        ptx::store_shared_int4(own + e * eight_bytes, as_int4(&sum[4 * e]));
+      __syncwarp();
+      ptx::barrier_wait(j.joined(), 0);
+      T joined[most][4] = {};
+#pragma unroll
+      for (int place = 0; place < most; place++) {
+        if (place < j.own)
+          add(joined[place], ptx::load_shared_int4(own + (j.rank + place * j.ranks) * eight_bytes));
+      }
+#pragma unroll(most == 1 ? 4 : 1)
+      for (int other = 0; other < j.ranks - 1; other++) {
+        const uint32_t from = j.from(other, warp, 0) + lane * 16;
+#pragma unroll
+        for (int place = 0; place < most; place++) {
+          if (place < j.own)
+            add(joined[place], ptx::load_shared_int4(from + place * eight_bytes));
+        }
+      }
+#pragma unroll
+      for (int place = 0; place < most; place++) {
+        if (place < j.own)
+          finish_eight<Y>(joined[place], rows, x_scales + (j.rank + place * j.ranks) * scales_of_eight,
+                          down + place * eight * pitch, lane);
+      }
     }
   }
   ptx::named_barrier_sync(1 + warp / 4, 128);
-  const int thread = warp % 4 * 32 + lane, column = warp / 4 * group_rows + thread % lanes * per_lane;
-  const int64_t n = at.first_row + column;
-  if (column >= at.rows)
+  if (run.column >= at.rows)
     return;
+  uint32_t from = here + place_of::rows + (warp % 4 * 32 + lane) / lanes * pitch + run.lane * 16;
+  constexpr int from_hop = 128 / lanes * pitch;
+  if (run.whole) {
+    uint8_t *to = run.to;
 #pragma unroll 2
-  for (int row = thread / lanes;; row += 128 / lanes) {
-    const int m = (j.rank + row / eight * j.ranks) * eight + row % eight;
-    if (m >= at.m)
-      break;
-    const int4 vector = ptx::load_shared_int4(here + place_of::rows + row * pitch + thread % lanes * 16);
+    for (int m = run.m; m < at.m; m += run.m_hop, to += run.hop, from += from_hop)
+      *reinterpret_cast<int4 *>(to) = ptx::load_shared_int4(from);
+    return;
+  }
+  const int64_t n = at.first_row + run.column;
+#pragma unroll 1
+  for (int m = run.m; m < at.m; m += run.m_hop, from += from_hop) {
+    const int4 vector = ptx::load_shared_int4(from);
     Y *const to = reinterpret_cast<Y *>(row_of_y(p, at.first_m + m)) + n;
     if (n + per_lane <= p.n && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
       *reinterpret_cast<int4 *>(to) = vector;

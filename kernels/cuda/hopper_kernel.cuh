@@ -32,20 +32,19 @@ __device__ inline void wait_for_step(int ahead) {
     ptx::copy_async_wait<3>();
 }
 
-template <sums kSums, int kColumns, typename T>
-__device__ inline void write_eights(const hopper_product &p, const two_rows &rows, const part &at, const join &j,
-                                    uint32_t here, int warp, int lane) {
+template <sums kSums, int kColumns, typename T, typename... Rest>
+__device__ inline void write_eights(const hopper_product &p, const Rest &...rest) {
   if constexpr (kSums == sums::every_128) {
-    write_eights<kColumns, __nv_bfloat16, T>(p, rows, at, j, here, warp, lane);
+    write_eights<kColumns, __nv_bfloat16, T>(p, rest...);
   } else {
     if (kSums != sums::every_32 && p.y_type == GEMM_BF16)
-      write_eights<kColumns, __nv_bfloat16, T>(p, rows, at, j, here, warp, lane);
+      write_eights<kColumns, __nv_bfloat16, T>(p, rest...);
     else if (p.y_type == GEMM_F16)
-      write_eights<kColumns, __half, T>(p, rows, at, j, here, warp, lane);
+      write_eights<kColumns, __half, T>(p, rest...);
     else if (p.y_type == GEMM_F32)
-      write_eights<kColumns, float, T>(p, rows, at, j, here, warp, lane);
+      write_eights<kColumns, float, T>(p, rest...);
     else if constexpr (kSums == sums::integers)
-      write_eights<kColumns, int, T>(p, rows, at, j, here, warp, lane);
+      write_eights<kColumns, int, T>(p, rest...);
   }
 }
 
@@ -57,10 +56,10 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
   constexpr bool blocks_of_k = kSums == sums::block_scaled;
   constexpr uint32_t x_chunk = kColumns * chunk_bytes, x_bytes = 2 * x_chunk,
                      scale_bytes = blocks_of_k ? 2 * kColumns * sizeof(float) : 0;
-  constexpr int lane_columns = kColumns < 32 ? 1 : kColumns / 32;
   extern __shared__ uint8_t raw[];
-  __shared__ uint64_t joined;
   const hopper_product &p = w.product;
+  constexpr bool counted = kColumns > 8;
+  const uint32_t zero = counted ? ptx::unknown_zero() : 0;
   const part at(w, kColumns);
   const int slots = w.ahead + 1;
   const uint32_t w_chunk = w.rows * chunk_bytes, w_bytes = 2 * w_chunk;
@@ -68,24 +67,27 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
   const uint32_t x_begin = begin + slots * w_bytes, scales_begin = x_begin + slots * x_bytes;
 
   const row_copies w_copies(static_cast<const uint8_t *>(p.w) + at.first_row * p.w_stride, p.w_stride, at.rows,
-                            static_cast<int>(p.k), at.first_step, w_chunk);
+                            static_cast<int>(p.k), at.first_step, w_chunk, w.inverse, zero);
   const row_copies x_copies(static_cast<const uint8_t *>(p.x) + at.first_m * p.x_stride, p.x_stride, at.m,
-                            static_cast<int>(p.k), at.first_step, x_chunk);
+                            static_cast<int>(p.k), at.first_step, x_chunk, w.inverse, zero);
   const uint64_t once = ptx::policy_evict_first();
   const auto fetch_w = [&](int slot, int step) {
     if (step < at.steps)
-      w_copies.fetch(begin + slot * w_bytes, step, [&](uint32_t to, const uint8_t *from, uint32_t bytes) {
-        ptx::copy_async_16_once(to, from, bytes, once);
-      });
+      w_copies.fetch<3 * group_rows, counted>(
+          begin + slot * w_bytes, step,
+          [&](uint32_t to, const uint8_t *from, uint32_t bytes) { ptx::copy_async_16_once(to, from, bytes, once); });
   };
   const auto fetch_x = [&](int slot, int step) {
     if (step >= at.steps)
       return;
-    x_copies.fetch(x_begin + slot * x_bytes, step, ptx::copy_async_16);
+    x_copies.fetch<kColumns, counted>(x_begin + slot * x_bytes, step, ptx::copy_async_16);
     if (blocks_of_k)
       fetch_block_scales<kColumns>(scales_begin + slot * scale_bytes, p.x_scale, p.x_scale_stride, at.first_m,
                                    at.first_step + step, static_cast<int>(p.k / GEMM_GROUP));
   };
+
+  // The scales of the rows of x stand in front of the barrier.
+  const uint32_t x_scales = begin + w.sums - join_barrier_bytes - kColumns * sizeof(float);
 
   if (w.dependent) {
 #pragma unroll 1
@@ -100,26 +102,30 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
     if (!w.dependent)
       fetch_w(i, i);
     fetch_x(i, i);
+    if (i == 0)
+      fetch_x_scales<kColumns>(x_scales, blocks_of_k ? nullptr : p.x_scale, at.first_m, at.m);
     ptx::copy_async_commit();
   }
   const int ranks = static_cast<int>(gridDim.y), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const join j = {static_cast<int>(blockIdx.y),         ranks,    (at.m + eight - 1) / eight,
-                  (w.rows + warp_rows - 1) / warp_rows, w.places, begin + w.sums,
-                  ptx::shared_address(&joined)};
+  const int rank = static_cast<int>(blockIdx.y), eights = (at.m + eight - 1) / eight;
+  const join j = {rank,
+                  ranks,
+                  eights,
+                  eights_of_rank<kColumns>(rank, ranks, eights),
+                  (w.rows + warp_rows - 1) / warp_rows,
+                  w.places,
+                  begin + w.sums};
   if (ranks > 1) {
     if (threadIdx.x == 0) {
-      ptx::barrier_init(j.joined, 1);
-      ptx::barrier_expect(j.joined, j.bytes(at.rows));
+      ptx::barrier_init(j.joined(), 1);
+      ptx::barrier_expect(j.joined(), j.bytes(at.rows));
       ptx::fence_barrier_init();
     }
     __syncwarp();
     ptx::cluster_arrive_relaxed();
   }
   const two_rows rows(p, at.first_row + warp * warp_rows, lane, !blocks_of_k);
-  float x_scale[lane_columns];
-#pragma unroll
-  for (int i = 0; i < lane_columns; i++)
-    x_scale[i] = p.x_scale && !blocks_of_k && lane + 32 * i < at.m ? p.x_scale[at.first_m + lane + 32 * i] : 1.0f;
+  const run_of_y run(p, at, j, kSums == sums::every_128 || p.y_type == GEMM_F16 || p.y_type == GEMM_BF16 ? 2 : 4);
 
   T sum[kColumns / 2] = {};
   const int group = threadIdx.x / 128;
@@ -165,22 +171,12 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
     if (warp * warp_rows < at.rows)
       j.send(sum, warp, lane);
   }
-  __syncthreads(); // the ring has been read: sums go over it
+  ptx::copy_async_wait<0>(); // of a rank with no steps the scales of x
+  __syncthreads();           // the ring has been read: sums go over it
   if (j.rank >= j.eights)
     return;
-  using place_of = behind<kColumns>;
-  const uint32_t here = begin + group * place_of::bytes;
-#pragma unroll
-  for (int e = 0; e < kColumns / eight; e++)
-    ptx::store_shared_int4(here + warp % 4 * place_of::warp_sums + e * eight_bytes + lane * 16, as_int4(&sum[4 * e]));
-#pragma unroll
-  for (int i = 0; i < lane_columns; i++)
-    ptx::store_shared(here + place_of::scales + warp % 4 * place_of::warp_scales + (lane + 32 * i) * sizeof(float),
-                      __float_as_uint(x_scale[i]));
-  __syncwarp();
-  if (ranks > 1)
-    ptx::barrier_wait(j.joined, 0);
-  write_eights<kSums, kColumns, T>(p, rows, at, j, here, warp, lane);
+  const uint32_t here = begin + group * behind<kColumns>::bytes;
+  write_eights<kSums, kColumns, T>(p, rows, at, j, sum, run, x_scales, here, warp, lane);
 }
 
 } // namespace hopper

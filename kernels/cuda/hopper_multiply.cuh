@@ -62,6 +62,19 @@ __device__ inline void multiply_step(int (&sum)[kRegisters], const step_operands
 // Registers for partial sums: a thread has 168 in all where three warpgroups share a multiprocessor's.
 template <int kSums> constexpr int part_registers = kSums == 16 || kSums == 32 ? 64 : 128;
 
+// Adds partial sums from number `kPart` on, each as soon as the tensor cores are done with it.
+template <int kPart, int kParts, int kRegisters>
+__device__ inline void add_parts(float (&sum)[kRegisters], float (&part)[kParts][kRegisters]) {
+  if constexpr (kPart < kParts) {
+    ptx::wgmma_wait<kParts - 1 - kPart>();
+    keep(part[kPart]);
+#pragma unroll
+    for (int r = 0; r < kRegisters; r++)
+      sum[r] += part[kPart][r];
+    add_parts<kPart + 1>(sum, part);
+  }
+}
+
 // Instructions [first, first + kCount), of which `kRun` of every partial sum stay in the tensor cores. As many partial
 // sums are under way as registers allow, so that their latencies overlap.
 template <int kRun, int kCount, int kRegisters, typename Meanwhile>
@@ -80,18 +93,11 @@ __device__ inline void multiply_parts(float (&sum)[kRegisters], const step_opera
 #pragma unroll
       for (int j = 0; j < kRun; j++)
         multiply(part[p], at.w_of(i + p * kRun + j), at.x_of(i + p * kRun + j), j > 0);
+      ptx::wgmma_commit();
     }
-    ptx::wgmma_commit();
     if (i == first)
       meanwhile();
-    ptx::wgmma_wait<0>();
-#pragma unroll
-    for (int p = 0; p < parts; p++) {
-      keep(part[p]);
-#pragma unroll
-      for (int r = 0; r < kRegisters; r++)
-        sum[r] += part[p][r];
-    }
+    add_parts<0>(sum, part);
   }
 }
 

@@ -9,6 +9,7 @@ constexpr int chunk_bytes = 128;            // of K: one row of the tensor cores
 constexpr int step_bytes = 2 * chunk_bytes; // of K that arrive together
 constexpr int group_rows = 64;              // of W a warpgroup
 constexpr int warp_rows = 16;               // of these a warp
+constexpr int join_barrier_bytes = 16;      // what the barrier for sums of other blocks takes
 
 struct work {
   hopper_product product;
@@ -17,6 +18,7 @@ struct work {
   int steps, longer; // of K a rank; so many ranks, the first, have one more
   int places;        // eights of columns that a rank joins, at most
   int sums;          // where in shared memory those of other ranks come
+  int inverse;       // 65536 divided by the rows that are copied at a time, rounded up: a division is long
   int column_tiles;  // of x; the block index runs through them first, so that W is read from memory once
   bool dependent;
 };

@@ -17,6 +17,11 @@ __device__ inline void copy_async_16(uint32_t to, const void *from, uint32_t byt
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// 4 bytes.
+__device__ inline void copy_async_4(uint32_t to, const void *from, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 // The same of what is read once: it leaves the L2 first. ptxas 13.0 writes an instruction that the device refuses where
 // it can split the shared address into a lane's part and one of the whole warp, so a mask that changes nothing keeps
 // the two together; in a cluster the block's rank is in bits 24 to 27.
