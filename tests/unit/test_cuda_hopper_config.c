@@ -64,15 +64,68 @@ static void test_hopper_in_row(void **state) {
   struct hopper_config in_row = hopper_configure(&product, SMS);
   assert_true(hopper_shared_bytes(&alone, product.scale) > HALF);
   assert_true(hopper_shared_bytes(&in_row, product.scale) < HALF);
-  /* Blocks of 64 rows that do not fill the device, or more than once: as alone. */
+  /* Blocks of 64 rows that do not fill the device, or more than once: as alone, or one block in place of two halves. */
   static const int64_t ns[] = {1280, 3000, 10240};
   for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) {
     product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, ns[i], 7200);
     alone = hopper_configure(&product, SMS);
     product.in_row = true;
     in_row = hopper_configure(&product, SMS);
+    alone.rows *= in_row.groups / alone.groups;
+    alone.groups = in_row.groups;
+    alone.ahead = in_row.ahead;
     assert_memory_equal(&alone, &in_row, sizeof alone);
   }
+}
+
+/* Two blocks of one group in a multiprocessor rather than one of two, where all run at once. */
+static void test_hopper_halves(void **state) {
+  (void)state;
+  static const int64_t ms[] = {1, 8, 16, 32};
+  for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
+    struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 7168, 8192);
+    struct hopper_config config = hopper_configure(&product, SMS);
+    assert_int_equal(config.groups, 1);
+    assert_in_range((product.n + config.rows - 1) / config.rows * config.split_k, SMS + 1, 2 * SMS);
+    assert_true(2 * hopper_shared_bytes(&config, product.scale) < 226 * 1024);
+    product.in_row = true;
+    config = hopper_configure(&product, SMS);
+    assert_int_equal(config.groups, 1);
+    assert_true(ms[i] == 32 || config.ahead == 4);
+    /* Blocks of 8 steps: not in a row. */
+    product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 6144, 4096);
+    assert_int_equal(hopper_configure(&product, SMS).groups, 1);
+    product.in_row = true;
+    assert_int_equal(hopper_configure(&product, SMS).groups, ms[i] == 32 ? 1 : 2);
+  }
+}
+
+/* What measurements of single shapes say against the model. */
+static void test_hopper_corrections(void **state) {
+  (void)state;
+  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 8192, 3584);
+  assert_int_equal(hopper_configure(&product, SMS).groups, 1);
+  product.in_row = true;
+  assert_int_equal(hopper_configure(&product, SMS).groups, 2);
+  product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 32, 8192, 8192);
+  product.in_row = true;
+  assert_int_equal(hopper_configure(&product, SMS).ahead, 3);
+  /* Many blocks that share K: less under way in a row. */
+  product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 16, 1280, 8192);
+  struct hopper_config alone = hopper_configure(&product, SMS);
+  product.in_row = true;
+  struct hopper_config in_row = hopper_configure(&product, SMS);
+  assert_in_range(in_row.split_k, 4, 8);
+  assert_int_equal(alone.ahead, 4);
+  assert_int_equal(in_row.ahead, 3);
+}
+
+/* A MiB of W and 64 rows of x: blocks share K, or most multiprocessors idle. */
+static void test_hopper_small(void **state) {
+  (void)state;
+  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 1024, 1024);
+  struct hopper_config config = hopper_configure(&product, SMS);
+  assert_true((product.n + config.rows - 1) / config.rows * config.split_k > SMS / 2);
 }
 
 /* What is looked at beside a good one: one thing changed by a step, all of it can run. */
@@ -139,7 +192,8 @@ static void test_hopper_shared_memory(void **state) {
           const struct hopper_config config = {
               .columns = columns[c], .groups = (rows + 63) / 64, .rows = rows, .split_k = split_k, .ahead = aheads[a]};
           int offset = hopper_sums_offset(&config, GEMM_SCALE_ROW), places = hopper_places(&config);
-          assert_true(offset >= (aheads[a] + 1) * 256 * (rows + columns[c]));
+          int head = columns[c] * 4 + 16; /* scales of rows of x and a barrier, in front of the sums */
+          assert_true(offset >= (aheads[a] + 1) * 256 * (rows + columns[c]) + head);
           assert_true(offset >= config.groups * 4 * 64 * columns[c]); /* a warpgroup's own sums */
           assert_true(places * split_k >= columns[c] / 8);
           int sums = (split_k - 1) * places * ((rows + 15) / 16) * 512;
@@ -162,10 +216,16 @@ static void test_hopper_fills_the_device(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_hopper_refuses),          cmocka_unit_test(test_hopper_always_valid),
-      cmocka_unit_test(test_hopper_in_row),           cmocka_unit_test(test_hopper_neighbours),
-      cmocka_unit_test(test_hopper_candidates),       cmocka_unit_test(test_hopper_shared_memory),
+      cmocka_unit_test(test_hopper_refuses),
+      cmocka_unit_test(test_hopper_always_valid),
+      cmocka_unit_test(test_hopper_in_row),
+      cmocka_unit_test(test_hopper_neighbours),
+      cmocka_unit_test(test_hopper_candidates),
+      cmocka_unit_test(test_hopper_shared_memory),
       cmocka_unit_test(test_hopper_fills_the_device),
+      cmocka_unit_test(test_hopper_halves),
+      cmocka_unit_test(test_hopper_small),
+      cmocka_unit_test(test_hopper_corrections),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
