@@ -179,7 +179,7 @@ static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, u
   if (!tune_kernel(call, kernel, &given))
     return TOOL_USAGE;
   if (tool_value(call, "microbench") != NULL)
-    return tune_microbench(call, session, given ? kernel : NULL);
+    return tune_microbench(call, session, device, given ? kernel : NULL);
   if (call->count == 0)
     return tool_fail(call, TOOL_USAGE, "list, show, export, import, forget, watch, report, a weight, or --microbench");
   const char *word = call->arguments[0];

@@ -35,6 +35,6 @@ enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint3
 enum tool_exit tune_import(struct tool_call *call, gemmd_session *session, uint32_t device, const char *path);
 enum tool_exit tune_watch(struct tool_call *call, gemmd_session *session, uint32_t device);
 enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint32_t device);
-enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, const char *kernel);
+enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, uint32_t device, const char *kernel);
 
 #endif

@@ -18,6 +18,7 @@ struct bench {
   struct tool_call *call;
   gemmd_session *session;
   const char *kernel; /* by hand; NULL: none */
+  uint32_t device;
   int64_t m, n, k, warmup, iterations;
   int format;
   enum gemmd_type x_type, y_type;
@@ -92,7 +93,7 @@ static enum tool_exit load(const struct bench *bench, enum gemmd_scale scale) {
                         .format = (enum gemmd_format)bench->format,
                         .scale = scale,
                         .replace = true,
-                        .device = -1};
+                        .device = (int)bench->device};
   int fd = make_file(bench);
   if (fd < 0)
     return tool_fail(bench->call, TOOL_REFUSED, "no memory for %lld x %lld random weights: %s", (long long)bench->n,
@@ -274,8 +275,8 @@ static bool sweeper_start(struct sweeper *sweeper) {
   return pthread_create(&thread, NULL, sweep, sweeper) == 0 && pthread_detach(thread) == 0;
 }
 
-enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, const char *kernel) {
-  struct bench bench = {.call = call, .kernel = kernel};
+enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, uint32_t device, const char *kernel) {
+  struct bench bench = {.call = call, .kernel = kernel, .device = device};
   static struct sweeper sweeper; /* its thread may outlive this */
   if (!parse(&bench))
     return TOOL_USAGE;

@@ -276,6 +276,7 @@ static void test_microbench(void **state) {
   assert_non_null(strstr(output, "scale one"));
   assert_non_null(strstr(output, "OF ROOF"));
   expect(with("--microbench --bench-m 64 --bench-n 128 --bench-k 192 --kernel '%s'", words->kernel), 0, "(by hand)");
+  expect("--microbench --device 7", 1, "device must be");
   expect("--microbench --bench-m 65", 2, "--bench-m must be 64..16384 in steps of 64, got 65");
   expect(with("--microbench --bench-m 64 --bench-n 64 --bench-k 64 --kernel 'any %s'", words->nobody), 1,
          "what was set by hand is left to use");
