@@ -119,6 +119,13 @@ class Products(Served):
         self.assertEqual(self.session.stat(name).name, name)
         self.session.unload(name)
 
+    def test_a_zero_byte_ends_no_name(self):
+        for call in (self.session.open, self.session.stat, self.session.unload, self.session.weights):
+            with self.assertRaisesRegex(gemmclient.InvalidError, "zero byte"):
+                call("w\0x")
+        with self.assertRaisesRegex(gemmclient.InvalidError, "zero byte"):
+            self.session.load_array(np.eye(N, K, dtype=np.float32), name="w\0x", format="int8")
+
     def test_bf16_rows_named_by_the_call(self):
         values = random(6, 3, K)
         rounded = (values.view(np.uint32) >> 16 << 16).view(np.float32)

@@ -21,6 +21,7 @@ from .types import (
     WeightInfo,
     daemon_info,
     element_type,
+    encoded,
     member,
     numpy_type,
     weight_info,
@@ -58,7 +59,7 @@ class Session:
         killed or replaced is waited for, to go on with the next one; 0: not at all. `name`: who asks, for the daemon's
         log."""
         options = ffi.new("gemmd_options *")
-        chosen_name = ffi.new("char[]", name.encode())
+        chosen_name = ffi.new("char[]", encoded(name))
         options.arena_bytes = arena_bytes
         options.entries = entries
         options.spin_us = 0 if spin_us is None else spin_us or _NEVER
@@ -117,7 +118,7 @@ class Session:
         """Loads a tensor of a safetensors file: a path, an open file or a descriptor. Takes as long as it takes;
         `progress(done, total)` hears of it in bytes and must not use the session."""
         load = ffi.new("gemmd_load *")
-        texts = [ffi.new("char[]", one.encode()) for one in (name, tensor, scale_tensor or "")]
+        texts = [ffi.new("char[]", encoded(one)) for one in (name, tensor, scale_tensor or "")]
         load.name, load.tensor = texts[0], texts[1]
         load.scale_tensor = texts[2] if scale_tensor else ffi.NULL
         load.format = member(Format, format, "format")
@@ -158,13 +159,13 @@ class Session:
         """Drops the name. The memory is freed with the last name and the last open handle: the bytes freed now."""
         freed = ffi.new("uint64_t *")
         with self._core as core:
-            core.check(lib.gemmd_weight_unload(core.session, name.encode(), freed))
+            core.check(lib.gemmd_weight_unload(core.session, encoded(name), freed))
         return freed[0]
 
     def stat(self, name: str) -> WeightInfo:
         info = ffi.new("gemmd_weight_info *")
         with self._core as core:
-            core.check(lib.gemmd_weight_stat(core.session, name.encode(), info))
+            core.check(lib.gemmd_weight_stat(core.session, encoded(name), info))
         return weight_info(info)
 
     def weights(self, pattern: Optional[str] = None) -> List[WeightInfo]:
@@ -177,7 +178,7 @@ class Session:
             return True
 
         with self._core as core:
-            text = ffi.NULL if pattern is None else pattern.encode()
+            text = ffi.NULL if pattern is None else encoded(pattern)
             core.check(lib.gemmd_weight_list(core.session, text, each, ffi.NULL))
         return found
 
@@ -185,7 +186,7 @@ class Session:
         """A weight for products. Its content stays while it is open, also when its name is unloaded or replaced."""
         out = ffi.new("gemmd_weight **")
         with self._core as core:
-            core.check(lib.gemmd_weight_open(core.session, name.encode(), out))
+            core.check(lib.gemmd_weight_open(core.session, encoded(name), out))
         return Weight(self._core, out[0])
 
     # ---- event loops other than asyncio's, which needs nothing but `await`

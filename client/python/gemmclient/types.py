@@ -98,6 +98,13 @@ def member(kind: Type[_Kind], value: Named, what: str) -> _Kind:
         raise InvalidError(f"{what} must be one of {names}, got {value!r}") from None
 
 
+def encoded(value: str) -> bytes:
+    """A text as the library takes it, for which a zero byte would be its end."""
+    if "\0" in value:
+        raise InvalidError(f"a name or pattern must have no zero byte, got {value!r}")
+    return value.encode()
+
+
 _NUMPY: Dict[ElementType, np.dtype] = {
     ElementType.F32: np.dtype(np.float32),
     ElementType.F16: np.dtype(np.float16),
