@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ROWS_BYTES ((size_t)16 << 20) /* of x and y together that are in shared memory at a time */
 #define ROWS_MOST ((int64_t)1 << 24)
@@ -192,18 +193,27 @@ static enum tool_exit multiply(struct matmul *matmul) {
   }
 }
 
-/* Opening that for y would empty it. */
-static bool is_x(const struct matmul *matmul, const char *path) {
-  struct stat x, y;
-  return fstat(fileno(matmul->x), &x) == 0 && S_ISREG(x.st_mode) && stat(path, &y) == 0 && x.st_dev == y.st_dev &&
-         x.st_ino == y.st_ino;
+/* Opening one that is read for y would empty it. NULL: it is none of them. */
+static const char *read_as(const struct matmul *matmul, const char *path) {
+  static const char *const inputs[] = {"x", "x-scale", "bias"};
+  struct stat input, y;
+  if (stat(path, &y) != 0 || !S_ISREG(y.st_mode))
+    return NULL;
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+    const char *name = tool_value(matmul->call, inputs[i]);
+    if (name != NULL && (is_standard(name) ? fstat(STDIN_FILENO, &input) : stat(name, &input)) == 0 &&
+        input.st_dev == y.st_dev && input.st_ino == y.st_ino)
+      return inputs[i];
+  }
+  return NULL;
 }
 
 /* y is opened last: a call that cannot work leaves an older file alone. */
 static enum tool_exit multiply_to_file(struct matmul *matmul) {
   const char *path = tool_value(matmul->call, "y");
-  if (!is_standard(path) && is_x(matmul, path))
-    return tool_fail(matmul->call, TOOL_USAGE, "--y: %s is x itself, which it would overwrite", path);
+  const char *input = is_standard(path) ? NULL : read_as(matmul, path);
+  if (input != NULL)
+    return tool_fail(matmul->call, TOOL_USAGE, "--y: %s is %s itself, which it would overwrite", path, input);
   matmul->y = is_standard(path) ? stdout : fopen(path, "wb");
   if (matmul->y == NULL)
     return tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot open %s: %s", path, strerror(errno));

@@ -411,6 +411,7 @@ static void test_matmul_with_bias(void **state) {
   expect("$T/gemmctl matmul w --x x.f32 --y y.bias --bias bias", 0);
   check_product("y.bias", M, 4);
   EXPECT_ERROR("head -c 90 bias >short; $T/gemmctl matmul w --x x.f32 --y y.no --bias short", 2, "--bias", "96 bytes");
+  EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --y bias --bias bias", 2, "--y: bias is bias itself");
 }
 
 static void test_matmul_of_codes(void **state) {
@@ -429,6 +430,8 @@ static void test_matmul_of_codes(void **state) {
   assert_int_equal(read_file("y.scaled", y, sizeof y), sizeof y);
   for (int i = 0; i < M * N; i++)
     assert_float_equal(y[i / N][i % N], product_value(i / N, i % N) * (double)scales[i / N], 0);
+  EXPECT_ERROR("$T/gemmctl matmul w --x x.int8 --x-type int8 --x-scale scales --y scales", 2, "is x-scale itself");
+  assert_int_equal(read_file("scales", y, sizeof y), sizeof scales);
 }
 
 static void test_matmul_refuses_what_does_not_fit(void **state) {
@@ -439,7 +442,8 @@ static void test_matmul_refuses_what_does_not_fit(void **state) {
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --m 4 --y y.kept", 2, "--m is 4", "5 rows");
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --x-scale x.f32 --y y.kept", 2, "--x-scale");
   EXPECT_ERROR("$T/gemmctl matmul w --x missing --y y.kept", 1, "--x", "missing");
-  EXPECT_ERROR("cp x.f32 x.kept; ln -s x.kept x.link; $T/gemmctl matmul w --x x.kept --y x.link", 2, "--y: x.link is x");
+  EXPECT_ERROR("cp x.f32 x.kept; ln -s x.kept x.link; $T/gemmctl matmul w --x x.kept --y x.link", 2,
+               "--y: x.link is x");
   expect("cmp x.f32 x.kept", 0);
   EXPECT_ERROR("head -c 100 x.f32 | $T/gemmctl matmul w --x - --y y.other", 2, "row 0");
   EXPECT_ERROR("head -c 320 x.f32 | $T/gemmctl matmul w --x - --m 3 --y y.other", 2, "--m is 3", "2 rows");
