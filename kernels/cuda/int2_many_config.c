@@ -37,15 +37,28 @@ bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_
   int64_t tiles = w_tiles * x_tiles, units = tiles * out->tiles_k;
   int64_t blocks = units / UNITS_LEAST < sms ? units / UNITS_LEAST : sms;
   if (config->split_k > 0)
-    blocks = tiles * config->split_k;
+    blocks = config->split_k == 1 && tiles > sms ? sms : tiles * config->split_k;
+  out->units = (int)units;
   out->blocks = (int)(blocks < 1 ? 1 : blocks);
   /* What is left over goes with a last wave, so that no tile has many blocks. */
   if (config->split_k == 0)
     out->waves = (int)(tiles / out->blocks) - (tiles > out->blocks && tiles % out->blocks > 0);
-  out->shared_units = (int)((tiles - (int64_t)out->waves * out->blocks) * out->tiles_k);
+  out->shared_units = (int)(units - (int64_t)out->waves * out->blocks * out->tiles_k);
+  if (config->split_k == 1) {
+    out->waves = (int)quotient_up(tiles, out->blocks) - 1;
+    out->shared_units = out->blocks * out->tiles_k;
+  }
   out->shared_each = out->shared_units / out->blocks;
   out->shared_more = out->shared_units % out->blocks;
   return config->split_k <= out->tiles_k && out->blocks <= sms;
+}
+
+/* Runs of units are at all places of K at a time: where the L2 does not hold x, they cost up to 10 % more at the clock
+ * of a cool card, nothing at that of a warm one, where waves of tiles have at most 3 % to lose: so little decides. */
+static double runs_cost(const struct int2_many_config *config, const struct int2_many_plan *plan) {
+  const double held = 50e6, most = 0.02;
+  double x_bytes = (double)plan->x_tiles * config->columns * plan->tiles_k * GEMM_GROUP * 2;
+  return 1 + most * fmin(x_bytes / held, 1);
 }
 
 /* Microseconds, fitted to an H200: a unit, what every block begins and ends with, adding up runs of units. */
@@ -57,9 +70,9 @@ static double cost(const struct int2_many_config *config, enum gemm_type x_type,
   int split = config->split_k;
   const struct row *row = scaled ? &of_scaled : &of[__builtin_ctz((unsigned)config->columns / INT2_MANY_COLUMNS_LEAST)];
   if (split > 0)
-    return row->fixed + quotient_up(plan->tiles_k, split) * row->unit + 0.3 * (split - 1);
-  double units = (double)plan->shared_units / plan->blocks + (double)plan->waves * plan->tiles_k;
-  return row->fixed + units * row->unit + row->runs;
+    return row->fixed + quotient_up(plan->tiles_k, split) * (1 + plan->waves) * row->unit + 0.3 * (split - 1);
+  double shared = (double)plan->shared_units / plan->blocks * runs_cost(config, plan);
+  return row->fixed + (shared + (double)plan->waves * plan->tiles_k) * row->unit + row->runs;
 }
 
 struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms) {

@@ -3,10 +3,10 @@
  *
  * A tile of y is 256 rows of W (bf16: 192 where `columns` is 128) by `columns` rows of x, a unit of work 128 of K of
  * it. Blocks stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and
- * each adds up and writes its part of the tile's columns. Else the tiles that do not make up whole waves of one a
- * block, and one wave more, are shared evenly: each block has one run of their units, and whoever has a tile's first
- * adds up what the blocks behind it have of the same tile. In a wave blocks read the same rows of x and W at the same
- * time. Sums are added in one order, so the bits do not depend on timing. */
+ * each adds up and writes its part of the tile's columns. Else tiles are done in waves of one a block, in which blocks
+ * read the same rows of x and W at the same time; or those that do not make up whole waves, and one wave more, are
+ * shared evenly: each block has one run of their units, and whoever has a tile's first adds up what the blocks behind
+ * it have of the same tile. Sums are added in one order, so the bits do not depend on timing. */
 #ifndef KERNELS_CUDA_INT2_MANY_CONFIG_H
 #define KERNELS_CUDA_INT2_MANY_CONFIG_H
 
@@ -30,19 +30,20 @@ enum { INT2_MANY_COLUMNS_LEAST = 16, INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPL
 
 struct int2_many_config {
   int columns; /* rows of x a tile: 16, 32, 64 or 128 */
-  int split_k; /* blocks that share a tile's K; 0: blocks have runs of units */
+  int split_k; /* blocks that share a tile's K; 1: all tiles in waves; 0: blocks have runs of units */
   int group;   /* tiles of x that are taken for the same rows of W, so that these are read from memory about once */
 };
 
 /* How a product is cut up. */
 struct int2_many_plan {
   int tiles_k;          /* units of a tile */
+  int units;            /* of all tiles */
   int w_tiles, x_tiles; /* tiles of y along N and along M */
   int row_blocks;       /* of 64 rows of W */
   int blocks;           /* of the launch */
   int shared_units;     /* of tiles that blocks share: shared_each a block, one more for the first shared_more */
   int shared_each, shared_more;
-  int waves; /* of whole tiles, one a block */
+  int waves; /* of whole tiles, one a block, behind these; the last may have fewer */
 };
 
 /* Rows from which this is faster than a few at a time; f32 x always goes a few at a time. Pure. */

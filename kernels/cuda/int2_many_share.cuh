@@ -61,7 +61,9 @@ struct run_of_units {
       return;
     const uint32_t over = unit - end, wave = over / tiles_k;
     unit = w.plan.shared_units + (wave * w.plan.blocks + block) * tiles_k + over % tiles_k;
-    end = wave < static_cast<uint32_t>(w.plan.waves) ? unit - over % tiles_k + tiles_k : unit;
+    const uint32_t tile = unit - over % tiles_k;
+    end = wave < static_cast<uint32_t>(w.plan.waves) && tile < static_cast<uint32_t>(w.plan.units) ? tile + tiles_k
+                                                                                                   : unit;
   }
 };
 

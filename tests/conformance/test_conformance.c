@@ -184,31 +184,6 @@ static void test_ragged_m(void **state) {
   }
 }
 
-/* Rows that kernels for many take in equal parts of K, in runs of tiles, and in whole waves of them. */
-static void test_many_rows(void **state) {
-  static const int64_t ms[] = {130, 400, 1500};
-  static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16};
-  (void)state;
-  struct gemm_weight shape = {.n = 4500, .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
-  struct oracle_weight weight;
-  oracle_weight_make(&weight, &shape, 60);
-  struct backend_weight *handle = device_load(&device, &weight, 0);
-  for (int i = 0; i < COUNT(x_types); i++) {
-    struct oracle_x x;
-    oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, x_types[i], 0, 61 + (uint64_t)i);
-    double *reference = reference_of(&x, &weight, NULL, false);
-    for (int j = 0; j < COUNT(ms); j++) {
-      struct device_request request = {
-          .weight = handle, .shape = &shape, .x = &x, .m = ms[j], .y_type = ms[j] < 1000 ? GEMM_F32 : x_types[i]};
-      expect(&request, reference);
-    }
-    free(reference);
-    oracle_x_free(&x);
-  }
-  device.ops->weight_detach(device.backend, handle);
-  oracle_weight_free(&weight);
-}
-
 /* Scales from the least that f16 has to those twice which it has not. */
 static void test_scales_at_the_ends(void **state) {
   static const int64_t ms[] = {1, 33, 70, 131};
@@ -501,6 +476,38 @@ static void test_variants(void **state) {
     oracle_x_free(&x);
     oracle_weight_free(&weight);
   }
+}
+
+/* Rows that kernels for many take in equal parts of K, in runs of tiles, and in whole waves of them; on a GPU by every
+ * kernel that is offered. */
+static void test_many_rows(void **state) {
+  static const int64_t ms[] = {130, 400, 1100};
+  static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16};
+  (void)state;
+  struct gemm_weight shape = {.n = 4500, .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
+  struct oracle_weight weight;
+  oracle_weight_make(&weight, &shape, 60);
+  struct backend_weight *handle = device_load(&device, &weight, 0);
+  for (int i = 0; i < COUNT(x_types); i++) {
+    struct oracle_x x;
+    oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, x_types[i], 0, 61 + (uint64_t)i);
+    double *reference = reference_of(&x, &weight, NULL, false);
+    for (int j = 0; j < COUNT(ms); j++) {
+      struct device_request request = {
+          .weight = handle, .shape = &shape, .x = &x, .m = ms[j], .y_type = ms[j] < 1000 ? GEMM_F32 : x_types[i]};
+      struct variant_problem problem = {
+          .weight = shape, .m = variant_bucket(ms[j]), .x_type = x_types[i], .y_type = request.y_type};
+      struct variant variants[VARIANTS_MOST];
+      expect(&request, reference);
+      int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+      for (int v = 0; v < count && strcmp(device.ops->name, "cpu") != 0; v++)
+        one_variant(&request, &problem, &variants[v], reference);
+    }
+    free(reference);
+    oracle_x_free(&x);
+  }
+  device.ops->weight_detach(device.backend, handle);
+  oracle_weight_free(&weight);
 }
 
 /* The CPU's other instruction sets, by the environment variable that users have for it: what depends on them, in a

@@ -113,13 +113,17 @@ static void test_int2_many_plans(void **state) {
     assert_in_range(plan.x_tiles * (int64_t)config.columns - m, 0, config.columns - 1);
     assert_in_range((int64_t)plan.tiles_k * 128 - k, 0, 127);
     assert_int_equal(plan.row_blocks, (n + 63) / 64);
-    assert_int_equal(plan.shared_units + (int64_t)plan.waves * plan.blocks * plan.tiles_k, tiles * plan.tiles_k);
+    int64_t units = plan.shared_units + (int64_t)plan.waves * plan.blocks * plan.tiles_k;
+    assert_int_equal(plan.units, tiles * plan.tiles_k);
+    assert_in_range(units - plan.units, 0, config.split_k == 1 ? (plan.blocks - 1) * plan.tiles_k : 0);
     assert_int_equal(plan.shared_each * plan.blocks + plan.shared_more, plan.shared_units);
     assert_true(plan.shared_units == 0 || plan.shared_units >= plan.blocks);
     assert_true(plan.shared_units < 2 * plan.blocks * plan.tiles_k);
     assert_in_range(config.split_k, 0, plan.tiles_k);
-    if (config.split_k > 0)
+    if (config.split_k > 1)
       assert_int_equal(plan.blocks, tiles * config.split_k);
+    if (config.split_k == 1)
+      assert_int_equal(plan.blocks, tiles < SMS ? tiles : SMS);
     assert_true((uint64_t)(plan.blocks * config.columns * rows * 4) <= int2_many_sums_bytes(SMS));
   }
   struct int2_many_plan plan;
