@@ -86,16 +86,31 @@ template <int kColumns> __device__ inline int eights_of_rank(int rank, int ranks
   return own;
 }
 
-// What belongs to the two rows of W that a lane has sums of. Fetched while W streams.
+// What belongs to the two rows of W that a lane has sums of. Fetched while W streams: nothing may want it before the
+// last products, or a warp waits for it behind W.
 struct two_rows {
-  float scale[2], bias[2];
+  float scale[2], bias[2]; // the bias as it lies in memory, until it is widened
 
   __device__ two_rows(const hopper_product &p, int64_t first_row, int lane, bool scaled) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int64_t n = min(first_row + lane / 4 + 8 * i, p.n - 1);
       scale[i] = scaled && p.w_scale ? p.w_scale[n] : 1.0f;
-      bias[i] = p.bias ? number_load_as(p.bias, n, p.bias_type) : 0.0f;
+      uint32_t bits = 0;
+      if (p.bias)
+        bits = p.bias_type == GEMM_F32 ? static_cast<const uint32_t *>(p.bias)[n]
+                                       : static_cast<const uint16_t *>(p.bias)[n];
+      bias[i] = __uint_as_float(bits);
+    }
+  }
+
+  __device__ void widen_bias(gemm_type type) {
+    if (type != GEMM_F16 && type != GEMM_BF16)
+      return;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const uint16_t bits = static_cast<uint16_t>(__float_as_uint(bias[i]));
+      bias[i] = type == GEMM_F16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float(uint32_t{bits} << 16);
     }
   }
 };
@@ -161,15 +176,18 @@ struct run_of_y {
   bool whole;       // 16 bytes, aligned, and `to` holds
 
   __device__ run_of_y(const hopper_product &p, const part &at, const join &j, int size) {
-    const int lanes = group_rows * size / 16, thread = threadIdx.x % 128, row = thread / lanes, apart = 128 / lanes;
-    lane = thread % lanes;
-    column = threadIdx.x / 128 * group_rows + lane * (16 / size);
+    // Shifts: a division by a number that is not known calls a function, before which the scales are waited for.
+    const int lanes_log2 = size == 2 ? 3 : 4, per_lane_log2 = size == 2 ? 3 : 2;
+    static_assert(group_rows * 2 == 16 << 3 && group_rows * 4 == 16 << 4);
+    const int thread = threadIdx.x % 128, row = thread >> lanes_log2, apart = 128 >> lanes_log2;
+    lane = thread & ((1 << lanes_log2) - 1);
+    column = threadIdx.x / 128 * group_rows + (lane << per_lane_log2);
     m = (j.rank + row / eight * j.ranks) * eight + row % eight;
     m_hop = apart * j.ranks;
     const int64_t n = at.first_row + column;
     to = static_cast<uint8_t *>(p.y) + (at.first_m + m) * p.y_stride + n * size;
     hop = m_hop * p.y_stride;
-    whole = !p.y_rows && n + 16 / size <= p.n && (reinterpret_cast<uintptr_t>(to) | p.y_stride) % 16 == 0;
+    whole = !p.y_rows && n + (1 << per_lane_log2) <= p.n && (reinterpret_cast<uintptr_t>(to) | p.y_stride) % 16 == 0;
   }
 };
 

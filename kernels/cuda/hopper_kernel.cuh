@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
     __syncwarp();
     ptx::cluster_arrive_relaxed();
   }
-  const two_rows rows(p, at.first_row + warp * warp_rows, lane, !blocks_of_k);
+  two_rows rows(p, at.first_row + warp * warp_rows, lane, !blocks_of_k);
   const run_of_y run(p, at, j, kSums == sums::every_128 || p.y_type == GEMM_F16 || p.y_type == GEMM_BF16 ? 2 : 4);
 
   T sum[kColumns / 2] = {};
@@ -175,6 +175,7 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
   __syncthreads();           // the ring has been read: sums go over it
   if (j.rank >= j.eights)
     return;
+  rows.widen_bias(p.bias_type);
   const uint32_t here = begin + group * behind<kColumns>::bytes;
   write_eights<kSums, kColumns, T>(p, rows, at, j, sum, run, x_scales, here, warp, lane);
 }
