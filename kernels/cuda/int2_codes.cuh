@@ -30,6 +30,8 @@ template <> struct int2_codes<__half> {
   static __host__ __device__ constexpr uint32_t offset(int f) {
     return 256 >> 2 * place(f);
   }
+  // Fields f and f + 4 are at one place.
+  static constexpr bool alike = true;
   // The bits that make codes at a place count from 1.
   static __host__ __device__ constexpr uint32_t exponent(int place) {
     return (23u - 2 * place) << 26 | (23u - 2 * place) << 10;
@@ -75,6 +77,7 @@ template <> struct int2_codes<__nv_bfloat16> {
   static __host__ __device__ constexpr uint32_t offset(int f) {
     return 128 >> 2 * place(f);
   }
+  static constexpr bool alike = false;
   static __host__ __device__ constexpr uint32_t exponent(int place) {
     return (134u - 2 * place) << 23 | (134u - 2 * place) << 7;
   }

@@ -7,10 +7,8 @@ namespace {
 
 using kernel = void (*)(int2_few::work);
 
-template <typename X> kernel kernel_of(const int2_few_config &c) {
-  if (c.columns == 8)
-    return c.ahead == 2 ? int2_few::run<X, 8, 3> : int2_few::run<X, 8, 4>;
-  return c.ahead == 2 ? int2_few::run<X, 16, 3> : int2_few::run<X, 16, 4>;
+template <typename X> kernel kernel_of(int columns) {
+  return columns <= 8 ? int2_few::run<X, 1> : int2_few::run<X, 2>;
 }
 
 } // namespace
@@ -18,16 +16,18 @@ template <typename X> kernel kernel_of(const int2_few_config &c) {
 extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_few_way ways[INT2_FEW_WAYS],
                                        const struct int2_few_product *product, bool dependent) {
   const int64_t columns = product->x_type == GEMM_F32 ? 2 * product->m : product->m;
-  const int2_few_way &way = ways[columns > ways[0].config.columns];
-  const int2_few_config *config = &way.config;
-  const int2_few_plan *plan = &way.plan;
+  const int2_few_way *way = ways;
+  while (columns > way->config.columns)
+    way++;
+  const int2_few_config *config = &way->config;
+  const int2_few_plan *plan = &way->plan;
   const int2_few::work work = {*product, *plan};
-  const kernel run = product->x_type == GEMM_F32   ? kernel_of<float>(*config)
-                     : product->x_type == GEMM_F16 ? kernel_of<__half>(*config)
-                                                   : kernel_of<__nv_bfloat16>(*config);
+  const kernel run = product->x_type == GEMM_F32   ? kernel_of<float>(config->columns)
+                     : product->x_type == GEMM_F16 ? kernel_of<__half>(config->columns)
+                                                   : kernel_of<__nv_bfloat16>(config->columns);
   launch_shape shape;
   shape.grid = dim3(plan->cut.clusters, static_cast<unsigned>(config->split_k));
-  shape.block = dim3(int2_few::threads);
+  shape.block = dim3(int2_few::all_threads);
   shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
   if (config->split_k > 1)
     shape.cluster = dim3(1, static_cast<unsigned>(config->split_k));
@@ -36,5 +36,5 @@ extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_fe
 }
 
 extern "C" const void *kernel_of_int2_few(void) {
-  return reinterpret_cast<const void *>(&int2_few::run<float, 8, 3>);
+  return reinterpret_cast<const void *>(&int2_few::run<float, 1>);
 }

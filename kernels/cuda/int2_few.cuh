@@ -1,9 +1,9 @@
 // Kernel of int2_few.h.
 //
-// A pair of warps takes a tile of 64 rows of W x 128 of K at a time, 32 rows each, through a ring that only the lanes
-// which read it fill: no thread waits for another. A code c becomes the number c + 2^i by one instruction, a
-// mask and an exponent; i differs by the place of the code in its word (int2_layout.h), and minus the sum of
-// (2^i + 1) x, which sums start from, leaves c - 1. 2^i is at most 256 (f16) and 128 (bf16): f32 has the bits.
+// A pair of warps takes a tile of 64 rows of W x 128 of K at a time, 32 rows each; one more warp has tiles copied
+// ahead. A code c becomes the number c + 2^i by one instruction, a mask and an exponent; i differs by the place of the
+// code in its word (int2_layout.h), and minus the sum of (2^i + 1) x, which sums start from, leaves c - 1. 2^i is at
+// most 256 (f16) and 128 (bf16): f32 has the bits.
 #pragma once
 
 #include "int2_codes.cuh"
@@ -16,9 +16,9 @@
 namespace int2_few {
 
 constexpr int pairs = INT2_FEW_PAIRS, threads = 64 * pairs, warps = 2 * pairs;
-constexpr int warp_bytes = INT2_TILE_BYTES / 2, ring_bytes = pairs * INT2_TILE_BYTES;
-constexpr int warp_scales = 2 * INT2_UNIT_BYTES; // behind the codes of a warp's two units
+constexpr int warp_scales = 2 * INT2_UNIT_BYTES; // of a warp's two units, from its half of a tile's codes on
 constexpr int pitch = INT2_BLOCK_ROWS + 4;
+constexpr int ring_barrier = 1, asked_barrier = 2, consumer_barrier = 3;
 
 struct work {
   int2_few_product product;
@@ -27,78 +27,107 @@ struct work {
 
 // ---- x
 
-// Eight numbers of each of some rows of x, from memory to a block's shared memory: there, rows of 128 bytes, 64 of K,
-// swizzled, those of all columns together. f32 takes two columns, of bf16: the first part is cut off, so that it does
-// not overflow, and 2^-16 of the number is lost at most.
-template <typename X, int kColumns> struct x_chunk {
-  static constexpr int rows = sizeof(X) == 4 ? kColumns / 2 : kColumns, quads = sizeof(X) / 2;
-  int4 held[rows][quads];
+// In shared memory, of each group a row of 256 bytes for each of the plan's columns, whose 16-byte units are swizzled
+// in each 128 by the number of the row; behind all of them, of each group, what sums start from: [eight columns][4]
+// quads for lanes of the same lane % 4, which are two columns twice.
+struct x_place {
+  uint32_t numbers, starts;
+};
 
-  __device__ void load(const int2_few_product &p, const uint8_t *from) {
-#pragma unroll
-    for (int row = 0; row < rows; row++) {
-      if (row >= static_cast<int>(p.m))
-        break;
-#pragma unroll
-      for (int i = 0; i < quads; i++)
-        held[row][i] = __ldg(reinterpret_cast<const int4 *>(from + row * p.x_stride) + i);
-    }
+// Eight numbers of two columns of x, from memory to a block's shared memory, by a warp for two groups: of two rows or,
+// of f32, of one in two columns of bf16: the first part is cut off, so that it does not overflow, and 2^-16 of the
+// number is lost at most. Lane 4 g + q has the eight of 16 q + 8 (g % 2) and on of the 64 of g / 2: so from what its
+// codes count depends on q and g % 2 alone.
+template <typename X> struct x_part {
+  static constexpr bool splits = sizeof(X) == 4;
+  int4 held[2];
+
+  // Of the 16 units of a group.
+  static __device__ inline int unit_of(int lane) {
+    return lane % 16 / 8 * 8 + lane % 4 * 2 + lane / 4 % 2;
   }
-  // chunk: counted from the first number of the block's.
-  __device__ void store(const int2_few_product &p, uint32_t at, int chunk) const {
-    const uint32_t to = at + chunk / 8 * (kColumns * 128);
-    const auto place = [&](int column) { return to + column * 128 + (chunk % 8 ^ column % 8) * 16; };
+  // from: the numbers in the first row. Of an odd number of rows the last is taken twice.
+  __device__ void load(const uint8_t *from, uint32_t x_stride, int rows, int part) {
+    const uint32_t row = splits ? part : 2 * part;
+    const int4 *const first = reinterpret_cast<const int4 *>(from + row * x_stride);
+    held[0] = __ldg(first);
+    if (splits)
+      held[1] = __ldg(first + 1);
+    else
+      held[1] = __ldg(reinterpret_cast<const int4 *>(from + min(row + 1, rows - 1) * x_stride));
+  }
+  // to: the lane's part of the group.
+  __device__ void store(const x_place &to, int part) const {
+    uint32_t words[2][4];
+    if constexpr (splits) {
+      const int bits[8] = {held[0].x, held[0].y, held[0].z, held[0].w, held[1].x, held[1].y, held[1].z, held[1].w};
 #pragma unroll
-    for (int row = 0; row < rows; row++) {
-      if (row >= static_cast<int>(p.m))
-        break;
-      if constexpr (sizeof(X) == 4) {
-        const int4 *const two = held[row];
-        const int bits[8] = {two[0].x, two[0].y, two[0].z, two[0].w, two[1].x, two[1].y, two[1].z, two[1].w};
-        uint32_t upper[4], lower[4];
+      for (int i = 0; i < 4; i++) {
+        const uint32_t low = bits[2 * i] & 0xffff0000, high = bits[2 * i + 1] & 0xffff0000;
+        words[0][i] = low >> 16 | high;
+        words[1][i] = int2_pack(__int_as_float(bits[2 * i]) - __uint_as_float(low),
+                                __int_as_float(bits[2 * i + 1]) - __uint_as_float(high));
+      }
+    } else {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-          const uint32_t low = bits[2 * i] & 0xffff0000, high = bits[2 * i + 1] & 0xffff0000;
-          upper[i] = low >> 16 | high;
-          lower[i] = int2_pack(__int_as_float(bits[2 * i]) - __uint_as_float(low),
-                               __int_as_float(bits[2 * i + 1]) - __uint_as_float(high));
-        }
-        ptx::store_shared_int4(place(2 * row), upper);
-        ptx::store_shared_int4(place(2 * row + 1), lower);
-      } else {
-        ptx::store_shared_int4(place(row), held[row][0]);
+      for (int i = 0; i < 2; i++) {
+        words[i][0] = held[i].x, words[i][1] = held[i].y;
+        words[i][2] = held[i].z, words[i][3] = held[i].w;
       }
     }
+    const int lane = threadIdx.x % 32, q = lane % 4, odd = lane / 4 % 2;
+    const uint32_t swizzled = unit_of(lane) % 8 * 16 ^ (part & 3) * 32;
+    ptx::store_shared_int4(to.numbers + part * 512 + swizzled, words[0]);
+    ptx::store_shared_int4(to.numbers + part * 512 + 256 + (swizzled ^ 16), words[1]);
+
+    // A lane's eight numbers of a column as rows g and g + 8 of the left operand. The right one's even columns have
+    // what codes of even g % 2 count from, its odd ones that of odd.
+    using codes = int2_codes<X>;
+    const uint32_t less = codes::constant(-1.0f - codes::offset(q + 4 * odd));
+    float sum[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      constexpr float zeros[4] = {};
+      float both[4];
+      codes::multiply(both, words[i], {less, less}, zeros);
+      if constexpr (codes::alike)
+        sum[i] = both[0] + both[2];
+      else
+        sum[i] = odd ? both[1] + both[3] : both[0] + both[2];
+#pragma unroll
+      for (int lanes = 4; lanes < 16; lanes *= 2)
+        sum[i] += __shfl_xor_sync(0xffffffff, sum[i], lanes);
+    }
+    const int first = __float_as_int(sum[0]), second = __float_as_int(sum[1]);
+    if (lane % 16 == 0)
+      ptx::store_shared_int4(to.starts + part * 16, make_int4(first, second, first, second));
   }
 };
 
 // ---- products
 
-// x of a group as the instruction wants it.
-template <int kEights> struct operand { uint32_t x[kEights][8][2]; };
+// x of half a group as the instruction wants it.
+template <int kEights> struct operand { uint32_t x[kEights][4][2]; };
 
-// Where a lane's part of it begins, for even and odd steps of 32 of K.
+// Where a lane's part of a group begins, for even and odd steps of 32 of K.
 struct operand_place {
   uint32_t even, odd;
 };
 
-__device__ inline operand_place operand_at(uint32_t x, int lane) {
-  const uint32_t row = x + lane % 8 * 128;
-  return {row + ((lane / 8) ^ (lane % 8)) * 16, row + ((4 + lane / 8) ^ (lane % 8)) * 16};
+// columns: of which there is x; others repeat them.
+__device__ inline operand_place operand_at(uint32_t x, int columns, int lane) {
+  const int column = lane % 8 & (columns - 1);
+  const uint32_t row = x + column * 256;
+  return {row + (lane / 8 ^ column) * 16, row + (4 + lane / 8 ^ column) * 16};
 }
 
-template <int kEights> __device__ inline operand_place group_at(const operand_place &first, int group) {
-  return {first.even + group * (kEights * 2048), first.odd + group * (kEights * 2048)};
-}
-
-template <int kEights> __device__ inline void load_operand(operand<kEights> &out, const operand_place &at) {
-  constexpr int columns = 8 * kEights;
+template <int kEights> __device__ inline void load_operand(operand<kEights> &out, const operand_place &at, int half) {
 #pragma unroll
   for (int t = 0; t < kEights; t++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 2; i++) {
       uint32_t matrices[4];
-      ptx::load_matrices(matrices, (i % 2 ? at.odd : at.even) + t * 1024 + i / 2 * columns * 128);
+      ptx::load_matrices(matrices, (i ? at.odd : at.even) + t * 2048 + half * 128);
       out.x[t][2 * i][0] = matrices[0];
       out.x[t][2 * i][1] = matrices[1];
       out.x[t][2 * i + 1][0] = matrices[2];
@@ -107,57 +136,25 @@ template <int kEights> __device__ inline void load_operand(operand<kEights> &out
   }
 }
 
-// Where the sums of a group start from: minus the sum of (offset + 1) x, [group][column], each two columns twice, as a
-// lane's four sums of two rows want them.
+// 16 rows of W x half of a tile's K, added to the sums.
 template <typename X, int kEights>
-__device__ inline void store_starts(const operand_place &x, uint32_t starts, int length, int warp, int lane) {
-#pragma unroll 1
-  for (int group = warp; group < length; group += warps) {
-    operand<kEights> b;
-    load_operand<kEights>(b, group_at<kEights>(x, group));
+__device__ inline void multiply_unit(float (&out)[kEights][4], uint32_t upper_word, uint32_t lower_word,
+                                     const operand<kEights> &b, const float (&start)[kEights][4],
+                                     const uint32_t (&exponents)[int2_codes<X>::places]) {
+  const auto upper = int2_codes<X>::view(upper_word), lower = int2_codes<X>::view(lower_word);
 #pragma unroll
-    for (int t = 0; t < kEights; t++) {
-      float sum[2][4] = {};
+  for (int s = 0; s < 4; s++) {
+    const uint32_t first = exponents[int2_codes<X>::place(s)], second = exponents[int2_codes<X>::place(s + 4)];
+    const uint32_t a[4] = {int2_codes<X>::number(upper, s, first), int2_codes<X>::number(lower, s, first),
+                           int2_codes<X>::number(upper, s + 4, second), int2_codes<X>::number(lower, s + 4, second)};
 #pragma unroll
-      for (int s = 0; s < 8; s++) {
-        const uint32_t left = int2_codes<X>::constant(-1.0f - int2_codes<X>::offset(s % 4));
-        const uint32_t right = int2_codes<X>::constant(-1.0f - int2_codes<X>::offset(s % 4 + 4));
-        int2_codes<X>::multiply(sum[s % 2], {left, left, right, right}, b.x[t][s], sum[s % 2]);
-      }
-      uint32_t bits[4];
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        bits[i] = __float_as_uint(sum[0][i] + sum[1][i]); // rows are alike
-      if (lane < 4)
-        ptx::store_shared_int4(starts + (group * kEights + t) * 64 + lane * 16, bits);
-    }
+    for (int t = 0; t < kEights; t++)
+      int2_codes<X>::multiply(out[t], a, b.x[t][s], s == 0 ? start[t] : static_cast<const float(&)[4]>(out[t]));
   }
 }
 
-// What the sums of 8 columns start from, for each of a thread's four.
-template <int kEights> struct starting { float sums[kEights][4]; };
-
-// 16 rows of W x a tile's K, added to the sums.
-template <typename X, int kEights>
-__device__ inline void multiply_unit(float (&sum)[kEights][4], const int4 &words, uint32_t scales,
-                                     const operand<kEights> &b, const starting<kEights> &start,
-                                     const uint32_t (&exponents)[int2_codes<X>::places]) {
-  float part[kEights][4];
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const auto upper = int2_codes<X>::view(half ? words.z : words.x),
-               lower = int2_codes<X>::view(half ? words.w : words.y);
-#pragma unroll
-    for (int s = 0; s < 4; s++) {
-      const uint32_t first = exponents[int2_codes<X>::place(s)], second = exponents[int2_codes<X>::place(s + 4)];
-      const uint32_t a[4] = {int2_codes<X>::number(upper, s, first), int2_codes<X>::number(lower, s, first),
-                             int2_codes<X>::number(upper, s + 4, second), int2_codes<X>::number(lower, s + 4, second)};
-#pragma unroll
-      for (int t = 0; t < kEights; t++)
-        int2_codes<X>::multiply(part[t], a, b.x[t][4 * half + s],
-                                half + s == 0 ? start.sums[t] : static_cast<const float(&)[4]>(part[t]));
-    }
-  }
+template <int kEights>
+__device__ inline void add_scaled(float (&sum)[kEights][4], const float (&part)[kEights][4], uint32_t scales) {
   const float2 row = __half22float2(reinterpret_cast<const __half2 &>(scales));
 #pragma unroll
   for (int t = 0; t < kEights; t++) {
@@ -169,23 +166,26 @@ __device__ inline void multiply_unit(float (&sum)[kEights][4], const int4 &words
 
 // ---- sums to y
 
+// Those of the plan's columns.
 template <int kEights, bool kSplit>
-__device__ inline void store_sums(float (&sum)[2][kEights][4], float *slot, int half, int lane) {
+__device__ inline void store_sums(float (&sum)[2][kEights][4], float *slot, int columns, int half, int lane) {
 #pragma unroll
   for (int u = 0; u < 2; u++) {
 #pragma unroll
     for (int t = 0; t < kEights; t++) {
       float *at = slot + 32 * half + 16 * u + lane / 4, *d = sum[u][t];
-      if constexpr (kSplit) {
-        at += (4 * t + lane % 4) * pitch;
-        at[0] = d[0] + d[1];
-        at[8] = d[2] + d[3];
-      } else {
-        at += (8 * t + lane % 4 * 2) * pitch;
-        at[0] = d[0];
-        at[pitch] = d[1];
-        at[8] = d[2];
-        at[pitch + 8] = d[3];
+      if (8 * t + lane % 4 * 2 < columns) {
+        if constexpr (kSplit) {
+          at += (4 * t + lane % 4) * pitch;
+          at[0] = d[0] + d[1];
+          at[8] = d[2] + d[3];
+        } else {
+          at += (8 * t + lane % 4 * 2) * pitch;
+          at[0] = d[0];
+          at[pitch] = d[1];
+          at[8] = d[2];
+          at[pitch + 8] = d[3];
+        }
       }
 #pragma unroll
       for (int i = 0; i < 4; i++)
@@ -194,137 +194,231 @@ __device__ inline void store_sums(float (&sum)[2][kEights][4], float *slot, int 
   }
 }
 
+// ---- tiles under way
+
+// Warps that only have tiles copied, each for some pairs, so that who computes is never held up by the copy engine;
+// with fewer of them those that compute could have no more registers.
+constexpr int suppliers = 4, supplied = pairs / suppliers, all_threads = threads + 32 * suppliers;
+
+// Behind the tiles of a stage, one of each pair: barriers that they have come, and, of each supplier, that the warps of
+// its pairs have taken theirs.
+constexpr int full = pairs * INT2_TILE_BYTES, empty = full + 8, barriers = 1 + suppliers;
+static_assert(INT2_FEW_STAGE_BYTES >= full + 8 * barriers && INT2_FEW_STAGE_BYTES % INT2_FEW_ALIGN == 0);
+
+// By a lane of each warp.
+__device__ inline void make_barriers(const work &w, uint32_t ring, int warp) {
+#pragma unroll 1
+  for (uint32_t i = warp; i / barriers * INT2_FEW_STAGE_BYTES < w.plan.ring_bytes; i += warps)
+    ptx::barrier_init(ring + i / barriers * INT2_FEW_STAGE_BYTES + full + i % barriers * 8,
+                      i % barriers == 0 ? suppliers : 2 * supplied);
+  ptx::fence_barrier_init();
+}
+
+// Tiles of a pair that are still to be copied; all of it is the same for a warp.
+struct run_of_tiles {
+  const uint8_t *from;
+  uint32_t tile, tiles, row; // of the tiles that the rank has of block of rows `row`
+  int left;
+
+  __device__ run_of_tiles(const work &w, int pair) {
+    const int2_cut &cut = w.plan.cut;
+    const int2_share mine = int2_cut_share(&cut, pairs, blockIdx.y, pair);
+    tile = mine.begin - mine.first_block * mine.tiles, tiles = mine.tiles;
+    // Rows behind the last are those of the last block once more.
+    row = min(blockIdx.x * cut.blocks + mine.first_block, cut.row_blocks - 1);
+    from = static_cast<const uint8_t *>(w.product.tiles) +
+           static_cast<uint64_t>(row * cut.tiles + mine.first_tile + tile) * INT2_TILE_BYTES;
+    left = mine.end - mine.begin;
+  }
+  __device__ void next(const int2_cut &cut) {
+    left--;
+    from += INT2_TILE_BYTES;
+    if (++tile == tiles) {
+      const int more = ++row < cut.row_blocks ? static_cast<int>(cut.tiles) : 0;
+      from += (more - static_cast<int>(tiles)) * INT2_TILE_BYTES;
+      tile = 0;
+    }
+  }
+};
+
+// Stages as far ahead as there is room. Behind the last comes one that is empty, so that nobody has to know which is
+// the last. Only one is asked for before x: what comes to the block comes in order, and x is waited for first.
+__device__ inline void supply(const work &w, uint32_t ring, int warp) {
+  static_assert(supplied == 2);
+  const int2_cut &cut = w.plan.cut;
+  run_of_tiles first(w, warp * supplied), second(w, warp * supplied + 1);
+  const uint64_t policy = ptx::policy_evict_first();
+  const bool leads = threadIdx.x % 32 == 0;
+  const int last = (cut.blocks * first.tiles + pairs - 1) / pairs;
+  const uint32_t end = ring + w.plan.ring_bytes, to = warp * (supplied * INT2_TILE_BYTES);
+  const uint32_t my_empty = empty + warp * 8;
+  uint32_t at = ring, parity = 1; // of a barrier that nothing has come to, the phase before the first is complete
+  const auto copy = [&] {
+    ptx::barrier_wait(at + my_empty, parity);
+    if (leads) {
+      ptx::barrier_expect(at + full, ((first.left > 0) + (second.left > 0)) * INT2_TILE_BYTES);
+      if (first.left > 0)
+        ptx::copy_bulk(at + to, first.from, INT2_TILE_BYTES, at + full, policy);
+      if (second.left > 0)
+        ptx::copy_bulk(at + to + INT2_TILE_BYTES, second.from, INT2_TILE_BYTES, at + full, policy);
+    }
+    first.next(cut);
+    second.next(cut);
+    at += INT2_FEW_STAGE_BYTES;
+    if (at == end)
+      at = ring, parity ^= 1;
+  };
+  ptx::named_barrier_sync(ring_barrier, all_threads);
+  copy();
+  ptx::named_barrier_sync(asked_barrier, all_threads);
+#pragma unroll 1
+  for (int stage = 1; stage <= last; stage++)
+    copy();
+}
+
 // ---- the whole
 
-// kRing: tiles that a warp's ring holds.
-template <typename X, int kColumns, int kRing>
-__global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w) {
-  constexpr int eights = kColumns / 8, slot_bytes = kColumns * pitch * 4;
+template <typename X, int kEights>
+__global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ work w) {
+  constexpr int start_bytes = kEights * 64;
   extern __shared__ __align__(1024) uint8_t raw[];
   __shared__ int2_parts parts;
   ptx::let_next_grid_start();
   const int2_cut &cut = w.plan.cut;
   // The same for all lanes, and said to be: what follows from it is computed once a warp.
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), pair = warp / 2, half = warp % 2;
+  const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes;
+  // 16 columns take more registers than there are for each of so many threads.
+  if (warp >= warps) {
+    if constexpr (kEights == 2)
+      ptx::registers_decrease<40>();
+    supply(w, ring_at, warp - warps);
+    return;
+  }
+  if constexpr (kEights == 2)
+    ptx::registers_increase<104>();
+  if (threadIdx.x % 32 == 0)
+    make_barriers(w, ring_at, warp);
+  __syncwarp();
+  ptx::named_barrier_arrive(ring_barrier, all_threads);
   const uint32_t zero = ptx::unknown_zero(); // added to what is not to be computed again in the loop
-  const int lane = threadIdx.x % 32 + zero;
+  const int lane = threadIdx.x % 32 + zero, columns = w.plan.columns;
   const int2_share mine = int2_cut_share(&cut, pairs, blockIdx.y, pair);
   const int length = mine.tiles, all = mine.end - mine.begin, first = mine.begin - mine.first_block * mine.tiles;
+  const uint32_t slots_at = ring_at + w.plan.ring_bytes;
+  const int slot_bytes = columns * (pitch * 4);
+  const uint32_t group_bytes = columns * 256;
+  const uint32_t starts_at = x_at + length * group_bytes;
 
-  const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes;
-  const uint32_t slots_at = ring_at + kRing * ring_bytes;
-  const uint32_t starts_at = x_at + length * kColumns * 2 * GEMM_GROUP;
-  const uint32_t ring = ring_at + warp * warp_bytes + lane * 16;
-
-  // Rows behind the last are those of the last block once more.
-  const uint8_t *const tiles = static_cast<const uint8_t *>(w.product.tiles) + half * warp_scales + lane * 16;
-  const int scales_offset = INT2_SCALES_OFFSET - half * (warp_scales - 64);
-  const auto tile_of = [&](uint32_t block, uint32_t tile) {
-    const uint32_t row_block = min(blockIdx.x * cut.blocks + block, cut.row_blocks - 1);
-    return tiles + static_cast<uint64_t>(row_block * cut.tiles + mine.first_tile + tile) * INT2_TILE_BYTES;
+  // Parts of x that a thread has under way at a time, one turn after the other and in it all rows.
+  constexpr int batch = 4 * kEights;
+  const int m = static_cast<int>(w.product.m), x_parts = sizeof(X) == 4 ? m : (m + 1) / 2;
+  const int unit = x_part<X>::unit_of(lane);
+  const uint8_t *const x_from =
+      static_cast<const uint8_t *>(w.product.x) + mine.first_tile * (GEMM_GROUP * sizeof(X)) + unit * (8 * sizeof(X));
+  const uint32_t x_stride = w.product.x_stride, numbers_at = x_at + unit / 8 * 128;
+  struct {
+    int group, part;
+  } loaded = {2 * warp, 0}, stored = loaded;
+  const auto next = [&](auto &at) {
+    if (++at.part == x_parts)
+      at.part = 0, at.group += 2 * warps;
   };
-  // What is left of a run of tiles that follow each other, and behind it.
-  int run = min(length - first, all), behind = all - run, fetch_block = mine.first_block;
-  const uint8_t *from = tile_of(fetch_block, first);
-  const auto fetch = [&](uint32_t to) {
-    if (run > 0) {
-      ptx::copy_async_16(to, from, 16);
-      ptx::copy_async_16(to + INT2_UNIT_BYTES, from + INT2_UNIT_BYTES, 16);
-      if (lane < 4)
-        ptx::copy_async_16(to + warp_scales, from + scales_offset, 16);
-      from += INT2_TILE_BYTES;
-      ptx::keep(from);
-      run--;
-      while (run == 0 && behind > 0) { // once; an `if` would be computed each time
-        run = min(length, behind), behind -= run;
-        from = tile_of(++fetch_block, 0);
+  // Of two, of which the second may not be there: then it is the first once more.
+  const auto group_of = [&](int first_group) { return min(first_group + lane / 16, length - 1); };
+  x_part<X> held[batch];
+  const auto load = [&] {
+#pragma unroll
+    for (int i = 0; i < batch; i++)
+      if (loaded.group < length) {
+        held[i].load(x_from + group_of(loaded.group) * (GEMM_GROUP * sizeof(X)), x_stride, m, loaded.part);
+        next(loaded);
       }
-    }
-    ptx::copy_async_commit();
   };
-  // A first tile before x may be asked for, the others behind x: what comes to the block comes in order, and x is
-  // waited for first.
-  fetch(ring);
   ptx::wait_for_previous_grid();
-  const auto x_of = [&](int chunk) {
-    return static_cast<const uint8_t *>(w.product.x) + mine.first_tile * (GEMM_GROUP * sizeof(X)) +
-           chunk * (8 * sizeof(X));
-  };
-  const int chunks = length * (GEMM_GROUP / 8);
-  int chunk = threadIdx.x;
-  x_chunk<X, kColumns> held;
-  if (chunk < chunks)
-    held.load(w.product, x_of(chunk));
-#pragma unroll 1
-  for (int i = 1; i < kRing; i++)
-    fetch(ring + i * ring_bytes);
+  load();
+  ptx::named_barrier_arrive(asked_barrier, all_threads);
   int2_list_parts<pairs, threads>(cut, slots_at, slot_bytes, parts);
 #pragma unroll 1
-  while (chunk < chunks) {
-    held.store(w.product, x_at, chunk);
-    chunk += threads;
-    if (chunk < chunks)
-      held.load(w.product, x_of(chunk));
+  while (stored.group < length) {
+#pragma unroll
+    for (int i = 0; i < batch; i++)
+      if (stored.group < length) {
+        const int group = group_of(stored.group);
+        held[i].store({numbers_at + group * group_bytes, starts_at + group * start_bytes}, stored.part);
+        next(stored);
+      }
+    load();
   }
-  __syncthreads();
-  const operand_place x_first = operand_at(x_at, lane);
-  store_starts<X, eights>(x_first, starts_at, length, warp, lane);
-  __syncthreads();
+  ptx::named_barrier_sync(consumer_barrier, threads);
 
   // Kept, not computed again in the loop, where every instruction counts.
-  uint32_t my_scales = lane / 4 * 4 + warp_scales - lane * 16 + zero;
-  ptx::keep(my_scales);
   uint32_t exponents[int2_codes<X>::places];
 #pragma unroll
   for (int i = 0; i < int2_codes<X>::places; i++)
     exponents[i] = int2_codes<X>::exponent(i) + zero;
-  const uint32_t ring_end = ring + kRing * ring_bytes + zero;
+  const uint32_t ring_bytes = w.plan.ring_bytes + zero, ring_end = ring_at + ring_bytes,
+                 my_tile = pair * INT2_TILE_BYTES;
+  uint32_t my_codes = my_tile + half * (2 * INT2_UNIT_BYTES) + lane * 16;
+  const uint32_t my_empty = empty + pair / supplied * 8;
+  uint32_t my_scales = my_tile + INT2_SCALES_OFFSET + half * 64 + lane / 4 * 4;
+  ptx::keep(my_codes);
+  ptx::keep(my_scales);
   struct {
     int4 upper, lower;
     uint32_t upper_scales, lower_scales;
   } now;
-  const auto take_tile = [&](uint32_t at) {
-    ptx::copy_async_wait<kRing - 1>();
-    __syncwarp();
-    now = {ptx::load_shared_int4(at), ptx::load_shared_int4(at + INT2_UNIT_BYTES), ptx::load_shared(at + my_scales),
-           ptx::load_shared(at + my_scales + 32)};
+  uint32_t at = ring_at, parity = 0;
+  const auto take_tile = [&] {
+    now = {ptx::load_shared_int4(at + my_codes), ptx::load_shared_int4(at + my_codes + INT2_UNIT_BYTES),
+           ptx::load_shared(at + my_scales), ptx::load_shared(at + my_scales + 32)};
   };
-  uint32_t at = ring;
-  float sum[2][eights][4] = {};
-  take_tile(at);
+  const operand_place x_first = operand_at(x_at, columns, lane);
+  float sum[2][kEights][4] = {};
+  ptx::barrier_wait(at + full, parity);
+  take_tile();
   for (int slot = 0, tile = first, left = all; left > 0; slot++, tile = 0) {
     const int tiles_here = min(length - tile, left);
-    uint32_t starts = starts_at + tile * (kColumns * 8) + lane % 4 * 16;
-    operand_place x = group_at<eights>(x_first, tile);
-    const uint32_t x_end = group_at<eights>(x, tiles_here).even;
+    uint32_t starts = starts_at + tile * start_bytes + lane % 4 * 16;
+    operand_place x = {x_first.even + tile * group_bytes, x_first.odd + tile * group_bytes};
+    const uint32_t x_end = x.even + tiles_here * group_bytes;
     left -= tiles_here;
 #pragma unroll 1
     do {
-      operand<eights> b;
-      starting<eights> start;
-      load_operand<eights>(b, x);
+      operand<kEights> b;
+      float part[2][kEights][4], start[kEights][4];
+      load_operand<kEights>(b, x, 0);
 #pragma unroll
-      for (int t = 0; t < eights; t++) {
+      for (int t = 0; t < kEights; t++) {
         const int4 four = ptx::load_shared_int4(starts + t * 64);
-        start.sums[t][0] = __int_as_float(four.x);
-        start.sums[t][1] = __int_as_float(four.y);
-        start.sums[t][2] = __int_as_float(four.z);
-        start.sums[t][3] = __int_as_float(four.w);
+        start[t][0] = __int_as_float(four.x);
+        start[t][1] = __int_as_float(four.y);
+        start[t][2] = __int_as_float(four.z);
+        start[t][3] = __int_as_float(four.w);
       }
-      x = group_at<eights>(x, 1);
-      starts += kColumns * 8;
-      __syncwarp(); // all have their scales
-      fetch(at);
-      at = at + ring_bytes == ring_end ? ring : at + ring_bytes;
-      multiply_unit<X, eights>(sum[0], now.upper, now.upper_scales, b, start, exponents);
-      multiply_unit<X, eights>(sum[1], now.lower, now.lower_scales, b, start, exponents);
-      take_tile(at);
+      __syncwarp(); // all have what they take of the tile
+      if (lane == 0)
+        ptx::barrier_arrive(at + my_empty);
+      at += INT2_FEW_STAGE_BYTES;
+      if (at == ring_end)
+        at -= ring_bytes, parity ^= 1;
+      multiply_unit<X, kEights>(part[0], now.upper.x, now.upper.y, b, start, exponents);
+      multiply_unit<X, kEights>(part[1], now.lower.x, now.lower.y, b, start, exponents);
+      load_operand<kEights>(b, x, 1);
+      ptx::barrier_wait(at + full, parity); // for the next
+      x.even += group_bytes, x.odd += group_bytes;
+      starts += start_bytes;
+      multiply_unit<X, kEights>(part[0], now.upper.z, now.upper.w, b, part[0], exponents);
+      multiply_unit<X, kEights>(part[1], now.lower.z, now.lower.w, b, part[1], exponents);
+      add_scaled<kEights>(sum[0], part[0], now.upper_scales);
+      add_scaled<kEights>(sum[1], part[1], now.lower_scales);
+      take_tile();
     } while (x.even != x_end);
     float *const to = reinterpret_cast<float *>(raw + (slots_at - x_at + (pair * cut.slots + slot) * slot_bytes));
-    store_sums<eights, sizeof(X) == 4>(sum, to, half, lane);
+    store_sums<kEights, sizeof(X) == 4>(sum, to, columns, half, lane);
   }
   if (cut.split_log2 == 0) {
-    __syncthreads();
+    ptx::named_barrier_sync(consumer_barrier, threads);
   } else {
     ptx::cluster_arrive();
     ptx::cluster_wait();

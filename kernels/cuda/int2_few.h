@@ -24,7 +24,7 @@ struct int2_few_product {
   uint64_t y_stride; /* bytes */
 };
 
-/* Queues the product, by the narrower of the weight's ways that holds it. `dependent`: it may be started before the
+/* Queues the product, by the narrowest of the weight's ways that holds it. `dependent`: it may be started before the
  * kernel ahead in the stream has ended. */
 cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_few_way ways[INT2_FEW_WAYS],
                             const struct int2_few_product *product, bool dependent);

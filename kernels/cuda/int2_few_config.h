@@ -16,19 +16,24 @@ extern "C" {
 
 enum {
   INT2_FEW_COLUMNS_MOST = 16,
+  INT2_FEW_COLUMNS_LEAST = 2,
   INT2_FEW_PAIRS = 8, /* of warps in a block: each works on 64 rows of W at a time */
+  INT2_FEW_STAGES_LEAST = 3,
+  INT2_FEW_STAGES_MOST = 6,     /* with more, x and instructions are longer on their way */
+  INT2_FEW_ALIGN = 128,         /* of where tiles are copied to: a line of shared memory */
+  INT2_FEW_STAGE_BYTES = 17536, /* a tile of each pair, and what says that they have come and gone */
 };
 
 struct int2_few_config {
-  int columns; /* of the matrix instruction: 8 or 16; a row of f32 x takes two */
+  int columns; /* that there is room for: 2, 4, 8, 16; a row of f32 x takes two */
   int split_k; /* blocks of a cluster, each with its share of K: 1, 2, 4, 8 */
   int blocks;  /* of 64 rows of W for a cluster */
-  int ahead;   /* tiles under way when a pair of warps takes one: 2 or 3 */
 };
 
 struct int2_few_plan {
-  struct int2_cut cut; /* among pairs of warps */
-  int x_bytes, shared_bytes;
+  struct int2_cut cut;                   /* among pairs of warps */
+  int columns;                           /* the configuration's */
+  int x_bytes, ring_bytes, shared_bytes; /* ring: whole stages */
 };
 
 /* A configuration and its plan, for products of at most config.columns columns. */
@@ -37,7 +42,7 @@ struct int2_few_way {
   struct int2_few_plan plan;
 };
 
-enum { INT2_FEW_WAYS = 2 /* 8 columns, 16 columns */, INT2_FEW_K_MOST = 32768 };
+enum { INT2_FEW_WAYS = 4 /* 2, 4, 8, 16 columns */, INT2_FEW_K_MOST = 32768 };
 
 /* False where the configuration does not fit the product or a multiprocessor. Pure. */
 bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t k, struct int2_few_plan *out);
@@ -45,7 +50,7 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
  * beyond INT2_FEW_K_MOST. Pure. */
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]);
 /* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. Pure. */
-enum { INT2_FEW_CONFIGS = 256 /* at most */ };
+enum { INT2_FEW_CONFIGS = 128 /* at most */ };
 int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most);
 /* Columns that the instruction needs for so many rows of x, at most INT2_FEW_COLUMNS_MOST at a time. Pure. */
 int int2_few_columns(enum gemm_type x_type, int64_t m);

@@ -7,12 +7,11 @@ enum {
 
 const struct variant_family int2_few_family = {
     .name = "int2_few",
-    .count = 3,
+    .count = 2,
     .parameters =
         {
             {"split_k", "blocks that share K: a power of two", 1, INT2_CUT_SPLIT_MOST, 1, 1},
             {"blocks", "of 64 rows of W, for those that share K", 1, INT2_CUT_BLOCKS_MOST, 1, 1},
-            {"ahead", "tiles under way for two warps", 2, 3, 1, 2},
         },
 };
 
@@ -44,8 +43,7 @@ bool int2_few_of(const struct variant *variant, enum gemm_type x_type, int64_t m
   if (variant == NULL || variant->family != &int2_few_family)
     return false;
   const int32_t *values = variant->values;
-  *out = (struct int2_few_config){
-      .columns = int2_few_columns(x_type, m), .split_k = values[0], .blocks = values[1], .ahead = values[2]};
+  *out = (struct int2_few_config){.columns = int2_few_columns(x_type, m), .split_k = values[0], .blocks = values[1]};
   return true;
 }
 
@@ -65,7 +63,7 @@ bool int2a8_of(const struct variant *variant, int eights, struct int2a8_config *
 }
 
 static struct variant variant_of_few(const struct int2_few_config *config) {
-  return (struct variant){.family = &int2_few_family, .values = {config->split_k, config->blocks, config->ahead}};
+  return (struct variant){.family = &int2_few_family, .values = {config->split_k, config->blocks}};
 }
 
 static struct variant variant_of_many(const struct int2_many_config *config) {

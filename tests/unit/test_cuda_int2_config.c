@@ -71,9 +71,19 @@ static void test_int2_cuts(void **state) {
   assert_false(int2_cut_make(100, 257, 1, 1, 8, &cut));
 }
 
+/* Memory holds what the plan says. */
 static void check_plan(const struct int2_few_way *way) {
-  assert_true(way->plan.shared_bytes <= 225 * 1024);
-  check_cut(&way->plan.cut, INT2_FEW_PAIRS);
+  const struct int2_few_plan *plan = &way->plan;
+  int longest = ((int)plan->cut.tiles + way->config.split_k - 1) / way->config.split_k, columns = way->config.columns;
+  check_cut(&plan->cut, INT2_FEW_PAIRS);
+  assert_int_equal(plan->columns, columns);
+  assert_true(plan->x_bytes >= longest * (columns * 256 + (columns + 7) / 8 * 64));
+  assert_int_equal(plan->x_bytes % INT2_FEW_ALIGN, 0);
+  assert_int_equal(plan->ring_bytes % INT2_FEW_STAGE_BYTES, 0);
+  assert_in_range(plan->ring_bytes / INT2_FEW_STAGE_BYTES, INT2_FEW_STAGES_LEAST, INT2_FEW_STAGES_MOST);
+  int slots = INT2_FEW_PAIRS * (int)plan->cut.slots * columns * 68 * 4;
+  assert_int_equal(plan->shared_bytes, plan->x_bytes + plan->ring_bytes + slots);
+  assert_true(plan->shared_bytes <= 225 * 1024);
 }
 
 static void test_int2_plans(void **state) {
@@ -89,10 +99,18 @@ static void test_int2_plans(void **state) {
     }
   }
   struct int2_few_plan plan;
-  struct int2_few_config config = {.columns = 8, .split_k = 4, .blocks = 1, .ahead = 2};
+  struct int2_few_config config = {.columns = 8, .split_k = 4, .blocks = 1};
   assert_false(int2_few_plan_for(&config, 8192, 3 * 128, &plan)); /* a block without K */
-  config = (struct int2_few_config){.columns = 16, .split_k = 1, .blocks = 1, .ahead = 2};
+  config = (struct int2_few_config){.columns = 16, .split_k = 1, .blocks = 1};
   assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
+  config.columns = 4;
+  assert_true(int2_few_plan_for(&config, 8192, 8192, &plan)); /* fewer rows of it do */
+  assert_int_equal(int2_few_columns(GEMM_F16, 1), 2);
+  assert_int_equal(int2_few_columns(GEMM_F16, 3), 4);
+  assert_int_equal(int2_few_columns(GEMM_BF16, 9), 16);
+  assert_int_equal(int2_few_columns(GEMM_F32, 1), 2);
+  assert_int_equal(int2_few_columns(GEMM_F32, 3), 8);
+  assert_int_equal(int2_few_columns(GEMM_F16, 1000), 16);
 }
 
 /* Blocks fit the device, tiles cover the product, and what blocks leave for each other fits its memory. */

@@ -60,12 +60,12 @@ static void test_own(void **state) {
   assert_true(int2_few_ways_find(4096, 4096, SMS, ways));
   struct variant own = int2_own(&problem);
   assert_true(int2_few_of(&own, GEMM_BF16, 3, &few));
-  assert_memory_equal(&few, &ways[0].config, sizeof few);
+  assert_memory_equal(&few, &ways[1].config, sizeof few);
   problem.x_type = GEMM_F32; /* a row takes two columns */
   problem.m = 5;
   own = int2_own(&problem);
   assert_true(int2_few_of(&own, GEMM_F32, 5, &few));
-  assert_memory_equal(&few, &ways[1].config, sizeof few);
+  assert_memory_equal(&few, &ways[3].config, sizeof few);
   problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 4096, 4096);
   own = int2_own(&problem);
   assert_true(int2_many_of(&own, &many));
