@@ -2,8 +2,8 @@
 //
 // One warp has bulk copies run ahead into a ring of units: the tiles of W of each warpgroup as they lie, and x in
 // swizzled rows of 128 bytes. A warpgroup makes of its codes the numbers c - 1, exact in 16 bits, in the order in which
-// the matrix instruction takes W from registers; sums of a group are scaled when they leave it. In wide tiles of f16 the
-// numbers are, before.
+// the matrix instruction takes W from registers; sums of a group are scaled when they leave it. In wide tiles of f16
+// the numbers are, before.
 #pragma once
 
 #include "int2_codes.cuh"
