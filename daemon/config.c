@@ -19,8 +19,6 @@ struct option_row {
 };
 
 static const struct option_row option_rows[] = {
-#define STRING(id, value, text)                                                                                        \
-  {.name = #id, .summary = text, .fallback = value, .kind = OPTION_STRING, .offset = offsetof(struct config, id)},
 #define WORD(id, value, list, text)                                                                                    \
   {.name = #id,                                                                                                        \
    .summary = text,                                                                                                    \
@@ -28,6 +26,7 @@ static const struct option_row option_rows[] = {
    .words = list,                                                                                                      \
    .kind = OPTION_STRING,                                                                                              \
    .offset = offsetof(struct config, id)},
+#define STRING(id, value, text) WORD(id, value, NULL, text)
 #define NUMBER(id, value, least, most, text)                                                                           \
   {.name = #id,                                                                                                        \
    .summary = text,                                                                                                    \
