@@ -97,52 +97,77 @@ static void test_bits_do_not_depend_on_company(void **state) {
   close(device.slab_fd);
 }
 
+/* A weight, rows of x, and oneDNN's variant. */
+struct library_bench {
+  struct device device;
+  struct oracle_weight weight;
+  struct oracle_x x;
+  struct variant onednn;
+  struct device_request request;
+  struct variant_problem problem;
+};
+
+static void library_open(struct library_bench *bench, int64_t k, int64_t rows) {
+  struct error error = {0};
+  *bench = (struct library_bench){0};
+  device_open(&bench->device, &cpu_backend, 1, 1 << 20);
+  oracle_weight_make(&bench->weight, &(struct gemm_weight){203, k, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  oracle_x_make(&bench->x, rows, k, GEMM_F32, 1, 1);
+  assert_int_equal(variant_parse(cpu_backend.families, "onednn", &bench->onednn, &error), STATUS_OK);
+  bench->request = (struct device_request){.weight = device_load(&bench->device, &bench->weight, 0),
+                                           .shape = &bench->weight.shape,
+                                           .x = &bench->x,
+                                           .y_type = GEMM_F32};
+  bench->problem = (struct variant_problem){
+      .weight = bench->weight.shape, .x_type = GEMM_F32, .y_type = GEMM_F32, .bias_type = GEMM_TYPE_NONE};
+}
+
+static void library_close(struct library_bench *bench) {
+  cpu_backend.weight_detach(bench->device.backend, bench->request.weight);
+  oracle_x_free(&bench->x);
+  oracle_weight_free(&bench->weight);
+  device_close(&bench->device);
+  close(bench->device.slab_fd);
+}
+
+/* Every bit of so many rows is as by our kernels. */
+static void expect_library(struct library_bench *bench, int64_t rows) {
+  bench->request.m = rows;
+  bench->request.variant = NULL;
+  void *own = device_run(&bench->device, &bench->request);
+  bench->request.variant = &bench->onednn;
+  void *library = device_run(&bench->device, &bench->request);
+  assert_memory_equal(own, library, (size_t)(rows * bench->weight.shape.n) * sizeof(float));
+  free(own);
+  free(library);
+}
+
 /* oneDNN's sums are exact for INT8: every bit is as by our kernels, whatever rows its primitives were made for. Where
  * it is not installed the variant is refused with the reason. */
 static void test_library(void **state) {
   (void)state;
-  struct device device;
-  struct oracle_weight weight;
-  struct oracle_x x;
+  struct library_bench bench;
   struct error error = {0};
-  struct variant onednn = {.family = NULL};
-  device_open(&device, &cpu_backend, 1, 1 << 20);
-  oracle_weight_make(&weight, &(struct gemm_weight){203, 257, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
-  oracle_x_make(&x, 70, weight.shape.k, GEMM_F32, 1, 1);
-  assert_int_equal(variant_parse(cpu_backend.families, "onednn", &onednn, &error), STATUS_OK);
-  struct device_request request = {
-      .weight = device_load(&device, &weight, 0), .shape = &weight.shape, .x = &x, .y_type = GEMM_F32};
-  struct variant_problem problem = {
-      .weight = weight.shape, .m = 96, .x_type = GEMM_F32, .y_type = GEMM_F32, .bias_type = GEMM_TYPE_NONE};
-  enum status status = cpu_backend.variant_check(device.backend, &problem, &onednn, NULL, &error);
+  library_open(&bench, 257, 70);
+  struct backend *backend = bench.device.backend;
+  bench.problem.m = 96;
+  enum status status = cpu_backend.variant_check(backend, &bench.problem, &bench.onednn, NULL, &error);
   if (status != STATUS_OK) {
     assert_int_equal(status, STATUS_UNSUPPORTED);
     assert_non_null(strstr(error.text, "oneDNN"));
   }
   /* what takes long at first is listed apart */
   struct variant listed[64];
-  int count = cpu_backend.variants(device.backend, &problem, NULL, false, listed, 64);
+  int count = cpu_backend.variants(backend, &bench.problem, NULL, false, listed, 64);
   for (int i = 0; i < count; i++)
     assert_false(listed[i].family->library);
-  assert_int_equal(cpu_backend.library_variants(device.backend, &problem, false, listed, 64), status == STATUS_OK);
-  for (int64_t m = 1; status == STATUS_OK && m <= 70; m += m < 10 ? 1 : 20) {
-    request.m = m;
-    request.variant = NULL;
-    void *own = device_run(&device, &request);
-    request.variant = &onednn;
-    void *library = device_run(&device, &request);
-    assert_memory_equal(own, library, (size_t)(m * weight.shape.n) * sizeof(float));
-    free(own);
-    free(library);
-  }
-  problem.weight.format = GEMM_FORMAT_F16;
-  problem.weight.scale = GEMM_SCALE_NONE;
-  assert_int_equal(cpu_backend.variant_check(device.backend, &problem, &onednn, NULL, &error), STATUS_UNSUPPORTED);
-  cpu_backend.weight_detach(device.backend, request.weight);
-  oracle_x_free(&x);
-  oracle_weight_free(&weight);
-  device_close(&device);
-  close(device.slab_fd);
+  assert_int_equal(cpu_backend.library_variants(backend, &bench.problem, false, listed, 64), status == STATUS_OK);
+  for (int64_t m = 1; status == STATUS_OK && m <= 70; m += m < 10 ? 1 : 20)
+    expect_library(&bench, m);
+  bench.problem.weight.format = GEMM_FORMAT_F16;
+  bench.problem.weight.scale = GEMM_SCALE_NONE;
+  assert_int_equal(cpu_backend.variant_check(backend, &bench.problem, &bench.onednn, NULL, &error), STATUS_UNSUPPORTED);
+  library_close(&bench);
 }
 
 /* A weight keeps primitives for some numbers of rows alone, and one product may want two: neither makes room for the
@@ -150,35 +175,15 @@ static void test_library(void **state) {
 static void test_library_makes_room(void **state) {
   (void)state;
   static const int64_t rows[] = {512, 1, 2, 4, 8, 16, 24, 32, 512 + 96};
-  struct device device;
-  struct oracle_weight weight;
-  struct oracle_x x;
-  struct error error = {0};
-  struct variant onednn = {.family = NULL};
-  device_open(&device, &cpu_backend, 1, 1 << 20);
-  oracle_weight_make(&weight, &(struct gemm_weight){203, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
-  oracle_x_make(&x, 512 + 96, weight.shape.k, GEMM_F32, 1, 1);
-  assert_int_equal(variant_parse(cpu_backend.families, "onednn", &onednn, &error), STATUS_OK);
-  struct device_request request = {
-      .weight = device_load(&device, &weight, 0), .shape = &weight.shape, .x = &x, .y_type = GEMM_F32};
-  struct variant_problem problem = {
-      .weight = weight.shape, .m = 512, .x_type = GEMM_F32, .y_type = GEMM_F32, .bias_type = GEMM_TYPE_NONE};
-  bool there = cpu_backend.variant_check(device.backend, &problem, &onednn, NULL, &error) == STATUS_OK;
-  for (int i = 0; i < COUNT(rows) && there; i++) {
-    request.m = rows[i];
-    request.variant = NULL;
-    void *own = device_run(&device, &request);
-    request.variant = &onednn;
-    void *library = device_run(&device, &request);
-    assert_memory_equal(own, library, (size_t)(request.m * weight.shape.n) * sizeof(float));
-    free(own);
-    free(library);
-  }
-  cpu_backend.weight_detach(device.backend, request.weight);
-  oracle_x_free(&x);
-  oracle_weight_free(&weight);
-  device_close(&device);
-  close(device.slab_fd);
+  struct library_bench bench;
+  struct error error;
+  library_open(&bench, 64, 512 + 96);
+  bench.problem.m = 512;
+  bool there =
+      cpu_backend.variant_check(bench.device.backend, &bench.problem, &bench.onednn, NULL, &error) == STATUS_OK;
+  for (int i = 0; i < COUNT(rows) && there; i++)
+    expect_library(&bench, rows[i]);
+  library_close(&bench);
 }
 
 /* y fits f32 although the sums on the way, before the scale, do not. */
