@@ -1,9 +1,9 @@
 // Kernel of int2_few.h.
 //
-// A pair of warps takes a tile of 64 rows of W x 128 of K at a time, 32 rows each; one more warp has tiles copied
-// ahead. A code c becomes the number c + 2^i by one instruction, a mask and an exponent; i differs by the place of the
-// code in its word (int2_layout.h), and minus the sum of (2^i + 1) x, which sums start from, leaves c - 1. 2^i is at
-// most 256 (f16) and 128 (bf16): f32 has the bits.
+// A pair of warps takes a tile of 64 rows of W x 128 of K at a time, 32 rows each; four more warps have tiles
+// copied ahead. A code c becomes the number c + 2^i by one instruction, a mask and an exponent; i differs by the place
+// of the code in its word (int2_layout.h), and minus the sum of (2^i + 1) x, which sums start from, leaves c - 1. 2^i
+// is at most 256 (f16) and 128 (bf16): f32 has the bits.
 #pragma once
 
 #include "int2_codes.cuh"
