@@ -15,7 +15,8 @@ struct message_session_add serving_message(const struct session *session, uint32
                                       .generation = session->arena.generations[device],
                                       .devices = session->arena.devices,
                                       .entries = session->arena.entries,
-                                      .arena_bytes = session->arena.bytes};
+                                      .arena_bytes = session->arena.bytes,
+                                      .user = session->user.uid};
 }
 
 void serving_descriptors(const struct session *session, uint32_t device, int fds[SERVING_FDS]) {

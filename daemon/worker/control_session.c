@@ -37,6 +37,7 @@ static enum status open_session(struct control *control, struct control_task *ta
   session->engine.arena_bytes = add->arena_bytes;
   session->engine.doorbell = task->fds[1];
   session->engine.wakeup = task->fds[2];
+  session->engine.user = add->user;
   task->fds[1] = task->fds[2] = -1;
   status =
       engine_session_open(&session->engine, add->entries, devices, (uint32_t)control->device, add->generation, error);

@@ -56,6 +56,7 @@ struct engine_session {
   uint64_t tensor_offset;      /* where tensors may begin */
   struct backend_arena *arena; /* not owned */
   int doorbell, wakeup;        /* not owned */
+  uint32_t user;               /* whose it is */
   struct ring_worker ring;
   struct queue_lane lane;
   struct handles handles;         /* of struct engine_weight */
@@ -95,7 +96,7 @@ void engine_stats(struct engine *engine, struct message_worker_stats *out);
 void engine_stop(struct engine *engine);
 
 /* Prepares a session over an arena whose size has been checked; `devices` queues are in it and this engine serves
- * that of `device`. The caller sets base, arena_bytes, arena, doorbell and wakeup before. NOMEM. */
+ * that of `device`. The caller sets base, arena_bytes, arena, doorbell, wakeup and user before. NOMEM. */
 MUST_CHECK enum status engine_session_open(struct engine_session *session, uint32_t entries, uint32_t devices,
                                            uint32_t device, uint32_t generation, struct error *error);
 /* Frees what engine_session_open took. Only while no engine has the session. */

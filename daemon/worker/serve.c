@@ -361,25 +361,27 @@ static void note_end(struct engine_traffic *traffic, uint64_t took_ns) {
 }
 
 /* The kernel of each product, as for one alone. Which of them took how long nobody knows afterwards. */
-static void choose_step_kernels(struct serve *serve, struct engine_plan *plan, enum gemm_type x_type, int64_t rows) {
+static void choose_step_kernels(struct serve *serve, uint32_t user, struct engine_plan *plan, enum gemm_type x_type,
+                                int64_t rows) {
   for (uint32_t i = 0; i < plan->count; i++) {
     struct backend_step *step = &plan->steps[i];
     struct backend_job alone = {
         .x_type = x_type, .y_type = step->y_type, .bias = step->bias, .bias_type = step->bias_type};
-    (void)tuner_launch(serve->tuner, plan->weights[i], &alone, rows);
+    (void)tuner_launch(serve->tuner, user, plan->weights[i], &alone, rows);
     step->variant = alone.variant;
     x_type = step->y_type;
   }
 }
 
 static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t rows) {
+  const struct engine_session *session = front->lane->owner;
   front->tuned = NULL;
   if (front->plan != NULL)
-    choose_step_kernels(serve, front->plan, front->product.x_type, rows);
+    choose_step_kernels(serve, session->user, front->plan, front->product.x_type, rows);
   else if (front->product.operand != NULL)
     tuner_launch_tensors(serve->tuner, &front->product);
   else
-    front->tuned = tuner_launch(serve->tuner, front->weight, &front->product, rows);
+    front->tuned = tuner_launch(serve->tuner, session->user, front->weight, &front->product, rows);
 }
 
 /* Clients with products here that look out for them; if all sleep, one will have been woken when this one ends. */

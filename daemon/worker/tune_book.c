@@ -7,6 +7,7 @@ enum {
   PROBES = 16,
   RARE = 200, /* a shape is rare that takes less than this part of all time: half a percent */
 };
+#define STALE_NS ((uint64_t)600 * 1000000000)
 
 enum status book_open(struct book *book, struct error *error) {
   book->count = 0;
@@ -32,22 +33,86 @@ static uint64_t hash_of(const struct variant_problem *problem, const struct vari
   return hash;
 }
 
-struct book_entry *book_find(struct book *book, const struct variant_problem *problem, const struct variant *pin,
-                             bool make) {
+static struct book_entry *place(struct book *book, uint64_t hash, uint64_t probe) {
+  return &book->entries[(hash + probe) % BOOK_ENTRIES];
+}
+
+struct book_entry *book_find(struct book *book, const struct variant_problem *problem, const struct variant *pin) {
   uint64_t hash = hash_of(problem, pin);
-  struct book_entry *empty = NULL;
   for (uint64_t i = 0; i < PROBES; i++) {
-    struct book_entry *entry = &book->entries[(hash + i) % BOOK_ENTRIES];
+    struct book_entry *entry = place(book, hash, i);
     if (entry->used && entry->pin == pin && variant_problem_equal(&entry->problem, problem))
       return entry;
-    if (!entry->used && empty == NULL)
-      empty = entry;
   }
-  if (!make || empty == NULL)
+  return NULL;
+}
+
+/* ---- where there is no room */
+
+static uint32_t count_of(struct book *book, uint64_t hash, uint32_t user) {
+  uint32_t count = 0;
+  for (uint64_t i = 0; i < PROBES; i++)
+    count += place(book, hash, i)->user == user;
+  return count;
+}
+
+/* The entry of these that was served longest ago and may go: any of `user`, or with BOOK_NOBODY of whomever. */
+static struct book_entry *oldest(struct book *book, uint64_t hash, uint32_t user) {
+  struct book_entry *found = NULL;
+  for (uint64_t i = 0; i < PROBES; i++) {
+    struct book_entry *entry = place(book, hash, i);
+    bool may_go = !entry->held && !entry->asked && (user == BOOK_NOBODY || entry->user == user);
+    if (may_go && (found == NULL || entry->seen_ns < found->seen_ns))
+      found = entry;
+  }
+  return found;
+}
+
+/* One that nobody asks for any more; else, where another user has more places here than this one would have with it, of
+ * who has the most. So nobody who asks for ever new shapes keeps others from being tuned, and nobody's own push each
+ * other out. */
+static struct book_entry *expendable(struct book *book, uint64_t hash, const struct book_visit *visit) {
+  struct book_entry *entry = oldest(book, hash, BOOK_NOBODY);
+  uint32_t own = count_of(book, hash, visit->user), most = own + 1, whose = BOOK_NOBODY;
+  if (entry == NULL || visit->now_ns - entry->seen_ns > STALE_NS)
+    return entry;
+  for (uint64_t i = 0; i < PROBES; i++) {
+    uint32_t user = place(book, hash, i)->user, count = count_of(book, hash, user);
+    if (count > most) {
+      most = count;
+      whose = user;
+    }
+  }
+  return whose != BOOK_NOBODY ? oldest(book, hash, whose) : NULL;
+}
+
+static struct book_entry *make(struct book *book, const struct variant_problem *problem, const struct variant *pin,
+                               const struct book_visit *visit) {
+  struct book_entry *entry = NULL;
+  uint64_t hash = hash_of(problem, pin);
+  for (uint64_t i = 0; i < PROBES && entry == NULL; i++)
+    if (!place(book, hash, i)->used)
+      entry = place(book, hash, i);
+  if (entry == NULL)
+    entry = expendable(book, hash, visit);
+  if (entry == NULL)
     return NULL;
-  *empty = (struct book_entry){.problem = *problem, .pin = pin, .used = true};
-  book->count++;
-  return empty;
+  book->count += !entry->used;
+  *entry = (struct book_entry){.problem = *problem, .pin = pin, .used = true, .user = BOOK_NOBODY};
+  return entry;
+}
+
+struct book_entry *book_visit(struct book *book, const struct variant_problem *problem, const struct variant *pin,
+                              const struct book_visit *visit) {
+  struct book_entry *entry = book_find(book, problem, pin);
+  if (entry == NULL)
+    entry = make(book, problem, pin, visit);
+  if (entry == NULL)
+    return NULL;
+  entry->seen_ns = visit->now_ns;
+  if (entry->user == BOOK_NOBODY)
+    entry->user = visit->user;
+  return entry;
 }
 
 void book_add_weight(struct book_entry *entry, struct backend_weight *weight) {

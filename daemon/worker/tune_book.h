@@ -6,10 +6,12 @@
 #include "../../kernels/backend.h"
 
 enum {
-  BOOK_ENTRIES = 4096, /* shapes that are kept at most; a power of two. Others are served untuned */
+  BOOK_ENTRIES = 4096, /* shapes in the list at most; a power of two. Others are served untuned */
   BOOK_WEIGHTS = 8,    /* resident weights of a shape that timings rotate through */
   BOOK_WRONG = 8,      /* variants remembered that computed wrong results or failed */
 };
+
+#define BOOK_NOBODY UINT32_MAX
 
 enum book_state {
   BOOK_SEEN,  /* not tuned */
@@ -22,6 +24,9 @@ struct book_entry {
   struct variant_problem problem;
   const struct variant *pin; /* set by hand for the weights that this entry is of; NULL: none. Not owned */
   bool used;
+  bool held;        /* it is being tuned, and stays */
+  uint32_t user;    /* who asked for it first; BOOK_NOBODY: nobody has, since it was kept or imported */
+  uint64_t seen_ns; /* when it was asked for last */
   enum book_state state;
   bool serves;            /* `variant` computes products, else the backend's own choice does */
   bool confirmed;         /* the times were measured on this machine */
@@ -48,9 +53,19 @@ struct book {
 MUST_CHECK enum status book_open(struct book *book, struct error *error);
 void book_close(struct book *book);
 
-/* The entry of a problem; makes one where `make` and there is room. NULL otherwise. It stays where it is. */
-struct book_entry *book_find(struct book *book, const struct variant_problem *problem, const struct variant *pin,
-                             bool make);
+/* Who asks for a shape, and when. */
+struct book_visit {
+  uint32_t user; /* id; BOOK_NOBODY: it is not for a product */
+  uint64_t now_ns;
+};
+
+/* The entry of a problem; NULL where there is none. */
+struct book_entry *book_find(struct book *book, const struct variant_problem *problem, const struct variant *pin);
+/* The same, and makes one: in the place of one that was not asked for in ten minutes, or of one of a user who has more
+ * of them, where all are taken. NULL where there is no such. It stays where it is until another visit takes its place.
+ */
+struct book_entry *book_visit(struct book *book, const struct variant_problem *problem, const struct variant *pin,
+                              const struct book_visit *visit);
 /* One more resident weight of this shape, where there is room. */
 void book_add_weight(struct book_entry *entry, struct backend_weight *weight);
 /* More resident weights of the entry's shape, from other entries. */

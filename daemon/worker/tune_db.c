@@ -168,6 +168,17 @@ static bool write_synced(int fd, const char *text) {
   return write(fd, text, length) == (ssize_t)length && fsync(fd) == 0;
 }
 
+/* A name is not on the disk before its folder is. */
+static bool sync_folder(const char *folder) {
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool synced = fd >= 0 && fsync(fd) == 0;
+  int failure = errno;
+  if (fd >= 0)
+    close(fd);
+  errno = failure;
+  return synced;
+}
+
 enum status tune_db_save(const struct tune_db *db, const struct book_entry *entry, struct error *error) {
   char path[PATH_BYTES], temporary[PATH_BYTES];
   if (db->folder[0] == '\0')
@@ -179,13 +190,14 @@ enum status tune_db_save(const struct tune_db *db, const struct book_entry *entr
     return error_set(error, STATUS_NOMEM, "no memory for a tuning");
   int fd = mkostemp(temporary, O_CLOEXEC);
   bool written = fd >= 0 && write_synced(fd, text) && rename(temporary, path) == 0;
+  bool kept = written && sync_folder(db->folder);
   int failure = errno;
   if (fd >= 0)
     close(fd);
   if (fd >= 0 && !written)
     unlink(temporary);
   free(text);
-  return written ? STATUS_OK : error_set(error, STATUS_SYSTEM, "keeping a tuning: %s", strerror(failure));
+  return kept ? STATUS_OK : error_set(error, STATUS_SYSTEM, "keeping a tuning: %s", strerror(failure));
 }
 
 /* ---- the note. Not synced: it is for the death of a process, not of the machine */

@@ -25,14 +25,15 @@ uint64_t tuner_clock_ns(void) {
 /* ---- open and close */
 
 static void read_kept(struct tuner *tuner) {
+  const struct book_visit nobodys = {.user = BOOK_NOBODY};
   struct variant_problem *problems = malloc(BOOK_ENTRIES / 2 * sizeof *problems), died;
   struct variant cause;
   uint32_t count = problems != NULL ? tune_db_list(&tuner->db, problems, BOOK_ENTRIES / 2) : 0;
   for (uint32_t i = 0; i < count && i < BOOK_ENTRIES / 2; i++) {
-    struct book_entry kept = {.problem = problems[i], .used = true};
+    struct book_entry kept = {.problem = problems[i], .used = true, .user = BOOK_NOBODY};
     if (!tune_db_load(&tuner->db, &kept))
       continue;
-    struct book_entry *entry = book_find(&tuner->book, &problems[i], NULL, true);
+    struct book_entry *entry = book_visit(&tuner->book, &problems[i], NULL, &nobodys);
     if (entry != NULL)
       *entry = kept;
   }
@@ -43,7 +44,7 @@ static void read_kept(struct tuner *tuner) {
   struct error error;
   log_warning("a worker died while it tried kernel %s for %s: it is not tried again", variant_text(&cause, kernel),
               variant_problem_text(&died, shape));
-  struct book_entry *entry = book_find(&tuner->book, &died, NULL, true);
+  struct book_entry *entry = book_visit(&tuner->book, &died, NULL, &nobodys);
   if (entry == NULL)
     return;
   book_wrong(entry, &cause);
@@ -128,14 +129,15 @@ void tuner_save(struct tune_save *save) {
 
 /* ---- serving */
 
-struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight *weight, struct backend_job *job,
-                                int64_t rows) {
+struct book_entry *tuner_launch(struct tuner *tuner, uint32_t user, const struct engine_weight *weight,
+                                struct backend_job *job, int64_t rows) {
+  const struct book_visit visit = {.user = user, .now_ns = tuner->last_request_ns};
   struct variant_problem problem = {.weight = weight->shape,
                                     .m = variant_bucket(rows),
                                     .x_type = job->x_type,
                                     .y_type = job->y_type,
                                     .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
-  struct book_entry *entry = book_find(&tuner->book, &problem, weight->pin, true);
+  struct book_entry *entry = book_visit(&tuner->book, &problem, weight->pin, &visit);
   if (entry == NULL)
     return NULL;
   book_add_weight(entry, weight->device);
@@ -153,7 +155,7 @@ void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job) {
                                     .x_type = job->x_type,
                                     .y_type = job->y_type,
                                     .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
-  const struct book_entry *entry = book_find(&tuner->book, &problem, NULL, false);
+  const struct book_entry *entry = book_find(&tuner->book, &problem, NULL);
   job->variant = entry != NULL && entry->serves ? &entry->variant : NULL;
   proof_stop(&tuner->proof);
 }

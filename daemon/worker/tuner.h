@@ -51,10 +51,10 @@ void tuner_save(struct tune_save *save);
 
 /* ---- the engine's thread */
 
-/* Chooses the kernel of a product of `rows` rows (a batch has more than `job`). Returns its shape; NULL where there is
- * no room for one more. */
-struct book_entry *tuner_launch(struct tuner *tuner, const struct engine_weight *weight, struct backend_job *job,
-                                int64_t rows);
+/* Chooses the kernel of a product of `rows` rows (a batch has more than `job`), asked for by `user`. Returns its shape;
+ * NULL where there is no room for one more. */
+struct book_entry *tuner_launch(struct tuner *tuner, uint32_t user, const struct engine_weight *weight,
+                                struct backend_job *job, int64_t rows);
 /* The same for a product that brings W itself: by what was found for stored weights of its shape, if anything was. */
 void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job);
 /* A product that tuner_launch gave this entry for has ended. */

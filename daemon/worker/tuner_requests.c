@@ -48,6 +48,11 @@ static enum status check_by_hand(struct tuner *tuner, const struct variant_probl
   return error_set(error, status, "%.120s; nearest that can: %.120s", reason.text, variant_text(&nearest, near));
 }
 
+static struct book_entry *visit(struct tuner *tuner, const struct variant_problem *problem) {
+  const struct book_visit nobodys = {.user = BOOK_NOBODY, .now_ns = tuner->last_request_ns};
+  return book_visit(&tuner->book, problem, NULL, &nobodys);
+}
+
 static enum status ask(struct tuner *tuner, struct engine_message *message) {
   struct tune_request *request = message->tune;
   struct variant hand;
@@ -56,7 +61,7 @@ static enum status ask(struct tuner *tuner, struct engine_message *message) {
   if (request->text[0] != '\0' &&
       check_by_hand(tuner, &request->problem, request->text, &hand, &message->error) != STATUS_OK)
     return message->error.status;
-  struct book_entry *entry = book_find(&tuner->book, &request->problem, NULL, true);
+  struct book_entry *entry = visit(tuner, &request->problem);
   if (entry == NULL)
     return error_set(&message->error, STATUS_NOMEM, "no room for one more shape");
   book_add_weight(entry, request->weight->device);
@@ -84,6 +89,8 @@ static void forget(struct tuner *tuner, struct tune_request *request) {
     tune_db_remove(&tuner->db, &entry->problem);
     struct book_entry fresh = {.problem = entry->problem,
                                .used = true,
+                               .user = entry->user,
+                               .seen_ns = entry->seen_ns,
                                .asked = asked,
                                .calls = entry->calls,
                                .device_ns = entry->device_ns,
@@ -103,7 +110,7 @@ static enum status import(struct tuner *tuner, struct engine_message *message) {
     status = check_by_hand(tuner, &problem, request->text, &variant, &message->error);
   if (status != STATUS_OK)
     return status;
-  struct book_entry *entry = book_find(&tuner->book, &problem, NULL, true);
+  struct book_entry *entry = visit(tuner, &problem);
   if (entry == NULL)
     return error_set(&message->error, STATUS_NOMEM, "no room for one more shape");
   if (entry->state == BOOK_TUNED || entry == tuner->current)

@@ -43,6 +43,7 @@ void tuner_leave(struct tuner *tuner) {
   tuner->current = NULL;
   if (entry == NULL)
     return;
+  entry->held = false;
   if (tuner->comparing)
     tune_db_trying(&tuner->db, &entry->problem, NULL);
   tuner->comparing = false;
@@ -65,6 +66,7 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   tuner->current = entry;
   tuner->ask = take_ask(tuner, entry);
   entry->aside = false;
+  entry->held = true;
   tuner->phase = PHASE_PREPARE;
   tuner->comparing = false;
   book_gather_weights(&tuner->book, entry);

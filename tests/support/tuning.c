@@ -98,7 +98,7 @@ const struct variant *tuning_serving(int64_t rows, uint64_t device_ns) {
   static float x[1], y[1];
   struct backend_job job = {
       .weight = tuning.weight.device, .m = rows, .x_type = GEMM_F32, .y_type = GEMM_F32, .x = x, .y = y};
-  struct book_entry *entry = tuner_launch(tuning.tuner, &tuning.weight, &job, rows);
+  struct book_entry *entry = tuner_launch(tuning.tuner, 0, &tuning.weight, &job, rows);
   assert_non_null(entry);
   tuner_finished(tuning.tuner, entry, device_ns);
   return job.variant;
