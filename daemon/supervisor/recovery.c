@@ -200,10 +200,17 @@ static void give_session(struct session *session, struct worker *worker) {
       ask_tensor(worker, session, i);
 }
 
+static void tell_of_predecessor(struct worker *worker) {
+  struct message_worker_follow body = {.outside = !worker->suspect, .faults = worker->faults};
+  if (worker->restarts > 0)
+    ask(worker, COMMAND_worker_follow, &body, NULL, 0);
+}
+
 void recovery_begin(struct supervisor *supervisor, struct worker *worker) {
   worker->verified = 0;
   worker->verified_bytes = 0;
   worker->recovering = 1; /* this function's own, so that no answer finishes before all has been asked */
+  tell_of_predecessor(worker);
   give_slabs(&supervisor->catalog, worker);
   give_weights(&supervisor->catalog, worker);
   struct session *session;

@@ -302,18 +302,6 @@ static void give_up(struct worker *worker) {
   worker->hooks->ended(worker);
 }
 
-/* The options of a process that replaces one. Who died may have died of a kernel on trial; where nothing is kept, the
- * successor cannot know which, and would die of it again. */
-static struct config successor_config(const struct worker *worker) {
-  struct config config = *worker->config;
-  if (config.state_dir[0] == '\0' && getenv("STATE_DIRECTORY") == NULL && strcmp(config.tune, "off") != 0) {
-    log_info("worker %u: the next process tunes nothing, because no state_dir tells what the last one died of",
-             worker->device);
-    snprintf(config.tune, sizeof config.tune, "off");
-  }
-  return config;
-}
-
 static const struct worker_process_events events;
 
 /* Ahead of time: while it opens its device, the one before serves, or dies. */
@@ -321,9 +309,8 @@ static void start_next(struct worker *worker) {
   struct error error;
   if (worker->next != NULL || worker->stopping)
     return;
-  struct config config = successor_config(worker);
-  if (worker_process_start(worker->loop, worker->program, worker->device, true, &config, &events, worker, &worker->next,
-                           &error) == STATUS_OK)
+  if (worker_process_start(worker->loop, worker->program, worker->device, true, worker->config, &events, worker,
+                           &worker->next, &error) == STATUS_OK)
     worker->next_ready = false;
   else
     log_error("worker %u: %s", worker->device, error.text);
@@ -443,6 +430,7 @@ static void on_ended(struct worker_process *process) {
   worker->process = NULL;
   worker->exit_status = process->exit_status;
   worker->suspect |= process->exit_signal != SIGKILL;
+  worker->faults += worker->suspect;
   let_die(worker);
   closed_one(worker);
 }

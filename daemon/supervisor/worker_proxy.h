@@ -83,6 +83,7 @@ struct worker {
   /* What its device holds may have been damaged, and no process has come so far as to serve since. SIGKILL from outside
    * touches nothing; anything else that ends a process, or a gemmd, may have. */
   bool suspect;
+  uint32_t faults; /* processes that ended so */
   uint32_t pid;
   uint32_t restarts, recent_restarts;
   uint64_t recent_since_ms, lost_ms;

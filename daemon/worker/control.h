@@ -72,6 +72,7 @@ struct control_task {
     struct message_tune_import_request tune_import;
     struct message_weight_tune weight_tune;
     struct message_weight_pin weight_pin;
+    struct message_worker_follow worker_follow;
   } request;
   union {
     struct message_weight_plan_reply weight_plan;

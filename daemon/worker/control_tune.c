@@ -1,5 +1,5 @@
-/* What clients ask of the tuner: tune_list, tune_forget, tune_import, weight_tune, weight_pin. The engine's thread
- * answers, so that the tuner needs no lock. */
+/* What clients ask of the tuner: tune_list, tune_forget, tune_import, weight_tune, weight_pin; and worker_follow, which
+ * tells it of the worker before. The engine's thread answers, so that the tuner needs no lock. */
 #include "control.h"
 
 #include <stdio.h>
@@ -163,11 +163,24 @@ static enum status begin_pin(struct control *control, struct control_task *task,
   return STATUS_OK;
 }
 
+/* ---- worker_follow */
+
+static enum status begin_follow(struct control *control, struct control_task *task, struct error *error) {
+  (void)control;
+  enum status status = make(task, TUNE_FOLLOW, error);
+  if (status != STATUS_OK)
+    return status;
+  task->tune->outside = task->request.worker_follow.outside;
+  task->tune->faults = task->request.worker_follow.faults;
+  return STATUS_OK;
+}
+
 const struct control_handler control_tune_handlers[] = {
     {.command = COMMAND_tune_list, .overtaken = true, .begin = begin_list, .post = post, .finish = finish_list},
     {.command = COMMAND_tune_forget, .overtaken = true, .begin = begin_forget, .post = post, .finish = finish_count},
     {.command = COMMAND_tune_import, .overtaken = true, .begin = begin_import, .post = post},
     {.command = COMMAND_weight_tune, .overtaken = true, .begin = begin_tune, .post = post, .finish = finish_tune},
     {.command = COMMAND_weight_pin, .overtaken = true, .begin = begin_pin, .post = post},
+    {.command = COMMAND_worker_follow, .begin = begin_follow, .post = post},
     {.command = 0},
 };

@@ -26,8 +26,7 @@ uint64_t tuner_clock_ns(void) {
 
 static void read_kept(struct tuner *tuner) {
   const struct book_visit nobodys = {.user = BOOK_NOBODY};
-  struct variant_problem *problems = malloc(BOOK_ENTRIES / 2 * sizeof *problems), died;
-  struct variant cause;
+  struct variant_problem *problems = malloc(BOOK_ENTRIES / 2 * sizeof *problems);
   uint32_t count = problems != NULL ? tune_db_list(&tuner->db, problems, BOOK_ENTRIES / 2) : 0;
   for (uint32_t i = 0; i < count && i < BOOK_ENTRIES / 2; i++) {
     struct book_entry kept = {.problem = problems[i], .used = true, .user = BOOK_NOBODY};
@@ -38,10 +37,22 @@ static void read_kept(struct tuner *tuner) {
       *entry = kept;
   }
   free(problems);
+}
+
+/* What a predecessor noted that it was trying is not tried again, unless somebody else killed that. */
+static void heed_note(struct tuner *tuner, bool outside) {
+  const struct book_visit nobodys = {.user = BOOK_NOBODY};
+  struct variant_problem died;
+  struct variant cause;
   if (!tune_db_died(&tuner->db, &died, &cause))
     return;
   char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
   struct error error;
+  if (outside) {
+    log_info("a worker was killed while it tried kernel %s for %s: the kernel is not to blame",
+             variant_text(&cause, kernel), variant_problem_text(&died, shape));
+    return;
+  }
   log_warning("a worker died while it tried kernel %s for %s: it is not tried again", variant_text(&cause, kernel),
               variant_problem_text(&died, shape));
   struct book_entry *entry = book_visit(&tuner->book, &died, NULL, &nobodys);
@@ -94,8 +105,19 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
     tuner_close(tuner);
     return status;
   }
+  if (!options->heir)
+    heed_note(tuner, false);
   *out = tuner;
   return STATUS_OK;
+}
+
+void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults) {
+  heed_note(tuner, outside);
+  if (faults == 0 || tuner->db.folder[0] != '\0' || tuner->options.mode == TUNE_OFF)
+    return;
+  /* It would be tried again, and again end the worker. */
+  log_info("nothing is tuned from here on: a worker died, and no state_dir tells of which kernel");
+  tuner->options.mode = TUNE_OFF;
 }
 
 void tuner_close(struct tuner *tuner) {

@@ -25,6 +25,7 @@ struct tuner_options {
   uint64_t budget_ns;    /* of work on one shape */
   uint64_t arena_bytes;  /* for x and y of trials */
   const char *state_dir; /* NULL or "": nothing is kept */
+  bool heir;             /* what a predecessor died of is said by TUNE_FOLLOW, which comes first */
   char *const *prover;   /* command that runs prove_run with this backend, NULL at the end; not owned */
   /* As the engine's. Unasked, it gets ENGINE_TUNE_SAVE messages. */
   void (*notify)(void *user, struct engine_message *message);
@@ -70,7 +71,7 @@ void tuner_request(struct tuner *tuner, struct engine_message *message);
 /* Messages that wait for their shape go back with CANCELLED. */
 void tuner_stop(struct tuner *tuner);
 
-enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN };
+enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW };
 enum { TUNE_PAGE = 32, TUNE_RESULTS = 8 };
 
 struct tune_shape {
@@ -98,6 +99,8 @@ struct tune_request {
    * the pin off. */
   struct variant_problem problem;
   bool all;
+  bool outside;    /* FOLLOW: the predecessor was killed from outside */
+  uint32_t faults; /* FOLLOW: predecessors that were not */
   char text[VARIANT_TEXT_BYTES];
   char shape[VARIANT_TEXT_BYTES];
   uint32_t from; /* LIST: where to go on */

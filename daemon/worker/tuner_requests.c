@@ -171,6 +171,9 @@ void tuner_request(struct tuner *tuner, struct engine_message *message) {
   case TUNE_PIN:
     (void)pin(tuner, message);
     break;
+  case TUNE_FOLLOW:
+    tuner_follow(tuner, message->tune->outside, message->tune->faults);
+    break;
   }
   tuner->options.notify(tuner->options.user, message);
 }

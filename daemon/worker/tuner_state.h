@@ -68,6 +68,9 @@ uint64_t tuner_clock_ns(void);
 /* Has the entry's winner written, where anything is kept. */
 void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
 
+/* A predecessor is gone: see struct tune_request. */
+void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults);
+
 /* ---- the shape at hand
  * Takes one up; false where it cannot be tuned. */
 bool tuner_begin(struct tuner *tuner, struct book_entry *entry);

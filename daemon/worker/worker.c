@@ -177,6 +177,7 @@ int worker_run(const struct config *config, int device, int control, bool standb
     log_error("no memory for the worker");
   } else {
     options.tune.prover = prover;
+    options.tune.heir = standby;
     result = serve(state, &options, standby, reason);
     uv_loop_close(&loop);
   }

@@ -293,24 +293,36 @@ static void test_a_microbench_that_is_ended_leaves_no_weight(void **state) {
   assert_int_equal(system(command), 0);
 }
 
-/* With nowhere to note what it tries, a successor would try again what its predecessor died of. */
-static void test_without_a_state_a_successor_does_not_try(void **state) {
+static void kill_worker(int signal) {
   gemmd_daemon_info info;
+  gemmd_session *session = daemon_join(&gemmd, NULL);
+  assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
+  uint32_t restarts = info.device[0].restarts;
+  assert_int_equal(kill((pid_t)info.device[0].pid, signal), 0);
+  do
+    assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
+  while (info.device[0].restarts == restarts || strcmp(info.device[0].state, "ready") != 0);
+  gemmd_disconnect(session);
+}
+
+/* With nowhere to note what it tries, a successor would try again what its predecessor died of; not where somebody else
+ * killed that. */
+static void test_without_a_state_a_successor_does_not_try(void **state) {
+  static const char off[] = "nothing is tuned from here on";
   daemon_stop(&gemmd);
   unsetenv("STATE_DIRECTORY");
   daemon_start(&gemmd);
-  gemmd_session *session = daemon_join(&gemmd, NULL);
-  assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
-  assert_int_equal(daemon_log_count(&gemmd, "the next process tunes nothing"), 0);
-  assert_int_equal(kill((pid_t)info.device[0].pid, SIGKILL), 0);
-  do
-    assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
-  while (info.device[0].restarts == 0 || strcmp(info.device[0].state, "ready") != 0);
-  assert_int_equal(daemon_log_count(&gemmd, "the next process tunes nothing"), 1);
-  gemmd_disconnect(session);
   load();
+  kill_worker(SIGKILL);
+  assert_int_equal(daemon_log_count(&gemmd, off), 0);
+  test_products_stay_right(state);
+  expect("mlp/up --m 1", 0, "the backend's own choice");
+  kill_worker(SIGSEGV);
+  assert_int_equal(daemon_log_count(&gemmd, off), 1);
   test_products_stay_right(state);
   expect("show f32-f32-none-m1", 0, "seen");
+  kill_worker(SIGKILL); /* nobody knows any better what the one before it died of */
+  assert_int_equal(daemon_log_count(&gemmd, off), 2);
 }
 
 int main(void) {

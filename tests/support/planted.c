@@ -119,6 +119,16 @@ void planted_open(enum tune_mode mode) {
   tuning_start(&options);
 }
 
+void planted_follow(enum tune_mode mode, bool outside) {
+  struct tune_request request = {.verb = TUNE_FOLLOW, .outside = outside, .faults = !outside};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  struct tuner_options options = tuning_options(mode);
+  options.state_dir = folder;
+  options.heir = true;
+  tuning_start(&options);
+  tuner_request(tuning.tuner, &message);
+}
+
 const struct variant *planted_serving(void) {
   return tuning_serving(TUNING_ROWS, 20000);
 }

@@ -41,6 +41,8 @@ void planted_offer(enum crime crime, uint64_t time);
 void planted_library(uint64_t time);
 /* What it finds is kept in the fixture's folder. */
 void planted_open(enum tune_mode mode);
+/* The same after another that died, or was killed from outside. */
+void planted_follow(enum tune_mode mode, bool outside);
 /* What serves TUNING_ROWS rows. */
 const struct variant *planted_serving(void);
 enum crime planted_crime(const struct variant *variant);

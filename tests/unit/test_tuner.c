@@ -86,10 +86,9 @@ static void test_a_lucky_one_does_not_serve(void **state) {
   assert_true(changed <= 1);
 }
 
-static void test_a_fault_is_not_repeated(void **state) {
-  (void)state;
-  planted_offer(FAULTING, 10);
-  planted_offer(HONEST, 5000);
+/* In a process of its own; true where that dies of a kernel. */
+static bool tuning_kills(void (*open)(void)) {
+  int status;
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
@@ -98,19 +97,47 @@ static void test_a_fault_is_not_repeated(void **state) {
     struct error error;
     if (cpu_backend.open(&config, &tuning.device.backend, &error) != STATUS_OK)
       _exit(1);
-    planted_open(TUNE_EAGER);
+    open();
     (void)planted_serving();
     tuning_run();
     _exit(0);
   }
-  int status;
   assert_int_equal(waitpid(child, &status, 0), child);
-  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
+static void open_first(void) {
+  planted_open(TUNE_EAGER);
+}
+
+static void open_after_a_kill(void) {
+  planted_follow(TUNE_EAGER, true);
+}
+
+static void test_a_fault_is_not_repeated(void **state) {
+  (void)state;
+  planted_offer(FAULTING, 10);
+  planted_offer(HONEST, 5000);
+  assert_true(tuning_kills(open_first));
   planted_open(TUNE_EAGER);
   (void)planted_serving();
   tuning_run(); /* in this process: it would die of it */
-  assert_int_equal(planted_crime(planted_serving()), HONEST);
   assert_non_null(planted_serving());
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
+/* A worker that somebody killed leaves the same note, and no kernel is to blame. */
+static void test_a_kill_from_outside_blames_no_kernel(void **state) {
+  (void)state;
+  planted_offer(FAULTING, 10);
+  planted_offer(HONEST, 5000);
+  assert_true(tuning_kills(open_first));
+  assert_true(tuning_kills(open_after_a_kill)); /* it was tried again */
+  planted_follow(TUNE_EAGER, false);
+  (void)planted_serving();
+  tuning_run();
+  assert_non_null(planted_serving());
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
 }
 
 static void test_kept_over_restarts(void **state) {
@@ -151,6 +178,7 @@ int main(void) {
       TUNER_TEST(test_a_slow_one_does_not_serve),
       TUNER_TEST(test_a_lucky_one_does_not_serve),
       TUNER_TEST(test_a_fault_is_not_repeated),
+      TUNER_TEST(test_a_kill_from_outside_blames_no_kernel),
       TUNER_TEST(test_kept_over_restarts),
       TUNER_TEST(test_kept_but_wrong_now),
   };
