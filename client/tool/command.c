@@ -34,12 +34,22 @@ static void help_options(const struct tool_option *options) {
   }
 }
 
+/* `left`, and `right` in the column beside it, or below where there is no room. */
+static void help_row(FILE *file, const char *left, const char *right) {
+  enum { COLUMN = 29 };
+  int at = fprintf(file, "  %s", left);
+  fprintf(file, "%s%*s", at < COLUMN ? "" : "\n", at < COLUMN ? COLUMN - at : COLUMN, "");
+  for (const char *end; (end = strchr(right, '\n')) != NULL; right = end + 1)
+    fprintf(file, "%.*s\n%*s", (int)(end - right), right, COLUMN, "");
+  fprintf(file, "%s\n", right);
+}
+
 static void help_tool(const struct tool *tool, FILE *file) {
   fprintf(file, "Usage: %s [--socket PATH] [--json] COMMAND ...\n%s\n\nCommands:\n", tool->name, tool->summary);
   for (const struct tool_command *command = tool->commands; command->name != NULL; command++) {
     char left[128];
     snprintf(left, sizeof left, "%s %s", command->name, command->arguments);
-    fprintf(file, "  %-26s %s\n", left, command->summary);
+    help_row(file, left, command->summary);
   }
   fprintf(file, "\n%s COMMAND --help tells more.\n\n%s", tool->name, exit_codes);
 }
