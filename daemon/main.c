@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { CONTROL_FD = 3, EXIT_USAGE = 2 };
-enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_PROVER, MODE_LOADER, MODE_UPGRADE };
+enum mode { MODE_SUPERVISOR, MODE_EMBEDDED, MODE_WORKER, MODE_PROVER, MODE_LOADER, MODE_UPGRADE, MODE_CHECK };
 
 struct invocation {
   enum mode mode;
@@ -35,6 +35,7 @@ static void print_help(void) {
          "usage: gemmd [--config FILE] [--OPTION VALUE | --OPTION=VALUE ...]\n\n"
          "  --config FILE            read options from FILE (default: %s, if it exists)\n"
          "  --upgrade                execute the running gemmd's program again in place, with its weights and socket\n"
+         "  --check                  read the options, say what is wrong with them, and end: 0 where nothing is\n"
          "  --help, --version\n\n"
          "Options, in the file as `name = value`:\n",
          GEMMD_RELEASE, default_config_path);
@@ -61,8 +62,8 @@ static int read_mode(struct invocation *invocation, int count, char *const *word
     invocation->standby = true;
     return 1;
   }
-  if (strcmp(words[0], "--upgrade") == 0) {
-    invocation->mode = MODE_UPGRADE;
+  if (strcmp(words[0], "--upgrade") == 0 || strcmp(words[0], "--check") == 0) {
+    invocation->mode = strcmp(words[0], "--check") == 0 ? MODE_CHECK : MODE_UPGRADE;
     return 1;
   }
   if (strcmp(words[0], "--worker") == 0 || strcmp(words[0], "--prove") == 0) {
@@ -148,6 +149,11 @@ static void begin_as_child(void) {
   prctl(PR_SET_NAME, "gemmd"); /* in ps and top; else what own_program ends in */
 }
 
+static int check(const struct config *config) {
+  struct error error;
+  return supervisor_check(config, &error) == STATUS_OK ? EXIT_SUCCESS : usage_error(error.text);
+}
+
 static int run(const struct config *config, const struct invocation *invocation, char **words) {
   char self[4096];
   ssize_t length;
@@ -163,6 +169,8 @@ static int run(const struct config *config, const struct invocation *invocation,
     return loader_run(config, CONTROL_FD);
   case MODE_UPGRADE:
     return upgrade_run(config);
+  case MODE_CHECK:
+    return check(config);
   default:
     length = readlink(own_program, self, sizeof self - 1);
     if (length < 0) {

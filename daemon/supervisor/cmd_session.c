@@ -3,6 +3,7 @@
 #include "context.h"
 #include "descriptors.h"
 #include "serving.h"
+#include "successor.h"
 
 #include "../log.h"
 
@@ -152,15 +153,9 @@ void cmd_drain(struct session *session, uint32_t id, const void *body, struct pa
 /* ---- upgrade */
 
 void cmd_upgrade(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  struct message_empty reply = {.reserved = 0};
-  struct supervisor *supervisor = session->supervisor;
   struct error error;
   (void)body;
   (void)packet;
-  if (supervisor_may_upgrade(supervisor, &error) != STATUS_OK) {
+  if (successor_ask(session, id, &error) != STATUS_OK)
     session_fail(session, id, &error);
-    return;
-  }
-  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
-  supervisor_upgrade(supervisor);
 }

@@ -46,9 +46,7 @@ struct supervisor {
 
 /* Ends everything in order; the loop runs empty by itself. */
 void supervisor_stop(struct supervisor *supervisor, int exit_status);
-/* Whether the program can be executed again in place. */
-MUST_CHECK enum status supervisor_may_upgrade(const struct supervisor *supervisor, struct error *error);
-/* Stops, and then does that, with the socket and the weights. */
+/* Stops, and then executes the program again in place, with the socket and the weights. */
 void supervisor_upgrade(struct supervisor *supervisor);
 
 #endif

@@ -31,14 +31,6 @@ static void watch_signals(struct supervisor *supervisor) {
 
 /* ---- an upgrade */
 
-enum status supervisor_may_upgrade(const struct supervisor *supervisor, struct error *error) {
-  if (supervisor->embedded || supervisor->arguments == NULL)
-    return error_set(error, STATUS_UNSUPPORTED, "a gemmd that serves one program is not replaced");
-  if (access(supervisor->program, X_OK) != 0)
-    return error_set(error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->program, strerror(errno));
-  return STATUS_OK;
-}
-
 void supervisor_upgrade(struct supervisor *supervisor) {
   log_info("upgrade: %s takes over", supervisor->program);
   supervisor->upgrading = true;
@@ -102,10 +94,21 @@ static enum status take_over(struct supervisor *supervisor, struct error *error)
   return status;
 }
 
+/* What options stand for beyond their words. */
+static enum status read_options(const struct config *config, struct role_rules *rules, struct pins *pins,
+                                struct error *error) {
+  enum status status = role_rules_make(config, rules, error);
+  return status == STATUS_OK ? pins_read(pins, config->tune_pins, error) : status;
+}
+
+enum status supervisor_check(const struct config *config, struct error *error) {
+  static struct role_rules rules;
+  static struct pins pins;
+  return read_options(config, &rules, &pins, error);
+}
+
 static enum status start(struct supervisor *supervisor, int embedded, struct error *error) {
-  enum status status = role_rules_make(supervisor->config, &supervisor->rules, error);
-  if (status == STATUS_OK)
-    status = pins_read(&supervisor->pins, supervisor->config->tune_pins, error);
+  enum status status = read_options(supervisor->config, &supervisor->rules, &supervisor->pins, error);
   if (status == STATUS_OK && embedded < 0)
     status = take_over(supervisor, error);
   if (status == STATUS_OK)
