@@ -86,7 +86,7 @@ uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device
     for (uint32_t i = 0; i < weight->part_count; i++)
       if (weight->parts[i].device == device && weight->parts[i].handle == handle)
         return weight->next_handles[i];
-  return handle;
+  return 0;
 }
 
 /* Requests and plans name handles, not weights. All are renamed at once: an old handle of one may be the new one of

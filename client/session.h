@@ -125,7 +125,8 @@ MUST_CHECK enum status session_watch(struct gemmd_session *session);
  * and submits again what was in flight. False where that cannot be; session->end says why. */
 bool session_resume(struct gemmd_session *session);
 
-/* What `handle` on `device` is called there; itself where no open weight has it. */
+/* What `handle` on `device` is called there; 0, which stands for nothing, where its weight has been closed: the number
+ * may be another one's there. */
 uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 
 /* ---- queue.c */

@@ -250,6 +250,26 @@ static void gemmd_is_replaced_under_plans(void **state) {
   gemmd_disconnect(layer.session);
 }
 
+/* The handle that the closed one had is another weight's there. */
+static void a_closed_weight_stays_closed_when_gemmd_is_replaced(void **state) {
+  (void)state;
+  struct layer layer;
+  struct call call;
+  gemmd_weight *same;
+  assert_true(layer_open(&layer));
+  assert_true(call_make(&call, layer.session, ROWS, 5));
+  gemmd_weight_close(layer.up);
+  gemmd_weight_close(layer.down);
+  expect_ok(layer.session, gemmd_weight_open(layer.session, "down", &layer.down));
+  expect_ok(layer.session, gemmd_weight_open(layer.session, "up", &same));
+  assert_int_equal(gemmd_plan_run(layer.plan, &call.product), GEMMD_NOT_FOUND);
+  daemon_upgrade(&daemon_under_test);
+  assert_int_equal(gemmd_plan_run(layer.plan, &call.product), GEMMD_NOT_FOUND);
+  gemmd_plan_free(layer.plan);
+  call_free(&call, layer.session);
+  gemmd_disconnect(layer.session);
+}
+
 /* ---- weights that go */
 
 static void a_weight_is_unloaded_under_a_plan(void **state) {
@@ -481,6 +501,7 @@ int main(void) {
       cmocka_unit_test(processes_share_the_weights),
       cmocka_unit_test(the_worker_is_killed_under_plans),
       cmocka_unit_test(gemmd_is_replaced_under_plans),
+      cmocka_unit_test(a_closed_weight_stays_closed_when_gemmd_is_replaced),
       cmocka_unit_test(a_weight_is_unloaded_under_a_plan),
       cmocka_unit_test(plans_that_cannot_be),
       cmocka_unit_test(calls_that_cannot_be),
