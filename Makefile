@@ -345,6 +345,7 @@ run-fuzz: $(FUZZ)
 
 bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a daemon of its own
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
+	@GEMMD_BUILD=$(BUILD) tests/bench/tail.py --backend $(or $(BACKEND),cpu) --shapes 1536x384 --turns 2
 
 bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive library", BACKEND=cuda)
 	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)

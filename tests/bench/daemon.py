@@ -1,0 +1,125 @@
+"""A gemmd of a benchmark's own, with random weights, and what its calls took."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+BUILD = Path(os.environ.get("GEMMD_BUILD", "build")).resolve()
+Shape = Tuple[int, int]
+
+
+class Failed(Exception):
+    pass
+
+
+class Daemon:
+    """gemmd on a socket in a folder of its own, and the tools on it."""
+
+    def __init__(self, backend: str, tune: str, *options: str) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="gemmd-bench-")
+        self.environment = dict(os.environ, GEMMD_SOCKET=self.folder.name + "/socket")
+        words = [str(BUILD / "gemmd"), "--socket", self.environment["GEMMD_SOCKET"], "--backend", backend]
+        words += ["--tune", tune, "--log_level", "error", *options]
+        self.process = subprocess.Popen(words, start_new_session=True)
+        self.backend = backend
+        for _ in range(600):
+            if self.tool("gemmctl", "ping", check=False).returncode == 0:
+                return
+            time.sleep(0.05)
+        self.close()
+        raise Failed("gemmd does not answer")
+
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.stop(False)  # or it would not hear the other
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+        self.folder.cleanup()
+
+    def stop(self, stopped: bool) -> None:
+        """Stops the daemon and its workers where they are, or lets them go on."""
+        os.killpg(self.process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+
+    def tool(self, program: str, *words: str, check: bool = True) -> subprocess.CompletedProcess:
+        done = subprocess.run(
+            [str(BUILD / program), *words], env=self.environment, capture_output=True, text=True, check=False
+        )
+        if check and done.returncode != 0:
+            raise Failed(done.stderr.strip())
+        return done
+
+    def ask(self, program: str, *words: str) -> dict:
+        return json.loads(self.tool(program, *words, "--json").stdout)
+
+    def load(self, format: str, shape: Shape) -> str:
+        """A weight of random numbers in -2..2; its name."""
+        n, k = shape
+        wide = b"\x34" if format == "f16" else b"\x3d"  # exponents of F16 and BF16
+        path, kind = f"{self.folder.name}/{n}x{k}.safetensors", "F16" if format == "f16" else "BF16"
+        data = bytearray(2 * n * k)
+        data[0::2] = os.urandom(n * k)
+        data[1::2] = os.urandom(n * k).translate(bytes(wide[0] | byte & 0x80 for byte in range(256)))
+        head = json.dumps({"w": {"dtype": kind, "shape": [n, k], "data_offsets": [0, len(data)]}}).encode()
+        Path(path).write_bytes(struct.pack("<Q", len(head)) + head + data)
+        name = f"{format}.{n}x{k}"
+        self.tool("gemmctl", "load", path, "--tensor", "w", "--format", format, "--name", name)
+        os.unlink(path)
+        return name
+
+    def load_codes(self, shape: Shape) -> str:
+        """A weight of random INT8, faster to make than to convert; its name."""
+        n, k = shape
+        path, name = f"{self.folder.name}/codes.safetensors", f"int8.{n}x{k}"
+        head = {
+            "w": {"dtype": "I8", "shape": [n, k], "data_offsets": [0, n * k]},
+            "w_scale": {"dtype": "F32", "shape": [n], "data_offsets": [n * k, n * k + 4 * n]},
+        }
+        text, block = json.dumps(head).encode(), os.urandom(16 << 20)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for at in range(0, n * k, len(block)):
+                file.write(block[: n * k - at])
+            file.write(struct.pack("<f", 0.01) * n)
+        self.tool("gemmctl", "load", path, "--tensor", "w", "--format", "int8", "--name", name)
+        os.unlink(path)
+        return name
+
+    def tune(self, name: str, rows: int, y_type: str, *words: str, anew: bool = True) -> dict:
+        if anew:
+            self.tool("gemmctl", "tune", "forget", "*")
+        kind = "f16" if name.startswith("f16") else "bf16"
+        return self.ask("gemmctl", "tune", name, "--m", str(rows), "--x-type", kind, "--y-type", y_type, *words)
+
+    def shapes(self) -> List[dict]:
+        return self.ask("gemmctl", "tune", "list")["shapes"]
+
+
+def quantile(buckets: Dict[float, int], part: float) -> float:
+    left = part * sum(buckets.values())
+    for us in sorted(buckets):
+        left -= buckets[us]
+        if left <= 0:
+            return us
+    return math.nan
+
+
+def pooled(turns: List[Dict[float, int]]) -> Dict[float, int]:
+    every: Dict[float, int] = {}
+    for turn in turns:
+        for us, count in turn.items():
+            every[us] = every.get(us, 0) + count
+    return every
