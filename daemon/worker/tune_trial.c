@@ -9,11 +9,10 @@
 #include <time.h>
 
 enum {
-  PIECE_BYTES = 512 << 10,
-  PIECE_ELEMENTS = 16384,
-  BLOCK = 256, /* elements that are compared at a time */
+  PIECE_NS = 100000,         /* a request that comes meanwhile waits for it; */
+  PIECE_ON_CORES_NS = 40000, /* where products themselves are that short and keep the engine busy */
+  BLOCK = 256,               /* elements that are compared at a time */
   PLAIN_COLUMNS_FIRST = 8,
-  PIECE_NS = 100000,
   GUARD_BYTES = 64,
   POISON = 0xff, /* NaN in every floating type */
 };
@@ -36,6 +35,20 @@ static uint64_t mix(uint64_t place) {
 
 static float uniform(uint64_t place) {
   return (float)((double)(mix(place) >> 11) * 0x1p-52 - 1);
+}
+
+/* ---- pieces, and what one core makes of their time, about */
+
+uint64_t trial_piece_ns(const struct trial *trial) {
+  return trial->ops->on_cores ? PIECE_ON_CORES_NS : PIECE_NS;
+}
+
+static int64_t piece_elements(const struct trial *trial) {
+  return (int64_t)trial_piece_ns(trial) / 6;
+}
+
+static uint64_t piece_bytes(const struct trial *trial) {
+  return trial_piece_ns(trial) * 5;
 }
 
 /* ---- where things lie */
@@ -152,7 +165,7 @@ static uint8_t *x_row(const struct trial *trial, int64_t row) {
 /* A piece of distinct row `place / k`, and its scales. */
 static void make_kinds(struct trial *trial) {
   int64_t k = trial->problem.weight.k, row = trial->place / k, first = trial->place % k;
-  int64_t count = k - first < PIECE_ELEMENTS ? k - first : PIECE_ELEMENTS;
+  int64_t count = k - first < piece_elements(trial) ? k - first : piece_elements(trial);
   for (int64_t i = first; i < first + count; i++)
     put(x_row(trial, row), i, trial->problem.x_type, value_of((int)row, (uint64_t)(row * k + i)));
   trial->place += count;
@@ -170,7 +183,8 @@ static uint64_t scale_columns(const struct trial *trial) {
 }
 
 static void copy_rows(struct trial *trial) {
-  for (uint64_t bytes = 0; bytes < PIECE_BYTES && trial->place < trial->problem.m; bytes += trial->job.x_stride) {
+  for (uint64_t bytes = 0; bytes < piece_bytes(trial) && trial->place < trial->problem.m;
+       bytes += trial->job.x_stride) {
     memcpy(x_row(trial, trial->place), x_row(trial, trial->place % TRIAL_KINDS), trial->job.x_stride);
     trial->place++;
   }
@@ -189,7 +203,7 @@ static void make_bias(struct trial *trial) {
   void *bias = (void *)(uintptr_t)trial->job.bias;
   if (bias == NULL)
     trial->place = n;
-  for (int64_t i = 0; i < PIECE_ELEMENTS && trial->place < n; i++, trial->place++)
+  for (int64_t i = 0; i < piece_elements(trial) && trial->place < n; i++, trial->place++)
     put(bias, trial->place, trial->problem.bias_type, uniform((uint64_t)trial->place));
   if (trial->place < n)
     return;
@@ -201,7 +215,7 @@ static void make_bias(struct trial *trial) {
 static void poison(struct trial *trial) {
   uint64_t begin = (uint64_t)((uint8_t *)trial->job.y - trial->base);
   uint64_t end = trial->reference + TRIAL_KINDS * trial->job.y_stride, at = begin + (uint64_t)trial->place;
-  uint64_t bytes = end - at < PIECE_BYTES ? end - at : PIECE_BYTES;
+  uint64_t bytes = end - at < piece_bytes(trial) ? end - at : piece_bytes(trial);
   memset(trial->base + at, POISON, bytes);
   trial->place += (int64_t)bytes;
   if (at + bytes == end) {
@@ -250,9 +264,9 @@ static enum status make_reference(struct trial *trial, struct error *error) {
   enum status status = launch(trial, &job, error);
   if (status != STATUS_OK)
     return status;
-  uint64_t took = now_ns() - begin;
+  uint64_t took = now_ns() - begin, piece_ns = trial_piece_ns(trial);
   if (count == trial->columns)
-    trial->columns = took < PIECE_NS / 2 ? count * 2 : took > PIECE_NS && count > 1 ? count / 2 : count;
+    trial->columns = took < piece_ns / 2 ? count * 2 : took > piece_ns && count > 1 ? count / 2 : count;
   trial->place += written(trial, job.y, n - 1) ? n - first : count;
   int64_t kinds = trial->problem.m < TRIAL_KINDS ? trial->problem.m : TRIAL_KINDS;
   if (trial->place == kinds * n)
@@ -391,10 +405,10 @@ static int compare_block(struct trial *trial, const uint8_t *row, const uint8_t 
   return -1;
 }
 
-/* Up to PIECE_ELEMENTS columns of the row at `place`. Returns false with *why where the row is wrong. */
+/* Up to a piece of columns of the row at `place`. Returns false with *why where the row is wrong. */
 static bool compare_columns(struct trial *trial, char *why, size_t why_bytes) {
   const struct variant_problem *problem = &trial->problem;
-  int64_t n = problem->weight.n, last = trial->column + PIECE_ELEMENTS;
+  int64_t n = problem->weight.n, last = trial->column + piece_elements(trial);
   int kind = (int)(trial->place % TRIAL_KINDS);
   const uint8_t *row = y_row(trial, trial->place);
   const uint8_t *right = trial->base + trial->reference + (uint64_t)kind * trial->job.y_stride;
@@ -438,7 +452,7 @@ static bool compare_columns(struct trial *trial, char *why, size_t why_bytes) {
 static bool rest_untouched(const struct trial *trial) {
   const uint8_t *rest = (const uint8_t *)trial->job.y + (uint64_t)trial->m * trial->job.y_stride;
   uint64_t bytes = (uint64_t)(trial->problem.m - trial->m) * trial->job.y_stride;
-  return guard_whole(rest, bytes < PIECE_BYTES ? bytes : PIECE_BYTES);
+  return guard_whole(rest, bytes < piece_bytes(trial) ? bytes : piece_bytes(trial));
 }
 
 static void poison_again(struct trial *trial) {
@@ -467,7 +481,7 @@ enum status trial_compare_next(struct trial *trial, bool *done, bool *right, cha
     *done = status == STATUS_OK && !*right;
     return status;
   }
-  for (int64_t elements = 0; *right && trial->place < trial->m && elements < PIECE_ELEMENTS;
+  for (int64_t elements = 0; *right && trial->place < trial->m && elements < piece_elements(trial);
        elements += trial->problem.weight.n)
     *right = compare_columns(trial, why, why_bytes);
   if (*right && trial->place < trial->m)

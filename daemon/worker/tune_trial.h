@@ -1,5 +1,5 @@
-/* The trial of kernels for one shape: data to compute with, what must come out, and the comparison. In pieces of about
- * a hundred microseconds, because requests wait for the end of a piece.
+/* The trial of kernels for one shape: data to compute with, what must come out, and the comparison. In pieces, because
+ * requests wait for the end of a piece.
  *
  * Rows of x repeat five distinct ones: ordinary, with outliers, zero, uniform, and alternating. So five rows by the
  * plain kernel say what every row of y must be, and a kernel that mixes rows up is found, because five is no block
@@ -36,6 +36,9 @@ struct trial {
   int64_t column;
   double error[TRIAL_KINDS]; /* worst of this variant */
 };
+
+/* What a piece takes, about. */
+uint64_t trial_piece_ns(const struct trial *trial);
 
 /* TOO_LARGE where x and y do not fit, INVALID where the weight is not of the problem's shape. */
 MUST_CHECK enum status trial_start(struct trial *trial, const struct variant_problem *problem,

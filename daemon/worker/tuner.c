@@ -10,10 +10,8 @@
 
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
-  PIECE_NS = 120000,  /* what a piece of a trial takes, about */
   LIST_NAP_NS = 1000000,
 };
-#define SAMPLE_NS 100000u
 #define ARENA_LEAST ((uint64_t)1 << 20)
 
 uint64_t tuner_clock_ns(void) {
@@ -206,12 +204,18 @@ static bool may_be_loaded(const struct variant *variant) {
   return variant->family != NULL && variant->family->library;
 }
 
+/* What a piece of a trial takes, with what it may take beyond that. */
+static uint64_t piece_ns(const struct tuner *tuner) {
+  uint64_t piece = trial_piece_ns(&tuner->trial);
+  return piece + piece / 5;
+}
+
 /* What a piece of the race takes, about. */
 static uint64_t race_piece_ns(const struct tuner *tuner, uint64_t launch) {
   if (tuner->comparing && may_be_loaded(&tuner->trial.variant) && trial_launches_next(&tuner->trial))
     return TUNER_UNKNOWN_NS;
   if (tuner->comparing)
-    return trial_launches_next(&tuner->trial) ? launch : PIECE_NS;
+    return trial_launches_next(&tuner->trial) ? launch : piece_ns(tuner);
   uint64_t sample = (tuner->launch_ns > 0 ? tuner->launch_ns : launch) * tuner->launches;
   return sample > tuner->sample_ns ? sample : tuner->sample_ns;
 }
@@ -221,14 +225,14 @@ static uint64_t next_piece_ns(const struct tuner *tuner) {
   uint64_t average = launch_ns(tuner), launch = average > 0 ? average * 3 / 2 : TUNER_UNKNOWN_NS;
   switch (tuner->phase) {
   case PHASE_PREPARE: /* for launches that will not fit either, there is nothing to prepare now */
-    return average > 0 && launch > PIECE_NS ? launch : PIECE_NS;
+    return average > 0 && launch > piece_ns(tuner) ? launch : piece_ns(tuner);
   case PHASE_OWN:
   case PHASE_GIVEN:
     if (may_be_loaded(&tuner->given) && tuner->phase == PHASE_GIVEN)
       return TUNER_UNKNOWN_NS;
-    return tuner->comparing && !trial_launches_next(&tuner->trial) ? PIECE_NS : launch;
+    return tuner->comparing && !trial_launches_next(&tuner->trial) ? piece_ns(tuner) : launch;
   case PHASE_LIST:
-    return PIECE_NS;
+    return piece_ns(tuner);
   case PHASE_LIBRARY:
     return TUNER_UNKNOWN_NS;
   case PHASE_RACE:
@@ -239,8 +243,8 @@ static uint64_t next_piece_ns(const struct tuner *tuner) {
 }
 
 /* So that a sample is long against what starting it takes, and no longer. */
-static uint32_t launches_for(uint64_t ns) {
-  uint64_t launches = ns > 0 ? SAMPLE_NS / ns : 1;
+static uint32_t launches_for(const struct tuner *tuner, uint64_t ns) {
+  uint64_t launches = ns > 0 ? trial_piece_ns(&tuner->trial) / ns : 1;
   return launches < 1 ? 1 : launches > LAUNCHES_MOST ? LAUNCHES_MOST : (uint32_t)launches;
 }
 
@@ -301,7 +305,7 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
   uint64_t begin = tuner_clock_ns();
   struct error error;
   while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY && !wanted(user)) {
-    tuner->launches = launches_for(tuner->launch_ns);
+    tuner->launches = launches_for(tuner, tuner->launch_ns);
     uint64_t piece = next_piece_ns(tuner);
     bool fits = *elapsed + piece <= tuner->options.burst_ns;
     *too_long = !patient && piece > tuner->options.burst_ns && !excused(tuner);
