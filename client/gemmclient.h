@@ -119,8 +119,8 @@ GEMMD_API bool gemmd_status_retryable(int status);
 typedef struct gemmd_options {
   size_t arena_bytes;  /* for tensors; 0: 64 MiB. The memory is taken when it is touched */
   unsigned entries;    /* requests in flight, a power of two up to 256; 0: 64 */
-  unsigned spin_us;    /* how long a wait may spin before it sleeps: twice what waits usually take is tried, and where
-                          that is longer, next to nothing; 0: 200. UINT_MAX: never spins */
+  unsigned spin_us;    /* how long a wait may spin before it sleeps: twice what waits usually take is tried, 50 at
+                          least, and where it is longer, next to nothing; 0: 200. UINT_MAX: never spins */
   unsigned timeout_ms; /* for the daemon's answer to control calls other than loads; 0: 10000 */
   /* How long a daemon that is lost is waited for, when it is killed or replaced: the session then goes on with the next
    * one, with the same memory and the same weights, and what was in flight is submitted again. 0: 30000. UINT_MAX: not

@@ -91,7 +91,7 @@ static enum status wait_finished(struct gemmd_session *session, const struct req
       /* Whoever never sleeps must notice the end of the daemon, too. */
       control_look(session);
       last = true;
-    } else if (!wait_spin(session, deadline)) {
+    } else if (!wait_spin(session, deadline) && clock_now() < deadline) {
       wait_sleep(session, deadline);
     }
   }

@@ -8,8 +8,9 @@ void spin_init(struct spin *spin, uint64_t most_ns) {
 }
 
 uint64_t spin_budget(const struct spin *spin) {
-  uint64_t budget = spin->typical_ns > spin->most_ns ? 0 : 2 * spin->typical_ns;
-  budget = budget < SPIN_LEAST_NS ? SPIN_LEAST_NS : budget;
+  uint64_t twice = 2 * spin->typical_ns, budget = twice > SPIN_WORTH_NS ? twice : SPIN_WORTH_NS;
+  if (spin->typical_ns > spin->most_ns)
+    budget = SPIN_LEAST_NS;
   return budget < spin->most_ns ? budget : spin->most_ns;
 }
 
