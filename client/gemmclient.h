@@ -102,7 +102,12 @@ enum gemmd_mode {
   GEMMD_MODE_ALL = 2      /* for every user; takes an admin */
 };
 
-enum gemmd_placement { GEMMD_PLACEMENT_SINGLE = 0, GEMMD_PLACEMENT_REPLICAS = 1, GEMMD_PLACEMENT_SPLIT = 2 };
+enum gemmd_placement {
+  GEMMD_PLACEMENT_SINGLE = 0, /* on one device */
+  GEMMD_PLACEMENT_REPLICAS =
+      1,                    /* a copy on each of several: a product goes where its session has the fewest under way */
+  GEMMD_PLACEMENT_SPLIT = 2 /* ranges of its rows on several: each product is computed by all of them */
+};
 
 typedef struct gemmd_session gemmd_session;
 typedef struct gemmd_weight gemmd_weight;
@@ -203,8 +208,8 @@ typedef struct gemmd_load {
   enum gemmd_method method;
   bool replace; /* where the name stands for other content already */
   enum gemmd_placement placement;
-  int device; /* -1: the daemon chooses */
-  unsigned devices;
+  int device;       /* the first of several; -1: the daemon chooses */
+  unsigned devices; /* of REPLICAS and SPLIT; 0: all */
   enum gemmd_mode mode;
   /* How far the load is, in bytes; NULL: not asked for. Runs inside gemmd_weight_load, where the session takes no other
    * control call. */

@@ -117,11 +117,12 @@ static void progress_clear(const struct progress *progress) {
 }
 
 static bool load_options(const struct tool_call *call, gemmd_load *load) {
-  int format, scale, method, mode;
-  int64_t device;
+  int format, scale, method, mode, placement;
+  int64_t device, devices;
   if (!tool_word(call, "format", words_format, 0, &format) || !tool_word(call, "scale", words_scale, 0, &scale) ||
       !tool_word(call, "method", words_method, 0, &method) || !tool_word(call, "mode", words_mode, 0, &mode) ||
-      !tool_integer(call, "device", 0, 63, -1, &device))
+      !tool_word(call, "placement", words_placement, GEMMD_PLACEMENT_SINGLE, &placement) ||
+      !tool_integer(call, "device", 0, 63, -1, &device) || !tool_integer(call, "devices", 1, 64, 0, &devices))
     return false;
   const char *tensor = tool_value(call, "tensor"), *name = tool_value(call, "name");
   *load = (gemmd_load){.name = name != NULL ? name : tensor,
@@ -131,7 +132,9 @@ static bool load_options(const struct tool_call *call, gemmd_load *load) {
                        .scale = (enum gemmd_scale)scale,
                        .method = (enum gemmd_method)method,
                        .replace = tool_value(call, "replace") != NULL,
+                       .placement = (enum gemmd_placement)placement,
                        .device = (int)device,
+                       .devices = (unsigned)devices,
                        .mode = (enum gemmd_mode)mode,
                        .progress = progress_draw};
   return true;

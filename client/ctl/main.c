@@ -9,7 +9,9 @@ static const struct tool_option load_options[] = {
     {"scale-tensor", "NAME", "tensor with the scales; else by the usual names", false},
     {"method", "METHOD", "absmax, least-squares or ternary, where the file is not quantized", false},
     {"replace", NULL, "even where the name stands for other content", false},
-    {"device", "N", "number of the device; else the daemon chooses", false},
+    {"placement", "WHERE", "on several devices: replicas, or split by its rows; single if not given", false},
+    {"devices", "N", "how many, for that; else all", false},
+    {"device", "N", "number of the device, or of the first; else the daemon chooses", false},
     {"mode", "MODE", "who may use it: private, or all, which takes an admin; else all if an admin loads it", false},
     {0},
 };

@@ -27,6 +27,9 @@ const struct word words_method[] = {{"absmax", GEMMD_METHOD_ABSMAX},
                                     {"ternary", GEMMD_METHOD_TERNARY},
                                     {0}};
 
+const struct word words_placement[] = {
+    {"single", GEMMD_PLACEMENT_SINGLE}, {"replicas", GEMMD_PLACEMENT_REPLICAS}, {"split", GEMMD_PLACEMENT_SPLIT}, {0}};
+
 const struct word words_mode[] = {{"private", GEMMD_MODE_PRIVATE}, {"all", GEMMD_MODE_ALL}, {0}};
 
 const char *word_text(const struct word *words, int number) {

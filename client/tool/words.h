@@ -12,11 +12,12 @@ struct word {
   int number;
 };
 
-extern const struct word words_type[];   /* "f32", "f16", "bf16", "int8", "e4m3", "s32" */
-extern const struct word words_format[]; /* "int8", "fp8", "int2", "f16", "bf16", "int2a8" */
-extern const struct word words_scale[];  /* "one", "row", "block", "group" */
-extern const struct word words_mode[];   /* "private", "all" */
-extern const struct word words_method[]; /* "absmax", "least-squares", "ternary" */
+extern const struct word words_type[];      /* "f32", "f16", "bf16", "int8", "e4m3", "s32" */
+extern const struct word words_format[];    /* "int8", "fp8", "int2", "f16", "bf16", "int2a8" */
+extern const struct word words_scale[];     /* "one", "row", "block", "group" */
+extern const struct word words_mode[];      /* "private", "all" */
+extern const struct word words_method[];    /* "absmax", "least-squares", "ternary" */
+extern const struct word words_placement[]; /* "single", "replicas", "split" */
 
 /* "none" for 0 and for a number that has no word. */
 const char *word_text(const struct word *words, int number);

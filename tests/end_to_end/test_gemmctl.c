@@ -233,6 +233,8 @@ static void test_usage_errors_name_the_option_and_its_value(void **state) {
                "--format must be int8, fp8, int2, f16, bf16 or int2a8, got int9");
   EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --scale all", 2, "--scale must be", "got all");
   EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --device -2", 2, "--device must be 0..63, got -2");
+  EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --placement here", 2,
+               "--placement must be single, replicas or split, got here");
   EXPECT_ERROR("$T/gemmctl ping --count 0", 2, "--count must be 1..1000000, got 0");
   EXPECT_ERROR("$T/gemmctl ping --count 3x", 2, "--count must be", "got 3x");
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --y y --m 0", 2, "--m must be 1..16777216, got 0");

@@ -1,0 +1,197 @@
+/* One weight on two devices, as copies and in ranges of its rows: products are right, both devices compute them, and
+ * either's worker may die meanwhile. On a machine with one GPU these tests are skipped. */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/oracle.h"
+#include "tests/support/product.h"
+#include "tests/support/status.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+/* Rows that are no multiple of what devices are given. */
+static const struct gemm_weight shapes[] = {
+    {1100, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},  {700, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
+    {515, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {900, 640, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP},
+    {300, 500, GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+};
+enum { DEVICES = 2, IN_FLIGHT = 12, ROUNDS = 4 };
+
+static struct daemon daemon_under_test;
+static struct oracle_weight weights[COUNT(shapes)];
+static gemmd_session *session;
+
+static gemmd_daemon_info status(void) {
+  gemmd_daemon_info info;
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  return info;
+}
+
+static const char *weight_name(int index) {
+  static char names[COUNT(shapes)][8];
+  snprintf(names[index], sizeof names[index], "w%d", index);
+  return names[index];
+}
+
+static void load_all(enum gemmd_placement placement) {
+  static struct checkpoint checkpoint;
+  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
+  for (int i = 0; i < COUNT(shapes); i++)
+    checkpoint_add_weight(&checkpoint, weight_name(i), &weights[i]);
+  checkpoint_write(&checkpoint, path);
+  checkpoint_free(&checkpoint);
+  for (int i = 0; i < COUNT(shapes); i++) {
+    const gemmd_load load = {.name = weight_name(i),
+                             .tensor = weight_name(i),
+                             .format = (enum gemmd_format)shapes[i].format,
+                             .placement = placement,
+                             .device = -1,
+                             .devices = DEVICES};
+    gemmd_weight_info info;
+    expect_ok(session, gemmd_weight_load_file(session, path, &load, &info));
+    assert_int_equal(info.devices, DEVICES);
+  }
+}
+
+/* False where the machine has one device; nothing is left then. */
+static bool begin(enum gemmd_placement placement) {
+  const char *backend = getenv("GEMMD_TEST_BACKEND");
+  daemon_make(&daemon_under_test, backend == NULL || strcmp(backend, "cpu") == 0 ? "devices = 2\n" : "");
+  daemon_start(&daemon_under_test);
+  session = daemon_join(&daemon_under_test, NULL);
+  if (status().devices >= DEVICES) {
+    for (int i = 0; i < COUNT(shapes); i++)
+      oracle_weight_make(&weights[i], &shapes[i], (uint64_t)i + 1);
+    load_all(placement);
+    return true;
+  }
+  gemmd_disconnect(session);
+  daemon_stop(&daemon_under_test);
+  daemon_remove(&daemon_under_test);
+  return false;
+}
+
+static void end(void) {
+  for (int i = 0; i < COUNT(shapes); i++)
+    expect_ok(session, gemmd_weight_unload(session, weight_name(i), NULL));
+  for (int i = 0; i < DEVICES; i++)
+    while (status().device[i].memory_slabs != 0)
+      continue;
+  gemmd_disconnect(session);
+  daemon_stop(&daemon_under_test);
+  daemon_remove(&daemon_under_test);
+  for (int i = 0; i < COUNT(shapes); i++)
+    oracle_weight_free(&weights[i]);
+}
+
+static struct product_request request_of(int index, int place) {
+  return (struct product_request){.weight = &weights[index],
+                                  .m = 1 + place * 7 % 23,
+                                  .x_type = GEMM_BF16,
+                                  .y_type = GEMM_F32,
+                                  .bias_type = place % 2 ? GEMM_F32 : GEMM_TYPE_NONE,
+                                  .y_extra = place % 3 * 8,
+                                  .seed = (uint64_t)place + 1};
+}
+
+/* Products of one weight, all under way at the same time. `meanwhile` runs when they have been submitted. */
+static void compute(int index, void (*meanwhile)(void)) {
+  struct product products[IN_FLIGHT];
+  gemmd_weight *weight;
+  expect_ok(session, gemmd_weight_open(session, weight_name(index), &weight));
+  for (int i = 0; i < IN_FLIGHT; i++) {
+    struct product_request request = request_of(index, i);
+    assert_true(product_make(&products[i], session, &request));
+    expect_ok(session, gemmd_submit(weight, &products[i].product, &products[i].ticket));
+  }
+  if (meanwhile != NULL)
+    meanwhile();
+  for (int i = 0; i < IN_FLIGHT; i++) {
+    expect_ok(session, gemmd_wait(session, products[i].ticket, -1, NULL));
+    assert_true(product_right(&products[i]));
+    product_free(&products[i], session);
+  }
+  gemmd_weight_close(weight);
+}
+
+static void kill_worker(int device) {
+  gemmd_device_info before = status().device[device];
+  assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
+  while (status().device[device].restarts == before.restarts)
+    continue;
+}
+
+static void kill_first(void) {
+  kill_worker(0);
+}
+
+static void kill_second(void) {
+  kill_worker(1);
+}
+
+static void serve_and_kill(enum gemmd_placement placement) {
+  if (!begin(placement))
+    skip();
+  for (int i = 0; i < COUNT(shapes); i++)
+    compute(i, NULL);
+  gemmd_daemon_info served = status();
+  for (int i = 0; i < DEVICES; i++)
+    assert_true(served.device[i].requests > 0);
+  for (int i = 0; i < ROUNDS; i++)
+    compute(i % COUNT(shapes), i % 2 == 0 ? kill_first : kill_second);
+  daemon_upgrade(&daemon_under_test);
+  for (int i = 0; i < COUNT(shapes); i++)
+    compute(i, NULL);
+  served = status();
+  for (int i = 0; i < DEVICES; i++)
+    assert_string_equal(served.device[i].state, "ready");
+  end();
+}
+
+static void copies_serve_and_outlive_their_workers(void **state) {
+  (void)state;
+  serve_and_kill(GEMMD_PLACEMENT_REPLICAS);
+}
+
+static void ranges_serve_and_outlive_their_workers(void **state) {
+  (void)state;
+  serve_and_kill(GEMMD_PLACEMENT_SPLIT);
+}
+
+static void a_range_takes_a_part_of_the_memory_and_a_copy_all_of_it(void **state) {
+  (void)state;
+  uint64_t used[2][DEVICES];
+  for (int i = 0; i < 2; i++) {
+    if (!begin(i == 0 ? GEMMD_PLACEMENT_REPLICAS : GEMMD_PLACEMENT_SPLIT))
+      skip();
+    gemmd_daemon_info now = status();
+    for (int device = 0; device < DEVICES; device++)
+      used[i][device] = now.device[device].memory_used;
+    end();
+  }
+  assert_int_equal(used[0][0], used[0][1]);
+  for (int device = 0; device < DEVICES; device++) {
+    assert_true(used[1][device] > 0);
+    assert_true(used[1][device] < used[0][device]);
+  }
+  assert_true(used[1][0] + used[1][1] >= used[0][0]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(copies_serve_and_outlive_their_workers),
+      cmocka_unit_test(ranges_serve_and_outlive_their_workers),
+      cmocka_unit_test(a_range_takes_a_part_of_the_memory_and_a_copy_all_of_it),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
