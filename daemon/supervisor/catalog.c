@@ -272,12 +272,15 @@ uint64_t catalog_weight_bytes(const struct catalog_weight *weight) {
   return bytes;
 }
 
-uint64_t catalog_owner_bytes(const struct catalog *catalog, uint32_t owner) {
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < catalog->name_count; i++)
-    if (catalog->names[i].owner == owner)
-      bytes += catalog_weight_bytes(catalog->names[i].weight);
-  return bytes;
+struct catalog_holding catalog_owner_holds(const struct catalog *catalog, uint32_t owner) {
+  struct catalog_holding holding = {.names = 0};
+  for (size_t i = 0; i < catalog->name_count; i++) {
+    if (catalog->names[i].owner != owner)
+      continue;
+    holding.names++;
+    holding.bytes += catalog_weight_bytes(catalog->names[i].weight);
+  }
+  return holding;
 }
 
 /* ---- slabs */

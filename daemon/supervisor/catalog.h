@@ -115,8 +115,11 @@ void catalog_remove(struct catalog *catalog, struct catalog_weight *weight);
 /* Neither a name nor a handle stands for it. */
 bool catalog_unused(const struct catalog_weight *weight);
 uint64_t catalog_weight_bytes(const struct catalog_weight *weight); /* all parts */
-/* Of all names of that owner; what several of them stand for counts as often. */
-uint64_t catalog_owner_bytes(const struct catalog *catalog, uint32_t owner);
+/* What stands under names of this user: content under several counts as often. */
+struct catalog_holding {
+  uint64_t names, bytes; /* bytes of devices */
+};
+struct catalog_holding catalog_owner_holds(const struct catalog *catalog, uint32_t owner);
 
 /* ---- slabs */
 

@@ -291,18 +291,22 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
                           &placer->part_target, error);
 }
 
-/* Device memory counts for each owner of a name in full, shared or not: else one would pay when the other leaves. */
+/* Device memory counts for each owner of a name in full, shared or not: else one would pay when the other leaves. Names
+ * count, too: each takes memory and time of this process, however small or shared its weight is. */
 static enum status check_cap(struct supervisor *supervisor, const struct load *load, const struct catalog_weight *same,
                              struct error *error) {
   const struct catalog_name *there = catalog_find(&supervisor->catalog, load->request.name);
-  uint64_t held = catalog_owner_bytes(&supervisor->catalog, load->user.uid);
+  struct catalog_holding held = catalog_owner_holds(&supervisor->catalog, load->user.uid);
   uint64_t copies = load->request.placement != PLACEMENT_REPLICAS ? 1
                     : load->request.devices != 0                  ? load->request.devices
                                                                   : supervisor->fleet.count;
   uint64_t bytes = same != NULL ? catalog_weight_bytes(same) : load->done.bytes * copies;
   if (there != NULL && there->owner == load->user.uid)
-    held -= catalog_weight_bytes(there->weight); /* makes room for what replaces it */
-  return user_check_device(&supervisor->users, load->session->account, held, bytes, error);
+    held.bytes -= catalog_weight_bytes(there->weight); /* makes room for what replaces it */
+  enum status status = user_check_device(&supervisor->users, load->session->account, held.bytes, bytes, error);
+  return status == STATUS_OK && there == NULL
+             ? user_check_name(&supervisor->users, load->session->account, held.names, error)
+             : status;
 }
 
 static void begin(struct supervisor *supervisor) {

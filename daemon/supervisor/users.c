@@ -134,6 +134,10 @@ enum status user_check_device(const struct users *users, const struct user *user
   return check(user, "bytes of device memory", held, more, users->config->user_device_bytes_max, error);
 }
 
+enum status user_check_name(const struct users *users, const struct user *user, uint64_t held, struct error *error) {
+  return check(user, "names of weights", held, 1, users->config->user_names_max, error);
+}
+
 uint32_t user_spend_message(const struct users *users, struct user *user, uint64_t now_ms) {
   if (user->admin)
     return 0;

@@ -47,6 +47,10 @@ MUST_CHECK enum status user_add_arena(const struct users *users, struct user *us
 MUST_CHECK enum status user_check_device(const struct users *users, const struct user *user, uint64_t held,
                                          uint64_t more, struct error *error);
 
+/* The same for one more name of a weight, beside those that the user has. */
+MUST_CHECK enum status user_check_name(const struct users *users, const struct user *user, uint64_t held,
+                                       struct error *error);
+
 /* One message has come. Milliseconds until the session that brought it may bring another; 0: at once. Sessions of one
  * user wait for each other's messages too, so that many sessions get no more through than one. */
 uint32_t user_spend_message(const struct users *users, struct user *user, uint64_t now_ms);

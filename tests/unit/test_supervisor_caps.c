@@ -118,6 +118,28 @@ static void caps_of_a_user_hold_over_its_sessions(void **state) {
   life_end();
 }
 
+static void use_all_names(void) {
+  int peer = peer_connect(&life.config);
+  EXPECT(users_greet(peer) == STATUS_OK);
+  EXPECT(users_load(peer, "a", 1, MODE_DEFAULT, NULL) == STATUS_OK);
+  EXPECT(users_load(peer, "b", 1, MODE_DEFAULT, NULL) == STATUS_OK); /* equal content takes no memory, and a name */
+  EXPECT(users_load(peer, "c", 1, MODE_DEFAULT, NULL) == STATUS_BUSY);
+  EXPECT(strstr(life.failure.text, "may have 2 names of weights, has 2") != NULL);
+  EXPECT(users_load(peer, "b", 1, MODE_DEFAULT, NULL) == STATUS_OK); /* it is there already */
+  EXPECT(life_ask_name(peer, COMMAND_weight_unload, "a", NULL) == STATUS_OK);
+  EXPECT(users_load(peer, "c", 1, MODE_DEFAULT, NULL) == STATUS_OK);
+}
+
+static void names_of_a_user_are_capped(void **state) {
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  life.config.user_names_max = 2;
+  life_begin();
+  users_play(USERS_ALICE, USERS_USE, use_all_names);
+  life_end();
+}
+
 /* A refusal takes memory and a descriptor until it is read, and is not for everybody when they are many. */
 static void refused_connections_are_not_without_end(void **state) {
   enum { MANY = 1000 };
@@ -289,6 +311,7 @@ int main(int count, char **words) {
       USERS(places_are_kept_for_admins),
       USERS(one_user_does_not_take_all_places),
       USERS(caps_of_a_user_hold_over_its_sessions),
+      USERS(names_of_a_user_are_capped),
       USERS(refused_connections_are_not_without_end),
       USERS(memory_of_a_users_own_counts_as_that_of_arenas),
       USERS(messages_that_come_too_fast_wait),

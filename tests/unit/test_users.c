@@ -46,6 +46,7 @@ static void caps_are_a_users_and_not_an_admins(void **state) {
   config.user_arena_bytes_max = 1000;
   config.user_requests_max = 64;
   config.user_device_bytes_max = 500;
+  config.user_names_max = 3;
   users_init(&users, &config);
   struct user *alice = users_enter(&users, ALICE, false, 0), *bob = users_enter(&users, BOB, false, 0);
   struct user *root = users_enter(&users, 0, true, 0);
@@ -64,6 +65,9 @@ static void caps_are_a_users_and_not_an_admins(void **state) {
   assert_int_equal(user_add_arena(&users, bob, UINT64_MAX, 1, &failure), STATUS_BUSY);
   assert_int_equal(user_check_device(&users, alice, 400, 100, &failure), STATUS_OK);
   assert_int_equal(user_check_device(&users, alice, 400, 101, &failure), STATUS_BUSY);
+  assert_int_equal(user_check_name(&users, alice, 2, &failure), STATUS_OK);
+  assert_int_equal(user_check_name(&users, alice, 3, &failure), STATUS_BUSY);
+  assert_int_equal(user_check_name(&users, root, 3, &failure), STATUS_OK);
   for (int i = 0; i < 5; i++)
     assert_int_equal(user_add_session(&users, root, &failure), STATUS_OK);
   assert_int_equal(user_add_arena(&users, root, 5000, 5000, &failure), STATUS_OK);
