@@ -16,7 +16,9 @@
  * gemmd_error(). A failure of one call does not spoil the next, but for GEMMD_DISCONNECTED, which mostly stays.
  *
  * Threads: a session belongs to one thread at a time; sessions are independent of each other, so one session a
- * thread needs no lock. gemmd_status_name, gemmd_status_retryable and gemmd_version may be called from anywhere.
+ * thread needs no lock. gemmd_status_name, gemmd_status_retryable and gemmd_version may be called from anywhere. After
+ * a fork the session is the parent's: all that the child may do with it is gemmd_disconnect, which leaves the parent's
+ * as it is. Until the child has done so, has executed another program or ended, the daemon counts it as connected.
  *
  * When the daemon's worker dies, the library submits what was in flight once more, to the successor; a caller sees
  * a pause. What cannot be served ends with GEMMD_DEVICE_LOST. When the daemon itself is killed and started again, or is
@@ -128,8 +130,9 @@ typedef struct gemmd_options {
                           least, and where it is longer, next to nothing; 0: 200. UINT_MAX: never spins */
   unsigned timeout_ms; /* for the daemon's answer to control calls other than loads; 0: 10000 */
   /* How long a daemon that is lost is waited for, when it is killed or replaced: the session then goes on with the next
-   * one, with the same memory and the same weights, and what was in flight is submitted again. 0: 30000. UINT_MAX: not
-   * at all, the session ends. */
+   * one, with the same memory and the same weights, and what was in flight is submitted again. The call that finds it
+   * lost waits so long, whatever limit of its own it has, gemmd_dispatch and with it an event loop too. 0: 30000.
+   * UINT_MAX: not at all, the session ends. */
   unsigned reconnect_ms;
   const char *name; /* who asks, for the daemon's log; NULL: the program's name */
 } gemmd_options;

@@ -447,6 +447,32 @@ static void status_counts(void **state) {
   gemmd_disconnect(session);
 }
 
+/* A fork of this process gives back what it has of the session; that goes on. */
+static void expect_right_after_a_fork(gemmd_session *session, gemmd_weight *weight) {
+  struct product_request request = {.weight = &weights[2], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
+  int status;
+  assert_true(product_run(session, weight, &request));
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    gemmd_disconnect(session);
+    _exit(0);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_true(product_run(session, weight, &request));
+  expect_ok(session, gemmd_ping(session, NULL));
+}
+
+static void a_child_lets_go_of_the_session(void **state) {
+  (void)state;
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  gemmd_weight *handle;
+  expect_ok(session, gemmd_weight_open(session, weight_name(2), &handle));
+  expect_right_after_a_fork(session, handle);
+  gemmd_disconnect(session);
+}
+
 /* ---- a daemon of its own */
 
 static void an_embedded_daemon(void **state) {
@@ -466,8 +492,7 @@ static void an_embedded_daemon(void **state) {
   expect_ok(session, gemmd_connect(&session, address, NULL));
   expect_ok(session, load(session, weight_name(2), "own", GEMM_FORMAT_INT8));
   expect_ok(session, gemmd_weight_open(session, "own", &handle));
-  struct product_request request = {.weight = &weights[2], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
-  assert_true(product_run(session, handle, &request));
+  expect_right_after_a_fork(session, handle);
   gemmd_disconnect(session);
 }
 
@@ -484,6 +509,7 @@ int main(void) {
       cmocka_unit_test(an_open_weight_outlives_its_name),
       cmocka_unit_test(killed_clients_leave_nothing_behind),
       cmocka_unit_test(status_counts),
+      cmocka_unit_test(a_child_lets_go_of_the_session),
       cmocka_unit_test(an_embedded_daemon),
   };
   return cmocka_run_group_tests(tests, start, stop);
