@@ -113,6 +113,13 @@ class Products(Served):
         scaled = self.session.open("eye").matmul(x, x_scale=np.full(4, 0.5, np.float32))
         np.testing.assert_allclose(scaled[:, :K], x * 0.5, rtol=1e-6)
 
+    def test_numbers_in_another_byte_order_are_refused(self):
+        other = random(7, 3, K).astype(np.dtype(np.float32).newbyteorder())
+        with self.session.open("int8") as weight, self.assertRaisesRegex(gemmclient.InvalidError, "byte order"):
+            weight.matmul(other, x_type="f32")
+        with self.assertRaisesRegex(gemmclient.InvalidError, "byte order"):
+            self.session.load_array(other, name="swapped", format="int8", element="f32")
+
     def test_names_as_long_as_may_be(self):
         name = "\u7528" * 85  # 255 bytes
         self.session.load_array(np.eye(N, K, dtype=np.float32), name=name, format="int8")

@@ -130,6 +130,8 @@ def numpy_type(named: object) -> np.dtype:
 
 def element_type(dtype: np.dtype, named: Union[Named, None], what: str) -> ElementType:
     """What an array of `dtype` holds: what the caller has `named` it, where sizes agree, else what its dtype says."""
+    if not dtype.isnative:
+        raise InvalidError(f"{what} must be in this machine's byte order, got dtype {dtype}")
     if named is None:
         found = _BY_DTYPE.get(dtype) or _BY_NAME.get(dtype.name)
         if found is None:
