@@ -176,6 +176,8 @@ enum tool_exit ctl_load(struct tool_call *call) {
     code = tool_refused(call, session, status);
   else
     load_report(call, &info);
+  if (status == GEMMD_EXISTS)
+    tool_fail(call, code, "--replace puts the new content in its place, --name gives it another name");
   gemmd_disconnect(session);
   return code;
 }

@@ -105,6 +105,12 @@ enum tool_exit tool_connect(const struct tool_call *call, const gemmd_options *o
   if (status == GEMMD_OK)
     return TOOL_OK;
   enum tool_exit code = tool_refuse(call, *session != NULL ? gemmd_error(*session) : "out of memory", status);
+  if (status == GEMMD_DISCONNECTED)
+    tool_fail(call, code, "is gemmd running there? --socket PATH or $GEMMD_SOCKET says where else");
+  if (status == GEMMD_PERMISSION)
+    tool_fail(call, code, "%s",
+              "members of the group that may use gemmd get in, of a service's that is gemmd; to be one counts from the "
+              "next login on");
   gemmd_disconnect(*session);
   *session = NULL;
   return code == TOOL_RETRY ? TOOL_RETRY : TOOL_UNREACHABLE;

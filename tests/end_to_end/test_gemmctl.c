@@ -353,8 +353,9 @@ static void test_refusals_name_the_status(void **state) {
   EXPECT_ERROR("$T/gemmctl load model.safetensors --tensor none --format int8", 1, "none");
   EXPECT_ERROR("$T/gemmctl load missing --tensor w --format int8", 1, "missing");
   EXPECT_ERROR("$T/gemmctl load x.f32 --tensor w --format int8 --name other", 1, "(BAD_FILE)");
-  EXPECT_ERROR("$T/gemmctl load model.safetensors --tensor v --format int8 --name w", 1, "\"w\"", "replace",
-               "(EXISTS)");
+  EXPECT_ERROR("$T/gemmctl load model.safetensors --tensor v --format int8 --name w", 1, "\"w\"", "replace", "(EXISTS)",
+               "--replace puts");
+  EXPECT_ERROR("$T/gemmctl --socket missing status", 3, "cannot connect to missing", "(DISCONNECTED)", "GEMMD_SOCKET");
   EXPECT_ERROR("$T/gemmctl load model.safetensors --tensor v --format int8 --scale block --name b", 1, "(INVALID)");
   EXPECT_ERROR("$T/gemmctl matmul none --x x.f32 --y y", 1, "none", "(NOT_FOUND)");
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --x-type e4m3 --y y", 1, "x type", "(UNSUPPORTED)");
