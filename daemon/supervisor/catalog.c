@@ -91,7 +91,7 @@ enum status catalog_look_up(const struct catalog *catalog, const char *name, str
 }
 
 enum status catalog_may_name(const struct catalog *catalog, const struct catalog_wish *wish, const uint8_t *hash,
-                             struct error *error) {
+                             const struct catalog_weight *weight, struct error *error) {
   const struct catalog_name *there = find_name(catalog, wish->name);
   if (wish->mode == MODE_ALL && !wish->user.admin && (there == NULL || there->mode != MODE_ALL))
     return error_set(error, STATUS_PERMISSION, "to load \"%.128s\" for all takes an admin", wish->name);
@@ -99,7 +99,7 @@ enum status catalog_may_name(const struct catalog *catalog, const struct catalog
     return STATUS_OK;
   bool same = memcmp(there->weight->hash, hash, CATALOG_HASH_BYTES) == 0;
   bool same_mode = wish->mode == MODE_DEFAULT || wish->mode == there->mode;
-  if (same && same_mode && catalog_may_use(there, wish->user))
+  if (there->weight == weight && same_mode && catalog_may_use(there, wish->user))
     return STATUS_OK;
   if (!same && !wish->replace && catalog_may_use(there, wish->user))
     return error_set(error, STATUS_EXISTS,
@@ -135,7 +135,7 @@ static enum status insert_name(struct catalog *catalog, const struct catalog_wis
 enum status catalog_name(struct catalog *catalog, const struct catalog_wish *wish, struct catalog_weight *weight,
                          struct catalog_weight **before, struct error *error) {
   *before = NULL;
-  enum status status = catalog_may_name(catalog, wish, weight->hash, error);
+  enum status status = catalog_may_name(catalog, wish, weight->hash, weight, error);
   if (status != STATUS_OK)
     return status;
   struct catalog_name *there = find_name(catalog, wish->name);
@@ -189,11 +189,14 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
 
 /* ---- contents */
 
-static size_t hash_bound(const struct catalog *catalog, const uint8_t *hash) {
+/* Index of the first weight of that content whose id is not below `id`, or of what would come behind it. */
+static size_t weight_bound(const struct catalog *catalog, const uint8_t *hash, uint32_t id) {
   size_t low = 0, high = catalog->weight_count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    if (memcmp(catalog->weights[middle]->hash, hash, CATALOG_HASH_BYTES) < 0)
+    const struct catalog_weight *weight = catalog->weights[middle];
+    int order = memcmp(weight->hash, hash, CATALOG_HASH_BYTES);
+    if (order < 0 || (order == 0 && weight->id < id))
       low = middle + 1;
     else
       high = middle;
@@ -201,11 +204,19 @@ static size_t hash_bound(const struct catalog *catalog, const uint8_t *hash) {
   return low;
 }
 
-struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash) {
-  size_t at = hash_bound(catalog, hash);
+struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash,
+                                         const struct catalog_weight *before) {
+  size_t at = weight_bound(catalog, hash, before != NULL ? before->id + 1 : 0);
   if (at == catalog->weight_count || memcmp(catalog->weights[at]->hash, hash, CATALOG_HASH_BYTES) != 0)
     return NULL;
   return catalog->weights[at];
+}
+
+struct catalog_weight *catalog_find_id(const struct catalog *catalog, uint32_t id) {
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    if (catalog->weights[i]->id == id)
+      return catalog->weights[i];
+  return NULL;
 }
 
 uint32_t catalog_next_weight(struct catalog *catalog) {
@@ -213,14 +224,14 @@ uint32_t catalog_next_weight(struct catalog *catalog) {
 }
 
 static void insert(struct catalog *catalog, struct catalog_weight *weight) {
-  size_t at = hash_bound(catalog, weight->hash);
+  size_t at = weight_bound(catalog, weight->hash, weight->id);
   memmove(&catalog->weights[at + 1], &catalog->weights[at], (catalog->weight_count - at) * sizeof(*catalog->weights));
   catalog->weights[at] = weight;
   catalog->weight_count++;
 }
 
 static bool take_out(struct catalog *catalog, const struct catalog_weight *weight) {
-  size_t at = hash_bound(catalog, weight->hash);
+  size_t at = weight_bound(catalog, weight->hash, weight->id);
   if (at == catalog->weight_count || catalog->weights[at] != weight)
     return false;
   catalog->weight_count--;
@@ -230,8 +241,6 @@ static bool take_out(struct catalog *catalog, const struct catalog_weight *weigh
 
 enum status catalog_add(struct catalog *catalog, const struct catalog_weight *weight, struct catalog_weight **out,
                         struct error *error) {
-  if (catalog_find_hash(catalog, weight->hash) != NULL)
-    return error_set(error, STATUS_EXISTS, "the content is in the catalog already");
   void *weights = catalog->weights;
   enum status status =
       make_room(&weights, catalog->weight_count, &catalog->weight_capacity, sizeof(struct catalog_weight *), error);

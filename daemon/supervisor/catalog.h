@@ -31,7 +31,7 @@ struct catalog_part {
   uint64_t checksum; /* of its bytes, as the backend makes it; 0: none is known */
 };
 
-/* One content, whatever its names. */
+/* One content where it lies, whatever its names. The same content may lie elsewhere once more. */
 struct catalog_weight {
   uint32_t id; /* never reused */
   uint8_t hash[CATALOG_HASH_BYTES];
@@ -59,7 +59,7 @@ struct catalog_user {
 struct catalog {
   struct catalog_name *names; /* owned; ordered bytewise */
   size_t name_count, name_capacity;
-  struct catalog_weight **weights; /* owned; ordered by hash */
+  struct catalog_weight **weights; /* owned; ordered by hash, and by id */
   size_t weight_count, weight_capacity;
   struct catalog_slab **slabs; /* owned; ordered by id */
   size_t slab_count, slab_capacity;
@@ -85,10 +85,10 @@ struct catalog_wish {
   enum message_mode mode;
   struct catalog_user user;
 };
-/* Whether the name may come to stand for the content of that hash, with that mode. EXISTS, or PERMISSION, where it may
- * not. */
+/* Whether the name may come to stand for the content of that hash, with that mode: for `weight`, or where that is NULL
+ * for one that is not stored yet. EXISTS, or PERMISSION, where it may not. */
 MUST_CHECK enum status catalog_may_name(const struct catalog *catalog, const struct catalog_wish *wish,
-                                        const uint8_t *hash, struct error *error);
+                                        const uint8_t *hash, const struct catalog_weight *weight, struct error *error);
 /* Makes the name stand for `weight`. *before is the content that it stood for, NULL where there is none or where it is
  * the same. The owner of a name that stays is not changed. */
 MUST_CHECK enum status catalog_name(struct catalog *catalog, const struct catalog_wish *wish,
@@ -102,7 +102,11 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
 
 /* ---- contents */
 
-struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash);
+/* The first weight of that content, or with `before` the next one behind it; NULL: none. */
+struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash,
+                                         const struct catalog_weight *before);
+/* NULL: none has that number. */
+struct catalog_weight *catalog_find_id(const struct catalog *catalog, uint32_t id);
 /* A number for a weight that is about to be stored. */
 uint32_t catalog_next_weight(struct catalog *catalog);
 /* Takes a copy of `weight`; with no names and no handles. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IMAGE_VERSION = 1, IMAGE_HASH_BYTES = 32 };
+enum { IMAGE_VERSION = 2, IMAGE_HASH_BYTES = 32 };
 
 /* Read by the same machine that wrote them. Records lie one behind the other, without padding between or inside them
  * that is not named; then comes the hash of all that. */
@@ -30,7 +30,7 @@ struct image_weight {
 
 struct image_name {
   uint32_t owner, mode;
-  uint8_t hash[CATALOG_HASH_BYTES]; /* of the weight that it stands for */
+  uint32_t weight; /* its id */
   char text[LIMIT_NAME_BYTES];
 };
 
@@ -62,7 +62,7 @@ static struct image_name name_record(const struct catalog_name *name) {
   memset(&record, 0, sizeof record);
   record.owner = name->owner;
   record.mode = name->mode;
-  memcpy(record.hash, name->weight->hash, sizeof record.hash);
+  record.weight = name->weight->id;
   snprintf(record.text, sizeof record.text, "%s", name->text);
   return record;
 }
@@ -175,9 +175,8 @@ static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   if (gemm_weight_check(&weight.shape, &error) != STATUS_OK || record.id == 0 || record.id > catalog->last_weight ||
       record.placement > PLACEMENT_SPLIT)
     return bad(reader->error, "a weight is not one");
-  for (size_t i = 0; i < catalog->weight_count; i++)
-    if (catalog->weights[i]->id == record.id)
-      return bad(reader->error, "two weights share a number");
+  if (catalog_find_id(catalog, record.id) != NULL)
+    return bad(reader->error, "two weights share a number");
   status = take_parts(catalog, &record, reader->error);
   if (status != STATUS_OK)
     return status;
@@ -191,7 +190,7 @@ static enum status read_name(struct reader *reader, struct catalog *catalog) {
   enum status status = take(reader, &record, sizeof record);
   if (status != STATUS_OK)
     return status;
-  struct catalog_weight *weight = catalog_find_hash(catalog, record.hash), *before;
+  struct catalog_weight *weight = catalog_find_id(catalog, record.weight), *before;
   if (weight == NULL || record.text[0] == '\0' || memchr(record.text, '\0', sizeof record.text) == NULL ||
       catalog_find(catalog, record.text) != NULL || record.mode < MODE_PRIVATE || record.mode > MODE_ALL)
     return bad(reader->error, "a name stands for nothing");

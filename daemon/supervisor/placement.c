@@ -41,6 +41,10 @@ static enum status choose_single(int64_t wanted, int64_t n, const struct placeme
   return STATUS_OK;
 }
 
+static uint32_t parts_wanted(const struct message_weight_load *request, uint32_t usable) {
+  return request->devices != 0 ? request->devices : usable < LIMIT_PARTS ? usable : LIMIT_PARTS;
+}
+
 enum status placement_choose(const struct message_weight_load *request, int64_t n,
                              const struct placement_device *devices, uint32_t device_count, struct catalog_part *parts,
                              uint32_t *part_count, struct error *error) {
@@ -50,11 +54,10 @@ enum status placement_choose(const struct message_weight_load *request, int64_t 
   *part_count = 1;
   if (request->placement == PLACEMENT_SINGLE)
     return choose_single(request->device, n, devices, device_count, parts, error);
-  uint32_t wanted = request->devices, usable = 0;
+  uint32_t usable = 0;
   for (uint32_t i = 0; i < device_count; i++)
     usable += devices[i].usable;
-  if (wanted == 0)
-    wanted = usable < LIMIT_PARTS ? usable : LIMIT_PARTS;
+  uint32_t wanted = parts_wanted(request, usable);
   if (wanted == 0 || wanted > usable)
     return error_set(error, STATUS_DEVICE_LOST, "%u devices were asked for, %u are in order", wanted, usable);
   if (request->placement == PLACEMENT_SPLIT)
@@ -67,4 +70,17 @@ enum status placement_choose(const struct message_weight_load *request, int64_t 
   }
   *part_count = wanted;
   return STATUS_OK;
+}
+
+bool placement_fits(const struct message_weight_load *request, const struct catalog_weight *there, uint32_t usable) {
+  struct catalog_part parts[LIMIT_PARTS];
+  if (request->placement == PLACEMENT_SINGLE && request->device < 0)
+    return true;
+  if (request->placement != (uint32_t)there->placement ||
+      (request->device >= 0 && (uint32_t)request->device != there->parts[0].device))
+    return false;
+  uint32_t wanted = parts_wanted(request, usable);
+  if (request->placement == PLACEMENT_SPLIT)
+    wanted = catalog_split(there->shape.n, wanted, parts);
+  return request->placement == PLACEMENT_SINGLE || there->part_count == wanted;
 }

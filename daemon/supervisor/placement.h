@@ -21,5 +21,8 @@ MUST_CHECK enum status placement_check(const struct message_weight_load *request
 MUST_CHECK enum status placement_choose(const struct message_weight_load *request, int64_t n,
                                         const struct placement_device *devices, uint32_t device_count,
                                         struct catalog_part *parts, uint32_t *part_count, struct error *error);
+/* Whether a weight of n rows that lies there already lies as the request wants it, of whose devices `usable` are in
+ * order: who asks for no place takes any. */
+bool placement_fits(const struct message_weight_load *request, const struct catalog_weight *there, uint32_t usable);
 
 #endif

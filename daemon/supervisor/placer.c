@@ -309,17 +309,29 @@ static enum status check_cap(struct supervisor *supervisor, const struct load *l
              : status;
 }
 
+/* Equal content that lies as the load wants it; NULL: none. */
+static struct catalog_weight *find_same(struct supervisor *supervisor, const struct load *load) {
+  uint32_t usable = 0;
+  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+    usable += worker_of(supervisor, i)->state == WORKER_READY;
+  struct catalog_weight *same = NULL;
+  do
+    same = catalog_find_hash(&supervisor->catalog, load->done.hash, same);
+  while (same != NULL && !placement_fits(&load->request, same, usable));
+  return same;
+}
+
 static void begin(struct supervisor *supervisor) {
   struct load *load = current(supervisor);
   struct catalog *catalog = &supervisor->catalog;
   load->error.status = STATUS_OK;
   supervisor->placer.busy = true;
   struct catalog_wish wish = wish_of(load);
-  if (load->cancelled || catalog_may_name(catalog, &wish, load->done.hash, &load->error) != STATUS_OK) {
+  struct catalog_weight *same = find_same(supervisor, load);
+  if (load->cancelled || catalog_may_name(catalog, &wish, load->done.hash, same, &load->error) != STATUS_OK) {
     finish(supervisor, NULL);
     return;
   }
-  struct catalog_weight *same = catalog_find_hash(catalog, load->done.hash);
   if (check_cap(supervisor, load, same, &load->error) != STATUS_OK)
     finish(supervisor, NULL);
   else if (same != NULL)

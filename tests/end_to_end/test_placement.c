@@ -187,10 +187,54 @@ static void a_range_takes_a_part_of_the_memory_and_a_copy_all_of_it(void **state
   assert_true(used[1][0] + used[1][1] >= used[0][0]);
 }
 
+/* Loads the first weight once more; where it lies then. */
+static gemmd_weight_info load_again(const char *name, enum gemmd_placement placement, int device) {
+  gemmd_weight_info info;
+  const gemmd_load load = {.name = name,
+                           .tensor = weight_name(0),
+                           .format = (enum gemmd_format)shapes[0].format,
+                           .placement = placement,
+                           .device = device};
+  expect_ok(session,
+            gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "model.safetensors"), &load, &info));
+  return info;
+}
+
+static void equal_content_lies_where_each_load_wants_it(void **state) {
+  (void)state;
+  if (!begin(GEMMD_PLACEMENT_SPLIT))
+    skip();
+  assert_true(load_again("anywhere", GEMMD_PLACEMENT_SINGLE, -1).shared);
+  for (int device = 0; device < DEVICES; device++) {
+    const char *name = device == 0 ? "first" : "second";
+    uint64_t before = status().device[device].memory_used;
+    assert_false(load_again(name, GEMMD_PLACEMENT_SINGLE, device).shared);
+    assert_true(status().device[device].memory_used > before);
+    assert_true(load_again("once more", GEMMD_PLACEMENT_SINGLE, device).shared);
+  }
+  assert_int_equal(load_again("copies", GEMMD_PLACEMENT_REPLICAS, -1).devices, DEVICES);
+  gemmd_weight_info moved = load_again("first", GEMMD_PLACEMENT_SPLIT, -1); /* no other content: it need not say so */
+  assert_true(moved.shared);
+  assert_int_equal(moved.devices, DEVICES);
+  daemon_upgrade(&daemon_under_test); /* and each name finds its own again */
+  static const char *const names[] = {"anywhere", "second", "once more", "copies", "first"};
+  for (int i = 0; i < COUNT(names); i++) {
+    gemmd_weight *weight;
+    struct product_request request = request_of(0, i);
+    expect_ok(session, gemmd_weight_open(session, names[i], &weight));
+    assert_int_equal(gemmd_weight_get_info(weight)->devices, i == 1 || i == 2 ? 1 : DEVICES);
+    assert_true(product_run(session, weight, &request));
+    gemmd_weight_close(weight);
+    expect_ok(session, gemmd_weight_unload(session, names[i], NULL));
+  }
+  end();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(copies_serve_and_outlive_their_workers),
       cmocka_unit_test(ranges_serve_and_outlive_their_workers),
+      cmocka_unit_test(equal_content_lies_where_each_load_wants_it),
       cmocka_unit_test(a_range_takes_a_part_of_the_memory_and_a_copy_all_of_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -144,15 +144,16 @@ static enum status name(const char *text, struct catalog_weight *weight, bool re
   return catalog_name(&catalog, &wish, weight, &before, &failure);
 }
 
-static void equal_content_is_one(void **state) {
+static void contents_are_found(void **state) {
   uint8_t hash[CATALOG_HASH_BYTES];
   (void)state;
-  struct catalog_weight *weight = add_weight(4), *again = NULL;
+  struct catalog_weight *weight = add_weight(4);
   memset(hash, 4, sizeof hash);
-  assert_ptr_equal(catalog_find_hash(&catalog, hash), weight);
-  assert_int_equal(catalog_add(&catalog, weight, &again, &failure), STATUS_EXISTS);
+  assert_ptr_equal(catalog_find_hash(&catalog, hash, NULL), weight);
+  assert_null(catalog_find_hash(&catalog, hash, weight));
   hash[31] = 5;
-  assert_null(catalog_find_hash(&catalog, hash));
+  assert_null(catalog_find_hash(&catalog, hash, NULL));
+  hash[31] = 4;
   assert_true(catalog_unused(weight));
   assert_int_equal(catalog_weight_bytes(weight), 120);
   for (uint8_t content = 0; content < 200; content++)
@@ -160,11 +161,20 @@ static void equal_content_is_one(void **state) {
       add_weight(content);
   for (uint8_t content = 0; content < 200; content++) {
     memset(hash, content, sizeof hash);
-    assert_int_equal(catalog_find_hash(&catalog, hash)->hash[0], content);
+    assert_int_equal(catalog_find_hash(&catalog, hash, NULL)->hash[0], content);
   }
-  catalog_remove(&catalog, weight);
+  struct catalog_weight *elsewhere = add_weight(4), *third = add_weight(4); /* the same content */
   memset(hash, 4, sizeof hash);
-  assert_null(catalog_find_hash(&catalog, hash));
+  assert_ptr_equal(catalog_find_hash(&catalog, hash, NULL), weight);
+  assert_ptr_equal(catalog_find_hash(&catalog, hash, weight), elsewhere);
+  assert_ptr_equal(catalog_find_hash(&catalog, hash, elsewhere), third);
+  assert_null(catalog_find_hash(&catalog, hash, third));
+  assert_ptr_equal(catalog_find_id(&catalog, elsewhere->id), elsewhere);
+  catalog_remove(&catalog, elsewhere);
+  assert_ptr_equal(catalog_find_hash(&catalog, hash, weight), third);
+  catalog_remove(&catalog, third);
+  catalog_remove(&catalog, weight);
+  assert_null(catalog_find_hash(&catalog, hash, NULL));
   assert_int_equal(catalog.weight_count, 199);
 }
 
@@ -175,7 +185,7 @@ static void what_is_disowned_leaves_its_content_to_others(void **state) {
   catalog_disown(&catalog, second);
   catalog_disown(&catalog, first);
   struct catalog_weight *again = add_weight(4);
-  assert_ptr_equal(catalog_find_hash(&catalog, again->hash), again);
+  assert_ptr_equal(catalog_find_hash(&catalog, again->hash, NULL), again);
   catalog_remove(&catalog, first);
   catalog_remove(&catalog, second);
   assert_int_equal(catalog.weight_count, 1);
@@ -214,15 +224,16 @@ static void other_content_needs_replace_by_the_owner(void **state) {
   assert_int_equal(first->names, 1);
   assert_int_equal(second->names, 0);
   struct catalog_wish wish = {.name = "a", .user = root};
-  assert_int_equal(catalog_may_name(&catalog, &wish, second->hash, &failure), STATUS_EXISTS);
+  assert_int_equal(catalog_may_name(&catalog, &wish, second->hash, second, &failure), STATUS_EXISTS);
   wish.user = bob;
-  assert_int_equal(catalog_may_name(&catalog, &wish, first->hash, &failure), STATUS_PERMISSION);
+  assert_int_equal(catalog_may_name(&catalog, &wish, first->hash, first, &failure), STATUS_PERMISSION);
   wish.user = root;
   wish.mode = MODE_ALL;
   assert_int_equal(catalog_name(&catalog, &wish, first, &before, &failure), STATUS_OK);
   assert_null(before);
   wish = (struct catalog_wish){.name = "a", .user = bob};
-  assert_int_equal(catalog_may_name(&catalog, &wish, first->hash, &failure), STATUS_OK);
+  assert_int_equal(catalog_may_name(&catalog, &wish, first->hash, first, &failure), STATUS_OK);
+  assert_int_equal(catalog_may_name(&catalog, &wish, first->hash, NULL, &failure), STATUS_PERMISSION); /* elsewhere */
   wish = (struct catalog_wish){.name = "a", .user = root, .replace = true};
   assert_int_equal(catalog_name(&catalog, &wish, second, &before, &failure), STATUS_OK);
   assert_ptr_equal(before, first);
@@ -381,6 +392,35 @@ static void several_parts_go_to_different_devices(void **state) {
   assert_int_equal(placement_choose(&request, 300, devices, 4, parts, &count, &failure), STATUS_DEVICE_LOST);
 }
 
+static void what_lies_as_asked_is_shared(void **state) {
+  struct catalog_weight there = {.shape = {.n = 300}, .placement = PLACEMENT_SINGLE, .part_count = 1};
+  (void)state;
+  there.parts[0].device = 2;
+  struct message_weight_load request = load_to(PLACEMENT_SINGLE, -1, 0);
+  assert_true(placement_fits(&request, &there, 3));
+  request.device = 2;
+  assert_true(placement_fits(&request, &there, 3));
+  request.device = 1;
+  assert_false(placement_fits(&request, &there, 3));
+  request = load_to(PLACEMENT_REPLICAS, -1, 1);
+  assert_false(placement_fits(&request, &there, 3));
+  there.placement = PLACEMENT_REPLICAS;
+  there.part_count = 3;
+  assert_true(placement_fits(&(struct message_weight_load){.placement = PLACEMENT_SINGLE, .device = -1}, &there, 3));
+  request = load_to(PLACEMENT_REPLICAS, 2, 0);
+  assert_true(placement_fits(&request, &there, 3));
+  assert_false(placement_fits(&request, &there, 4)); /* all are four now */
+  request.devices = 2;
+  assert_false(placement_fits(&request, &there, 3));
+  request.devices = 3;
+  assert_true(placement_fits(&request, &there, 4));
+  there.placement = PLACEMENT_SPLIT;
+  request = load_to(PLACEMENT_SPLIT, -1, 5);
+  assert_true(placement_fits(&request, &there, 5)); /* 300 rows make three ranges */
+  request.devices = 2;
+  assert_false(placement_fits(&request, &there, 5));
+}
+
 /* ---- handles */
 
 static void a_handle_given_back_means_nothing(void **state) {
@@ -433,7 +473,8 @@ int main(void) {
       cmocka_unit_test(a_slab_fills_to_its_last_byte),
       cmocka_unit_test(sizes_that_cannot_be_are_refused),
       cmocka_unit_test(random_ranges_never_overlap),
-      cmocka_unit_test_setup_teardown(equal_content_is_one, open_catalog, close_catalog),
+      cmocka_unit_test(what_lies_as_asked_is_shared),
+      cmocka_unit_test_setup_teardown(contents_are_found, open_catalog, close_catalog),
       cmocka_unit_test_setup_teardown(what_is_disowned_leaves_its_content_to_others, open_catalog, close_catalog),
       cmocka_unit_test_setup_teardown(names_are_references, open_catalog, close_catalog),
       cmocka_unit_test_setup_teardown(other_content_needs_replace_by_the_owner, open_catalog, close_catalog),
