@@ -66,7 +66,8 @@ static void load_all(enum gemmd_placement placement) {
 /* False where the machine has one device; nothing is left then. */
 static bool begin(enum gemmd_placement placement) {
   const char *backend = getenv("GEMMD_TEST_BACKEND");
-  daemon_make(&daemon_under_test, backend == NULL || strcmp(backend, "cpu") == 0 ? "devices = 2\n" : "");
+  bool cpu = backend == NULL || strcmp(backend, "cpu") == 0;
+  daemon_make(&daemon_under_test, cpu ? "devices = 2\n" : "devices = 0\n");
   daemon_start(&daemon_under_test);
   session = daemon_join(&daemon_under_test, NULL);
   if (status().devices >= DEVICES) {

@@ -44,8 +44,8 @@ void daemon_make(struct daemon *daemon, const char *options) {
   snprintf(daemon->socket, sizeof daemon->socket, "%s/socket", daemon->folder);
   FILE *file = fopen(daemon_path(daemon, "gemmd.conf"), "w");
   demand(file != NULL, "gemmd.conf");
-  fprintf(file, "socket = %s\nbackend = %s\nlog_level = debug\nworker_restarts_max = 100\n%s", daemon->socket,
-          backend != NULL ? backend : "cpu", options);
+  fprintf(file, "socket = %s\nbackend = %s\ndevices = 1\nlog_level = debug\nworker_restarts_max = 100\n%s",
+          daemon->socket, backend != NULL ? backend : "cpu", options);
   demand(fclose(file) == 0, "gemmd.conf");
 }
 

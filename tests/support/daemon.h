@@ -14,8 +14,8 @@ struct daemon {
   pid_t pid; /* of the supervisor; 0: not running */
 };
 
-/* Makes folder and configuration. `options` are further lines of gemmd.conf, "" for none. The backend is
- * $GEMMD_TEST_BACKEND, else cpu. */
+/* Makes folder and configuration. `options` are further lines of gemmd.conf, "" for none, and say otherwise where they
+ * name what is there already. The backend is $GEMMD_TEST_BACKEND, else cpu, and has one device. */
 void daemon_make(struct daemon *daemon, const char *options);
 /* Starts gemmd ($GEMMD_BUILD/gemmd, else build/gemmd) and waits until it says that it is ready. */
 void daemon_start(struct daemon *daemon);
