@@ -153,6 +153,9 @@ static void load_report(const struct tool_call *call, const gemmd_weight_info *i
   if (info->shared)
     fprintf(call->out, "%s: %lld x %lld as %s; equal content was there already, %s shared by %u name%s\n", info->name,
             (long long)info->n, (long long)info->k, format, bytes, info->references, print_plural(info->references));
+  else if (info->devices > 1)
+    fprintf(call->out, "%s: %lld x %lld as %s, %s on %u devices\n", info->name, (long long)info->n, (long long)info->k,
+            format, bytes, info->devices);
   else
     fprintf(call->out, "%s: %lld x %lld as %s, %s\n", info->name, (long long)info->n, (long long)info->k, format,
             bytes);
