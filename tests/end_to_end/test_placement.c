@@ -38,8 +38,7 @@ static gemmd_daemon_info status(void) {
 }
 
 static const char *weight_name(int index) {
-  static char names[COUNT(shapes)][8];
-  snprintf(names[index], sizeof names[index], "w%d", index);
+  static const char *const names[COUNT(shapes)] = {"int8", "fp8", "int2", "int2a8", "bf16"};
   return names[index];
 }
 
