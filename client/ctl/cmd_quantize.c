@@ -8,6 +8,7 @@
 #include "checkpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -256,8 +257,9 @@ static enum status do_layers(struct job *job, struct layer *layers) {
   return status;
 }
 
-static enum status write_to(struct job *job, struct layer *layers, const char *path) {
-  job->out = fopen(path, "wbe");
+/* `file` is closed behind it. */
+static enum status write_to(struct job *job, struct layer *layers, const char *path, FILE *file) {
+  job->out = file;
   if (job->out == NULL)
     return error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
   enum status status = do_layers(job, layers);
@@ -266,15 +268,31 @@ static enum status write_to(struct job *job, struct layer *layers, const char *p
   return status;
 }
 
-/* Into a file beside `path` that takes its place when it is whole. */
+/* A new file, with the rights that new files get. NULL with errno. */
+static FILE *make_part(char *path) {
+  mode_t mask = umask(0);
+  (void)umask(mask);
+  int fd = mkostemp(path, O_CLOEXEC);
+  FILE *file = fd >= 0 && fchmod(fd, 0666 & ~mask) == 0 ? fdopen(fd, "wb") : NULL;
+  if (file == NULL && fd >= 0) {
+    int failure = errno;
+    close(fd);
+    unlink(path);
+    errno = failure;
+  }
+  return file;
+}
+
+/* Into a file beside `path`, of a name that nobody has, that takes its place when it is whole. */
 static enum status replace(struct job *job, struct layer *layers, const char *path) {
   char *part = NULL;
-  if (asprintf(&part, "%s.part", path) < 0)
+  if (asprintf(&part, "%s.part.XXXXXX", path) < 0)
     return error_set(&job->error, STATUS_NOMEM, "no memory for a path");
-  enum status status = write_to(job, layers, part);
+  FILE *file = make_part(part);
+  enum status status = write_to(job, layers, part, file);
   if (status == STATUS_OK && rename(part, path) != 0)
     status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
-  if (status != STATUS_OK)
+  if (status != STATUS_OK && file != NULL)
     unlink(part);
   free(part);
   return status;
@@ -284,7 +302,7 @@ static enum status replace(struct job *job, struct layer *layers, const char *pa
 static enum status write_file(struct job *job, struct layer *layers, const char *path) {
   struct stat about;
   bool takes_bytes = stat(path, &about) == 0 && !S_ISREG(about.st_mode);
-  return takes_bytes ? write_to(job, layers, path) : replace(job, layers, path);
+  return takes_bytes ? write_to(job, layers, path, fopen(path, "wbe")) : replace(job, layers, path);
 }
 
 /* The model would be gone: 2-bit weights do not lead back to it. */

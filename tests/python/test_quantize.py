@@ -66,7 +66,7 @@ class Quantize(unittest.TestCase):
         command = [BUILD / "gemmctl", "quantize", self.path(model), "--format", "int2", "--output", self.path(output)]
         self.addCleanup(self.path(output).unlink, missing_ok=True)
         done = subprocess.run([str(word) for word in (*command, *options)], capture_output=True, text=True)
-        self.assertFalse(self.path(output).with_name(f"{output}.safetensors.part").exists())
+        self.assertEqual(list(self.folder.glob("*.part.*")), [])
         return done
 
     def made(self, *options, **names):
@@ -166,6 +166,16 @@ class Quantize(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"{name}.safetensors is read, and would be overwritten", done.stderr)
             self.assertEqual(self.path(name).read_bytes(), before)
+
+    def test_no_file_of_anybody_is_taken_on_the_way(self):
+        model = self.path("int2").with_suffix(".safetensors.part")
+        model.write_bytes(self.path("model").read_bytes())
+        self.addCleanup(model.unlink)
+        command = [BUILD / "gemmctl", "quantize", model, "--format", "int2", "--calibration", self.path("rows")]
+        self.addCleanup(self.path("int2").unlink)
+        subprocess.run(list(map(str, [*command, "--output", self.path("int2")])), check=True, capture_output=True)
+        self.assertEqual(model.read_bytes(), self.path("model").read_bytes())
+        self.assertEqual(self.path("int2").stat().st_mode & 0o777, self.path("model").stat().st_mode & 0o777)
 
     def test_a_pipe_is_written_to(self):
         pipe = self.path("pipe")
