@@ -46,6 +46,39 @@ static struct control_task *task_of(struct engine_message *message) {
   return (void *)((char *)message - offsetof(struct control_task, message));
 }
 
+/* ---- to the disk */
+
+static void save_next(struct control *control);
+
+static void run_save(uv_work_t *work) {
+  const struct control *control = work->data;
+  tuner_save(control->saving);
+}
+
+static void after_save(uv_work_t *work, int cancelled) {
+  struct control *control = work->data;
+  (void)cancelled;
+  control->saving = NULL;
+  save_next(control);
+}
+
+static void save_next(struct control *control) {
+  struct engine_message *message = control->saves;
+  if (message == NULL || control->saving != NULL)
+    return;
+  control->saves = message->next;
+  control->saving = (void *)((char *)message - offsetof(struct tune_save, message));
+  control->save_work.data = control;
+  (void)uv_queue_work(control->loop, &control->save_work, run_save, after_save); /* fails only without a function */
+}
+
+static void save_later(struct control *control, struct engine_message *message) {
+  message->next = NULL;
+  *(control->saves != NULL ? &control->saves_last->next : &control->saves) = message;
+  control->saves_last = message;
+  save_next(control);
+}
+
 static void read_mail(struct control *control) {
   struct engine_message *message = mailbox_take(&control->mail);
   while (message != NULL) {
@@ -55,7 +88,7 @@ static void read_mail(struct control *control) {
     else if (message->verb == ENGINE_DEVICE_LOST)
       control_device_lost(control, &message->error);
     else if (message->verb == ENGINE_TUNE_SAVE)
-      tuner_save((struct tune_save *)(void *)((char *)message - offsetof(struct tune_save, message)));
+      save_later(control, message);
     else
       control_line_answered(control, task_of(message));
     message = next;
@@ -230,7 +263,7 @@ void control_close(struct control *control) {
   engine_stop(control->engine);
   read_mail(control);
   uv_close((uv_handle_t *)&control->async, NULL);
-  uv_run(control->loop, UV_RUN_DEFAULT); /* what goes back to the backend on the pool */
+  uv_run(control->loop, UV_RUN_DEFAULT); /* what goes back to the backend on the pool, or to the disk */
   control_session_close_all(control);
   control_weight_close_all(control);
   control_slab_close_all(control);

@@ -1,7 +1,7 @@
 /* The worker's side of the supervisor's socket. Commands are carried out one after the other in order of arrival, so
  * that the supervisor may send a command that depends on an earlier one without waiting. What takes time runs on
- * libuv's thread pool, one at a time. Two commands wait for the device, session_remove and weight_detach: while they
- * do, the next ones go on. */
+ * libuv's thread pool, one at a time, and beside it what goes to the disk, in order: a slow one holds up nothing. Two
+ * commands wait for the device, session_remove and weight_detach: while they do, the next ones go on. */
 #ifndef WORKER_CONTROL_H
 #define WORKER_CONTROL_H
 
@@ -143,6 +143,9 @@ struct control {
   struct engine *engine;
   struct tuner *tuner; /* owned; the engine's while that runs */
   struct mailbox mail;
+  struct engine_message *saves, *saves_last; /* of struct tune_save, those that wait for the one on the pool */
+  struct tune_save *saving;                  /* on the pool; NULL: none */
+  uv_work_t save_work;
   struct idmap slabs, weights, sessions;       /* of struct control_slab, control_weight, control_session; owned */
   struct control_task *first, *last;           /* the line; owned */
   struct control_task *active;                 /* the next one waits for it: on the pool's thread or with the engine */

@@ -132,17 +132,28 @@ void tuner_close(struct tuner *tuner) {
   free(tuner);
 }
 
-void tuner_keep(struct tuner *tuner, const struct book_entry *entry) {
+static void post_save(struct tuner *tuner, const struct book_entry *entry, bool forget) {
   struct tune_save *save = tuner->db.folder[0] != '\0' && entry->pin == NULL ? malloc(sizeof *save) : NULL;
   if (save == NULL)
     return;
-  *save = (struct tune_save){.message = {.verb = ENGINE_TUNE_SAVE}, .entry = *entry, .db = &tuner->db};
+  *save =
+      (struct tune_save){.message = {.verb = ENGINE_TUNE_SAVE}, .forget = forget, .entry = *entry, .db = &tuner->db};
   tuner->options.notify(tuner->options.user, &save->message);
+}
+
+void tuner_keep(struct tuner *tuner, const struct book_entry *entry) {
+  post_save(tuner, entry, false);
+}
+
+void tuner_unkeep(struct tuner *tuner, const struct book_entry *entry) {
+  post_save(tuner, entry, true);
 }
 
 void tuner_save(struct tune_save *save) {
   struct error error;
-  if (tune_db_save(save->db, &save->entry, &error) != STATUS_OK)
+  if (save->forget)
+    tune_db_remove(save->db, &save->entry.problem);
+  else if (tune_db_save(save->db, &save->entry, &error) != STATUS_OK)
     log_warning("%s", error.text);
   free(save);
 }

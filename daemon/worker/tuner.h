@@ -42,9 +42,11 @@ MUST_CHECK enum status tuner_open(const struct tuner_options *options, struct tu
 /* After the engine has ended. NULL is fine. */
 void tuner_close(struct tuner *tuner);
 
-/* A winner to be kept; whoever gets it calls tuner_save, which frees it. */
+/* A winner to be kept, or one to be forgotten; whoever gets them calls tuner_save, which frees it, in that order. It
+ * waits for the disk. */
 struct tune_save {
   struct engine_message message;
+  bool forget;
   struct book_entry entry;
   const struct tune_db *db;
 };

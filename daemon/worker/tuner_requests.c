@@ -86,7 +86,7 @@ static void forget(struct tuner *tuner, struct tune_request *request) {
         fnmatch(request->text, variant_problem_text(&entry->problem, shape), 0) != 0)
       continue;
     bool asked = entry->asked;
-    tune_db_remove(&tuner->db, &entry->problem);
+    tuner_unkeep(tuner, entry);
     struct book_entry fresh = {.problem = entry->problem,
                                .used = true,
                                .user = entry->user,

@@ -65,8 +65,9 @@ struct tuner {
 
 uint64_t tuner_clock_ns(void);
 
-/* Has the entry's winner written, where anything is kept. */
+/* Has the entry's winner written, or what was written removed, where anything is kept. */
 void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
+void tuner_unkeep(struct tuner *tuner, const struct book_entry *entry);
 
 /* A predecessor is gone: see struct tune_request. */
 void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults);

@@ -6,6 +6,7 @@
 #include "daemon/worker/worker.h"
 #include "proto/gemm.h"
 #include "proto/ring.h"
+#include "tests/support/folder.h"
 
 #include <poll.h>
 #include <setjmp.h>
@@ -18,6 +19,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +37,17 @@ struct worker {
 };
 
 static struct packet packet;
+
+/* A disk that takes its time: where these are open, fsync(2) in the worker says so and waits for a word. */
+static int slow_disk[2] = {-1, -1};
+static const char *state_dir = "";
+
+int fsync(int fd) {
+  char word = 's';
+  if (slow_disk[1] >= 0 && (write(slow_disk[1], &word, 1) != 1 || read(slow_disk[1], &word, 1) != 1))
+    return -1;
+  return (int)syscall(SYS_fsync, fd);
+}
 
 static void receive(struct worker *worker, struct message_head *head, struct message_body *body) {
   struct error error;
@@ -58,7 +71,8 @@ static void start_with(struct worker *worker, const char *backend) {
     config_defaults(&config);
     log_open("error", "worker 0");
     snprintf(config.backend, sizeof config.backend, "%s", backend); /* also one that a build may lack */
-    if (config_set(&config, "cpu_threads", "2", &error) != STATUS_OK)
+    if (config_set(&config, "cpu_threads", "2", &error) != STATUS_OK ||
+        config_set(&config, "state_dir", state_dir, &error) != STATUS_OK)
       _exit(100);
     char *words[] = {"gemmd", "--worker", "0", NULL};
     exit(worker_run(&config, 0, pair[1], false, words));
@@ -445,6 +459,47 @@ static void what_does_not_fit_is_refused(void **state) {
   close(slab);
 }
 
+/* What is kept goes to the disk beside everything else: the supervisor's questions are answered meanwhile, and what was
+ * under way is kept before the worker ends. */
+static void a_slow_disk_holds_up_nobody(void **state) {
+  static const char shape[] = "int8-row-200x70-f32-f32-none-m1";
+  struct message_tune_import_request import = {.device = 0};
+  struct message_empty empty = {.reserved = 0};
+  struct message_tune_count forgotten;
+  struct worker worker;
+  char find[256], word;
+  (void)state;
+  state_dir = folder;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, slow_disk), 0);
+  start(&worker);
+  close(slow_disk[1]);
+  slow_disk[1] = -1;
+  snprintf(import.shape, sizeof import.shape, "%s", shape);
+  snprintf(import.kernel, sizeof import.kernel, "cpu threads=1");
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(call(&worker, COMMAND_tune_import, &import), STATUS_OK);
+    if (i == 0)
+      assert_int_equal(read(slow_disk[0], &word, 1), 1); /* it is at it */
+    assert_int_equal(call(&worker, COMMAND_worker_stats, &empty), STATUS_OK);
+    struct message_tune_forget_request forget = {.pattern = "*"};
+    assert_int_equal(
+        answer(&worker, ask(&worker, COMMAND_tune_forget, &forget, NULL, 0), COMMAND_tune_forget, &forgotten),
+        STATUS_OK);
+    assert_int_equal(forgotten.count, 1);
+  }
+  assert_int_equal(call(&worker, COMMAND_tune_import, &import), STATUS_OK);
+  close(worker.socket);
+  do /* the second word of each save is for its folder */
+    assert_int_equal(write(slow_disk[0], "g", 1), 1);
+  while (read(slow_disk[0], &word, 1) == 1);
+  assert_int_equal(exit_status(&worker), 0);
+  close(slow_disk[0]);
+  state_dir = "";
+  snprintf(find, sizeof find, "[ $(find %s -name '%s.json' | wc -l) = 1 ]", folder,
+           shape); /* as it was asked for last */
+  assert_int_equal(system(find), 0);
+}
+
 static void a_lying_session_is_reported(void **state) {
   (void)state;
   struct worker worker;
@@ -536,6 +591,7 @@ int main(void) {
       cmocka_unit_test(a_part_of_a_split_weight_is_stored),
       cmocka_unit_test(a_successor_takes_over),
       cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test_setup_teardown(a_slow_disk_holds_up_nobody, folder_make, folder_remove),
       cmocka_unit_test(a_lying_session_is_reported),
       cmocka_unit_test(a_worker_ends_while_commands_wait),
       cmocka_unit_test(answers_wait_for_a_slow_reader),
