@@ -37,6 +37,7 @@ struct share {
   dnnl_stream_t stream; /* owned */
   void *sums;           /* owned */
   uint64_t sums_bytes;
+  bool failed; /* to multiply its columns */
 };
 
 struct product {
@@ -452,9 +453,19 @@ void cpu_library_part(struct cpu_library *library, const struct micro_ops *micro
   library->onednn.memory_set_data_handle(product->y, share->sums);
   if (library->onednn.primitive_execute(product->primitive, share->stream, 3, arguments) != dnnl_success ||
       library->onednn.stream_wait(share->stream) != dnnl_success) {
-    memset(share->sums, 0xff, share->sums_bytes); /* NaN, or s32 that no comparison with a reference takes for right */
+    share->failed = true;
+    return;
   }
   finish(columns, micro, job, stage, first, rows, share->sums);
+}
+
+bool cpu_library_failed(struct cpu_library *library) {
+  bool failed = false;
+  for (int i = 0; i < library->threads; i++) {
+    failed = failed || library->shares[i].failed;
+    library->shares[i].failed = false;
+  }
+  return failed;
 }
 
 #else
@@ -488,6 +499,11 @@ enum status cpu_library_prepare(struct cpu_library *library, struct backend_weig
 void cpu_library_part(struct cpu_library *library, const struct micro_ops *micro, const struct backend_job *job,
                       const struct stage *stage, int64_t first, int64_t rows, int part) {
   (void)library, (void)micro, (void)job, (void)stage, (void)first, (void)rows, (void)part;
+}
+
+bool cpu_library_failed(struct cpu_library *library) {
+  (void)library;
+  return false;
 }
 
 void cpu_library_forget(struct cpu_library *library, struct backend_weight *weight) {

@@ -35,6 +35,9 @@ int64_t cpu_library_rows(int64_t rows);
 /* By each part: its columns of the job's rows from `first` on, all the way into y. */
 void cpu_library_part(struct cpu_library *library, const struct micro_ops *micro, const struct backend_job *job,
                       const struct stage *stage, int64_t first, int64_t rows, int part);
+/* By the thread that runs the pool, after its parts: whether the library has failed to multiply one since the last
+ * call. Its columns of y are not there then. */
+bool cpu_library_failed(struct cpu_library *library);
 /* Frees the weight's copy. */
 void cpu_library_forget(struct cpu_library *library, struct backend_weight *weight);
 /* Bytes of all copies at the moment; by any thread. `library` may be NULL. */

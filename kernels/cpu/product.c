@@ -141,8 +141,8 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
                             struct error *error) {
   enum status status = prepare(engine, way, job, error);
   int64_t at_once = status == STATUS_OK ? rows_at_once(engine, way) : 0;
+  struct product_way own = cpu_product_way(engine, &job->weight->shape, job->m);
   if (status == STATUS_OK && way->library && prepare_library(engine, job, at_once, error) != STATUS_OK) {
-    struct product_way own = cpu_product_way(engine, &job->weight->shape, job->m);
     return cpu_product_run(engine, &own, job, error);
   }
   if (status != STATUS_OK) {
@@ -153,6 +153,9 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
     struct part task = {.engine = engine, .way = way, .job = job, .first = first};
     task.rows = left < at_once ? left : at_once;
     cpu_pool_run(engine->pool, way->threads, run_part, &task);
+    if (way->library && cpu_library_failed(engine->library)) {
+      return cpu_product_run(engine, &own, job, error);
+    }
   }
   return STATUS_OK;
 }
