@@ -35,7 +35,7 @@ static void count_down(struct opening *opening) {
     opening->finish(opening);
 }
 
-/* A worker that died is no failure: its successor is told of the handles that there are then. */
+/* A worker that died is no failure: its successor is told of the handles that there are then and are not closing. */
 static void keep_error(struct opening *opening, enum status status, const struct error *error) {
   if (status != STATUS_OK && status != STATUS_DEVICE_LOST && opening->error.status == STATUS_OK)
     opening->error = *error;
@@ -49,6 +49,8 @@ static void on_answer(void *user, struct worker_answer *answer) {
 
 static void ask_all(struct opening *opening, enum command command) {
   struct session *session = opening->session;
+  for (uint32_t i = 0; command == COMMAND_session_weight_remove && i < opening->info.parts_count; i++)
+    opened_close(&session->opened, opening->info.parts[i].handle);
   for (uint32_t i = 0; i < opening->info.parts_count; i++) {
     const struct message_weight_part *part = &opening->info.parts[i];
     const struct opened_slot *slot = opened_find(&session->opened, part->handle);

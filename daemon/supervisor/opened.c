@@ -37,6 +37,7 @@ enum status opened_add(struct opened *opened, struct catalog_weight *weight, uin
     index++;
   opened->slots[index].weight = weight;
   opened->slots[index].device = device;
+  opened->slots[index].closing = false;
   opened->open++;
   opened->lowest = index + 1;
   *handle = handle_of(opened, index);
@@ -48,6 +49,11 @@ const struct opened_slot *opened_find(const struct opened *opened, uint32_t hand
   if (index >= opened->count || opened->slots[index].weight == NULL || handle_of(opened, index) != handle)
     return NULL;
   return &opened->slots[index];
+}
+
+void opened_close(struct opened *opened, uint32_t handle) {
+  if (opened_find(opened, handle) != NULL)
+    opened->slots[handle & 0xffff].closing = true;
 }
 
 void opened_remove(struct opened *opened, uint32_t handle) {

@@ -18,6 +18,7 @@ struct opened_slot {
   struct catalog_weight *weight; /* not owned: counted by catalog_weight.handles. NULL: free */
   uint32_t device;
   uint16_t generation; /* never 0 */
+  bool closing;        /* its worker has been asked to forget it, and a successor must not be told of it */
 };
 
 struct opened {
@@ -33,6 +34,7 @@ MUST_CHECK enum status opened_add(struct opened *opened, struct catalog_weight *
                                   uint32_t *handle, struct error *error);
 /* NULL where the handle stands for nothing. */
 const struct opened_slot *opened_find(const struct opened *opened, uint32_t handle);
+void opened_close(struct opened *opened, uint32_t handle); /* from now on it is closing */
 void opened_remove(struct opened *opened, uint32_t handle);
 /* The handle of slot `index` < count; 0 where it is free. */
 uint32_t opened_at(const struct opened *opened, size_t index);

@@ -37,13 +37,6 @@ static void on_answer(void *user, struct worker_answer *answer) {
 
 /* ---- what may have been damaged by whatever ended the one before */
 
-static struct catalog_weight *find_weight(const struct catalog *catalog, uint32_t id) {
-  for (size_t i = 0; i < catalog->weight_count; i++)
-    if (catalog->weights[i]->id == id)
-      return catalog->weights[i];
-  return NULL;
-}
-
 static bool has_open(const struct session *session, const struct catalog_weight *weight) {
   for (size_t i = 0; i < session->opened.count; i++)
     if (session->opened.slots[i].weight == weight)
@@ -86,7 +79,7 @@ struct attaching {
 static void on_attached(void *user, struct worker_answer *answer) {
   struct attaching *attaching = user;
   struct supervisor *supervisor = attaching->worker->owner;
-  struct catalog_weight *weight = find_weight(&supervisor->catalog, attaching->weight);
+  struct catalog_weight *weight = catalog_find_id(&supervisor->catalog, attaching->weight);
   bool damaged = answer->status == STATUS_OK && answer->body->weight_placed.damaged;
   if (damaged && weight != NULL)
     drop_damaged(supervisor, weight);
@@ -189,10 +182,10 @@ static void give_session(struct session *session, struct worker *worker) {
   ask(worker, COMMAND_session_add, &body, fds, SERVING_FDS);
   for (size_t i = 0; i < session->opened.count; i++) {
     uint32_t handle = opened_at(&session->opened, i);
-    if (handle == 0 || session->opened.slots[i].device != worker->device)
+    const struct opened_slot *slot = &session->opened.slots[i];
+    if (handle == 0 || slot->device != worker->device || slot->closing)
       continue;
-    struct message_session_weight weight = {
-        .session = session->id, .handle = handle, .weight = session->opened.slots[i].weight->id};
+    struct message_session_weight weight = {.session = session->id, .handle = handle, .weight = slot->weight->id};
     ask(worker, COMMAND_session_weight_add, &weight, NULL, 0);
   }
   for (size_t i = 0; i < LIMIT_SESSION_TENSORS; i++)

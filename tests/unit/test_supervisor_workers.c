@@ -376,6 +376,42 @@ static void replicas_and_splits_lie_on_several_devices(void **state) {
   life_end();
 }
 
+/* A handle is given back while the worker of its other part stands still; the successor of the one that has forgotten
+ * it already must not be told of it. */
+static void what_is_being_closed_is_not_opened_again(void **state) {
+  struct message_weight_info opened;
+  struct peer_reply reply;
+  (void)state;
+  life.config.devices = 2;
+  life_begin();
+  int peer = life_client(), other = life_client(), file = peer_file(300, 200, 1);
+  struct message_weight_load request = peer_load("copies");
+  request.placement = PLACEMENT_REPLICAS;
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &life.failure), STATUS_OK);
+  peer_arena(peer, 4);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "copies", &opened), STATUS_OK);
+  assert_int_equal(opened.parts_count, 2);
+  uint32_t dies = opened.parts[0].device;
+  pid_t dead = (pid_t)life_status(peer)->devices[dies].pid;
+  pid_t still = (pid_t)life.status.devices[opened.parts[1].device].pid;
+  assert_int_equal(kill(still, SIGSTOP), 0);
+  struct message_weight_close body = {.parts_count = 2};
+  memcpy(body.parts, opened.parts, sizeof body.parts);
+  peer_send(peer, 1000, COMMAND_weight_close, &message_weight_close_type, &body, NULL, 0);
+  assert_int_equal(kill(dead, SIGKILL), 0);
+  request = peer_load("by the successor");
+  request.device = dies;
+  assert_int_equal(peer_ask(other, COMMAND_weight_load, &request, &file, 1, NULL, &life.failure), STATUS_OK);
+  close(file);
+  assert_int_equal(kill(still, SIGCONT), 0);
+  peer_receive(peer, 1000, &message_empty_type, NULL, &reply);
+  assert_int_equal(reply.status, STATUS_OK);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "copies", &opened), STATUS_OK);
+  close(peer);
+  close(other);
+  life_end();
+}
+
 int main(int count, char **words) {
   peer_main(count, words);
 #define LIFE(test) cmocka_unit_test_setup_teardown(test, life_configure, life_clean)
@@ -393,6 +429,7 @@ int main(int count, char **words) {
       LIFE(a_place_is_free_when_the_worker_has_let_go),
       LIFE(a_worker_that_keeps_dying_is_given_up),
       LIFE(loads_survive_the_death_of_a_worker),
+      LIFE(what_is_being_closed_is_not_opened_again),
       LIFE(replicas_and_splits_lie_on_several_devices),
   };
 #undef LIFE
