@@ -8,22 +8,34 @@ namespace {
 using kernel = void (*)(int2_many::work);
 
 template <typename X, int kColumns> kernel kernel_as(size_t *bytes, int *threads) {
-  using shape = int2_many::shape<kColumns / 8, INT2_MANY_GROUPS(kColumns, (std::is_same_v<X, __half>))>;
+  using shape = int2_many::shape<X, kColumns / 8>;
   *bytes = 1024 + sizeof(int2_many::shared<shape>), *threads = shape::threads;
   static_assert(1024 + sizeof(int2_many::shared<shape>) <= 227 * 1024, "a block fits");
-  return int2_many::run<X, shape>;
+  return int2_many::run<shape>;
 }
 
 template <typename X> kernel kernel_of(int columns, size_t *bytes, int *threads) {
+  if constexpr (!std::is_same_v<X, int8_t>)
+    if (columns == 16)
+      return kernel_as<X, 16>(bytes, threads);
   switch (columns) {
-  case 16:
-    return kernel_as<X, 16>(bytes, threads);
   case 32:
     return kernel_as<X, 32>(bytes, threads);
   case 64:
     return kernel_as<X, 64>(bytes, threads);
   default:
     return kernel_as<X, 128>(bytes, threads);
+  }
+}
+
+kernel kernel_for(gemm_type x_type, int columns, size_t *bytes, int *threads) {
+  switch (x_type) {
+  case GEMM_F16:
+    return kernel_of<__half>(columns, bytes, threads);
+  case GEMM_BF16:
+    return kernel_of<__nv_bfloat16>(columns, bytes, threads);
+  default:
+    return kernel_of<int8_t>(columns, bytes, threads);
   }
 }
 
@@ -40,8 +52,7 @@ extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_m
   work.x = *x;
   size_t bytes = 0;
   int threads = 0;
-  const kernel run = product->x_type == GEMM_F16 ? kernel_of<__half>(config->columns, &bytes, &threads)
-                                                 : kernel_of<__nv_bfloat16>(config->columns, &bytes, &threads);
+  const kernel run = kernel_for(product->x_type, config->columns, &bytes, &threads);
   launch_shape shape;
   shape.grid = dim3(static_cast<unsigned>(plan->blocks));
   shape.block = dim3(static_cast<unsigned>(threads));
@@ -52,5 +63,5 @@ extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_m
 }
 
 extern "C" const void *kernel_of_int2_many(void) {
-  return reinterpret_cast<const void *>(&int2_many::run<__half, int2_many::shape<2, 4>>);
+  return reinterpret_cast<const void *>(&int2_many::run<int2_many::shape<__half, 2>>);
 }

@@ -7,23 +7,24 @@
 #pragma once
 
 #include "int2_codes.cuh"
+#include "int2_many_int8.cuh"
 #include "int2_many_share.cuh"
 #include "int2_many_sums.cuh"
 #include "wgmma.cuh"
-
-#include <type_traits>
 
 namespace int2_many {
 
 // ---- copies
 
+constexpr int x_row_bytes = GEMM_GROUP * 2; // of a row of x in a unit
+
 // What the copies of a unit need, along a block's work.
-template <int kGroups> struct supply {
+template <typename Shape> struct supply {
   run_of_units run;
   uint32_t done = 0;
   uint32_t k, last; // of the tile's K
   int column, row;  // of x: bytes, rows
-  const uint8_t *w[kGroups];
+  const uint8_t *w[Shape::groups];
 
   __device__ explicit supply(const work &w) : run(w, blockIdx.x, 0) {
     if (!ended())
@@ -36,12 +37,12 @@ template <int kGroups> struct supply {
     const segment s(work, run);
     const place p(work, s.tile);
     k = s.first, last = s.last;
-    column = k * GEMM_GROUP * 2;
+    column = k * x_row_bytes;
 #pragma unroll
-    for (int group = 0; group < kGroups; group++) {
+    for (int group = 0; group < Shape::groups; group++) {
       // Rows behind the last are those of the last block once more.
-      const int64_t block = min(p.w * kGroups + group, work.plan.row_blocks - 1u);
-      w[group] = static_cast<const uint8_t *>(work.product.tiles) + (block * work.plan.tiles_k + k) * INT2_TILE_BYTES;
+      const int64_t block = min(p.w * Shape::groups + group, work.plan.row_blocks - 1u);
+      w[group] = static_cast<const uint8_t *>(work.product.tiles) + (block * work.plan.tiles_k + k) * Shape::tile_bytes;
     }
     row = p.x;
   }
@@ -54,24 +55,24 @@ template <int kGroups> struct supply {
         begin(work);
       return;
     }
-    column += GEMM_GROUP * 2;
+    column += x_row_bytes;
 #pragma unroll
-    for (int group = 0; group < kGroups; group++)
-      w[group] += INT2_TILE_BYTES;
+    for (int group = 0; group < Shape::groups; group++)
+      w[group] += Shape::tile_bytes;
   }
 };
 
 template <typename Shape>
-__device__ inline void copy_w(const supply<Shape::groups> &from, shared<Shape> &s, int stage, uint64_t policy) {
+__device__ inline void copy_w(const supply<Shape> &from, shared<Shape> &s, int stage, uint64_t policy) {
   const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.w[stage]);
   ptx::barrier_expect(full, s.x_bytes + s.w_bytes);
 #pragma unroll
   for (int group = 0; group < s.groups; group++)
-    ptx::copy_bulk(to + group * INT2_TILE_BYTES, from.w[group], INT2_TILE_BYTES, full, policy);
+    ptx::copy_bulk(to + group * s.tile_bytes, from.w[group], s.tile_bytes, full, policy);
 }
 
 template <typename Shape>
-__device__ inline void copy_x(const work &w, const supply<Shape::groups> &from, shared<Shape> &s, int stage) {
+__device__ inline void copy_x(const work &w, const supply<Shape> &from, shared<Shape> &s, int stage) {
   const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.x[stage]);
   ptx::copy_tensor(to, &w.x, from.column, from.row * s.columns, full);
   ptx::copy_tensor(to + s.half_bytes, &w.x, from.column + 128, from.row * s.columns, full);
@@ -80,7 +81,7 @@ __device__ inline void copy_x(const work &w, const supply<Shape::groups> &from, 
 // W is asked for before the kernel ahead has ended, x is not.
 template <typename Shape> __device__ inline void produce(const work &w, shared<Shape> &s) {
   const uint64_t policy = w.plan.x_tiles > 1 ? ptx::policy_evict_normal() : ptx::policy_evict_first();
-  supply<Shape::groups> from(w), early = from;
+  supply<Shape> from(w), early = from;
 #pragma unroll 1
   for (int i = 0; i < s.stages && !early.ended(); i++) {
     copy_w(early, s, i, policy);
@@ -332,7 +333,8 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
 
 // ---- the whole
 
-template <typename X, typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
+template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
+  using X = typename Shape::number;
   constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
   uint32_t done = 0;
 #pragma unroll 1
@@ -344,7 +346,9 @@ template <typename X, typename Shape> __device__ inline void consume(const work 
       break;
     const segment ahead(w, run);
     float sum[4 * eights];
-    if constexpr (INT2_MANY_SCALES_W(Shape::columns, (std::is_same_v<X, __half>)))
+    if constexpr (Shape::int8)
+      multiply_int8<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+    else if constexpr (INT2_MANY_SCALES_W(Shape::columns, Shape::f16))
       multiply_scaled<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else if constexpr (eights == 16)
       multiply_wide<X, Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
@@ -369,8 +373,7 @@ template <typename X, typename Shape> __device__ inline void consume(const work 
   }
 }
 
-template <typename X, typename Shape>
-__global__ void __launch_bounds__(Shape::threads, 1) run(const __grid_constant__ work w) {
+template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) run(const __grid_constant__ work w) {
   extern __shared__ uint8_t raw[];
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
   auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
@@ -389,7 +392,7 @@ __global__ void __launch_bounds__(Shape::threads, 1) run(const __grid_constant__
       produce(w, s);
   } else {
     ptx::registers_increase<Shape::consumer_registers>();
-    consume<X>(w, s);
+    consume(w, s);
   }
 }
 

@@ -13,8 +13,9 @@ extern "C" {
 
 struct int2_many_product {
   int64_t m, n;
-  const void *tiles;     /* the weight */
-  enum gemm_type x_type; /* F16 or BF16 */
+  const void *tiles;     /* the weight: INT2, or INT2A8 where x is INT8 */
+  enum gemm_type x_type; /* F16, BF16 or INT8 */
+  const float *x_scale;  /* [m], INT8 */
   const void *bias;      /* [n], or NULL */
   enum gemm_type bias_type;
   void *y; /* [m, n], aligned to an element */
@@ -23,7 +24,7 @@ struct int2_many_product {
   void *sums;        /* int2_many_sums_bytes of words INT2_MANY_NOTHING, aligned to 16 bytes; left as they are */
 };
 
-/* Queues the product. `x`: tensor map of its rows, whole groups of K, in boxes of config->columns rows. `dependent`: W
+/* Queues the product. `x`: tensor map of its rows, whole units of K, in boxes of config->columns rows. `dependent`: W
  * may be read before the kernel ahead in the stream has ended. Up to INT2_MANY_SPLIT_MOST neighbours wait for each
  * other: `together` where so many products run at the same time that some of each might fill the device and wait for
  * the others. It takes 0.8 us longer. */

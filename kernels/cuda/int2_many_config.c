@@ -1,4 +1,5 @@
 #include "int2_many_config.h"
+#include "int2a8_layout.h"
 
 #include <math.h>
 #include <string.h>
@@ -6,9 +7,24 @@
 /* Units that a block has at least, where a product is small. */
 enum { UNITS_LEAST = 4 };
 
-int64_t int2_many_least(enum gemm_type x_type, int64_t k) {
-  enum { ROWS_LEAST = 17, ROWS_LEAST_LONG = 9, K_LONG = 16384 };
-  return x_type == GEMM_F32 ? INT64_MAX : k > K_LONG ? ROWS_LEAST_LONG : ROWS_LEAST;
+int int2_many_columns_least(enum gemm_type x_type) {
+  return x_type == GEMM_INT8 ? 2 * INT2_MANY_COLUMNS_LEAST : INT2_MANY_COLUMNS_LEAST;
+}
+
+int int2_many_unit(enum gemm_type x_type) {
+  return x_type == GEMM_INT8 ? INT2A8_TILE_K : GEMM_GROUP;
+}
+
+int64_t int2_many_least(enum gemm_type x_type, int64_t n, int64_t k) {
+  enum { ROWS_LEAST = 17, ROWS_LEAST_LONG = 9, K_LONG = 16384, ROWS_LEAST_SMALL = 33, WEIGHTS_SMALL = 1 << 25 };
+  switch (x_type) {
+  case GEMM_F32:
+    return INT64_MAX;
+  case GEMM_INT8:
+    return n * k < WEIGHTS_SMALL ? ROWS_LEAST_SMALL : ROWS_LEAST;
+  default:
+    return k > K_LONG ? ROWS_LEAST_LONG : ROWS_LEAST;
+  }
 }
 
 static int64_t quotient_up(int64_t value, int64_t by) {
@@ -23,12 +39,12 @@ static int64_t rows_of(const struct int2_many_config *config, enum gemm_type x_t
 bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
                         int sms, struct int2_many_plan *out) {
   memset(out, 0, sizeof *out);
-  if (config->columns < INT2_MANY_COLUMNS_LEAST || config->columns > INT2_MANY_COLUMNS_MOST ||
+  if (config->columns < int2_many_columns_least(x_type) || config->columns > INT2_MANY_COLUMNS_MOST ||
       (config->columns & (config->columns - 1)) != 0 || config->split_k < 0 || config->split_k > INT2_MANY_SPLIT_MOST ||
       config->group < 1 || sms < 1)
     return false;
   int64_t w_tiles = quotient_up(n, rows_of(config, x_type)), x_tiles = quotient_up(m, config->columns);
-  out->tiles_k = (int)quotient_up(k, GEMM_GROUP);
+  out->tiles_k = (int)quotient_up(k, int2_many_unit(x_type));
   out->row_blocks = (int)quotient_up(n, 64);
   out->w_tiles = (int)w_tiles;
   out->x_tiles = (int)x_tiles;
@@ -56,7 +72,7 @@ bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_
 /* Runs of units are at all places of K at a time: where the L2 does not hold x, they cost up to 10 % more at the clock
  * of a cool card, nothing at that of a warm one, where waves of tiles have at most 3 % to lose: so little decides. */
 static double runs_cost(const struct int2_many_config *config, const struct int2_many_plan *plan) {
-  const double held = 50e6, most = 0.02;
+  const double held = 50e6, most = 0.02; /* a unit of a row of x has as many bytes for all types */
   double x_bytes = (double)plan->x_tiles * config->columns * plan->tiles_k * GEMM_GROUP * 2;
   return 1 + most * fmin(x_bytes / held, 1);
 }
@@ -65,10 +81,13 @@ static double runs_cost(const struct int2_many_config *config, const struct int2
 static double cost(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan) {
   static const struct row {
     double unit, fixed, runs;
-  } of[] = {{0.55, 5.4, 0}, {0.62, 5.3, 2.2}, {0.76, 6, 6}, {0.95, 9.7, 7}}, of_scaled = {1.2, 8, 7};
+  } of[] = {{0.55, 5.4, 0}, {0.62, 5.3, 2.2}, {0.76, 6, 6}, {0.95, 9.7, 7}}, of_scaled = {1.2, 8, 7},
+    of_int8[] = {{0, 0, 0}, {0.8, 5.3, 2.2}, {1.15, 6, 6}, {1.4, 9.7, 7}};
   bool scaled = INT2_MANY_SCALES_W(config->columns, x_type == GEMM_F16);
   int split = config->split_k;
-  const struct row *row = scaled ? &of_scaled : &of[__builtin_ctz((unsigned)config->columns / INT2_MANY_COLUMNS_LEAST)];
+  const struct row *rows = x_type == GEMM_INT8 ? of_int8 : of;
+  const struct row *row =
+      scaled ? &of_scaled : &rows[__builtin_ctz((unsigned)config->columns / INT2_MANY_COLUMNS_LEAST)];
   if (split > 0)
     return row->fixed + quotient_up(plan->tiles_k, split) * (1 + plan->waves) * row->unit + 0.3 * (split - 1);
   double shared = (double)plan->shared_units / plan->blocks * runs_cost(config, plan);
@@ -76,7 +95,9 @@ static double cost(const struct int2_many_config *config, enum gemm_type x_type,
 }
 
 struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms) {
-  int most = m <= 16 ? 16 : m <= 32 ? 32 : m <= 64 ? 64 : INT2_MANY_COLUMNS_MOST;
+  int most = int2_many_columns_least(x_type);
+  while (most < m && most < INT2_MANY_COLUMNS_MOST)
+    most *= 2;
   struct int2_many_config best = {.columns = most, .group = 8};
   struct int2_many_plan plan;
   double least = INFINITY;

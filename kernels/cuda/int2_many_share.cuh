@@ -3,9 +3,13 @@
 
 #include "int2_layout.h"
 #include "int2_many.h"
+#include "int2a8_layout.h"
 #include "ptx.cuh"
 
 #include <cuda.h>
+#include <cuda_fp16.h>
+
+#include <type_traits>
 
 namespace int2_many {
 
@@ -16,16 +20,29 @@ struct work {
   CUtensorMap x;
 };
 
-// What depends on how wide a tile is, and on how many warpgroups multiply, 64 rows of W each.
-template <int kEights, int kGroups> struct shape {
-  static constexpr int eights = kEights, columns = 8 * kEights, groups = kGroups;
+// What depends on the type of x and on how wide a tile is. x of INT8 is for INT2A8 weights, which have tiles of twice
+// the K: in bytes, x of a unit of work is as wide either way.
+template <typename X, int kEights> struct shape {
+  using number = X;
+  static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>;
+  static constexpr int eights = kEights, columns = 8 * kEights;
+  static constexpr int groups = INT2_MANY_GROUPS(columns, f16); // warpgroups that multiply, 64 rows of W each
   static constexpr int consumers = 128 * groups, threads = consumers + 128;
   // What a launch begins with a thread, and as it is shared out.
   static constexpr int registers = groups == 4 ? 96 : 128, producer_registers = 32;
   static constexpr int consumer_registers = (threads * registers - 128 * producer_registers) / consumers;
   static_assert(consumers * consumer_registers + 128 * producer_registers == threads * registers);
-  static constexpr int stages = kEights == 16 ? 5 : kEights == 8 ? 8 : kEights == 4 ? 12 : 16;
-  static constexpr uint32_t half_bytes = columns * 128, x_bytes = 2 * half_bytes, w_bytes = groups * INT2_TILE_BYTES;
+  static_assert(int{INT2A8_BLOCK_ROWS} == int{INT2_BLOCK_ROWS} && INT2A8_TILE_K == 2 * GEMM_GROUP);
+  static constexpr int stages = int8           ? (eights == 16  ? 4
+                                                  : eights == 8 ? 6
+                                                                : 8)
+                                : eights == 16 ? 5
+                                : eights == 8  ? 8
+                                : eights == 4  ? 12
+                                               : 16;
+  static constexpr uint32_t tile_bytes =
+      int8 ? static_cast<uint32_t>(INT2A8_TILE_BYTES) : static_cast<uint32_t>(INT2_TILE_BYTES);
+  static constexpr uint32_t half_bytes = columns * 128, x_bytes = 2 * half_bytes, w_bytes = groups * tile_bytes;
 };
 
 // Rows of y that a warpgroup puts into order at a time, where they have 16 bits, and bytes from one to the next: eight

@@ -190,10 +190,29 @@ __device__ inline void write_16(const work &w, shared<Shape> &s, const place &at
   }
 }
 
+// Times the scales of rows of x, which the quantizer ahead may have written.
+template <typename Shape, int kOwn, int kCount>
+__device__ inline void scale_by_x(const int2_many_product &p, const place &at, float (&sum)[kCount], span own) {
+  ptx::wait_for_previous_grid();
+  const int64_t first = static_cast<int64_t>(at.x) * Shape::columns + ptx::thread() % 4 * 2;
+#pragma unroll
+  for (int t = 0; t < kOwn; t++) {
+    if (own.begin + t >= own.end)
+      break;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const float scale = p.x_scale[min(first + 8 * (own.begin + t) + j, p.m - 1)];
+      sum[4 * t + j] *= scale, sum[4 * t + 2 + j] *= scale;
+    }
+  }
+}
+
 // Columns `own` of the warpgroup's 64 rows of W, of which `sum` begins with the first.
 template <typename Shape, int kOwn, int kCount>
-__device__ inline void write_y(const work &w, shared<Shape> &s, const place &at, int group, const float (&sum)[kCount],
+__device__ inline void write_y(const work &w, shared<Shape> &s, const place &at, int group, float (&sum)[kCount],
                                span own) {
+  if constexpr (Shape::int8)
+    scale_by_x<Shape, kOwn>(w.product, at, sum, own);
   group_sync(group); // the tile before has left shared memory
   if (w.product.y_type == GEMM_F32)
     write_f32<Shape, kOwn>(w, s, at, group, sum, own);

@@ -81,21 +81,24 @@ static enum status many_run(struct backend *backend, struct chunk *chunk, const 
                             const struct int2_many_plan *plan, struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct backend_weight *weight = chunk->weight;
+  bool codes = weight->layout.layout == LAYOUT_TILES2A8;
   struct int2_many_product product = {
       .m = chunk->rows,
       .n = weight->weight.n,
       .tiles = weight->codes,
-      .x_type = job->x_type,
+      .x_type = codes ? GEMM_INT8 : job->x_type,
+      .x_scale = codes ? chunk_staged(chunk, chunk->at.scales) : NULL,
       .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
       .bias_type = job->bias_type,
       .y_type = job->y_type,
       .sums = chunk->slot->int2_sums,
   };
   product.y = chunk_y_target(chunk, &product.y_stride);
-  int64_t row_bytes = weight->layout.k * 2;
+  const void *rows = chunk_staged(chunk, codes ? chunk->at.codes : chunk->at.x);
+  int64_t row_bytes = codes ? (int64_t)weight->layout.x_row_bytes : weight->layout.k * 2;
   CUtensorMap x;
-  enum status status = tensor_map_make(backend->driver, chunk_staged(chunk, chunk->at.x), chunk->rows, row_bytes,
-                                       row_bytes, config->columns, &x, error);
+  enum status status =
+      tensor_map_make(backend->driver, rows, chunk->rows, row_bytes, row_bytes, config->columns, &x, error);
   if (status != STATUS_OK)
     return status;
   bool together = backend->slot_count * (INT2_MANY_SPLIT_MOST - 1) >= backend->multiprocessors;
@@ -105,22 +108,26 @@ static enum status many_run(struct backend *backend, struct chunk *chunk, const 
   return runtime_check(result, "computing a product", error);
 }
 
-static enum status tiles_run(struct backend *backend, struct chunk *chunk, struct error *error) {
+/* What computes all rows at once, if anything shall: as tuning says, or with enough of them. */
+static bool many_chosen(const struct backend *backend, const struct chunk *chunk, enum gemm_type x_type,
+                        const struct variant_family *few, struct int2_many_config *config,
+                        struct int2_many_plan *plan) {
   const struct gemm_weight *weight = &chunk->weight->weight;
-  int sms = backend->multiprocessors;
   const struct variant *variant = chunk->job->variant;
+  int sms = backend->multiprocessors;
+  if (int2_many_of(variant, config) && int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan))
+    return true;
+  if ((variant && variant->family == few) || chunk->rows < int2_many_least(x_type, weight->n, weight->k))
+    return false;
+  *config = int2_many_configure(x_type, chunk->rows, weight->n, weight->k, sms);
+  return int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan);
+}
+
+static enum status tiles_run(struct backend *backend, struct chunk *chunk, struct error *error) {
   struct int2_many_config config;
   struct int2_many_plan plan;
-  enum gemm_type x_type = chunk->job->x_type;
-  if (int2_many_of(variant, &config) &&
-      int2_many_plan_for(&config, x_type, chunk->rows, weight->n, weight->k, sms, &plan))
+  if (many_chosen(backend, chunk, chunk->job->x_type, &int2_few_family, &config, &plan))
     return many_run(backend, chunk, &config, &plan, error);
-  bool few = variant && variant->family == &int2_few_family;
-  if (!few && chunk->rows >= int2_many_least(x_type, weight->k)) {
-    config = int2_many_configure(x_type, chunk->rows, weight->n, weight->k, sms);
-    if (int2_many_plan_for(&config, x_type, chunk->rows, weight->n, weight->k, sms, &plan))
-      return many_run(backend, chunk, &config, &plan, error);
-  }
   return few_run(backend, chunk, error);
 }
 
@@ -137,7 +144,7 @@ static struct int2a8_way a8_chosen(const struct chunk *chunk) {
   return way;
 }
 
-static enum status a8_run(struct chunk *chunk, struct error *error) {
+static enum status a8_few_run(struct chunk *chunk, struct error *error) {
   const struct backend_job *job = chunk->job;
   const struct backend_weight *weight = chunk->weight;
   struct int2a8_product product = {
@@ -167,6 +174,14 @@ static enum status a8_run(struct chunk *chunk, struct error *error) {
   if (result == cudaSuccess)
     result = chunk_y_done(chunk, y, product.y_stride);
   return runtime_check(result, "computing a product", error);
+}
+
+static enum status a8_run(struct backend *backend, struct chunk *chunk, struct error *error) {
+  struct int2_many_config config;
+  struct int2_many_plan plan;
+  if (many_chosen(backend, chunk, GEMM_INT8, &int2a8_family, &config, &plan))
+    return many_run(backend, chunk, &config, &plan, error);
+  return a8_few_run(chunk, error);
 }
 
 static enum status plain_run(struct chunk *chunk, struct error *error) {
@@ -201,7 +216,7 @@ enum status int2_product_run(struct backend *backend, struct chunk *chunk, struc
   case LAYOUT_TILES2:
     return tiles_run(backend, chunk, error);
   case LAYOUT_TILES2A8:
-    return a8_run(chunk, error);
+    return a8_run(backend, chunk, error);
   default:
     return plain_run(chunk, error);
   }

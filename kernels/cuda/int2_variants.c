@@ -84,8 +84,13 @@ static int eights_of(const struct int2_problem *problem) {
   return problem->m <= 8 ? 1 : problem->m <= 16 ? 2 : 4;
 }
 
+/* Of x where int2_many multiplies it. */
+static enum gemm_type many_type(const struct int2_problem *problem) {
+  return problem->format == GEMM_FORMAT_INT2A8 ? GEMM_INT8 : problem->x_type;
+}
+
 static bool takes_many(const struct int2_problem *problem) {
-  return problem->format == GEMM_FORMAT_INT2 && problem->x_type != GEMM_F32;
+  return many_type(problem) != GEMM_F32;
 }
 
 static bool fits(const struct int2_problem *problem, const struct variant *variant) {
@@ -100,27 +105,26 @@ static bool fits(const struct int2_problem *problem, const struct variant *varia
     return !codes && power_of_two(few.split_k) && int2_few_plan_for(&few, problem->n, problem->k, &few_plan);
   if (int2_many_of(variant, &many))
     return takes_many(problem) &&
-           int2_many_plan_for(&many, problem->x_type, problem->m, problem->n, problem->k, problem->sms, &many_plan);
+           int2_many_plan_for(&many, many_type(problem), problem->m, problem->n, problem->k, problem->sms, &many_plan);
   return codes && int2a8_of(variant, eights_of(problem), &config) &&
          int2a8_plan_for(&config, problem->n, problem->k, &plan);
 }
 
 enum status int2_check(const struct int2_problem *problem, const struct variant *variant, struct error *error) {
-  bool codes = problem->format == GEMM_FORMAT_INT2A8;
-  if (codes != (variant->family == &int2a8_family))
+  bool codes = problem->format == GEMM_FORMAT_INT2A8, many = variant->family == &int2_many_family;
+  if (!many && codes != (variant->family == &int2a8_family))
     return error_set(error, STATUS_UNSUPPORTED, "family %s takes %s weights, not %s", variant->family->name,
                      codes ? "INT2" : "INT2A8", gemm_format_name(problem->format));
-  if (variant->family == &int2_many_family && !takes_many(problem))
+  if (many && !takes_many(problem))
     return error_set(error, STATUS_UNSUPPORTED, "family int2_many takes x of f16 or bf16, not of %s",
                      gemm_type_name(problem->x_type));
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(
       error, STATUS_UNSUPPORTED,
-      variant->family == &int2_many_family
-          ? "columns is a power of two, and split_k blocks for each tile are no more than the device runs"
-          : "split_k is a power of two and no more than there are tiles of K, and its share of x with sums "
-            "of `blocks` fits into shared memory");
+      many ? "columns is a power of two, and split_k blocks for each tile are no more than the device runs"
+           : "split_k is a power of two and no more than there are tiles of K, and its share of x with sums "
+             "of `blocks` fits into shared memory");
 }
 
 /* ---- listing */
@@ -140,9 +144,9 @@ static int few_at_a_time(const struct int2_problem *problem, struct variant *out
 
 struct variant int2_own(const struct int2_problem *problem) {
   struct variant variant = {.family = NULL};
-  if (problem->format == GEMM_FORMAT_INT2 && problem->m >= int2_many_least(problem->x_type, problem->k)) {
+  if (problem->m >= int2_many_least(many_type(problem), problem->n, problem->k)) {
     struct int2_many_config many =
-        int2_many_configure(problem->x_type, problem->m, problem->n, problem->k, problem->sms);
+        int2_many_configure(many_type(problem), problem->m, problem->n, problem->k, problem->sms);
     variant = variant_of_many(&many);
     if (fits(problem, &variant))
       return variant;
@@ -183,7 +187,8 @@ static int add_few(const struct int2_problem *problem, bool all, struct variant 
  * matters little. */
 static int add_many(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
   static const int groups[] = {8, 1, 2, 4, 16, 32};
-  for (int columns = INT2_MANY_COLUMNS_LEAST; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m);
+  int least = int2_many_columns_least(many_type(problem));
+  for (int columns = least; columns <= INT2_MANY_COLUMNS_MOST && (all || columns == least || columns / 2 < problem->m);
        columns *= 2)
     for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
       for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
@@ -197,7 +202,7 @@ static int add_many(const struct int2_problem *problem, bool all, struct variant
 int int2_variants(const struct int2_problem *problem, bool all, struct variant *out, int most) {
   int count = 1;
   out[0] = int2_own(problem);
-  if (problem->format == GEMM_FORMAT_INT2A8 || problem->m <= FEW_ROWS_MOST)
+  if (problem->m <= FEW_ROWS_MOST)
     count = add_few(problem, all, out, count, most);
   return takes_many(problem) ? add_many(problem, all, out, count, most) : count;
 }

@@ -44,7 +44,7 @@ struct slot {
   CUdeviceptr word_device;
   uint32_t sequence;
   struct region workspace; /* cuBLASLt's */
-  void *int2_sums;         /* on the device, what int2_many.h wants; from the first weight in LAYOUT_TILES2 on */
+  void *int2_sums;         /* on the device, what int2_many.h wants; from the first INT2 or INT2A8 weight in tiles on */
   struct region staging;
   struct region operand; /* W of a job that brings its own, behind what else is staged for it; grown by the engine */
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */

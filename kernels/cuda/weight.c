@@ -140,7 +140,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     status = backend_enter(backend, error);
   if (status == STATUS_OK)
     status = staging_ensure(backend, &made, error);
-  if (status == STATUS_OK && layout == LAYOUT_TILES2)
+  if (status == STATUS_OK && layout_is_tiled(&made.layout))
     status = int2_sums_ensure(backend, error);
   if (status != STATUS_OK)
     return status;

@@ -79,6 +79,11 @@ WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n8k32.s32.u8.s8", 4, 4, 5, 6, 7, 8)
 WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n16k32.s32.u8.s8", 8, 8, 9, 10, 11, 12)
 WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n32k32.s32.u8.s8", 16, 16, 17, 18, 19, 20)
 
+// The same of signed bytes.
+WGMMA_REGISTERS(wgmma_s8, int, WGMMA_S32, "m64n32k32.s32.s8.s8", "", 16, 16, 17, 18, 19, 20, 21)
+WGMMA_REGISTERS(wgmma_s8, int, WGMMA_S32, "m64n64k32.s32.s8.s8", "", 32, 32, 33, 34, 35, 36, 37)
+WGMMA_REGISTERS(wgmma_s8, int, WGMMA_S32, "m64n128k32.s32.s8.s8", "", 64, 64, 65, 66, 67, 68, 69)
+
 // 16-bit numbers of `a`: a thread holds elements 2 (t % 4) and the next, those of both its rows, and then those 8 of K
 // further on.
 WGMMA_REGISTERS(wgmma_f16, float, WGMMA_F32, "m64n16k16.f32.f16.f16", ", 1, 1, 0", 8, 8, 9, 10, 11, 12, 13)
