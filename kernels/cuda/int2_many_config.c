@@ -15,16 +15,11 @@ int int2_many_unit(enum gemm_type x_type) {
   return x_type == GEMM_INT8 ? INT2A8_TILE_K : GEMM_GROUP;
 }
 
-int64_t int2_many_least(enum gemm_type x_type, int64_t n, int64_t k) {
-  enum { ROWS_LEAST = 17, ROWS_LEAST_LONG = 9, K_LONG = 16384, ROWS_LEAST_SMALL = 33, WEIGHTS_SMALL = 1 << 25 };
-  switch (x_type) {
-  case GEMM_F32:
+int64_t int2_many_least(enum gemm_type x_type, int64_t k) {
+  enum { ROWS_LEAST = 17, ROWS_LEAST_LONG = 9, K_LONG = 16384 };
+  if (x_type == GEMM_F32)
     return INT64_MAX;
-  case GEMM_INT8:
-    return n * k < WEIGHTS_SMALL ? ROWS_LEAST_SMALL : ROWS_LEAST;
-  default:
-    return k > K_LONG ? ROWS_LEAST_LONG : ROWS_LEAST;
-  }
+  return k > K_LONG && x_type != GEMM_INT8 ? ROWS_LEAST_LONG : ROWS_LEAST;
 }
 
 static int64_t quotient_up(int64_t value, int64_t by) {

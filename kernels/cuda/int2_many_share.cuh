@@ -20,6 +20,8 @@ struct work {
   CUtensorMap x;
 };
 
+constexpr int ring_bytes = 208 * 1024; // for units under way: what y's order and barriers leave of shared memory
+
 // What depends on the type of x and on how wide a tile is. x of INT8 is for INT2A8 weights, which have tiles of twice
 // the K: in bytes, x of a unit of work is as wide either way.
 template <typename X, int kEights> struct shape {
@@ -33,16 +35,10 @@ template <typename X, int kEights> struct shape {
   static constexpr int consumer_registers = (threads * registers - 128 * producer_registers) / consumers;
   static_assert(consumers * consumer_registers + 128 * producer_registers == threads * registers);
   static_assert(int{INT2A8_BLOCK_ROWS} == int{INT2_BLOCK_ROWS} && INT2A8_TILE_K == 2 * GEMM_GROUP);
-  static constexpr int stages = int8           ? (eights == 16  ? 4
-                                                  : eights == 8 ? 6
-                                                                : 8)
-                                : eights == 16 ? 5
-                                : eights == 8  ? 8
-                                : eights == 4  ? 12
-                                               : 16;
   static constexpr uint32_t tile_bytes =
       int8 ? static_cast<uint32_t>(INT2A8_TILE_BYTES) : static_cast<uint32_t>(INT2_TILE_BYTES);
   static constexpr uint32_t half_bytes = columns * 128, x_bytes = 2 * half_bytes, w_bytes = groups * tile_bytes;
+  static constexpr int stages = ring_bytes / (x_bytes + w_bytes);
 };
 
 // Rows of y that a warpgroup puts into order at a time, where they have 16 bits, and bytes from one to the next: eight

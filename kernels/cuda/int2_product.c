@@ -117,7 +117,7 @@ static bool many_chosen(const struct backend *backend, const struct chunk *chunk
   int sms = backend->multiprocessors;
   if (int2_many_of(variant, config) && int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan))
     return true;
-  if ((variant && variant->family == few) || chunk->rows < int2_many_least(x_type, weight->n, weight->k))
+  if ((variant && variant->family == few) || chunk->rows < int2_many_least(x_type, weight->k))
     return false;
   *config = int2_many_configure(x_type, chunk->rows, weight->n, weight->k, sms);
   return int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan);

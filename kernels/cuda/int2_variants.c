@@ -122,7 +122,8 @@ enum status int2_check(const struct int2_problem *problem, const struct variant 
     return STATUS_OK;
   return error_set(
       error, STATUS_UNSUPPORTED,
-      many ? "columns is a power of two, and split_k blocks for each tile are no more than the device runs"
+      many ? "columns is a power of two, 32 at least for INT2A8, and split_k blocks for each tile are no more than the "
+             "device runs"
            : "split_k is a power of two and no more than there are tiles of K, and its share of x with sums "
              "of `blocks` fits into shared memory");
 }
@@ -144,7 +145,7 @@ static int few_at_a_time(const struct int2_problem *problem, struct variant *out
 
 struct variant int2_own(const struct int2_problem *problem) {
   struct variant variant = {.family = NULL};
-  if (problem->m >= int2_many_least(many_type(problem), problem->n, problem->k)) {
+  if (problem->m >= int2_many_least(many_type(problem), problem->k)) {
     struct int2_many_config many =
         int2_many_configure(many_type(problem), problem->m, problem->n, problem->k, problem->sms);
     variant = variant_of_many(&many);
@@ -188,8 +189,7 @@ static int add_few(const struct int2_problem *problem, bool all, struct variant 
 static int add_many(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
   static const int groups[] = {8, 1, 2, 4, 16, 32};
   int least = int2_many_columns_least(many_type(problem));
-  for (int columns = least; columns <= INT2_MANY_COLUMNS_MOST && (all || columns == least || columns / 2 < problem->m);
-       columns *= 2)
+  for (int columns = least; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m); columns *= 2)
     for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
       for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
         struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i]};

@@ -482,21 +482,26 @@ static void test_variants(void **state) {
  * kernel that is offered. */
 static void test_many_rows(void **state) {
   static const int64_t ms[] = {130, 400, 1100};
-  static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16};
+  static const struct {
+    enum gemm_format format;
+    enum gemm_type x_type, y_type;
+  } kinds[] = {{GEMM_FORMAT_INT2, GEMM_F16, GEMM_F16},
+               {GEMM_FORMAT_INT2, GEMM_BF16, GEMM_BF16},
+               {GEMM_FORMAT_INT2A8, GEMM_BF16, GEMM_F16}};
   (void)state;
-  struct gemm_weight shape = {.n = 4500, .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
-  struct oracle_weight weight;
-  oracle_weight_make(&weight, &shape, 60);
-  struct backend_weight *handle = device_load(&device, &weight, 0);
-  for (int i = 0; i < COUNT(x_types); i++) {
+  for (int i = 0; i < COUNT(kinds); i++) {
+    struct gemm_weight shape = {.n = 4500, .k = 300, .format = kinds[i].format, .scale = GEMM_SCALE_GROUP};
+    struct oracle_weight weight;
     struct oracle_x x;
-    oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, x_types[i], 0, 61 + (uint64_t)i);
+    oracle_weight_make(&weight, &shape, 60);
+    oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, kinds[i].x_type, 0, 61 + (uint64_t)i);
+    struct backend_weight *handle = device_load(&device, &weight, 0);
     double *reference = reference_of(&x, &weight, NULL, false);
     for (int j = 0; j < COUNT(ms); j++) {
       struct device_request request = {
-          .weight = handle, .shape = &shape, .x = &x, .m = ms[j], .y_type = ms[j] < 1000 ? GEMM_F32 : x_types[i]};
+          .weight = handle, .shape = &shape, .x = &x, .m = ms[j], .y_type = ms[j] < 1000 ? GEMM_F32 : kinds[i].y_type};
       struct variant_problem problem = {
-          .weight = shape, .m = variant_bucket(ms[j]), .x_type = x_types[i], .y_type = request.y_type};
+          .weight = shape, .m = variant_bucket(ms[j]), .x_type = kinds[i].x_type, .y_type = request.y_type};
       struct variant variants[VARIANTS_MOST];
       expect(&request, reference);
       int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
@@ -505,9 +510,9 @@ static void test_many_rows(void **state) {
     }
     free(reference);
     oracle_x_free(&x);
+    device.ops->weight_detach(device.backend, handle);
+    oracle_weight_free(&weight);
   }
-  device.ops->weight_detach(device.backend, handle);
-  oracle_weight_free(&weight);
 }
 
 /* The CPU's other instruction sets, by the environment variable that users have for it: what depends on them, in a

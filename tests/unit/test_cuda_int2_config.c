@@ -118,9 +118,10 @@ static void test_int2_many_plans(void **state) {
   (void)state;
   static const int64_t ms[] = {1, 17, 33, 64, 65, 129, 1000, 16384}, ns[] = {128, 129, 8192, 10240, 57344, 262144};
   static const int64_t ks[] = {1, 129, 3584, 8192, 28672, 32768};
-  for (size_t i = 0; i < 2 * 8 * 6 * 6; i++) {
+  static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16, GEMM_INT8};
+  for (size_t i = 0; i < 3 * 8 * 6 * 6; i++) {
     int64_t m = ms[i / 36 % 8], n = ns[i / 6 % 6], k = ks[i % 6];
-    enum gemm_type x_type = i < 8 * 6 * 6 ? GEMM_F16 : GEMM_BF16;
+    enum gemm_type x_type = x_types[i / 36 / 8];
     struct int2_many_config config = int2_many_configure(x_type, m, n, k, SMS);
     struct int2_many_plan plan;
     assert_true(int2_many_plan_for(&config, x_type, m, n, k, SMS, &plan));
@@ -129,7 +130,8 @@ static void test_int2_many_plans(void **state) {
             tiles = (int64_t)plan.w_tiles * plan.x_tiles;
     assert_in_range(plan.w_tiles * rows - n, 0, rows - 1);
     assert_in_range(plan.x_tiles * (int64_t)config.columns - m, 0, config.columns - 1);
-    assert_in_range((int64_t)plan.tiles_k * 128 - k, 0, 127);
+    int64_t unit = x_type == GEMM_INT8 ? 256 : 128;
+    assert_in_range(plan.tiles_k * unit - k, 0, unit - 1);
     assert_int_equal(plan.row_blocks, (n + 63) / 64);
     int64_t units = plan.shared_units + (int64_t)plan.waves * plan.blocks * plan.tiles_k;
     assert_int_equal(plan.units, tiles * plan.tiles_k);
@@ -147,10 +149,14 @@ static void test_int2_many_plans(void **state) {
   struct int2_many_plan plan;
   struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8};
   assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 3 * 128, SMS, &plan)); /* a block without K */
+  assert_false(int2_many_plan_for(&config, GEMM_INT8, 64, 8192, 3 * 256, SMS, &plan));
   assert_false(int2_many_plan_for(&config, GEMM_F16, 128, 8192, 8192, SMS,
                                   &plan)); /* more blocks than the device has room for */
   config = (struct int2_many_config){.columns = 24, .group = 8};
   assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 8192, SMS, &plan)); /* no such kernel */
+  config.columns = 16;
+  assert_true(int2_many_plan_for(&config, GEMM_BF16, 64, 8192, 8192, SMS, &plan));
+  assert_false(int2_many_plan_for(&config, GEMM_INT8, 64, 8192, 8192, SMS, &plan));
   config.columns = 64;
   assert_false(int2_many_plan_for(&config, GEMM_F16, 16384, (int64_t)1 << 24, 32768, SMS, &plan)); /* too many units */
 }

@@ -45,7 +45,7 @@ static void test_lists(void **state) {
       if (rows[j] <= 64)
         check_list(&problem, false, 4, 9);
       problem.format = GEMM_FORMAT_INT2A8;
-      check_list(&problem, false, 4, 9);
+      check_list(&problem, false, 4, rows[j] <= 16 ? 9 : 20);
       check_list(&problem, true, 16, MOST);
     }
 }
@@ -71,6 +71,14 @@ static void test_own(void **state) {
   assert_true(int2_many_of(&own, &many));
   assert_memory_equal(&many, &should, sizeof many);
   assert_false(int2_few_of(&own, GEMM_F16, 64, &few));
+  should = int2_many_configure(GEMM_INT8, 64, 4096, 4096, SMS); /* whatever x is before it is quantized */
+  problem = problem_of(GEMM_FORMAT_INT2A8, GEMM_F32, 64, 4096, 4096);
+  own = int2_own(&problem);
+  assert_true(int2_many_of(&own, &many));
+  assert_memory_equal(&many, &should, sizeof many);
+  problem.m = 16;
+  own = int2_own(&problem);
+  assert_false(int2_many_of(&own, &many));
   assert_false(int2_many_of(NULL, &many));
 }
 
@@ -127,6 +135,7 @@ static void test_refusals(void **state) {
       {GEMM_FORMAT_INT2, GEMM_F32, "int2_many columns=16", "family int2_many takes x of f16 or bf16, not of f32"},
       {GEMM_FORMAT_INT2, GEMM_F16, "int2_few split_k=3", "split_k is a power of two"},
       {GEMM_FORMAT_INT2, GEMM_F16, "int2_many columns=48", "columns is a power of two"},
+      {GEMM_FORMAT_INT2A8, GEMM_F16, "int2_many columns=16", "columns is a power of two"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     struct int2_problem problem = problem_of(rows[i].format, rows[i].x_type, 16, 4096, 4096);
