@@ -140,40 +140,49 @@ __device__ inline void multiply_half(float (&part)[4 * kEights], operand &codes,
   ptx::wgmma_commit();
 }
 
-// The sums of a segment, of one warpgroup.
-template <typename X, typename Shape>
+// The sums of a segment, of one warpgroup. Codes and scales of a unit are loaded while the products of the one before
+// are under way.
+template <typename Shape>
 __device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
                                 float (&sum)[4 * Shape::eights]) {
+  using X = typename Shape::number;
   constexpr int kEights = Shape::eights;
-  cursor<Shape::stages> at(done);
   static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
-  const uint32_t codes = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + threadIdx.x % 128 * 16;
+  const uint32_t tile = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, thread = threadIdx.x % 128;
+  cursor<Shape::stages> at(done);
+  uint4 words;
+  uint32_t rows;
+  const auto load = [&] {
+    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+    words = ptx::load_shared_uint4(tile + at.stage * s.w_bytes + thread * 16);
+    rows = ptx::load_shared(tile + at.stage * s.w_bytes + INT2_SCALES_OFFSET + thread / 4 * 4);
+  };
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i++)
     sum[i] = 0.0f;
+  load();
 #pragma unroll 1
-  for (; done < end; done++, at.advance()) {
-    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
-    uint2 words = ptx::load_shared_uint2(codes + at.stage * s.w_bytes);
-    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
+  for (; done < end; done++) {
+    const uint32_t stage = at.stage;
+    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[stage]));
     operand first, second;
     float part[4 * kEights];
     unpack<X>(first, words.x, words.y);
     multiply_half<X, kEights>(part, first, x, false);
-    words = ptx::load_shared_uint2(codes + at.stage * s.w_bytes + 8);
-    unpack<X>(second, words.x, words.y);
+    unpack<X>(second, words.z, words.w);
     multiply_half<X, kEights>(part, second, x + s.half_bytes / 16, true);
-    ptx::wgmma_wait<0>();
-    const uint32_t thread = ptx::thread() % 128, scales = codes - thread * 16 + INT2_SCALES_OFFSET + thread / 4 * 4;
-    const uint32_t rows = ptx::load_shared(scales + at.stage * s.w_bytes);
     const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
+    if (done + 1 < end)
+      at.advance();
+    load(); // behind the last one, that once more: a jump would make the compiler compute addresses in each lane
+    ptx::wgmma_wait<0>();
+    if (thread % 32 == 0)
+      ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
 #pragma unroll
     for (int i = 0; i < 4 * kEights; i++) {
       ptx::keep(part[i]);
       sum[i] = fmaf(part[i], i % 4 < 2 ? scale.x : scale.y, sum[i]);
     }
-    if (thread % 32 == 0)
-      ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
   }
 }
 
@@ -201,29 +210,29 @@ __device__ inline void multiply_step(float (&part)[4 * kEights], uint32_t (&code
 
 // The sums of a segment once more: of more columns, for which there are registers because codes are unpacked step by
 // step, each while the product of the one before is under way; another warpgroup's is behind that.
-template <typename X, typename Shape>
+template <typename Shape>
 __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
                                      float (&sum)[4 * Shape::eights]) {
+  using X = typename Shape::number;
   constexpr int kEights = Shape::eights;
-  using place = cursor<Shape::stages>;
   static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
   const uint32_t words = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + threadIdx.x % 128 * 16;
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i++)
     sum[i] = 0.0f;
+  cursor<Shape::stages> at(done);
   uint32_t codes[2][4];
   uint2 half;
   const auto begin = [&] {
-    const place at(done);
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
     half = ptx::load_shared_uint2(words + at.stage * s.w_bytes);
     unpack<X>(codes[0], half.x, half.y, 0);
   };
   begin();
 #pragma unroll 1
-  for (;;) {
+  for (; done < end; done++) {
     constexpr int steps = GEMM_GROUP / 16;
-    const uint32_t stage = place(done).stage;
+    const uint32_t stage = at.stage;
     const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[stage]));
     float part[4 * kEights];
 #pragma unroll
@@ -239,8 +248,9 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
     const uint32_t thread = ptx::thread() % 128, scales = words - thread * 16 + INT2_SCALES_OFFSET + thread / 4 * 4;
     const uint32_t rows = ptx::load_shared(scales + stage * s.w_bytes);
     ptx::wgmma_wait<1>();
-    if (++done < end)
-      begin();
+    if (done + 1 < end)
+      at.advance();
+    begin(); // of the last unit once more, see multiply
     ptx::wgmma_wait<0>();
     const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
 #pragma unroll
@@ -250,8 +260,6 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
     }
     if (thread % 32 == 0)
       ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
-    if (done == end)
-      break;
   }
 }
 
@@ -334,7 +342,6 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
 // ---- the whole
 
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
-  using X = typename Shape::number;
   constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
   uint32_t done = 0;
 #pragma unroll 1
@@ -351,9 +358,9 @@ template <typename Shape> __device__ inline void consume(const work &w, shared<S
     else if constexpr (INT2_MANY_SCALES_W(Shape::columns, Shape::f16))
       multiply_scaled<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else if constexpr (eights == 16)
-      multiply_wide<X, Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+      multiply_wide<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else
-      multiply<X, Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+      multiply<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     const int block = static_cast<int>(ptx::block()), group = static_cast<int>(ptx::thread()) / 128;
     const segment part(w, block, done);
     if (w.split_k > 1 || part.first > 0)

@@ -22,7 +22,7 @@ template <int kCount> __device__ inline void multiply_group(int (&part)[kCount],
   for (int step = 0; step < 4; step++) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      a[step][i] = (word[i] << (6 - 2 * step) ^ 0x40404040) & 0xc0c0c0c0;
+      a[step][i] = ptx::select_xor(word[i] << (6 - 2 * step), 0xc0c0c0c0, 0x40404040);
       ptx::keep(a[step][i]);
     }
   }
@@ -36,34 +36,49 @@ template <int kCount> __device__ inline void multiply_group(int (&part)[kCount],
   ptx::wgmma_commit();
 }
 
-// The sums of a segment, of one warpgroup, without the scales of x.
+// The sums of a segment, of one warpgroup, without the scales of x. Where there are registers, codes and scales of a
+// group are loaded while the products of the one before are under way.
 template <typename Shape>
 __device__ inline void multiply_int8(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
                                      float (&sum)[4 * Shape::eights]) {
   constexpr int count = 4 * Shape::eights;
-  cursor<Shape::stages> at(done);
-  const uint32_t thread = threadIdx.x % 128;
+  constexpr bool ahead = Shape::eights < 16;
+  const uint32_t thread = threadIdx.x % 128, lane = thread % 32;
   const uint32_t quarter = ptx::shared_address(s.w[0]) + group * s.tile_bytes + thread / 32 * INT2A8_QUARTER_BYTES;
+  cursor<Shape::stages> at(done);
+  uint4 words;
+  uint32_t rows;
+  const auto load = [&](int half) {
+    const uint32_t here = quarter + at.stage * s.w_bytes;
+    if (half == 0)
+      ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+    words = ptx::load_shared_uint4(here + half * INT2A8_UNIT_BYTES + lane * 16);
+    rows = ptx::load_shared(here + INT2A8_QUARTER_SCALES + half * INT2A8_UNIT_SCALES + lane / 4 * 4);
+  };
 #pragma unroll
   for (int i = 0; i < count; i++)
     sum[i] = 0.0f;
+  if (ahead)
+    load(0);
 #pragma unroll 1
-  for (; done < end; done++, at.advance()) {
-    const uint32_t here = quarter + at.stage * s.w_bytes;
-    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
-    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
+  for (; done < end; done++) {
+    const uint32_t stage = at.stage;
+    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[stage]));
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      const uint32_t lane = ptx::thread() % 32;
       int part[count];
-      multiply_group(part, ptx::load_shared_uint4(here + half * INT2A8_UNIT_BYTES + lane * 16),
-                     x + half * (s.half_bytes / 16));
-      const uint32_t rows = ptx::load_shared(here + INT2A8_QUARTER_SCALES + half * INT2A8_UNIT_SCALES + lane / 4 * 4);
+      if (!ahead)
+        load(half);
+      multiply_group(part, words, x + half * (s.half_bytes / 16));
       float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
       scale.x *= per_byte, scale.y *= per_byte;
+      if (half == 1 && done + 1 < end)
+        at.advance();
+      if (ahead)
+        load(1 - half); // behind the last unit, that once more, without a jump
       ptx::wgmma_wait<0>();
       if (half == 1 && lane == 0)
-        ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
+        ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
 #pragma unroll
       for (int i = 0; i < count; i++) {
         ptx::keep(part[i]);

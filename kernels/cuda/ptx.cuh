@@ -303,6 +303,13 @@ __device__ inline uint32_t select_or(uint32_t word, uint32_t mask, uint32_t bits
   return out;
 }
 
+// The same of (word & mask) ^ bits.
+__device__ inline uint32_t select_xor(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
+}
+
 // 16 bytes of what is read once, past L1, if `wanted`.
 __device__ inline void load_once(uint4 &value, const void *from, bool wanted) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
