@@ -140,49 +140,41 @@ __device__ inline void multiply_half(float (&part)[4 * kEights], operand &codes,
   ptx::wgmma_commit();
 }
 
-// The sums of a segment, of one warpgroup. Codes and scales of a unit are loaded while the products of the one before
-// are under way.
+// The sums of a segment, of one warpgroup.
 template <typename Shape>
 __device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
                                 float (&sum)[4 * Shape::eights]) {
   using X = typename Shape::number;
   constexpr int kEights = Shape::eights;
-  static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
-  const uint32_t tile = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, thread = threadIdx.x % 128;
   cursor<Shape::stages> at(done);
-  uint4 words;
-  uint32_t rows;
-  const auto load = [&] {
-    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
-    words = ptx::load_shared_uint4(tile + at.stage * s.w_bytes + thread * 16);
-    rows = ptx::load_shared(tile + at.stage * s.w_bytes + INT2_SCALES_OFFSET + thread / 4 * 4);
-  };
+  static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
+  const uint32_t codes = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + threadIdx.x % 128 * 16;
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i++)
     sum[i] = 0.0f;
-  load();
 #pragma unroll 1
-  for (; done < end; done++) {
-    const uint32_t stage = at.stage;
-    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[stage]));
+  for (; done < end; done++, at.advance()) {
+    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+    uint2 words = ptx::load_shared_uint2(codes + at.stage * s.w_bytes);
+    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
     operand first, second;
     float part[4 * kEights];
     unpack<X>(first, words.x, words.y);
     multiply_half<X, kEights>(part, first, x, false);
-    unpack<X>(second, words.z, words.w);
+    words = ptx::load_shared_uint2(codes + at.stage * s.w_bytes + 8);
+    unpack<X>(second, words.x, words.y);
     multiply_half<X, kEights>(part, second, x + s.half_bytes / 16, true);
-    const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
-    if (done + 1 < end)
-      at.advance();
-    load(); // behind the last one, that once more: a jump would make the compiler compute addresses in each lane
     ptx::wgmma_wait<0>();
-    if (thread % 32 == 0)
-      ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
+    const uint32_t thread = ptx::thread() % 128, scales = codes - thread * 16 + INT2_SCALES_OFFSET + thread / 4 * 4;
+    const uint32_t rows = ptx::load_shared(scales + at.stage * s.w_bytes);
+    const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
 #pragma unroll
     for (int i = 0; i < 4 * kEights; i++) {
       ptx::keep(part[i]);
       sum[i] = fmaf(part[i], i % 4 < 2 ? scale.x : scale.y, sum[i]);
     }
+    if (thread % 32 == 0)
+      ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
   }
 }
 
@@ -250,7 +242,7 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
     ptx::wgmma_wait<1>();
     if (done + 1 < end)
       at.advance();
-    begin(); // of the last unit once more, see multiply
+    begin(); // of the last unit once more: a jump would have addresses computed in each lane
     ptx::wgmma_wait<0>();
     const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
 #pragma unroll
