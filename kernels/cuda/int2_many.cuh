@@ -1,6 +1,6 @@
 // Kernel of int2_many_config.h.
 //
-// One warp has bulk copies run ahead into a ring of units: the tiles of W of each warpgroup as they lie, and x in
+// Two warps have bulk copies run ahead into a ring of units: the tiles of W of each warpgroup as they lie, and x in
 // swizzled rows of 128 bytes. A warpgroup makes of its codes the numbers c - 1, exact in 16 bits, in the order in which
 // the matrix instruction takes W from registers; sums of a group are scaled when they leave it. In wide tiles of f16
 // the numbers are, before.
@@ -62,41 +62,39 @@ template <typename Shape> struct supply {
   }
 };
 
-template <typename Shape>
-__device__ inline void copy_w(const supply<Shape> &from, shared<Shape> &s, int stage, uint64_t policy) {
-  const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.w[stage]);
-  ptx::barrier_expect(full, s.x_bytes + s.w_bytes);
-#pragma unroll
-  for (int group = 0; group < s.groups; group++)
-    ptx::copy_bulk(to + group * s.tile_bytes, from.w[group], s.tile_bytes, full, policy);
-}
+// Two warps, one of which asks for W before the kernel ahead has ended; a barrier has an arrival of each.
+constexpr int copying = 2;
 
-template <typename Shape>
-__device__ inline void copy_x(const work &w, const supply<Shape> &from, shared<Shape> &s, int stage) {
-  const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.x[stage]);
-  ptx::copy_tensor(to, &w.x, from.column, from.row * s.columns, full);
-  ptx::copy_tensor(to + s.half_bytes, &w.x, from.column + 128, from.row * s.columns, full);
-}
-
-// W is asked for before the kernel ahead has ended, x is not.
-template <typename Shape> __device__ inline void produce(const work &w, shared<Shape> &s) {
+template <typename Shape> __device__ inline void produce_w(const work &w, shared<Shape> &s) {
   const uint64_t policy = w.plan.x_tiles > 1 ? ptx::policy_evict_normal() : ptx::policy_evict_first();
-  supply<Shape> from(w), early = from;
-#pragma unroll 1
-  for (int i = 0; i < s.stages && !early.ended(); i++) {
-    copy_w(early, s, i, policy);
-    early.advance(w);
-  }
-  ptx::prefetch_tensor_map(&w.x);
-  ptx::wait_for_previous_grid();
+  supply<Shape> from(w);
   cursor<Shape::stages> at(0);
 #pragma unroll 1
   for (; !from.ended(); at.advance()) {
-    if (from.done >= s.stages) {
+    const uint32_t full = ptx::shared_address(&s.full[at.stage]), to = ptx::shared_address(s.w[at.stage]);
+    if (from.done >= s.stages)
       ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
-      copy_w(from, s, at.stage, policy);
-    }
-    copy_x(w, from, s, at.stage);
+    ptx::barrier_expect(full, s.w_bytes);
+#pragma unroll
+    for (int group = 0; group < s.groups; group++)
+      ptx::copy_bulk(to + group * s.tile_bytes, from.w[group], s.tile_bytes, full, policy);
+    from.advance(w);
+  }
+}
+
+template <typename Shape> __device__ inline void produce_x(const work &w, shared<Shape> &s) {
+  ptx::prefetch_tensor_map(&w.x);
+  supply<Shape> from(w);
+  cursor<Shape::stages> at(0);
+  ptx::wait_for_previous_grid();
+#pragma unroll 1
+  for (; !from.ended(); at.advance()) {
+    const uint32_t full = ptx::shared_address(&s.full[at.stage]), to = ptx::shared_address(s.x[at.stage]);
+    if (from.done >= s.stages)
+      ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+    ptx::barrier_expect(full, s.x_bytes);
+    ptx::copy_tensor(to, &w.x, from.column, from.row * s.columns, full);
+    ptx::copy_tensor(to + s.half_bytes, &w.x, from.column + 128, from.row * s.columns, full);
     from.advance(w);
   }
 }
@@ -379,7 +377,7 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   ptx::let_next_grid_start();
   if (threadIdx.x == 0) {
     for (int i = 0; i < s.stages; i++) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]), 1);
+      ptx::barrier_init(ptx::shared_address(&s.full[i]), copying);
       ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.consumers / 32);
     }
     ptx::fence_barrier_init();
@@ -388,7 +386,9 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   if (threadIdx.x >= s.consumers) {
     ptx::registers_decrease<Shape::producer_registers>();
     if (threadIdx.x == s.consumers)
-      produce(w, s);
+      produce_w(w, s);
+    else if (threadIdx.x == s.consumers + 32)
+      produce_x(w, s);
   } else {
     ptx::registers_increase<Shape::consumer_registers>();
     consume(w, s);
