@@ -62,7 +62,7 @@ template <typename Shape> struct supply {
   }
 };
 
-// Two warps, one of which asks for W before the kernel ahead has ended; a barrier has an arrival of each.
+// Two warps copy: one asks for W, before the kernel ahead has ended, one for x. A stage waits for an arrival of each.
 constexpr int copying = 2;
 
 template <typename Shape> __device__ inline void produce_w(const work &w, shared<Shape> &s) {
