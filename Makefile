@@ -42,7 +42,7 @@ NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I
 NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
   -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 # instructions that only Hopper has
-$(patsubst %,build/obj/kernels/cuda/%.cu.o,hopper int2_few int2_many int2a8 many): NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
+$(patsubst %,build/obj/kernels/cuda/%.cu.o,fp8_many hopper int2_few int2_many int2a8 many): NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 
@@ -183,7 +183,7 @@ test-triton: all ## the backend in a real server (TRITON=headers TRITONSERVER=pa
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
 # what the cuda backend decides without a device is tested on every machine
-PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c clusters.c few_config.c hopper_config.c int2_cut.c int2_few_config.c int2_many_config.c int2_tile.c int2_variants.c int2a8_config.c int2a8_tile.c launches.c layout.c many_config.c ranking.c roof.c staging.c tile_config.c))
+PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c clusters.c few_config.c fp8_many_config.c hopper_config.c int2_cut.c int2_few_config.c int2_many_config.c int2_tile.c int2_variants.c int2a8_config.c int2a8_tile.c launches.c layout.c many_config.c ranking.c roof.c staging.c tile_config.c))
 NEEDS_TOOLKIT := $(BUILD)/tests/unit/test_cuda_compile
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(call test_program,$(wildcard tests/unit/test_*.c)))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))

@@ -189,15 +189,11 @@ static bool attempt_few(const struct choice_table *table, const struct choice_re
   return true;
 }
 
-/* Above 64 rows of x a block of ours takes at most 128 rows of W. Where two such blocks for each 128 rows do not all
- * fit the device, the library's product with row scales is faster: on an H200, M = 128, 10240x8192 26.8 us for 42.0,
- * 57344x8192 137 for 182, but 8192x8192 24.9 for 25.4 and 1280x8192 22.8 for 9.6. */
-static bool library_leads(const struct choice_table *table, const struct choice_request *request) {
-  enum { ROWS = 64, W_ROWS = 128 };
+/* Whether cuBLASLt's product with row scales meets the contract and makes y itself. */
+static bool library_makes_y(const struct choice_request *request) {
   const struct gemm_weight *weight = request->weight;
   return weight->format == GEMM_FORMAT_FP8 && weight->scale != GEMM_SCALE_BLOCK && request->y_type == GEMM_BF16 &&
-         (request->bias_type == GEMM_TYPE_NONE || request->bias_type == GEMM_BF16) && request->m > ROWS &&
-         2 * request->n > W_ROWS * (int64_t)table->device.multiprocessors;
+         (request->bias_type == GEMM_TYPE_NONE || request->bias_type == GEMM_BF16);
 }
 
 static bool attempt_hopper(const struct choice_table *table, const struct choice_request *request, struct choice *out) {
@@ -206,12 +202,52 @@ static bool attempt_hopper(const struct choice_table *table, const struct choice
   struct hopper_product product;
   int multiprocessors;
   /* cuBLASLt's FP8 meets the contract in bf16 alone; its INT8 is exact. */
-  if ((request->m > HOPPER_ROWS_MOST && (!fp8 || rounded)) || library_leads(table, request) ||
+  if ((request->m > HOPPER_ROWS_MOST && (!fp8 || rounded)) ||
       !choice_hopper(table, request, &product, &multiprocessors))
     return false;
   *out = (struct choice){.way = CHOICE_HOPPER, .scaled = true, .biased = true, .d_type = request->y_type};
   out->hopper = hopper_configure(&product, multiprocessors);
-  return true;
+  return !(fp8_many_takes(&product) && library_makes_y(request) &&
+           fp8_many_library_us(&product, multiprocessors) < hopper_us(&out->hopper, &product, multiprocessors));
+}
+
+bool choice_fp8_many(const struct choice_table *table, const struct choice_request *request,
+                     struct hopper_product *product, int *multiprocessors) {
+  bool hopper = choice_hopper(table, request, product, multiprocessors);
+  product->y_type = request->y_type;
+  return hopper && fp8_many_takes(product);
+}
+
+/* How much longer than its model says the kernel for few rows takes where sums leave the tensor cores after every
+ * instruction: 1.1 to 1.2 times up to 128 rows of x, 1.4 to 1.8 with 256, 2.2 to 2.4 with 1024. */
+static double hopper_finely(const struct choice_request *request) {
+  enum { FEW = 128, MORE = 256 };
+  if (request->y_type == GEMM_BF16)
+    return 1;
+  return request->m <= FEW ? 1.15 : request->m <= MORE ? 1.5 : 2.2;
+}
+
+/* By the models of this kernel, of the library's and of that for fewer rows. Where both are nearly equal, the library
+ * has many rows, of which it needs less power for the same; this one has up to 256, because it is a quarter faster with
+ * the numbers of rows below those that are multiples of 128. */
+static bool attempt_fp8_many(const struct choice_table *table, const struct choice_request *request,
+                             struct choice *out) {
+  enum { EQUAL_ROWS = 256 };
+  static const double MANY = 0.975, FEWER = 1.03;
+  struct hopper_product product;
+  int multiprocessors;
+  double us;
+  *out = (struct choice){.way = CHOICE_FP8_MANY, .scaled = true, .biased = true, .d_type = request->y_type};
+  if (!choice_fp8_many(table, request, &product, &multiprocessors))
+    return false;
+  out->fp8_many = fp8_many_configure(&product, multiprocessors, &us);
+  if (library_makes_y(request) &&
+      us > (request->m <= EQUAL_ROWS ? FEWER : MANY) * fp8_many_library_us(&product, multiprocessors))
+    return false;
+  if (request->m > HOPPER_ROWS_MOST && request->y_type == GEMM_BF16)
+    return true;
+  const struct hopper_config hopper = hopper_configure(&product, multiprocessors);
+  return us < hopper_finely(request) * hopper_us(&hopper, &product, multiprocessors);
 }
 
 bool choice_many(const struct choice_table *table, const struct choice_request *request, struct many_config *config,
@@ -245,7 +281,8 @@ static struct choice choose(const struct choice_table *table, struct library *li
     return choice;
   if (weight->format == GEMM_FORMAT_FP8 && weight->n < FP8_COLUMNS_LEAST)
     return choice_plain(request);
-  if (attempt_hopper(table, request, &choice) || attempt_many(table, request, &choice))
+  if (attempt_fp8_many(table, request, &choice) || attempt_hopper(table, request, &choice) ||
+      attempt_many(table, request, &choice))
     return choice;
   /* Where FP8 tensor cores cut sums off is known of Hopper alone; y in bf16 is rounded more coarsely than that. */
   if (weight->format == GEMM_FORMAT_FP8 && request->y_type != GEMM_BF16 && table->device.capability != 90)

@@ -6,24 +6,34 @@
 #define KERNELS_CUDA_CHOICE_H
 
 #include "few_config.h"
+#include "fp8_many_config.h"
 #include "library.h"
 #include "many_config.h"
 
 #include <stdbool.h>
 
-enum choice_way { CHOICE_PLAIN, CHOICE_LIBRARY, CHOICE_HOPPER, CHOICE_FEW, CHOICE_MANY, CHOICE_TILE };
+enum choice_way {
+  CHOICE_PLAIN,
+  CHOICE_LIBRARY,
+  CHOICE_HOPPER,
+  CHOICE_FEW,
+  CHOICE_MANY,
+  CHOICE_FP8_MANY,
+  CHOICE_TILE,
+};
 
 struct choice {
   enum choice_way way;
   bool scaled; /* what is computed carries the scales already */
   bool biased; /* and the bias */
   enum library_scale scale;
-  enum gemm_type d_type;          /* what is computed */
-  cublasLtMatmulAlgo_t algorithm; /* LIBRARY */
-  struct hopper_config hopper;    /* HOPPER, which makes y itself */
-  struct few_config few;          /* FEW, likewise */
-  struct many_config many;        /* MANY, likewise */
-  const struct variant *tile;     /* TILE, which does so too; the job's */
+  enum gemm_type d_type;           /* what is computed */
+  cublasLtMatmulAlgo_t algorithm;  /* LIBRARY */
+  struct hopper_config hopper;     /* HOPPER, which makes y itself */
+  struct few_config few;           /* FEW, likewise */
+  struct many_config many;         /* MANY, likewise */
+  struct fp8_many_config fp8_many; /* FP8_MANY, likewise */
+  const struct variant *tile;      /* TILE, which does so too; the job's */
 };
 
 /* What a choice depends on beside the request. */
@@ -62,6 +72,9 @@ bool choice_few(const struct choice_table *table, const struct choice_request *r
 /* The same for our kernel for many rows of x; *busy as many_configure has it. */
 bool choice_many(const struct choice_table *table, const struct choice_request *request, struct many_config *config,
                  double *busy);
+/* The same for that for FP8, but for the configuration. */
+bool choice_fp8_many(const struct choice_table *table, const struct choice_request *request,
+                     struct hopper_product *product, int *multiprocessors);
 /* The plain kernel. */
 struct choice choice_plain(const struct choice_request *request);
 /* True if nothing is left to do to what is computed. */

@@ -58,10 +58,21 @@ const struct variant_family many_family = {
         },
 };
 
+const struct variant_family fp8_many_family = {
+    .name = "fp8_many",
+    .count = 3,
+    .parameters =
+        {
+            {"rows", "of W in a tile, which has 128 of x", 128, 256, 128, 128},
+            {"split_k", "blocks that share K", 1, FP8_MANY_SPLIT_MOST, 1, 1},
+            {"group", "tiles of x for the same rows of W", 1, 64, 1, 16},
+        },
+};
+
 /* Parameters named without a family are those of tiles, where it has them all. */
-const struct variant_family *const cuda_families[] = {&variant_plain, &tile_family, &library_family,  &hopper_family,
-                                                      &few_family,    &many_family, &int2_few_family, &int2_many_family,
-                                                      &int2a8_family, NULL};
+const struct variant_family *const cuda_families[] = {
+    &variant_plain,   &tile_family,     &library_family,   &hopper_family, &few_family, &many_family,
+    &fp8_many_family, &int2_few_family, &int2_many_family, &int2a8_family, NULL};
 
 /* ---- from and to choices */
 
@@ -90,6 +101,15 @@ struct many_config many_of(const struct variant *variant) {
 
 struct variant variant_of_many(const struct many_config *config) {
   return (struct variant){.family = &many_family, .values = {config->columns, config->group}};
+}
+
+struct fp8_many_config fp8_many_of(const struct variant *variant) {
+  return (struct fp8_many_config){
+      .rows = variant->values[0], .split_k = variant->values[1], .group = variant->values[2]};
+}
+
+struct variant variant_of_fp8_many(const struct fp8_many_config *config) {
+  return (struct variant){.family = &fp8_many_family, .values = {config->rows, config->split_k, config->group}};
 }
 
 struct variant variant_of_library(int way, const int32_t attributes[ALGORITHM_ATTRIBUTES]) {
@@ -123,6 +143,11 @@ bool cuda_variant_choice(const struct variant *variant, const struct choice_requ
   if (variant->family == &many_family) {
     *out = (struct choice){.way = CHOICE_MANY, .scaled = true, .biased = true, .d_type = request->y_type};
     out->many = many_of(variant);
+    return true;
+  }
+  if (variant->family == &fp8_many_family) {
+    *out = (struct choice){.way = CHOICE_FP8_MANY, .scaled = true, .biased = true, .d_type = request->y_type};
+    out->fp8_many = fp8_many_of(variant);
     return true;
   }
   if (variant->family == &tile_family) {

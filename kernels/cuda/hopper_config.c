@@ -101,7 +101,7 @@ static double lost_in_row(const struct hopper_config *config, double fetched, do
  * 132 KB and with three warpgroups. Fitted to 3451 timings of 15 shapes of W and M = 1, 16, 32, 64, 128 in an H200:
  * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. In a row, N = 8192,
  * M = 1 and 8: what it picks takes 4 to 17 % less than what it picks alone. */
-static double cost(const struct hopper_config *config, const struct hopper_product *product, int sms) {
+double hopper_us(const struct hopper_config *config, const struct hopper_product *product, int sms) {
   int columns = config->columns;
   int64_t tiles = (product->n + config->rows - 1) / config->rows, tiles_of_x = (product->m + columns - 1) / columns;
   int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, product->scale);
@@ -154,7 +154,7 @@ static void consider(struct search *search, int rows, int split_k, int ahead) {
   int64_t most = (split_k > 2 ? 2 : 8) * (int64_t)search->sms;
   if (!hopper_config_valid(&config, search->product->scale) || (split_k > 1 && blocks > most))
     return;
-  double us = cost(&config, search->product, search->sms);
+  double us = hopper_us(&config, search->product, search->sms);
   if (search->best.rows == 0 || us < search->best_us) {
     search->best = config;
     search->best_us = us;
@@ -233,7 +233,7 @@ static void visit(const struct hopper_product *product, int sms, int columns,
         for (int i = 0; i < 4; i++) {
           const struct hopper_config each = {columns, groups, rows, split_k, aheads[i]};
           if (hopper_config_valid(&each, product->scale))
-            see(user, &each, cost(&each, product, sms));
+            see(user, &each, hopper_us(&each, product, sms));
         }
 }
 

@@ -52,6 +52,8 @@ struct hopper_product {
 
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
 struct hopper_config hopper_configure(const struct hopper_product *product, int sms);
+/* Microseconds that the model foretells. Pure. */
+double hopper_us(const struct hopper_config *config, const struct hopper_product *product, int sms);
 /* What can run; the first is hopper_configure's. The best by the model, then the best of each number of blocks that
  * share K with each number of warpgroups, then a few with half and with twice as many rows of x at a time as the model
  * takes; `all`: the HOPPER_ALL best there are, by the model's time. Returns how many, at most `most`, of which

@@ -12,6 +12,7 @@ extern "C" {
   ROW(activate)                                                                                                        \
   ROW(epilogue)                                                                                                        \
   ROW(few)                                                                                                             \
+  ROW(fp8_many)                                                                                                        \
   ROW(hopper)                                                                                                          \
   ROW(int2)                                                                                                            \
   ROW(int2_few)                                                                                                        \

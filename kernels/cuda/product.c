@@ -1,6 +1,7 @@
 /* Which kernel computes a product, and what it is given. */
 #include "chunk.h"
 #include "few.h"
+#include "fp8_many.h"
 #include "graph.h"
 #include "hopper.h"
 #include "int2_product.h"
@@ -58,6 +59,24 @@ static enum status many_run(const struct backend *backend, const struct chunk *c
                        "computing a product", error);
 }
 
+static enum status fp8_many_run(const struct backend *backend, const struct chunk *chunk,
+                                const struct fp8_many_config *config, const struct hopper_product *product,
+                                bool dependent, struct error *error) {
+  struct fp8_many_plan plan;
+  CUtensorMap w, x;
+  if (!fp8_many_plan_for(config, product, backend->multiprocessors, &plan))
+    return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
+  enum status status =
+      tensor_map_make(backend->driver, product->w, product->n, product->k, product->w_stride, config->rows, &w, error);
+  if (status == STATUS_OK)
+    status = tensor_map_make(backend->driver, product->x, product->m, product->k, product->x_stride, plan.columns, &x,
+                             error);
+  if (status != STATUS_OK)
+    return status;
+  return runtime_check(fp8_many_launch(chunk->slot->stream, config, &plan, product, &w, &x, dependent),
+                       "computing a product", error);
+}
+
 /* Behind kernels of ours, W streams in while those still run: a thing of Hopper. */
 static enum status own_launch(const struct backend *backend, const struct chunk *chunk, const struct choice *choice,
                               const struct hopper_product *product, struct error *error) {
@@ -65,6 +84,8 @@ static enum status own_launch(const struct backend *backend, const struct chunk 
   cudaStream_t stream = chunk->slot->stream;
   if (choice->way == CHOICE_MANY)
     return many_run(backend, chunk, &choice->many, product, error);
+  if (choice->way == CHOICE_FP8_MANY)
+    return fp8_many_run(backend, chunk, &choice->fp8_many, product, dependent, error);
   cudaError_t result = choice->way == CHOICE_FEW
                            ? few_launch(stream, &choice->few, product, backend->multiprocessors, dependent)
                            : hopper_launch(stream, &choice->hopper, product, dependent);
@@ -177,7 +198,8 @@ static enum status tile_run(struct backend *backend, struct chunk *chunk, const 
  * at last the plain kernel computes. */
 static enum status way_run(struct backend *backend, struct chunk *chunk, const struct choice *choice,
                            const struct choice_request *request, struct error *error) {
-  if (choice->way == CHOICE_HOPPER || choice->way == CHOICE_FEW || choice->way == CHOICE_MANY)
+  if (choice->way == CHOICE_HOPPER || choice->way == CHOICE_FEW || choice->way == CHOICE_MANY ||
+      choice->way == CHOICE_FP8_MANY)
     return own_run(backend, chunk, choice, error);
   if (choice->way == CHOICE_TILE)
     return tile_run(backend, chunk, choice->tile, error);

@@ -107,6 +107,15 @@ __device__ inline void copy_tensor(uint32_t to, const void *map, int column, int
       : "memory");
 }
 
+// The same of what is read once.
+__device__ inline void copy_tensor_once(uint32_t to, const void *map, int column, int row, uint32_t barrier,
+                                        uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+               "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+               "l"(map), "r"(column), "r"(row), "r"(barrier), "l"(policy)
+               : "memory");
+}
+
 __device__ inline void prefetch_tensor_map(const void *map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -349,6 +358,13 @@ __device__ inline void load_matrices(uint32_t (&out)[4], uint32_t address) {
 __device__ inline void store_matrices_transposed(uint32_t address, const uint32_t *value) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(value[0]),
                "r"(value[1])
+               : "memory");
+}
+
+// The same of four.
+__device__ inline void store_four_matrices_transposed(uint32_t address, const uint32_t (&value)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]),
+               "r"(value[1]), "r"(value[2]), "r"(value[3])
                : "memory");
 }
 

@@ -74,6 +74,8 @@ struct variant question_own(struct backend *backend, const struct question *ques
     return variant_of_few(&choice.few);
   if (choice.way == CHOICE_MANY)
     return variant_of_many(&choice.many);
+  if (choice.way == CHOICE_FP8_MANY)
+    return variant_of_fp8_many(&choice.fp8_many);
   if (choice.way == CHOICE_PLAIN)
     return variant_default(&variant_plain);
   int number = 0;

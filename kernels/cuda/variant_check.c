@@ -54,6 +54,28 @@ static enum status check_many(struct backend *backend, const struct question *qu
                    "9.0");
 }
 
+static enum status check_fp8_many(struct backend *backend, const struct question *question,
+                                  const struct variant *variant, struct variant *nearest, struct error *error) {
+  struct hopper_product product;
+  int multiprocessors;
+  struct fp8_many_config config = fp8_many_of(variant);
+  struct fp8_many_plan plan;
+  double us;
+  if (!choice_fp8_many(backend->choices, &question->request, &product, &multiprocessors))
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "family fp8_many takes FP8 with one scale or one a row, 128 rows of W or more, and more than 64 "
+                     "rows of x, on compute capability 9.0");
+  if (fp8_many_plan_for(&config, &product, multiprocessors, &plan))
+    return STATUS_OK;
+  if (nearest) {
+    config = fp8_many_configure(&product, multiprocessors, &us);
+    *nearest = variant_of_fp8_many(&config);
+  }
+  return error_set(error, STATUS_UNSUPPORTED,
+                   "no such kernel for this product: 256 rows take bf16 y and no split_k, split_k clusters that the "
+                   "device holds at once");
+}
+
 /* Where nothing can be compiled, what is built in stands in. */
 static enum status check_tile(struct backend *backend, const struct question *question, struct variant *variant,
                               struct variant *nearest, struct error *error) {
@@ -128,6 +150,8 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
     return check_few(backend, &question, variant, nearest, error);
   if (variant->family == &many_family)
     return check_many(backend, &question, error);
+  if (variant->family == &fp8_many_family)
+    return check_fp8_many(backend, &question, variant, nearest, error);
   if (!choice_library_way(&question.request, variant->values[0], &choice))
     return error_set(error, STATUS_UNSUPPORTED, "cuBLASLt is not asked for this product in way %d",
                      (int)variant->values[0]);

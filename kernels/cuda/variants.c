@@ -48,6 +48,19 @@ static int add_many(struct backend *backend, const struct question *question, st
   return count;
 }
 
+static int add_fp8_many(struct backend *backend, const struct question *question, struct variant *out, int count,
+                        int most) {
+  struct fp8_many_config configs[FP8_MANY_ALL];
+  struct hopper_product product;
+  int multiprocessors;
+  if (!choice_fp8_many(backend->choices, &question->request, &product, &multiprocessors))
+    return count;
+  int found = fp8_many_candidates(&product, multiprocessors, configs);
+  for (int i = 0; i < found && count < most; i++)
+    out[count++] = variant_of_fp8_many(&configs[i]);
+  return count;
+}
+
 /* Slices of K and the order of blocks, for an algorithm of the library that is good already. */
 static int refine_library(const struct variant *base, struct variant *out, int most) {
   static const int slices[] = {2, 3, 4, 6, 8, 12, 16};
@@ -110,6 +123,7 @@ int cuda_variants(struct backend *backend, const struct variant_problem *problem
     return 1;
   int count = add_few(backend, &question, all, out, 1, most);
   count = add_many(backend, &question, out, count, most);
+  count = add_fp8_many(backend, &question, out, count, most);
   return add_hopper(backend, &question, all, out, count, most);
 }
 

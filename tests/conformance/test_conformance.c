@@ -515,6 +515,50 @@ static void test_many_rows(void **state) {
   }
 }
 
+/* The same of FP8 with row scales: tiles in waves, tiles whose K some blocks share, all types of y with a bias, rows of
+ * y that lie together and that do not. By the kernels for many rows, where they are offered. */
+static void test_many_rows_fp8(void **state) {
+  static const int64_t ms[] = {100, 300, 700};
+  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
+  (void)state;
+  struct gemm_weight shape = {.n = 1100, .k = 1304, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
+  struct oracle_weight weight;
+  struct oracle_x x;
+  double *bias;
+  oracle_weight_make(&weight, &shape, 70);
+  oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, GEMM_BF16, scale_columns(&shape), 71);
+  struct backend_weight *handle = device_load(&device, &weight, 0);
+  void *bias_data = make_bias(shape.n, GEMM_F32, &bias);
+  double *reference = reference_of(&x, &weight, bias, false);
+  for (int i = 0; i < COUNT(ms) * COUNT(y_types); i++) {
+    struct device_request request = {.weight = handle,
+                                     .shape = &shape,
+                                     .x = &x,
+                                     .m = ms[i / COUNT(y_types)],
+                                     .y_type = y_types[i % COUNT(y_types)],
+                                     .bias = bias_data,
+                                     .bias_type = GEMM_F32,
+                                     .y_extra = i % 2 ? 4 : 5};
+    struct variant_problem problem = {.weight = shape,
+                                      .m = variant_bucket(request.m),
+                                      .x_type = x.type,
+                                      .y_type = request.y_type,
+                                      .bias_type = GEMM_F32};
+    struct variant variants[VARIANTS_MOST];
+    expect(&request, reference);
+    int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+    for (int v = 0; v < count; v++)
+      if (strcmp(variants[v].family->name, "fp8_many") == 0)
+        one_variant(&request, &problem, &variants[v], reference);
+  }
+  free(reference);
+  free(bias_data);
+  free(bias);
+  device.ops->weight_detach(device.backend, handle);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+}
+
 /* The CPU's other instruction sets, by the environment variable that users have for it: what depends on them, in a
  * fraction of the time. */
 static int run_instruction_sets(void) {
@@ -536,17 +580,12 @@ static int run_instruction_sets(void) {
 
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_types),
-      cmocka_unit_test(test_ragged_m),
-      cmocka_unit_test(test_many_rows),
-      cmocka_unit_test(test_ragged_n_k),
-      cmocka_unit_test(test_long_k),
-      cmocka_unit_test(test_int8_extremes),
-      cmocka_unit_test(test_codes),
-      cmocka_unit_test(test_non_finite),
-      cmocka_unit_test(test_chains),
-      cmocka_unit_test(test_variants),
-      cmocka_unit_test(test_scales_at_the_ends),
+      cmocka_unit_test(test_types),         cmocka_unit_test(test_ragged_m),
+      cmocka_unit_test(test_many_rows),     cmocka_unit_test(test_many_rows_fp8),
+      cmocka_unit_test(test_ragged_n_k),    cmocka_unit_test(test_long_k),
+      cmocka_unit_test(test_int8_extremes), cmocka_unit_test(test_codes),
+      cmocka_unit_test(test_non_finite),    cmocka_unit_test(test_chains),
+      cmocka_unit_test(test_variants),      cmocka_unit_test(test_scales_at_the_ends),
   };
   for (current = 0; backend_table[current] != ops; current++) {
   }
