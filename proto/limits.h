@@ -2,6 +2,7 @@
 #ifndef PROTO_LIMITS_H
 #define PROTO_LIMITS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define LIMIT_MESSAGE_BYTES 65536u /* one control message */
@@ -24,5 +25,6 @@
 #define LIMIT_TENSOR_BYTES ((uint64_t)1 << 40)
 #define LIMIT_FILE_HEADER_BYTES ((uint64_t)100 << 20) /* safetensors' own limit */
 #define LIMIT_FILE_TENSORS 65536u
+#define LIMIT_FILE_VALUES ((size_t)1 << 21) /* in the header: 32 for each tensor; each takes memory */
 
 #endif

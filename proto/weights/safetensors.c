@@ -209,6 +209,21 @@ static enum status parse_root(json_t *root, uint64_t data_begin, uint64_t file_b
   return check_cover(file, data_begin, file_bytes, error);
 }
 
+/* Before any is read: a value of two bytes takes a hundred of memory then. */
+static bool has_too_many_values(const char *json, size_t bytes) {
+  size_t values = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < bytes && values <= LIMIT_FILE_VALUES; i++) {
+    if (json[i] == '"')
+      in_text = !in_text;
+    else if (in_text)
+      i += json[i] == '\\';
+    else
+      values += json[i] == '{' || json[i] == '[' || json[i] == ',';
+  }
+  return values > LIMIT_FILE_VALUES;
+}
+
 enum status safetensors_parse(const char *json, uint64_t json_bytes, uint64_t file_bytes, struct safetensors *out,
                               struct error *error) {
   *out = (struct safetensors){0};
@@ -217,6 +232,8 @@ enum status safetensors_parse(const char *json, uint64_t json_bytes, uint64_t fi
                      (unsigned long long)file_bytes);
   if (json_bytes == 0 || json[0] != '{')
     return error_set(error, STATUS_BAD_FILE, "header at byte %d does not begin with '{'", SAFETENSORS_LENGTH_BYTES);
+  if (has_too_many_values(json, (size_t)json_bytes))
+    return error_set(error, STATUS_BAD_FILE, "header has more than %zu values", LIMIT_FILE_VALUES);
   json_error_t reason;
   json_t *root = json_loadb(json, (size_t)json_bytes, JSON_REJECT_DUPLICATES, &reason);
   if (!root)

@@ -250,6 +250,30 @@ static void test_too_many_tensors(void **state) {
   free(json);
 }
 
+/* Small ones, which take many times their bytes of memory once they are read; text of the same bytes does not. */
+static void test_too_many_values(void **state) {
+  (void)state;
+  static const char *const values[] = {"[],", "{},", "0,"};
+  size_t room = 4 * LIMIT_FILE_VALUES + 100;
+  char *json = malloc(room);
+  assert_non_null(json);
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+    size_t length = (size_t)sprintf(json, "{\"a\":[");
+    for (size_t j = 0; j < LIMIT_FILE_VALUES; j++)
+      length += (size_t)sprintf(json + length, "%s", values[i]);
+    sprintf(json + length, "0]}");
+    refuse(json, 0, "header has more than 2097152 values");
+  }
+  size_t length = (size_t)sprintf(json, "{\"__metadata__\":{\"a\":\"\\\"");
+  memset(json + length, ',', LIMIT_FILE_VALUES);
+  sprintf(json + length + LIMIT_FILE_VALUES, "\\\\\"}}");
+  struct safetensors file;
+  struct error error;
+  assert_int_equal(parse(json, 0, &file, &error), STATUS_OK);
+  safetensors_free(&file);
+  free(json);
+}
+
 static void test_shown_text(void **state) {
   (void)state;
   assert_string_equal(safetensors_show("a.b").text, "a.b");
@@ -266,14 +290,23 @@ static void test_shown_text(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_good_header), cmocka_unit_test(test_no_tensors),
-      cmocka_unit_test(test_length),      cmocka_unit_test(test_length_beyond_file),
-      cmocka_unit_test(test_not_json),    cmocka_unit_test(test_nul_and_invalid_text),
-      cmocka_unit_test(test_deep),        cmocka_unit_test(test_duplicates),
-      cmocka_unit_test(test_dtype),       cmocka_unit_test(test_every_dtype_has_its_size),
-      cmocka_unit_test(test_shape),       cmocka_unit_test(test_shape_overflow),
-      cmocka_unit_test(test_offsets),     cmocka_unit_test(test_overlap_and_holes),
-      cmocka_unit_test(test_metadata),    cmocka_unit_test(test_too_many_tensors),
+      cmocka_unit_test(test_good_header),
+      cmocka_unit_test(test_no_tensors),
+      cmocka_unit_test(test_length),
+      cmocka_unit_test(test_length_beyond_file),
+      cmocka_unit_test(test_not_json),
+      cmocka_unit_test(test_nul_and_invalid_text),
+      cmocka_unit_test(test_deep),
+      cmocka_unit_test(test_duplicates),
+      cmocka_unit_test(test_dtype),
+      cmocka_unit_test(test_every_dtype_has_its_size),
+      cmocka_unit_test(test_shape),
+      cmocka_unit_test(test_shape_overflow),
+      cmocka_unit_test(test_offsets),
+      cmocka_unit_test(test_overlap_and_holes),
+      cmocka_unit_test(test_metadata),
+      cmocka_unit_test(test_too_many_tensors),
+      cmocka_unit_test(test_too_many_values),
       cmocka_unit_test(test_shown_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
