@@ -6,9 +6,11 @@
 #include "load.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -136,8 +138,18 @@ static enum status serve(struct conversation *talk, struct packet *packet, struc
   return status;
 }
 
+/* Where memory ends the kernel ends this process, not the largest: a load is refused, and products go on. */
+static void offer_to_the_kernel(void) {
+  int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (fd < 0 || write(fd, "1000", 4) != 4)
+    log_info("a loader is not the first to end where memory ends: %s", strerror(errno));
+  if (fd >= 0)
+    close(fd);
+}
+
 int loader_run(const struct config *config, int control) {
   (void)config; /* no option concerns a load */
+  offer_to_the_kernel();
   struct error error;
   struct conversation talk = {.control = control};
   struct packet *packet = malloc(sizeof *packet);

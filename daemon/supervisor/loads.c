@@ -6,6 +6,7 @@
 #include "descriptors.h"
 #include "foreign.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,7 +75,8 @@ static void on_exit_of_child(void *user, int64_t status, int signal) {
   load->child = NULL;
   channel_drain(&load->channel);
   if (signal != 0 && !load->answered && load->error.status == STATUS_OK)
-    (void)error_set(&load->error, STATUS_INTERNAL, "the loader was ended by signal %d (%s)", signal, strsignal(signal));
+    (void)error_set(&load->error, STATUS_INTERNAL, "the loader was ended by signal %d (%s)%s", signal,
+                    strsignal(signal), signal == SIGKILL ? ", as the kernel does where there is no more memory" : "");
   uv_close((uv_handle_t *)&load->timer, on_handle_closed);
   channel_close(&load->channel);
   closed_one(load);

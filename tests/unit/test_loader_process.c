@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,6 +35,17 @@ static pid_t start_loader(int *control) {
   close(pair[1]);
   *control = pair[0];
   return pid;
+}
+
+/* Of all processes the one that the kernel ends first where memory ends. */
+static void expect_first_to_go(pid_t pid) {
+  char path[64], score[16] = "";
+  snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  assert_true(fd >= 0);
+  assert_true(read(fd, score, sizeof score - 1) > 0);
+  close(fd);
+  assert_string_equal(score, "1000\n");
 }
 
 static void expect_exit(pid_t pid, int code) {
@@ -100,6 +112,7 @@ static void test_process_loads(void **state) {
   assert_memory_equal(bytes, expected.bytes, done.bytes);
   munmap(bytes, done.bytes);
   close(memfd);
+  expect_first_to_go(pid);
   close(control);
   expect_exit(pid, 0);
   free(packet);

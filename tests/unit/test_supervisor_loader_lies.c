@@ -31,7 +31,7 @@ static const struct lie {
     {"socket", "no memfd"},
     {"other request", "what it was not asked"},
     {"garbage", "the loader"},
-    {"nothing", "was ended by signal 9"},
+    {"nothing", "was ended by signal 9 (Killed), as the kernel does where there is no more memory"},
     {"stands still", "took longer than 1 s"},
 };
 
