@@ -20,8 +20,7 @@ start() {
   "$build/gemmd" --socket "$GEMMD_SOCKET" --backend cpu --slab_bytes 2097152 "$@" 2>>gemmd.log &
   daemon=$!
   pids="$pids $daemon"
-  until [ -S "$GEMMD_SOCKET" ]; do kill -0 "$daemon"; done
-  ctl ping >/dev/null
+  until ctl ping >/dev/null 2>&1; do kill -0 "$daemon"; done # a socket is there before it listens
 }
 ctl() { "$build/gemmctl" "$@"; }
 get() { python3 "$root/tests/support/http_get.py" "$@"; }
@@ -73,7 +72,7 @@ equal weights "$(ctl weights --json | grep -c '"name":')" 1
 GEMMD_SOCKET=$work/two
 "$build/gemmd" --socket "$GEMMD_SOCKET" --backend cpu --devices 2 2>two.log &
 pids="$pids $!"
-until [ -S "$GEMMD_SOCKET" ]; do kill -0 $!; done
+until ctl ping >/dev/null 2>&1; do kill -0 $!; done
 pings=
 for i in 1 2 3 4; do
   (for j in 1 2 3 4 5; do ctl ping --deep >/dev/null || exit 1; done) &

@@ -39,7 +39,8 @@ while IFS= read -r command; do
   if [ "${command%&}" != "$command" ]; then
     eval "$command"
     daemon=$!
-    until [ -S gemmd.sock ]; do kill -0 "$daemon"; done # the reader types more slowly
+    # the reader types more slowly
+    until build/gemmctl --socket "$work/gemmd.sock" ping >/dev/null 2>&1; do kill -0 "$daemon"; done
   else
     eval "$command" >printed
   fi

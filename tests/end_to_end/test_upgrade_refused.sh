@@ -32,7 +32,7 @@ cp fresh new && replace new
 echo "backend = cpu" >gemmd.conf
 ./program --config gemmd.conf --socket "$GEMMD_SOCKET" --slab_bytes 2097152 2>>gemmd.log &
 daemon=$!
-until [ -S "$GEMMD_SOCKET" ]; do kill -0 "$daemon"; done
+until ctl ping >/dev/null 2>&1; do kill -0 "$daemon"; done
 "$build/gemm-demo" generate model.safetensors >/dev/null
 ctl load model.safetensors --tensor encoder.layer.0.attention.output.dense.weight --format int8 --name kept >/dev/null
 
