@@ -47,8 +47,9 @@ count() {
       ok=$(grep -c '^\[       OK \]' "$2")
       # cmocka names each failed test twice: when it fails and in its summary.
       bad=$(grep '^\[  FAILED  \] [a-z0-9_]*$' "$2" | sort -u | wc -l)
+      skipped=$(grep '^\[  SKIPPED \] [a-z0-9_]*$' "$2" | sort -u | wc -l)
       if [ "$3" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
-      if [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
+      if [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$skipped" -eq 0 ]; then bad=1; fi
       ;;
   esac
 }
@@ -57,6 +58,7 @@ report() {
   printf '%-40s %4d passed %3d failed %4d s\n' "$1" "$ok" "$bad" "$4"
   if [ "$skipped" -ne 0 ]; then
     sed -n "s/.* \.\.\. skipped [\"']\(.*\)[\"']\$/\1/p" "$2" | sort | uniq -c | sed 's/^/    skipped /'
+    sed -n 's/^\[  SKIPPED \] \([a-z0-9_]*\)$/\1/p' "$2" | sort -u | sed 's/^/    skipped /'
   fi
   if [ "$bad" -ne 0 ]; then
     [ "$3" -eq 124 ] && echo "    ended by the limit of $limit s"
