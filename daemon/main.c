@@ -35,7 +35,8 @@ static void print_help(void) {
          "usage: gemmd [--config FILE] [--OPTION VALUE | --OPTION=VALUE ...]\n\n"
          "  --config FILE            read options from FILE (default: %s, if it exists)\n"
          "  --upgrade                execute the running gemmd's program again in place, with its weights and socket\n"
-         "  --check                  read the options, say what is wrong with them, and end: 0 where nothing is\n"
+         "  --check                  say what is wrong with the options, or keeps the backend from opening, and end: 0 where\n"
+         "                           nothing is\n"
          "  --help, --version\n\n"
          "Options, in the file as `name = value`:\n",
          GEMMD_RELEASE, default_config_path);
@@ -151,7 +152,8 @@ static void begin_as_child(void) {
 
 static int check(const struct config *config) {
   struct error error;
-  return supervisor_check(config, &error) == STATUS_OK ? EXIT_SUCCESS : usage_error(error.text);
+  bool good = supervisor_check(config, &error) == STATUS_OK && worker_check(config, &error) == STATUS_OK;
+  return good ? EXIT_SUCCESS : usage_error(error.text);
 }
 
 static int run(const struct config *config, const struct invocation *invocation, char **words) {

@@ -59,6 +59,21 @@ static const struct backend_ops *open_backend(const struct config *config, int d
   return ops;
 }
 
+enum status worker_check(const struct config *config, struct error *error) {
+  struct backend_config wanted = backend_config(config, 0);
+  struct backend *backend;
+  char reason[256];
+  const struct backend_ops *ops = backend_choose(config->backend, &wanted, reason, sizeof reason, error);
+  if (ops == NULL)
+    return error->status;
+  if (!ops->on_cores)
+    return STATUS_OK;
+  enum status status = ops->open(&wanted, &backend, error);
+  if (status == STATUS_OK)
+    ops->close(backend);
+  return status;
+}
+
 static bool announce(const struct control_options *options, const char *reason) {
   struct message_head head = {.kind = MESSAGE_EVENT, .code = EVENT_worker_ready};
   struct backend_info info;

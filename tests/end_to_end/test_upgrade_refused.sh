@@ -42,6 +42,10 @@ echo "use_group = there-is-no-such-group" >gemmd.conf
 refused 'there is no group "there-is-no-such-group"'
 echo "tune_pins = no kernel" >gemmd.conf
 refused 'PATTERN=KERNEL is expected'
+echo "cpu_pin = everywhere" >gemmd.conf
+refused 'cpu_pin '
+echo "backend = cuda" >gemmd.conf
+[ -e /dev/nvidiactl ] || refused 'libcuda\|not in this build'
 echo "backend = cpu" >gemmd.conf
 printf '#!%s/nowhere\n' "$work" >new && replace new
 refused 'cannot be executed: no such file or directory'
