@@ -35,7 +35,7 @@ static void print_help(void) {
          "usage: gemmd [--config FILE] [--OPTION VALUE | --OPTION=VALUE ...]\n\n"
          "  --config FILE            read options from FILE (default: %s, if it exists)\n"
          "  --upgrade                execute the running gemmd's program again in place, with its weights and socket\n"
-         "  --check                  say what is wrong with the options, or keeps the backend from opening, and end: 0 where\n"
+         "  --check                  say what is wrong with the options, or what the backend lacks, and end: 0 where\n"
          "                           nothing is\n"
          "  --help, --version\n\n"
          "Options, in the file as `name = value`:\n",
