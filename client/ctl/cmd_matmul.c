@@ -42,9 +42,26 @@ static void close_input(FILE *file) {
     fclose(file);
 }
 
+/* Standard input can be read once. */
+static enum tool_exit check_inputs(const struct tool_call *call) {
+  static const char *const options[] = {"x", "x-scale", "bias"};
+  const char *before = NULL;
+  for (int i = 0; i < 3; i++) {
+    const char *path = tool_value(call, options[i]);
+    if (path == NULL || !is_standard(path))
+      continue;
+    if (before != NULL)
+      return tool_fail(call, TOOL_USAGE, "--%s and --%s are both standard input", before, options[i]);
+    before = options[i];
+  }
+  return TOOL_OK;
+}
+
 static enum tool_exit parse_options(struct matmul *matmul) {
   struct tool_call *call = matmul->call;
   int x_type, y_type, bias_type;
+  if (check_inputs(call) != TOOL_OK)
+    return TOOL_USAGE;
   if (!tool_word(call, "x-type", words_type, GEMMD_F32, &x_type) ||
       !tool_word(call, "y-type", words_type, GEMMD_F32, &y_type) ||
       !tool_word(call, "bias-type", words_type, GEMMD_F32, &bias_type) ||

@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNECTIONS_MOST = 16, PATIENCE_S = 10, MEMORY_BYTES = 16384, BACKLOG = 16 };
+enum { CONNECTIONS_MOST = 16, PATIENCE_S = 10, MEMORY_BYTES = 16384, BACKLOG = 16, MISUSED = -2 };
 
 /* ---- the library, opened at run time: who exports nothing needs neither it nor the TLS that it brings along */
 
@@ -61,12 +61,13 @@ static int listen_on(const struct sockaddr *address, socklen_t bytes) {
   return -1;
 }
 
+/* A descriptor; -1 with errno; or MISUSED, which has been said. */
 static int listen_on_path(const struct tool_call *call, const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   struct stat there;
   if (strlen(path) >= sizeof address.sun_path) {
     (void)tool_fail(call, TOOL_USAGE, "--listen: a socket's path has at most %zu bytes", sizeof address.sun_path - 1);
-    return -1;
+    return MISUSED;
   }
   strcpy(address.sun_path, path);
   if (lstat(path, &there) == 0 && S_ISSOCK(there.st_mode)) /* of one that is gone */
@@ -74,7 +75,7 @@ static int listen_on_path(const struct tool_call *call, const char *path) {
   return listen_on((struct sockaddr *)&address, sizeof address);
 }
 
-/* "9400", "127.0.0.1:9400" or "[::1]:9400". */
+/* The same for "9400", "127.0.0.1:9400" or "[::1]:9400". */
 static int listen_on_port(const struct tool_call *call, const char *where) {
   struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   struct sockaddr_in6 six = {.sin6_family = AF_INET6};
@@ -95,7 +96,7 @@ static int listen_on_port(const struct tool_call *call, const char *where) {
   if (*digits == '\0' || *end != '\0' || port < 1 || port > 65535 || !known || !loopback) {
     (void)tool_fail(call, TOOL_USAGE, "--listen takes PORT, ADDRESS:PORT of a loopback address, or a path; got \"%s\"",
                     where);
-    return -1;
+    return MISUSED;
   }
   return is_six ? listen_on((struct sockaddr *)&six, sizeof six) : listen_on((struct sockaddr *)&four, sizeof four);
 }
@@ -177,10 +178,11 @@ enum tool_exit export_run(struct tool_call *call, const char *where) {
   pthread_sigmask(SIG_BLOCK, &ends, NULL);
   if (!open_library(call))
     return TOOL_REFUSED;
-  errno = 0;
   int fd = is_path ? listen_on_path(call, where) : listen_on_port(call, where);
+  if (fd == MISUSED)
+    return TOOL_USAGE;
   if (fd < 0)
-    return errno == 0 ? TOOL_USAGE : tool_fail(call, TOOL_REFUSED, "cannot listen on %s: %s", where, strerror(errno));
+    return tool_fail(call, TOOL_REFUSED, "cannot listen on %s: %s", where, strerror(errno));
   struct MHD_Daemon *server = http.MHD_start_daemon(
       MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, NULL, NULL, on_request, call, MHD_OPTION_LISTEN_SOCKET, fd,
       MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)PATIENCE_S,

@@ -444,6 +444,8 @@ static void test_matmul_refuses_what_does_not_fit(void **state) {
   EXPECT_ERROR(": >empty; $T/gemmctl matmul w --x empty --y y.kept", 2, "0 bytes");
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --m 4 --y y.kept", 2, "--m is 4", "5 rows");
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --x-scale x.f32 --y y.kept", 2, "--x-scale");
+  EXPECT_ERROR("$T/gemmctl matmul w --x - --x-type int8 --x-scale - --y y.kept", 2,
+               "--x and --x-scale are both standard input");
   EXPECT_ERROR("$T/gemmctl matmul w --x missing --y y.kept", 1, "--x", "missing");
   EXPECT_ERROR("cp x.f32 x.kept; ln -s x.kept x.link; $T/gemmctl matmul w --x x.kept --y x.link", 2,
                "--y: x.link is x");
