@@ -42,7 +42,7 @@ echo "use_group = there-is-no-such-group" >gemmd.conf
 refused 'there is no group "there-is-no-such-group"'
 echo "tune_pins = no kernel" >gemmd.conf
 refused 'PATTERN=KERNEL is expected'
-echo "cpu_pin = everywhere" >gemmd.conf
+printf 'backend = cpu\ncpu_pin = everywhere\n' >gemmd.conf
 refused 'cpu_pin '
 echo "backend = cuda" >gemmd.conf
 [ -e /dev/nvidiactl ] || refused 'libcuda\|not in this build'
