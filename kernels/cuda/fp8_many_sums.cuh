@@ -3,6 +3,7 @@
 
 #include "fp8_many_share.cuh"
 #include "hopper_output.cuh"
+#include "span.cuh"
 
 namespace fp8_many {
 
@@ -11,11 +12,6 @@ __device__ inline void group_sync(int group) {
 }
 
 // ---- sums of a tile that a cluster has, whose blocks have parts of its K
-
-// Columns [8 * begin, 8 * end) of a tile, which a block of the cluster adds up.
-struct span {
-  int begin, end;
-};
 
 constexpr int eight_bytes = 128 * 16; // of a warpgroup's eight columns
 
@@ -31,17 +27,6 @@ template <int kSplit> __device__ inline span span_of(int rank) {
 template <int kSplit> __device__ inline uint32_t joined_bytes(int rank) {
   const span own = span_of<kSplit>(rank);
   return (kSplit - 1) * groups * (own.end - own.begin) * eight_bytes;
-}
-
-// Brings sums of column 8 * begin and on to the front, by powers of two: registers cannot be counted out.
-template <int kBy, int kCount> __device__ inline void move_down(float (&sum)[kCount], int begin) {
-  if (begin & kBy) {
-#pragma unroll
-    for (int i = 0; i < kCount - 4 * kBy; i++)
-      sum[i] = sum[i + 4 * kBy];
-  }
-  if constexpr (kBy > 1)
-    move_down<kBy / 2>(sum, begin);
 }
 
 // Sends the others theirs, and makes of the first sums the whole ones of this block's columns. `here`: where sums come

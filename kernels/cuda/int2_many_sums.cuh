@@ -4,6 +4,7 @@
 #include "int2_codes.cuh"
 #include "int2_many_share.cuh"
 #include "number.cuh"
+#include "span.cuh"
 
 namespace int2_many {
 
@@ -22,11 +23,6 @@ template <typename Shape> __device__ inline uint4 *sums_of(const work &w, int bl
   return static_cast<uint4 *>(w.product.sums) + (block * Shape::groups + group) * Shape::eights * 128 +
          static_cast<int>(ptx::thread()) % 128;
 }
-
-// Columns [8 * begin, 8 * end) of a tile, that a block adds up.
-struct span {
-  int begin, end;
-};
 
 __device__ inline span span_of(int eights, int parts, int part) {
   const int each = (eights + parts - 1) / parts;
@@ -218,17 +214,6 @@ __device__ inline void write_y(const work &w, shared<Shape> &s, const place &at,
     write_f32<Shape, kOwn>(w, s, at, group, sum, own);
   else
     write_16<Shape, kOwn>(w, s, at, group, sum, own);
-}
-
-// Brings sums of column 8 * begin and on to the front, by powers of two: registers cannot be counted out.
-template <int kBy, int kCount> __device__ inline void move_down(float (&sum)[kCount], int begin) {
-  if (begin & kBy) {
-#pragma unroll
-    for (int i = 0; i < kCount - 4 * kBy; i++)
-      sum[i] = sum[i + 4 * kBy];
-  }
-  if constexpr (kBy > 1)
-    move_down<kBy / 2>(sum, begin);
 }
 
 // Of a tile that w.split_k blocks have equal parts of, all at the same time: each adds up and writes up to 8 * kOwn of
