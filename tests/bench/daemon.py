@@ -8,10 +8,11 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
 BUILD = Path(os.environ.get("GEMMD_BUILD", "build")).resolve()
 Shape = Tuple[int, int]
@@ -106,6 +107,21 @@ class Daemon:
 
     def shapes(self) -> List[dict]:
         return self.ask("gemmctl", "tune", "list")["shapes"]
+
+
+def attempt(name: str, work: Callable[..., None], *arguments: object) -> bool:
+    """Does the work; where it fails, says why."""
+    try:
+        work(*arguments)
+    except Failed as reason:
+        print(f"{name}: {reason}")
+        return False
+    return True
+
+
+def end_with_daemons() -> None:
+    """SIGTERM ends this program as anything else does: no daemon stays behind, and none stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def quantile(buckets: Dict[float, int], part: float) -> float:

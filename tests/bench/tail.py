@@ -15,12 +15,10 @@ tail.py [--backend cpu|cuda] [--format int8] [--shapes 1536x384,4096x4096] [--se
 from __future__ import annotations
 
 import argparse
-import signal
 import statistics
-import sys
 from typing import Dict, List, Tuple
 
-from daemon import Daemon, Failed, Shape, pooled, quantile
+from daemon import Daemon, Failed, Shape, attempt, end_with_daemons, pooled, quantile
 
 SHARE = 0.7  # of the highest rate
 MOVED = 0.1  # of it, from before a turn to behind it
@@ -126,13 +124,10 @@ def main() -> int:
     options.add_argument("--in-flight", type=int, default=16, help="products that a client has under way at most")
     given = options.parse_args()
     call = ["--clients", str(given.clients), "--in-flight", str(given.in_flight)]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no daemon stays behind, and none stopped
-    try:
-        for shape in given.shapes:
-            measure(given.backend, given.format, shape, call, given.seconds, given.turns)
-    except Failed as reason:
-        print(f"tail: {reason}")
-        return 1
+    end_with_daemons()
+    for shape in given.shapes:
+        if not attempt("tail", measure, given.backend, given.format, shape, call, given.seconds, given.turns):
+            return 1
     return 0
 
 

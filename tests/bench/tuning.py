@@ -19,13 +19,11 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-from daemon import Daemon, Failed, Shape, pooled, quantile
+from daemon import Daemon, Failed, Shape, attempt, end_with_daemons, pooled, quantile
 
 # of weights, and rows of x; f16: K as in gradients of weights
 Case = Tuple[str, Shape, int, str]  # format, shape, rows, type of y
@@ -251,12 +249,9 @@ def main() -> int:
             options.error(f"there is no part {part}")
     if given.turns < 4:
         options.error(f"--turns must be 4 or more, got {given.turns}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # no daemon stays behind, and none stopped
+    end_with_daemons()
     for part in given.parts or ["load", "twice", "sight"]:
-        try:
-            parts[part](given.backend)
-        except Failed as reason:
-            print(f"{part}: {reason}")
+        if not attempt(part, parts[part], given.backend):
             return 1
     return 0
 
