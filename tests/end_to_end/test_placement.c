@@ -8,7 +8,6 @@
 #include "tests/support/status.h"
 
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -85,7 +84,7 @@ static void end(void) {
   for (int i = 0; i < COUNT(shapes); i++)
     expect_ok(session, gemmd_weight_unload(session, weight_name(i), NULL));
   for (int i = 0; i < DEVICES; i++)
-    while (status().device[i].memory_slabs != 0)
+    while (device_info_of(session, i).memory_slabs != 0)
       continue;
   gemmd_disconnect(session);
   daemon_stop(&daemon_under_test);
@@ -124,19 +123,12 @@ static void compute(int index, void (*meanwhile)(void)) {
   gemmd_weight_close(weight);
 }
 
-static void kill_worker(int device) {
-  gemmd_device_info before = status().device[device];
-  assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
-  while (status().device[device].restarts == before.restarts)
-    continue;
-}
-
 static void kill_first(void) {
-  kill_worker(0);
+  device_kill_worker(session);
 }
 
 static void kill_second(void) {
-  kill_worker(1);
+  device_kill_worker_of(session, 1);
 }
 
 static void serve_and_kill(enum gemmd_placement placement) {
@@ -207,9 +199,9 @@ static void equal_content_lies_where_each_load_wants_it(void **state) {
   assert_true(load_again("anywhere", GEMMD_PLACEMENT_SINGLE, -1).shared);
   for (int device = 0; device < DEVICES; device++) {
     const char *name = device == 0 ? "first" : "second";
-    uint64_t before = status().device[device].memory_used;
+    uint64_t before = device_info_of(session, device).memory_used;
     assert_false(load_again(name, GEMMD_PLACEMENT_SINGLE, device).shared);
-    assert_true(status().device[device].memory_used > before);
+    assert_true(device_info_of(session, device).memory_used > before);
     assert_true(load_again("once more", GEMMD_PLACEMENT_SINGLE, device).shared);
   }
   assert_int_equal(load_again("copies", GEMMD_PLACEMENT_REPLICAS, -1).devices, DEVICES);

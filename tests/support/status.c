@@ -22,15 +22,23 @@ gemmd_session *daemon_join(const struct daemon *daemon, const gemmd_options *opt
   exit(1);
 }
 
-gemmd_device_info device_info(gemmd_session *session) {
+gemmd_device_info device_info_of(gemmd_session *session, int device) {
   gemmd_daemon_info info;
   expect_ok(session, gemmd_daemon_status(session, &info));
-  return info.device[0];
+  return info.device[device];
+}
+
+gemmd_device_info device_info(gemmd_session *session) {
+  return device_info_of(session, 0);
+}
+
+void device_kill_worker_of(gemmd_session *session, int device) {
+  gemmd_device_info before = device_info_of(session, device);
+  assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
+  while (device_info_of(session, device).restarts == before.restarts)
+    continue;
 }
 
 void device_kill_worker(gemmd_session *session) {
-  gemmd_device_info before = device_info(session);
-  assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
-  while (device_info(session).restarts == before.restarts)
-    continue;
+  device_kill_worker_of(session, 0);
 }

@@ -1,4 +1,5 @@
-/* What the daemon answers, and says of its first device. Failures end the running cmocka test with a message. */
+/* What the daemon answers, and says of a device, the first where none is named. Failures end the running cmocka test
+ * with a message. */
 #ifndef TESTS_STATUS_H
 #define TESTS_STATUS_H
 
@@ -12,7 +13,9 @@ void expect_ok(gemmd_session *session, int status);
 gemmd_session *daemon_join(const struct daemon *daemon, const gemmd_options *options);
 
 gemmd_device_info device_info(gemmd_session *session);
+gemmd_device_info device_info_of(gemmd_session *session, int device);
 /* SIGKILL to the device's worker, and waits until the daemon has started another. */
 void device_kill_worker(gemmd_session *session);
+void device_kill_worker_of(gemmd_session *session, int device);
 
 #endif
