@@ -112,6 +112,7 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
 struct reader {
   const uint8_t *bytes;
   size_t left;
+  struct catalog_weight **by_id; /* owned; those that have been read, in order: there may be as many names */
   struct error *error;
 };
 
@@ -175,8 +176,6 @@ static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   if (gemm_weight_check(&weight.shape, &error) != STATUS_OK || record.id == 0 || record.id > catalog->last_weight ||
       record.placement > PLACEMENT_SPLIT)
     return bad(reader->error, "a weight is not one");
-  if (catalog_find_id(catalog, record.id) != NULL)
-    return bad(reader->error, "two weights share a number");
   status = take_parts(catalog, &record, reader->error);
   if (status != STATUS_OK)
     return status;
@@ -185,12 +184,38 @@ static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   return catalog_add(catalog, &weight, &added, reader->error);
 }
 
+static int compare_ids(const void *a, const void *b) {
+  const struct catalog_weight *first = *(struct catalog_weight *const *)a, *second = *(struct catalog_weight *const *)b;
+  return (first->id > second->id) - (first->id < second->id);
+}
+
+static enum status order_weights(struct reader *reader, const struct catalog *catalog) {
+  size_t count = catalog->weight_count;
+  reader->by_id = malloc((count > 0 ? count : 1) * sizeof(struct catalog_weight *));
+  if (reader->by_id == NULL)
+    return error_set(reader->error, STATUS_NOMEM, "no memory for the catalog");
+  for (size_t i = 0; i < count; i++)
+    reader->by_id[i] = catalog->weights[i];
+  qsort(reader->by_id, count, sizeof(struct catalog_weight *), compare_ids);
+  for (size_t i = 1; i < count; i++)
+    if (reader->by_id[i - 1]->id == reader->by_id[i]->id)
+      return bad(reader->error, "two weights share a number");
+  return STATUS_OK;
+}
+
+static struct catalog_weight *weight_of(const struct reader *reader, const struct catalog *catalog, uint32_t id) {
+  const struct catalog_weight wanted = {.id = id}, *key = &wanted;
+  struct catalog_weight **found =
+      bsearch(&key, reader->by_id, catalog->weight_count, sizeof(struct catalog_weight *), compare_ids);
+  return found != NULL ? *found : NULL;
+}
+
 static enum status read_name(struct reader *reader, struct catalog *catalog) {
   struct image_name record;
   enum status status = take(reader, &record, sizeof record);
   if (status != STATUS_OK)
     return status;
-  struct catalog_weight *weight = catalog_find_id(catalog, record.weight), *before;
+  struct catalog_weight *weight = weight_of(reader, catalog, record.weight), *before;
   if (weight == NULL || record.text[0] == '\0' || memchr(record.text, '\0', sizeof record.text) == NULL ||
       catalog_find(catalog, record.text) != NULL || record.mode < MODE_PRIVATE || record.mode > MODE_ALL)
     return bad(reader->error, "a name stands for nothing");
@@ -214,6 +239,8 @@ static enum status read_all(struct reader *reader, struct catalog *catalog, char
     status = read_slab(reader, catalog);
   for (uint32_t i = 0; status == STATUS_OK && i < head.weights; i++)
     status = read_weight(reader, catalog);
+  if (status == STATUS_OK)
+    status = order_weights(reader, catalog);
   for (uint32_t i = 0; status == STATUS_OK && i < head.names; i++)
     status = read_name(reader, catalog);
   for (size_t i = 0; status == STATUS_OK && i < catalog->weight_count; i++)
@@ -233,6 +260,7 @@ enum status catalog_image_read(struct catalog *catalog, char backend[CATALOG_BAC
     return bad(error, "it is damaged");
   struct reader reader = {.bytes = bytes, .left = body, .error = error};
   enum status status = read_all(&reader, catalog, backend);
+  free(reader.by_id);
   if (status != STATUS_OK)
     catalog_free(catalog);
   return status;
