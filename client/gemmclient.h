@@ -104,12 +104,9 @@ enum gemmd_mode {
   GEMMD_MODE_ALL = 2      /* for every user; takes an admin */
 };
 
-enum gemmd_placement {
-  GEMMD_PLACEMENT_SINGLE = 0, /* on one device */
-  GEMMD_PLACEMENT_REPLICAS =
-      1,                    /* a copy on each of several: a product goes where its session has the fewest under way */
-  GEMMD_PLACEMENT_SPLIT = 2 /* ranges of its rows on several: each product is computed by all of them */
-};
+/* On one device; as a copy on each of several, where a product goes to the one on which its session has the fewest
+ * under way; or as ranges of its rows on several, which compute each product together. */
+enum gemmd_placement { GEMMD_PLACEMENT_SINGLE = 0, GEMMD_PLACEMENT_REPLICAS = 1, GEMMD_PLACEMENT_SPLIT = 2 };
 
 typedef struct gemmd_session gemmd_session;
 typedef struct gemmd_weight gemmd_weight;
