@@ -79,8 +79,10 @@ bool placement_fits(const struct message_weight_load *request, const struct cata
   if (request->placement != (uint32_t)there->placement ||
       (request->device >= 0 && (uint32_t)request->device != there->parts[0].device))
     return false;
+  if (request->placement == PLACEMENT_SINGLE)
+    return true;
   uint32_t wanted = parts_wanted(request, usable);
-  if (request->placement == PLACEMENT_SPLIT)
+  if (wanted > 0 && request->placement == PLACEMENT_SPLIT) /* 0: no device is in order */
     wanted = catalog_split(there->shape.n, wanted, parts);
-  return request->placement == PLACEMENT_SINGLE || there->part_count == wanted;
+  return there->part_count == wanted;
 }

@@ -419,6 +419,8 @@ static void what_lies_as_asked_is_shared(void **state) {
   assert_true(placement_fits(&request, &there, 5)); /* 300 rows make three ranges */
   request.devices = 2;
   assert_false(placement_fits(&request, &there, 5));
+  request.devices = 0;
+  assert_false(placement_fits(&request, &there, 0)); /* no device is in order */
 }
 
 /* ---- handles */
