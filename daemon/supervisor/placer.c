@@ -309,6 +309,15 @@ static enum status check_cap(struct supervisor *supervisor, const struct load *l
              : status;
 }
 
+/* No part of it that a product needs lies on a device that was given up: one copy will do, and every range must. */
+static bool serves(struct supervisor *supervisor, const struct catalog_weight *weight) {
+  bool copies = weight->placement == PLACEMENT_REPLICAS;
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    if ((worker_of(supervisor, weight->parts[i].device)->state != WORKER_FAILED) == copies)
+      return copies;
+  return !copies;
+}
+
 /* Equal content that lies as the load wants it; NULL: none. */
 static struct catalog_weight *find_same(struct supervisor *supervisor, const struct load *load) {
   uint32_t usable = 0;
@@ -317,7 +326,7 @@ static struct catalog_weight *find_same(struct supervisor *supervisor, const str
   struct catalog_weight *same = NULL;
   do
     same = catalog_find_hash(&supervisor->catalog, load->done.hash, same);
-  while (same != NULL && !placement_fits(&load->request, same, usable));
+  while (same != NULL && !(placement_fits(&load->request, same, usable) && serves(supervisor, same)));
   return same;
 }
 

@@ -412,6 +412,31 @@ static void what_is_being_closed_is_not_opened_again(void **state) {
   life_end();
 }
 
+/* Equal content that nobody can compute with is no reason not to load it again. */
+static void what_a_failed_device_holds_is_loaded_to_another(void **state) {
+  struct message_weight_info info;
+  (void)state;
+  life.config.devices = 2;
+  life.config.worker_restarts_max = 0;
+  life_begin();
+  int peer = life_client(), file = peer_file(300, 200, 1);
+  struct message_weight_load request = peer_load("a");
+  request.device = 1;
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, &info, &life.failure), STATUS_OK);
+  assert_int_equal(info.parts[0].device, 1);
+  assert_int_equal(kill((pid_t)life_status(peer)->devices[1].pid, SIGKILL), 0);
+  life_wait_for(peer, 1, 0, "failed");
+  request.device = -1;
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, &info, &life.failure), STATUS_OK);
+  close(file);
+  assert_false(info.shared);
+  assert_int_equal(info.parts[0].device, 0);
+  assert_int_equal(life_status(peer)->weights, 1); /* the one before has lost its name, and its place */
+  assert_int_equal(life.status.devices[1].memory_used, 0);
+  close(peer);
+  life_end();
+}
+
 int main(int count, char **words) {
   peer_main(count, words);
 #define LIFE(test) cmocka_unit_test_setup_teardown(test, life_configure, life_clean)
@@ -431,6 +456,7 @@ int main(int count, char **words) {
       LIFE(loads_survive_the_death_of_a_worker),
       LIFE(what_is_being_closed_is_not_opened_again),
       LIFE(replicas_and_splits_lie_on_several_devices),
+      LIFE(what_a_failed_device_holds_is_loaded_to_another),
   };
 #undef LIFE
   return cmocka_run_group_tests(tests, NULL, NULL);
