@@ -7,6 +7,7 @@
 #include "worker/worker.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -150,6 +151,17 @@ static void begin_as_child(void) {
   prctl(PR_SET_NAME, "gemmd"); /* in ps and top; else what own_program ends in */
 }
 
+/* Whoever starts gemmd may have closed any of the first three, whose numbers would go to the next file or socket: the
+ * log would be written into that, and libuv ends a program that closes one of them. */
+static void fill_standard_descriptors(void) {
+  int fd;
+  do
+    fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0)
+    close(fd);
+}
+
 static int check(const struct config *config) {
   struct error error;
   bool good = supervisor_check(config, &error) == STATUS_OK && worker_check(config, &error) == STATUS_OK;
@@ -189,6 +201,7 @@ int main(int count, char **words) {
   static char who[32];
   struct invocation invocation = {.mode = MODE_SUPERVISOR};
   struct error error;
+  fill_standard_descriptors();
   for (int i = 1; i < count; i++) {
     if (strcmp(words[i], "--help") == 0) {
       print_help();

@@ -1,5 +1,5 @@
 #!/bin/bash
-# gemmd's command line: both ways to write an option, and what each mistake is told.
+# gemmd as a shell starts it: both ways to write an option, what each mistake is told, and descriptors that are closed.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 gemmd=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)/gemmd
@@ -31,4 +31,13 @@ expect 2 "gemmd: $work/none: No such file or directory" --config="$work/none"
 expect 2 "gemmd: $work/none: No such file or directory" --config "$work/none"
 echo 'in_flight = 65' >"$work/wrong.conf"
 expect 2 "gemmd: $work/wrong.conf:1: in_flight must be 1..64, got 65" --config="$work/wrong.conf"
+
+# Whoever starts it has closed some of the first three descriptors.
+for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
+  eval "\"\$gemmd\" --socket \"\$work/sock\" --backend cpu $closed &" 2>/dev/null
+  daemon=$!
+  until "${gemmd%/*}/gemmctl" --socket "$work/sock" ping >/dev/null 2>&1 || ! kill -0 $daemon 2>/dev/null; do :; done
+  kill $daemon 2>/dev/null
+  wait $daemon || { echo "gemmd $closed: exit $?"; failures=$((failures + 1)); }
+done
 [ "$failures" -eq 0 ]
