@@ -34,12 +34,18 @@ static enum status check_socket(int fd, struct error *error) {
   return STATUS_OK;
 }
 
-/* Of a gemmd that this one replaces, with its lock where it had made the socket itself. */
+/* Of a gemmd that this one replaces, with its lock where it had made the socket itself: then it is bound where the
+ * options of that one said. */
 static void take_predecessors(struct listener *listener, struct inherited *inherited, const char *path) {
+  struct sockaddr_un address = {.sun_path = ""};
+  socklen_t bytes = sizeof address - 1; /* so that the path ends */
   listener->fd = inherited_take(inherited, LISTENER_SOCKET_NAME);
   listener->lock = inherited_take(inherited, LISTENER_LOCK_NAME);
-  if (listener->lock >= 0)
-    snprintf(listener->path, sizeof listener->path, "%s", path);
+  if (listener->lock < 0 || getsockname(listener->fd, (struct sockaddr *)&address, &bytes) != 0)
+    return;
+  snprintf(listener->path, sizeof listener->path, "%s", address.sun_path);
+  if (strcmp(listener->path, path) != 0)
+    log_warning("the socket stays at %s over an upgrade; %s takes a restart", listener->path, path);
 }
 
 static bool is_socket(int fd) {

@@ -277,6 +277,26 @@ static void upgraded_without_a_manager(void **state) {
   unmake();
 }
 
+/* The options name another socket by now, which may be another gemmd's. */
+static void an_upgrade_keeps_its_socket(void **state) {
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  const char *elsewhere = daemon_path(&daemon_under_test, "elsewhere");
+  FILE *others = fopen(elsewhere, "w"), *options = fopen(daemon_path(&daemon_under_test, "gemmd.conf"), "a");
+  assert_true(others != NULL && options != NULL && fprintf(options, "socket = %s\n", elsewhere) > 0);
+  fclose(others);
+  fclose(options);
+  daemon_upgrade(&daemon_under_test);
+  load_all();
+  expect_weights();
+  assert_int_equal(daemon_log_count(&daemon_under_test, "the socket stays at"), 1);
+  daemon_stop(&daemon_under_test);
+  assert_int_equal(access(daemon_under_test.socket, F_OK), -1);
+  assert_int_equal(access(daemon_path(&daemon_under_test, "elsewhere"), F_OK), 0);
+  unmake();
+}
+
 /* A client with an open weight and a product ready to ask for, whose daemon has been killed. */
 struct orphan {
   gemmd_session *session;
@@ -369,6 +389,7 @@ int main(void) {
       cmocka_unit_test(killed_with_descriptors_parked),
       cmocka_unit_test(upgraded_under_a_manager),
       cmocka_unit_test(upgraded_without_a_manager),
+      cmocka_unit_test(an_upgrade_keeps_its_socket),
       cmocka_unit_test(weights_that_are_gone),
       cmocka_unit_test(weights_that_are_others),
       cmocka_unit_test(a_daemon_that_stays_away),
