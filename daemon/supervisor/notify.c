@@ -32,7 +32,7 @@ static void note_silence(const char *why) {
   noted = why != NULL;
 }
 
-static void send_record(int socket, const struct sockaddr_un *address, socklen_t size, const char *state, int fd) {
+static bool send_record(int socket, const struct sockaddr_un *address, socklen_t size, const char *state, int fd) {
   union rights rights;
   struct iovec part = {.iov_base = (void *)state, .iov_len = strlen(state)};
   struct msghdr header = {.msg_name = (void *)address, .msg_namelen = size, .msg_iov = &part, .msg_iovlen = 1};
@@ -41,36 +41,40 @@ static void send_record(int socket, const struct sockaddr_un *address, socklen_t
     if (errno == EINTR)
       continue;
     note_silence(strerror(errno));
-    return;
+    return false;
   }
   note_silence(NULL);
+  return true;
 }
 
-void notify_send_fd(const char *state, int fd) {
+bool notify_send_fd(const char *state, int fd) {
   const char *path = socket_path();
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (path == NULL)
-    return;
+    return false;
   size_t length = strlen(path);
   if (length >= sizeof address.sun_path) {
     note_silence("NOTIFY_SOCKET is longer than a socket's path may be");
-    return;
+    return false;
   }
   memcpy(address.sun_path, path, length);
   if (*path == '@') /* an abstract name */
     address.sun_path[0] = '\0';
   int to = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (to < 0)
-    return;
+  if (to < 0) {
+    note_silence(strerror(errno));
+    return false;
+  }
   /* A service manager that does not read must not keep the clients waiting for good. */
   const struct timeval patience = {.tv_sec = PATIENCE_S};
   setsockopt(to, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  send_record(to, &address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length), state, fd);
+  bool sent = send_record(to, &address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length), state, fd);
   close(to);
+  return sent;
 }
 
 void notify_send(const char *state) {
-  notify_send_fd(state, -1);
+  (void)notify_send_fd(state, -1);
 }
 
 uint64_t notify_watchdog_ms(void) {

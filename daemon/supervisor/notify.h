@@ -9,8 +9,8 @@
 bool notify_present(void);
 /* Sends lines such as "READY=1\nSTATUS=...". Nothing happens where no service manager listens. */
 void notify_send(const char *state);
-/* The same with a descriptor, which stays the caller's: "FDSTORE=1\nFDNAME=...". */
-void notify_send_fd(const char *state, int fd);
+/* The same with a descriptor, which stays the caller's: "FDSTORE=1\nFDNAME=...". False where it was not sent. */
+bool notify_send_fd(const char *state, int fd);
 /* How often the service manager wants to hear "WATCHDOG=1", in ms; 0: it does not. */
 uint64_t notify_watchdog_ms(void);
 

@@ -22,7 +22,7 @@ void store_add_slab(uint32_t id, int fd) {
   char state[96];
   /* FDPOLL=0: or systemd would drop a descriptor that polls as if it had hung up, as those of devices may. */
   snprintf(state, sizeof state, "FDSTORE=1\nFDPOLL=0\nFDNAME=" SLAB_NAME, id);
-  notify_send_fd(state, fd);
+  (void)notify_send_fd(state, fd);
 }
 
 void store_remove_slab(uint32_t id) {
@@ -60,12 +60,15 @@ void store_catalog(struct supervisor *supervisor) {
     log_error("a restart of gemmd would not find the weights as they are: %s", error.text);
     return;
   }
-  uint64_t before = store->version++;
+  store->version++;
   snprintf(state, sizeof state, "FDSTORE=1\nFDPOLL=0\nFDNAME=" IMAGE_NAME, store->version);
-  notify_send_fd(state, fd);
+  bool sent = notify_send_fd(state, fd);
   close(fd);
-  if (before != 0)
-    remove_image(before);
+  if (!sent) /* better an older one than none */
+    return;
+  if (store->parked != 0)
+    remove_image(store->parked);
+  store->parked = store->version;
 }
 
 /* ---- taking over */
@@ -165,6 +168,7 @@ void store_restore(struct supervisor *supervisor, struct inherited *inherited) {
                plural(catalog->weight_count), catalog->name_count, plural(catalog->name_count));
     drop_empty_slabs(catalog);
   }
+  store->parked = store->version;
   forget_rest(inherited, store->version);
 }
 

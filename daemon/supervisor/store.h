@@ -17,7 +17,8 @@
 struct supervisor;
 
 struct store {
-  uint64_t version;                    /* of the image that is parked; 0: none is */
+  uint64_t version;                    /* of the last image that was made; 0: none was */
+  uint64_t parked;                     /* the version that is parked; 0: none is */
   char backend[CATALOG_BACKEND_BYTES]; /* that the catalog was restored from; "" where it was not */
 };
 

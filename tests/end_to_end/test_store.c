@@ -16,6 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -89,6 +93,48 @@ static void of_two_catalogs_the_newer_counts(void **state) {
   assert_int_equal(names_of(session), 2);
   expect_product(session, "second");
   await_stored(2); /* and the older is taken back */
+  gemmd_disconnect(session);
+  end();
+}
+
+/* The manager reads nothing until gemmd has given up to send it something; by then it has no room for more. */
+static pid_t hold_manager(void) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", daemon_path(&daemon_under_test, "notify"));
+  int to = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  assert_true(to >= 0);
+  assert_int_equal(kill(manager->pid, SIGSTOP), 0);
+  while (sendto(to, "X", 1, 0, (struct sockaddr *)&address, sizeof address) == 1)
+    continue;
+  close(to);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  while (pid == 0 && daemon_log_count(&daemon_under_test, "the service manager cannot be told") == 0)
+    sched_yield();
+  if (pid == 0)
+    _exit(kill(manager->pid, SIGCONT) != 0);
+  return pid;
+}
+
+/* Of a catalog that cannot be parked, the one before is left. */
+static void what_is_not_parked_takes_nothing_away(void **state) {
+  int status;
+  (void)state;
+  begin("");
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  load(session, "first", -1);
+  await_stored(2);
+  pid_t holder = hold_manager();
+  load(session, "second", -1);
+  assert_int_equal(waitpid(holder, &status, 0), holder);
+  assert_int_equal(status, 0);
+  gemmd_disconnect(session);
+  lose_gemmd();
+  session = daemon_join(&daemon_under_test, NULL);
+  assert_int_equal(names_of(session), 1);
+  expect_product(session, "first");
+  load(session, "third", -1);
+  await_stored(2);
   gemmd_disconnect(session);
   end();
 }
@@ -199,6 +245,7 @@ static void devices_that_are_not_there_any_more(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(of_two_catalogs_the_newer_counts),
+      cmocka_unit_test(what_is_not_parked_takes_nothing_away),
       cmocka_unit_test(a_slab_that_is_missing),
       cmocka_unit_test(a_slab_that_was_freed_before),
       cmocka_unit_test(a_slab_that_nothing_lies_in),
