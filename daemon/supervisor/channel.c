@@ -98,6 +98,8 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
   (void)error_set(&gone, STATUS_DISCONNECTED, "the peer has closed the connection");
   if ((events & UV_WRITABLE) && !flush(channel))
     return;
+  if ((events & UV_WRITABLE) && channel->first == NULL && channel->events->flushed != NULL)
+    channel->events->flushed(channel);
   /* An error of the socket: the peer left with something unread; what it sent before may still be there. */
   if (status < 0 || (events & UV_READABLE))
     receive(channel);

@@ -20,6 +20,8 @@ struct channel_events {
   void (*end)(struct channel *channel, const struct error *cause);
   /* After channel_close: the memory may be used otherwise. */
   void (*closed)(struct channel *channel);
+  /* What waited to be sent has gone out. NULL: nobody wants to hear. */
+  void (*flushed)(struct channel *channel);
 };
 
 struct channel_record;

@@ -188,7 +188,7 @@ static void on_timer(uv_timer_t *timer) {
   session_end(session, why);
 }
 
-/* Ends the session when its last reply is out; the client closes, or has PATIENCE_MS to read. */
+/* Ends the session when its last reply is out; the client has PATIENCE_MS to read each. */
 static void drain(struct session *session, const char *why) {
   if (session->ending || session->draining)
     return;
@@ -317,6 +317,12 @@ static void on_end(struct channel *channel, const struct error *cause) {
   session_end(session, cause->text);
 }
 
+static void on_flushed(struct channel *channel) {
+  struct session *session = channel->owner;
+  if (session->draining)
+    session_end(session, "its last reply is out");
+}
+
 void session_fleet_ready(struct supervisor *supervisor) {
   struct session *session, *next;
   for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
@@ -380,7 +386,8 @@ static void start_timers(struct session *session) {
 }
 
 void session_accept(struct supervisor *supervisor, int fd) {
-  static const struct channel_events events = {.packet = on_packet, .end = on_end, .closed = on_closed};
+  static const struct channel_events events = {
+      .packet = on_packet, .end = on_end, .closed = on_closed, .flushed = on_flushed};
   struct error error;
   struct session *session = calloc(1, sizeof *session);
   enum status status =

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -57,6 +58,25 @@ static void who_does_not_read_is_cut_off(void **state) {
   assert_int_equal(poll(&ended, 1, PATIENCE_MS), 1);
   close(deaf);
   life_status(other);
+  close(other);
+  life_end();
+}
+
+/* Who sends what is no message gets the replies that were due, and then the end, though it reads them late. */
+static void who_is_cut_off_hears_of_it_late(void **state) {
+  static struct peer_reply reply;
+  (void)state;
+  life_begin();
+  int other = life_client(), deaf = life_client();
+  int pings = ask_and_do_not_read(deaf, other);
+  assert_int_equal(send(deaf, "?", 1, 0), 1);
+  life_status(other);
+  for (int i = 0; i < pings; i++)
+    peer_receive(deaf, 1, NULL, NULL, &reply);
+  struct pollfd ended = {.fd = deaf, .events = POLLIN};
+  assert_int_equal(poll(&ended, 1, PATIENCE_MS), 1);
+  peer_expect_end(deaf);
+  close(deaf);
   close(other);
   life_end();
 }
@@ -158,9 +178,8 @@ int main(int count, char **words) {
   peer_main(count, words);
 #define PATIENCE(test) cmocka_unit_test_setup_teardown(test, life_configure, life_clean)
   const struct CMUnitTest tests[] = {
-      PATIENCE(who_does_not_say_hello_is_cut_off),
-      PATIENCE(who_does_not_read_is_cut_off),
-      PATIENCE(a_loader_that_does_not_end_is_killed),
+      PATIENCE(who_does_not_say_hello_is_cut_off), PATIENCE(who_does_not_read_is_cut_off),
+      PATIENCE(who_is_cut_off_hears_of_it_late),   PATIENCE(a_loader_that_does_not_end_is_killed),
       PATIENCE(progress_does_not_pile_up),
   };
 #undef PATIENCE
