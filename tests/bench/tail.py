@@ -4,8 +4,8 @@
 For each weight a daemon of each mode, in turns, the other one stopped meanwhile; tuning begins anew in each turn. A
 turn looks for the highest rate at which products end as fast as they are asked for, asks for 70 % of that at random
 times, counted from when a product was due, and looks then whether the rate has become another by more than a tenth:
-what a machine can do moves, and with it what share 70 % were. Such a turn is marked `moved`, and stands by itself in
-the summary. `machine` is the tail that the cores alone would give such calls, from threads that do nothing but read
+what a machine can do moves, and with it what share 70 % were. Such a turn, and one whose own rate was too much
+meanwhile, is marked `moved`, and stands by itself in the summary. `machine` is the tail that the cores alone would give such calls, from threads that do nothing but read
 the clock afterwards (gemm-bench(1)); while tuning goes on these are not alone.
 
 tail.py [--backend cpu|cuda] [--format int8] [--shapes 1536x384,4096x4096] [--seconds N] [--turns N] [--clients C]
@@ -41,7 +41,11 @@ class Turn:
         self.highest = self.look()
         rate = max(1, int(SHARE * self.highest))
         got = self.load(rate, seconds, "--histogram")
-        self.moved = not self.keeps_up(self.highest * (1 - MOVED)) or self.keeps_up(self.highest * (1 + MOVED))
+        self.moved = (
+            got["rows_per_s"] < KEEPS * rate
+            or not self.keeps_up(self.highest * (1 - MOVED))
+            or self.keeps_up(self.highest * (1 + MOVED))
+        )
         self.latency: Buckets = dict(got["latency_us"]["buckets"])
         self.machine_us = got["machine_us"]["p999"]  # while the daemon tunes for lack of requests that is no measure
 
