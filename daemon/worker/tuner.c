@@ -11,6 +11,7 @@
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
   LIST_NAP_NS = 1000000,
+  NOTE_NAP_NS = 50000,
 };
 #define ARENA_LEAST ((uint64_t)1 << 20)
 
@@ -37,32 +38,31 @@ static void read_kept(struct tuner *tuner) {
   free(problems);
 }
 
-/* What a predecessor noted that it was trying is not tried again, unless somebody else killed that. */
-static void heed_note(struct tuner *tuner, bool outside) {
+/* What a predecessor noted that it was trying is not tried again, unless somebody else killed that. Returns the shape
+ * whose file is to say so; NULL: none. */
+static struct book_entry *heed_note(struct tuner *tuner, bool outside) {
   const struct book_visit nobodys = {.user = BOOK_NOBODY};
   struct variant_problem died;
   struct variant cause;
   if (!tune_db_died(&tuner->db, &died, &cause))
-    return;
+    return NULL;
   char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
-  struct error error;
   if (outside) {
     log_info("a worker was killed while it tried kernel %s for %s: the kernel is not to blame",
              variant_text(&cause, kernel), variant_problem_text(&died, shape));
-    return;
+    return NULL;
   }
   log_warning("a worker died while it tried kernel %s for %s: it is not tried again", variant_text(&cause, kernel),
               variant_problem_text(&died, shape));
   struct book_entry *entry = book_visit(&tuner->book, &died, NULL, &nobodys);
   if (entry == NULL)
-    return;
+    return NULL;
   book_wrong(entry, &cause);
   if (variant_equal(&entry->variant, &cause)) {
     entry->variant.family = NULL;
     entry->state = BOOK_SEEN;
   }
-  if (tune_db_save(&tuner->db, entry, &error) != STATUS_OK)
-    log_warning("%s", error.text);
+  return entry;
 }
 
 enum status tuner_open(const struct tuner_options *options, struct tuner **out, struct error *error) {
@@ -103,14 +103,17 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
     tuner_close(tuner);
     return status;
   }
-  if (!options->heir)
-    heed_note(tuner, false);
+  const struct book_entry *blamed = options->heir ? NULL : heed_note(tuner, false);
+  if (blamed != NULL && tune_db_save(&tuner->db, blamed, &kept) != STATUS_OK)
+    log_warning("%s", kept.text);
   *out = tuner;
   return STATUS_OK;
 }
 
 void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults) {
-  heed_note(tuner, outside);
+  const struct book_entry *blamed = heed_note(tuner, outside);
+  if (blamed != NULL)
+    tuner_keep(tuner, blamed);
   if (faults == 0 || tuner->db.folder[0] != '\0' || tuner->options.mode == TUNE_OFF)
     return;
   /* It would be tried again, and again end the worker. */
@@ -130,32 +133,6 @@ void tuner_close(struct tuner *tuner) {
   tune_pins_close(&tuner->pins);
   book_close(&tuner->book);
   free(tuner);
-}
-
-static void post_save(struct tuner *tuner, const struct book_entry *entry, bool forget) {
-  struct tune_save *save = tuner->db.folder[0] != '\0' && entry->pin == NULL ? malloc(sizeof *save) : NULL;
-  if (save == NULL)
-    return;
-  *save =
-      (struct tune_save){.message = {.verb = ENGINE_TUNE_SAVE}, .forget = forget, .entry = *entry, .db = &tuner->db};
-  tuner->options.notify(tuner->options.user, &save->message);
-}
-
-void tuner_keep(struct tuner *tuner, const struct book_entry *entry) {
-  post_save(tuner, entry, false);
-}
-
-void tuner_unkeep(struct tuner *tuner, const struct book_entry *entry) {
-  post_save(tuner, entry, true);
-}
-
-void tuner_save(struct tune_save *save) {
-  struct error error;
-  if (save->forget)
-    tune_db_remove(save->db, &save->entry.problem);
-  else if (tune_db_save(save->db, &save->entry, &error) != STATUS_OK)
-    log_warning("%s", error.text);
-  free(save);
 }
 
 /* ---- serving */
@@ -315,7 +292,8 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
                          bool *too_long, struct error *lost) {
   uint64_t begin = tuner_clock_ns();
   struct error error;
-  while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY && !wanted(user)) {
+  while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
+         !tuner_notes(tuner) && !wanted(user)) {
     tuner->launches = launches_for(tuner, tuner->launch_ns);
     uint64_t piece = next_piece_ns(tuner);
     bool fits = *elapsed + piece <= tuner->options.burst_ns;
@@ -343,6 +321,8 @@ uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user
     if (tuner->current == NULL)
       return wait;
   }
+  if (tuner_notes(tuner))
+    return NOTE_NAP_NS;
   bool patient = quiet || tuner->ask != NULL; /* whoever asked by hand wants it now */
   if (tuner->phase == PHASE_PROOF && (quiet || tuner->ask != NULL))
     return tuner_proof_step(tuner, now, quiet);

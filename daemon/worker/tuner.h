@@ -42,13 +42,20 @@ MUST_CHECK enum status tuner_open(const struct tuner_options *options, struct tu
 /* After the engine has ended. NULL is fine. */
 void tuner_close(struct tuner *tuner);
 
-/* A winner to be kept, or one to be forgotten; whoever gets them calls tuner_save, which frees it, in that order. It
- * waits for the disk. */
+/* What goes to the disk, for which the engine does not wait. */
+enum tune_save_verb {
+  SAVE_WINNER, /* of the entry */
+  SAVE_FORGET,
+  SAVE_TRYING, /* the entry's variant is about to run for the first time; it does when this has been written */
+  SAVE_TRIED   /* that it did */
+};
+
+/* Whoever gets them calls tuner_save, which frees it, in that order. */
 struct tune_save {
   struct engine_message message;
-  bool forget;
+  enum tune_save_verb verb;
   struct book_entry entry;
-  const struct tune_db *db;
+  struct tuner *tuner;
 };
 void tuner_save(struct tune_save *save);
 

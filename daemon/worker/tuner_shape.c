@@ -38,15 +38,19 @@ static struct engine_message *take_ask(struct tuner *tuner, const struct book_en
   return NULL;
 }
 
+static void end_compare(struct tuner *tuner, const struct book_entry *entry) {
+  if (tuner->comparing && tuner->trial.variant.family != NULL)
+    tuner_note(tuner, entry, NULL);
+  tuner->comparing = false;
+}
+
 void tuner_leave(struct tuner *tuner) {
   struct book_entry *entry = tuner->current;
   tuner->current = NULL;
   if (entry == NULL)
     return;
   entry->held = false;
-  if (tuner->comparing)
-    tune_db_trying(&tuner->db, &entry->problem, NULL);
-  tuner->comparing = false;
+  end_compare(tuner, entry);
   proof_stop(&tuner->proof);
   entry->asked = false;
   for (const struct engine_message *each = tuner->asks; each != NULL; each = each->next)
@@ -91,7 +95,7 @@ static bool begin_compare(struct tuner *tuner, struct variant *variant) {
                                                                    variant, NULL, &error) != STATUS_OK)
     return false;
   if (variant->family != NULL)
-    tune_db_trying(&tuner->db, &tuner->current->problem, variant);
+    tuner_note(tuner, tuner->current, variant);
   trial_compare(&tuner->trial, variant);
   tuner->comparing = true;
   return true;
@@ -121,8 +125,7 @@ static enum status compare(struct tuner *tuner, bool *done, bool *right, struct 
   enum status status = trial_compare_next(&tuner->trial, done, right, why, sizeof why, error);
   if (status != STATUS_OK || !*done)
     return status;
-  tuner->comparing = false;
-  tune_db_trying(&tuner->db, &tuner->current->problem, NULL);
+  end_compare(tuner, tuner->current);
   if (!*right && tuner->trial.variant.family != NULL) {
     tuner_blame(tuner, &tuner->trial.variant, why);
   }

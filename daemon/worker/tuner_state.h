@@ -3,6 +3,7 @@
  *   tuner.c           open and close; which kernel serves; bursts
  *   tuner_shape.c     one shape: its phases, pieces of work, who asked for it
  *   tuner_race.c      candidates of a shape, and what came of them
+ *   tuner_saves.c     what goes to the disk
  *   tuner_proof.c     kernels that no test has seen
  *   tuner_requests.c  list, ask, forget, import, pin */
 #ifndef WORKER_TUNER_STATE_H
@@ -14,6 +15,8 @@
 #include "tune_race.h"
 #include "tune_trial.h"
 #include "tuner.h"
+
+#include <stdatomic.h>
 
 /* What is done with the shape at hand, in this order. */
 enum tuner_phase {
@@ -40,6 +43,8 @@ struct tuner {
   struct engine_message *ask; /* that it is tuned for; NULL: nobody's */
   enum tuner_phase phase;
   bool comparing;       /* trial_compare has begun */
+  uint32_t notes;       /* of what is tried, that were sent to the disk */
+  atomic_uint noted;    /* how many of them are there */
   int compared;         /* candidate of the race that is */
   struct variant given; /* in PHASE_GIVEN */
   struct proof proof;
@@ -68,6 +73,10 @@ uint64_t tuner_clock_ns(void);
 /* Has the entry's winner written, or what was written removed, where anything is kept. */
 void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
 void tuner_unkeep(struct tuner *tuner, const struct book_entry *entry);
+/* Has it noted that the variant is about to run for the first time, NULL: that it did. */
+void tuner_note(struct tuner *tuner, const struct book_entry *entry, const struct variant *variant);
+/* Whether what is about to run still waits for its note. */
+bool tuner_notes(const struct tuner *tuner);
 
 /* A predecessor is gone: see struct tune_request. */
 void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults);

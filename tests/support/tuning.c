@@ -28,7 +28,8 @@ void tuning_open(void) {
   device_open(&tuning.device, &cpu_backend, 2, 1 << 20);
   oracle_weight_make(&tuning.values, &shape, 3);
   tuning.weight = (struct engine_weight){.shape = shape, .device = device_load(&tuning.device, &tuning.values, 0)};
-  tuning.saved = tuning.answered = 0;
+  tuning.saved = tuning.answered = tuning.unsaved_count = 0;
+  tuning.disk_stands = false;
   tuning.last_answer = NULL;
 }
 
@@ -40,11 +41,28 @@ void tuning_close(void) {
   close(tuning.device.slab_fd);
 }
 
+static void save(struct engine_message *message) {
+  struct tune_save *saved = (struct tune_save *)(void *)((char *)message - offsetof(struct tune_save, message));
+  tuning.saved += saved->verb == SAVE_WINNER || saved->verb == SAVE_FORGET;
+  tuner_save(saved);
+}
+
+void tuning_disk_goes_on(void) {
+  for (int i = 0; i < tuning.unsaved_count; i++)
+    save(tuning.unsaved[i]);
+  tuning.unsaved_count = 0;
+  tuning.disk_stands = false;
+}
+
 static void notify(void *user, struct engine_message *message) {
   (void)user;
   if (message->verb == ENGINE_TUNE_SAVE) {
-    tuning.saved++;
-    tuner_save((struct tune_save *)(void *)((char *)message - offsetof(struct tune_save, message)));
+    if (tuning.disk_stands) {
+      assert_true(tuning.unsaved_count < (int)(sizeof tuning.unsaved / sizeof *tuning.unsaved));
+      tuning.unsaved[tuning.unsaved_count++] = message;
+    } else {
+      save(message);
+    }
     return;
   }
   tuning.answered++;

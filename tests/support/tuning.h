@@ -22,6 +22,9 @@ struct tuning {
   struct engine_weight weight;
   struct tuner *tuner;
   int saved, answered;
+  bool disk_stands; /* what goes to it waits */
+  struct engine_message *unsaved[8];
+  int unsaved_count;
   struct engine_message *last_answer;
 };
 extern struct tuning tuning;
@@ -36,6 +39,9 @@ void tuning_close(void);
 struct tuner_options tuning_options(enum tune_mode mode);
 void tuning_start(const struct tuner_options *options);
 void tuning_stop(void);
+
+/* What the disk has kept waiting is written, in order. */
+void tuning_disk_goes_on(void);
 
 /* One step with nobody waiting. The device must not be lost. */
 uint64_t tuning_step(uint64_t now_ns);

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+enum { STEPS_MOST = 100000 };
+
 static bool somebody_waits(void *user) {
   (void)user;
   return true;
@@ -184,6 +186,28 @@ static void test_trials_leave_a_core_to_who_asks(void **state) {
   assert_int_equal(planted.trials_awake, planted.trials);
 }
 
+/* A kernel does not run before it is noted that it will; while the disk keeps that waiting nothing else does. */
+static void test_nothing_but_its_kernel_waits_for_a_note(void **state) {
+  (void)state;
+  uint64_t wait = 0;
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_EAGER);
+  tuning.disk_stands = true;
+  (void)planted_serving();
+  for (int i = 0; i < STEPS_MOST && wait == 0; i++)
+    wait = tuning_step(TUNING_LATE);
+  assert_int_equal(tuning.unsaved_count, 1);
+  assert_in_range(wait, 1, 1000000);
+  for (int i = 0; i < 100; i++)
+    assert_int_equal(tuning_step(TUNING_LATE), wait);
+  assert_int_equal(planted.launched[HONEST], 0);
+  assert_null(planted_serving());
+  assert_string_equal(tuning_listed().state, "seen");
+  tuning_disk_goes_on();
+  tuning_run();
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
 #define TUNER_TEST(test) cmocka_unit_test_setup_teardown(test, planted_set_up, planted_tear_down)
 
 int main(void) {
@@ -197,6 +221,7 @@ int main(void) {
       TUNER_TEST(test_long_ones_go_on_where_they_were),
       TUNER_TEST(test_asked_for_under_load),
       TUNER_TEST(test_trials_leave_a_core_to_who_asks),
+      TUNER_TEST(test_nothing_but_its_kernel_waits_for_a_note),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
