@@ -8,7 +8,7 @@ static uint32_t inverse_of(uint32_t divisor) {
 
 /* What ranks that have `length` tiles of each block of rows need. */
 static void widen(struct int2_cut *cut, uint32_t length, uint32_t groups) {
-  uint32_t total = cut->blocks * length;
+  uint32_t total = cut->halves * length / 2;
   uint32_t first_group[INT2_CUT_BLOCKS_MOST] = {0};
   for (uint32_t group = 0; group < groups; group++) {
     uint32_t begin = total * group / groups, end = total * (group + 1) / groups;
@@ -19,21 +19,24 @@ static void widen(struct int2_cut *cut, uint32_t length, uint32_t groups) {
     for (uint32_t block = first; block <= last; block++)
       if (begin <= block * length)
         first_group[block] = group;
-    uint32_t parts = group - first_group[first] + 1;
+    uint32_t parts = group - first_group[first] + 1, of_half = 2 * (group - first_group[last] + 1);
     cut->parts = parts > cut->parts ? parts : cut->parts;
+    if (int2_cut_halved(cut, last) && of_half > cut->parts)
+      cut->parts = of_half;
   }
 }
 
-bool int2_cut_make(int64_t row_blocks, int64_t tiles, int split, int blocks, int groups, struct int2_cut *out) {
+bool int2_cut_make(int64_t row_blocks, int64_t tiles, int split, int halves, int groups, struct int2_cut *out) {
   memset(out, 0, sizeof *out);
   if (split < 1 || split > INT2_CUT_SPLIT_MOST || (split & (split - 1)) != 0 || split > tiles ||
-      tiles > INT2_CUT_TILES_MOST || blocks < 1 || blocks > INT2_CUT_BLOCKS_MOST || row_blocks < 1 ||
-      row_blocks > INT32_MAX)
+      tiles > INT2_CUT_TILES_MOST || halves < 1 || halves > 2 * INT2_CUT_BLOCKS_MOST || row_blocks < 1 ||
+      row_blocks > INT32_MAX / 2 || (halves % 2 != 0 && tiles % (2 * split) != 0))
     return false;
   out->tiles = (uint32_t)tiles;
   out->row_blocks = (uint32_t)row_blocks;
-  out->blocks = (uint32_t)blocks;
-  out->clusters = (uint32_t)((row_blocks + blocks - 1) / blocks);
+  out->halves = (uint32_t)halves;
+  out->blocks = (out->halves + 1) / 2;
+  out->clusters = (uint32_t)((2 * row_blocks + halves - 1) / halves);
   out->split_log2 = (uint32_t)__builtin_ctz((unsigned)split);
   uint32_t shortest = out->tiles >> out->split_log2;
   widen(out, shortest, (uint32_t)groups);
@@ -42,6 +45,7 @@ bool int2_cut_make(int64_t row_blocks, int64_t tiles, int split, int blocks, int
   out->inverse = inverse_of(shortest);
   out->inverse_more = inverse_of(shortest + 1);
   out->blocks_inverse = inverse_of(out->blocks);
+  out->halves_inverse = inverse_of(out->halves);
   out->parts_inverse = inverse_of(out->parts);
   return out->parts * out->blocks << out->split_log2 <= INT2_CUT_PARTS_MOST;
 }

@@ -15,13 +15,14 @@ __device__ inline void int2_list_parts(const int2_cut &cut, uint32_t slots_at, u
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < cut.parts * cut.blocks << cut.split_log2; i += kThreads) {
     const int2_part part = int2_cut_part(&cut, kGroups, i);
-    out[i] = part.none ? 0 : ptx::map_to_rank(slots_at + part.slot * slot_bytes, part.rank);
+    constexpr uint32_t odd_bytes = INT2_HALF_ROWS * sizeof(float);
+    out[i] = part.none ? 0 : ptx::map_to_rank(slots_at + part.slot * slot_bytes + part.odd * odd_bytes, part.rank);
   }
 }
 
-// Writes this rank's share of the cluster's y, sums of rows of x by W in slots of [rows][pitch] f32. x_scale: of each
-// row, or NULL.
-template <int kThreads, int kPitch, typename Product>
+// Writes this rank's share of the cluster's y, sums of rows of x by W in slots of [rows][pitch] f32. kHalves: whether
+// clusters may have a half block of rows of W; x_scale: of each row, or NULL.
+template <int kThreads, int kPitch, bool kHalves, typename Product>
 __device__ inline void int2_write_y(const int2_cut &cut, const Product &p, const int2_parts &parts,
                                     const float *x_scale) {
   constexpr uint32_t batch = 8;
@@ -30,8 +31,9 @@ __device__ inline void int2_write_y(const int2_cut &cut, const Product &p, const
 #pragma unroll 1
   for (uint32_t i = (rows * rank >> cut.split_log2) + threadIdx.x / 16; i < last; i += kThreads / 16) {
     const uint32_t m = i * cut.blocks_inverse >> INT2_CUT_BITS, block = i - m * cut.blocks;
-    const int64_t n = (static_cast<int64_t>(blockIdx.x) * cut.blocks + block) * INT2_BLOCK_ROWS + four;
-    if (n >= p.n)
+    const uint32_t half = kHalves ? int2_cut_half(&cut, blockIdx.x, block) : 2 * (blockIdx.x * cut.blocks + block);
+    const int64_t n = static_cast<int64_t>(half) * INT2_HALF_ROWS + four;
+    if (n >= p.n || (kHalves && int2_cut_halved(&cut, block) && four >= INT2_HALF_ROWS))
       continue;
     const uint32_t at = (m * kPitch + four) * 4,
                    count = cut.parts << cut.split_log2, *const list = parts + block * count;

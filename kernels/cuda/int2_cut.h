@@ -1,7 +1,9 @@
 /* How the blocks of a cluster and their groups of warps share tiles of INT2 or INT2A8 weights, for int2_few and int2a8.
  *
- * A cluster has `blocks` blocks of 64 rows of W. Its rank r has tiles [tiles * r / split, tiles * (r + 1) / split) of
- * each of them; that block's groups share these evenly, one block of rows after the other. */
+ * A cluster has `halves` half blocks of 64 rows of W in a row. Its rank r has tiles [tiles * r / split, tiles * (r + 1)
+ * / split) of each block of rows; that block's groups share these evenly, one block of rows after the other. If
+ * `halves` is odd, a half block, the last or in every second cluster the first, comes behind the whole ones: two tiles
+ * of it, which follow each other along K, count as one. */
 #ifndef KERNELS_CUDA_INT2_CUT_H
 #define KERNELS_CUDA_INT2_CUT_H
 
@@ -23,27 +25,28 @@ enum {
 
 struct int2_cut {
   uint32_t tiles, row_blocks, clusters; /* tiles of a block of rows */
-  uint32_t blocks, split_log2;
-  uint32_t slots; /* blocks of rows that a group works on, at most */
+  uint32_t halves, blocks, split_log2;  /* blocks: the half one, too */
+  uint32_t slots;                       /* blocks of rows that a group works on, at most */
   uint32_t parts; /* groups from the first of a rank to the last that work on one block of rows, at most */
   uint32_t inverse, inverse_more; /* for division by the tiles that a rank has of a block of rows, or by one more */
-  uint32_t blocks_inverse, parts_inverse;
+  uint32_t blocks_inverse, halves_inverse, parts_inverse;
 };
 
-/* False where a rank or a cluster would have nothing, split is no power of two, or something is more than the most.
- * `groups` of warps in a block. Pure. */
-bool int2_cut_make(int64_t row_blocks, int64_t tiles, int split, int blocks, int groups, struct int2_cut *out);
+/* False where a rank or a cluster would have nothing, split is no power of two, something is more than the most, or a
+ * half block has an odd number of tiles. `groups` of warps in a block. Pure. */
+bool int2_cut_make(int64_t row_blocks, int64_t tiles, int split, int halves, int groups, struct int2_cut *out);
 
 /* Tiles of a group. */
 struct int2_share {
   uint32_t first_tile, tiles; /* of the rank, of a block of rows */
-  uint32_t begin, end;        /* of the rank's blocks * tiles */
+  uint32_t begin, end;        /* of the rank's halves * tiles / 2 */
   uint32_t first_block;       /* of rows, of the cluster's, to which `begin` belongs */
 };
 
-/* The sums of a block of rows that a group has. */
+/* The sums of a block of rows that a group has; of a half block in two, those of even and of odd tiles. */
 struct int2_part {
   uint32_t rank, block, slot; /* slot: of those of the rank's groups, `slots` each */
+  uint32_t odd;
   bool none;
 };
 
@@ -60,13 +63,26 @@ INT2_CUT_INLINE uint32_t int2_cut_inverse(const struct int2_cut *cut, uint32_t t
   return tiles == cut->tiles >> cut->split_log2 ? cut->inverse : cut->inverse_more;
 }
 
+/* Whether this block of a cluster's is the half one. Pure. */
+INT2_CUT_INLINE bool int2_cut_halved(const struct int2_cut *cut, uint32_t block) {
+  return block == cut->halves / 2;
+}
+
+/* The half block that a block of a cluster's begins with, of all. Pure. */
+INT2_CUT_INLINE uint32_t int2_cut_half(const struct int2_cut *cut, uint32_t cluster, uint32_t block) {
+  uint32_t first = cluster * cut->halves;
+  if (int2_cut_halved(cut, block))
+    return first % 2 ? first : first + cut->halves - 1;
+  return first + first % 2 + 2 * block;
+}
+
 /* `groups`: as for int2_cut_make. Pure. */
 INT2_CUT_INLINE struct int2_share int2_cut_share(const struct int2_cut *cut, uint32_t groups, uint32_t rank,
                                                  uint32_t group) {
   struct int2_share share;
   share.first_tile = cut->tiles * rank >> cut->split_log2;
   share.tiles = (cut->tiles * (rank + 1) >> cut->split_log2) - share.first_tile;
-  uint32_t total = cut->blocks * share.tiles, inverse = int2_cut_inverse(cut, share.tiles);
+  uint32_t total = cut->halves * share.tiles / 2, inverse = int2_cut_inverse(cut, share.tiles);
   share.begin = total * group / groups, share.end = total * (group + 1) / groups;
   share.first_block = share.begin * inverse >> INT2_CUT_BITS;
   return share;
@@ -77,12 +93,13 @@ INT2_CUT_INLINE struct int2_part int2_cut_part(const struct int2_cut *cut, uint3
   struct int2_part part;
   uint32_t list = i * cut->parts_inverse >> INT2_CUT_BITS;
   part.block = list >> cut->split_log2, part.rank = list - (part.block << cut->split_log2);
-  /* The last group that begins with the block's first tile or before it is (groups * block + (groups - 1) / tiles) /
-   * blocks. */
+  /* The last group that begins with the block's first tile or before it is (2 * groups * block + 2 * (groups - 1) /
+   * tiles) / halves. */
   struct int2_share whole = int2_cut_share(cut, groups, part.rank, 0);
   uint32_t inverse = int2_cut_inverse(cut, whole.tiles);
-  uint32_t over = groups * part.block + ((groups - 1) * inverse >> INT2_CUT_BITS);
-  uint32_t group = (over * cut->blocks_inverse >> INT2_CUT_BITS) + i - list * cut->parts;
+  uint32_t over = 2 * groups * part.block + (2 * (groups - 1) * inverse >> INT2_CUT_BITS), at = i - list * cut->parts;
+  part.odd = int2_cut_halved(cut, part.block) ? at % 2 : 0;
+  uint32_t group = (over * cut->halves_inverse >> INT2_CUT_BITS) + (int2_cut_halved(cut, part.block) ? at / 2 : at);
   struct int2_share share = int2_cut_share(cut, groups, part.rank, group);
   part.slot = group * cut->slots + part.block - share.first_block;
   part.none = group >= groups || share.begin == share.end || share.begin >= (part.block + 1) * share.tiles;

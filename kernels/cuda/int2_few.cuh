@@ -3,7 +3,8 @@
 // A pair of warps takes a tile of 64 rows of W x 128 of K at a time, 32 rows each; four more warps have tiles
 // copied ahead. A code c becomes the number c + 2^i by one instruction, a mask and an exponent; i differs by the place
 // of the code in its word (int2_layout.h), and minus the sum of (2^i + 1) x, which sums start from, leaves c - 1. 2^i
-// is at most 256 (f16) and 128 (bf16): f32 has the bits.
+// is at most 256 (f16) and 128 (bf16): f32 has the bits. Of a half block of rows the pair's warps have a tile each, of
+// two that follow each other along K.
 #pragma once
 
 #include "int2_codes.cuh"
@@ -16,7 +17,6 @@
 namespace int2_few {
 
 constexpr int pairs = INT2_FEW_PAIRS, threads = 64 * pairs, warps = 2 * pairs;
-constexpr int warp_scales = 2 * INT2_UNIT_BYTES; // of a warp's two units, from its half of a tile's codes on
 constexpr int pitch = INT2_BLOCK_ROWS + 4;
 constexpr int ring_barrier = 1, asked_barrier = 2, consumer_barrier = 3;
 
@@ -215,41 +215,63 @@ __device__ inline void make_barriers(const work &w, uint32_t ring, int warp) {
 }
 
 // Tiles of a pair that are still to be copied; all of it is the same for a warp.
-struct run_of_tiles {
+template <bool kHalves> struct run_of_tiles {
   const uint8_t *from;
   uint32_t tile, tiles, row; // of the tiles that the rank has of block of rows `row`
+  uint32_t block;            // of the cluster's
+  uint32_t step;             // from tile to tile; of the half block two count as one
   int left;
 
   __device__ run_of_tiles(const work &w, int pair) {
     const int2_cut &cut = w.plan.cut;
     const int2_share mine = int2_cut_share(&cut, pairs, blockIdx.y, pair);
-    tile = mine.begin - mine.first_block * mine.tiles, tiles = mine.tiles;
+    block = mine.first_block;
+    set_step(cut);
+    tile = mine.begin - block * mine.tiles, tiles = mine.tiles;
+    const uint32_t half = kHalves ? int2_cut_half(&cut, blockIdx.x, block) : 2 * (blockIdx.x * cut.blocks + block);
     // Rows behind the last are those of the last block once more.
-    row = min(blockIdx.x * cut.blocks + mine.first_block, cut.row_blocks - 1);
+    row = min(half / 2, cut.row_blocks - 1);
     from = static_cast<const uint8_t *>(w.product.tiles) +
-           static_cast<uint64_t>(row * cut.tiles + mine.first_tile + tile) * INT2_TILE_BYTES;
+           static_cast<uint64_t>(row * cut.tiles + mine.first_tile) * INT2_TILE_BYTES + tile * step +
+           half % 2 * INT2_HALF_BYTES;
     left = mine.end - mine.begin;
   }
+  __device__ void set_step(const int2_cut &cut) {
+    step = kHalves && int2_cut_halved(&cut, block) ? 2 * INT2_TILE_BYTES : INT2_TILE_BYTES;
+  }
+  // By one lane; to: where the pair's tile is to lie. Halves of two tiles come to lie as those of one do.
+  __device__ void copy(uint32_t to, uint32_t full, uint64_t policy) const {
+    const bool halved = step != INT2_TILE_BYTES;
+    ptx::copy_bulk(to, from, kHalves && halved ? INT2_HALF_BYTES : INT2_TILE_BYTES, full, policy);
+    if (kHalves && halved)
+      ptx::copy_bulk(to + INT2_HALF_BYTES, from + INT2_TILE_BYTES, INT2_HALF_BYTES, full, policy);
+  }
+  // Sums that the compiler keeps in registers that a warp has one of.
   __device__ void next(const int2_cut &cut) {
     left--;
-    from += INT2_TILE_BYTES;
+    from += step;
     if (++tile == tiles) {
-      const int more = ++row < cut.row_blocks ? static_cast<int>(cut.tiles) : 0;
-      from += (more - static_cast<int>(tiles)) * INT2_TILE_BYTES;
-      tile = 0;
+      const uint32_t before = row;
+      row = row + 1 < cut.row_blocks ? row + 1 : row;
+      block++, tile = 0;
+      set_step(cut);
+      if (kHalves && step != INT2_TILE_BYTES && blockIdx.x % 2 != 0) // the half one is ahead of the others
+        row = blockIdx.x * cut.halves / 2, from += INT2_HALF_BYTES;
+      from +=
+          (static_cast<int>(row - before) * static_cast<int>(cut.tiles) - static_cast<int>(tiles)) * INT2_TILE_BYTES;
     }
   }
 };
 
 // Stages as far ahead as there is room. Behind the last comes one that is empty, so that nobody has to know which is
 // the last. Only one is asked for before x: what comes to the block comes in order, and x is waited for first.
-__device__ inline void supply(const work &w, uint32_t ring, int warp) {
+template <bool kHalves> __device__ inline void supply(const work &w, uint32_t ring, int warp) {
   static_assert(supplied == 2);
   const int2_cut &cut = w.plan.cut;
-  run_of_tiles first(w, warp * supplied), second(w, warp * supplied + 1);
+  run_of_tiles<kHalves> first(w, warp * supplied), second(w, warp * supplied + 1);
   const uint64_t policy = ptx::policy_evict_first();
   const bool leads = threadIdx.x % 32 == 0;
-  const int last = (cut.blocks * first.tiles + pairs - 1) / pairs;
+  const int last = (cut.halves * first.tiles + 2 * pairs - 1) / (2 * pairs);
   const uint32_t end = ring + w.plan.ring_bytes, to = warp * (supplied * INT2_TILE_BYTES);
   const uint32_t my_empty = empty + warp * 8;
   uint32_t at = ring, parity = 1; // of a barrier that nothing has come to, the phase before the first is complete
@@ -258,9 +280,9 @@ __device__ inline void supply(const work &w, uint32_t ring, int warp) {
     if (leads) {
       ptx::barrier_expect(at + full, ((first.left > 0) + (second.left > 0)) * INT2_TILE_BYTES);
       if (first.left > 0)
-        ptx::copy_bulk(at + to, first.from, INT2_TILE_BYTES, at + full, policy);
+        first.copy(at + to, at + full, policy);
       if (second.left > 0)
-        ptx::copy_bulk(at + to + INT2_TILE_BYTES, second.from, INT2_TILE_BYTES, at + full, policy);
+        second.copy(at + to + INT2_TILE_BYTES, at + full, policy);
     }
     first.next(cut);
     second.next(cut);
@@ -269,16 +291,18 @@ __device__ inline void supply(const work &w, uint32_t ring, int warp) {
       at = ring, parity ^= 1;
   };
   ptx::named_barrier_sync(ring_barrier, all_threads);
-  copy();
-  ptx::named_barrier_sync(asked_barrier, all_threads);
 #pragma unroll 1
-  for (int stage = 1; stage <= last; stage++)
+  for (int stage = 0; stage <= last; stage++) {
     copy();
+    if (stage == 0)
+      ptx::named_barrier_sync(asked_barrier, all_threads);
+  }
 }
 
 // ---- the whole
 
-template <typename X, int kEights>
+// kHalves: clusters have an odd number of half blocks of rows.
+template <typename X, int kEights, bool kHalves>
 __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ work w) {
   constexpr int start_bytes = kEights * 64;
   extern __shared__ __align__(1024) uint8_t raw[];
@@ -292,7 +316,7 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   if (warp >= warps) {
     if constexpr (kEights == 2)
       ptx::registers_decrease<40>();
-    supply(w, ring_at, warp - warps);
+    supply<kHalves>(w, ring_at, warp - warps);
     return;
   }
   if constexpr (kEights == 2)
@@ -358,10 +382,10 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   for (int i = 0; i < int2_codes<X>::places; i++)
     exponents[i] = int2_codes<X>::exponent(i) + zero;
   const uint32_t ring_bytes = w.plan.ring_bytes + zero, ring_end = ring_at + ring_bytes,
-                 my_tile = pair * INT2_TILE_BYTES;
-  uint32_t my_codes = my_tile + half * (2 * INT2_UNIT_BYTES) + lane * 16;
+                 my_half = pair * INT2_TILE_BYTES + half * INT2_HALF_BYTES;
+  uint32_t my_codes = my_half + lane * 16;
   const uint32_t my_empty = empty + pair / supplied * 8;
-  uint32_t my_scales = my_tile + INT2_SCALES_OFFSET + half * 64 + lane / 4 * 4;
+  uint32_t my_scales = my_half + INT2_HALF_SCALES + lane / 4 * 4;
   ptx::keep(my_codes);
   ptx::keep(my_scales);
   struct {
@@ -378,10 +402,13 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   ptx::barrier_wait(at + full, parity);
   take_tile();
   for (int slot = 0, tile = first, left = all; left > 0; slot++, tile = 0) {
-    const int tiles_here = min(length - tile, left);
-    uint32_t starts = starts_at + tile * start_bytes + lane % 4 * 16;
-    operand_place x = {x_first.even + tile * group_bytes, x_first.odd + tile * group_bytes};
-    const uint32_t x_end = x.even + tiles_here * group_bytes;
+    const bool halved = kHalves && int2_cut_halved(&cut, mine.first_block + slot);
+    const int tiles_here = min(length - tile, left), group = halved ? 2 * tile + half : tile;
+    const uint32_t x_step = halved ? 2 * group_bytes : group_bytes;
+    const uint32_t starts_step = halved ? 2 * start_bytes : start_bytes;
+    uint32_t starts = starts_at + group * start_bytes + lane % 4 * 16;
+    operand_place x = {x_first.even + group * group_bytes, x_first.odd + group * group_bytes};
+    const uint32_t x_end = x.even + tiles_here * x_step;
     left -= tiles_here;
 #pragma unroll 1
     do {
@@ -406,8 +433,8 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
       multiply_unit<X, kEights>(part[1], now.lower.x, now.lower.y, b, start, exponents);
       load_operand<kEights>(b, x, 1);
       ptx::barrier_wait(at + full, parity); // for the next
-      x.even += group_bytes, x.odd += group_bytes;
-      starts += start_bytes;
+      x.even += x_step, x.odd += x_step;
+      starts += starts_step;
       multiply_unit<X, kEights>(part[0], now.upper.z, now.upper.w, b, part[0], exponents);
       multiply_unit<X, kEights>(part[1], now.lower.z, now.lower.w, b, part[1], exponents);
       add_scaled<kEights>(sum[0], part[0], now.upper_scales);
@@ -423,7 +450,7 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
     ptx::cluster_arrive();
     ptx::cluster_wait();
   }
-  int2_write_y<threads, pitch>(cut, w.product, parts, nullptr);
+  int2_write_y<threads, pitch, kHalves>(cut, w.product, parts, nullptr);
   if (cut.split_log2 > 0) { // nobody leaves while another reads its sums
     ptx::cluster_arrive_relaxed();
     ptx::cluster_wait();

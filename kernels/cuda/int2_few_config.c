@@ -19,7 +19,9 @@ static int slot_bytes(const struct int2_few_config *config) {
 bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t k, struct int2_few_plan *out) {
   int64_t tiles = (k + GEMM_GROUP - 1) / GEMM_GROUP, row_blocks = (n + INT2_BLOCK_ROWS - 1) / INT2_BLOCK_ROWS;
   memset(out, 0, sizeof *out);
-  if (!int2_cut_make(row_blocks, tiles, config->split_k, config->blocks, INT2_FEW_PAIRS, &out->cut))
+  int halves = config->rows / INT2_FEW_ROWS;
+  if (config->rows % INT2_FEW_ROWS != 0 || (halves % 2 != 0 && config->columns > INT2_FEW_COLUMNS_HALVES) ||
+      !int2_cut_make(row_blocks, tiles, config->split_k, halves, INT2_FEW_PAIRS, &out->cut))
     return false;
   int64_t longest = (tiles + config->split_k - 1) / config->split_k;
   /* x, and what sums start from; see int2_few.cuh. */
@@ -27,7 +29,7 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
   x_bytes = (int64_t)gemm_round_up((uint64_t)x_bytes, INT2_FEW_ALIGN);
   int64_t bytes = x_bytes + (int64_t)INT2_FEW_PAIRS * out->cut.slots * slot_bytes(config);
   int64_t stages = (SHARED_MOST - SHARED_FIXED - bytes) / INT2_FEW_STAGE_BYTES,
-          most = (config->blocks * longest + INT2_FEW_PAIRS - 1) / INT2_FEW_PAIRS;
+          most = (halves * longest + 2 * INT2_FEW_PAIRS - 1) / (2 * INT2_FEW_PAIRS);
   most = most < INT2_FEW_STAGES_LEAST  ? INT2_FEW_STAGES_LEAST
          : most > INT2_FEW_STAGES_MOST ? INT2_FEW_STAGES_MOST
                                        : most;
@@ -44,11 +46,11 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
 static double cost(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms) {
   static const double joins[2][4] = {{0, 1.007, 1.58, 2.94}, {0, 1.02, 1.63, 4.18}}; /* clusters of 1, 2, 4, 8 blocks */
   int split = config->split_k, columns = config->columns, longest = ((int)plan->cut.tiles + split - 1) / split;
-  int tiles = (config->blocks * longest + INT2_FEW_PAIRS - 1) / INT2_FEW_PAIRS;
+  int halves = config->rows / INT2_FEW_ROWS, tiles = (halves * longest + 2 * INT2_FEW_PAIRS - 1) / (2 * INT2_FEW_PAIRS);
   int fit = (int)clusters_usable(sms, split) / split, waves = ((int)plan->cut.clusters + fit - 1) / fit;
   bool wide = columns > 8;
   double x = longest * (wide ? 0.073 : 0.011 + 0.0031 * columns);
-  double write = (wide ? 0.876 : 0.024 + 0.072 * columns) * config->blocks / split;
+  double write = (wide ? 0.438 : 0.012 + 0.036 * columns) * halves / split;
   return waves *
          ((wide ? 5.29 : 3.98) + x + tiles * (wide ? 1.384 : 0.993) + joins[wide][plan->cut.split_log2] + write);
 }
@@ -59,8 +61,8 @@ int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_
   int count = 0;
   most = most < INT2_FEW_CONFIGS ? most : INT2_FEW_CONFIGS;
   for (int split = 1; split <= INT2_CUT_SPLIT_MOST; split *= 2)
-    for (int blocks = 1; blocks <= INT2_CUT_BLOCKS_MOST; blocks++) {
-      struct int2_few_config config = {.columns = columns, .split_k = split, .blocks = blocks};
+    for (int rows = INT2_FEW_ROWS; rows <= INT2_CUT_BLOCKS_MOST * INT2_BLOCK_ROWS; rows += INT2_FEW_ROWS) {
+      struct int2_few_config config = {.columns = columns, .split_k = split, .rows = rows};
       if (int2_few_plan_for(&config, n, k, &plan))
         count = ranking_insert(out, ranks, sizeof *out, count, most, &config, cost(&config, &plan, sms));
     }

@@ -6,6 +6,7 @@
 
 #include "../../proto/gemm.h"
 #include "int2_cut.h"
+#include "int2_layout.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +18,9 @@ extern "C" {
 enum {
   INT2_FEW_COLUMNS_MOST = 16,
   INT2_FEW_COLUMNS_LEAST = 2,
-  INT2_FEW_PAIRS = 8, /* of warps in a block: each works on 64 rows of W at a time */
+  INT2_FEW_COLUMNS_HALVES = 8,    /* at most, for half blocks of rows: with 16 they are no faster */
+  INT2_FEW_ROWS = INT2_HALF_ROWS, /* a warp's at a time */
+  INT2_FEW_PAIRS = 8,             /* of warps in a block: each works on 64 rows of W at a time */
   INT2_FEW_STAGES_LEAST = 3,
   INT2_FEW_STAGES_MOST = 6,     /* with more, x and instructions are longer on their way */
   INT2_FEW_ALIGN = 128,         /* of where tiles are copied to: a line of shared memory */
@@ -27,7 +30,7 @@ enum {
 struct int2_few_config {
   int columns; /* that there is room for: 2, 4, 8, 16; a row of f32 x takes two */
   int split_k; /* blocks of a cluster, each with its share of K: 1, 2, 4, 8 */
-  int blocks;  /* of 64 rows of W for a cluster */
+  int rows;    /* of W for a cluster: a multiple of INT2_FEW_ROWS */
 };
 
 struct int2_few_plan {
@@ -50,7 +53,7 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
  * beyond INT2_FEW_K_MOST. Pure. */
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]);
 /* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. Pure. */
-enum { INT2_FEW_CONFIGS = 128 /* at most */ };
+enum { INT2_FEW_CONFIGS = 256 /* at most */ };
 int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most);
 /* Columns that the instruction needs for so many rows of x, at most INT2_FEW_COLUMNS_MOST at a time. Pure. */
 int int2_few_columns(enum gemm_type x_type, int64_t m);

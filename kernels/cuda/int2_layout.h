@@ -1,8 +1,8 @@
 /* How INT2 weights lie for Hopper's kernels (LAYOUT_TILES2).
  *
  * Blocks of 64 rows of W one after another; in a block, tiles of 64 rows x 128 of K one after another, N and K padded
- * with zeros. A tile is contiguous:
- *   codes   4 units of 16 rows, 512 bytes each: 16 bytes (4 words of 32 bits) for each lane of a warp
+ * with zeros. A tile is two halves of 32 rows, each contiguous:
+ *   codes   2 units of 16 rows, 512 bytes each: 16 bytes (4 words of 32 bits) for each lane of a warp
  *   scales  f16, 16 a unit: for each g = 0..7 those of rows g and g + 8
  *
  * The codes of a lane are in the order in which mma and wgmma take their 16 x 16 operand from registers: lane 4 g + q
@@ -19,8 +19,10 @@ enum {
   INT2_BLOCK_ROWS = 64,
   INT2_UNIT_ROWS = 16,
   INT2_UNIT_BYTES = 512,
-  INT2_SCALES_OFFSET = 2048, /* in a tile */
-  INT2_TILE_BYTES = 2176,
+  INT2_HALF_ROWS = 32,
+  INT2_HALF_SCALES = 2 * INT2_UNIT_BYTES, /* where they begin */
+  INT2_HALF_BYTES = INT2_HALF_SCALES + 2 * INT2_HALF_ROWS,
+  INT2_TILE_BYTES = 2 * INT2_HALF_BYTES,
 };
 
 #endif

@@ -138,6 +138,15 @@ __device__ inline void multiply_half(float (&part)[4 * kEights], operand &codes,
   ptx::wgmma_commit();
 }
 
+// Where in a tile of W the codes of a warpgroup's thread begin, and the scales of its two rows by that.
+__device__ inline uint32_t codes_of(uint32_t tile, uint32_t thread) {
+  static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_HALF_ROWS == 2 * INT2_UNIT_ROWS, "codes of a thread");
+  return tile + thread / 64 * INT2_HALF_BYTES + thread % 64 * 16;
+}
+__device__ inline uint32_t scales_by(uint32_t codes, uint32_t thread) {
+  return codes - thread % 64 * 16 + INT2_HALF_SCALES + thread % 64 / 4 * 4;
+}
+
 // The sums of a segment, of one warpgroup.
 template <typename Shape>
 __device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
@@ -145,8 +154,7 @@ __device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, 
   using X = typename Shape::number;
   constexpr int kEights = Shape::eights;
   cursor<Shape::stages> at(done);
-  static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
-  const uint32_t codes = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + threadIdx.x % 128 * 16;
+  const uint32_t codes = codes_of(ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, threadIdx.x % 128);
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i++)
     sum[i] = 0.0f;
@@ -163,7 +171,7 @@ __device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, 
     unpack<X>(second, words.x, words.y);
     multiply_half<X, kEights>(part, second, x + s.half_bytes / 16, true);
     ptx::wgmma_wait<0>();
-    const uint32_t thread = ptx::thread() % 128, scales = codes - thread * 16 + INT2_SCALES_OFFSET + thread / 4 * 4;
+    const uint32_t thread = ptx::thread() % 128, scales = scales_by(codes, thread);
     const uint32_t rows = ptx::load_shared(scales + at.stage * s.w_bytes);
     const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
 #pragma unroll
@@ -205,8 +213,7 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
                                      float (&sum)[4 * Shape::eights]) {
   using X = typename Shape::number;
   constexpr int kEights = Shape::eights;
-  static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_UNIT_ROWS * 2 == 32, "codes and scales of a thread");
-  const uint32_t words = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES + threadIdx.x % 128 * 16;
+  const uint32_t words = codes_of(ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, threadIdx.x % 128);
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i++)
     sum[i] = 0.0f;
@@ -235,7 +242,7 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
       ptx::wgmma_wait<1>();
       unpack<X>(codes[(step + 1) % 2], half.x, half.y, (step + 1) % 4);
     }
-    const uint32_t thread = ptx::thread() % 128, scales = words - thread * 16 + INT2_SCALES_OFFSET + thread / 4 * 4;
+    const uint32_t thread = ptx::thread() % 128, scales = scales_by(words, thread);
     const uint32_t rows = ptx::load_shared(scales + stage * s.w_bytes);
     ptx::wgmma_wait<1>();
     if (done + 1 < end)
@@ -255,10 +262,10 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
 
 // ---- the same of f16 in wide tiles
 
-// Whether a tile of W has a scale of 2^15 or more, twice which is no f16. All lanes of a warp, for all scales at
-// `scales`.
-__device__ inline bool has_large_scales(uint32_t scales) {
-  const uint32_t two = ptx::load_shared(scales + threadIdx.x % 32 * 4);
+// Whether a tile of W has a scale of 2^15 or more, twice which is no f16. All lanes of a warp.
+__device__ inline bool has_large_scales(uint32_t tile) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t two = ptx::load_shared(tile + lane / 16 * INT2_HALF_BYTES + INT2_HALF_SCALES + lane % 16 * 4);
   return __any_sync(0xffffffffu, (two & 0x7800) == 0x7800 || (two & 0x78000000) == 0x78000000);
 }
 
@@ -280,7 +287,7 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
   using f16 = int2_codes<__half>;
   constexpr int steps = GEMM_GROUP / 16;
   const uint32_t tile = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, thread = threadIdx.x % 128;
-  const uint32_t row_scales = INT2_SCALES_OFFSET + thread / 4 * 4;
+  const uint32_t row_codes = codes_of(0, thread), row_scales = scales_by(row_codes, thread);
 #pragma unroll
   for (int i = 0; i < 4 * Shape::eights; i++)
     sum[i] = 0.0f;
@@ -291,8 +298,8 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
   for (; done < end; done++, at.advance()) {
     const uint32_t w = tile + at.stage * s.w_bytes;
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
-    const uint4 words = ptx::load_shared_uint4(w + thread * 16);
-    const bool large = has_large_scales(w + INT2_SCALES_OFFSET);
+    const uint4 words = ptx::load_shared_uint4(w + row_codes);
+    const bool large = has_large_scales(w);
     uint32_t two = ptx::load_shared(w + row_scales);
     const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
     if (large)

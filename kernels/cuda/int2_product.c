@@ -10,7 +10,7 @@
 /* ---- a few rows at a time */
 
 static bool same_few(const struct int2_few_config *a, const struct int2_few_config *b) {
-  return a->columns == b->columns && a->split_k == b->split_k && a->blocks == b->blocks;
+  return a->columns == b->columns && a->split_k == b->split_k && a->rows == b->rows;
 }
 
 /* The plan of a configuration that was chosen by tuning: made once, for as long as no other takes its place. NULL where
@@ -18,7 +18,7 @@ static bool same_few(const struct int2_few_config *a, const struct int2_few_conf
 static const struct int2_few_way *few_chosen(struct backend *backend, const struct gemm_weight *weight,
                                              const struct int2_few_config *config) {
   uint64_t key = ((uint64_t)weight->n << 32 ^ (uint64_t)weight->k << 16 ^ (uint64_t)config->columns << 12 ^
-                  (uint64_t)config->blocks << 6 ^ (uint64_t)config->split_k) *
+                  (uint64_t)config->rows << 4 ^ (uint64_t)config->split_k) *
                  0x9e3779b97f4a7c15u;
   struct int2_few_chosen *kept = &backend->int2_few[(key >> 32) % INT2_FEW_CHOSEN];
   if (kept->n == weight->n && kept->k == weight->k && same_few(&kept->way.config, config))

@@ -31,7 +31,8 @@ void int2_tile_make(const struct gemm_weight *weight, const struct gemm_layout *
   uint8_t zeros[GROUP_BYTES];
   memset(zeros, ZEROS, sizeof zeros);
   for (int row = 0; row < INT2_BLOCK_ROWS; row++) {
-    int unit = row / INT2_UNIT_ROWS, within = row % INT2_UNIT_ROWS;
+    int unit = row % INT2_HALF_ROWS / INT2_UNIT_ROWS, within = row % INT2_UNIT_ROWS;
+    uint8_t *half = out + row / INT2_HALF_ROWS * INT2_HALF_BYTES;
     int64_t n = block * INT2_BLOCK_ROWS + row;
     const uint8_t *codes = zeros;
     uint16_t scale = 0;
@@ -41,8 +42,7 @@ void int2_tile_make(const struct gemm_weight *weight, const struct gemm_layout *
       memcpy(&scale, canonical + layout->scales_offset + ((uint64_t)n * layout->scale_columns + column) * sizeof scale,
              sizeof scale);
     }
-    row_make(codes, within, out + unit * INT2_UNIT_BYTES);
-    memcpy(out + INT2_SCALES_OFFSET + unit * INT2_UNIT_ROWS * 2 + within % 8 * 4 + within / 8 * 2, &scale,
-           sizeof scale);
+    row_make(codes, within, half + unit * INT2_UNIT_BYTES);
+    memcpy(half + INT2_HALF_SCALES + unit * INT2_UNIT_ROWS * 2 + within % 8 * 4 + within / 8 * 2, &scale, sizeof scale);
   }
 }

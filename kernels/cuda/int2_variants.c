@@ -11,7 +11,8 @@ const struct variant_family int2_few_family = {
     .parameters =
         {
             {"split_k", "blocks that share K: a power of two", 1, INT2_CUT_SPLIT_MOST, 1, 1},
-            {"blocks", "of 64 rows of W, for those that share K", 1, INT2_CUT_BLOCKS_MOST, 1, 1},
+            {"rows", "of W, for those that share K", INT2_FEW_ROWS, INT2_CUT_BLOCKS_MOST *INT2_BLOCK_ROWS,
+             INT2_FEW_ROWS, INT2_BLOCK_ROWS},
         },
 };
 
@@ -43,7 +44,7 @@ bool int2_few_of(const struct variant *variant, enum gemm_type x_type, int64_t m
   if (variant == NULL || variant->family != &int2_few_family)
     return false;
   const int32_t *values = variant->values;
-  *out = (struct int2_few_config){.columns = int2_few_columns(x_type, m), .split_k = values[0], .blocks = values[1]};
+  *out = (struct int2_few_config){.columns = int2_few_columns(x_type, m), .split_k = values[0], .rows = values[1]};
   return true;
 }
 
@@ -63,7 +64,7 @@ bool int2a8_of(const struct variant *variant, int eights, struct int2a8_config *
 }
 
 static struct variant variant_of_few(const struct int2_few_config *config) {
-  return (struct variant){.family = &int2_few_family, .values = {config->split_k, config->blocks}};
+  return (struct variant){.family = &int2_few_family, .values = {config->split_k, config->rows}};
 }
 
 static struct variant variant_of_many(const struct int2_many_config *config) {
@@ -122,10 +123,12 @@ enum status int2_check(const struct int2_problem *problem, const struct variant 
     return STATUS_OK;
   return error_set(
       error, STATUS_UNSUPPORTED,
-      many ? "columns is a power of two, 32 at least for INT2A8, and split_k blocks for each tile are no more than the "
-             "device runs"
-           : "split_k is a power of two and no more than there are tiles of K, and its share of x with sums "
-             "of `blocks` fits into shared memory");
+      many
+          ? "columns is a power of two, 32 at least for INT2A8, and split_k blocks for each tile are no more than the "
+            "device runs"
+          : "split_k is a power of two and no more than there are tiles of K, its share of x with the sums of W's rows "
+            "fits into shared memory, and half a block of 64 rows wants an even number of tiles and 8 columns of x at "
+            "most");
 }
 
 /* ---- listing */

@@ -293,7 +293,7 @@ template <int kEights> __global__ void __launch_bounds__(threads + 32, 1) run(co
     ptx::cluster_arrive();
     ptx::cluster_wait();
   }
-  int2_write_y<threads, pitch>(cut, w.product, parts, x_scale);
+  int2_write_y<threads, pitch, false>(cut, w.product, parts, x_scale);
   if (cut.split_log2 > 0) { // nobody leaves while another reads its sums
     ptx::cluster_arrive_relaxed();
     ptx::cluster_wait();

@@ -16,7 +16,7 @@ static int slot_bytes(const struct int2a8_config *config) {
 bool int2a8_plan_for(const struct int2a8_config *config, int64_t n, int64_t k, struct int2a8_plan *out) {
   int64_t tiles = (k + INT2A8_TILE_K - 1) / INT2A8_TILE_K, row_blocks = (n + INT2A8_BLOCK_ROWS - 1) / INT2A8_BLOCK_ROWS;
   memset(out, 0, sizeof *out);
-  if (!int2_cut_make(row_blocks, tiles, config->split_k, config->blocks, INT2A8_GROUPS, &out->cut))
+  if (!int2_cut_make(row_blocks, tiles, config->split_k, 2 * config->blocks, INT2A8_GROUPS, &out->cut))
     return false;
   int64_t longest = (tiles + config->split_k - 1) / config->split_k;
   int64_t x_bytes = longest * (INT2A8_TILE_K / GEMM_GROUP) * config->eights * INT2A8_GROUP_BYTES;

@@ -17,13 +17,13 @@ enum { SMS = 132 };
  */
 static void check_cut(const struct int2_cut *cut, uint32_t groups) {
   uint32_t split = 1u << cut->split_log2, parts = 0, listed = 0;
-  assert_true(cut->clusters * cut->blocks >= cut->row_blocks);
+  assert_true(cut->clusters * cut->halves >= 2 * cut->row_blocks);
   assert_true(cut->parts * cut->blocks * split <= INT2_CUT_PARTS_MOST);
   for (uint32_t i = 0; i < cut->parts * cut->blocks * split; i++) {
     struct int2_part part = int2_cut_part(cut, groups, i);
     assert_int_equal(part.block, i / (cut->parts * split));
     assert_int_equal(part.rank, i / cut->parts % split);
-    listed += !part.none;
+    listed += !part.none && part.odd == 0;
   }
   for (uint32_t rank = 0; rank < split; rank++) {
     uint32_t first = cut->tiles * rank / split, tiles = cut->tiles * (rank + 1) / split - first, next = 0;
@@ -42,15 +42,33 @@ static void check_cut(const struct int2_cut *cut, uint32_t groups) {
         assert_in_range(slot, 0, cut->slots - 1);
         for (uint32_t i = from; i < from + cut->parts * split; i++) {
           struct int2_part part = int2_cut_part(cut, groups, i);
-          found += !part.none && part.rank == rank && part.slot == group * cut->slots + slot;
+          if (!part.none && part.rank == rank && part.slot == group * cut->slots + slot)
+            found += 1 + part.odd;
         }
-        assert_int_equal(found, 1);
+        assert_int_equal(found, int2_cut_halved(cut, block) ? 1 + 2 : 1);
         parts++;
       }
     }
-    assert_int_equal(next, cut->blocks * tiles);
+    assert_int_equal(2 * next, cut->halves * tiles);
   }
   assert_int_equal(parts, listed);
+}
+
+/* Every half block of rows is one cluster's, once. */
+static void check_halves(const struct int2_cut *cut) {
+  char found[2 * INT2_CUT_BLOCKS_MOST * 128] = {0};
+  for (uint32_t cluster = 0; cluster < cut->clusters; cluster++)
+    for (uint32_t block = 0; block < cut->blocks; block++) {
+      uint32_t half = int2_cut_half(cut, cluster, block);
+      assert_in_range(half, cluster * cut->halves, (cluster + 1) * cut->halves - 1);
+      found[half]++;
+      if (int2_cut_halved(cut, block))
+        continue;
+      assert_int_equal(half % 2, 0);
+      found[half + 1]++;
+    }
+  for (uint32_t half = 0; half < 2 * cut->row_blocks; half++)
+    assert_int_equal(found[half], 1);
 }
 
 /* However much there is of both, and where a rank has fewer tiles than groups. */
@@ -60,15 +78,19 @@ static void test_int2_cuts(void **state) {
   struct int2_cut cut;
   for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
     for (int split = 1; split <= INT2_CUT_SPLIT_MOST && split <= tiles[i]; split *= 2)
-      for (int blocks = 1; blocks <= INT2_CUT_BLOCKS_MOST; blocks++)
+      for (int halves = 1; halves <= 2 * INT2_CUT_BLOCKS_MOST; halves++)
         for (int groups = INT2A8_GROUPS; groups <= INT2_FEW_PAIRS; groups *= 2) {
-          assert_true(int2_cut_make(100, tiles[i], split, blocks, groups, &cut));
+          bool odd_tiles = halves % 2 != 0 && tiles[i] % (2 * split) != 0;
+          assert_int_equal(int2_cut_make(100, tiles[i], split, halves, groups, &cut), !odd_tiles);
+          if (odd_tiles)
+            continue;
           check_cut(&cut, (uint32_t)groups);
+          check_halves(&cut);
         }
-  assert_false(int2_cut_make(100, 8, 3, 1, 8, &cut));  /* no power of two */
-  assert_false(int2_cut_make(100, 3, 4, 1, 8, &cut));  /* a rank without K */
-  assert_false(int2_cut_make(100, 8, 1, 33, 8, &cut)); /* more blocks of rows than there is room for */
-  assert_false(int2_cut_make(100, 257, 1, 1, 8, &cut));
+  assert_false(int2_cut_make(100, 8, 3, 2, 8, &cut));  /* no power of two */
+  assert_false(int2_cut_make(100, 3, 4, 2, 8, &cut));  /* a rank without K */
+  assert_false(int2_cut_make(100, 8, 1, 65, 8, &cut)); /* more blocks of rows than there is room for */
+  assert_false(int2_cut_make(100, 257, 1, 2, 8, &cut));
 }
 
 /* Memory holds what the plan says. */
@@ -99,12 +121,22 @@ static void test_int2_plans(void **state) {
     }
   }
   struct int2_few_plan plan;
-  struct int2_few_config config = {.columns = 8, .split_k = 4, .blocks = 1};
+  struct int2_few_config config = {.columns = 8, .split_k = 4, .rows = 64};
   assert_false(int2_few_plan_for(&config, 8192, 3 * 128, &plan)); /* a block without K */
-  config = (struct int2_few_config){.columns = 16, .split_k = 1, .blocks = 1};
+  config = (struct int2_few_config){.columns = 16, .split_k = 1, .rows = 64};
   assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
   config.columns = 4;
   assert_true(int2_few_plan_for(&config, 8192, 8192, &plan)); /* fewer rows of it do */
+  config.rows = 96;
+  assert_true(int2_few_plan_for(&config, 8192, 8192, &plan));
+  assert_false(int2_few_plan_for(&config, 8192, 8192 - 128, &plan)); /* an odd tile of a half block */
+  config.columns = 16;
+  config.split_k = 2;
+  assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* a half block, and x is wide */
+  config.rows = 128;
+  assert_true(int2_few_plan_for(&config, 8192, 8192, &plan));
+  config.rows = 80;
+  assert_false(int2_few_plan_for(&config, 8192, 8192, &plan));
   assert_int_equal(int2_few_columns(GEMM_F16, 1), 2);
   assert_int_equal(int2_few_columns(GEMM_F16, 3), 4);
   assert_int_equal(int2_few_columns(GEMM_BF16, 9), 16);

@@ -70,7 +70,7 @@ static void test_layout_fills(void **state) {
 static int tiled_code(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k) {
   const uint8_t *tile = tiles + (n / 64 * tiles_a_row + k / 128) * INT2_TILE_BYTES;
   int row = (int)(n % 16), s = (int)(k % 64 / 16), r = (int)(k % 16 / 8), q = (int)(k % 8 / 2), odd = (int)(k % 2);
-  const uint8_t *lane = tile + n % 64 / 16 * INT2_UNIT_BYTES + (row % 8 * 4 + q) * 16;
+  const uint8_t *lane = tile + n % 64 / 32 * INT2_HALF_BYTES + n % 32 / 16 * INT2_UNIT_BYTES + (row % 8 * 4 + q) * 16;
   uint32_t word;
   memcpy(&word, lane + 4 * (k % 128 / 64 * 2 + row / 8), sizeof word);
   int field = 1 + s + 4 * r;
@@ -80,7 +80,8 @@ static int tiled_code(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int6
 static uint16_t tiled_scale(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t group) {
   const uint8_t *tile = tiles + (n / 64 * tiles_a_row + group) * INT2_TILE_BYTES;
   uint16_t scale;
-  memcpy(&scale, tile + INT2_SCALES_OFFSET + n % 64 / 16 * 32 + n % 8 * 4 + n % 16 / 8 * 2, sizeof scale);
+  tile += n % 64 / 32 * INT2_HALF_BYTES + INT2_HALF_SCALES;
+  memcpy(&scale, tile + n % 32 / 16 * 32 + n % 8 * 4 + n % 16 / 8 * 2, sizeof scale);
   return scale;
 }
 
