@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   const uint32_t starts_at = x_at + length * group_bytes;
 
   // Parts of x that a thread has under way at a time, one turn after the other and in it all rows.
-  constexpr int batch = 4 * kEights;
+  constexpr int batch = 8;
   const int m = static_cast<int>(w.product.m), x_parts = sizeof(X) == 4 ? m : (m + 1) / 2;
   const int unit = x_part<X>::unit_of(lane);
   const uint8_t *const x_from =
