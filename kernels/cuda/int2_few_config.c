@@ -70,8 +70,12 @@ int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_
 }
 
 static bool way_find(int columns, int64_t n, int64_t k, int sms, struct int2_few_way *out) {
-  return int2_few_candidates(columns, n, k, sms, &out->config, 1) == 1 &&
-         int2_few_plan_for(&out->config, n, k, &out->plan);
+  const double cycles_per_ns = 1.73;
+  if (int2_few_candidates(columns, n, k, sms, &out->config, 1) < 1 ||
+      !int2_few_plan_for(&out->config, n, k, &out->plan))
+    return false;
+  out->us = cost(&out->config, &out->plan, sms) / cycles_per_ns;
+  return true;
 }
 
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]) {
@@ -79,6 +83,11 @@ bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[I
     if (!way_find(INT2_FEW_COLUMNS_LEAST << way, n, k, sms, &out[way]))
       return false;
   return true;
+}
+
+double int2_few_us(const struct int2_few_way ways[INT2_FEW_WAYS], int64_t m) {
+  const double of_rows = 0.25; /* what of the time goes with the rows of x */
+  return ways[INT2_FEW_WAYS - 1].us * (1 - of_rows + of_rows * (double)m / INT2_FEW_COLUMNS_MOST);
 }
 
 int64_t int2_few_rows_most(enum gemm_type x_type) {

@@ -43,6 +43,7 @@ struct int2_few_plan {
 struct int2_few_way {
   struct int2_few_config config;
   struct int2_few_plan plan;
+  double us; /* with so many, by the cost model */
 };
 
 enum { INT2_FEW_WAYS = 4 /* 2, 4, 8, 16 columns */, INT2_FEW_K_MOST = 32768 };
@@ -55,6 +56,8 @@ bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[I
 /* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. Pure. */
 enum { INT2_FEW_CONFIGS = 256 /* at most */ };
 int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most);
+/* Microseconds for m rows of f16 or bf16, more than INT2_FEW_COLUMNS_HALVES, by the widest of the ways. Pure. */
+double int2_few_us(const struct int2_few_way ways[INT2_FEW_WAYS], int64_t m);
 /* Columns that the instruction needs for so many rows of x, at most INT2_FEW_COLUMNS_MOST at a time. Pure. */
 int int2_few_columns(enum gemm_type x_type, int64_t m);
 /* Rows of x of this type that a product takes at a time. Pure. */

@@ -108,7 +108,7 @@ static enum status many_run(struct backend *backend, struct chunk *chunk, const 
   return runtime_check(result, "computing a product", error);
 }
 
-/* What computes all rows at once, if anything shall: as tuning says, or with enough of them. */
+/* What computes all rows at once, if anything shall: as tuning says, or where that is faster. */
 static bool many_chosen(const struct backend *backend, const struct chunk *chunk, enum gemm_type x_type,
                         const struct variant_family *few, struct int2_many_config *config,
                         struct int2_many_plan *plan) {
@@ -117,9 +117,10 @@ static bool many_chosen(const struct backend *backend, const struct chunk *chunk
   int sms = backend->multiprocessors;
   if (int2_many_of(variant, config) && int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan))
     return true;
-  if ((variant && variant->family == few) || chunk->rows < int2_many_least(x_type, weight->k))
+  const struct int2_few_way *ways = x_type == GEMM_INT8 ? NULL : chunk->weight->few;
+  if ((variant && variant->family == few) ||
+      !int2_goes_to_many(x_type, chunk->rows, weight->n, weight->k, sms, ways, config))
     return false;
-  *config = int2_many_configure(x_type, chunk->rows, weight->n, weight->k, sms);
   return int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan);
 }
 

@@ -146,11 +146,25 @@ static int few_at_a_time(const struct int2_problem *problem, struct variant *out
   return count;
 }
 
+bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms,
+                       const struct int2_few_way few[INT2_FEW_WAYS], struct int2_many_config *out) {
+  struct int2_many_plan plan;
+  bool always = m >= int2_many_least(x_type, k);
+  if (!always && (few == NULL || x_type == GEMM_F32 || m <= INT2_FEW_COLUMNS_HALVES))
+    return false;
+  *out = int2_many_configure(x_type, m, n, k, sms);
+  return always || (int2_many_plan_for(out, x_type, m, n, k, sms, &plan) &&
+                    int2_many_us(out, x_type, &plan) < int2_few_us(few, m));
+}
+
 struct variant int2_own(const struct int2_problem *problem) {
   struct variant variant = {.family = NULL};
-  if (problem->m >= int2_many_least(many_type(problem), problem->k)) {
-    struct int2_many_config many =
-        int2_many_configure(many_type(problem), problem->m, problem->n, problem->k, problem->sms);
+  struct int2_few_way ways[INT2_FEW_WAYS];
+  struct int2_many_config many;
+  bool few = problem->format == GEMM_FORMAT_INT2 && problem->m > INT2_FEW_COLUMNS_HALVES &&
+             int2_few_ways_find(problem->n, problem->k, problem->sms, ways);
+  if (int2_goes_to_many(many_type(problem), problem->m, problem->n, problem->k, problem->sms, few ? ways : NULL,
+                        &many)) {
     variant = variant_of_many(&many);
     if (fits(problem, &variant))
       return variant;

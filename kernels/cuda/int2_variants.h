@@ -17,6 +17,10 @@ struct int2_problem {
   int sms;
 };
 
+/* What int2_many would take it with, if it goes there where nobody says: with enough rows, or where INT2's 16 columns
+ * at a time are slower. few: of the weight, or NULL for INT2A8. */
+bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms,
+                       const struct int2_few_way few[INT2_FEW_WAYS], struct int2_many_config *out);
 /* What computes the product where nobody says. */
 struct variant int2_own(const struct int2_problem *problem);
 /* What can run, best guess first; the first is int2_own's. `all`: everything. Returns how many, at most `most`. */

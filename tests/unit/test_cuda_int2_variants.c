@@ -82,6 +82,30 @@ static void test_own(void **state) {
   assert_false(int2_many_of(NULL, &many));
 }
 
+/* From nine rows on whichever the cost models hold for faster. */
+static void test_few_or_many(void **state) {
+  (void)state;
+  static const struct {
+    enum gemm_format format;
+    enum gemm_type x_type;
+    int64_t m, n, k;
+    bool many;
+  } rows[] = {
+      {GEMM_FORMAT_INT2, GEMM_F16, 16, 10240, 8192, true},    {GEMM_FORMAT_INT2, GEMM_BF16, 16, 57344, 8192, true},
+      {GEMM_FORMAT_INT2, GEMM_F16, 9, 57344, 8192, false},    {GEMM_FORMAT_INT2, GEMM_F16, 8, 10240, 8192, false},
+      {GEMM_FORMAT_INT2, GEMM_F16, 16, 4096, 4096, false},    {GEMM_FORMAT_INT2, GEMM_F32, 16, 10240, 8192, false},
+      {GEMM_FORMAT_INT2, GEMM_F16, 9, 8192, 28672, true},     {GEMM_FORMAT_INT2, GEMM_F16, 17, 4096, 4096, true},
+      {GEMM_FORMAT_INT2A8, GEMM_F16, 16, 10240, 8192, false},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct int2_problem problem = problem_of(rows[i].format, rows[i].x_type, rows[i].m, rows[i].n, rows[i].k);
+    struct int2_many_config config;
+    struct variant own = int2_own(&problem);
+    if (int2_many_of(&own, &config) != rows[i].many)
+      fail_msg("M %lld N %lld K %lld", (long long)rows[i].m, (long long)rows[i].n, (long long)rows[i].k);
+  }
+}
+
 static void test_neighbours(void **state) {
   (void)state;
   struct error error;
@@ -151,7 +175,7 @@ static void test_refusals(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lists),       cmocka_unit_test(test_own),      cmocka_unit_test(test_neighbours),
-      cmocka_unit_test(test_orders_once), cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_orders_once), cmocka_unit_test(test_refusals), cmocka_unit_test(test_few_or_many),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
