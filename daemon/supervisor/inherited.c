@@ -63,14 +63,21 @@ int inherited_take(struct inherited *inherited, const char *name) {
 
 /* ---- for the next program */
 
-/* Out of the way of the numbers that they are to get. */
-static enum status move_up(struct inherited_fd *list, size_t count, struct error *error) {
-  for (size_t i = 0; i < count; i++) {
-    list[i].fd = fcntl(list[i].fd, F_DUPFD_CLOEXEC, FIRST_FD + (int)count);
-    if (list[i].fd < 0)
-      return error_set(error, STATUS_SYSTEM, "a descriptor cannot be kept: %s", strerror(errno));
-  }
-  return STATUS_OK;
+/* Whichever of them has the number that another one is to get makes room. */
+static bool move_away(struct inherited_fd *list, size_t count, int number) {
+  for (size_t i = 0; i < count; i++)
+    if (list[i].fd == number)
+      return (list[i].fd = fcntl(number, F_DUPFD_CLOEXEC, FIRST_FD)) >= 0;
+  return true;
+}
+
+/* The number that it had is free afterwards: there need not be as many more as there are descriptors. */
+static bool move_to(struct inherited_fd *one, int number) {
+  int before = one->fd;
+  if (before == number)
+    return fcntl(number, F_SETFD, 0) == 0;
+  one->fd = dup3(before, number, 0);
+  return one->fd >= 0 && close(before) == 0;
 }
 
 static enum status name_all(const struct inherited_fd *list, size_t count, struct error *error) {
@@ -88,9 +95,11 @@ static enum status name_all(const struct inherited_fd *list, size_t count, struc
 }
 
 enum status inherited_leave(struct inherited_fd *list, size_t count, struct error *error) {
-  enum status status = move_up(list, count, error);
-  for (size_t i = 0; status == STATUS_OK && i < count; i++)
-    if (dup3(list[i].fd, FIRST_FD + (int)i, 0) < 0)
-      status = error_set(error, STATUS_SYSTEM, "a descriptor cannot be kept: %s", strerror(errno));
-  return status == STATUS_OK ? name_all(list, count, error) : status;
+  for (size_t i = 0; i < count; i++) {
+    int number = FIRST_FD + (int)i;
+    bool there = list[i].fd == number || move_away(list + i + 1, count - i - 1, number);
+    if (!there || !move_to(&list[i], number))
+      return error_set(error, STATUS_SYSTEM, "a descriptor cannot be kept: %s", strerror(errno));
+  }
+  return name_all(list, count, error);
 }
