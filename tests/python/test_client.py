@@ -132,6 +132,10 @@ class Products(Served):
                 call("w\0x")
         with self.assertRaisesRegex(gemmclient.InvalidError, "zero byte"):
             self.session.load_array(np.eye(N, K, dtype=np.float32), name="w\0x", format="int8")
+        with self.assertRaisesRegex(gemmclient.InvalidError, "zero byte"):
+            self.session.load(str(self.daemon.folder / "model.safetensors") + "\0x", tensor="w", name="w", format="int8")
+        with self.assertRaisesRegex(gemmclient.InvalidError, "zero byte"):
+            gemmclient.connect(str(self.daemon.socket) + "\0x")
 
     def test_bf16_rows_named_by_the_call(self):
         values = random(6, 3, K)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Deque, Dict, Optional
 
 from ._library import cuda_library, ffi, lib, text
 from .errors import DisconnectedError, WrongStateError, error_for
+from .types import encoded_path
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,7 +61,7 @@ class Core:
         self.pending: Dict[int, "Pending"] = {}  # in flight, by ticket
         self.loop: Optional["asyncio.AbstractEventLoop"] = None
         self.loop_thread = 0
-        status = lib.gemmd_connect(out, ffi.NULL if address is None else address.encode(), options)
+        status = lib.gemmd_connect(out, ffi.NULL if address is None else encoded_path(address), options)
         self.session = out[0]
         if status != lib.GEMMD_OK:
             error = error_for(status, self.sentence() if self.session else "no memory for a session")

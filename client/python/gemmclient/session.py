@@ -22,6 +22,7 @@ from .types import (
     daemon_info,
     element_type,
     encoded,
+    encoded_path,
     member,
     numpy_type,
     weight_info,
@@ -134,7 +135,7 @@ class Session:
         info = ffi.new("gemmd_weight_info *")
         with self._core as core:
             if isinstance(source, (str, os.PathLike)):
-                core.check(lib.gemmd_weight_load_file(core.session, os.fsencode(source), load, info))
+                core.check(lib.gemmd_weight_load_file(core.session, encoded_path(source), load, info))
             else:
                 fd = source if isinstance(source, int) else source.fileno()
                 core.check(lib.gemmd_weight_load(core.session, fd, load, info))

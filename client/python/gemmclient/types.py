@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import enum
+import os
 from dataclasses import dataclass, fields
 from typing import Dict, List, Type, TypeVar, Union
 
@@ -103,6 +104,14 @@ def encoded(value: str) -> bytes:
     if "\0" in value:
         raise InvalidError(f"a name or pattern must have no zero byte, got {value!r}")
     return value.encode()
+
+
+def encoded_path(value: Union[str, bytes, "os.PathLike[str]"]) -> bytes:
+    """The same of a path, which may be any bytes."""
+    path = os.fsencode(value)
+    if b"\0" in path:
+        raise InvalidError(f"a path must have no zero byte, got {path!r}")
+    return path
 
 
 _NUMPY: Dict[ElementType, np.dtype] = {
