@@ -66,15 +66,22 @@ def write(found, path):
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     part = f"{path}.part"
-    with open(part, "wb") as out:
-        out.write(len(text).to_bytes(8, "little") + text)
-        for tensor in found.values():
-            out.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    os.replace(part, path)
+    with open(part, "xb") as out:  # nobody's until now
+        try:
+            out.write(len(text).to_bytes(8, "little") + text)
+            for tensor in found.values():
+                out.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+            out.flush()
+            os.replace(part, path)
+        except BaseException:
+            os.unlink(part)
+            raise
 
 
 def convert(source, target):
     """Writes `target` and returns the names of the packed layers' codes."""
+    if os.path.exists(target) and os.path.samefile(source, target):
+        raise ValueError(f"{target} is read, and would be overwritten")
     state = torch.load(source, map_location="cpu", weights_only=True)
     if not isinstance(state, dict):
         raise ValueError(f"{source} holds {type(state).__name__}, not a dictionary of tensors")

@@ -86,6 +86,20 @@ class Script(unittest.TestCase):
         self.refused([b], "holds list")
         self.refused({"up": {"B": b}, "up.B": b}, "two tensors are named up.B")
 
+    def test_nothing_of_anybodys_is_overwritten(self):
+        layer = {"B": torch.zeros(K // 16, N, dtype=torch.int32), "s": torch.zeros(1, N, dtype=torch.float16)}
+        torch.save(layer, self.source)
+        before = self.source.read_bytes()
+        with self.assertRaisesRegex(ValueError, "is read, and would be overwritten"):
+            trirun_to_safetensors.convert(self.source, self.source)
+        self.assertEqual(self.source.read_bytes(), before)
+        part = self.target.with_name(self.target.name + ".part")
+        part.write_text("somebody's")
+        self.addCleanup(part.unlink)
+        with self.assertRaises(FileExistsError):
+            trirun_to_safetensors.convert(self.source, self.target)
+        self.assertEqual(part.read_text(), "somebody's")
+
     def test_nothing_in_a_checkpoint_is_executed(self):
         trap = Path(self.daemon.folder) / "executed"
         self.refused({"up.B": Loud(str(trap))}, "mkdir")
