@@ -5,20 +5,12 @@
 set -eu
 ggml=$(cd "$1" && pwd)
 shift
-build=$(cd "${GEMMD_BUILD:-build}" && pwd)
-work=$(mktemp -d)
-daemon=
-trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
-export GEMMD_SOCKET="$work/socket" GGML_BACKEND_PATH="$build/libggml-gemmd.so" LD_LIBRARY_PATH="$ggml/build/src"
+. "$(dirname "$0")/support/daemon.sh"
+export GGML_BACKEND_PATH="$build/libggml-gemmd.so" LD_LIBRARY_PATH="$ggml/build/src"
 : >"$work/gemmd.conf"
 "$build/gemmd" --config "$work/gemmd.conf" --socket "$GEMMD_SOCKET" --backend "${GEMMD_TEST_BACKEND:-cpu}" 2>"$work/gemmd.log" &
-daemon=$!
-tries=0
-until "$build/gemmctl" ping >/dev/null 2>&1; do
-  tries=$((tries + 1))
-  [ "$tries" -lt 1000 ] || { echo "test-ggml: gemmd does not answer" >&2; exit 1; }
-  kill -0 "$daemon"
-done
+pids=$!
+await $pids
 [ $# -gt 0 ] || set -- -o MUL_MAT
 "$ggml/build/bin/test-backend-ops" test -b GEMMD "$@" >"$work/log" 2>&1 || code=$?
 sed 's/\x1b\[[0-9;]*m//g' "$work/log" >"$work/plain"

@@ -1,22 +1,13 @@
-#!/bin/sh
+#!/bin/bash
 # gemm-bench against a daemon of its own, with one generated weight as INT8 and FP8.
 set -eu
-build=${GEMMD_BUILD:-build}
-work=$(mktemp -d)
-daemon=
-trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
-export GEMMD_SOCKET="$work/gemmd.sock"
+. "$(dirname "$0")/../support/daemon.sh"
 
 "$build/gemm-demo" generate "$work/weights.safetensors" >/dev/null
 tensor=encoder.layer.0.intermediate.dense.weight
 "$build/gemmd" --socket "$GEMMD_SOCKET" --log-level warning &
-daemon=$!
-tries=0
-until "$build/gemmctl" ping >/dev/null 2>&1; do
-  tries=$((tries + 1))
-  [ "$tries" -lt 1000 ] || { echo "bench: gemmd does not answer" >&2; exit 1; }
-  kill -0 "$daemon"
-done
+pids=$!
+await $pids
 for format in int8 fp8; do
   "$build/gemmctl" load "$work/weights.safetensors" --tensor "$tensor" --format "$format" --name "$format" >/dev/null
   echo "== $format: one row, client and worker awake"

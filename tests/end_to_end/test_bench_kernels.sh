@@ -1,10 +1,7 @@
 #!/bin/bash
 # gemm-bench kernels on the CPU: every format passes its gate, files of cases are read, mistakes are told.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-bench=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)/gemm-bench
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/daemon.sh"
 failures=0
 short=(kernels --backend cpu --peer none --rounds 1 --burst-ms 1 --cold-mib 0 --threads 1)
 
@@ -12,7 +9,7 @@ short=(kernels --backend cpu --peer none --rounds 1 --burst-ms 1 --cold-mib 0 --
 expect() {
   local code=$1 text=$2 said got
   shift 2
-  said=$("$bench" "${short[@]}" "$@" 2>&1)
+  said=$("$build/gemm-bench" "${short[@]}" "$@" 2>&1)
   got=$?
   if [ "$got" -ne "$code" ] || [[ "$said" != *"$text"* ]]; then
     echo "gemm-bench kernels $*: exit $got, \"$said\"; expected $code, \"$text\""

@@ -1,17 +1,14 @@
 #!/bin/bash
 # gemmd as a shell starts it: both ways to write an option, what each mistake is told, and descriptors that are closed.
 set -u
-root=$(cd "$(dirname "$0")/../.." && pwd)
-gemmd=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)/gemmd
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/daemon.sh"
 failures=0
 
 # expect CODE FIRST_LINE ARGUMENTS...
 expect() {
   local code=$1 line=$2 said got
   shift 2
-  said=$("$gemmd" "$@" 2>&1)
+  said=$("$build/gemmd" "$@" 2>&1)
   got=$?
   if [ "$got" -ne "$code" ] || [ "${said%%$'\n'*}" != "$line" ]; then
     echo "gemmd $*: exit $got, \"${said%%$'\n'*}\"; expected $code, \"$line\""
@@ -34,10 +31,8 @@ expect 2 "gemmd: $work/wrong.conf:1: in_flight must be 1..64, got 65" --config="
 
 # Whoever starts it has closed some of the first three descriptors.
 for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
-  eval "\"\$gemmd\" --socket \"\$work/sock\" --backend cpu $closed &" 2>/dev/null
-  daemon=$!
-  until "${gemmd%/*}/gemmctl" --socket "$work/sock" ping >/dev/null 2>&1 || ! kill -0 $daemon 2>/dev/null; do :; done
-  kill $daemon 2>/dev/null
-  wait $daemon || { echo "gemmd $closed: exit $?"; failures=$((failures + 1)); }
+  eval "\"\$build/gemmd\" --socket \"\$GEMMD_SOCKET\" --backend cpu $closed &" 2>/dev/null
+  await $! 2>/dev/null && kill $!
+  wait $! || { echo "gemmd $closed: exit $?"; failures=$((failures + 1)); }
 done
 [ "$failures" -eq 0 ]

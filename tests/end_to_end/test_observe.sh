@@ -2,27 +2,15 @@
 # What is seen of gemmd from outside: metrics by command line, by HTTP on a port and on a Unix socket, ping --deep, top,
 # and the log's lines about refusals. Numbers are compared with what was asked for.
 set -eu
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)
-work=$(mktemp -d)
-pids=
-finish() {
-  code=$?
-  for pid in $pids; do kill "$pid" 2>/dev/null && wait "$pid" || true; done
-  [ $code -eq 0 ] || tail -n 20 "$work"/*.log
-  rm -rf "$work"
-}
-trap finish EXIT
+. "$(dirname "$0")/../support/daemon.sh"
 cd "$work"
-export GEMMD_SOCKET=$work/gemmd.sock
 
 start() {
   "$build/gemmd" --socket "$GEMMD_SOCKET" --backend cpu --slab_bytes 2097152 "$@" 2>>gemmd.log &
   daemon=$!
   pids="$pids $daemon"
-  until ctl ping >/dev/null 2>&1; do kill -0 "$daemon"; done # a socket is there before it listens
+  await $daemon
 }
-ctl() { "$build/gemmctl" "$@"; }
 get() { python3 "$root/tests/support/http_get.py" "$@"; }
 worker() { ctl status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"][0]["pid"])'; }
 # number NAME-WITH-LABELS: its value
@@ -72,7 +60,7 @@ equal weights "$(ctl weights --json | grep -c '"name":')" 1
 GEMMD_SOCKET=$work/two
 "$build/gemmd" --socket "$GEMMD_SOCKET" --backend cpu --devices 2 2>two.log &
 pids="$pids $!"
-until ctl ping >/dev/null 2>&1; do kill -0 $!; done
+await $!
 pings=
 for i in 1 2 3 4; do
   (for j in 1 2 3 4 5; do ctl ping --deep >/dev/null || exit 1; done) &

@@ -3,15 +3,7 @@
 # own, and what is printed compared with what the README says. Then the same program with the daemon embedded, and
 # compiled by pkg-config against an installation.
 set -eu
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)
-work=$(mktemp -d)
-daemon=
-finish() {
-  [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon" || true; }
-  rm -rf "$work"
-}
-trap finish EXIT
+. "$(dirname "$0")/../support/daemon.sh"
 
 # Stands for the clone in which the README's reader types.
 ln -s "$root/client" "$work/client"
@@ -38,9 +30,9 @@ while IFS= read -r command; do
   echo "\$ $command"
   if [ "${command%&}" != "$command" ]; then
     eval "$command"
-    daemon=$!
+    pids=$!
     # the reader types more slowly
-    until build/gemmctl --socket "$work/gemmd.sock" ping >/dev/null 2>&1; do kill -0 "$daemon"; done
+    await $pids
   else
     eval "$command" >printed
   fi

@@ -1,21 +1,9 @@
 #!/bin/bash
 # An upgrade to what would not start costs nothing: the gemmd that runs goes on with its weights, and takes the next one.
 set -eu
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)
-work=$(mktemp -d)
-daemon=
-finish() {
-  code=$?
-  [ -z "$daemon" ] || { kill "$daemon" 2>/dev/null && wait "$daemon" || true; }
-  [ $code -eq 0 ] || tail -n 20 "$work"/*.log
-  rm -rf "$work"
-}
-trap finish EXIT
+. "$(dirname "$0")/../support/daemon.sh"
 cd "$work"
-export GEMMD_SOCKET=$work/gemmd.sock
 
-ctl() { "$build/gemmctl" "$@"; }
 upgrade() { "$build/gemmd" --upgrade --socket "$GEMMD_SOCKET" 2>>upgrade.log; }
 # Replaced as a package manager does it: the program that runs keeps its file.
 replace() { chmod +x "$1" && mv "$1" program; }
@@ -31,8 +19,8 @@ cp "$build/gemmd" fresh
 cp fresh new && replace new
 echo "backend = cpu" >gemmd.conf
 ./program --config gemmd.conf --socket "$GEMMD_SOCKET" --slab_bytes 2097152 2>>gemmd.log &
-daemon=$!
-until ctl ping >/dev/null 2>&1; do kill -0 "$daemon"; done
+pids=$!
+await $pids
 "$build/gemm-demo" generate model.safetensors >/dev/null
 ctl load model.safetensors --tensor encoder.layer.0.attention.output.dense.weight --format int8 --name kept >/dev/null
 
@@ -56,4 +44,4 @@ cp fresh new && replace new
 upgrade
 grep -q '1 weight under 1 name taken over' gemmd.log
 ctl weights | grep -q '^kept '
-kill -0 "$daemon" # in place
+kill -0 $pids # in place
