@@ -85,6 +85,10 @@ uint64_t gemm_ceil_div(uint64_t value, uint64_t by) {
   return value / by + (value % by != 0);
 }
 
+uint64_t gemm_x_scale_columns(const struct gemm_weight *weight) {
+  return weight->scale == GEMM_SCALE_BLOCK ? gemm_ceil_div((uint64_t)weight->k, GEMM_GROUP) : 1;
+}
+
 /* ---- weights */
 
 static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
@@ -328,10 +332,9 @@ enum status gemm_product_check(const struct gemm_product *product, const struct 
       .x_row_bytes = k * x_element,
       .y_row_bytes = n * y_element,
       .bias_bytes = n * gemm_type_bytes(product->bias_type),
-      .x_scale_columns = weight->scale == GEMM_SCALE_BLOCK ? gemm_ceil_div(k, GEMM_GROUP) : 1,
   };
   if (x_element == 1 && product->y_type != GEMM_S32)
-    extent.x_scale_bytes = m * extent.x_scale_columns * sizeof(float);
+    extent.x_scale_bytes = m * gemm_x_scale_columns(weight) * sizeof(float);
   if ((status = check_stride(product->m, extent.x_row_bytes, x_element, FIELD_X_STRIDE, &extent.x_stride,
                              &extent.x_bytes, error)) != STATUS_OK ||
       (status = check_stride(product->m, extent.y_row_bytes, y_element, FIELD_Y_STRIDE, &extent.y_stride,

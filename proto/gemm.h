@@ -99,7 +99,6 @@ struct gemm_extent {
   uint64_t x_row_bytes, y_row_bytes; /* dense bytes of one row */
   uint64_t x_bytes, y_bytes;         /* from the first byte of row 0 to the last byte of row m-1 */
   uint64_t bias_bytes, x_scale_bytes;
-  uint64_t x_scale_columns; /* 1, or ceil(k/128) for BLOCK weights */
 };
 
 /* Bytes of one element; 0 for a number that is no type. */
@@ -121,6 +120,8 @@ bool gemm_quantizes_x(enum gemm_format format);
 uint64_t gemm_round_up(uint64_t value, uint64_t to);
 /* Quotient rounded up. */
 uint64_t gemm_ceil_div(uint64_t value, uint64_t by);
+/* Scales of a row of x: 1, or ceil(k/128) for BLOCK weights. */
+uint64_t gemm_x_scale_columns(const struct gemm_weight *weight);
 
 /* Format, scale mode and dimensions fit together. INVALID naming the field otherwise. */
 MUST_CHECK enum status gemm_weight_check(const struct gemm_weight *weight, struct error *error);

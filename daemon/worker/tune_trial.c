@@ -65,8 +65,8 @@ enum status trial_start(struct trial *trial, const struct variant_problem *probl
   uint64_t x_row = k * gemm_type_bytes(problem->x_type), y_row = n * gemm_type_bytes(problem->y_type), used = 0;
   uint64_t y_stride = gemm_round_up(y_row, GEMM_ALIGN) + GUARD_BYTES;
   bool coded = (problem->x_type == GEMM_INT8 || problem->x_type == GEMM_E4M3) && problem->y_type != GEMM_S32;
-  uint64_t scale_columns = problem->weight.scale == GEMM_SCALE_BLOCK ? (k + GEMM_GROUP - 1) / GEMM_GROUP : 1;
-  uint64_t x = cut(&used, m * x_row), y = cut(&used, m * y_stride);
+  uint64_t scale_columns = gemm_x_scale_columns(&problem->weight), x = cut(&used, m * x_row),
+           y = cut(&used, m * y_stride);
   uint64_t reference = cut(&used, TRIAL_KINDS * y_stride), bias = cut(&used, n * 4);
   uint64_t scales = cut(&used, coded ? m * scale_columns * sizeof(float) : 0);
   if (used > trial->bytes)
@@ -176,12 +176,6 @@ static void make_kinds(struct trial *trial) {
   }
 }
 
-static uint64_t scale_columns(const struct trial *trial) {
-  return trial->problem.weight.scale == GEMM_SCALE_BLOCK
-             ? ((uint64_t)trial->problem.weight.k + GEMM_GROUP - 1) / GEMM_GROUP
-             : 1;
-}
-
 static void copy_rows(struct trial *trial) {
   for (uint64_t bytes = 0; bytes < piece_bytes(trial) && trial->place < trial->problem.m;
        bytes += trial->job.x_stride) {
@@ -190,7 +184,7 @@ static void copy_rows(struct trial *trial) {
   }
   if (trial->place < trial->problem.m)
     return;
-  uint64_t columns = scale_columns(trial);
+  uint64_t columns = gemm_x_scale_columns(&trial->problem.weight);
   float *scales = (float *)(uintptr_t)trial->job.x_scale;
   for (uint64_t i = 0; scales != NULL && i < (uint64_t)trial->problem.m * columns; i++)
     scales[i] = 0.03125f * (float)(1 + (i / columns % TRIAL_KINDS + i % columns) % 3);
@@ -258,7 +252,7 @@ static enum status make_reference(struct trial *trial, struct error *error) {
   job.m = 1;
   job.x = x_row(trial, row);
   if (job.x_scale != NULL)
-    job.x_scale = (const float *)job.x_scale + (uint64_t)row * scale_columns(trial);
+    job.x_scale = (const float *)job.x_scale + (uint64_t)row * gemm_x_scale_columns(&trial->problem.weight);
   job.y = trial->base + trial->reference + (uint64_t)row * trial->job.y_stride;
   uint64_t begin = now_ns();
   enum status status = launch(trial, &job, error);

@@ -16,9 +16,7 @@ static uint64_t y_row_bytes(const struct backend_job *job) {
 }
 
 static uint64_t scale_row_bytes(const struct backend_job *job) {
-  const struct gemm_weight *shape = &job->weight->shape;
-  uint64_t columns = shape->scale == GEMM_SCALE_BLOCK ? gemm_ceil_div((uint64_t)shape->k, GEMM_GROUP) : 1;
-  return job->x_scale != NULL ? columns * sizeof(float) : 0;
+  return job->x_scale != NULL ? gemm_x_scale_columns(&job->weight->shape) * sizeof(float) : 0;
 }
 
 static void copy_rows(void *to, uint64_t to_stride, const void *from, uint64_t from_stride, uint64_t row_bytes,

@@ -100,8 +100,7 @@ enum status cpu_sequence_run(struct sequence *sequence, const struct sequence_de
   enum status status = check_types(job, error);
   if (status == STATUS_OK)
     status = reserve(sequence, job, rows_most, &half, error);
-  const struct gemm_weight *first = &job->weight->shape;
-  uint64_t scale_columns = first->scale == GEMM_SCALE_BLOCK ? gemm_ceil_div((uint64_t)first->k, GEMM_GROUP) : 1;
+  uint64_t scale_columns = gemm_x_scale_columns(&job->weight->shape);
   for (int64_t row = 0; status == STATUS_OK && row < job->m; row += rows_most) {
     struct rows rows = {.x = *job, .y = (uint8_t *)job->y + (uint64_t)row * job->y_stride};
     rows.between = sequence->memory;
