@@ -120,6 +120,8 @@ struct backend_done {
 struct backend_ops {
   const char *name;
   bool on_cores; /* products are computed by the machine's own cores: who waits for them had better sleep */
+  /* Those of more multiply-adds are submitted some rows at a time, because a submission keeps the caller; 0: none. */
+  uint64_t slice_terms;
 
   /* How many devices this machine has for this backend; 0 with the reason in *error. Starts nothing that outlives
    * the call but the driver. */

@@ -42,6 +42,8 @@ struct queue_job *queue_reserve(struct queue_lane *lane) {
   lane->free_slots = job->mate;
   lane->taken++;
   job->mate = NULL;
+  job->rows_done = 0;
+  job->done_ns = job->first_ns = 0;
   return job;
 }
 
@@ -130,6 +132,17 @@ void queue_take(struct queue *queue, struct queue_job *job) {
 void queue_begin(struct queue *queue, struct queue_job *front) {
   for (struct queue_job *job = front; job != NULL; job = job->mate)
     queue_take(queue, job);
+  queue->starts++;
+}
+
+void queue_advance(struct queue *queue, struct queue_job *front, int64_t rows) {
+  struct queue_turns *turns = &queue->classes[front->priority];
+  struct queue_line *line = &front->lane->lines[front->priority];
+  TAILQ_REMOVE(turns, line, in_turns);
+  TAILQ_INSERT_TAIL(turns, line, in_turns);
+  front->group->rows -= rows;
+  front->rows_done += rows;
+  front->product.m -= rows;
   queue->starts++;
 }
 

@@ -32,6 +32,8 @@ struct queue_job {
   uint64_t deadline_ns;       /* 0: none */
   uint64_t event_deadline_ns; /* how long it is held, at most */
   uint64_t taken_ns, started_ns;
+  int64_t rows_done;              /* ahead of those of `product`; see queue_advance */
+  uint64_t done_ns, first_ns;     /* what the device took for them, and when that began */
   struct book_entry *tuned;       /* the shape that was launched; of the first job of a batch. NULL: not listed */
   struct backend_job product;     /* checked, ready for the backend */
   struct backend_operand operand; /* where the product brings W itself */
@@ -103,6 +105,9 @@ int64_t queue_gather(struct queue *queue, struct queue_job *front, int64_t rows_
 void queue_take(struct queue *queue, struct queue_job *job);
 /* Takes `front` and its mates out: they go to the device. */
 void queue_begin(struct queue *queue, struct queue_job *front);
+/* The first rows of the job whose turn it is have been computed: the others go on waiting in its place, and the next
+ * turn in its class is another session's. */
+void queue_advance(struct queue *queue, struct queue_job *front, int64_t rows);
 /* The waiting or held job of this lane with this tag; NULL where there is none. */
 struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag);
 /* Some waiting or held job of this lane; NULL where there is none. */

@@ -1,6 +1,7 @@
 #include "serve.h"
 
 #include "prepare.h"
+#include "slice.h"
 #include "tuner.h"
 
 #include <stddef.h>
@@ -171,12 +172,14 @@ static void complete(struct serve *serve, struct queue_job *job, const struct er
   if (error->status != STATUS_OK)
     ring_completion_from_error(&completion, error);
   completion.tag = job->tag;
+  uint64_t waited_ns = (job->rows_done > 0 ? job->first_ns : job->started_ns) - job->taken_ns;
+  device_ns += job->done_ns;
   completion.device_ns = saturate(device_ns);
-  completion.queue_ns = saturate(job->started_ns - job->taken_ns);
+  completion.queue_ns = saturate(waited_ns);
   const struct engine_weight *weight = job->weight;
   enum gemm_format format = weight != NULL ? weight->shape.format : GEMM_FORMAT_NONE;
-  counters_request(&serve->counters, error->status, format, (uint64_t)job->product.m,
-                   job->started_ns - job->taken_ns + device_ns);
+  counters_request(&serve->counters, error->status, format, (uint64_t)(job->rows_done + job->product.m),
+                   waited_ns + device_ns);
   forget_job(serve, job);
   if (session->served)
     publish(serve, session, &completion);
@@ -410,6 +413,36 @@ static void device_returns(struct serve *serve, const struct queue_job *front) {
   memmove(&serve->on_device[at], &serve->on_device[at + 1], (serve->in_flight - at) * sizeof(struct queue_job *));
 }
 
+/* The next rows of a product that is too long for one turn. Nothing is in flight. */
+static unsigned start_slice(struct serve *serve, struct queue_job *front, int64_t rows, struct error *lost) {
+  struct error error = {.status = STATUS_OK};
+  struct backend_done done;
+  front->started_ns = serve_clock_ns();
+  front->mate = NULL;
+  front->product.next = NULL;
+  choose_kernels(serve, front, rows);
+  front->product.awake = count_awake(serve);
+  enum status status = slice_run(serve->ops, serve->backend, front, rows, &done, &error);
+  if (status == STATUS_BUSY)
+    return 0;
+  if (status == STATUS_DEVICE_LOST) {
+    *lost = error;
+    return 0;
+  }
+  if (status != STATUS_OK) {
+    queue_begin(&serve->queue, front);
+    complete_batch(serve, front, &error, 0);
+    return 1;
+  }
+  counters_product(&serve->counters, (uint64_t)rows, done.device_ns);
+  tuner_finished(serve->tuner, front->tuned, done.device_ns);
+  if (front->rows_done == 0)
+    front->first_ns = front->started_ns;
+  front->done_ns += done.device_ns;
+  queue_advance(&serve->queue, front, rows);
+  return 1;
+}
+
 unsigned serve_start(struct serve *serve, struct error *lost) {
   struct queue_job *front = queue_front(&serve->queue);
   if (front == NULL || serve->in_flight == serve->in_flight_max)
@@ -420,6 +453,9 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
     give_up(serve, front, STATUS_TIMEOUT);
     return 1;
   }
+  int64_t slice = slice_rows(serve->ops, front);
+  if (slice < front->product.m)
+    return serve->in_flight == 0 ? start_slice(serve, front, slice, lost) : 0;
   struct error error = {.status = STATUS_OK};
   /* Each with a W of its own: nothing goes with it. */
   int64_t most = front->product.operand != NULL ? front->product.m : serve->batch_rows;

@@ -217,7 +217,7 @@ void rig_expect_nop(struct rig_client *client) {
 
 /* Place `slot` of 0..ENTRIES-1 has its own tensors, for up to 64 rows. */
 struct ring_submission rig_product(const struct rig_client *client, unsigned slot, uint32_t m) {
-  uint64_t begin = client->session.tensor_offset + slot * (64u << 10);
+  uint64_t begin = client->session.tensor_offset + slot * (128u << 10);
   return (struct ring_submission){.opcode = RING_OP_PRODUCT,
                                   .weight = HANDLE,
                                   .x_type = GEMM_INT8,
@@ -226,7 +226,7 @@ struct ring_submission rig_product(const struct rig_client *client, unsigned slo
                                   .n = N,
                                   .k = K,
                                   .x_offset = begin,
-                                  .y_offset = begin + (32u << 10)};
+                                  .y_offset = begin + (64u << 10)};
 }
 
 void rig_fill(const struct rig_client *client, const struct ring_submission *product, unsigned seed) {

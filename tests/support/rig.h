@@ -76,7 +76,7 @@ void rig_expect_nop(struct rig_client *client);
 
 /* ---- products: int8 x and s32 y, exact */
 
-/* Place `slot` of 0..RIG_ENTRIES-1 has its own tensors, for up to 64 rows. */
+/* Place `slot` of 0..RIG_ENTRIES-1 has its own tensors, for up to 320 rows. */
 struct ring_submission rig_product(const struct rig_client *client, unsigned slot, uint32_t m);
 void rig_fill(const struct rig_client *client, const struct ring_submission *product, unsigned seed);
 void rig_check(const struct rig_client *client, const struct ring_submission *product);

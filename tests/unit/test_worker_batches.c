@@ -18,7 +18,8 @@ static _Atomic bool held;          /* the device takes nothing */
 static _Atomic unsigned tried;     /* since then */
 static _Atomic uint64_t sizes[64]; /* rows of the products that the device took */
 static _Atomic unsigned size_count;
-static _Atomic uint32_t awake; /* clients, as the last product says */
+static _Atomic unsigned held_from; /* so many products on; 0: never */
+static _Atomic uint32_t awake;     /* clients, as the last product says */
 
 static enum status submit_when_let(struct backend *of, const struct backend_job *job, struct error *error) {
   uint64_t rows = 0;
@@ -30,6 +31,7 @@ static enum status submit_when_let(struct backend *of, const struct backend_job 
   for (const struct backend_job *each = job; each != NULL; each = each->next)
     rows += (uint64_t)each->m;
   sizes[size_count++ % 64] = rows;
+  held = size_count == held_from;
   return rig.ops->submit(of, job, error);
 }
 
@@ -45,7 +47,7 @@ static void start_holding(struct rig_control *control, struct backend_ops *devic
   *device = *rig.ops;
   device->submit = submit_when_let;
   held = true;
-  tried = size_count = 0;
+  tried = size_count = held_from = 0;
   rig_start_batching(control, device, 0, rows, 0);
 }
 
@@ -192,6 +194,67 @@ static void a_flood_starves_nobody(void **state) {
   rig_stop(&control);
 }
 
+/* Between the rows of one that takes long others have their turns. */
+static void a_long_product_has_many_turns(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client long_one, other;
+  const uint64_t turns[] = {64, 1, 64, 2, 64, 108};
+  start_holding(&control, &device, 1);
+  device.slice_terms = 1; /* as few rows as may be */
+  rig_join(&control, &long_one);
+  rig_join(&control, &other);
+  struct ring_submission product = rig_product(&long_one, 0, 300), brief[2];
+  rig_fill(&long_one, &product, 3);
+  rig_submit(&long_one, product);
+  wait_until_taken(&long_one);
+  for (unsigned i = 0; i < 2; i++) {
+    brief[i] = rig_product(&other, i, 1 + i);
+    rig_fill(&other, &brief[i], i);
+    rig_submit(&other, brief[i]);
+  }
+  wait_until_taken(&other);
+  held = false;
+  take_all_right(&other, brief, 2);
+  take_all_right(&long_one, &product, 1);
+  assert_int_equal(size_count, 6);
+  for (unsigned i = 0; i < 6; i++)
+    assert_int_equal(sizes[i], turns[i]);
+  struct message_worker_stats stats;
+  engine_stats(control.engine, &stats);
+  assert_int_equal(stats.requests, 3);
+  assert_int_equal(stats.rows, 303);
+  rig_leave(&control, &other);
+  rig_leave(&control, &long_one);
+  rig_stop(&control);
+}
+
+static void a_long_product_can_be_cancelled_on_its_way(void **state) {
+  (void)state;
+  struct backend_ops device;
+  struct rig_control control;
+  struct rig_client client;
+  bool wake;
+  start_holding(&control, &device, 1);
+  device.slice_terms = 1;
+  rig_join(&control, &client);
+  uint64_t tag = rig_submit(&client, rig_product(&client, 0, 300));
+  wait_until_taken(&client);
+  held_from = 2;
+  held = false;
+  while (!held)
+    sched_yield();
+  assert_true(ring_client_cancel(&client.ring, tag, &wake));
+  if (wake)
+    rig_ring_doorbell(&client);
+  assert_int_equal(rig_take(&client).status, STATUS_CANCELLED);
+  assert_int_equal(size_count, 2);
+  assert_int_equal(rig.weight.jobs, 0);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
 /* Memory that a waiting product uses is not given back, and is when that has ended. */
 static void memory_in_use_stays(void **state) {
   (void)state;
@@ -334,6 +397,8 @@ int main(void) {
       cmocka_unit_test(a_batch_has_so_many_rows),
       cmocka_unit_test(a_window_lets_others_join),
       cmocka_unit_test(a_flood_starves_nobody),
+      cmocka_unit_test(a_long_product_has_many_turns),
+      cmocka_unit_test(a_long_product_can_be_cancelled_on_its_way),
       cmocka_unit_test(memory_in_use_stays),
       cmocka_unit_test(urgent_products_overtake),
       cmocka_unit_test(deadlines_hold_before_the_start),
