@@ -295,8 +295,8 @@ GEMMD_API int gemmd_tensors_matmul(gemmd_session *session, const gemmd_tensor *w
 GEMMD_API int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product,
                                    uint64_t *ticket);
 /* Asks that a product be dropped. If it has not begun, its result will be GEMMD_CANCELLED, else what it would have been
- * anyway; on the CPU one of many rows can be dropped on its way, and so can a deadline end it. It has to be taken either
- * way, and until then the tensors are the daemon's. GEMMD_BUSY where the ring has no room for the asking. */
+ * anyway; on the CPU one of many rows can be dropped on its way, and so can a deadline end it. It has to be taken
+ * either way, and until then the tensors are the daemon's. GEMMD_BUSY where the ring has no room for the asking. */
 GEMMD_API int gemmd_cancel(gemmd_session *session, uint64_t ticket);
 /* Waits for one product, `timeout_ms` at most (-1: no limit, 0: only looks). Returns the product's status, or
  * GEMMD_TIMEOUT with the product still in flight. `result` may be NULL. A ticket can be taken once. */

@@ -27,8 +27,8 @@ void inherited_free(struct inherited *inherited);
 /* Takes the descriptor out; -1 where there is none of that name. */
 int inherited_take(struct inherited *inherited, const char *name);
 
-/* What the program that is executed next is to find. The descriptors take the numbers from 3 on, whatever had these, and
- * leave those that they had: nothing but exec may follow. The numbers in `list` change. */
+/* What the program that is executed next is to find. The descriptors take the numbers from 3 on, whatever had these,
+ * and leave those that they had: nothing but exec may follow. The numbers in `list` change. */
 MUST_CHECK enum status inherited_leave(struct inherited_fd *list, size_t count, struct error *error);
 
 #endif
