@@ -10,10 +10,12 @@
 
 static void started(struct worker *worker, const struct message_worker_ready *ready);
 static void broken(struct worker *worker, const struct message_session_broken *message);
+static void stuck(struct worker *worker);
 static void lost(struct worker *worker);
 static void ended(struct worker *worker);
 
-static const struct worker_hooks hooks = {.started = started, .session_broken = broken, .lost = lost, .ended = ended};
+static const struct worker_hooks hooks = {
+    .started = started, .session_broken = broken, .stuck = stuck, .lost = lost, .ended = ended};
 
 static enum status start_one(struct supervisor *supervisor, struct error *error) {
   struct fleet *fleet = &supervisor->fleet;
@@ -75,6 +77,12 @@ static void broken(struct worker *worker, const struct message_session_broken *m
     session_broken(session, message->text);
 }
 
+static void stuck(struct worker *worker) {
+  struct supervisor *supervisor = worker->owner;
+  if (supervisor->fleet.known && !supervisor->stopping)
+    fleet_changed(supervisor);
+}
+
 static void lost(struct worker *worker) {
   recovery_worker_lost(worker->owner, worker);
 }
@@ -96,7 +104,7 @@ void fleet_changed(struct supervisor *supervisor) {
   struct fleet *fleet = &supervisor->fleet;
   placer_devices_changed(supervisor);
   for (uint32_t i = 0; i < fleet->count; i++)
-    if (fleet->workers[i].state != WORKER_READY && fleet->workers[i].state != WORKER_FAILED)
+    if (!worker_settled(&fleet->workers[i]))
       return;
   if (fleet->ready)
     return;

@@ -262,7 +262,7 @@ static void plan_part(struct supervisor *supervisor) {
 
 static bool devices_settled(struct supervisor *supervisor) {
   for (uint32_t i = 0; i < supervisor->fleet.count; i++)
-    if (worker_of(supervisor, i)->state != WORKER_READY && worker_of(supervisor, i)->state != WORKER_FAILED)
+    if (!worker_settled(worker_of(supervisor, i)))
       return false;
   return true;
 }
@@ -309,11 +309,11 @@ static enum status check_cap(struct supervisor *supervisor, const struct load *l
              : status;
 }
 
-/* No part of it that a product needs lies on a device that was given up: one copy will do, and every range must. */
+/* No part of it that a product needs lies on a device that is out of order: one copy will do, and every range must. */
 static bool serves(struct supervisor *supervisor, const struct catalog_weight *weight) {
   bool copies = weight->placement == PLACEMENT_REPLICAS;
   for (uint32_t i = 0; i < weight->part_count; i++)
-    if ((worker_of(supervisor, weight->parts[i].device)->state != WORKER_FAILED) == copies)
+    if ((worker_of(supervisor, weight->parts[i].device)->state == WORKER_READY) == copies)
       return copies;
   return !copies;
 }

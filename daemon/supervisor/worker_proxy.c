@@ -11,6 +11,7 @@ enum {
   RESTART_WINDOW_MS = 60000,
   WATCH_TICKS = 2,    /* within worker_timeout_s or device_timeout_s, the shorter */
   START_TIMEOUTS = 6, /* worker_timeout_s, that a process has to open its device */
+  END_MS = 10000,     /* that one has to end when it is killed; where its device hangs it never may */
 };
 
 struct worker_request {
@@ -40,6 +41,10 @@ struct totals worker_totals(const struct worker *worker) {
   return totals;
 }
 
+bool worker_settled(const struct worker *worker) {
+  return worker->state == WORKER_READY || worker->state == WORKER_FAILED || worker->stuck;
+}
+
 const char *worker_state_name(const struct worker *worker) {
   switch (worker->state) {
   case WORKER_READY:
@@ -53,10 +58,25 @@ const char *worker_state_name(const struct worker *worker) {
 
 /* ---- requests */
 
+/* Whoever asks for counters, as every status does, or for something new has nothing in the memory that a dying worker
+ * may still write into, and is not kept waiting where a process cannot end because its device hangs. */
+static bool needs_no_end(enum command command) {
+  switch (command) {
+  case COMMAND_worker_stats:
+  case COMMAND_session_add:
+  case COMMAND_weight_plan:
+  case COMMAND_slab_create:
+  case COMMAND_weight_store:
+    return true;
+  default:
+    return false;
+  }
+}
+
 enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds, size_t fd_count,
                        worker_done done, void *user, struct error *error) {
   bool takes = worker->state == WORKER_RECOVERING || worker->state == WORKER_READY;
-  if (!takes && (worker->state != WORKER_DYING || command == COMMAND_worker_stats))
+  if (!takes && (worker->state != WORKER_DYING || needs_no_end(command)))
     return error_set(error, STATUS_DEVICE_LOST, "device %u has no worker at the moment", worker->device);
   struct worker_request *request = malloc(sizeof *request);
   if (request == NULL)
@@ -93,12 +113,10 @@ static void fail_requests(struct worker *worker) {
   }
 }
 
-/* Who asks for counters, as every status does, has nothing in the memory that a dying worker may still write into, and
- * is not kept waiting where a process cannot end because its device hangs. */
-static void fail_counters(struct worker *worker) {
+static void fail_at_once(struct worker *worker) {
   struct worker_request *request = TAILQ_FIRST(&worker->requests);
   while (request != NULL) {
-    if (request->command->number != COMMAND_worker_stats) {
+    if (!needs_no_end((enum command)request->command->number)) {
       request = TAILQ_NEXT(request, link);
       continue;
     }
@@ -357,6 +375,7 @@ static void reaped(struct worker *worker, int exit_status) {
   totals_add(&worker->past, &worker->stats);
   memset(&worker->stats, 0, sizeof worker->stats);
   worker->recovering = 0;
+  worker->stuck = false;
   worker->state = worker->stopping ? WORKER_STOPPED : WORKER_STARTING;
   worker->hooks->lost(worker);
   fail_requests(worker);
@@ -379,17 +398,28 @@ static void on_watch_closed(uv_handle_t *handle) {
   closed_one(handle->data);
 }
 
+static void on_end_timer(uv_timer_t *timer) {
+  struct worker *worker = timer->data;
+  log_error("worker %u: process %u has been killed and does not end: its device is out of order until it does",
+            worker->device, worker->pid);
+  worker->stuck = true;
+  worker->hooks->stuck(worker);
+}
+
 static void let_die(struct worker *worker) {
-  bool serves = worker->state != WORKER_DYING;
-  if (serves)
-    worker->lost_ms = uv_now(worker->loop);
+  if (worker->state == WORKER_DYING)
+    return;
+  worker->lost_ms = uv_now(worker->loop);
   worker->state = WORKER_DYING;
-  if (worker->watched) {
-    worker->watched = false;
+  if (worker->watched)
+    uv_timer_start(&worker->watch_timer, on_end_timer, END_MS, 0);
+  fail_at_once(worker);
+}
+
+static void stop_watching(struct worker *worker) {
+  if (worker->watched)
     uv_close((uv_handle_t *)&worker->watch_timer, on_watch_closed);
-  }
-  if (serves)
-    fail_counters(worker);
+  worker->watched = false;
 }
 
 static void on_end(struct worker_process *process, const struct error *cause) {
@@ -432,6 +462,7 @@ static void on_ended(struct worker_process *process) {
   worker->suspect |= process->exit_signal != SIGKILL;
   worker->faults += worker->suspect;
   let_die(worker);
+  stop_watching(worker);
   closed_one(worker);
 }
 

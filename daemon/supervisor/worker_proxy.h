@@ -50,6 +50,8 @@ struct worker;
 struct worker_hooks {
   void (*started)(struct worker *worker, const struct message_worker_ready *ready);
   void (*session_broken)(struct worker *worker, const struct message_session_broken *broken);
+  /* It has been dying for so long that nobody should wait for its end any more. */
+  void (*stuck)(struct worker *worker);
   /* The process is dead and reaped; requests that waited have not been answered yet. */
   void (*lost)(struct worker *worker);
   /* Given up, or stopped. */
@@ -71,12 +73,13 @@ struct worker {
    * before that one is reaped. NULL: there is none. */
   struct worker_process *next;
   bool next_ready;        /* it has opened its device, and `next_says` is what it said */
-  uv_timer_t watch_timer; /* asks whether the process starts, and still answers */
+  uv_timer_t watch_timer; /* asks whether the process starts, still answers, and ends */
   unsigned open;          /* of process and timer */
   uint32_t last_id;
   TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
   struct message_worker_ready ready, next_says;             /* the first of the last process that said so */
   bool ever_ready, stopping, watched;
+  bool stuck;        /* see the hook; until it is reaped */
   unsigned silent;   /* ticks of the watch since it asked; 0: it was answered */
   unsigned patience; /* the most of these; 0: without end */
   int exit_status;   /* of the last process; -1 where a signal ended it */
@@ -99,7 +102,7 @@ void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const 
 MUST_CHECK enum status worker_start(struct worker *worker, struct error *error);
 /* Sends a request; `done` is called with its answer. The descriptors stay the caller's. DEVICE_LOST where the worker
  * takes none now: `done` is not called then. One that is dying takes requests, which are answered DEVICE_LOST when it
- * is reaped, but for worker_stats. */
+ * is reaped, but for those that need not wait for that. */
 MUST_CHECK enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds,
                                   size_t fd_count, worker_done done, void *user, struct error *error);
 /* Recovery is over. */
@@ -110,6 +113,8 @@ void worker_kill(struct worker *worker, const char *why);
 void worker_stop(struct worker *worker);
 /* Of this process, as last heard, and those before it. */
 struct totals worker_totals(const struct worker *worker);
+/* Who decides where something is to lie need not wait to hear more of it. */
+bool worker_settled(const struct worker *worker);
 /* "starting", "ready", "failed": as in device_status. */
 const char *worker_state_name(const struct worker *worker);
 

@@ -437,6 +437,42 @@ static void what_a_failed_device_holds_is_loaded_to_another(void **state) {
   life_end();
 }
 
+/* As where the driver of one GPU hangs: its worker is killed, and never gone. */
+static void a_worker_that_cannot_end_holds_up_no_other_device(void **state) {
+  struct message_weight_info info;
+  _Atomic bool *held = mmap(NULL, sizeof *held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  (void)state;
+  assert_ptr_not_equal((void *)held, MAP_FAILED);
+  life.config.devices = 2;
+  life_begin();
+  int peer = life_client(), watcher = life_client(), file = peer_file(300, 200, 1);
+  pid_t stuck = (pid_t)life_status(watcher)->devices[1].pid, holder = hold_corpse(stuck, held);
+  while (!atomic_load(held))
+    assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
+  assert_int_equal(kill(stuck, SIGKILL), 0);
+  life_wait_for(watcher, 1, 0, "starting");
+  peer_arena(peer, 4);
+  struct message_weight_load request = peer_load("a");
+  for (request.device = -1; request.device < 1; request.device++) { /* wherever there is room, and where it goes on */
+    assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, &info, &life.failure), STATUS_OK);
+    assert_int_equal(info.parts[0].device, 0);
+  }
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_open, "a", NULL), STATUS_OK);
+  request = peer_load("b");
+  request.device = 1;
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &life.failure), STATUS_DEVICE_LOST);
+  assert_int_equal(kill(holder, SIGKILL), 0);
+  assert_int_equal(waitpid(holder, NULL, 0), holder);
+  life_wait_for(watcher, 1, 1, "ready");
+  assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, &info, &life.failure), STATUS_OK);
+  assert_int_equal(info.parts[0].device, 1);
+  munmap((void *)held, sizeof *held);
+  close(file);
+  close(peer);
+  close(watcher);
+  life_end();
+}
+
 int main(int count, char **words) {
   peer_main(count, words);
 #define LIFE(test) cmocka_unit_test_setup_teardown(test, life_configure, life_clean)
@@ -457,6 +493,7 @@ int main(int count, char **words) {
       LIFE(what_is_being_closed_is_not_opened_again),
       LIFE(replicas_and_splits_lie_on_several_devices),
       LIFE(what_a_failed_device_holds_is_loaded_to_another),
+      LIFE(a_worker_that_cannot_end_holds_up_no_other_device),
   };
 #undef LIFE
   return cmocka_run_group_tests(tests, NULL, NULL);
