@@ -1,132 +1,219 @@
-#include "memory.h"
+/* Memory of the caller's own that the daemon maps, too: products take x, y and W from there as from the arena. And
+ * events of the caller's GPU work, behind which products begin. */
 #include "session.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static bool list_reserve(struct heap_list *list, size_t count) {
-  if (count <= list->capacity)
-    return true;
-  size_t capacity = list->capacity ? list->capacity : 16;
-  while (capacity < count)
-    capacity *= 2;
-  struct heap_span *spans = realloc(list->spans, capacity * sizeof *spans);
-  if (!spans)
-    return false;
-  *list = (struct heap_list){.spans = spans, .count = list->count, .capacity = capacity};
-  return true;
-}
+/* Memory behind a descriptor, or what an IPC handle stands for. */
+struct gemmd_memory {
+  struct gemmd_session *session;
+  struct gemmd_memory *next, *previous;
+  int fd;          /* owned: the next daemon maps it, too; -1: none */
+  uint32_t kind;   /* enum message_ipc; 0: behind fd */
+  uint8_t ipc[64]; /* where there is no fd */
+  uint32_t device, handle, next_handle;
+  uintptr_t address; /* of the memory as the caller's pointers have it */
+  uint64_t bytes;    /* 0: an event */
+};
 
-/* Index of the first span that starts at `offset` or behind it. */
-static size_t list_find(const struct heap_list *list, uint64_t offset) {
-  size_t low = 0, high = list->count;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    if (list->spans[middle].offset < offset)
-      low = middle + 1;
-    else
-      high = middle;
+struct gemmd_event {
+  struct gemmd_memory shared;
+};
+
+/* ---- opening */
+
+static enum status ask_open(struct gemmd_memory *tensor, uint32_t *handle) {
+  struct message_tensor_open by_descriptor = {.device = tensor->device, .bytes = tensor->bytes};
+  struct message_ipc_open by_ipc = {.device = tensor->device, .kind = tensor->kind, .bytes = tensor->bytes};
+  struct message_tensor_handle reply = {.handle = 0};
+  struct call call = {.command = COMMAND_tensor_open, .request = &by_descriptor, .reply = &reply, .fd = tensor->fd};
+  if (tensor->kind != 0) {
+    memcpy(by_ipc.ipc, tensor->ipc, sizeof by_ipc.ipc);
+    call.command = COMMAND_ipc_open;
+    call.request = &by_ipc;
   }
-  return low;
+  enum status status = control_call(tensor->session, &call);
+  *handle = reply.handle;
+  return status;
 }
 
-/* The list has been reserved. */
-static void list_insert(struct heap_list *list, size_t index, struct heap_span span) {
-  memmove(&list->spans[index + 1], &list->spans[index], (list->count - index) * sizeof span);
-  list->spans[index] = span;
-  list->count++;
+/* Opens what `tensor` says, which is the session's from then on. */
+static enum status open_it(struct gemmd_memory *tensor) {
+  struct gemmd_session *session = tensor->session;
+  enum status status = ask_open(tensor, &tensor->handle);
+  if (status != STATUS_OK)
+    return status;
+  tensor->next = session->tensors;
+  if (tensor->next != NULL)
+    tensor->next->previous = tensor;
+  session->tensors = tensor;
+  return STATUS_OK;
 }
 
-static void list_remove(struct heap_list *list, size_t index) {
-  list->count--;
-  memmove(&list->spans[index], &list->spans[index + 1], (list->count - index) * sizeof list->spans[0]);
+static enum status check_address(struct gemmd_session *session, const void *address, uint64_t bytes) {
+  if (address != NULL && (uintptr_t)address + bytes >= (uintptr_t)address)
+    return STATUS_OK;
+  return error_set(&session->error, STATUS_INVALID, "address must be that of %llu bytes of memory",
+                   (unsigned long long)bytes);
 }
 
-bool heap_init(struct heap *heap, uint64_t begin, uint64_t end) {
-  memset(heap, 0, sizeof *heap);
-  begin = gemm_round_up(begin, HEAP_ALIGN);
-  end -= end % HEAP_ALIGN;
-  if (!list_reserve(&heap->free, 1))
-    return false;
-  if (begin < end)
-    list_insert(&heap->free, 0, (struct heap_span){.offset = begin, .bytes = end - begin});
-  return true;
-}
-
-void heap_release(struct heap *heap) {
-  free(heap->free.spans);
-  free(heap->used.spans);
-  memset(heap, 0, sizeof *heap);
-}
-
-bool heap_alloc(struct heap *heap, uint64_t bytes, uint64_t *offset) {
-  uint64_t need = gemm_round_up(bytes ? bytes : 1, HEAP_ALIGN);
-  size_t index = 0;
-  while (index < heap->free.count && heap->free.spans[index].bytes < need)
-    index++;
-  /* Both lists grow here, so that heap_free never has to. */
-  if (index == heap->free.count || !list_reserve(&heap->used, heap->used.count + 1) ||
-      !list_reserve(&heap->free, heap->used.count + 2))
-    return false;
-  struct heap_span *hole = &heap->free.spans[index];
-  *offset = hole->offset;
-  list_insert(&heap->used, list_find(&heap->used, *offset), (struct heap_span){.offset = *offset, .bytes = need});
-  hole->offset += need;
-  hole->bytes -= need;
-  if (hole->bytes == 0)
-    list_remove(&heap->free, index);
-  return true;
-}
-
-bool heap_free(struct heap *heap, uint64_t offset) {
-  size_t index = list_find(&heap->used, offset);
-  if (index == heap->used.count || heap->used.spans[index].offset != offset)
-    return false;
-  struct heap_span span = heap->used.spans[index];
-  list_remove(&heap->used, index);
-
-  struct heap_list *holes = &heap->free;
-  size_t next = list_find(holes, offset);
-  bool joins_next = next < holes->count && span.offset + span.bytes == holes->spans[next].offset;
-  bool joins_previous = next > 0 && holes->spans[next - 1].offset + holes->spans[next - 1].bytes == span.offset;
-  if (joins_next) {
-    span.bytes += holes->spans[next].bytes;
-    list_remove(holes, next);
-  }
-  if (joins_previous)
-    holes->spans[next - 1].bytes += span.bytes;
+/* A struct of `size` bytes that begins with a gemmd_memory, which `from` fills. Where that cannot be opened it is freed
+ * with its descriptor, and *out is NULL. */
+static int make(const struct gemmd_memory *from, size_t size, void **out) {
+  struct gemmd_memory *tensor = calloc(1, size);
+  enum status status = STATUS_OK;
+  *out = NULL;
+  if (tensor == NULL)
+    status = error_set(&from->session->error, STATUS_NOMEM, "no memory for an entry of memory");
   else
-    list_insert(holes, next, span);
-  return true;
-}
-
-uint64_t heap_largest(const struct heap *heap) {
-  uint64_t largest = 0;
-  for (size_t i = 0; i < heap->free.count; i++)
-    largest = heap->free.spans[i].bytes > largest ? heap->free.spans[i].bytes : largest;
-  return largest;
-}
-
-void *gemmd_alloc(gemmd_session *session, size_t bytes) {
-  uint64_t offset;
-  if (!session->arena) {
-    (void)session_gone(session);
-    return NULL;
+    *tensor = *from;
+  if (status == STATUS_OK)
+    status = open_it(tensor);
+  if (status == STATUS_OK) {
+    *out = tensor;
+    return GEMMD_OK;
   }
-  if (!heap_alloc(&session->heap, bytes, &offset)) {
-    (void)error_set(&session->error, STATUS_NOMEM,
-                    "no room for %zu bytes in the arena, the largest free piece has %llu", bytes,
-                    (unsigned long long)heap_largest(&session->heap));
-    return NULL;
-  }
-  return session->arena + offset;
+  if (from->fd >= 0)
+    close(from->fd);
+  free(tensor);
+  return session_result(status);
 }
 
-void gemmd_free(gemmd_session *session, void *memory) {
-  if (!memory)
-    return;
-  /* A foreign pointer gives some offset that was never handed out: the subtraction wraps, the search finds nothing. */
-  uint64_t offset = (uintptr_t)memory - (uintptr_t)session->arena;
-  if (!session->arena || !heap_free(&session->heap, offset))
-    (void)error_set(&session->error, STATUS_INVALID, "memory to free is not from gemmd_alloc of this session");
+int gemmd_memory_open(gemmd_session *session, unsigned device, int fd, void *address, uint64_t bytes,
+                      gemmd_memory **out) {
+  void *made = NULL;
+  *out = NULL;
+  enum status status = check_address(session, address, bytes);
+  struct gemmd_memory from = {.session = session,
+                              .fd = status == STATUS_OK ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1,
+                              .device = device,
+                              .address = (uintptr_t)address,
+                              .bytes = bytes};
+  if (status == STATUS_OK && from.fd < 0)
+    status = error_set(&session->error, STATUS_BAD_DESCRIPTOR, "descriptor %d: %s", fd, strerror(errno));
+  if (status != STATUS_OK)
+    return session_result(status);
+  int result = make(&from, sizeof(struct gemmd_memory), &made);
+  *out = made;
+  return result;
+}
+
+int gemmd_memory_open_ipc(gemmd_session *session, unsigned device, const void *handle, void *address, uint64_t bytes,
+                          gemmd_memory **out) {
+  void *made = NULL;
+  *out = NULL;
+  enum status status = check_address(session, address, bytes);
+  if (status != STATUS_OK)
+    return session_result(status);
+  struct gemmd_memory from = {.session = session,
+                              .fd = -1,
+                              .kind = MESSAGE_IPC_MEMORY,
+                              .device = device,
+                              .address = (uintptr_t)address,
+                              .bytes = bytes};
+  memcpy(from.ipc, handle, sizeof from.ipc);
+  int result = make(&from, sizeof(struct gemmd_memory), &made);
+  *out = made;
+  return result;
+}
+
+int gemmd_event_open(gemmd_session *session, unsigned device, const void *handle, gemmd_event **out) {
+  void *made = NULL;
+  struct gemmd_memory from = {.session = session, .fd = -1, .kind = MESSAGE_IPC_EVENT, .device = device};
+  memcpy(from.ipc, handle, sizeof from.ipc);
+  int result = make(&from, sizeof(struct gemmd_event), &made);
+  *out = made;
+  return result;
+}
+
+/* ---- closing */
+
+void tensor_forget(struct gemmd_memory *tensor) {
+  if (tensor->previous != NULL)
+    tensor->previous->next = tensor->next;
+  else
+    tensor->session->tensors = tensor->next;
+  if (tensor->next != NULL)
+    tensor->next->previous = tensor->previous;
+  if (tensor->fd >= 0)
+    close(tensor->fd);
+  free(tensor);
+}
+
+int gemmd_memory_close(gemmd_memory *tensor) {
+  if (tensor == NULL)
+    return GEMMD_OK;
+  struct message_empty reply;
+  struct message_tensor_handle request = {.handle = tensor->handle};
+  struct call call = {.command = COMMAND_tensor_close, .request = &request, .reply = &reply, .fd = -1, .once = true};
+  enum status status = control_call(tensor->session, &call);
+  while (status == STATUS_DISCONNECTED && !tensor->session->ended) { /* the next one has another handle for it */
+    request.handle = tensor->handle;
+    status = control_call(tensor->session, &call);
+  }
+  if (status != STATUS_BUSY)
+    tensor_forget(tensor);
+  return session_result(status == STATUS_BUSY ? status : STATUS_OK);
+}
+
+int gemmd_event_close(gemmd_event *event) {
+  return gemmd_memory_close(event != NULL ? &event->shared : NULL);
+}
+
+/* ---- in products */
+
+const struct gemmd_memory *tensor_find(const struct gemmd_session *session, const void *pointer) {
+  uintptr_t address = (uintptr_t)pointer;
+  for (const struct gemmd_memory *tensor = session->tensors; tensor != NULL; tensor = tensor->next)
+    if (address >= tensor->address && address - tensor->address < tensor->bytes)
+      return tensor;
+  return NULL;
+}
+
+void tensor_place(const struct gemmd_memory *tensor, const void *pointer, struct tensor_place *out) {
+  *out = (struct tensor_place){.handle = tensor->handle,
+                               .device = tensor->device,
+                               .offset = (uint64_t)((uintptr_t)pointer - tensor->address),
+                               .bytes = tensor->bytes};
+}
+
+uint32_t event_handle(const struct gemmd_event *event, uint32_t *device) {
+  *device = event->shared.device;
+  return event->shared.handle;
+}
+
+/* ---- the next daemon */
+
+enum status tensors_open_again(struct gemmd_session *session) {
+  enum status status = STATUS_OK;
+  for (struct gemmd_memory *tensor = session->tensors; status == STATUS_OK && tensor != NULL; tensor = tensor->next)
+    status = ask_open(tensor, &tensor->next_handle);
+  return status;
+}
+
+static uint32_t next_handle(const struct gemmd_session *session, uint32_t handle) {
+  for (const struct gemmd_memory *tensor = session->tensors; handle != 0 && tensor != NULL; tensor = tensor->next)
+    if (tensor->handle == handle)
+      return tensor->next_handle;
+  return handle;
+}
+
+void tensors_rename_handles(struct gemmd_session *session) {
+  for (uint32_t slot = 0; slot < session->pending.slots; slot++) {
+    struct request *request = &session->pending.requests[slot];
+    if (request->ticket == 0)
+      continue;
+    struct ring_submission *submission = &request->submission;
+    submission->x_tensor = next_handle(session, submission->x_tensor);
+    submission->y_tensor = next_handle(session, submission->y_tensor);
+    submission->event = next_handle(session, submission->event);
+    if (submission->opcode == RING_OP_TENSORS)
+      request->parts[0].handle = next_handle(session, request->parts[0].handle);
+  }
+  for (struct gemmd_memory *tensor = session->tensors; tensor != NULL; tensor = tensor->next)
+    tensor->handle = tensor->next_handle;
 }

@@ -10,7 +10,7 @@
 #include "../proto/status.h"
 #include "clock.h"
 #include "gemmclient.h"
-#include "memory.h"
+#include "heap.h"
 #include "pending.h"
 
 #include <stdbool.h>
@@ -195,7 +195,7 @@ const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
 
-/* ---- shared.c */
+/* ---- memory.c */
 
 struct tensor_place {
   uint32_t handle, device;

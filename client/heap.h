@@ -1,7 +1,7 @@
 /* First-fit allocator over a range of offsets; private. The bookkeeping lies outside the range, where the other side
  * of the shared memory cannot reach it. */
-#ifndef CLIENT_MEMORY_H
-#define CLIENT_MEMORY_H
+#ifndef CLIENT_HEAP_H
+#define CLIENT_HEAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
