@@ -52,9 +52,12 @@ static int write_prefix(char *line, size_t bytes, enum log_level level) {
 
 /* Names come from clients: no line breaks, no terminal sequences. */
 static void make_harmless(char *line, size_t length) {
+  unsigned char *at = (unsigned char *)line;
   for (size_t i = 0; i < length; i++)
-    if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-      line[i] = '?';
+    if (at[i] < 0x20 || at[i] == 0x7f)
+      at[i] = '?';
+    else if (i + 1 < length && at[i] == 0xc2 && at[i + 1] >= 0x80 && at[i + 1] < 0xa0) /* 0x80..0x9f in UTF-8 */
+      at[i] = at[i + 1] = '?';
 }
 
 void log_line(enum log_level level, const char *format, ...) {

@@ -104,6 +104,8 @@ grep -q 'takes a terminal' why
 
 # the log: fields
 grep -q 'nothing.*\[session=[0-9]* uid=[0-9]* client=gemmctl.* request=weight_unload reason=NOT_FOUND\]' gemmd.log
+refused ctl unload $'esc\x1b[31m, C1 \xc2\x9b31m, a letter \xc3\xa4' # no sequences for terminals
+grep -q $'named "esc?\\[31m, C1 ??31m, a letter \xc3\xa4"' gemmd.log
 
 # a gemmd that is gone: the exporter says so, and finds the next one
 kill "$daemon"
