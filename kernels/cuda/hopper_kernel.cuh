@@ -125,10 +125,11 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
     ptx::cluster_arrive_relaxed();
   }
   two_rows rows(p, at.first_row + warp * warp_rows, lane, !blocks_of_k);
-  const run_of_y run(p, at, j, kSums == sums::every_128 || p.y_type == GEMM_F16 || p.y_type == GEMM_BF16 ? 2 : 4);
+  const run_of_y run(p, at, j, kSums == sums::every_128 || p.y_type == GEMM_F16 || p.y_type == GEMM_BF16 ? 2 : 4,
+                     by_warps<kColumns> ? 32 : 128, by_warps<kColumns> ? warp_rows : group_rows);
 
   T sum[kColumns / 2] = {};
-  const int group = threadIdx.x / 128;
+  const int group = __shfl_sync(0xffffffff, threadIdx.x / 128, 0); // so that the compiler knows it for the warp's
   int slot = 0, next = w.ahead;
 #pragma unroll 1
   for (int step = 0; step < at.steps; step++) {
@@ -171,12 +172,17 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
     if (warp * warp_rows < at.rows)
       j.send(sum, warp, lane);
   }
-  ptx::copy_async_wait<0>(); // of a rank with no steps the scales of x
-  __syncthreads();           // the ring has been read: sums go over it
+  // Sums and rows of y go over the ring. By warps over a slot that has been read: `slot`, not the last step's. A rank
+  // with no steps has not waited for the scales of x.
+  if (!by_warps<kColumns> || at.steps == 0) {
+    ptx::copy_async_wait<0>();
+    __syncthreads();
+  }
   if (j.rank >= j.eights)
     return;
   rows.widen_bias(p.bias_type);
-  const uint32_t here = begin + group * behind<kColumns>::bytes;
+  const uint32_t here =
+      begin + (by_warps<kColumns> ? slot * w_bytes + warp * behind<kColumns>::bytes : group * behind<kColumns>::bytes);
   write_eights<kSums, kColumns, T>(p, rows, at, j, sum, run, x_scales, here, warp, lane);
 }
 
