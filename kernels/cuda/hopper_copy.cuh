@@ -18,19 +18,22 @@ struct row_copies {
   int count;           // of its rows
   int k_left;          // bytes of K from its column on
 
-  // `inverse`: work's. `zero`: ptx::unknown_zero's, so that all this stays in registers and is not computed again in
-  // the loop, where every instruction counts.
-  __device__ row_copies(const uint8_t *base, int64_t stride, int rows_there, int k, int first_step, uint32_t chunk,
-                        int inverse, uint32_t zero) {
-    const int lane = threadIdx.x % row_lanes, apart = blockDim.x / row_lanes;
+  // `matrix`: its rows are `stride` bytes apart, of which `k` from K's step `first_step` on. `inverse`: work's. `zero`:
+  // ptx::unknown_zero's, so that all this stays in registers and is not computed again in the loop, where every
+  // instruction counts.
+  __device__ row_copies(const void *matrix, int64_t row_bytes, int first_row, int rows_there, int64_t k, int first_step,
+                        uint32_t chunk, int inverse, uint32_t zero) {
+    const uint32_t lane = threadIdx.x % row_lanes, apart = blockDim.x / row_lanes,
+                   stride = static_cast<uint32_t>(row_bytes);
     first = threadIdx.x / row_lanes;
     rows = rows_there;
-    from = base + first * stride + static_cast<int64_t>(first_step) * step_bytes + lane * 16 + zero;
-    hop = static_cast<uint32_t>(stride) * apart + zero;
+    const uint32_t column = first_step * step_bytes + lane * 16 + zero;
+    from = static_cast<const uint8_t *>(matrix) + static_cast<uint64_t>(first_row + first) * stride + column;
+    hop = stride * apart + zero;
     to = lane / 8 * chunk + first * chunk_bytes + ((lane % 8) ^ (first % 8)) * 16 + zero;
     in_hop = apart * chunk_bytes + zero;
     count = ((rows - first + apart - 1) * inverse >> 16) + zero;
-    k_left = k - first_step * step_bytes - lane * 16 + zero;
+    k_left = static_cast<int>(k) - column;
   }
 
   // Zeros behind the end of K. `copy`: of 16 bytes; kRows: there are no more. Counted, no row is asked whether it is

@@ -11,8 +11,8 @@ constexpr int group_rows = 64;              // of W a warpgroup
 constexpr int warp_rows = 16;               // of these a warp
 constexpr int join_barrier_bytes = 16;      // what the barrier for sums of other blocks takes
 
+// What the first copies want stands together: each cache line of parameters is waited for.
 struct work {
-  hopper_product product;
   int rows;          // of W a block
   int ahead;         // steps that copies run before the tensor cores
   int steps, longer; // of K a rank; so many ranks, the first, have one more
@@ -21,22 +21,23 @@ struct work {
   int inverse;       // 65536 divided by the rows that are copied at a time, rounded up: a division is long
   int column_tiles;  // of x; the block index runs through them first, so that W is read from memory once
   bool dependent;
+  hopper_product product;
 };
 
 // What of K, W and x a block has.
 struct part {
-  int64_t first_row, first_m; // of W and x
-  int rows, m;                // that there are
+  int first_row, first_m; // of W and x
+  int rows, m;            // that there are
   int first_step, steps;
 
   // Divisions are long; most launches need none.
   __device__ part(const work &w, int columns) {
     const int rank = static_cast<int>(blockIdx.y), block = static_cast<int>(blockIdx.x);
     const int tile = w.column_tiles == 1 ? block : block / w.column_tiles;
-    first_row = static_cast<int64_t>(tile) * w.rows;
-    first_m = static_cast<int64_t>(block - tile * w.column_tiles) * columns;
-    rows = static_cast<int>(min(static_cast<int64_t>(w.rows), w.product.n - first_row));
-    m = static_cast<int>(min(static_cast<int64_t>(columns), w.product.m - first_m));
+    first_row = tile * w.rows;
+    first_m = (block - tile * w.column_tiles) * columns;
+    rows = min(w.rows, static_cast<int>(w.product.n) - first_row);
+    m = min(columns, static_cast<int>(w.product.m) - first_m);
     first_step = w.steps * rank + min(rank, w.longer);
     steps = w.steps + (rank < w.longer ? 1 : 0);
   }
