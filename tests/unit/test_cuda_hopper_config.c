@@ -58,7 +58,7 @@ static void test_hopper_always_valid(void **state) {
 static void test_hopper_in_row(void **state) {
   (void)state;
   enum { HALF = 227 * 1024 / 2 };
-  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 1024);
+  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 3584);
   struct hopper_config alone = hopper_configure(&product, SMS);
   product.in_row = true;
   struct hopper_config in_row = hopper_configure(&product, SMS);
@@ -118,6 +118,14 @@ static void test_hopper_corrections(void **state) {
   assert_in_range(in_row.split_k, 4, 8);
   assert_int_equal(alone.ahead, 4);
   assert_int_equal(in_row.ahead, 3);
+  /* Short K: not shared, and less ahead than all of it. */
+  static const int64_t ms[] = {1, 16, 32, 64};
+  for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
+    product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 8192, 3584);
+    assert_int_equal(hopper_configure(&product, SMS).split_k, 1);
+    product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 8192, 1024);
+    assert_int_equal(hopper_configure(&product, SMS).ahead, 3);
+  }
 }
 
 /* A MiB of W and 64 rows of x: blocks share K, or most multiprocessors idle. */
