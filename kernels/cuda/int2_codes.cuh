@@ -44,7 +44,10 @@ template <> struct int2_codes<__half> {
     return reinterpret_cast<const uint32_t &>(pair);
   }
   static __device__ inline uint32_t value(const views &v, int f) {
-    const uint32_t word = number(v, f, exponent(place(f))), less = constant(-1.0f - offset(f));
+    return value(v, f, exponent(place(f)));
+  }
+  static __device__ inline uint32_t value(const views &v, int f, uint32_t exponent) {
+    const uint32_t word = number(v, f, exponent), less = constant(-1.0f - offset(f));
     const __half2 out = __hadd2(reinterpret_cast<const __half2 &>(word), reinterpret_cast<const __half2 &>(less));
     return reinterpret_cast<const uint32_t &>(out);
   }
@@ -88,7 +91,10 @@ template <> struct int2_codes<__nv_bfloat16> {
     return int2_pack(value, value);
   }
   static __device__ inline uint32_t value(const views &v, int f) {
-    const uint32_t word = number(v, f, exponent(place(f))), less = constant(-1.0f - offset(f));
+    return value(v, f, exponent(place(f)));
+  }
+  static __device__ inline uint32_t value(const views &v, int f, uint32_t exponent) {
+    const uint32_t word = number(v, f, exponent), less = constant(-1.0f - offset(f));
     const __nv_bfloat162 out =
         __hadd2(reinterpret_cast<const __nv_bfloat162 &>(word), reinterpret_cast<const __nv_bfloat162 &>(less));
     return reinterpret_cast<const uint32_t &>(out);

@@ -106,12 +106,15 @@ struct operand {
   uint32_t a[4][4];
 };
 
-template <typename X> __device__ inline void unpack(operand &out, uint32_t upper, uint32_t lower) {
+template <typename X>
+__device__ inline void unpack(operand &out, uint32_t upper, uint32_t lower,
+                              const uint32_t (&exponents)[int2_codes<X>::places]) {
   const auto above = int2_codes<X>::view(upper), below = int2_codes<X>::view(lower);
 #pragma unroll
   for (int s = 0; s < 4; s++) {
-    out.a[s][0] = int2_codes<X>::value(above, s), out.a[s][1] = int2_codes<X>::value(below, s);
-    out.a[s][2] = int2_codes<X>::value(above, s + 4), out.a[s][3] = int2_codes<X>::value(below, s + 4);
+    const uint32_t first = exponents[int2_codes<X>::place(s)], second = exponents[int2_codes<X>::place(s + 4)];
+    out.a[s][0] = int2_codes<X>::value(above, s, first), out.a[s][1] = int2_codes<X>::value(below, s, first);
+    out.a[s][2] = int2_codes<X>::value(above, s + 4, second), out.a[s][3] = int2_codes<X>::value(below, s + 4, second);
   }
 }
 
@@ -147,39 +150,54 @@ __device__ inline uint32_t scales_by(uint32_t codes, uint32_t thread) {
   return codes - thread % 64 * 16 + INT2_HALF_SCALES + thread % 64 / 4 * 4;
 }
 
+// What a thread needs for each unit: where its codes and its rows' scales are in a stage, and what its codes count
+// from. Kept, not computed again in the loop, where every instruction counts.
+template <typename Shape> struct lane_constants {
+  using number = int2_codes<typename Shape::number>;
+  uint32_t codes, scales; // scales: by the codes
+  uint32_t exponents[number::places];
+
+  __device__ explicit lane_constants(uint32_t w) {
+    const uint32_t thread = threadIdx.x % 128, first = codes_of(w + threadIdx.x / 128 * INT2_TILE_BYTES, thread);
+    codes = ptx::held(first), scales = ptx::held(scales_by(first, thread) - first);
+#pragma unroll
+    for (int i = 0; i < number::places; i++)
+      exponents[i] = ptx::held(number::exponent(i));
+  }
+};
+
 // The sums of a segment, of one warpgroup.
 template <typename Shape>
-__device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
+__device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, const lane_constants<Shape> &lane,
                                 float (&sum)[4 * Shape::eights]) {
   using X = typename Shape::number;
   constexpr int kEights = Shape::eights;
   cursor<Shape::stages> at(done);
-  const uint32_t codes = codes_of(ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, threadIdx.x % 128);
+  const uint64_t x_first = ptx::swizzled_descriptor(ptx::shared_address(s.x[0]));
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i++)
     sum[i] = 0.0f;
 #pragma unroll 1
   for (; done < end; done++, at.advance()) {
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
-    uint2 words = ptx::load_shared_uint2(codes + at.stage * s.w_bytes);
-    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
+    const uint32_t here = lane.codes + at.stage * s.w_bytes;
+    const uint4 words = ptx::load_shared_uint4(here);
+    const uint32_t rows = ptx::load_shared(here + lane.scales);
+    const uint64_t x = x_first + at.stage * (s.x_bytes / 16);
     operand first, second;
     float part[4 * kEights];
-    unpack<X>(first, words.x, words.y);
+    unpack<X>(first, words.x, words.y, lane.exponents);
     multiply_half<X, kEights>(part, first, x, false);
-    words = ptx::load_shared_uint2(codes + at.stage * s.w_bytes + 8);
-    unpack<X>(second, words.x, words.y);
+    unpack<X>(second, words.z, words.w, lane.exponents);
     multiply_half<X, kEights>(part, second, x + s.half_bytes / 16, true);
     ptx::wgmma_wait<0>();
-    const uint32_t thread = ptx::thread() % 128, scales = scales_by(codes, thread);
-    const uint32_t rows = ptx::load_shared(scales + at.stage * s.w_bytes);
     const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
 #pragma unroll
     for (int i = 0; i < 4 * kEights; i++) {
       ptx::keep(part[i]);
       sum[i] = fmaf(part[i], i % 4 < 2 ? scale.x : scale.y, sum[i]);
     }
-    if (thread % 32 == 0)
+    if (ptx::thread() % 32 == 0)
       ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
   }
 }
@@ -340,6 +358,11 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
 
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
   constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
+  struct none {
+    __device__ explicit none(uint32_t) {}
+  };
+  using constants = std::conditional_t<Shape::int8 || (eights > 8), none, lane_constants<Shape>>;
+  [[maybe_unused]] const constants lane(ptx::shared_address(s.w[0]));
   uint32_t done = 0;
 #pragma unroll 1
   for (;;) {
@@ -357,7 +380,7 @@ template <typename Shape> __device__ inline void consume(const work &w, shared<S
     else if constexpr (eights == 16)
       multiply_wide<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else
-      multiply<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+      multiply<Shape>(s, done, done + ahead.last - ahead.first, lane, sum);
     const int block = static_cast<int>(ptx::block()), group = static_cast<int>(ptx::thread()) / 128;
     const segment part(w, block, done);
     if (w.split_k > 1 || part.first > 0)

@@ -210,6 +210,16 @@ __device__ inline uint32_t unknown_zero() {
   return lane >> 5;
 }
 
+// The value, which the assembler does not know how to make again, so that it stays in a register. All lanes of the
+// warp.
+__device__ inline uint32_t held(uint32_t value) {
+  uint32_t out;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;"
+               : "=r"(out)
+               : "r"(value + unknown_zero()), "r"(threadIdx.x % 32));
+  return out;
+}
+
 // Of a K-major operand in rows of 128 bytes whose 16-byte units are swizzled by row % 8; each 8 rows follow the last.
 // Adding 2 moves on by 32 bytes of K.
 __device__ inline uint64_t swizzled_descriptor(uint32_t address) {
