@@ -110,17 +110,45 @@ static struct inherited_fd *newest_image(struct inherited *inherited, uint64_t *
   return newest;
 }
 
-static enum status take_slabs(struct catalog *catalog, struct inherited *inherited, struct error *error) {
+static bool lies_in(const struct catalog_weight *weight, uint32_t slab) {
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    if (weight->parts[i].slab == slab)
+      return true;
+  return false;
+}
+
+/* With all names of these weights, and whatever parts they have elsewhere. Returns how many there were. */
+static size_t drop_weights_in(struct catalog *catalog, uint32_t slab) {
+  const struct catalog_user root = {.uid = 0, .admin = true};
+  size_t before = catalog->weight_count;
+  struct catalog_weight *weight;
+  struct error error;
+  for (size_t i = catalog->name_count; i-- > 0;)
+    if (lies_in(catalog->names[i].weight, slab))
+      (void)!catalog_unname(catalog, catalog->names[i].text, root, &weight, &error);
+  for (size_t i = catalog->weight_count; i-- > 0;) {
+    weight = catalog->weights[i];
+    if (!lies_in(weight, slab))
+      continue;
+    for (uint32_t p = 0; p < weight->part_count; p++)
+      (void)catalog_give(catalog, weight->parts[p].slab, weight->parts[p].offset);
+    catalog_remove(catalog, weight);
+  }
+  return before - catalog->weight_count;
+}
+
+static void take_slabs(struct catalog *catalog, struct inherited *inherited) {
   for (size_t i = 0; i < catalog->slab_count; i++) {
     struct catalog_slab *slab = catalog->slabs[i];
     char name[INHERITED_NAME_BYTES];
     snprintf(name, sizeof name, SLAB_NAME, slab->id);
     slab->fd = inherited_take(inherited, name);
-    if (slab->fd < 0 && slab->extents.count > 0)
-      return error_set(error, STATUS_BAD_FILE, "slab %u of the catalog that an earlier gemmd left is missing",
-                       slab->id);
+    if (slab->fd >= 0 || slab->extents.count == 0)
+      continue;
+    size_t dropped = drop_weights_in(catalog, slab->id);
+    log_error("slab %u of the catalog that an earlier gemmd left is missing; %zu weight%s in it must be loaded again",
+              slab->id, dropped, plural(dropped));
   }
-  return STATUS_OK;
 }
 
 /* A slab that nothing lies in: its last weight had lost its name before gemmd ended. Perhaps it was freed, too, and no
@@ -158,10 +186,10 @@ void store_restore(struct supervisor *supervisor, struct inherited *inherited) {
   struct inherited_fd *image = newest_image(inherited, &store->version);
   struct error error;
   if (image != NULL) {
-    enum status status = read_image(supervisor, image->fd, &error);
-    if (status == STATUS_OK && (status = take_slabs(catalog, inherited, &error)) != STATUS_OK)
-      drop_slabs(catalog);
-    if (status != STATUS_OK)
+    bool good = read_image(supervisor, image->fd, &error) == STATUS_OK;
+    if (good)
+      take_slabs(catalog, inherited);
+    if (!good)
       log_error("%s; weights must be loaded again", error.text);
     else
       log_info("%zu weight%s under %zu name%s taken over from an earlier gemmd", catalog->weight_count,

@@ -149,7 +149,7 @@ static void a_slab_that_is_missing(void **state) {
   atomic_store(&manager->mistakes, MANAGER_LOSES_SLABS);
   lose_gemmd();
   atomic_store(&manager->mistakes, 0);
-  assert_int_equal(daemon_log_count(&daemon_under_test, "is missing; weights must be loaded again"), 1);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "is missing; 1 weight in it must be loaded again"), 1);
   session = daemon_join(&daemon_under_test, NULL);
   assert_int_equal(names_of(session), 0);
   load(session, "w", -1);
@@ -158,16 +158,16 @@ static void a_slab_that_is_missing(void **state) {
   end();
 }
 
-/* The catalog that was parked last still names the slab that went after it. */
-static void a_slab_that_was_freed_before(void **state) {
+/* Slabs of 2 MiB, "w" in the first and "large" in the second; all is parked. */
+static gemmd_session *begin_with_two_slabs(void) {
   static struct oracle_weight large;
   static struct checkpoint checkpoint;
   const struct gemm_weight more_than_a_slab = {2100, 1024, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
   const gemmd_load request = {.name = "large", .tensor = "large", .format = GEMMD_FORMAT_INT8, .device = -1};
-  (void)state;
   begin("slab_bytes = 2M\n");
   oracle_weight_make(&large, &more_than_a_slab, 2);
   checkpoint_add_weight(&checkpoint, "large", &large);
+  oracle_weight_free(&large);
   const char *path = daemon_path(&daemon_under_test, "large.safetensors");
   checkpoint_write(&checkpoint, path);
   checkpoint_free(&checkpoint);
@@ -175,6 +175,27 @@ static void a_slab_that_was_freed_before(void **state) {
   load(session, "w", -1);
   expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
   await_stored(3); /* two slabs and a catalog */
+  return session;
+}
+
+static void what_lies_in_other_slabs_than_a_missing_one_stays(void **state) {
+  (void)state;
+  gemmd_disconnect(begin_with_two_slabs());
+  atomic_store(&manager->mistakes, MANAGER_LOSES_LAST_SLAB);
+  lose_gemmd();
+  atomic_store(&manager->mistakes, 0);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "is missing; 1 weight in it must be loaded again"), 1);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  assert_int_equal(names_of(session), 1);
+  expect_product(session, "w");
+  gemmd_disconnect(session);
+  end();
+}
+
+/* The catalog that was parked last still names the slab that went after it. */
+static void a_slab_that_was_freed_before(void **state) {
+  (void)state;
+  gemmd_session *session = begin_with_two_slabs();
   expect_ok(session, gemmd_weight_unload(session, "large", NULL));
   await_stored(2);
   gemmd_disconnect(session);
@@ -183,7 +204,6 @@ static void a_slab_that_was_freed_before(void **state) {
   assert_int_equal(names_of(session), 1);
   expect_product(session, "w");
   gemmd_disconnect(session);
-  oracle_weight_free(&large);
   end();
 }
 
@@ -247,6 +267,7 @@ int main(void) {
       cmocka_unit_test(of_two_catalogs_the_newer_counts),
       cmocka_unit_test(what_is_not_parked_takes_nothing_away),
       cmocka_unit_test(a_slab_that_is_missing),
+      cmocka_unit_test(what_lies_in_other_slabs_than_a_missing_one_stays),
       cmocka_unit_test(a_slab_that_was_freed_before),
       cmocka_unit_test(a_slab_that_nothing_lies_in),
       cmocka_unit_test(a_slab_that_is_freed),

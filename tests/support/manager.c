@@ -70,18 +70,21 @@ static void pass_descriptors(const struct scene *scene) {
   setenv("LISTEN_PID", number, 1);
 }
 
-static void lose_slabs(struct scene *scene) {
-  for (unsigned i = scene->count; i-- > 0;) {
+static void lose_slabs(struct scene *scene, bool all) {
+  bool done = false;
+  for (unsigned i = scene->count; i-- > 0 && !done;) {
     if (strncmp(scene->parked[i].name, "slab-", 5) != 0)
       continue;
     close(scene->parked[i].fd);
     scene->parked[i] = scene->parked[--scene->count];
+    done = !all;
   }
 }
 
 static void launch(struct scene *scene) {
-  if (atomic_load(&scene->shared->mistakes) & MANAGER_LOSES_SLABS)
-    lose_slabs(scene);
+  unsigned mistakes = atomic_load(&scene->shared->mistakes);
+  if (mistakes & (MANAGER_LOSES_SLABS | MANAGER_LOSES_LAST_SLAB))
+    lose_slabs(scene, mistakes & MANAGER_LOSES_SLABS);
   const char *build = getenv("GEMMD_BUILD");
   char program[512];
   snprintf(program, sizeof program, "%s/gemmd", build != NULL ? build : "build");

@@ -12,8 +12,9 @@ enum { MANAGER_FDS = 64 };
 
 /* What a test has it do wrong. */
 enum manager_mistake {
-  MANAGER_KEEPS = 1,      /* takes nothing back that gemmd wants to be rid of */
-  MANAGER_LOSES_SLABS = 2 /* the next gemmd gets none */
+  MANAGER_KEEPS = 1,           /* takes nothing back that gemmd wants to be rid of */
+  MANAGER_LOSES_SLABS = 2,     /* the next gemmd gets none */
+  MANAGER_LOSES_LAST_SLAB = 4, /* the next gemmd gets all but that */
 };
 
 /* In memory that manager and test share. */
