@@ -24,6 +24,10 @@ bool notify_present(void) {
   return socket_path() != NULL;
 }
 
+void notify_nobody(void) {
+  unsetenv("NOTIFY_SOCKET");
+}
+
 /* Says so once until it works again: there are two messages for each weight that is loaded. */
 static void note_silence(const char *why) {
   static bool noted;

@@ -7,6 +7,8 @@
 
 /* There is a service manager that listens. */
 bool notify_present(void);
+/* The service manager is told nothing from here on: it looks after whoever started this process, and not after this. */
+void notify_nobody(void);
 /* Sends lines such as "READY=1\nSTATUS=...". Nothing happens where no service manager listens. */
 void notify_send(const char *state);
 /* The same with a descriptor, which stays the caller's: "FDSTORE=1\nFDNAME=...". False where it was not sent. */

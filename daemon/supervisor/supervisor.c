@@ -138,6 +138,8 @@ int supervisor_run(const struct config *config, const char *program, const char 
   struct error error;
   supervisor = (struct supervisor){
       .config = config, .program = program, .children = children, .arguments = arguments, .embedded = embedded >= 0};
+  if (embedded >= 0)
+    notify_nobody();
   descriptors_raise_limit();
   transport_close_by(foreign_close);
   int rc = uv_loop_init(&supervisor.loop);

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -475,8 +477,21 @@ static void a_child_lets_go_of_the_session(void **state) {
 
 /* ---- a daemon of its own */
 
+/* What the service manager of this process would hear by. */
+static int notify_open(void) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", daemon_path(&daemon_under_test, "manager"));
+  int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  assert_true(fd >= 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(setenv("NOTIFY_SOCKET", address.sun_path, 1), 0);
+  return fd;
+}
+
 static void an_embedded_daemon(void **state) {
   (void)state;
+  char said;
+  int manager = notify_open();
   const char *build = getenv("GEMMD_BUILD");
   char program[512];
   snprintf(program, sizeof program, "%s/gemmd", build != NULL ? build : "build");
@@ -494,6 +509,9 @@ static void an_embedded_daemon(void **state) {
   expect_ok(session, gemmd_weight_open(session, "own", &handle));
   expect_right_after_a_fork(session, handle);
   gemmd_disconnect(session);
+  assert_int_equal(recv(manager, &said, 1, MSG_DONTWAIT), -1); /* as that it stops */
+  assert_int_equal(unsetenv("NOTIFY_SOCKET"), 0);
+  close(manager);
 }
 
 int main(void) {
