@@ -95,7 +95,7 @@ static void use_new_handles(struct gemmd_session *session) {
   for (uint32_t slot = 0; slot < session->pending.slots; slot++) {
     struct request *request = &session->pending.requests[slot];
     for (uint32_t part = 0; request->ticket != 0 && part < request->part_count; part++)
-      if (request->parts[part].open && request->submission.opcode != RING_OP_TENSORS)
+      if (request->submission.opcode != RING_OP_TENSORS) /* also of those that have ended: an error names its weight */
         request->parts[part].handle =
             weight_next_handle(session, request->parts[part].device, request->parts[part].handle);
   }

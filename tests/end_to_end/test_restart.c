@@ -277,6 +277,38 @@ static void upgraded_without_a_manager(void **state) {
   unmake();
 }
 
+/* Handles of the next daemon are others: here each weight gets the one that the other had. */
+static void an_error_from_before_names_its_weight(void **state) {
+  struct product_request request = {.weight = &weights[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
+  struct product product;
+  gemmd_weight *first, *second;
+  int status = GEMMD_OK;
+  (void)state;
+  make();
+  struct manager *manager = manager_start(&daemon_under_test);
+  load_all();
+  await_stored(manager);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  expect_ok(session, gemmd_weight_open(session, names[0], &first));
+  expect_ok(session, gemmd_weight_open(session, names[1], &second));
+  assert_true(product_make(&product, session, &request));
+  product.product.deadline_us = 1;
+  for (unsigned starts = 1; status == GEMMD_OK; starts++) { /* until the worker takes longer than that to begin */
+    expect_ok(session, gemmd_submit(first, &product.product, &product.ticket));
+    expect_ok(session, gemmd_dispatch(session, 10000));
+    assert_int_equal(kill(atomic_load(&manager->gemmd), SIGKILL), 0);
+    manager_await(manager, starts + 1);
+    expect_ok(session, gemmd_ping(session, NULL));
+    status = gemmd_wait(session, product.ticket, 0, NULL);
+  }
+  assert_int_equal(status, GEMMD_TIMEOUT);
+  assert_non_null(strstr(gemmd_error(session), "(weight \"int8\")"));
+  product_free(&product, session);
+  gemmd_disconnect(session);
+  manager_stop(manager);
+  unmake();
+}
+
 /* The options name another socket by now, which may be another gemmd's. */
 static void an_upgrade_keeps_its_socket(void **state) {
   (void)state;
@@ -389,6 +421,7 @@ int main(void) {
       cmocka_unit_test(killed_with_descriptors_parked),
       cmocka_unit_test(upgraded_under_a_manager),
       cmocka_unit_test(upgraded_without_a_manager),
+      cmocka_unit_test(an_error_from_before_names_its_weight),
       cmocka_unit_test(an_upgrade_keeps_its_socket),
       cmocka_unit_test(weights_that_are_gone),
       cmocka_unit_test(weights_that_are_others),
