@@ -3,9 +3,11 @@
 
 #include "../tool/print.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -87,11 +89,14 @@ static int canary_product(gemmd_session *session, const char *name, uint64_t sal
 /* On one device. *ns: how long all of it took. */
 static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uint32_t device, uint64_t *ns) {
   char name[64];
-  snprintf(name, sizeof name, "gemmctl.canary.%d.%u", (int)getpid(), device);
+  uint64_t salt = 0;
+  if (getrandom(&salt, sizeof salt, 0) != sizeof salt) /* process ids of several containers are alike */
+    return tool_fail(call, TOOL_REFUSED, "no random number: %s", strerror(errno));
+  snprintf(name, sizeof name, "gemmctl.canary.%016llx", (unsigned long long)salt);
   gemmd_load load = {
       .name = name, .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = (int)device, .mode = GEMMD_MODE_PRIVATE};
   bool right = false;
-  uint64_t begin = now_ns(), salt = begin / 1000 ^ (uint64_t)getpid() << 24;
+  uint64_t begin = now_ns();
   int file = canary_file(salt);
   if (file < 0)
     return tool_fail(call, TOOL_REFUSED, "no memory for the canary's file");
