@@ -54,6 +54,25 @@ static void test_hopper_always_valid(void **state) {
         }
 }
 
+/* Where W takes blocks many times over, they are small, so that none ends late. */
+static void test_hopper_scatters_what_is_large(void **state) {
+  (void)state;
+  static const struct {
+    int64_t n, k, m;
+    int rows, split_k; /* 0: the model's choice */
+  } cases[] = {{57344, 8192, 1, 56, 2},  {43008, 8192, 8, 56, 2}, {152064, 3584, 1, 56, 3}, {57344, 8192, 16, 64, 6},
+               {128256, 4096, 9, 64, 4}, {57344, 8192, 17, 0, 0}, {28672, 8192, 1, 0, 0},   {8192, 57344, 1, 0, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, cases[i].m, cases[i].n, cases[i].k);
+    struct hopper_config config = hopper_configure(&product, SMS);
+    assert_int_equal(config.groups == 1 && config.rows == cases[i].rows && config.split_k == cases[i].split_k,
+                     cases[i].rows != 0);
+    product.in_row = true;
+    struct hopper_config row = hopper_configure(&product, SMS);
+    assert_false(row.groups == 1 && row.rows == cases[i].rows && row.ahead == 2);
+  }
+}
+
 /* In a row, a block of a small product leaves room for one of the next; alone, it takes what it can. */
 static void test_hopper_in_row(void **state) {
   (void)state;
@@ -226,6 +245,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_hopper_refuses),
       cmocka_unit_test(test_hopper_always_valid),
+      cmocka_unit_test(test_hopper_scatters_what_is_large),
       cmocka_unit_test(test_hopper_in_row),
       cmocka_unit_test(test_hopper_neighbours),
       cmocka_unit_test(test_hopper_candidates),
