@@ -1,0 +1,193 @@
+#include "serve_parts.h"
+
+#include "slice.h"
+#include "tuner.h"
+
+#include <string.h>
+
+enum { POLL_AT_ONCE = 16 };
+
+/* All products of a batch have ended alike. */
+static void complete_batch(struct serve *serve, struct queue_job *front, const struct error *error,
+                           uint64_t device_ns) {
+  uint64_t started_ns = front->started_ns, rows = 0;
+  for (const struct queue_job *job = front; job != NULL; job = job->mate)
+    rows += (uint64_t)job->product.m;
+  counters_product(&serve->counters, rows, device_ns);
+  tuner_finished(serve->tuner, front->tuned, device_ns);
+  for (struct queue_job *job = front, *next; job != NULL; job = next) {
+    next = job->mate;
+    job->started_ns = started_ns;
+    serve_complete(serve, job, error, device_ns);
+  }
+}
+
+/* Rows that come within the window may still go with it. And while the device works on the same weight, nothing is
+ * gained by starting the next product at once: it would only be small, and have to wait there. What is started evenly
+ * over the time of a product keeps the device busy with the fewest and largest ones. */
+static bool worth_waiting(struct serve *serve, const struct queue_job *front, int64_t rows, uint64_t now_ns) {
+  const struct engine_traffic *traffic = serve_traffic_of(serve, front);
+  if (rows >= serve->batch_rows || front->product.operand != NULL)
+    return false;
+  if (now_ns - front->taken_ns < serve->batch_window_ns)
+    return true;
+  return traffic->on_device > 0 && now_ns - traffic->started_ns < traffic->typical_ns / serve->in_flight_max;
+}
+
+uint64_t serve_expected_ns(struct serve *serve) {
+  if (serve->in_flight == 0)
+    return 0;
+  const struct queue_job *oldest = serve->on_device[0];
+  const struct engine_traffic *traffic = serve_traffic_of(serve, oldest);
+  return traffic->typical_ns > 0 ? oldest->started_ns + traffic->typical_ns : 0;
+}
+
+static void note_begin(struct engine_traffic *traffic, uint64_t now_ns) {
+  traffic->on_device++;
+  traffic->started_ns = now_ns;
+}
+
+static void note_end(struct engine_traffic *traffic, uint64_t took_ns) {
+  enum { SHARE = 8 };
+  traffic->on_device--;
+  traffic->typical_ns = traffic->typical_ns - traffic->typical_ns / SHARE + took_ns / SHARE;
+}
+
+/* The kernel of each product, as for one alone. Which of them took how long nobody knows afterwards. */
+static void choose_step_kernels(struct serve *serve, uint32_t user, struct engine_plan *plan, enum gemm_type x_type,
+                                int64_t rows) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    struct backend_step *step = &plan->steps[i];
+    struct backend_job alone = {
+        .x_type = x_type, .y_type = step->y_type, .bias = step->bias, .bias_type = step->bias_type};
+    (void)tuner_launch(serve->tuner, user, plan->weights[i], &alone, rows);
+    step->variant = alone.variant;
+    x_type = step->y_type;
+  }
+}
+
+static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t rows) {
+  const struct engine_session *session = front->lane->owner;
+  front->tuned = NULL;
+  if (front->plan != NULL)
+    choose_step_kernels(serve, session->user, front->plan, front->product.x_type, rows);
+  else if (front->product.operand != NULL)
+    tuner_launch_tensors(serve->tuner, &front->product);
+  else
+    front->tuned = tuner_launch(serve->tuner, session->user, front->weight, &front->product, rows);
+}
+
+/* Clients with products here that look out for them; if all sleep, one will have been woken when this one ends. */
+static uint32_t count_awake(const struct serve *serve) {
+  uint32_t awake = 0;
+  for (size_t i = 0; i < serve->session_count; i++) {
+    const struct engine_session *session = serve->sessions[i];
+    awake += session->lane.taken > 0 && ring_worker_watched(&session->ring);
+  }
+  return awake > 0 ? awake : 1;
+}
+
+static void device_takes(struct serve *serve, struct queue_job *front) {
+  if (serve->in_flight == 0)
+    serve->oldest_ns = serve_clock_ns();
+  serve->on_device[serve->in_flight++] = front;
+}
+
+static void device_returns(struct serve *serve, const struct queue_job *front) {
+  uint32_t at = 0;
+  while (serve->on_device[at] != front)
+    at++;
+  if (at == 0)
+    serve->oldest_ns = serve_clock_ns();
+  serve->in_flight--;
+  memmove(&serve->on_device[at], &serve->on_device[at + 1], (serve->in_flight - at) * sizeof(struct queue_job *));
+}
+
+/* The next rows of a product that is too long for one turn. Nothing is in flight. */
+static unsigned start_slice(struct serve *serve, struct queue_job *front, int64_t rows, struct error *lost) {
+  struct error error = {.status = STATUS_OK};
+  struct backend_done done;
+  front->started_ns = serve_clock_ns();
+  front->mate = NULL;
+  front->product.next = NULL;
+  choose_kernels(serve, front, rows);
+  front->product.awake = count_awake(serve);
+  enum status status = slice_run(serve->ops, serve->backend, front, rows, &done, &error);
+  if (status == STATUS_BUSY)
+    return 0;
+  if (status == STATUS_DEVICE_LOST) {
+    *lost = error;
+    return 0;
+  }
+  if (status != STATUS_OK) {
+    queue_begin(&serve->queue, front);
+    complete_batch(serve, front, &error, 0);
+    return 1;
+  }
+  counters_product(&serve->counters, (uint64_t)rows, done.device_ns);
+  tuner_finished(serve->tuner, front->tuned, done.device_ns);
+  if (front->rows_done == 0)
+    front->first_ns = front->started_ns;
+  front->done_ns += done.device_ns;
+  queue_advance(&serve->queue, front, rows);
+  return 1;
+}
+
+unsigned serve_start(struct serve *serve, struct error *lost) {
+  struct queue_job *front = queue_front(&serve->queue);
+  if (front == NULL || serve->in_flight == serve->in_flight_max)
+    return 0;
+  uint64_t now_ns = serve_clock_ns();
+  if (serve_expired(front, now_ns)) {
+    queue_take(&serve->queue, front);
+    serve_give_up(serve, front, STATUS_TIMEOUT);
+    return 1;
+  }
+  int64_t slice = slice_rows(serve->ops, front);
+  if (slice < front->product.m)
+    return serve->in_flight == 0 ? start_slice(serve, front, slice, lost) : 0;
+  struct error error = {.status = STATUS_OK};
+  /* Each with a W of its own: nothing goes with it. */
+  int64_t most = front->product.operand != NULL ? front->product.m : serve->batch_rows;
+  int64_t rows = queue_gather(&serve->queue, front, most, now_ns);
+  if (worth_waiting(serve, front, rows, now_ns))
+    return 0;
+  front->started_ns = now_ns;
+  choose_kernels(serve, front, rows);
+  if (serve->ops->on_cores)
+    front->product.awake = count_awake(serve);
+  enum status status = serve->ops->submit(serve->backend, &front->product, &error);
+  if (status == STATUS_BUSY)
+    return 0;
+  if (status == STATUS_DEVICE_LOST) {
+    *lost = error;
+    return 0;
+  }
+  queue_begin(&serve->queue, front);
+  if (status == STATUS_OK) {
+    device_takes(serve, front);
+    note_begin(serve_traffic_of(serve, front), now_ns);
+  } else {
+    complete_batch(serve, front, &error, 0);
+  }
+  return 1;
+}
+
+unsigned serve_finish(struct serve *serve, struct error *lost) {
+  struct backend_done done[POLL_AT_ONCE];
+  if (serve->in_flight == 0)
+    return 0;
+  int finished = serve->ops->poll(serve->backend, done, POLL_AT_ONCE);
+  for (int i = 0; i < finished; i++) {
+    struct error error = {.status = done[i].status, .low = 1, .high = 0};
+    if (error.status == STATUS_DEVICE_LOST) {
+      (void)error_set(lost, STATUS_DEVICE_LOST, "the device was lost under a product");
+      break;
+    }
+    struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
+    device_returns(serve, front);
+    note_end(serve_traffic_of(serve, front), serve_clock_ns() - front->started_ns);
+    complete_batch(serve, front, &error, done[i].device_ns);
+  }
+  return (unsigned)finished;
+}
