@@ -140,7 +140,7 @@ $(call object,kernels/identity.c): BASE_CFLAGS += -DKERNELS_HASH='"$(shell cat $
 $(call object,kernels/identity.c): $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES))
 
 # carried as text, for the compiler at run time
-$(call object,kernels/cuda/tile_source.c): $(addprefix kernels/cuda/,tile_kernel.cuh tile_codes.cuh tile_params.h)
+$(call object,kernels/cuda/tile_source.c): $(addprefix kernels/cuda/,tile_kernel.cuh tile_codes.cuh tile_params.h int2_layout.h int2a8_layout.h)
 
 build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)

@@ -12,7 +12,8 @@
 
 #include "../../proto/gemm.h"
 
-enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2 = 0x4303, LAYOUT_TILES2A8 = 0x4304 };
+/* A number is never given to another order, since weights outlive the program: 0x4303 was of tiles in one half. */
+enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2A8 = 0x4304, LAYOUT_TILES2 = 0x4305 };
 
 struct layout {
   uint32_t layout;

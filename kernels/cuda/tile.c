@@ -37,12 +37,18 @@ void tile_table_close(struct tile_table *table) {
 
 /* ---- making */
 
+enum { HEADERS = 4 };
+static const char *const header_names[HEADERS] = {"tile_codes.cuh", "tile_params.h", "int2_layout.h",
+                                                  "int2a8_layout.h"};
+static const char *const headers[HEADERS] = {tile_source_codes, tile_source_params, tile_source_int2,
+                                             tile_source_int2a8};
+
 /* Source, options and architecture: all that the code depends on but the compiler's version, which compiled code
  * outlives. */
 static void key_of(const struct tile_options *options, char key[CODE_KEY_BYTES]) {
   uint64_t hash = code_hash(tile_source_kernel, strlen(tile_source_kernel), 0);
-  hash = code_hash(tile_source_codes, strlen(tile_source_codes), hash);
-  hash = code_hash(tile_source_params, strlen(tile_source_params), hash);
+  for (int i = 0; i < HEADERS; i++)
+    hash = code_hash(headers[i], strlen(headers[i]), hash);
   int used = snprintf(key, CODE_KEY_BYTES, "tile %016" PRIx64, hash);
   for (int i = 0; i < options->count && used < CODE_KEY_BYTES; i++)
     used += snprintf(key + used, CODE_KEY_BYTES - (size_t)used, " %s", options->text[i]);
@@ -77,8 +83,6 @@ enum status tile_can_build(const struct tile_table *table, const struct variant 
 
 static enum status compile(const struct tile_table *table, const struct tile_options *options, const char *key,
                            struct error *error) {
-  static const char *const names[] = {"tile_params.h", "tile_codes.cuh"};
-  static const char *const headers[] = {tile_source_params, tile_source_codes};
   const char *words[TILE_OPTIONS + 1] = {"-std=c++17"};
   struct nvrtc nvrtc;
   void *code;
@@ -86,9 +90,9 @@ static enum status compile(const struct tile_table *table, const struct tile_opt
   for (int i = 0; i < options->count; i++)
     words[1 + i] = options->text[i];
   struct nvrtc_program program = {.source = tile_source_kernel,
-                                  .header_names = names,
+                                  .header_names = header_names,
                                   .headers = headers,
-                                  .header_count = 2,
+                                  .header_count = HEADERS,
                                   .options = words,
                                   .option_count = 1 + options->count};
   enum status status = nvrtc_open(table->nvrtc, &nvrtc, error);

@@ -4,6 +4,12 @@
 // exact in every type, and scaled after that.
 #pragma once
 
+#if ELEMENT == 6
+#include "int2a8_layout.h"
+#else
+#include "int2_layout.h"
+#endif
+
 constexpr int kGroup = 128, kGroups = BLOCK_K / kGroup, kGroupBytes = kGroup * kBytes;
 constexpr int kCodeUnit = 512, kUnitSlot = kCodeUnit + 32; // bytes in shared memory
 constexpr int kUnitChunks = kUnitSlot / 16, kCodeChunks = BLOCK_N / 16 * kGroups * kUnitChunks;
@@ -13,13 +19,15 @@ static_assert(BLOCK_K % kGroup == 0, "a group has one scale");
 // Where 16 bytes of the unit of rows 16 * unit and on, 128 of K from 128 * group on, lie; `groups`: of a row.
 __device__ inline long long chunk_offset(int unit, int group, int groups, int chunk) {
 #if ELEMENT == 6
-  const long long tile = static_cast<long long>(unit / 4) * (groups / 2) + group / 2;
-  const int codes = group % 2 * 512 + chunk * 16, scales = 1024 + group % 2 * 32 + (chunk - 32) * 16;
-  return tile * 4352 + unit % 4 * 1088 + (chunk < 32 ? codes : scales);
+  const long long part = (static_cast<long long>(unit / 4) * (groups / 2) + group / 2) * INT2A8_TILE_BYTES +
+                         unit % 4 * INT2A8_QUARTER_BYTES;
+  const int within = group % 2, scales = INT2A8_QUARTER_SCALES;
 #else
-  const long long tile = static_cast<long long>(unit / 4) * groups + group;
-  return tile * 2176 + (chunk < 32 ? unit % 4 * 512 + chunk * 16 : 2048 + unit % 4 * 32 + (chunk - 32) * 16);
+  const long long part =
+      (static_cast<long long>(unit / 4) * groups + group) * INT2_TILE_BYTES + unit % 4 / 2 * INT2_HALF_BYTES;
+  const int within = unit % 2, scales = INT2_HALF_SCALES;
 #endif
+  return part + (chunk < 32 ? within * kCodeUnit + chunk * 16 : scales + within * 32 + (chunk - 32) * 16);
 }
 
 // One step of W. Zeros behind the last row and group: their scales are zeros, too.

@@ -1,7 +1,9 @@
-/* The texts of tile_kernel.cuh, tile_codes.cuh and tile_params.h, which the program carries for the compiler. */
+/* The texts of tile_kernel.cuh and of what it includes, which the program carries for the compiler. */
 #ifndef KERNELS_CUDA_TILE_SOURCE_H
 #define KERNELS_CUDA_TILE_SOURCE_H
 
-extern const char tile_source_kernel[], tile_source_codes[], tile_source_params[]; /* end with a zero */
+/* Each ends with a zero. */
+extern const char tile_source_kernel[], tile_source_codes[], tile_source_params[], tile_source_int2[],
+    tile_source_int2a8[];
 
 #endif
