@@ -3,11 +3,9 @@
 
 #include "../tool/print.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -90,8 +88,9 @@ static int canary_product(gemmd_session *session, const char *name, uint64_t sal
 static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uint32_t device, uint64_t *ns) {
   char name[64];
   uint64_t salt = 0;
-  if (getrandom(&salt, sizeof salt, 0) != sizeof salt) /* process ids of several containers are alike */
-    return tool_fail(call, TOOL_REFUSED, "no random number: %s", strerror(errno));
+  enum tool_exit code = tool_random(call, &salt);
+  if (code != TOOL_OK)
+    return code;
   snprintf(name, sizeof name, "gemmctl.canary.%016llx", (unsigned long long)salt);
   gemmd_load load = {
       .name = name, .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = (int)device, .mode = GEMMD_MODE_PRIVATE};
@@ -106,7 +105,7 @@ static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uin
     return tool_refused(call, session, status);
   status = canary_product(session, name, salt, &right);
   *ns = now_ns() - begin;
-  enum tool_exit code = status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
+  code = status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
   if (code == TOOL_OK && !right)
     code = tool_fail(call, TOOL_REFUSED, "device %u computes wrong results", device);
   return code;

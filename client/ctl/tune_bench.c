@@ -284,8 +284,11 @@ enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, u
   size_t bytes = (size_t)(bench.m * bench.k) * type_bytes(bench.x_type) +
                  (size_t)(bench.m * bench.n) * type_bytes(bench.y_type) + ((size_t)1 << 20);
   gemmd_options options = {.arena_bytes = bytes, .entries = 1, .name = "gemmctl"};
-  snprintf(bench.name, sizeof bench.name, "microbench.%ld", (long)getpid());
-  enum tool_exit code = tool_connect(call, &options, &bench.session);
+  uint64_t number;
+  enum tool_exit code = tool_random(call, &number);
+  snprintf(bench.name, sizeof bench.name, "microbench.%016llx", (unsigned long long)number);
+  if (code == TOOL_OK)
+    code = tool_connect(call, &options, &bench.session);
   if (code != TOOL_OK)
     return code;
   sweeper.session = session;

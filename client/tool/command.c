@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static const struct tool_option common_options[] = {
     {"socket", "PATH", "gemmd's socket; else $GEMMD_SOCKET, else /run/gemmd/gemmd.sock", false},
@@ -76,6 +77,12 @@ enum tool_exit tool_fail(const struct tool_call *call, enum tool_exit code, cons
   va_end(arguments);
   fputc('\n', stderr);
   return code;
+}
+
+enum tool_exit tool_random(const struct tool_call *call, uint64_t *out) {
+  if (getrandom(out, sizeof *out, 0) != sizeof *out)
+    return tool_fail(call, TOOL_REFUSED, "no random number: %s", strerror(errno));
+  return TOOL_OK;
 }
 
 static enum tool_exit exit_of(int status) {

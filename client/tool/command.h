@@ -79,6 +79,9 @@ bool tool_word(const struct tool_call *call, const char *option, const struct wo
 enum tool_exit tool_fail(const struct tool_call *call, enum tool_exit code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A random number for a name that nobody else has: process ids of several containers are alike. */
+enum tool_exit tool_random(const struct tool_call *call, uint64_t *out);
+
 /* Says why something was refused, names the status, and chooses the exit code; with --json also as an object. */
 enum tool_exit tool_refuse(const struct tool_call *call, const char *text, int status);
 /* The same with the session's own sentence. */

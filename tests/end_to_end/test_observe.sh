@@ -72,7 +72,10 @@ for i in 0 1; do equal "rows of device $i" "$(number "gemmd_product_rows_sum{dev
 if unshare -fp true 2>/dev/null; then # as from containers, in which process ids are alike
   pings=
   for i in 1 2 3; do
-    (for j in 1 2 3 4 5 6 7 8; do unshare -fp "$build/gemmctl" ping --deep >/dev/null || exit 1; done) &
+    (
+      for j in 1 2 3 4 5 6 7 8; do unshare -fp "$build/gemmctl" ping --deep >/dev/null || exit 1; done
+      unshare -fp "$build/gemmctl" tune --microbench --bench-m 64 --bench-n 256 --bench-k 256 >/dev/null
+    ) &
     pings="$pings $!"
   done
   for ping in $pings; do wait "$ping"; done
