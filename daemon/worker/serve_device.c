@@ -87,6 +87,13 @@ static uint32_t count_awake(const struct serve *serve) {
   return awake > 0 ? awake : 1;
 }
 
+/* All that is decided when so many rows of it are about to start. */
+static void make_ready(struct serve *serve, struct queue_job *front, int64_t rows) {
+  choose_kernels(serve, front, rows);
+  if (serve->ops->on_cores)
+    front->product.awake = count_awake(serve);
+}
+
 static void device_takes(struct serve *serve, struct queue_job *front) {
   if (serve->in_flight == 0)
     serve->oldest_ns = serve_clock_ns();
@@ -110,8 +117,7 @@ static unsigned start_slice(struct serve *serve, struct queue_job *front, int64_
   front->started_ns = serve_clock_ns();
   front->mate = NULL;
   front->product.next = NULL;
-  choose_kernels(serve, front, rows);
-  front->product.awake = count_awake(serve);
+  make_ready(serve, front, rows);
   enum status status = slice_run(serve->ops, serve->backend, front, rows, &done, &error);
   if (status == STATUS_BUSY)
     return 0;
@@ -153,9 +159,7 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
   if (worth_waiting(serve, front, rows, now_ns))
     return 0;
   front->started_ns = now_ns;
-  choose_kernels(serve, front, rows);
-  if (serve->ops->on_cores)
-    front->product.awake = count_awake(serve);
+  make_ready(serve, front, rows);
   enum status status = serve->ops->submit(serve->backend, &front->product, &error);
   if (status == STATUS_BUSY)
     return 0;
