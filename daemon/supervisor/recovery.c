@@ -35,7 +35,8 @@ static void on_answer(void *user, struct worker_answer *answer) {
     finish(worker->owner, worker);
 }
 
-/* ---- what may have been damaged by whatever ended the one before */
+/* ---- weights that the worker cannot serve: damaged by whatever ended the one before, or refused, as of a layout that
+ * its program does not know */
 
 static bool has_open(const struct session *session, const struct catalog_weight *weight) {
   for (size_t i = 0; i < session->opened.count; i++)
@@ -45,8 +46,8 @@ static bool has_open(const struct session *session, const struct catalog_weight 
 }
 
 /* Nobody gets a product with it: it loses its names, no load of that content shares it, and sessions that have it open
- * end before the worker serves. */
-static void drop_damaged(struct supervisor *supervisor, struct catalog_weight *weight) {
+ * end before the worker serves. `what` has become of it is for the log. */
+static void drop(struct supervisor *supervisor, struct catalog_weight *weight, const char *what) {
   struct catalog *catalog = &supervisor->catalog;
   const struct catalog_user root = {.uid = 0, .admin = true};
   struct session *session, *next;
@@ -55,8 +56,8 @@ static void drop_damaged(struct supervisor *supervisor, struct catalog_weight *w
     struct catalog_weight *same;
     if (catalog->names[i].weight != weight)
       continue;
-    log_error("the weight \"%s\" of user %u was damaged on its device, and must be loaded again",
-              catalog->names[i].text, catalog->names[i].owner);
+    log_error("the weight \"%s\" of user %u %s, and must be loaded again", catalog->names[i].text,
+              catalog->names[i].owner, what);
     (void)!catalog_unname(catalog, catalog->names[i].text, root, &same, &error);
   }
   catalog_disown(catalog, weight);
@@ -64,7 +65,7 @@ static void drop_damaged(struct supervisor *supervisor, struct catalog_weight *w
   for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
     next = TAILQ_NEXT(session, link);
     if (has_open(session, weight))
-      session_end(session, "a weight that it has open was damaged");
+      session_end(session, "a weight that it has open must be loaded again");
   }
   if (catalog_unused(weight))
     reclaim_weight(supervisor, weight, NULL, NULL);
@@ -76,18 +77,31 @@ struct attaching {
   uint64_t verified_bytes; /* 0: it is attached as it is */
 };
 
+/* Whoever takes this worker's place would refuse it, too. */
+static bool is_refused(const struct worker_answer *answer) {
+  return answer->status == STATUS_UNSUPPORTED || answer->status == STATUS_INVALID;
+}
+
 static void on_attached(void *user, struct worker_answer *answer) {
   struct attaching *attaching = user;
-  struct supervisor *supervisor = attaching->worker->owner;
+  struct worker *worker = attaching->worker;
+  struct supervisor *supervisor = worker->owner;
   struct catalog_weight *weight = catalog_find_id(&supervisor->catalog, attaching->weight);
   bool damaged = answer->status == STATUS_OK && answer->body->weight_placed.damaged;
   if (damaged && weight != NULL)
-    drop_damaged(supervisor, weight);
+    drop(supervisor, weight, "was damaged on its device");
   if (answer->status == STATUS_OK && !damaged && attaching->verified_bytes > 0) {
-    attaching->worker->verified++;
-    attaching->worker->verified_bytes += attaching->verified_bytes;
+    worker->verified++;
+    worker->verified_bytes += attaching->verified_bytes;
   }
-  on_answer(attaching->worker, answer);
+  if (is_refused(answer)) {
+    char what[ERROR_TEXT_BYTES + 48];
+    snprintf(what, sizeof what, "is refused by worker %u (%s)", worker->device, answer->error.text);
+    if (weight != NULL)
+      drop(supervisor, weight, what);
+    answer->status = STATUS_OK;
+  }
+  on_answer(worker, answer);
   free(attaching);
 }
 
@@ -140,38 +154,68 @@ static void give_weights(const struct catalog *catalog, struct worker *worker) {
   }
 }
 
-struct mapping {
+/* Something of a session. */
+struct giving {
   struct worker *worker;
   uint32_t session;
 };
 
+static struct giving *make_giving(struct worker *worker, const struct session *session) {
+  struct giving *giving = malloc(sizeof *giving);
+  if (giving == NULL) {
+    worker_kill(worker, "there is no memory to look after it");
+    return NULL;
+  }
+  *giving = (struct giving){.worker = worker, .session = session->id};
+  return giving;
+}
+
 /* What a client gave must not keep a worker from serving: what cannot be opened again ends its session. */
 static void on_mapped(void *user, struct worker_answer *answer) {
-  struct mapping *mapping = user;
-  struct supervisor *supervisor = mapping->worker->owner;
-  struct session *session = session_find(supervisor, mapping->session);
+  struct giving *giving = user;
+  struct supervisor *supervisor = giving->worker->owner;
+  struct session *session = session_find(supervisor, giving->session);
   if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST) {
-    log_warning("session %u: its own memory or event cannot be opened again: %s", mapping->session, answer->error.text);
+    log_warning("session %u: its own memory or event cannot be opened again: %s", giving->session, answer->error.text);
     if (session != NULL)
       session_end(session, "its own memory or event cannot be opened again");
     answer->status = STATUS_OK;
   }
-  on_answer(mapping->worker, answer);
-  free(mapping);
+  on_answer(giving->worker, answer);
+  free(giving);
 }
 
 static void ask_tensor(struct worker *worker, const struct session *session, size_t slot) {
   struct error error;
-  struct mapping *mapping = malloc(sizeof *mapping);
-  if (mapping == NULL) {
-    worker_kill(worker, "there is no memory to look after it");
+  struct giving *giving = make_giving(worker, session);
+  if (giving == NULL)
     return;
-  }
-  *mapping = (struct mapping){.worker = worker, .session = session->id};
   worker->recovering++;
-  if (serving_give_tensor(session, slot, worker, on_mapped, mapping, &error) == STATUS_OK)
+  if (serving_give_tensor(session, slot, worker, on_mapped, giving, &error) == STATUS_OK)
     return;
-  free(mapping);
+  free(giving);
+  worker_kill(worker, error.text);
+}
+
+/* There is no weight for it where that was refused, and the session has ended then. */
+static void on_handle(void *user, struct worker_answer *answer) {
+  struct giving *giving = user;
+  if (answer->status == STATUS_NOT_FOUND && session_find(giving->worker->owner, giving->session) == NULL)
+    answer->status = STATUS_OK;
+  on_answer(giving->worker, answer);
+  free(giving);
+}
+
+static void ask_handle(struct worker *worker, const struct session *session, uint32_t handle, uint32_t weight) {
+  struct message_session_weight body = {.session = session->id, .handle = handle, .weight = weight};
+  struct error error;
+  struct giving *giving = make_giving(worker, session);
+  if (giving == NULL)
+    return;
+  worker->recovering++;
+  if (worker_ask(worker, COMMAND_session_weight_add, &body, NULL, 0, on_handle, giving, &error) == STATUS_OK)
+    return;
+  free(giving);
   worker_kill(worker, error.text);
 }
 
@@ -183,10 +227,8 @@ static void give_session(struct session *session, struct worker *worker) {
   for (size_t i = 0; i < session->opened.count; i++) {
     uint32_t handle = opened_at(&session->opened, i);
     const struct opened_slot *slot = &session->opened.slots[i];
-    if (handle == 0 || slot->device != worker->device || slot->closing)
-      continue;
-    struct message_session_weight weight = {.session = session->id, .handle = handle, .weight = slot->weight->id};
-    ask(worker, COMMAND_session_weight_add, &weight, NULL, 0);
+    if (handle != 0 && slot->device == worker->device && !slot->closing)
+      ask_handle(worker, session, handle, slot->weight->id);
   }
   for (size_t i = 0; i < LIMIT_SESSION_TENSORS; i++)
     if (session->tensors.slots[i].open && session->tensors.slots[i].device == worker->device)

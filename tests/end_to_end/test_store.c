@@ -24,6 +24,7 @@
 #include <cmocka.h>
 
 static const struct gemm_weight shape = {96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight more_than_a_slab = {2100, 1024, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static struct manager *manager;
@@ -158,22 +159,25 @@ static void a_slab_that_is_missing(void **state) {
   end();
 }
 
+static void load_large(gemmd_session *session) {
+  const gemmd_load request = {.name = "large", .tensor = "large", .format = GEMMD_FORMAT_INT8, .device = -1};
+  expect_ok(session,
+            gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "large.safetensors"), &request, NULL));
+}
+
 /* Slabs of 2 MiB, "w" in the first and "large" in the second; all is parked. */
 static gemmd_session *begin_with_two_slabs(void) {
   static struct oracle_weight large;
   static struct checkpoint checkpoint;
-  const struct gemm_weight more_than_a_slab = {2100, 1024, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
-  const gemmd_load request = {.name = "large", .tensor = "large", .format = GEMMD_FORMAT_INT8, .device = -1};
   begin("slab_bytes = 2M\n");
   oracle_weight_make(&large, &more_than_a_slab, 2);
   checkpoint_add_weight(&checkpoint, "large", &large);
   oracle_weight_free(&large);
-  const char *path = daemon_path(&daemon_under_test, "large.safetensors");
-  checkpoint_write(&checkpoint, path);
+  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "large.safetensors"));
   checkpoint_free(&checkpoint);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   load(session, "w", -1);
-  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  load_large(session);
   await_stored(3); /* two slabs and a catalog */
   return session;
 }
@@ -188,6 +192,33 @@ static void what_lies_in_other_slabs_than_a_missing_one_stays(void **state) {
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   assert_int_equal(names_of(session), 1);
   expect_product(session, "w");
+  gemmd_disconnect(session);
+  end();
+}
+
+/* As after an upgrade to a program that stores such weights in another way. */
+static void a_weight_in_a_layout_that_is_not_known(void **state) {
+  gemmd_weight *handle;
+  (void)state;
+  gemmd_session *session = begin_with_two_slabs(), *user = daemon_join(&daemon_under_test, NULL);
+  expect_ok(user, gemmd_weight_open(user, "large", &handle));
+  atomic_store(&manager->aged_rows, more_than_a_slab.n);
+  lose_gemmd();
+  atomic_store(&manager->aged_rows, 0);
+  expect_product(session, "w");
+  await_stored(2); /* the slab of the other is given back */
+  assert_int_equal(names_of(session), 1);
+  assert_int_equal(device_info(session).restarts, 0);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "the weight \"large\" of user"), 1);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "is refused by worker 0"), 1);
+  assert_int_equal(gemmd_ping(user, NULL), GEMMD_DISCONNECTED); /* it cannot go on where it was */
+  assert_non_null(strstr(gemmd_error(user), "no weight is named \"large\""));
+  load_large(session);
+  await_stored(3);
+  lose_gemmd();
+  expect_product(session, "w");
+  assert_int_equal(names_of(session), 2);
+  gemmd_disconnect(user);
   gemmd_disconnect(session);
   end();
 }
@@ -268,6 +299,7 @@ int main(void) {
       cmocka_unit_test(what_is_not_parked_takes_nothing_away),
       cmocka_unit_test(a_slab_that_is_missing),
       cmocka_unit_test(what_lies_in_other_slabs_than_a_missing_one_stays),
+      cmocka_unit_test(a_weight_in_a_layout_that_is_not_known),
       cmocka_unit_test(a_slab_that_was_freed_before),
       cmocka_unit_test(a_slab_that_nothing_lies_in),
       cmocka_unit_test(a_slab_that_is_freed),

@@ -1,5 +1,8 @@
 #include "manager.h"
 
+#include "../../daemon/supervisor/catalog.h"
+
+#include <blake2.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,7 +25,7 @@
 
 #include <cmocka.h>
 
-enum { FIRST_FD = 3, PARKED_AT = 200, PATIENCE_S = 60, NAME_BYTES = 64 };
+enum { FIRST_FD = 3, PARKED_AT = 200, PATIENCE_S = 60, NAME_BYTES = 64, HASH_BYTES = 32, UNKNOWN_LAYOUT = 0x7fffff00 };
 
 struct parked {
   int fd;
@@ -81,10 +84,48 @@ static void lose_slabs(struct scene *scene, bool all) {
   }
 }
 
-static void launch(struct scene *scene) {
+/* Parts are found by their rows; the hash behind all is made anew. */
+static void age_parts(uint8_t *bytes, size_t length, int64_t rows) {
+  unsigned found = 0;
+  struct catalog_part part;
+  for (size_t at = 0; at + sizeof part + HASH_BYTES <= length; at += sizeof(uint64_t)) {
+    memcpy(&part, bytes + at, sizeof part);
+    if (part.n_begin != 0 || part.n_count != rows || part.slab == 0 || part.bytes < (uint64_t)rows)
+      continue;
+    part.layout = UNKNOWN_LAYOUT;
+    memcpy(bytes + at, &part, sizeof part);
+    found++;
+  }
+  check(found > 0, "no part of the catalog has so many rows");
+  blake2b(bytes + length - HASH_BYTES, bytes, NULL, HASH_BYTES, length - HASH_BYTES, 0);
+}
+
+/* A copy takes its place, for it is sealed. */
+static void age_catalog(struct parked *parked, int64_t rows) {
+  static uint8_t bytes[1 << 20];
+  ssize_t length = pread(parked->fd, bytes, sizeof bytes, 0);
+  check(length > HASH_BYTES && length < (ssize_t)sizeof bytes, "reading the catalog");
+  age_parts(bytes, (size_t)length, rows);
+  int made = memfd_create("aged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  check(made >= 0 && write(made, bytes, (size_t)length) == length &&
+            fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0 &&
+            dup3(made, parked->fd, O_CLOEXEC) >= 0,
+        "writing the catalog");
+  close(made);
+}
+
+static void make_mistakes(struct scene *scene) {
   unsigned mistakes = atomic_load(&scene->shared->mistakes);
+  int64_t rows = atomic_load(&scene->shared->aged_rows);
   if (mistakes & (MANAGER_LOSES_SLABS | MANAGER_LOSES_LAST_SLAB))
     lose_slabs(scene, mistakes & MANAGER_LOSES_SLABS);
+  for (unsigned i = 0; rows != 0 && i < scene->count; i++)
+    if (strncmp(scene->parked[i].name, "catalog-", 8) == 0)
+      age_catalog(&scene->parked[i], rows);
+}
+
+static void launch(struct scene *scene) {
+  make_mistakes(scene);
   const char *build = getenv("GEMMD_BUILD");
   char program[512];
   snprintf(program, sizeof program, "%s/gemmd", build != NULL ? build : "build");

@@ -24,6 +24,8 @@ struct manager {
   _Atomic unsigned starts;   /* that have said READY=1, over execs too */
   _Atomic unsigned stored;   /* descriptors kept */
   _Atomic unsigned mistakes; /* mask of enum manager_mistake */
+  /* In the catalog that the next gemmd gets, parts of so many rows lie in a layout that no gemmd knows; 0: none do. */
+  _Atomic int64_t aged_rows;
 };
 
 /* Starts gemmd in the daemon's folder, which has been made, and returns when it is ready. */
