@@ -26,7 +26,8 @@ static enum status begin_plan(struct control *control, struct control_task *task
   return status;
 }
 
-/* The place lies in a slab and has the room and alignment that the backend wants. */
+/* The place lies in a slab and, for the layout of now, has the room and alignment that the backend wants. What an older
+ * program has stored in another layout, which may take less, is the backend's to check. */
 static enum status check_place(struct control *control, struct control_task *task, struct error *error) {
   const struct message_weight_place *place = &task->request.weight_place;
   struct gemm_weight weight = placed_shape(place);
@@ -39,13 +40,14 @@ static enum status check_place(struct control *control, struct control_task *tas
   task->slab = idmap_find(&control->slabs, place->slab);
   if (task->slab == NULL)
     return error_set(error, STATUS_NOT_FOUND, "slab %u is not known", place->slab);
-  if (place->bytes < plan.bytes)
+  bool as_planned = place->layout == plan.layout;
+  if (as_planned && place->bytes < plan.bytes)
     return error_field(error, STATUS_INVALID, FIELD_BYTES, (int64_t)place->bytes, (int64_t)plan.bytes, INT64_MAX);
   if (place->bytes > task->slab->bytes || place->offset > task->slab->bytes - place->bytes)
     return error_set(error, STATUS_INVALID, "%llu bytes at %llu do not lie in slab %u of %llu bytes",
                      (unsigned long long)place->bytes, (unsigned long long)place->offset, place->slab,
                      (unsigned long long)task->slab->bytes);
-  if (plan.align > 1 && place->offset % plan.align != 0)
+  if (as_planned && plan.align > 1 && place->offset % plan.align != 0)
     return error_set(error, STATUS_INVALID, "a weight's offset must be a multiple of %llu, got %llu",
                      (unsigned long long)plan.align, (unsigned long long)place->offset);
   return STATUS_OK;

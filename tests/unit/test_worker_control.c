@@ -146,6 +146,10 @@ static void what_does_not_fit_is_refused(void **state) {
   place.layout += 1000;
   expect_store_refused(&worker, place, canonical, STATUS_UNSUPPORTED);
   assert_int_equal(bare_call(&worker, COMMAND_weight_attach, &place), STATUS_UNSUPPORTED);
+  place.bytes--; /* another layout may take less */
+  assert_int_equal(bare_call(&worker, COMMAND_weight_attach, &place), STATUS_UNSUPPORTED);
+  place.layout = good.layout;
+  assert_int_equal(bare_call(&worker, COMMAND_weight_attach, &place), STATUS_INVALID);
   assert_int_equal(bare_call(&worker, COMMAND_weight_detach, &bare_this_weight), STATUS_NOT_FOUND);
   place = good;
   place.n_begin = 1;
