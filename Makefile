@@ -242,6 +242,9 @@ test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python w
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
 
+test-gpu-sanitizers: $(CONFORMANCE) ## conformance on the cuda backend under compute-sanitizer's tools
+	@GEMMD_BUILD=$(BUILD) tests/gpu_sanitizers.sh
+
 test-threads: ## where threads meet, under ThreadSanitizer: the pool, the CPU backend, the worker's engine, the rings
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory SANITIZE=thread run-test-threads
@@ -413,7 +416,7 @@ bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUILD)/libgemmc
 	cp client/gemmclient.h client/gemmclient_cuda.h $(BUNDLE)/include/
 	cp deploy/gemmd.conf $(BUNDLE)/etc/
 	cp README.md LICENSE $(BUNDLE)/
-	cp tests/gpu.sh tests/run.sh tests/demo/demo.sh $(BUNDLE)/tests/
+	cp tests/gpu.sh tests/gpu_sanitizers.sh tests/run.sh tests/demo/demo.sh $(BUNDLE)/tests/
 	cp -L $(shell $(CC) -print-file-name=libcmocka.so.0) $(BUNDLE)/lib/
 	tar -C $(BUILD) -czf $(BUNDLE).tar.gz $(notdir $(BUNDLE))
 	@ls -lh $(BUNDLE).tar.gz
@@ -475,4 +478,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch bench-torch test-vllm test-gpu test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install uninstall clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install uninstall clean help

@@ -233,6 +233,7 @@ int device_group_close(void **state) {
 int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops)) {
   const char *only = count > 1 ? arguments[1] : getenv("GEMMD_TEST_BACKEND");
   int failed = 0, groups = 0;
+  cmocka_set_test_filter(count > 2 ? arguments[2] : NULL);
   for (int i = 0; backend_table[i] != NULL; i++) {
     const struct backend_ops *ops = backend_table[i];
     struct backend_config config = {.in_flight = 1};

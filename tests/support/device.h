@@ -65,7 +65,8 @@ int device_group_open(void **state);
 int device_group_close(void **state);
 
 /* Runs `group` with every backend of the build that has a device, or with the one that the first argument or
- * GEMMD_TEST_BACKEND names. Returns main's exit status: 1 where a group failed or none could run. */
+ * GEMMD_TEST_BACKEND names, and of its tests those whose names match the second, a pattern of * and ?. Returns main's
+ * exit status: 1 where a group failed or none could run. */
 int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops));
 
 #endif

@@ -1,0 +1,69 @@
+#!/bin/bash
+# compute-sanitizer over the conformance programs on an NVIDIA GPU, test_conformance's tests each by itself: memcheck,
+# synccheck and racecheck, or the tools named.
+# Usage: tests/gpu_sanitizers.sh [TOOL...]; JOBS at a time (2: the tools want much of the GPU's memory), each ended after
+# LIMIT_S (300); logs go to $LOGS. From the source tree or from an unpacked bundle. Last line: "N passed, N failed".
+#
+# A job passes where the program passed, the tool wrote its summary, and that has no error. It passes "in part" where
+# the limit ended it and nothing was found until then, or where all that the tool reports is that it had no memory for
+# some launches.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+programs=${GEMMD_BUILD:+$GEMMD_BUILD/tests}
+programs=${programs:-$here}/conformance
+LOGS=${LOGS:-$(mktemp -d)} LIMIT_S=${LIMIT_S:-300}
+export LOGS LIMIT_S
+mkdir -p "$LOGS"
+
+# job NAME COMMAND...: runs it and prints one line.
+job() {
+  local name=$1 log=$LOGS/$1.log begin=$SECONDS verdict=failed code found unseen said ok
+  shift
+  timeout --kill-after=10 "$LIMIT_S" "$@" >"$log" 2>&1 </dev/null
+  code=$?
+  said=$(sed -n 's/^========= \(ERROR\|RACECHECK\) SUMMARY: //p' "$log" | tail -n 1)
+  unseen=$(grep -c "^========= Internal Sanitizer Error: .* didn't track the launch" "$log")
+  found=$(grep -cE '^========= (Error|Warning|Invalid|Internal|Program hit|Barrier|Divergent|Potential)' "$log")
+  ok=$(grep -c '^\[       OK \]' "$log")
+  if [ "$found" -eq "$unseen" ]; then
+    [ "$code" -eq 0 ] && [ "$ok" -gt 0 ] && [ -n "$said" ] && verdict=passed
+    [ "$code" -eq 124 ] && grep -q '^\[ RUN ' "$log" && verdict='in part' said="ended by the limit of $LIMIT_S s"
+    [ "$verdict" = passed ] && [ "$unseen" -gt 0 ] && verdict='in part' said="$unseen launches not seen"
+  fi
+  printf '%-52s %-8s %4d s  %3d tests  %s\n' "$name" "$verdict" $((SECONDS - begin)) "$ok" \
+    "${said:-no summary, exit status $code}"
+}
+export -f job
+
+# The suite in pieces, the longest first: "PROGRAM PATTERN".
+pieces() {
+  local test program
+  for test in test_long_k test_ragged_n_k test_many_rows test_variants test_types test_ragged_m test_many_rows_fp8 \
+    test_codes test_chains test_non_finite test_int8_extremes test_scales_at_the_ends; do
+    echo "test_conformance $test"
+  done
+  for program in "$programs"/test_*; do
+    program=${program##*/}
+    case $program in *.o | *.d | test_conformance) ;; *) echo "$program *" ;; esac
+  done
+}
+
+plan() {
+  local tool program pattern options
+  for tool in "$@"; do
+    case $tool in
+      memcheck) options='--report-api-errors no' ;; # test_memory asks for what the driver refuses
+      racecheck) options='--kernel-name-exclude kns=nvjet' ;; # cuBLASLt's, which are slow under it
+      *) options='' ;;
+    esac
+    while read -r program pattern; do
+      echo "$tool-$program-${pattern//\*/all} compute-sanitizer --tool $tool $options $programs/$program cuda $pattern"
+    done < <(pieces)
+  done
+}
+
+[ $# -gt 0 ] || set -- memcheck synccheck racecheck
+plan "$@" | xargs -P "${JOBS:-2}" -I{} bash -f -c 'job {}' | tee "$LOGS/table"
+passed=$(grep -cE ' (passed|in part) ' "$LOGS/table") failed=$(grep -c ' failed ' "$LOGS/table")
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
