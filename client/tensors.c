@@ -31,11 +31,14 @@ int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const ge
   *ticket = 0;
   if (session->ended && !session_resume(session))
     return session_result(session_gone(session));
-  enum status status = translate(session, w, product, &submission);
-  if (status == STATUS_OK && w->device >= session->devices)
+  enum status status = STATUS_OK;
+  if (w->device >= session->devices)
     status = error_field(&session->error, STATUS_INVALID, FIELD_DEVICE, w->device, 0, session->devices - 1);
+  /* Before handles are looked up: it may find the next daemon, whose handles are others. */
   if (status == STATUS_OK)
     status = queue_open(session, w->device);
+  if (status == STATUS_OK)
+    status = translate(session, w, product, &submission);
   if (status != STATUS_OK)
     return session_result(status);
   uint32_t device;

@@ -63,14 +63,19 @@ static int memory_make(uint64_t bytes, int seals) {
   return fd;
 }
 
-static bool client_open(struct client *client) {
+/* Without a weight. */
+static bool client_open_memory(struct client *client) {
   *client = (struct client){.fd = memory_make(BYTES, F_SEAL_SHRINK)};
   client->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, client->fd, 0);
   return client->memory != MAP_FAILED &&
          report(client->session, gemmd_connect(&client->session, daemon_under_test.socket, NULL)) &&
-         report(client->session, gemmd_weight_open(client->session, "w", &client->weight)) &&
          report(client->session,
                 gemmd_memory_open(client->session, 0, client->fd, client->memory, BYTES, &client->tensor));
+}
+
+static bool client_open(struct client *client) {
+  return client_open_memory(client) &&
+         report(client->session, gemmd_weight_open(client->session, "w", &client->weight));
 }
 
 static void client_close(struct client *client) {
@@ -269,6 +274,36 @@ static void gemmd_is_replaced(void **state) {
   expect_ok(client.session, gemmd_memory_close(second));
   expect_right(&client);
   munmap(memory, 4096);
+  close(fd);
+  client_close(&client);
+}
+
+/* A client that has opened no rings finds the next daemon when it asks for its first product. There each piece of
+ * memory gets the handle that the other had. */
+static void gemmd_is_replaced_before_the_first_product(void **state) {
+  (void)state;
+  enum { W_AT = 128 << 10 };
+  struct client client;
+  gemmd_memory *second;
+  if (!takes_memfd)
+    skip();
+  assert_true(client_open_memory(&client));
+  int fd = memory_make(BYTES, F_SEAL_SHRINK);
+  uint8_t *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  assert_ptr_not_equal(memory, MAP_FAILED);
+  expect_ok(client.session, gemmd_memory_open(client.session, 0, fd, memory, BYTES, &second));
+  uint16_t *x = (uint16_t *)(void *)own(&client, X_AT), *w = (uint16_t *)(void *)own(&client, W_AT);
+  float *y = (float *)(void *)(memory + Y_AT);
+  for (int i = 0; i < ROWS * K; i++)
+    x[i] = 0x3c00;
+  for (int i = 0; i < N * K; i++)
+    w[i] = 0x3c00;
+  gemmd_product product = {.m = ROWS, .x = x, .x_type = GEMMD_F16, .y = y, .y_type = GEMMD_F32};
+  daemon_upgrade(&daemon_under_test);
+  expect_ok(client.session, gemmd_tensors_matmul(client.session, &(gemmd_tensor){.data = w, .n = N, .k = K}, &product));
+  for (int i = 0; i < ROWS * N; i++)
+    assert_true(y[i] == K);
+  munmap(memory, BYTES);
   close(fd);
   client_close(&client);
 }
@@ -513,11 +548,17 @@ static void hostile_handles(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(x_and_y_lie_anywhere),    cmocka_unit_test(w_lies_anywhere),
-      cmocka_unit_test(the_worker_is_killed),    cmocka_unit_test(gemmd_is_replaced),
-      cmocka_unit_test(two_processes_on_a_gpu),  cmocka_unit_test(memory_that_no_other_worker_can_map),
-      cmocka_unit_test(memory_that_cannot_be),   cmocka_unit_test(as_many_as_there_may_be),
-      cmocka_unit_test(products_that_cannot_be), cmocka_unit_test(hostile_handles),
+      cmocka_unit_test(x_and_y_lie_anywhere),
+      cmocka_unit_test(w_lies_anywhere),
+      cmocka_unit_test(the_worker_is_killed),
+      cmocka_unit_test(gemmd_is_replaced),
+      cmocka_unit_test(gemmd_is_replaced_before_the_first_product),
+      cmocka_unit_test(two_processes_on_a_gpu),
+      cmocka_unit_test(memory_that_no_other_worker_can_map),
+      cmocka_unit_test(memory_that_cannot_be),
+      cmocka_unit_test(as_many_as_there_may_be),
+      cmocka_unit_test(products_that_cannot_be),
+      cmocka_unit_test(hostile_handles),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
