@@ -131,7 +131,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_compile,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_choice,$<)$(findstring test_cuda_compile,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes
@@ -184,7 +184,7 @@ test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
 # what the cuda backend decides without a device is tested on every machine
 PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c clusters.c few_config.c fp8_many_config.c hopper_config.c int2_cut.c int2_few_config.c int2_many_config.c int2_tile.c int2_variants.c int2a8_config.c int2a8_tile.c launches.c layout.c many_config.c ranking.c roof.c staging.c tile_config.c))
-NEEDS_TOOLKIT := $(BUILD)/tests/unit/test_cuda_compile
+NEEDS_TOOLKIT := $(addprefix $(BUILD)/tests/unit/,test_cuda_choice test_cuda_compile)
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(call test_program,$(wildcard tests/unit/test_*.c)))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
 END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))

@@ -143,7 +143,9 @@ bool cuda_variant_choice(const struct variant *variant, const struct choice_requ
   if (variant->family == &many_family) {
     *out = (struct choice){.way = CHOICE_MANY, .scaled = true, .biased = true, .d_type = request->y_type};
     out->many = many_of(variant);
-    return true;
+    /* A product that comes in several goes has fewer rows in each. */
+    const struct hopper_product go = {.format = request->weight->format, .m = request->m, .y_type = request->y_type};
+    return many_takes(&go);
   }
   if (variant->family == &fp8_many_family) {
     *out = (struct choice){.way = CHOICE_FP8_MANY, .scaled = true, .biased = true, .d_type = request->y_type};
