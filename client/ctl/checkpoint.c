@@ -77,35 +77,50 @@ static bool announce(json_t *header, const char *name, const char *dtype, uint64
          0;
 }
 
-static bool announce_tensor(json_t *header, const struct safetensors_tensor *tensor, uint64_t *offset) {
-  uint64_t n = tensor->shape[0], k = tensor->shape[1];
-  size_t bytes = strlen(tensor->name) + sizeof "_scale";
-  char *scale = malloc(bytes);
-  bool added = scale != NULL;
-  if (added) {
-    snprintf(scale, bytes, "%s_scale", tensor->name);
-    added = announce(header, scale, "F16", n, (k + GPTQ_GROUP - 1) / GPTQ_GROUP, 2, offset) &&
-            announce(header, tensor->name, "U8", n, k / 4, 1, offset);
-  }
-  free(scale);
-  return added;
+/* NAME_scale, to be freed. */
+static char *scale_name(const char *name) {
+  char *text;
+  return asprintf(&text, "%s_scale", name) >= 0 ? text : NULL;
 }
 
-bool checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *tensors, size_t count) {
+static enum status announce_tensor(json_t *header, const struct safetensors_tensor *tensor, uint64_t *offset,
+                                   struct error *error) {
+  uint64_t n = tensor->shape[0], k = tensor->shape[1];
+  char *scale = scale_name(tensor->name);
+  /* the tensor or the scales may come first */
+  const char *twice = json_object_get(header, tensor->name) != NULL             ? tensor->name
+                      : scale != NULL && json_object_get(header, scale) != NULL ? scale
+                                                                                : NULL;
+  enum status status = STATUS_OK;
+  if (twice != NULL)
+    status = error_set(error, STATUS_EXISTS,
+                       "'%s' would be the name of codes and of scales; --tensor says which weights are wanted",
+                       safetensors_show(twice).text);
+  else if (scale == NULL || !announce(header, scale, "F16", n, (k + GPTQ_GROUP - 1) / GPTQ_GROUP, 2, offset) ||
+           !announce(header, tensor->name, "U8", n, k / 4, 1, offset))
+    status = error_set(error, STATUS_NOMEM, "no memory for the header");
+  free(scale);
+  return status;
+}
+
+enum status checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *tensors, size_t count,
+                                    struct error *error) {
   uint64_t offset = 0;
   json_t *header = json_object();
-  bool good = header != NULL;
-  for (size_t i = 0; i < count && good; i++)
-    good = announce_tensor(header, tensors[i], &offset);
-  char *text = good ? json_dumps(header, JSON_COMPACT) : NULL;
+  enum status status = header != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for the header");
+  for (size_t i = 0; i < count && status == STATUS_OK; i++)
+    status = announce_tensor(header, tensors[i], &offset, error);
+  char *text = status == STATUS_OK ? json_dumps(header, JSON_COMPACT) : NULL;
   json_decref(header);
+  if (status != STATUS_OK)
+    return status;
   if (text == NULL)
-    return false;
+    return error_set(error, STATUS_NOMEM, "no memory for the header");
   uint64_t length = strlen(text), padded = (length + 7) / 8 * 8;
   uint8_t first[SAFETENSORS_LENGTH_BYTES] = {0};
   for (size_t i = 0; i < sizeof first; i++)
     first[i] = (uint8_t)(padded >> (8 * i));
-  good = fwrite(first, sizeof first, 1, out) == 1 && fprintf(out, "%s%*s", text, (int)(padded - length), "") >= 0;
+  bool good = fwrite(first, sizeof first, 1, out) == 1 && fprintf(out, "%s%*s", text, (int)(padded - length), "") >= 0;
   free(text);
-  return good;
+  return good ? STATUS_OK : error_set(error, STATUS_SYSTEM, "writing the header: %s", strerror(errno));
 }

@@ -26,7 +26,8 @@ MUST_CHECK enum status checkpoint_rows(const struct checkpoint *checkpoint, cons
 
 /* Writes the header of a file with 2-bit weights: for each of the tensors, which are real matrices, codes U8 [N, K/4]
  * under its name and F16 [N, ceil(K/128)] under its name with _scale. What it announces must follow, tensor by tensor,
- * scales first. False where writing fails, or memory runs out. */
-bool checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *tensors, size_t count);
+ * scales first. EXISTS where scales would have the name of another of the tensors; SYSTEM, NOMEM. */
+MUST_CHECK enum status checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *tensors, size_t count,
+                                               struct error *error);
 
 #endif

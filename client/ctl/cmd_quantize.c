@@ -243,9 +243,7 @@ static enum status choose_tensors(struct job *job) {
 
 static enum status do_layers(struct job *job, struct layer *layers) {
   bool terminal = isatty(STDERR_FILENO) == 1;
-  if (!checkpoint_write_header(job->out, job->tensors, job->count))
-    return error_set(&job->error, STATUS_SYSTEM, "writing the header: %s", strerror(errno));
-  enum status status = STATUS_OK;
+  enum status status = checkpoint_write_header(job->out, job->tensors, job->count, &job->error);
   for (size_t i = 0; i < job->count && status == STATUS_OK; i++) {
     layers[i].tensor = job->tensors[i];
     if (terminal)

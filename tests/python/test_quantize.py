@@ -153,6 +153,8 @@ class Quantize(unittest.TestCase):
         self.refused("nan in row 3, column 5 must be within", "--calibration", self.path("broken"))
         self.write("zero", {"a.weight": np.zeros((9, K), np.float32)})
         self.refused("the calibration rows are all zero", "--calibration", self.path("zero"))
+        self.write("scales", {"a.weight": self.weights["a.weight"], "a.weight_scale": random(5, N, K)})
+        self.refused("'a.weight_scale' would be the name of codes and of scales", "--method", "round", model="scales")
         (self.folder / "cut.safetensors").write_bytes(self.path("model").read_bytes()[:-1])
         self.refused("cut.safetensors: ", *rows, model="cut")
 
