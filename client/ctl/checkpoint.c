@@ -28,7 +28,7 @@ static enum status parse(struct checkpoint *checkpoint, struct error *error) {
 enum status checkpoint_open(struct checkpoint *checkpoint, const char *path, struct error *error) {
   struct stat about;
   *checkpoint = (struct checkpoint){.path = path};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for who writes */
   if (fd < 0)
     return error_set(error, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_SYSTEM, "%s: %s", path, strerror(errno));
   bool regular = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);

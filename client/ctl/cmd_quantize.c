@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <float.h>
 #include <fnmatch.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -281,17 +282,43 @@ static FILE *make_part(char *path) {
   return file;
 }
 
+/* What lies beside the output goes with who is interrupted. */
+static const int endings[] = {SIGINT, SIGTERM, SIGHUP};
+enum { ENDINGS = sizeof endings / sizeof *endings };
+static const char *part_path;
+
+static void remove_part(int number) {
+  unlink(part_path);
+  raise(number); /* by SA_RESETHAND the handler is gone */
+}
+
+static void watch_endings(const char *part, struct sigaction before[ENDINGS]) {
+  struct sigaction remove = {.sa_handler = remove_part, .sa_flags = (int)SA_RESETHAND};
+  part_path = part;
+  for (int i = 0; i < ENDINGS; i++)
+    if (sigaction(endings[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN) /* as nohup has it */
+      sigaction(endings[i], &remove, NULL);
+}
+
+static void leave_endings(const struct sigaction before[ENDINGS]) {
+  for (int i = 0; i < ENDINGS; i++)
+    sigaction(endings[i], &before[i], NULL);
+}
+
 /* Into a file beside `path`, of a name that nobody has, that takes its place when it is whole. */
 static enum status replace(struct job *job, struct layer *layers, const char *path) {
   char *part = NULL;
   if (asprintf(&part, "%s.part.XXXXXX", path) < 0)
     return error_set(&job->error, STATUS_NOMEM, "no memory for a path");
+  struct sigaction before[ENDINGS];
+  watch_endings(part, before);
   FILE *file = make_part(part);
   enum status status = write_to(job, layers, part, file);
   if (status == STATUS_OK && rename(part, path) != 0)
     status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
   if (status != STATUS_OK && file != NULL)
     unlink(part);
+  leave_endings(before);
   free(part);
   return status;
 }

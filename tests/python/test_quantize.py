@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import unittest
 
@@ -65,7 +66,7 @@ class Quantize(unittest.TestCase):
     def run_it(self, *options, model="model", output="int2"):
         command = [BUILD / "gemmctl", "quantize", self.path(model), "--format", "int2", "--output", self.path(output)]
         self.addCleanup(self.path(output).unlink, missing_ok=True)
-        done = subprocess.run([str(word) for word in (*command, *options)], capture_output=True, text=True)
+        done = subprocess.run([str(word) for word in (*command, *options)], capture_output=True, text=True, timeout=60)
         self.assertEqual(list(self.folder.glob("*.part.*")), [])
         return done
 
@@ -188,6 +189,24 @@ class Quantize(unittest.TestCase):
             written = reader.read()
         self.made("--calibration", self.path("rows"))
         self.assertEqual(written, self.path("int2").read_bytes())
+
+    def test_who_is_interrupted_leaves_nothing(self):
+        many = {f"{i}.weight": random(i, 8, 1024) for i in range(12)}  # for each a matrix of 1024 x 1024 is inverted
+        self.write("many", many)
+        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            command = [BUILD / "gemmctl", "quantize", self.path("many"), "--format", "int2", "--threads", "1"]
+            command += ["--calibration", self.path("many"), "--output", self.path("ended")]
+            heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs tests may have it ignored
+            with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, preexec_fn=heard) as process:
+                while process.poll() is None and not list(self.folder.glob("ended*.part.*")):
+                    pass
+                process.send_signal(ending)
+            self.assertEqual(process.returncode, -ending)
+            self.assertEqual(list(self.folder.glob("ended*")), [])
+
+    def test_a_pipe_is_no_file_to_read(self):
+        os.mkfifo(self.path("fifo"))
+        self.refused("fifo.safetensors: no regular file", "--method", "round", model="fifo")
 
     @unittest.skipIf("thread" in BUILD.name, "ThreadSanitizer itself writes files")
     def test_a_disk_that_is_full(self):
