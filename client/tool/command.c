@@ -187,6 +187,13 @@ static int add_options(struct option *list, int count, const struct tool_option 
   return count;
 }
 
+/* What getopt keeps of an option that it does not know: the letter, of which others may stand behind in the same
+ * argument, so that optind is not yet past it, and which is below 0 where it is not ASCII; of one with a name, 0 or
+ * its value in the table. */
+static bool is_letter(int kept) {
+  return kept < 0 || (kept > TOOL_OPTIONS_MAX && kept < COMMON_SOCKET);
+}
+
 /* Reads options into *call until the arguments end (or the first that is no option, with `command` NULL). */
 static enum tool_exit parse(struct tool_call *call, const struct tool_command *command, int argc, char **argv,
                             bool *help) {
@@ -206,6 +213,8 @@ static enum tool_exit parse(struct tool_call *call, const struct tool_command *c
       *help = true;
     else if (option == ':')
       return tool_fail(call, TOOL_USAGE, "%s needs a value", argv[optind - 1]);
+    else if (option == '?' && is_letter(optopt))
+      return tool_fail(call, TOOL_USAGE, "unknown option -%c", optopt > 0 ? optopt : '?');
     else if (option == '?')
       return tool_fail(call, TOOL_USAGE, "unknown option %s", argv[optind - 1]);
     else

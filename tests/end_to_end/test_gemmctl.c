@@ -225,6 +225,9 @@ static void test_usage_errors_name_the_option_and_its_value(void **state) {
   EXPECT_ERROR("$T/gemmctl", 2, "Usage: gemmctl");
   EXPECT_ERROR("$T/gemmctl frobnicate", 2, "gemmctl: unknown command frobnicate");
   EXPECT_ERROR("$T/gemmctl status --frob", 2, "gemmctl: status: ", "unknown option --frob");
+  EXPECT_ERROR("$T/gemmctl status -xy", 2, "gemmctl: status: unknown option -x\n");
+  EXPECT_ERROR("$T/gemmctl status -\303\244", 2, "gemmctl: status: unknown option -?\n");
+  EXPECT_ERROR("$T/gemmctl --json -xy status", 2, "gemmctl: unknown option -x\n");
   EXPECT_ERROR("$T/gemmctl load", 2, "gemmctl: load: FILE is missing");
   EXPECT_ERROR("$T/gemmctl load a b", 2, "one argument too many: b");
   EXPECT_ERROR("$T/gemmctl load a --format int8", 2, "gemmctl: load: --tensor NAME is missing");
