@@ -3,11 +3,13 @@
 #include "print.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 static const struct tool_option common_options[] = {
     {"socket", "PATH", "gemmd's socket; else $GEMMD_SOCKET, else /run/gemmd/gemmd.sock", false},
@@ -269,9 +271,18 @@ static enum tool_exit choose(struct tool_call *call, int argc, char **argv, bool
   return parse(call, command, call->count, call->arguments, help);
 }
 
+/* The numbers of those that are closed would go to the next socket or file, and what is printed into it: gemmd would
+ * get it for a message. What takes their place fails when it is used, as they would. */
+static void fill_standard_descriptors(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0)
+      (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* the lowest number that is free */
+}
+
 int tool_main(const struct tool *tool, int argc, char **argv) {
   struct tool_call call = {.tool = tool, .out = stdout};
   bool help = false;
+  fill_standard_descriptors();
   enum tool_exit code = choose(&call, argc, argv, &help);
   if (code == TOOL_OK && help) {
     if (call.command != NULL)

@@ -468,6 +468,18 @@ static void test_a_full_disk_is_an_error(void **state) {
   EXPECT_ERROR("$T/gemmctl status >/dev/full", 1, "stdout");
 }
 
+/* What is printed must not go where a closed descriptor's number went. */
+static void test_closed_descriptors(void **state) {
+  (void)state;
+  EXPECT_ERROR("$T/gemmctl status >&-", 1, "cannot write to stdout: Bad file descriptor");
+  EXPECT_ERROR("$T/gemmctl metrics >&-", 1, "cannot write to stdout: Bad file descriptor");
+  EXPECT_ERROR("timeout 60 $T/gemmctl matmul w --x - --m 1 --y y <&-", 1, "--x: cannot read: Bad file descriptor");
+  expect("timeout 60 $T/gemmctl load none --tensor w --format int8 2>&-", 1);
+  json_t *object = expect_json("$T/gemmctl status --json <&- 2>&-", 0);
+  json_decref(object);
+  expect("$T/gemmctl metrics | grep '^gemmd_cut_off_total 0$'", 0);
+}
+
 /* ---- gemm-bench */
 
 static void check_quantiles(const json_t *object, const char *key) {
@@ -545,6 +557,7 @@ int main(void) {
       cmocka_unit_test(test_matmul_of_codes),
       cmocka_unit_test(test_matmul_refuses_what_does_not_fit),
       cmocka_unit_test(test_a_full_disk_is_an_error),
+      cmocka_unit_test(test_closed_descriptors),
       cmocka_unit_test(test_bench_counts_what_it_was_asked_for),
       cmocka_unit_test(test_bench_asks_at_a_rate_for_a_mix),
       cmocka_unit_test(test_bench_fails_where_products_fail),
