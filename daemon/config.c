@@ -153,7 +153,8 @@ struct reading {
   struct config *config;
   const char *path;
   int line;
-  bool failed; /* *error holds the first failure */
+  char text[512]; /* the line itself */
+  bool failed;    /* *error holds the first failure */
   struct error *error;
 };
 
@@ -168,13 +169,14 @@ static void fail_at(struct reading *reading, const char *why) {
  * them; a line that does not fit is refused instead of being split. */
 static char *read_line(char *text, int bytes, void *opaque) {
   struct reading *reading = opaque;
-  char line[512];
-  if (reading->failed || fgets(line, sizeof line, reading->file) == NULL)
+  char *line = reading->text;
+  const size_t room = sizeof reading->text;
+  if (reading->failed || fgets(line, (int)room, reading->file) == NULL)
     return NULL;
   reading->line++;
   char *begin = line + strspn(line, " \t");
   size_t length = strlen(begin);
-  bool whole = strlen(line) < sizeof line - 1 || line[sizeof line - 2] == '\n';
+  bool whole = strlen(line) < room - 1 || line[room - 2] == '\n';
   if (!whole || length >= (size_t)bytes) {
     fail_at(reading, "the line is too long");
     return NULL;
@@ -183,14 +185,25 @@ static char *read_line(char *text, int bytes, void *opaque) {
   return text;
 }
 
-static int take_option(void *opaque, const char *section, const char *name, const char *value) {
+/* The line's, whole: libinih takes what stands behind " ;" for a comment, and tune_pins has several parts. */
+static const char *value_of(char *line) {
+  char *value = line + strcspn(line, "=:"), *end = value + strlen(value);
+  while (end > value && isspace((unsigned char)end[-1]))
+    end--;
+  *end = '\0';
+  value += strspn(value, "=:") != 0;
+  return value + strspn(value, " \t");
+}
+
+static int take_option(void *opaque, const char *section, const char *name, const char *cut) {
   struct reading *reading = opaque;
   struct error error;
+  (void)cut;
   if (reading->failed)
     return 0;
   if (*section != '\0')
     fail_at(reading, "sections are not used here");
-  else if (config_set(reading->config, name, value, &error) != STATUS_OK)
+  else if (config_set(reading->config, name, value_of(reading->text), &error) != STATUS_OK)
     fail_at(reading, error.text);
   return !reading->failed;
 }

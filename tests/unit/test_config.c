@@ -206,6 +206,16 @@ static void an_indented_line_is_no_continuation(void **state) {
   assert_int_equal(config.devices, 3);
 }
 
+static void a_value_is_the_whole_line(void **state) {
+  (void)state;
+  assert_int_equal(read_text("tune_pins = a*=cpu threads=2 ; b*=cpu threads=1 \r\nsocket = ;x = y: z\nnvrtc=;"),
+                   STATUS_OK);
+  assert_string_equal(config.tune_pins, "a*=cpu threads=2 ; b*=cpu threads=1");
+  assert_string_equal(config.socket, ";x = y: z");
+  assert_string_equal(config.nvrtc, ";");
+  assert_fails_at("devices = 1 ; two\n", 1, "devices must be an integer, got \"1 ; two\"");
+}
+
 static void a_missing_file_is_named(void **state) {
   (void)state;
   assert_int_equal(config_read(&config, "/nonexistent/gemmd.conf", &failure), STATUS_NOT_FOUND);
@@ -229,6 +239,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(errors_name_path_and_line, make_file, remove_file),
       cmocka_unit_test_setup_teardown(a_line_that_is_too_long_is_not_split, make_file, remove_file),
       cmocka_unit_test_setup_teardown(an_indented_line_is_no_continuation, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(a_value_is_the_whole_line, make_file, remove_file),
       cmocka_unit_test_setup(a_missing_file_is_named, fresh),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
