@@ -158,6 +158,15 @@ void book_wrong(struct book_entry *entry, const struct variant *variant) {
     entry->wrong[entry->wrong_count++] = *variant;
 }
 
+void book_killed(struct book_entry *entry, const struct variant *variant) {
+  if (book_is_wrong(entry, variant))
+    return;
+  uint32_t kept = entry->wrong_count < BOOK_WRONG ? entry->wrong_count : BOOK_WRONG - 1;
+  memmove(&entry->wrong[1], &entry->wrong[0], kept * sizeof *entry->wrong);
+  entry->wrong[0] = *variant;
+  entry->wrong_count = kept + 1;
+}
+
 bool book_is_wrong(const struct book_entry *entry, const struct variant *variant) {
   for (uint32_t i = 0; i < entry->wrong_count; i++)
     if (variant_equal(&entry->wrong[i], variant))

@@ -76,7 +76,10 @@ bool book_frequent(const struct book_entry *entry);
 void book_weight_gone(struct book *book, struct backend_weight *weight);
 /* No entry names the pin any more; those that did are forgotten. */
 void book_pin_gone(struct book *book, const struct variant *pin);
+/* The variant is wrong, which is remembered where there is room. */
 void book_wrong(struct book_entry *entry, const struct variant *variant);
+/* It has ended a worker, which is remembered in any case: before others. */
+void book_killed(struct book_entry *entry, const struct variant *variant);
 bool book_is_wrong(const struct book_entry *entry, const struct variant *variant);
 
 /* The entry with a weight to tune with where most time is to be won: first those asked for, then kept ones and pins,

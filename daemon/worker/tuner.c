@@ -57,7 +57,7 @@ static struct book_entry *heed_note(struct tuner *tuner, bool outside) {
   struct book_entry *entry = book_visit(&tuner->book, &died, NULL, &nobodys);
   if (entry == NULL)
     return NULL;
-  book_wrong(entry, &cause);
+  book_killed(entry, &cause);
   if (variant_equal(&entry->variant, &cause)) {
     entry->variant.family = NULL;
     entry->state = BOOK_SEEN;

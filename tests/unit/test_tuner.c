@@ -1,5 +1,6 @@
 /* The tuner over the real CPU backend with planted kernels and a planted clock: what is wrong, slow, faulting or only
  * lucky must never serve. This program is the engine's thread; a planted fault has a process of its own. */
+#include "tests/support/folder.h"
 #include "tests/support/planted.h"
 
 #include <setjmp.h>
@@ -140,6 +141,44 @@ static void test_a_kill_from_outside_blames_no_kernel(void **state) {
   assert_int_equal(planted_crime(planted_serving()), HONEST);
 }
 
+/* What an earlier worker has kept of the shape. */
+static void keep(struct book_entry entry) {
+  struct backend_info info;
+  struct tune_db db;
+  struct error error;
+  entry.problem = (struct variant_problem){.weight = tuning.weight.shape,
+                                           .m = variant_bucket(TUNING_ROWS),
+                                           .x_type = GEMM_F32,
+                                           .y_type = GEMM_F32,
+                                           .bias_type = GEMM_TYPE_NONE};
+  tuning.ops.describe(tuning.device.backend, &info);
+  assert_int_equal(tune_db_open(&db, folder, info.identity, 0, tuning.ops.families, &error), STATUS_OK);
+  assert_int_equal(tune_db_save(&db, &entry, &error), STATUS_OK);
+}
+
+static struct variant planted_variant(enum crime crime) {
+  return (struct variant){.family = &planted_family, .values = {crime}};
+}
+
+/* However many were wrong before, of which no more are remembered. */
+static void test_a_fault_beside_many_wrong_ones(void **state) {
+  (void)state;
+  struct book_entry entry = {.state = BOOK_SEEN};
+  for (int crime = 0; crime < CRIMES && entry.wrong_count < BOOK_WRONG; crime++)
+    if (crime != HONEST && crime != FAULTING)
+      entry.wrong[entry.wrong_count++] = planted_variant((enum crime)crime);
+  assert_int_equal(entry.wrong_count, BOOK_WRONG);
+  keep(entry);
+  planted_offer(FAULTING, 10);
+  planted_offer(HONEST, 5000);
+  assert_true(tuning_kills(open_first));
+  planted_open(TUNE_EAGER);
+  (void)planted_serving();
+  tuning_run();
+  assert_non_null(planted_serving());
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
 static void test_kept_over_restarts(void **state) {
   (void)state;
   planted_offer(HONEST, 5000);
@@ -179,6 +218,7 @@ int main(void) {
       TUNER_TEST(test_a_lucky_one_does_not_serve),
       TUNER_TEST(test_a_fault_is_not_repeated),
       TUNER_TEST(test_a_kill_from_outside_blames_no_kernel),
+      TUNER_TEST(test_a_fault_beside_many_wrong_ones),
       TUNER_TEST(test_kept_over_restarts),
       TUNER_TEST(test_kept_but_wrong_now),
   };
