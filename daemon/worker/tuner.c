@@ -61,6 +61,7 @@ static struct book_entry *heed_note(struct tuner *tuner, bool outside) {
   if (variant_equal(&entry->variant, &cause)) {
     entry->variant.family = NULL;
     entry->state = BOOK_SEEN;
+    entry->confirmed = false; /* kept without a kernel, it would say that nothing is faster */
   }
   return entry;
 }

@@ -160,6 +160,23 @@ static struct variant planted_variant(enum crime crime) {
   return (struct variant){.family = &planted_family, .values = {crime}};
 }
 
+/* The shape is tuned anew, also by a later worker: nothing was found that would be faster than the backend's choice. */
+static void test_a_kept_one_that_faults(void **state) {
+  (void)state;
+  keep((struct book_entry){
+      .state = BOOK_TUNED, .serves = true, .confirmed = true, .variant = planted_variant(FAULTING)});
+  planted_offer(FAULTING, 10);
+  planted_offer(HONEST, 5000);
+  assert_true(tuning_kills(open_first));
+  planted_open(TUNE_EAGER);
+  tuning_stop();
+  planted_open(TUNE_EAGER);
+  (void)planted_serving();
+  tuning_run();
+  assert_non_null(planted_serving());
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
 /* However many were wrong before, of which no more are remembered. */
 static void test_a_fault_beside_many_wrong_ones(void **state) {
   (void)state;
@@ -218,6 +235,7 @@ int main(void) {
       TUNER_TEST(test_a_lucky_one_does_not_serve),
       TUNER_TEST(test_a_fault_is_not_repeated),
       TUNER_TEST(test_a_kill_from_outside_blames_no_kernel),
+      TUNER_TEST(test_a_kept_one_that_faults),
       TUNER_TEST(test_a_fault_beside_many_wrong_ones),
       TUNER_TEST(test_kept_over_restarts),
       TUNER_TEST(test_kept_but_wrong_now),
