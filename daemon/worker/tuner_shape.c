@@ -65,6 +65,15 @@ void tuner_give_up(struct tuner *tuner, enum status status, const char *why) {
   tuner_leave(tuner);
 }
 
+/* Whether what was kept, or is set by hand, is known to be wrong. Who died of a pin is noted with the shape itself,
+ * which outlives the pin. */
+static bool given_is_wrong(struct tuner *tuner, const struct book_entry *entry) {
+  if (entry->pin == NULL)
+    return book_is_wrong(entry, &entry->variant);
+  const struct book_entry *shape = book_find(&tuner->book, &entry->problem, NULL);
+  return book_is_wrong(entry, entry->pin) || (shape != NULL && book_is_wrong(shape, entry->pin));
+}
+
 bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   struct error error;
   tuner->current = entry;
@@ -79,7 +88,7 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   tuner->launch_ns = 0;
   tuner->calibrated = 0;
   memset(tuner->proven, 0, sizeof tuner->proven);
-  tuner->given_failed = book_is_wrong(entry, entry->pin != NULL ? entry->pin : &entry->variant);
+  tuner->given_failed = given_is_wrong(tuner, entry);
   if (trial_start(&tuner->trial, &entry->problem, entry->weights[0], &error) == STATUS_OK)
     return true;
   tuner_give_up(tuner, error.status, error.text);

@@ -196,6 +196,28 @@ static void test_a_fault_beside_many_wrong_ones(void **state) {
   assert_int_equal(planted_crime(planted_serving()), HONEST);
 }
 
+static void open_pinned(void) {
+  char kernel[VARIANT_TEXT_BYTES];
+  struct variant faulting = planted_variant(FAULTING);
+  struct tune_request request = {.verb = TUNE_PIN, .weight = &tuning.weight};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  snprintf(request.text, sizeof request.text, "%s", variant_text(&faulting, kernel));
+  planted_open(TUNE_EAGER);
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(message.error.status, STATUS_OK);
+}
+
+/* Pins are set again in every worker. */
+static void test_a_pin_that_faults(void **state) {
+  (void)state;
+  assert_true(tuning_kills(open_pinned));
+  open_pinned();
+  (void)planted_serving();
+  tuning_run();
+  assert_null(planted_serving());
+  assert_int_equal(planted.launched[FAULTING], 0);
+}
+
 static void test_kept_over_restarts(void **state) {
   (void)state;
   planted_offer(HONEST, 5000);
@@ -237,6 +259,7 @@ int main(void) {
       TUNER_TEST(test_a_kill_from_outside_blames_no_kernel),
       TUNER_TEST(test_a_kept_one_that_faults),
       TUNER_TEST(test_a_fault_beside_many_wrong_ones),
+      TUNER_TEST(test_a_pin_that_faults),
       TUNER_TEST(test_kept_over_restarts),
       TUNER_TEST(test_kept_but_wrong_now),
   };
