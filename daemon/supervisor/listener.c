@@ -90,7 +90,19 @@ static enum status take_lock(struct listener *listener, const char *path, struct
   return error_set(error, STATUS_SYSTEM, "%.160s cannot be locked: %s", lock, strerror(errno));
 }
 
-/* The lock is ours, so whoever made a socket of this name is gone. */
+/* A service manager, or a program that is no gemmd, holds no lock. */
+static bool is_served(const char *path) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  memcpy(address.sun_path, path, strlen(path) + 1);
+  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  bool served = fd >= 0 && (connect(fd, (struct sockaddr *)&address, sizeof address) == 0 || errno == EAGAIN ||
+                            errno == EPROTOTYPE);
+  if (fd >= 0)
+    close(fd);
+  return served;
+}
+
+/* The lock is ours, so a gemmd that made a socket of this name is gone. */
 static enum status remove_stale(const char *path, struct error *error) {
   struct stat stat;
   if (lstat(path, &stat) != 0)
@@ -98,6 +110,8 @@ static enum status remove_stale(const char *path, struct error *error) {
                            : error_set(error, STATUS_SYSTEM, "%.160s cannot be looked at: %s", path, strerror(errno));
   if (!S_ISSOCK(stat.st_mode))
     return error_set(error, STATUS_EXISTS, "%.160s is there and no socket", path);
+  if (is_served(path))
+    return error_set(error, STATUS_EXISTS, "another program, or the service manager, listens at %.160s", path);
   if (unlink(path) != 0)
     return error_set(error, STATUS_SYSTEM, "%.160s cannot be replaced: %s", path, strerror(errno));
   log_info("a socket that an earlier gemmd left at %s is replaced", path);

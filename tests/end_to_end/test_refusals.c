@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -359,6 +361,29 @@ static void a_stale_socket(void **state) {
   daemon_remove(&daemon);
 }
 
+/* As the service manager's, for which no gemmd holds a lock. */
+static void a_socket_that_others_serve(void **state) {
+  static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM};
+  (void)state;
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    struct daemon daemon;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    daemon_make(&daemon, "");
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", daemon.socket);
+    int served = socket(AF_UNIX, types[i] | SOCK_CLOEXEC, 0), client = socket(AF_UNIX, types[i] | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(served, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(served, 8), 0);
+    assert_int_equal(daemon_fail_to_start(&daemon), 1);
+    assert_int_equal(daemon_log_count(&daemon, "listens at"), 1);
+    assert_int_equal(connect(client, (struct sockaddr *)&address, sizeof address), 0);
+    close(client);
+    close(served);
+    daemon_start(&daemon); /* now it was left behind */
+    daemon_stop(&daemon);
+    daemon_remove(&daemon);
+  }
+}
+
 /* Something else at the path is not removed. */
 static void a_file_at_the_sockets_path(void **state) {
   (void)state;
@@ -405,6 +430,7 @@ int main(void) {
       cmocka_unit_test(a_second_daemon),
       cmocka_unit_test(nobody_at_the_socket),
       cmocka_unit_test(a_stale_socket),
+      cmocka_unit_test(a_socket_that_others_serve),
       cmocka_unit_test(a_file_at_the_sockets_path),
       cmocka_unit_test(options_that_there_are_not),
   };
