@@ -122,15 +122,15 @@ static void processor_name(char name[49]) {
 }
 
 static void cpu_describe(const struct backend *backend, struct backend_info *out) {
-  char name[49];
+  char name[49], library[CPU_LIBRARY_NAME_BYTES];
   uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
   processor_name(name);
   *out = (struct backend_info){.name = "cpu", .devices = 1, .slab_granularity = page};
   out->memory_total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
   snprintf(out->device_name, sizeof(out->device_name), "%s, %d threads, %s", name,
            cpu_pool_threads(backend->engine.pool), backend->engine.micro->name);
-  char parts[160];
-  snprintf(parts, sizeof(parts), "cpu %s", out->device_name);
+  char parts[192];
+  snprintf(parts, sizeof(parts), "cpu %s%s", out->device_name, cpu_library_name(backend->engine.library, library));
   identity_make(parts, out->identity, sizeof(out->identity));
 }
 

@@ -13,6 +13,7 @@ const struct variant_family cpu_family_onednn = {.name = "onednn", .library = tr
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -114,6 +115,15 @@ enum status cpu_library_open(int threads, uint64_t bytes, struct cpu_library **o
   }
   *out = library;
   return STATUS_OK;
+}
+
+const char *cpu_library_name(const struct cpu_library *library, char out[CPU_LIBRARY_NAME_BYTES]) {
+  const dnnl_version_t *version = library != NULL ? library->onednn.version() : NULL;
+  out[0] = 0;
+  if (version != NULL) {
+    snprintf(out, CPU_LIBRARY_NAME_BYTES, " onednn %d.%d.%d", version->major, version->minor, version->patch);
+  }
+  return out;
 }
 
 enum status cpu_library_takes(const struct cpu_library *library, const struct gemm_weight *shape, enum micro_kind kind,
@@ -478,6 +488,12 @@ enum status cpu_library_open(int threads, uint64_t bytes, struct cpu_library **o
 
 void cpu_library_close(struct cpu_library *library) {
   (void)library;
+}
+
+const char *cpu_library_name(const struct cpu_library *library, char out[CPU_LIBRARY_NAME_BYTES]) {
+  (void)library;
+  out[0] = 0;
+  return out;
 }
 
 enum status cpu_library_takes(const struct cpu_library *library, const struct gemm_weight *shape, enum micro_kind kind,

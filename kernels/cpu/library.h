@@ -21,6 +21,10 @@ extern const struct variant_family cpu_family_onednn;
 MUST_CHECK enum status cpu_library_open(int threads, uint64_t bytes, struct cpu_library **out, struct error *error);
 void cpu_library_close(struct cpu_library *library);
 
+/* " onednn 2.6.0", or "" where `library` is NULL: what times depend on. */
+enum { CPU_LIBRARY_NAME_BYTES = 48 };
+const char *cpu_library_name(const struct cpu_library *library, char out[CPU_LIBRARY_NAME_BYTES]);
+
 /* Whether weights like this can be multiplied at all: INT8, BF16, and FP8 but with block scales. `library` may be
  * NULL. */
 MUST_CHECK enum status cpu_library_takes(const struct cpu_library *library, const struct gemm_weight *shape,

@@ -12,6 +12,7 @@
 #include "../../proto/status.h"
 
 #define ONEDNN_FUNCTIONS(ROW)                                                                                          \
+  ROW(version)                                                                                                         \
   ROW(engine_create)                                                                                                   \
   ROW(engine_destroy)                                                                                                  \
   ROW(stream_create)                                                                                                   \

@@ -171,6 +171,31 @@ static void test_library(void **state) {
   library_close(&bench);
 }
 
+/* What was kept with another oneDNN, or without one, is of another identity: nobody has compared it with this one. */
+static void test_library_is_of_the_identity(void **state) {
+  (void)state;
+  const struct gemm_weight shape = {64, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+  const struct backend_config with = {.in_flight = 1, .threads = 1, .library_bytes = 1 << 20};
+  const struct backend_config without = {.in_flight = 1, .threads = 1};
+  const struct variant_problem problem = {.weight = shape, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  struct backend_info info, other;
+  struct backend *backend = NULL;
+  struct variant onednn;
+  struct error error = {0};
+  assert_int_equal(variant_parse(cpu_backend.families, "onednn", &onednn, &error), STATUS_OK);
+  assert_int_equal(cpu_backend.open(&without, &backend, &error), STATUS_OK);
+  cpu_backend.describe(backend, &other);
+  cpu_backend.close(backend);
+  assert_null(strstr(other.identity, "onednn"));
+  assert_int_equal(cpu_backend.open(&with, &backend, &error), STATUS_OK);
+  cpu_backend.describe(backend, &info);
+  bool there = cpu_backend.variant_check(backend, &problem, &onednn, NULL, &error) == STATUS_OK;
+  cpu_backend.close(backend);
+  assert_int_equal(strcmp(info.identity, other.identity) != 0, there);
+  assert_int_equal(strstr(info.identity, "-onednn-2.") != NULL, there);
+  assert_string_equal(info.device_name, other.device_name);
+}
+
 /* A weight keeps primitives for some numbers of rows alone, and one product may want two: neither makes room for the
  * other. */
 static void test_library_makes_room(void **state) {
@@ -445,6 +470,7 @@ int main(void) {
       cmocka_unit_test(test_submit_refuses_types),
       cmocka_unit_test(test_checksum),
       cmocka_unit_test(test_library),
+      cmocka_unit_test(test_library_is_of_the_identity),
       cmocka_unit_test(test_library_makes_room),
       cmocka_unit_test(test_library_fails),
       cmocka_unit_test(test_choose),
