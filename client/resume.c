@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +15,12 @@ static void pause_before(uint32_t attempt) {
   struct timespec left = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
   while (nanosleep(&left, &left) != 0 && errno == EINTR)
     continue;
+}
+
+/* A fork may hold the descriptor, too: closing it would leave it in what gemmd_fd watches. */
+static void close_watched(const struct gemmd_session *session, int fd) {
+  (void)epoll_ctl(session->epoll, EPOLL_CTL_DEL, fd, NULL);
+  close(fd);
 }
 
 /* ---- the steps */
@@ -32,7 +39,7 @@ static enum status lay_out_again(struct gemmd_session *session) {
   if (status != STATUS_OK)
     return status;
   close(fds[0]); /* the same */
-  close(session->wakeup);
+  close_watched(session, session->wakeup);
   session->wakeup = fds[1];
   if (reply.bytes != session->arena_bytes || reply.entries != session->entries || reply.devices != session->devices)
     return session_end(session, STATUS_PROTOCOL, "the next daemon has laid out another arena");
@@ -111,7 +118,7 @@ static void use_new_handles(struct gemmd_session *session) {
 static enum status attempt(struct gemmd_session *session) {
   struct message_hello_reply hello;
   if (session->socket >= 0)
-    close(session->socket);
+    close_watched(session, session->socket);
   session->socket = -1;
   session->ended = false;
   session->abandoned_count = 0;

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -309,6 +310,35 @@ static void an_error_from_before_names_its_weight(void **state) {
   unmake();
 }
 
+/* A fork holds what the session had with the daemon before: an event loop has nothing to do for that. */
+static void an_event_loop_rests_beside_a_fork(void **state) {
+  enum { LOOKS = 100 };
+  int status, looks = 0;
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  struct pollfd readable = {.fd = gemmd_fd(session), .events = POLLIN};
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;)
+      pause();
+  }
+  daemon_upgrade(&daemon_under_test);
+  do
+    expect_ok(session, gemmd_dispatch(session, 0));
+  while (poll(&readable, 1, 0) == 1 && ++looks < LOOKS);
+  assert_true(looks < LOOKS);
+  expect_ok(session, gemmd_ping(session, NULL));
+  assert_int_equal(kill(child, SIGKILL), 0);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  gemmd_disconnect(session);
+  daemon_stop(&daemon_under_test);
+  unmake();
+}
+
 /* The options name another socket by now, which may be another gemmd's. */
 static void an_upgrade_keeps_its_socket(void **state) {
   (void)state;
@@ -422,6 +452,7 @@ int main(void) {
       cmocka_unit_test(upgraded_under_a_manager),
       cmocka_unit_test(upgraded_without_a_manager),
       cmocka_unit_test(an_error_from_before_names_its_weight),
+      cmocka_unit_test(an_event_loop_rests_beside_a_fork),
       cmocka_unit_test(an_upgrade_keeps_its_socket),
       cmocka_unit_test(weights_that_are_gone),
       cmocka_unit_test(weights_that_are_others),
