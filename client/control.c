@@ -231,9 +231,20 @@ enum status control_call(struct gemmd_session *session, const struct call *call)
   }
 }
 
+/* Between the progress of a load and its answer: what comes is the call's to take, but for the end. */
+static void look_for_the_end(struct gemmd_session *session) {
+  struct pollfd end = {.fd = session->socket};
+  if (!session->ended && clock_poll(&end, 1, 0) > 0)
+    (void)session_end(session, STATUS_DISCONNECTED, "the daemon has closed the connection");
+}
+
 void control_look(struct gemmd_session *session) {
   struct packet packet;
   bool answered;
+  if (session->calling) {
+    look_for_the_end(session);
+    return;
+  }
   while (!session->ended && packet_receive(session, &packet) == STATUS_OK)
     (void)take_packet(session, NULL, &packet, &answered);
 }

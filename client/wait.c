@@ -50,7 +50,8 @@ static bool wait_spin(struct gemmd_session *session, int64_t deadline) {
 
 /* Sleeps until one of the descriptors has something or the deadline, and takes it in. */
 static void wait_poll(struct gemmd_session *session, int64_t deadline) {
-  struct pollfd fds[] = {{.fd = session->wakeup, .events = POLLIN}, {.fd = session->socket, .events = POLLIN}};
+  struct pollfd fds[] = {{.fd = session->wakeup, .events = POLLIN},
+                         {.fd = session->socket, .events = session->calling ? 0 : POLLIN}};
   uint64_t count;
   int ready = clock_poll(fds, 2, deadline);
   if (ready < 0) {

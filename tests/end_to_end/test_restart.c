@@ -412,6 +412,50 @@ static void weights_that_are_others(void **state) {
   orphan_free(&orphan);
 }
 
+struct loading {
+  gemmd_session *session;
+  gemmd_weight *weight;
+  struct product product;
+  int status;
+};
+
+static void lose_the_daemon(void *user, uint64_t done, uint64_t total) {
+  struct loading *loading = user;
+  (void)done;
+  (void)total;
+  if (daemon_under_test.pid != 0)
+    daemon_kill(&daemon_under_test);
+  loading->status = gemmd_submit(loading->weight, &loading->product.product, &loading->product.ticket);
+  if (loading->status == GEMMD_OK)
+    loading->status = gemmd_wait(loading->session, loading->product.ticket, -1, NULL);
+}
+
+/* Who waits for a product in the progress of a load hears of the end, too. */
+static void a_daemon_that_is_lost_during_a_load(void **state) {
+  struct product_request request = {.weight = &weights[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
+  struct loading loading = {.status = GEMMD_OK};
+  (void)state;
+  make();
+  daemon_start(&daemon_under_test);
+  load_all();
+  write_model();
+  loading.session = daemon_join(&daemon_under_test, &(gemmd_options){.reconnect_ms = UINT_MAX});
+  expect_ok(loading.session, gemmd_weight_open(loading.session, names[0], &loading.weight));
+  assert_true(product_make(&loading.product, loading.session, &request));
+  const gemmd_load load = {.name = "again",
+                           .tensor = names[1],
+                           .format = (enum gemmd_format)shapes[1].format,
+                           .device = -1,
+                           .progress = lose_the_daemon,
+                           .user = &loading};
+  (void)gemmd_weight_load_file(loading.session, daemon_path(&daemon_under_test, "model.safetensors"), &load, NULL);
+  assert_int_equal(loading.status, GEMMD_DISCONNECTED);
+  assert_int_equal(gemmd_ping(loading.session, NULL), GEMMD_DISCONNECTED);
+  product_free(&loading.product, loading.session);
+  gemmd_disconnect(loading.session);
+  unmake();
+}
+
 static void a_daemon_that_stays_away(void **state) {
   (void)state;
   make();
@@ -456,6 +500,7 @@ int main(void) {
       cmocka_unit_test(an_upgrade_keeps_its_socket),
       cmocka_unit_test(weights_that_are_gone),
       cmocka_unit_test(weights_that_are_others),
+      cmocka_unit_test(a_daemon_that_is_lost_during_a_load),
       cmocka_unit_test(a_daemon_that_stays_away),
       cmocka_unit_test(a_manager_that_is_gone_is_named_once),
       cmocka_unit_test(a_worker_that_stands_still_goes_with_gemmd),

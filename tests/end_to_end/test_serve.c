@@ -449,6 +449,48 @@ static void status_counts(void **state) {
   gemmd_disconnect(session);
 }
 
+/* The answer to the load is there while its progress is reported. */
+struct reported {
+  gemmd_session *session, *other;
+  gemmd_weight *weight;
+  bool right;
+};
+
+static void compute_meanwhile(void *user, uint64_t done, uint64_t total) {
+  struct product_request request = {.weight = &weights[2], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
+  struct reported *reported = user;
+  gemmd_weight_info info;
+  int status;
+  (void)done;
+  (void)total;
+  do
+    status = gemmd_weight_stat(reported->other, "meanwhile", &info);
+  while (status == GEMMD_NOT_FOUND);
+  assert_int_equal(status, GEMMD_OK);
+  reported->right =
+      product_run(reported->session, reported->weight, &request) && gemmd_dispatch(reported->session, 0) == GEMMD_OK;
+}
+
+static void products_during_a_load(void **state) {
+  (void)state;
+  struct reported reported = {.session = daemon_join(&daemon_under_test, NULL),
+                              .other = daemon_join(&daemon_under_test, NULL)};
+  expect_ok(reported.session, gemmd_weight_open(reported.session, weight_name(2), &reported.weight));
+  gemmd_load request = {.name = "meanwhile",
+                        .tensor = weight_name(0),
+                        .format = (enum gemmd_format)shapes[0].format,
+                        .device = -1,
+                        .progress = compute_meanwhile,
+                        .user = &reported};
+  expect_ok(
+      reported.session,
+      gemmd_weight_load_file(reported.session, daemon_path(&daemon_under_test, "model.safetensors"), &request, NULL));
+  assert_true(reported.right);
+  expect_ok(reported.session, gemmd_weight_unload(reported.session, "meanwhile", NULL));
+  gemmd_disconnect(reported.other);
+  gemmd_disconnect(reported.session);
+}
+
 /* A fork of this process gives back what it has of the session; that goes on. */
 static void expect_right_after_a_fork(gemmd_session *session, gemmd_weight *weight) {
   struct product_request request = {.weight = &weights[2], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
@@ -527,6 +569,7 @@ int main(void) {
       cmocka_unit_test(an_open_weight_outlives_its_name),
       cmocka_unit_test(killed_clients_leave_nothing_behind),
       cmocka_unit_test(status_counts),
+      cmocka_unit_test(products_during_a_load),
       cmocka_unit_test(a_child_lets_go_of_the_session),
       cmocka_unit_test(an_embedded_daemon),
   };
