@@ -62,6 +62,15 @@ static int listen_on(const struct sockaddr *address, socklen_t bytes) {
 }
 
 /* A descriptor; -1 with errno; or MISUSED, which has been said. */
+static bool is_served(const struct sockaddr_un *address) {
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  bool served = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 || errno == EAGAIN ||
+                            errno == EPROTOTYPE);
+  if (fd >= 0)
+    close(fd);
+  return served;
+}
+
 static int listen_on_path(const struct tool_call *call, const char *path) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   struct stat there;
@@ -70,7 +79,7 @@ static int listen_on_path(const struct tool_call *call, const char *path) {
     return MISUSED;
   }
   strcpy(address.sun_path, path);
-  if (lstat(path, &there) == 0 && S_ISSOCK(there.st_mode)) /* of one that is gone */
+  if (lstat(path, &there) == 0 && S_ISSOCK(there.st_mode) && !is_served(&address)) /* of one that is gone */
     unlink(path);
   return listen_on((struct sockaddr *)&address, sizeof address);
 }

@@ -101,6 +101,19 @@ for where in "$work/http" "$port"; do
   head -n 1 got | grep -q '^200'
 done
 for wrong in 0 70000 0.0.0.0:9400 '[::]:9400' example.org:1 ''; do refused ctl metrics --listen "$wrong"; done
+for served in "$work/http" "$GEMMD_SOCKET"; do
+  refused timeout 60 "$build/gemmctl" metrics --listen "$served"
+  grep -q 'Address already in use' why
+done
+get "$work/http" /metrics | grep -q '^200'
+python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$work/left"
+"$build/gemmctl" metrics --listen "$work/left" 2>left.log &
+left=$!
+pids="$pids $left"
+until get "$work/left" /metrics >got 2>/dev/null; do kill -0 $left; done
+kill $left
+wait $left
+[ ! -e "$work/left" ]
 echo kept >file
 refused ctl metrics --listen "$work/file"
 equal file "$(cat file)" kept
