@@ -173,6 +173,16 @@ static enum tool_exit with_argument(struct tool_call *call, gemmd_session *sessi
   return tool_fail(call, TOOL_USAGE, "\"%s\" takes no argument \"%s\"", word, argument);
 }
 
+/* What a word that needs an argument lacks; NULL: it is none. */
+static const char *missing_behind(const char *word) {
+  static const char *const needs[][2] = {
+      {"show", "PATTERN"}, {"forget", "PATTERN"}, {"export", "FILE"}, {"import", "FILE"}};
+  for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+    if (strcmp(word, needs[i][0]) == 0)
+      return needs[i][1];
+  return NULL;
+}
+
 static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, uint32_t device) {
   char kernel[TUNE_KERNEL_BYTES];
   bool given;
@@ -185,6 +195,8 @@ static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, u
   const char *word = call->arguments[0];
   if (call->count > 1)
     return with_argument(call, session, device, word, call->arguments[1]);
+  if (missing_behind(word) != NULL)
+    return tool_fail(call, TOOL_USAGE, "%s is missing behind \"%s\"", missing_behind(word), word);
   if (strcmp(word, "list") == 0)
     return list(call, session, device, NULL);
   if (strcmp(word, "watch") == 0)

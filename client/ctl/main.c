@@ -156,8 +156,8 @@ static const struct tool_command commands[] = {
          "  own_ns, tuned_ns, library_ns, roof_ns}; watch: one of these a change; WEIGHT: shape, kernel, checked,\n"
          "  wrong, timed, spent_ns, library_first_ns, library_ns, roof_ns, why, results: a list of {kernel, ns,\n"
          "  spread, samples, own, hand}; --microbench: results: a list of {scale, m, n, k, linear_ns, roof_ns, why,\n"
-         "  product: a list of {kernel, ns, spread, hand}}; forget: forgotten; import: taken, refused; --pin:\n"
-         "  pattern, kernel, weights",
+         "  product: a list of {kernel, ns, spread, hand}}; forget: forgotten; export, report: file, written: how\n"
+         "  many; import: taken, refused; --pin: pattern, kernel, weights",
      .run = ctl_tune},
     {.name = "ping",
      .arguments = "",

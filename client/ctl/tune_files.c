@@ -48,7 +48,9 @@ enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint3
                              print_json_text(name), "tunings", tunings);
     if (root == NULL || !write_file(root, path))
       code = tool_fail(call, TOOL_REFUSED, "cannot write %s: %s", path, strerror(errno));
-    else if (!call->json)
+    else if (call->json)
+      print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)count));
+    else
       fprintf(call->out, "%zu tuning%s of %s written to %s\n", count, print_plural(count), name, path);
     json_decref(root);
   }

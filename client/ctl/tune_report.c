@@ -234,8 +234,10 @@ enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint3
     code = tool_fail(call, TOOL_REFUSED, "nothing has been tuned yet");
   else if (code == TOOL_OK && (file == NULL || ferror(file) || fclose(file) != 0))
     code = tool_fail(call, TOOL_REFUSED, "cannot write %s: %s", path, strerror(errno));
+  else if (code == TOOL_OK && call->json)
+    print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)count));
   else if (code == TOOL_OK)
-    fprintf(call->out, "%zu shapes in %s\n", count, path);
+    fprintf(call->out, "%zu shape%s in %s\n", count, print_plural(count), path);
   free(points);
   free(shapes.list);
   return code;

@@ -231,6 +231,17 @@ static void test_by_hand(void **state) {
   expect("'nobody/*' --unpin", 1, "no weight's name matches nobody/*");
 }
 
+static void expect_written(const char *command, const char *path) {
+  char line[512];
+  snprintf(line, sizeof line, "%s %s --json", command, path);
+  expect(line, 0, "");
+  json_t *object = json_loads(output, 0, NULL);
+  assert_non_null(object);
+  assert_string_equal(json_string_value(json_object_get(object, "file")), path);
+  assert_true(json_integer_value(json_object_get(object, "written")) > 0);
+  json_decref(object);
+}
+
 static void test_export_forget_import(void **state) {
   (void)state;
   char command[512];
@@ -242,11 +253,15 @@ static void test_export_forget_import(void **state) {
   expect("show bf16-f32-none-m512", 0, "kept, unconfirmed");
   snprintf(command, sizeof command, "export %s", daemon_path(&gemmd, "export.json"));
   expect(command, 0, "tunings of ");
+  expect_written("export", daemon_path(&gemmd, "export.json"));
   expect("forget '*-m64'", 0, "forgot 2 shapes");
   snprintf(command, sizeof command, "import %s", daemon_path(&gemmd, "export.json"));
   expect(command, 0, " 0 refused");
   expect("import /dev/null", 2, "/dev/null");
   expect("export /dev/full", 1, "cannot write /dev/full");
+  static const char *const alone[] = {"show", "forget", "export", "import"};
+  for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+    expect(alone[i], 2, "is missing behind");
 }
 
 static void test_kept_over_a_restart(void **state) {
@@ -261,6 +276,7 @@ static void test_kept_over_a_restart(void **state) {
 static void test_report(void **state) {
   (void)state;
   char command[512];
+  expect_written("report --html", daemon_path(&gemmd, "report.html"));
   snprintf(command, sizeof command, "report --html %s", daemon_path(&gemmd, "report.html"));
   expect(command, 0, "shapes in");
   FILE *file = fopen(daemon_path(&gemmd, "report.html"), "r");
