@@ -93,14 +93,6 @@ static void add_event(struct engine_message *message) {
   (void)!handles_add(&message->session->events, message->handle, event, &message->error);
 }
 
-static void remove_event(struct engine_message *message) {
-  uint32_t held = message->event->waiting.held;
-  if (held > 0)
-    (void)error_set(&message->error, STATUS_BUSY, "%u product%s held for the event", held, plural(held));
-  else
-    (void)handles_remove(&message->session->events, message->handle);
-}
-
 static void handle_message(struct engine *engine, struct engine_message *message) {
   message->error.status = STATUS_OK;
   switch (message->verb) {
@@ -127,8 +119,8 @@ static void handle_message(struct engine *engine, struct engine_message *message
     add_event(message);
     break;
   case ENGINE_EVENT_REMOVE:
-    remove_event(message);
-    break;
+    serve_event_remove(&engine->serve, message);
+    return;
   case ENGINE_WEIGHT_DETACH:
     serve_weight_detach(&engine->serve, message->weight, message);
     return;

@@ -134,16 +134,6 @@ void serve_weight_detach(struct serve *serve, struct engine_weight *weight, stru
     weight->detach = message;
 }
 
-void serve_tensor_remove(struct serve *serve, struct engine_message *message) {
-  struct engine_tensor *tensor = message->tensor;
-  if (tensor->jobs > 0)
-    (void)error_set(&message->error, STATUS_BUSY, "%u product%s in flight in the memory", tensor->jobs,
-                    plural(tensor->jobs));
-  else
-    (void)handles_remove(&message->session->tensors, message->handle);
-  send_back(serve, message);
-}
-
 /* ---- the end of a product */
 
 static void end_session(struct serve *serve, struct engine_session *session, const struct error *error) {
@@ -274,6 +264,36 @@ unsigned serve_take(struct serve *serve) {
   for (size_t i = 0; i < sessions && serve->session_count > 0; i++)
     taken += take_from(serve, serve->sessions[(serve->turn + i) % serve->session_count]);
   return taken;
+}
+
+/* ---- memory and events that are to be given back */
+
+/* What the client asked for before lies in its ring: as much as an honest one can have there. */
+static void take_what_waits(struct serve *serve, struct engine_session *session) {
+  uint32_t taken = 0;
+  for (unsigned more = 1; more > 0 && taken < session->ring.entries; taken += more)
+    more = take_from(serve, session);
+}
+
+void serve_tensor_remove(struct serve *serve, struct engine_message *message) {
+  struct engine_tensor *tensor = message->tensor;
+  take_what_waits(serve, message->session);
+  if (tensor->jobs > 0)
+    (void)error_set(&message->error, STATUS_BUSY, "%u product%s in flight in the memory", tensor->jobs,
+                    plural(tensor->jobs));
+  else
+    (void)handles_remove(&message->session->tensors, message->handle);
+  send_back(serve, message);
+}
+
+void serve_event_remove(struct serve *serve, struct engine_message *message) {
+  take_what_waits(serve, message->session);
+  uint32_t held = message->event->waiting.held;
+  if (held > 0)
+    (void)error_set(&message->error, STATUS_BUSY, "%u product%s held for the event", held, plural(held));
+  else
+    (void)handles_remove(&message->session->events, message->handle);
+  send_back(serve, message);
 }
 
 /* ---- events: asked, never waited for, each in its turn, so that one that never comes costs others a look */

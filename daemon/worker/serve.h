@@ -44,8 +44,10 @@ void serve_session_remove(struct serve *serve, struct engine_session *session, s
 /* `message` goes back when no product uses the weight. */
 void serve_weight_detach(struct serve *serve, struct engine_weight *weight, struct engine_message *message);
 
-/* The handle stands for nothing from here on; BUSY, and it stays, while products use the memory. */
+/* The handle stands for nothing from here on; BUSY, and it stays, while products use the memory or are held for the
+ * event, those too that its client has asked for and nobody has taken. */
 void serve_tensor_remove(struct serve *serve, struct engine_message *message);
+void serve_event_remove(struct serve *serve, struct engine_message *message);
 
 /* Each returns how much it did. serve_start starts one product at most: its end should be published before the next
  * one keeps this thread. */

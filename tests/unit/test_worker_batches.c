@@ -286,6 +286,50 @@ static void memory_in_use_stays(void **state) {
   rig_stop(&control);
 }
 
+static _Atomic bool inside, let_go;
+
+static enum status submit_and_stay(struct backend *of, const struct backend_job *job, struct error *error) {
+  inside = true;
+  while (!let_go)
+    sched_yield();
+  return rig.ops->submit(of, job, error);
+}
+
+/* It was asked for before the memory was to be given back: the engine was busy, and finds both. */
+static void memory_in_use_stays_for_a_busy_engine(void **state) {
+  (void)state;
+  struct backend_ops device = *rig.ops;
+  struct rig_control control;
+  struct rig_client client;
+  enum { TENSOR = 7 << 16 | 1 };
+  device.submit = submit_and_stay;
+  inside = let_go = false;
+  rig_start_on(&control, &device, 0);
+  rig_join(&control, &client);
+  struct ring_submission products[] = {rig_product(&client, 0, 3), rig_product(&client, 1, 3)};
+  struct engine_tensor tensor = {.address = client.session.base + products[1].x_offset, .bytes = 4096};
+  struct engine_message message = {
+      .verb = ENGINE_TENSOR_ADD, .session = &client.session, .tensor = &tensor, .handle = TENSOR};
+  assert_int_equal(rig_ask(&control, &message), STATUS_OK);
+  for (unsigned i = 0; i < 2; i++)
+    rig_fill(&client, &products[i], i);
+  struct ring_submission by_handle = products[1];
+  by_handle.x_tensor = TENSOR;
+  by_handle.x_offset = 0;
+  rig_submit(&client, products[0]);
+  while (!inside)
+    sched_yield();
+  rig_submit(&client, by_handle);
+  message.verb = ENGINE_TENSOR_REMOVE;
+  engine_post(control.engine, &message);
+  let_go = true;
+  assert_int_equal(rig_expect_back(&control, &message), STATUS_BUSY);
+  take_all_right(&client, products, 2);
+  assert_int_equal(rig_ask(&control, &message), STATUS_OK);
+  rig_leave(&control, &client);
+  rig_stop(&control);
+}
+
 static void urgent_products_overtake(void **state) {
   (void)state;
   struct backend_ops device;
@@ -400,6 +444,7 @@ int main(void) {
       cmocka_unit_test(a_long_product_has_many_turns),
       cmocka_unit_test(a_long_product_can_be_cancelled_on_its_way),
       cmocka_unit_test(memory_in_use_stays),
+      cmocka_unit_test(memory_in_use_stays_for_a_busy_engine),
       cmocka_unit_test(urgent_products_overtake),
       cmocka_unit_test(deadlines_hold_before_the_start),
       cmocka_unit_test(what_waits_can_be_cancelled),

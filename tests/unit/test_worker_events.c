@@ -3,6 +3,7 @@
 #include "daemon/worker/serve.h"
 #include "tests/support/rig.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -182,6 +183,38 @@ static void leaving_with_products_held(void **state) {
   assert_int_equal(scene.events[0].waiting.held, 0);
 }
 
+static _Atomic bool inside, let_go;
+
+static enum status submit_and_stay(struct backend *of, const struct backend_job *job, struct error *error) {
+  inside = true;
+  while (!let_go)
+    sched_yield();
+  return rig.ops->submit(of, job, error);
+}
+
+/* The product was asked for before its event was to be given back: the engine was busy, and finds both. */
+static void an_event_in_use_stays_for_a_busy_engine(void **state) {
+  (void)state;
+  struct scene scene;
+  begin(&scene, LONG_US);
+  inside = let_go = false;
+  scene.device.submit = submit_and_stay;
+  struct ring_submission first = rig_product(&scene.client, 1, 3), product = held_product(&scene, 0, EVENT);
+  rig_submit(&scene.client, first);
+  while (!inside)
+    sched_yield();
+  rig_submit(&scene.client, product);
+  scene.messages[0].verb = ENGINE_EVENT_REMOVE;
+  engine_post(scene.control.engine, &scene.messages[0]);
+  let_go = true;
+  assert_int_equal(rig_expect_back(&scene.control, &scene.messages[0]), STATUS_BUSY);
+  assert_int_equal(rig_take(&scene.client).status, STATUS_OK);
+  atomic_store(&scene.behind[0].says, STATUS_OK);
+  assert_int_equal(rig_take(&scene.client).status, STATUS_OK);
+  rig_check(&scene.client, &product);
+  end(&scene);
+}
+
 /* A worker that is told to end answers nobody, and waits for no event. */
 static void a_worker_ends_with_products_held(void **state) {
   (void)state;
@@ -203,6 +236,7 @@ int main(void) {
       cmocka_unit_test(what_cannot_be_asked_is_refused),
       cmocka_unit_test(a_held_product_is_cancelled),
       cmocka_unit_test(leaving_with_products_held),
+      cmocka_unit_test(an_event_in_use_stays_for_a_busy_engine),
       cmocka_unit_test(a_worker_ends_with_products_held),
   };
   return cmocka_run_group_tests(tests, rig_open, rig_close);
