@@ -2,13 +2,14 @@
 //
 // Two warps have bulk copies run ahead into a ring of units: the tiles of W of each warpgroup as they lie, and x in
 // swizzled rows of 128 bytes. A warpgroup makes of its codes the numbers c - 1, exact in 16 bits, in the order in which
-// the matrix instruction takes W from registers; sums of a group are scaled when they leave it. In wide tiles of f16
-// the numbers are, before.
+// the matrix instruction takes W from registers (in narrow tiles others, int2_many_starts.cuh); sums of a group are
+// scaled when they leave it. In wide tiles of f16 the numbers are, before.
 #pragma once
 
 #include "int2_codes.cuh"
 #include "int2_many_int8.cuh"
 #include "int2_many_share.cuh"
+#include "int2_many_starts.cuh"
 #include "int2_many_sums.cuh"
 #include "wgmma.cuh"
 
@@ -62,7 +63,8 @@ template <typename Shape> struct supply {
   }
 };
 
-// Two warps copy: one asks for W, before the kernel ahead has ended, one for x. A stage waits for an arrival of each.
+// Two warps copy: one asks for W, before the kernel ahead has ended, one for x. A stage waits for an arrival of each,
+// or in place of the latter for each lane of the warp that computes what sums start from.
 constexpr int copying = 2;
 
 template <typename Shape> __device__ inline void produce_w(const work &w, shared<Shape> &s) {
@@ -89,7 +91,10 @@ template <typename Shape> __device__ inline void produce_x(const work &w, shared
   ptx::wait_for_previous_grid();
 #pragma unroll 1
   for (; !from.ended(); at.advance()) {
-    const uint32_t full = ptx::shared_address(&s.full[at.stage]), to = ptx::shared_address(s.x[at.stage]);
+    uint32_t full = ptx::shared_address(&s.full[at.stage]);
+    if constexpr (Shape::starts)
+      full = ptx::shared_address(&s.start.x_full[at.stage]);
+    const uint32_t to = ptx::shared_address(s.x[at.stage]);
     if (from.done >= s.stages)
       ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
     ptx::barrier_expect(full, s.x_bytes);
@@ -106,15 +111,19 @@ struct operand {
   uint32_t a[4][4];
 };
 
-template <typename X>
+// kStarts: numbers that count from a power of two.
+template <typename X, bool kStarts>
 __device__ inline void unpack(operand &out, uint32_t upper, uint32_t lower,
                               const uint32_t (&exponents)[int2_codes<X>::places]) {
   const auto above = int2_codes<X>::view(upper), below = int2_codes<X>::view(lower);
 #pragma unroll
   for (int s = 0; s < 4; s++) {
     const uint32_t first = exponents[int2_codes<X>::place(s)], second = exponents[int2_codes<X>::place(s + 4)];
-    out.a[s][0] = int2_codes<X>::value(above, s, first), out.a[s][1] = int2_codes<X>::value(below, s, first);
-    out.a[s][2] = int2_codes<X>::value(above, s + 4, second), out.a[s][3] = int2_codes<X>::value(below, s + 4, second);
+    const auto number = [](const auto &view, int f, uint32_t exponent) {
+      return kStarts ? int2_codes<X>::number(view, f, exponent) : int2_codes<X>::value(view, f, exponent);
+    };
+    out.a[s][0] = number(above, s, first), out.a[s][1] = number(below, s, first);
+    out.a[s][2] = number(above, s + 4, second), out.a[s][3] = number(below, s + 4, second);
   }
 }
 
@@ -150,15 +159,19 @@ __device__ inline uint32_t scales_by(uint32_t codes, uint32_t thread) {
   return codes - thread % 64 * 16 + INT2_HALF_SCALES + thread % 64 / 4 * 4;
 }
 
-// What a thread needs for each unit: where its codes and its rows' scales are in a stage, and what its codes count
-// from. Kept, not computed again in the loop, where every instruction counts.
+// What a thread needs for each unit: where its codes and its rows' scales are in a stage, where what its sums start
+// from, and what its codes count from. Kept, not computed again in the loop, where every instruction counts.
 template <typename Shape> struct lane_constants {
   using number = int2_codes<typename Shape::number>;
   uint32_t codes, scales; // scales: by the codes
+  uint32_t starts;
   uint32_t exponents[number::places];
 
-  __device__ explicit lane_constants(uint32_t w) {
-    const uint32_t thread = threadIdx.x % 128, first = codes_of(w + threadIdx.x / 128 * INT2_TILE_BYTES, thread);
+  __device__ explicit lane_constants(const shared<Shape> &s) {
+    const uint32_t thread = threadIdx.x % 128, w = ptx::shared_address(s.w[0]);
+    const uint32_t first = codes_of(w + threadIdx.x / 128 * INT2_TILE_BYTES, thread);
+    if constexpr (Shape::starts)
+      starts = ptx::held(ptx::shared_address(s.start.quads[0]) + thread % 4 * start_quad);
     codes = ptx::held(first), scales = ptx::held(scales_by(first, thread) - first);
 #pragma unroll
     for (int i = 0; i < number::places; i++)
@@ -186,9 +199,11 @@ __device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, 
     const uint64_t x = x_first + at.stage * (s.x_bytes / 16);
     operand first, second;
     float part[4 * kEights];
-    unpack<X>(first, words.x, words.y, lane.exponents);
-    multiply_half<X, kEights>(part, first, x, false);
-    unpack<X>(second, words.z, words.w, lane.exponents);
+    if constexpr (Shape::starts)
+      load_starts<kEights>(part, lane.starts + at.stage * sizeof s.start.quads[0]);
+    unpack<X, Shape::starts>(first, words.x, words.y, lane.exponents);
+    multiply_half<X, kEights>(part, first, x, Shape::starts);
+    unpack<X, Shape::starts>(second, words.z, words.w, lane.exponents);
     multiply_half<X, kEights>(part, second, x + s.half_bytes / 16, true);
     ptx::wgmma_wait<0>();
     const float2 scale = __half22float2(reinterpret_cast<const __half2 &>(rows));
@@ -359,10 +374,10 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
   constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
   struct none {
-    __device__ explicit none(uint32_t) {}
+    __device__ explicit none(const shared<Shape> &) {}
   };
   using constants = std::conditional_t<Shape::int8 || (eights > 8), none, lane_constants<Shape>>;
-  [[maybe_unused]] const constants lane(ptx::shared_address(s.w[0]));
+  [[maybe_unused]] const constants lane(s);
   uint32_t done = 0;
 #pragma unroll 1
   for (;;) {
@@ -407,8 +422,10 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   ptx::let_next_grid_start();
   if (threadIdx.x == 0) {
     for (int i = 0; i < s.stages; i++) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]), copying);
+      ptx::barrier_init(ptx::shared_address(&s.full[i]), Shape::starts ? 1 + 32 : copying);
       ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.consumers / 32);
+      if constexpr (Shape::starts)
+        ptx::barrier_init(ptx::shared_address(&s.start.x_full[i]), 1);
     }
     ptx::fence_barrier_init();
   }
@@ -419,6 +436,9 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
       produce_w(w, s);
     else if (threadIdx.x == s.consumers + 32)
       produce_x(w, s);
+    if constexpr (Shape::starts)
+      if (threadIdx.x >= s.consumers + 32 * copying)
+        produce_starts(w, s, threadIdx.x / 32 - s.consumers / 32 - copying);
   } else {
     ptx::registers_increase<Shape::consumer_registers>();
     consume(w, s);

@@ -76,7 +76,7 @@ static double runs_cost(const struct int2_many_config *config, const struct int2
 double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan) {
   static const struct row {
     double unit, fixed, runs;
-  } of[] = {{0.48, 2.3, 2.3}, {0.62, 5.3, 5}, {0.76, 6, 6}, {0.95, 9.7, 7}}, of_scaled = {1.2, 8, 7},
+  } of[] = {{0.42, 2.85, 2.6}, {0.62, 5.3, 5}, {0.76, 6, 6}, {0.95, 9.7, 7}}, of_scaled = {1.2, 8, 7},
     of_int8[] = {{0, 0, 0}, {0.8, 5.3, 4}, {1.15, 6, 6}, {1.4, 9.7, 7}};
   bool scaled = INT2_MANY_SCALES_W(config->columns, x_type == GEMM_F16);
   int split = config->split_k;

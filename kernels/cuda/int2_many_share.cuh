@@ -30,8 +30,11 @@ template <typename X, int kEights> struct shape {
   static constexpr int eights = kEights, columns = 8 * kEights;
   static constexpr int groups = INT2_MANY_GROUPS(columns, f16); // warpgroups that multiply, 64 rows of W each
   static constexpr int consumers = 128 * groups, threads = consumers + 128;
+  // Whether sums of a group start from what makes up for numbers that count from a power of two. With more columns,
+  // who computes that takes longer than it saves.
+  static constexpr bool starts = !int8 && columns == 16;
   // What a launch begins with a thread, and as it is shared out.
-  static constexpr int registers = groups == 4 ? 96 : 128, producer_registers = 32;
+  static constexpr int registers = groups == 4 ? 96 : 128, producer_registers = starts ? 64 : 32;
   static constexpr int consumer_registers = (threads * registers - 128 * producer_registers) / consumers;
   static_assert(consumers * consumer_registers + 128 * producer_registers == threads * registers);
   static_assert(int{INT2A8_BLOCK_ROWS} == int{INT2_BLOCK_ROWS} && INT2A8_TILE_K == 2 * GEMM_GROUP);
@@ -45,12 +48,20 @@ template <typename X, int kEights> struct shape {
 // of these lie in different banks.
 constexpr int out_rows = 32, out_pitch = 2 * INT2_BLOCK_ROWS + 16;
 
+// Of each unit under way: what sums start from, and that x has come for who computes it.
+template <typename Shape, bool kStarts> struct start_ring {};
+template <typename Shape> struct start_ring<Shape, true> {
+  alignas(16) float quads[Shape::stages][2 * Shape::columns];
+  uint64_t x_full[Shape::stages];
+};
+
 template <typename Shape> struct shared : Shape {
   using Shape::groups, Shape::stages, Shape::x_bytes, Shape::w_bytes;
   uint8_t x[stages][x_bytes]; // the swizzle counts from a multiple of 1024
   uint8_t w[stages][w_bytes];
   alignas(16) uint8_t out[groups][out_rows * out_pitch];
   uint64_t full[stages], empty[stages];
+  start_ring<Shape, Shape::starts> start;
 };
 
 // ---- shares of the work
@@ -79,6 +90,17 @@ struct run_of_units {
                                                                                                    : unit;
   }
 };
+
+// Of a block.
+__device__ inline uint32_t units_of(const work &w, uint32_t block) {
+  uint32_t units = 0;
+  for (;;) {
+    const run_of_units run(w, block, units);
+    if (run.unit == run.end)
+      return units;
+    units += run.end - run.unit;
+  }
+}
 
 // The units of a run that belong to one tile: [first, last) of its K.
 struct segment {
