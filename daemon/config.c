@@ -165,6 +165,13 @@ static void fail_at(struct reading *reading, const char *why) {
   (void)error_set(reading->error, STATUS_INVALID, "%.100s:%d: %.120s", reading->path, reading->line, why);
 }
 
+/* What libinih has to see of a line: an option's name and what separates it from the value, which may have more bytes
+ * than there is room for; of a comment nothing. */
+static size_t head_length(const char *begin) {
+  size_t name = strcspn(begin, "=:");
+  return *begin == '#' || *begin == ';' ? 0 : *begin == '[' || begin[name] == '\0' ? strlen(begin) : name + 1;
+}
+
 /* Hands lines to libinih without their indentation, which it would take for the continuation of a value, and counts
  * them; a line that does not fit is refused instead of being split. */
 static char *read_line(char *text, int bytes, void *opaque) {
@@ -175,13 +182,14 @@ static char *read_line(char *text, int bytes, void *opaque) {
     return NULL;
   reading->line++;
   char *begin = line + strspn(line, " \t");
-  size_t length = strlen(begin);
+  size_t length = head_length(begin);
   bool whole = strlen(line) < room - 1 || line[room - 2] == '\n';
   if (!whole || length >= (size_t)bytes) {
     fail_at(reading, "the line is too long");
     return NULL;
   }
-  memcpy(text, begin, length + 1);
+  memcpy(text, begin, length);
+  text[length] = '\0';
   return text;
 }
 

@@ -199,6 +199,19 @@ static void a_line_that_is_too_long_is_not_split(void **state) {
   assert_fails_at(text, 1, "too long");
 }
 
+static void a_long_comment_and_a_long_value(void **state) {
+  char text[1024], value[CONFIG_STRING_BYTES];
+  (void)state;
+  memset(value, 'v', sizeof value - 1);
+  value[sizeof value - 1] = '\0';
+  snprintf(text, sizeof text, "# %s, %s\n  cublaslt  =  %s  \ndevices = 1\n", value, "= which is no option", value);
+  assert_int_equal(read_text(text), STATUS_OK);
+  assert_string_equal(config.cublaslt, value);
+  assert_int_equal(config.devices, 1);
+  snprintf(text, sizeof text, "cublaslt = %sv", value);
+  assert_fails_at(text, 1, "cublaslt may have 255 bytes, got 256");
+}
+
 static void an_indented_line_is_no_continuation(void **state) {
   (void)state;
   assert_int_equal(read_text("backend = cpu\n  devices = 3\n"), STATUS_OK);
@@ -238,6 +251,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_file_is_read, make_file, remove_file),
       cmocka_unit_test_setup_teardown(errors_name_path_and_line, make_file, remove_file),
       cmocka_unit_test_setup_teardown(a_line_that_is_too_long_is_not_split, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(a_long_comment_and_a_long_value, make_file, remove_file),
       cmocka_unit_test_setup_teardown(an_indented_line_is_no_continuation, make_file, remove_file),
       cmocka_unit_test_setup_teardown(a_value_is_the_whole_line, make_file, remove_file),
       cmocka_unit_test_setup(a_missing_file_is_named, fresh),
