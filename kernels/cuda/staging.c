@@ -24,7 +24,7 @@ struct staging staging_place(const struct gemm_weight *weight, const struct layo
   out.sums = take(&out.bytes, int2 ? 0 : 4 * m * n);
   out.y = take(&out.bytes, 4 * m * (uint64_t)weight->n);
   out.bias = take(&out.bytes, 4 * n);
-  out.y_rows = take(&out.bytes, int2 ? 0 : 8 * m);
+  out.y_rows = take(&out.bytes, gemm_quantizes_x(weight->format) ? 8 * m : 0);
   return out;
 }
 

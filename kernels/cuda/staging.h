@@ -14,7 +14,7 @@ struct staging {
   uint64_t sums;      /* rows of layout.n elements of at most 4 bytes; INT2, INT2A8: none */
   uint64_t y;         /* rows of weight.n elements, where y cannot be written in place */
   uint64_t bias;
-  uint64_t y_rows; /* pointers to rows of y that lie apart */
+  uint64_t y_rows; /* pointers to rows of y that lie apart; none where x is not quantized */
   uint64_t bytes;  /* of all */
 };
 

@@ -214,6 +214,21 @@ static void test_staging_holds(void **state) {
   assert_true(at.y - at.scales >= 5 * 4);
 }
 
+/* Whatever is quantized where it lies comes with pointers to rows of y. */
+static void test_staging_holds_pointers(void **state) {
+  (void)state;
+  static const enum gemm_format formats[] = {GEMM_FORMAT_INT8, GEMM_FORMAT_FP8, GEMM_FORMAT_INT2A8};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    struct gemm_weight weight = {.n = 128, .k = 256, .format = formats[i], .scale = GEMM_SCALE_ROW};
+    struct layout layout;
+    struct error error;
+    assert_true(gemm_quantizes_x(weight.format));
+    assert_int_equal(layout_compute(&weight, layout_choose(&weight, 90), &layout, &error), STATUS_OK);
+    struct staging at = staging_place(&weight, &layout, 64);
+    assert_true(at.bytes - at.y_rows >= 64 * sizeof(void *));
+  }
+}
+
 static void test_staging_goes(void **state) {
   (void)state;
   assert_int_equal(staging_go(1, 16384), 1);
@@ -231,8 +246,13 @@ static void test_staging_goes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layout_pads),   cmocka_unit_test(test_layout_fills),  cmocka_unit_test(test_layout_tiles),
-      cmocka_unit_test(test_layout_chosen), cmocka_unit_test(test_staging_holds), cmocka_unit_test(test_staging_goes),
+      cmocka_unit_test(test_layout_pads),
+      cmocka_unit_test(test_layout_fills),
+      cmocka_unit_test(test_layout_tiles),
+      cmocka_unit_test(test_layout_chosen),
+      cmocka_unit_test(test_staging_holds),
+      cmocka_unit_test(test_staging_goes),
+      cmocka_unit_test(test_staging_holds_pointers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
