@@ -117,19 +117,25 @@ bool tune_db_load(const struct tune_db *db, struct book_entry *entry) {
   return read;
 }
 
+/* Whether a file has the name of an entry, and whose. */
+static bool read_name(const char *name, struct variant_problem *out) {
+  char shape[VARIANT_TEXT_BYTES];
+  struct error ignored;
+  size_t length = strlen(name), end = strlen(suffix);
+  if (length <= end || length - end >= sizeof shape || strcmp(name + length - end, suffix) != 0)
+    return false;
+  snprintf(shape, sizeof shape, "%.*s", (int)(length - end), name);
+  return variant_problem_parse(shape, out, &ignored) == STATUS_OK;
+}
+
 uint32_t tune_db_list(const struct tune_db *db, struct variant_problem *out, uint32_t most) {
   uint32_t count = 0;
   DIR *folder = db->folder[0] != '\0' ? opendir(db->folder) : NULL;
   if (folder == NULL)
     return 0;
   for (struct dirent *file; (file = readdir(folder)) != NULL;) {
-    size_t length = strlen(file->d_name);
     struct variant_problem problem;
-    struct error ignored;
-    if (length <= strlen(suffix) || strcmp(file->d_name + length - strlen(suffix), suffix) != 0)
-      continue;
-    file->d_name[length - strlen(suffix)] = '\0';
-    if (variant_problem_parse(file->d_name, &problem, &ignored) != STATUS_OK)
+    if (!read_name(file->d_name, &problem))
       continue;
     if (count < most)
       out[count] = problem;
@@ -179,6 +185,31 @@ static bool sync_folder(const char *folder) {
   return synced;
 }
 
+static bool written_before(const struct timespec *a, const struct timespec *b) {
+  return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+/* Removes the entry that was written longest ago. */
+static void make_room(const struct tune_db *db) {
+  char oldest[VARIANT_TEXT_BYTES + sizeof suffix] = "";
+  struct timespec when = {.tv_sec = 0};
+  DIR *folder = opendir(db->folder);
+  if (folder == NULL)
+    return;
+  for (struct dirent *file; (file = readdir(folder)) != NULL;) {
+    struct variant_problem problem;
+    struct stat stat;
+    if (!read_name(file->d_name, &problem) || fstatat(dirfd(folder), file->d_name, &stat, AT_SYMLINK_NOFOLLOW) != 0 ||
+        (oldest[0] != '\0' && !written_before(&stat.st_mtim, &when)))
+      continue;
+    snprintf(oldest, sizeof oldest, "%s", file->d_name);
+    when = stat.st_mtim;
+  }
+  if (oldest[0] != '\0')
+    (void)unlinkat(dirfd(folder), oldest, 0);
+  closedir(folder);
+}
+
 enum status tune_db_save(const struct tune_db *db, const struct book_entry *entry, struct error *error) {
   char path[PATH_BYTES], temporary[PATH_BYTES];
   if (db->folder[0] == '\0')
@@ -188,6 +219,8 @@ enum status tune_db_save(const struct tune_db *db, const struct book_entry *entr
   char *text = entry_text(entry);
   if (text == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for a tuning");
+  if (access(path, F_OK) != 0 && tune_db_list(db, NULL, 0) >= TUNE_DB_FILES)
+    make_room(db);
   int fd = mkostemp(temporary, O_CLOEXEC);
   bool written = fd >= 0 && write_synced(fd, text) && rename(temporary, path) == 0;
   bool kept = written && sync_folder(db->folder);

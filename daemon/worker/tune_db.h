@@ -6,6 +6,8 @@
 
 #include "tune_book.h"
 
+enum { TUNE_DB_FILES = BOOK_ENTRIES / 2 /* that are kept, and read, at most */ };
+
 struct tune_db {
   char folder[512]; /* "": nothing is kept */
   int device;       /* whose note it is: devices that are alike share the folder */
@@ -18,6 +20,7 @@ MUST_CHECK enum status tune_db_open(struct tune_db *db, const char *state_dir, c
 /* Fills state, variant, times and what was wrong of an entry whose problem is set; false for a miss, with the entry as
  * it was. What it fills in has not been compared with anything yet: BOOK_KEPT. */
 bool tune_db_load(const struct tune_db *db, struct book_entry *entry);
+/* A shape that is new makes room for itself: the file that was written longest ago goes. */
 MUST_CHECK enum status tune_db_save(const struct tune_db *db, const struct book_entry *entry, struct error *error);
 /* Notes that a variant is about to run for the first time, NULL: that it did. A process that dies between leaves a note
  * behind, so that its successor does not try again. */

@@ -25,9 +25,9 @@ uint64_t tuner_clock_ns(void) {
 
 static void read_kept(struct tuner *tuner) {
   const struct book_visit nobodys = {.user = BOOK_NOBODY};
-  struct variant_problem *problems = malloc(BOOK_ENTRIES / 2 * sizeof *problems);
-  uint32_t count = problems != NULL ? tune_db_list(&tuner->db, problems, BOOK_ENTRIES / 2) : 0;
-  for (uint32_t i = 0; i < count && i < BOOK_ENTRIES / 2; i++) {
+  struct variant_problem *problems = malloc(TUNE_DB_FILES * sizeof *problems);
+  uint32_t count = problems != NULL ? tune_db_list(&tuner->db, problems, TUNE_DB_FILES) : 0;
+  for (uint32_t i = 0; i < count && i < TUNE_DB_FILES; i++) {
     struct book_entry kept = {.problem = problems[i], .used = true, .user = BOOK_NOBODY};
     if (!tune_db_load(&tuner->db, &kept))
       continue;

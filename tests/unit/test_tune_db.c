@@ -214,6 +214,39 @@ static void test_hostile_files_are_misses(void **state) {
   assert_false(tune_db_load(&db, &back));
 }
 
+static void problem_at(int64_t n, struct variant_problem *out, char path[768]) {
+  char name[VARIANT_TEXT_BYTES];
+  *out = problem;
+  out->weight.n = n;
+  snprintf(path, 768, "%s/%s.json", db.folder, variant_problem_text(out, name));
+}
+
+/* Where ever new shapes come, what was kept longest ago makes room; what is kept again takes none. */
+static void test_so_many_and_no_more(void **state) {
+  (void)state;
+  struct book_entry entry = entry_made();
+  struct error error;
+  char path[768];
+  for (int64_t n = 1; n <= TUNE_DB_FILES; n++) {
+    const struct timespec times[2] = {{.tv_sec = 1000 + n}, {.tv_sec = n == 7 ? 1 : 1000 + n}};
+    problem_at(n, &entry.problem, path);
+    int fd = open(path, O_WRONLY | O_CREAT, 0640);
+    assert_true(fd >= 0);
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+  }
+  assert_int_equal(tune_db_save(&db, &entry, &error), STATUS_OK);
+  assert_int_equal(tune_db_list(&db, NULL, 0), TUNE_DB_FILES);
+  problem_at(7, &entry.problem, path);
+  assert_int_equal(access(path, F_OK), 0);
+  problem_at(TUNE_DB_FILES + 1, &entry.problem, path);
+  assert_int_equal(tune_db_save(&db, &entry, &error), STATUS_OK);
+  assert_int_equal(access(path, F_OK), 0);
+  assert_int_equal(tune_db_list(&db, NULL, 0), TUNE_DB_FILES);
+  problem_at(7, &entry.problem, path);
+  assert_int_not_equal(access(path, F_OK), 0);
+}
+
 static void test_the_note_of_a_death(void **state) {
   (void)state;
   struct book_entry entry = entry_made();
@@ -262,8 +295,9 @@ int main(void) {
       cmocka_unit_test(test_buckets),         cmocka_unit_test(test_shape_text),
       cmocka_unit_test(test_kernel_text),     DB_TEST(test_comes_back),
       DB_TEST(test_another_identity),         DB_TEST(test_damaged_files_are_misses),
-      DB_TEST(test_hostile_files_are_misses), DB_TEST(test_the_note_of_a_death),
-      DB_TEST(test_the_notes_of_two_devices), DB_TEST(test_nowhere_to_keep),
+      DB_TEST(test_hostile_files_are_misses), DB_TEST(test_so_many_and_no_more),
+      DB_TEST(test_the_note_of_a_death),      DB_TEST(test_the_notes_of_two_devices),
+      DB_TEST(test_nowhere_to_keep),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
