@@ -94,7 +94,7 @@ static bool tuning_kills(void (*open)(void)) {
   pid_t child = fork();
   if (child == 0) {
     /* The pool's threads are not here any more: a backend of its own. */
-    struct backend_config config = {.in_flight = 2};
+    struct backend_config config = {.in_flight = 2, .library_bytes = (uint64_t)64 << 20}; /* of the same identity */
     struct error error;
     if (cpu_backend.open(&config, &tuning.device.backend, &error) != STATUS_OK)
       _exit(1);
