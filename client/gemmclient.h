@@ -172,7 +172,8 @@ GEMMD_API int gemmd_memory_open(gemmd_session *session, unsigned device, int fd,
  * where the daemon has no GPU. */
 GEMMD_API int gemmd_memory_open_ipc(gemmd_session *session, unsigned device, const void *handle, void *address,
                                     uint64_t bytes, gemmd_memory **out);
-/* BUSY, with all as it was, while a product that uses it is in flight. NULL is fine. */
+/* BUSY, with all as it was, while a product that uses it is in flight. TIMEOUT where the daemon has not answered: it
+ * may use the memory until a later call has returned OK. NULL is fine. */
 GEMMD_API int gemmd_memory_close(gemmd_memory *tensor);
 
 /* `handle`: the 64 bytes of a cudaIpcEventHandle_t, of an event made for other processes. A product with the event in
@@ -180,7 +181,8 @@ GEMMD_API int gemmd_memory_close(gemmd_memory *tensor);
  * time to time and serves others meanwhile. CUDA's events pass between processes of one user: PERMISSION where the
  * daemon runs as another. INVALID for a handle that cannot be opened, UNSUPPORTED where the daemon has no GPU. */
 GEMMD_API int gemmd_event_open(gemmd_session *session, unsigned device, const void *handle, gemmd_event **out);
-/* BUSY, with all as it was, while a product waits for it. Destroy the event itself afterwards. NULL is fine. */
+/* BUSY, with all as it was, while a product waits for it; TIMEOUT as above. Destroy the event itself afterwards. NULL
+ * is fine. */
 GEMMD_API int gemmd_event_close(gemmd_event *event);
 
 /* ---- weights */

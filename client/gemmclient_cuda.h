@@ -28,8 +28,8 @@ GEMMD_API int gemmd_cuda_alloc(gemmd_session *session, unsigned device, int ordi
                                gemmd_cuda_memory **out);
 /* A device pointer. */
 GEMMD_API void *gemmd_cuda_address(const gemmd_cuda_memory *memory);
-/* Before the session ends, when no kernel of this process uses the memory. BUSY, with all as it was, while a product
- * does. NULL is fine. */
+/* Before the session ends, when no kernel of this process uses the memory. BUSY and TIMEOUT as gemmd_memory_close.
+ * NULL is fine. */
 GEMMD_API int gemmd_cuda_free(gemmd_cuda_memory *memory);
 /* Memory that is there already, of cudaMalloc or cuMemAlloc: all of the allocation that `address` is in, by its legacy
  * IPC handle. For users whom the daemon's option ipc_users names (see gemmd_memory_open_ipc); it must not be freed
@@ -43,7 +43,7 @@ GEMMD_API int gemmd_cuda_event_create(gemmd_session *session, unsigned device, g
 GEMMD_API int gemmd_cuda_event_record(gemmd_cuda_event *event, void *stream);
 /* For gemmd_product's `after`. */
 GEMMD_API const gemmd_event *gemmd_cuda_event_get(const gemmd_cuda_event *event);
-/* Before the session ends. BUSY, with all as it was, while a product waits for it. NULL is fine. */
+/* Before the session ends. BUSY and TIMEOUT as gemmd_event_close. NULL is fine. */
 GEMMD_API int gemmd_cuda_event_free(gemmd_cuda_event *event);
 
 /* The sentence of the last failure of these functions in this thread; "" before any. */

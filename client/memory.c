@@ -155,9 +155,11 @@ int gemmd_memory_close(gemmd_memory *tensor) {
     request.handle = tensor->handle;
     status = control_call(tensor->session, &call);
   }
-  if (status != STATUS_BUSY)
-    tensor_forget(tensor);
-  return session_result(status == STATUS_BUSY ? status : STATUS_OK);
+  /* After another failure than these the daemon may have it as before. */
+  if (status != STATUS_OK && status != STATUS_NOT_FOUND && !tensor->session->ended)
+    return session_result(status);
+  tensor_forget(tensor);
+  return GEMMD_OK;
 }
 
 int gemmd_event_close(gemmd_event *event) {

@@ -55,8 +55,10 @@ int gemmd_cuda_event_free(gemmd_cuda_event *event) {
   if (event == NULL)
     return GEMMD_OK;
   int status = gemmd_event_close(event->shared);
-  if (status != GEMMD_OK)
+  if (status == GEMMD_BUSY)
     return failure_set(status, "products in flight wait for the event");
+  if (status != GEMMD_OK)
+    return failure_set(status, "gemmd has not said that it lets go of the event: %s", gemmd_status_name(status));
   (void)event->driver->cuEventDestroy_v2(event->event);
   free(event);
   return GEMMD_OK;

@@ -144,8 +144,10 @@ int gemmd_cuda_free(gemmd_cuda_memory *memory) {
   if (memory == NULL)
     return GEMMD_OK;
   int status = gemmd_memory_close(memory->tensor);
-  if (status != GEMMD_OK)
+  if (status == GEMMD_BUSY)
     return failure_set(status, "products in flight use the memory");
+  if (status != GEMMD_OK)
+    return failure_set(status, "gemmd has not said that it lets go of the memory: %s", gemmd_status_name(status));
   release(memory);
   return GEMMD_OK;
 }

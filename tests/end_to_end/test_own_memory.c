@@ -5,6 +5,7 @@
 #include "proto/limits.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/hold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/raw.h"
 #include "tests/support/status.h"
@@ -308,6 +309,28 @@ static void gemmd_is_replaced_before_the_first_product(void **state) {
   client_close(&client);
 }
 
+/* Who asks is told, and may not take the memory for his own again before that has come to something. */
+static void memory_that_is_not_given_back_in_time(void **state) {
+  (void)state;
+  struct client client = {.fd = memory_make(BYTES, F_SEAL_SHRINK)};
+  if (!takes_memfd)
+    skip();
+  expect_ok(client.session,
+            gemmd_connect(&client.session, daemon_under_test.socket, &(gemmd_options){.timeout_ms = 500}));
+  client.memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, client.fd, 0);
+  expect_ok(client.session, gemmd_memory_open(client.session, 0, client.fd, client.memory, BYTES, &client.tensor));
+  pid_t worker = (pid_t)device_info(client.session).pid;
+  hold_process(worker);
+  int status = gemmd_memory_close(client.tensor);
+  assert_int_equal(kill(worker, SIGCONT), 0);
+  assert_int_equal(status, GEMMD_TIMEOUT);
+  do
+    status = gemmd_memory_close(client.tensor);
+  while (status == GEMMD_TIMEOUT);
+  assert_int_equal(status, GEMMD_OK);
+  client_close(&client);
+}
+
 /* ---- device memory of two processes, where there is a GPU: what one product writes there, the next one reads */
 
 /* y = W (W x) with the inner result in device memory, against the same through the arena. */
@@ -553,6 +576,7 @@ int main(void) {
       cmocka_unit_test(the_worker_is_killed),
       cmocka_unit_test(gemmd_is_replaced),
       cmocka_unit_test(gemmd_is_replaced_before_the_first_product),
+      cmocka_unit_test(memory_that_is_not_given_back_in_time),
       cmocka_unit_test(two_processes_on_a_gpu),
       cmocka_unit_test(memory_that_no_other_worker_can_map),
       cmocka_unit_test(memory_that_cannot_be),
