@@ -200,7 +200,7 @@ __device__ inline void store_sums(float (&sum)[2][kEights][4], float *slot, int 
 // with fewer of them those that compute could have no more registers.
 constexpr int suppliers = 4, supplied = pairs / suppliers, all_threads = threads + 32 * suppliers;
 
-// Behind the tiles of a stage, one of each pair: barriers that they have come, and, of each supplier, that the warps of
+// Behind the tiles of a stage, one of each pair: barriers that they have come, and, of each supplier, that the lanes of
 // its pairs have taken theirs.
 constexpr int full = pairs * INT2_TILE_BYTES, empty = full + 8, barriers = 1 + suppliers;
 static_assert(INT2_FEW_STAGE_BYTES >= full + 8 * barriers && INT2_FEW_STAGE_BYTES % INT2_FEW_ALIGN == 0);
@@ -210,7 +210,7 @@ __device__ inline void make_barriers(const work &w, uint32_t ring, int warp) {
 #pragma unroll 1
   for (uint32_t i = warp; i / barriers * INT2_FEW_STAGE_BYTES < w.plan.ring_bytes; i += warps)
     ptx::barrier_init(ring + i / barriers * INT2_FEW_STAGE_BYTES + full + i % barriers * 8,
-                      i % barriers == 0 ? suppliers : 2 * supplied);
+                      i % barriers == 0 ? suppliers : 2 * supplied * 32);
   ptx::fence_barrier_init();
 }
 
@@ -423,9 +423,7 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
         start[t][2] = __int_as_float(four.z);
         start[t][3] = __int_as_float(four.w);
       }
-      __syncwarp(); // all have what they take of the tile
-      if (lane == 0)
-        ptx::barrier_arrive(at + my_empty);
+      ptx::barrier_arrive(at + my_empty);
       at += INT2_FEW_STAGE_BYTES;
       if (at == ring_end)
         at -= ring_bytes, parity ^= 1;
