@@ -38,7 +38,7 @@ static double element(const void *data, int64_t i, enum gemm_type type) {
 static double quantize(double *values, int64_t count, bool int8) {
   float largest = 0;
   for (int64_t i = 0; i < count; i++)
-    largest = fabs(values[i]) <= largest ? largest : (float)fabs(values[i]);
+    largest = isnan(largest) || fabs(values[i]) <= largest ? largest : (float)fabs(values[i]);
   float scale = int8 ? number_scale_int8(largest) : number_scale_e4m3(largest);
   for (int64_t i = 0; i < count; i++)
     values[i] = int8 ? number_quantize_int8((float)values[i], scale)

@@ -256,6 +256,41 @@ static void test_library_fails(void **state) {
 }
 #endif
 
+/* A NaN in a row that is quantized makes its y NaN, wherever in the row it is; also by the plain loops. */
+static void test_plain_keeps_nan(void **state) {
+  (void)state;
+  static const int64_t places[] = {0, 100, 1099};
+  struct device device;
+  const struct variant plain = variant_default(cpu_backend.families[0]);
+  device_open(&device, &cpu_backend, 1, 1 << 20);
+  for (int i = 0; i < COUNT(shapes); i++) {
+    struct oracle_weight weight;
+    struct oracle_x x;
+    if (!gemm_quantizes_x(shapes[i].format))
+      continue;
+    oracle_weight_make(&weight, &shapes[i], 1);
+    oracle_x_make(&x, COUNT(places), shapes[i].k, GEMM_F16, 1, 2);
+    for (int row = 0; row < COUNT(places); row++)
+      oracle_x_set(&x, row, places[row], NAN);
+    struct device_request request = {.weight = device_load(&device, &weight, 0),
+                                     .shape = &shapes[i],
+                                     .x = &x,
+                                     .m = x.m,
+                                     .y_type = GEMM_F32,
+                                     .variant = &plain};
+    struct backend_job job = device_stage(&device, &request);
+    device_finish(&device, &job);
+    for (int64_t row = 0; row < x.m; row++)
+      for (int64_t n = 0; n < shapes[i].n; n++)
+        assert_true(isnan(((float *)((uint8_t *)job.y + (uint64_t)row * job.y_stride))[n]));
+    cpu_backend.weight_detach(device.backend, request.weight);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+  device_close(&device);
+  close(device.slab_fd);
+}
+
 /* y fits f32 although the sums on the way, before the scale, do not. */
 static void test_int2_sums_do_not_overflow_midway(void **state) {
   (void)state;
@@ -469,6 +504,7 @@ int main(void) {
       cmocka_unit_test(test_weight_places),
       cmocka_unit_test(test_submit_refuses_types),
       cmocka_unit_test(test_checksum),
+      cmocka_unit_test(test_plain_keeps_nan),
       cmocka_unit_test(test_library),
       cmocka_unit_test(test_library_is_of_the_identity),
       cmocka_unit_test(test_library_makes_room),
