@@ -3,24 +3,29 @@
 #include "engine.h"
 #include "plans.h"
 
-enum { ROWS_LEAST = 64 }; /* fewer would read W too often */
+/* Fewer would read W too often; one that comes with its product is laid out anew each time, which takes as long as a
+ * hundred rows. */
+enum { ROWS_LEAST = 64, TENSOR_ROWS_LEAST = 1024 };
 
 static uint64_t terms_of_row(const struct queue_job *job) {
   const struct engine_weight *weight = job->weight;
   const struct engine_plan *plan = job->plan;
+  const struct backend_operand *operand = job->product.operand;
   uint64_t terms = 0;
+  if (operand != NULL)
+    return (uint64_t)(operand->shape.n * operand->shape.k);
   for (uint32_t i = 0; plan != NULL && i < plan->count; i++)
     terms += (uint64_t)(plan->weights[i]->shape.n * plan->weights[i]->shape.k);
   return plan != NULL ? terms : (uint64_t)(weight->shape.n * weight->shape.k);
 }
 
 int64_t slice_rows(const struct backend_ops *ops, const struct queue_job *job) {
-  int64_t m = job->product.m;
-  if (ops->slice_terms == 0 || job->product.operand != NULL || m < 2 * ROWS_LEAST)
+  int64_t m = job->product.m, least = job->product.operand != NULL ? TENSOR_ROWS_LEAST : ROWS_LEAST;
+  if (ops->slice_terms == 0 || m < 2 * least)
     return m;
-  int64_t rows = (int64_t)(ops->slice_terms / terms_of_row(job)) / ROWS_LEAST * ROWS_LEAST;
-  rows = rows > ROWS_LEAST ? rows : ROWS_LEAST;
-  return m < rows + ROWS_LEAST ? m : rows; /* a few rows more are sooner done now */
+  int64_t rows = (int64_t)(ops->slice_terms / terms_of_row(job)) / least * least;
+  rows = rows > least ? rows : least;
+  return m < rows + least ? m : rows; /* a few rows more are sooner done now */
 }
 
 static void move_on(struct backend_job *product, const struct queue_job *job, int64_t rows) {

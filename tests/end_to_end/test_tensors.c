@@ -104,6 +104,41 @@ static void test_right(void **state) {
   gemmd_disconnect(session);
 }
 
+/* On the CPU these are computed some rows at a time. */
+static void test_many_rows(void **state) {
+  (void)state;
+  enum { SIDE = 1024, MANY = 2057, X_ROW = SIDE + 8, Y_ROW = SIDE + 4, CODES = 3 };
+  static const uint16_t codes[CODES] = {0x3c00, 0x4000, 0xb800};
+  static const float values[CODES] = {1, 2, -0.5f};
+  gemmd_session *session = daemon_join(&gemmd, NULL);
+  uint16_t *x = gemmd_alloc(session, (size_t)MANY * X_ROW * sizeof *x);
+  uint16_t *w = gemmd_alloc(session, (size_t)SIDE * SIDE * sizeof *w);
+  float *y = gemmd_alloc(session, (size_t)MANY * Y_ROW * sizeof *y);
+  assert_true(x != NULL && w != NULL && y != NULL);
+  for (int i = 0; i < MANY * X_ROW; i++)
+    x[i] = codes[i / X_ROW % CODES];
+  for (int i = 0; i < SIDE * SIDE; i++)
+    w[i] = codes[i / SIDE % CODES];
+  memset(y, 0xfd, (size_t)MANY * Y_ROW * sizeof *y);
+  gemmd_product product = {.m = MANY,
+                           .x = x,
+                           .x_type = GEMMD_F16,
+                           .x_stride = X_ROW * sizeof *x,
+                           .y = y,
+                           .y_type = GEMMD_F32,
+                           .y_stride = Y_ROW * sizeof *y};
+  gemmd_result result;
+  uint64_t ticket;
+  assert_int_equal(gemmd_tensors_submit(session, &(gemmd_tensor){.data = w, .n = SIDE, .k = SIDE}, &product, &ticket),
+                   GEMMD_OK);
+  assert_int_equal(gemmd_wait(session, ticket, -1, &result), GEMMD_OK);
+  assert_true(result.device_ns > 0);
+  for (int row = 0; row < MANY; row++)
+    for (int n = 0; n < SIDE; n++)
+      assert_true(y[row * Y_ROW + n] == SIDE * values[row % CODES] * values[n % CODES]);
+  gemmd_disconnect(session);
+}
+
 static void test_refused(void **state) {
   (void)state;
   gemmd_session *session = daemon_join(&gemmd, NULL);
@@ -156,6 +191,7 @@ static void test_over_a_death(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_right),
+      cmocka_unit_test(test_many_rows),
       cmocka_unit_test(test_refused),
       cmocka_unit_test(test_over_a_death),
   };

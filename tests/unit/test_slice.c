@@ -51,15 +51,27 @@ static void as_many_rows_as_take_so_long(void **state) {
   square.shape.n = square.shape.k = 64;
 }
 
-static void other_devices_and_tensors_have_no_slices(void **state) {
+static void other_devices_have_no_slices(void **state) {
   (void)state;
-  struct queue_job job = {.weight = &square, .product = {.m = 100000}};
+  struct queue_job job = {.weight = &square};
   struct backend_ops whole = device;
   whole.slice_terms = 0;
+  job.product.m = 100000;
   assert_int_equal(slice_rows(&whole, &job), 100000);
-  job.product.operand = &job.operand;
-  job.weight = NULL;
-  assert_int_equal(slice_rows(&device, &job), 100000);
+}
+
+/* Their W is laid out for every slice: these have more rows. */
+static void tensors_have_fewer_slices(void **state) {
+  (void)state;
+  struct queue_job job = {.operand.shape = {.n = 64, .k = 64, .format = GEMM_FORMAT_F16}};
+  job.product.operand = &job.operand; /* 2^12 a row */
+  assert_int_equal(rows_of(&job, 2047), 2047);
+  assert_int_equal(rows_of(&job, 2048), 1024);
+  job.operand.shape.n = 4; /* 2^8 a row: 4096 rows */
+  assert_int_equal(rows_of(&job, 5119), 5119);
+  assert_int_equal(rows_of(&job, 5120), 4096);
+  job.operand.shape.n = job.operand.shape.k = 1 << 24;
+  assert_int_equal(rows_of(&job, 100000), 1024);
 }
 
 /* [300] of E4M3 with scales for each 128 of K, and y of f32, each row with a gap behind it. */
@@ -113,9 +125,8 @@ static void a_failure_leaves_it_where_it_was(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(as_many_rows_as_take_so_long),
-      cmocka_unit_test(other_devices_and_tensors_have_no_slices),
-      cmocka_unit_test(the_rest_lies_behind),
+      cmocka_unit_test(as_many_rows_as_take_so_long),     cmocka_unit_test(other_devices_have_no_slices),
+      cmocka_unit_test(tensors_have_fewer_slices),        cmocka_unit_test(the_rest_lies_behind),
       cmocka_unit_test(a_failure_leaves_it_where_it_was),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
