@@ -214,6 +214,15 @@ __device__ inline void make_barriers(const work &w, uint32_t ring, int warp) {
   ptx::fence_barrier_init();
 }
 
+// To the next stage; behind the last the first, in the phase of the other parity. By instructions that are left out,
+// where the compiler computes both and selects.
+__device__ inline void advance(uint32_t &at, uint32_t &parity, uint32_t ring_end, uint32_t ring_bytes) {
+  asm("{\n.reg .pred last;\nadd.u32 %0, %0, %2;\nsetp.eq.u32 last, %0, %3;\n@last sub.u32 %0, %0, %4;\n"
+      "@last xor.b32 %1, %1, 1;\n}"
+      : "+r"(at), "+r"(parity)
+      : "r"(static_cast<uint32_t>(INT2_FEW_STAGE_BYTES)), "r"(ring_end), "r"(ring_bytes));
+}
+
 // Tiles of a pair that are still to be copied; all of it is the same for a warp.
 template <bool kHalves> struct run_of_tiles {
   const uint8_t *from;
@@ -424,9 +433,7 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
         start[t][3] = __int_as_float(four.w);
       }
       ptx::barrier_arrive(at + my_empty);
-      at += INT2_FEW_STAGE_BYTES;
-      if (at == ring_end)
-        at -= ring_bytes, parity ^= 1;
+      advance(at, parity, ring_end, ring_bytes);
       multiply_unit<X, kEights>(part[0], now.upper.x, now.upper.y, b, start, exponents);
       multiply_unit<X, kEights>(part[1], now.lower.x, now.lower.y, b, start, exponents);
       load_operand<kEights>(b, x, 1);
