@@ -179,6 +179,16 @@ static enum tool_exit read_rows(struct matmul *matmul, int64_t *rows) {
   return TOOL_OK;
 }
 
+/* A file once there is something to write: a call that cannot work leaves an older file alone. */
+static enum tool_exit open_y(struct matmul *matmul) {
+  const char *path = tool_value(matmul->call, "y");
+  if (matmul->y == NULL)
+    matmul->y = is_standard(path) ? stdout : fopen(path, "wb");
+  if (matmul->y == NULL)
+    return tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot open %s: %s", path, strerror(errno));
+  return TOOL_OK;
+}
+
 static enum tool_exit multiply_rows(struct matmul *matmul, int64_t rows) {
   uint64_t ticket;
   gemmd_result result;
@@ -191,6 +201,9 @@ static enum tool_exit multiply_rows(struct matmul *matmul, int64_t rows) {
   matmul->device_ns += result.device_ns;
   matmul->m_done += rows;
   size_t bytes = (size_t)rows * matmul->y_row;
+  enum tool_exit code = open_y(matmul);
+  if (code != TOOL_OK)
+    return code;
   if (fwrite(matmul->product.y, 1, bytes, matmul->y) != bytes)
     return tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot write: %s", strerror(errno));
   return TOOL_OK;
@@ -225,16 +238,19 @@ static const char *read_as(const struct matmul *matmul, const char *path) {
   return NULL;
 }
 
-/* y is opened last: a call that cannot work leaves an older file alone. */
 static enum tool_exit multiply_to_file(struct matmul *matmul) {
   const char *path = tool_value(matmul->call, "y");
   const char *input = is_standard(path) ? NULL : read_as(matmul, path);
   if (input != NULL)
     return tool_fail(matmul->call, TOOL_USAGE, "--y: %s is %s itself, which it would overwrite", path, input);
-  matmul->y = is_standard(path) ? stdout : fopen(path, "wb");
+  /* Who reads y from a pipe may wait for it to be opened before any x is there. */
+  struct stat stat_of;
+  bool waits = !is_standard(path) && stat(path, &stat_of) == 0 && !S_ISREG(stat_of.st_mode);
+  enum tool_exit code = waits ? open_y(matmul) : TOOL_OK;
+  if (code == TOOL_OK)
+    code = multiply(matmul);
   if (matmul->y == NULL)
-    return tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot open %s: %s", path, strerror(errno));
-  enum tool_exit code = multiply(matmul);
+    return code;
   int failed = matmul->y == stdout ? fflush(stdout) : fclose(matmul->y);
   if (failed != 0 && code == TOOL_OK)
     code = tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot write %s: %s", path, strerror(errno));

@@ -406,6 +406,9 @@ static void test_matmul_through_pipes(void **state) {
   check_product("y.pipe", 2, 0);
   expect("cat x.f32 | $T/gemmctl matmul w --x - --y y.three --m 3", 0);
   check_product("y.three", 3, 0);
+  expect("mkfifo in result; timeout 60 $T/gemmctl matmul w --x in --y result >/dev/null & "
+         "exec 3>in 4<result; cat x.f32 >&3; exec 3>&-; cat <&4 >y.fifo; wait; cmp y.fifo y.f32",
+         0);
 }
 
 static void test_matmul_with_bias(void **state) {
@@ -453,7 +456,8 @@ static void test_matmul_refuses_what_does_not_fit(void **state) {
   EXPECT_ERROR("cp x.f32 x.kept; ln -s x.kept x.link; $T/gemmctl matmul w --x x.kept --y x.link", 2,
                "--y: x.link is x");
   expect("cmp x.f32 x.kept", 0);
-  EXPECT_ERROR("head -c 100 x.f32 | $T/gemmctl matmul w --x - --y y.other", 2, "row 0");
+  EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --x-type s32 --y y.kept", 1, "(UNSUPPORTED)");
+  EXPECT_ERROR("head -c 100 x.f32 | $T/gemmctl matmul w --x - --y y.kept", 2, "row 0");
   EXPECT_ERROR("head -c 320 x.f32 | $T/gemmctl matmul w --x - --m 3 --y y.other", 2, "--m is 3", "2 rows");
   EXPECT_ERROR("$T/gemmctl matmul w --x /dev/zero --y y.other", 2, "/dev/zero is no file or pipe", "--m");
   expect("$T/gemmctl matmul w --x /dev/zero --m 2 --y y.zero", 0);
