@@ -188,6 +188,11 @@ static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, u
   bool given;
   if (!tune_kernel(call, kernel, &given))
     return TOOL_USAGE;
+  if (tool_value(call, "pin") != NULL && tool_value(call, "unpin") != NULL)
+    return tool_fail(call, TOOL_USAGE, "--pin and --unpin exclude each other");
+  if (tool_value(call, "microbench") != NULL && call->count > 0)
+    return tool_fail(call, TOOL_USAGE, "--microbench has a weight of its own, and takes no argument \"%s\"",
+                     call->arguments[0]);
   if (tool_value(call, "microbench") != NULL)
     return tune_microbench(call, session, device, given ? kernel : NULL);
   if (call->count == 0)

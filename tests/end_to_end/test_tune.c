@@ -227,6 +227,7 @@ static void test_by_hand(void **state) {
   test_products_stay_right(state);
   expect("list", 0, "pinned");
   expect_each_told_once();
+  expect(with("'mlp/*' %s --pin --unpin", words->pinned), 2, "--pin and --unpin exclude each other");
   expect("'mlp/*' --unpin", 0, "1 weight free");
   expect("'nobody/*' --unpin", 1, "no weight's name matches nobody/*");
 }
@@ -296,6 +297,7 @@ static void test_microbench(void **state) {
   assert_non_null(strstr(output, "OF ROOF"));
   expect(with("--microbench --bench-m 64 --bench-n 128 --bench-k 192 --kernel '%s'", words->kernel), 0, "(by hand)");
   expect("--microbench --device 7", 1, "device must be");
+  expect("mlp/up --microbench", 2, "takes no argument \"mlp/up\"");
   expect("--microbench --bench-m 65", 2, "--bench-m must be 64..16384 in steps of 64, got 65");
   expect(with("--microbench --bench-m 64 --bench-n 64 --bench-k 64 --kernel 'any %s'", words->nobody), 1,
          "what was set by hand is left to use");
