@@ -33,7 +33,7 @@ struct request *pending_add(struct pending *pending, const struct ring_submissio
   for (uint32_t i = 0; i < part_count; i++) {
     request->parts[i] = parts[i];
     request->parts[i].open = true;
-    request->parts[i].resubmitted = false;
+    request->parts[i].losses = 0;
   }
   request->finished = 0;
   request->error.status = STATUS_OK;

@@ -19,7 +19,8 @@ struct pending_part {
   uint32_t device, handle;
   uint32_t n_begin, n_count; /* columns of y that it computes */
   bool open;                 /* its completion has not come */
-  bool resubmitted;          /* the device was lost under it once */
+  uint32_t number;           /* of its submission in the ring */
+  uint32_t losses;           /* workers that had taken it and died */
 };
 
 struct request {

@@ -42,11 +42,12 @@ bool queue_failed(const struct queue *queue) {
   return ring_client_worker_state(&queue->ring) == RING_WORKER_FAILED;
 }
 
-void queue_submit(struct gemmd_session *session, const struct request *request, uint32_t part) {
+void queue_submit(struct gemmd_session *session, struct request *request, uint32_t part) {
   struct queue *queue = &session->queues[request->parts[part].device];
   struct ring_submission submission;
   bool wake;
   request_submission(request, part, &submission);
+  request->parts[part].number = queue->ring.submission_tail;
   if (!ring_client_submit(&queue->ring, &submission, &wake))
     return;
   queue->in_flight++;
@@ -112,13 +113,17 @@ static void fail_ended(struct gemmd_session *session, struct request *request, u
   pending_fail(&session->pending, request, part, &session->end);
 }
 
+/* What was asked for when there was no worker is not lost with the one that died. */
+static void note_loss(struct gemmd_session *session, struct request *request, uint32_t part) {
+  struct pending_part *piece = &request->parts[part];
+  piece->losses += ring_client_taken(&session->queues[piece->device].ring, piece->number);
+}
+
 static void submit_again(struct gemmd_session *session, struct request *request, uint32_t part) {
-  if (request->parts[part].resubmitted) {
+  if (request->parts[part].losses > 1)
     fail_lost(session, request, part);
-    return;
-  }
-  request->parts[part].resubmitted = true;
-  queue_submit(session, request, part);
+  else
+    queue_submit(session, request, part);
 }
 
 static void queue_take_in(struct gemmd_session *session, uint32_t device) {
@@ -129,6 +134,7 @@ static void queue_take_in(struct gemmd_session *session, uint32_t device) {
   if (session->ended)
     return;
   if (replaced) {
+    each_open_part(session, device, note_loss);
     ring_client_reset(&queue->ring);
     queue->in_flight = 0;
     each_open_part(session, device, submit_again);

@@ -140,7 +140,7 @@ void queues_salvage(struct gemmd_session *session);
 /* Submits every part again that has no answer, to rings that are new. */
 void queues_submit_all(struct gemmd_session *session);
 /* Submits one part. The queue is open and has room. */
-void queue_submit(struct gemmd_session *session, const struct request *request, uint32_t part);
+void queue_submit(struct gemmd_session *session, struct request *request, uint32_t part);
 /* Asks the device to drop an open part; false where its ring has no room. */
 bool queue_cancel(struct gemmd_session *session, const struct request *request, uint32_t part);
 /* True where queues_take_in has something to do. Reads shared memory only. */

@@ -143,6 +143,10 @@ bool ring_client_cancel(struct ring_client *ring, uint64_t tag, bool *wake) {
   return true;
 }
 
+bool ring_client_taken(const struct ring_client *ring, uint32_t number) {
+  return (int32_t)(READ(ring->queue->submission_head) - number) > 0;
+}
+
 bool ring_client_ready(const struct ring_client *ring) {
   return READ(ring->queue->completion_tail) != ring->completion_head;
 }

@@ -132,6 +132,8 @@ bool ring_client_submit(struct ring_client *ring, const struct ring_submission *
 uint32_t ring_client_room(const struct ring_client *ring);
 /* Asks that the product of this tag be cancelled. False where there is no room. */
 bool ring_client_cancel(struct ring_client *ring, uint64_t tag, bool *wake);
+/* True where the worker has taken the submission before which submission_tail was `number`. */
+bool ring_client_taken(const struct ring_client *ring, uint32_t number);
 /* Takes one completion. False where there is none. */
 bool ring_client_take(struct ring_client *ring, struct ring_completion *out);
 /* True where a completion waits, without taking it. */

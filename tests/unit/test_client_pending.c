@@ -195,7 +195,7 @@ static void a_slot_forgets_who_had_it_before(void **state) {
   struct request *request = pending_add(&pending, &whole, split, 2);
   struct error lost;
   (void)error_set(&lost, STATUS_DEVICE_LOST, "device 0 was lost");
-  request->parts[0].resubmitted = true;
+  request->parts[0].losses = 1;
   pending_fail(&pending, request, 0, &lost);
   pending_fail(&pending, request, 1, &lost);
   pending_remove(&pending, request);
@@ -203,7 +203,7 @@ static void a_slot_forgets_who_had_it_before(void **state) {
   assert_int_equal(request->error.status, STATUS_OK);
   assert_int_equal(request->finished, 0);
   assert_int_equal(request->open_parts, 1);
-  assert_false(request->parts[0].resubmitted);
+  assert_int_equal(request->parts[0].losses, 0);
   assert_true(request->parts[0].open);
   assert_int_equal(pending.done, 0);
   pending_release(&pending);

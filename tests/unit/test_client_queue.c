@@ -302,8 +302,10 @@ static void the_second_loss_is_told(void **state) {
   struct ring_submission seen;
   gemmd_result result;
   uint64_t old = submit(&scene);
+  assert_true(take(&scene, 0, &seen));
   replace(&scene, 0);
   uint64_t young = submit(&scene); /* sees the first loss, and is not itself lost by it */
+  assert_true(take(&scene, 0, &seen) && take(&scene, 0, &seen));
   replace(&scene, 0);
   assert_int_equal(gemmd_wait_any(scene.session, 0, NULL), GEMMD_TIMEOUT); /* device 1 still owes its part */
   serve(&scene, 1, STATUS_OK);
@@ -313,6 +315,24 @@ static void the_second_loss_is_told(void **state) {
   serve(&scene, 1, STATUS_OK);
   assert_int_equal(gemmd_wait(scene.session, young, 0, &result), GEMMD_OK);
   assert_false(take(&scene, 0, &seen));
+  scene_free(&scene);
+}
+
+/* What is asked for while there is no worker has not been lost with the one that died. */
+static void what_no_worker_has_taken_is_not_lost(void **state) {
+  (void)state;
+  struct scene scene = scene_make(PLACEMENT_SINGLE);
+  struct ring_submission seen;
+  uint64_t before = submit(&scene);
+  assert_true(take(&scene, 0, &seen));
+  uint64_t after = submit(&scene);
+  replace(&scene, 0);
+  assert_int_equal(gemmd_wait_any(scene.session, 0, NULL), GEMMD_TIMEOUT);
+  assert_true(take(&scene, 0, &seen) && take(&scene, 0, &seen));
+  replace(&scene, 0);
+  assert_int_equal(gemmd_wait(scene.session, before, 0, NULL), GEMMD_DEVICE_LOST);
+  serve(&scene, 0, STATUS_OK);
+  assert_int_equal(gemmd_wait(scene.session, after, 0, NULL), GEMMD_OK);
   scene_free(&scene);
 }
 
@@ -445,6 +465,7 @@ int main(void) {
       cmocka_unit_test(a_failed_replica_gets_no_work),
       cmocka_unit_test(a_successor_is_asked_for_what_was_not_answered),
       cmocka_unit_test(the_second_loss_is_told),
+      cmocka_unit_test(what_no_worker_has_taken_is_not_lost),
       cmocka_unit_test(a_full_ring_survives_a_loss),
       cmocka_unit_test(a_wait_ends_at_its_time),
       cmocka_unit_test(a_failed_device_ends_what_it_has),
