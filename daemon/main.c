@@ -49,6 +49,14 @@ static void print_help(void) {
   }
 }
 
+/* A full disk shows here at the latest. */
+static int printed(void) {
+  if (fflush(stdout) == 0 && !ferror(stdout))
+    return EXIT_SUCCESS;
+  fprintf(stderr, "gemmd: cannot write to stdout: %s\n", strerror(errno));
+  return EXIT_FAILURE;
+}
+
 static int usage_error(const char *text) {
   fprintf(stderr, "gemmd: %s\ngemmd --help lists the options\n", text);
   return EXIT_USAGE;
@@ -205,11 +213,11 @@ int main(int count, char **words) {
   for (int i = 1; i < count; i++) {
     if (strcmp(words[i], "--help") == 0) {
       print_help();
-      return 0;
+      return printed();
     }
     if (strcmp(words[i], "--version") == 0) {
       printf("gemmd %s\n", GEMMD_RELEASE);
-      return 0;
+      return printed();
     }
   }
   if (!read_invocation(&invocation, count - 1, words + 1))

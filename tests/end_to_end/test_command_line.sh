@@ -29,6 +29,13 @@ expect 2 "gemmd: $work/none: No such file or directory" --config "$work/none"
 echo 'in_flight = 65' >"$work/wrong.conf"
 expect 2 "gemmd: $work/wrong.conf:1: in_flight must be 1..64, got 65" --config="$work/wrong.conf"
 
+for word in --help --version; do
+  "$build/gemmd" $word >/dev/full 2>"$work/why"
+  [ $? -eq 1 ] && grep -q '^gemmd: cannot write to stdout: No space left on device$' "$work/why" && continue
+  echo "gemmd $word to a full disk: $(cat "$work/why")"
+  failures=$((failures + 1))
+done
+
 # Whoever starts it has closed some of the first three descriptors.
 for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
   eval "\"\$build/gemmd\" --socket \"\$GEMMD_SOCKET\" --backend cpu $closed &" 2>/dev/null
