@@ -239,7 +239,10 @@ static enum status choose_tensors(struct job *job) {
   return job->count > 0
              ? STATUS_OK
              : error_set(&job->error, STATUS_NOT_FOUND, "%s: no matrix of F32, F16 or BF16 %s%s", job->weights.path,
-                         pattern != NULL ? "matches " : "has activations", pattern != NULL ? pattern : "");
+                         pattern != NULL ? "matches "
+                         : rows != NULL  ? "has activations"
+                                         : "is in it",
+                         pattern != NULL ? pattern : "");
 }
 
 static enum status do_layers(struct job *job, struct layer *layers) {
