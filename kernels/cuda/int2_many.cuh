@@ -212,8 +212,7 @@ __device__ inline void multiply(shared<Shape> &s, uint32_t &done, uint32_t end, 
       ptx::keep(part[i]);
       sum[i] = fmaf(part[i], i % 4 < 2 ? scale.x : scale.y, sum[i]);
     }
-    if (ptx::thread() % 32 == 0)
-      ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
+    ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
   }
 }
 
@@ -288,8 +287,7 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
       ptx::keep(part[i]);
       sum[i] = fmaf(part[i], i % 4 < 2 ? scale.x : scale.y, sum[i]);
     }
-    if (thread % 32 == 0)
-      ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
+    ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
   }
 }
 
@@ -351,7 +349,7 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
         out[0] = f16::times(out[0], upper), out[1] = f16::times(out[1], lower);
         out[2] = f16::times(out[2], upper), out[3] = f16::times(out[3], lower);
         multiply_step<__half, Shape::eights>(sum, out, x + step / 4 * (s.half_bytes / 16) + 2 * (step % 4), true);
-        if (step == 1 && before >= 0 && thread % 32 == 0)
+        if (step == 1 && before >= 0)
           ptx::barrier_arrive(ptx::shared_address(&s.empty[before]));
       }
       if (!again)
@@ -365,8 +363,7 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
 #pragma unroll
   for (int i = 0; i < 4 * Shape::eights; i++)
     ptx::keep(sum[i]);
-  if (thread % 32 == 0)
-    ptx::barrier_arrive(ptx::shared_address(&s.empty[before]));
+  ptx::barrier_arrive(ptx::shared_address(&s.empty[before]));
 }
 
 // ---- the whole
@@ -423,7 +420,7 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   if (threadIdx.x == 0) {
     for (int i = 0; i < s.stages; i++) {
       ptx::barrier_init(ptx::shared_address(&s.full[i]), Shape::starts ? 1 + 32 : copying);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.consumers / 32);
+      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
       if constexpr (Shape::starts)
         ptx::barrier_init(ptx::shared_address(&s.start.x_full[i]), 1);
     }

@@ -77,8 +77,11 @@ __device__ inline void multiply_int8(shared<Shape> &s, uint32_t &done, uint32_t 
       if (ahead)
         load(1 - half); // behind the last unit, that once more, without a jump
       ptx::wgmma_wait<0>();
-      if (half == 1 && lane == 0)
-        ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
+      if (half == 1) {
+        __syncwarp();
+        if (lane == 0)
+          ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
+      }
 #pragma unroll
       for (int i = 0; i < count; i++) {
         ptx::keep(part[i]);

@@ -33,6 +33,9 @@ template <typename X, int kEights> struct shape {
   // Whether sums of a group start from what makes up for numbers that count from a power of two. With more columns,
   // who computes that takes longer than it saves.
   static constexpr bool starts = !int8 && columns == 16;
+  // Of those that multiply, for a stage that they have taken: each lane's, or of each warp one lane's where that leaves
+  // a register that is wanted elsewhere.
+  static constexpr int arrivals = int8 ? consumers / 32 : consumers;
   // What a launch begins with a thread, and as it is shared out.
   static constexpr int registers = groups == 4 ? 96 : 128, producer_registers = starts ? 64 : 32;
   static constexpr int consumer_registers = (threads * registers - 128 * producer_registers) / consumers;
