@@ -38,7 +38,7 @@ static enum tool_exit read_answer(const struct tool_call *call, const char *comm
   out->plan_us = number_at(object, "plan", NULL);
   json_decref(object);
   if (status != 0 || !(out->best_us > 0))
-    return tool_fail(call, TOOL_REFUSED, "%s has not answered; it is built by make bench", program);
+    return tool_cannot(call, GEMMD_SYSTEM, "%s has not answered; it is built by make bench", program);
   return TOOL_OK;
 }
 
@@ -69,10 +69,10 @@ enum tool_exit compare_measure(const struct tool_call *call, const struct serve_
   size_t length;
   find_program(path, sizeof path);
   if (strchr(path, '\'') != NULL)
-    return tool_fail(call, TOOL_REFUSED, "%s lies at a path with a quote", program);
+    return tool_cannot(call, GEMMD_UNSUPPORTED, "%s lies at a path with a quote", program);
   FILE *text = open_memstream(&command, &length);
   if (text == NULL)
-    return tool_fail(call, TOOL_REFUSED, "out of memory");
+    return tool_cannot(call, GEMMD_NOMEM, "out of memory");
   fprintf(text, "'%s' ", path);
   write_arguments(settings, text);
   fclose(text);

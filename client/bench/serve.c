@@ -95,6 +95,7 @@ static void *shared_memory(size_t bytes) {
   return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* What fails here and in run_clients is said in words alone: run has the object. */
 static enum tool_exit start_clients(struct serve *serve, int ready[2], int gate[2]) {
   fflush(NULL);
   for (int i = 0; i < serve->settings.clients; i++) {
@@ -198,7 +199,7 @@ static enum tool_exit run(struct serve *serve) {
     serve->compared = code == TOOL_OK;
   }
   if (code == TOOL_OK && !roundtrip_measure(settings->pause_ns, &serve->roundtrip))
-    code = tool_fail(serve->call, TOOL_REFUSED, "cannot measure a socket: %s", strerror(errno));
+    code = tool_cannot(serve->call, GEMMD_SYSTEM, "cannot measure a socket: %s", strerror(errno));
   if (code != TOOL_OK)
     return code;
   code = run_clients(serve);
@@ -235,7 +236,7 @@ static enum tool_exit run(struct serve *serve) {
 enum tool_exit bench_serve(struct tool_call *call) {
   struct serve *serve = calloc(1, sizeof *serve);
   if (serve == NULL)
-    return tool_fail(call, TOOL_REFUSED, "out of memory");
+    return tool_cannot(call, GEMMD_NOMEM, "out of memory");
   serve->call = call;
   enum tool_exit code = parse_options(call, &serve->settings);
   if (code == TOOL_OK)
@@ -246,7 +247,7 @@ enum tool_exit bench_serve(struct tool_call *call) {
     serve->clients = shared_memory(bytes);
     serve->processes = calloc(clients, sizeof *serve->processes);
     if (serve->start == NULL || serve->clients == NULL || serve->processes == NULL)
-      code = tool_fail(call, TOOL_REFUSED, "out of memory for %zu clients", clients);
+      code = tool_cannot(call, GEMMD_NOMEM, "out of memory for %zu clients", clients);
     else
       code = run(serve);
   }

@@ -162,7 +162,7 @@ static enum tool_exit prepare(struct worker *worker, int number) {
       return tool_refused(worker->call, worker->session, status);
     const gemmd_weight_info *info = gemmd_weight_get_info(worker->weights[i]);
     if (info->n != settings->mix.weights[i].n || info->k != settings->mix.weights[i].k)
-      return tool_fail(worker->call, TOOL_REFUSED, "%s was replaced by a weight of another size", name);
+      return tool_cannot(worker->call, GEMMD_WRONG_STATE, "%s was replaced by a weight of another size", name);
   }
   int status = settings->mix.plan ? open_plan(worker) : GEMMD_OK;
   if (status != GEMMD_OK)
@@ -177,8 +177,8 @@ static enum tool_exit prepare(struct worker *worker, int number) {
   uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(number + 1);
   for (int i = 0; i < settings->in_flight; i++) {
     if (!room || !take_tensors(worker, &worker->slots[i], &state))
-      return tool_fail(worker->call, TOOL_REFUSED, "no room for %d products of M = %u in the session's shared memory",
-                       settings->in_flight, settings->mix.rows_most);
+      return tool_cannot(worker->call, GEMMD_NOMEM, "no room for %d products of M = %u in the session's shared memory",
+                         settings->in_flight, settings->mix.rows_most);
   }
   worker->random = state;
   return TOOL_OK;
@@ -353,7 +353,7 @@ static void check_slot(struct worker *worker, const struct slot *slot) {
   void *y = malloc(sizes.y);
   if (y == NULL || !tensors_read(&worker->tensors, worker->alone_x, slot->product.x, sizes.x) ||
       !tensors_read(&worker->tensors, y, slot->product.y, sizes.y)) {
-    tool_fail(worker->call, TOOL_REFUSED, "y cannot be read back");
+    tool_cannot(worker->call, GEMMD_SYSTEM, "y cannot be read back");
     client->failures++;
     free(y);
     return;
@@ -368,7 +368,7 @@ static void check_slot(struct worker *worker, const struct slot *slot) {
   client->checked++;
   client->difference = off > client->difference ? off : client->difference;
   if (!(off <= CHECK_DIFFERENCE_MOST) && client->failures++ == 0)
-    tool_fail(worker->call, TOOL_REFUSED, "y is wrong: a row is off by %.3g of its length", off);
+    tool_cannot(worker->call, GEMMD_INTERNAL, "y is wrong: a row is off by %.3g of its length", off);
   free(y);
 }
 
@@ -397,7 +397,7 @@ enum tool_exit serve_client_run(const struct tool_call *call, const struct serve
                                 const struct serve_start *start, struct serve_client *client, int ready, int gate) {
   struct worker *worker = calloc(1, sizeof *worker);
   if (worker == NULL)
-    return tool_fail(call, TOOL_REFUSED, "out of memory");
+    return tool_cannot(call, GEMMD_NOMEM, "out of memory");
   worker->call = call;
   worker->settings = settings;
   worker->client = client;

@@ -40,9 +40,9 @@ enum tool_exit tensors_open(const struct tool_call *call, gemmd_session *session
   if (bytes == 0)
     return TOOL_OK;
   if (!open_driver())
-    return tool_fail(call, TOOL_REFUSED, "no tensors on a GPU: the CUDA driver does not start here");
+    return tool_cannot(call, GEMMD_UNSUPPORTED, "no tensors on a GPU: the CUDA driver does not start here");
   if (gemmd_cuda_alloc(session, 0, 0, bytes, &out->memory) != GEMMD_OK)
-    return tool_fail(call, TOOL_REFUSED, "no tensors on a GPU: %s", gemmd_cuda_error());
+    return tool_cannot(call, GEMMD_UNSUPPORTED, "no tensors on a GPU: %s", gemmd_cuda_error());
   return TOOL_OK;
 }
 

@@ -33,7 +33,7 @@ static bool is_standard(const char *path) {
 static enum tool_exit open_input(const struct matmul *matmul, const char *option, const char *path, FILE **out) {
   *out = is_standard(path) ? stdin : fopen(path, "rb");
   if (*out == NULL)
-    return tool_fail(matmul->call, TOOL_REFUSED, "--%s: cannot open %s: %s", option, path, strerror(errno));
+    return tool_cannot(matmul->call, GEMMD_SYSTEM, "--%s: cannot open %s: %s", option, path, strerror(errno));
   return TOOL_OK;
 }
 
@@ -78,8 +78,8 @@ static enum tool_exit parse_options(struct matmul *matmul) {
 /* ---- memory */
 
 static enum tool_exit no_room(const struct matmul *matmul, const char *what, size_t bytes) {
-  return tool_fail(matmul->call, TOOL_REFUSED, "no room for %zu bytes of %s in the session's shared memory", bytes,
-                   what);
+  return tool_cannot(matmul->call, GEMMD_NOMEM, "no room for %zu bytes of %s in the session's shared memory", bytes,
+                     what);
 }
 
 static enum tool_exit read_bias(struct matmul *matmul, const char *path) {
@@ -137,8 +137,8 @@ static enum tool_exit take_memory(struct matmul *matmul) {
 static enum tool_exit check_size(const struct matmul *matmul) {
   struct stat stat;
   if (fstat(fileno(matmul->x), &stat) != 0)
-    return tool_fail(matmul->call, TOOL_REFUSED, "--x: cannot look at %s: %s", tool_value(matmul->call, "x"),
-                     strerror(errno));
+    return tool_cannot(matmul->call, GEMMD_SYSTEM, "--x: cannot look at %s: %s", tool_value(matmul->call, "x"),
+                       strerror(errno));
   if (!S_ISREG(stat.st_mode) && !S_ISFIFO(stat.st_mode) && !S_ISSOCK(stat.st_mode) && matmul->m_asked < 0)
     return tool_fail(matmul->call, TOOL_USAGE, "--x: %s is no file or pipe, so --m must say how many rows to read",
                      tool_value(matmul->call, "x"));
@@ -163,7 +163,7 @@ static enum tool_exit read_rows(struct matmul *matmul, int64_t *rows) {
     most = matmul->m_asked - matmul->m_done;
   size_t got = fread((void *)matmul->product.x, 1, (size_t)most * matmul->x_row, matmul->x);
   if (ferror(matmul->x))
-    return tool_fail(matmul->call, TOOL_REFUSED, "--x: cannot read: %s", strerror(errno));
+    return tool_cannot(matmul->call, GEMMD_SYSTEM, "--x: cannot read: %s", strerror(errno));
   if (got % matmul->x_row != 0)
     return tool_fail(matmul->call, TOOL_USAGE, "--x: ends inside row %lld of K = %lld x %s",
                      (long long)(matmul->m_done + (int64_t)(got / matmul->x_row)), (long long)matmul->info->k,
@@ -185,7 +185,7 @@ static enum tool_exit open_y(struct matmul *matmul) {
   if (matmul->y == NULL)
     matmul->y = is_standard(path) ? stdout : fopen(path, "wb");
   if (matmul->y == NULL)
-    return tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot open %s: %s", path, strerror(errno));
+    return tool_cannot(matmul->call, GEMMD_SYSTEM, "--y: cannot open %s: %s", path, strerror(errno));
   return TOOL_OK;
 }
 
@@ -205,7 +205,7 @@ static enum tool_exit multiply_rows(struct matmul *matmul, int64_t rows) {
   if (code != TOOL_OK)
     return code;
   if (fwrite(matmul->product.y, 1, bytes, matmul->y) != bytes)
-    return tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot write: %s", strerror(errno));
+    return tool_cannot(matmul->call, GEMMD_SYSTEM, "--y: cannot write: %s", strerror(errno));
   return TOOL_OK;
 }
 
@@ -253,7 +253,7 @@ static enum tool_exit multiply_to_file(struct matmul *matmul) {
     return code;
   int failed = matmul->y == stdout ? fflush(stdout) : fclose(matmul->y);
   if (failed != 0 && code == TOOL_OK)
-    code = tool_fail(matmul->call, TOOL_REFUSED, "--y: cannot write %s: %s", path, strerror(errno));
+    code = tool_cannot(matmul->call, GEMMD_SYSTEM, "--y: cannot write %s: %s", path, strerror(errno));
   return code;
 }
 

@@ -98,7 +98,7 @@ static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uin
   uint64_t begin = now_ns();
   int file = canary_file(salt);
   if (file < 0)
-    return tool_fail(call, TOOL_REFUSED, "no memory for the canary's file");
+    return tool_cannot(call, GEMMD_NOMEM, "no memory for the canary's file");
   int status = gemmd_weight_load(session, file, &load, NULL);
   close(file);
   if (status != GEMMD_OK)
@@ -107,7 +107,7 @@ static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uin
   *ns = now_ns() - begin;
   code = status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
   if (code == TOOL_OK && !right)
-    code = tool_fail(call, TOOL_REFUSED, "device %u computes wrong results", device);
+    code = tool_cannot(call, GEMMD_INTERNAL, "device %u computes wrong results", device);
   return code;
 }
 
@@ -167,7 +167,7 @@ static enum tool_exit ping_often(struct tool_call *call, gemmd_session *session,
   uint64_t *ns = calloc(count, sizeof *ns);
   enum tool_exit code = TOOL_OK;
   if (ns == NULL)
-    return tool_fail(call, TOOL_REFUSED, "out of memory for %zu round trips", count);
+    return tool_cannot(call, GEMMD_NOMEM, "out of memory for %zu round trips", count);
   for (size_t i = 0; i < count && code == TOOL_OK; i++) {
     int status = gemmd_ping(session, &ns[i]);
     if (status != GEMMD_OK)

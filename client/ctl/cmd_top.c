@@ -104,7 +104,8 @@ enum tool_exit ctl_top(struct tool_call *call) {
   SCREEN *screen = newterm(NULL, stdout, stdin);
   if (screen == NULL) {
     gemmd_disconnect(session);
-    return tool_fail(call, TOOL_REFUSED, "the terminal \"%s\" is not known", getenv("TERM") ? getenv("TERM") : "");
+    return tool_cannot(call, GEMMD_UNSUPPORTED, "the terminal \"%s\" is not known",
+                       getenv("TERM") ? getenv("TERM") : "");
   }
   cbreak();
   noecho();

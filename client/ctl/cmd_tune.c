@@ -81,7 +81,7 @@ static enum tool_exit pin(struct tool_call *call, gemmd_session *session, const 
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
   if (weights == 0)
-    return tool_fail(call, TOOL_REFUSED, "no weight's name matches %s", pattern);
+    return tool_cannot(call, GEMMD_NOT_FOUND, "no weight's name matches %s", pattern);
   if (call->json)
     print_json(call->out,
                json_pack("{s:s, s:s?, s:I}", "pattern", pattern, "kernel", kernel, "weights", (json_int_t)weights));

@@ -42,7 +42,7 @@ static bool open_library(const struct tool_call *call) {
   FUNCTIONS(X)
 #undef X
   if (!all)
-    (void)tool_fail(call, TOOL_REFUSED, "--listen needs libmicrohttpd (Debian: libmicrohttpd12): %s", dlerror());
+    (void)tool_cannot(call, GEMMD_UNSUPPORTED, "--listen needs libmicrohttpd (Debian: libmicrohttpd12): %s", dlerror());
   return all;
 }
 
@@ -191,14 +191,14 @@ enum tool_exit export_run(struct tool_call *call, const char *where) {
   if (fd == MISUSED)
     return TOOL_USAGE;
   if (fd < 0)
-    return tool_fail(call, TOOL_REFUSED, "cannot listen on %s: %s", where, strerror(errno));
+    return tool_cannot(call, GEMMD_SYSTEM, "cannot listen on %s: %s", where, strerror(errno));
   struct MHD_Daemon *server = http.MHD_start_daemon(
       MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL, 0, NULL, NULL, on_request, call, MHD_OPTION_LISTEN_SOCKET, fd,
       MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)PATIENCE_S,
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
   if (server == NULL) {
     close(fd);
-    return tool_fail(call, TOOL_REFUSED, "the HTTP server cannot be started");
+    return tool_cannot(call, GEMMD_SYSTEM, "the HTTP server cannot be started");
   }
   sigwait(&ends, &number);
   http.MHD_stop_daemon(server);

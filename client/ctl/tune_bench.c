@@ -96,8 +96,8 @@ static enum tool_exit load(const struct bench *bench, enum gemmd_scale scale) {
                         .device = (int)bench->device};
   int fd = make_file(bench);
   if (fd < 0)
-    return tool_fail(bench->call, TOOL_REFUSED, "no memory for %lld x %lld random weights: %s", (long long)bench->n,
-                     (long long)bench->k, strerror(errno));
+    return tool_cannot(bench->call, GEMMD_NOMEM, "no memory for %lld x %lld random weights: %s", (long long)bench->n,
+                       (long long)bench->k, strerror(errno));
   int status = gemmd_weight_load(bench->session, fd, &request, NULL);
   close(fd);
   return status == GEMMD_OK ? TOOL_OK : tool_refused(bench->call, bench->session, status);
@@ -119,7 +119,7 @@ static enum tool_exit whole_linear(const struct bench *bench, gemmd_weight *weig
                            .y_type = bench->y_type};
   uint64_t ns[100];
   if (product.x == NULL || product.y == NULL)
-    return tool_fail(bench->call, TOOL_REFUSED, "no room for x and y in the session's shared memory");
+    return tool_cannot(bench->call, GEMMD_NOMEM, "no room for x and y in the session's shared memory");
   for (size_t i = 0; i < x_bytes; i++)
     ((uint8_t *)(uintptr_t)product.x)[i] = (uint8_t)(i % 2 ? 0x30 + i / 2 % 8 : i * 37);
   for (int64_t i = 0; i < bench->warmup + bench->iterations; i++) {
@@ -295,7 +295,7 @@ enum tool_exit tune_microbench(struct tool_call *call, gemmd_session *session, u
   snprintf(sweeper.name, sizeof sweeper.name, "%s", bench.name);
   if (!sweeper_start(&sweeper)) {
     gemmd_disconnect(bench.session);
-    return tool_fail(call, TOOL_REFUSED, "no thread can be started");
+    return tool_cannot(call, GEMMD_SYSTEM, "no thread can be started");
   }
   json_t *list = call->json ? json_array() : NULL;
   code = run(&bench, scaled ? GEMMD_SCALE_ROW : GEMMD_SCALE_DEFAULT, list);

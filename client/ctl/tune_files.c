@@ -47,7 +47,7 @@ enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint3
     json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "version", 1, "backend", print_json_text(info.backend), "device",
                              print_json_text(name), "tunings", tunings);
     if (root == NULL || !write_file(root, path))
-      code = tool_fail(call, TOOL_REFUSED, "cannot write %s: %s", path, strerror(errno));
+      code = tool_cannot(call, GEMMD_SYSTEM, "cannot write %s: %s", path, strerror(errno));
     else if (call->json)
       print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)count));
     else

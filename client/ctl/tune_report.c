@@ -231,9 +231,9 @@ enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint3
     write_file(file, &info, device, points, count);
   }
   if (code == TOOL_OK && count == 0)
-    code = tool_fail(call, TOOL_REFUSED, "nothing has been tuned yet");
+    code = tool_cannot(call, GEMMD_NOT_FOUND, "nothing has been tuned yet");
   else if (code == TOOL_OK && (file == NULL || ferror(file) || fclose(file) != 0))
-    code = tool_fail(call, TOOL_REFUSED, "cannot write %s: %s", path, strerror(errno));
+    code = tool_cannot(call, GEMMD_SYSTEM, "cannot write %s: %s", path, strerror(errno));
   else if (code == TOOL_OK && call->json)
     print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)count));
   else if (code == TOOL_OK)

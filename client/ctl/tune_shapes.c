@@ -34,7 +34,7 @@ enum tool_exit tune_shapes(const struct tool_call *call, gemmd_session *session,
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
   if (out->count > 0 && out->room == 0)
-    return tool_fail(call, TOOL_REFUSED, "out of memory for the list of shapes");
+    return tool_cannot(call, GEMMD_NOMEM, "out of memory for the list of shapes");
   return TOOL_OK;
 }
 

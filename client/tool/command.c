@@ -83,7 +83,7 @@ enum tool_exit tool_fail(const struct tool_call *call, enum tool_exit code, cons
 
 enum tool_exit tool_random(const struct tool_call *call, uint64_t *out) {
   if (getrandom(out, sizeof *out, 0) != sizeof *out)
-    return tool_fail(call, TOOL_REFUSED, "no random number: %s", strerror(errno));
+    return tool_cannot(call, GEMMD_SYSTEM, "no random number: %s", strerror(errno));
   return TOOL_OK;
 }
 
@@ -103,6 +103,18 @@ enum tool_exit tool_refuse(const struct tool_call *call, const char *text, int s
   if (call->json)
     print_json(call->out, json_pack("{s:{s:s, s:o}}", "error", "status", name, "text", print_json_text(text)));
   return exit_of(status);
+}
+
+enum tool_exit tool_cannot(const struct tool_call *call, int status, const char *format, ...) {
+  char *text = NULL;
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vasprintf(&text, format, arguments);
+  va_end(arguments);
+  enum tool_exit code = tool_refuse(call, length >= 0 ? text : "out of memory", length >= 0 ? status : GEMMD_NOMEM);
+  if (length >= 0)
+    free(text);
+  return code;
 }
 
 enum tool_exit tool_refused(const struct tool_call *call, const gemmd_session *session, int status) {
@@ -294,8 +306,9 @@ int tool_main(const struct tool *tool, int argc, char **argv) {
     if (code == TOOL_OK)
       code = call.command->run(&call);
   }
-  /* A full disk shows here at the latest. */
+  /* A full disk shows here at the latest; an object about it would find no room either. */
   if (fflush(stdout) != 0 && code == TOOL_OK)
-    code = tool_fail(&call, TOOL_REFUSED, "cannot write to stdout: %s", strerror(errno));
+    code = tool_fail(&call, TOOL_REFUSED, "cannot write to stdout: %s (%s)", strerror(errno),
+                     gemmd_status_name(GEMMD_SYSTEM));
   return (int)code;
 }

@@ -75,7 +75,8 @@ bool tool_integer(const struct tool_call *call, const char *option, int64_t low,
 /* The same for an option that is a word of a list. */
 bool tool_word(const struct tool_call *call, const char *option, const struct word *words, int fallback, int *out);
 
-/* Writes "gemmctl: load: <sentence>" to stderr. Returns `code`, so that callers can `return tool_fail(...)`. */
+/* Writes "gemmctl: load: <sentence>" to stderr, and nothing else: for a command line that is wrong, and for what is
+ * said beside a refusal. Returns `code`, so that callers can `return tool_fail(...)`. */
 enum tool_exit tool_fail(const struct tool_call *call, enum tool_exit code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -84,6 +85,9 @@ enum tool_exit tool_random(const struct tool_call *call, uint64_t *out);
 
 /* Says why something was refused, names the status, and chooses the exit code; with --json also as an object. */
 enum tool_exit tool_refuse(const struct tool_call *call, const char *text, int status);
+/* The same for what the program itself finds, as a file that cannot be opened. */
+enum tool_exit tool_cannot(const struct tool_call *call, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The same with the session's own sentence. */
 enum tool_exit tool_refused(const struct tool_call *call, const gemmd_session *session, int status);
 

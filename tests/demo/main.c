@@ -33,7 +33,7 @@ static enum tool_exit list(struct tool_call *call) {
     print_json(call->out, json_pack("{s:O}", "tensors", names));
   json_decref(names);
   checkpoint_close(&checkpoint);
-  return count > 0 ? TOOL_OK : tool_fail(call, TOOL_REFUSED, "%s has no matrix that fits", call->arguments[0]);
+  return count > 0 ? TOOL_OK : tool_cannot(call, GEMMD_NOT_FOUND, "%s has no matrix that fits", call->arguments[0]);
 }
 
 static enum tool_exit generate(struct tool_call *call) {

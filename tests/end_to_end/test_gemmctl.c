@@ -466,6 +466,41 @@ static void test_matmul_refuses_what_does_not_fit(void **state) {
   assert_int_equal(read_file("y.kept", kept, sizeof kept), 4);
 }
 
+/* The one object on stdout, and the same in words on stderr. */
+static void expect_refusal(const char *line, const char *status, const char *part) {
+  json_t *object = expect_json(line, 1);
+  const json_t *error = json_object_get(object, "error");
+  assert_int_equal(json_object_size(object), 1);
+  assert_string_equal(string(error, "status"), status);
+  const char *text = string(error, "text");
+  if (strstr(text, part) == NULL)
+    fail_msg("%s: the text lacks \"%s\": %s", line, part, text);
+  char sentence[512];
+  snprintf(sentence, sizeof sentence, ": %s (%s)\n", text, status);
+  EXPECT_ERROR(line, 1, sentence);
+  json_decref(object);
+}
+
+/* What gemmctl finds by itself is told to programs as gemmd's refusals are. */
+static void test_own_refusals_are_objects_too(void **state) {
+  (void)state;
+  expect_refusal("$T/gemmctl matmul w --x missing --y y.no --json", "SYSTEM", "--x: cannot open missing: No such file");
+  expect_refusal("$T/gemmctl matmul w --x x.f32 --y none/y --json", "SYSTEM", "--y: cannot open none/y");
+  expect_refusal("$T/gemmctl matmul w --x x.f32 --y /dev/full --json", "SYSTEM", "--y: cannot write");
+  expect_refusal("$T/gemmctl tune 'none*' --pin --block-m 32 --json", "NOT_FOUND", "no weight's name matches none*");
+  expect_refusal("$T/gemmctl metrics --listen none/socket --json", "SYSTEM", "cannot listen on none/socket");
+  /* What is said beside a refusal is no object. */
+  expect_refusal("$T/gemmctl load model.safetensors --tensor v --name w --format int8 --json", "EXISTS", "w");
+  /* Where stdout is y's, the object goes where the report would. */
+  expect("$T/gemmctl matmul w --x missing --y - --json 2>&1 >y.empty | grep '\"status\": \"SYSTEM\"'", 0);
+  char none[8];
+  assert_int_equal(read_file("y.empty", none, sizeof none), 0);
+  /* A command line that is wrong is told in words alone. */
+  assert_string_equal(expect("head -c 161 x.f32 >ragged; $T/gemmctl matmul w --x ragged --y y.no --json", 2)->out, "");
+  EXPECT_ERROR("$T/gemmctl matmul w --x missing --y y.no", 1, "cannot open missing");
+  assert_string_equal(expect("$T/gemmctl matmul w --x missing --y y.no", 1)->out, "");
+}
+
 static void test_a_full_disk_is_an_error(void **state) {
   (void)state;
   EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --y /dev/full", 1, "--y");
@@ -560,6 +595,7 @@ int main(void) {
       cmocka_unit_test(test_matmul_with_bias),
       cmocka_unit_test(test_matmul_of_codes),
       cmocka_unit_test(test_matmul_refuses_what_does_not_fit),
+      cmocka_unit_test(test_own_refusals_are_objects_too),
       cmocka_unit_test(test_a_full_disk_is_an_error),
       cmocka_unit_test(test_closed_descriptors),
       cmocka_unit_test(test_bench_counts_what_it_was_asked_for),
