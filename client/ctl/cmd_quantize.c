@@ -6,12 +6,11 @@
 #include "../../proto/weights/quantize.h"
 #include "../tool/print.h"
 #include "checkpoint.h"
+#include "output.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <fnmatch.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -259,78 +258,15 @@ static enum status do_layers(struct job *job, struct layer *layers) {
   return status;
 }
 
-/* `file` is closed behind it. */
-static enum status write_to(struct job *job, struct layer *layers, const char *path, FILE *file) {
-  job->out = file;
-  if (job->out == NULL)
-    return error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
-  enum status status = do_layers(job, layers);
-  if (fclose(job->out) != 0 && status == STATUS_OK)
-    status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
-  return status;
-}
-
-/* A new file, with the rights that new files get. NULL with errno. */
-static FILE *make_part(char *path) {
-  mode_t mask = umask(0);
-  (void)umask(mask);
-  int fd = mkostemp(path, O_CLOEXEC);
-  FILE *file = fd >= 0 && fchmod(fd, 0666 & ~mask) == 0 ? fdopen(fd, "wb") : NULL;
-  if (file == NULL && fd >= 0) {
-    int failure = errno;
-    close(fd);
-    unlink(path);
-    errno = failure;
-  }
-  return file;
-}
-
-/* What lies beside the output goes with who is interrupted. */
-static const int endings[] = {SIGINT, SIGTERM, SIGHUP};
-enum { ENDINGS = sizeof endings / sizeof *endings };
-static const char *part_path;
-
-static void remove_part(int number) {
-  unlink(part_path);
-  raise(number); /* by SA_RESETHAND the handler is gone */
-}
-
-static void watch_endings(const char *part, struct sigaction before[ENDINGS]) {
-  struct sigaction remove = {.sa_handler = remove_part, .sa_flags = (int)SA_RESETHAND};
-  part_path = part;
-  for (int i = 0; i < ENDINGS; i++)
-    if (sigaction(endings[i], NULL, &before[i]) == 0 && before[i].sa_handler != SIG_IGN) /* as nohup has it */
-      sigaction(endings[i], &remove, NULL);
-}
-
-static void leave_endings(const struct sigaction before[ENDINGS]) {
-  for (int i = 0; i < ENDINGS; i++)
-    sigaction(endings[i], &before[i], NULL);
-}
-
-/* Into a file beside `path`, of a name that nobody has, that takes its place when it is whole. */
-static enum status replace(struct job *job, struct layer *layers, const char *path) {
-  char *part = NULL;
-  if (asprintf(&part, "%s.part.XXXXXX", path) < 0)
-    return error_set(&job->error, STATUS_NOMEM, "no memory for a path");
-  struct sigaction before[ENDINGS];
-  watch_endings(part, before);
-  FILE *file = make_part(part);
-  enum status status = write_to(job, layers, part, file);
-  if (status == STATUS_OK && rename(part, path) != 0)
-    status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
-  if (status != STATUS_OK && file != NULL)
-    unlink(part);
-  leave_endings(before);
-  free(part);
-  return status;
-}
-
-/* A device or a pipe has no place to be taken. */
 static enum status write_file(struct job *job, struct layer *layers, const char *path) {
-  struct stat about;
-  bool takes_bytes = stat(path, &about) == 0 && !S_ISREG(about.st_mode);
-  return takes_bytes ? write_to(job, layers, path, fopen(path, "wbe")) : replace(job, layers, path);
+  struct output output;
+  if (!output_open(&output, path))
+    return error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
+  job->out = output.file;
+  enum status status = do_layers(job, layers);
+  if (!output_close(&output, status == STATUS_OK) && status == STATUS_OK)
+    status = error_set(&job->error, STATUS_SYSTEM, "%s: %s", path, strerror(errno));
+  return status;
 }
 
 /* The model would be gone: 2-bit weights do not lead back to it. */

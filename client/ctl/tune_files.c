@@ -2,6 +2,7 @@
 #include "tune.h"
 
 #include "../tool/print.h"
+#include "output.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,13 +25,16 @@ static json_t *export_json(const struct tune_shapes *shapes, size_t *count) {
   return list;
 }
 
-/* False with errno where not all of it could be written; what is there then is no whole file. */
+/* False with errno where not all of it could be written; an older file is there then. */
 static bool write_file(const json_t *root, const char *path) {
-  FILE *file = fopen(path, "we");
-  if (file == NULL)
+  struct output output;
+  if (!output_open(&output, path))
     return false;
-  bool good = json_dumpf(root, file, JSON_INDENT(2)) == 0 && fputc('\n', file) == '\n';
-  return fclose(file) == 0 && good;
+  bool good = json_dumpf(root, output.file, JSON_INDENT(2)) == 0 && fputc('\n', output.file) == '\n';
+  int failure = errno;
+  bool closed = output_close(&output, good);
+  errno = good ? errno : failure;
+  return good && closed;
 }
 
 enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint32_t device, const char *path) {

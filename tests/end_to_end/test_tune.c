@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -265,6 +266,50 @@ static void test_export_forget_import(void **state) {
     expect(alone[i], 2, "is missing behind");
 }
 
+static size_t read_text(const char *path, char *out, size_t room) {
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  size_t bytes = fread(out, 1, room - 1, file);
+  out[bytes] = '\0';
+  fclose(file);
+  return bytes;
+}
+
+static void test_an_older_export_outlives_a_full_disk(void **state) {
+  (void)state;
+#ifdef __SANITIZE_THREAD__
+  skip(); /* ThreadSanitizer itself writes files */
+#endif
+  static char before[65536], after[65536];
+  char command[512], path[256];
+  snprintf(path, sizeof path, "%s", daemon_path(&gemmd, "export.json"));
+  snprintf(command, sizeof command, "export %s", path);
+  expect(command, 0, "tunings of ");
+  assert_true(read_text(path, before, sizeof before) > 0);
+  assert_int_equal(gemmctl_by("ulimit -f 0; trap '' XFSZ; exec", command), 1);
+  if (strstr(output, "cannot write ") == NULL || strstr(output, "File too large (SYSTEM)") == NULL)
+    fail_msg("%s", output);
+  assert_int_equal(read_text(path, after, sizeof after), strlen(before));
+  assert_string_equal(after, before);
+  snprintf(command, sizeof command, "test -z \"$(ls -d %s?* 2>/dev/null)\"", path);
+  assert_int_equal(system(command), 0);
+  /* A new one takes its place with the rights of new files, also behind a link. */
+  snprintf(command, sizeof command, "echo old >%s && ln -s export.json %s", path, daemon_path(&gemmd, "link.json"));
+  assert_int_equal(system(command), 0);
+  expect(with("export %s", daemon_path(&gemmd, "link.json")), 0, "tunings of ");
+  json_t *written = json_load_file(path, 0, NULL);
+  assert_int_equal(json_integer_value(json_object_get(written, "version")), 1);
+  assert_true(json_array_size(json_object_get(written, "tunings")) > 0);
+  json_decref(written);
+  struct stat stat;
+  mode_t mask = umask(0);
+  umask(mask);
+  assert_int_equal(lstat(path, &stat), 0);
+  assert_int_equal(stat.st_mode & 0777, 0666 & ~mask);
+  assert_int_equal(lstat(daemon_path(&gemmd, "link.json"), &stat), 0);
+  assert_true(S_ISLNK(stat.st_mode));
+}
+
 static void test_kept_over_a_restart(void **state) {
   (void)state;
   daemon_stop(&gemmd);
@@ -353,6 +398,7 @@ int main(void) {
       cmocka_unit_test(test_asked_for_now),
       cmocka_unit_test(test_by_hand),
       cmocka_unit_test(test_export_forget_import),
+      cmocka_unit_test(test_an_older_export_outlives_a_full_disk),
       cmocka_unit_test(test_kept_over_a_restart),
       cmocka_unit_test(test_report),
       cmocka_unit_test(test_microbench),
