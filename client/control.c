@@ -98,20 +98,56 @@ static enum status packet_send(struct gemmd_session *session, size_t length, int
 
 /* ---- answers */
 
-static void call_abandon(struct gemmd_session *session, uint32_t id) {
+static void call_abandon(struct gemmd_session *session, uint32_t id, enum command command) {
   if (session->abandoned_count == SESSION_ABANDONED) {
     (void)session_end(session, STATUS_TIMEOUT, "%d calls are without an answer", SESSION_ABANDONED);
     return;
   }
-  session->abandoned[session->abandoned_count++] = id;
+  session->abandoned[session->abandoned_count++] = (struct abandoned){.id = id, .command = command};
 }
 
-static bool call_was_abandoned(struct gemmd_session *session, uint32_t id) {
+/* What was opened when nobody waited for it any more goes back. The request for that takes the id over, which is free
+ * again, and is abandoned from the start; false where there is none. Where the socket is full the handle stays until
+ * the session ends; a daemon that has just answered reads what is there. */
+static bool give_back(struct gemmd_session *session, struct abandoned *late, struct message_body body) {
+  union {
+    struct message_weight_info weight;
+    struct message_tensor_handle tensor;
+  } opened;
+  struct message_weight_close parts;
+  struct message_head head = {.kind = MESSAGE_REQUEST, .id = late->id};
+  const void *request = &opened.tensor;
+  struct error before = session->error, error;
+  size_t length;
+  if (late->command != COMMAND_weight_open && late->command != COMMAND_tensor_open && late->command != COMMAND_ipc_open)
+    return false;
+  if (message_decode_body(body, command_find(late->command)->reply, &opened, &error) != STATUS_OK)
+    return false;
+  head.code = COMMAND_tensor_close;
+  if (late->command == COMMAND_weight_open) {
+    head.code = COMMAND_weight_close;
+    parts.parts_count = opened.weight.parts_count;
+    memcpy(parts.parts, opened.weight.parts, sizeof parts.parts);
+    request = &parts;
+  }
+  late->command = (enum command)head.code;
+  enum status status = message_encode(&head, command_find(head.code)->request, request, session->packet,
+                                      sizeof session->packet, &length, &error);
+  if (status == STATUS_OK)
+    status = packet_send(session, length, -1, 0);
+  session->error = before; /* that of the caller's own call */
+  return status == STATUS_OK;
+}
+
+/* False where nobody has asked for it. */
+static bool take_late_reply(struct gemmd_session *session, const struct message_head *head, struct message_body body) {
   for (uint32_t i = 0; i < session->abandoned_count; i++) {
-    if (session->abandoned[i] == id) {
-      session->abandoned[i] = session->abandoned[--session->abandoned_count];
-      return true;
-    }
+    struct abandoned *late = &session->abandoned[i];
+    if (late->id != head->id)
+      continue;
+    if (head->code != STATUS_OK || !give_back(session, late, body))
+      *late = session->abandoned[--session->abandoned_count];
+    return true;
   }
   return false;
 }
@@ -171,7 +207,7 @@ static enum status take_packet(struct gemmd_session *session, const struct call 
   packet_close(packet);
   if (head.kind == MESSAGE_EVENT)
     take_event(session, call, &head, body);
-  else if (head.kind != MESSAGE_REPLY || !call_was_abandoned(session, head.id))
+  else if (head.kind != MESSAGE_REPLY || !take_late_reply(session, &head, body))
     return session_end(session, STATUS_PROTOCOL, "message %" PRIu32 " of kind %d answers nothing", head.id,
                        (int)head.kind);
   return STATUS_OK;
@@ -195,7 +231,7 @@ static enum status call_wait(struct gemmd_session *session, const struct call *c
     if (ready < 0)
       return session_end(session, STATUS_SYSTEM, "poll: %s", strerror(errno));
     if (ready == 0) {
-      call_abandon(session, session->calls);
+      call_abandon(session, session->calls, call->command);
       return error_set(&session->error, STATUS_TIMEOUT, "no answer to %s within %" PRId64 " ms",
                        command_find(call->command)->name, session->timeout_ns / CLOCK_NS_PER_MS);
     }

@@ -163,7 +163,8 @@ typedef struct gemmd_event gemmd_event;
 /* `fd` is the memory's descriptor and stays the caller's, `bytes` the size of all of it, `address` where this process
  * has it (never read by the library): pointers into [address, address + bytes) may be x and y of products by this
  * device's weights, and W of products of two tensors; bias and scales stay in the arena. y is there when the result has
- * been taken. At most 32 a session, events counted. BAD_DESCRIPTOR for anything else, or memory of another device. */
+ * been taken. At most 32 a session, events counted. BAD_DESCRIPTOR for anything else, or memory of another device.
+ * TIMEOUT as of gemmd_weight_open. */
 GEMMD_API int gemmd_memory_open(gemmd_session *session, unsigned device, int fd, void *address, uint64_t bytes,
                                 gemmd_memory **out);
 /* The same for memory of cudaMalloc, by its legacy IPC handle (the 64 bytes of a cudaIpcMemHandle_t), of which `bytes`
@@ -233,7 +234,7 @@ GEMMD_API int gemmd_weight_list(gemmd_session *session, const char *pattern,
                                 bool (*each)(void *user, const gemmd_weight_info *info), void *user);
 
 /* Opens a weight for products. It belongs to the session. The content stays while it is open, also when its name is
- * unloaded or replaced. */
+ * unloaded or replaced. After TIMEOUT what the daemon opens late is closed by the call that takes its answer in. */
 GEMMD_API int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **out);
 /* Not while a product that uses it is in flight. NULL is fine. */
 GEMMD_API void gemmd_weight_close(gemmd_weight *weight);

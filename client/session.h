@@ -20,6 +20,11 @@
 
 enum { SESSION_ABANDONED = 16 }; /* calls given up whose answers may still come */
 
+struct abandoned {
+  uint32_t id;
+  enum command command;
+};
+
 /* This session's end of one device's rings. */
 struct queue {
   struct ring_client ring;
@@ -42,7 +47,7 @@ struct gemmd_session {
   bool resuming;
   int64_t resume_ns; /* how long a lost daemon is waited for; 0: not at all */
   uint32_t calls;    /* ids given so far */
-  uint32_t abandoned[SESSION_ABANDONED];
+  struct abandoned abandoned[SESSION_ABANDONED];
   uint32_t abandoned_count;
   uint8_t packet[LIMIT_MESSAGE_BYTES];
 

@@ -476,6 +476,29 @@ static void as_many_as_there_may_be(void **state) {
   gemmd_disconnect(session);
 }
 
+/* What nobody knows of any more takes nobody's place. */
+static void memory_that_is_not_opened_in_time(void **state) {
+  (void)state;
+  gemmd_session *session = NULL;
+  gemmd_memory *tensor;
+  static uint8_t addresses[LIMIT_SESSION_TENSORS][4096];
+  if (!takes_memfd)
+    skip();
+  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, &(gemmd_options){.timeout_ms = 1000}));
+  int fd = memory_make(4096, F_SEAL_SHRINK);
+  pid_t worker = (pid_t)device_info(session).pid;
+  hold_process(worker);
+  int status = gemmd_memory_open(session, 0, fd, addresses[0], 4096, &tensor);
+  assert_int_equal(kill(worker, SIGCONT), 0);
+  assert_int_equal(status, GEMMD_TIMEOUT);
+  assert_null(tensor);
+  expect_ok(session, gemmd_dispatch(session, -1)); /* the late answer is all that there is to come */
+  for (unsigned i = 0; i < LIMIT_SESSION_TENSORS; i++)
+    expect_ok(session, gemmd_memory_open(session, 0, fd, addresses[i], 4096, &tensor));
+  close(fd);
+  gemmd_disconnect(session);
+}
+
 static void products_that_cannot_be(void **state) {
   (void)state;
   struct client client;
@@ -581,6 +604,7 @@ int main(void) {
       cmocka_unit_test(memory_that_no_other_worker_can_map),
       cmocka_unit_test(memory_that_cannot_be),
       cmocka_unit_test(as_many_as_there_may_be),
+      cmocka_unit_test(memory_that_is_not_opened_in_time),
       cmocka_unit_test(products_that_cannot_be),
       cmocka_unit_test(hostile_handles),
   };

@@ -3,6 +3,7 @@
 #include "client/gemmclient.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/hold.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 #include "tests/support/status.h"
@@ -377,6 +378,37 @@ static void an_open_weight_outlives_its_name(void **state) {
   gemmd_disconnect(session);
 }
 
+/* Its answer comes when nobody waits for it any more; the handle goes back by itself. */
+static void a_weight_that_is_not_opened_in_time(void **state) {
+  (void)state;
+  gemmd_session *session = daemon_join(&daemon_under_test, &(gemmd_options){.timeout_ms = 500});
+  gemmd_session *patient = daemon_join(&daemon_under_test, NULL);
+  gemmd_weight *handle;
+  uint64_t freed = 0, bytes, bytes_after;
+  uint32_t count, count_after;
+  weights_and_bytes(patient, &count, &bytes);
+  expect_ok(patient, load(patient, "real", "late", GEMM_FORMAT_F16));
+  pid_t worker = (pid_t)device_info(patient).pid;
+  hold_process(worker);
+  int status = gemmd_weight_open(session, "late", &handle);
+  assert_int_equal(kill(worker, SIGCONT), 0);
+  assert_int_equal(status, GEMMD_TIMEOUT);
+  assert_null(handle);
+  /* The first answer comes behind the late one, the second behind that of the handle given back. */
+  for (int answers = 0; answers < 2; answers += status == GEMMD_OK)
+    if ((status = gemmd_ping(session, NULL)) != GEMMD_TIMEOUT)
+      expect_ok(session, status);
+  expect_ok(patient, gemmd_weight_unload(patient, "late", &freed));
+  assert_true(freed > 0);
+  weights_and_bytes(patient, &count_after, &bytes_after);
+  assert_int_equal(count_after, count);
+  assert_true(bytes_after == bytes);
+  expect_ok(session, gemmd_weight_open(session, weight_name(2), &handle));
+  gemmd_weight_close(handle);
+  gemmd_disconnect(patient);
+  gemmd_disconnect(session);
+}
+
 /* ---- sessions that end badly */
 
 /* Submits and never looks again. */
@@ -567,6 +599,7 @@ int main(void) {
       cmocka_unit_test(equal_content_is_stored_once),
       cmocka_unit_test(quantized_while_loading),
       cmocka_unit_test(an_open_weight_outlives_its_name),
+      cmocka_unit_test(a_weight_that_is_not_opened_in_time),
       cmocka_unit_test(killed_clients_leave_nothing_behind),
       cmocka_unit_test(status_counts),
       cmocka_unit_test(products_during_a_load),
