@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,6 +103,29 @@ void rig_start_holding(struct rig_control *control, const struct backend_ops *de
 
 void rig_start_on(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us) {
   rig_start_batching(control, device, spin_us, 1, 0);
+}
+
+static _Atomic bool inside, let_go;
+
+static enum status submit_and_stay(struct backend *of, const struct backend_job *job, struct error *error) {
+  inside = true;
+  while (!let_go)
+    sched_yield();
+  return rig.ops->submit(of, job, error);
+}
+
+void rig_keep_busy(struct backend_ops *device) {
+  inside = let_go = false;
+  device->submit = submit_and_stay;
+}
+
+void rig_await_busy(void) {
+  while (!inside)
+    sched_yield();
+}
+
+void rig_let_go(void) {
+  let_go = true;
 }
 
 void rig_start(struct rig_control *control, uint64_t spin_us) {

@@ -40,6 +40,11 @@ struct rig_control {
 void rig_start(struct rig_control *control, uint64_t spin_us);
 /* On `device`: the real one, perhaps with one of its functions replaced. */
 void rig_start_on(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us);
+/* An engine that gives a product to `device` stays in that call until rig_let_go; rig_await_busy waits for it to be
+ * there. */
+void rig_keep_busy(struct backend_ops *device);
+void rig_await_busy(void);
+void rig_let_go(void);
 void rig_start_batching(struct rig_control *control, const struct backend_ops *device, uint64_t spin_us, uint32_t rows,
                         uint64_t window_us);
 /* Holds products for events so long. */

@@ -286,15 +286,6 @@ static void memory_in_use_stays(void **state) {
   rig_stop(&control);
 }
 
-static _Atomic bool inside, let_go;
-
-static enum status submit_and_stay(struct backend *of, const struct backend_job *job, struct error *error) {
-  inside = true;
-  while (!let_go)
-    sched_yield();
-  return rig.ops->submit(of, job, error);
-}
-
 /* It was asked for before the memory was to be given back: the engine was busy, and finds both. */
 static void memory_in_use_stays_for_a_busy_engine(void **state) {
   (void)state;
@@ -302,8 +293,7 @@ static void memory_in_use_stays_for_a_busy_engine(void **state) {
   struct rig_control control;
   struct rig_client client;
   enum { TENSOR = 7 << 16 | 1 };
-  device.submit = submit_and_stay;
-  inside = let_go = false;
+  rig_keep_busy(&device);
   rig_start_on(&control, &device, 0);
   rig_join(&control, &client);
   struct ring_submission products[] = {rig_product(&client, 0, 3), rig_product(&client, 1, 3)};
@@ -317,12 +307,11 @@ static void memory_in_use_stays_for_a_busy_engine(void **state) {
   by_handle.x_tensor = TENSOR;
   by_handle.x_offset = 0;
   rig_submit(&client, products[0]);
-  while (!inside)
-    sched_yield();
+  rig_await_busy();
   rig_submit(&client, by_handle);
   message.verb = ENGINE_TENSOR_REMOVE;
   engine_post(control.engine, &message);
-  let_go = true;
+  rig_let_go();
   assert_int_equal(rig_expect_back(&control, &message), STATUS_BUSY);
   take_all_right(&client, products, 2);
   assert_int_equal(rig_ask(&control, &message), STATUS_OK);

@@ -3,7 +3,6 @@
 #include "daemon/worker/serve.h"
 #include "tests/support/rig.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -183,30 +182,19 @@ static void leaving_with_products_held(void **state) {
   assert_int_equal(scene.events[0].waiting.held, 0);
 }
 
-static _Atomic bool inside, let_go;
-
-static enum status submit_and_stay(struct backend *of, const struct backend_job *job, struct error *error) {
-  inside = true;
-  while (!let_go)
-    sched_yield();
-  return rig.ops->submit(of, job, error);
-}
-
 /* The product was asked for before its event was to be given back: the engine was busy, and finds both. */
 static void an_event_in_use_stays_for_a_busy_engine(void **state) {
   (void)state;
   struct scene scene;
   begin(&scene, LONG_US);
-  inside = let_go = false;
-  scene.device.submit = submit_and_stay;
+  rig_keep_busy(&scene.device);
   struct ring_submission first = rig_product(&scene.client, 1, 3), product = held_product(&scene, 0, EVENT);
   rig_submit(&scene.client, first);
-  while (!inside)
-    sched_yield();
+  rig_await_busy();
   rig_submit(&scene.client, product);
   scene.messages[0].verb = ENGINE_EVENT_REMOVE;
   engine_post(scene.control.engine, &scene.messages[0]);
-  let_go = true;
+  rig_let_go();
   assert_int_equal(rig_expect_back(&scene.control, &scene.messages[0]), STATUS_BUSY);
   assert_int_equal(rig_take(&scene.client).status, STATUS_OK);
   atomic_store(&scene.behind[0].says, STATUS_OK);
