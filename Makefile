@@ -42,7 +42,7 @@ NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I
 NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
   -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 # instructions that only Hopper has
-$(patsubst %,build/obj/kernels/cuda/%.cu.o,fp8_many hopper int2_few int2_many int2a8 many): NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
+$(patsubst %,build/obj/kernels/cuda/%.cu.o,fp8_many hopper int2_few int2_many int2a8 many places): NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 
@@ -131,7 +131,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_choice,$<)$(findstring test_cuda_compile,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_choice,$<)$(findstring test_cuda_compile,$<)$(findstring _places,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes
@@ -140,7 +140,7 @@ $(call object,kernels/identity.c): BASE_CFLAGS += -DKERNELS_HASH='"$(shell cat $
 $(call object,kernels/identity.c): $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES))
 
 # carried as text, for the compiler at run time
-$(call object,kernels/cuda/tile_source.c): $(addprefix kernels/cuda/,tile_kernel.cuh tile_codes.cuh tile_params.h int2_layout.h int2a8_layout.h)
+$(call object,kernels/cuda/tile_source.c): $(addprefix kernels/cuda/,tile_kernel.cuh tile_codes.cuh tile_params.h int2_layout.h int2_dense.cuh int2a8_layout.h)
 
 build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
@@ -184,7 +184,7 @@ test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
 # what the cuda backend decides without a device is tested on every machine
 PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c clusters.c few_config.c fp8_many_config.c hopper_config.c int2_cut.c int2_few_config.c int2_many_config.c int2_tile.c int2_variants.c int2a8_config.c int2a8_tile.c launches.c layout.c many_config.c ranking.c roof.c staging.c tile_config.c))
-NEEDS_TOOLKIT := $(addprefix $(BUILD)/tests/unit/,test_cuda_choice test_cuda_compile)
+NEEDS_TOOLKIT := $(addprefix $(BUILD)/tests/unit/,test_cuda_choice test_cuda_compile test_cuda_places)
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(call test_program,$(wildcard tests/unit/test_*.c)))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
 END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
@@ -259,8 +259,8 @@ ARM64_CC ?= aarch64-linux-gnu-gcc
 ARM64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(ARM64)/root/usr/lib/aarch64-linux-gnu
 ARM64_CFLAGS = $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(CFLAGS) -isystem $(ARM64)/root/usr/include -DKERNELS_HASH='"arm64"'
 ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c status.c) $(wildcard kernels/*.c kernels/cpu/*.c) \
-  $(addprefix tests/support/,device.c micro.c oracle.c))
-ARM64_TESTS := $(addprefix $(ARM64)/tests/,unit/test_cpu_micro unit/test_cpu_micro_tiles unit/test_cpu_pool unit/test_cpu_backend conformance/test_conformance)
+  $(addprefix tests/support/,device.c micro.c oracle.c suite.c))
+ARM64_TESTS := $(addprefix $(ARM64)/tests/,unit/test_cpu_micro unit/test_cpu_micro_tiles unit/test_cpu_pool unit/test_cpu_backend conformance/test_conformance conformance/test_variants)
 
 $(ARM64)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)

@@ -34,7 +34,7 @@ struct backend_config {
   const char *cublaslt;   /* cuda: library to open; NULL: the usual names */
   const char *nvrtc;      /* cuda: the same */
   const char *state_dir;  /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
-  /* cuda: told, by the engine thread and once, of what goes on more slowly than it could; NULL: nobody is. */
+  /* cuda: told once, by `open` or the engine thread, of what goes on more slowly than it could; NULL: nobody is. */
   void (*warn)(const char *text);
 };
 

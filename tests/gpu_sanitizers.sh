@@ -1,6 +1,6 @@
 #!/bin/bash
-# compute-sanitizer over the conformance programs on an NVIDIA GPU, test_conformance's tests each by itself: memcheck,
-# synccheck and racecheck, or the tools named.
+# compute-sanitizer over the conformance programs on an NVIDIA GPU, the tests of test_conformance and test_variants each
+# by itself: memcheck, synccheck and racecheck, or the tools named.
 # Usage: tests/gpu_sanitizers.sh [TOOL...]; JOBS at a time (2: the tools want much of the GPU's memory), each ended after
 # LIMIT_S (300); logs go to $LOGS. From the source tree or from an unpacked bundle. Last line: "N passed, N failed".
 #
@@ -37,14 +37,27 @@ export -f job
 
 # The suite in pieces, the longest first: "PROGRAM PATTERN".
 pieces() {
-  local test program
-  for test in test_long_k test_ragged_n_k test_many_rows test_variants test_types test_ragged_m test_many_rows_fp8 \
-    test_codes test_chains test_non_finite test_int8_extremes test_scales_at_the_ends; do
-    echo "test_conformance $test"
-  done
+  local program
+  cat <<END
+test_conformance test_long_k
+test_conformance test_ragged_n_k
+test_variants test_many_rows
+test_variants test_variants
+test_conformance test_types
+test_conformance test_ragged_m
+test_variants test_many_rows_fp8
+test_conformance test_codes
+test_conformance test_chains
+test_conformance test_non_finite
+test_conformance test_int8_extremes
+test_conformance test_scales_at_the_ends
+test_conformance test_usual_rows
+test_conformance test_short_y
+test_conformance test_non_finite_among_usual
+END
   for program in "$programs"/test_*; do
     program=${program##*/}
-    case $program in *.o | *.d | test_conformance) ;; *) echo "$program *" ;; esac
+    case $program in *.o | *.d | test_conformance | test_variants) ;; *) echo "$program *" ;; esac
   done
 }
 

@@ -2,6 +2,7 @@
 #include "graph.h"
 #include "launch.h"
 #include "load.h"
+#include "places.h"
 #include "roof.h"
 #include "variants.h"
 
@@ -62,6 +63,22 @@ static enum status device_open(struct backend *backend, const struct backend_con
                      backend->capability / 10, backend->capability % 10);
   }
   return runtime_check(check, "starting the GPU", error);
+}
+
+/* An error that lasts shows in what is asked of the device next. */
+static void places_open(struct backend *backend) {
+  char text[256];
+  if (backend->capability != 90)
+    return;
+  cudaError_t result = places_check(&backend->places);
+  if (result != cudaSuccess)
+    (void)cudaGetLastError();
+  if (backend->places || !backend->warn)
+    return;
+  snprintf(text, sizeof text,
+           "INT2 products take longer than they could: the GPU's sparse matrix instructions fail their check (%s)",
+           result == cudaSuccess ? "wrong sums" : cudaGetErrorString(result));
+  backend->warn(text);
 }
 
 static CUresult find_roof(struct backend *backend) {
@@ -148,7 +165,7 @@ static enum status side_open(struct side *side, struct error *error) {
       result = cudaHostAlloc(&side->pinned[i], SIDE_BYTES, cudaHostAllocDefault);
   }
   if (result == cudaSuccess)
-    result = cudaMalloc((void **)&side->checksum, sizeof *side->checksum);
+    result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
   return runtime_check(result, "taking memory for loading weights", error);
 }
 
@@ -163,8 +180,8 @@ static void side_close(struct side *side) {
     if (side->pinned[i])
       (void)cudaFreeHost(side->pinned[i]);
   }
-  if (side->checksum)
-    (void)cudaFree(side->checksum);
+  if (side->answer)
+    (void)cudaFree(side->answer);
 }
 
 static void cuda_close(struct backend *backend) {
@@ -228,8 +245,10 @@ static enum status cuda_open(const struct backend_config *config, struct backend
   enum status status = device_open(backend, config, error);
   if (status == STATUS_OK)
     status = device_describe(backend, error);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK) {
+    places_open(backend);
     status = parts_open(backend, config, error);
+  }
   if (status == STATUS_OK)
     load_kernels(backend->driver);
   if (status != STATUS_OK) {

@@ -1,8 +1,8 @@
-// How the codes of int2_layout.h become 16-bit numbers of type X, two to a register: places in a word and exponents.
-// number(): c + offset, by one instruction, `exponent` that of the field's place; value(): c - 1, exact, by one more. A
-// lane has a word's view for its fields f = 0..7, those that int2_layout.h counts from 1.
+// How the codes of int2_dense.cuh become 16-bit numbers of type X, two to a register: places in a word and exponents.
+// number(): c + offset, by one instruction, `exponent` that of the field's place; value(): c - 1, exact, by one more.
 #pragma once
 
+#include "int2_dense.cuh"
 #include "number.cuh"
 #include "ptx.cuh"
 #include "wgmma.cuh"
@@ -15,29 +15,27 @@ __device__ inline uint32_t int2_pack(float low, float high) {
 template <typename X> struct int2_codes;
 
 template <> struct int2_codes<__half> {
-  // What the fields f = 0..7 of a word (int2_layout.h's 1..8) are masked from, two numbers to a register.
+  // What the fields f = 0..7 of a word are masked from, two numbers to a register.
   struct views {
     uint32_t word, by_8;
   };
   static __device__ inline views view(uint32_t word) {
-    return {word, __funnelshift_r(word, word, 8)};
+    return {word, word >> 8};
   }
-  // Twice this is how far behind the first place of a view the bits of a field begin.
+  // Twice this is where in a view the bits of a field begin.
   static constexpr int places = 4;
   static __host__ __device__ constexpr int place(int f) {
     return f % 4;
   }
   static __host__ __device__ constexpr uint32_t offset(int f) {
-    return 256 >> 2 * place(f);
+    return 1024 >> 2 * place(f);
   }
-  // Fields f and f + 4 are at one place.
-  static constexpr bool alike = true;
   // The bits that make codes at a place count from 1.
   static __host__ __device__ constexpr uint32_t exponent(int place) {
-    return (23u - 2 * place) << 26 | (23u - 2 * place) << 10;
+    return (25u - 2 * place) << 26 | (25u - 2 * place) << 10;
   }
   static __device__ inline uint32_t number(const views &v, int f, uint32_t exponent) {
-    return ptx::select_or(f < 4 ? v.word : v.by_8, 0x000c000cu << 2 * place(f), exponent);
+    return ptx::select_or(f < 4 ? v.word : v.by_8, 0x00030003u << 2 * place(f), exponent);
   }
   static __device__ inline uint32_t constant(float value) {
     const __half2 pair = __float2half2_rn(value);
@@ -71,21 +69,20 @@ template <> struct int2_codes<__nv_bfloat16> {
     uint32_t word, by_6, by_12;
   };
   static __device__ inline views view(uint32_t word) {
-    return {word, __funnelshift_r(word, word, 6), __funnelshift_r(word, word, 12)};
+    return {word, word >> 6, word >> 12};
   }
   static constexpr int places = 3;
   static __host__ __device__ constexpr int place(int f) {
-    return (f + 1) % 3;
+    return f % 3;
   }
   static __host__ __device__ constexpr uint32_t offset(int f) {
     return 128 >> 2 * place(f);
   }
-  static constexpr bool alike = false;
   static __host__ __device__ constexpr uint32_t exponent(int place) {
     return (134u - 2 * place) << 23 | (134u - 2 * place) << 7;
   }
   static __device__ inline uint32_t number(const views &v, int f, uint32_t exponent) {
-    return ptx::select_or(f < 2 ? v.word : f < 5 ? v.by_6 : v.by_12, 0x00030003u << 2 * place(f), exponent);
+    return ptx::select_or(f < 3 ? v.word : f < 6 ? v.by_6 : v.by_12, 0x00030003u << 2 * place(f), exponent);
   }
   static __device__ inline uint32_t constant(float value) {
     return int2_pack(value, value);

@@ -15,14 +15,12 @@ static void widen(struct int2_cut *cut, uint32_t length, uint32_t groups) {
     if (begin == end)
       continue;
     uint32_t first = begin / length, last = (end - 1) / length;
-    cut->slots = last - first + 1 > cut->slots ? last - first + 1 : cut->slots;
+    cut->slots_a_group = last - first + 1 > cut->slots_a_group ? last - first + 1 : cut->slots_a_group;
     for (uint32_t block = first; block <= last; block++)
       if (begin <= block * length)
         first_group[block] = group;
-    uint32_t parts = group - first_group[first] + 1, of_half = 2 * (group - first_group[last] + 1);
+    uint32_t parts = group - first_group[first] + 1;
     cut->parts = parts > cut->parts ? parts : cut->parts;
-    if (int2_cut_halved(cut, last) && of_half > cut->parts)
-      cut->parts = of_half;
   }
 }
 
@@ -42,6 +40,11 @@ bool int2_cut_make(int64_t row_blocks, int64_t tiles, int split, int halves, int
   widen(out, shortest, (uint32_t)groups);
   if (tiles % split != 0)
     widen(out, shortest + 1, (uint32_t)groups);
+  uint32_t steps = (uint32_t)groups + out->blocks - 1;
+  out->slots = (uint32_t)groups * out->slots_a_group;
+  out->slots_from_first = UINT32_MAX;
+  if (steps < out->slots)
+    out->slots = steps, out->slots_a_group = 1, out->slots_from_first = 0;
   out->inverse = inverse_of(shortest);
   out->inverse_more = inverse_of(shortest + 1);
   out->blocks_inverse = inverse_of(out->blocks);

@@ -9,14 +9,13 @@
 // Where the sums of a cluster lie: of each block of rows a list of `parts` addresses a rank, 0 for none.
 using int2_parts = uint32_t[INT2_CUT_PARTS_MOST];
 
-// The block's threads write the lists. slots_at: of sums in each block's shared memory, `cut.slots` a group.
+// The block's threads write the lists. slots_at: of sums in each block's shared memory.
 template <int kGroups, int kThreads>
 __device__ inline void int2_list_parts(const int2_cut &cut, uint32_t slots_at, uint32_t slot_bytes, int2_parts &out) {
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < cut.parts * cut.blocks << cut.split_log2; i += kThreads) {
     const int2_part part = int2_cut_part(&cut, kGroups, i);
-    constexpr uint32_t odd_bytes = INT2_HALF_ROWS * sizeof(float);
-    out[i] = part.none ? 0 : ptx::map_to_rank(slots_at + part.slot * slot_bytes + part.odd * odd_bytes, part.rank);
+    out[i] = part.none ? 0 : ptx::map_to_rank(slots_at + part.slot * slot_bytes, part.rank);
   }
 }
 

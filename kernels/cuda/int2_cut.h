@@ -26,8 +26,10 @@ enum {
 struct int2_cut {
   uint32_t tiles, row_blocks, clusters; /* tiles of a block of rows */
   uint32_t halves, blocks, split_log2;  /* blocks: the half one, too */
-  uint32_t slots;                       /* blocks of rows that a group works on, at most */
   uint32_t parts; /* groups from the first of a rank to the last that work on one block of rows, at most */
+  /* For sums of a block of rows that a group has, whichever needs fewer slots of a rank: as many for each group as one
+   * needs at most, or one for each step from group to group or from block to block of rows. */
+  uint32_t slots, slots_a_group, slots_from_first; /* all of a rank; the last all ones or zeros */
   uint32_t inverse, inverse_more; /* for division by the tiles that a rank has of a block of rows, or by one more */
   uint32_t blocks_inverse, halves_inverse, parts_inverse;
 };
@@ -43,10 +45,9 @@ struct int2_share {
   uint32_t first_block;       /* of rows, of the cluster's, to which `begin` belongs */
 };
 
-/* The sums of a block of rows that a group has; of a half block in two, those of even and of odd tiles. */
+/* The sums of a block of rows that a group has. */
 struct int2_part {
-  uint32_t rank, block, slot; /* slot: of those of the rank's groups, `slots` each */
-  uint32_t odd;
+  uint32_t rank, block, slot; /* slot: of the rank's */
   bool none;
 };
 
@@ -88,6 +89,12 @@ INT2_CUT_INLINE struct int2_share int2_cut_share(const struct int2_cut *cut, uin
   return share;
 }
 
+/* Where the rank has the sums of a group's block of rows. Pure. */
+INT2_CUT_INLINE uint32_t int2_cut_slot(const struct int2_cut *cut, const struct int2_share *share, uint32_t group,
+                                       uint32_t block) {
+  return group * cut->slots_a_group + block - (share->first_block & cut->slots_from_first);
+}
+
 /* Number i of parts * blocks * split, those of a block of rows in a row, by rank and then by group. Pure. */
 INT2_CUT_INLINE struct int2_part int2_cut_part(const struct int2_cut *cut, uint32_t groups, uint32_t i) {
   struct int2_part part;
@@ -98,10 +105,9 @@ INT2_CUT_INLINE struct int2_part int2_cut_part(const struct int2_cut *cut, uint3
   struct int2_share whole = int2_cut_share(cut, groups, part.rank, 0);
   uint32_t inverse = int2_cut_inverse(cut, whole.tiles);
   uint32_t over = 2 * groups * part.block + (2 * (groups - 1) * inverse >> INT2_CUT_BITS), at = i - list * cut->parts;
-  part.odd = int2_cut_halved(cut, part.block) ? at % 2 : 0;
-  uint32_t group = (over * cut->halves_inverse >> INT2_CUT_BITS) + (int2_cut_halved(cut, part.block) ? at / 2 : at);
+  uint32_t group = (over * cut->halves_inverse >> INT2_CUT_BITS) + at;
   struct int2_share share = int2_cut_share(cut, groups, part.rank, group);
-  part.slot = group * cut->slots + part.block - share.first_block;
+  part.slot = int2_cut_slot(cut, &share, group, part.block);
   part.none = group >= groups || share.begin == share.end || share.begin >= (part.block + 1) * share.tiles;
   return part;
 }

@@ -3,6 +3,7 @@
 #include "int2_layout.h"
 #include "ranking.h"
 
+#include <math.h>
 #include <string.h>
 
 /* SHARED_FIXED: what is not counted here. */
@@ -20,16 +21,17 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
   int64_t tiles = (k + GEMM_GROUP - 1) / GEMM_GROUP, row_blocks = (n + INT2_BLOCK_ROWS - 1) / INT2_BLOCK_ROWS;
   memset(out, 0, sizeof *out);
   int halves = config->rows / INT2_FEW_ROWS;
-  if (config->rows % INT2_FEW_ROWS != 0 || (halves % 2 != 0 && config->columns > INT2_FEW_COLUMNS_HALVES) ||
-      !int2_cut_make(row_blocks, tiles, config->split_k, halves, INT2_FEW_PAIRS, &out->cut))
+  if (config->rows % INT2_FEW_ROWS != 0 ||
+      !int2_cut_make(row_blocks, tiles, config->split_k, halves, INT2_FEW_WARPS, &out->cut))
     return false;
   int64_t longest = (tiles + config->split_k - 1) / config->split_k;
-  /* x, and what sums start from; see int2_few.cuh. */
-  int64_t x_bytes = longest * (config->columns * 2 * GEMM_GROUP + (config->columns + 7) / 8 * 64);
+  /* x, and a multiplier, f32, for each group and column, of which lanes take two at a time; see int2_few.cuh. */
+  int multipliers = config->columns < 2 ? 2 : config->columns;
+  int64_t x_bytes = longest * (config->columns * INT2_FEW_X_BYTES + multipliers * 4);
   x_bytes = (int64_t)gemm_round_up((uint64_t)x_bytes, INT2_FEW_ALIGN);
-  int64_t bytes = x_bytes + (int64_t)INT2_FEW_PAIRS * out->cut.slots * slot_bytes(config);
+  int64_t bytes = x_bytes + (int64_t)out->cut.slots * slot_bytes(config);
   int64_t stages = (SHARED_MOST - SHARED_FIXED - bytes) / INT2_FEW_STAGE_BYTES,
-          most = (halves * longest + 2 * INT2_FEW_PAIRS - 1) / (2 * INT2_FEW_PAIRS);
+          most = (halves * longest + 2 * INT2_FEW_WARPS - 1) / (2 * INT2_FEW_WARPS);
   most = most < INT2_FEW_STAGES_LEAST  ? INT2_FEW_STAGES_LEAST
          : most > INT2_FEW_STAGES_MOST ? INT2_FEW_STAGES_MOST
                                        : most;
@@ -41,18 +43,40 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
   return bytes <= SHARED_MOST - SHARED_FIXED && stages >= INT2_FEW_STAGES_LEAST;
 }
 
-/* Thousands of clock cycles, fitted to an H200: what every block begins and ends with, reading x from L2, tiles of the
- * busiest pair of warps, joining the sums of a cluster, and writing y. */
+/* What a wave of blocks has to do. */
+struct wave {
+  int blocks, stages; /* at a time; of a block's ring */
+  int rounds;         /* tiles of the busiest warp */
+  double tiles;       /* of a warp, in the mean */
+};
+
+/* Thousands of clock cycles until all tiles are multiplied: bounded by instructions, by memory, whose blocks share it,
+ * and by how long a stage that is asked for anew takes to come. The root of their sixth powers' sum is the largest of
+ * them, and a little more where two are close. */
+static double products_cost(const struct wave *wave) {
+  int anew = wave->rounds > wave->stages ? wave->rounds - wave->stages : 0;
+  double instructions = 0.6185 * wave->rounds, memory = 0.00644 * wave->blocks * wave->tiles,
+         latency = 2.73 * anew / wave->stages;
+  return pow(pow(instructions, 6) + pow(memory, 6) + pow(latency, 6), 1 / 6.0);
+}
+
+/* Thousands of clock cycles, fitted to an H200: what every block begins and ends with, x on its way to shared memory,
+ * products, joining the sums of a cluster, whose blocks wait for the slowest, and writing y. */
 static double cost(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms) {
-  static const double joins[2][4] = {{0, 1.007, 1.58, 2.94}, {0, 1.02, 1.63, 4.18}}; /* clusters of 1, 2, 4, 8 blocks */
+  static const double joins[4] = {0, 0.974, 1.35, 2.234}; /* clusters of 1, 2, 4, 8 blocks */
   int split = config->split_k, columns = config->columns, longest = ((int)plan->cut.tiles + split - 1) / split;
-  int halves = config->rows / INT2_FEW_ROWS, tiles = (halves * longest + 2 * INT2_FEW_PAIRS - 1) / (2 * INT2_FEW_PAIRS);
-  int fit = (int)clusters_usable(sms, split) / split, waves = ((int)plan->cut.clusters + fit - 1) / fit;
-  bool wide = columns > 8;
-  double x = longest * (wide ? 0.073 : 0.011 + 0.0031 * columns);
-  double write = (wide ? 0.438 : 0.012 + 0.036 * columns) * halves / split;
-  return waves *
-         ((wide ? 5.29 : 3.98) + x + tiles * (wide ? 1.384 : 0.993) + joins[wide][plan->cut.split_log2] + write);
+  int halves = config->rows / INT2_FEW_ROWS, clusters = (int)plan->cut.clusters;
+  int fit = (int)clusters_usable(sms, split) / split, full = (clusters - 1) / fit, last = clusters - full * fit;
+  struct wave wave = {.stages = plan->ring_bytes / INT2_FEW_STAGE_BYTES,
+                      .rounds = (halves * longest + 2 * INT2_FEW_WARPS - 1) / (2 * INT2_FEW_WARPS),
+                      .tiles = halves * longest / (2.0 * INT2_FEW_WARPS)};
+  double x = longest * (0.0062 + 0.0033 * columns), write = 0.0312 * columns * halves / split;
+  double join = split > 1 ? joins[plan->cut.split_log2] + 0.0365 * wave.rounds : 0;
+  double sum = (full + 1) * (4.228 + x + join + write);
+  wave.blocks = last * split;
+  sum += products_cost(&wave);
+  wave.blocks = fit * split;
+  return full > 0 ? sum + full * products_cost(&wave) : sum;
 }
 
 int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most) {
@@ -69,35 +93,26 @@ int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_
   return count;
 }
 
-static bool way_find(int columns, int64_t n, int64_t k, int sms, struct int2_few_way *out) {
-  const double cycles_per_ns = 1.73;
-  if (int2_few_candidates(columns, n, k, sms, &out->config, 1) < 1 ||
-      !int2_few_plan_for(&out->config, n, k, &out->plan))
-    return false;
-  out->us = cost(&out->config, &out->plan, sms) / cycles_per_ns;
-  return true;
-}
-
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]) {
   for (int way = 0; way < INT2_FEW_WAYS; way++)
-    if (!way_find(INT2_FEW_COLUMNS_LEAST << way, n, k, sms, &out[way]))
+    if (int2_few_candidates(1 << way, n, k, sms, &out[way].config, 1) < 1 ||
+        !int2_few_plan_for(&out[way].config, n, k, &out[way].plan))
       return false;
   return true;
 }
 
-double int2_few_us(const struct int2_few_way ways[INT2_FEW_WAYS], int64_t m) {
-  const double of_rows = 0.25; /* what of the time goes with the rows of x */
-  return ways[INT2_FEW_WAYS - 1].us * (1 - of_rows + of_rows * (double)m / INT2_FEW_COLUMNS_MOST);
+bool int2_few_splits(enum gemm_type x_type, enum gemm_type y_type) {
+  return x_type == GEMM_F32 || y_type == GEMM_F32;
 }
 
-int64_t int2_few_rows_most(enum gemm_type x_type) {
-  return x_type == GEMM_F32 ? INT2_FEW_COLUMNS_MOST / 2 : INT2_FEW_COLUMNS_MOST;
+int64_t int2_few_rows_most(enum gemm_type x_type, enum gemm_type y_type) {
+  return int2_few_splits(x_type, y_type) ? INT2_FEW_COLUMNS_MOST / 2 : INT2_FEW_COLUMNS_MOST;
 }
 
-int int2_few_columns(enum gemm_type x_type, int64_t m) {
-  int64_t most = int2_few_rows_most(x_type), rows = m < most ? m : most;
-  int columns = INT2_FEW_COLUMNS_LEAST;
-  while (columns < (x_type == GEMM_F32 ? 2 * rows : rows))
+int int2_few_columns(enum gemm_type x_type, enum gemm_type y_type, int64_t m) {
+  int64_t most = int2_few_rows_most(x_type, y_type), rows = m < most ? m : most;
+  int columns = 1;
+  while (columns < (int2_few_splits(x_type, y_type) ? 2 * rows : rows))
     columns *= 2;
   return columns;
 }

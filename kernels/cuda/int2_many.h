@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 #include <driver_types.h>
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,6 +22,7 @@ struct int2_many_product {
   void *y; /* [m, n], aligned to an element */
   enum gemm_type y_type;
   uint64_t y_stride; /* bytes */
+  bool large_scales; /* INT2: whether any scale is 2^15 or more, so that twice it is no f16 */
   void *sums;        /* int2_many_sums_bytes of words INT2_MANY_NOTHING, aligned to 16 bytes; left as they are */
 };
 

@@ -15,11 +15,8 @@ int int2_many_unit(enum gemm_type x_type) {
   return x_type == GEMM_INT8 ? INT2A8_TILE_K : GEMM_GROUP;
 }
 
-int64_t int2_many_least(enum gemm_type x_type, int64_t k) {
-  enum { ROWS_LEAST = 17, ROWS_LEAST_LONG = 9, K_LONG = 16384 };
-  if (x_type == GEMM_F32)
-    return INT64_MAX;
-  return k > K_LONG && x_type != GEMM_INT8 ? ROWS_LEAST_LONG : ROWS_LEAST;
+int64_t int2_many_least(enum gemm_type x_type) {
+  return x_type == GEMM_F32 ? INT64_MAX : x_type == GEMM_INT8 ? 17 : 9;
 }
 
 static int64_t quotient_up(int64_t value, int64_t by) {
@@ -72,21 +69,28 @@ static double runs_cost(const struct int2_many_config *config, const struct int2
   return 1 + most * fmin(x_bytes / held, 1);
 }
 
-/* Fitted to an H200: a unit, what every block begins and ends with, adding up runs of units. */
+/* Fitted to an H200: a unit, what every block begins and ends with, and what adding up takes: runs of units, each block
+ * more that has a run of the same tile, and each more that has an equal part. */
 double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan) {
   static const struct row {
-    double unit, fixed, runs;
-  } of[] = {{0.42, 2.85, 2.6}, {0.62, 5.3, 5}, {0.76, 6, 6}, {0.95, 9.7, 7}}, of_scaled = {1.2, 8, 7},
-    of_int8[] = {{0, 0, 0}, {0.8, 5.3, 4}, {1.15, 6, 6}, {1.4, 9.7, 7}};
+    double unit, fixed, runs, share, part;
+  } of[] = {{0.364, 2.8, 0.62, 0.38, 0.375},
+            {0.51, 2.95, 1.18, 0.92, 0.53},
+            {0.81, 3.15, 3.6, 1.56, 0.85},
+            {0.95, 9.7, 7, 0, 0.3}},
+    of_scaled = {1.2, 8, 7, 0, 0.3},
+    of_int8[] = {{0}, {0.8, 5.3, 4, 0, 0.3}, {1.15, 6, 6, 0, 0.3}, {1.4, 9.7, 7, 0, 0.3}};
   bool scaled = INT2_MANY_SCALES_W(config->columns, x_type == GEMM_F16);
   int split = config->split_k;
   const struct row *rows = x_type == GEMM_INT8 ? of_int8 : of;
   const struct row *row =
       scaled ? &of_scaled : &rows[__builtin_ctz((unsigned)config->columns / INT2_MANY_COLUMNS_LEAST)];
   if (split > 0)
-    return row->fixed + quotient_up(plan->tiles_k, split) * (1 + plan->waves) * row->unit + 0.3 * (split - 1);
-  double shared = (double)plan->shared_units / plan->blocks * runs_cost(config, plan);
-  return row->fixed + (shared + (double)plan->waves * plan->tiles_k) * row->unit + row->runs;
+    return row->fixed + quotient_up(plan->tiles_k, split) * (1 + plan->waves) * row->unit + row->part * (split - 1);
+  double shared = (double)plan->shared_units / plan->blocks;
+  double others = shared > 0 ? fmax(plan->tiles_k / shared - 1, 0) : 0;
+  return row->fixed + (shared * runs_cost(config, plan) + (double)plan->waves * plan->tiles_k) * row->unit + row->runs +
+         row->share * others;
 }
 
 struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms) {

@@ -1,6 +1,6 @@
 /* Products of f16 and bf16 rows with INT2 weights in LAYOUT_TILES2, and of rows of INT8 with INT2A8 weights in
- * LAYOUT_TILES2A8, for Hopper, from about 17 rows on: W from registers, x from shared memory, on the warpgroup's matrix
- * instruction. Which of them is told by x_type everywhere here.
+ * LAYOUT_TILES2A8, for Hopper, from 9 or 17 rows on: W from registers, x from shared memory, on the warpgroup's matrix
+ * instruction; up to 32 columns, unless y is f32, its sparse form. Which of them is told by x_type everywhere here.
  *
  * A tile of y is 256 rows of W (bf16 and INT8: 192 where `columns` is 128) by `columns` rows of x, a unit of work 128
  * of K of it (INT8: 256). Blocks stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal
@@ -51,8 +51,8 @@ struct int2_many_plan {
 int int2_many_columns_least(enum gemm_type x_type);
 /* Of K. Pure. */
 int int2_many_unit(enum gemm_type x_type);
-/* Rows from which this is always faster than a few at a time; f32 x always goes a few at a time. Pure. */
-int64_t int2_many_least(enum gemm_type x_type, int64_t k);
+/* Rows from which this is faster than a few at a time; f32 x always goes a few at a time. Pure. */
+int64_t int2_many_least(enum gemm_type x_type);
 /* Microseconds by the cost model. Pure. */
 double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */

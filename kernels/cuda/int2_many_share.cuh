@@ -22,40 +22,51 @@ struct work {
 
 constexpr int ring_bytes = 208 * 1024; // for units under way: what y's order and barriers leave of shared memory
 
-// What depends on the type of x and on how wide a tile is. x of INT8 is for INT2A8 weights, which have tiles of twice
-// the K: in bytes, x of a unit of work is as wide either way.
-template <typename X, int kEights> struct shape {
+// Of pairs of x (int2_many_pairs.cuh): eight rows of K by eight columns, and all of a unit's K by eight columns.
+constexpr int pair_core_bytes = 128 + 16, pair_column_bytes = 2 * GEMM_GROUP / 8 * pair_core_bytes;
+
+// What depends on the type of x, on how wide a tile is, and on whether W's codes are multiplied as they lie. x of INT8
+// is for INT2A8 weights, which have tiles of twice the K: in bytes, x of a unit of work is as wide either way.
+template <typename X, int kEights, bool kPairs> struct shape {
   using number = X;
-  static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>;
+  static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>, pairs = kPairs;
   static constexpr int eights = kEights, columns = 8 * kEights;
-  static constexpr int groups = INT2_MANY_GROUPS(columns, f16); // warpgroups that multiply, 64 rows of W each
-  static constexpr int consumers = 128 * groups, threads = consumers + 128;
-  // Whether sums of a group start from what makes up for numbers that count from a power of two. With more columns,
-  // who computes that takes longer than it saves.
-  static constexpr bool starts = !int8 && columns == 16;
+  static_assert(!pairs || (!int8 && columns <= 32));
+  static constexpr int groups = INT2_MANY_GROUPS(columns, f16); // blocks of 64 rows of W in a tile
+  static constexpr int consumers = 128 * groups;
+  // Warps that make pairs of x: pair_parts for each unit, of every pair_turns-th.
+  static constexpr int pair_parts = 2, pair_turns = 3;
+  static constexpr int helpers = pairs ? 32 * (2 + pair_parts * pair_turns) : 128, threads = consumers + helpers;
   // Of those that multiply, for a stage that they have taken: each lane's, or of each warp one lane's where that leaves
   // a register that is wanted elsewhere.
   static constexpr int arrivals = int8 ? consumers / 32 : consumers;
   // What a launch begins with a thread, and as it is shared out.
-  static constexpr int registers = groups == 4 ? 96 : 128, producer_registers = starts ? 64 : 32;
-  static constexpr int consumer_registers = (threads * registers - 128 * producer_registers) / consumers;
-  static_assert(consumers * consumer_registers + 128 * producer_registers == threads * registers);
+  static constexpr int registers = pairs ? 80 : groups == 4 ? 96 : 128, producer_registers = pairs ? 48 : 32;
+  static constexpr int consumer_registers = (threads * registers - helpers * producer_registers) / consumers;
+  static_assert(consumers * consumer_registers + helpers * producer_registers == threads * registers);
   static_assert(int{INT2A8_BLOCK_ROWS} == int{INT2_BLOCK_ROWS} && INT2A8_TILE_K == 2 * GEMM_GROUP);
   static constexpr uint32_t tile_bytes =
       int8 ? static_cast<uint32_t>(INT2A8_TILE_BYTES) : static_cast<uint32_t>(INT2_TILE_BYTES);
   static constexpr uint32_t half_bytes = columns * 128, x_bytes = 2 * half_bytes, w_bytes = groups * tile_bytes;
-  static constexpr int stages = ring_bytes / (x_bytes + w_bytes);
+  static constexpr uint32_t pair_bytes = pairs ? kEights * pair_column_bytes : 0;
+  static constexpr int stages = (ring_bytes - (pairs ? 2048 : 0)) / (x_bytes + w_bytes + pair_bytes);
+  // With fewer, who makes pairs might wait for a parity of two phases ago.
+  static_assert(!pairs || stages >= pair_turns);
 };
 
 // Rows of y that a warpgroup puts into order at a time, where they have 16 bits, and bytes from one to the next: eight
 // of these lie in different banks.
 constexpr int out_rows = 32, out_pitch = 2 * INT2_BLOCK_ROWS + 16;
 
-// Of each unit under way: what sums start from, and that x has come for who computes it.
-template <typename Shape, bool kStarts> struct start_ring {};
-template <typename Shape> struct start_ring<Shape, true> {
-  alignas(16) float quads[Shape::stages][2 * Shape::columns];
-  uint64_t x_full[Shape::stages];
+// Pairs of x of units under way; of columns that are scaled, what makes up for it; where that or large scales of W make
+// a unit unusual, a byte for each of the warps that made its pairs, and the last for W; and that W and x have come and
+// x has gone. Barriers and unusual[] are as far apart as barriers are.
+template <typename Shape, bool kPairs> struct pair_ring {};
+template <typename Shape> struct pair_ring<Shape, true> {
+  alignas(128) uint8_t rows[Shape::stages][Shape::pair_bytes];
+  float multiplier[Shape::stages][Shape::columns];
+  uint64_t unusual[Shape::stages];
+  uint64_t x_full[Shape::stages], x_empty[Shape::stages];
 };
 
 template <typename Shape> struct shared : Shape {
@@ -64,8 +75,26 @@ template <typename Shape> struct shared : Shape {
   uint8_t w[stages][w_bytes];
   alignas(16) uint8_t out[groups][out_rows * out_pitch];
   uint64_t full[stages], empty[stages];
-  start_ring<Shape, Shape::starts> start;
+  pair_ring<Shape, Shape::pairs> pair;
 };
+
+// ---- stages
+
+// Where in a tile of W the codes of a warpgroup's thread begin, and the scales of its two rows by that.
+__device__ inline uint32_t codes_of(uint32_t tile, uint32_t thread) {
+  static_assert(INT2_UNIT_BYTES == 32 * 16 && INT2_HALF_ROWS == 2 * INT2_UNIT_ROWS, "codes of a thread");
+  return tile + thread / 64 * INT2_HALF_BYTES + thread % 64 * 16;
+}
+__device__ inline uint32_t scales_by(uint32_t codes, uint32_t thread) {
+  return codes - thread % 64 * 16 + INT2_HALF_SCALES + thread % 64 / 4 * 4;
+}
+
+// Where the compiler may not touch what instructions under way read or add to.
+template <typename T, int kCount> __device__ inline void keep(T (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; i++)
+    ptx::keep(values[i]);
+}
 
 // ---- shares of the work
 

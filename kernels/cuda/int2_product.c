@@ -37,7 +37,7 @@ static const struct int2_few_way *few_ways(struct backend *backend, const struct
                                            struct int2_few_way out[INT2_FEW_WAYS]) {
   const struct backend_weight *weight = chunk->weight;
   struct int2_few_config config;
-  if (!int2_few_of(chunk->job->variant, chunk->job->x_type, chunk->rows, &config))
+  if (!int2_few_of(chunk->job->variant, chunk->job->x_type, chunk->job->y_type, chunk->rows, &config))
     return weight->few;
   const struct int2_few_way *chosen = few_chosen(backend, &weight->weight, &config);
   if (!chosen)
@@ -62,7 +62,7 @@ static enum status few_run(struct backend *backend, struct chunk *chunk, struct 
   struct int2_few_way chosen[INT2_FEW_WAYS];
   const struct int2_few_way *ways = few_ways(backend, chunk, chosen);
   uint8_t *x = chunk_staged(chunk, chunk->at.x), *y = chunk_y_target(chunk, &product.y_stride);
-  int64_t most = int2_few_rows_most(job->x_type);
+  int64_t most = int2_few_rows_most(job->x_type, job->y_type);
   cudaError_t result = cudaSuccess;
   for (int64_t row = 0; row < chunk->rows && result == cudaSuccess; row += product.m) {
     product.m = chunk->rows - row < most ? chunk->rows - row : most;
@@ -91,6 +91,7 @@ static enum status many_run(struct backend *backend, struct chunk *chunk, const 
       .bias = job->bias ? chunk_staged(chunk, chunk->at.bias) : NULL,
       .bias_type = job->bias_type,
       .y_type = job->y_type,
+      .large_scales = weight->large_scales,
       .sums = chunk->slot->int2_sums,
   };
   product.y = chunk_y_target(chunk, &product.y_stride);
@@ -117,11 +118,8 @@ static bool many_chosen(const struct backend *backend, const struct chunk *chunk
   int sms = backend->multiprocessors;
   if (int2_many_of(variant, config) && int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan))
     return true;
-  const struct int2_few_way *ways = x_type == GEMM_INT8 ? NULL : chunk->weight->few;
-  if ((variant && variant->family == few) ||
-      !int2_goes_to_many(x_type, chunk->rows, weight->n, weight->k, sms, ways, config))
-    return false;
-  return int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan);
+  return !(variant && variant->family == few) &&
+         int2_goes_to_many(x_type, chunk->rows, weight->n, weight->k, sms, config, plan);
 }
 
 static enum status tiles_run(struct backend *backend, struct chunk *chunk, struct error *error) {

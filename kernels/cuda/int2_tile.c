@@ -4,24 +4,27 @@
 
 enum { GROUP_BYTES = GEMM_GROUP / 4, ZEROS = 0x55 /* four times code 1 */ };
 
-/* A word of int2_layout.h from 64 codes of a row: those that lanes of the same q hold. */
-static uint32_t word_make(const uint8_t *codes, int q) {
-  uint32_t word = 0;
-  for (int s = 0; s < 4; s++) {
-    for (int r = 0; r < 2; r++) {
-      uint32_t two = codes[4 * s + 2 * r + q / 2] >> 4 * (q % 2), first = two & 3, second = two >> 2 & 3;
-      int field = 1 + s + 4 * r;
-      word |= field < 8 ? (first | second << 16) << 2 * field : second | first << 16;
+/* A nibble of int2_layout.h, of the codes of k1 and, two bits further on, k2. */
+static const uint8_t nibbles[16] = {3, 2, 7, 6, 1, 0, 5, 4, 11, 10, 15, 14, 9, 8, 13, 12};
+
+/* Half of a word, from 32 codes of a row. */
+static uint16_t half_make(const uint8_t *codes, int q) {
+  unsigned half = 0;
+  for (int r = 0; r < 2; r++) {
+    const uint8_t *first = codes + 4 * r + q / 2, *second = first + 2;
+    for (int e = 0; e < 2; e++) {
+      int shift = q % 2 * 4 + 2 * e;
+      half |= (unsigned)nibbles[(*first >> shift & 3) | (*second >> shift & 3) << 2] << (8 * e + 4 * r);
     }
   }
-  return word;
+  return (uint16_t)half;
 }
 
 static void row_make(const uint8_t *codes, int row, uint8_t *unit) {
   for (int q = 0; q < 4; q++) {
-    for (int half = 0; half < 2; half++) {
-      uint32_t word = word_make(codes + half * GROUP_BYTES / 2, q);
-      memcpy(unit + (row % 8 * 4 + q) * 16 + (2 * half + row / 8) * 4, &word, sizeof word);
+    for (int i = 0; i < 4; i++) {
+      uint16_t half = half_make(codes + i * GROUP_BYTES / 4, q);
+      memcpy(unit + (row % 8 * 4 + q) * 16 + 4 * i + row / 8 * 2, &half, sizeof half);
     }
   }
 }

@@ -1,7 +1,7 @@
 #include "int2_variants.h"
 
 enum {
-  BEST_MOST = 8, /* of the cost model's guesses: on an H200 the fastest was the fourth at the latest, of 15 products */
+  BEST_MOST = 8, /* of the cost model's guesses: on an H200 the fastest was the first, of 28 products of int2_few */
   FEW_ROWS_MOST = 64, /* of x, that a search has a few of at a time */
 };
 
@@ -40,11 +40,13 @@ const struct variant_family int2a8_family = {
 
 /* ---- from and to configurations */
 
-bool int2_few_of(const struct variant *variant, enum gemm_type x_type, int64_t m, struct int2_few_config *out) {
+bool int2_few_of(const struct variant *variant, enum gemm_type x_type, enum gemm_type y_type, int64_t m,
+                 struct int2_few_config *out) {
   if (variant == NULL || variant->family != &int2_few_family)
     return false;
   const int32_t *values = variant->values;
-  *out = (struct int2_few_config){.columns = int2_few_columns(x_type, m), .split_k = values[0], .rows = values[1]};
+  *out =
+      (struct int2_few_config){.columns = int2_few_columns(x_type, y_type, m), .split_k = values[0], .rows = values[1]};
   return true;
 }
 
@@ -94,6 +96,25 @@ static bool takes_many(const struct int2_problem *problem) {
   return many_type(problem) != GEMM_F32;
 }
 
+bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms, struct int2_many_config *out,
+                       struct int2_many_plan *plan) {
+  if (m < int2_many_least(x_type))
+    return false;
+  *out = int2_many_configure(x_type, m, n, k, sms);
+  return int2_many_plan_for(out, x_type, m, n, k, sms, plan);
+}
+
+static bool goes_to_many(const struct int2_problem *problem, struct int2_many_config *out) {
+  struct int2_many_plan plan;
+  return int2_goes_to_many(many_type(problem), problem->m, problem->n, problem->k, problem->sms, out, &plan);
+}
+
+/* Whether int2_few is asked for so many rows of x: where int2_many can have them it is never the faster. */
+static bool takes_few(const struct int2_problem *problem) {
+  struct int2_many_config many;
+  return problem->format == GEMM_FORMAT_INT2 && !goes_to_many(problem, &many);
+}
+
 static bool fits(const struct int2_problem *problem, const struct variant *variant) {
   struct int2_few_config few;
   struct int2_few_plan few_plan;
@@ -101,13 +122,13 @@ static bool fits(const struct int2_problem *problem, const struct variant *varia
   struct int2_many_plan many_plan;
   struct int2a8_config config;
   struct int2a8_plan plan;
-  bool codes = problem->format == GEMM_FORMAT_INT2A8;
-  if (int2_few_of(variant, problem->x_type, problem->m, &few))
-    return !codes && power_of_two(few.split_k) && int2_few_plan_for(&few, problem->n, problem->k, &few_plan);
+  if (int2_few_of(variant, problem->x_type, problem->y_type, problem->m, &few))
+    return takes_few(problem) && power_of_two(few.split_k) &&
+           int2_few_plan_for(&few, problem->n, problem->k, &few_plan);
   if (int2_many_of(variant, &many))
     return takes_many(problem) &&
            int2_many_plan_for(&many, many_type(problem), problem->m, problem->n, problem->k, problem->sms, &many_plan);
-  return codes && int2a8_of(variant, eights_of(problem), &config) &&
+  return problem->format == GEMM_FORMAT_INT2A8 && int2a8_of(variant, eights_of(problem), &config) &&
          int2a8_plan_for(&config, problem->n, problem->k, &plan);
 }
 
@@ -119,6 +140,9 @@ enum status int2_check(const struct int2_problem *problem, const struct variant 
   if (many && !takes_many(problem))
     return error_set(error, STATUS_UNSUPPORTED, "family int2_many takes x of f16 or bf16, not of %s",
                      gemm_type_name(problem->x_type));
+  if (variant->family == &int2_few_family && !takes_few(problem))
+    return error_set(error, STATUS_UNSUPPORTED, "family int2_few takes up to %d rows of f16 or bf16 x, not %lld",
+                     INT2_FEW_COLUMNS_MOST, (long long)problem->m);
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(
@@ -127,8 +151,7 @@ enum status int2_check(const struct int2_problem *problem, const struct variant 
           ? "columns is a power of two, 32 at least for INT2A8, and split_k blocks for each tile are no more than the "
             "device runs"
           : "split_k is a power of two and no more than there are tiles of K, its share of x with the sums of W's rows "
-            "fits into shared memory, and half a block of 64 rows wants an even number of tiles and 8 columns of x at "
-            "most");
+            "fits into shared memory, and half a block of 64 rows wants an even number of tiles");
 }
 
 /* ---- listing */
@@ -140,35 +163,18 @@ static int few_at_a_time(const struct int2_problem *problem, struct variant *out
   int64_t n = problem->n, k = problem->k;
   int count = problem->format == GEMM_FORMAT_INT2A8
                   ? int2a8_candidates(eights_of(problem), n, k, problem->sms, codes, most)
-                  : int2_few_candidates(int2_few_columns(problem->x_type, problem->m), n, k, problem->sms, few, most);
+                  : int2_few_candidates(int2_few_columns(problem->x_type, problem->y_type, problem->m), n, k,
+                                        problem->sms, few, most);
   for (int i = 0; i < count; i++)
     out[i] = problem->format == GEMM_FORMAT_INT2A8 ? variant_of_int2a8(&codes[i]) : variant_of_few(&few[i]);
   return count;
 }
 
-bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms,
-                       const struct int2_few_way few[INT2_FEW_WAYS], struct int2_many_config *out) {
-  struct int2_many_plan plan;
-  bool always = m >= int2_many_least(x_type, k);
-  if (!always && (few == NULL || x_type == GEMM_F32 || m <= INT2_FEW_COLUMNS_HALVES))
-    return false;
-  *out = int2_many_configure(x_type, m, n, k, sms);
-  return always || (int2_many_plan_for(out, x_type, m, n, k, sms, &plan) &&
-                    int2_many_us(out, x_type, &plan) < int2_few_us(few, m));
-}
-
 struct variant int2_own(const struct int2_problem *problem) {
   struct variant variant = {.family = NULL};
-  struct int2_few_way ways[INT2_FEW_WAYS];
   struct int2_many_config many;
-  bool few = problem->format == GEMM_FORMAT_INT2 && problem->m > INT2_FEW_COLUMNS_HALVES &&
-             int2_few_ways_find(problem->n, problem->k, problem->sms, ways);
-  if (int2_goes_to_many(many_type(problem), problem->m, problem->n, problem->k, problem->sms, few ? ways : NULL,
-                        &many)) {
-    variant = variant_of_many(&many);
-    if (fits(problem, &variant))
-      return variant;
-  }
+  if (goes_to_many(problem, &many))
+    return variant_of_many(&many);
   return few_at_a_time(problem, &variant, 1) == 1 ? variant : variant_default(&variant_plain);
 }
 

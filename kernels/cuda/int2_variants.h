@@ -12,15 +12,14 @@ extern const struct variant_family int2_few_family, int2_many_family, int2a8_fam
 
 struct int2_problem {
   enum gemm_format format; /* INT2 or INT2A8 in tiles */
-  enum gemm_type x_type;
+  enum gemm_type x_type, y_type;
   int64_t m, n, k;
   int sms;
 };
 
-/* What int2_many would take it with, if it goes there where nobody says: with enough rows, or where INT2's 16 columns
- * at a time are slower. few: of the weight, or NULL for INT2A8. */
-bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms,
-                       const struct int2_few_way few[INT2_FEW_WAYS], struct int2_many_config *out);
+/* Whether int2_many takes it where nobody says, and with what: with enough rows. x_type: INT8 for INT2A8. */
+bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms, struct int2_many_config *out,
+                       struct int2_many_plan *plan);
 /* What computes the product where nobody says. */
 struct variant int2_own(const struct int2_problem *problem);
 /* What can run, best guess first; the first is int2_own's. `all`: everything. Returns how many, at most `most`. */
@@ -33,7 +32,8 @@ MUST_CHECK enum status int2_check(const struct int2_problem *problem, const stru
 
 /* The configuration for so many rows; false for a variant of another family or NULL. int2a8: `eights` is for whoever
  * launches to say. */
-bool int2_few_of(const struct variant *variant, enum gemm_type x_type, int64_t m, struct int2_few_config *out);
+bool int2_few_of(const struct variant *variant, enum gemm_type x_type, enum gemm_type y_type, int64_t m,
+                 struct int2_few_config *out);
 bool int2_many_of(const struct variant *variant, struct int2_many_config *out);
 bool int2a8_of(const struct variant *variant, int eights, struct int2a8_config *out);
 

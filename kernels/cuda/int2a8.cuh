@@ -250,7 +250,7 @@ template <int kEights> __global__ void __launch_bounds__(threads + 32, 1) run(co
   place x_of_tile = my_x.of(tile_groups * first);
   float sum[4 * kEights] = {};
   int tile = first;
-  uint32_t slot = slots_at + group * cut.slots * slot_bytes;
+  uint32_t slot = slots_at + int2_cut_slot(&cut, &mine, group, mine.first_block) * slot_bytes;
   const uint32_t codes = ring + quarter * INT2A8_QUARTER_BYTES + lane * 16;
   int stage = 0;
   uint32_t parity = 0;

@@ -20,7 +20,7 @@ bool int2a8_plan_for(const struct int2a8_config *config, int64_t n, int64_t k, s
     return false;
   int64_t longest = (tiles + config->split_k - 1) / config->split_k;
   int64_t x_bytes = longest * (INT2A8_TILE_K / GEMM_GROUP) * config->eights * INT2A8_GROUP_BYTES;
-  int64_t bytes = x_bytes + (int64_t)INT2A8_GROUPS * out->cut.slots * slot_bytes(config);
+  int64_t bytes = x_bytes + (int64_t)out->cut.slots * slot_bytes(config);
   int64_t stages = (SHARED_MOST - bytes) / RING_BYTES,
           most = (config->blocks * longest + INT2A8_GROUPS - 1) / INT2A8_GROUPS;
   most = most < STAGES_LEAST ? STAGES_LEAST : most > INT2A8_STAGES_MOST ? INT2A8_STAGES_MOST : most;

@@ -112,6 +112,9 @@ cudaError_t launch_int2(cudaStream_t stream, const struct int2_product *product)
 /* Sum over `bytes`, a multiple of 8, of each 8-byte word mixed with its place; does not depend on the order. */
 cudaError_t launch_checksum(cudaStream_t stream, const void *data, uint64_t bytes, uint64_t *out);
 
+/* Whether tiles of int2_layout.h, `bytes` of them, have a scale of 2^15 or more, twice which is no f16: 1 or 0. */
+cudaError_t launch_int2_large_scales(cudaStream_t stream, const void *tiles, uint64_t bytes, uint64_t *out);
+
 #ifdef __cplusplus
 }
 #endif

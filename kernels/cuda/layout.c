@@ -21,15 +21,16 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
 }
 
 /* Sums of the tensor cores are good to 2^-16 of the numbers that they are made of: few columns of y might all cancel.
+ * Nor does the rounding of sums of two of x (int2_few.cuh) average out in few columns.
  */
 enum { TILES_ROWS_LEAST = 128 };
 
-uint32_t layout_choose(const struct gemm_weight *weight, int capability) {
+uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
   if (!gemm_is_int2(weight->format))
     return LAYOUT_ROWS;
   if (weight->format == GEMM_FORMAT_INT2A8)
     return capability == 90 && weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
-  bool tiles = capability == 90 && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
+  bool tiles = capability == 90 && places && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
   return tiles ? LAYOUT_TILES2 : LAYOUT_CODES2;
 }
 

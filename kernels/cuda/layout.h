@@ -12,8 +12,9 @@
 
 #include "../../proto/gemm.h"
 
-/* A number is never given to another order, since weights outlive the program: 0x4303 was of tiles in one half. */
-enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2A8 = 0x4304, LAYOUT_TILES2 = 0x4305 };
+/* A number is never given to another order, since weights outlive the program: 0x4303 was of tiles in one half,
+ * 0x4305 of codes in the order of a dense operand. */
+enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2A8 = 0x4304, LAYOUT_TILES2 = 0x4306 };
 
 struct layout {
   uint32_t layout;
@@ -28,8 +29,9 @@ struct layout {
   struct gemm_layout canonical;
 };
 
-/* The layout in which a device of this capability (10 * major + minor) stores the weight. */
-uint32_t layout_choose(const struct gemm_weight *weight, int capability);
+/* The layout in which a device of this capability (10 * major + minor) stores the weight. `places`: it has passed the
+ * check of places.h; INT2 lies in no tiles without. */
+uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places);
 
 /* Of 2-bit codes in the order of a Hopper kernel. */
 bool layout_is_tiled(const struct layout *layout);

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* The files that have kernels. */
+/* The files that have kernels, but for what is tried once as the device is opened (places.cu). */
 #define LOAD_FILES(ROW)                                                                                                \
   ROW(activate)                                                                                                        \
   ROW(epilogue)                                                                                                        \
@@ -17,6 +17,7 @@ extern "C" {
   ROW(int2)                                                                                                            \
   ROW(int2_few)                                                                                                        \
   ROW(int2_many)                                                                                                       \
+  ROW(int2_scales)                                                                                                     \
   ROW(int2a8)                                                                                                          \
   ROW(many)                                                                                                            \
   ROW(plain)                                                                                                           \

@@ -135,6 +135,17 @@ __device__ inline void named_barrier_sync(int name, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+// The same; whether any of them says so.
+__device__ inline bool named_barrier_or(int name, int threads, bool says) {
+  uint32_t any;
+  asm volatile("{\n.reg .pred in, out;\nsetp.ne.u32 in, %3, 0;\nbarrier.cta.red.or.pred out, %1, %2, in;\n"
+               "selp.u32 %0, 1, 0, out;\n}"
+               : "=r"(any)
+               : "r"(name), "r"(threads), "r"(static_cast<uint32_t>(says))
+               : "memory");
+  return any != 0;
+}
+
 // Comes to the same, and goes on.
 __device__ inline void named_barrier_arrive(int name, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
@@ -227,6 +238,12 @@ __device__ inline uint64_t swizzled_descriptor(uint32_t address) {
   return swizzle_128 | eight_rows | unused | ((address & 0x3ffff) >> 4);
 }
 
+// Of an operand of 16-bit numbers whose rows of K are eight numbers long, eight of them a core matrix: bytes from one
+// core matrix to the next along K, and to that of the next eight rows of the operand.
+__device__ inline uint64_t core_descriptor(uint32_t address, uint32_t along_k, uint32_t across) {
+  return uint64_t(across >> 4) << 32 | uint64_t(along_k >> 4) << 16 | (address & 0x3ffff) >> 4;
+}
+
 // ---- clusters of blocks
 
 __device__ inline void cluster_arrive() {
@@ -315,6 +332,18 @@ __device__ inline void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+// 16 bytes, if `wanted`.
+__device__ inline void load_shared_int4_if(uint32_t (&value)[4], uint32_t address, bool wanted) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+               : "+r"(value[0]), "+r"(value[1]), "+r"(value[2]), "+r"(value[3])
+               : "r"(address), "r"(static_cast<int>(wanted))
+               : "memory");
+}
+
+__device__ inline void store_shared_byte(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
 // (word & mask) | bits as one instruction, where the compiler makes two of it for two constants.
 __device__ inline uint32_t select_or(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t out;
@@ -326,6 +355,13 @@ __device__ inline uint32_t select_or(uint32_t word, uint32_t mask, uint32_t bits
 __device__ inline uint32_t select_xor(uint32_t word, uint32_t mask, uint32_t bits) {
   uint32_t out;
   asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
+}
+
+// NaN if either is.
+__device__ inline float max_nan(float left, float right) {
+  float out;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(left), "f"(right));
   return out;
 }
 
@@ -364,6 +400,21 @@ __device__ inline void load_matrices(uint32_t (&out)[4], uint32_t address) {
                : "memory");
 }
 
+// The same, transposed.
+__device__ inline void load_matrices_transposed(uint32_t (&out)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Four matrices of 8 x 8 of 16 bits from registers; lane i has the address of row i % 8 of matrix i / 8.
+__device__ inline void store_matrices(uint32_t address, const uint32_t (&value)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value[0]),
+               "r"(value[1]), "r"(value[2]), "r"(value[3])
+               : "memory");
+}
+
 // Two matrices of 8 x 8 of 16 bits from registers as matrix instructions have them, transposed; addresses as above.
 __device__ inline void store_matrices_transposed(uint32_t address, const uint32_t *value) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(value[0]),
@@ -391,6 +442,18 @@ __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uin
       "{%10, %11, %12, %13};"
       : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+}
+
+// d[16, 8] = a[16, 32] * b[8, 32]^T + c of a 2:4 sparse a: 16 numbers a row, and metadata from the lanes that the
+// selector says which of b's rows each takes.
+template <int kSelector>
+__device__ inline void mma_sparse_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[4],
+                                      const float (&c)[4], uint32_t metadata) {
+  asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, {%12, %13, %14, %15}, %16, %17;"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "f"(c[0]), "f"(c[1]),
+        "f"(c[2]), "f"(c[3]), "r"(metadata), "n"(kSelector));
 }
 
 // ---- dependent launches

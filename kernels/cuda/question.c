@@ -6,8 +6,8 @@
 /* Any device memory will do as operands: the library looks at the alignment alone. */
 enum status question_ask(struct backend *backend, const struct variant_problem *problem, struct question *out,
                          struct error *error) {
-  enum status status =
-      layout_compute(&problem->weight, layout_choose(&problem->weight, backend->capability), &out->layout, error);
+  uint32_t layout = layout_choose(&problem->weight, backend->capability, backend->places);
+  enum status status = layout_compute(&problem->weight, layout, &out->layout, error);
   if (status != STATUS_OK)
     return status;
   out->x_type = problem->x_type;
@@ -54,6 +54,7 @@ struct int2_problem question_int2(const struct backend *backend, const struct qu
   const struct gemm_weight *weight = question->request.weight;
   return (struct int2_problem){.format = weight->format,
                                .x_type = question->x_type,
+                               .y_type = question->request.y_type,
                                .m = question->m,
                                .n = weight->n,
                                .k = weight->k,

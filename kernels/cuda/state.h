@@ -23,6 +23,7 @@ struct backend_weight {
   const uint8_t *codes;
   const uint8_t *scales;
   int64_t rows_most;                      /* of a product that staging holds at a time */
+  bool large_scales;                      /* LAYOUT_TILES2: as int2_many.h wants to know */
   struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };
@@ -66,8 +67,8 @@ enum { BOUNCE_BYTES = 4 << 20, SIDE_BYTES = 16 << 20, WORD_BYTES = 64 };
 struct side {
   cudaStream_t stream;
   cudaEvent_t copied[2];
-  void *pinned[2];    /* SIDE_BYTES each */
-  uint64_t *checksum; /* on the device */
+  void *pinned[2];  /* SIDE_BYTES each */
+  uint64_t *answer; /* on the device, of what is asked of it */
 };
 
 struct backend_slab {
@@ -91,6 +92,7 @@ struct backend {
   CUdevice device;
   int runtime_ordinal;
   int capability; /* 10 * major + minor */
+  bool places;    /* its sparse matrix instructions take what INT2 tiles give them: places.h */
   int multiprocessors;
   char device_name[128];
   int devices;

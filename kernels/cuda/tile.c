@@ -37,11 +37,11 @@ void tile_table_close(struct tile_table *table) {
 
 /* ---- making */
 
-enum { HEADERS = 4 };
-static const char *const header_names[HEADERS] = {"tile_codes.cuh", "tile_params.h", "int2_layout.h",
+enum { HEADERS = 5 };
+static const char *const header_names[HEADERS] = {"tile_codes.cuh", "tile_params.h", "int2_layout.h", "int2_dense.cuh",
                                                   "int2a8_layout.h"};
 static const char *const headers[HEADERS] = {tile_source_codes, tile_source_params, tile_source_int2,
-                                             tile_source_int2a8};
+                                             tile_source_int2_dense, tile_source_int2a8};
 
 /* Source, options and architecture: all that the code depends on but the compiler's version, which compiled code
  * outlives. */

@@ -7,6 +7,7 @@
 #if ELEMENT == 6
 #include "int2a8_layout.h"
 #else
+#include "int2_dense.cuh"
 #include "int2_layout.h"
 #endif
 
@@ -43,11 +44,19 @@ __device__ inline void load_codes(const tile_params &p, int first_row, int step,
   }
 }
 
+// A lane's of a unit; of int2_layout.h's each two as rows of int2_dense.cuh.
 __device__ inline void load_words(u32 (&out)[4], u32 address) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
                : "r"(address)
                : "memory");
+#if ELEMENT != 6
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const int2_rows rows = int2_dense(out[i], out[i + 1]);
+    out[i] = rows.upper, out[i + 1] = rows.lower;
+  }
+#endif
 }
 
 // The 32 bytes of K number `part` of a group: registers of W's rows 0..7 and then of 8..15.
@@ -60,8 +69,7 @@ __device__ inline void unpack(u32 (&out)[4], const u32 (&words)[4], int part) {
     out[i] = ((codes | 0x80808080u) - 0x01010101u) ^ 0x80808080u;
 #else
     const u32 word = words[part / 4 * 2 + i / 2];
-    const int field = 1 + part % 4 + i % 2 * 4;
-    const u32 codes = (field < 8 ? word >> (2 * field) : word >> 16 | word << 16) & 0x00030003u;
+    const u32 codes = word >> (2 * (part % 4 * 2 + i % 2)) & 0x00030003u;
 #if ELEMENT == 4
     // 1024 + code, less 1025
     asm("sub.f16x2 %0, %1, %2;" : "=r"(out[i]) : "r"(codes | 0x64006400u), "r"(0x64016401u));

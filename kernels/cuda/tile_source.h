@@ -4,6 +4,6 @@
 
 /* Each ends with a zero. */
 extern const char tile_source_kernel[], tile_source_codes[], tile_source_params[], tile_source_int2[],
-    tile_source_int2a8[];
+    tile_source_int2_dense[], tile_source_int2a8[];
 
 #endif

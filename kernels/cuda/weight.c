@@ -11,7 +11,8 @@ enum { ROWS_WANTED = 4096 };
 enum status cuda_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
                              struct error *error) {
   struct layout layout;
-  enum status status = layout_compute(weight, layout_choose(weight, backend->capability), &layout, error);
+  enum status status =
+      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
   if (status == STATUS_OK)
     *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout};
   return status;
@@ -48,7 +49,8 @@ static enum status copy_in(struct side *side, const struct gemm_weight *weight, 
 enum status cuda_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
                               struct backend_slab *slab, uint64_t offset, struct error *error) {
   struct layout layout;
-  enum status status = layout_compute(weight, layout_choose(weight, backend->capability), &layout, error);
+  enum status status =
+      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
   if (status == STATUS_OK)
     status = place_check(&layout, slab, offset, error);
   if (status == STATUS_OK)
@@ -113,6 +115,29 @@ static enum status int2_sums_ensure(struct backend *backend, struct error *error
   return runtime_check(result, "taking memory for products with INT2 weights", error);
 }
 
+/* What has been asked of the device comes to `out`, when it is there. */
+static enum status answer_take(struct side *side, cudaError_t asked, uint64_t *out, const char *what,
+                               struct error *error) {
+  if (asked == cudaSuccess)
+    asked = cudaMemcpyAsync(side->pinned[0], side->answer, sizeof *out, cudaMemcpyDeviceToHost, side->stream);
+  if (asked == cudaSuccess)
+    asked = cudaStreamSynchronize(side->stream);
+  enum status status = runtime_check(asked, what, error);
+  if (status == STATUS_OK)
+    *out = *(const uint64_t *)side->pinned[0];
+  return status;
+}
+
+static enum status scales_look(struct backend *backend, struct backend_weight *weight, struct error *error) {
+  struct side *side = &backend->side;
+  uint64_t large = 0;
+  enum status status =
+      answer_take(side, launch_int2_large_scales(side->stream, weight->codes, weight->layout.total_bytes, side->answer),
+                  &large, "looking at a weight's scales", error);
+  weight->large_scales = large != 0;
+  return status;
+}
+
 static int64_t rows_fit(const struct backend *backend, const struct backend_weight *weight) {
   uint64_t bytes = UINT64_MAX;
   for (int i = 0; i < backend->slot_count; i++) {
@@ -129,6 +154,9 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   enum status status = layout_compute(weight, layout, &made.layout, error);
   if (status != STATUS_OK)
     return status;
+  if (layout == LAYOUT_TILES2 && !backend->places)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "the weight lies in tiles that this device's sparse matrix instructions do not read right");
   if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->multiprocessors, made.few))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
                      (long long)weight->k);
@@ -147,6 +175,10 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
   made.scales = made.codes + made.layout.scales_offset;
   made.rows_most = rows_fit(backend, &made);
+  if (layout == LAYOUT_TILES2)
+    status = scales_look(backend, &made, error);
+  if (status != STATUS_OK)
+    return status;
   *out = malloc(sizeof made);
   if (!*out)
     return error_set(error, STATUS_NOMEM, "no memory for a weight");
@@ -165,13 +197,6 @@ enum status cuda_weight_checksum(struct backend *backend, struct backend_weight 
   enum status status = backend_enter(backend, error);
   if (status != STATUS_OK)
     return status;
-  cudaError_t result = launch_checksum(side->stream, weight->codes, weight->layout.total_bytes, side->checksum);
-  if (result == cudaSuccess)
-    result = cudaMemcpyAsync(side->pinned[0], side->checksum, sizeof *out, cudaMemcpyDeviceToHost, side->stream);
-  if (result == cudaSuccess)
-    result = cudaStreamSynchronize(side->stream);
-  status = runtime_check(result, "computing a checksum", error);
-  if (status == STATUS_OK)
-    *out = *(const uint64_t *)side->pinned[0];
-  return status;
+  return answer_take(side, launch_checksum(side->stream, weight->codes, weight->layout.total_bytes, side->answer), out,
+                     "computing a checksum", error);
 }

@@ -58,6 +58,17 @@ namespace ptx {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
   }
 
+// Sparse products: a[64, 2 K] has two of every four, whose places are the bits of `places` in two lanes of each four,
+// the lower ones (SELECTOR 0) or the upper (1), and b lies as ptx::core_descriptor has it.
+#define WGMMA_SPARSE(NAME, SELECTOR, SHAPE, COUNT, A0, A1, A2, A3, B, PLACES, ADD)                                     \
+  __device__ inline void NAME(float(&d)[COUNT], const uint32_t(&a)[4], uint64_t b, uint32_t places, bool add) {        \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
+                 "wgmma.mma_async.sp.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT                                     \
+                 "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", %" #PLACES ", " #SELECTOR ", p, 1, 1, 1;\n}"   \
+                 : WGMMA_SUMS_##COUNT(WGMMA_F32, 0)                                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "r"(static_cast<int>(add)));       \
+  }
+
 #define WGMMA_F32 "+f"
 #define WGMMA_S32 "+r"
 
@@ -96,9 +107,17 @@ WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_F32, "m64n32k16.f32.bf16.bf16", ", 1, 1
 WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_F32, "m64n64k16.f32.bf16.bf16", ", 1, 1, 0", 32, 32, 33, 34, 35, 36, 37)
 WGMMA_REGISTERS(wgmma_bf16, float, WGMMA_F32, "m64n128k16.f32.bf16.bf16", ", 1, 1, 0", 64, 64, 65, 66, 67, 68, 69)
 
+WGMMA_SPARSE(wgmma_sparse_f16_lower, 0, "m64n16k32.f32.f16.f16", 8, 8, 9, 10, 11, 12, 13, 14)
+WGMMA_SPARSE(wgmma_sparse_f16_lower, 0, "m64n32k32.f32.f16.f16", 16, 16, 17, 18, 19, 20, 21, 22)
+WGMMA_SPARSE(wgmma_sparse_f16_lower, 0, "m64n64k32.f32.f16.f16", 32, 32, 33, 34, 35, 36, 37, 38)
+WGMMA_SPARSE(wgmma_sparse_f16_upper, 1, "m64n16k32.f32.f16.f16", 8, 8, 9, 10, 11, 12, 13, 14)
+WGMMA_SPARSE(wgmma_sparse_f16_upper, 1, "m64n32k32.f32.f16.f16", 16, 16, 17, 18, 19, 20, 21, 22)
+WGMMA_SPARSE(wgmma_sparse_f16_upper, 1, "m64n64k32.f32.f16.f16", 32, 32, 33, 34, 35, 36, 37, 38)
+
 #undef WGMMA_F32
 #undef WGMMA_S32
 #undef WGMMA_ADDS
+#undef WGMMA_SPARSE
 #undef WGMMA_REGISTERS
 #undef WGMMA_SHARED
 

@@ -17,16 +17,19 @@ enum { SMS = 132 };
  */
 static void check_cut(const struct int2_cut *cut, uint32_t groups) {
   uint32_t split = 1u << cut->split_log2, parts = 0, listed = 0;
+  static char taken[INT2_CUT_PARTS_MOST];
   assert_true(cut->clusters * cut->halves >= 2 * cut->row_blocks);
   assert_true(cut->parts * cut->blocks * split <= INT2_CUT_PARTS_MOST);
   for (uint32_t i = 0; i < cut->parts * cut->blocks * split; i++) {
     struct int2_part part = int2_cut_part(cut, groups, i);
     assert_int_equal(part.block, i / (cut->parts * split));
     assert_int_equal(part.rank, i / cut->parts % split);
-    listed += !part.none && part.odd == 0;
+    listed += !part.none;
   }
   for (uint32_t rank = 0; rank < split; rank++) {
     uint32_t first = cut->tiles * rank / split, tiles = cut->tiles * (rank + 1) / split - first, next = 0;
+    assert_in_range(cut->slots, 1, sizeof taken);
+    memset(taken, 0, sizeof taken);
     assert_true(tiles > 0);
     for (uint32_t group = 0; group < groups; group++) {
       struct int2_share share = int2_cut_share(cut, groups, rank, group);
@@ -36,16 +39,18 @@ static void check_cut(const struct int2_cut *cut, uint32_t groups) {
       assert_int_equal(share.first_block, share.begin / tiles);
       next = share.end;
       for (uint32_t tile = share.begin; tile < share.end; tile++) {
-        uint32_t block = tile / tiles, slot = block - share.first_block, found = 0, from = block * cut->parts * split;
+        uint32_t block = tile / tiles, slot = int2_cut_slot(cut, &share, group, block), found = 0,
+                 from = block * cut->parts * split;
         if (tile > share.begin && block == (tile - 1) / tiles)
           continue;
         assert_in_range(slot, 0, cut->slots - 1);
+        assert_int_equal(taken[slot], 0);
+        taken[slot] = 1;
         for (uint32_t i = from; i < from + cut->parts * split; i++) {
           struct int2_part part = int2_cut_part(cut, groups, i);
-          if (!part.none && part.rank == rank && part.slot == group * cut->slots + slot)
-            found += 1 + part.odd;
+          found += !part.none && part.rank == rank && part.slot == slot;
         }
-        assert_int_equal(found, int2_cut_halved(cut, block) ? 1 + 2 : 1);
+        assert_int_equal(found, 1);
         parts++;
       }
     }
@@ -79,7 +84,7 @@ static void test_int2_cuts(void **state) {
   for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
     for (int split = 1; split <= INT2_CUT_SPLIT_MOST && split <= tiles[i]; split *= 2)
       for (int halves = 1; halves <= 2 * INT2_CUT_BLOCKS_MOST; halves++)
-        for (int groups = INT2A8_GROUPS; groups <= INT2_FEW_PAIRS; groups *= 2) {
+        for (int groups = INT2A8_GROUPS; groups <= INT2_FEW_WARPS; groups *= 2) {
           bool odd_tiles = halves % 2 != 0 && tiles[i] % (2 * split) != 0;
           assert_int_equal(int2_cut_make(100, tiles[i], split, halves, groups, &cut), !odd_tiles);
           if (odd_tiles)
@@ -97,13 +102,13 @@ static void test_int2_cuts(void **state) {
 static void check_plan(const struct int2_few_way *way) {
   const struct int2_few_plan *plan = &way->plan;
   int longest = ((int)plan->cut.tiles + way->config.split_k - 1) / way->config.split_k, columns = way->config.columns;
-  check_cut(&plan->cut, INT2_FEW_PAIRS);
+  check_cut(&plan->cut, INT2_FEW_WARPS);
   assert_int_equal(plan->columns, columns);
-  assert_true(plan->x_bytes >= longest * (columns * 256 + (columns + 7) / 8 * 64));
+  assert_true(plan->x_bytes >= longest * (columns * (INT2_FEW_X_BYTES + 4)));
   assert_int_equal(plan->x_bytes % INT2_FEW_ALIGN, 0);
   assert_int_equal(plan->ring_bytes % INT2_FEW_STAGE_BYTES, 0);
   assert_in_range(plan->ring_bytes / INT2_FEW_STAGE_BYTES, INT2_FEW_STAGES_LEAST, INT2_FEW_STAGES_MOST);
-  int slots = INT2_FEW_PAIRS * (int)plan->cut.slots * columns * 68 * 4;
+  int slots = (int)plan->cut.slots * columns * 68 * 4;
   assert_int_equal(plan->shared_bytes, plan->x_bytes + plan->ring_bytes + slots);
   assert_true(plan->shared_bytes <= 225 * 1024);
 }
@@ -123,26 +128,45 @@ static void test_int2_plans(void **state) {
   struct int2_few_plan plan;
   struct int2_few_config config = {.columns = 8, .split_k = 4, .rows = 64};
   assert_false(int2_few_plan_for(&config, 8192, 3 * 128, &plan)); /* a block without K */
-  config = (struct int2_few_config){.columns = 16, .split_k = 1, .rows = 64};
+  config = (struct int2_few_config){.columns = 8, .split_k = 1, .rows = 64};
   assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
   config.columns = 4;
   assert_true(int2_few_plan_for(&config, 8192, 8192, &plan)); /* fewer rows of it do */
+  config.columns = 1;
+  assert_true(int2_few_plan_for(&config, 8192, 28672, &plan));
   config.rows = 96;
   assert_true(int2_few_plan_for(&config, 8192, 8192, &plan));
   assert_false(int2_few_plan_for(&config, 8192, 8192 - 128, &plan)); /* an odd tile of a half block */
-  config.columns = 16;
-  config.split_k = 2;
-  assert_false(int2_few_plan_for(&config, 8192, 8192, &plan)); /* a half block, and x is wide */
-  config.rows = 128;
-  assert_true(int2_few_plan_for(&config, 8192, 8192, &plan));
   config.rows = 80;
   assert_false(int2_few_plan_for(&config, 8192, 8192, &plan));
-  assert_int_equal(int2_few_columns(GEMM_F16, 1), 2);
-  assert_int_equal(int2_few_columns(GEMM_F16, 3), 4);
-  assert_int_equal(int2_few_columns(GEMM_BF16, 9), 16);
-  assert_int_equal(int2_few_columns(GEMM_F32, 1), 2);
-  assert_int_equal(int2_few_columns(GEMM_F32, 3), 8);
-  assert_int_equal(int2_few_columns(GEMM_F16, 1000), 16);
+}
+
+/* f32 x, and any where y is f32, has two columns a row. */
+static void test_int2_few_columns(void **state) {
+  (void)state;
+  static const struct {
+    enum gemm_type x_type, y_type;
+    int64_t m, most;
+    int columns;
+  } rows[] = {
+      {GEMM_F16, GEMM_F16, 1, 8, 1},  {GEMM_F16, GEMM_BF16, 3, 8, 4}, {GEMM_BF16, GEMM_F16, 9, 8, 8},
+      {GEMM_F32, GEMM_F16, 1, 4, 2},  {GEMM_F32, GEMM_F32, 3, 4, 8},  {GEMM_F32, GEMM_BF16, 1000, 4, 8},
+      {GEMM_F16, GEMM_F32, 1, 4, 2},  {GEMM_BF16, GEMM_F32, 2, 4, 4}, {GEMM_F16, GEMM_F32, 4, 4, 8},
+      {GEMM_BF16, GEMM_F32, 5, 4, 8},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_int_equal(int2_few_columns(rows[i].x_type, rows[i].y_type, rows[i].m), rows[i].columns);
+    assert_int_equal(int2_few_rows_most(rows[i].x_type, rows[i].y_type), rows[i].most);
+    assert_int_equal(int2_few_splits(rows[i].x_type, rows[i].y_type), rows[i].most == 4);
+  }
+}
+
+static void test_int2_many_least(void **state) {
+  (void)state;
+  assert_int_equal(int2_many_least(GEMM_F16), 9);
+  assert_int_equal(int2_many_least(GEMM_BF16), 9);
+  assert_int_equal(int2_many_least(GEMM_INT8), 17);
+  assert_int_equal(int2_many_least(GEMM_F32), INT64_MAX);
 }
 
 /* Blocks fit the device, tiles cover the product, and what blocks leave for each other fits its memory. */
@@ -200,7 +224,7 @@ static void check_int2a8_plan(const struct int2a8_way *way) {
   check_cut(&plan->cut, INT2A8_GROUPS);
   assert_in_range(plan->stages, 2, INT2A8_STAGES_MOST);
   assert_true(plan->x_bytes >= 2 * longest * way->config.eights * INT2A8_GROUP_BYTES);
-  int slots = INT2A8_GROUPS * (int)plan->cut.slots * 8 * way->config.eights * 68 * 4;
+  int slots = (int)plan->cut.slots * 8 * way->config.eights * 68 * 4;
   assert_int_equal(plan->shared_bytes, plan->x_bytes + INT2A8_GROUPS * plan->stages * INT2A8_TILE_BYTES + slots);
   assert_true(plan->shared_bytes <= 223 * 1024);
 }
@@ -231,10 +255,9 @@ static void test_int2a8_plans(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_int2_cuts),
-      cmocka_unit_test(test_int2_plans),
-      cmocka_unit_test(test_int2_many_plans),
-      cmocka_unit_test(test_int2a8_plans),
+      cmocka_unit_test(test_int2_cuts),        cmocka_unit_test(test_int2_plans),
+      cmocka_unit_test(test_int2_few_columns), cmocka_unit_test(test_int2_many_least),
+      cmocka_unit_test(test_int2_many_plans),  cmocka_unit_test(test_int2a8_plans),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

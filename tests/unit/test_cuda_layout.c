@@ -69,12 +69,14 @@ static void test_layout_fills(void **state) {
 /* The code of W[n][k] as a kernel finds it, by what int2_layout.h says. */
 static int tiled_code(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k) {
   const uint8_t *tile = tiles + (n / 64 * tiles_a_row + k / 128) * INT2_TILE_BYTES;
-  int row = (int)(n % 16), s = (int)(k % 64 / 16), r = (int)(k % 16 / 8), q = (int)(k % 8 / 2), odd = (int)(k % 2);
+  int row = (int)(n % 16), i = (int)(k % 128 / 32), r = (int)(k % 32 / 16), second = (int)(k % 16 / 8);
+  int q = (int)(k % 8 / 2), e = (int)(k % 2);
   const uint8_t *lane = tile + n % 64 / 32 * INT2_HALF_BYTES + n % 32 / 16 * INT2_UNIT_BYTES + (row % 8 * 4 + q) * 16;
   uint32_t word;
-  memcpy(&word, lane + 4 * (k % 128 / 64 * 2 + row / 8), sizeof word);
-  int field = 1 + s + 4 * r;
-  return (int)(field == 8 ? word >> 16 * !odd : word >> (2 * field + 16 * odd)) & 3;
+  memcpy(&word, lane + 4 * i, sizeof word);
+  uint32_t nibble = word >> (16 * (row / 8) + 8 * e + 4 * r) & 15;
+  uint32_t not_low = nibble >> second & 1, high = nibble >> (2 + second) & 1;
+  return (int)(2 * high + !not_low);
 }
 
 static uint16_t tiled_scale(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t group) {
@@ -167,22 +169,27 @@ static void test_layout_chosen(void **state) {
   struct error error;
   struct layout layout;
   struct gemm_weight int2 = {.n = 128, .k = 1, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW};
-  assert_int_equal(layout_choose(&int2, 90), LAYOUT_TILES2);
-  assert_int_equal(layout_choose(&int2, 89), LAYOUT_CODES2);
-  assert_int_equal(layout_choose(&int2, 100), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_TILES2);
+  assert_int_equal(layout_choose(&int2, 90, false), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 89, false), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 100, false), LAYOUT_CODES2);
+  for (uint32_t older = 0x4303; older < LAYOUT_TILES2; older++) /* what had other tiles is not read as these */
+    assert_int_equal(layout_compute(&int2, older, &layout, &error), STATUS_UNSUPPORTED);
   int2.n = 127;
-  assert_int_equal(layout_choose(&int2, 90), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_CODES2);
   int2.n = 128, int2.k = INT2_FEW_K_MOST + 1;
-  assert_int_equal(layout_choose(&int2, 90), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_CODES2);
   assert_int_equal(layout_compute(&int2, LAYOUT_ROWS, &layout, &error), STATUS_UNSUPPORTED);
   int2 = (struct gemm_weight){.n = 1, .k = INT2A8_K_MOST, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_ROW};
-  assert_int_equal(layout_choose(&int2, 90), LAYOUT_TILES2A8);
-  assert_int_equal(layout_choose(&int2, 89), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_TILES2A8);
+  assert_int_equal(layout_choose(&int2, 90, false), LAYOUT_TILES2A8);
+  assert_int_equal(layout_choose(&int2, 89, false), LAYOUT_CODES2);
   int2.k++;
-  assert_int_equal(layout_choose(&int2, 90), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_CODES2);
   assert_int_equal(layout_compute(&int2, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);
   struct gemm_weight fp8 = {.n = 128, .k = 16, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
-  assert_int_equal(layout_choose(&fp8, 90), LAYOUT_ROWS);
+  assert_int_equal(layout_choose(&fp8, 90, true), LAYOUT_ROWS);
+  assert_int_equal(layout_choose(&fp8, 90, false), LAYOUT_ROWS);
   assert_int_equal(layout_compute(&fp8, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);
 }
 
@@ -223,7 +230,7 @@ static void test_staging_holds_pointers(void **state) {
     struct layout layout;
     struct error error;
     assert_true(gemm_quantizes_x(weight.format));
-    assert_int_equal(layout_compute(&weight, layout_choose(&weight, 90), &layout, &error), STATUS_OK);
+    assert_int_equal(layout_compute(&weight, layout_choose(&weight, 90, true), &layout, &error), STATUS_OK);
     struct staging at = staging_place(&weight, &layout, 64);
     assert_true(at.bytes - at.y_rows >= 64 * sizeof(void *));
   }

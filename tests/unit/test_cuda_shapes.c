@@ -137,11 +137,12 @@ static void test_two_bits(void **state) {
                                  .k = size_up_to(INT2_FEW_K_MOST)};
     struct layout layout;
     struct error error;
-    assert_int_equal(layout_compute(&weight, layout_choose(&weight, 90), &layout, &error), STATUS_OK);
+    assert_int_equal(layout_compute(&weight, layout_choose(&weight, 90, true), &layout, &error), STATUS_OK);
     if (!layout_is_tiled(&layout))
       continue;
     struct int2_problem problem = {.format = weight.format,
                                    .x_type = x_types[below(codes ? 4 : 3)],
+                                   .y_type = x_types[below(3)],
                                    .m = some_rows(&weight, &layout),
                                    .n = weight.n,
                                    .k = weight.k,

@@ -1,0 +1,165 @@
+/* Every kernel that can be chosen, asked of every backend that has a device here. What the tuner's own gate may refuse
+ * (a library's FP8 sums on rows with outliers) is not asked for: the plain kernel, and those that the backend writes
+ * itself.
+ *
+ * Arguments, environment and the table as for test_conformance. */
+#include "kernels/backend.h"
+#include "tests/support/suite.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+#define SLAB_BYTES ((uint64_t)8 << 20)
+
+enum { VARIANTS_MOST = 64 };
+
+static struct device device; /* of the group that runs */
+
+static void one_variant(struct device_request *request, const struct variant_problem *problem, struct variant *variant,
+                        const double *reference) {
+  struct error error;
+  enum status status = device.ops->variant_check(device.backend, problem, variant, NULL, &error);
+  if (status != STATUS_OK) {
+    char text[VARIANT_TEXT_BYTES];
+    fail_msg("%s is offered, but refused: %s", variant_text(variant, text), error.text);
+  }
+  request->variant = variant;
+  suite_expect(&device, request, reference);
+}
+
+static void test_variants(void **state) {
+  (void)state;
+  static const int64_t rows[] = {1, 5, 64, 67};
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    struct gemm_weight shape = {
+        .n = 129, .k = 260, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
+    struct oracle_weight weight;
+    struct oracle_x x;
+    enum gemm_type x_type = suite_x_type(shape.format, 1), y_type = suite_y_type(shape.format, x_type, kind);
+    oracle_weight_make(&weight, &shape, 1 + (uint64_t)kind);
+    oracle_x_make(&x, 67, shape.k, x_type, suite_scale_columns(&shape), 11);
+    struct device_request request = {
+        .weight = device_load(&device, &weight, 0), .shape = &shape, .x = &x, .y_type = y_type, .y_extra = 3};
+    double *reference = suite_reference(&x, &weight, NULL, y_type == GEMM_S32);
+    for (int i = 0; i < COUNT(rows); i++) {
+      struct variant_problem problem = {
+          .weight = shape, .m = variant_bucket(rows[i]), .x_type = x_type, .y_type = y_type};
+      struct variant variants[VARIANTS_MOST];
+      struct variant plain = variant_default(&variant_plain);
+      int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+      assert_true(count >= 1);
+      if (strcmp(device.ops->name, "cpu") == 0) /* cuBLASLt's are for the gate */
+        count += device.ops->library_variants(device.backend, &problem, false, variants + count, VARIANTS_MOST - count);
+      request.m = rows[i];
+      one_variant(&request, &problem, &plain, reference);
+      for (int v = 0; v < count; v++)
+        one_variant(&request, &problem, &variants[v], reference);
+    }
+    free(reference);
+    device.ops->weight_detach(device.backend, request.weight);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+}
+
+/* Rows that kernels for many take by pairs of x, and those that they take in equal parts of K, in runs of tiles, and in
+ * whole waves of them; on a GPU by every kernel that is offered. */
+static void test_many_rows(void **state) {
+  static const int64_t ms[] = {9, 32, 130, 400, 1100};
+  static const struct {
+    enum gemm_format format;
+    enum gemm_type x_type, y_type;
+  } kinds[] = {{GEMM_FORMAT_INT2, GEMM_F16, GEMM_F16},
+               {GEMM_FORMAT_INT2, GEMM_BF16, GEMM_BF16},
+               {GEMM_FORMAT_INT2A8, GEMM_BF16, GEMM_F16}};
+  (void)state;
+  for (int i = 0; i < COUNT(kinds); i++) {
+    struct gemm_weight shape = {.n = 4500, .k = 300, .format = kinds[i].format, .scale = GEMM_SCALE_GROUP};
+    struct oracle_weight weight;
+    struct oracle_x x;
+    oracle_weight_make(&weight, &shape, 60);
+    oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, kinds[i].x_type, 0, 61 + (uint64_t)i);
+    struct backend_weight *handle = device_load(&device, &weight, 0);
+    double *reference = suite_reference(&x, &weight, NULL, false);
+    for (int j = 0; j < COUNT(ms); j++) {
+      enum gemm_type y_type = ms[j] > 100 && ms[j] < 1000 ? GEMM_F32 : kinds[i].y_type;
+      struct device_request request = {.weight = handle, .shape = &shape, .x = &x, .m = ms[j], .y_type = y_type};
+      struct variant_problem problem = {
+          .weight = shape, .m = variant_bucket(ms[j]), .x_type = kinds[i].x_type, .y_type = request.y_type};
+      struct variant variants[VARIANTS_MOST];
+      suite_expect(&device, &request, reference);
+      int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+      for (int v = 0; v < count && strcmp(device.ops->name, "cpu") != 0; v++)
+        one_variant(&request, &problem, &variants[v], reference);
+    }
+    free(reference);
+    oracle_x_free(&x);
+    device.ops->weight_detach(device.backend, handle);
+    oracle_weight_free(&weight);
+  }
+}
+
+/* The same of FP8 with row scales: tiles in waves, tiles whose K some blocks share, all types of y with a bias, rows of
+ * y that lie together and that do not. By the kernels for many rows, where they are offered. */
+static void test_many_rows_fp8(void **state) {
+  static const int64_t ms[] = {100, 300, 700};
+  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
+  (void)state;
+  struct gemm_weight shape = {.n = 1100, .k = 1304, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
+  struct oracle_weight weight;
+  struct oracle_x x;
+  double *bias;
+  oracle_weight_make(&weight, &shape, 70);
+  oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, GEMM_BF16, suite_scale_columns(&shape), 71);
+  struct backend_weight *handle = device_load(&device, &weight, 0);
+  void *bias_data = suite_bias(shape.n, GEMM_F32, &bias);
+  double *reference = suite_reference(&x, &weight, bias, false);
+  for (int i = 0; i < COUNT(ms) * COUNT(y_types); i++) {
+    struct device_request request = {.weight = handle,
+                                     .shape = &shape,
+                                     .x = &x,
+                                     .m = ms[i / COUNT(y_types)],
+                                     .y_type = y_types[i % COUNT(y_types)],
+                                     .bias = bias_data,
+                                     .bias_type = GEMM_F32,
+                                     .y_extra = i % 2 ? 4 : 5};
+    struct variant_problem problem = {.weight = shape,
+                                      .m = variant_bucket(request.m),
+                                      .x_type = x.type,
+                                      .y_type = request.y_type,
+                                      .bias_type = GEMM_F32};
+    struct variant variants[VARIANTS_MOST];
+    suite_expect(&device, &request, reference);
+    int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+    for (int v = 0; v < count; v++)
+      if (strcmp(variants[v].family->name, "fp8_many") == 0)
+        one_variant(&request, &problem, &variants[v], reference);
+  }
+  free(reference);
+  free(bias_data);
+  free(bias);
+  device.ops->weight_detach(device.backend, handle);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+}
+
+static int run_group(const struct backend_ops *ops) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_variants),
+      cmocka_unit_test(test_many_rows),
+      cmocka_unit_test(test_many_rows_fp8),
+  };
+  device_group(&device, ops, SLAB_BYTES);
+  return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
+}
+
+int main(int count, char **arguments) {
+  int failed = device_groups(count, arguments, run_group);
+  suite_table();
+  return failed;
+}
