@@ -274,13 +274,16 @@ static void look_for_the_end(struct gemmd_session *session) {
     (void)session_end(session, STATUS_DISCONNECTED, "the daemon has closed the connection");
 }
 
-void control_look(struct gemmd_session *session) {
+bool control_look(struct gemmd_session *session) {
   struct packet packet;
-  bool answered;
+  bool answered, any = false;
   if (session->calling) {
     look_for_the_end(session);
-    return;
+    return false;
   }
-  while (!session->ended && packet_receive(session, &packet) == STATUS_OK)
+  while (!session->ended && packet_receive(session, &packet) == STATUS_OK) {
     (void)take_packet(session, NULL, &packet, &answered);
+    any = true;
+  }
+  return any;
 }

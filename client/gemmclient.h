@@ -353,9 +353,9 @@ GEMMD_API int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, 
 
 /* A descriptor that polls readable when gemmd_dispatch has something to do. Owned by the session. */
 GEMMD_API int gemmd_fd(const gemmd_session *session);
-/* Takes in what has arrived, waiting up to `timeout_ms` for something (-1: no limit, 0: not at all); afterwards
- * gemmd_wait_any(session, 0, ...) yields what has finished, and gemmd_fd is armed again. Returns GEMMD_OK also where
- * nothing came. */
+/* Takes in what has arrived, waiting up to `timeout_ms` for something (-1: no limit, 0: not at all) where that is
+ * nothing; afterwards gemmd_wait_any(session, 0, ...) yields what has finished, and gemmd_fd is armed again. Returns
+ * GEMMD_OK also where nothing came. Something is also the late answer to a call that was given up. */
 GEMMD_API int gemmd_dispatch(gemmd_session *session, int timeout_ms);
 
 /* ---- the tuner: which kernel computes what. A shape is "int8-row-4096x4096-f16-f16-none-m64" (format, scale mode,

@@ -107,8 +107,9 @@ struct call {
  * the session. Where the daemon is lost, the session goes on with the next one if it can: the call is made again there,
  * or is DISCONNECTED where it is to be made once. */
 MUST_CHECK enum status control_call(struct gemmd_session *session, const struct call *call);
-/* Takes in what came unasked, without waiting: events, late answers, the end. The end alone inside a call. */
-void control_look(struct gemmd_session *session);
+/* Takes in what came unasked, without waiting: events, late answers, the end. The end alone inside a call. True where
+ * a message came. */
+bool control_look(struct gemmd_session *session);
 /* Ends the session for good. Returns `status`. */
 enum status session_end(struct gemmd_session *session, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -48,26 +48,25 @@ static bool wait_spin(struct gemmd_session *session, int64_t deadline) {
   return false;
 }
 
-/* Sleeps until one of the descriptors has something or the deadline, and takes it in. */
-static void wait_poll(struct gemmd_session *session, int64_t deadline) {
+/* Sleeps until one of the descriptors has something or the deadline, and takes it in. True where that was a message. */
+static bool wait_poll(struct gemmd_session *session, int64_t deadline) {
   struct pollfd fds[] = {{.fd = session->wakeup, .events = POLLIN},
                          {.fd = session->socket, .events = session->calling ? 0 : POLLIN}};
   uint64_t count;
   int ready = clock_poll(fds, 2, deadline);
   if (ready < 0) {
     (void)session_end(session, STATUS_SYSTEM, "poll: %s", strerror(errno));
-    return;
+    return false;
   }
   if ((fds[0].revents & POLLIN) && read(session->wakeup, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
     (void)session_end(session, STATUS_SYSTEM, "reading an eventfd: %s", strerror(errno));
-  if (fds[1].revents != 0)
-    control_look(session);
+  return fds[1].revents != 0 && control_look(session);
 }
 
 static void wait_sleep(struct gemmd_session *session, int64_t deadline) {
   if (!queues_sleep(session))
     return;
-  wait_poll(session, deadline);
+  (void)wait_poll(session, deadline);
   queues_awake(session);
 }
 
@@ -90,7 +89,7 @@ static enum status wait_finished(struct gemmd_session *session, const struct req
     begin = begin != 0 ? begin : now;
     if (deadline <= now) {
       /* Whoever never sleeps must notice the end of the daemon, too. */
-      control_look(session);
+      (void)control_look(session);
       last = true;
     } else if (!wait_spin(session, deadline) && clock_now() < deadline) {
       wait_sleep(session, deadline);
@@ -191,11 +190,12 @@ int gemmd_fd(const gemmd_session *session) {
   return session->epoll;
 }
 
-/* Once around: what the descriptors brought, then what the rings hold. */
-static void dispatch_look(struct gemmd_session *session, int64_t deadline) {
-  wait_poll(session, deadline);
+/* Once around: what the descriptors brought, then what the rings hold. True where a message came. */
+static bool dispatch_look(struct gemmd_session *session, int64_t deadline) {
+  bool message = wait_poll(session, deadline);
   queues_awake(session);
   queues_take_in(session);
+  return message;
 }
 
 int gemmd_dispatch(gemmd_session *session, int timeout_ms) {
@@ -203,10 +203,9 @@ int gemmd_dispatch(gemmd_session *session, int timeout_ms) {
   if (session->ended && !session_resume(session))
     return session_result(session_gone(session));
   session->event_loop = true;
-  dispatch_look(session, 0);
-  if (!session->ended && session->pending.done == 0 && deadline > clock_now() && !wait_spin(session, deadline) &&
-      queues_sleep(session))
-    dispatch_look(session, deadline);
+  if (!dispatch_look(session, 0) && !session->ended && session->pending.done == 0 && deadline > clock_now() &&
+      !wait_spin(session, deadline) && queues_sleep(session))
+    (void)dispatch_look(session, deadline);
   else
     queues_take_in(session);
   session_arm(session);

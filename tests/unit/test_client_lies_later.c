@@ -253,6 +253,24 @@ static void garbage_reaches_the_event_loop(void **state) {
   liar_join(&liar);
 }
 
+static void sends_an_event(struct liar *liar) {
+  static const struct message_empty empty = {.reserved = 0};
+  liar_message(liar, MESSAGE_EVENT, 0, 999, &message_empty_type, &empty, NULL, 0);
+}
+
+/* Nothing else comes: a dispatch that took it in and waited for more would not return. */
+static void what_is_there_already_ends_a_dispatch(void **state) {
+  (void)state;
+  struct liar liar;
+  gemmd_session *session = session_with(&liar, sends_an_event, 0);
+  struct pollfd readable = {.fd = gemmd_fd(session), .events = POLLIN};
+  assert_int_equal(poll(&readable, 1, -1), 1);
+  assert_int_equal(gemmd_dispatch(session, -1), GEMMD_OK);
+  assert_int_equal(poll(&readable, 1, 0), 0);
+  gemmd_disconnect(session);
+  liar_join(&liar);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(parts_that_do_not_fit_are_refused),
@@ -261,6 +279,7 @@ int main(void) {
       cmocka_unit_test(late_answers_and_unknown_events_are_dropped),
       cmocka_unit_test(a_list_must_move_on),
       cmocka_unit_test(garbage_reaches_the_event_loop),
+      cmocka_unit_test(what_is_there_already_ends_a_dispatch),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
