@@ -5,6 +5,7 @@
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"
+#include "tests/support/nap.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 #include "tests/support/raw.h"
@@ -73,9 +74,10 @@ static pid_t worker(void) {
 
 static void await_ready(void) {
   gemmd_daemon_info info;
-  do
+  do {
+    nap_shortly();
     assert_int_equal(gemmd_daemon_status(watcher, &info), GEMMD_OK);
-  while (strcmp(info.device[0].state, "ready") != 0);
+  } while (strcmp(info.device[0].state, "ready") != 0);
 }
 
 static void kill_worker(void) {

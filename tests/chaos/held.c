@@ -4,6 +4,7 @@
 #include "client/gemmclient.h"
 #include "pauses.h"
 #include "tests/support/daemon.h"
+#include "tests/support/nap.h"
 #include "tests/support/oracle.h"
 #include "tests/support/status.h"
 #include "vast.h"
@@ -186,9 +187,10 @@ static uint32_t restarts;
 
 static void await_successor(void) {
   gemmd_device_info info;
-  do
+  do {
+    nap_shortly();
     info = device();
-  while (info.restarts == restarts || strcmp(info.state, "ready") != 0);
+  } while (info.restarts == restarts || strcmp(info.state, "ready") != 0);
   restarts = info.restarts;
 }
 
@@ -200,7 +202,7 @@ static void upgrade(void) {
 
 static void await_upgraded(void) {
   while (strcmp(device().state, "ready") != 0)
-    continue;
+    nap_shortly();
   restarts = 0;
 }
 

@@ -6,6 +6,7 @@
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"
+#include "tests/support/nap.h"
 #include "tests/support/oracle.h"
 #include "tests/support/raw.h"
 #include "tests/support/status.h"
@@ -248,7 +249,7 @@ static void the_worker_is_killed(void **state) {
   clients_start(&clients, CLIENTS, run_client, scene);
   for (int i = 0; i < KILLS; i++) {
     for (int c = 0; c < CLIENTS; c++)
-      for (uint64_t from = atomic_load(&scene->turns[c]); atomic_load(&scene->turns[c]) < from + 3;)
+      for (uint64_t from = atomic_load(&scene->turns[c]); atomic_load(&scene->turns[c]) < from + 3; nap_shortly())
         expect_ok(session, gemmd_ping(session, NULL));
     device_kill_worker(session);
   }
@@ -484,7 +485,7 @@ static void memory_that_is_not_opened_in_time(void **state) {
   static uint8_t addresses[LIMIT_SESSION_TENSORS][4096];
   if (!takes_memfd)
     skip();
-  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, &(gemmd_options){.timeout_ms = 1000}));
+  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, &(gemmd_options){.timeout_ms = 3000}));
   int fd = memory_make(4096, F_SEAL_SHRINK);
   pid_t worker = (pid_t)device_info(session).pid;
   hold_process(worker);

@@ -3,6 +3,7 @@
 #include "client/gemmclient.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/nap.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 #include "tests/support/status.h"
@@ -85,7 +86,7 @@ static void end(void) {
     expect_ok(session, gemmd_weight_unload(session, weight_name(i), NULL));
   for (int i = 0; i < DEVICES; i++)
     while (device_info_of(session, i).memory_slabs != 0)
-      continue;
+      nap_shortly();
   gemmd_disconnect(session);
   daemon_stop(&daemon_under_test);
   daemon_remove(&daemon_under_test);

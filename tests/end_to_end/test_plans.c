@@ -4,6 +4,7 @@
 #include "proto/plan.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/nap.h"
 #include "tests/support/plan.h"
 #include "tests/support/raw.h"
 #include "tests/support/status.h"
@@ -210,7 +211,7 @@ static void await_turns(gemmd_session *session, struct scene *scene) {
   for (int i = 0; i < CLIENTS; i++)
     from[i] = atomic_load(&scene->turns[i]);
   for (int i = 0; i < CLIENTS; i++)
-    while (atomic_load(&scene->turns[i]) < from[i] + 3)
+    for (; atomic_load(&scene->turns[i]) < from[i] + 3; nap_shortly())
       expect_ok(session, gemmd_ping(session, NULL));
 }
 

@@ -4,6 +4,7 @@
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"
+#include "tests/support/nap.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 #include "tests/support/status.h"
@@ -437,7 +438,7 @@ static void killed_clients_leave_nothing_behind(void **state) {
   _Atomic int *ready = clients_share(sizeof *ready);
   expect_ok(session, gemmd_daemon_status(session, &before));
   clients_start(&clients, VICTIMS, client_that_stalls, (void *)ready);
-  while (atomic_load(ready) < VICTIMS)
+  for (; atomic_load(ready) < VICTIMS; nap_shortly())
     expect_ok(session, gemmd_ping(session, NULL));
   expect_ok(session, gemmd_daemon_status(session, &info));
   assert_int_equal(info.sessions, before.sessions + VICTIMS);
@@ -446,9 +447,10 @@ static void killed_clients_leave_nothing_behind(void **state) {
     assert_int_equal(kill(clients.pids[i], SIGKILL), 0);
     assert_int_equal(waitpid(clients.pids[i], NULL, 0), clients.pids[i]);
   }
-  do
+  do {
+    nap_shortly();
     expect_ok(session, gemmd_daemon_status(session, &info));
-  while (info.sessions > before.sessions || info.arena_bytes > before.arena_bytes); /* ends unless something leaks */
+  } while (info.sessions > before.sessions || info.arena_bytes > before.arena_bytes); /* ends unless something leaks */
   gemmd_weight *handle;
   struct product_request request = {.weight = &weights[5], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 8};
   expect_ok(session, gemmd_weight_open(session, weight_name(5), &handle));
@@ -495,9 +497,10 @@ static void compute_meanwhile(void *user, uint64_t done, uint64_t total) {
   int status;
   (void)done;
   (void)total;
-  do
+  do {
+    nap_shortly();
     status = gemmd_weight_stat(reported->other, "meanwhile", &info);
-  while (status == GEMMD_NOT_FOUND);
+  } while (status == GEMMD_NOT_FOUND);
   assert_int_equal(status, GEMMD_OK);
   reported->right =
       product_run(reported->session, reported->weight, &request) && gemmd_dispatch(reported->session, 0) == GEMMD_OK;

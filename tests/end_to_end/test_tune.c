@@ -4,6 +4,7 @@
 #include "client/gemmclient.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
+#include "tests/support/nap.h"
 #include "tests/support/product.h"
 #include "tests/support/status.h"
 
@@ -365,9 +366,10 @@ static void kill_worker(int signal) {
   assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
   uint32_t restarts = info.device[0].restarts;
   assert_int_equal(kill((pid_t)info.device[0].pid, signal), 0);
-  do
+  do {
+    nap_shortly();
     assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
-  while (info.device[0].restarts == restarts || strcmp(info.device[0].state, "ready") != 0);
+  } while (info.device[0].restarts == restarts || strcmp(info.device[0].state, "ready") != 0);
   gemmd_disconnect(session);
 }
 

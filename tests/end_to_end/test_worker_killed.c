@@ -4,6 +4,7 @@
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"
+#include "tests/support/nap.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
 #include "tests/support/status.h"
@@ -100,16 +101,18 @@ static void kill_worker(gemmd_session *session) {
   gemmd_device_info before = device_info(session), after;
   assert_true(before.pid > 1);
   assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
-  do
+  do {
+    nap_shortly();
     after = device_info(session);
-  while (after.restarts == before.restarts && strcmp(after.state, "failed") != 0);
+  } while (after.restarts == before.restarts && strcmp(after.state, "failed") != 0);
 }
 
 static void await_state(gemmd_session *session, const char *state) {
   gemmd_device_info info;
-  do
+  do {
+    nap_shortly();
     info = device_info(session);
-  while (strcmp(info.state, state) != 0);
+  } while (strcmp(info.state, state) != 0);
 }
 
 /* ---- clients */
@@ -302,7 +305,7 @@ static void hung_device(void **state) {
   struct clients busy;
   clients_start(&busy, 3, keep_busy, scene);
   while (device_info(session).requests < 20)
-    continue;
+    nap_shortly();
   gemmd_device_info before = device_info(session);
   pid_t engine = hold_find((pid_t)before.pid, "engine"), holder = hold_thread(engine, held);
   assert_true(engine > 0);
@@ -335,9 +338,10 @@ static void hung_while_asleep(void **state) {
   assert_true(engine > 0);
   while (!atomic_load(held))
     assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
-  do
+  do {
+    nap_shortly();
     after = device_info(session);
-  while (after.restarts == 0);
+  } while (after.restarts == 0);
   assert_true(product_run(session, handle, &request));
   assert_int_equal(daemon_log_count(&daemon_under_test, "its device has got nowhere for"), 1);
   assert_int_equal(waitpid(holder, NULL, 0), holder);

@@ -1,5 +1,7 @@
 #include "life.h"
 
+#include "nap.h"
+
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -71,5 +73,6 @@ const struct message_device_status *life_wait_for(int peer, uint32_t device, uin
     const struct message_device_status *now = &life_status(peer)->devices[device];
     if (now->restarts >= restarts && strcmp(now->state, state) == 0)
       return now;
+    nap_shortly();
   }
 }

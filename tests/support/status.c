@@ -1,5 +1,7 @@
 #include "status.h"
 
+#include "nap.h"
+
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -36,7 +38,7 @@ void device_kill_worker_of(gemmd_session *session, int device) {
   gemmd_device_info before = device_info_of(session, device);
   assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
   while (device_info_of(session, device).restarts == before.restarts)
-    continue;
+    nap_shortly();
 }
 
 void device_kill_worker(gemmd_session *session) {

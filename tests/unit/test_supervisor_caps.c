@@ -1,5 +1,6 @@
 /* How much of it: places, what one user may have over all of its sessions, the limit on descriptors. Other users are
  * played by processes of this test, which takes root. */
+#include "tests/support/nap.h"
 #include "tests/support/users.h"
 
 #include <fcntl.h>
@@ -102,7 +103,7 @@ static void use_all_caps(void) {
   arena.entries = 8;
   arena.bytes = 40000;
   while (peer_ask(second, COMMAND_arena_create, &arena, NULL, 0, NULL, &life.failure) == STATUS_BUSY)
-    continue;
+    nap_shortly();
   EXPECT(life_ask_name(second, COMMAND_weight_open, "b", NULL) == STATUS_OK);
 }
 
@@ -189,7 +190,7 @@ static void share_more_than_allowed(void) {
   EXPECT(users_greet(peer) == STATUS_OK && memory >= 0);
   EXPECT(ftruncate(memory, PIECE) == 0 && fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
   while (peer_ask(peer, COMMAND_arena_create, &arena, NULL, 0, NULL, &life.failure) == STATUS_BUSY)
-    continue; /* while a session before this one leaves */
+    nap_shortly(); /* while a session before this one leaves */
   EXPECT(peer_ask(peer, COMMAND_tensor_open, &request, &memory, 1, &one, &life.failure) == STATUS_OK);
   EXPECT(peer_ask(peer, COMMAND_tensor_open, &request, &memory, 1, NULL, &life.failure) == STATUS_BUSY);
   EXPECT(strstr(life.failure.text, "bytes of arenas") != NULL);
@@ -278,9 +279,10 @@ static void the_descriptor_limit_still_answers(void **state) {
   assert_int_equal(peer_ask(held[0], COMMAND_status, &nothing, NULL, 0, status, &life.failure), STATUS_OK);
   uint32_t worker = status->devices[0].pid;
   assert_int_equal(kill((pid_t)worker, SIGKILL), 0); /* the successor still finds what it takes */
-  do
+  do {
+    nap_shortly();
     assert_int_equal(peer_ask(held[0], COMMAND_status, &nothing, NULL, 0, status, &life.failure), STATUS_OK);
-  while (status->devices[0].pid == worker || strcmp(status->devices[0].state, "ready") != 0);
+  } while (status->devices[0].pid == worker || strcmp(status->devices[0].state, "ready") != 0);
   int file = peer_file(64, 64, 1); /* a descriptor that comes along is refused by name, too */
   struct message_weight_load request = peer_load("w");
   assert_int_equal(peer_ask(held[0], COMMAND_weight_load, &request, &file, 1, NULL, &life.failure), STATUS_BUSY);
@@ -297,7 +299,7 @@ static void the_descriptor_limit_still_answers(void **state) {
   } while (reply.status == STATUS_BUSY);
   assert_int_equal(reply.status, STATUS_OK);
   while (peer_ask(admin, COMMAND_arena_create, &arena, NULL, 0, NULL, &life.failure) == STATUS_BUSY)
-    continue;
+    nap_shortly();
   assert_int_equal(peer_ask(admin, COMMAND_status, &nothing, NULL, 0, status, &life.failure), STATUS_OK);
   free(status);
   life_end();

@@ -1,5 +1,6 @@
 /* Weights and daemons over their lives: sharing, replacing and freeing; two daemons on one socket. */
 #include "tests/support/life.h"
+#include "tests/support/nap.h"
 #include "tests/support/peer.h"
 
 #include <setjmp.h>
@@ -97,9 +98,9 @@ static void open_handles_keep_a_content(void **state) {
   assert_int_equal(life_status(peer)->weights, 1); /* the other session's handle */
   close(other);
   while (life_status(peer)->weights != 0) /* as soon as the daemon has seen it go */
-    continue;
+    nap_shortly();
   while (life_status(peer)->devices[0].memory_slabs != 0)
-    continue;
+    nap_shortly();
   close(peer);
   life_end();
 }
@@ -204,7 +205,7 @@ static void a_client_that_leaves_takes_its_load_along(void **state) {
     assert_int_equal(life_ask_name(peer, COMMAND_weight_unload, "gone", NULL), STATUS_OK);
   while (life_status(peer)->sessions > 1 || life.status.weights > 1 ||
          life.status.devices[0].memory_used > bytes_of_weight() * 2)
-    continue;
+    nap_shortly();
   close(peer);
   life_end();
 }
@@ -290,7 +291,7 @@ static void too_many_sessions_are_told_to_come_back(void **state) {
   close(third);
   close(second);
   while (life_status(first)->sessions > 1)
-    continue;
+    nap_shortly();
   second = life_client(); /* there is room again */
   close(first);
   close(second);

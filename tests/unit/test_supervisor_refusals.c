@@ -2,6 +2,7 @@
  * weight is lost and nothing else is, but for failures that are not the weight's. Workers are this program, with a
  * thread between supervisor and worker that changes what is asked, or answers itself. */
 #include "tests/support/life.h"
+#include "tests/support/nap.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -147,6 +148,7 @@ static void kill_worker(int peer, uint32_t device) {
 static void await_restart(int peer, uint32_t device, uint32_t restarts) {
   const struct message_device_status *now;
   do {
+    nap_shortly();
     now = &life_status(peer)->devices[device];
     assert_string_not_equal(now->state, "failed");
   } while (now->restarts < restarts || strcmp(now->state, "ready") != 0);
@@ -172,7 +174,7 @@ static void refuse_first(enum status status) {
   assert_int_equal(life_ask_name(other, COMMAND_weight_info, "first", NULL), STATUS_NOT_FOUND);
   assert_int_equal(life_ask_name(other, COMMAND_weight_open, "again", NULL), STATUS_NOT_FOUND);
   while (life_status(other)->weights != 1 || life.status.devices[0].memory_used != second.bytes)
-    continue; /* until the session that had it open has gone */
+    nap_shortly(); /* until the session that had it open has gone */
   assert_int_equal(life.status.names, 1);
   assert_int_equal(life_ask_name(other, COMMAND_weight_open, "second", NULL), STATUS_OK);
   assert_int_equal(life_load(other, "first", 1, false, &first), STATUS_OK);
@@ -218,7 +220,7 @@ static void refuse_part(enum message_placement placement, uint32_t device) {
   assert_int_equal(life_ask_name(other, COMMAND_weight_info, "parts", NULL), STATUS_NOT_FOUND);
   while (life_status(other)->weights != 1 || life.status.devices[1 - holder].memory_slabs != 0 ||
          life.status.devices[holder].memory_used != info.bytes)
-    continue;
+    nap_shortly();
   assert_int_equal(life.status.devices[1 - device].restarts, 0);
   close(user);
   close(other);

@@ -1,6 +1,7 @@
 /* Workers over their lives: death, silence, damage; several devices. */
 #include "tests/support/hold.h"
 #include "tests/support/life.h"
+#include "tests/support/nap.h"
 #include "tests/support/peer.h"
 
 #include <fcntl.h>
@@ -182,7 +183,7 @@ static void what_a_fault_has_damaged_is_not_served(void **state) {
   assert_int_equal(life_ask_name(bystander, COMMAND_weight_info, "again", NULL), STATUS_NOT_FOUND);
   assert_int_equal(life_ask_name(bystander, COMMAND_weight_info, "second", NULL), STATUS_OK);
   while (life_status(bystander)->weights != 1)
-    continue;
+    nap_shortly();
   assert_int_equal(life_load(bystander, "first", 1, false, &first), STATUS_OK);
   assert_false(first.shared);
   close(user);
@@ -272,7 +273,7 @@ static void a_place_is_free_when_the_worker_has_let_go(void **state) {
     assert_int_equal(waitpid(holder, NULL, WNOHANG), 0);
   peer_send(peer, 1, COMMAND_weight_unload, &message_weight_name_type, &name, NULL, 0);
   while (life_status(watcher)->names != 0)
-    continue;
+    nap_shortly();
   assert_int_equal(life.status.devices[0].memory_used, info.bytes);
   assert_int_equal(kill(holder, SIGKILL), 0);
   assert_int_equal(waitpid(holder, NULL, 0), holder);
@@ -323,7 +324,7 @@ static void loads_survive_the_death_of_a_worker(void **state) {
     life_wait_for(watcher, 0, (uint32_t)i + 1, "ready");
   }
   while (life_status(watcher)->devices[0].memory_used != info.bytes)
-    continue;
+    nap_shortly();
   assert_int_equal(life.status.weights, 1);
   close(peer);
   close(watcher);

@@ -1,0 +1,9 @@
+/* Who waits for something of gemmd's asks again and again, and naps in between: some kernels run two processes that
+ * wake each other up before any third on their core, for as long as they do, and the third may be the worker. */
+#ifndef TESTS_NAP_H
+#define TESTS_NAP_H
+
+/* 100 us. */
+void nap_shortly(void);
+
+#endif
