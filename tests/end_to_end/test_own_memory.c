@@ -485,7 +485,7 @@ static void memory_that_is_not_opened_in_time(void **state) {
   static uint8_t addresses[LIMIT_SESSION_TENSORS][4096];
   if (!takes_memfd)
     skip();
-  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, &(gemmd_options){.timeout_ms = 3000}));
+  expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, &(gemmd_options){.timeout_ms = 1000}));
   int fd = memory_make(4096, F_SEAL_SHRINK);
   pid_t worker = (pid_t)device_info(session).pid;
   hold_process(worker);
@@ -493,9 +493,13 @@ static void memory_that_is_not_opened_in_time(void **state) {
   assert_int_equal(kill(worker, SIGCONT), 0);
   assert_int_equal(status, GEMMD_TIMEOUT);
   assert_null(tensor);
-  expect_ok(session, gemmd_dispatch(session, -1)); /* the late answer is all that there is to come */
-  for (unsigned i = 0; i < LIMIT_SESSION_TENSORS; i++)
-    expect_ok(session, gemmd_memory_open(session, 0, fd, addresses[i], 4096, &tensor));
+  for (unsigned i = 0; i < LIMIT_SESSION_TENSORS; i += status == GEMMD_OK) {
+    if (status == GEMMD_TIMEOUT)
+      expect_ok(session, gemmd_dispatch(session, -1)); /* the late answer is all that there is to come */
+    status = gemmd_memory_open(session, 0, fd, addresses[i], 4096, &tensor);
+    if (status != GEMMD_TIMEOUT) /* on a machine that is busy it may be late again */
+      expect_ok(session, status);
+  }
   close(fd);
   gemmd_disconnect(session);
 }

@@ -295,7 +295,7 @@ static int keep_busy(int index, void *user) {
 /* The device hangs: the worker's control thread answers as ever, and its engine gets nowhere. */
 static void hung_device(void **state) {
   (void)state;
-  begin("worker_timeout_s = 1\ndevice_timeout_s = 1\n");
+  begin("worker_timeout_s = 10\ndevice_timeout_s = 3\n");
   _Atomic bool *held = clients_share(sizeof *held);
   struct scene *scene = clients_share(sizeof *scene);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
