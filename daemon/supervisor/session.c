@@ -167,15 +167,27 @@ void sessions_end(struct supervisor *supervisor) {
 
 static void on_timer(uv_timer_t *timer);
 
+static void start_timer(struct session *session, uint64_t timeout_ms) {
+  session->overdue = false;
+  uv_timer_start(&session->timer, on_timer, timeout_ms, 0);
+}
+
 /* The client has PATIENCE_MS for each of the replies that wait, so that a slow one gets on and a stopped one does not
  * hold what they bring. */
 static void await_reader(struct session *session) {
   session->sent_then = session->channel.sent;
-  uv_timer_start(&session->timer, on_timer, PATIENCE_MS, 0);
+  start_timer(session, PATIENCE_MS);
 }
 
+/* The loop runs timers before it looks at sockets. Where gemmd itself did not run, as in a machine that is moved, what
+ * the client did in time lies there; so it is looked at once more first, and the time is over after that. */
 static void on_timer(uv_timer_t *timer) {
   struct session *session = timer->data;
+  if (!session->overdue) {
+    start_timer(session, 1); /* 0 would run it before sockets again */
+    session->overdue = true;
+    return;
+  }
   bool greeted = session->state != STATE_NEW || session->draining;
   if (greeted && session->channel.first == NULL)
     return;
@@ -382,7 +394,7 @@ static void start_timers(struct session *session) {
   uv_timer_init(loop, &session->timer);
   uv_timer_init(loop, &session->throttle);
   session->timer.data = session->throttle.data = session;
-  uv_timer_start(&session->timer, on_timer, HELLO_MS, 0);
+  start_timer(session, HELLO_MS);
 }
 
 void session_accept(struct supervisor *supervisor, int fd) {

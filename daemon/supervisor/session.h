@@ -55,6 +55,7 @@ struct session {
   char client[64];
   enum session_state state;
   struct error refusal;         /* status not OK: it is one too many, and its first message is answered with this */
+  bool overdue;                 /* the timer has run out, and runs a last time */
   bool ending;                  /* the client is gone, or is cut off */
   bool draining;                /* ends as soon as the last reply is out */
   bool drains_gemmd;            /* has asked for gemmd's end, which does not wait for this session */

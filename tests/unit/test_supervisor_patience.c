@@ -1,10 +1,13 @@
 /* Time limits: a peer that says nothing, one that reads nothing, a loader that comes to no end. */
+#include "tests/support/hold.h"
 #include "tests/support/life.h"
+#include "tests/support/nap.h"
 #include "tests/support/peer.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +27,27 @@ static void who_does_not_say_hello_is_cut_off(void **state) {
   peer_expect_end(silent);
   close(silent);
   life_status(other);
+  close(other);
+  life_end();
+}
+
+/* What waits for gemmd when its own time is over is read first: gemmd, and not the peer, did not run meanwhile. */
+static void hello_that_came_while_gemmd_stood_still_counts(void **state) {
+  enum { LONGER_S = 3 }; /* than a peer has to say hello */
+  (void)state;
+  life_begin();
+  int other = life_client(), peer = peer_connect(&life.config);
+  while (life_status(other)->sessions < 2)
+    nap_shortly();
+  hold_process(life.supervisor);
+  sleep(LONGER_S);
+  const struct message_hello_request hello = {.version_min = 1, .version_max = 1, .client = "late"};
+  peer_send(peer, 1, COMMAND_hello, &message_hello_request_type, &hello, NULL, 0);
+  assert_int_equal(kill(life.supervisor, SIGCONT), 0);
+  static struct peer_reply reply;
+  peer_receive(peer, 1, NULL, NULL, &reply);
+  assert_int_equal(reply.status, STATUS_OK);
+  close(peer);
   close(other);
   life_end();
 }
@@ -178,9 +202,9 @@ int main(int count, char **words) {
   peer_main(count, words);
 #define PATIENCE(test) cmocka_unit_test_setup_teardown(test, life_configure, life_clean)
   const struct CMUnitTest tests[] = {
-      PATIENCE(who_does_not_say_hello_is_cut_off), PATIENCE(who_does_not_read_is_cut_off),
-      PATIENCE(who_is_cut_off_hears_of_it_late),   PATIENCE(a_loader_that_does_not_end_is_killed),
-      PATIENCE(progress_does_not_pile_up),
+      PATIENCE(who_does_not_say_hello_is_cut_off),    PATIENCE(hello_that_came_while_gemmd_stood_still_counts),
+      PATIENCE(who_does_not_read_is_cut_off),         PATIENCE(who_is_cut_off_hears_of_it_late),
+      PATIENCE(a_loader_that_does_not_end_is_killed), PATIENCE(progress_does_not_pile_up),
   };
 #undef PATIENCE
   return cmocka_run_group_tests(tests, NULL, NULL);
