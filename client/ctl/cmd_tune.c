@@ -3,30 +3,17 @@
 
 #include "../tool/print.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- list, show */
-
-struct listing {
-  const char *pattern; /* NULL: all */
-  struct print_table table;
-  json_t *list; /* with --json */
-};
 
 static const char *time_text(uint64_t ns, char out[PRINT_UNIT_BYTES]) {
   return ns == 0 ? "-" : print_duration(ns, out);
 }
 
-static bool list_one(void *user, const gemmd_tune_shape *shape) {
-  struct listing *listing = user;
+static void list_one(struct print_table *table, const gemmd_tune_shape *shape) {
   char own[PRINT_UNIT_BYTES], tuned[PRINT_UNIT_BYTES];
-  if (!tune_matches(listing->pattern, shape->shape))
-    return true;
-  if (listing->list != NULL) {
-    json_array_append_new(listing->list, tune_shape_json(shape));
-    return true;
-  }
-  struct print_table *table = &listing->table;
   print_cell(table, "%s", shape->shape);
   print_cell(table, "%s%s%s", shape->state,
              shape->confirmed || strcmp(shape->state, "kept") != 0 ? "" : ", unconfirmed",
@@ -39,26 +26,38 @@ static bool list_one(void *user, const gemmd_tune_shape *shape) {
   else
     print_cell(table, "-");
   print_cell(table, "%s", shape->why[0] != '\0' ? shape->why : shape->kernel);
-  return true;
 }
 
-static enum tool_exit list(struct tool_call *call, gemmd_session *session, uint32_t device, const char *pattern) {
+static void list_text(const struct tune_shapes *shapes, const char *pattern, FILE *out) {
   static const char *const heads[] = {"SHAPE", "STATE", "CALLS", "OWN", "TUNED", "GAIN", "KERNEL"};
-  struct listing listing = {.pattern = pattern, .list = call->json ? json_array() : NULL};
-  if (!call->json)
-    print_table_begin(&listing.table, "llrrrrl");
-  for (size_t i = 0; !call->json && i < sizeof heads / sizeof *heads; i++)
-    print_cell(&listing.table, "%s", heads[i]);
-  int status = gemmd_tune_list(session, device, list_one, &listing);
-  if (status != GEMMD_OK) {
-    json_decref(listing.list);
-    listing.list = NULL;
-  }
-  if (listing.list != NULL)
-    print_json(call->out, json_pack("{s:o}", "shapes", listing.list));
-  if (!call->json)
-    print_table_end(&listing.table, call->out);
-  return status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
+  struct print_table table;
+  print_table_begin(&table, "llrrrrl");
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+    print_cell(&table, "%s", heads[i]);
+  for (size_t i = 0; i < shapes->count; i++)
+    if (tune_matches(pattern, shapes->list[i].shape))
+      list_one(&table, &shapes->list[i]);
+  print_table_end(&table, out);
+}
+
+static json_t *list_json(const struct tune_shapes *shapes, const char *pattern) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < shapes->count; i++)
+    if (tune_matches(pattern, shapes->list[i].shape))
+      json_array_append_new(list, tune_shape_json(&shapes->list[i]));
+  return json_pack("{s:o}", "shapes", list);
+}
+
+/* Those that match; `pattern` NULL: all. */
+static enum tool_exit list(struct tool_call *call, gemmd_session *session, uint32_t device, const char *pattern) {
+  struct tune_shapes shapes;
+  enum tool_exit code = tune_shapes(call, session, device, &shapes);
+  if (code == TOOL_OK && call->json)
+    print_json(call->out, list_json(&shapes, pattern));
+  else if (code == TOOL_OK)
+    list_text(&shapes, pattern, call->out);
+  free(shapes.list);
+  return code;
 }
 
 /* ---- forget, pin */

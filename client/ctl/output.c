@@ -79,8 +79,12 @@ bool output_open(struct output *output, const char *path) {
 }
 
 bool output_close(struct output *output, bool whole) {
+  bool lost = ferror(output->file) != 0;
   bool closed = fclose(output->file) == 0;
-  bool good = closed && (!whole || output->part == NULL || rename(output->part, output->path) == 0);
+  if (lost && closed)
+    errno = EIO; /* nobody knows any more what it was */
+  whole = whole && !lost;
+  bool good = closed && !lost && (!whole || output->part == NULL || rename(output->part, output->path) == 0);
   int failure = errno;
   if (output->part != NULL && (!whole || !good))
     unlink(output->part);

@@ -18,7 +18,7 @@ struct output {
  * at a time: SIGINT, SIGTERM and SIGHUP remove what is not whole. */
 bool output_open(struct output *output, const char *path);
 /* Closes, and puts the file in its place where it is `whole`; else it is gone, and an older one stays. False with errno
- * where that failed; then it is gone, too. */
+ * where that failed, or a write before; then it is gone, too. */
 bool output_close(struct output *output, bool whole);
 
 #endif

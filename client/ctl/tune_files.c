@@ -64,17 +64,20 @@ enum tool_exit tune_export(struct tool_call *call, gemmd_session *session, uint3
 
 /* ---- import */
 
-/* One tuning; false where gemmd cannot be asked any more. */
-static bool import_one(struct tool_call *call, gemmd_session *session, uint32_t device, const json_t *tuning,
-                       size_t counts[2]) {
+/* Those behind it would come to nothing either. */
+static bool ends_import(int status) {
+  return status == GEMMD_DISCONNECTED || status == GEMMD_PERMISSION || status == GEMMD_TIMEOUT;
+}
+
+/* One tuning; gemmd's status. */
+static int import_one(const struct tool_call *call, gemmd_session *session, uint32_t device, const json_t *tuning) {
   const char *shape = json_string_value(json_object_get(tuning, "shape"));
   const char *kernel = json_string_value(json_object_get(tuning, "kernel"));
   int status = shape != NULL && kernel != NULL ? gemmd_tune_import(session, device, shape, kernel) : GEMMD_INVALID;
-  counts[status != GEMMD_OK]++;
-  if (status != GEMMD_OK && !call->json)
+  if (status != GEMMD_OK && !ends_import(status) && !call->json)
     fprintf(stderr, "gemmctl: tune: not taken: %s: %s\n", shape != NULL ? shape : "an entry without a shape",
             shape != NULL && kernel != NULL ? gemmd_error(session) : "shape and kernel must be texts");
-  return status != GEMMD_DISCONNECTED && status != GEMMD_PERMISSION;
+  return status;
 }
 
 enum tool_exit tune_import(struct tool_call *call, gemmd_session *session, uint32_t device, const char *path) {
@@ -88,11 +91,16 @@ enum tool_exit tune_import(struct tool_call *call, gemmd_session *session, uint3
     json_decref(root);
     return tool_fail(call, TOOL_USAGE, "%s is no export of `gemmctl tune export`, version 1", path);
   }
-  size_t counts[2] = {0, 0};
-  for (size_t i = 0; i < json_array_size(tunings); i++)
-    if (!import_one(call, session, device, json_array_get(tunings, i), counts))
-      break;
+  size_t counts[2] = {0, 0}, count = json_array_size(tunings);
+  int status = GEMMD_OK;
+  for (size_t i = 0; i < count && !ends_import(status); i++) {
+    status = import_one(call, session, device, json_array_get(tunings, i));
+    counts[status != GEMMD_OK]++;
+  }
   json_decref(root);
+  if (ends_import(status))
+    return tool_cannot(call, status, "%zu of %zu tuning%s taken: %s", counts[0], count, print_plural(count),
+                       gemmd_error(session));
   if (call->json)
     print_json(call->out, json_pack("{s:I, s:I}", "taken", (json_int_t)counts[0], "refused", (json_int_t)counts[1]));
   else

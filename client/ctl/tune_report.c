@@ -2,6 +2,7 @@
 #include "tune.h"
 
 #include "../tool/print.h"
+#include "output.h"
 
 #include <errno.h>
 #include <math.h>
@@ -189,7 +190,7 @@ static void write_row(FILE *file, const struct point *point, const struct roof *
   fprintf(file, "</td></tr>\n");
 }
 
-static void write_file(FILE *file, const gemmd_daemon_info *info, uint32_t device, struct point *points, size_t count) {
+static void write_page(FILE *file, const gemmd_daemon_info *info, uint32_t device, struct point *points, size_t count) {
   fprintf(file, "%s<h1>Tunings of ", head);
   write_text(file, device < info->devices ? info->device[device].name : "an unknown device");
   fprintf(file, "</h1><p>");
@@ -211,6 +212,17 @@ static void write_file(FILE *file, const gemmd_daemon_info *info, uint32_t devic
   fprintf(file, "</table>\n");
 }
 
+/* False with errno where not all of it could be written; an older file is there then. */
+static bool write_file(const char *path, const gemmd_daemon_info *info, uint32_t device, struct point *points,
+                       size_t count) {
+  struct output output;
+  if (!output_open(&output, path))
+    return false;
+  qsort(points, count, sizeof *points, by_series);
+  write_page(output.file, info, device, points, count);
+  return output_close(&output, true);
+}
+
 enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint32_t device) {
   const char *path = tool_value(call, "html");
   struct tune_shapes shapes;
@@ -225,14 +237,9 @@ enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint3
   struct point *points = calloc(shapes.count + 1, sizeof *points);
   for (size_t i = 0; i < shapes.count && points != NULL; i++)
     count += shapes.list[i].own_ns > 0 && shapes.list[i].tuned_ns > 0 && parse(&shapes.list[i], &points[count]);
-  FILE *file = code == TOOL_OK && points != NULL && count > 0 ? fopen(path, "w") : NULL;
-  if (file != NULL) {
-    qsort(points, count, sizeof *points, by_series);
-    write_file(file, &info, device, points, count);
-  }
   if (code == TOOL_OK && count == 0)
     code = tool_cannot(call, GEMMD_NOT_FOUND, "nothing has been tuned yet");
-  else if (code == TOOL_OK && (file == NULL || ferror(file) || fclose(file) != 0))
+  else if (code == TOOL_OK && !write_file(path, &info, device, points, count))
     code = tool_cannot(call, GEMMD_SYSTEM, "cannot write %s: %s", path, strerror(errno));
   else if (code == TOOL_OK && call->json)
     print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)count));

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -276,16 +277,12 @@ static size_t read_text(const char *path, char *out, size_t room) {
   return bytes;
 }
 
-static void test_an_older_export_outlives_a_full_disk(void **state) {
-  (void)state;
-#ifdef __SANITIZE_THREAD__
-  skip(); /* ThreadSanitizer itself writes files */
-#endif
+/* `word` and a path make the command that writes it. */
+static void expect_to_outlive_a_full_disk(const char *word, const char *path) {
   static char before[65536], after[65536];
-  char command[512], path[256];
-  snprintf(path, sizeof path, "%s", daemon_path(&gemmd, "export.json"));
-  snprintf(command, sizeof command, "export %s", path);
-  expect(command, 0, "tunings of ");
+  char command[512];
+  snprintf(command, sizeof command, "%s %s", word, path);
+  expect(command, 0, "");
   assert_true(read_text(path, before, sizeof before) > 0);
   assert_int_equal(gemmctl_by("ulimit -f 0; trap '' XFSZ; exec", command), 1);
   if (strstr(output, "cannot write ") == NULL || strstr(output, "File too large (SYSTEM)") == NULL)
@@ -294,6 +291,19 @@ static void test_an_older_export_outlives_a_full_disk(void **state) {
   assert_string_equal(after, before);
   snprintf(command, sizeof command, "test -z \"$(ls -d %s?* 2>/dev/null)\"", path);
   assert_int_equal(system(command), 0);
+}
+
+static void test_older_files_outlive_a_full_disk(void **state) {
+  (void)state;
+#ifdef __SANITIZE_THREAD__
+  skip(); /* ThreadSanitizer itself writes files */
+#endif
+  char command[512], path[256];
+  snprintf(path, sizeof path, "%s", daemon_path(&gemmd, "report.html"));
+  expect_to_outlive_a_full_disk("report --html", path);
+  assert_int_equal(unlink(path), 0);
+  snprintf(path, sizeof path, "%s", daemon_path(&gemmd, "export.json"));
+  expect_to_outlive_a_full_disk("export", path);
   /* A new one takes its place with the rights of new files, also behind a link. */
   snprintf(command, sizeof command, "echo old >%s && ln -s export.json %s", path, daemon_path(&gemmd, "link.json"));
   assert_int_equal(system(command), 0);
@@ -343,6 +353,8 @@ static void test_microbench(void **state) {
   assert_non_null(strstr(output, "OF ROOF"));
   expect(with("--microbench --bench-m 64 --bench-n 128 --bench-k 192 --kernel '%s'", words->kernel), 0, "(by hand)");
   expect("--microbench --device 7", 1, "device must be");
+  expect("list --device 7", 1, "device must be");
+  assert_null(strstr(output, "SHAPE"));
   expect("mlp/up --microbench", 2, "takes no argument \"mlp/up\"");
   expect("--microbench --bench-m 65", 2, "--bench-m must be 64..16384 in steps of 64, got 65");
   expect(with("--microbench --bench-m 64 --bench-n 64 --bench-k 64 --kernel 'any %s'", words->nobody), 1,
@@ -393,6 +405,35 @@ static void test_without_a_state_a_successor_does_not_try(void **state) {
   assert_int_equal(daemon_log_count(&gemmd, off), 2);
 }
 
+/* What was taken counts, and so does that the rest was not. */
+static void test_an_import_that_loses_gemmd_fails(void **state) {
+  enum { ENTRIES = 200000 }; /* it takes seconds to refuse them all */
+  (void)state;
+  char path[256], command[1024];
+  snprintf(path, sizeof path, "%s", daemon_path(&gemmd, "many.json"));
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fprintf(file, "{\"version\": 1, \"tunings\": [");
+  for (int i = 0; i < ENTRIES; i++)
+    fprintf(file, "%s{\"shape\": \"none\", \"kernel\": \"none\"}", i > 0 ? ", " : "");
+  fprintf(file, "]}");
+  assert_int_equal(fclose(file), 0);
+  snprintf(command, sizeof command, "%s/gemmctl tune --socket %s import %s 2>&1 >%s", tools, gemmd.socket, path,
+           daemon_path(&gemmd, "taken"));
+  FILE *errors = popen(command, "r");
+  assert_non_null(errors);
+  assert_non_null(fgets(output, sizeof output, errors)); /* it has begun */
+  assert_non_null(strstr(output, "not taken: none: "));
+  daemon_kill(&gemmd);
+  while (fgets(output, sizeof output, errors) != NULL)
+    continue;
+  assert_int_equal(WEXITSTATUS(pclose(errors)), 3);
+  if (strstr(output, "0 of 200000 tunings taken: ") == NULL || strstr(output, "(DISCONNECTED)") == NULL)
+    fail_msg("%s", output);
+  assert_int_equal(read_text(daemon_path(&gemmd, "taken"), output, sizeof output), 0);
+  daemon_start(&gemmd);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_products_stay_right),
@@ -400,12 +441,13 @@ int main(void) {
       cmocka_unit_test(test_asked_for_now),
       cmocka_unit_test(test_by_hand),
       cmocka_unit_test(test_export_forget_import),
-      cmocka_unit_test(test_an_older_export_outlives_a_full_disk),
+      cmocka_unit_test(test_older_files_outlive_a_full_disk),
       cmocka_unit_test(test_kept_over_a_restart),
       cmocka_unit_test(test_report),
       cmocka_unit_test(test_microbench),
       cmocka_unit_test(test_a_microbench_that_is_ended_leaves_no_weight),
       cmocka_unit_test(test_without_a_state_a_successor_does_not_try),
+      cmocka_unit_test(test_an_import_that_loses_gemmd_fails),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
