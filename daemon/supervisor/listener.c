@@ -77,6 +77,13 @@ static enum status take_inherited(struct listener *listener, struct inherited *i
 
 /* ---- our own */
 
+enum status listener_check(const char *path, struct error *error) {
+  enum { MOST = sizeof((struct sockaddr_un *)0)->sun_path - 1 };
+  if (path[0] != '\0' && strlen(path) <= MOST)
+    return STATUS_OK;
+  return error_set(error, STATUS_INVALID, "socket must be a path of 1..%d bytes, got %zu", MOST, strlen(path));
+}
+
 static enum status take_lock(struct listener *listener, const char *path, struct error *error) {
   char lock[300];
   snprintf(lock, sizeof lock, "%s.lock", path);
@@ -120,10 +127,9 @@ static enum status remove_stale(const char *path, struct error *error) {
 
 static enum status make_socket(struct listener *listener, const char *path, int64_t mode, struct error *error) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  if (path[0] == '\0' || strlen(path) >= sizeof address.sun_path)
-    return error_set(error, STATUS_INVALID, "socket must be a path of 1..%zu bytes, got %zu",
-                     sizeof address.sun_path - 1, strlen(path));
-  enum status status = take_lock(listener, path, error);
+  enum status status = listener_check(path, error);
+  if (status == STATUS_OK)
+    status = take_lock(listener, path, error);
   if (status == STATUS_OK)
     status = remove_stale(path, error);
   if (status != STATUS_OK)

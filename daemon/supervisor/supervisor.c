@@ -104,7 +104,8 @@ static enum status read_options(const struct config *config, struct role_rules *
 enum status supervisor_check(const struct config *config, struct error *error) {
   static struct role_rules rules;
   static struct pins pins;
-  return read_options(config, &rules, &pins, error);
+  enum status status = read_options(config, &rules, &pins, error);
+  return status == STATUS_OK ? listener_check(config->socket, error) : status;
 }
 
 static enum status start(struct supervisor *supervisor, int embedded, struct error *error) {

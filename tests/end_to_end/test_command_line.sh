@@ -29,6 +29,11 @@ expect 2 "gemmd: $work/none: No such file or directory" --config "$work/none"
 echo 'in_flight = 65' >"$work/wrong.conf"
 expect 2 "gemmd: $work/wrong.conf:1: in_flight must be 1..64, got 65" --config="$work/wrong.conf"
 
+most=$(printf '/%.0s' {1..107}) # of bytes in a socket's path
+expect 0 '' --check --backend cpu --socket "$most"
+expect 2 'gemmd: socket must be a path of 1..107 bytes, got 108' --check --backend cpu --socket "$most/"
+expect 2 'gemmd: socket must be a path of 1..107 bytes, got 0' --check --backend cpu --socket ''
+
 for word in --help --version; do
   "$build/gemmd" $word >/dev/full 2>"$work/why"
   [ $? -eq 1 ] && grep -q '^gemmd: cannot write to stdout: No space left on device$' "$work/why" && continue
