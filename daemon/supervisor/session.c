@@ -167,7 +167,7 @@ void sessions_end(struct supervisor *supervisor) {
 
 static void on_timer(uv_timer_t *timer);
 
-static void start_timer(struct session *session, uint64_t timeout_ms) {
+static void give_time(struct session *session, uint64_t timeout_ms) {
   session->overdue = false;
   uv_timer_start(&session->timer, on_timer, timeout_ms, 0);
 }
@@ -176,7 +176,7 @@ static void start_timer(struct session *session, uint64_t timeout_ms) {
  * hold what they bring. */
 static void await_reader(struct session *session) {
   session->sent_then = session->channel.sent;
-  start_timer(session, PATIENCE_MS);
+  give_time(session, PATIENCE_MS);
 }
 
 /* The loop runs timers before it looks at sockets. Where gemmd itself did not run, as in a machine that is moved, what
@@ -184,8 +184,8 @@ static void await_reader(struct session *session) {
 static void on_timer(uv_timer_t *timer) {
   struct session *session = timer->data;
   if (!session->overdue) {
-    start_timer(session, 1); /* 0 would run it before sockets again */
     session->overdue = true;
+    uv_timer_start(timer, on_timer, 1, 0); /* 0 would run it before sockets again */
     return;
   }
   bool greeted = session->state != STATE_NEW || session->draining;
@@ -394,7 +394,7 @@ static void start_timers(struct session *session) {
   uv_timer_init(loop, &session->timer);
   uv_timer_init(loop, &session->throttle);
   session->timer.data = session->throttle.data = session;
-  start_timer(session, HELLO_MS);
+  give_time(session, HELLO_MS);
 }
 
 void session_accept(struct supervisor *supervisor, int fd) {
