@@ -1,6 +1,7 @@
 #include "manager.h"
 
 #include "../../daemon/supervisor/catalog.h"
+#include "nap.h"
 
 #include <blake2.h>
 #include <errno.h>
@@ -246,11 +247,10 @@ struct manager *manager_start(struct daemon *daemon) {
 }
 
 void manager_await(const struct manager *manager, unsigned starts) {
-  const struct timespec pause = {.tv_nsec = 1000000};
   struct timespec begin, now;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   while (atomic_load(&manager->starts) < starts) {
-    nanosleep(&pause, NULL);
+    nap_shortly();
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (now.tv_sec - begin.tv_sec > PATIENCE_S)
       fail_msg("gemmd did not become ready %u times", starts);

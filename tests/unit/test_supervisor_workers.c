@@ -207,7 +207,7 @@ static void what_was_damaged_is_not_shared(void **state) {
   int file = peer_file(300, 200, 1);
   assert_int_equal(kill(worker, SIGSEGV), 0);
   while (strcmp(life_status(bystander)->devices[0].state, "ready") == 0 && life.status.devices[0].restarts == 0)
-    continue; /* who loads before that is noticed shares what loses its names then */
+    nap_shortly(); /* who loads before that is noticed shares what loses its names then */
   peer_send(bystander, 1, COMMAND_weight_load, &message_weight_load_type, &request, &file, 1);
   peer_receive(bystander, 1, &message_weight_info_type, &info, &reply);
   assert_int_equal(reply.status, STATUS_OK);
@@ -229,9 +229,10 @@ static void who_dies_while_it_looks_clears_nothing(void **state) {
   uint32_t first = life_wait_for(peer, 0, 0, "ready")->pid, second;
   spoil_slab();
   assert_int_equal(kill((pid_t)first, SIGSEGV), 0);
-  do
+  do {
+    nap_shortly();
     second = life_status(peer)->devices[0].pid;
-  while (second == first || second == 0);
+  } while (second == first || second == 0);
   assert_int_equal(kill((pid_t)second, SIGKILL), 0);
   life_wait_for(peer, 0, 2, "ready");
   assert_int_equal(life_ask_name(peer, COMMAND_weight_info, "a", NULL), STATUS_NOT_FOUND);
