@@ -22,8 +22,7 @@ static int begin(void **state) {
   struct oracle_weight weight;
   (void)state;
   daemon_make(&gemmd, "");
-  setenv("GEMMD_SOCKET", gemmd.socket, 1);
-  shell_begin(gemmd.folder);
+  shell_begin(&gemmd);
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));

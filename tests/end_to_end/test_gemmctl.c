@@ -86,8 +86,7 @@ static void write_rows(void) {
 static int begin(void **state) {
   (void)state;
   daemon_make(&gemmd, "");
-  setenv("GEMMD_SOCKET", gemmd.socket, 1);
-  shell_begin(gemmd.folder);
+  shell_begin(&gemmd);
   write_checkpoint();
   write_rows();
   daemon_start(&gemmd);

@@ -50,9 +50,7 @@ static int start(void **state) {
   daemon_start(&daemon_under_test);
   gemmd_session *session = NULL;
   expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
-  gemmd_load load = {.name = "w", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
-  expect_ok(session,
-            gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "model.safetensors"), &load, NULL));
+  daemon_load(session, &daemon_under_test, "w", GEMMD_FORMAT_INT8);
   gemmd_disconnect(session);
   return 0;
 }

@@ -118,15 +118,12 @@ static int start(void **state) {
   checkpoint_add_weight(&checkpoint, "w", &weight_values);
   oracle_weight_make(&square_values, &square_shape, 2);
   checkpoint_add_weight(&checkpoint, "square", &square_values);
-  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
-  checkpoint_write(&checkpoint, path);
+  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
   checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
-  gemmd_load request = {.name = "w", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
-  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
-  request.name = request.tensor = "square";
-  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  daemon_load(session, &daemon_under_test, "w", GEMMD_FORMAT_INT8);
+  daemon_load(session, &daemon_under_test, "square", GEMMD_FORMAT_INT8);
   expect_ok(session, gemmd_daemon_status(session, &info));
   takes_memfd = strcmp(info.backend, "cpu") == 0;
   gemmd_disconnect(session);

@@ -33,13 +33,11 @@ static int start(void **state) {
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   oracle_weight_free(&weight);
-  const char *path = daemon_path(&daemon_under_test, "model.safetensors");
-  checkpoint_write(&checkpoint, path);
+  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
   checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
-  gemmd_load request = {.name = "w", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
-  expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+  daemon_load(session, &daemon_under_test, "w", GEMMD_FORMAT_INT8);
   expect_ok(session, gemmd_daemon_status(session, &info));
   takes_memfd = strcmp(info.backend, "cpu") == 0;
   gemmd_disconnect(session);

@@ -119,12 +119,6 @@ static void expect_right(struct layer *layer) {
 
 /* ---- the daemon */
 
-static void load(gemmd_session *session, const char *name, enum gemmd_format format) {
-  gemmd_load request = {.name = name, .tensor = name, .format = format, .device = 0};
-  expect_ok(session,
-            gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "model.safetensors"), &request, NULL));
-}
-
 static int start(void **state) {
   (void)state;
   static struct checkpoint checkpoint;
@@ -137,8 +131,8 @@ static int start(void **state) {
   checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
-  load(session, "up", GEMMD_FORMAT_INT8);
-  load(session, "down", GEMMD_FORMAT_FP8);
+  daemon_load(session, &daemon_under_test, "up", GEMMD_FORMAT_INT8);
+  daemon_load(session, &daemon_under_test, "down", GEMMD_FORMAT_FP8);
   gemmd_disconnect(session);
   return 0;
 }
@@ -290,7 +284,7 @@ static void a_weight_is_unloaded_under_a_plan(void **state) {
   assert_int_equal(gemmd_weight_stat(layer.session, "up", &info), GEMMD_NOT_FOUND);
   gemmd_plan_free(layer.plan);
   call_free(&call, layer.session);
-  load(layer.session, "up", GEMMD_FORMAT_INT8);
+  daemon_load(layer.session, &daemon_under_test, "up", GEMMD_FORMAT_INT8);
   gemmd_disconnect(layer.session);
   assert_true(layer_open(&layer));
   expect_right(&layer);

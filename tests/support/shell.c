@@ -14,10 +14,11 @@
 static const char *work;
 static char tools[4096];
 
-void shell_begin(const char *folder) {
+void shell_begin(const struct daemon *daemon) {
   const char *build = getenv("GEMMD_BUILD");
   assert_non_null(realpath(build != NULL ? build : "build", tools));
-  work = folder;
+  work = daemon->folder;
+  assert_int_equal(setenv("GEMMD_SOCKET", daemon->socket, 1), 0);
 }
 
 static void read_text(const char *name, char *out, size_t room) {

@@ -3,6 +3,8 @@
 #ifndef TESTS_SHELL_H
 #define TESTS_SHELL_H
 
+#include "daemon.h"
+
 #include <jansson.h>
 
 struct shell_outcome {
@@ -10,8 +12,8 @@ struct shell_outcome {
   char out[1 << 20], err[65536]; /* a histogram has a line for each call at worst */
 };
 
-/* Command lines run in `folder`, which outlives them, from here on. */
-void shell_begin(const char *folder);
+/* Command lines run in the daemon's folder from here on, and the tools find its socket. */
+void shell_begin(const struct daemon *daemon);
 
 /* Runs a command line, in which $T stands for the programs' folder ($GEMMD_BUILD, else build) and $D for the folder.
  * The outcome lasts until the next one. */

@@ -24,6 +24,11 @@ gemmd_session *daemon_join(const struct daemon *daemon, const gemmd_options *opt
   exit(1);
 }
 
+void daemon_load(gemmd_session *session, const struct daemon *daemon, const char *name, enum gemmd_format format) {
+  const gemmd_load request = {.name = name, .tensor = name, .format = format, .device = -1};
+  expect_ok(session, gemmd_weight_load_file(session, daemon_path(daemon, "model.safetensors"), &request, NULL));
+}
+
 gemmd_device_info device_info_of(gemmd_session *session, int device) {
   gemmd_daemon_info info;
   expect_ok(session, gemmd_daemon_status(session, &info));

@@ -12,6 +12,9 @@ void expect_ok(gemmd_session *session, int status);
 /* A session with the daemon. A process that gets none, a test or one of its clients, ends with 1 and the reason. */
 gemmd_session *daemon_join(const struct daemon *daemon, const gemmd_options *options);
 
+/* Loads the tensor `name` of model.safetensors in the daemon's folder, under its own name. */
+void daemon_load(gemmd_session *session, const struct daemon *daemon, const char *name, enum gemmd_format format);
+
 gemmd_device_info device_info(gemmd_session *session);
 gemmd_device_info device_info_of(gemmd_session *session, int device);
 /* SIGKILL to the device's worker, and waits until the daemon has started another. */
