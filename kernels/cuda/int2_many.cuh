@@ -16,11 +16,11 @@ namespace int2_many {
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
   constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
   struct none {
-    __device__ explicit none(const shared<Shape> &) {}
+    __device__ none(const work &, const shared<Shape> &) {}
   };
   using constants = std::conditional_t<Shape::pairs, pair_constants<Shape>,
                                        std::conditional_t<Shape::int8 || (eights > 8), none, dense_constants<Shape>>>;
-  [[maybe_unused]] const constants lane(s);
+  [[maybe_unused]] const constants lane(w, s);
   uint32_t done = 0;
 #pragma unroll 1
   for (;;) {
@@ -34,9 +34,9 @@ template <typename Shape> __device__ inline void consume(const work &w, shared<S
     if constexpr (Shape::int8)
       multiply_int8<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else if constexpr (Shape::pairs)
-      multiply_pairs<Shape>(s, done, done + ahead.last - ahead.first, lane, w.product.large_scales, sum);
+      multiply_pairs<Shape>(s, done, done + ahead.last - ahead.first, lane, sum);
     else if constexpr (INT2_MANY_SCALES_W(Shape::columns, Shape::f16))
-      multiply_scaled<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+      multiply_scaled<Shape>(s, done, done + ahead.last - ahead.first, multiplies, w.product.large_scales, sum);
     else if constexpr (eights == 16)
       multiply_wide<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else

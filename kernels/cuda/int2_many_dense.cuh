@@ -61,7 +61,7 @@ template <typename Shape> struct dense_constants {
   uint32_t codes, scales; // scales: by the codes
   uint32_t exponents[number::places];
 
-  __device__ explicit dense_constants(const shared<Shape> &s) {
+  __device__ dense_constants(const work &, const shared<Shape> &s) {
     const uint32_t thread = threadIdx.x % 128, w = ptx::shared_address(s.w[0]);
     const uint32_t first = codes_of(w + threadIdx.x / 128 * INT2_TILE_BYTES, thread);
     codes = ptx::held(first), scales = ptx::held(scales_by(first, thread) - first);
@@ -175,32 +175,17 @@ __device__ inline void multiply_wide(shared<Shape> &s, uint32_t &done, uint32_t 
 
 // ---- the same of f16 in wide tiles
 
-// Whether a tile of W has a scale of 2^15 or more, twice which is no f16. All lanes of a warp.
-__device__ inline bool has_large_scales(uint32_t tile) {
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t two = ptx::load_shared(tile + lane / 16 * INT2_HALF_BYTES + INT2_HALF_SCALES + lane % 16 * 4);
-  return __any_sync(0xffffffffu, (two & 0x7800) == 0x7800 || (two & 0x78000000) == 0x78000000);
-}
-
-// Of two scales, what the products are added up with at first and then once more where a tile has large ones: of these
-// twice the half, of others themselves and zero.
-__device__ inline uint32_t part_of_scales(uint32_t two, bool again) {
-  const uint32_t halves = int2_codes<__half>::times(two, 0x38003800);
-  const uint32_t large =
-      ((two & 0x7800) == 0x7800 ? 0xffffu : 0) | ((two & 0x78000000) == 0x78000000 ? 0xffff0000u : 0);
-  return (halves & large) | (again ? 0 : two & ~large);
-}
-
-// The sums of a segment once more: scales go to the numbers c - 1 before the products, which is exact in f16, so that
-// sums stay where the matrix instruction adds to them.
+// The sums of a segment once more, of a weight with large scales the half of them: scales go to the numbers c - 1
+// before the products, for which f16 has the bits, so that sums stay where the matrix instruction adds to them.
 template <typename Shape>
-__device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
+__device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_t end, int group, bool large_scales,
                                        float (&sum)[4 * Shape::eights]) {
   using place = cursor<Shape::stages>;
   using f16 = int2_codes<__half>;
   constexpr int steps = GEMM_GROUP / 16;
   const uint32_t tile = ptx::shared_address(s.w[0]) + group * INT2_TILE_BYTES, thread = threadIdx.x % 128;
   const uint32_t row_codes = codes_of(0, thread), row_scales = scales_by(row_codes, thread);
+  const uint32_t times = large_scales ? 0x38003800 : 0x3c003c00;
 #pragma unroll
   for (int i = 0; i < 4 * Shape::eights; i++)
     sum[i] = 0.0f;
@@ -213,30 +198,20 @@ __device__ inline void multiply_scaled(shared<Shape> &s, uint32_t &done, uint32_
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
     const uint4 words = ptx::load_shared_uint4(w + row_codes);
     const int2_rows rows[2] = {int2_dense(words.x, words.y), int2_dense(words.z, words.w)};
-    const bool large = has_large_scales(w);
-    uint32_t two = ptx::load_shared(w + row_scales);
+    const uint32_t two = f16::times(ptx::load_shared(w + row_scales), times);
+    const uint32_t upper = __byte_perm(two, 0, 0x1010), lower = __byte_perm(two, 0, 0x3232);
     const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
-    if (large)
-      two = part_of_scales(two, false);
-#pragma unroll 1
-    for (bool again = large;;) {
-      const uint32_t upper = __byte_perm(two, 0, 0x1010), lower = __byte_perm(two, 0, 0x3232);
 #pragma unroll
-      for (int step = 0; step < steps; step++) {
-        uint32_t(&out)[4] = codes[step % 2];
-        ptx::wgmma_wait<1>();
-        keep(out);
-        unpack<__half>(out, rows[step / 4], step % 4);
-        out[0] = f16::times(out[0], upper), out[1] = f16::times(out[1], lower);
-        out[2] = f16::times(out[2], upper), out[3] = f16::times(out[3], lower);
-        multiply_step<__half, Shape::eights>(sum, out, x + step / 4 * (s.half_bytes / 16) + 2 * (step % 4), true);
-        if (step == 1 && before >= 0)
-          ptx::barrier_arrive(ptx::shared_address(&s.empty[before]));
-      }
-      if (!again)
-        break;
-      again = false, before = -1;
-      two = part_of_scales(ptx::load_shared(w + row_scales), true);
+    for (int step = 0; step < steps; step++) {
+      uint32_t(&out)[4] = codes[step % 2];
+      ptx::wgmma_wait<1>();
+      keep(out);
+      unpack<__half>(out, rows[step / 4], step % 4);
+      out[0] = f16::times(out[0], upper), out[1] = f16::times(out[1], lower);
+      out[2] = f16::times(out[2], upper), out[3] = f16::times(out[3], lower);
+      multiply_step<__half, Shape::eights>(sum, out, x + step / 4 * (s.half_bytes / 16) + 2 * (step % 4), true);
+      if (step == 1 && before >= 0)
+        ptx::barrier_arrive(ptx::shared_address(&s.empty[before]));
     }
     before = at.stage;
   }

@@ -226,13 +226,14 @@ template <typename Shape> struct pair_constants {
   uint32_t codes, scales; // scales: by the codes
   uint32_t bits[2], ones;
 
-  __device__ explicit pair_constants(const shared<Shape> &s) {
+  __device__ pair_constants(const work &work, const shared<Shape> &s) {
     const uint32_t thread = threadIdx.x % 128, w = ptx::shared_address(s.w[0]);
     const uint32_t first = codes_of(w + threadIdx.x / 128 * INT2_TILE_BYTES, thread);
     codes = ptx::held(first), scales = ptx::held(scales_by(first, thread) - first);
+    const uint32_t both = work.product.large_scales ? 0x3c00b800 : 0x4000bc00; // -1 and 2, or the half
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      bits[i] = __shfl_xor_sync(0xffffffffu, 0x4000bc00 + ptx::unknown_zero(), 1 + i); // -1, 2
+      bits[i] = __shfl_xor_sync(0xffffffffu, both + ptx::unknown_zero(), 1 + i);
     ones = ptx::held(0x3c003c00);
   }
 };
@@ -268,12 +269,12 @@ __device__ inline void multiply_unit(float (&sum)[kCount], const scaled_bits &bi
   keep(sum);
 }
 
-// The sums of a segment, of one warpgroup. What bits count is multiplied by W's scales before, which is exact, so that
-// sums stay where the matrix instruction adds to them. Not so in units that are unusual, and in none of a weight with
-// scales so large that f16 does not have twice them.
+// The sums of a segment, of one warpgroup; of a weight with large scales the half of them. What bits count is
+// multiplied by W's scales before, for which f16 has the bits, so that sums stay where the matrix instruction adds to
+// them. Not so in units that are unusual.
 template <typename Shape>
 __device__ inline void multiply_pairs(shared<Shape> &s, uint32_t &done, uint32_t end, const pair_constants<Shape> &lane,
-                                      bool large_scales, float (&sum)[4 * Shape::eights]) {
+                                      float (&sum)[4 * Shape::eights]) {
   constexpr int numbers = 4 * Shape::eights;
   cursor<Shape::stages> at(done);
   const uint64_t first = ptx::core_descriptor(ptx::shared_address(s.pair.rows[0]), core_bytes, column_bytes);
@@ -292,7 +293,7 @@ __device__ inline void multiply_pairs(shared<Shape> &s, uint32_t &done, uint32_t
 #pragma unroll
     for (int i = 0; i < 4; i++)
       ptx::keep(words[i]);
-    if (unusual == 0 && !large_scales) {
+    if (unusual == 0) {
       multiply_unit(sum, scaled_bits(lane.bits, rows), words, x, true);
     } else {
       // Of a column that is not scaled sums go on as where no other is, so that its bits do not depend on others.
@@ -307,11 +308,10 @@ __device__ inline void multiply_pairs(shared<Shape> &s, uint32_t &done, uint32_t
 #pragma unroll
       for (int i = 0; i < numbers; i++)
         apart[i] = fmaf(apart[i] * multiplier(i), i % 4 < 2 ? scale.x : scale.y, sum[i]);
-      if (!large_scales)
-        multiply_unit(sum, scaled_bits(lane.bits, rows), words, x, true);
+      multiply_unit(sum, scaled_bits(lane.bits, rows), words, x, true);
 #pragma unroll
       for (int i = 0; i < numbers; i++)
-        sum[i] = large_scales || multiplier(i) != 1.0f ? apart[i] : sum[i];
+        sum[i] = multiplier(i) != 1.0f ? apart[i] : sum[i];
     }
     ptx::barrier_arrive(ptx::shared_address(&s.empty[at.stage]));
   }

@@ -58,9 +58,9 @@ template <typename X, int kEights, bool kPairs> struct shape {
 // of these lie in different banks.
 constexpr int out_rows = 32, out_pitch = 2 * INT2_BLOCK_ROWS + 16;
 
-// Pairs of x of units under way; of columns that are scaled, what makes up for it; where that or large scales of W make
-// a unit unusual, a byte for each of the warps that made its pairs, and the last for W; and that W and x have come and
-// x has gone. Barriers and unusual[] are as far apart as barriers are.
+// Pairs of x of units under way; of columns that are scaled, what makes up for it; where that makes a unit unusual, a
+// byte for each of the warps that made its pairs; and that W and x have come and x has gone. Barriers and unusual[] are
+// as far apart as barriers are.
 template <typename Shape, bool kPairs> struct pair_ring {};
 template <typename Shape> struct pair_ring<Shape, true> {
   alignas(128) uint8_t rows[Shape::stages][Shape::pair_bytes];

@@ -89,6 +89,13 @@ template <typename Shape> __device__ inline int64_t rows_begin(const place &at, 
   return (static_cast<int64_t>(at.w) * Shape::groups + group) * INT2_BLOCK_ROWS;
 }
 
+// What sums are multiplied by, where W was by its scales or, large ones, the half. Here, where it goes with the bias:
+// behind the products it would take 64 instructions of wide tiles, and registers that these lack.
+template <typename Shape> __device__ inline float sums_by(const int2_many_product &p) {
+  constexpr bool scaled = Shape::pairs || INT2_MANY_SCALES_W(Shape::columns, Shape::f16);
+  return scaled && p.large_scales ? 2.0f : 1.0f;
+}
+
 // f32: eight columns of sums at a time through shared memory, so that whole runs of y are written.
 template <typename Shape, int kOwn, int kCount>
 __device__ inline void write_f32(const work &w, shared<Shape> &s, const place &at, int group,
@@ -96,6 +103,7 @@ __device__ inline void write_f32(const work &w, shared<Shape> &s, const place &a
   constexpr int pitch = INT2_BLOCK_ROWS + 4;
   static_assert(2 * 8 * pitch * sizeof(float) <= sizeof s.out[0], "two times eight columns");
   const int2_many_product &p = w.product;
+  const float by = sums_by<Shape>(p);
   const int thread = static_cast<int>(ptx::thread()) % 128, lane = thread % 32, column = thread / 16,
             four = thread % 16 * 4;
   const int64_t n = rows_begin<Shape>(at, group) + four;
@@ -119,7 +127,8 @@ __device__ inline void write_f32(const work &w, shared<Shape> &s, const place &a
     if (m >= p.m || n >= p.n)
       continue;
     const float4 found = *reinterpret_cast<const float4 *>(out + column * pitch + four);
-    const float value[4] = {found.x + bias[0], found.y + bias[1], found.z + bias[2], found.w + bias[3]};
+    const float value[4] = {fmaf(found.x, by, bias[0]), fmaf(found.y, by, bias[1]), fmaf(found.z, by, bias[2]),
+                            fmaf(found.w, by, bias[3])};
     number_store4(reinterpret_cast<float *>(static_cast<uint8_t *>(p.y) + m * p.y_stride), n, p.n, value);
   }
 }
@@ -152,6 +161,7 @@ __device__ inline void write_16(const work &w, shared<Shape> &s, const place &at
   const int2_many_product &p = w.product;
   const int thread = static_cast<int>(ptx::thread()) % 128, warp = thread / 32, lane = thread % 32, part = thread % 8;
   const bool f16 = p.y_type == GEMM_F16;
+  const float by = sums_by<Shape>(p);
   const int64_t first_n = rows_begin<Shape>(at, group);
   float bias[2] = {};
   if (p.bias)
@@ -169,8 +179,8 @@ __device__ inline void write_16(const work &w, shared<Shape> &s, const place &at
 #pragma unroll
     for (int t = 0; t < eights && first + t < kOwn; t++) {
       const int from = 4 * (first + t);
-      const uint32_t pairs[2] = {pair_of(sum[from] + bias[0], sum[from + 1] + bias[0], f16),
-                                 pair_of(sum[from + 2] + bias[1], sum[from + 3] + bias[1], f16)};
+      const uint32_t pairs[2] = {pair_of(fmaf(sum[from], by, bias[0]), fmaf(sum[from + 1], by, bias[0]), f16),
+                                 pair_of(fmaf(sum[from + 2], by, bias[1]), fmaf(sum[from + 3], by, bias[1]), f16)};
       ptx::store_matrices_transposed(to + t * 8 * out_pitch, pairs);
     }
     group_sync(group);
