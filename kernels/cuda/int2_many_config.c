@@ -15,8 +15,10 @@ int int2_many_unit(enum gemm_type x_type) {
   return x_type == GEMM_INT8 ? INT2A8_TILE_K : GEMM_GROUP;
 }
 
-int64_t int2_many_least(enum gemm_type x_type) {
-  return x_type == GEMM_F32 ? INT64_MAX : x_type == GEMM_INT8 ? 17 : 9;
+int64_t int2_many_least(enum gemm_type x_type, enum gemm_type y_type) {
+  if (x_type == GEMM_F32)
+    return INT64_MAX;
+  return x_type == GEMM_INT8 ? 17 : y_type == GEMM_F32 ? 5 : 9;
 }
 
 static int64_t quotient_up(int64_t value, int64_t by) {

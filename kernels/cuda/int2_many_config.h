@@ -51,8 +51,9 @@ struct int2_many_plan {
 int int2_many_columns_least(enum gemm_type x_type);
 /* Of K. Pure. */
 int int2_many_unit(enum gemm_type x_type);
-/* Rows from which this is faster than a few at a time; f32 x always goes a few at a time. Pure. */
-int64_t int2_many_least(enum gemm_type x_type);
+/* Rows from which this is faster than a few at a time, which for f32 y take twice the columns; f32 x always goes a few
+ * at a time. Pure. */
+int64_t int2_many_least(enum gemm_type x_type, enum gemm_type y_type);
 /* Microseconds by the cost model. Pure. */
 double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */

@@ -119,7 +119,7 @@ static bool many_chosen(const struct backend *backend, const struct chunk *chunk
   if (int2_many_of(variant, config) && int2_many_plan_for(config, x_type, chunk->rows, weight->n, weight->k, sms, plan))
     return true;
   return !(variant && variant->family == few) &&
-         int2_goes_to_many(x_type, chunk->rows, weight->n, weight->k, sms, config, plan);
+         int2_goes_to_many(x_type, chunk->job->y_type, chunk->rows, weight->n, weight->k, sms, config, plan);
 }
 
 static enum status tiles_run(struct backend *backend, struct chunk *chunk, struct error *error) {

@@ -96,17 +96,21 @@ static bool takes_many(const struct int2_problem *problem) {
   return many_type(problem) != GEMM_F32;
 }
 
-bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms, struct int2_many_config *out,
-                       struct int2_many_plan *plan) {
-  if (m < int2_many_least(x_type))
+bool int2_goes_to_many(enum gemm_type x_type, enum gemm_type y_type, int64_t m, int64_t n, int64_t k, int sms,
+                       struct int2_many_config *out, struct int2_many_plan *plan) {
+  if (m < int2_many_least(x_type, y_type))
     return false;
   *out = int2_many_configure(x_type, m, n, k, sms);
-  return int2_many_plan_for(out, x_type, m, n, k, sms, plan);
+  if (!int2_many_plan_for(out, x_type, m, n, k, sms, plan))
+    return false;
+  /* Of few rows only where it has a part of the device that is worth it: int2_few shares K among more blocks. */
+  return m >= int2_many_least(x_type, GEMM_F16) || plan->blocks * 8 > sms;
 }
 
 static bool goes_to_many(const struct int2_problem *problem, struct int2_many_config *out) {
   struct int2_many_plan plan;
-  return int2_goes_to_many(many_type(problem), problem->m, problem->n, problem->k, problem->sms, out, &plan);
+  return int2_goes_to_many(many_type(problem), problem->y_type, problem->m, problem->n, problem->k, problem->sms, out,
+                           &plan);
 }
 
 /* Whether int2_few is asked for so many rows of x: where int2_many can have them it is never the faster. */
@@ -141,8 +145,8 @@ enum status int2_check(const struct int2_problem *problem, const struct variant 
     return error_set(error, STATUS_UNSUPPORTED, "family int2_many takes x of f16 or bf16, not of %s",
                      gemm_type_name(problem->x_type));
   if (variant->family == &int2_few_family && !takes_few(problem))
-    return error_set(error, STATUS_UNSUPPORTED, "family int2_few takes up to %d rows of f16 or bf16 x, not %lld",
-                     INT2_FEW_COLUMNS_MOST, (long long)problem->m);
+    return error_set(error, STATUS_UNSUPPORTED, "family int2_few takes fewer rows of f16 or bf16 x than %lld",
+                     (long long)problem->m);
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(

@@ -18,8 +18,8 @@ struct int2_problem {
 };
 
 /* Whether int2_many takes it where nobody says, and with what: with enough rows. x_type: INT8 for INT2A8. */
-bool int2_goes_to_many(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms, struct int2_many_config *out,
-                       struct int2_many_plan *plan);
+bool int2_goes_to_many(enum gemm_type x_type, enum gemm_type y_type, int64_t m, int64_t n, int64_t k, int sms,
+                       struct int2_many_config *out, struct int2_many_plan *plan);
 /* What computes the product where nobody says. */
 struct variant int2_own(const struct int2_problem *problem);
 /* What can run, best guess first; the first is int2_own's. `all`: everything. Returns how many, at most `most`. */

@@ -163,10 +163,12 @@ static void test_int2_few_columns(void **state) {
 
 static void test_int2_many_least(void **state) {
   (void)state;
-  assert_int_equal(int2_many_least(GEMM_F16), 9);
-  assert_int_equal(int2_many_least(GEMM_BF16), 9);
-  assert_int_equal(int2_many_least(GEMM_INT8), 17);
-  assert_int_equal(int2_many_least(GEMM_F32), INT64_MAX);
+  assert_int_equal(int2_many_least(GEMM_F16, GEMM_F16), 9);
+  assert_int_equal(int2_many_least(GEMM_BF16, GEMM_BF16), 9);
+  assert_int_equal(int2_many_least(GEMM_F16, GEMM_F32), 5);
+  assert_int_equal(int2_many_least(GEMM_BF16, GEMM_F32), 5);
+  assert_int_equal(int2_many_least(GEMM_INT8, GEMM_F32), 17);
+  assert_int_equal(int2_many_least(GEMM_F32, GEMM_F16), INT64_MAX);
 }
 
 /* Blocks fit the device, tiles cover the product, and what blocks leave for each other fits its memory. */

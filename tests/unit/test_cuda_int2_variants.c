@@ -112,6 +112,27 @@ static void test_few_or_many(void **state) {
   }
 }
 
+/* f32 y goes there from 5 rows on, unless W has so few rows that most of the device would wait. */
+static void test_few_or_many_of_f32_y(void **state) {
+  (void)state;
+  static const struct {
+    int64_t m, n, k;
+    bool many;
+  } rows[] = {{4, 8192, 8192, false},
+              {5, 8192, 8192, true},
+              {8, 2048, 2048, true},
+              {8, 1024, 8192, false},
+              {9, 1024, 8192, true}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, rows[i].m, rows[i].n, rows[i].k);
+    struct int2_many_config config;
+    problem.y_type = GEMM_F32;
+    struct variant own = int2_own(&problem);
+    if (int2_many_of(&own, &config) != rows[i].many)
+      fail_msg("M %lld N %lld K %lld", (long long)rows[i].m, (long long)rows[i].n, (long long)rows[i].k);
+  }
+}
+
 static void test_neighbours(void **state) {
   (void)state;
   struct error error;
@@ -182,7 +203,7 @@ static void test_refusals(void **state) {
     const char *kernel, *why;
   } rows[] = {
       {GEMM_FORMAT_INT2, GEMM_F16, "int2_few split_k=2 rows=64",
-       "family int2_few takes up to 8 rows of f16 or bf16 x, not 16"},
+       "family int2_few takes fewer rows of f16 or bf16 x than 16"},
       {GEMM_FORMAT_INT2A8, GEMM_F16, "int2_few split_k=2", "family int2_few takes INT2 weights, not int2a8"},
       {GEMM_FORMAT_INT2, GEMM_F16, "int2a8 split_k=2", "family int2a8 takes INT2A8 weights, not int2"},
       {GEMM_FORMAT_INT2, GEMM_F32, "int2_many columns=16", "family int2_many takes x of f16 or bf16, not of f32"},
@@ -203,9 +224,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lists),       cmocka_unit_test(test_own),      cmocka_unit_test(test_neighbours),
-      cmocka_unit_test(test_orders_once), cmocka_unit_test(test_refusals), cmocka_unit_test(test_older_files),
-      cmocka_unit_test(test_few_or_many),
+      cmocka_unit_test(test_lists),       cmocka_unit_test(test_own),
+      cmocka_unit_test(test_neighbours),  cmocka_unit_test(test_orders_once),
+      cmocka_unit_test(test_refusals),    cmocka_unit_test(test_older_files),
+      cmocka_unit_test(test_few_or_many), cmocka_unit_test(test_few_or_many_of_f32_y),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
