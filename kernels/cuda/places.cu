@@ -4,6 +4,7 @@
 // way.
 #include "places.h"
 #include "ptx.cuh"
+#include "wgmma.cuh"
 
 namespace {
 
@@ -13,27 +14,6 @@ constexpr int threads = 128, depth = 32, columns = 32, numbers = columns / 2, ni
 constexpr int core_bytes = 128, column_bytes = depth / 8 * core_bytes;
 
 __device__ int answer;
-
-// d[64, 32] += a * b; thread t's numbers as wgmma.cuh has them.
-template <int kSelector>
-__device__ void wgmma_sparse(float (&d)[numbers], const uint32_t (&a)[4], uint64_t b, uint32_t places) {
-  asm volatile(
-      "wgmma.mma_async.sp.sync.aligned.m64n32k32.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
-      "%12, %13, %14, %15}, {%16, %17, %18, %19}, %20, %21, %22, 1, 1, 1, 1;"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
-        "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "n"(kSelector));
-}
-
-// d[16, 8] += a * b, of four numbers of d.
-template <int kSelector>
-__device__ void mma_sparse(float *d, const uint32_t (&a)[4], const uint32_t (&b)[4], uint32_t places) {
-  asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-               "{%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places),
-                 "n"(kSelector));
-}
 
 // f16.
 __device__ uint32_t power_of_two(uint32_t exponent) {
@@ -78,7 +58,10 @@ __device__ bool try_wgmma(const uint32_t (&a)[4], uint64_t b, uint32_t places, u
   for (int i = 0; i < numbers; i++)
     ptx::keep(d[i]);
   ptx::wgmma_fence();
-  wgmma_sparse<kSelector>(d, a, b, places);
+  if constexpr (kSelector == 0)
+    ptx::wgmma_sparse_f16_lower(d, a, b, places, true);
+  else
+    ptx::wgmma_sparse_f16_upper(d, a, b, places, true);
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
 #pragma unroll
@@ -89,16 +72,21 @@ __device__ bool try_wgmma(const uint32_t (&a)[4], uint64_t b, uint32_t places, u
 
 template <int kSelector> __device__ bool try_mma(const uint32_t (&a)[4], uint32_t places, uint32_t round) {
   const uint32_t lane = threadIdx.x % 32;
-  float d[numbers] = {};
+  constexpr float zeros[4] = {};
+  float d[numbers];
 #pragma unroll
   for (uint32_t eight = 0; eight < columns / 8; eight++) {
     uint32_t b[4];
+    float part[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
       const uint32_t k = 8 * i + lane % 4 * 2, n = 8 * eight + lane / 4;
       b[i] = unit(k, n) | unit(k + 1, n) << 16;
     }
-    mma_sparse<kSelector>(d + 4 * eight, a, b, places);
+    ptx::mma_sparse_f16<kSelector>(part, a, b, zeros, places);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      d[4 * eight + i] = part[i];
   }
   return is_right<kSelector>(d, round);
 }
@@ -111,8 +99,7 @@ __global__ void __launch_bounds__(threads) check() {
   }
   ptx::fence_async_shared();
   __syncthreads();
-  const uint64_t b = uint64_t(column_bytes >> 4) << 32 | uint64_t(core_bytes >> 4) << 16 |
-                     (ptx::shared_address(shared) & 0x3ffff) >> 4;
+  const uint64_t b = ptx::core_descriptor(ptx::shared_address(shared), core_bytes, column_bytes);
   // Of a row of 16 numbers this thread has two, and those eight further on; both its rows are alike.
   const uint32_t slot = threadIdx.x % 4 * 2;
   const uint32_t near = power_of_two(slot) | power_of_two(slot + 1) << 16;
