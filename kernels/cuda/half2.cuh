@@ -22,6 +22,10 @@ __device__ inline uint32_t half2_add(uint32_t left, uint32_t right) {
   return half2_bits(__hadd2(half2_of(left), half2_of(right)));
 }
 
+// Numbers of bf16 whose largest magnitude is below two to the power of this are scaled before they become f16, which
+// has too few bits for those much smaller.
+constexpr int half_least_exponent = -10;
+
 // Of f16 or bf16.
 template <typename X> __device__ inline float2 floats_of(uint32_t two) {
   if constexpr (std::is_same_v<X, __half>)

@@ -170,7 +170,7 @@ private:
   }
   // Whether a group, of bf16, is too small for f16 to be exact enough, but not zero: said by lanes with numbers.
   __device__ bool is_small() const {
-    constexpr uint32_t enough = (127 - 10) << 7; // 2^-10
+    constexpr uint32_t enough = (127 + half_least_exponent) << 7;
     uint32_t words[4 * quads];
     words_of(words);
     __nv_bfloat162 pair = {};

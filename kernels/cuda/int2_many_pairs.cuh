@@ -103,7 +103,8 @@ __device__ __noinline__ void make_scaled_pairs(uint32_t x, uint32_t rows, int ei
       const int exponent =
           small ? -149 + (31 - __clz(static_cast<int>(most[j] | 1))) : static_cast<int>(most[j] >> 23) - 127;
       // Only what would be unusual alone: no column is scaled because of another.
-      const bool fits = Shape::f16 ? (half2_bits(none) >> 16 * j & 0x7fff) == 0 : exponent < 14 && exponent >= -10;
+      const bool fits =
+          Shape::f16 ? (half2_bits(none) >> 16 * j & 0x7fff) == 0 : exponent < 14 && exponent >= half_least_exponent;
       const int by = most[j] == 0 || fits || !finite ? 0 : 13 - exponent;
       factor[j][0] = power_of_two(by / 2), factor[j][1] = power_of_two(by - by / 2);
       if (lane < 4)
@@ -190,7 +191,7 @@ template <typename Shape> __device__ inline void produce_pairs(const work &w, sh
           most = __hmax2_nan(most, reinterpret_cast<const __nv_bfloat162 &>(other));
         }
         const uint32_t bits = reinterpret_cast<const uint32_t &>(most), low = bits & 0xffff, high = bits >> 16;
-        constexpr uint32_t least = (127 - 10) << 7, end = (127 + 14) << 7;
+        constexpr uint32_t least = (127 + half_least_exponent) << 7, end = (127 + 14) << 7;
         scaled |= (low != 0 && low - least >= end - least) || (high != 0 && high - least >= end - least);
       }
     }
