@@ -1,0 +1,78 @@
+#include "layers.h"
+
+#include "checkpoint.h"
+#include "status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+/* Sizes on no boundary, and on some. */
+const struct gemm_weight layers_shapes[LAYERS] = {
+    {1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE},      {33, 77, GEMM_FORMAT_INT8, GEMM_SCALE_ONE},
+    {96, 200, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},   {64, 130, GEMM_FORMAT_FP8, GEMM_SCALE_ROW},
+    {40, 48, GEMM_FORMAT_FP8, GEMM_SCALE_ONE},     {200, 300, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
+    {48, 260, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {17, 132, GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
+    {31, 65, GEMM_FORMAT_F16, GEMM_SCALE_NONE},    {65, 31, GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+};
+struct layers layers;
+
+const char *layers_name(int index) {
+  static char names[4][32];
+  static unsigned next;
+  char *name = names[next++ % 4];
+  snprintf(name, sizeof names[0], "layer.%d", index);
+  return name;
+}
+
+const char *layers_model(void) {
+  return daemon_path(&layers.daemon, "model.safetensors");
+}
+
+void layers_load(gemmd_session *session, const char *tensor, const char *name, enum gemmd_format format) {
+  const gemmd_load request = {.name = name, .tensor = tensor, .format = format, .device = -1};
+  expect_ok(session, gemmd_weight_load_file(session, layers_model(), &request, NULL));
+}
+
+int layers_start(void **state) {
+  (void)state;
+  static struct checkpoint checkpoint;
+  daemon_make(&layers.daemon, "");
+  for (int i = 0; i < LAYERS; i++) {
+    oracle_weight_make(&layers.weights[i], &layers_shapes[i], (uint64_t)i + 1);
+    checkpoint_add_weight(&checkpoint, layers_name(i), &layers.weights[i]);
+  }
+  checkpoint_add_values(&checkpoint, "real", &layers.weights[2]);
+  checkpoint_write(&checkpoint, layers_model());
+  checkpoint_free(&checkpoint);
+  daemon_start(&layers.daemon);
+  gemmd_session *session = daemon_join(&layers.daemon, NULL);
+  for (int i = 0; i < LAYERS; i++)
+    daemon_load(session, &layers.daemon, layers_name(i), (enum gemmd_format)layers_shapes[i].format);
+  gemmd_disconnect(session);
+  return 0;
+}
+
+int layers_as_before(void **state) {
+  (void)state;
+  gemmd_daemon_info info;
+  gemmd_session *session = daemon_join(&layers.daemon, NULL);
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  assert_int_equal(info.names, LAYERS);
+  assert_int_equal(info.weights, LAYERS);
+  assert_int_equal(info.device[0].restarts, 0);
+  gemmd_disconnect(session);
+  return 0;
+}
+
+int layers_stop(void **state) {
+  (void)state;
+  daemon_stop(&layers.daemon);
+  daemon_remove(&layers.daemon);
+  for (int i = 0; i < LAYERS; i++)
+    oracle_weight_free(&layers.weights[i]);
+  return 0;
+}

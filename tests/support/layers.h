@@ -1,0 +1,32 @@
+/* A real daemon that serves a weight of each format and scale mode, layer.0, layer.1, ... What fails ends the running
+ * cmocka test. */
+#ifndef TESTS_SUPPORT_LAYERS_H
+#define TESTS_SUPPORT_LAYERS_H
+
+#include "client/gemmclient.h"
+#include "daemon.h"
+#include "oracle.h"
+
+enum { LAYERS = 10 };
+extern const struct gemm_weight layers_shapes[LAYERS];
+
+struct layers {
+  struct daemon daemon;
+  struct oracle_weight weights[LAYERS]; /* as in the file; client processes inherit them */
+};
+extern struct layers layers;
+
+/* For cmocka: before and after a group of tests. */
+int layers_start(void **state);
+int layers_stop(void **state);
+/* For cmocka: after a test. Fails where it has left a weight behind, or the worker has died. */
+int layers_as_before(void **state);
+
+/* The result lasts for four calls. */
+const char *layers_name(int index);
+/* The file that they were loaded from; in it is also "real", the values of layer.2 in F32. */
+const char *layers_model(void);
+/* Loads a tensor of it under another name. */
+void layers_load(gemmd_session *session, const char *tensor, const char *name, enum gemmd_format format);
+
+#endif
