@@ -45,8 +45,9 @@ count() {
       ;;
     *)
       ok=$(grep -c '^\[       OK \]' "$2")
-      # cmocka names each failed test twice: when it fails and in its summary.
-      bad=$(grep '^\[  FAILED  \] [a-z0-9_]*$' "$2" | sort -u | wc -l)
+      # cmocka names each failed test twice: when it fails and in its summary. What fails behind a group of tests it
+      # names once, and ends with 0.
+      bad=$(grep -E '^\[  FAILED  \] ([a-z0-9_]*|GROUP (SETUP|TEARDOWN))$' "$2" | sort -u | wc -l)
       skipped=$(grep '^\[  SKIPPED \] [a-z0-9_]*$' "$2" | sort -u | wc -l)
       if [ "$3" -ne 0 ] && [ "$bad" -eq 0 ]; then bad=1; fi
       if [ "$ok" -eq 0 ] && [ "$bad" -eq 0 ] && [ "$skipped" -eq 0 ]; then bad=1; fi
