@@ -42,15 +42,17 @@ NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC,-fvisibility=hidden -I
 NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
   -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 # instructions that only Hopper has
-$(patsubst %,build/obj/kernels/cuda/%.cu.o,fp8_many hopper int2_few int2_many int2a8 many places): NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
+build/obj/kernels/cuda/families/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 
 object = $(patsubst %,$(BUILD)/obj/%.o,$(1))
+# the files of a kind in a folder and below it
+below = $(sort $(shell find $(1) -name '*.$(2)'))
 PROTO := $(call object,$(wildcard proto/*.c))
 KERNELS := $(call object,$(wildcard kernels/*.c kernels/cpu/*.c))
 ifneq ($(NVCC),)
-KERNELS += $(call object,$(wildcard kernels/cuda/*.c)) $(patsubst %,build/obj/%.o,$(wildcard kernels/cuda/*.cu))
+KERNELS += $(call object,$(call below,kernels/cuda,c)) $(patsubst %,build/obj/%.o,$(call below,kernels/cuda,cu))
 endif
 # what files of weights hold, for the loader and for gemmctl
 WEIGHTS := $(call object,$(wildcard proto/weights/*.c))
@@ -135,12 +137,13 @@ $(BUILD)/obj/%.c.o: %.c Makefile
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes
-KERNEL_SOURCES := $(filter-out kernels/NOTES.md,$(wildcard kernels/* kernels/*/*))
-$(call object,kernels/identity.c): BASE_CFLAGS += -DKERNELS_HASH='"$(shell cat $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES)) | sha256sum | cut -c1-12)"'
-$(call object,kernels/identity.c): $(filter %.c %.h %.cu %.cuh,$(KERNEL_SOURCES))
+KERNEL_SOURCES := $(foreach kind,c h cu cuh,$(call below,kernels,$(kind)))
+$(call object,kernels/identity.c): BASE_CFLAGS += -DKERNELS_HASH='"$(shell cat $(KERNEL_SOURCES) | sha256sum | cut -c1-12)"'
+$(call object,kernels/identity.c): $(KERNEL_SOURCES)
 
 # carried as text, for the compiler at run time
-$(call object,kernels/cuda/tile_source.c): $(addprefix kernels/cuda/,tile_kernel.cuh tile_codes.cuh tile_params.h int2_layout.h int2_dense.cuh int2a8_layout.h)
+$(call object,kernels/cuda/families/tile/source.c): $(addprefix kernels/cuda/families/,tile/kernel.cuh tile/codes.cuh \
+  tile/params.h sm90/int2/layout.h sm90/int2/dense.cuh sm90/int2/a8_layout.h)
 
 build/obj/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)
@@ -183,7 +186,9 @@ test-triton: all ## the backend in a real server (TRITON=headers TRITONSERVER=pa
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
 # what the cuda backend decides without a device is tested on every machine
-PURE := $(call object,$(addprefix kernels/cuda/,code_cache.c clusters.c few_config.c fp8_many_config.c hopper_config.c int2_cut.c int2_few_config.c int2_many_config.c int2_tile.c int2_variants.c int2a8_config.c int2a8_tile.c launches.c layout.c many_config.c ranking.c roof.c staging.c tile_config.c))
+PURE := $(call object,$(addprefix kernels/cuda/,heuristics/clusters.c heuristics/ranking.c heuristics/roof.c exec/launches.c \
+  exec/staging.c weight/layout.c families/tile/code_cache.c $(addprefix families/sm90/int2/,a8_tile.c cut.c tile.c variants.c)) \
+  $(wildcard kernels/cuda/families/*/config.c kernels/cuda/families/sm90/*/config.c))
 NEEDS_TOOLKIT := $(addprefix $(BUILD)/tests/unit/,test_cuda_choice test_cuda_compile test_cuda_places)
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(call test_program,$(wildcard tests/unit/test_*.c)))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))

@@ -1,10 +1,10 @@
 #include "../identity.h"
-#include "graph.h"
-#include "launch.h"
-#include "load.h"
-#include "places.h"
-#include "roof.h"
-#include "variants.h"
+#include "exec/graph.h"
+#include "exec/launch.h"
+#include "families/sm90/int2/places.h"
+#include "heuristics/roof.h"
+#include "heuristics/variants.h"
+#include "runtime/load.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,15 +3,15 @@
 #define KERNELS_CUDA_STATE_H
 
 #include "../backend.h"
-#include "choice.h"
-#include "cublaslt.h"
-#include "driver.h"
-#include "int2_few_config.h"
-#include "int2a8_config.h"
-#include "launches.h"
-#include "layout.h"
-#include "memory.h"
-#include "tile.h"
+#include "exec/launches.h"
+#include "families/sm90/int2_few/config.h"
+#include "families/sm90/int2a8/config.h"
+#include "families/tile/tile.h"
+#include "heuristics/choice.h"
+#include "runtime/cublaslt.h"
+#include "runtime/driver.h"
+#include "runtime/memory.h"
+#include "weight/layout.h"
 
 #include <cuda_runtime_api.h>
 
@@ -23,7 +23,7 @@ struct backend_weight {
   const uint8_t *codes;
   const uint8_t *scales;
   int64_t rows_most;                      /* of a product that staging holds at a time */
-  bool large_scales;                      /* LAYOUT_TILES2: as int2_many.h wants to know */
+  bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
   struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };
@@ -45,7 +45,7 @@ struct slot {
   CUdeviceptr word_device;
   uint32_t sequence;
   struct region workspace; /* cuBLASLt's */
-  void *int2_sums;         /* on the device, what int2_many.h wants; from the first INT2 or INT2A8 weight in tiles on */
+  void *int2_sums; /* on the device, what int2_many/launch.h wants; from the first INT2 or INT2A8 weight in tiles on */
   struct region staging;
   struct region operand; /* W of a job that brings its own, behind what else is staged for it; grown by the engine */
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */

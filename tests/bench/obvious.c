@@ -2,10 +2,10 @@
 
 #ifdef GEMMD_CUDA
 
-#include "kernels/cuda/driver.h"
-#include "kernels/cuda/hopper.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/exec/launch.h"
+#include "kernels/cuda/families/sm90/hopper/launch.h"
+#include "kernels/cuda/runtime/driver.h"
+#include "kernels/cuda/weight/layout.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "kernels/backend.h"
 #include "tests/support/device.h"
 #ifdef GEMMD_CUDA
-#include "kernels/cuda/places.h"
+#include "kernels/cuda/families/sm90/int2/places.h"
 #include "kernels/cuda/state.h"
 #endif
 

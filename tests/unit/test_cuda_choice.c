@@ -1,7 +1,7 @@
 /* What a variant stands for where a product comes in several goes: each has fewer rows than the product that the
  * variant was chosen for. */
-#include "kernels/cuda/families.h"
-#include "kernels/cuda/variants.h"
+#include "kernels/cuda/heuristics/families.h"
+#include "kernels/cuda/heuristics/variants.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Kernels compiled at run time: that what is said to run compiles where this machine has libnvrtc, which needs no
  * device, and what is said where it has none. */
-#include "kernels/cuda/nvrtc.h"
-#include "kernels/cuda/tile.h"
+#include "kernels/cuda/families/tile/tile.h"
+#include "kernels/cuda/runtime/nvrtc.h"
 
 #include "tests/support/folder.h"
 

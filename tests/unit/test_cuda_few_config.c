@@ -1,5 +1,5 @@
 /* Which products the kernel for few rows takes, and how it is configured. */
-#include "kernels/cuda/few_config.h"
+#include "kernels/cuda/families/few/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

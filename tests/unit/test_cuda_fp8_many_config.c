@@ -1,6 +1,6 @@
 /* Which products the kernel for many rows with FP8 weights takes, how it is configured, and how they are cut up. */
-#include "kernels/cuda/clusters.h"
-#include "kernels/cuda/fp8_many_config.h"
+#include "kernels/cuda/families/sm90/fp8_many/config.h"
+#include "kernels/cuda/heuristics/clusters.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -74,7 +74,7 @@ static int64_t divided(int64_t value, const struct fp8_many_divisor *by) {
   return by->inverse == 0 ? value : (int64_t)((uint64_t)value * by->inverse >> 32);
 }
 
-/* Each tile of y once, as fp8_many_share.cuh finds its place. */
+/* Each tile of y once, as fp8_many/share.cuh finds its place. */
 static void check_plan(const struct fp8_many_config *config, const struct hopper_product *product,
                        const struct fp8_many_plan *plan) {
   int64_t tiles = (int64_t)plan->w_tiles * plan->x_tiles;

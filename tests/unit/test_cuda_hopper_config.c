@@ -1,5 +1,5 @@
 /* How the kernel for INT8 and FP8 on Hopper is configured. */
-#include "kernels/cuda/hopper_config.h"
+#include "kernels/cuda/families/sm90/hopper/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

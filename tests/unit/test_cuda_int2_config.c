@@ -1,8 +1,8 @@
 /* How products of INT2 and INT2A8 weights are cut up into blocks. */
-#include "kernels/cuda/int2_few_config.h"
-#include "kernels/cuda/int2_many_config.h"
-#include "kernels/cuda/int2a8_config.h"
-#include "kernels/cuda/int2a8_layout.h"
+#include "kernels/cuda/families/sm90/int2/a8_layout.h"
+#include "kernels/cuda/families/sm90/int2_few/config.h"
+#include "kernels/cuda/families/sm90/int2_many/config.h"
+#include "kernels/cuda/families/sm90/int2a8/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

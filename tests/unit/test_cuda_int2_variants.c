@@ -1,5 +1,5 @@
 /* What INT2 weights can be tuned in on Hopper: lists, neighbours, refusals. No device. */
-#include "kernels/cuda/int2_variants.h"
+#include "kernels/cuda/families/sm90/int2/variants.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

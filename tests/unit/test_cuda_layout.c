@@ -1,10 +1,10 @@
 /* How weights lie on the device, and where the tensors of a product are staged. */
-#include "kernels/cuda/int2_few_config.h"
-#include "kernels/cuda/int2_layout.h"
-#include "kernels/cuda/int2a8_config.h"
-#include "kernels/cuda/int2a8_layout.h"
-#include "kernels/cuda/layout.h"
-#include "kernels/cuda/staging.h"
+#include "kernels/cuda/exec/staging.h"
+#include "kernels/cuda/families/sm90/int2/a8_layout.h"
+#include "kernels/cuda/families/sm90/int2/layout.h"
+#include "kernels/cuda/families/sm90/int2_few/config.h"
+#include "kernels/cuda/families/sm90/int2a8/config.h"
+#include "kernels/cuda/weight/layout.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +66,7 @@ static void test_layout_fills(void **state) {
   free(pieces);
 }
 
-/* The code of W[n][k] as a kernel finds it, by what int2_layout.h says. */
+/* The code of W[n][k] as a kernel finds it, by what int2/layout.h says. */
 static int tiled_code(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k) {
   const uint8_t *tile = tiles + (n / 64 * tiles_a_row + k / 128) * INT2_TILE_BYTES;
   int row = (int)(n % 16), i = (int)(k % 128 / 32), r = (int)(k % 32 / 16), second = (int)(k % 16 / 8);
@@ -87,7 +87,7 @@ static uint16_t tiled_scale(const uint8_t *tiles, int64_t tiles_a_row, int64_t n
   return scale;
 }
 
-/* The same by int2a8_layout.h. */
+/* The same by int2/a8_layout.h. */
 static int tiled_code_a8(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k) {
   const uint8_t *tile = tiles + (n / 64 * tiles_a_row + k / 256) * INT2A8_TILE_BYTES;
   int row = (int)(n % 16), half = (int)(k % 32 / 16), q = (int)(k % 16 / 4), byte = (int)(k % 4);

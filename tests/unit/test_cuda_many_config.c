@@ -1,5 +1,5 @@
 /* Which products the kernel for many rows takes, and how it is configured. */
-#include "kernels/cuda/many_config.h"
+#include "kernels/cuda/families/sm90/many/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

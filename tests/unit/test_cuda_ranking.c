@@ -1,6 +1,6 @@
 /* Lists by cost, and the multiprocessors that clusters leave idle. No device. */
-#include "kernels/cuda/clusters.h"
-#include "kernels/cuda/ranking.h"
+#include "kernels/cuda/heuristics/clusters.h"
+#include "kernels/cuda/heuristics/ranking.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

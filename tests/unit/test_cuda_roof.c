@@ -1,5 +1,5 @@
 /* What a device can do at most, from what its driver says of it. */
-#include "kernels/cuda/roof.h"
+#include "kernels/cuda/heuristics/roof.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* Shapes at random: whatever the models choose can be planned, fits a multiprocessor, and covers all of y. */
-#include "kernels/cuda/few_config.h"
-#include "kernels/cuda/fp8_many_config.h"
-#include "kernels/cuda/hopper_config.h"
-#include "kernels/cuda/int2_variants.h"
-#include "kernels/cuda/many_config.h"
-#include "kernels/cuda/staging.h"
+#include "kernels/cuda/exec/staging.h"
+#include "kernels/cuda/families/few/config.h"
+#include "kernels/cuda/families/sm90/fp8_many/config.h"
+#include "kernels/cuda/families/sm90/hopper/config.h"
+#include "kernels/cuda/families/sm90/int2/variants.h"
+#include "kernels/cuda/families/sm90/many/config.h"
 #include "tests/support/oracle.h"
 
 #include <math.h>

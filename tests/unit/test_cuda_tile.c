@@ -1,7 +1,7 @@
 /* Tiles set by hand, without a device: which combinations can run, what is said of others and what is offered in their
  * place; and compiled kernels in files. */
-#include "kernels/cuda/code_cache.h"
-#include "kernels/cuda/tile_config.h"
+#include "kernels/cuda/families/tile/code_cache.h"
+#include "kernels/cuda/families/tile/config.h"
 
 #include "tests/support/folder.h"
 

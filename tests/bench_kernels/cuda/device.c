@@ -3,8 +3,8 @@
 #include "../subject.h"
 #include "../turns.h"
 #include "client/tool/print.h"
-#include "kernels/cuda/driver.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/exec/launch.h"
+#include "kernels/cuda/runtime/driver.h"
 #include "results.h"
 #include "roof.h"
 

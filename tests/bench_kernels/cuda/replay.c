@@ -1,6 +1,6 @@
 #include "replay.h"
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/runtime/driver.h"
 
 enum status replay_make(cudaStream_t stream, int launches, enum status (*queue)(void *, int, struct error *),
                         void *what, struct replay *out, struct error *error) {

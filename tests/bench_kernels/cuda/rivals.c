@@ -1,7 +1,7 @@
 #include "rivals.h"
 
-#include "kernels/cuda/driver.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/exec/launch.h"
+#include "kernels/cuda/runtime/driver.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,0 +1,50 @@
+/* One run of rows of one product, from where it is staged to where its y goes; all of it queued on a slot's stream. */
+#ifndef KERNELS_CUDA_EXEC_CHUNK_H
+#define KERNELS_CUDA_EXEC_CHUNK_H
+
+#include "../state.h"
+#include "chain.h"
+#include "staging.h"
+
+struct chunk {
+  struct slot *slot;
+  const struct backend_job *job; /* types, bias and kernel of this product; its x and y are those of the slot's job */
+  const struct backend_weight *weight;
+  struct staging at;
+  int64_t row, rows, rows_padded; /* `row` of the slot's job */
+  bool stays;                     /* y stays on the device, at v: the clock or the next product wants it there */
+  bool follows;                   /* the kernel ahead lets the product start while it runs */
+  bool in_row;                    /* and is a product, too, or little work behind one */
+  void **y_rows;                  /* where the quantizer leaves pointers to rows of y that lie apart; NULL: nowhere */
+  const void *v;                  /* where y has stayed */
+  uint64_t v_stride;
+};
+
+/* What lies in staging memory at an offset. */
+void *chunk_staged(const struct chunk *chunk, uint64_t offset);
+/* True where x already is what the product reads. */
+bool chunk_as_is(const struct backend_job *job);
+/* True where x is quantized on the device. */
+bool chunk_quantizes(const struct chunk *chunk);
+/* Its rows of the slot's jobs. */
+struct chain chunk_chain(const struct chunk *chunk);
+/* Copies the bias in. */
+cudaError_t chunk_bias(const struct chunk *chunk);
+/* Copies x in and quantizes it where the product wants that, with the bias ahead of the first rows. */
+MUST_CHECK enum status chunk_stage(struct chunk *chunk, struct error *error);
+/* The same in two halves: x as it comes, and then what the product reads made of it. */
+MUST_CHECK enum status chunk_stage_bare(struct chunk *chunk, struct error *error);
+MUST_CHECK enum status chunk_quantize_bare(const struct chunk *chunk, struct error *error);
+/* The product of what is staged, to y or to v. */
+MUST_CHECK enum status chunk_compute(struct backend *backend, struct chunk *chunk, struct error *error);
+/* Where rows of y with so many bytes are to be written: in place where the device can reach it and they belong to one
+ * job, else to `at`, from where chunk_y_out brings them there. */
+void *chunk_y(const struct chunk *chunk, uint64_t at, uint64_t row_bytes, uint64_t *stride);
+cudaError_t chunk_y_out(const struct chunk *chunk, void *y, uint64_t stride);
+/* Where a kernel of ours writes what is to become y, or v where y stays; and then on its way where it does not. */
+void *chunk_y_target(struct chunk *chunk, uint64_t *stride);
+cudaError_t chunk_y_done(const struct chunk *chunk, void *y, uint64_t stride);
+/* y of what `choice` has computed; `final`: that is y already. */
+cudaError_t chunk_finish(struct chunk *chunk, const struct choice *choice, bool final);
+
+#endif

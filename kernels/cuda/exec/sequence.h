@@ -1,0 +1,26 @@
+/* A run of rows through the products of a sequence. What lies between them stays in the slot's staging memory; each
+ * kernel may be started while the one ahead of it still runs, and fetches its weights meanwhile. */
+#ifndef KERNELS_CUDA_EXEC_SEQUENCE_H
+#define KERNELS_CUDA_EXEC_SEQUENCE_H
+
+#include "../state.h"
+
+struct sequence {
+  struct slot *slot; /* whose job it is */
+  int64_t row, rows;
+  int64_t rows_most; /* that staging is laid out for */
+  bool dependent;    /* a kernel may be started before the one ahead of it has ended */
+  bool stays;        /* the result stays on the device: it is for the clock alone */
+};
+
+/* Columns of y of a job, be it one product or a sequence. */
+int64_t sequence_columns(const struct backend_job *job);
+/* How many rows of the slot's job, up to `rows`, its staging memory holds at a time. NOMEM where not one fits. */
+MUST_CHECK enum status sequence_rows(const struct slot *slot, int64_t rows, int64_t *out, struct error *error);
+/* x and every bias to the device; x quantized, or `bare`: as it comes. */
+MUST_CHECK enum status sequence_stage(const struct sequence *sequence, bool bare, struct error *error);
+/* All products and what stands between them; `bare`: the quantizer of the first one, too. */
+MUST_CHECK enum status sequence_run(struct backend *backend, const struct sequence *sequence, bool bare,
+                                    struct error *error);
+
+#endif

@@ -1,0 +1,102 @@
+// y = x * W^T + bias with 2-bit weights, in f32 arithmetic: f32 x of any magnitude and elements that are not finite
+// come out as IEEE arithmetic has them. Sums of INT8 x are exact before they are scaled.
+//
+// A warp computes `rows` x `columns` of y. Eight lanes share a group of 128 along K, 16 codes (one word) each; a warp
+// reads 128 bytes of a row of codes at a time, and every code once for `rows` rows of x.
+#pragma once
+
+#include "../../device/number.cuh"
+#include "../../exec/launch.h"
+
+constexpr int int2_threads = 128;
+constexpr int int2_codes = 16;             // a lane and step
+constexpr int int2_step = 32 * int2_codes; // of K, a warp
+
+// Code c as the f32 c - 1: c in the low bits of 2^23 is the number 2^23 + c.
+__device__ inline float int2_value(unsigned word, int index) {
+  return __uint_as_float(0x4b000000u | (word >> (2 * index) & 3)) - 8388609.0f;
+}
+
+template <typename X>
+__device__ inline void int2_load(const X *x, int64_t i, int64_t k, bool aligned, float (&out)[int2_codes]) {
+  float half[8];
+#pragma unroll
+  for (int part = 0; part < 2; part++) {
+    number_load8(x, i + 8 * part, k, aligned, half);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+      out[8 * part + j] = half[j];
+  }
+}
+
+// Quantized rows: zeros behind k, whole words.
+__device__ inline void int2_load(const int8_t *x, int64_t i, int64_t, bool, float (&out)[int2_codes]) {
+  const int4 vector = __ldg(reinterpret_cast<const int4 *>(x + i));
+  const int words[4] = {vector.x, vector.y, vector.z, vector.w};
+#pragma unroll
+  for (int j = 0; j < int2_codes; j++)
+    out[j] = static_cast<float>(words[j / 4] << (24 - j % 4 * 8) >> 24);
+}
+
+template <typename X, int rows, int columns>
+__global__ void __launch_bounds__(int2_threads) int2_products(const int2_product p) {
+  const int lane = threadIdx.x % 32;
+  const int64_t first_n = (static_cast<int64_t>(blockIdx.x) * (int2_threads / 32) + threadIdx.x / 32) * columns;
+  const int64_t first_m = static_cast<int64_t>(blockIdx.y) * rows;
+  if (first_n >= p.n)
+    return;
+  const bool aligned = p.k % 8 == 0;
+  float sums[rows][columns] = {};
+  // Rows behind the last are computed from the last and not written.
+  for (int64_t i = lane * int2_codes; i < p.k; i += int2_step) {
+    float x[rows][int2_codes];
+    unsigned words[columns];
+    float scales[columns];
+#pragma unroll
+    for (int c = 0; c < columns; c++) {
+      const int64_t n = min(first_n + c, p.n - 1);
+      words[c] = __ldg(reinterpret_cast<const unsigned *>(static_cast<const uint8_t *>(p.codes) + n * p.row_bytes) +
+                       i / int2_codes);
+      const int64_t group = p.scale_stride == 1 ? 0 : i / GEMM_GROUP;
+      scales[c] = __half2float(static_cast<const __half *>(p.scales)[n * p.scale_stride + group]);
+    }
+#pragma unroll
+    for (int r = 0; r < rows; r++)
+      int2_load(static_cast<const X *>(p.x) + min(first_m + r, p.m - 1) * p.x_stride, i, p.k, aligned, x[r]);
+#pragma unroll
+    for (int c = 0; c < columns; c++) {
+      float part[rows] = {};
+#pragma unroll
+      for (int j = 0; j < int2_codes; j++) {
+        const float w = int2_value(words[c], j);
+#pragma unroll
+        for (int r = 0; r < rows; r++)
+          part[r] = fmaf(x[r][j], w, part[r]);
+      }
+#pragma unroll
+      for (int r = 0; r < rows; r++)
+        sums[r][c] = fmaf(part[r], scales[c], sums[r][c]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < rows; r++) {
+#pragma unroll
+    for (int c = 0; c < columns; c++) {
+#pragma unroll
+      for (int offset = 16; offset > 0; offset /= 2)
+        sums[r][c] += __shfl_xor_sync(0xffffffffu, sums[r][c], offset);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < rows; r++) {
+#pragma unroll
+    for (int c = 0; c < columns; c++) {
+      const int64_t m = first_m + r, n = first_n + c;
+      if (lane != r * columns + c || m >= p.m || n >= p.n)
+        continue;
+      const float bias = p.bias ? number_load_as(p.bias, n, p.bias_type) : 0.0f;
+      const float sum = number_scaled(sums[r][c], 1.0f, p.x_scale ? p.x_scale[m] : 1.0f, bias);
+      number_store_as(static_cast<uint8_t *>(p.y) + m * p.y_stride, n, p.y_type, sum);
+    }
+  }
+}

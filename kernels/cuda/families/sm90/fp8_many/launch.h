@@ -1,0 +1,24 @@
+/* Launcher of fp8_many/kernel.cuh. */
+#ifndef KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_LAUNCH_H
+#define KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_LAUNCH_H
+
+#include "config.h"
+
+#include <cuda.h>
+#include <driver_types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Queues the product, cut up as `plan` says for `config`. `w`, `x`: tensor maps of its operands, in boxes of
+ * config->rows and plan->columns rows. `dependent`: W may be read before the kernel ahead in the stream has ended.
+ */
+cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_many_config *config, const struct fp8_many_plan *plan,
+                            const struct hopper_product *product, const CUtensorMap *w, const CUtensorMap *x,
+                            bool dependent);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

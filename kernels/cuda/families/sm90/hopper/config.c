@@ -1,0 +1,389 @@
+#include "config.h"
+
+#include "../../../heuristics/clusters.h"
+#include "../../../heuristics/ranking.h"
+
+#include <math.h>
+
+/* As the kernel has it. STEP: bytes of K in a step of a row; EIGHT_BYTES: of a warp's sums of eight columns. */
+enum {
+  STEP = 256,
+  GROUP_ROWS = 64,
+  WARP_ROWS = 16,
+  EIGHT_BYTES = 512,
+  BARRIER_BYTES = 16,
+  STAGING_PITCH = GROUP_ROWS * 4 + 16
+};
+enum { SHARED_MOST = 227 * 1024 };
+
+int hopper_places(const struct hopper_config *config) {
+  return (config->columns / 8 + config->split_k - 1) / config->split_k;
+}
+
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale) {
+  int slots = config->ahead + 1, columns = config->columns;
+  int scales = scale == GEMM_SCALE_BLOCK ? slots * columns * 2 * (int)sizeof(float) : 0;
+  int group = columns * (4 * EIGHT_BYTES / 8 + STAGING_PITCH);
+  int x_scales = columns * (int)sizeof(float);
+  return larger(slots * (config->rows + columns) * STEP + scales, config->groups * group) + x_scales + BARRIER_BYTES;
+}
+
+int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale) {
+  int warps = (config->rows + WARP_ROWS - 1) / WARP_ROWS;
+  int sums = (config->split_k - 1) * warps * hopper_places(config) * EIGHT_BYTES;
+  /* The tensor cores read whole groups of rows, past the last slot's end where `rows` is fewer. */
+  int past = (config->groups * GROUP_ROWS - config->rows) * STEP / 2;
+  return 1024 + hopper_sums_offset(config, scale) + larger(sums, past);
+}
+
+static int columns_most(enum gemm_scale scale) {
+  return scale == GEMM_SCALE_BLOCK ? HOPPER_BLOCK_COLUMNS_MOST : HOPPER_COLUMNS_MOST;
+}
+
+int hopper_groups_most(int columns, enum gemm_scale scale) {
+  return (columns == 32 || columns == 64) && scale != GEMM_SCALE_BLOCK ? 3 : 2;
+}
+
+bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale) {
+  int columns = config->columns;
+  bool known = (columns == 8 || columns == 16 || columns == 32 || columns == 64 || columns == 128) &&
+               (config->ahead == 2 || config->ahead == 3 || config->ahead == 4 || config->ahead == 6);
+  return known && columns <= columns_most(scale) && config->groups >= 1 &&
+         config->groups <= hopper_groups_most(columns, scale) && config->rows > 0 && config->rows % 8 == 0 &&
+         config->rows <= config->groups * GROUP_ROWS && config->split_k >= 1 && config->split_k <= 8 &&
+         hopper_shared_bytes(config, scale) <= SHARED_MOST;
+}
+
+static int columns_for(int64_t m, enum gemm_scale scale) {
+  int columns = 8;
+  while (columns < m && columns < columns_most(scale))
+    columns *= 2;
+  return columns;
+}
+
+/* Blocks that share a multiprocessor, by shared memory and registers. */
+static int64_t resident(const struct hopper_config *config, enum gemm_scale scale) {
+  int64_t fit = SHARED_MOST / (hopper_shared_bytes(config, scale) + 1024), most = 5 - config->groups;
+  return fit < 1 ? 1 : fit < most ? fit : most;
+}
+
+/* Rounds of blocks on the busiest multiprocessor. All at once: whole ones. Else a block begins where one ends, so that
+ * the last round is late by a part of a block. */
+static double rounds(int64_t blocks, int64_t together, double sms) {
+  double even = (double)blocks / sms, whole = ceil(even);
+  return (double)blocks <= sms * (double)together ? whole : 0.77 * whole + 0.23 * even;
+}
+
+/* Whether products in a row are configured for that: few rows of x, and blocks of 64 rows of W that fill the device
+ * once. With more rows of x other configurations than alone were 1 to 5 % better, with fewer blocks some were, but what
+ * this model picks there took up to 22 % longer. */
+enum { IN_ROW_COLUMNS = 16 };
+static bool configured_in_row(const struct hopper_product *product, int columns, int sms) {
+  int64_t blocks = (product->n + GROUP_ROWS - 1) / GROUP_ROWS;
+  return product->in_row && columns <= IN_ROW_COLUMNS && blocks <= sms && 10 * blocks >= 9 * (int64_t)sms;
+}
+
+/* What a launch in a row loses, in microseconds. Its blocks start as those of the product ahead end, so that one of two
+ * warpgroups comes later than two of one, and have asked for `fetched` of `all` KB of W in a multiprocessor when x is
+ * there. */
+static double lost_in_row(const struct hopper_config *config, double fetched, double all) {
+  double late = fmax(0, 1 - fetched / fmin(67.5, all));
+  return 3.2 * late + (config->groups > 1 ? 0.4 : 0) + (config->ahead > 4 ? 0.08 : 0);
+}
+
+/* Microseconds by a model: what W takes to come from memory, and what the busiest multiprocessor takes to read its rows
+ * of W and, at prices of their own, of x and a step, which depends on how much is under way there; the two overlap in
+ * part. To that, joining the sums of clusters, which counts by the rows of x, and what is lost with rings of more than
+ * 132 KB and with three warpgroups. Fitted to 3451 timings of 15 shapes of W and M = 1, 16, 32, 64, 128 in an H200:
+ * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. In a row, N = 8192,
+ * M = 1 and 8: what it picks takes 4 to 17 % less than what it picks alone. */
+double hopper_us(const struct hopper_config *config, const struct hopper_product *product, int sms) {
+  int columns = config->columns;
+  int64_t tiles = (product->n + config->rows - 1) / config->rows, tiles_of_x = (product->m + columns - 1) / columns;
+  int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, product->scale);
+  bool in_row = configured_in_row(product, columns, sms);
+  int64_t steps = ((product->k + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
+  double waves = (double)blocks / sms, turns = rounds(blocks, together, clusters_usable(sms, config->split_k));
+  double rings = waves < 1 ? 1 : fmin((double)together, waves);
+  double under_way = rings * config->ahead * (config->rows + columns) * STEP / 1024.0;
+  double bytes = (double)(steps * STEP) * (config->rows + 7.65 * columns + 59);
+  double reading = turns * bytes / (470e3 * fmin(1, sqrt(under_way / 146)));
+  double coming = (double)product->n * (double)product->k / 4.22e6;
+  double us = 2.46 + pow(pow(reading, 1.79) + pow(coming, 1.79), 1 / 1.79);
+  if (config->split_k > 1) {
+    int64_t rows_of_x = product->m < columns ? (product->m + 7) / 8 * 8 : columns;
+    double slices = config->split_k, sent = (double)rows_of_x / 64 * (slices - 1) / slices;
+    sent *= fmin(1, coming / 2); /* few blocks send little at a time */
+    us += (0.033 * log2(slices) + (in_row ? 1.5 : 2.03) * sent) * fmax(1, waves / (double)together);
+  }
+  if (in_row) {
+    double each = (double)(steps < config->ahead ? steps : config->ahead) * config->rows * STEP / 1024.0;
+    double all = (double)product->n * (double)product->k / sms / 1024.0;
+    us += lost_in_row(config, fmin(waves, (double)together) * each, all);
+  }
+  double ring = (config->ahead + 1) * (config->rows + columns) * STEP / 1024.0;
+  return us + fmax(0, ring - 132) / 83 + (config->groups == 3 ? 0.3 : 0);
+}
+
+/* Rows of W a block, so that all blocks make up so many rounds. */
+static int rows_filling(const struct hopper_product *product, int sms, int rounds_wanted, int split_k, int most) {
+  int64_t tiles = (int64_t)(clusters_usable(sms, split_k) * rounds_wanted) / split_k;
+  int64_t rows = tiles < 1 ? product->n : (product->n + tiles - 1) / tiles;
+  return rows > most ? most : (int)((rows + 7) / 8 * 8);
+}
+
+struct search {
+  const struct hopper_product *product;
+  int sms;
+  struct hopper_config best; /* rows 0: none yet */
+  double best_us;
+};
+
+static void consider(struct search *search, int rows, int split_k, int ahead) {
+  struct hopper_config config = {.columns = columns_for(search->product->m, search->product->scale),
+                                 .groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS,
+                                 .rows = rows,
+                                 .split_k = split_k,
+                                 .ahead = ahead};
+  int64_t blocks = (search->product->n + rows - 1) / rows * split_k;
+  /* Many clusters are slow to start: the model does not know that. */
+  int64_t most = (split_k > 2 ? 2 : 8) * (int64_t)search->sms;
+  if (!hopper_config_valid(&config, search->product->scale) || (split_k > 1 && blocks > most))
+    return;
+  double us = hopper_us(&config, search->product, search->sms);
+  if (search->best.rows == 0 || us < search->best_us) {
+    search->best = config;
+    search->best_us = us;
+  }
+}
+
+/* Two blocks of one group rather than one of two, where a multiprocessor holds both and all run at the same time: the
+ * same work, but each goes on without waiting for the other. On an H200 0 to 5 % less. In a row with more ahead, 3 to
+ * 5 % less; not with blocks of 8 steps and fewer than 32 columns (7 % more), nor with 64 columns (up to 13 % more). */
+static bool halve(struct hopper_config *config, const struct hopper_product *product, int sms) {
+  enum { COLUMNS_MOST = 64, ROW_COLUMNS_MOST = 32, ROW_STEPS = 10 };
+  struct hopper_config half = *config;
+  int64_t blocks = (product->n + config->rows - 1) / config->rows * config->split_k;
+  bool narrow = config->columns < ROW_COLUMNS_MOST;
+  half.groups = 1;
+  half.rows = config->rows / 2;
+  if (product->in_row)
+    half.ahead = narrow ? 4 : larger(3, config->ahead);
+  bool fits = config->groups == 2 && config->split_k > 1 && product->m <= config->columns &&
+              config->columns <= (product->in_row ? ROW_COLUMNS_MOST : COLUMNS_MOST) &&
+              (double)blocks <= clusters_usable(sms, config->split_k) &&
+              (!product->in_row || !narrow || product->k >= (int64_t)ROW_STEPS * STEP * config->split_k) &&
+              hopper_config_valid(&half, product->scale) && resident(&half, product->scale) >= 2;
+  if (fits)
+    *config = half;
+  return fits;
+}
+
+/* Two blocks that share K rather than one that has it whole, where K is short and blocks of 64 rows fill the device
+ * once: the other way round 1 to 3 % less at 32 and 64 rows of x (8192 rows of W, K = 3072 to 4096; equal or more at
+ * 5120). */
+static void unshare(struct hopper_config *config, const struct hopper_product *product, int sms) {
+  enum { STEPS_MOST = 16 };
+  struct hopper_config whole = *config;
+  whole.split_k = 1;
+  whole.ahead = config->columns == 64 ? 3 : 4;
+  int64_t blocks = (product->n + config->rows - 1) / config->rows;
+  if ((config->columns == 32 || config->columns == 64) && config->groups == 1 && config->rows == GROUP_ROWS &&
+      config->split_k == 2 && product->m <= config->columns && blocks <= sms && 10 * blocks >= 9 * (int64_t)sms &&
+      product->k <= (int64_t)STEPS_MOST * STEP && hopper_config_valid(&whole, product->scale))
+    *config = whole;
+}
+
+/* Fewer steps ahead than K has, where a block has it whole: with two to four steps 0 to 5 % less, with five and six 2 %
+ * less to 1 % more. With 16 columns four steps ahead rather than six: 0 to 2 % less. */
+static void hold_back(struct hopper_config *config, const struct hopper_product *product) {
+  if (config->split_k > 1)
+    return;
+  if (config->ahead > 3 && product->k <= 4 * STEP)
+    config->ahead = 3;
+  if (config->ahead > 4 && (product->k <= 6 * STEP || config->columns == 16))
+    config->ahead = 4;
+}
+
+/* Small blocks that share K where W is so large that it takes many of them after each other: they end at about the same
+ * time whatever the number of rows is. us, M = 1, the model's choice in brackets: 43008x8192 78.7 (85.7), 57344x8192
+ * 103.5 (105.4), 128256x8192 227 (230), 152064x3584 119 (121). */
+static void scatter(struct hopper_config *config, const struct hopper_product *product, int sms) {
+  enum { WAVES = 10, LONG_K = 8192 };
+  const int64_t least_bytes = (int64_t)300 << 20;
+  bool longer = product->k >= LONG_K;
+  const struct hopper_config small = product->m <= 8 ? (struct hopper_config){8, 1, 56, longer ? 2 : 3, 2}
+                                                     : (struct hopper_config){16, 1, 64, longer ? 6 : 4, 2};
+  if (product->m <= 16 && product->scale != GEMM_SCALE_BLOCK && product->n * product->k >= least_bytes &&
+      product->n / small.rows * small.split_k >= WAVES * (int64_t)sms && hopper_config_valid(&small, product->scale))
+    *config = small;
+}
+
+/* What measurements know and the model does not. */
+static struct hopper_config corrected(struct hopper_config config, const struct hopper_product *product, int sms) {
+  enum { SHARED_BY_MANY = 4, ROW_AHEAD_MOST = 3 };
+  /* Less under way leaves the next product's blocks room sooner: 0 to 9 % less where many blocks share K, 11 % more
+   * where two do. */
+  if (!halve(&config, product, sms) && product->in_row && config.groups == 2 && config.split_k >= SHARED_BY_MANY &&
+      config.ahead > ROW_AHEAD_MOST)
+    config.ahead = ROW_AHEAD_MOST;
+  if (!product->in_row) {
+    unshare(&config, product, sms);
+    hold_back(&config, product);
+    scatter(&config, product, sms);
+  }
+  return config;
+}
+
+struct hopper_config hopper_configure(const struct hopper_product *product, int sms) {
+  static const int aheads[] = {2, 3, 4, 6};
+  struct search search = {.product = product, .sms = sms};
+  int most = GROUP_ROWS * hopper_groups_most(columns_for(product->m, product->scale), product->scale);
+  for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2) {
+    for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
+      for (int rounds_wanted = 1; rounds_wanted <= 8; rounds_wanted++) {
+        int rows = rows_filling(product, sms, rounds_wanted, split_k, most);
+        if (rows >= 16)
+          consider(&search, rows, split_k, aheads[i]);
+      }
+      for (int rows = GROUP_ROWS / 2; rows <= most; rows += GROUP_ROWS / 2)
+        consider(&search, rows, split_k, aheads[i]);
+    }
+  }
+  return corrected(search.best, product, sms);
+}
+
+static bool same(const struct hopper_config *a, const struct hopper_config *b) {
+  return a->columns == b->columns && a->groups == b->groups && a->rows == b->rows && a->split_k == b->split_k &&
+         a->ahead == b->ahead;
+}
+
+/* ---- candidates */
+
+static int split_after(int split_k) {
+  return split_k < 4 ? split_k + 1 : split_k + 2;
+}
+
+/* All that can run with so many columns. */
+static void visit(const struct hopper_product *product, int sms, int columns,
+                  void (*see)(void *user, const struct hopper_config *each, double us), void *user) {
+  static const int aheads[] = {2, 3, 4, 6};
+  for (int groups = 1; groups <= hopper_groups_most(columns, product->scale); groups++)
+    for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
+      for (int split_k = 1; split_k <= 8; split_k = split_after(split_k))
+        for (int i = 0; i < 4; i++) {
+          const struct hopper_config each = {columns, groups, rows, split_k, aheads[i]};
+          if (hopper_config_valid(&each, product->scale))
+            see(user, &each, hopper_us(&each, product, sms));
+        }
+}
+
+/* Among the candidates: the best whatever they are, the best of each number of blocks that share K with each number of
+ * warpgroups, and those with half and with twice the columns that hold all rows. The model ranks well within such a
+ * class and badly across: on an H200 another was 1 to 10 % faster than the best of its first 24 for seven products,
+ * 50th to 505th of all by its order, and 1st to 7th of its class. */
+enum { ANY = 8, EACH_CLASS = 3, EACH_CLASS_OF_MANY = 2, CLASSES = 9 * 4, OTHER_COLUMNS = 2 };
+
+struct shortlist {
+  int each_class;
+  int any_count, class_count[CLASSES];
+  struct hopper_config any[ANY], of_class[CLASSES][EACH_CLASS];
+  double any_us[ANY], of_class_us[CLASSES][EACH_CLASS];
+};
+
+static void shortlist_see(void *user, const struct hopper_config *each, double us) {
+  struct shortlist *list = user;
+  int class = each->split_k * 4 + each->groups - 4, *in_class = &list->class_count[class];
+  list->any_count = ranking_insert(list->any, list->any_us, sizeof *each, list->any_count, ANY, each, us);
+  *in_class = ranking_insert(list->of_class[class], list->of_class_us[class], sizeof *each, *in_class, list->each_class,
+                             each, us);
+}
+
+struct best {
+  int count, most;
+  struct hopper_config list[HOPPER_ALL];
+  double us[HOPPER_ALL];
+};
+
+static void best_see(void *user, const struct hopper_config *each, double us) {
+  struct best *best = user;
+  best->count = ranking_insert(best->list, best->us, sizeof *each, best->count, best->most, each, us);
+}
+
+/* Those that are not there yet. */
+static int append(const struct hopper_config *from, int from_count, struct hopper_config *out, int count, int most) {
+  for (int i = 0; i < from_count; i++) {
+    bool there = false;
+    for (int j = 0; j < count; j++)
+      there |= same(&from[i], &out[j]);
+    if (!there && count < most)
+      out[count++] = from[i];
+  }
+  return count;
+}
+
+/* Behind out[0], which is there. */
+static int shortlist(const struct hopper_product *product, int sms, struct hopper_config *out, int most) {
+  int usual = columns_for(product->m, product->scale), highest = columns_most(product->scale), count = 1;
+  struct shortlist list = {.each_class =
+                               hopper_groups_most(usual, product->scale) > 2 ? EACH_CLASS_OF_MANY : EACH_CLASS};
+  visit(product, sms, usual, shortlist_see, &list);
+  count = append(list.any, list.any_count, out, count, most);
+  for (int class = 0; class < CLASSES; class ++)
+    count = append(list.of_class[class], list.class_count[class], out, count, most);
+  for (int columns = usual / 2; columns <= usual * 2 && columns <= highest; columns *= 4) {
+    struct best best = {.count = 0, .most = OTHER_COLUMNS};
+    if (columns >= 8)
+      visit(product, sms, columns, best_see, &best);
+    count = append(best.list, best.count, out, count, most);
+  }
+  return count;
+}
+
+int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most) {
+  struct best best = {.count = 0, .most = HOPPER_ALL};
+  out[0] = hopper_configure(product, sms);
+  if (!all)
+    return shortlist(product, sms, out, most);
+  for (int columns = 8; columns <= columns_most(product->scale); columns *= 2)
+    visit(product, sms, columns, best_see, &best);
+  return append(best.list, best.count, out, 1, most);
+}
+
+static int add_near(const struct hopper_config *near, const struct hopper_config *base, enum gemm_scale scale,
+                    struct hopper_config *out, int count) {
+  if (same(near, base) || !hopper_config_valid(near, scale))
+    return count;
+  out[count] = *near;
+  return count + 1;
+}
+
+int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]) {
+  static const int aheads[] = {2, 3, 4, 6}, more_rows[] = {-16, -8, 8, 16};
+  struct hopper_config near = *base;
+  int count = 0;
+  for (int i = 0; i < 4; i++) {
+    near.ahead = aheads[i];
+    count = add_near(&near, base, scale, out, count);
+  }
+  near = *base;
+  near.split_k = split_after(base->split_k);
+  count = add_near(&near, base, scale, out, count);
+  near.split_k = base->split_k > 4 ? base->split_k - 2 : base->split_k - 1;
+  count = add_near(&near, base, scale, out, count);
+  near = *base;
+  for (int i = 0; i < 4; i++) {
+    near.rows = base->rows + more_rows[i];
+    near.groups = (near.rows + GROUP_ROWS - 1) / GROUP_ROWS;
+    near.groups = near.groups < base->groups ? base->groups : near.groups;
+    count = add_near(&near, base, scale, out, count);
+  }
+  /* 1 to 3 % faster at 16 rows in some: the model holds it to be slower. */
+  near = *base;
+  near.columns = 2 * base->columns;
+  return add_near(&near, base, scale, out, count);
+}

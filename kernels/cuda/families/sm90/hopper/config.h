@@ -1,0 +1,83 @@
+/* Products of INT8 and FP8 weights on Hopper's warpgroup matrix instructions (sm_90a), scales, bias and y's type
+ * included.
+ *
+ * A block takes `rows` rows of W as the wide side of the instruction and up to 128 rows of x as its columns, so that
+ * few rows of x waste nothing; more are computed in tiles of 128. The blocks of a cluster share K (split_k); each eight
+ * rows of y are joined by one of them, its own sums first and then the others' by rank, so the bits do not depend on
+ * timing.
+ *
+ * FP8: Hopper cuts off the products of one instruction about 13 bits below the largest of them, and the sum it adds to
+ * as well. Sums that leave the tensor core after every instruction (32 of K) keep a row of y within 6e-5, 2.8e-4 where
+ * one element of x in 64 is a thousand times larger; every 128 of K within 1.6e-4 and 5.6e-4 (f32 y of 66 columns or
+ * more, K up to 28672, H200). The second is enough, and faster, where y is rounded to bf16. */
+#ifndef KERNELS_CUDA_FAMILIES_SM90_HOPPER_CONFIG_H
+#define KERNELS_CUDA_FAMILIES_SM90_HOPPER_CONFIG_H
+
+#include "../../../../../proto/gemm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { HOPPER_COLUMNS_MOST = 128, HOPPER_BLOCK_COLUMNS_MOST = 64 /* BLOCK: the registers hold no more */ };
+
+struct hopper_config {
+  int columns; /* rows of x at a time: 8, 16, 32, 64 or 128 */
+  int groups;  /* warpgroups, each 64 rows of W: 1 to 3 */
+  int rows;    /* of W in a block: a multiple of 8, at most 64 * groups */
+  int split_k; /* blocks that share K: 1..8 */
+  int ahead;   /* steps of 256 bytes of K under way: 2, 3, 4 or 6 */
+};
+
+struct hopper_product {
+  enum gemm_format format;    /* INT8 or FP8 */
+  enum gemm_scale scale;      /* BLOCK: FP8 in blocks of 128 of K, k a multiple of 128; else one a row */
+  int64_t m, n, k;            /* of y, x and W as they are used; k: bytes of a row that are read, a multiple of 16 */
+  const void *w, *x;          /* rows of codes, aligned to 16 bytes */
+  int64_t w_stride, x_stride; /* bytes, multiples of 16 */
+  const float *w_scale;       /* [n]; BLOCK: [n / 128, w_scale_stride]; NULL: 1 */
+  const float *x_scale;       /* [m]; BLOCK: [k / 128, x_scale_stride], aligned to 16 bytes; NULL: 1 */
+  int64_t w_scale_stride, x_scale_stride; /* elements; x_scale_stride a multiple of 4 that is not below m */
+  const void *bias;                       /* [n], or NULL */
+  enum gemm_type bias_type;
+  void *y;               /* [m, n], aligned to an element; may be mapped host memory */
+  enum gemm_type y_type; /* S32: INT8's sums as they are */
+  uint64_t y_stride;     /* bytes */
+  void *const *y_rows;   /* on the device: where each of the m rows of y begins, in place of y; NULL: y_stride apart */
+  bool in_row;           /* launched behind another product: W comes in while that one ends */
+};
+
+/* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
+struct hopper_config hopper_configure(const struct hopper_product *product, int sms);
+/* Microseconds that the model foretells. Pure. */
+double hopper_us(const struct hopper_config *config, const struct hopper_product *product, int sms);
+/* What can run; the first is hopper_configure's. The best by the model, then the best of each number of blocks that
+ * share K with each number of warpgroups, then a few with half and with twice as many rows of x at a time as the model
+ * takes; `all`: the HOPPER_ALL best there are, by the model's time. Returns how many, at most `most`, of which
+ * HOPPER_CANDIDATES is enough for all but `all`. Pure. */
+enum { HOPPER_CANDIDATES = 49, HOPPER_ALL = 1024 };
+int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most);
+/* Those that can run and differ from `base` by a step in how K is shared, how much of it is under way or rows of W
+ * alone, and the one with twice the columns. Returns how many. Pure. */
+enum { HOPPER_NEAR = 10 };
+int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
+/* Warpgroups that have registers for so many columns. Pure. */
+int hopper_groups_most(int columns, enum gemm_scale scale);
+/* Whether there is a kernel for it, and shared memory enough. Pure. */
+bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
+/* Eights of columns that a block of a cluster joins, at most. Pure. */
+int hopper_places(const struct hopper_config *config);
+/* Where in shared memory the sums of the other blocks of a cluster come: behind the ring of copies and behind what
+ * takes its place when it has been read, then the scales of the rows of x and the barrier that counts the sums. Pure.
+ */
+int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale);
+/* Bytes of shared memory of a block. Pure. */
+int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

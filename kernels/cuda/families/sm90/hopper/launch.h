@@ -1,0 +1,20 @@
+/* Launcher of the kernel that hopper/config.h describes. */
+#ifndef KERNELS_CUDA_FAMILIES_SM90_HOPPER_LAUNCH_H
+#define KERNELS_CUDA_FAMILIES_SM90_HOPPER_LAUNCH_H
+
+#include "config.h"
+
+#include <driver_types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Queues the product. `dependent`: W may be read before the kernel ahead in the stream has ended. */
+cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_config *config, const struct hopper_product *product,
+                          bool dependent);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,250 @@
+#include "variants.h"
+
+enum {
+  BEST_MOST = 8, /* of the cost model's guesses: on an H200 the fastest was the first, of 28 products of int2_few */
+  FEW_ROWS_MOST = 64, /* of x, that a search has a few of at a time */
+};
+
+const struct variant_family int2_few_family = {
+    .name = "int2_few",
+    .count = 2,
+    .parameters =
+        {
+            {"split_k", "blocks that share K: a power of two", 1, INT2_CUT_SPLIT_MOST, 1, 1},
+            {"rows", "of W, for those that share K", INT2_FEW_ROWS, INT2_CUT_BLOCKS_MOST *INT2_BLOCK_ROWS,
+             INT2_FEW_ROWS, INT2_BLOCK_ROWS},
+        },
+};
+
+const struct variant_family int2_many_family = {
+    .name = "int2_many",
+    .count = 3,
+    .parameters =
+        {
+            {"columns", "rows of x a tile: a power of two", INT2_MANY_COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 16,
+             INT2_MANY_COLUMNS_MOST},
+            {"split_k", "blocks that share a tile's K; 0: blocks have runs of it", 0, INT2_MANY_SPLIT_MOST, 1, 0},
+            {"group", "tiles of x for the same rows of W", 1, 64, 1, 8},
+        },
+};
+
+const struct variant_family int2a8_family = {
+    .name = "int2a8",
+    .count = 2,
+    .parameters =
+        {
+            {"split_k", "blocks that share K: a power of two", 1, INT2_CUT_SPLIT_MOST, 1, 1},
+            {"blocks", "of 64 rows of W, for those that share K", 1, INT2_CUT_BLOCKS_MOST, 1, 1},
+        },
+};
+
+/* ---- from and to configurations */
+
+bool int2_few_of(const struct variant *variant, enum gemm_type x_type, enum gemm_type y_type, int64_t m,
+                 struct int2_few_config *out) {
+  if (variant == NULL || variant->family != &int2_few_family)
+    return false;
+  const int32_t *values = variant->values;
+  *out =
+      (struct int2_few_config){.columns = int2_few_columns(x_type, y_type, m), .split_k = values[0], .rows = values[1]};
+  return true;
+}
+
+bool int2_many_of(const struct variant *variant, struct int2_many_config *out) {
+  if (variant == NULL || variant->family != &int2_many_family)
+    return false;
+  const int32_t *values = variant->values;
+  *out = (struct int2_many_config){.columns = values[0], .split_k = values[1], .group = values[2]};
+  return true;
+}
+
+bool int2a8_of(const struct variant *variant, int eights, struct int2a8_config *out) {
+  if (variant == NULL || variant->family != &int2a8_family)
+    return false;
+  *out = (struct int2a8_config){.eights = eights, .split_k = variant->values[0], .blocks = variant->values[1]};
+  return true;
+}
+
+static struct variant variant_of_few(const struct int2_few_config *config) {
+  return (struct variant){.family = &int2_few_family, .values = {config->split_k, config->rows}};
+}
+
+static struct variant variant_of_many(const struct int2_many_config *config) {
+  return (struct variant){.family = &int2_many_family, .values = {config->columns, config->split_k, config->group}};
+}
+
+static struct variant variant_of_int2a8(const struct int2a8_config *config) {
+  return (struct variant){.family = &int2a8_family, .values = {config->split_k, config->blocks}};
+}
+
+/* ---- what can run */
+
+static bool power_of_two(int32_t value) {
+  return (value & (value - 1)) == 0;
+}
+
+static int eights_of(const struct int2_problem *problem) {
+  return problem->m <= 8 ? 1 : problem->m <= 16 ? 2 : 4;
+}
+
+/* Of x where int2_many multiplies it. */
+static enum gemm_type many_type(const struct int2_problem *problem) {
+  return problem->format == GEMM_FORMAT_INT2A8 ? GEMM_INT8 : problem->x_type;
+}
+
+static bool takes_many(const struct int2_problem *problem) {
+  return many_type(problem) != GEMM_F32;
+}
+
+bool int2_goes_to_many(enum gemm_type x_type, enum gemm_type y_type, int64_t m, int64_t n, int64_t k, int sms,
+                       struct int2_many_config *out, struct int2_many_plan *plan) {
+  if (m < int2_many_least(x_type, y_type))
+    return false;
+  *out = int2_many_configure(x_type, m, n, k, sms);
+  if (!int2_many_plan_for(out, x_type, m, n, k, sms, plan))
+    return false;
+  /* Of few rows only where it has a part of the device that is worth it: int2_few shares K among more blocks. */
+  return m >= int2_many_least(x_type, GEMM_F16) || plan->blocks * 8 > sms;
+}
+
+static bool goes_to_many(const struct int2_problem *problem, struct int2_many_config *out) {
+  struct int2_many_plan plan;
+  return int2_goes_to_many(many_type(problem), problem->y_type, problem->m, problem->n, problem->k, problem->sms, out,
+                           &plan);
+}
+
+/* Whether int2_few is asked for so many rows of x: where int2_many can have them it is never the faster. */
+static bool takes_few(const struct int2_problem *problem) {
+  struct int2_many_config many;
+  return problem->format == GEMM_FORMAT_INT2 && !goes_to_many(problem, &many);
+}
+
+static bool fits(const struct int2_problem *problem, const struct variant *variant) {
+  struct int2_few_config few;
+  struct int2_few_plan few_plan;
+  struct int2_many_config many;
+  struct int2_many_plan many_plan;
+  struct int2a8_config config;
+  struct int2a8_plan plan;
+  if (int2_few_of(variant, problem->x_type, problem->y_type, problem->m, &few))
+    return takes_few(problem) && power_of_two(few.split_k) &&
+           int2_few_plan_for(&few, problem->n, problem->k, &few_plan);
+  if (int2_many_of(variant, &many))
+    return takes_many(problem) &&
+           int2_many_plan_for(&many, many_type(problem), problem->m, problem->n, problem->k, problem->sms, &many_plan);
+  return problem->format == GEMM_FORMAT_INT2A8 && int2a8_of(variant, eights_of(problem), &config) &&
+         int2a8_plan_for(&config, problem->n, problem->k, &plan);
+}
+
+enum status int2_check(const struct int2_problem *problem, const struct variant *variant, struct error *error) {
+  bool codes = problem->format == GEMM_FORMAT_INT2A8, many = variant->family == &int2_many_family;
+  if (!many && codes != (variant->family == &int2a8_family))
+    return error_set(error, STATUS_UNSUPPORTED, "family %s takes %s weights, not %s", variant->family->name,
+                     codes ? "INT2" : "INT2A8", gemm_format_name(problem->format));
+  if (many && !takes_many(problem))
+    return error_set(error, STATUS_UNSUPPORTED, "family int2_many takes x of f16 or bf16, not of %s",
+                     gemm_type_name(problem->x_type));
+  if (variant->family == &int2_few_family && !takes_few(problem))
+    return error_set(error, STATUS_UNSUPPORTED, "family int2_few takes fewer rows of f16 or bf16 x than %lld",
+                     (long long)problem->m);
+  if (fits(problem, variant))
+    return STATUS_OK;
+  return error_set(
+      error, STATUS_UNSUPPORTED,
+      many
+          ? "columns is a power of two, 32 at least for INT2A8, and split_k blocks for each tile are no more than the "
+            "device runs"
+          : "split_k is a power of two and no more than there are tiles of K, its share of x with the sums of W's rows "
+            "fits into shared memory, and half a block of 64 rows wants an even number of tiles");
+}
+
+/* ---- listing */
+
+/* Kernels that take a few rows at a time, by the cost model, best first. Returns how many, at most `most`. */
+static int few_at_a_time(const struct int2_problem *problem, struct variant *out, int most) {
+  struct int2_few_config few[INT2_FEW_CONFIGS];
+  struct int2a8_config codes[INT2A8_CONFIGS];
+  int64_t n = problem->n, k = problem->k;
+  int count = problem->format == GEMM_FORMAT_INT2A8
+                  ? int2a8_candidates(eights_of(problem), n, k, problem->sms, codes, most)
+                  : int2_few_candidates(int2_few_columns(problem->x_type, problem->y_type, problem->m), n, k,
+                                        problem->sms, few, most);
+  for (int i = 0; i < count; i++)
+    out[i] = problem->format == GEMM_FORMAT_INT2A8 ? variant_of_int2a8(&codes[i]) : variant_of_few(&few[i]);
+  return count;
+}
+
+struct variant int2_own(const struct int2_problem *problem) {
+  struct variant variant = {.family = NULL};
+  struct int2_many_config many;
+  if (goes_to_many(problem, &many))
+    return variant_of_many(&many);
+  return few_at_a_time(problem, &variant, 1) == 1 ? variant : variant_default(&variant_plain);
+}
+
+/* Whether they are one kernel: groups that hold all tiles of x give one order. */
+static bool same(const struct int2_problem *problem, const struct variant *left, const struct variant *right) {
+  struct int2_many_config a, b;
+  if (!int2_many_of(left, &a) || !int2_many_of(right, &b))
+    return variant_equal(left, right);
+  int64_t tiles = (problem->m + a.columns - 1) / a.columns;
+  return a.columns == b.columns && a.split_k == b.split_k &&
+         (a.group == b.group || (a.group >= tiles && b.group >= tiles));
+}
+
+static int add(const struct int2_problem *problem, const struct variant *variant, struct variant *out, int count,
+               int most) {
+  for (int i = 0; i < count; i++)
+    if (same(problem, &out[i], variant))
+      return count;
+  if (count == most || !fits(problem, variant))
+    return count;
+  out[count] = *variant;
+  return count + 1;
+}
+
+static int add_few(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
+  struct variant list[INT2_FEW_CONFIGS];
+  int found = few_at_a_time(problem, list, all ? INT2_FEW_CONFIGS : BEST_MOST);
+  for (int i = 0; i < found; i++)
+    count = add(problem, &list[i], out, count, most);
+  return count;
+}
+
+/* Every width of tiles, wider than what holds all rows only for `all`, with every split; which order tiles go in
+ * matters little. */
+static int add_many(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
+  static const int groups[] = {8, 1, 2, 4, 16, 32};
+  int least = int2_many_columns_least(many_type(problem));
+  for (int columns = least; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m); columns *= 2)
+    for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
+      for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
+        struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i]};
+        struct variant variant = variant_of_many(&config);
+        count = add(problem, &variant, out, count, most);
+      }
+  return count;
+}
+
+int int2_variants(const struct int2_problem *problem, bool all, struct variant *out, int most) {
+  int count = 1;
+  out[0] = int2_own(problem);
+  if (problem->m <= FEW_ROWS_MOST)
+    count = add_few(problem, all, out, count, most);
+  return takes_many(problem) ? add_many(problem, all, out, count, most) : count;
+}
+
+int int2_near(const struct int2_problem *problem, const struct variant *base, struct variant *out, int most) {
+  int count = 0;
+  for (size_t i = 0; i < base->family->count; i++) {
+    const struct variant_parameter *parameter = &base->family->parameters[i];
+    int32_t value = base->values[i], steps[] = {value + parameter->step, value - parameter->step, value * 2, value / 2};
+    for (size_t j = 0; j < sizeof steps / sizeof *steps; j++) {
+      struct variant variant = *base;
+      variant.values[i] = steps[j];
+      if (steps[j] >= parameter->low && steps[j] <= parameter->high && !same(problem, &variant, base))
+        count = add(problem, &variant, out, count, most);
+    }
+  }
+  return count;
+}

@@ -1,0 +1,70 @@
+/* Products of f16 and bf16 rows with INT2 weights in LAYOUT_TILES2, and of rows of INT8 with INT2A8 weights in
+ * LAYOUT_TILES2A8, for Hopper, from 9 or 17 rows on: W from registers, x from shared memory, on the warpgroup's matrix
+ * instruction; up to 32 columns, unless y is f32, its sparse form. Which of them is told by x_type everywhere here.
+ *
+ * A tile of y is 256 rows of W (bf16 and INT8: 192 where `columns` is 128) by `columns` rows of x, a unit of work 128
+ * of K of it (INT8: 256). Blocks stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal
+ * parts of a tile's K and each adds up and writes its part of the tile's columns. Else tiles are done in waves of one a
+ * block, in which blocks read the same rows of x and W at the same time; or those that do not make up whole waves, and
+ * one wave more, are shared evenly: each block has one run of their units, and whoever has a tile's first adds up what
+ * the blocks behind it have of the same tile. Sums are added in one order, so the bits do not depend on timing. */
+#ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
+#define KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
+
+#include "../../../../../proto/gemm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { INT2_MANY_COLUMNS_LEAST = 16, INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPLIT_MOST = 4 };
+
+/* Whether tiles so wide have W multiplied by its scales before the products, for which f16 alone has the bits. */
+#define INT2_MANY_SCALES_W(columns, f16) ((columns) > 64 && (f16))
+/* Warpgroups that multiply, 64 rows of W each: 128 columns whose sums are scaled leave registers for three. */
+#define INT2_MANY_GROUPS(columns, f16) ((columns) > 64 && !(f16) ? 3 : 4)
+
+#define INT2_MANY_NOTHING 0xffffffffu
+
+struct int2_many_config {
+  int columns; /* rows of x a tile: 16 (not INT8), 32, 64 or 128 */
+  int split_k; /* blocks that share a tile's K; 1: all tiles in waves; 0: blocks have runs of units */
+  int group;   /* tiles of x that are taken for the same rows of W, so that these are read from memory about once */
+};
+
+/* How a product is cut up. */
+struct int2_many_plan {
+  int tiles_k;          /* units of a tile */
+  int units;            /* of all tiles */
+  int w_tiles, x_tiles; /* tiles of y along N and along M */
+  int row_blocks;       /* of 64 rows of W */
+  int blocks;           /* of the launch */
+  int shared_units;     /* of tiles that blocks share: shared_each a block, one more for the first shared_more */
+  int shared_each, shared_more;
+  int waves; /* of whole tiles, one a block, behind these; the last may have fewer */
+};
+
+/* The fewest columns of a tile that there is a kernel for. Pure. */
+int int2_many_columns_least(enum gemm_type x_type);
+/* Of K. Pure. */
+int int2_many_unit(enum gemm_type x_type);
+/* Rows from which this is faster than a few at a time, which for f32 y take twice the columns; f32 x always goes a few
+ * at a time. Pure. */
+int64_t int2_many_least(enum gemm_type x_type, enum gemm_type y_type);
+/* Microseconds by the cost model. Pure. */
+double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan);
+/* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
+struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms);
+/* False where there is no such kernel or the product is too large. Pure. */
+bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
+                        int sms, struct int2_many_plan *out);
+/* Bytes of memory that blocks leave sums of tiles in, whatever the product. Pure. */
+uint64_t int2_many_sums_bytes(int sms);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,98 @@
+// Kernel of int2_many/config.h.
+//
+// Two warps have bulk copies run ahead into a ring of units: the tiles of W of each block of rows as they lie, and x in
+// swizzled rows of 128 bytes. Warpgroups multiply: narrow tiles by pairs of x (int2_many/pairs.cuh), others, and where
+// y is f32, by unpacked numbers (int2_many/dense.cuh).
+#pragma once
+
+#include "copies.cuh"
+#include "dense.cuh"
+#include "int8.cuh"
+#include "pairs.cuh"
+#include "sums.cuh"
+
+namespace int2_many {
+
+template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
+  constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
+  struct none {
+    __device__ none(const work &, const shared<Shape> &) {}
+  };
+  using constants = std::conditional_t<Shape::pairs, pair_constants<Shape>,
+                                       std::conditional_t<Shape::int8 || (eights > 8), none, dense_constants<Shape>>>;
+  [[maybe_unused]] const constants lane(w, s);
+  uint32_t done = 0;
+#pragma unroll 1
+  for (;;) {
+    // Block and warpgroup are asked for again each time: products leave no register for what follows from them.
+    const int multiplies = __shfl_sync(0xffffffffu, ptx::thread() / 128, 0);
+    const run_of_units run(w, ptx::block(), done);
+    if (run.unit == run.end)
+      break;
+    const segment ahead(w, run);
+    float sum[4 * eights];
+    if constexpr (Shape::int8)
+      multiply_int8<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+    else if constexpr (Shape::pairs)
+      multiply_pairs<Shape>(s, done, done + ahead.last - ahead.first, lane, sum);
+    else if constexpr (INT2_MANY_SCALES_W(Shape::columns, Shape::f16))
+      multiply_scaled<Shape>(s, done, done + ahead.last - ahead.first, multiplies, w.product.large_scales, sum);
+    else if constexpr (eights == 16)
+      multiply_wide<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
+    else
+      multiply_dense<Shape>(s, done, done + ahead.last - ahead.first, lane, sum);
+    const int block = static_cast<int>(ptx::block()), group = static_cast<int>(ptx::thread()) / 128;
+    const segment part(w, block, done);
+    if (w.split_k > 1 || part.first > 0)
+      leave_sums<Shape>(w, group, sum, w.split_k > 1 ? span_of(eights, w.split_k, block % w.split_k) : span{});
+    if (w.split_k > 3) {
+      share_tile<Shape, quarter>(w, s, place(w, part.tile), group, sum);
+    } else if (w.split_k > 1) {
+      share_tile<Shape, half>(w, s, place(w, part.tile), group, sum);
+    } else if (part.first == 0) {
+      int last = block;
+      for (uint32_t have = part.last; have < static_cast<uint32_t>(w.plan.tiles_k);
+           have = run_of_units(w, last, 0).end - part.tile * w.plan.tiles_k)
+        last++;
+      add_sums<Shape, eights>(w, block + 1, last + 1, group, sum, span{0, eights});
+      write_y<Shape, eights>(w, s, place(w, part.tile), group, sum, span{0, eights});
+    }
+  }
+}
+
+template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) run(const __grid_constant__ work w) {
+  extern __shared__ uint8_t raw[];
+  const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
+  auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
+  ptx::let_next_grid_start();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < s.stages; i++) {
+      ptx::barrier_init(ptx::shared_address(&s.full[i]), Shape::pairs ? 1 + 32 * Shape::pair_parts : copying);
+      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
+      if constexpr (Shape::pairs) {
+        ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
+        ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
+      }
+    }
+    ptx::fence_barrier_init();
+  }
+  if constexpr (Shape::pairs)
+    clear_pairs(s);
+  __syncthreads();
+  const int helper = static_cast<int>(threadIdx.x) - Shape::consumers;
+  if (helper >= 0) {
+    ptx::registers_decrease<Shape::producer_registers>();
+    if (helper == 0)
+      produce_w(w, s);
+    else if (helper == 32)
+      produce_x(w, s);
+    if constexpr (Shape::pairs)
+      if (helper >= 32 * copying)
+        produce_pairs(w, s, helper / 32 - copying);
+  } else {
+    ptx::registers_increase<Shape::consumer_registers>();
+    consume(w, s);
+  }
+}
+
+} // namespace int2_many

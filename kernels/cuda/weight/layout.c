@@ -1,0 +1,181 @@
+#include "layout.h"
+
+#include "../families/sm90/int2/a8_tile.h"
+#include "../families/sm90/int2/tile.h"
+#include "../families/sm90/int2_few/config.h"
+#include "../families/sm90/int2a8/config.h"
+
+#include <string.h>
+
+/* A run of rows of one section of the stored form, taken from the rows of the canonical form. */
+struct section {
+  uint64_t begin, end;               /* in the stored form */
+  uint64_t row_bytes;                /* there */
+  const uint8_t *source;             /* NULL: zeros */
+  uint64_t source_row_bytes;         /* from one row to the next */
+  uint64_t source_used, source_rows; /* bytes of a row that are copied, and rows that there are */
+};
+
+static uint64_t min_u64(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+/* Sums of the tensor cores are good to 2^-16 of the numbers that they are made of: few columns of y might all cancel.
+ * Nor does the rounding of sums of two of x (int2_few/kernel.cuh) average out in few columns.
+ */
+enum { TILES_ROWS_LEAST = 128 };
+
+uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
+  if (!gemm_is_int2(weight->format))
+    return LAYOUT_ROWS;
+  if (weight->format == GEMM_FORMAT_INT2A8)
+    return capability == 90 && weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
+  bool tiles = capability == 90 && places && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
+  return tiles ? LAYOUT_TILES2 : LAYOUT_CODES2;
+}
+
+bool layout_is_tiled(const struct layout *layout) {
+  return layout->layout == LAYOUT_TILES2 || layout->layout == LAYOUT_TILES2A8;
+}
+
+enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, struct layout *out, struct error *error) {
+  memset(out, 0, sizeof *out);
+  enum status status = gemm_layout_compute(weight, &out->canonical, error);
+  if (status != STATUS_OK)
+    return status;
+  const struct gemm_layout *canonical = &out->canonical;
+  bool int2 = gemm_is_int2(weight->format);
+  uint32_t tiles = weight->format == GEMM_FORMAT_INT2 ? LAYOUT_TILES2 : LAYOUT_TILES2A8;
+  if (int2 ? layout != LAYOUT_CODES2 && layout != tiles : layout != LAYOUT_ROWS)
+    return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in a layout that this version does not know (%u)",
+                     layout);
+  out->layout = layout;
+  if (layout == LAYOUT_TILES2) {
+    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2_BLOCK_ROWS);
+    out->k = (int64_t)canonical->row_bytes * 4;
+    /* At most 2^24 rows of a quarter of 2^24 bytes: nothing overflows. */
+    out->codes_bytes = (uint64_t)(out->n / INT2_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * INT2_TILE_BYTES;
+  } else if (layout == LAYOUT_TILES2A8) {
+    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2A8_BLOCK_ROWS);
+    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, INT2A8_TILE_K);
+    out->codes_bytes = (uint64_t)(out->n / INT2A8_BLOCK_ROWS) * (uint64_t)(out->k / INT2A8_TILE_K) * INT2A8_TILE_BYTES;
+  } else if (int2) {
+    out->n = weight->n;
+    out->k = (int64_t)canonical->row_bytes * 4;
+    out->row_bytes = canonical->row_bytes;
+    out->codes_bytes = canonical->codes_bytes;
+    out->scale_columns = canonical->scale_columns;
+    out->scale_row_bytes = canonical->scales_bytes / canonical->scale_rows;
+    out->scales_bytes = canonical->scales_bytes;
+  } else {
+    bool block = weight->scale == GEMM_SCALE_BLOCK;
+    uint64_t element = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16 ? 2 : 1;
+    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, GEMM_ALIGN);
+    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : GEMM_ALIGN);
+    /* Dimensions are at most 2^24: no product of two and an element overflows. */
+    out->row_bytes = (uint64_t)out->k * element;
+    out->codes_bytes = (uint64_t)out->n * out->row_bytes;
+    out->x_row_bytes = out->row_bytes;
+    if (block) {
+      out->scale_columns = canonical->scale_columns;
+      out->scale_row_bytes = 4 * gemm_round_up(canonical->scale_columns, 4);
+      out->scales_bytes = canonical->scale_rows * out->scale_row_bytes;
+    } else if (weight->scale != GEMM_SCALE_NONE) {
+      out->scale_columns = 1;
+      out->scale_row_bytes = 4;
+      out->scales_bytes = 4 * (uint64_t)out->n;
+    }
+  }
+  if (weight->format == GEMM_FORMAT_INT2A8)
+    out->x_row_bytes = (uint64_t)out->k;
+  out->scales_offset = gemm_round_up(out->codes_bytes, GEMM_SECTION);
+  out->total_bytes = gemm_round_up(out->scales_offset + out->scales_bytes, GEMM_SECTION);
+  return STATUS_OK;
+}
+
+/* Copies what of [offset, end) lies in the section to where it belongs in `out`, which begins at `offset`. */
+static void section_fill(const struct section *section, uint64_t offset, uint64_t end, uint8_t *out) {
+  uint64_t at = offset > section->begin ? offset : section->begin;
+  uint64_t stop = min_u64(end, section->end);
+  while (at < stop) {
+    uint64_t row = (at - section->begin) / section->row_bytes;
+    uint64_t column = (at - section->begin) % section->row_bytes;
+    if (row >= section->source_rows)
+      return;
+    if (section->row_bytes == section->source_row_bytes && section->row_bytes == section->source_used) {
+      uint64_t last = section->begin + section->source_rows * section->row_bytes;
+      memcpy(out + (at - offset), section->source + (at - section->begin), min_u64(stop, last) - at);
+      return;
+    }
+    uint64_t run = min_u64(stop - at, section->row_bytes - column);
+    if (column < section->source_used)
+      memcpy(out + (at - offset), section->source + row * section->source_row_bytes + column,
+             min_u64(run, section->source_used - column));
+    at += run;
+  }
+}
+
+/* A form in tiles: one of them, by its block of rows and its place in that. */
+struct tiling {
+  uint64_t tile_bytes, tile_k;
+  void (*make)(const struct gemm_weight *weight, const struct gemm_layout *layout, const uint8_t *canonical,
+               int64_t block, int64_t tile, uint8_t *out);
+};
+
+static const struct tiling int2_tiling = {INT2_TILE_BYTES, GEMM_GROUP, int2_tile_make};
+static const struct tiling int2a8_tiling = {INT2A8_TILE_BYTES, INT2A8_TILE_K, int2a8_tile_make};
+
+/* The tiles that [offset, offset + bytes) touches; whole ones are made in place. */
+static void tiles_fill(const struct gemm_weight *weight, const struct layout *layout, const struct tiling *tiling,
+                       const void *canonical, uint64_t offset, uint8_t *out, uint64_t bytes) {
+  uint8_t spare[INT2A8_TILE_BYTES];
+  uint64_t end = min_u64(offset + bytes, layout->codes_bytes), tiles = (uint64_t)layout->k / tiling->tile_k;
+  for (uint64_t at = offset; at < end;) {
+    uint64_t tile = at / tiling->tile_bytes, within = at % tiling->tile_bytes;
+    uint64_t run = min_u64(end - at, tiling->tile_bytes - within);
+    uint8_t *to = run == tiling->tile_bytes ? out + (at - offset) : spare;
+    tiling->make(weight, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
+    if (to == spare)
+      memcpy(out + (at - offset), spare + within, run);
+    at += run;
+  }
+}
+
+void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,
+                 void *out, uint64_t bytes) {
+  const struct gemm_layout *from = &layout->canonical;
+  bool one = weight->scale == GEMM_SCALE_ONE;
+  if (layout_is_tiled(layout)) {
+    const struct tiling *tiling = layout->layout == LAYOUT_TILES2 ? &int2_tiling : &int2a8_tiling;
+    memset(out, 0, bytes);
+    tiles_fill(weight, layout, tiling, canonical, offset, out, bytes);
+    return;
+  }
+  if (layout->row_bytes == from->row_bytes && offset + bytes <= (uint64_t)weight->n * from->row_bytes) {
+    memcpy(out, (const uint8_t *)canonical + offset, bytes);
+    return;
+  }
+  struct section codes = {
+      .end = layout->codes_bytes,
+      .row_bytes = layout->row_bytes,
+      .source = canonical,
+      .source_row_bytes = from->row_bytes,
+      .source_used = from->row_bytes,
+      .source_rows = (uint64_t)weight->n,
+  };
+  memset(out, 0, bytes);
+  section_fill(&codes, offset, offset + bytes, out);
+  if (layout->scales_bytes == 0)
+    return;
+  uint64_t used = from->scales_bytes / from->scale_rows;
+  struct section scales = {
+      .begin = layout->scales_offset,
+      .end = layout->scales_offset + layout->scales_bytes,
+      .row_bytes = layout->scale_row_bytes,
+      .source = (const uint8_t *)canonical + from->scales_offset,
+      .source_row_bytes = one ? 0 : used,
+      .source_used = used,
+      .source_rows = one ? (uint64_t)weight->n : from->scale_rows,
+  };
+  section_fill(&scales, offset, offset + bytes, out);
+}

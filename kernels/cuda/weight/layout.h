@@ -1,0 +1,47 @@
+/* How a weight lies in device memory. Pure.
+ *
+ *   LAYOUT_ROWS (INT8, FP8, F16, BF16)  rows of codes as in the canonical form, but padded with zeros to what cuBLASLt
+ *       takes: N and K to multiples of 16 (BLOCK: K of 128). Scales f32 behind them: one a
+ *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
+ *       of 4 scales.
+ *   LAYOUT_CODES2 (INT2, INT2A8)  the canonical form.
+ *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles, for Hopper: int2/layout.h.
+ *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: int2/a8_layout.h. */
+#ifndef KERNELS_CUDA_WEIGHT_LAYOUT_H
+#define KERNELS_CUDA_WEIGHT_LAYOUT_H
+
+#include "../../../proto/gemm.h"
+
+/* A number is never given to another order, since weights outlive the program: 0x4303 was of tiles in one half,
+ * 0x4305 of codes in the order of a dense operand. */
+enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2A8 = 0x4304, LAYOUT_TILES2 = 0x4306 };
+
+struct layout {
+  uint32_t layout;
+  int64_t n, k; /* padded */
+  uint64_t row_bytes, codes_bytes;
+  uint64_t x_row_bytes; /* of quantized x as the product reads it; 0: x stays as it comes */
+  uint64_t scales_offset;
+  uint64_t scale_columns;   /* that carry a scale, in one row of scales */
+  uint64_t scale_row_bytes; /* from one row of scales to the next */
+  uint64_t scales_bytes;
+  uint64_t total_bytes; /* a multiple of GEMM_SECTION */
+  struct gemm_layout canonical;
+};
+
+/* The layout in which a device of this capability (10 * major + minor) stores the weight. `places`: it has passed the
+ * check of places.h; INT2 lies in no tiles without. */
+uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places);
+
+/* Of 2-bit codes in the order of a Hopper kernel. */
+bool layout_is_tiled(const struct layout *layout);
+
+/* UNSUPPORTED where the weight does not lie in such a layout. */
+MUST_CHECK enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, struct layout *out,
+                                      struct error *error);
+
+/* Writes bytes [offset, offset + bytes) of the stored form of `canonical` to `out`. */
+void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,
+                 void *out, uint64_t bytes);
+
+#endif

@@ -1,0 +1,202 @@
+#include "../exec/launch.h"
+#include "../exec/staging.h"
+#include "../families/sm90/int2_many/config.h"
+#include "../state.h"
+
+#include <stdlib.h>
+
+/* Rows that a product would like to have staged at a time. */
+enum { ROWS_WANTED = 4096 };
+
+enum status cuda_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
+                             struct error *error) {
+  struct layout layout;
+  enum status status =
+      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
+  if (status == STATUS_OK)
+    *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout};
+  return status;
+}
+
+static enum status place_check(const struct layout *layout, const struct backend_slab *slab, uint64_t offset,
+                               struct error *error) {
+  if (offset % GEMM_SECTION != 0 || offset > slab->bytes || layout->total_bytes > slab->bytes - offset)
+    return error_set(error, STATUS_INVALID, "a weight of %llu bytes does not lie at offset %llu of a slab of %llu",
+                     (unsigned long long)layout->total_bytes, (unsigned long long)offset,
+                     (unsigned long long)slab->bytes);
+  return STATUS_OK;
+}
+
+/* One pinned chunk fills while the other travels. */
+static enum status copy_in(struct side *side, const struct gemm_weight *weight, const struct layout *layout,
+                           const void *canonical, CUdeviceptr to, struct error *error) {
+  cudaError_t result = cudaSuccess;
+  for (uint64_t at = 0, i = 0; at < layout->total_bytes && result == cudaSuccess; at += SIDE_BYTES, i ^= 1) {
+    uint64_t left = layout->total_bytes - at, bytes = left < SIDE_BYTES ? left : SIDE_BYTES;
+    result = cudaEventSynchronize(side->copied[i]);
+    if (result != cudaSuccess)
+      break;
+    layout_fill(weight, layout, canonical, at, side->pinned[i], bytes);
+    result =
+        cudaMemcpyAsync((void *)(uintptr_t)(to + at), side->pinned[i], bytes, cudaMemcpyHostToDevice, side->stream);
+    if (result == cudaSuccess)
+      result = cudaEventRecord(side->copied[i], side->stream);
+  }
+  cudaError_t drained = cudaStreamSynchronize(side->stream);
+  return runtime_check(result != cudaSuccess ? result : drained, "copying a weight to the GPU", error);
+}
+
+enum status cuda_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
+                              struct backend_slab *slab, uint64_t offset, struct error *error) {
+  struct layout layout;
+  enum status status =
+      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
+  if (status == STATUS_OK)
+    status = place_check(&layout, slab, offset, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  CUdeviceptr writable = slab->address;
+  if (slab->read_only)
+    status = memory_map(backend->driver, backend->device, slab->handle, slab->bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                        &writable, error);
+  if (status != STATUS_OK)
+    return status;
+  status = copy_in(&backend->side, weight, &layout, canonical, writable + offset, error);
+  if (slab->read_only)
+    memory_unmap(backend->driver, writable, slab->bytes);
+  return status;
+}
+
+static uint64_t power_of_two(uint64_t value) {
+  return value <= 1 ? 1 : (uint64_t)1 << (64 - __builtin_clzll(value - 1));
+}
+
+/* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. Powers of two: regions
+ * grow a few times in a backend's life, not with every weight. */
+static enum status staging_ensure(struct backend *backend, const struct backend_weight *weight, struct error *error) {
+  const struct gemm_weight *shape = &weight->weight;
+  uint64_t least = staging_place(shape, &weight->layout, 1).bytes;
+  uint64_t wanted = staging_place(shape, &weight->layout, ROWS_WANTED).bytes;
+  wanted = power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
+  for (int i = 0; i < backend->slot_count; i++) {
+    struct region *region = &backend->slots[i].staging;
+    enum status status = region_grow(backend->driver, backend->device, region, wanted, backend->granularity, error);
+    if (status == STATUS_NOMEM || wanted < least)
+      status = region_grow(backend->driver, backend->device, region, least, backend->granularity, error);
+    if (status != STATUS_OK)
+      return status;
+  }
+  return STATUS_OK;
+}
+
+/* Memory for the sums that blocks of a kernel leave for each other. */
+static enum status int2_sums_ensure(struct backend *backend, struct error *error) {
+  uint64_t bytes = int2_many_sums_bytes(backend->multiprocessors);
+  cudaStream_t stream = backend->side.stream;
+  cudaError_t result = cudaSuccess;
+  for (int i = 0; i < backend->slot_count && result == cudaSuccess; i++) {
+    void *sums = NULL;
+    if (backend->slots[i].int2_sums)
+      continue;
+    result = cudaMalloc(&sums, bytes);
+    if (result == cudaSuccess)
+      result = cudaMemsetAsync(sums, INT2_MANY_NOTHING & 0xff, bytes, stream);
+    if (result == cudaSuccess)
+      result = cudaStreamSynchronize(stream);
+    if (result == cudaSuccess) {
+      backend->slots[i].int2_sums = sums;
+      atomic_fetch_add_explicit(&backend->sums_bytes, bytes, memory_order_relaxed);
+    } else if (sums) {
+      (void)cudaFree(sums);
+    }
+  }
+  return runtime_check(result, "taking memory for products with INT2 weights", error);
+}
+
+/* What has been asked of the device comes to `out`, when it is there. */
+static enum status answer_take(struct side *side, cudaError_t asked, uint64_t *out, const char *what,
+                               struct error *error) {
+  if (asked == cudaSuccess)
+    asked = cudaMemcpyAsync(side->pinned[0], side->answer, sizeof *out, cudaMemcpyDeviceToHost, side->stream);
+  if (asked == cudaSuccess)
+    asked = cudaStreamSynchronize(side->stream);
+  enum status status = runtime_check(asked, what, error);
+  if (status == STATUS_OK)
+    *out = *(const uint64_t *)side->pinned[0];
+  return status;
+}
+
+static enum status scales_look(struct backend *backend, struct backend_weight *weight, struct error *error) {
+  struct side *side = &backend->side;
+  uint64_t large = 0;
+  enum status status =
+      answer_take(side, launch_int2_large_scales(side->stream, weight->codes, weight->layout.total_bytes, side->answer),
+                  &large, "looking at a weight's scales", error);
+  weight->large_scales = large != 0;
+  return status;
+}
+
+static int64_t rows_fit(const struct backend *backend, const struct backend_weight *weight) {
+  uint64_t bytes = UINT64_MAX;
+  for (int i = 0; i < backend->slot_count; i++) {
+    uint64_t have = atomic_load_explicit(&backend->slots[i].staging.bytes, memory_order_relaxed);
+    bytes = have < bytes ? have : bytes;
+  }
+  return staging_rows(&weight->weight, &weight->layout, bytes);
+}
+
+enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
+                               struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
+                               struct error *error) {
+  struct backend_weight made = {.weight = *weight};
+  enum status status = layout_compute(weight, layout, &made.layout, error);
+  if (status != STATUS_OK)
+    return status;
+  if (layout == LAYOUT_TILES2 && !backend->places)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "the weight lies in tiles that this device's sparse matrix instructions do not read right");
+  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->multiprocessors, made.few))
+    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
+                     (long long)weight->k);
+  if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->multiprocessors, made.int2a8))
+    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2A8 weight of K %lld",
+                     (long long)weight->k);
+  status = place_check(&made.layout, slab, offset, error);
+  if (status == STATUS_OK)
+    status = backend_enter(backend, error);
+  if (status == STATUS_OK)
+    status = staging_ensure(backend, &made, error);
+  if (status == STATUS_OK && layout_is_tiled(&made.layout))
+    status = int2_sums_ensure(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
+  made.scales = made.codes + made.layout.scales_offset;
+  made.rows_most = rows_fit(backend, &made);
+  if (layout == LAYOUT_TILES2)
+    status = scales_look(backend, &made, error);
+  if (status != STATUS_OK)
+    return status;
+  *out = malloc(sizeof made);
+  if (!*out)
+    return error_set(error, STATUS_NOMEM, "no memory for a weight");
+  **out = made;
+  return STATUS_OK;
+}
+
+void cuda_weight_detach(struct backend *backend, struct backend_weight *weight) {
+  (void)backend;
+  free(weight);
+}
+
+enum status cuda_weight_checksum(struct backend *backend, struct backend_weight *weight, uint64_t *out,
+                                 struct error *error) {
+  struct side *side = &backend->side;
+  enum status status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  return answer_take(side, launch_checksum(side->stream, weight->codes, weight->layout.total_bytes, side->answer), out,
+                     "computing a checksum", error);
+}
