@@ -1,7 +1,10 @@
 #!/bin/sh
 # Dependencies point one way: daemon -> proto, kernels; client -> proto; gemmctl -> proto/weights; kernels -> proto's
 # gemm.h, status.h and number.h; proto -> nothing, and of it proto/weights alone knows files. Within daemon/, no process
-# includes another's folder, but for main.c, which starts each by its one public header. Within kernels/, no backend includes another's.
+# includes another's folder, but for main.c, which starts each by its one public header. Within kernels/, no backend
+# includes another's. tests/ may include all of these, and none of them includes tests/; gemm-bench, which is installed,
+# is there because it measures both sides: tests/gemm-bench asks a daemon as a client does, by the public headers and
+# client/tool, and tests/gemm-bench/kernels measures kernels/ in its own process, where a client may not look.
 cd "$(dirname "$0")/.." || exit 2
 found=0
 
@@ -21,11 +24,10 @@ complain kernels '(\.\./)+proto/(message|ring|limits|commands|messages|weights)'
 complain proto '(\./)?weights/' 'what goes over the wire knows no files'
 complain proto/weights '(\.\./)+(message|ring|commands|messages)' 'weights see numbers, limits and statuses only'
 complain client '(\.\./)*(daemon|kernels|tests)/' 'the client depends on proto only'
-for place in client/*.[ch] client/bench client/ggml client/tool client/triton; do
+for place in client/*.[ch] client/ggml client/tool client/triton; do
   complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl alone makes files of weights'
 done
 complain client/ctl '(\.\./)*proto/[a-z_]+\.' 'the tools use the public header only'
-complain client/bench '(\.\./)*proto/' 'the tools use the public header only'
 complain client/ggml '(\.\./)*proto/' 'adapters use the public header only'
 complain client/triton '(\.\./)*proto/' 'adapters use the public header only'
 complain client/tool '(\.\./)*proto/' 'the tools use the public header only'
@@ -36,4 +38,15 @@ complain daemon/worker '(\.\./)*(supervisor|loader)/' 'one process, one folder'
 complain daemon/loader '(\.\./)*(supervisor|worker)/' 'one process, one folder'
 complain kernels/cpu '(\.\./)*cuda/' 'one backend, one folder'
 complain kernels/cuda '(\.\./)*cpu/' 'one backend, one folder'
+for file in tests/gemm-bench/*.[ch]; do
+  complain "$file" '(\.\./)*(proto|kernels|daemon|tests)/' 'what asks a daemon uses the public headers and client/tool'
+done
+complain tests/gemm-bench '(\.\./)*client/([a-fh-z][a-z_]*\.|[a-su-z][a-z]*/)' 'gemm-bench uses the public headers and client/tool'
+complain tests/gemm-bench/kernels '(\.\./)*client/gemmclient' 'kernels are measured without a daemon'
+complain tests/gemm-bench/kernels '(\.\./)*(daemon|tests)/' 'kernels are measured without a daemon'
+complain tests/gemm-bench/kernels '(\.\./)*proto/(message|ring|limits|commands|messages|weights)' 'as kernels: gemm.h, status.h and number.h only'
+for place in tests/*; do
+  case $place in tests/gemm-bench | tests/unit) continue ;; esac
+  complain "$place" '(\.\./)*(tests/)?gemm-bench/' 'its unit tests alone look into gemm-bench'
+done
 exit $found
