@@ -11,7 +11,7 @@ found=0
 # complain WHERE REGEX WHY: no file below that folder, or that file, may include what matches.
 complain() {
   [ -e "$1" ] || return 0
-  if hits=$(grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]+\"$2" "$1" --include='*.[ch]' --include='*.cu' \
+  if hits=$(grep -rHnE "^[[:space:]]*#[[:space:]]*include[[:space:]]+\"$2" "$1" --include='*.[ch]' --include='*.cu' \
     --include='*.cuh' --include='*.def'); then
     printf '%s\n' "$hits" | sed "s|\$|  <- $3|"
     found=1
