@@ -127,6 +127,12 @@ $(BUILD)/gemm-inprocess: $(INPROCESS) $(KERNELS) $(PROTO)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
+# what a backend chooses and computes, as text, to be compared with that of another build
+SNAPSHOT := $(call object,$(wildcard tests/snapshot/*.c))
+$(BUILD)/snapshot: $(SNAPSHOT) $(KERNELS) $(PROTO)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+
 # Sanitizers make the unrolled kernels so large that -O3 takes minutes.
 KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 
@@ -413,7 +419,12 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/ob
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(CLIENT_CUDA) $(PROTO) $(BUNDLE_TEST_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUILD)/libgemmclient-cuda.so ## one tar that runs on another x86-64 Linux with nothing installed
+$(BUNDLE)/tests/snapshot: $(SNAPSHOT) $(KERNELS) $(PROTO)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) $(CUDA_LIBS)
+
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUNDLE)/tests/snapshot $(BUILD)/libgemmclient-cuda.so ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
 	cp -L $(BUILD)/libgemmclient-cuda.so.$(SOVERSION) $(BUNDLE)/lib/
 	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so
