@@ -237,7 +237,7 @@ test: ## build and run every test that needs no GPU
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(TESTS) $(BUILD)/gemm-demo
+run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)

@@ -110,6 +110,8 @@ static void one_weight(struct snapshot *snapshot, int kind, int place) {
   struct error error;
   uint64_t checksum = 0;
   int first = 3 * kind + 4 * place;
+  if (snapshot->terms_most != 0 && (uint64_t)product.shape.n * (uint64_t)product.shape.k > snapshot->terms_most)
+    return;
   enum status status =
       snapshot_load(snapshot, &product.shape, 0, 1 + (uint64_t)place, &plan, &checksum, &product.weight, &error);
   fprintf(snapshot->out, "weight %s %s %" PRId64 "x%" PRId64 ": ", gemm_format_name(product.shape.format),
