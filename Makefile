@@ -364,13 +364,14 @@ bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a da
 bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive library", BACKEND=cuda)
 	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)
 
-check: ## formatting, cppcheck, directions of includes
+check: ## formatting, cppcheck, directions of includes, circles between modules
 	@deploy/deps.sh build check
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
 	@# invalidPointerCast: tensors whose type is known only at run time are bytes
 	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
 	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto daemon client kernels/cpu kernels/registry.c
 	@tests/check_includes.sh
+	@tests/check_modules.py
 	@echo "check: nothing found"
 
 # ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
