@@ -44,7 +44,12 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/ob
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUILD)/libgemmclient-cuda.so ## one tar that runs on another x86-64 Linux with nothing installed
+$(BUNDLE)/tests/snapshot: $(call object,$(wildcard tests/snapshot/*.c)) $(addprefix $(BUILD)/,libgemmkernels.so proto.a)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../lib' $(SYSTEM_LIBS)
+
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUNDLE)/tests/snapshot $(BUILD)/libgemmclient-cuda.so ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
 	cp -L $(BUILD)/libgemmclient-cuda.so.$(SOVERSION) $(BUILD)/libgemmkernels.so $(BUNDLE)/lib/
 	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so
