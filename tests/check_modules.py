@@ -22,7 +22,7 @@ FOLDERS = ("proto", "daemon", "client", "kernels")
 KNOWN = "tests/check_modules.known"
 PUBLIC = re.compile(r"client/(gemmclient\w*|\w+/gemmd_\w+)\.h$")  # declare what users call, wherever it is defined
 
-# Folders that only these see; everything else is seen by what stands in the same folder of the first level, or may use it.
+# Folders that only these see. Everything else is seen by what stands in the same folder of the first level or uses that.
 HIDDEN = {
     "client/bench": (),
     "client/ctl": (),
@@ -154,9 +154,8 @@ def sees(user, place):
     """Whether a file may use what another one defines: programs have functions of the same names."""
     if user.split("/")[0] != place.split("/")[0] and place.split("/")[0] not in USES[user.split("/")[0]]:
         return False
-    return all(
-        not place.startswith(folder + "/") or user.startswith((folder + "/", *users)) for folder, users in HIDDEN.items()
-    )
+    hidden = [(folder + "/", *users) for folder, users in HIDDEN.items() if place.startswith(folder + "/")]
+    return all(user.startswith(users) for users in hidden)
 
 
 def includes(sources):
@@ -223,7 +222,8 @@ def calls(sources, defined):
             places = set(defined.get(name, ()))
             if "##" in name and name[0].islower():
                 pattern = joined(name)
-                places = {place for other, each in defined.items() if pattern.match(other.replace("##", "")) for place in each}
+                fits = [other for other in defined if pattern.match(other.replace("##", ""))]
+                places = {place for other in fits for place in defined[other]}
             elif not places:
                 places = {place for pattern, each in patterns if pattern.match(name) for place in each}
             beside = {place for place in places if os.path.dirname(place) == os.path.dirname(path)}
@@ -303,7 +303,8 @@ def judge(kind, found, known):
     for circle in found:
         fits = any(set(circle) <= each for each in known)
         new += not fits
-        print(f"{kind}: a circle of {len(circle)} in {os.path.commonpath(circle)}{'' if fits else ', NEW'}: {' '.join(circle)}")
+        where = os.path.commonpath(circle) + ("" if fits else ", NEW")
+        print(f"{kind}: a circle of {len(circle)} in {where}: {' '.join(circle)}")
     return new
 
 

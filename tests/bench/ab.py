@@ -4,14 +4,14 @@
 ab.py kernels A B [--backend cpu|cuda] [--formats LIST] [--shapes LIST] [--m LIST] [--turns N] [-- OPTIONS...]
     A and B: programs gemm-bench, or folders that hold them. Each shape is measured by processes of its own, a process a
     turn; OPTIONS go to `gemm-bench kernels` as they are (--rounds, --scale, --bias, ...).
-ab.py calls A B [--backend cpu|cuda] [--formats LIST] [--shapes LIST] [--m LIST] [--turns N] [--seconds S] [-- OPTIONS...]
+ab.py calls A B [the same] [--seconds S] [-- OPTIONS...]
     A and B: folders with gemmd, gemmctl and gemm-bench. A daemon of each, tuning off; the other one is stopped during a
     turn. OPTIONS go to `gemm-bench serve`.
 
-A line a case: the median of A and of B, and B/A, the geometric mean over pairs of neighbouring turns, with the least and
-the greatest of them; behind it that of B's fastest turn to A's, which others on the machine disturb less. In the end
-geometric means of both, and where a library was measured beside, its own: what the machine
-alone did. Above 1, B takes longer. With --most R, ends with 1 where a geometric mean of B/A is above R.
+A line a case: the median of A and of B, and B/A, the geometric mean over pairs of neighbouring turns, with the least
+and the greatest of them; behind it that of B's fastest turn to A's, which others on the machine disturb less. In the
+end geometric means of both, and where a library was measured beside, its own: what the machine alone did. Above 1, B
+takes longer. With --most R, ends with 1 where a geometric mean of B/A is above R.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def report(title: str, times: Times, groups: Dict[str, str]) -> List[float]:
     for group, values in [*sorted(by_group.items()), ("all", every)]:
         mean, fastest = (geometric([value[i] for value in values]) for i in (0, 1))
         greatest = max((value[0] for value in values), default=math.nan)
-        print(f"{title}, {group}: B/A {mean:.4f}, fastest {fastest:.4f}, {len(values)} cases, greatest B/A {greatest:.4f}")
+        means = f"B/A {mean:.4f}, fastest {fastest:.4f}"
+        print(f"{title}, {group}: {means}, {len(values)} cases, greatest B/A {greatest:.4f}")
     return [geometric([value[0] for value in values]) for values in [*by_group.values(), every] if values]
 
 

@@ -23,5 +23,6 @@ expect 0 'int2 group 32x256 M 3' kernels "$build" "$build/gemm-bench" "${small[@
 expect 0 'kernels, all:' kernels "$build" "$build" "${small[@]}" "${short[@]}"
 expect 1 '8 cases' kernels "$build" "$build" "${small[@]}" --most 0.000001 "${short[@]}"
 expect 2 'int3 is no format' kernels "$build" "$build" --formats int3 "${short[@]}"
-expect 0 'calls, overhead:' calls "$build" "$build" --formats int8 --shapes 64x64 --m 2 --turns 1 --seconds 0.1 -- --warmup 0
+expect 0 'calls, overhead:' calls "$build" "$build" --formats int8 --shapes 64x64 --m 2 --turns 1 --seconds 0.1 -- \
+  --warmup 0
 [ "$failures" -eq 0 ]

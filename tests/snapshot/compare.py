@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares what tests/snapshot has written: compare.py A B, two folders or two files.
 
-Prints for each file how many lines are equal, and those that differ or that one side alone has; 1 where there are any."""
+Prints for each file how many lines are equal, and those that differ or that one side alone has. Exit 1 where there are
+any."""
 import os
 import sys
 

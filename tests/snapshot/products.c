@@ -4,7 +4,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-enum { TRIED_MOST = 8, LIBRARY_TRIED = 2, LIBRARY_EVERY = 6, M_EACH = 4 };
+enum { TRIED_MOST = 8, LIBRARY_TRIED = 2, LIBRARY_EVERY = 6, M_EACH = 4, BUILT_N = 777, BUILT_EVERY = 3 };
 #define PLAIN_TERMS ((uint64_t)1 << 31) /* what the plain kernel computes in a moment on a GPU */
 
 /* M of each come by turns from the list. */
@@ -96,7 +96,7 @@ static void compute_all(struct snapshot *snapshot, struct product *product, int 
     count = ops->library_variants(snapshot->backend, &product->problem, false, list, SNAPSHOT_CANDIDATES);
     compute_listed(snapshot, product, list, count < LIBRARY_TRIED ? count : LIBRARY_TRIED, LIBRARY_TRIED);
   }
-  if (snapshot->builds && index % LIBRARY_EVERY == 1)
+  if (snapshot->builds && product->shape.n == BUILT_N && index % BUILT_EVERY == 0)
     compute_built(snapshot, product);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Two snapshots of the CPU's small products are the same; one answer that changes, a line that is missing and a file that
-# is missing are each told.
+# Two snapshots of the CPU's small products are the same; one answer that changes, a line that is missing and a file
+# that is missing are each told.
 set -eu
 . "$(dirname "$0")/../support/daemon.sh"
 compare=$root/tests/snapshot/compare.py
@@ -20,7 +20,8 @@ expect() {
 "$build/snapshot" --backend cpu --terms 1000000 "$work/b" >"$work/b.log"
 wait $!
 for part in choices:5000 products:500 paths:100; do
-  [ "$(wc -l <"$work/a/${part%:*}.txt")" -ge "${part#*:}" ] || { echo "$part: too few lines" && failures=$((failures + 1)); }
+  lines=$(wc -l <"$work/a/${part%:*}.txt")
+  [ "$lines" -ge "${part#*:}" ] || { echo "$part: $lines lines" && failures=$((failures + 1)); }
 done
 # every product was computed
 if grep -vE '^weight |: [0-9a-f]{16}$' "$work/a/products.txt" "$work/a/paths.txt"; then failures=$((failures + 1)); fi

@@ -1,6 +1,6 @@
 #!/bin/bash
-# check_modules.py on small trees: circles of calls, of includes, by macros, joined names and tables are found, known ones
-# pass and may shrink, and what is no circle is none.
+# check_modules.py on small trees: circles of calls, of includes, by macros, joined names and tables are found, known
+# ones pass and may shrink, and what is no circle is none.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -32,8 +32,10 @@ one_way() {
   printf 'void a_go(void);\n' | file proto/a.h
   printf '#include "a.h"\n#include "b.h"\nvoid a_go(void) {\n  b_go(1);\n}\n' | file proto/a.c
   printf 'void b_go(int x);\n' | file proto/b.h
-  printf '#include "b.h"\n/* a_go */\nstruct s { int a_go; };\nvoid b_go(int x) {\n  struct s s = {.a_go = x};\n  int a_go = s.a_go;\n  puts("a_go()"), (void)a_go;\n}\n' |
-    file proto/b.c
+  {
+    printf '#include "b.h"\n/* a_go */\nstruct s { int a_go; };\nvoid b_go(int x) {\n'
+    printf '  struct s s = {.a_go = x};\n  int a_go = s.a_go;\n  puts("a_go()"), (void)a_go;\n}\n'
+  } | file proto/b.c
 }
 one_way
 expect "one way" 0 "0 functions are declared"
@@ -57,7 +59,8 @@ printf '#define TURN() a_go()\nvoid b_go(int x);\n' | file proto/b.h
 printf '#include "b.h"\nvoid b_go(int x) {\n  TURN();\n}\n' | file proto/b.c
 expect "a macro of a header" 1 "calls: a circle of 2"
 one_way
-printf '#include "b.h"\n#define ROW(name) proto_##name();\nvoid b_go(int x) {\n#include "rows.def"\n}\n' | file proto/b.c
+printf '#include "b.h"\n#define ROW(name) proto_##name();\nvoid b_go(int x) {\n#include "rows.def"\n}\n' |
+  file proto/b.c
 printf '#include "b.h"\nvoid proto_turn(void) {\n  b_go(1);\n}\n' | file proto/a.c
 expect "joined names" 1 "calls: a circle of 2"
 # the same names in programs that do not see each other
