@@ -185,10 +185,10 @@ test-triton: all ## the backend in a real server (TRITON=headers TRITONSERVER=pa
 # ---- tests: a program a file
 test_program = $(patsubst tests/%.c,$(BUILD)/tests/%,$(1))
 UNIT_CLIENT := $(call test_program,$(wildcard tests/unit/test_client_*.c))
-# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c and
-# variants.c; family.c is its row of the table, which has the kernel
+# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
+# family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
-  $(filter %/config.c %/variants.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
+  $(filter %/config.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
   $(addprefix kernels/cuda/,exec/launches.c exec/staging.c weight/layout.c))
 NEEDS_TOOLKIT := $(addprefix $(BUILD)/tests/unit/,test_cuda_choice test_cuda_compile test_cuda_places)
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(call test_program,$(wildcard tests/unit/test_*.c)))
