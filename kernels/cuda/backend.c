@@ -1,10 +1,15 @@
 #include "../identity.h"
 #include "exec/graph.h"
-#include "exec/launch.h"
+#include "families/select.h"
 #include "families/sm90/int2/places.h"
+#include "families/sm90/int2/scales.h"
+#include "families/tuning.h"
 #include "heuristics/roof.h"
-#include "heuristics/variants.h"
+#include "passes/activate.h"
+#include "passes/epilogue.h"
+#include "passes/quantize.h"
 #include "runtime/load.h"
+#include "weight/checksum.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,9 +54,9 @@ static enum status device_open(struct backend *backend, const struct backend_con
   enum status status =
       driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
   if (status == STATUS_OK)
-    status = driver_capability(backend->driver, backend->device, &backend->capability, error);
+    status = driver_capability(backend->driver, backend->device, &backend->gpu.capability, error);
   if (status == STATUS_OK)
-    status = driver_multiprocessors(backend->driver, backend->device, &backend->multiprocessors, error);
+    status = driver_multiprocessors(backend->driver, backend->device, &backend->gpu.multiprocessors, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
   if (status != STATUS_OK)
@@ -60,7 +65,7 @@ static enum status device_open(struct backend *backend, const struct backend_con
   if (check == cudaErrorNoKernelImageForDevice || check == cudaErrorInvalidDeviceFunction) {
     (void)cudaGetLastError();
     return error_set(error, STATUS_UNSUPPORTED, "this build has no code for compute capability %d.%d",
-                     backend->capability / 10, backend->capability % 10);
+                     backend->gpu.capability / 10, backend->gpu.capability % 10);
   }
   return runtime_check(check, "starting the GPU", error);
 }
@@ -68,12 +73,12 @@ static enum status device_open(struct backend *backend, const struct backend_con
 /* An error that lasts shows in what is asked of the device next. */
 static void places_open(struct backend *backend) {
   char text[256];
-  if (backend->capability != 90)
+  if (backend->gpu.capability != 90)
     return;
-  cudaError_t result = places_check(&backend->places);
+  cudaError_t result = places_check(&backend->gpu.places);
   if (result != cudaSuccess)
     (void)cudaGetLastError();
-  if (backend->places || !backend->warn)
+  if (backend->gpu.places || !backend->warn)
     return;
   snprintf(text, sizeof text,
            "INT2 products take longer than they could: the GPU's sparse matrix instructions fail their check (%s)",
@@ -82,7 +87,7 @@ static void places_open(struct backend *backend) {
 }
 
 static CUresult find_roof(struct backend *backend) {
-  struct roof_device device = {.capability = backend->capability, .multiprocessors = backend->multiprocessors};
+  struct roof_device device = {.capability = backend->gpu.capability, .multiprocessors = backend->gpu.multiprocessors};
   const struct driver *driver = backend->driver;
   CUresult result = driver->cuDeviceGetAttribute(&device.clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, backend->device);
   if (result == CUDA_SUCCESS)
@@ -199,26 +204,23 @@ static void cuda_close(struct backend *backend) {
     tile_table_close(&backend->tiles);
     (void)cudaGetLastError();
   }
-  choice_close(backend->choices);
+  selector_close(backend->selector);
   free(backend);
 }
 
 static enum status tiles_open(struct backend *backend, const struct backend_config *config, struct error *error) {
-  struct tile_device device = {.capability = backend->capability,
-                               .multiprocessors = backend->multiprocessors,
-                               .workspace_bytes = backend->library.workspace_bytes};
   CUresult result = backend->driver->cuDeviceGetAttribute(
-      &device.shared_most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, backend->device);
-  tile_table_open(&backend->tiles, backend->driver, &device, config->nvrtc, config->state_dir);
+      &backend->gpu.shared_most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, backend->device);
+  tile_table_open(&backend->tiles, backend->driver, &backend->gpu, config->nvrtc, config->state_dir);
   return driver_check(backend->driver, result, "asking a GPU its shared memory", error);
 }
 
 static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
-  struct choice_device device = {.capability = backend->capability, .multiprocessors = backend->multiprocessors};
-  backend->choices = choice_open(&device);
-  if (!backend->choices)
-    return error_set(error, STATUS_NOMEM, "no memory for the table of choices");
-  size_t workspace = backend->capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
+  backend->selector = selector_open();
+  if (!backend->selector)
+    return error_set(error, STATUS_NOMEM, "no memory for the choices of kernels");
+  size_t workspace = backend->gpu.capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
+  backend->gpu.workspace_bytes = workspace;
   enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
   if (status == STATUS_OK)
     status = library_open(config->cublaslt, workspace, &backend->catalog, error);
@@ -230,9 +232,23 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
     status = slot_open(backend, &backend->slots[i], config->in_flight, error);
   if (status == STATUS_OK)
     status = tiles_open(backend, config, error);
+  const void *anywhere = (const void *)(uintptr_t)backend->slots[0].workspace.address;
+  backend->library.anywhere = anywhere;
+  backend->catalog.anywhere = anywhere;
   uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
   backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
   return status;
+}
+
+/* The passes' kernels, and every family's. */
+static void kernels_load(const struct driver *driver) {
+  const void *const passes[] = {kernel_of_activate(), kernel_of_epilogue(), kernel_of_quantize(),
+                                kernel_of_rows(),     kernel_of_checksum(), kernel_of_int2_scales()};
+  for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+    load_kernels(driver, passes[i]);
+  for (int i = 0; kernel_families[i]; i++)
+    for (int j = 0; j < KERNEL_FILES && kernel_families[i]->kernels[j]; j++)
+      load_kernels(driver, kernel_families[i]->kernels[j]());
 }
 
 static enum status cuda_open(const struct backend_config *config, struct backend **out, struct error *error) {
@@ -250,7 +266,7 @@ static enum status cuda_open(const struct backend_config *config, struct backend
     status = parts_open(backend, config, error);
   }
   if (status == STATUS_OK)
-    load_kernels(backend->driver);
+    kernels_load(backend->driver);
   if (status != STATUS_OK) {
     /* Without a driver nothing of the runtime may be called; without a device there is nothing to give back. */
     if (backend->granularity == 0)
@@ -275,7 +291,7 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   int driver = 0;
   (void)backend->driver->cuDriverGetVersion(&driver);
   snprintf(parts, sizeof parts, "cuda %.60s %d sms driver %d cublaslt %zu", backend->device_name,
-           backend->multiprocessors, driver, backend->library.functions.cublasLtGetVersion());
+           backend->gpu.multiprocessors, driver, backend->library.functions.cublasLtGetVersion());
   identity_make(parts, out->identity, sizeof out->identity);
 }
 

@@ -4,10 +4,10 @@
 
 #include "../backend.h"
 #include "exec/launches.h"
+#include "families/cublaslt/library.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
 #include "families/tile/tile.h"
-#include "heuristics/choice.h"
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"
@@ -26,13 +26,6 @@ struct backend_weight {
   bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
   struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
-};
-
-/* Plans of configurations of int2_few that tuning has chosen, by hash. */
-enum { INT2_FEW_CHOSEN = 64 };
-struct int2_few_chosen {
-  int64_t n, k; /* 0: none */
-  struct int2_few_way way;
 };
 
 /* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow,
@@ -87,23 +80,22 @@ struct backend_arena {
   bool ipc; /* of memory_open_ipc */
 };
 
+struct selector;
+
 struct backend {
   const struct driver *driver;
   CUdevice device;
   int runtime_ordinal;
-  int capability; /* 10 * major + minor */
-  bool places;    /* its sparse matrix instructions take what INT2 tiles give them: places.h */
-  int multiprocessors;
+  struct kernel_device gpu;
   char device_name[128];
   int devices;
   uint64_t memory_total, granularity, bytes_per_s, operations_per_s;
   struct library library;
-  struct library catalog; /* the same once more, which another thread asks for what it has */
-  struct choice_table *choices;
+  struct library catalog;    /* the same once more, which another thread asks for what it has */
+  struct selector *selector; /* the engine thread's */
   struct tile_table tiles;
-  struct int2_few_chosen int2_few[INT2_FEW_CHOSEN]; /* the engine thread's */
-  _Atomic uint64_t sums_bytes;                      /* of all slots' int2_sums */
-  uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
+  _Atomic uint64_t sums_bytes; /* of all slots' int2_sums */
+  uint64_t staging_most;       /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
   uint64_t ended_ns;              /* when a product was last seen to have ended */
   void (*warn)(const char *text); /* backend_config's; NULL: nobody listens */

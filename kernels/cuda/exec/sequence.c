@@ -1,7 +1,7 @@
 #include "sequence.h"
 
+#include "../passes/activate.h"
 #include "chunk.h"
-#include "launch.h"
 
 int64_t sequence_columns(const struct backend_job *job) {
   if (!job->steps)
@@ -94,7 +94,7 @@ static cudaError_t activate_into(const struct backend *backend, const struct chu
   pass.scales = chunk_staged(next, next->at.scales);
   pass.k_padded = weight->layout.k;
   pass.rows_padded = next->rows_padded;
-  pass.clusters = backend->capability >= 90;
+  pass.clusters = backend->gpu.capability >= 90;
   if (weight->weight.format == GEMM_FORMAT_INT2) {
     pass.out = chunk_staged(next, next->at.x);
     pass.k_padded = weight->layout.layout == LAYOUT_TILES2 ? weight->layout.k : weight->weight.k;

@@ -1,7 +1,8 @@
-#include "../exec/launch.h"
 #include "../exec/staging.h"
+#include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
 #include "../state.h"
+#include "checksum.h"
 
 #include <stdlib.h>
 
@@ -12,7 +13,7 @@ enum status cuda_weight_plan(struct backend *backend, const struct gemm_weight *
                              struct error *error) {
   struct layout layout;
   enum status status =
-      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
+      layout_compute(weight, layout_choose(weight, backend->gpu.capability, backend->gpu.places), &layout, error);
   if (status == STATUS_OK)
     *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout};
   return status;
@@ -50,7 +51,7 @@ enum status cuda_weight_store(struct backend *backend, const struct gemm_weight 
                               struct backend_slab *slab, uint64_t offset, struct error *error) {
   struct layout layout;
   enum status status =
-      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
+      layout_compute(weight, layout_choose(weight, backend->gpu.capability, backend->gpu.places), &layout, error);
   if (status == STATUS_OK)
     status = place_check(&layout, slab, offset, error);
   if (status == STATUS_OK)
@@ -93,7 +94,7 @@ static enum status staging_ensure(struct backend *backend, const struct backend_
 
 /* Memory for the sums that blocks of a kernel leave for each other. */
 static enum status int2_sums_ensure(struct backend *backend, struct error *error) {
-  uint64_t bytes = int2_many_sums_bytes(backend->multiprocessors);
+  uint64_t bytes = int2_many_sums_bytes(backend->gpu.multiprocessors);
   cudaStream_t stream = backend->side.stream;
   cudaError_t result = cudaSuccess;
   for (int i = 0; i < backend->slot_count && result == cudaSuccess; i++) {
@@ -154,13 +155,13 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   enum status status = layout_compute(weight, layout, &made.layout, error);
   if (status != STATUS_OK)
     return status;
-  if (layout == LAYOUT_TILES2 && !backend->places)
+  if (layout == LAYOUT_TILES2 && !backend->gpu.places)
     return error_set(error, STATUS_UNSUPPORTED,
                      "the weight lies in tiles that this device's sparse matrix instructions do not read right");
-  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->multiprocessors, made.few))
+  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
                      (long long)weight->k);
-  if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->multiprocessors, made.int2a8))
+  if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2A8 weight of K %lld",
                      (long long)weight->k);
   status = place_check(&made.layout, slab, offset, error);
