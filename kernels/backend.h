@@ -46,6 +46,7 @@ struct backend_info {
   uint64_t slab_granularity; /* slab sizes are multiples of it */
   uint64_t bytes_per_s;      /* that the memory delivers at most; 0: not known */
   uint64_t operations_per_s; /* of 8-bit operands at most, 16-bit ones half of it; 0: not known */
+  uint8_t uuid[16];          /* of the device; zeros: it has none */
   /* What measured times depend on: device model, its size, driver and library. Letters, digits, `.`, `_`, `-`. */
   char identity[128];
 };
