@@ -309,6 +309,7 @@ const struct backend_ops cuda_backend = {
     .weight_store = cuda_weight_store,
     .weight_attach = cuda_weight_attach,
     .weight_detach = cuda_weight_detach,
+    .slab_copy = cuda_slab_copy,
     .weight_checksum = cuda_weight_checksum,
     .arena_register = cuda_arena_register,
     .arena_unregister = cuda_arena_unregister,
