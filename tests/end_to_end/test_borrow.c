@@ -258,6 +258,53 @@ static void a_worker_that_dies_takes_nothing_from_a_borrower(void **state) {
   end(session);
 }
 
+/* By gemmd's own descriptor: nobody else has one that can be written through, but root. */
+static void plant(const struct mapped *mapped) {
+  char path[64];
+  struct stat stat;
+  int found = -1;
+  for (int fd = 3; fd < 1000 && found < 0; fd++) {
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)daemon_under_test.pid, fd);
+    int own = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (own < 0)
+      continue;
+    if (fstat(own, &stat) == 0 && stat.st_ino == mapped->inode && S_ISREG(stat.st_mode))
+      found = own;
+    else
+      close(own);
+  }
+  assert_true(found >= 0);
+  const uint8_t byte = (uint8_t)~mapped->copy[7];
+  assert_int_equal(pwrite(found, &byte, 1, (off_t)(mapped->part.offset + 7)), 1);
+  close(found);
+}
+
+static void who_has_borrowed_what_was_damaged_is_told(void **state) {
+  gemmd_weight_info info;
+  (void)state;
+  if (!is_cpu() || geteuid() != 0)
+    skip();
+  gemmd_session *session = begin(""), *other = daemon_join(&daemon_under_test, NULL);
+  struct mapped a = map(session, "a"), b = map(session, "b"), again = map(other, "a");
+  plant(&a);
+  gemmd_weight_return(again.borrowed);
+  while (gemmd_weight_stat(other, "a", &info) == GEMMD_OK)
+    sched_yield();
+  expect_ok(session, gemmd_ping(session, NULL)); /* takes in what has come before */
+  assert_int_equal(gemmd_borrowed_look(a.borrowed), GEMMD_BORROWED_WITHDRAWN);
+  assert_int_equal(gemmd_borrowed_look(b.borrowed), GEMMD_BORROWED_SHARED);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "the weight \"a\" of user"), 1);
+  daemon_load(session, &daemon_under_test, "a", GEMMD_FORMAT_INT8);
+  struct mapped sound = map(session, "a");
+  assert_memory_equal(sound.copy, a.copy, a.part.bytes);
+  expect_product(session, 0);
+  gemmd_weight_return(a.borrowed);
+  unmap(&b);
+  unmap(&sound);
+  gemmd_disconnect(other);
+  end(session);
+}
+
 /* The next gemmd has the same memory: a second borrower gets the very same. */
 static void expect_shared(gemmd_session *session, struct mapped *a) {
   expect_ok(session, gemmd_ping(session, NULL));
@@ -422,6 +469,7 @@ int main(void) {
       cmocka_unit_test(what_is_borrowed_is_not_overwritten),
       cmocka_unit_test(borrowers_are_shown_and_go_with_their_process),
       cmocka_unit_test(a_worker_that_dies_takes_nothing_from_a_borrower),
+      cmocka_unit_test(who_has_borrowed_what_was_damaged_is_told),
       cmocka_unit_test(an_upgrade_keeps_what_is_lent),
       cmocka_unit_test(a_restart_with_stored_descriptors_keeps_what_is_lent),
       cmocka_unit_test(a_gemmd_that_comes_back_empty_leaves_the_borrower_alone),
