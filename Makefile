@@ -55,7 +55,7 @@ ifneq ($(NVCC),)
 KERNELS += $(call object,$(call below,kernels/cuda,c)) $(patsubst %,build/obj/%.o,$(call below,kernels/cuda,cu))
 endif
 # what files of weights hold, for the loader and for gemmctl
-WEIGHTS := $(call object,$(wildcard proto/weights/*.c))
+WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))) $(WEIGHTS)
 CLIENT := $(call object,$(wildcard client/*.c))
 TOOL := $(call object,$(wildcard client/tool/*.c))
@@ -295,7 +295,7 @@ FUZZ_CC ?= clang
 FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1
 FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
-FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c proto/weights/*.c) \
+FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c proto/weights/*.c proto/weights/*/*.c) \
   $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/,handles.c plans.c) \
   daemon/transport.c daemon/worker/tune_db.c kernels/variant.c)
 FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c))
