@@ -57,7 +57,9 @@ endif
 # what files of weights hold, for the loader and for gemmctl
 WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))) $(WEIGHTS)
-CLIENT := $(call object,$(wildcard client/*.c))
+# of that, what the client needs to know of the files of a model
+MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c) $(wildcard proto/weights/import/*.c)
+CLIENT := $(call object,$(wildcard client/*.c client/model/*.c) $(MODEL_FILES))
 TOOL := $(call object,$(wildcard client/tool/*.c))
 CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL) $(WEIGHTS) $(PROTO)
 BENCH := $(call object,$(wildcard client/bench/*.c tests/bench_kernels/*.c client/cuda/*.c)) $(TOOL) $(KERNELS) $(PROTO)
@@ -86,7 +88,7 @@ $(BUILD)/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
 $(BUILD)/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmclient.map
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
-	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)
+	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(shell pkg-config --libs $(MSGPACK) jansson) $(SYSTEM_LIBS)
 
 $(BUILD)/libgemmclient.so: $(BUILD)/libgemmclient.so.$(SOVERSION)
 	$(Q)ln -sf $(<F) $@
@@ -298,7 +300,7 @@ fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
 FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c proto/weights/*.c proto/weights/*/*.c) \
   $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/,handles.c plans.c) \
   daemon/transport.c daemon/worker/tune_db.c kernels/variant.c)
-FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c))
+FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c client/model/*.c) $(MODEL_FILES))
 
 $(BUILD)/fuzz/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
@@ -383,7 +385,7 @@ $(BUNDLE)/lib/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmcl
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
-	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) $(SYSTEM_LIBS)
+	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) -l:libjansson.a $(SYSTEM_LIBS)
 
 $(BUNDLE)/lib/libgemmclient.a: $(CLIENT) $(PROTO)
 	@mkdir -p $(@D)
@@ -438,7 +440,7 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/include client/gemmclient.h client/gemmclient_cuda.h
 	install -d $(INSTALL_LIB)/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
-	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \
+	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK) jansson) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \
 	  >$(INSTALL_LIB)/pkgconfig/gemmclient.pc
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd-metrics.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd-metrics.service

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Dependencies point one way: daemon -> proto, kernels; client -> proto; gemmctl -> proto/weights; kernels -> proto's
+# Dependencies point one way: daemon -> proto, kernels; client -> proto; gemmctl, client/model -> proto/weights; kernels -> proto's
 # gemm.h, status.h and number.h; proto -> nothing, and of it proto/weights alone knows files. Within daemon/, no process
 # includes another's folder, but for main.c, which starts each by its one public header. Within kernels/, no backend includes another's.
 cd "$(dirname "$0")/.." || exit 2
@@ -22,7 +22,7 @@ complain proto '(\./)?weights/' 'what goes over the wire knows no files'
 complain proto/weights '(\.\./)+(message|ring|commands|messages)' 'weights see numbers, limits and statuses only'
 complain client '(\.\./)*(daemon|kernels|tests)/' 'the client depends on proto only'
 for place in client/*.[ch] client/bench client/ggml client/tool client/triton; do
-  complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl alone makes files of weights'
+  complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl and model/ alone know files of weights'
 done
 complain client/ctl '(\.\./)*proto/[a-z_]+\.' 'the tools use the public header only'
 complain client/bench '(\.\./)*proto/' 'the tools use the public header only'

@@ -1,14 +1,12 @@
 #include "file.h"
 
-#include "../../proto/weights/gguf.h"
+#include "../../proto/weights/header.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { GGUF_BYTES_FIRST = 1 << 16 };
 
 enum status file_open(struct file *file, int fd, struct error *error) {
   struct stat stat;
@@ -39,52 +37,13 @@ enum status file_read(const struct file *file, uint64_t offset, void *out, size_
   return STATUS_OK;
 }
 
-static enum status gguf_header(const struct file *file, struct safetensors *out, struct error *error) {
-  uint64_t most = file->bytes < LIMIT_FILE_HEADER_BYTES ? file->bytes : LIMIT_FILE_HEADER_BYTES;
-  enum status status = STATUS_UNSUPPORTED;
-  bool more = true;
-  /* How long the header is says only the header itself. */
-  for (uint64_t have = GGUF_BYTES_FIRST; more; have *= 4) {
-    have = have < most ? have : most;
-    uint8_t *bytes = malloc((size_t)have + 1);
-    if (!bytes)
-      return error_set(error, STATUS_NOMEM, "no memory for a header of %llu bytes", (unsigned long long)have);
-    status = file_read(file, 0, bytes, (size_t)have, error);
-    if (status == STATUS_OK)
-      status = gguf_parse(bytes, (size_t)have, file->bytes, out, &more, error);
-    else
-      more = false;
-    free(bytes);
-    if (have == most)
-      break;
-  }
-  return status;
+static enum status read_of_source(void *file, uint64_t offset, void *out, size_t bytes, struct error *error) {
+  return file_read(file, offset, out, bytes, error);
 }
 
-static enum status safetensors_header(const struct file *file, const uint8_t *first, size_t have,
-                                      struct safetensors *out, struct error *error) {
-  uint64_t json_bytes = 0;
-  enum status status = safetensors_length(first, have, file->bytes, &json_bytes, error);
-  if (status != STATUS_OK)
-    return status;
-  char *json = malloc((size_t)json_bytes + 1);
-  if (!json)
-    return error_set(error, STATUS_NOMEM, "no memory for a header of %llu bytes", (unsigned long long)json_bytes);
-  status = file_read(file, SAFETENSORS_LENGTH_BYTES, json, (size_t)json_bytes, error);
-  if (status == STATUS_OK)
-    status = safetensors_parse(json, json_bytes, file->bytes, out, error);
-  free(json);
-  return status;
-}
-
-enum status file_header(const struct file *file, struct safetensors *out, struct error *error) {
-  uint8_t first[SAFETENSORS_LENGTH_BYTES];
-  size_t have = file->bytes < sizeof first ? (size_t)file->bytes : sizeof first;
-  *out = (struct safetensors){.count = 0};
-  enum status status = file_read(file, 0, first, have, error);
-  if (status != STATUS_OK)
-    return status;
-  return gguf_is(first, have) ? gguf_header(file, out, error) : safetensors_header(file, first, have, out, error);
+enum status file_header(struct file *file, struct safetensors *out, struct error *error) {
+  const struct header_source source = {.file = file, .bytes = file->bytes, .read = read_of_source};
+  return header_read(&source, out, error);
 }
 
 /* ---- the files of one load */

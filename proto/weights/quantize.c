@@ -150,9 +150,13 @@ uint16_t quantize_least_squares(const float *values, size_t count, uint32_t *scr
 
 uint16_t quantize_ternary(const float *values, size_t count, uint8_t *codes) {
   double sum = 0.0;
-  for (size_t i = 0; i < count; i++)
+  float most = quantize_absmax(values, count);
+  bool exact = true; /* the values are ternary already: nothing is to be estimated */
+  for (size_t i = 0; i < count; i++) {
     sum += fabs((double)values[i]);
-  uint16_t scale = number_to_f16((float)(sum / (double)count));
+    exact = exact && (values[i] == 0.0f || fabsf(values[i]) == most);
+  }
+  uint16_t scale = number_to_f16(exact ? most : (float)(sum / (double)count));
   if (scale == 0)
     memset(codes, 1, count);
   else

@@ -19,7 +19,7 @@ size_t quantize_bf16(const float *values, size_t count, uint16_t *out);
  * The scale and codes with the least squared error of all. The scale may be negative: the one value of magnitude 2
  * then stands for -2. `scratch` holds 2 * count words. */
 uint16_t quantize_least_squares(const float *values, size_t count, uint32_t *scratch, uint8_t *codes);
-/* Scale: mean magnitude; codes: nearest of -1, 0, 1. */
+/* Scale: mean magnitude, or where all that is not 0 has one magnitude, that; codes: nearest of -1, 0, 1. */
 uint16_t quantize_ternary(const float *values, size_t count, uint8_t *codes);
 
 #define QUANTIZE_INT2_MOST 65504.0f /* the largest f16 */
