@@ -198,7 +198,7 @@ END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
-PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_quantize.py)
+PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_quantize.py test_models.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
@@ -299,7 +299,7 @@ FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
 FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c proto/weights/*.c proto/weights/*/*.c) \
   $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/,handles.c plans.c) \
-  daemon/transport.c daemon/worker/tune_db.c kernels/variant.c)
+  daemon/transport.c daemon/worker/tune_db.c kernels/variant.c client/model/index.c)
 FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c client/model/*.c) $(MODEL_FILES))
 
 $(BUILD)/fuzz/obj/%.c.o: %.c Makefile

@@ -198,12 +198,12 @@ class Session:
         chosen = [(pattern, of_format(value), 0, 0) for pattern, value in rules]
         if format is not None:
             chosen.append(("*", of_format(format), member(Scale, scale, "scale"), member(Method, method, "method")))
-        model.rules, model.rule_count = ffi.new("gemmd_model_rule[]", max(1, len(chosen))), len(chosen)
-        kept.append(model.rules)
-        for rule, (pattern, *rest) in zip(model.rules[0 : len(chosen)], chosen):
+        all_rules = ffi.new("gemmd_model_rule[]", max(1, len(chosen)))
+        for rule, (pattern, *rest) in zip(all_rules, chosen):
             kept.append(ffi.new("char[]", encoded(pattern)))
             rule.pattern = kept[-1]
             rule.format, rule.scale, rule.method = rest
+        model.rules, model.rule_count = all_rules, len(chosen)
         model.paths, model.path_count = texts(os.fsdecode(path) for path in paths)
         model.patterns, model.pattern_count = texts(patterns)
         model.excludes, model.exclude_count = texts(exclude)
