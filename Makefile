@@ -135,7 +135,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_choice,$<)$(findstring test_cuda_compile,$<)$(findstring _places,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<)$(findstring weights/quantize,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_choice,$<)$(findstring test_cuda_compile,$<)$(findstring _places,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes

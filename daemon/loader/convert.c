@@ -107,10 +107,7 @@ static enum status take_row(const struct convert *convert, const struct run *run
                             uint64_t row, uint64_t column, float *out, struct error *error) {
   const struct import_weight *from = &run->piece->from;
   from->importer->numbers(from, tile, row, out);
-  float sum = 0.0f; /* x * 0 is NaN where x is not finite */
-  for (uint64_t i = 0; i < tile->columns; i++)
-    sum += out[i] * 0.0f;
-  for (uint64_t i = 0; sum != 0.0f && i < tile->columns; i++)
+  for (uint64_t i = 0; !quantize_finite(out, tile->columns) && i < tile->columns; i++)
     if (!isfinite(out[i]))
       return refuse_value(convert, run->first + row, column + i, out[i], "is not finite", error);
   return STATUS_OK;
@@ -212,22 +209,23 @@ static enum status work_real(void *context, uint64_t band, void *memory, struct 
   return status;
 }
 
-/* Halves that stay what they are. */
+/* Halves that stay what they are: read where they belong, unless rows are longer there than in the file. */
 static enum status work_halves(void *context, uint64_t band, void *memory, struct error *error) {
   const struct convert *convert = context;
   struct scratch scratch = scratch_cut(convert, memory);
+  uint64_t row_bytes = convert->source->layout.row_bytes;
+  bool direct = row_bytes == convert->k * sizeof(uint16_t);
   uint16_t infinity = convert->source->weight.format == GEMM_FORMAT_F16 ? 0x7c00 : 0x7f80;
   struct import_tile tile;
   enum status status = STATUS_OK;
   for (struct run run = {.rows = 0}; status == STATUS_OK && next_run(convert, band, &run);) {
-    status = read_run(convert, &run, 0, convert->k, scratch.raw, &tile, error);
+    uint8_t *to = convert->canonical + run.first * row_bytes;
+    status = read_run(convert, &run, 0, convert->k, direct ? to : scratch.raw, &tile, error);
     for (uint64_t i = 0; status == STATUS_OK && i < run.rows; i++) {
-      uint16_t *to = (uint16_t *)(void *)(convert->canonical + (run.first + i) * convert->source->layout.row_bytes);
-      unsigned bad = 0;
-      memcpy(to, tile.raw + i * tile.stride, convert->k * sizeof *to);
-      for (uint64_t j = 0; j < convert->k; j++)
-        bad |= (to[j] & infinity) == infinity;
-      if (bad)
+      uint16_t *row = (uint16_t *)(void *)(to + i * row_bytes);
+      if (!direct)
+        memcpy(row, tile.raw + i * tile.stride, convert->k * sizeof *row);
+      if (!quantize_finite_halves(row, convert->k, infinity))
         status = take_row(convert, &run, &tile, i, 0, scratch.values, error);
     }
   }

@@ -3,6 +3,7 @@
 #include "../limits.h"
 #include "../number.h"
 #include "gguf.h"
+#include "quantize.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -37,10 +38,14 @@ void safetensors_to_f32(enum safetensors_dtype dtype, const uint8_t *raw, size_t
     memcpy(out, raw, count * sizeof *out);
     return;
   }
+  if (dtype == DTYPE_BF16) {
+    quantize_from_bf16(raw, count, out);
+    return;
+  }
   for (size_t i = 0; i < count; i++) {
     uint16_t half;
     memcpy(&half, raw + 2 * i, sizeof half);
-    out[i] = dtype == DTYPE_F16 ? number_from_f16(half) : number_from_bf16(half);
+    out[i] = number_from_f16(half);
   }
 }
 
