@@ -62,9 +62,11 @@ endif
 # what of proto/ the kernels see
 KERNELS += $(call object,proto/gemm.c proto/number.c proto/status.c)
 # what files of weights hold, for the loader and for gemmctl
-WEIGHTS := $(call object,$(wildcard proto/weights/*.c))
+WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
-CLIENT := $(call object,$(wildcard client/*.c))
+# of that, what the client needs to know of the files of a model
+MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c) $(wildcard proto/weights/import/*.c)
+CLIENT := $(call object,$(wildcard client/*.c client/model/*.c) $(MODEL_FILES))
 TOOL := $(call object,$(wildcard client/tool/*.c))
 CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL)
 BENCH := $(call object,$(wildcard tests/gemm-bench/*.c tests/gemm-bench/kernels/*.c client/cuda/*.c)) $(TOOL)
@@ -117,7 +119,7 @@ $(BUILD)/gemmd: $(GEMMD)
 $(BUILD)/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmclient.map
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
-	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)
+	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(shell pkg-config --libs $(MSGPACK) jansson) $(SYSTEM_LIBS)
 
 $(BUILD)/libgemmclient.so: $(BUILD)/libgemmclient.so.$(SOVERSION)
 	$(Q)ln -sf $(<F) $@
@@ -154,7 +156,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 
 # What goes into libgemmkernels.so is visible there; version scripts and objcopy hide it in what others link with.
 visible = $(if $(filter kernels/% proto/%,$(1)),-fvisibility=default -fno-semantic-interposition)
-unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c,$(1)),$(KERNEL_OPTIMIZATION))
+unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c,$(1)),$(KERNEL_OPTIMIZATION))
 sees_cuda = $(if $(findstring /cuda/,$(1))$(findstring test_cuda,$(1))$(findstring _places,$(1))$(filter tests/bench/%,$(1)),$(CUDA_CFLAGS))
 
 $(BUILD)/obj/%.c.o: %.c Makefile $(if $(MISSING),| packages)

@@ -242,6 +242,69 @@ GEMMD_API int gemmd_weight_borrowers(gemmd_session *session, const char *name, g
 GEMMD_API int gemmd_weight_list(gemmd_session *session, const char *pattern,
                                 bool (*each)(void *user, const gemmd_weight_info *info), void *user);
 
+/* ---- whole models: folders and files of safetensors or GGUF, in the layouts of MODELS.md */
+
+/* What becomes of weights whose name in the model matches the fnmatch(3) pattern. Of several rules the first counts. */
+typedef struct gemmd_model_rule {
+  const char *pattern;
+  enum gemmd_format format; /* 0: as the model has it: codes as they are, f16 and bf16 too */
+  enum gemmd_scale scale;
+  enum gemmd_method method;
+} gemmd_model_rule;
+
+typedef struct gemmd_model_progress {
+  unsigned weights, weights_done;
+  uint64_t bytes, bytes_done; /* of the files */
+} gemmd_model_progress;
+
+typedef struct gemmd_model {
+  /* One folder (with model.safetensors.index.json, or one file, or one .gguf), or files. The model's configuration is
+   * looked for in the folder of the first. */
+  const char *const *paths;
+  unsigned path_count;
+  const char *const *patterns; /* fnmatch(3), of names in the model: what is loaded; none: all matrices */
+  unsigned pattern_count;
+  const char *const *excludes; /* and what is not */
+  unsigned exclude_count;
+  const gemmd_model_rule *rules;
+  unsigned rule_count;
+  /* "q_proj,k_proj,v_proj=qkv_proj": weights of these names behind the same prefix become one, rows behind rows. */
+  const char *const *fuses;
+  unsigned fuse_count;
+  /* Of every weight the part of rank `rank` of `ranks` (0: all of it): equal ranges of its rows, or of its columns for
+   * names that match one of `columns`; with no `columns`, *.o_proj.weight and *.down_proj.weight. A fused weight is
+   * made of parts of each. */
+  unsigned rank, ranks;
+  const char *const *columns;
+  unsigned column_count;
+  const char *prefix; /* before the names in the model; NULL: "" */
+  /* Names that stand for other content are given to the model's; with a prefix, which must end with one of ./:-_ then,
+   * names behind it that the model does not have go. Who has weights open keeps them. */
+  bool replace;
+  bool keep_going; /* what cannot be loaded is left out; else nothing is loaded then */
+  enum gemmd_placement placement;
+  int device;
+  unsigned devices;
+  enum gemmd_mode mode;
+  /* NULL: not asked for. They run inside gemmd_model_load, where the session takes no other control call. */
+  void (*progress)(void *user, const gemmd_model_progress *progress);
+  void (*loaded)(void *user, const gemmd_weight_info *info); /* has no name before all have */
+  void (*failed)(void *user, const char *name, int status, const char *sentence);
+  void *user;
+} gemmd_model;
+
+typedef struct gemmd_model_result {
+  unsigned weights, shared, failed; /* loaded; of these, with content that was there; not loaded */
+  unsigned dropped;                 /* names that went, of `replace` */
+  uint64_t bytes;                   /* on devices */
+} gemmd_model_result;
+
+/* Loads the weights of a model, several at a time. Their names come to be together at the end; where something fails,
+ * or this process ends, gemmd has nothing of it. The files are opened here, as this process may. BAD_FILE for files
+ * that are no model or change meanwhile, NOT_FOUND for a pattern without a match, EXISTS for names that clash.
+ * `result` may be NULL. */
+GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model, gemmd_model_result *result);
+
 /* Opens a weight for products. It belongs to the session. The content stays while it is open, also when its name is
  * unloaded or replaced. After TIMEOUT what the daemon opens late is closed by the call that takes its answer in. */
 GEMMD_API int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **out);

@@ -98,7 +98,9 @@ struct call {
   const void *request; /* struct of the command's request */
   void *reply;         /* struct of the command's reply */
   int fd;              /* that travels with the request; -1: none */
-  int *reply_fds;      /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
+  const int *more_fds; /* behind it */
+  size_t more_fd_count;
+  int *reply_fds; /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
   size_t reply_fd_count;
   size_t *reply_fds_came; /* so many of LIMIT_MESSAGE_FDS came; less than were sent where there was no room for them in
                              this process. NULL: it must be reply_fd_count */
@@ -112,6 +114,19 @@ struct call {
  * the session. Where the daemon is lost, the session goes on with the next one if it can: the call is made again there,
  * or is DISCONNECTED where it is to be made once. */
 MUST_CHECK enum status control_call(struct gemmd_session *session, const struct call *call);
+/* Calls of one kind that are under way together; their answers come in any order. */
+struct calls {
+  unsigned width; /* how many at a time, at most CALLS_WIDTH */
+  /* Fills in the next call, with what it points to, which stays until it is done; false: there is none now. */
+  bool (*next)(void *user, unsigned slot, struct call *call);
+  void (*done)(void *user, unsigned slot, enum status status); /* the sentence is the session's */
+  void *user;
+};
+enum { CALLS_WIDTH = 8 };
+
+/* Makes calls until there are none. What each comes to is said to `done`; the result is not OK where the session has
+ * ended meanwhile: calls under way have no answer then, and none is made again. */
+MUST_CHECK enum status control_calls(struct gemmd_session *session, const struct calls *calls);
 /* Takes in what came unasked, without waiting: events, late answers, the end. The end alone inside a call. True where
  * a message came. */
 bool control_look(struct gemmd_session *session);
@@ -205,6 +220,9 @@ MUST_CHECK enum status text_copy(struct gemmd_session *session, char *to, size_t
 const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
+
+/* Opens a file for reading, a path from `folder` (AT_FDCWD). NOT_FOUND, PERMISSION, SYSTEM with the path. */
+MUST_CHECK enum status path_open(struct gemmd_session *session, int folder, const char *path, int *fd);
 
 /* ---- memory.c */
 

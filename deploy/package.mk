@@ -14,7 +14,7 @@ $(BUNDLE)/lib/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmcl
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
-	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) $(SYSTEM_LIBS)
+	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) -l:libjansson.a $(SYSTEM_LIBS)
 
 $(BUNDLE)/lib/libgemmclient.a: $(CLIENT) $(PROTO)
 	@mkdir -p $(@D)
@@ -74,7 +74,7 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/include client/gemmclient.h client/gemmclient_cuda.h
 	install -d $(INSTALL_LIB)/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
-	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK)) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \
+	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK) jansson) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \
 	  >$(INSTALL_LIB)/pkgconfig/gemmclient.pc
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd-metrics.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd-metrics.service

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Dependencies point one way: daemon -> proto, kernels; client -> proto; gemmctl -> proto/weights; kernels -> proto's
+# Dependencies point one way: daemon -> proto, kernels; client -> proto; gemmctl, client/model -> proto/weights; kernels -> proto's
 # gemm.h, status.h and number.h; proto -> nothing, and of it proto/weights alone knows files. Within daemon/, no process
 # includes another's folder, but for main.c, which starts each by its one public header. Within kernels/, no backend
 # includes another's. tests/ may include all of these, and none of them includes tests/; gemm-bench, which is installed,
@@ -25,7 +25,7 @@ complain proto '(\./)?weights/' 'what goes over the wire knows no files'
 complain proto/weights '(\.\./)+(message|ring|commands|messages)' 'weights see numbers, limits and statuses only'
 complain client '(\.\./)*(daemon|kernels|tests)/' 'the client depends on proto only'
 for place in client/*.[ch] client/ggml client/tool client/triton; do
-  complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl alone makes files of weights'
+  complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl and model/ alone know files of weights'
 done
 complain client/ctl '(\.\./)*proto/[a-z_]+\.' 'the tools use the public header only'
 complain client/ggml '(\.\./)*proto/' 'adapters use the public header only'

@@ -245,6 +245,13 @@ struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const ui
   return catalog->weights[at];
 }
 
+bool catalog_has_old_hash(const struct catalog *catalog) {
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    if (catalog->weights[i]->hash_kind == CATALOG_HASH_SEQUENTIAL)
+      return true;
+  return false;
+}
+
 struct catalog_weight *catalog_find_id(const struct catalog *catalog, uint32_t id) {
   for (size_t i = 0; i < catalog->weight_count; i++)
     if (catalog->weights[i]->id == id)

@@ -41,10 +41,14 @@ struct catalog_part {
   uint64_t checksum; /* of its bytes, as the backend makes it; 0: none is known */
 };
 
+/* The numbers are kept with the catalog. */
+enum catalog_hash_kind { CATALOG_HASH_SEQUENTIAL = 0, CATALOG_HASH_TREE = 1 };
+
 /* One content where it lies, whatever its names. The same content may lie elsewhere once more. */
 struct catalog_weight {
   uint32_t id; /* never reused */
   uint8_t hash[CATALOG_HASH_BYTES];
+  uint32_t hash_kind; /* enum catalog_hash_kind: how it was made */
   struct gemm_weight shape;
   enum message_placement placement;
   uint32_t part_count;
@@ -126,6 +130,8 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
 /* The first weight of that content, or with `before` the next one behind it; NULL: none. */
 struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash,
                                          const struct catalog_weight *before);
+/* Whether any content is known by the hash that earlier versions made. */
+bool catalog_has_old_hash(const struct catalog *catalog);
 /* NULL: none has that number. */
 struct catalog_weight *catalog_find_id(const struct catalog *catalog, uint32_t id);
 /* A number for a weight that is about to be stored. */

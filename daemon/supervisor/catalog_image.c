@@ -35,7 +35,7 @@ struct image_lent {
 struct image_weight {
   uint32_t id, format, scale, placement;
   int64_t n, k;
-  uint32_t part_count, reserved;
+  uint32_t part_count, hash_kind; /* which versions before the tree hash left 0 */
   uint8_t hash[CATALOG_HASH_BYTES];
   struct catalog_part parts[LIMIT_PARTS];
 };
@@ -64,6 +64,7 @@ static struct image_weight weight_record(const struct catalog_weight *weight) {
   record.n = weight->shape.n;
   record.k = weight->shape.k;
   record.part_count = weight->part_count;
+  record.hash_kind = weight->hash_kind;
   memcpy(record.hash, weight->hash, sizeof record.hash);
   memcpy(record.parts, weight->parts, weight->part_count * sizeof *weight->parts);
   return record;
@@ -203,9 +204,10 @@ static enum status read_weight(struct reader *reader, struct catalog *catalog) {
                                             .format = (enum gemm_format)record.format,
                                             .scale = (enum gemm_scale)record.scale},
                                   .placement = (enum message_placement)record.placement,
-                                  .part_count = record.part_count};
+                                  .part_count = record.part_count,
+                                  .hash_kind = record.hash_kind};
   if (gemm_weight_check(&weight.shape, &error) != STATUS_OK || record.id == 0 || record.id > catalog->last_weight ||
-      record.placement > PLACEMENT_SPLIT)
+      record.placement > PLACEMENT_SPLIT || record.hash_kind > CATALOG_HASH_TREE)
     return bad(reader->error, "a weight is not one");
   status = take_parts(catalog, &record, reader->error);
   if (status != STATUS_OK)

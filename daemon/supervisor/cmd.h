@@ -35,6 +35,8 @@ void cmd_tune_run(struct session *session, uint32_t id, const void *body, struct
 void cmd_tune_forget(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tune_import(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tune_pin(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_commit(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_abandon(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_unload(struct session *session, uint32_t id, const void *body, struct packet *packet);
 
 #endif

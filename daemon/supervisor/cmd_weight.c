@@ -1,9 +1,11 @@
-/* weight_load, weight_list, weight_info, weight_unload; opening and closing are in cmd_open.c. */
+/* weight_load, weight_commit, weight_abandon, weight_list, weight_info, weight_unload; opening and closing are in
+ * cmd_open.c. */
 #include "cmd.h"
 #include "context.h"
 #include "foreign.h"
 #include "placement.h"
 #include "reclaim.h"
+#include "stage.h"
 
 #include "../log.h"
 
@@ -44,6 +46,8 @@ static enum status check_request(const struct message_weight_load *request, uint
   if (!method_fits(request->format, request->method))
     return error_set(error, STATUS_INVALID, "method %u does not go with format %s", request->method,
                      gemm_format_name((enum gemm_format)request->format));
+  if (request->old_hash)
+    return error_set(error, STATUS_INVALID, "old_hash is not for clients");
   if (request->mode > MODE_ALL)
     return error_set(error, STATUS_INVALID, "mode must be 0..%d, got %u", MODE_ALL, request->mode);
   return placement_check(request, devices, error);
@@ -52,13 +56,37 @@ static enum status check_request(const struct message_weight_load *request, uint
 void cmd_weight_load(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_weight_load *request = body;
   struct error error;
+  struct load_files files = {.count = 0};
   enum status status = check_request(request, session->supervisor->fleet.count, &error);
+  for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
+    status = foreign_check_file(packet->fds[i], &error);
+  for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
+    files.fds[files.count++] = packet_take_fd(packet, i);
   if (status == STATUS_OK)
-    status = foreign_check_file(packet->fds[0], &error);
-  if (status == STATUS_OK)
-    status = loads_add(session, id, request, packet_take_fd(packet, 0), &error);
+    status = loads_add(session, id, request, &files, &error);
   if (status != STATUS_OK)
     session_fail(session, id, &error);
+}
+
+/* ---- weight_commit, weight_abandon */
+
+void cmd_weight_commit(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_weight_commit *request = body;
+  struct message_weight_commit_reply reply = {.named = (uint32_t)session->stage.count};
+  struct error error;
+  (void)packet;
+  if (stage_commit(session->supervisor, session, request->instead_of, &reply.dropped, &error) == STATUS_OK)
+    session_reply(session, id, &message_weight_commit_reply_type, &reply, NULL, 0);
+  else
+    session_fail(session, id, &error);
+}
+
+void cmd_weight_abandon(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_empty reply = {0};
+  (void)body;
+  (void)packet;
+  stage_drop(session->supervisor, &session->stage);
+  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
 }
 
 /* ---- weight_list, weight_info */

@@ -29,6 +29,11 @@ static void finish_move(struct load *load, bool moved) {
   session_release(session);
 }
 
+static void close_files(struct load_files *files) {
+  while (files->count > 0)
+    foreign_close(files->fds[--files->count]);
+}
+
 void load_finish(struct load *load, const struct message_weight_info *info) {
   struct session *session = load->session;
   if (load->source != NULL) {
@@ -43,8 +48,7 @@ void load_finish(struct load *load, const struct message_weight_info *info) {
     session_fail(session, load->id, &load->error);
   }
   session->asked = other;
-  if (load->file >= 0)
-    foreign_close(load->file);
+  close_files(&load->files);
   if (load->canonical >= 0)
     close(load->canonical);
   session->loads--;
@@ -177,7 +181,9 @@ static void on_end(struct channel *channel, const struct error *cause) {
 
 static enum status ask_loader(struct load *load, struct error *error) {
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = LOADER_REQUEST, .code = COMMAND_load};
-  return channel_send(&load->channel, &head, &message_weight_load_type, &load->request, &load->file, 1, error);
+  load->request.old_hash = catalog_has_old_hash(&load->supervisor->catalog);
+  return channel_send(&load->channel, &head, &message_weight_load_type, &load->request, load->files.fds,
+                      load->files.count, error);
 }
 
 static enum status start(struct load *load, struct error *error) {
@@ -202,8 +208,7 @@ static enum status start(struct load *load, struct error *error) {
   }
   if (status != STATUS_OK)
     child_kill(load->child); /* load->error is reported when the process is reaped */
-  foreign_close(load->file);
-  load->file = -1;
+  close_files(&load->files);
   return STATUS_OK;
 }
 
@@ -223,27 +228,27 @@ static void start_next(struct supervisor *supervisor) {
 
 /* ---- the line */
 
-enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request, int file,
-                      struct error *error) {
+enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
+                      struct load_files *files, struct error *error) {
   struct supervisor *supervisor = session->supervisor;
   if (session->loads >= SESSION_LOADS_MAX) {
-    foreign_close(file);
+    close_files(files);
     return error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
   }
   if (supervisor->sessions.draining || !descriptors_left(session->user.admin)) {
-    foreign_close(file);
+    close_files(files);
     return supervisor->sessions.draining
                ? error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new loads and ends with the sessions it has")
                : error_set(error, STATUS_BUSY, "gemmd has no descriptors for another load at the moment");
   }
   enum status status = user_add_load(&supervisor->users, session->account, error);
   if (status != STATUS_OK) {
-    foreign_close(file);
+    close_files(files);
     return status;
   }
   struct load *load = calloc(1, sizeof *load);
   if (load == NULL) {
-    foreign_close(file);
+    close_files(files);
     session->account->loads--;
     return error_set(error, STATUS_NOMEM, "no memory for a load");
   }
@@ -253,7 +258,7 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
   load->asked = session->asked;
   load->request = *request;
   load->user = session->user;
-  load->file = file;
+  load->files = *files;
   load->canonical = -1;
   session->loads++;
   session_hold(session);
@@ -272,7 +277,7 @@ enum status loads_move(struct session *session, struct catalog_weight *weight, s
   load->session = session;
   snprintf(load->request.name, sizeof load->request.name, "%s", name);
   load->mover = user;
-  load->file = load->canonical = -1;
+  load->canonical = -1;
   load->source = weight;
   load->of = of;
   load->moved = moved;

@@ -1,5 +1,5 @@
-/* Loads: each is a loader process that turns one tensor of a file into canonical form, behind which the placer puts
- * it on the device. At most loaders_max processes at a time; the other loads wait. */
+/* Loads: each is a loader process that turns tensors of files into a weight in canonical form, behind which the placer
+ * puts it on the device. At most loaders_max processes at a time; the other loads wait. */
 #ifndef SUPERVISOR_LOADS_H
 #define SUPERVISOR_LOADS_H
 
@@ -16,6 +16,12 @@
 
 struct supervisor;
 
+/* Descriptors of a load, owned by whoever has the struct. */
+struct load_files {
+  int fds[LIMIT_MESSAGE_FDS];
+  size_t count;
+};
+
 struct load {
   TAILQ_ENTRY(load) link; /* in loads.waiting, loads.running, or the placer's line */
   struct supervisor *supervisor;
@@ -24,8 +30,8 @@ struct load {
   struct session_request asked; /* the same */
   struct message_weight_load request;
   struct catalog_user user;
-  int file;       /* owned; -1 once the loader has it */
-  bool cancelled; /* the client is gone */
+  struct load_files files; /* none once the loader has them */
+  bool cancelled;          /* the client is gone */
   /* the loader */
   struct child *child; /* NULL: none lives */
   uv_timer_t timer;
@@ -35,8 +41,10 @@ struct load {
   bool answered;
   struct error error; /* status OK: all is well */
   struct message_load_done done;
-  int canonical;     /* owned memfd; -1: none */
-  uint32_t attempts; /* of the placer */
+  uint8_t hash[CATALOG_HASH_BYTES]; /* of the two in `done` the one that counts */
+  uint32_t hash_kind;               /* enum catalog_hash_kind */
+  int canonical;                    /* owned memfd; -1: none */
+  uint32_t attempts;                /* of the placer */
   /* A load of nothing: copies of a weight that is there, into memory that can be lent, come to stand for its names of
    * the class. NULL: it is a load. */
   struct catalog_weight *source; /* not owned: counted by its handles */
@@ -51,9 +59,9 @@ struct loads {
 };
 
 void loads_init(struct loads *loads);
-/* Takes `file` over in any case. BUSY where the session has too many loads under way, NOMEM. */
+/* Takes the files over in any case. BUSY where the session has too many loads under way, NOMEM. */
 MUST_CHECK enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
-                                 int file, struct error *error);
+                                 struct load_files *files, struct error *error);
 /* Puts a weight into memory that can be lent, for its names of that class; `name` is one of them. `moved` is called
  * once, with an error where the session has ended meanwhile, too. NOMEM. */
 MUST_CHECK enum status loads_move(struct session *session, struct catalog_weight *weight, struct catalog_class of,

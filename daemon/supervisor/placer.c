@@ -5,6 +5,7 @@
 #include "lend.h"
 #include "placement.h"
 #include "reclaim.h"
+#include "stage.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -83,16 +84,44 @@ static enum status check_class(struct supervisor *supervisor, const struct catal
   return error_set(error, STATUS_BUSY, "the name \"%.160s\" has changed hands during the load", wish->name);
 }
 
+/* The load ends without the weight, which goes where nothing stands for it. */
+static void refuse(struct supervisor *supervisor, struct catalog_weight *weight) {
+  if (catalog_unused(weight))
+    reclaim_weight(supervisor, weight, NULL, NULL);
+  finish(supervisor, NULL);
+}
+
+/* The weight waits for its session's commit: nothing but its description is to be seen. */
+static void stage(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
+  struct load *load = current(supervisor);
+  struct message_weight_info info;
+  struct catalog_wish wish = wish_of(load);
+  if (stage_add(&load->session->stage, &wish, weight, &load->error) != STATUS_OK) {
+    refuse(supervisor, weight);
+    return;
+  }
+  const struct catalog_name name = {
+      .text = load->request.name, .owner = load->user.uid, .mode = wish.mode, .weight = weight};
+  catalog_describe(&name, &info);
+  info.shared = shared;
+  finish(supervisor, &info);
+}
+
 static void commit(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
   struct load *load = current(supervisor);
   struct catalog_weight *before;
   struct message_weight_info info;
   struct catalog_wish wish = wish_of(load);
-  if (check_class(supervisor, &wish, shared, &load->error) != STATUS_OK ||
-      catalog_name(&supervisor->catalog, &wish, weight, &before, &load->error) != STATUS_OK) {
-    if (catalog_unused(weight))
-      reclaim_weight(supervisor, weight, NULL, NULL);
-    finish(supervisor, NULL);
+  if (check_class(supervisor, &wish, shared, &load->error) != STATUS_OK) {
+    refuse(supervisor, weight);
+    return;
+  }
+  if (load->request.staged) {
+    stage(supervisor, weight, shared);
+    return;
+  }
+  if (catalog_name(&supervisor->catalog, &wish, weight, &before, &load->error) != STATUS_OK) {
+    refuse(supervisor, weight);
     return;
   }
   store_catalog(supervisor);
@@ -336,8 +365,9 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
                 .format = (enum gemm_format)load->done.format,
                 .scale = (enum gemm_scale)load->done.scale},
       .placement = (enum message_placement)load->request.placement,
+      .hash_kind = load->hash_kind,
   };
-  memcpy(placer->draft.hash, load->done.hash, sizeof placer->draft.hash);
+  memcpy(placer->draft.hash, load->hash, sizeof placer->draft.hash);
   struct catalog_wish wish = wish_of(load);
   placer->of = lend_class(supervisor, catalog_class_wished(&supervisor->catalog, &wish));
   placer->taken = placer->spoiled = false;
@@ -377,6 +407,9 @@ static enum status check_cap(struct supervisor *supervisor, const struct load *l
                              struct error *error) {
   const struct catalog_name *there = catalog_find(&supervisor->catalog, load->request.name);
   struct catalog_holding held = catalog_owner_holds(&supervisor->catalog, load->user.uid);
+  struct catalog_holding staged = stage_holds(supervisor, load->user.uid);
+  held.names += staged.names;
+  held.bytes += staged.bytes;
   uint64_t copies = load->request.placement != PLACEMENT_REPLICAS ? 1
                     : load->request.devices != 0                  ? load->request.devices
                                                                   : supervisor->fleet.count;
@@ -407,7 +440,7 @@ static struct catalog_weight *find_same(struct supervisor *supervisor, const str
   struct catalog_class of = catalog_class_wished(&supervisor->catalog, &wish);
   struct catalog_weight *same = NULL;
   do
-    same = catalog_find_hash(&supervisor->catalog, load->done.hash, same);
+    same = catalog_find_hash(&supervisor->catalog, load->hash, same);
   while (same != NULL && !(placement_fits(&load->request, same, usable) && serves(supervisor, same) &&
                            catalog_may_share(&supervisor->catalog, same, of)));
   return same;
@@ -422,9 +455,17 @@ static void begin_move(struct supervisor *supervisor, struct load *load) {
     plan_part(supervisor);
 }
 
+/* Content that is stored under the hash of earlier versions keeps it, and so do its names and copies. */
+static void choose_hash(const struct catalog *catalog, struct load *load) {
+  bool old = load->request.old_hash && catalog_find_hash(catalog, load->done.old_hash, NULL) != NULL;
+  load->hash_kind = old ? CATALOG_HASH_SEQUENTIAL : CATALOG_HASH_TREE;
+  memcpy(load->hash, old ? load->done.old_hash : load->done.hash, sizeof load->hash);
+}
+
 static void begin(struct supervisor *supervisor) {
   struct load *load = current(supervisor);
   struct catalog *catalog = &supervisor->catalog;
+  choose_hash(catalog, load);
   load->error.status = STATUS_OK;
   supervisor->placer.busy = true;
   if (load->source != NULL) {
@@ -433,7 +474,7 @@ static void begin(struct supervisor *supervisor) {
   }
   struct catalog_wish wish = wish_of(load);
   struct catalog_weight *same = find_same(supervisor, load);
-  if (load->cancelled || catalog_may_name(catalog, &wish, load->done.hash, same, &load->error) != STATUS_OK) {
+  if (load->cancelled || catalog_may_name(catalog, &wish, load->hash, same, &load->error) != STATUS_OK) {
     finish(supervisor, NULL);
     return;
   }

@@ -139,6 +139,7 @@ void session_end(struct session *session, const char *why) {
   loads_session_left(supervisor, session);
   publishing_session_left(session);
   lend_session_left(session);
+  stage_drop(supervisor, &session->stage);
   serving_remove(session, on_arena_removed);
   if (supervisor->embedded)
     supervisor_stop(supervisor, supervisor->exit_status);

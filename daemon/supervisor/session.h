@@ -11,6 +11,7 @@
 #include "opened.h"
 #include "publishing.h"
 #include "role.h"
+#include "stage.h"
 #include "tensors.h"
 #include "users.h"
 
@@ -68,6 +69,7 @@ struct session {
   bool hello_waits;             /* until all workers are ready */
   uint32_t hello_id, arena_id;  /* of the requests under way */
   uint32_t loads;
+  struct stage stage;
   struct arena arena; /* rings NULL: none */
   bool arena_leaving; /* the workers have been told to forget it */
   struct opened opened;

@@ -11,7 +11,7 @@ import builtins
 import enum
 import os
 from dataclasses import dataclass, fields
-from typing import Dict, List, Type, TypeVar, Union
+from typing import Dict, List, Tuple, Type, TypeVar, Union
 
 import numpy as np
 
@@ -26,6 +26,7 @@ __all__ = [
     "Placement",
     "Priority",
     "WeightInfo",
+    "ModelResult",
     "DeviceInfo",
     "DaemonInfo",
 ]
@@ -166,6 +167,15 @@ class WeightInfo:
     hash: builtins.bytes  # of the content
     shared: bool  # after a load: equal content was there already, nothing was stored
     borrows: int = 0  # of processes that map it to compute with it themselves
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    names: List[str]  # that were loaded
+    failed: List[Tuple[str, str]]  # names that were not, with the reason
+    shared: int  # of the names, with content that was there already
+    dropped: int  # names behind the prefix that went
+    bytes: int  # on devices
 
 
 @dataclass(frozen=True)

@@ -418,14 +418,14 @@ static void test_progress_and_cancel(void **state) {
   struct error error;
   struct seen seen = {0};
   int memfd = -1;
-  assert_int_equal(load_run(&request, fd, 2, see, &seen, &done, &memfd, &error), STATUS_OK);
+  assert_int_equal(load_run(&request, &fd, 1, 2, see, &seen, &done, &memfd, &error), STATUS_OK);
   close(memfd);
   assert_true(seen.calls > 0);
   assert_int_equal(seen.total, 2 * 40 * 50 * 4 + done.bytes); /* two passes, then the hash */
   assert_int_equal(seen.done, seen.total);
   seen = (struct seen){.stop = true};
   memfd = -1;
-  assert_int_equal(load_run(&request, fd, 2, see, &seen, &done, &memfd, &error), STATUS_CANCELLED);
+  assert_int_equal(load_run(&request, &fd, 1, 2, see, &seen, &done, &memfd, &error), STATUS_CANCELLED);
   assert_int_equal(memfd, -1);
   close(fd);
   free(values);

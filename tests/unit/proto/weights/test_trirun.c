@@ -125,8 +125,8 @@ static void test_one_scale_a_column(void **state) {
 static void test_refused(void **state) {
   (void)state;
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT2, GEMM_SCALE_NONE);
-  int fd = packed_file("layer.qweight", 256, 256, 2);
-  strcpy(request.tensor, "layer.qweight");
+  int fd = packed_file("layer.packed", 256, 256, 2);
+  strcpy(request.tensor, "layer.packed");
   loading_refuse(fd, &request, STATUS_UNSUPPORTED, "that is taken as TriRun packs it alone, under the name B");
   close(fd);
   strcpy(request.tensor, "layer.B");
