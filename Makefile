@@ -58,7 +58,7 @@ endif
 WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))) $(WEIGHTS)
 # of that, what the client needs to know of the files of a model
-MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c) $(wildcard proto/weights/import/*.c)
+MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c quantize.c) $(wildcard proto/weights/import/*.c)
 CLIENT := $(call object,$(wildcard client/*.c client/model/*.c) $(MODEL_FILES))
 TOOL := $(call object,$(wildcard client/tool/*.c))
 CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL) $(WEIGHTS) $(PROTO)
