@@ -58,7 +58,7 @@ endif
 WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c))) $(WEIGHTS)
 # of that, what the client needs to know of the files of a model
-MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c quantize.c) $(wildcard proto/weights/import/*.c)
+MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c) $(wildcard proto/weights/import/*.c)
 CLIENT := $(call object,$(wildcard client/*.c client/model/*.c) $(MODEL_FILES))
 TOOL := $(call object,$(wildcard client/tool/*.c))
 CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL) $(WEIGHTS) $(PROTO)
@@ -135,7 +135,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 $(BUILD)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<)$(findstring weights/quantize,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_choice,$<)$(findstring test_cuda_compile,$<)$(findstring _places,$<),$(CUDA_CFLAGS)) \
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(if $(findstring kernels/cpu/,$<)$(findstring weights/matrix,$<)$(findstring weights/quantize,$<)$(findstring weights/safetensors,$<),$(KERNEL_OPTIMIZATION)) $(if $(findstring /cuda/,$<)$(findstring tests/bench/,$<)$(findstring test_cuda_choice,$<)$(findstring test_cuda_compile,$<)$(findstring _places,$<),$(CUDA_CFLAGS)) \
 	  -MMD -MP -c -o $@ $<
 
 # what tunings are kept for: they are found anew where the source of a kernel changes
