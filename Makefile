@@ -156,7 +156,7 @@ KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
 
 # What goes into libgemmkernels.so is visible there; version scripts and objcopy hide it in what others link with.
 visible = $(if $(filter kernels/% proto/%,$(1)),-fvisibility=default -fno-semantic-interposition)
-unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c,$(1)),$(KERNEL_OPTIMIZATION))
+unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c proto/weights/safetensors.c,$(1)),$(KERNEL_OPTIMIZATION))
 sees_cuda = $(if $(findstring /cuda/,$(1))$(findstring test_cuda,$(1))$(findstring _places,$(1))$(filter tests/bench/%,$(1)),$(CUDA_CFLAGS))
 
 $(BUILD)/obj/%.c.o: %.c Makefile $(if $(MISSING),| packages)

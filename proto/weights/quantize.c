@@ -51,14 +51,6 @@ bool quantize_finite_halves(const uint16_t *halves, size_t count, uint16_t infin
   return most < infinity;
 }
 
-FOR_EACH_PROCESSOR
-void quantize_from_bf16(const uint8_t *raw, size_t count, float *out) {
-  for (size_t i = 0; i < count; i++) {
-    uint32_t bits = (uint32_t)raw[2 * i + 1] << 24 | (uint32_t)raw[2 * i] << 16;
-    memcpy(&out[i], &bits, sizeof bits);
-  }
-}
-
 /* number_quantize_int8 of each, which clamps after dividing, too: nothing that is finite is a NaN then. */
 FOR_EACH_PROCESSOR
 static void quantize_scaled(const float *values, size_t count, float scale, int8_t *codes) {

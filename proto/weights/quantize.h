@@ -11,8 +11,6 @@ float quantize_absmax(const float *values, size_t count);
 /* Whether none is infinite or no number; of halves whose exponent's bits are `infinity`. */
 bool quantize_finite(const float *values, size_t count);
 bool quantize_finite_halves(const uint16_t *halves, size_t count, uint16_t infinity);
-/* bf16 as it lies in a file, to f32. */
-void quantize_from_bf16(const uint8_t *raw, size_t count, float *out);
 void quantize_int8(const float *values, size_t count, float scale, int8_t *codes);
 void quantize_e4m3(const float *values, size_t count, float scale, uint8_t *codes);
 /* To f16 or bf16 bits. Returns the index of the first value that overflows to infinity, `count` where none does. */

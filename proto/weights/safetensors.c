@@ -3,7 +3,6 @@
 #include "../limits.h"
 #include "../number.h"
 #include "gguf.h"
-#include "quantize.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -39,7 +38,10 @@ void safetensors_to_f32(enum safetensors_dtype dtype, const uint8_t *raw, size_t
     return;
   }
   if (dtype == DTYPE_BF16) {
-    quantize_from_bf16(raw, count, out);
+    for (size_t i = 0; i < count; i++) {
+      uint32_t bits = (uint32_t)raw[2 * i + 1] << 24 | (uint32_t)raw[2 * i] << 16;
+      memcpy(&out[i], &bits, sizeof bits);
+    }
     return;
   }
   for (size_t i = 0; i < count; i++) {
