@@ -6,6 +6,7 @@
 #include "tests/support/manager.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/shell.h"
 #include "tests/support/status.h"
 
 #include <fcntl.h>
@@ -212,6 +213,26 @@ static int borrow_and_wait(int index, void *user) {
   return status == GEMMD_OK ? 0 : 1;
 }
 
+/* What gemmctl says of "b", which that process has borrowed. */
+static void expect_shown(pid_t pid) {
+  char line[128];
+  shell_begin(&daemon_under_test);
+  snprintf(line, sizeof line, "$T/gemmctl weights b | grep -q '^borrowed by process %d of user %d$'", (int)pid,
+           (int)getuid());
+  shell_expect(line, 0);
+  shell_expect("$T/gemmctl weights c | grep -q '^borrowed'", 1);
+  json_t *object = shell_expect_json("$T/gemmctl weights --json b", 0);
+  const json_t *weight = json_array_get(json_object_get(object, "weights"), 0);
+  assert_int_equal(shell_integer(weight, "borrows"), 1);
+  assert_int_equal(shell_integer(json_array_get(json_object_get(weight, "borrowers"), 0), "pid"), pid);
+  json_decref(object);
+  object = shell_expect_json("$T/gemmctl status --json", 0);
+  assert_true(shell_integer(json_array_get(json_object_get(object, "devices"), 0), "memory_lent") > 0);
+  json_decref(object);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_lent_bytes{.*} [1-9]'", 0);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_weights_withdrawn_total 0$'", 0);
+}
+
 static void borrowers_are_shown_and_go_with_their_process(void **state) {
   struct clients clients;
   gemmd_borrower who[4];
@@ -230,6 +251,7 @@ static void borrowers_are_shown_and_go_with_their_process(void **state) {
   assert_int_equal(who[0].pid, clients.pids[1]);
   assert_int_equal(who[0].user, getuid());
   assert_true(device_info(session).memory_lent > 0);
+  expect_shown(clients.pids[1]);
   assert_int_equal(kill(clients.pids[0], SIGKILL), 0);
   assert_int_equal(waitpid(clients.pids[0], &status, 0), clients.pids[0]);
   await_borrows(session, "a", 0);
