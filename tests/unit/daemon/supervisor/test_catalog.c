@@ -20,17 +20,17 @@ static void ranges_fill_the_first_gap_that_fits(void **state) {
   uint64_t a, b, c, d;
   (void)state;
   extents_init(&extents, 1024);
-  assert_int_equal(extents_take(&extents, 100, 64, &a, &failure), STATUS_OK);
-  assert_int_equal(extents_take(&extents, 100, 64, &b, &failure), STATUS_OK);
-  assert_int_equal(extents_take(&extents, 100, 64, &c, &failure), STATUS_OK);
+  assert_int_equal(extents_take(&extents, 0, 100, 64, &a, &failure), STATUS_OK);
+  assert_int_equal(extents_take(&extents, 0, 100, 64, &b, &failure), STATUS_OK);
+  assert_int_equal(extents_take(&extents, 0, 100, 64, &c, &failure), STATUS_OK);
   assert_int_equal(a, 0);
   assert_int_equal(b, 128);
   assert_int_equal(c, 256);
   assert_int_equal(extents.used, 300);
   assert_true(extents_give(&extents, b));
-  assert_int_equal(extents_take(&extents, 129, 64, &d, &failure), STATUS_OK); /* one byte too many for the gap */
+  assert_int_equal(extents_take(&extents, 0, 129, 64, &d, &failure), STATUS_OK); /* one byte too many for the gap */
   assert_int_equal(d, 384);
-  assert_int_equal(extents_take(&extents, 128, 64, &b, &failure), STATUS_OK); /* fits to the byte */
+  assert_int_equal(extents_take(&extents, 0, 128, 64, &b, &failure), STATUS_OK); /* fits to the byte */
   assert_int_equal(b, 128);
   extents_free(&extents);
 }
@@ -40,17 +40,17 @@ static void a_slab_fills_to_its_last_byte(void **state) {
   uint64_t offset;
   (void)state;
   extents_init(&extents, 256);
-  assert_int_equal(extents_take(&extents, 257, 1, &offset, &failure), STATUS_NOT_FOUND);
-  assert_int_equal(extents_take(&extents, 255, 256, &offset, &failure), STATUS_OK);
-  assert_int_equal(extents_take(&extents, 1, 2, &offset, &failure), STATUS_NOT_FOUND);
-  assert_int_equal(extents_take(&extents, 1, 1, &offset, &failure), STATUS_OK);
+  assert_int_equal(extents_take(&extents, 0, 257, 1, &offset, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(extents_take(&extents, 0, 255, 256, &offset, &failure), STATUS_OK);
+  assert_int_equal(extents_take(&extents, 0, 1, 2, &offset, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(extents_take(&extents, 0, 1, 1, &offset, &failure), STATUS_OK);
   assert_int_equal(offset, 255);
-  assert_int_equal(extents_take(&extents, 1, 1, &offset, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(extents_take(&extents, 0, 1, 1, &offset, &failure), STATUS_NOT_FOUND);
   assert_true(extents_give(&extents, 0));
   assert_true(extents_give(&extents, 255));
   assert_false(extents_give(&extents, 255));
   assert_int_equal(extents.used, 0);
-  assert_int_equal(extents_take(&extents, 256, 256, &offset, &failure), STATUS_OK);
+  assert_int_equal(extents_take(&extents, 0, 256, 256, &offset, &failure), STATUS_OK);
   extents_free(&extents);
 }
 
@@ -59,12 +59,12 @@ static void sizes_that_cannot_be_are_refused(void **state) {
   uint64_t offset;
   (void)state;
   extents_init(&extents, 1024);
-  assert_int_equal(extents_take(&extents, 0, 1, &offset, &failure), STATUS_INVALID);
-  assert_int_equal(extents_take(&extents, 1, 0, &offset, &failure), STATUS_INVALID);
-  assert_int_equal(extents_take(&extents, 1, 3, &offset, &failure), STATUS_INVALID);
-  assert_int_equal(extents_take(&extents, UINT64_MAX, 1, &offset, &failure), STATUS_NOT_FOUND);
-  assert_int_equal(extents_take(&extents, 1, 1, &offset, &failure), STATUS_OK);
-  assert_int_equal(extents_take(&extents, 1, (uint64_t)1 << 63, &offset, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(extents_take(&extents, 0, 0, 1, &offset, &failure), STATUS_INVALID);
+  assert_int_equal(extents_take(&extents, 0, 1, 0, &offset, &failure), STATUS_INVALID);
+  assert_int_equal(extents_take(&extents, 0, 1, 3, &offset, &failure), STATUS_INVALID);
+  assert_int_equal(extents_take(&extents, 0, UINT64_MAX, 1, &offset, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(extents_take(&extents, 0, 1, 1, &offset, &failure), STATUS_OK);
+  assert_int_equal(extents_take(&extents, 0, 1, (uint64_t)1 << 63, &offset, &failure), STATUS_NOT_FOUND);
   extents_free(&extents);
 }
 
@@ -91,7 +91,7 @@ static void random_ranges_never_overlap(void **state) {
       for (; expected + bytes <= BYTES; expected += align)
         if (memchr(map + expected, 1, bytes) == NULL)
           break;
-      enum status status = extents_take(&extents, bytes, align, &offset, &failure);
+      enum status status = extents_take(&extents, 0, bytes, align, &offset, &failure);
       if (expected + bytes > BYTES) {
         assert_int_equal(status, STATUS_NOT_FOUND);
         continue;
@@ -285,21 +285,21 @@ static void room_comes_from_slabs_of_the_device(void **state) {
   uint32_t slab;
   uint64_t offset;
   (void)state;
-  assert_int_equal(catalog_take(&catalog, 0, 10, 1, &slab, &offset, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(catalog_take(&catalog, 0, nobody, 10, 1, &slab, &offset, &failure), STATUS_NOT_FOUND);
   uint32_t first = catalog_next_slab(&catalog), second = catalog_next_slab(&catalog),
            other = catalog_next_slab(&catalog);
   assert_int_equal(catalog_slab_add(&catalog, first, 0, 100, 41, &failure), STATUS_OK);
   assert_int_equal(catalog_slab_add(&catalog, second, 0, 200, 42, &failure), STATUS_OK);
   assert_int_equal(catalog_slab_add(&catalog, other, 1, 1000, 43, &failure), STATUS_OK);
-  assert_int_equal(catalog_take(&catalog, 0, 150, 1, &slab, &offset, &failure), STATUS_OK);
+  assert_int_equal(catalog_take(&catalog, 0, nobody, 150, 1, &slab, &offset, &failure), STATUS_OK);
   assert_int_equal(slab, second);
-  assert_int_equal(catalog_take(&catalog, 0, 100, 1, &slab, &offset, &failure), STATUS_OK);
+  assert_int_equal(catalog_take(&catalog, 0, nobody, 100, 1, &slab, &offset, &failure), STATUS_OK);
   assert_int_equal(slab, first);
-  assert_int_equal(catalog_take(&catalog, 0, 51, 1, &slab, &offset, &failure), STATUS_NOT_FOUND);
+  assert_int_equal(catalog_take(&catalog, 0, nobody, 51, 1, &slab, &offset, &failure), STATUS_NOT_FOUND);
   struct catalog_usage usage = catalog_device_usage(&catalog, 0);
   assert_int_equal(usage.slabs, 300);
   assert_int_equal(usage.used, 250);
-  assert_int_equal(catalog_take(&catalog, 0, 50, 1, &slab, &offset, &failure), STATUS_OK);
+  assert_int_equal(catalog_take(&catalog, 0, nobody, 50, 1, &slab, &offset, &failure), STATUS_OK);
   assert_false(catalog_give(&catalog, second, offset)); /* not empty yet */
   assert_true(catalog_give(&catalog, second, 0));
   assert_false(catalog_give(&catalog, second, 0)); /* nothing is given back twice */
