@@ -1,5 +1,5 @@
-/* gemmclient-direct: products computed in this process, by gemmd's kernels on gemmd's weights. Beside gemmclient.h; this
- * header is the manual.
+/* gemmclient-direct: products computed in this process, by gemmd's kernels on gemmd's weights. Beside gemmclient.h;
+ * this header is the manual.
  *
  * gemmd keeps a weight in memory that other processes can map. This library borrows it: it maps the weight, for reading
  * only, and launches the kernels itself, on a stream of the caller's and on tensors where they lie. No request
@@ -82,9 +82,13 @@ GEMMD_API int gemmd_direct_return(gemmd_direct_weight *weight);
 /* N, K, format and so on; devices is 1. Valid until the weight is given back. */
 GEMMD_API const gemmd_weight_info *gemmd_direct_get_info(const gemmd_direct_weight *weight);
 
-/* y [m, n] = x [m, k] * W^T (+ bias [n]), row-major; what a weight takes stands in gemmclient.h. x, y and bias are
- * aligned to 16 bytes, x_scale to 4; y overlaps none of them. A row of x is read where it lies if x_stride is a multiple of
- * 16 and dense rows are read as the kernel reads them, else it is copied first. */
+/* Whether gemmd still has the same memory, and whether it is to be trusted; as last heard of by any call of the session
+ * that takes in what gemmd says (gemmd_dispatch). */
+GEMMD_API enum gemmd_borrowed_state gemmd_direct_look(const gemmd_direct_weight *weight);
+
+/* y [m, n] = x [m, k] * W^T (+ bias [n]), row-major; what a weight takes stands in gemmclient.h. x, y, bias
+ * and x_scale are aligned to 16 bytes; y overlaps none of them. Where a kernel reads x itself, rows are copied first
+ * unless x_stride is a multiple of 16 and K one of 16, INT2's and INT2A8's of 128. */
 typedef struct gemmd_direct_product {
   size_t bytes; /* sizeof(gemmd_direct_product) */
   int64_t m;    /* 1..rows_most */
@@ -98,8 +102,8 @@ typedef struct gemmd_direct_product {
   const gemmd_direct_kernel *kernel; /* of this weight; NULL: the library's choice */
 } gemmd_direct_product;
 
-/* Queues the product on `stream` and returns: it computes when the stream comes to it, and the tensors must stay as they
- * are until then. CPU: `stream` is ignored, and the product has been computed when the call returns. INVALID or
+/* Queues the product on `stream` and returns: it computes when the stream comes to it, and the tensors must stay as
+ * they are until then. CPU: `stream` is ignored, and the product has been computed when the call returns. INVALID or
  * UNSUPPORTED name the field; DEVICE_LOST: this process's context is beyond use. */
 GEMMD_API int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direct_product *product, void *stream);
 
@@ -127,8 +131,8 @@ typedef struct gemmd_direct_step {
 GEMMD_API int gemmd_direct_plan_create(const gemmd_direct_step *steps, unsigned count, gemmd_direct_plan **out);
 /* When no run of it is under way. NULL is fine. */
 GEMMD_API void gemmd_direct_plan_free(gemmd_direct_plan *plan);
-/* As gemmd_direct_matmul: x is [m, k] of the first step, y is what the last one gives, of its y_type; `bias` and `kernel`
- * must be NULL. */
+/* As gemmd_direct_matmul: x is [m, k] of the first step, y is what the last one gives, of its y_type; `bias` and
+ * `kernel` must be NULL. */
 GEMMD_API int gemmd_direct_run(gemmd_direct_plan *plan, const gemmd_direct_product *product, void *stream);
 
 /* The sentence of the last failure of these functions in this thread; "" before any. */

@@ -47,7 +47,8 @@ static enum status backend_name(gemmd_session *session, char name[16], struct er
 
 static enum status backend_open(struct gemmd_direct *direct, const gemmd_direct_options *options, const char *name,
                                 struct error *error) {
-  const struct backend_config config = {.device = options->ordinal < 0 && strcmp(name, "cuda") != 0 ? 0 : options->ordinal,
+  const struct backend_config config = {.device =
+                                            options->ordinal < 0 && strcmp(name, "cuda") != 0 ? 0 : options->ordinal,
                                         .threads = options->threads,
                                         .in_flight = direct->lanes,
                                         .direct = true,

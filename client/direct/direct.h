@@ -4,6 +4,7 @@
 #define CLIENT_DIRECT_DIRECT_H
 
 #include "../../kernels/backend.h"
+#include "../../proto/limits.h"
 #include "../../proto/plan.h"
 #include "../gemmclient_direct.h"
 
@@ -13,8 +14,7 @@
 /* A slab of gemmd's, mapped once for all weights in it. */
 struct mapped {
   struct mapped *next;
-  uint64_t epoch; /* of the gemmd that numbers its slabs */
-  uint32_t number;
+  int fd; /* the session's, which keeps it as long as a weight in it is borrowed */
   unsigned uses;
   struct backend_slab *slab; /* owned */
 };

@@ -7,6 +7,23 @@ static uint64_t address(const void *pointer) {
   return (uint64_t)(uintptr_t)pointer;
 }
 
+/* What is wrong with an address is said without it. */
+static enum status check(const struct gemm_product *product, const struct gemm_weight *whole,
+                         struct gemm_extent *extent, struct error *error) {
+  enum status status = gemm_product_check(product, whole, 0, UINT64_MAX, extent, error);
+  if (status == STATUS_OK)
+    return status;
+  const char *name = error->field == FIELD_X_OFFSET         ? "x"
+                     : error->field == FIELD_Y_OFFSET       ? "y"
+                     : error->field == FIELD_BIAS_OFFSET    ? "bias"
+                     : error->field == FIELD_X_SCALE_OFFSET ? "x_scale"
+                                                            : NULL;
+  if (name == NULL)
+    return status;
+  return error->low == GEMM_ALIGN ? error_set(error, STATUS_INVALID, "%s must be aligned to %d bytes", name, GEMM_ALIGN)
+                                  : error_set(error, STATUS_INVALID, "y overlaps x, bias or x_scale");
+}
+
 enum status product_job(const gemmd_direct_product *product, const struct gemm_weight *whole, struct backend_job *out,
                         struct error *error) {
   struct gemm_extent extent;
@@ -20,15 +37,15 @@ enum status product_job(const gemmd_direct_product *product, const struct gemm_w
                                        .k = whole->k,
                                        .x_type = (enum gemm_type)product->x_type,
                                        .y_type = (enum gemm_type)product->y_type,
-                                       .bias_type = product->bias != NULL ? (enum gemm_type)product->bias_type
-                                                                          : GEMM_TYPE_NONE,
+                                       .bias_type =
+                                           product->bias != NULL ? (enum gemm_type)product->bias_type : GEMM_TYPE_NONE,
                                        .x_offset = address(product->x),
                                        .y_offset = address(product->y),
                                        .x_stride = product->x_stride,
                                        .y_stride = product->y_stride,
                                        .bias_offset = address(product->bias),
                                        .x_scale_offset = address(product->x_scale)};
-  enum status status = gemm_product_check(&checked, whole, 0, UINT64_MAX, &extent, error);
+  enum status status = check(&checked, whole, &extent, error);
   if (status != STATUS_OK)
     return status;
   if (product->bias != NULL && checked.bias_type == GEMM_TYPE_NONE)
@@ -79,8 +96,8 @@ int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direct_product 
   return direct_result(status, &error);
 }
 
-static enum status kernel_make(struct gemmd_direct_weight *weight, const char *text,
-                               struct gemmd_direct_kernel *kernel, struct error *error) {
+static enum status kernel_make(struct gemmd_direct_weight *weight, const char *text, struct gemmd_direct_kernel *kernel,
+                               struct error *error) {
   struct gemmd_direct *direct = weight->direct;
   enum status status = variant_parse(direct->ops->families, text, &kernel->variant, error);
   if (status == STATUS_OK && kernel->variant.family == NULL)
