@@ -13,10 +13,11 @@ TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_quantize.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
-# what the cuda backend decides without a device is tested on every machine
-PURE := $(call object,$(addprefix kernels/cuda/,heuristics/clusters.c heuristics/ranking.c heuristics/roof.c exec/launches.c \
-  exec/staging.c weight/layout.c families/tile/code_cache.c $(addprefix families/sm90/int2/,a8_tile.c cut.c tile.c variants.c)) \
-  $(wildcard kernels/cuda/families/*/config.c kernels/cuda/families/sm90/*/config.c))
+# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c and
+# variants.c; family.c is its row of the table, which has the kernel
+PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
+  $(filter %/config.c %/variants.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
+  $(addprefix kernels/cuda/,exec/launches.c exec/staging.c weight/layout.c))
 
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
