@@ -1,7 +1,8 @@
 #!/bin/sh
-# Dependencies point one way: daemon -> proto, kernels; client -> proto; client/direct -> kernels; gemmctl -> proto/weights; kernels -> proto's
-# gemm.h, status.h and number.h; proto -> nothing, and of it proto/weights alone knows files. Within daemon/, no process
-# includes another's folder, but for main.c, which starts each by its one public header. Within kernels/, no backend includes another's.
+# Dependencies point one way: daemon -> proto, kernels; client -> proto; client/direct -> kernels; gemmctl ->
+# proto/weights; kernels -> proto's gemm.h, status.h and number.h; proto -> nothing, and of it proto/weights alone knows
+# files. Within daemon/, no process includes another's folder, but for main.c, which starts each by its one public
+# header. Within kernels/, no backend includes another's.
 cd "$(dirname "$0")/.." || exit 2
 found=0
 

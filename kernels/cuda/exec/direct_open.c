@@ -42,6 +42,9 @@ enum status direct_open(struct backend *backend, const struct backend_config *co
   const struct driver *driver = backend->driver;
   backend->direct = true;
   backend->rows_most = config->rows_most;
+  backend->selector = selector_open(); /* of who asks for variants */
+  if (!backend->selector)
+    return error_set(error, STATUS_NOMEM, "no memory for the choices of kernels");
   enum status status = driver_check(driver, driver->cuDevicePrimaryCtxRetain(&backend->context, backend->device),
                                     "using the GPU", error);
   if (status == STATUS_OK)
