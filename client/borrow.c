@@ -321,3 +321,7 @@ const gemmd_borrowed_part *gemmd_borrowed_parts(const gemmd_borrowed *borrowed, 
 enum gemmd_borrowed_state gemmd_borrowed_look(const gemmd_borrowed *borrowed) {
   return borrowed->state;
 }
+
+uint32_t gemmd_borrowed_number(const gemmd_borrowed *borrowed) {
+  return borrowed->borrow;
+}

@@ -288,6 +288,17 @@ GEMMD_API const gemmd_weight_info *gemmd_borrowed_info(const gemmd_borrowed *bor
 GEMMD_API const gemmd_borrowed_part *gemmd_borrowed_parts(const gemmd_borrowed *borrowed, unsigned *count);
 /* As last heard of: by any call that takes in what the daemon says, as gemmd_dispatch. */
 GEMMD_API enum gemmd_borrowed_state gemmd_borrowed_look(const gemmd_borrowed *borrowed);
+/* What entries of the ring of gemmd_shapes_open call it; another one once the session has gone on with another daemon,
+ * and 0 where that counts none. */
+GEMMD_API uint32_t gemmd_borrowed_number(const gemmd_borrowed *borrowed);
+/* Which kernels the daemon found for this device: a memfd of *bytes, open for reading, the caller's; the daemon goes on
+ * to write it. The protocol says what it holds. */
+GEMMD_API int gemmd_tunings_open(gemmd_session *session, unsigned device, int *fd, uint64_t *bytes);
+/* A ring by which this process tells the daemon what it computes for the first time, so that it is tuned for: a memfd
+ * of *bytes, open for writing, the caller's. PERMISSION as of gemmd_weight_borrow. */
+GEMMD_API int gemmd_shapes_open(gemmd_session *session, int *fd, uint64_t *bytes);
+/* How often this session has gone on with another daemon: table and ring are then others, to be opened again. */
+GEMMD_API uint32_t gemmd_resumes(const gemmd_session *session);
 
 /* ---- products */
 

@@ -162,6 +162,7 @@ static bool resume(struct gemmd_session *session) {
     }
     pause_before(attempts);
   }
+  session->resumes++;
   use_new_handles(session);
   queues_submit_all(session);
   session_arm(session);

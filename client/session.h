@@ -46,6 +46,7 @@ struct gemmd_session {
   bool calling;
   bool resuming;
   int64_t resume_ns; /* how long a lost daemon is waited for; 0: not at all */
+  uint32_t resumes;  /* how often the session went on with another daemon */
   uint32_t calls;    /* ids given so far */
   struct abandoned abandoned[SESSION_ABANDONED];
   uint32_t abandoned_count;

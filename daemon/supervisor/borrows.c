@@ -35,10 +35,20 @@ enum status borrows_add(struct borrows *borrows, struct catalog_weight *weight, 
   return STATUS_OK;
 }
 
-struct catalog_weight *borrows_remove(struct borrows *borrows, uint32_t id) {
+static size_t index_of(const struct borrows *borrows, uint32_t id) {
   size_t at = 0;
   while (at < borrows->count && borrows->list[at].id != id)
     at++;
+  return at;
+}
+
+struct catalog_weight *borrows_find(const struct borrows *borrows, uint32_t id) {
+  size_t at = index_of(borrows, id);
+  return at < borrows->count ? borrows->list[at].weight : NULL;
+}
+
+struct catalog_weight *borrows_remove(struct borrows *borrows, uint32_t id) {
+  size_t at = index_of(borrows, id);
   if (at == borrows->count)
     return NULL;
   struct catalog_weight *weight = borrows->list[at].weight;

@@ -30,6 +30,8 @@ MUST_CHECK enum status borrows_add(struct borrows *borrows, struct catalog_weigh
                                    struct error *error);
 /* What was borrowed by that number, which stands for nothing from now on; NULL: nothing. */
 struct catalog_weight *borrows_remove(struct borrows *borrows, uint32_t id);
+/* What was borrowed by that number; NULL: nothing. */
+struct catalog_weight *borrows_find(const struct borrows *borrows, uint32_t id);
 /* A borrow of the weight; 0: there is none. */
 uint32_t borrows_of(const struct borrows *borrows, const struct catalog_weight *weight);
 

@@ -377,7 +377,7 @@ static bool lies_in(const struct catalog_weight *weight, uint32_t slab) {
   return false;
 }
 
-/* Whether all names of what lies in the slab are of that class. */
+/* Whether all names of what lies in the slab are of that class; in one that is lent they always are. */
 static bool is_pure(const struct catalog *catalog, uint32_t slab, struct catalog_class of) {
   for (size_t i = 0; i < catalog->name_count; i++)
     if (!catalog_class_equal(catalog_class_of(&catalog->names[i]), of) && lies_in(catalog->names[i].weight, slab))
@@ -385,23 +385,29 @@ static bool is_pure(const struct catalog *catalog, uint32_t slab, struct catalog
   return true;
 }
 
-/* Of a slab that is lent only what never held anything: who was given it may still read what did. */
-static enum status take_in(struct catalog_slab *slab, uint64_t bytes, uint64_t align, uint64_t *offset,
-                           struct error *error) {
+/* Of a slab that is lent only what never held anything: who was given it may still read what did. Names are looked
+ * through only where there is room. */
+static enum status take_in(const struct catalog *catalog, struct catalog_slab *slab, uint64_t bytes, uint64_t align,
+                           uint64_t *offset, struct error *error) {
   enum status status = extents_take(&slab->extents, slab->lent ? slab->fresh : 0, bytes, align, offset, error);
-  if (status == STATUS_OK && *offset + bytes > slab->fresh)
+  if (status != STATUS_OK)
+    return status;
+  if (slab->of.mode != MODE_DEFAULT && !slab->lent && !is_pure(catalog, slab->id, slab->of)) {
+    (void)extents_give(&slab->extents, *offset);
+    return STATUS_NOT_FOUND;
+  }
+  if (*offset + bytes > slab->fresh)
     slab->fresh = *offset + bytes;
-  return status;
+  return STATUS_OK;
 }
 
 enum status catalog_take(struct catalog *catalog, uint32_t device, struct catalog_class of, uint64_t bytes,
                          uint64_t align, uint32_t *slab, uint64_t *offset, struct error *error) {
   for (size_t i = 0; i < catalog->slab_count; i++) {
     struct catalog_slab *candidate = catalog->slabs[i];
-    if (candidate->device != device || !catalog_class_equal(candidate->of, of) ||
-        (of.mode != MODE_DEFAULT && !is_pure(catalog, candidate->id, of)))
+    if (candidate->device != device || !catalog_class_equal(candidate->of, of))
       continue;
-    enum status status = take_in(candidate, bytes, align, offset, error);
+    enum status status = take_in(catalog, candidate, bytes, align, offset, error);
     if (status == STATUS_OK)
       *slab = candidate->id;
     if (status != STATUS_NOT_FOUND)
@@ -415,7 +421,7 @@ bool catalog_lendable(const struct catalog *catalog, const struct catalog_weight
   for (uint32_t i = 0; i < weight->part_count; i++) {
     const struct catalog_slab *slab = catalog_slab_find(catalog, weight->parts[i].slab);
     if (slab == NULL || slab->of.mode == MODE_DEFAULT || !catalog_class_equal(slab->of, of) ||
-        !is_pure(catalog, slab->id, of))
+        (!slab->lent && !is_pure(catalog, slab->id, of)))
       return false;
   }
   return true;

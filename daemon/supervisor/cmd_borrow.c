@@ -1,9 +1,9 @@
-/* weight_borrow, weight_return, weight_hold: the memory of weights for processes that compute with it themselves. */
+/* For processes that compute themselves: weight_borrow, weight_return, weight_hold, tunings_open, shapes_open. */
 #include "cmd.h"
 #include "context.h"
 #include "lend.h"
 
-#include "../log.h"
+#include "../../proto/published.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,6 +250,45 @@ void cmd_weight_hold(struct session *session, uint32_t id, const void *body, str
   (void)packet;
   if (hold(session, body, &reply, &error) == STATUS_OK)
     session_reply(session, id, &message_weight_held_type, &reply, NULL, 0);
+  else
+    session_fail(session, id, &error);
+}
+
+/* ---- tunings_open, shapes_open */
+
+void cmd_tunings_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_tunings_request *request = body;
+  const struct message_memory_reply reply = {.bytes = published_bytes(PUBLISHED_ROWS)};
+  struct error error;
+  int table, fd;
+  (void)packet;
+  enum status status = STATUS_OK;
+  if (request->device >= session->supervisor->fleet.count)
+    status =
+        error_field(&error, STATUS_INVALID, FIELD_DEVICE, request->device, 0, session->supervisor->fleet.count - 1);
+  if (status == STATUS_OK)
+    status = publishing_table(session->supervisor, request->device, &table, &error);
+  if (status == STATUS_OK)
+    status = lend_descriptor(table, &fd, &error);
+  if (status != STATUS_OK) {
+    session_fail(session, id, &error);
+    return;
+  }
+  session_reply(session, id, &message_memory_reply_type, &reply, &fd, 1);
+  close(fd);
+}
+
+void cmd_shapes_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_memory_reply reply = {.bytes = SEEN_BYTES};
+  struct error error;
+  int fd;
+  (void)body;
+  (void)packet;
+  enum status status = check_right(session, &error);
+  if (status == STATUS_OK)
+    status = publishing_ring(session, &fd, &error);
+  if (status == STATUS_OK)
+    session_reply(session, id, &message_memory_reply_type, &reply, &fd, 1);
   else
     session_fail(session, id, &error);
 }

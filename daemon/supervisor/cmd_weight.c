@@ -71,7 +71,7 @@ void cmd_weight_load(struct session *session, uint32_t id, const void *body, str
 
 /* Bytes of one item on the wire, at most. */
 static size_t item_bytes(const struct catalog_name *name) {
-  return 200 + strlen(name->text) + 64 * (size_t)name->weight->part_count;
+  return 220 + strlen(name->text) + 64 * (size_t)name->weight->part_count;
 }
 
 void cmd_weight_list(struct session *session, uint32_t id, const void *body, struct packet *packet) {

@@ -27,6 +27,8 @@ static const struct handler handlers[] = {
     {COMMAND_weight_borrow, cmd_weight_borrow},
     {COMMAND_weight_return, cmd_weight_return},
     {COMMAND_weight_hold, cmd_weight_hold},
+    {COMMAND_tunings_open, cmd_tunings_open},
+    {COMMAND_shapes_open, cmd_shapes_open},
     {COMMAND_tensor_open, cmd_tensor_open},
     {COMMAND_tensor_close, cmd_tensor_close},
     {COMMAND_ipc_open, cmd_ipc_open},
@@ -51,6 +53,7 @@ union request_body {
   struct message_weight_borrow weight_borrow;
   struct message_weight_return weight_return;
   struct message_weight_hold weight_hold;
+  struct message_tunings_request tunings;
   struct message_tensor_open tensor_open;
   struct message_tensor_handle tensor_handle;
   struct message_ipc_open ipc_open;

@@ -126,7 +126,7 @@ void lend_return(struct supervisor *supervisor, struct catalog_weight *weight) {
   weight->borrows--;
   if (catalog_unused(weight))
     reclaim_weight(supervisor, weight, NULL, NULL);
-  else if (weight->borrows == 0 && !weight->withdrawn && !supervisor->stopping)
+  else if (!weight->withdrawn && !supervisor->stopping)
     verify(supervisor, weight);
 }
 

@@ -14,7 +14,7 @@ struct catalog_class lend_class(const struct supervisor *supervisor, struct cata
 /* The descriptor of a slab as a borrower gets it, the caller's: of a memfd one that cannot be written through, nor, for
  * other users, be opened again for that. BUSY where gemmd has no descriptor left. */
 MUST_CHECK enum status lend_descriptor(int slab, int *fd, struct error *error);
-/* One borrow less; the last one of a weight has what was lent compared with what was loaded. */
+/* One borrow less; what was lent is compared with what was loaded. */
 void lend_return(struct supervisor *supervisor, struct catalog_weight *weight);
 /* The session has ended: all that it has borrowed is given back. */
 void lend_session_left(struct session *session);

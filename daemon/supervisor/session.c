@@ -137,6 +137,7 @@ void session_end(struct session *session, const char *why) {
   uv_close((uv_handle_t *)&session->timer, on_timer_closed);
   uv_close((uv_handle_t *)&session->throttle, on_timer_closed);
   loads_session_left(supervisor, session);
+  publishing_session_left(session);
   lend_session_left(session);
   serving_remove(session, on_arena_removed);
   if (supervisor->embedded)

@@ -9,6 +9,7 @@
 #include "catalog.h"
 #include "channel.h"
 #include "opened.h"
+#include "publishing.h"
 #include "role.h"
 #include "tensors.h"
 #include "users.h"
@@ -71,6 +72,7 @@ struct session {
   bool arena_leaving; /* the workers have been told to forget it */
   struct opened opened;
   struct borrows borrows;
+  struct publishing_ring ring;
   struct tensors tensors;
   struct serving_round adding, removing;
   struct serving_question questions[LIMIT_DEVICES];

@@ -73,6 +73,7 @@ struct control_task {
     struct message_tune_import_request tune_import;
     struct message_weight_tune weight_tune;
     struct message_weight_pin weight_pin;
+    struct message_weight_seen weight_seen;
     struct message_worker_follow worker_follow;
   } request;
   union {

@@ -81,6 +81,7 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
   }
   tuner->db.families = options->ops->families;
   options->ops->describe(options->backend, &info);
+  memcpy(tuner->identity, info.identity, sizeof tuner->identity);
   tuner->bytes_per_s = info.bytes_per_s;
   tuner->operations_per_s = info.operations_per_s;
   if (options->state_dir != NULL && options->state_dir[0] != '\0' && options->mode != TUNE_OFF) {
@@ -113,8 +114,10 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
 
 void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults) {
   const struct book_entry *blamed = heed_note(tuner, outside);
-  if (blamed != NULL)
+  if (blamed != NULL) {
     tuner_keep(tuner, blamed);
+    tuner_unpublish(tuner, blamed);
+  }
   if (faults == 0 || tuner->db.folder[0] != '\0' || tuner->options.mode == TUNE_OFF)
     return;
   /* It would be tried again, and again end the worker. */

@@ -87,6 +87,7 @@ static void forget(struct tuner *tuner, struct tune_request *request) {
       continue;
     bool asked = entry->asked;
     tuner_unkeep(tuner, entry);
+    tuner_unpublish(tuner, entry);
     struct book_entry fresh = {.problem = entry->problem,
                                .used = true,
                                .user = entry->user,
@@ -120,6 +121,17 @@ static enum status import(struct tuner *tuner, struct engine_message *message) {
   entry->confirmed = entry->serves = false;
   tuner_keep(tuner, entry);
   return STATUS_OK;
+}
+
+/* As if it had been served, but for the time that it takes. */
+static void note_seen(struct tuner *tuner, struct tune_request *request) {
+  const struct engine_weight *weight = request->weight;
+  const struct book_visit visit = {.user = request->user, .now_ns = tuner_clock_ns()};
+  request->problem.weight = weight->shape;
+  request->problem.m = variant_bucket(request->problem.m);
+  struct book_entry *entry = book_visit(&tuner->book, &request->problem, weight->pin, &visit);
+  if (entry != NULL)
+    book_add_weight(entry, weight->device);
 }
 
 void tuner_unpin(struct tuner *tuner, struct engine_weight *weight) {
@@ -170,6 +182,9 @@ void tuner_request(struct tuner *tuner, struct engine_message *message) {
     break;
   case TUNE_PIN:
     (void)pin(tuner, message);
+    break;
+  case TUNE_SEEN:
+    note_seen(tuner, message->tune);
     break;
   case TUNE_FOLLOW:
     tuner_follow(tuner, message->tune->outside, message->tune->faults);

@@ -4,6 +4,7 @@
  *   tuner_shape.c     one shape: its phases, pieces of work, who asked for it
  *   tuner_race.c      candidates of a shape, and what came of them
  *   tuner_saves.c     what goes to the disk
+ *   tuner_publish.c   what others are told
  *   tuner_proof.c     kernels that no test has seen
  *   tuner_requests.c  list, ask, forget, import, pin */
 #ifndef WORKER_TUNER_STATE_H
@@ -50,6 +51,7 @@ struct tuner {
   struct proof proof;
   enum tuner_phase proof_for;             /* GIVEN or RACE */
   uint64_t bytes_per_s, operations_per_s; /* at most, as in struct backend_info */
+  char identity[128];                     /* the same */
   uint64_t proof_deadline_ns;             /* for the next word */
   bool proven[RACE_MOST];                 /* of candidates; [0] in PHASE_GIVEN: of what is given */
   bool given_failed;                      /* what is given did not prove right */
@@ -73,6 +75,10 @@ uint64_t tuner_clock_ns(void);
 /* Has the entry's winner written, or what was written removed, where anything is kept. */
 void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
 void tuner_unkeep(struct tuner *tuner, const struct book_entry *entry);
+/* Tells everybody of the kernel that serves the entry, and of the fastest that is built in where it is not (NULL: none
+ * is known); or that none does any more. Not of pins, which are for some weights only. */
+void tuner_publish(struct tuner *tuner, const struct book_entry *entry, const struct race_candidate *built_in);
+void tuner_unpublish(struct tuner *tuner, const struct book_entry *entry);
 /* Has it noted that the variant is about to run for the first time, NULL: that it did. */
 void tuner_note(struct tuner *tuner, const struct book_entry *entry, const struct variant *variant);
 /* Whether what is about to run still waits for its note. */

@@ -6,6 +6,7 @@
 #include "tests/support/manager.h"
 #include "tests/support/oracle.h"
 #include "tests/support/product.h"
+#include "tests/support/shell.h"
 #include "tests/support/status.h"
 
 #include <fcntl.h>
@@ -212,6 +213,26 @@ static int borrow_and_wait(int index, void *user) {
   return status == GEMMD_OK ? 0 : 1;
 }
 
+/* What gemmctl says of "b", which that process has borrowed. */
+static void expect_shown(pid_t pid) {
+  char line[128];
+  shell_begin(&daemon_under_test);
+  snprintf(line, sizeof line, "$T/gemmctl weights b | grep -q '^borrowed by process %d of user %d$'", (int)pid,
+           (int)getuid());
+  shell_expect(line, 0);
+  shell_expect("$T/gemmctl weights c | grep -q '^borrowed'", 1);
+  json_t *object = shell_expect_json("$T/gemmctl weights --json b", 0);
+  const json_t *weight = json_array_get(json_object_get(object, "weights"), 0);
+  assert_int_equal(shell_integer(weight, "borrows"), 1);
+  assert_int_equal(shell_integer(json_array_get(json_object_get(weight, "borrowers"), 0), "pid"), pid);
+  json_decref(object);
+  object = shell_expect_json("$T/gemmctl status --json", 0);
+  assert_true(shell_integer(json_array_get(json_object_get(object, "devices"), 0), "memory_lent") > 0);
+  json_decref(object);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_lent_bytes{.*} [1-9]'", 0);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_weights_withdrawn_total 0$'", 0);
+}
+
 static void borrowers_are_shown_and_go_with_their_process(void **state) {
   struct clients clients;
   gemmd_borrower who[4];
@@ -230,6 +251,7 @@ static void borrowers_are_shown_and_go_with_their_process(void **state) {
   assert_int_equal(who[0].pid, clients.pids[1]);
   assert_int_equal(who[0].user, getuid());
   assert_true(device_info(session).memory_lent > 0);
+  expect_shown(clients.pids[1]);
   assert_int_equal(kill(clients.pids[0], SIGKILL), 0);
   assert_int_equal(waitpid(clients.pids[0], &status, 0), clients.pids[0]);
   await_borrows(session, "a", 0);
@@ -255,6 +277,53 @@ static void a_worker_that_dies_takes_nothing_from_a_borrower(void **state) {
   expect_product(session, 0);
   unmap(&a);
   unmap(&b);
+  end(session);
+}
+
+/* By gemmd's own descriptor: nobody else has one that can be written through, but root. */
+static void plant(const struct mapped *mapped) {
+  char path[64];
+  struct stat stat;
+  int found = -1;
+  for (int fd = 3; fd < 1000 && found < 0; fd++) {
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)daemon_under_test.pid, fd);
+    int own = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (own < 0)
+      continue;
+    if (fstat(own, &stat) == 0 && stat.st_ino == mapped->inode && S_ISREG(stat.st_mode))
+      found = own;
+    else
+      close(own);
+  }
+  assert_true(found >= 0);
+  const uint8_t byte = (uint8_t)~mapped->copy[7];
+  assert_int_equal(pwrite(found, &byte, 1, (off_t)(mapped->part.offset + 7)), 1);
+  close(found);
+}
+
+static void who_has_borrowed_what_was_damaged_is_told(void **state) {
+  gemmd_weight_info info;
+  (void)state;
+  if (!is_cpu() || geteuid() != 0)
+    skip();
+  gemmd_session *session = begin(""), *other = daemon_join(&daemon_under_test, NULL);
+  struct mapped a = map(session, "a"), b = map(session, "b"), again = map(other, "a");
+  plant(&a);
+  gemmd_weight_return(again.borrowed);
+  while (gemmd_weight_stat(other, "a", &info) == GEMMD_OK)
+    sched_yield();
+  expect_ok(session, gemmd_ping(session, NULL)); /* takes in what has come before */
+  assert_int_equal(gemmd_borrowed_look(a.borrowed), GEMMD_BORROWED_WITHDRAWN);
+  assert_int_equal(gemmd_borrowed_look(b.borrowed), GEMMD_BORROWED_SHARED);
+  assert_int_equal(daemon_log_count(&daemon_under_test, "the weight \"a\" of user"), 1);
+  daemon_load(session, &daemon_under_test, "a", GEMMD_FORMAT_INT8);
+  struct mapped sound = map(session, "a");
+  assert_memory_equal(sound.copy, a.copy, a.part.bytes);
+  expect_product(session, 0);
+  gemmd_weight_return(a.borrowed);
+  unmap(&b);
+  unmap(&sound);
+  gemmd_disconnect(other);
   end(session);
 }
 
@@ -422,6 +491,7 @@ int main(void) {
       cmocka_unit_test(what_is_borrowed_is_not_overwritten),
       cmocka_unit_test(borrowers_are_shown_and_go_with_their_process),
       cmocka_unit_test(a_worker_that_dies_takes_nothing_from_a_borrower),
+      cmocka_unit_test(who_has_borrowed_what_was_damaged_is_told),
       cmocka_unit_test(an_upgrade_keeps_what_is_lent),
       cmocka_unit_test(a_restart_with_stored_descriptors_keeps_what_is_lent),
       cmocka_unit_test(a_gemmd_that_comes_back_empty_leaves_the_borrower_alone),

@@ -196,6 +196,8 @@ static void is_refused(void) {
   const struct message_weight_hold hold = {.name = "public"};
   EXPECT(peer_ask(peer, COMMAND_weight_hold, &hold, NULL, 0, NULL, &life.failure) == STATUS_PERMISSION);
   EXPECT(give_back(peer, 1) == STATUS_NOT_FOUND);
+  const struct message_empty nothing = {.reserved = 0};
+  EXPECT(peer_ask(peer, COMMAND_shapes_open, &nothing, NULL, 0, NULL, &life.failure) == STATUS_PERMISSION);
   close(peer);
 }
 

@@ -69,6 +69,25 @@ static void users_of_legacy_handles_are_named(void **state) {
   assert_non_null(strstr(failure.text, "ipc_users"));
 }
 
+static void who_borrows_is_named(void **state) {
+  struct role_rules rules;
+  gid_t groups[] = {100, 777};
+  const struct role_peer root = {.uid = 0}, gemmd = {.uid = 55}, stranger = {.uid = 60},
+                         member = {.uid = 60, .groups = groups, .group_count = 2};
+  (void)state;
+  config_defaults(&config);
+  assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_OK);
+  assert_true(role_may_borrow(&rules, &gemmd, 55));
+  assert_false(role_may_borrow(&rules, &member, 55) || role_may_borrow(&rules, &root, 55));
+  assert_int_equal(config_set(&config, "direct", "777", &failure), STATUS_OK);
+  assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_OK);
+  assert_true(role_may_borrow(&rules, &gemmd, 55) && role_may_borrow(&rules, &member, 55));
+  assert_false(role_may_borrow(&rules, &stranger, 55) || role_may_borrow(&rules, &root, 55));
+  assert_int_equal(config_set(&config, "direct", "no group of that name", &failure), STATUS_OK);
+  assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_INVALID);
+  assert_non_null(strstr(failure.text, "direct"));
+}
+
 static void every_group_of_a_peer_is_read(void **state) {
   enum { MANY = 200 };
   gid_t groups[MANY];
@@ -99,9 +118,8 @@ static void every_group_of_a_peer_is_read(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_role_comes_from_user_and_groups),
-      cmocka_unit_test(groups_are_found_by_name_and_number),
-      cmocka_unit_test(users_of_legacy_handles_are_named),
+      cmocka_unit_test(a_role_comes_from_user_and_groups), cmocka_unit_test(groups_are_found_by_name_and_number),
+      cmocka_unit_test(users_of_legacy_handles_are_named), cmocka_unit_test(who_borrows_is_named),
       cmocka_unit_test(every_group_of_a_peer_is_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,6 +79,49 @@ static void a_part_of_a_split_weight_is_stored(void **state) {
   close(slab);
 }
 
+/* Into another slab, under another number; both serve, and what does not fit is refused. */
+static void a_weight_is_copied_and_verified(void **state) {
+  (void)state;
+  enum { OTHER_SLAB = BARE_SLAB + 1, OTHER_WEIGHT = BARE_WEIGHT + 1 };
+  struct bare_worker worker;
+  struct message_weight_placed stored, copied, verified;
+  bare_start(&worker, "");
+  int canonical = bare_canonical(true), slab = bare_create_slab(&worker);
+  const struct message_weight_place place = bare_plan(&worker, BARE_N);
+  uint32_t id = bare_ask(&worker, COMMAND_weight_store, &place, &canonical, 1);
+  assert_int_equal(bare_answer(&worker, id, COMMAND_weight_store, &stored), STATUS_OK);
+  const struct message_slab_create create = {.slab = OTHER_SLAB, .bytes = bare_slab_bytes(&worker)};
+  struct message_head head;
+  struct message_body body;
+  (void)bare_ask(&worker, COMMAND_slab_create, &create, NULL, 0);
+  bare_receive(&worker, &head, &body);
+  assert_int_equal(head.code, STATUS_OK);
+  struct message_weight_place copy = place;
+  copy.weight = OTHER_WEIGHT;
+  copy.slab = OTHER_SLAB;
+  copy.from = 4711;
+  assert_int_equal(bare_call(&worker, COMMAND_weight_copy, &copy), STATUS_NOT_FOUND);
+  copy.from = BARE_WEIGHT;
+  copy.n--;
+  assert_int_equal(bare_call(&worker, COMMAND_weight_copy, &copy), STATUS_INVALID);
+  copy.n++;
+  copy.offset = create.bytes;
+  assert_int_equal(bare_call(&worker, COMMAND_weight_copy, &copy), STATUS_INVALID);
+  copy.offset = 0;
+  id = bare_ask(&worker, COMMAND_weight_copy, &copy, NULL, 0);
+  assert_int_equal(bare_answer(&worker, id, COMMAND_weight_copy, &copied), STATUS_OK);
+  assert_true(copied.checksum == stored.checksum && stored.checksum != 0);
+  assert_int_equal(bare_call(&worker, COMMAND_weight_detach, &bare_this_weight), STATUS_OK);
+  assert_int_equal(bare_call(&worker, COMMAND_weight_verify, &bare_this_weight), STATUS_NOT_FOUND);
+  const struct message_weight_id other = {.weight = OTHER_WEIGHT};
+  id = bare_ask(&worker, COMMAND_weight_verify, &other, NULL, 0);
+  assert_int_equal(bare_answer(&worker, id, COMMAND_weight_verify, &verified), STATUS_OK);
+  assert_true(verified.checksum == stored.checksum);
+  bare_stop(&worker);
+  close(canonical);
+  close(slab);
+}
+
 static void a_successor_takes_over(void **state) {
   (void)state;
   struct bare_worker worker;
@@ -333,6 +376,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_weight_is_stored_served_and_given_back),
       cmocka_unit_test(a_part_of_a_split_weight_is_stored),
+      cmocka_unit_test(a_weight_is_copied_and_verified),
       cmocka_unit_test(a_successor_takes_over),
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test_setup_teardown(a_slow_disk_holds_up_nobody, folder_make, folder_remove),
