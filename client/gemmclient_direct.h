@@ -39,8 +39,9 @@
  * Results: every function that can fail returns GEMMD_OK or a negative status of gemmclient.h, and leaves a sentence
  * for gemmd_direct_error in this thread. What is wrong with a product is found before anything of it is queued.
  *
- * Threads: gemmd_direct_open, _borrow, _return and _close use the session, which belongs to one thread at a time.
- * gemmd_direct_matmul and _run do not: any number of threads may call them at once, each with lanes of its own. */
+ * Threads: gemmd_direct_open, _borrow, _look, _return and _close use the session, which belongs to one thread at a
+ * time. gemmd_direct_matmul and _run do not: any number of threads may call them at once, each with lanes of its own.
+ */
 #ifndef GEMMCLIENT_DIRECT_H
 #define GEMMCLIENT_DIRECT_H
 
@@ -83,8 +84,9 @@ GEMMD_API int gemmd_direct_return(gemmd_direct_weight *weight);
 GEMMD_API const gemmd_weight_info *gemmd_direct_get_info(const gemmd_direct_weight *weight);
 
 /* Whether gemmd still has the same memory, and whether it is to be trusted; as last heard of by any call of the session
- * that takes in what gemmd says (gemmd_dispatch). */
-GEMMD_API enum gemmd_borrowed_state gemmd_direct_look(const gemmd_direct_weight *weight);
+ * that takes in what gemmd says (gemmd_dispatch). Where gemmd was started anew meanwhile, its table of kernels is found
+ * here. */
+GEMMD_API enum gemmd_borrowed_state gemmd_direct_look(gemmd_direct_weight *weight);
 
 /* y [m, n] = x [m, k] * W^T (+ bias [n]), row-major; what a weight takes stands in gemmclient.h. x, y, bias
  * and x_scale are aligned to 16 bytes; y overlaps none of them. Where a kernel reads x itself, rows are copied first
@@ -114,6 +116,12 @@ GEMMD_API int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direc
 GEMMD_API int gemmd_direct_kernel_find(gemmd_direct_weight *weight, int64_t m, enum gemmd_type x_type,
                                        enum gemmd_type y_type, enum gemmd_type bias_type, const char *text,
                                        gemmd_direct_kernel **out);
+
+/* Without one the library takes the kernel that gemmd has found and published for the shape, or where there is none the
+ * backend's own choice; gemmd is told of shapes that are computed for the first time, and finds kernels for them when
+ * the device is idle. This number changes whenever gemmd publishes something: products from then on use it, CUDA graphs
+ * keep what they have recorded. 0: gemmd publishes nothing. */
+GEMMD_API uint64_t gemmd_direct_generation(const gemmd_direct *direct);
 
 /* ---- plans: sequences of products in which the result of one is x of the next; gemmclient.h says what is computed */
 

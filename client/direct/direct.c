@@ -109,6 +109,7 @@ int gemmd_direct_close(gemmd_direct *direct) {
   void *saved = direct_enter(direct);
   direct->ops->close(direct->backend);
   direct_leave(direct, saved);
+  tuned_close(direct);
   pthread_mutex_destroy(&direct->lock);
   free(direct);
   return GEMMD_OK;

@@ -6,6 +6,7 @@
 #include "../../kernels/backend.h"
 #include "../../proto/limits.h"
 #include "../../proto/plan.h"
+#include "../../proto/published.h"
 #include "../gemmclient_direct.h"
 
 #include <pthread.h>
@@ -19,6 +20,10 @@ struct mapped {
   struct backend_slab *slab; /* owned */
 };
 
+struct told;
+struct tuned;
+enum { TUNED_PLACES = 64 };
+
 struct gemmd_direct {
   gemmd_session *session;
   const struct backend_ops *ops;
@@ -27,6 +32,13 @@ struct gemmd_direct {
   int lanes;
   int64_t rows_most;
   struct mapped *mapped;
+  /* tuned.c */
+  unsigned device; /* gemmd's number of it, as of the last weight */
+  bool asked;      /* for table and ring, of the gemmd that the session has found so often: */
+  uint32_t resumes;
+  struct told *told;                   /* all mappings of both, owned */
+  struct told *_Atomic table;          /* NULL: there is none */
+  void *_Atomic ring;                  /* likewise */
   struct gemmd_direct_weight *weights; /* all, owned */
   struct gemmd_direct_plan *plans;     /* all, owned */
   /* Over the lists of plans and of weights' kernels, and around what of the backend two threads must not call at once:
@@ -51,6 +63,10 @@ struct gemmd_direct_weight {
   struct backend_weight *handle;       /* owned */
   struct gemmd_direct_kernel *kernels; /* owned */
   unsigned plans;                      /* that name it */
+  unsigned device;                     /* gemmd's number of it */
+  _Atomic uint32_t number;             /* that gemmd knows the borrowed weight by */
+  struct tuned *_Atomic tuned[TUNED_PLACES];
+  struct tuned *tuned_all; /* owned, also those that have given way */
 };
 
 /* ---- error.c */
@@ -68,6 +84,17 @@ void direct_leave(struct gemmd_direct *direct, void *saved);
 
 /* Gives it back without asking whether anything uses it. */
 void weight_release(struct gemmd_direct_weight *weight);
+
+/* ---- tuned.c */
+
+/* Opens what gemmd tells and is told, where the session has found another one since. By the session's thread, and
+ * without the lock: nobody else waits for what gemmd answers. */
+void tuned_refresh(struct gemmd_direct *direct, unsigned device);
+void tuned_close(struct gemmd_direct *direct);
+/* The kernel that was published for such a product; NULL: the backend chooses. Valid as long as the weight. */
+const struct variant *tuned_find(struct gemmd_direct_weight *weight, int64_t m, enum gemm_type x_type,
+                                 enum gemm_type y_type, enum gemm_type bias_type);
+void tuned_forget(struct gemmd_direct_weight *weight);
 
 /* ---- product.c */
 

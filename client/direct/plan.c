@@ -119,16 +119,30 @@ static enum status run_job(const struct gemmd_direct_plan *plan, const gemmd_dir
     return error_set(error, STATUS_INVALID, "y type must be that of the plan's last step, %s, got %s",
                      gemm_type_name(last->y_type), gemm_type_name(job->y_type));
   job->weight = plan->steps[0].weight;
-  job->steps = plan->steps;
   job->step_count = plan->count;
   return STATUS_OK;
 }
 
+/* With the kernels that were found for so many rows. */
+static void choose(const struct gemmd_direct_plan *plan, struct backend_job *job,
+                   struct backend_step steps[GEMM_STEPS_MOST]) {
+  enum gemm_type x_type = job->x_type;
+  for (uint32_t i = 0; i < plan->count; i++) {
+    steps[i] = plan->steps[i];
+    steps[i].variant = tuned_find(plan->weights[i], job->m, x_type, steps[i].y_type, steps[i].bias_type);
+    x_type = steps[i].y_type;
+  }
+  job->steps = steps;
+}
+
 int gemmd_direct_run(gemmd_direct_plan *plan, const gemmd_direct_product *product, void *stream) {
   struct gemmd_direct *direct = plan->direct;
+  struct backend_step steps[GEMM_STEPS_MOST];
   struct backend_job job;
   struct error error;
   enum status status = run_job(plan, product, &job, &error);
+  if (status == STATUS_OK)
+    choose(plan, &job, steps);
   if (status == STATUS_OK)
     status = direct->ops->enqueue(direct->backend, product->lane, &job, stream, &error);
   return direct_result(status, &error);

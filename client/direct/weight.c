@@ -101,6 +101,9 @@ static enum status take(struct gemmd_direct_weight *weight, struct error *error)
   if (status == STATUS_OK)
     weight_link(weight);
   direct_leave(direct, saved);
+  weight->device = part->device;
+  if (status == STATUS_OK)
+    tuned_refresh(direct, part->device);
   return status;
 }
 
@@ -145,6 +148,7 @@ void weight_release(struct gemmd_direct_weight *weight) {
     free(kernel);
   }
   direct_leave(direct, saved);
+  tuned_forget(weight);
   gemmd_weight_return(weight->borrowed);
   free(weight);
 }
@@ -172,6 +176,7 @@ const gemmd_weight_info *gemmd_direct_get_info(const gemmd_direct_weight *weight
   return &weight->info;
 }
 
-enum gemmd_borrowed_state gemmd_direct_look(const gemmd_direct_weight *weight) {
+enum gemmd_borrowed_state gemmd_direct_look(gemmd_direct_weight *weight) {
+  tuned_refresh(weight->direct, weight->device);
   return gemmd_borrowed_look(weight->borrowed);
 }

@@ -166,6 +166,48 @@ static void test_kernels(void **state) {
   run_clients(1, name_kernels, NULL);
 }
 
+/* ---- what gemmd finds and is told */
+
+static bool is_shape(void *user, const gemmd_tune_shape *shape) {
+  bool *found = user;
+  *found = *found || strcmp(shape->shape, "int8-row-96x200-f32-f16-none-m48") == 0;
+  return !*found;
+}
+
+static int follow_tunings(int index, void *user) {
+  struct engine engine;
+  gemmd_direct_weight *weight;
+  struct engine_product product;
+  gemmd_tune_report report;
+  bool found = false;
+  (void)index;
+  (void)user;
+  EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
+  EXPECT(gemmd_direct_generation(engine.direct) == 0);
+  EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
+  EXPECT(engine_product_make(&engine, &product, weight, &layers.weights[2], 33, GEMM_F32, GEMM_F16, 5));
+  EXPECT(engine_product_run(&engine, &product));
+  while (!found) {
+    EXPECT(gemmd_tune_list(engine.session, 0, is_shape, &found) == GEMMD_OK);
+    nap_shortly();
+  }
+  uint64_t generation = gemmd_direct_generation(engine.direct);
+  const gemmd_tune_request request = {.weight = layers_name(2), .m = 33, .x_type = GEMMD_F32, .y_type = GEMMD_F16};
+  EXPECT(gemmd_tune(engine.session, &request, &report) == GEMMD_OK);
+  while (gemmd_direct_generation(engine.direct) == generation)
+    nap_shortly();
+  for (int i = 0; i < 3; i++)
+    EXPECT(engine_product_run(&engine, &product));
+  engine_product_free(&engine, &product);
+  engine_close(&engine);
+  return 0;
+}
+
+static void test_tunings(void **state) {
+  (void)state;
+  run_clients(1, follow_tunings, NULL);
+}
+
 /* ---- plans */
 
 /* bf16 [65, 31], then f16 [31, 65]. */
@@ -484,11 +526,17 @@ static void test_example(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_products),      cmocka_unit_test(test_same_bits),
-      cmocka_unit_test(test_kernels),       cmocka_unit_test(test_plans),
-      cmocka_unit_test(test_refusals),      cmocka_unit_test(test_context),
-      cmocka_unit_test(test_example),       cmocka_unit_test(test_unload_and_worker),
-      cmocka_unit_test(test_engine_killed), cmocka_unit_test(test_gemmd_killed),
+      cmocka_unit_test(test_products),
+      cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_kernels),
+      cmocka_unit_test(test_tunings),
+      cmocka_unit_test(test_plans),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_context),
+      cmocka_unit_test(test_example),
+      cmocka_unit_test(test_unload_and_worker),
+      cmocka_unit_test(test_engine_killed),
+      cmocka_unit_test(test_gemmd_killed),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);
 }
