@@ -210,7 +210,7 @@ typedef struct gemmd_borrower {
 typedef struct gemmd_load {
   const char *name;         /* to be known by, 1..255 bytes */
   const char *tensor;       /* in the file */
-  const char *scale_tensor; /* NULL: by the usual names, see README */
+  const char *scale_tensor; /* NULL: by the usual names, see deploy/WEIGHTS.md */
   enum gemmd_format format;
   enum gemmd_scale scale;
   enum gemmd_method method;

@@ -15,10 +15,10 @@ TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_quantize.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
-# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c and
-# variants.c; family.c is its row of the table, which has the kernel
+# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
+# family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
-  $(filter %/config.c %/variants.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
+  $(filter %/config.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
   $(addprefix kernels/cuda/,exec/launches.c exec/staging.c weight/layout.c))
 
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
@@ -70,6 +70,12 @@ $(BUILD)/gemm-inprocess: $(INPROCESS) $(addprefix $(BUILD)/,libgemmkernels.a pro
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
 
+# what a backend chooses and computes, as text, to be compared with that of another build
+SNAPSHOT := $(call object,$(wildcard tests/snapshot/*.c)) $(addprefix $(BUILD)/,libgemmkernels.a proto.a)
+$(BUILD)/snapshot: $(SNAPSHOT)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) $(CUDA_LIBS)
+
 demo: ## set everything up, load real weights, check products from another process (MODEL=file.safetensors)
 	@deploy/deps.sh build demo
 	@$(MAKE) --no-print-directory run-demo
@@ -81,7 +87,7 @@ test: ## build and run every test that needs no GPU
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(TESTS) $(BUILD)/gemm-demo
+run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
@@ -149,13 +155,14 @@ bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a da
 bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive library", BACKEND=cuda)
 	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)
 
-check: ## formatting, cppcheck, directions of includes
+check: ## formatting, cppcheck, directions of includes, circles between modules
 	@deploy/deps.sh build check
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
 	@# invalidPointerCast: tensors whose type is known only at run time are bytes
 	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
 	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto daemon client tests/gemm-bench kernels/cpu kernels/registry.c
 	@tests/check_includes.sh
+	@tests/check_modules.py
 	@echo "check: nothing found"
 
 .PHONY: demo run-demo test run-tests test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 \

@@ -26,19 +26,6 @@ static enum gemm_format stored_format(enum safetensors_dtype dtype) {
   }
 }
 
-static enum gemm_scale default_scale(enum gemm_format format) {
-  switch (format) {
-  case GEMM_FORMAT_INT8:
-  case GEMM_FORMAT_FP8:
-    return GEMM_SCALE_ROW;
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
-    return GEMM_SCALE_GROUP;
-  default:
-    return GEMM_SCALE_NONE;
-  }
-}
-
 /* True if scales of this shape are scales of this mode for the weight. */
 static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *tensor, const struct gemm_weight *to) {
   uint64_t n = (uint64_t)to->n, groups = gemm_ceil_div((uint64_t)to->k, GEMM_GROUP);
@@ -59,19 +46,6 @@ static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *t
   }
 }
 
-static bool format_takes(enum gemm_format format, enum gemm_scale scale) {
-  switch (scale) {
-  case GEMM_SCALE_ONE:
-    return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
-  case GEMM_SCALE_BLOCK:
-    return format == GEMM_FORMAT_FP8;
-  case GEMM_SCALE_GROUP:
-    return gemm_is_int2(format);
-  default:
-    return true;
-  }
-}
-
 /* The mode that the shape of the scales stands for; one that the request names must fit. */
 static enum status choose_stored_scale(enum gemm_scale wanted, const struct safetensors_tensor *scales,
                                        struct gemm_weight *to, struct error *error) {
@@ -79,7 +53,7 @@ static enum status choose_stored_scale(enum gemm_scale wanted, const struct safe
   for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
     if (wanted != GEMM_SCALE_NONE && wanted != order[i])
       continue;
-    if (format_takes(to->format, order[i]) && scale_fits(order[i], scales, to)) {
+    if (gemm_takes_scale(to->format, order[i]) && scale_fits(order[i], scales, to)) {
       to->scale = order[i];
       return STATUS_OK;
     }
@@ -216,7 +190,8 @@ static enum status resolve_real(const struct message_weight_load *request, struc
   if (request->scale_tensor[0])
     return error_set(error, STATUS_INVALID, "scale tensor '%s' is named, but '%s' is %s and has no scales",
                      SHOW(request->scale_tensor), SHOW(request->tensor), safetensors_dtype_name(out->tensor->dtype));
-  out->weight.scale = request->scale ? (enum gemm_scale)request->scale : default_scale(out->weight.format);
+  out->weight.scale =
+      request->scale ? (enum gemm_scale)request->scale : gemm_format_facts(out->weight.format)->scale_default;
   return resolve_method(out->weight.format, request->method, &out->method, error);
 }
 
@@ -229,8 +204,8 @@ enum status source_resolve(const struct safetensors *file, const struct message_
   if (tensor->rank != 2)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; a weight is a matrix [N, K]",
                      SHOW(request->tensor), tensor->rank, plural(tensor->rank));
-  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_INT2A8)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
+  if (request->format < 1 || request->format >= GEMM_FORMATS)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, 1, GEMM_FORMATS - 1);
   if (tensor->shape[0] > INT64_MAX || tensor->shape[1] > INT64_MAX)
     return error_field(error, STATUS_TOO_LARGE, FIELD_N, INT64_MAX, 1, LIMIT_N);
   out->weight = (struct gemm_weight){

@@ -13,12 +13,6 @@
 
 /* ---- weight_load */
 
-static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
-  const struct gemm_weight least = {.n = 1, .k = 1, .format = format, .scale = scale};
-  struct error error;
-  return gemm_weight_check(&least, &error) == STATUS_OK;
-}
-
 static bool method_fits(uint32_t format, uint32_t method) {
   switch (method) {
   case METHOD_DEFAULT:
@@ -38,12 +32,12 @@ static enum status check_request(const struct message_weight_load *request, uint
     return error_set(error, STATUS_INVALID, "name must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
   if (request->tensor[0] == '\0')
     return error_set(error, STATUS_INVALID, "tensor must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
-  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_INT2A8)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
+  if (request->format < 1 || request->format >= GEMM_FORMATS)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, 1, GEMM_FORMATS - 1);
   if (request->scale > GEMM_SCALE_GROUP)
     return error_field(error, STATUS_INVALID, FIELD_SCALE, request->scale, GEMM_SCALE_NONE, GEMM_SCALE_GROUP);
   if (request->scale != GEMM_SCALE_NONE &&
-      !scale_fits((enum gemm_format)request->format, (enum gemm_scale)request->scale))
+      !gemm_takes_scale((enum gemm_format)request->format, (enum gemm_scale)request->scale))
     return error_set(error, STATUS_INVALID, "scale mode %s does not go with format %s",
                      gemm_scale_name((enum gemm_scale)request->scale),
                      gemm_format_name((enum gemm_format)request->format));

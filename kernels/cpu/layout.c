@@ -120,7 +120,7 @@ void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *
     const uint8_t *row = (const uint8_t *)canonical + (uint64_t)n * layout->canonical.row_bytes;
     if (gemm_is_int2(weight->format)) {
       pack_codes2(weight, layout, canonical, n, column, width, out);
-    } else if (weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16) {
+    } else if (gemm_is_wide(weight->format)) {
       pack_halves(weight, layout, (const uint16_t *)row, column, width, (uint16_t *)out);
     } else {
       pack_bytes(weight, layout, row, column, width, out);

@@ -14,8 +14,7 @@ struct chain chunk_chain(const struct chunk *chunk) {
 }
 
 bool chunk_as_is(const struct backend_job *job) {
-  return job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3 || job->weight->weight.format == GEMM_FORMAT_F16 ||
-         job->weight->weight.format == GEMM_FORMAT_BF16;
+  return job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3 || gemm_is_wide(job->weight->weight.format);
 }
 
 /* Rows that already are what the product reads: copied behind each other, zeros between. */

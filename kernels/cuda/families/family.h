@@ -1,5 +1,5 @@
-/* A family of kernels, as a row of the table that serving, tuning and loading walk (table.h). Its folder has the pure
- * part in config.c, the row in family.c, and the kernel with its launcher.
+/* A family of kernels, as a row of the table that serving, tuning and loading walk (table.h). Its folder has what is
+ * pure in config.c, the row in family.c, and the kernel with its launcher.
  *
  * Families know problems, calls and variants. Where tensors come from and who waits for the product they do not. */
 #ifndef KERNELS_CUDA_FAMILIES_FAMILY_H

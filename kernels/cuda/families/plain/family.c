@@ -1,7 +1,33 @@
 #include "../call.h"
 #include "../table.h"
 #include "launch.h"
-#include "variants.h"
+
+/* Every product has a kernel: where no other has one on this device, or none that meets the numerics contract. */
+static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
+  (void)problem;
+  *out = variant_default(&variant_plain);
+  *us = KERNEL_LAST;
+  return true;
+}
+
+static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
+                         struct variant *nearest, struct error *error) {
+  (void)backend;
+  (void)problem;
+  (void)variant;
+  (void)nearest;
+  (void)error;
+  return STATUS_OK;
+}
+
+/* 2-bit weights have a kernel that makes y. */
+static struct kernel_sums leaves(const struct kernel_problem *problem, const struct variant *variant) {
+  (void)variant;
+  if (gemm_is_int2(problem->format))
+    return (struct kernel_sums){.type = GEMM_TYPE_NONE};
+  return (struct kernel_sums){.type = problem->format == GEMM_FORMAT_INT8 ? GEMM_S32 : GEMM_F32,
+                              .scaled = problem->scale == GEMM_SCALE_BLOCK};
+}
 
 static cudaError_t sums_launch(const struct kernel_call *call) {
   const struct backend_weight *weight = call->weight;
@@ -59,9 +85,9 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
 
 const struct kernel_family plain_kernels = {
     .variants = &variant_plain,
-    .predict = plain_predict,
-    .check = plain_check,
+    .predict = predict,
+    .check = check,
     .launch = launch,
-    .leaves = plain_leaves,
+    .leaves = leaves,
     .kernels = {kernel_of_plain, kernel_of_int2},
 };

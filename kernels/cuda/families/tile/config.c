@@ -39,7 +39,7 @@ const struct variant_family tile_family = {
 
 /* Of x. */
 static int element_bytes(enum gemm_format format) {
-  return format == GEMM_FORMAT_F16 || format == GEMM_FORMAT_BF16 || format == GEMM_FORMAT_INT2 ? 2 : 1;
+  return gemm_quantizes_x(format) ? 1 : 2;
 }
 
 /* ELEMENT of tile/kernel.cuh. */
