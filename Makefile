@@ -74,9 +74,11 @@ ifneq ($(NVCC),)
 BENCH += $(call object,$(wildcard tests/gemm-bench/kernels/cuda/*.c)) build/obj/tests/gemm-bench/kernels/cuda/roof.cu.o
 endif
 PROGRAMS := $(addprefix $(BUILD)/,gemmd gemmctl gemm-bench)
-LIBRARIES := $(addprefix $(BUILD)/,libgemmclient.so libgemmclient.a libgemmclient-cuda.so)
+LIBRARIES := $(addprefix $(BUILD)/,libgemmclient.so libgemmclient.a libgemmclient-cuda.so libgemmclient-direct.so)
 # shared device memory for clients that have a GPU; opens the driver when it is called
 CLIENT_CUDA := $(call object,$(wildcard client/cuda/*.c))
+# products in the client's own process
+CLIENT_DIRECT := $(call object,$(wildcard client/direct/*.c))
 
 all: packages backend-note $(PROGRAMS) $(LIBRARIES) ## gemmd, gemmctl, gemm-bench and libgemmclient in build/
 
@@ -137,6 +139,15 @@ $(BUILD)/libgemmclient-cuda.so.$(SOVERSION): $(CLIENT_CUDA) $(BUILD)/libgemmclie
 	  -Wl,-z,defs -o $@ $(CLIENT_CUDA) -L$(BUILD) -lgemmclient $(SYSTEM_LIBS)
 
 $(BUILD)/libgemmclient-cuda.so: $(BUILD)/libgemmclient-cuda.so.$(SOVERSION)
+	$(Q)ln -sf $(<F) $@
+
+# the connection is libgemmclient's, the kernels are inside, and nobody sees them
+$(BUILD)/libgemmclient-direct.so.$(SOVERSION): $(CLIENT_DIRECT) $(BUILD)/libgemmkernels.a $(BUILD)/proto.a client/libgemmclient-direct.map | $(BUILD)/libgemmclient.so
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient-direct.so.$(SOVERSION) -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -Wl,-z,defs \
+	  -Wl,--version-script=client/libgemmclient-direct.map -o $@ $(filter-out %.map,$^) -L$(BUILD) -lgemmclient $(SYSTEM_LIBS) $(CUDA_LIBS)
+
+$(BUILD)/libgemmclient-direct.so: $(BUILD)/libgemmclient-direct.so.$(SOVERSION)
 	$(Q)ln -sf $(<F) $@
 
 CLIENT_LIBS := $(shell pkg-config --libs $(MSGPACK) jansson 2>/dev/null) $(SYSTEM_LIBS)

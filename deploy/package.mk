@@ -1,6 +1,7 @@
 # ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
 BUNDLE := $(BUILD)/gemmd-$(VERSION)-x86_64
 BUNDLE_PROGRAMS := $(addprefix $(BUNDLE)/bin/,gemmd gemmctl gemm-bench gemm-demo)
+BUNDLE_EXAMPLE := $(BUNDLE)/bin/direct-layer
 BUNDLE_LIBRARIES := $(addprefix $(BUNDLE)/lib/,libgemmclient.so.$(SOVERSION) libgemmclient.a)
 BUNDLE_TESTS := $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE) $(END_TO_END))
 BUNDLE_TEST_LIBS := -Wl,-rpath,'$$ORIGIN/../../lib' -lcmocka $(STATIC_LIBS)
@@ -39,7 +40,17 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/o
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
 
-$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
+$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(DIRECT)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a proto.a) $(DIRECT_LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
+
+$(BUNDLE)/bin/direct-layer: client/direct/examples/layer.c $(DIRECT_LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -D_GNU_SOURCE -Iclient -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $< $(DIRECT_LIBRARIES) -ldl -lm
+
+$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(filter-out $(DIRECT),$(END_TO_END))): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
@@ -49,12 +60,13 @@ $(BUNDLE)/tests/snapshot: $(call object,$(wildcard tests/snapshot/*.c)) $(addpre
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../lib' $(SYSTEM_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUNDLE)/tests/snapshot $(BUILD)/libgemmclient-cuda.so ## one tar that runs on another x86-64 Linux with nothing installed
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUNDLE)/tests/snapshot $(addprefix $(BUILD)/,libgemmclient-cuda.so libgemmclient-direct.so) ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
-	cp -L $(BUILD)/libgemmclient-cuda.so.$(SOVERSION) $(BUILD)/libgemmkernels.so $(BUNDLE)/lib/
+	cp -L $(addprefix $(BUILD)/,libgemmclient-cuda.so.$(SOVERSION) libgemmclient-direct.so.$(SOVERSION) libgemmkernels.so) $(BUNDLE)/lib/
 	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so
 	ln -sf libgemmclient-cuda.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient-cuda.so
-	cp client/gemmclient.h client/gemmclient_cuda.h $(BUNDLE)/include/
+	ln -sf libgemmclient-direct.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient-direct.so
+	cp $(PUBLIC_HEADERS) $(BUNDLE)/include/
 	cp deploy/gemmd.conf $(BUNDLE)/etc/
 	cp README.md LICENSE $(BUNDLE)/
 	cp tests/gpu.sh tests/gpu_sanitizers.sh tests/run.sh tests/demo/demo.sh $(BUNDLE)/tests/
@@ -62,16 +74,18 @@ bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUNDLE)/tests/s
 	tar -C $(BUILD) -czf $(BUNDLE).tar.gz $(notdir $(BUNDLE))
 	@ls -lh $(BUNDLE).tar.gz
 
+PUBLIC_HEADERS := $(addprefix client/,gemmclient.h gemmclient_cuda.h gemmclient_direct.h)
 INSTALL_BIN := $(DESTDIR)$(PREFIX)/bin
 INSTALL_LIB := $(DESTDIR)$(LIBDIR)
 INSTALL_MAN := $(DESTDIR)$(PREFIX)/share/man
 install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib/systemd, gemmd.conf into $(DESTDIR)/etc/gemmd
 	install -Dm755 -t $(INSTALL_BIN) $(PROGRAMS)
-	install -Dm755 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.so.$(SOVERSION) $(BUILD)/libgemmclient-cuda.so.$(SOVERSION)
+	install -Dm755 -t $(INSTALL_LIB) $(patsubst %,$(BUILD)/%.so.$(SOVERSION),libgemmclient libgemmclient-cuda libgemmclient-direct)
 	ln -sf libgemmclient.so.$(SOVERSION) $(INSTALL_LIB)/libgemmclient.so
 	ln -sf libgemmclient-cuda.so.$(SOVERSION) $(INSTALL_LIB)/libgemmclient-cuda.so
+	ln -sf libgemmclient-direct.so.$(SOVERSION) $(INSTALL_LIB)/libgemmclient-direct.so
 	install -Dm644 -t $(INSTALL_LIB) $(BUILD)/libgemmclient.a
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/include client/gemmclient.h client/gemmclient_cuda.h
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/include $(PUBLIC_HEADERS)
 	install -d $(INSTALL_LIB)/pkgconfig $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@LIBDIR@|$(LIBDIR)|g' -e 's|@VERSION@|$(VERSION)|g' \
 	  -e 's|@LIBS_PRIVATE@|$(shell pkg-config --libs $(MSGPACK) jansson) $(SYSTEM_LIBS)|g' deploy/gemmclient.pc.in \
@@ -101,7 +115,7 @@ uninstall: all ## removes what install with the same PREFIX, LIBDIR and DESTDIR 
 
 # debian/ stands below deploy/, and the packages are built from a copy of the sources that has it where it belongs
 DEB := $(BUILD)/deb
-deb: ## Debian packages: gemmd, libgemmclient0, libgemmclient-cuda0 and libgemmclient-dev, in build/deb
+deb: ## Debian packages: gemmd, libgemmclient0, libgemmclient-cuda0, libgemmclient-direct0 and libgemmclient-dev, in build/deb
 	@deploy/deps.sh build deb
 	rm -rf $(DEB)
 	mkdir -p $(DEB)/gemmd-$(VERSION)

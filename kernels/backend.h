@@ -25,15 +25,19 @@ struct backend_event;
 enum { BACKEND_IPC_BYTES = 64 }; /* of a handle of CUDA's IPC */
 
 struct backend_config {
-  int device;             /* ordinal, from 0 */
+  int device;             /* ordinal, from 0; direct: as this process counts, -1: the current context's, else 0 */
   int threads;            /* cpu: 0: one for each core that this process may use */
   const char *pin;        /* cpu: processors of these threads, see cpu_cores_choose; NULL: none */
   bool small_pages;       /* cpu: weights stay in pages as they come */
   uint64_t library_bytes; /* cpu: of copies of weights in the order that oneDNN wants; 0: it is not used */
-  int in_flight;          /* products that `submit` accepts before `poll` returns some, 1..64 */
-  const char *cublaslt;   /* cuda: library to open; NULL: the usual names */
-  const char *nvrtc;      /* cuda: the same */
-  const char *state_dir;  /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
+  int in_flight;          /* products that `submit` accepts before `poll` returns some, 1..64; lanes of `enqueue` */
+  /* For `enqueue` alone, in a process that is not gemmd's: weights are attached from slabs that others made, nothing is
+   * stored, and nothing that serving takes (streams, arenas, memory for loading) is opened. */
+  bool direct;
+  int64_t rows_most;     /* with `direct`: of a job of `enqueue`, at least 1 */
+  const char *cublaslt;  /* cuda: library to open; NULL: the usual names */
+  const char *nvrtc;     /* cuda: the same */
+  const char *state_dir; /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
   /* cuda: told once, by `open` or the engine thread, of what goes on more slowly than it could; NULL: nobody is. */
   void (*warn)(const char *text);
 };
@@ -194,6 +198,27 @@ struct backend_ops {
   enum status (*submit)(struct backend *backend, const struct backend_job *job, struct error *error);
   /* Reports up to `most` finished products, in any order; returns how many. Never blocks. */
   int (*poll)(struct backend *backend, struct backend_done *done, int most);
+
+  /* With config.direct, in the place of the two before: queues the product on the caller's stream, with x, y, bias and
+   * x scale where the device can address them as they are, which is where they must stay until the stream has computed
+   * it. No arena, chain or operand of its own; `tag` says nothing. What it needs beside is of `lane`, 0..in_flight-1: a
+   * lane is used by one stream at a time, and by one thread; several lanes by several threads at once.
+   *
+   * cuda: `stream` is a CUstream of the backend's device, which may be capturing. Nothing is allocated, nothing waits,
+   * nothing is compiled or loaded: what the variant needs is there since its variant_check. INVALID before
+   * anything is queued: `lane`, M beyond rows_most, types; UNSUPPORTED: a stream of another device.
+   * cpu: `stream` is NULL, and the product has been computed when the call returns; lanes take turns. */
+  enum status (*enqueue)(struct backend *backend, int lane, const struct backend_job *job, void *stream,
+                         struct error *error);
+  /* Whether a graph lives, or is being captured, that has recorded a product by the weight; it must not be detached
+   * then. A graph that has recorded any keeps the backend from being closed: `held`. By any thread. NULL, both: there
+   * are no graphs. */
+  bool (*weight_held)(const struct backend *backend, const struct backend_weight *weight);
+  bool (*held)(const struct backend *backend);
+  /* With config.direct, around all other calls but enqueue: what they change of the calling thread (the current
+   * context), to be put back. NULL, both: nothing. */
+  void *(*caller_save)(void);
+  void (*caller_restore)(void *saved);
 
   /* ---- tuning, by the engine thread
    * Families of kernels, variant_plain first, NULL at the end. */

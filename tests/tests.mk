@@ -7,6 +7,8 @@ NEEDS_TOOLKIT := $(filter $(BUILD)/tests/unit/kernels/cuda/toolkit/%,$(UNIT_ALL)
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(UNIT_ALL))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
 END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
+# engines: with the libraries as a program of their user's has them
+DIRECT := $(filter $(BUILD)/tests/end_to_end/test_direct%,$(END_TO_END))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
@@ -37,10 +39,21 @@ $(UNIT) $(CONFORMANCE): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,$(to_build) -o $@ $^ $(TEST_LIBS)
 
-$(UNIT_CLIENT) $(END_TO_END): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
+$(UNIT_CLIENT) $(filter-out $(DIRECT),$(END_TO_END)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
+
+DIRECT_LIBRARIES := $(addprefix $(BUILD)/,libgemmclient-direct.so libgemmclient.so)
+$(DIRECT): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a proto.a) $(DIRECT_LIBRARIES) $(BUILD)/direct-layer
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,$(to_build) -o $@ $(filter-out %/direct-layer,$^) $(TEST_LIBS)
+
+# the example, as its user builds it
+$(BUILD)/direct-layer: client/direct/examples/layer.c client/gemmclient.h client/gemmclient_direct.h $(DIRECT_LIBRARIES)
+	$(call say,LINK)
+	$(Q)$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) $(LDFLAGS) -Iclient -Wl,-rpath,'$$ORIGIN' -o $@ $< $(DIRECT_LIBRARIES) -ldl -lm
 
 $(HEADER_CPP): $(BUILD)/tests/%: tests/%.cc $(BUILD)/libgemmclient.a client/gemmclient.h
 	@mkdir -p $(@D)

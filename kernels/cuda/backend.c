@@ -1,4 +1,5 @@
 #include "../identity.h"
+#include "exec/direct.h"
 #include "exec/graph.h"
 #include "families/select.h"
 #include "families/sm90/int2/places.h"
@@ -52,7 +53,9 @@ static enum status device_open(struct backend *backend, const struct backend_con
   if (backend->devices == 0)
     return error->status;
   enum status status =
-      driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
+      config->direct
+          ? driver_device_own(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error)
+          : driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
   if (status == STATUS_OK)
     status = driver_capability(backend->driver, backend->device, &backend->gpu.capability, error);
   if (status == STATUS_OK)
@@ -194,14 +197,19 @@ static void cuda_close(struct backend *backend) {
   if (!backend)
     return;
   if (backend->driver && backend_enter(backend, &ignored) == STATUS_OK) {
+    if (backend->direct)
+      direct_close(backend);
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
     side_close(&backend->side);
     if (backend->words)
       (void)cudaFreeHost(backend->words);
-    library_close(&backend->catalog);
+    if (!backend->direct)
+      library_close(&backend->catalog);
     library_close(&backend->library);
     tile_table_close(&backend->tiles);
+    if (backend->context)
+      (void)backend->driver->cuDevicePrimaryCtxRelease_v2(backend->device);
     (void)cudaGetLastError();
   }
   selector_close(backend->selector);
@@ -215,28 +223,36 @@ static enum status tiles_open(struct backend *backend, const struct backend_conf
   return driver_check(backend->driver, result, "asking a GPU its shared memory", error);
 }
 
-static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
+/* What serves: places for products under way, and what other threads load weights with. */
+static enum status serving_open(struct backend *backend, const struct backend_config *config, struct error *error) {
   backend->selector = selector_open();
   if (!backend->selector)
     return error_set(error, STATUS_NOMEM, "no memory for the choices of kernels");
-  size_t workspace = backend->gpu.capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
-  backend->gpu.workspace_bytes = workspace;
-  enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
-  if (status == STATUS_OK)
-    status = library_open(config->cublaslt, workspace, &backend->catalog, error);
+  enum status status = library_open(config->cublaslt, backend->library.workspace_bytes, &backend->catalog, error);
   if (status == STATUS_OK)
     status = side_open(&backend->side, error);
   if (status == STATUS_OK)
     status = words_open(backend, error);
   for (int i = 0; i < config->in_flight && status == STATUS_OK; i++, backend->slot_count++)
     status = slot_open(backend, &backend->slots[i], config->in_flight, error);
+  uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
+  backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
+  return status;
+}
+
+static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
+  size_t workspace = backend->gpu.capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
+  backend->gpu.workspace_bytes = workspace;
+  enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
+  if (status == STATUS_OK)
+    status = config->direct ? direct_open(backend, config, error) : serving_open(backend, config, error);
   if (status == STATUS_OK)
     status = tiles_open(backend, config, error);
+  if (config->direct)
+    backend->catalog = backend->library; /* asked for what it has by one thread at a time */
   const void *anywhere = (const void *)(uintptr_t)backend->slots[0].workspace.address;
   backend->library.anywhere = anywhere;
   backend->catalog.anywhere = anywhere;
-  uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
-  backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
   return status;
 }
 
@@ -254,6 +270,8 @@ static void kernels_load(const struct driver *driver) {
 static enum status cuda_open(const struct backend_config *config, struct backend **out, struct error *error) {
   if (config->in_flight < 1 || config->in_flight > SLOTS_MAX)
     return error_set(error, STATUS_INVALID, "in_flight must be 1..%d, got %d", SLOTS_MAX, config->in_flight);
+  if (config->direct && config->rows_most < 1)
+    return error_field(error, STATUS_INVALID, FIELD_M, config->rows_most, 1, INT64_MAX);
   struct backend *backend = calloc(1, sizeof *backend);
   if (!backend)
     return error_set(error, STATUS_NOMEM, "no memory for the cuda backend");
@@ -337,6 +355,11 @@ const struct backend_ops cuda_backend = {
     .event_query = cuda_event_query,
     .submit = cuda_submit,
     .poll = cuda_poll,
+    .enqueue = cuda_enqueue,
+    .weight_held = cuda_weight_held,
+    .held = cuda_held,
+    .caller_save = cuda_caller_save,
+    .caller_restore = cuda_caller_restore,
     .families = cuda_families,
     .variants = cuda_variants,
     .library_variants = cuda_library_variants,

@@ -22,15 +22,17 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */
   bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
   struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };
 
-/* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow,
- * `bounce`, which cuda_arena_register sets before an arena that needs it exists, and `int2_sums`, which
- * cuda_weight_attach sets before a weight that needs it exists. */
+/* A place for one product under way; of a direct backend, a lane: its memory, and what it needs to choose kernels. Only
+ * the engine thread touches it, but for `staging`, which others grow, `bounce`, which cuda_arena_register sets before
+ * an arena that needs it exists, and `int2_sums`, which cuda_weight_attach sets before a weight that needs it exists.
+ */
 struct slot {
   cudaStream_t stream;      /* but for kernels of ours: graph_stream */
   struct launches launches; /* of the stream */
@@ -42,6 +44,8 @@ struct slot {
   struct region staging;
   struct region operand; /* W of a job that brings its own, behind what else is staged for it; grown by the engine */
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
+
+  struct selector *selector; /* of a lane, whose thread need not be another's */
 
   bool busy;
   struct backend_job job;    /* the first of its chain */
@@ -101,6 +105,10 @@ struct backend {
   void (*warn)(const char *text); /* backend_config's; NULL: nobody listens */
   bool no_graphs;                 /* one could not be made */
   void *words;                    /* pinned; WORD_BYTES for each slot */
+  bool direct;                    /* for enqueue alone */
+  int64_t rows_most;              /* of its jobs */
+  CUcontext context;              /* direct: the device's primary one, retained */
+  _Atomic uint32_t graphs;        /* of others, that have recorded its products */
   int slot_count;
   struct slot slots[SLOTS_MAX];
 };

@@ -74,13 +74,25 @@ static uint64_t power_of_two(uint64_t value) {
   return value <= 1 ? 1 : (uint64_t)1 << (64 - __builtin_clzll(value - 1));
 }
 
-/* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. Powers of two: regions
- * grow a few times in a backend's life, not with every weight. */
+/* Regions grow a few times in a backend's life, not with every weight: by powers of two. */
+static uint64_t serving_bytes(const struct backend *backend, const struct backend_weight *weight) {
+  uint64_t wanted = staging_place(&weight->weight, &weight->layout, ROWS_WANTED).bytes;
+  return power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
+}
+
+/* A lane has room for as many rows as may be asked for; four sizes from one power of two to the next. */
+static uint64_t direct_bytes(const struct backend *backend, const struct backend_weight *weight) {
+  enum { LEAST = 8 << 20 };
+  int64_t rows = backend->rows_most < ROWS_MOST ? backend->rows_most : ROWS_MOST;
+  uint64_t wanted = staging_place(&weight->weight, &weight->layout, rows).bytes;
+  wanted = wanted < LEAST ? LEAST : gemm_round_up(wanted, power_of_two(wanted) / 8);
+  return wanted < backend->staging_most ? wanted : backend->staging_most;
+}
+
+/* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. */
 static enum status staging_ensure(struct backend *backend, const struct backend_weight *weight, struct error *error) {
-  const struct gemm_weight *shape = &weight->weight;
-  uint64_t least = staging_place(shape, &weight->layout, 1).bytes;
-  uint64_t wanted = staging_place(shape, &weight->layout, ROWS_WANTED).bytes;
-  wanted = power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
+  uint64_t least = staging_place(&weight->weight, &weight->layout, 1).bytes;
+  uint64_t wanted = backend->direct ? direct_bytes(backend, weight) : serving_bytes(backend, weight);
   for (int i = 0; i < backend->slot_count; i++) {
     struct region *region = &backend->slots[i].staging;
     enum status status = region_grow(backend->driver, backend->device, region, wanted, backend->granularity, error);

@@ -67,10 +67,16 @@ static enum status queue_halve(void *what, int i, struct error *error) {
 static enum status queue_quantize(void *what, int i, struct error *error) {
   const struct memory *memory = what;
   uint64_t at = memory->each * (uint64_t)(i % memory->copies);
-  cudaError_t result =
-      launch_quantize_rows(memory->stream, memory->from + 2 * at, memory->x_type, memory->m, memory->k, memory->k,
-                           memory->format == GEMM_FORMAT_FP8, memory->to + at, memory->scales);
-  return runtime_check(result, "quantizing", error);
+  const struct quantize_pass pass = {.x = memory->from + 2 * at,
+                                     .x_type = memory->x_type,
+                                     .x_stride = memory->k * (int64_t)gemm_type_bytes(memory->x_type),
+                                     .rows = memory->m,
+                                     .k = memory->k,
+                                     .k_padded = memory->k,
+                                     .e4m3 = memory->format == GEMM_FORMAT_FP8,
+                                     .codes = memory->to + at,
+                                     .scales = memory->scales};
+  return runtime_check(launch_quantize_rows(memory->stream, &pass), "quantizing", error);
 }
 
 /* The median of the rounds. */

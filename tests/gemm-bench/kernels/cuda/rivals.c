@@ -177,10 +177,17 @@ static enum status queue(void *what, int i, struct error *error) {
   struct library_product product = product_of(rivals, rival, i % rivals->copies);
   enum status status = STATUS_OK;
   if (rival->quantizes) {
-    cudaError_t result =
-        launch_quantize_rows(rivals->stream, rivals->x, rivals->x_type, rivals->m, rivals->weight->shape.k, product.k,
-                             product.format == GEMM_FORMAT_FP8, rivals->codes, rivals->x_scale);
-    status = runtime_check(result, "quantizing x", error);
+    int64_t k = rivals->weight->shape.k;
+    const struct quantize_pass rows = {.x = rivals->x,
+                                       .x_type = rivals->x_type,
+                                       .x_stride = k * (int64_t)gemm_type_bytes(rivals->x_type),
+                                       .rows = rivals->m,
+                                       .k = k,
+                                       .k_padded = product.k,
+                                       .e4m3 = product.format == GEMM_FORMAT_FP8,
+                                       .codes = rivals->codes,
+                                       .scales = rivals->x_scale};
+    status = runtime_check(launch_quantize_rows(rivals->stream, &rows), "quantizing x", error);
   }
   if (status == STATUS_OK) {
     status = library_run(&rivals->library, &product, &rival->algorithm, rivals->workspace, rivals->stream, error);
