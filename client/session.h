@@ -67,9 +67,11 @@ struct gemmd_session {
   struct spin spin;
   bool crowded; /* so few cores that who spins may stand in the worker's way */
 
-  struct gemmd_weight *weights; /* all open ones, owned */
-  struct gemmd_plan *plans;     /* all, owned */
-  struct gemmd_memory *tensors; /* all, owned */
+  struct gemmd_weight *weights;    /* all open ones, owned */
+  struct gemmd_plan *plans;        /* all, owned */
+  struct gemmd_borrowed *borrowed; /* all, owned */
+  struct slab *slabs;              /* whose descriptors are here, owned */
+  struct gemmd_memory *tensors;    /* all, owned */
 };
 
 struct gemmd_weight {
@@ -97,8 +99,10 @@ struct call {
   int fd;              /* that travels with the request; -1: none */
   int *reply_fds;      /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
   size_t reply_fd_count;
-  bool patient;                                                /* without the session's time limit */
-  bool once;                                                   /* is not asked again of the next daemon */
+  size_t *reply_fds_came; /* so many of LIMIT_MESSAGE_FDS came; less than were sent where there was no room for them in
+                             this process. NULL: it must be reply_fd_count */
+  bool patient;           /* without the session's time limit */
+  bool once;              /* is not asked again of the next daemon */
   void (*progress)(void *user, uint64_t done, uint64_t total); /* of a load; NULL: none */
   void *user;
 };
@@ -218,6 +222,14 @@ void tensor_forget(struct gemmd_memory *tensor);
 /* The next daemon maps all; then their handles become those, also in what is in flight. */
 MUST_CHECK enum status tensors_open_again(struct gemmd_session *session);
 void tensors_rename_handles(struct gemmd_session *session);
+
+/* ---- borrow.c */
+
+/* Frees it, and the descriptors that nothing else needs, without telling the daemon. */
+void borrowed_forget(struct gemmd_borrowed *borrowed);
+/* The next daemon is told what is still here; what it has not is alone from now on. */
+MUST_CHECK enum status borrowed_hold_again(struct gemmd_session *session);
+void borrowed_withdraw(struct gemmd_session *session, const struct message_weight_withdrawn *event);
 
 /* ---- plan.c */
 

@@ -50,6 +50,7 @@ struct backend_info {
   uint64_t slab_granularity; /* slab sizes are multiples of it */
   uint64_t bytes_per_s;      /* that the memory delivers at most; 0: not known */
   uint64_t operations_per_s; /* of 8-bit operands at most, 16-bit ones half of it; 0: not known */
+  uint8_t uuid[16];          /* of the device; zeros: it has none */
   /* What measured times depend on: device model, its size, driver and library. Letters, digits, `.`, `_`, `-`. */
   char identity[128];
 };
@@ -160,6 +161,10 @@ struct backend_ops {
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                struct error *error);
   void (*weight_detach)(struct backend *backend, struct backend_weight *weight);
+  /* Copies `bytes` of one slab to another, on the device. Nobody uses that range of `to` yet; offsets and bytes are
+   * multiples of weight_plan's align. */
+  enum status (*slab_copy)(struct backend *backend, struct backend_slab *from, uint64_t from_offset,
+                           struct backend_slab *to, uint64_t to_offset, uint64_t bytes, struct error *error);
   /* A 64-bit checksum of the stored bytes, computed by the device. */
   enum status (*weight_checksum)(struct backend *backend, struct backend_weight *weight, uint64_t *out,
                                  struct error *error);

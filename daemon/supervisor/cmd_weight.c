@@ -96,6 +96,16 @@ void cmd_weight_list(struct session *session, uint32_t id, const void *body, str
   session_reply(session, id, &message_weight_list_reply_type, &reply, NULL, 0);
 }
 
+static void add_borrowers(struct supervisor *supervisor, const struct catalog_weight *weight,
+                          struct message_weight_info *out) {
+  enum { MOST = sizeof out->borrowers / sizeof *out->borrowers };
+  const struct session *each;
+  for (each = TAILQ_FIRST(&supervisor->sessions.list); each != NULL; each = TAILQ_NEXT(each, link))
+    if (out->borrowers_count < MOST && borrows_of(&each->borrows, weight) != 0)
+      out->borrowers[out->borrowers_count++] =
+          (struct message_weight_borrower){.pid = each->pid, .user = each->user.uid};
+}
+
 void cmd_weight_info(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_weight_name *request = body;
   (void)packet;
@@ -107,6 +117,7 @@ void cmd_weight_info(struct session *session, uint32_t id, const void *body, str
   }
   struct message_weight_info reply;
   catalog_describe(name, &reply);
+  add_borrowers(session->supervisor, name->weight, &reply);
   session_reply(session, id, &message_weight_info_type, &reply, NULL, 0);
 }
 
@@ -143,8 +154,9 @@ void cmd_weight_unload(struct session *session, uint32_t id, const void *body, s
     return;
   }
   store_catalog(supervisor);
-  log_info("unloaded \"%s\" for user %u: %u name%s and %u handle%s left", request->name, session->user.uid,
-           weight->names, plural(weight->names), weight->handles, plural(weight->handles));
+  log_info("unloaded \"%s\" for user %u: %u name%s, %u handle%s and %u borrow%s left", request->name, session->user.uid,
+           weight->names, plural(weight->names), weight->handles, plural(weight->handles), weight->borrows,
+           plural(weight->borrows));
   if (!catalog_unused(weight)) {
     struct message_weight_unload_reply reply = {.references = weight->names, .freed = 0};
     free(unloading);

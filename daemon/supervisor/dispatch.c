@@ -24,6 +24,9 @@ static const struct handler handlers[] = {
     {COMMAND_weight_list, cmd_weight_list},
     {COMMAND_weight_info, cmd_weight_info},
     {COMMAND_weight_unload, cmd_weight_unload},
+    {COMMAND_weight_borrow, cmd_weight_borrow},
+    {COMMAND_weight_return, cmd_weight_return},
+    {COMMAND_weight_hold, cmd_weight_hold},
     {COMMAND_tensor_open, cmd_tensor_open},
     {COMMAND_tensor_close, cmd_tensor_close},
     {COMMAND_ipc_open, cmd_ipc_open},
@@ -45,6 +48,9 @@ union request_body {
   struct message_weight_name weight_name;
   struct message_weight_close weight_close;
   struct message_weight_list_request weight_list;
+  struct message_weight_borrow weight_borrow;
+  struct message_weight_return weight_return;
+  struct message_weight_hold weight_hold;
   struct message_tensor_open tensor_open;
   struct message_tensor_handle tensor_handle;
   struct message_ipc_open ipc_open;

@@ -112,6 +112,7 @@ static enum status start(struct supervisor *supervisor, int embedded, struct err
   enum status status = read_options(supervisor->config, &supervisor->rules, &supervisor->pins, error);
   if (status == STATUS_OK && embedded < 0)
     status = take_over(supervisor, error);
+  store_choose_epoch(&supervisor->catalog);
   if (status == STATUS_OK)
     status = fleet_start(supervisor, error);
   if (status != STATUS_OK)

@@ -220,6 +220,13 @@ static enum status cpu_weight_store(struct backend *backend, const struct gemm_w
   return status == STATUS_OK ? store_panels(weight, &layout, canonical, slab, offset, error) : status;
 }
 
+static enum status copy_slab(struct backend *backend, struct backend_slab *from, uint64_t from_offset,
+                             struct backend_slab *to, uint64_t to_offset, uint64_t bytes, struct error *error) {
+  (void)backend;
+  const uint8_t *data = cpu_slab_read(from, from_offset, bytes, error);
+  return data != NULL ? cpu_slab_write(to, to_offset, data, bytes, error) : error->status;
+}
+
 static enum status cpu_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                      struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                      struct error *error) {
@@ -458,6 +465,7 @@ const struct backend_ops cpu_backend = {
     .weight_store = cpu_weight_store,
     .weight_attach = cpu_weight_attach,
     .weight_detach = cpu_weight_detach,
+    .slab_copy = copy_slab,
     .weight_checksum = cpu_weight_checksum,
     .arena_register = cpu_arena_register,
     .arena_unregister = cpu_arena_unregister,

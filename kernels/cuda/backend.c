@@ -271,6 +271,9 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   out->slab_granularity = backend->granularity;
   out->bytes_per_s = backend->bytes_per_s;
   out->operations_per_s = backend->operations_per_s;
+  CUuuid uuid;
+  if (backend->driver->cuDeviceGetUuid_v2(&uuid, backend->device) == CUDA_SUCCESS)
+    memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
   char parts[256];
   int driver = 0;
   (void)backend->driver->cuDriverGetVersion(&driver);
@@ -306,6 +309,7 @@ const struct backend_ops cuda_backend = {
     .weight_store = cuda_weight_store,
     .weight_attach = cuda_weight_attach,
     .weight_detach = cuda_weight_detach,
+    .slab_copy = cuda_slab_copy,
     .weight_checksum = cuda_weight_checksum,
     .arena_register = cuda_arena_register,
     .arena_unregister = cuda_arena_unregister,

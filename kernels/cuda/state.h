@@ -121,6 +121,8 @@ MUST_CHECK enum status backend_enter(struct backend *backend, struct error *erro
 enum status cuda_slab_create(struct backend *, uint64_t, int *, struct backend_slab **, struct error *);
 enum status cuda_slab_import(struct backend *, int, uint64_t, struct backend_slab **, struct error *);
 void cuda_slab_close(struct backend *, struct backend_slab *);
+enum status cuda_slab_copy(struct backend *, struct backend_slab *, uint64_t, struct backend_slab *, uint64_t, uint64_t,
+                           struct error *);
 
 enum status cuda_weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
 enum status cuda_weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *,

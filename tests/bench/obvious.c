@@ -110,9 +110,17 @@ enum status obvious_open(const struct inprocess_request *request, struct inproce
 
 static cudaError_t quantize(const struct inprocess_obvious *own) {
   const struct inprocess_request *request = &own->request;
-  return launch_quantize_rows(own->stream, own->x, request->x_type, request->m, request->steps[0].shape.k,
-                              own->layout.k, request->steps[0].shape.format == GEMM_FORMAT_FP8, own->codes,
-                              own->scales);
+  const struct gemm_weight *shape = &request->steps[0].shape;
+  const struct quantize_pass pass = {.x = own->x,
+                                     .x_type = request->x_type,
+                                     .x_stride = shape->k * (int64_t)gemm_type_bytes(request->x_type),
+                                     .rows = request->m,
+                                     .k = shape->k,
+                                     .k_padded = own->layout.k,
+                                     .e4m3 = shape->format == GEMM_FORMAT_FP8,
+                                     .codes = own->codes,
+                                     .scales = own->scales};
+  return launch_quantize_rows(own->stream, &pass);
 }
 
 enum status obvious_call(struct inprocess_obvious *own, struct error *error) {

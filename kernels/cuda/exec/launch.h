@@ -27,18 +27,29 @@ cudaError_t launch_rows_gather(cudaStream_t stream, const struct row_table *from
 cudaError_t launch_rows_scatter(cudaStream_t stream, const void *from, uint64_t from_stride, int rows,
                                 uint64_t row_bytes, const struct row_table *to);
 
-/* Quantizes dense rows x [rows, k] of f32, f16 or bf16 to INT8, or to E4M3 where `e4m3`: codes [rows, k_padded] with
- * zeros behind k, one scale a row. */
-cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows, int64_t k,
-                                 int64_t k_padded, bool e4m3, void *codes, float *scales);
-/* The same with x in up to ROW_TABLE rows of the table, aligned to an element: read once or twice. Where `y_rows` is
- * not NULL, the rows of table `y` are written there, on the device, for the product that follows. */
+/* Rows x [rows, k] of f32, f16 or bf16, as the product reads them. Any alignment of x to an element; rows that begin at
+ * multiples of 16 bytes are fast. */
+struct quantize_pass {
+  const void *x;
+  enum gemm_type x_type;
+  int64_t x_stride; /* bytes */
+  int64_t rows;
+  int64_t rows_padded; /* BLOCK: rows from `rows` on become zeros */
+  int64_t k, k_padded;
+  bool e4m3;      /* else INT8 */
+  void *codes;    /* [rows, k_padded] with zeros behind k */
+  float *scales;  /* [rows]; BLOCK: [k_padded / 128, rows_padded] */
+  bool dependent; /* may be started before the kernel ahead has ended; Hopper and newer alone */
+};
+/* To INT8 or E4M3, one scale a row. */
+cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass);
+/* To E4M3 in blocks of 128 along K. */
+cudaError_t launch_quantize_blocks(cudaStream_t stream, const struct quantize_pass *pass);
+/* launch_quantize_rows with x in up to ROW_TABLE rows of the table, aligned to an element: read once or twice. Where
+ * `y_rows` is not NULL, the rows of table `y` are written there, on the device, for the product that follows. */
 cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type, int rows,
                                   int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales,
                                   const struct row_table *y, void **y_rows);
-/* The same to E4M3 in blocks of 128 along K: scales [k_padded / 128, rows_padded]. Rows from `rows` on become zeros. */
-cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
-                                   int64_t rows_padded, int64_t k, int64_t k_padded, void *codes, float *scales);
 /* in [rows, columns] to out [columns, rows_padded], zeros from `rows` on. */
 cudaError_t launch_scales_transpose(cudaStream_t stream, const float *in, int64_t rows, int64_t rows_padded,
                                     int64_t columns, float *out);

@@ -19,6 +19,7 @@
   ROW(cuDeviceGetCount)                                                                                                \
   ROW(cuDeviceGetAttribute)                                                                                            \
   ROW(cuDeviceGetName)                                                                                                 \
+  ROW(cuDeviceGetUuid_v2)                                                                                              \
   ROW(cuDeviceTotalMem_v2)                                                                                             \
   ROW(cuMemGetAllocationGranularity)                                                                                   \
   ROW(cuMemGetAllocationPropertiesFromHandle)                                                                          \
