@@ -10,7 +10,7 @@ END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
-PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_quantize.py)
+PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_direct.py test_quantize.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine
