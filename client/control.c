@@ -69,7 +69,7 @@ static enum status packet_receive(struct gemmd_session *session, struct packet *
   packet->cut = (header.msg_flags & MSG_CTRUNC) != 0;
   if (header.msg_flags & MSG_TRUNC) {
     packet_close(packet);
-    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes than can be taken");
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
   }
   if (length == 0) {
     packet_close(packet);
@@ -191,7 +191,7 @@ static enum status take_reply(struct gemmd_session *session, const struct call *
     *call->reply_fds_came = packet->fd_count;
   } else if (packet->cut) {
     packet_close(packet);
-    return session_end(session, STATUS_PROTOCOL, "a message came with more descriptors than can be taken");
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
   } else if (packet->fd_count != call->reply_fd_count) {
     size_t came = packet->fd_count;
     packet_close(packet);
@@ -226,7 +226,7 @@ static enum status take_packet(struct gemmd_session *session, const struct call 
   }
   packet_close(packet);
   if (packet->cut && head.kind != MESSAGE_REPLY)
-    return session_end(session, STATUS_PROTOCOL, "a message came with more descriptors than can be taken");
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
   if (head.kind == MESSAGE_EVENT)
     take_event(session, call, &head, body);
   else if (head.kind != MESSAGE_REPLY || !take_late_reply(session, &head, body))

@@ -1,6 +1,7 @@
 # ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
 BUNDLE := $(BUILD)/gemmd-$(VERSION)-x86_64
 BUNDLE_PROGRAMS := $(addprefix $(BUNDLE)/bin/,gemmd gemmctl gemm-bench gemm-demo)
+BUNDLE_EXAMPLE := $(BUNDLE)/bin/direct-layer
 BUNDLE_LIBRARIES := $(addprefix $(BUNDLE)/lib/,libgemmclient.so.$(SOVERSION) libgemmclient.a)
 BUNDLE_TESTS := $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE) $(END_TO_END))
 BUNDLE_TEST_LIBS := -Wl,-rpath,'$$ORIGIN/../../lib' -lcmocka $(STATIC_LIBS)
@@ -39,12 +40,22 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/o
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
 
-$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(END_TO_END)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
+$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(DIRECT)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a proto.a) $(DIRECT_LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(addprefix $(BUILD)/,libgemmclient-cuda.so libgemmclient-direct.so) ## one tar that runs on another x86-64 Linux with nothing installed
+$(BUNDLE)/bin/direct-layer: client/direct/examples/layer.c $(DIRECT_LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -D_GNU_SOURCE -Iclient -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $< $(DIRECT_LIBRARIES) -ldl -lm
+
+$(patsubst $(BUILD)/%,$(BUNDLE)/%,$(filter-out $(DIRECT),$(END_TO_END))): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
+
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(addprefix $(BUILD)/,libgemmclient-cuda.so libgemmclient-direct.so) ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
 	cp -L $(addprefix $(BUILD)/,libgemmclient-cuda.so.$(SOVERSION) libgemmclient-direct.so.$(SOVERSION) libgemmkernels.so) $(BUNDLE)/lib/
 	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so

@@ -25,7 +25,7 @@ struct backend_event;
 enum { BACKEND_IPC_BYTES = 64 }; /* of a handle of CUDA's IPC */
 
 struct backend_config {
-  int device;             /* ordinal, from 0 */
+  int device;             /* ordinal, from 0; direct: as this process counts, -1: the current context's, else 0 */
   int threads;            /* cpu: 0: one for each core that this process may use */
   const char *pin;        /* cpu: processors of these threads, see cpu_cores_choose; NULL: none */
   bool small_pages;       /* cpu: weights stay in pages as they come */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Dependencies point one way: daemon -> proto, kernels; client -> proto; gemmctl -> proto/weights; kernels -> proto's
+# Dependencies point one way: daemon -> proto, kernels; client -> proto; client/direct -> kernels; gemmctl -> proto/weights; kernels -> proto's
 # gemm.h, status.h and number.h; proto -> nothing, and of it proto/weights alone knows files. Within daemon/, no process
 # includes another's folder, but for main.c, which starts each by its one public header. Within kernels/, no backend includes another's.
 cd "$(dirname "$0")/.." || exit 2
@@ -20,7 +20,11 @@ complain kernels '(\.\./)*(daemon|client|tests)/' 'kernels depend on proto only'
 complain kernels '(\.\./)+proto/(message|ring|limits|commands|messages|weights)' 'kernels see gemm.h, status.h and number.h only'
 complain proto '(\./)?weights/' 'what goes over the wire knows no files'
 complain proto/weights '(\.\./)+(message|ring|commands|messages)' 'weights see numbers, limits and statuses only'
-complain client '(\.\./)*(daemon|kernels|tests)/' 'the client depends on proto only'
+complain client '(\.\./)*(daemon|tests)/' 'the client depends on proto only'
+for place in client/*; do # what computes in the client's process has the kernels
+  [ "$place" = client/direct ] || complain "$place" '(\.\./)*kernels/' 'of the client, client/direct alone sees kernels'
+done
+complain client/direct '(\.\./)*kernels/(cpu|cuda)/' 'a backend is behind its table'
 for place in client/*.[ch] client/bench client/ggml client/tool client/triton; do
   complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl alone makes files of weights'
 done

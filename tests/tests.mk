@@ -7,16 +7,19 @@ NEEDS_TOOLKIT := $(filter $(BUILD)/tests/unit/kernels/cuda/toolkit/%,$(UNIT_ALL)
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(UNIT_ALL))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
 END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
+# engines: with the libraries as a program of their user's has them
+DIRECT := $(filter $(BUILD)/tests/end_to_end/test_direct%,$(END_TO_END))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_direct.py test_quantize.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
-# what the cuda backend decides without a device is tested on every machine
-PURE := $(call object,$(addprefix kernels/cuda/,heuristics/clusters.c heuristics/ranking.c heuristics/roof.c exec/launches.c \
-  exec/staging.c weight/layout.c families/tile/code_cache.c $(addprefix families/sm90/int2/,a8_tile.c cut.c tile.c variants.c)) \
-  $(wildcard kernels/cuda/families/*/config.c kernels/cuda/families/sm90/*/config.c))
+# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c and
+# variants.c; family.c is its row of the table, which has the kernel
+PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
+  $(filter %/config.c %/variants.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
+  $(addprefix kernels/cuda/,exec/launches.c exec/staging.c weight/layout.c))
 
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
@@ -36,10 +39,21 @@ $(UNIT) $(CONFORMANCE): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,$(to_build) -o $@ $^ $(TEST_LIBS)
 
-$(UNIT_CLIENT) $(END_TO_END): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
+$(UNIT_CLIENT) $(filter-out $(DIRECT),$(END_TO_END)): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
+
+DIRECT_LIBRARIES := $(addprefix $(BUILD)/,libgemmclient-direct.so libgemmclient.so)
+$(DIRECT): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a proto.a) $(DIRECT_LIBRARIES) $(BUILD)/direct-layer
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,$(to_build) -o $@ $(filter-out %/direct-layer,$^) $(TEST_LIBS)
+
+# the example, as its user builds it
+$(BUILD)/direct-layer: client/direct/examples/layer.c client/gemmclient.h client/gemmclient_direct.h $(DIRECT_LIBRARIES)
+	$(call say,LINK)
+	$(Q)$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) $(LDFLAGS) -Iclient -Wl,-rpath,'$$ORIGIN' -o $@ $< $(DIRECT_LIBRARIES) -ldl -lm
 
 $(HEADER_CPP): $(BUILD)/tests/%: tests/%.cc $(BUILD)/libgemmclient.a client/gemmclient.h
 	@mkdir -p $(@D)

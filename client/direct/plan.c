@@ -109,7 +109,7 @@ void gemmd_direct_plan_free(gemmd_direct_plan *plan) {
 static enum status run_job(const struct gemmd_direct_plan *plan, const gemmd_direct_product *product,
                            struct backend_job *job, struct error *error) {
   const struct backend_step *last = &plan->steps[plan->count - 1];
-  enum status status = product_job(product, &plan->whole, job, error);
+  enum status status = product_job(plan->direct, product, &plan->whole, job, error);
   if (status != STATUS_OK)
     return status;
   if (product->bias != NULL || product->kernel != NULL)

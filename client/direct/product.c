@@ -24,12 +24,14 @@ static enum status check(const struct gemm_product *product, const struct gemm_w
                                   : error_set(error, STATUS_INVALID, "y overlaps x, bias or x_scale");
 }
 
-enum status product_job(const gemmd_direct_product *product, const struct gemm_weight *whole, struct backend_job *out,
-                        struct error *error) {
+enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_product *product,
+                        const struct gemm_weight *whole, struct backend_job *out, struct error *error) {
   struct gemm_extent extent;
   if (product->bytes < sizeof *product)
     return error_set(error, STATUS_INVALID, "bytes of the product must be at least %zu, got %zu", sizeof *product,
                      product->bytes);
+  if (product->m < 1 || product->m > direct->rows_most)
+    return error_field(error, STATUS_INVALID, FIELD_M, product->m, 1, direct->rows_most);
   if (product->x == NULL || product->y == NULL)
     return error_set(error, STATUS_INVALID, "%s must not be NULL", product->x == NULL ? "x" : "y");
   const struct gemm_product checked = {.m = product->m,
@@ -84,7 +86,7 @@ int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direct_product 
   struct gemmd_direct *direct = weight->direct;
   struct backend_job job;
   struct error error;
-  enum status status = product_job(product, &weight->shape, &job, &error);
+  enum status status = product_job(direct, product, &weight->shape, &job, &error);
   if (status == STATUS_OK && product->kernel != NULL) {
     status = kernel_check(product->kernel, weight, &job, &error);
     job.variant = &product->kernel->variant;

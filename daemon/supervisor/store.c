@@ -77,7 +77,7 @@ void store_catalog(struct supervisor *supervisor) {
 bool store_is_current(struct supervisor *supervisor) {
   if (supervisor->store.behind)
     store_catalog(supervisor);
-  return !supervisor->store.behind;
+  return !supervisor->store.behind || supervisor->store.parked == 0;
 }
 
 /* ---- taking over */

@@ -2,8 +2,8 @@
 
 #ifdef GEMMD_CUDA
 
-#include "kernels/cuda/exec/launch.h"
 #include "kernels/cuda/families/sm90/hopper/launch.h"
+#include "kernels/cuda/passes/quantize.h"
 #include "kernels/cuda/runtime/driver.h"
 #include "kernels/cuda/weight/layout.h"
 
@@ -68,7 +68,14 @@ static void configure(struct inprocess_obvious *own, int multiprocessors) {
       .y_type = request->y_type,
       .y_stride = (uint64_t)request->steps[0].shape.n * gemm_type_bytes(request->y_type),
   };
-  own->config = hopper_configure(&own->product, multiprocessors);
+  const struct kernel_problem problem = {.device = {.capability = 90, .multiprocessors = multiprocessors},
+                                         .format = own->product.format,
+                                         .scale = own->product.scale,
+                                         .m = request->m,
+                                         .n = own->product.n,
+                                         .k_padded = own->layout.k,
+                                         .y_type = request->y_type};
+  own->config = hopper_configure(&problem);
 }
 
 static bool supported(const struct inprocess_request *request, int major) {

@@ -1,8 +1,8 @@
 /* x on its way in: copied or gathered to where the product reads it, and quantized. */
+#include "../passes/quantize.h"
 #include "../runtime/transfer.h"
 #include "chunk.h"
 #include "graph.h"
-#include "launch.h"
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
   const struct slot *slot = chunk->slot;

@@ -1,8 +1,7 @@
 // Launchers of quantize.cuh.
-#include "../exec/launch.h"
 #include "../exec/launch_kernel.cuh"
-#include "../runtime/load.h"
 #include "quantize.cuh"
+#include "quantize.h"
 
 // As few as leave multiprocessors idle if each row had one block of few threads.
 constexpr int64_t few_rows = 256;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../device/number.cuh"
-#include "../exec/launch.h"
+#include "quantize.h"
 
 #include <type_traits>
 

@@ -3,7 +3,7 @@
 #include "../subject.h"
 #include "../turns.h"
 #include "client/tool/print.h"
-#include "kernels/cuda/exec/launch.h"
+#include "kernels/cuda/passes/quantize.h"
 #include "kernels/cuda/runtime/driver.h"
 #include "results.h"
 #include "roof.h"

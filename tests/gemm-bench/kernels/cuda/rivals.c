@@ -1,6 +1,7 @@
 #include "rivals.h"
 
-#include "kernels/cuda/exec/launch.h"
+#include "kernels/cuda/passes/epilogue.h"
+#include "kernels/cuda/passes/quantize.h"
 #include "kernels/cuda/runtime/driver.h"
 
 #include <math.h>

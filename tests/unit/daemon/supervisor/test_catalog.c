@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 static struct error failure;
+static const struct catalog_class nobody = {.mode = MODE_DEFAULT};
 
 /* ---- extents */
 

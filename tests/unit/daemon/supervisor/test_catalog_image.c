@@ -144,6 +144,80 @@ static void nonsense_with_the_right_hash_does_no_harm(void **state) {
   assert_true(refused > 100);
 }
 
+/* ---- what is lent */
+
+static struct catalog_slab *lend(uint32_t owner, enum message_mode mode) {
+  struct catalog_slab *slab = catalog_slab_find(&catalog, 2);
+  slab->of = (struct catalog_class){.owner = owner, .mode = mode};
+  slab->lent = true;
+  slab->fresh = 12288; /* behind what lies there: something else did once */
+  catalog.epoch = 0x1234567890abcdef;
+  free(image);
+  assert_int_equal(catalog_image_write(&catalog, "cpu", &image, &length, &failure), STATUS_OK);
+  return slab;
+}
+
+static void what_is_lent_stays_so(void **state) {
+  struct catalog back;
+  uint32_t slab;
+  uint64_t offset;
+  (void)state;
+  lend(0, MODE_ALL); /* as its one name, "c" */
+  assert_int_equal(read_image(&back, image, length), STATUS_OK);
+  assert_true(back.epoch == 0x1234567890abcdef);
+  const struct catalog_slab *lent = catalog_slab_find(&back, 2);
+  assert_true(lent->lent);
+  assert_true(catalog_class_equal(lent->of, (struct catalog_class){0, MODE_ALL}));
+  assert_false(catalog_slab_find(&back, 1)->lent);
+  assert_true(catalog_lendable(&back, catalog_find(&back, "c")->weight, lent->of));
+  assert_int_equal(catalog_take(&back, 1, lent->of, 4096, 1, &slab, &offset, &failure), STATUS_OK);
+  assert_int_equal(offset, 12288);
+  catalog_free(&back);
+}
+
+static void what_is_lent_as_anothers_is_refused(void **state) {
+  struct catalog back;
+  (void)state;
+  lend(1000, MODE_ALL);
+  assert_int_equal(read_image(&back, image, length), STATUS_BAD_FILE);
+  assert_non_null(strstr(failure.text, "lent as another's"));
+  lend(0, MODE_DEFAULT);
+  assert_int_equal(read_image(&back, image, length), STATUS_BAD_FILE);
+  assert_non_null(strstr(failure.text, "lent to nobody"));
+  lend(0, MODE_ALL)->fresh = 4095;
+  free(image);
+  assert_int_equal(catalog_image_write(&catalog, "cpu", &image, &length, &failure), STATUS_OK);
+  assert_int_equal(read_image(&back, image, length), STATUS_BAD_FILE);
+  assert_non_null(strstr(failure.text, "where nothing was taken"));
+}
+
+/* As a gemmd wrote it that knew nothing of lending: without the epoch and what stands behind each slab. */
+static void one_of_the_version_before_is_read(void **state) {
+  enum { HEAD = 48, EPOCH = 8, SLAB = 16, LENT = 24, HASH = 32 };
+  uint8_t *older = malloc(length), *to = older;
+  struct catalog back;
+  (void)state;
+  const uint8_t *from = image;
+  memcpy(to, from, HEAD);
+  older[8] = 2; /* the version */
+  to += HEAD;
+  from += HEAD + EPOCH;
+  for (int i = 0; i < 2; i++, to += SLAB, from += SLAB + LENT)
+    memcpy(to, from, SLAB);
+  size_t rest = (size_t)(image + length - HASH - from);
+  memcpy(to, from, rest);
+  to += rest;
+  blake2b(to, older, NULL, HASH, (size_t)(to - older), 0);
+  assert_int_equal(read_image(&back, older, (size_t)(to - older) + HASH), STATUS_OK);
+  assert_int_equal(back.name_count, 3);
+  assert_true(back.epoch == 0);
+  assert_int_equal(catalog_slab_find(&back, 1)->extents.used, 4096);
+  assert_false(catalog_slab_find(&back, 1)->lent);
+  assert_int_equal(catalog_slab_find(&back, 1)->of.mode, MODE_DEFAULT);
+  catalog_free(&back);
+  free(older);
+}
+
 static void exact_ranges_are_taken_once(void **state) {
   struct extents extents;
   (void)state;
@@ -169,6 +243,9 @@ int main(void) {
       IMAGE(a_cut_one_is_refused),
       IMAGE(any_changed_bit_is_seen),
       IMAGE(nonsense_with_the_right_hash_does_no_harm),
+      IMAGE(what_is_lent_stays_so),
+      IMAGE(what_is_lent_as_anothers_is_refused),
+      IMAGE(one_of_the_version_before_is_read),
       cmocka_unit_test(exact_ranges_are_taken_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,28 +10,39 @@
 
 enum { SMS = 132 };
 
-static struct hopper_product product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
+static struct kernel_problem product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
                                         int64_t k) {
-  return (struct hopper_product){.format = format, .scale = scale, .m = m, .n = n, .k = k};
+  return (struct kernel_problem){.device = {.capability = 90, .multiprocessors = SMS},
+                                 .format = format,
+                                 .scale = scale,
+                                 .m = m,
+                                 .n = n,
+                                 .k_padded = k};
+}
+
+static bool takes(const struct kernel_problem *problem, int capability) {
+  struct kernel_problem at = *problem;
+  at.device.capability = capability;
+  return few_takes(&at);
 }
 
 static void test_few_takes(void **state) {
   (void)state;
-  struct hopper_product int8 = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 16, 8192, 8192);
-  struct hopper_product fp8 = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 1, 3, 16);
-  struct hopper_product block = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 1, 128, 128);
-  struct hopper_product rows = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 17, 128, 128);
-  struct hopper_product wide = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 16, 128, 16384);
-  assert_true(few_takes(&int8, 90));
-  assert_false(few_takes(&int8, 80)); /* 16 rows of 8192 do not fit there */
+  struct kernel_problem int8 = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 16, 8192, 8192);
+  struct kernel_problem fp8 = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 1, 3, 16);
+  struct kernel_problem block = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 1, 128, 128);
+  struct kernel_problem rows = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 17, 128, 128);
+  struct kernel_problem wide = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 16, 128, 16384);
+  assert_true(takes(&int8, 90));
+  assert_false(takes(&int8, 80)); /* 16 rows of 8192 do not fit there */
   int8.m = 8;
-  assert_true(few_takes(&int8, 80));
-  assert_false(few_takes(&int8, 75));
-  assert_true(few_takes(&fp8, 90));
-  assert_false(few_takes(&fp8, 89));
-  assert_false(few_takes(&block, 90));
-  assert_false(few_takes(&rows, 90));
-  assert_false(few_takes(&wide, 90));
+  assert_true(takes(&int8, 80));
+  assert_false(takes(&int8, 75));
+  assert_true(takes(&fp8, 90));
+  assert_false(takes(&fp8, 89));
+  assert_false(takes(&block, 90));
+  assert_false(takes(&rows, 90));
+  assert_false(takes(&wide, 90));
 }
 
 /* Whatever is chosen can run, covers W, and leaves few multiprocessors without a tile. */
@@ -41,10 +52,10 @@ static void test_few_chooses(void **state) {
   struct few_config listed[400];
   for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
     for (size_t j = 0; j < sizeof ks / sizeof *ks; j++) {
-      struct hopper_product product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 9, ns[i], ks[j]);
-      struct few_config config = few_configure(&product, SMS);
+      struct kernel_problem product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 9, ns[i], ks[j]);
+      struct few_config config = few_configure(&product);
       assert_true(few_config_valid(&config));
-      int count = few_candidates(&product, SMS, listed, 400);
+      int count = few_candidates(&product, listed, 400);
       assert_int_equal(count, 8 + 16 + 32 + 64 + 128);
       assert_memory_equal(&listed[0], &config, sizeof config);
       for (int l = 0; l < count; l++)

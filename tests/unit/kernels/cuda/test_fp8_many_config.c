@@ -1,4 +1,5 @@
 /* Which products the kernel for many rows with FP8 weights takes, how it is configured, and how they are cut up. */
+#include "kernels/cuda/families/cublaslt/config.h"
 #include "kernels/cuda/families/sm90/fp8_many/config.h"
 #include "kernels/cuda/heuristics/clusters.h"
 
@@ -11,14 +12,19 @@
 
 enum { SMS = 132 };
 
-static struct hopper_product product_of(int64_t m, int64_t n, int64_t k, enum gemm_type y_type) {
-  return (struct hopper_product){
-      .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW, .m = m, .n = n, .k = k, .y_type = y_type};
+static struct kernel_problem product_of(int64_t m, int64_t n, int64_t k, enum gemm_type y_type) {
+  return (struct kernel_problem){.device = {.capability = 90, .multiprocessors = SMS},
+                                 .format = GEMM_FORMAT_FP8,
+                                 .scale = GEMM_SCALE_ROW,
+                                 .m = m,
+                                 .n = n,
+                                 .k_padded = k,
+                                 .y_type = y_type};
 }
 
 static void test_takes(void **state) {
   (void)state;
-  struct hopper_product product = product_of(65, 128, 16, GEMM_BF16);
+  struct kernel_problem product = product_of(65, 128, 16, GEMM_BF16);
   assert_true(fp8_many_takes(&product));
   product.m = 64;
   assert_false(fp8_many_takes(&product));
@@ -32,9 +38,9 @@ static void test_takes(void **state) {
 }
 
 static struct fp8_many_config choice_of(int64_t m, int64_t n, int64_t k) {
-  const struct hopper_product product = product_of(m, n, k, GEMM_BF16);
+  const struct kernel_problem product = product_of(m, n, k, GEMM_BF16);
   double us;
-  const struct fp8_many_config config = fp8_many_configure(&product, SMS, &us);
+  const struct fp8_many_config config = fp8_many_configure(&product, &us);
   assert_true(us > 0 && us < INFINITY);
   return config;
 }
@@ -47,26 +53,26 @@ static void test_chooses(void **state) {
   assert_int_equal(choice_of(256, 8192, 8192).rows, 128);  /* 128 tiles rather than 64 of twice the size */
   assert_int_equal(choice_of(1024, 8192, 1024).rows, 256); /* half as many that begin and end */
   assert_int_equal(choice_of(128, 4096, 4096).split_k, 3); /* 32 clusters of 4 are two more than there is room for */
-  const struct hopper_product wide = product_of(1024, 8192, 1024, GEMM_F32);
+  const struct kernel_problem wide = product_of(1024, 8192, 1024, GEMM_F32);
   double us;
-  assert_int_equal(fp8_many_configure(&wide, SMS, &us).rows, 128); /* no other has sums of such precision */
+  assert_int_equal(fp8_many_configure(&wide, &us).rows, 128); /* no other has sums of such precision */
 }
 
 /* The library has less to begin with, its tiles in whole waves alone, and no others where x ends. */
 static void test_compares(void **state) {
   (void)state;
-  const struct hopper_product narrow = product_of(128, 8192, 8192, GEMM_BF16);
-  const struct hopper_product many = product_of(4096, 8192, 8192, GEMM_BF16);
+  const struct kernel_problem narrow = product_of(128, 8192, 8192, GEMM_BF16);
+  const struct kernel_problem many = product_of(4096, 8192, 8192, GEMM_BF16);
   double us;
-  (void)fp8_many_configure(&narrow, SMS, &us);
-  assert_true(us < 0.9 * fp8_many_library_us(&narrow, SMS));
-  (void)fp8_many_configure(&many, SMS, &us);
-  assert_true(us > fp8_many_library_us(&many, SMS));
-  const struct hopper_product whole = product_of(256, 8192, 8192, GEMM_BF16);
-  const struct hopper_product part = product_of(192, 8192, 8192, GEMM_BF16); /* its second tile goes beyond x */
-  assert_true(fp8_many_library_us(&part, SMS) > fp8_many_library_us(&whole, SMS));
-  (void)fp8_many_configure(&part, SMS, &us);
-  assert_true(us < fp8_many_library_us(&part, SMS));
+  (void)fp8_many_configure(&narrow, &us);
+  assert_true(us < 0.9 * library_us(&narrow));
+  (void)fp8_many_configure(&many, &us);
+  assert_true(us > library_us(&many));
+  const struct kernel_problem whole = product_of(256, 8192, 8192, GEMM_BF16);
+  const struct kernel_problem part = product_of(192, 8192, 8192, GEMM_BF16); /* its second tile goes beyond x */
+  assert_true(library_us(&part) > library_us(&whole));
+  (void)fp8_many_configure(&part, &us);
+  assert_true(us < library_us(&part));
 }
 
 static int64_t divided(int64_t value, const struct fp8_many_divisor *by) {
@@ -75,7 +81,7 @@ static int64_t divided(int64_t value, const struct fp8_many_divisor *by) {
 }
 
 /* Each tile of y once, as fp8_many/share.cuh finds its place. */
-static void check_plan(const struct fp8_many_config *config, const struct hopper_product *product,
+static void check_plan(const struct fp8_many_config *config, const struct kernel_problem *product,
                        const struct fp8_many_plan *plan) {
   int64_t tiles = (int64_t)plan->w_tiles * plan->x_tiles;
   uint8_t *seen = calloc((size_t)tiles, 1);
@@ -104,12 +110,12 @@ static void test_cuts_up(void **state) {
   struct fp8_many_plan plan;
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (int y = 0; y < 2; y++) {
-      const struct hopper_product product =
+      const struct kernel_problem product =
           product_of(shapes[i][0], shapes[i][1], shapes[i][2], y ? GEMM_F32 : GEMM_BF16);
-      int count = fp8_many_candidates(&product, SMS, list);
+      int count = fp8_many_candidates(&product, list);
       assert_in_range(count, 1, FP8_MANY_ALL);
       for (int j = 0; j < count; j++) {
-        assert_true(fp8_many_plan_for(&list[j], &product, SMS, &plan));
+        assert_true(fp8_many_plan_for(&list[j], &product, &plan));
         assert_true(list[j].split_k == 1 || plan.blocks <= clusters_usable(SMS, list[j].split_k));
         check_plan(&list[j], &product, &plan);
       }
@@ -120,15 +126,15 @@ static void test_refuses(void **state) {
   (void)state;
   static const struct fp8_many_config bad[] = {{64, 1, 16},  {192, 1, 16}, {256, 2, 16}, {128, 0, 16},
                                                {128, 5, 16}, {128, 1, 0},  {128, 1, 65}, {128, 2, 16}};
-  const struct hopper_product many = product_of(1024, 8192, 8192, GEMM_BF16); /* 512 clusters are too many */
-  const struct hopper_product short_k = product_of(128, 128, 128, GEMM_BF16);
-  const struct hopper_product exact = product_of(1024, 8192, 8192, GEMM_F16);
+  const struct kernel_problem many = product_of(1024, 8192, 8192, GEMM_BF16); /* 512 clusters are too many */
+  const struct kernel_problem short_k = product_of(128, 128, 128, GEMM_BF16);
+  const struct kernel_problem exact = product_of(1024, 8192, 8192, GEMM_F16);
   struct fp8_many_plan plan;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    assert_false(fp8_many_plan_for(&bad[i], &many, SMS, &plan));
-  assert_false(fp8_many_plan_for(&(struct fp8_many_config){128, 2, 16}, &short_k, SMS, &plan));
-  assert_false(fp8_many_plan_for(&(struct fp8_many_config){256, 1, 16}, &exact, SMS, &plan));
-  assert_true(fp8_many_plan_for(&(struct fp8_many_config){128, 1, 16}, &exact, SMS, &plan));
+    assert_false(fp8_many_plan_for(&bad[i], &many, &plan));
+  assert_false(fp8_many_plan_for(&(struct fp8_many_config){128, 2, 16}, &short_k, &plan));
+  assert_false(fp8_many_plan_for(&(struct fp8_many_config){256, 1, 16}, &exact, &plan));
+  assert_true(fp8_many_plan_for(&(struct fp8_many_config){128, 1, 16}, &exact, &plan));
 }
 
 int main(void) {

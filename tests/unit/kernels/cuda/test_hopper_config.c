@@ -10,9 +10,14 @@
 
 enum { SMS = 132 };
 
-static struct hopper_product product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
+static struct kernel_problem product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
                                         int64_t k) {
-  return (struct hopper_product){.format = format, .scale = scale, .m = m, .n = n, .k = k};
+  return (struct kernel_problem){.device = {.capability = 90, .multiprocessors = SMS},
+                                 .format = format,
+                                 .scale = scale,
+                                 .m = m,
+                                 .n = n,
+                                 .k_padded = k};
 }
 
 static void test_hopper_refuses(void **state) {
@@ -43,10 +48,10 @@ static void test_hopper_always_valid(void **state) {
     for (size_t j = 0; j < sizeof ks / sizeof *ks; j++)
       for (size_t l = 0; l < sizeof ms / sizeof *ms; l++)
         for (int scale = GEMM_SCALE_ONE; scale <= GEMM_SCALE_BLOCK; scale++) {
-          struct hopper_product product = product_of(GEMM_FORMAT_FP8, (enum gemm_scale)scale, ms[l], ns[i], ks[j]);
+          struct kernel_problem product = product_of(GEMM_FORMAT_FP8, (enum gemm_scale)scale, ms[l], ns[i], ks[j]);
           for (int in_row = 0; in_row < 2; in_row++) {
             product.in_row = in_row;
-            struct hopper_config config = hopper_configure(&product, SMS);
+            struct hopper_config config = hopper_configure(&product);
             assert_true(hopper_config_valid(&config, product.scale));
             assert_true(hopper_shared_bytes(&config, product.scale) <= 227 * 1024);
             assert_true(config.columns >= ms[l] || config.columns >= 64);
@@ -63,12 +68,12 @@ static void test_hopper_scatters_what_is_large(void **state) {
   } cases[] = {{57344, 8192, 1, 56, 2},  {43008, 8192, 8, 56, 2}, {152064, 3584, 1, 56, 3}, {57344, 8192, 16, 64, 6},
                {128256, 4096, 9, 64, 4}, {57344, 8192, 17, 0, 0}, {28672, 8192, 1, 0, 0},   {8192, 57344, 1, 0, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, cases[i].m, cases[i].n, cases[i].k);
-    struct hopper_config config = hopper_configure(&product, SMS);
+    struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, cases[i].m, cases[i].n, cases[i].k);
+    struct hopper_config config = hopper_configure(&product);
     assert_int_equal(config.groups == 1 && config.rows == cases[i].rows && config.split_k == cases[i].split_k,
                      cases[i].rows != 0);
     product.in_row = true;
-    struct hopper_config row = hopper_configure(&product, SMS);
+    struct hopper_config row = hopper_configure(&product);
     assert_false(row.groups == 1 && row.rows == cases[i].rows && row.ahead == 2);
   }
 }
@@ -77,19 +82,19 @@ static void test_hopper_scatters_what_is_large(void **state) {
 static void test_hopper_in_row(void **state) {
   (void)state;
   enum { HALF = 227 * 1024 / 2 };
-  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 3584);
-  struct hopper_config alone = hopper_configure(&product, SMS);
+  struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 3584);
+  struct hopper_config alone = hopper_configure(&product);
   product.in_row = true;
-  struct hopper_config in_row = hopper_configure(&product, SMS);
+  struct hopper_config in_row = hopper_configure(&product);
   assert_true(hopper_shared_bytes(&alone, product.scale) > HALF);
   assert_true(hopper_shared_bytes(&in_row, product.scale) < HALF);
   /* Blocks of 64 rows that do not fill the device, or more than once: as alone, or one block in place of two halves. */
   static const int64_t ns[] = {1280, 3000, 10240};
   for (size_t i = 0; i < sizeof ns / sizeof *ns; i++) {
     product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, ns[i], 7200);
-    alone = hopper_configure(&product, SMS);
+    alone = hopper_configure(&product);
     product.in_row = true;
-    in_row = hopper_configure(&product, SMS);
+    in_row = hopper_configure(&product);
     alone.rows *= in_row.groups / alone.groups;
     alone.groups = in_row.groups;
     alone.ahead = in_row.ahead;
@@ -102,38 +107,38 @@ static void test_hopper_halves(void **state) {
   (void)state;
   static const int64_t ms[] = {1, 8, 16, 32};
   for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
-    struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 7168, 8192);
-    struct hopper_config config = hopper_configure(&product, SMS);
+    struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 7168, 8192);
+    struct hopper_config config = hopper_configure(&product);
     assert_int_equal(config.groups, 1);
     assert_in_range((product.n + config.rows - 1) / config.rows * config.split_k, SMS + 1, 2 * SMS);
     assert_true(2 * hopper_shared_bytes(&config, product.scale) < 226 * 1024);
     product.in_row = true;
-    config = hopper_configure(&product, SMS);
+    config = hopper_configure(&product);
     assert_int_equal(config.groups, 1);
     assert_true(ms[i] == 32 || config.ahead == 4);
     /* Blocks of 8 steps: not in a row. */
     product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 6144, 4096);
-    assert_int_equal(hopper_configure(&product, SMS).groups, 1);
+    assert_int_equal(hopper_configure(&product).groups, 1);
     product.in_row = true;
-    assert_int_equal(hopper_configure(&product, SMS).groups, ms[i] == 32 ? 1 : 2);
+    assert_int_equal(hopper_configure(&product).groups, ms[i] == 32 ? 1 : 2);
   }
 }
 
 /* What measurements of single shapes say against the model. */
 static void test_hopper_corrections(void **state) {
   (void)state;
-  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 8192, 3584);
-  assert_int_equal(hopper_configure(&product, SMS).groups, 1);
+  struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 8192, 3584);
+  assert_int_equal(hopper_configure(&product).groups, 1);
   product.in_row = true;
-  assert_int_equal(hopper_configure(&product, SMS).groups, 2);
+  assert_int_equal(hopper_configure(&product).groups, 2);
   product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 32, 8192, 8192);
   product.in_row = true;
-  assert_int_equal(hopper_configure(&product, SMS).ahead, 3);
+  assert_int_equal(hopper_configure(&product).ahead, 3);
   /* Many blocks that share K: less under way in a row. */
   product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 16, 1280, 8192);
-  struct hopper_config alone = hopper_configure(&product, SMS);
+  struct hopper_config alone = hopper_configure(&product);
   product.in_row = true;
-  struct hopper_config in_row = hopper_configure(&product, SMS);
+  struct hopper_config in_row = hopper_configure(&product);
   assert_in_range(in_row.split_k, 4, 8);
   assert_int_equal(alone.ahead, 4);
   assert_int_equal(in_row.ahead, 3);
@@ -141,17 +146,17 @@ static void test_hopper_corrections(void **state) {
   static const int64_t ms[] = {1, 16, 32, 64};
   for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
     product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 8192, 3584);
-    assert_int_equal(hopper_configure(&product, SMS).split_k, 1);
+    assert_int_equal(hopper_configure(&product).split_k, 1);
     product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 8192, 1024);
-    assert_int_equal(hopper_configure(&product, SMS).ahead, 3);
+    assert_int_equal(hopper_configure(&product).ahead, 3);
   }
 }
 
 /* A MiB of W and 64 rows of x: blocks share K, or most multiprocessors idle. */
 static void test_hopper_small(void **state) {
   (void)state;
-  struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 1024, 1024);
-  struct hopper_config config = hopper_configure(&product, SMS);
+  struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 1024, 1024);
+  struct hopper_config config = hopper_configure(&product);
   assert_true((product.n + config.rows - 1) / config.rows * config.split_k > SMS / 2);
 }
 
@@ -192,8 +197,8 @@ static void test_hopper_candidates(void **state) {
   static const int64_t ms[] = {1, 16, 64, 200};
   struct hopper_config list[HOPPER_CANDIDATES + 1];
   for (size_t m = 0; m < sizeof ms / sizeof *ms; m++) {
-    struct hopper_product product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, ms[m], 2560, 2560);
-    int count = hopper_candidates(&product, SMS, false, list, HOPPER_CANDIDATES + 1), split[9] = {0};
+    struct kernel_problem product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, ms[m], 2560, 2560);
+    int count = hopper_candidates(&product, false, list, HOPPER_CANDIDATES + 1), split[9] = {0};
     assert_in_range(count, 30, HOPPER_CANDIDATES);
     for (int i = 0; i < count; i++) {
       assert_true(hopper_config_valid(&list[i], GEMM_SCALE_ROW));
@@ -203,8 +208,8 @@ static void test_hopper_candidates(void **state) {
     }
     for (int each = 1; each <= 8; each += each < 4 ? 1 : 2)
       assert_true(split[each] >= 4);
-    assert_int_equal(hopper_candidates(&product, SMS, false, list, 5), 5);
-    assert_int_equal(hopper_candidates(&product, SMS, true, list, 7), 7);
+    assert_int_equal(hopper_candidates(&product, false, list, 5), 5);
+    assert_int_equal(hopper_candidates(&product, true, list, 7), 7);
   }
 }
 
@@ -233,8 +238,8 @@ static void test_hopper_fills_the_device(void **state) {
   (void)state;
   static const int64_t ns[] = {8192, 1280};
   for (int i = 0; i < 2; i++) {
-    struct hopper_product product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, ns[i], 8192);
-    struct hopper_config config = hopper_configure(&product, SMS);
+    struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, ns[i], 8192);
+    struct hopper_config config = hopper_configure(&product);
     int64_t blocks = (product.n + config.rows - 1) / config.rows * config.split_k;
     assert_in_range(blocks, SMS / 2, 3 * SMS);
     assert_true(config.split_k > 1 || ns[i] > 1280);

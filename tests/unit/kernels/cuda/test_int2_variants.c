@@ -14,23 +14,53 @@ static const struct variant_family *const families[] = {&variant_plain, &int2_fe
                                                         &int2a8_family, NULL};
 static struct variant list[MOST], near[MOST];
 
-static struct int2_problem problem_of(enum gemm_format format, enum gemm_type x_type, int64_t m, int64_t n, int64_t k) {
-  return (struct int2_problem){
-      .format = format, .x_type = x_type, .y_type = GEMM_F16, .m = m, .n = n, .k = k, .sms = SMS};
+static struct kernel_problem problem_of(enum gemm_format format, enum gemm_type x_type, int64_t m, int64_t n,
+                                        int64_t k) {
+  return (struct kernel_problem){.device = {.capability = 90, .multiprocessors = SMS},
+                                 .format = format,
+                                 .tiled = true,
+                                 .x_type = x_type,
+                                 .y_type = GEMM_F16,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k};
 }
 
-static void check_list(const struct int2_problem *problem, bool all, int least, int highest) {
+/* The only offer. */
+static struct variant own_of(const struct kernel_problem *problem) {
+  struct variant own = {.family = NULL};
+  double us = 0;
+  bool offered[] = {int2_few_predict(problem, &own, &us), int2_many_predict(problem, &own, &us),
+                    int2a8_predict(problem, &own, &us)};
+  assert_int_equal(offered[0] + offered[1] + offered[2], 1);
+  assert_true(us > 1 && us < 1e6);
+  return own;
+}
+
+static int list_of(const struct kernel_problem *problem, bool all, struct variant *out, int most) {
+  out[0] = own_of(problem);
+  int count = int2_few_list(NULL, problem, all, out, 1, most);
+  count = int2a8_list(NULL, problem, all, out, count, most);
+  return int2_many_list(NULL, problem, all, out, count, most);
+}
+
+static enum status check(const struct kernel_problem *problem, const struct variant *variant, struct error *error) {
+  struct variant copy = *variant;
+  return int2_check(NULL, problem, &copy, NULL, error);
+}
+
+static void check_list(const struct kernel_problem *problem, bool all, int least, int highest) {
   struct error error;
-  struct variant own = int2_own(problem);
-  int count = int2_variants(problem, all, list, MOST);
+  struct variant own = own_of(problem);
+  int count = list_of(problem, all, list, MOST);
   assert_in_range(count, least, highest);
   assert_true(variant_equal(&list[0], &own));
   for (int i = 0; i < count; i++) {
-    assert_int_equal(int2_check(problem, &list[i], &error), STATUS_OK);
+    assert_int_equal(check(problem, &list[i], &error), STATUS_OK);
     for (int j = 0; j < i; j++)
       assert_false(variant_equal(&list[i], &list[j]));
   }
-  assert_int_equal(int2_variants(problem, all, list, 2), 2);
+  assert_int_equal(list_of(problem, all, list, 2), 2);
 }
 
 static void test_lists(void **state) {
@@ -39,7 +69,7 @@ static void test_lists(void **state) {
   static const int64_t rows[] = {1, 8, 16, 32, 64, 256};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (size_t j = 0; j < sizeof rows / sizeof *rows; j++) {
-      struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, rows[j], shapes[i][0], shapes[i][1]);
+      struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, rows[j], shapes[i][0], shapes[i][1]);
       check_list(&problem, false, 2, 30);
       check_list(&problem, true, 8, MOST);
       problem.x_type = GEMM_F32;
@@ -57,33 +87,33 @@ static void test_own(void **state) {
   struct int2_few_way ways[INT2_FEW_WAYS];
   struct int2_few_config few;
   struct int2_many_config many, should = int2_many_configure(GEMM_F16, 64, 4096, 4096, SMS);
-  struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, 3, 4096, 4096);
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, 3, 4096, 4096);
   assert_true(int2_few_ways_find(4096, 4096, SMS, ways));
-  struct variant own = int2_own(&problem);
+  struct variant own = own_of(&problem);
   assert_true(int2_few_of(&own, GEMM_BF16, GEMM_F16, 3, &few));
   assert_memory_equal(&few, &ways[2].config, sizeof few);
   problem.y_type = GEMM_F32; /* as for f32 x, a row takes two columns */
-  own = int2_own(&problem);
+  own = own_of(&problem);
   assert_true(int2_few_of(&own, GEMM_BF16, GEMM_F32, 3, &few));
   assert_memory_equal(&few, &ways[3].config, sizeof few);
   problem.x_type = GEMM_F32;
   problem.y_type = GEMM_F16;
   problem.m = 5;
-  own = int2_own(&problem);
+  own = own_of(&problem);
   assert_true(int2_few_of(&own, GEMM_F32, GEMM_F16, 5, &few));
   assert_memory_equal(&few, &ways[3].config, sizeof few);
   problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 4096, 4096);
-  own = int2_own(&problem);
+  own = own_of(&problem);
   assert_true(int2_many_of(&own, &many));
   assert_memory_equal(&many, &should, sizeof many);
   assert_false(int2_few_of(&own, GEMM_F16, GEMM_F16, 64, &few));
   should = int2_many_configure(GEMM_INT8, 64, 4096, 4096, SMS); /* whatever x is before it is quantized */
   problem = problem_of(GEMM_FORMAT_INT2A8, GEMM_F32, 64, 4096, 4096);
-  own = int2_own(&problem);
+  own = own_of(&problem);
   assert_true(int2_many_of(&own, &many));
   assert_memory_equal(&many, &should, sizeof many);
   problem.m = 16;
-  own = int2_own(&problem);
+  own = own_of(&problem);
   assert_false(int2_many_of(&own, &many));
   assert_false(int2_many_of(NULL, &many));
 }
@@ -104,9 +134,9 @@ static void test_few_or_many(void **state) {
       {GEMM_FORMAT_INT2, GEMM_F16, 8, 8192, 28672, false}, {GEMM_FORMAT_INT2A8, GEMM_F16, 16, 10240, 8192, false},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct int2_problem problem = problem_of(rows[i].format, rows[i].x_type, rows[i].m, rows[i].n, rows[i].k);
+    struct kernel_problem problem = problem_of(rows[i].format, rows[i].x_type, rows[i].m, rows[i].n, rows[i].k);
     struct int2_many_config config;
-    struct variant own = int2_own(&problem);
+    struct variant own = own_of(&problem);
     if (int2_many_of(&own, &config) != rows[i].many)
       fail_msg("M %lld N %lld K %lld", (long long)rows[i].m, (long long)rows[i].n, (long long)rows[i].k);
   }
@@ -124,10 +154,10 @@ static void test_few_or_many_of_f32_y(void **state) {
               {8, 1024, 8192, false},
               {9, 1024, 8192, true}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, rows[i].m, rows[i].n, rows[i].k);
+    struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, rows[i].m, rows[i].n, rows[i].k);
     struct int2_many_config config;
     problem.y_type = GEMM_F32;
-    struct variant own = int2_own(&problem);
+    struct variant own = own_of(&problem);
     if (int2_many_of(&own, &config) != rows[i].many)
       fail_msg("M %lld N %lld K %lld", (long long)rows[i].m, (long long)rows[i].n, (long long)rows[i].k);
   }
@@ -136,25 +166,25 @@ static void test_few_or_many_of_f32_y(void **state) {
 static void test_neighbours(void **state) {
   (void)state;
   struct error error;
-  struct int2_problem problem = problem_of(GEMM_FORMAT_INT2A8, GEMM_F16, 8, 8192, 8192);
-  struct variant base = int2_own(&problem);
-  int count = int2_near(&problem, &base, near, MOST);
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2A8, GEMM_F16, 8, 8192, 8192);
+  struct variant base = own_of(&problem);
+  int count = int2_neighbours(NULL, &problem, &base, false, near, MOST);
   assert_in_range(count, 2, 8);
   for (int i = 0; i < count; i++) {
     int changed = 0;
     for (size_t j = 0; j < base.family->count; j++)
       changed += near[i].values[j] != base.values[j];
     assert_int_equal(changed, 1);
-    assert_int_equal(int2_check(&problem, &near[i], &error), STATUS_OK);
+    assert_int_equal(check(&problem, &near[i], &error), STATUS_OK);
   }
-  assert_int_equal(int2_near(&problem, &base, near, 1), 1);
+  assert_int_equal(int2_neighbours(NULL, &problem, &base, false, near, 1), 1);
 }
 
 /* Orders of tiles that are the same are listed once: 64 rows are 4 tiles of 16, 2 of 32 and 1 of 64 or 128. */
 static void test_orders_once(void **state) {
   (void)state;
-  struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 1280, 8192);
-  int count = int2_variants(&problem, true, list, MOST), orders[INT2_MANY_COLUMNS_MOST + 1] = {0};
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 1280, 8192);
+  int count = list_of(&problem, true, list, MOST), orders[INT2_MANY_COLUMNS_MOST + 1] = {0};
   struct int2_many_config config;
   for (int i = 0; i < count; i++)
     if (int2_many_of(&list[i], &config) && config.split_k == 0)
@@ -164,11 +194,11 @@ static void test_orders_once(void **state) {
   assert_int_equal(orders[64], 1);
   assert_int_equal(orders[128], 1);
   struct variant base = {.family = &int2_many_family, .values = {32, 0, 8}};
-  count = int2_near(&problem, &base, near, MOST);
+  count = int2_neighbours(NULL, &problem, &base, false, near, MOST);
   for (int i = 0; i < count; i++)
     assert_true(int2_many_of(&near[i], &config) && (config.columns != 32 || config.split_k != 0));
   base.values[2] = 1;
-  count = int2_near(&problem, &base, near, MOST);
+  count = int2_neighbours(NULL, &problem, &base, false, near, MOST);
   for (int i = 0; i < count; i++)
     orders[32] += int2_many_of(&near[i], &config) && config.columns == 32 && config.split_k == 0;
   assert_int_equal(orders[32], 3);
@@ -182,14 +212,14 @@ static void test_older_files(void **state) {
   struct variant kept;
   assert_int_equal(variant_parse(families, "int2_few split_k=2 rows=128", &kept, &error), STATUS_OK);
   for (int64_t m = 8; m <= 64; m++) {
-    struct int2_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, m, 4096, 4096);
-    assert_int_equal(int2_check(&problem, &kept, &error), m <= 8 ? STATUS_OK : STATUS_UNSUPPORTED);
-    int count = int2_variants(&problem, true, list, MOST), few = 0;
+    struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_BF16, m, 4096, 4096);
+    assert_int_equal(check(&problem, &kept, &error), m <= 8 ? STATUS_OK : STATUS_UNSUPPORTED);
+    int count = list_of(&problem, true, list, MOST), few = 0;
     for (int i = 0; i < count; i++)
       few += list[i].family == &int2_few_family;
     assert_int_equal(few > 0, m <= 8);
     problem.x_type = GEMM_F32;
-    assert_int_equal(int2_check(&problem, &kept, &error), STATUS_OK);
+    assert_int_equal(check(&problem, &kept, &error), STATUS_OK);
   }
   assert_int_equal(variant_parse(families, "int2_few columns=16 split_k=2 rows=128", &kept, &error), STATUS_NOT_FOUND);
   assert_int_equal(variant_parse(families, "int2_few split_k=2 blocks=2", &kept, &error), STATUS_NOT_FOUND);
@@ -212,11 +242,11 @@ static void test_refusals(void **state) {
       {GEMM_FORMAT_INT2A8, GEMM_F16, "int2_many columns=16", "columns is a power of two"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    struct int2_problem problem = problem_of(rows[i].format, rows[i].x_type, 16, 4096, 4096);
+    struct kernel_problem problem = problem_of(rows[i].format, rows[i].x_type, 16, 4096, 4096);
     struct variant variant;
     struct error error;
     assert_int_equal(variant_parse(families, rows[i].kernel, &variant, &error), STATUS_OK);
-    assert_int_equal(int2_check(&problem, &variant, &error), STATUS_UNSUPPORTED);
+    assert_int_equal(check(&problem, &variant, &error), STATUS_UNSUPPORTED);
     if (strstr(error.text, rows[i].why) == NULL)
       fail_msg("%s: %s", rows[i].kernel, error.text);
   }

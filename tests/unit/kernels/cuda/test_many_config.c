@@ -10,26 +10,31 @@
 
 enum { SMS = 132 };
 
-static struct hopper_product product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
+static struct kernel_problem product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
                                         int64_t k) {
-  return (struct hopper_product){.format = format, .scale = scale, .m = m, .n = n, .k = k};
+  return (struct kernel_problem){.device = {.capability = 90, .multiprocessors = SMS},
+                                 .format = format,
+                                 .scale = scale,
+                                 .m = m,
+                                 .n = n,
+                                 .k_padded = k};
 }
 
 static void test_many_chooses(void **state) {
   (void)state;
   double busy;
-  struct hopper_product product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 1024, 8192, 8192);
+  struct kernel_problem product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 1024, 8192, 8192);
   product.y_type = GEMM_BF16;
   assert_true(many_takes(&product));
-  assert_int_equal(many_configure(&product, SMS, &busy).columns, 256); /* 256 tiles in two rounds */
+  assert_int_equal(many_configure(&product, &busy).columns, 256); /* 256 tiles in two rounds */
   assert_true(busy > 0.96 && busy <= 1);
   product.m = 256; /* 64 wide tiles, or 128 */
-  assert_int_equal(many_configure(&product, SMS, &busy).columns, 128);
+  assert_int_equal(many_configure(&product, &busy).columns, 128);
   assert_true(busy > 0.96 && busy <= 1);
   product.n = 130;
   product.m = 129;
   assert_true(many_config_valid(&(struct many_config){.columns = 128, .group = 1}));
-  (void)many_configure(&product, SMS, &busy);
+  (void)many_configure(&product, &busy);
   assert_true(busy < 0.02);
   product.y_type = GEMM_S32;
   assert_false(many_takes(&product));

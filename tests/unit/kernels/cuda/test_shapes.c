@@ -42,29 +42,29 @@ static int64_t some_rows(const struct gemm_weight *weight, const struct layout *
   return most < 1 ? 1 : rows < most ? rows : most;
 }
 
-static void check_hopper(const struct hopper_product *product, int sms) {
-  const struct hopper_config config = hopper_configure(product, sms);
-  int64_t tiles = (product->n + config.rows - 1) / config.rows;
-  int64_t tiles_of_x = (product->m + config.columns - 1) / config.columns;
-  assert_true(hopper_config_valid(&config, product->scale));
-  assert_true(hopper_shared_bytes(&config, product->scale) <= SHARED_MOST);
+static void check_hopper(const struct kernel_problem *problem) {
+  const struct hopper_config config = hopper_configure(problem);
+  int64_t tiles = (problem->n + config.rows - 1) / config.rows;
+  int64_t tiles_of_x = (problem->m + config.columns - 1) / config.columns;
+  assert_true(hopper_config_valid(&config, problem->scale));
+  assert_true(hopper_shared_bytes(&config, problem->scale) <= SHARED_MOST);
   assert_true(tiles <= INT32_MAX / tiles_of_x);
 }
 
-static void check_few(const struct hopper_product *product, int sms) {
-  if (!few_takes(product, 90))
+static void check_few(const struct kernel_problem *problem) {
+  if (!few_takes(problem))
     return;
-  const struct few_config config = few_configure(product, sms);
+  const struct few_config config = few_configure(problem);
   assert_true(few_config_valid(&config));
-  for (int64_t m = 1; m <= product->m; m++)
-    assert_true(few_shared_bytes(m, product->k) <= SHARED_MOST);
+  for (int64_t m = 1; m <= problem->m; m++)
+    assert_true(few_shared_bytes(m, problem->k_padded) <= SHARED_MOST);
 }
 
-static void check_many(const struct hopper_product *product, int sms) {
+static void check_many(const struct kernel_problem *problem) {
   double busy;
-  if (!many_takes(product))
+  if (!many_takes(problem))
     return;
-  const struct many_config config = many_configure(product, sms, &busy);
+  const struct many_config config = many_configure(problem, &busy);
   assert_true(many_config_valid(&config));
   assert_true(many_shared_bytes(config.columns) <= SHARED_MOST);
   assert_true(busy > 0 && busy <= 1.000001);
@@ -75,19 +75,19 @@ static void check_divisor(const struct fp8_many_divisor *divisor, uint64_t n) {
 }
 
 /* Every tile of x has rows, and every block of a cluster a part of K. */
-static void check_fp8_many(const struct hopper_product *product, int sms) {
+static void check_fp8_many(const struct kernel_problem *problem) {
   struct fp8_many_plan plan;
   double us;
-  if (!fp8_many_takes(product))
+  if (!fp8_many_takes(problem))
     return;
-  const struct fp8_many_config config = fp8_many_configure(product, sms, &us);
-  for (int64_t m = product->m; m > 64; m = m * 3 / 4) { /* a bucket's kernel computes fewer rows, too */
-    struct hopper_product fewer = *product;
+  const struct fp8_many_config config = fp8_many_configure(problem, &us);
+  for (int64_t m = problem->m; m > 64; m = m * 3 / 4) { /* a bucket's kernel computes fewer rows, too */
+    struct kernel_problem fewer = *problem;
     fewer.m = m;
-    assert_true(fp8_many_plan_for(&config, &fewer, sms, &plan));
+    assert_true(fp8_many_plan_for(&config, &fewer, &plan));
     assert_in_range(plan.columns, 8, FP8_MANY_COLUMNS);
     assert_in_range(m, (int64_t)plan.columns * (plan.x_tiles - 1) + 1, (int64_t)plan.columns * plan.x_tiles);
-    assert_true((int64_t)plan.w_tiles * config.rows >= product->n);
+    assert_true((int64_t)plan.w_tiles * config.rows >= problem->n);
     assert_true(plan.steps_of_block * (plan.split_k - 1) < plan.steps);
     assert_true(plan.steps_of_block * plan.split_k >= plan.steps);
     uint64_t tiles = (uint64_t)plan.w_tiles * (uint64_t)plan.x_tiles;
@@ -110,19 +110,19 @@ static void test_bytes(void **state) {
                                  .k = size_up_to(131071)};
     struct layout layout;
     struct error error;
-    int sms = some_multiprocessors();
     assert_int_equal(layout_compute(&weight, LAYOUT_ROWS, &layout, &error), STATUS_OK);
-    struct hopper_product product = {.format = weight.format,
+    struct kernel_problem problem = {.device = {.capability = 90, .multiprocessors = some_multiprocessors()},
+                                     .format = weight.format,
                                      .scale = weight.scale,
                                      .m = variant_bucket(some_rows(&weight, &layout)),
                                      .n = weight.n,
-                                     .k = layout.k,
+                                     .k_padded = layout.k,
                                      .y_type = y_types[below(3)],
                                      .in_row = below(2) == 0};
-    check_hopper(&product, sms);
-    check_few(&product, sms);
-    check_many(&product, sms);
-    check_fp8_many(&product, sms);
+    check_hopper(&problem);
+    check_few(&problem);
+    check_many(&problem);
+    check_fp8_many(&problem);
   }
 }
 
@@ -140,22 +140,28 @@ static void test_two_bits(void **state) {
     assert_int_equal(layout_compute(&weight, layout_choose(&weight, 90, true), &layout, &error), STATUS_OK);
     if (!layout_is_tiled(&layout))
       continue;
-    struct int2_problem problem = {.format = weight.format,
-                                   .x_type = x_types[below(codes ? 4 : 3)],
-                                   .y_type = x_types[below(3)],
-                                   .m = some_rows(&weight, &layout),
-                                   .n = weight.n,
-                                   .k = weight.k,
-                                   .sms = some_multiprocessors()};
+    struct kernel_problem problem = {.device = {.capability = 90, .multiprocessors = some_multiprocessors()},
+                                     .tiled = true,
+                                     .format = weight.format,
+                                     .x_type = x_types[below(codes ? 4 : 3)],
+                                     .y_type = x_types[below(3)],
+                                     .m = some_rows(&weight, &layout),
+                                     .n = weight.n,
+                                     .k = weight.k};
     struct int2_few_way few[INT2_FEW_WAYS];
     struct int2a8_way bytes[INT2A8_WAYS];
-    assert_true(codes ? int2a8_ways_find(weight.n, weight.k, problem.sms, bytes)
-                      : int2_few_ways_find(weight.n, weight.k, problem.sms, few));
+    int sms = problem.device.multiprocessors;
+    assert_true(codes ? int2a8_ways_find(weight.n, weight.k, sms, bytes)
+                      : int2_few_ways_find(weight.n, weight.k, sms, few));
     for (int way = 0; way < (codes ? INT2A8_WAYS : INT2_FEW_WAYS); way++)
       assert_true((codes ? bytes[way].plan.shared_bytes : few[way].plan.shared_bytes) <= SHARED_MOST);
-    struct variant own = int2_own(&problem);
-    assert_ptr_not_equal(own.family, &variant_plain);
-    assert_int_equal(int2_check(&problem, &own, &error), STATUS_OK);
+    struct variant own;
+    double us = 0;
+    bool offered[] = {int2_few_predict(&problem, &own, &us), int2_many_predict(&problem, &own, &us),
+                      int2a8_predict(&problem, &own, &us)};
+    assert_int_equal(offered[0] + offered[1] + offered[2], 1);
+    assert_true(us > 0);
+    assert_int_equal(int2_check(NULL, &problem, &own, NULL, &error), STATUS_OK);
   }
 }
 

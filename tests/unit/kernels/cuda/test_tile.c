@@ -16,14 +16,20 @@
 
 #include <cmocka.h>
 
-static const struct tile_device hopper = {
+static const struct kernel_device hopper = {
     .capability = 90, .multiprocessors = 132, .shared_most = 227 << 10, .workspace_bytes = 32 << 20};
-static const struct tile_device ampere = {
+static const struct kernel_device ampere = {
     .capability = 80, .multiprocessors = 108, .shared_most = 163 << 10, .workspace_bytes = 8 << 20};
 
-static struct tile_problem problem_of(enum gemm_format format, int64_t m, int64_t n, int64_t k) {
-  return (struct tile_problem){
-      .format = format, .scale = GEMM_SCALE_ROW, .x_type = GEMM_F16, .tiled = true, .m = m, .n = n, .k = k};
+static struct kernel_problem problem_of(enum gemm_format format, int64_t m, int64_t n, int64_t k) {
+  return (struct kernel_problem){.device = hopper,
+                                 .format = format,
+                                 .scale = GEMM_SCALE_ROW,
+                                 .x_type = GEMM_F16,
+                                 .tiled = true,
+                                 .m = m,
+                                 .n_padded = n,
+                                 .k_padded = k};
 }
 
 static struct variant parse(const char *text) {
@@ -58,11 +64,11 @@ static void test_parameters_are_the_promised_ones(void **state) {
 
 static void test_a_plan(void **state) {
   (void)state;
-  struct tile_problem problem = problem_of(GEMM_FORMAT_INT8, 300, 4096, 1000);
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT8, 300, 4096, 1000);
   struct variant variant = parse("tile");
   struct tile_plan plan;
   struct error error;
-  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(plan.warps_m, 2);
   assert_int_equal(plan.warps_n, 2);
   assert_int_equal(plan.tiles_m, 3);
@@ -71,10 +77,10 @@ static void test_a_plan(void **state) {
   assert_int_equal(plan.shared_bytes, 4 * (128 + 128) * (64 + 16));
   assert_int_equal(plan.sums_bytes + plan.turns_bytes, 0);
   variant = parse("tile split_k=4 split_k_mode=1");
-  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(plan.sums_bytes, 4 * 300 * 4096 * 4);
   variant = parse("tile split_k=4");
-  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(plan.turns_bytes, (3 * 32 + 1) * 4);
   assert_int_equal(plan.sums_bytes, 0); /* they lie where sums of other ways do */
 }
@@ -82,36 +88,37 @@ static void test_a_plan(void **state) {
 /* Codes of W stay codes in shared memory; slices that take turns keep their sums in the workspace. */
 static void test_a_plan_for_two_bits(void **state) {
   (void)state;
-  struct tile_problem problem = problem_of(GEMM_FORMAT_INT2, 300, 4096, 1024);
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, 300, 4096, 1024);
   struct variant variant = parse("tile block_m=64 block_n=64 block_k=256 num_stages=3 split_k=2");
   struct tile_plan plan;
   struct error error;
-  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(plan.element, 4);
   assert_int_equal(plan.shared_bytes, 3 * (64 * (512 + 16) + 4 * 2 * 544));
   assert_int_equal(plan.turns_bytes, (5 * 64 + 1) * 4);
   assert_true(plan.sums_offset >= plan.turns_bytes && plan.sums_offset % 256 == 0);
   assert_int_equal(plan.sums_bytes, 300 * 4096 * 4);
   problem.x_type = GEMM_BF16;
-  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(plan.element, 5);
   problem.format = GEMM_FORMAT_INT2A8;
-  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(plan.element, 6);
   assert_int_equal(plan.shared_bytes, 3 * (64 * (256 + 16) + 4 * 2 * 544));
 }
 
 /* Refused, with a reason that contains `why`; what is offered can run, and is `nearest`. */
-static void refuse(const struct tile_device *device, struct tile_problem problem, const char *text, const char *why,
+static void refuse(const struct kernel_device *device, struct kernel_problem problem, const char *text, const char *why,
                    const char *nearest) {
   char offered[VARIANT_TEXT_BYTES];
+  problem.device = *device;
   struct variant variant = parse(text), near;
   struct tile_plan plan;
   struct error error;
-  if (tile_plan(device, &problem, &variant, &plan, &error) != STATUS_UNSUPPORTED || strstr(error.text, why) == NULL)
+  if (tile_plan(&problem, &variant, &plan, &error) != STATUS_UNSUPPORTED || strstr(error.text, why) == NULL)
     fail_msg("%s: \"%s\" is looked for in \"%s\"", text, why, error.text);
-  assert_true(tile_nearest(device, &problem, &variant, &near));
-  assert_int_equal(tile_plan(device, &problem, &near, &plan, &error), STATUS_OK);
+  assert_true(tile_nearest(&problem, &variant, &near));
+  assert_int_equal(tile_plan(&problem, &near, &plan, &error), STATUS_OK);
   struct variant should = parse(nearest);
   if (!variant_equal(&near, &should))
     fail_msg("%s: offered %s in place of %s", text, variant_text(&near, offered), nearest);
@@ -119,9 +126,9 @@ static void refuse(const struct tile_device *device, struct tile_problem problem
 
 static void test_what_cannot_run_has_a_reason_and_a_neighbour(void **state) {
   (void)state;
-  struct tile_problem int8 = problem_of(GEMM_FORMAT_INT8, 256, 4096, 4096);
-  struct tile_problem f16 = problem_of(GEMM_FORMAT_F16, 256, 4096, 4096);
-  struct tile_problem fp8 = problem_of(GEMM_FORMAT_FP8, 256, 4096, 4096);
+  struct kernel_problem int8 = problem_of(GEMM_FORMAT_INT8, 256, 4096, 4096);
+  struct kernel_problem f16 = problem_of(GEMM_FORMAT_F16, 256, 4096, 4096);
+  struct kernel_problem fp8 = problem_of(GEMM_FORMAT_FP8, 256, 4096, 4096);
   refuse(&hopper, int8, "tile block_k=16", "block_k 16: an instruction takes 32 elements of int8", "tile block_k=32");
   refuse(&hopper, int8, "tile num_warps=5", "num_warps 5 cannot share a tile of 128 x 128", "tile num_warps=4");
   refuse(&hopper, int8, "tile block_m=256", "takes about 320 registers a thread of 4 warps, there are 255",
@@ -142,33 +149,34 @@ static void test_what_cannot_run_has_a_reason_and_a_neighbour(void **state) {
 static void test_what_has_no_neighbour(void **state) {
   (void)state;
   struct variant variant = parse("tile"), near;
-  struct tile_problem int2 = problem_of(GEMM_FORMAT_INT2, 1, 64, 64), fp8 = problem_of(GEMM_FORMAT_FP8, 1, 64, 64);
+  struct kernel_problem int2 = problem_of(GEMM_FORMAT_INT2, 1, 64, 64), fp8 = problem_of(GEMM_FORMAT_FP8, 1, 64, 64);
   struct tile_plan plan;
   struct error error;
   int2.tiled = false;
-  assert_int_equal(tile_plan(&hopper, &int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(tile_plan(&int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "INT2 of 128 rows or more"));
-  assert_false(tile_nearest(&hopper, &int2, &variant, &near));
+  assert_false(tile_nearest(&int2, &variant, &near));
   int2.tiled = true;
   int2.x_type = GEMM_F32;
-  assert_int_equal(tile_plan(&hopper, &int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(tile_plan(&int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "x of f16 or bf16 with INT2 weights, not of f32"));
-  assert_int_equal(tile_plan(&ampere, &fp8, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  fp8.device = ampere;
+  assert_int_equal(tile_plan(&fp8, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "8.9, this device has 8.0"));
+  fp8.device = hopper;
   fp8.scale = GEMM_SCALE_BLOCK;
-  assert_int_equal(tile_plan(&hopper, &fp8, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_int_equal(tile_plan(&fp8, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "not with blocks"));
 }
 
 static void test_more_blocks_than_a_launch(void **state) {
   (void)state;
-  struct tile_problem problem = problem_of(GEMM_FORMAT_INT8, 16384, 1 << 24, 4096);
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT8, 16384, 1 << 24, 4096);
   struct variant variant = parse("tile block_m=16 block_n=16 block_k=32 num_warps=1 split_k=128");
-  struct tile_device roomy = hopper;
   struct tile_plan plan;
   struct error error;
-  roomy.workspace_bytes = UINT64_MAX;
-  assert_int_equal(tile_plan(&roomy, &problem, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  problem.device.workspace_bytes = UINT64_MAX;
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "more blocks than a launch"));
 }
 
@@ -176,21 +184,21 @@ static void test_more_blocks_than_a_launch(void **state) {
 
 static void test_slices_fill_the_device(void **state) {
   (void)state;
-  struct tile_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
-  struct tile_problem wide = problem_of(GEMM_FORMAT_F16, 4096, 57344, 8192);
-  struct tile_problem shallow = problem_of(GEMM_FORMAT_F16, 128, 128, 128);
+  struct kernel_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
+  struct kernel_problem wide = problem_of(GEMM_FORMAT_F16, 4096, 57344, 8192);
+  struct kernel_problem shallow = problem_of(GEMM_FORMAT_F16, 128, 128, 128);
   struct variant variant = parse("tile");
-  assert_int_equal(tile_split_filling(&hopper, &tall, &variant), 128); /* 132 processors, one tile, at most 128 */
-  assert_int_equal(tile_split_filling(&hopper, &wide, &variant), 1);
-  assert_int_equal(tile_split_filling(&hopper, &shallow, &variant), 2); /* as many as there are steps */
+  assert_int_equal(tile_split_filling(&tall, &variant), 128); /* 132 processors, one tile, at most 128 */
+  assert_int_equal(tile_split_filling(&wide, &variant), 1);
+  assert_int_equal(tile_split_filling(&shallow, &variant), 2); /* as many as there are steps */
 }
 
 static void test_a_sweep_has_every_count_in_every_mode(void **state) {
   (void)state;
-  struct tile_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
+  struct kernel_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
   struct variant variant = parse("tile"), out[512];
-  assert_int_equal(tile_splits(&hopper, &tall, &variant, true, out, 512), 1 + 127 * 3);
-  int few = tile_splits(&hopper, &tall, &variant, false, out, 512);
+  assert_int_equal(tile_splits(&tall, &variant, true, out, 512), 1 + 127 * 3);
+  int few = tile_splits(&tall, &variant, false, out, 512);
   assert_true(few > 3 && few < 20);
   for (int i = 1; i < few; i++)
     assert_true(out[i].values[TILE_SPLIT_K] > 1);

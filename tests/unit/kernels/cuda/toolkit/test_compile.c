@@ -13,14 +13,20 @@
 
 #include <cmocka.h>
 
-static const struct tile_device hopper = {
+static const struct kernel_device hopper = {
     .capability = 90, .multiprocessors = 132, .shared_most = 227 << 10, .workspace_bytes = 32 << 20};
-static const struct tile_device ampere = {
+static const struct kernel_device ampere = {
     .capability = 80, .multiprocessors = 108, .shared_most = 163 << 10, .workspace_bytes = 8 << 20};
 
-static struct tile_problem problem_of(enum gemm_format format) {
-  return (struct tile_problem){
-      .format = format, .scale = GEMM_SCALE_ROW, .x_type = GEMM_BF16, .tiled = true, .m = 256, .n = 4096, .k = 4096};
+static struct kernel_problem problem_of(const struct kernel_device *device, enum gemm_format format) {
+  return (struct kernel_problem){.device = *device,
+                                 .format = format,
+                                 .scale = GEMM_SCALE_ROW,
+                                 .x_type = GEMM_BF16,
+                                 .tiled = true,
+                                 .m = 256,
+                                 .n_padded = 4096,
+                                 .k_padded = 4096};
 }
 
 static struct variant parse(const char *text) {
@@ -32,7 +38,7 @@ static struct variant parse(const char *text) {
   return variant;
 }
 
-static struct tile_table table_of(const struct tile_device *device, const char *nvrtc) {
+static struct tile_table table_of(const struct kernel_device *device, const char *nvrtc) {
   struct tile_table table;
   tile_table_open(&table, NULL, device, nvrtc, folder);
   return table;
@@ -41,11 +47,11 @@ static struct tile_table table_of(const struct tile_device *device, const char *
 static void test_without_a_compiler(void **state) {
   (void)state;
   struct tile_table table = table_of(&hopper, "/nowhere/libnvrtc.so");
-  struct tile_problem problem = problem_of(GEMM_FORMAT_INT8);
+  struct kernel_problem problem = problem_of(&hopper, GEMM_FORMAT_INT8);
   struct variant variant = parse("tile");
   struct tile_plan plan;
   struct error error;
-  assert_int_equal(tile_plan(&hopper, &problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
   assert_int_equal(tile_can_build(&table, &variant, &plan, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "cannot be compiled: /nowhere/libnvrtc.so"));
   tile_table_open(&table, NULL, &hopper, NULL, "");
@@ -56,7 +62,7 @@ static void test_without_a_compiler(void **state) {
 static void test_what_can_run_compiles(void **state) {
   (void)state;
   static const struct {
-    const struct tile_device *device;
+    const struct kernel_device *device;
     enum gemm_format format;
     const char *text;
   } cases[] = {{&hopper, GEMM_FORMAT_INT8, "tile"},
@@ -72,10 +78,10 @@ static void test_what_can_run_compiles(void **state) {
   nvrtc_close(&nvrtc);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct tile_table table = table_of(cases[i].device, NULL);
-    struct tile_problem problem = problem_of(cases[i].format);
+    struct kernel_problem problem = problem_of(cases[i].device, cases[i].format);
     struct variant variant = parse(cases[i].text);
     struct tile_plan plan;
-    if (tile_plan(cases[i].device, &problem, &variant, &plan, &error) != STATUS_OK ||
+    if (tile_plan(&problem, &variant, &plan, &error) != STATUS_OK ||
         tile_build(&table, &variant, &plan, &error) != STATUS_OK)
       fail_msg("%s: %s", cases[i].text, error.text);
     /* From the file alone: there is no such compiler. */

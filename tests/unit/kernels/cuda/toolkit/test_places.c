@@ -13,12 +13,12 @@ static const struct gemm_weight codes2 = {.n = 256, .k = 512, .format = GEMM_FOR
 static const struct gemm_weight codes2a8 = {
     .n = 256, .k = 512, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP};
 
-static struct backend hopper = {.capability = 90, .multiprocessors = 132};
+static struct backend hopper = {.gpu = {.capability = 90, .multiprocessors = 132}};
 
 static uint32_t planned(const struct gemm_weight *weight, bool places) {
   struct backend_plan plan;
   struct error error;
-  hopper.places = places;
+  hopper.gpu.places = places;
   assert_int_equal(cuda_weight_plan(&hopper, weight, &plan, &error), STATUS_OK);
   return plan.layout;
 }
@@ -35,7 +35,7 @@ static void test_plans(void **state) {
 static enum status attached(const struct gemm_weight *weight, uint32_t layout, bool places, struct error *error) {
   struct backend_slab empty = {.bytes = 0};
   struct backend_weight *none = NULL;
-  hopper.places = places;
+  hopper.gpu.places = places;
   return cuda_weight_attach(&hopper, weight, layout, &empty, 0, &none, error);
 }
 
