@@ -15,13 +15,13 @@ $(BUNDLE)/lib/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmcl
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
-	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) -l:libjansson.a $(SYSTEM_LIBS)
+	  -Wl,-z,defs -Wl,-rpath,'$$ORIGIN' -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) -ljansson $(SYSTEM_LIBS)
 
 $(BUNDLE)/lib/libgemmclient.a: $(CLIENT) $(PROTO)
 	@mkdir -p $(@D)
 	$(call say,AR)
 	$(Q)rm -f $@
-	$(Q)$(CC) -r -nostdlib -o $(BUNDLE)/gemmclient.o $^ $(MSGPACK_STATIC)
+	$(Q)$(CC) -r -nostdlib -o $(BUNDLE)/gemmclient.o $^ $(MSGPACK_STATIC) -l:libjansson.a
 	$(Q)objcopy --wildcard --keep-global-symbol='gemmd_*' $(BUNDLE)/gemmclient.o
 	$(Q)$(AR) rcs $@ $(BUNDLE)/gemmclient.o
 	$(Q)rm $(BUNDLE)/gemmclient.o
@@ -70,7 +70,8 @@ bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS)
 	cp deploy/gemmd.conf $(BUNDLE)/etc/
 	cp README.md LICENSE $(BUNDLE)/
 	cp tests/gpu.sh tests/gpu_sanitizers.sh tests/run.sh tests/demo/demo.sh $(BUNDLE)/tests/
-	cp -L $(shell $(CC) -print-file-name=libcmocka.so.0) $(BUNDLE)/lib/
+	@# Debian's archive of jansson cannot go into a shared object
+	cp -L $(foreach library,libcmocka.so.0 libjansson.so.4,$(shell $(CC) -print-file-name=$(library))) $(BUNDLE)/lib/
 	tar -C $(BUILD) -czf $(BUNDLE).tar.gz $(notdir $(BUNDLE))
 	@ls -lh $(BUNDLE).tar.gz
 
