@@ -106,7 +106,8 @@ typedef struct gemmd_direct_product {
 
 /* Queues the product on `stream` and returns: it computes when the stream comes to it, and the tensors must stay as
  * they are until then. CPU: `stream` is ignored, and the product has been computed when the call returns. INVALID or
- * UNSUPPORTED name the field; DEVICE_LOST: this process's context is beyond use. */
+ * UNSUPPORTED name the field; BUSY: another thread is queueing a product of the lane; DEVICE_LOST: this process's
+ * context is beyond use. */
 GEMMD_API int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direct_product *product, void *stream);
 
 /* A kernel for products by this weight with these types and up to `m` rows, of one bucket (see gemmctl tune), as

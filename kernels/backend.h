@@ -206,7 +206,8 @@ struct backend_ops {
    *
    * cuda: `stream` is a CUstream of the backend's device, which may be capturing. Nothing is allocated, nothing waits,
    * nothing is compiled or loaded: what the variant needs is there since its variant_check. INVALID before
-   * anything is queued: `lane`, M beyond rows_most, types; UNSUPPORTED: a stream of another device.
+   * anything is queued: `lane`, M beyond rows_most, types; UNSUPPORTED: a stream of another device; BUSY: another
+   * thread is using the lane.
    * cpu: `stream` is NULL, and the product has been computed when the call returns; lanes take turns. */
   enum status (*enqueue)(struct backend *backend, int lane, const struct backend_job *job, void *stream,
                          struct error *error);

@@ -46,6 +46,7 @@ struct slot {
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
 
   struct selector *selector; /* of a lane, whose thread need not be another's */
+  _Atomic bool entered;      /* a thread is queueing a product of the lane */
 
   bool busy;
   struct backend_job job;    /* the first of its chain */

@@ -323,6 +323,35 @@ static void test_lanes_by_threads(void **state) {
   }
 }
 
+/* Not a cmocka assertion either. */
+static void *enqueue_or_busy(void *argument) {
+  struct turn *turn = argument;
+  struct error error = {0};
+  for (int i = 0; i < REPEATED; i++) {
+    enum status status = ops->enqueue(lanes.device.backend, turn->lane, &turn->job, lanes.streams[turn->lane], &error);
+    if (status != STATUS_OK && status != STATUS_BUSY)
+      return "enqueue failed";
+  }
+  return NULL;
+}
+
+/* Two threads on one lane: one of them is told, or each has its turn; neither spoils the other. */
+static void test_one_lane_by_threads(void **state) {
+  struct turn turn;
+  pthread_t threads[2];
+  (void)state;
+  turn_make(&turn, 0);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, enqueue_or_busy, &turn), 0);
+  for (int i = 0; i < 2; i++) {
+    void *failed = NULL;
+    assert_int_equal(pthread_join(threads[i], &failed), 0);
+    assert_null(failed);
+  }
+  turn_collect(&turn);
+  turn_free(&turn);
+}
+
 /* Products one behind the other on one stream, each with the y of the one before as its x: what a kernel may do before
  * the one ahead has ended must not show. */
 static void test_chained(void **state) {
@@ -453,9 +482,13 @@ static int group_close(void **state) {
 }
 
 static int group(const struct backend_ops *of) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_types),    cmocka_unit_test(test_rows),
-                                     cmocka_unit_test(test_variants), cmocka_unit_test(test_plans),
-                                     cmocka_unit_test(test_chained),  cmocka_unit_test(test_lanes_by_threads),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_types),
+                                     cmocka_unit_test(test_rows),
+                                     cmocka_unit_test(test_variants),
+                                     cmocka_unit_test(test_plans),
+                                     cmocka_unit_test(test_chained),
+                                     cmocka_unit_test(test_lanes_by_threads),
+                                     cmocka_unit_test(test_one_lane_by_threads),
                                      cmocka_unit_test(test_refusals)};
   const struct CMUnitTest graphs[] = {cmocka_unit_test(test_captured)};
   char name[64];

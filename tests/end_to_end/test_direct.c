@@ -255,6 +255,7 @@ static int run_plans(int index, void *user) {
   EXPECT(strstr(gemmd_direct_error(), "step 1: K") != NULL);
   EXPECT(gemmd_direct_plan_create(steps, 0, &plan) == GEMMD_INVALID);
   EXPECT(gemmd_direct_plan_create(steps, 17, &plan) == GEMMD_INVALID);
+  EXPECT(engine_report(gemmd_direct_plan_create(steps, 1, &plan))); /* goes with the device */
   engine_close(&engine);
   return 0;
 }
@@ -334,6 +335,44 @@ static int ask_wrongly(int index, void *user) {
 static void test_refusals(void **state) {
   (void)state;
   run_clients(1, ask_wrongly, NULL);
+}
+
+/* A weight of which each device has some rows is for gemmd to compute with. */
+static int borrow_parts(int index, void *user) {
+  const struct daemon *daemon = user;
+  struct engine engine;
+  gemmd_direct_weight *weight;
+  (void)index;
+  EXPECT(engine_open(&engine, daemon, LANES, ROWS_MOST));
+  EXPECT(gemmd_direct_borrow(engine.direct, "parts", &weight) == GEMMD_UNSUPPORTED && weight == NULL);
+  EXPECT(strstr(gemmd_direct_error(), "parts on several devices") != NULL);
+  EXPECT(engine_report(gemmd_direct_borrow(engine.direct, "copies", &weight)));
+  EXPECT(one_product(&engine, weight, 5, 3, GEMM_F32, GEMM_F32));
+  engine_close(&engine);
+  return 0;
+}
+
+static void test_parts(void **state) {
+  (void)state;
+  struct daemon daemon;
+  gemmd_load load = {.name = "parts",
+                     .tensor = layers_name(5),
+                     .format = GEMMD_FORMAT_FP8,
+                     .device = -1,
+                     .placement = GEMMD_PLACEMENT_SPLIT};
+  if (engine_has_gpu())
+    skip(); /* which may be the only one */
+  daemon_make(&daemon, "devices = 2\n");
+  daemon_start(&daemon);
+  gemmd_session *session = daemon_join(&daemon, NULL);
+  expect_ok(session, gemmd_weight_load_file(session, layers_model(), &load, NULL));
+  load.name = "copies";
+  load.placement = GEMMD_PLACEMENT_REPLICAS;
+  expect_ok(session, gemmd_weight_load_file(session, layers_model(), &load, NULL));
+  run_clients(1, borrow_parts, &daemon);
+  gemmd_disconnect(session);
+  daemon_stop(&daemon);
+  daemon_remove(&daemon);
 }
 
 /* The caller's context is as it was, and a thread need have none. */
@@ -526,17 +565,12 @@ static void test_example(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_products),
-      cmocka_unit_test(test_same_bits),
-      cmocka_unit_test(test_kernels),
-      cmocka_unit_test(test_tunings),
-      cmocka_unit_test(test_plans),
-      cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_context),
-      cmocka_unit_test(test_example),
-      cmocka_unit_test(test_unload_and_worker),
-      cmocka_unit_test(test_engine_killed),
-      cmocka_unit_test(test_gemmd_killed),
+      cmocka_unit_test(test_products),      cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_kernels),       cmocka_unit_test(test_tunings),
+      cmocka_unit_test(test_plans),         cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_parts),         cmocka_unit_test(test_context),
+      cmocka_unit_test(test_example),       cmocka_unit_test(test_unload_and_worker),
+      cmocka_unit_test(test_engine_killed), cmocka_unit_test(test_gemmd_killed),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);
 }

@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include "gpu.h"
+#include "nap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,10 @@ bool engine_open(struct engine *engine, const struct daemon *daemon, int lanes, 
 }
 
 void engine_close(struct engine *engine) {
-  (void)engine_report(gemmd_direct_close(engine->direct));
+  int status;
+  while ((status = gemmd_direct_close(engine->direct)) == GEMMD_BUSY)
+    nap_shortly(); /* the driver lets go of graphs on a thread of its own */
+  (void)engine_report(status);
   gemmd_disconnect(engine->session);
 }
 

@@ -234,6 +234,9 @@ enum status cuda_enqueue(struct backend *backend, int lane, const struct backend
   enum status status = job_check(backend, lane, job, error);
   if (status != STATUS_OK)
     return status;
+  struct slot *slot = &backend->slots[lane];
+  if (atomic_exchange_explicit(&slot->entered, true, memory_order_acquire))
+    return error_set(error, STATUS_BUSY, "another thread is using lane %d", lane);
   const struct driver *driver = backend->driver;
   CUcontext before = NULL;
   CUresult result = driver->cuCtxGetCurrent(&before);
@@ -242,8 +245,9 @@ enum status cuda_enqueue(struct backend *backend, int lane, const struct backend
     result = driver->cuCtxSetCurrent(backend->context);
   status = driver_check(driver, result, "using the GPU", error);
   if (status == STATUS_OK)
-    status = enqueue(backend, &backend->slots[lane], job, stream, error);
+    status = enqueue(backend, slot, job, stream, error);
   if (elsewhere)
     (void)driver->cuCtxSetCurrent(before);
+  atomic_store_explicit(&slot->entered, false, memory_order_release);
   return status;
 }
