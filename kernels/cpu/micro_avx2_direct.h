@@ -11,25 +11,28 @@
 
 /* Sign and magnitude of a code in the high byte of each word to where f16 has them. Of a NaN's magnitude, the largest,
  * the next bit of the exponent is set, too: one step more carries into it. */
-static ALWAYS_INLINE __m256i e4m3_half(__m256i codes) {
+static ALWAYS_INLINE __m256i e4m3_half(__m256i codes, bool nan) {
   __m256i half = _mm256_and_si256(_mm256_srai_epi16(codes, 1), _mm256_set1_epi16((short)0xbf80));
   __m256i carry = _mm256_and_si256(_mm256_add_epi16(half, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
-  return _mm256_or_si256(half, carry);
-}
-
-static ALWAYS_INLINE lanes e4m3_lanes(__m128i halves) {
-  return (lanes)_mm256_cvtph_ps(halves) * 0x1p8f;
+  return nan ? _mm256_or_si256(half, carry) : half;
 }
 
 /* 32 codes, see layout.h: a permutation brings k, k + 1 of 8 columns into one half, k + 2, k + 3 into the other. */
 #define E4M3_STEPS 4
+static ALWAYS_INLINE void halves_of_e4m3(__m256i codes, bool nan, lanes out[E4M3_STEPS]) {
+  __m256i ordered = _mm256_permute4x64_epi64(codes, 0xd8);
+  __m256i even = e4m3_half(_mm256_slli_epi16(ordered, 8), nan), odd = e4m3_half(ordered, nan);
+  out[0] = (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(even));
+  out[1] = (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(odd));
+  out[2] = (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(even, 1));
+  out[3] = (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(odd, 1));
+}
+
 static ALWAYS_INLINE void expand_e4m3(const uint8_t *from, lanes out[E4M3_STEPS]) {
-  __m256i codes = _mm256_permute4x64_epi64(_mm256_loadu_si256((const __m256i *)from), 0xd8);
-  __m256i even = e4m3_half(_mm256_slli_epi16(codes, 8)), odd = e4m3_half(codes);
-  out[0] = e4m3_lanes(_mm256_castsi256_si128(even));
-  out[1] = e4m3_lanes(_mm256_castsi256_si128(odd));
-  out[2] = e4m3_lanes(_mm256_extracti128_si256(even, 1));
-  out[3] = e4m3_lanes(_mm256_extracti128_si256(odd, 1));
+  halves_of_e4m3(_mm256_loadu_si256((const __m256i *)from), true, out);
+  UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
+    out[i] *= 0x1p8f;
+  }
 }
 
 /* ---- 16 bits */
@@ -92,12 +95,55 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
   }                                                                                                                    \
   TILE_OF(tile_##name, direct_##name, ROW_CASES)
 
-BLOCK_DIRECT(e4m3, 4, E4M3_STEPS, lanes, real, multiply_f32, expand_e4m3)
 BLOCK_DIRECT(bf16_pairs, 4, BF16_STEPS, lanes, real, multiply_f32, expand_bf16)
 BLOCK_DIRECT(f16s, 2, F16_STEPS, lanes, real, multiply_f32, expand_f16)
 #ifdef HAS_WORDS
 BLOCK_DIRECT(u8, 4, U8_STEPS, counts, integer, multiply_words, expand_u8)
 #endif
+
+/* FP8: the sums have the factor that the values lack, which is a power of two and changes no bit of them. False, and
+ * nothing is stored, where there is a NaN among the codes that `nan` does not allow for. */
+static ALWAYS_INLINE bool sum_e4m3(const struct micro_tile *tile, int rows, int column, int vectors, bool nan) {
+  lanes sum[ROWS][FEW_VECTORS];
+  struct x_rows x = x_rows(tile);
+  const uint8_t *w = (const uint8_t *)tile->w + 4 * column;
+  __m256i most = _mm256_setzero_si256();
+  begin_real(tile, rows, column, vectors, sum);
+  UNROLL for (int i = 0; i < rows * vectors; i++) {
+    sum[i / vectors][i % vectors] *= 0x1p-8f;
+  }
+  for (int64_t step = 0; step < tile->steps; step += E4M3_STEPS, w += 4 * tile->width) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      __m256i codes = _mm256_loadu_si256((const __m256i *)(w + 4 * LANES * v));
+      lanes w_now[E4M3_STEPS];
+      if (v % 2 == 0) {
+        __builtin_prefetch(w + 4 * LANES * v + DIRECT_AHEAD);
+      }
+      halves_of_e4m3(codes, nan, w_now);
+      most = nan ? most : _mm256_max_epu8(most, _mm256_add_epi8(codes, codes));
+      UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
+        UNROLL for (int row = 0; row < rows; row++) {
+          sum[row][v] = multiply_f32(sum[row][v], w_now[i], (lanes)x_at(&x, row, step + i));
+        }
+      }
+    }
+  }
+  if (!nan && _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8((char)0xfe))) != 0) {
+    return false;
+  }
+  UNROLL for (int i = 0; i < rows * vectors; i++) {
+    sum[i / vectors][i % vectors] *= 0x1p8f;
+  }
+  end_real(tile, rows, column, vectors, sum);
+  return true;
+}
+
+static ALWAYS_INLINE void direct_e4m3(const struct micro_tile *tile, int rows, int column, int vectors) {
+  if (!sum_e4m3(tile, rows, column, vectors, false)) {
+    sum_e4m3(tile, rows, column, vectors, true);
+  }
+}
+TILE_OF(tile_e4m3, direct_e4m3, ROW_CASES)
 
 /* INT2: a code selects one of four numbers, which its column's scale multiplies. */
 static ALWAYS_INLINE lanes codes2_lanes(__m256i codes, int k) {
@@ -184,9 +230,9 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
   int64_t i = 0;
   for (; i + 2 * LANES <= count; i += 2 * LANES) {
     __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(from + i)));
-    __m256i halves = e4m3_half(_mm256_slli_epi16(codes, 8));
-    store_lanes(to + i, e4m3_lanes(_mm256_castsi256_si128(halves)));
-    store_lanes(to + i + LANES, e4m3_lanes(_mm256_extracti128_si256(halves, 1)));
+    __m256i halves = e4m3_half(_mm256_slli_epi16(codes, 8), true);
+    store_lanes(to + i, (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(halves)) * 0x1p8f);
+    store_lanes(to + i + LANES, (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)) * 0x1p8f);
   }
   widen_e4m3(from + i, to + i, count - i);
 }

@@ -10,6 +10,7 @@
 #include "micro_tile.h"
 
 #define GROUPS_VECTORS 4
+#define GROUPS_PARTS (MICRO_WIDTH / (GROUPS_VECTORS * LANES))
 #define PREFETCH_CODES2 4096
 
 #ifdef GROUP_SUMS
@@ -60,7 +61,9 @@ static ALWAYS_INLINE const uint32_t *group_codes2(const struct micro_groups *gro
     counts codes[GROUPS_VECTORS];
     UNROLL for (int v = 0; v < vectors; v++) {
       codes[v] = load_counts(w + v * LANES);
-      __builtin_prefetch((const uint8_t *)(w + v * LANES) + PREFETCH_CODES2);
+      if (v * LANES % 16 == 0) {
+        __builtin_prefetch((const uint8_t *)(w + v * LANES) + PREFETCH_CODES2);
+      }
     }
     UNROLL for (int part = 0; part < 4; part++) {
       counts w_now[GROUPS_VECTORS];
@@ -88,47 +91,54 @@ static ALWAYS_INLINE lanes group_scale(const struct micro_groups *groups, bool p
   return load_halves(scales);
 }
 
-static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int rows, int column, int vectors,
+/* `parts` times `vectors` of columns beside each other, one part of a group after the other. */
+static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int rows, int column, int vectors, int parts,
                                        bool packed) {
   const struct micro_tile shape = {.x = groups->x, .x_stride = groups->x_stride};
   struct x_rows x = x_rows(&shape);
   const uint32_t *w = (const uint32_t *)groups->w + column;
   const lanes none = {0};
-  lanes total[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
+  lanes total[MICRO_GROUPS_ROWS][GROUPS_PARTS * GROUPS_VECTORS];
   UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < vectors; v++) {
+    UNROLL for (int v = 0; v < parts * vectors; v++) {
       const float *before = groups->sums + row * MICRO_WIDTH + column + v * LANES;
       total[row][v] = groups->first ? none : load_lanes(before);
     }
   }
   for (int group = 0; group < groups->groups; group++) {
     const int32_t *start = groups->start + group * groups->start_stride;
-    counts sum[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
-    UNROLL for (int row = 0; row < rows; row++) {
-      UNROLL for (int v = 0; v < vectors; v++) {
-        sum[row][v] = group_begin(start[row]);
-      }
-    }
     int64_t step = (int64_t)group * (MICRO_GROUP / 4);
-    w = packed ? group_codes2(groups, &x, step, w, rows, vectors, sum)
-               : group_dwords(groups, &x, step, w, rows, vectors, sum);
-    UNROLL for (int v = 0; v < vectors; v++) {
-      lanes scale = group_scale(groups, packed, group, w, column, v);
+    const uint32_t *behind = w;
+    UNROLL for (int part = 0; part < parts; part++) {
+      int first = part * vectors;
+      counts sum[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
       UNROLL for (int row = 0; row < rows; row++) {
-        total[row][v] = multiply_f32(total[row][v], group_end(sum[row][v], start[row]), scale);
+        UNROLL for (int v = 0; v < vectors; v++) {
+          sum[row][v] = group_begin(start[row]);
+        }
+      }
+      behind = packed ? group_codes2(groups, &x, step, w + first * LANES, rows, vectors, sum)
+                      : group_dwords(groups, &x, step, w + first * LANES, rows, vectors, sum);
+      UNROLL for (int v = 0; v < vectors; v++) {
+        lanes scale = group_scale(groups, packed, group, behind, column + first * LANES, v);
+        UNROLL for (int row = 0; row < rows; row++) {
+          total[row][first + v] = multiply_f32(total[row][first + v], group_end(sum[row][v], start[row]), scale);
+        }
       }
     }
-    w += packed ? groups->width / 2 : 0; /* the scales */
+    w = behind - (parts - 1) * vectors * LANES + (packed ? groups->width / 2 : 0); /* the scales */
   }
   if (groups->finish != NULL) {
     const struct micro_finish finish = *groups->finish;
     UNROLL for (int row = 0; row < rows; row++) {
-      finish_row(finish, row, column, vectors, total[row]);
+      UNROLL for (int part = 0; part < parts; part++) {
+        finish_row(finish, row, column + part * vectors * LANES, vectors, &total[row][part * vectors]);
+      }
     }
     return;
   }
   UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < vectors; v++) {
+    UNROLL for (int v = 0; v < parts * vectors; v++) {
       store_lanes(groups->sums + row * MICRO_WIDTH + column + v * LANES, total[row][v]);
     }
   }
@@ -136,7 +146,7 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
 
 #define GROUPS_CASE(rows_, vectors, packed)                                                                            \
   case rows_:                                                                                                          \
-    block_groups(groups, rows_, column, vectors, packed);                                                              \
+    block_groups(groups, rows_, column, vectors, 1, packed);                                                           \
     break;
 #define GROUPS_CASES(vectors, packed)                                                                                  \
   switch (groups->rows) {                                                                                              \
@@ -152,8 +162,8 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
   static void name(const struct micro_groups *groups) {                                                                \
     int column = 0;                                                                                                    \
     if (groups->rows == 1) {                                                                                           \
-      for (; column + GROUPS_VECTORS * LANES <= groups->width; column += GROUPS_VECTORS * LANES) {                     \
-        block_groups(groups, 1, column, GROUPS_VECTORS, packed);                                                       \
+      for (; column + MICRO_WIDTH <= groups->width; column += MICRO_WIDTH) {                                           \
+        block_groups(groups, 1, column, GROUPS_VECTORS, GROUPS_PARTS, packed);                                         \
       }                                                                                                                \
     }                                                                                                                  \
     for (; column + VECTORS * LANES <= groups->width; column += VECTORS * LANES) {                                     \
