@@ -79,7 +79,8 @@ static const struct tool_command commands[] = {
      .keys =
          "  cpu: a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, and where "
          "there\n"
-         "  is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over neighbouring turns).\n"
+         "  is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over neighbouring turns), or where\n"
+         "  it has no such product: peer_absent, why.\n"
          "  cuda: device, read_gb_per_s, dependent, bias; then a line each: backend, format, scale, n, k, m, x_type,\n"
          "  y_type, us, roof_us, kernel, rivals: [{name, us, first_us, ratio}]; then means: mean_of, rival, m (0: "
          "all), count,\n"
