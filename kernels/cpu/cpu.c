@@ -12,6 +12,7 @@
 #include "plain.h"
 #include "pool.h"
 #include "product.h"
+#include "roof.h"
 #include "sequence.h"
 #include "slab.h"
 #include "variants.h"
@@ -33,6 +34,7 @@ enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 struct backend {
   struct product_engine engine;
   bool small_pages;
+  char *state_dir; /* owned; NULL: none */
   struct gather gather;
   struct sequence sequence;
   struct operand operand;
@@ -76,6 +78,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
   }
   backend->in_flight = config->in_flight;
   backend->small_pages = config->small_pages;
+  backend->state_dir = config->state_dir != NULL ? strdup(config->state_dir) : NULL;
   const char *set = getenv("GEMMD_CPU");
   set = set != NULL && *set != 0 ? set : NULL;
   const struct product_options options = {.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
@@ -85,6 +88,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
                                           .library_bytes = config->library_bytes};
   status = cpu_product_open(&backend->engine, &options, error);
   if (status != STATUS_OK) {
+    free(backend->state_dir);
     free(backend);
     return status;
   }
@@ -100,6 +104,7 @@ static void cpu_close(struct backend *backend) {
   cpu_gather_free(&backend->gather);
   cpu_operand_free(&backend->operand);
   cpu_sequence_free(&backend->sequence);
+  free(backend->state_dir);
   free(backend);
 }
 
@@ -132,6 +137,12 @@ static void cpu_describe(const struct backend *backend, struct backend_info *out
   char parts[192];
   snprintf(parts, sizeof(parts), "cpu %s%s", out->device_name, cpu_library_name(backend->engine.library, library));
   identity_make(parts, out->identity, sizeof(out->identity));
+}
+
+static void measured_roof(struct backend *backend, struct backend_roof *out) {
+  struct backend_info info;
+  cpu_describe(backend, &info);
+  cpu_roof(backend->engine.pool, backend->engine.micro, backend->state_dir, info.identity, out);
 }
 
 static uint64_t cpu_copies(const struct backend *backend) {
@@ -410,6 +421,7 @@ const struct backend_ops cpu_backend = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .roof = measured_roof,
     .copies = cpu_copies,
     .slab_create = cpu_create_slab,
     .slab_import = cpu_import_slab,

@@ -101,6 +101,9 @@ struct micro_lookup {
   bool first;
 };
 
+/* What products multiply with: kinds, then INT2A8's codes and INT2's tables. */
+enum micro_spin { MICRO_SPIN_CODES = MICRO_KINDS, MICRO_SPIN_LOOKUP, MICRO_SPINS };
+
 struct micro_ops {
   const char *name;
   bool (*usable)(void);
@@ -153,6 +156,10 @@ struct micro_ops {
   /* One row, the same bits: entries of tables are made as they are needed, which takes less than reading them. */
   void (*lookup_row)(const struct micro_lookup *lookup);
   void (*lookup_tables)(const float *x, int64_t x_stride, int rows, int groups, float *tables);
+
+  /* [micro_spin], NULL where the set has none: the instructions of a tile alone, `rounds` times. Returns for how many
+   * products and additions of elements they stand. */
+  int64_t (*spin[MICRO_SPINS])(int64_t rounds);
 };
 
 /* Best first, NULL at the end. */

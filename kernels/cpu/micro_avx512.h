@@ -277,9 +277,16 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
   }
 }
 
+/* A lane of a table stands for two codes. */
+static ALWAYS_INLINE lanes add_lookup(lanes sum, counts index, counts table) {
+  return (lanes)_mm512_add_ps((__m512)sum, _mm512_permutexvar_ps((__m512i)index, (__m512)table));
+}
+
+SPIN(lookup, lanes, counts, 2, add_lookup)
+
 #ifdef HAS_BF16
 #define BF16_TILES [MICRO_BF16] = {[MICRO_DWORDS] = tile_bf16, [MICRO_E4M3] = tile_e4m3},
-#define BF16_UNPACK .unpack_e4m3_bf16 = unpack_e4m3_bf16,
+#define BF16_UNPACK .spin[MICRO_BF16] = spin_bf16, .unpack_e4m3_bf16 = unpack_e4m3_bf16,
 #else
 #define BF16_TILES
 #define BF16_UNPACK
@@ -303,6 +310,7 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
       .lookup = lookup_codes2,                                                                                         \
       .lookup_row = lookup_row,                                                                                        \
       .lookup_tables = lookup_tables,                                                                                  \
+      .spin[MICRO_SPIN_LOOKUP] = spin_lookup,                                                                          \
   }
 
 #endif

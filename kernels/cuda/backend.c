@@ -269,14 +269,23 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   out->devices = backend->devices;
   out->memory_total = backend->memory_total;
   out->slab_granularity = backend->granularity;
-  out->bytes_per_s = backend->bytes_per_s;
-  out->operations_per_s = backend->operations_per_s;
   char parts[256];
   int driver = 0;
   (void)backend->driver->cuDriverGetVersion(&driver);
   snprintf(parts, sizeof parts, "cuda %.60s %d sms driver %d cublaslt %zu", backend->device_name,
            backend->multiprocessors, driver, backend->library.functions.cublasLtGetVersion());
   identity_make(parts, out->identity, sizeof out->identity);
+}
+
+static void cuda_roof(struct backend *backend, struct backend_roof *out) {
+  uint64_t eight = backend->operations_per_s;
+  *out = (struct backend_roof){.bytes_per_s = backend->bytes_per_s,
+                               .operations_per_s = {[GEMM_FORMAT_INT8] = eight,
+                                                    [GEMM_FORMAT_FP8] = eight,
+                                                    [GEMM_FORMAT_INT2A8] = eight,
+                                                    [GEMM_FORMAT_INT2] = eight / 2,
+                                                    [GEMM_FORMAT_F16] = eight / 2,
+                                                    [GEMM_FORMAT_BF16] = eight / 2}};
 }
 
 static uint64_t cuda_working(const struct backend *backend) {
@@ -298,6 +307,7 @@ const struct backend_ops cuda_backend = {
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
+    .roof = cuda_roof,
     .working = cuda_working,
     .slab_create = cuda_slab_create,
     .slab_import = cuda_slab_import,

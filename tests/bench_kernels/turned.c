@@ -15,6 +15,7 @@ struct rivalry {
   const struct settings *settings;
   const struct peer_ops *peer_ops; /* NULL: none */
   struct peer *peer;               /* NULL: none */
+  struct backend_roof roof;        /* of the backend */
 };
 
 /* Medians over the rounds, in microseconds a product. */
@@ -150,6 +151,14 @@ static enum status measure_m(const struct rivalry *rivalry, struct subject *subj
   return status;
 }
 
+/* Where memory or arithmetic delivers all it can, in us; 0: not known. */
+static double roof_us(const struct backend_roof *roof, enum gemm_format format, double bytes, double operations) {
+  if (roof->bytes_per_s == 0 || roof->operations_per_s[format] == 0) {
+    return 0;
+  }
+  return 1e6 * fmax(bytes / (double)roof->bytes_per_s, operations / (double)roof->operations_per_s[format]);
+}
+
 static void report(const struct tool_call *call, const struct rivalry *rivalry, const struct gemm_weight *shape,
                    int64_t m, const struct figures *figures) {
   double operations = 2 * (double)m * (double)shape->n * (double)shape->k;
@@ -157,11 +166,13 @@ static void report(const struct tool_call *call, const struct rivalry *rivalry, 
   struct error error;
   double bytes = gemm_layout_compute(shape, &layout, &error) == STATUS_OK ? (double)layout.total_bytes : 0;
   const char *type = figures->peer > 0 ? rivalry->peer_ops->type(rivalry->peer, shape->format) : NULL;
+  double roof = roof_us(&rivalry->roof, shape->format, bytes, operations);
   if (call->json) {
-    json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "backend", rivalry->settings->ops->name,
-                            "format", gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "n",
-                            (json_int_t)shape->n, "k", (json_int_t)shape->k, "m", (json_int_t)m, "us", figures->ours,
-                            "gb_per_s", bytes / figures->ours / 1e3, "gop_per_s", operations / figures->ours / 1e3);
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "backend", rivalry->settings->ops->name,
+                  "format", gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "n",
+                  (json_int_t)shape->n, "k", (json_int_t)shape->k, "m", (json_int_t)m, "us", figures->ours, "gb_per_s",
+                  bytes / figures->ours / 1e3, "gop_per_s", operations / figures->ours / 1e3, "roof_us", roof);
     if (row != NULL && type != NULL) {
       json_object_set_new(row, "peer", json_string(rivalry->peer_ops->name));
       json_object_set_new(row, "peer_type", json_string(type));
@@ -177,6 +188,9 @@ static void report(const struct tool_call *call, const struct rivalry *rivalry, 
   fprintf(call->out, "%-7s%-6s%6lld x%6lld  M %5lld%11.1f us%8.1f GB/s%9.1f GOP/s", gemm_format_name(shape->format),
           gemm_scale_name(shape->scale), (long long)shape->n, (long long)shape->k, (long long)m, figures->ours,
           bytes / figures->ours / 1e3, operations / figures->ours / 1e3);
+  if (roof > 0) {
+    fprintf(call->out, "%5.0f %% of roof", 100 * roof / figures->ours);
+  }
   if (type != NULL) {
     fprintf(call->out, "   %s %-5s%11.1f us  ratio%6.2f", rivalry->peer_ops->name, type, figures->peer, figures->ratio);
   } else if (figures->absent[0] != 0) {
@@ -221,7 +235,7 @@ static enum status measure_cases(const struct tool_call *call, const struct riva
   return status;
 }
 
-static enum status measure_all(const struct tool_call *call, const struct rivalry *rivalry, struct error *error) {
+static enum status measure_all(const struct tool_call *call, struct rivalry *rivalry, struct error *error) {
   const struct settings *settings = rivalry->settings;
   struct subject subject;
   struct backend_info info;
@@ -230,6 +244,7 @@ static enum status measure_all(const struct tool_call *call, const struct rivalr
     return status;
   }
   settings->ops->describe(subject.backend, &info);
+  settings->ops->roof(subject.backend, &rivalry->roof);
   if (!call->json) {
     fprintf(call->out, "%s: %s\n", info.name, info.device_name);
   }
