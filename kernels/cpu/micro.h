@@ -87,7 +87,7 @@ struct micro_groups {
   int64_t start_stride;
   float *sums; /* [rows][MICRO_WIDTH] */
   bool first;
-  const struct micro_finish *finish; /* as in micro_tile */
+  const struct micro_finish *finish; /* as in micro_tile; but `sums` has those of groups before the last */
 };
 
 /* Sums of rows with 2-bit codes through tables: x is tables of what each pair of codes can add. */

@@ -10,26 +10,29 @@
 #include "micro_tile.h"
 
 #define GROUPS_VECTORS 4
-#define GROUPS_PARTS (MICRO_WIDTH / (GROUPS_VECTORS * LANES))
 #define PREFETCH_CODES2 4096
 
+static ALWAYS_INLINE int32_t start_of(const struct micro_groups *groups, int group, int row) {
+  return groups->start[group * groups->start_stride + row];
+}
+
 #ifdef GROUP_SUMS
-static ALWAYS_INLINE counts group_begin(int32_t start) {
-  (void)start;
+static ALWAYS_INLINE counts group_begin(const struct micro_groups *groups, int group, int row) {
+  (void)groups, (void)group, (void)row;
   return (counts){0};
 }
 
-static ALWAYS_INLINE lanes group_end(counts sum, int32_t start) {
-  return __builtin_convertvector(group_sum(sum) + start, lanes);
+static ALWAYS_INLINE lanes group_end(const struct micro_groups *groups, int group, int row, counts sum) {
+  return __builtin_convertvector(group_sum(sum) + start_of(groups, group, row), lanes);
 }
 #else
 #define multiply_codes multiply_integer
-static ALWAYS_INLINE counts group_begin(int32_t start) {
-  return broadcast((uint32_t)start);
+static ALWAYS_INLINE counts group_begin(const struct micro_groups *groups, int group, int row) {
+  return broadcast((uint32_t)start_of(groups, group, row));
 }
 
-static ALWAYS_INLINE lanes group_end(counts sum, int32_t start) {
-  (void)start;
+static ALWAYS_INLINE lanes group_end(const struct micro_groups *groups, int group, int row, counts sum) {
+  (void)groups, (void)group, (void)row;
   return __builtin_convertvector(sum, lanes);
 }
 #endif
@@ -91,54 +94,46 @@ static ALWAYS_INLINE lanes group_scale(const struct micro_groups *groups, bool p
   return load_halves(scales);
 }
 
-/* `parts` times `vectors` of columns beside each other, one part of a group after the other. */
-static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int rows, int column, int vectors, int parts,
+static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int rows, int column, int vectors,
                                        bool packed) {
   const struct micro_tile shape = {.x = groups->x, .x_stride = groups->x_stride};
   struct x_rows x = x_rows(&shape);
   const uint32_t *w = (const uint32_t *)groups->w + column;
   const lanes none = {0};
-  lanes total[MICRO_GROUPS_ROWS][GROUPS_PARTS * GROUPS_VECTORS];
+  lanes total[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
   UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < parts * vectors; v++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
       const float *before = groups->sums + row * MICRO_WIDTH + column + v * LANES;
       total[row][v] = groups->first ? none : load_lanes(before);
     }
   }
   for (int group = 0; group < groups->groups; group++) {
-    const int32_t *start = groups->start + group * groups->start_stride;
-    int64_t step = (int64_t)group * (MICRO_GROUP / 4);
-    const uint32_t *behind = w;
-    UNROLL for (int part = 0; part < parts; part++) {
-      int first = part * vectors;
-      counts sum[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
-      UNROLL for (int row = 0; row < rows; row++) {
-        UNROLL for (int v = 0; v < vectors; v++) {
-          sum[row][v] = group_begin(start[row]);
-        }
-      }
-      behind = packed ? group_codes2(groups, &x, step, w + first * LANES, rows, vectors, sum)
-                      : group_dwords(groups, &x, step, w + first * LANES, rows, vectors, sum);
+    counts sum[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
+    UNROLL for (int row = 0; row < rows; row++) {
       UNROLL for (int v = 0; v < vectors; v++) {
-        lanes scale = group_scale(groups, packed, group, behind, column + first * LANES, v);
-        UNROLL for (int row = 0; row < rows; row++) {
-          total[row][first + v] = multiply_f32(total[row][first + v], group_end(sum[row][v], start[row]), scale);
-        }
+        sum[row][v] = group_begin(groups, group, row);
       }
     }
-    w = behind - (parts - 1) * vectors * LANES + (packed ? groups->width / 2 : 0); /* the scales */
+    int64_t step = (int64_t)group * (MICRO_GROUP / 4);
+    w = packed ? group_codes2(groups, &x, step, w, rows, vectors, sum)
+               : group_dwords(groups, &x, step, w, rows, vectors, sum);
+    UNROLL for (int v = 0; v < vectors; v++) {
+      lanes scale = group_scale(groups, packed, group, w, column, v);
+      UNROLL for (int row = 0; row < rows; row++) {
+        total[row][v] = multiply_f32(total[row][v], group_end(groups, group, row, sum[row][v]), scale);
+      }
+    }
+    w += packed ? groups->width / 2 : 0; /* the scales */
   }
   if (groups->finish != NULL) {
     const struct micro_finish finish = *groups->finish;
     UNROLL for (int row = 0; row < rows; row++) {
-      UNROLL for (int part = 0; part < parts; part++) {
-        finish_row(finish, row, column + part * vectors * LANES, vectors, &total[row][part * vectors]);
-      }
+      finish_row(finish, row, column, vectors, total[row]);
     }
     return;
   }
   UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < parts * vectors; v++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
       store_lanes(groups->sums + row * MICRO_WIDTH + column + v * LANES, total[row][v]);
     }
   }
@@ -146,7 +141,7 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
 
 #define GROUPS_CASE(rows_, vectors, packed)                                                                            \
   case rows_:                                                                                                          \
-    block_groups(groups, rows_, column, vectors, 1, packed);                                                           \
+    block_groups(groups, rows_, column, vectors, packed);                                                              \
     break;
 #define GROUPS_CASES(vectors, packed)                                                                                  \
   switch (groups->rows) {                                                                                              \
@@ -157,14 +152,35 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
     GROUPS_CASE(5, vectors, packed)                                                                                    \
     GROUPS_CASE(6, vectors, packed)                                                                                    \
   }
-/* A whole panel of one row at a time reads W as one stream, and has sums enough to hide the latency. */
+/* One row and group by group, all of a panel's columns before the next: W is then read as one stream. */
+static ALWAYS_INLINE void one_row_groups(const struct micro_groups *groups, bool packed) {
+  int64_t w_bytes = packed ? (MICRO_GROUP / 4 + 2) * MICRO_WIDTH : MICRO_GROUP * MICRO_WIDTH;
+  for (int group = 0; group < groups->groups; group++) {
+    struct micro_groups one = *groups;
+    one.groups = 1;
+    one.x += group * (MICRO_GROUP / 4);
+    one.w = (const uint8_t *)groups->w + group * w_bytes;
+    one.column_scale = packed ? NULL : groups->column_scale + group * MICRO_WIDTH;
+    one.start += group * groups->start_stride;
+    one.first = groups->first && group == 0;
+    one.finish = group + 1 == groups->groups ? groups->finish : NULL;
+    for (int column = 0; column < MICRO_WIDTH; column += GROUPS_VECTORS * LANES) {
+      block_groups(&one, 1, column, GROUPS_VECTORS, packed);
+    }
+  }
+}
+
+/* A whole panel of one row has sums enough to hide the latency. */
 #define GROUPS(name, packed)                                                                                           \
   static void name(const struct micro_groups *groups) {                                                                \
     int column = 0;                                                                                                    \
-    if (groups->rows == 1) {                                                                                           \
-      for (; column + MICRO_WIDTH <= groups->width; column += MICRO_WIDTH) {                                           \
-        block_groups(groups, 1, column, GROUPS_VECTORS, GROUPS_PARTS, packed);                                         \
+    if (groups->rows == 1 && groups->width == MICRO_WIDTH) {                                                           \
+      if (GROUPS_VECTORS * LANES == MICRO_WIDTH) {                                                                     \
+        block_groups(groups, 1, 0, GROUPS_VECTORS, packed);                                                            \
+      } else {                                                                                                         \
+        one_row_groups(groups, packed);                                                                                \
       }                                                                                                                \
+      return;                                                                                                          \
     }                                                                                                                  \
     for (; column + VECTORS * LANES <= groups->width; column += VECTORS * LANES) {                                     \
       GROUPS_CASES(VECTORS, packed)                                                                                    \

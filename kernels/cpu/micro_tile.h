@@ -173,10 +173,9 @@ static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int 
     sum_type sum[ROWS][FEW_VECTORS];                                                                                   \
     struct x_rows x = x_rows(tile);                                                                                    \
     const uint32_t *w = (const uint32_t *)tile->w + column;                                                            \
-    int64_t at_once = blocks ? LINE_DWORDS : tile->steps;                                                              \
     begin_##ending(tile, rows, column, vectors, sum);                                                                  \
-    for (int64_t step = 0; step < tile->steps;) {                                                                      \
-      int64_t end = step + at_once < tile->steps ? step + at_once : tile->steps;                                       \
+    for (int64_t step = 0, end;; step = end) {                                                                         \
+      end = blocks && step + LINE_DWORDS < tile->steps ? step + LINE_DWORDS : tile->steps;                             \
       UNROLL for (int row = 0; blocks && row < rows; row++) {                                                          \
         __builtin_prefetch(tile->x + (rows + row) * tile->x_stride + step);                                            \
       }                                                                                                                \
@@ -194,6 +193,9 @@ static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int 
             sum[row][v] = multiply(sum[row][v], w_now[v], x_now);                                                      \
           }                                                                                                            \
         }                                                                                                              \
+      }                                                                                                                \
+      if (!blocks || end == tile->steps) {                                                                             \
+        break;                                                                                                         \
       }                                                                                                                \
     }                                                                                                                  \
     end_##ending(tile, rows, column, vectors, sum);                                                                    \
