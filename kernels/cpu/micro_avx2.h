@@ -13,7 +13,7 @@
 #define VECTORS 2
 #define FEW_VECTORS 4
 #define UNPACK_ROWS 4
-/* 24 KiB of W, 3/4 of the smallest first cache; a multiple of a group. */
+/* A group, and 16 KiB of W: half of the smallest first cache. */
 #define BLOCK_STEPS 128
 #define BLOCKS_IN_CACHE true
 typedef int32_t counts __attribute__((vector_size(32)));
