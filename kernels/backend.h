@@ -34,12 +34,21 @@ struct backend_config {
   /* For `enqueue` alone, in a process that is not gemmd's: weights are attached from slabs that others made, nothing is
    * stored, and nothing that serving takes (streams, arenas, memory for loading) is opened. */
   bool direct;
-  int64_t rows_most;     /* with `direct`: of a job of `enqueue`, at least 1 */
-  const char *cublaslt;  /* cuda: library to open; NULL: the usual names */
-  const char *nvrtc;     /* cuda: the same */
-  const char *state_dir; /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
+  int64_t rows_most;    /* with `direct`: of a job of `enqueue`, at least 1 */
+  const char *cublaslt; /* cuda: library to open; NULL: the usual names */
+  const char *nvrtc;    /* cuda: the same */
+  /* Where compiled kernels (cuda) and measured roofs (cpu) are kept. NULL: nowhere, and nothing is compiled */
+  const char *state_dir;
   /* cuda: told once, by `open` or the engine thread, of what goes on more slowly than it could; NULL: nobody is. */
   void (*warn)(const char *text);
+};
+
+/* What the device delivers at most, by what is known of it or by a measurement of memory and arithmetic alone. */
+struct backend_roof {
+  uint64_t bytes_per_s; /* of its memory; 0: not known */
+  /* By the weight's format, with the instructions that products take; a multiplication and an addition are two. 0: not
+   * known. */
+  uint64_t operations_per_s[GEMM_FORMAT_INT2A8 + 1];
 };
 
 struct backend_info {
@@ -48,8 +57,6 @@ struct backend_info {
   int devices;               /* of this kind in the machine */
   uint64_t memory_total;     /* bytes */
   uint64_t slab_granularity; /* slab sizes are multiples of it */
-  uint64_t bytes_per_s;      /* that the memory delivers at most; 0: not known */
-  uint64_t operations_per_s; /* of 8-bit operands at most, 16-bit ones half of it; 0: not known */
   uint8_t uuid[16];          /* of the device; zeros: it has none */
   /* What measured times depend on: device model, its size, driver and library. Letters, digits, `.`, `_`, `-`. */
   char identity[128];
@@ -134,6 +141,8 @@ struct backend_ops {
   enum status (*open)(const struct backend_config *config, struct backend **out, struct error *error);
   void (*close)(struct backend *backend);
   void (*describe)(const struct backend *backend, struct backend_info *out);
+  /* By the engine thread, between products. cpu: measured when it is first asked on a machine, about 100 ms. */
+  void (*roof)(struct backend *backend, struct backend_roof *out);
   /* Bytes that copies of weights in another order take beside the slabs, at the moment. By any thread, and at once,
    * whatever the device does. NULL: there are none. */
   uint64_t (*copies)(const struct backend *backend);

@@ -180,13 +180,13 @@ double book_bytes(const struct variant_problem *problem) {
          m * n * gemm_type_bytes(problem->y_type);
 }
 
-uint64_t book_roof_ns(const struct variant_problem *problem, uint64_t bytes_per_s, uint64_t operations_per_s) {
+uint64_t book_roof_ns(const struct variant_problem *problem, const struct backend_roof *roof) {
   double n = (double)problem->weight.n, k = (double)problem->weight.k, m = (double)problem->m;
-  bool wide = !gemm_quantizes_x(problem->weight.format);
-  if (bytes_per_s == 0 || operations_per_s == 0)
+  uint64_t operations_per_s = roof->operations_per_s[problem->weight.format];
+  if (roof->bytes_per_s == 0 || operations_per_s == 0)
     return 0;
-  double reading = book_bytes(problem) / (double)bytes_per_s;
-  double computing = 2 * m * n * k * (wide ? 2 : 1) / (double)operations_per_s;
+  double reading = book_bytes(problem) / (double)roof->bytes_per_s;
+  double computing = 2 * m * n * k / (double)operations_per_s;
   return (uint64_t)((reading > computing ? reading : computing) * 1e9 + 0.5);
 }
 

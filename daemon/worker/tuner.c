@@ -21,6 +21,13 @@ uint64_t tuner_clock_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+const struct backend_roof *tuner_roof(struct tuner *tuner) {
+  if (!tuner->roof_known)
+    tuner->options.ops->roof(tuner->options.backend, &tuner->roof);
+  tuner->roof_known = true;
+  return &tuner->roof;
+}
+
 /* ---- open and close */
 
 static void read_kept(struct tuner *tuner) {
@@ -82,8 +89,6 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
   tuner->db.families = options->ops->families;
   options->ops->describe(options->backend, &info);
   memcpy(tuner->identity, info.identity, sizeof tuner->identity);
-  tuner->bytes_per_s = info.bytes_per_s;
-  tuner->operations_per_s = info.operations_per_s;
   if (options->state_dir != NULL && options->state_dir[0] != '\0' && options->mode != TUNE_OFF) {
     if (tune_db_open(&tuner->db, options->state_dir, info.identity, options->device, options->ops->families, &kept) ==
         STATUS_OK)

@@ -129,7 +129,7 @@ static void fill_results(struct tuner *tuner, struct tune_request *request) {
     request->timed += race->candidates[i].count > 0;
   request->wrong = entry->wrong_count;
   request->spent_ns = tuner->spent_ns;
-  request->roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s);
+  request->roof_ns = book_roof_ns(&entry->problem, tuner_roof(tuner));
   if (tuner->library_first >= 0)
     request->library_first_ns = race_median(&race->candidates[tuner->library_first]);
   request->library_ns = entry->library_ns;

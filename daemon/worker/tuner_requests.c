@@ -9,7 +9,7 @@ static const char *state_text(const struct book_entry *entry) {
   return entry->pin != NULL && entry->state != BOOK_FAILED ? "pinned" : names[entry->state];
 }
 
-static void describe(const struct tuner *tuner, const struct book_entry *entry, struct tune_shape *out) {
+static void describe(struct tuner *tuner, const struct book_entry *entry, struct tune_shape *out) {
   *out = (struct tune_shape){.state = state_text(entry),
                              .serves = entry->serves,
                              .confirmed = entry->confirmed,
@@ -19,13 +19,13 @@ static void describe(const struct tuner *tuner, const struct book_entry *entry, 
                              .own_ns = entry->own_ns,
                              .tuned_ns = entry->tuned_ns,
                              .library_ns = entry->library_ns,
-                             .roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s)};
+                             .roof_ns = book_roof_ns(&entry->problem, tuner_roof(tuner))};
   variant_problem_text(&entry->problem, out->shape);
   variant_text(entry->pin != NULL ? entry->pin : &entry->variant, out->kernel);
   snprintf(out->why, sizeof out->why, "%s", entry->why);
 }
 
-static void list(const struct tuner *tuner, struct tune_request *request) {
+static void list(struct tuner *tuner, struct tune_request *request) {
   uint32_t at = request->from;
   request->count = 0;
   for (; at < BOOK_ENTRIES && request->count < TUNE_PAGE; at++)

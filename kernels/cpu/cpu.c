@@ -12,6 +12,7 @@
 #include "plain.h"
 #include "pool.h"
 #include "product.h"
+#include "roof.h"
 #include "sequence.h"
 #include "slab.h"
 #include "variants.h"
@@ -34,6 +35,7 @@ enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 struct backend {
   struct product_engine engine;
   bool small_pages;
+  char *state_dir; /* owned; NULL: none */
   struct gather gather;
   struct sequence sequence;
   struct operand operand;
@@ -84,6 +86,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
   backend->rows_most = config->direct ? config->rows_most : 0;
   pthread_mutex_init(&backend->alone, NULL);
   backend->small_pages = config->small_pages;
+  backend->state_dir = config->state_dir != NULL ? strdup(config->state_dir) : NULL;
   const char *set = getenv("GEMMD_CPU");
   set = set != NULL && *set != 0 ? set : NULL;
   const struct product_options options = {.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
@@ -94,6 +97,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
   status = cpu_product_open(&backend->engine, &options, error);
   if (status != STATUS_OK) {
     pthread_mutex_destroy(&backend->alone);
+    free(backend->state_dir);
     free(backend);
     return status;
   }
@@ -110,6 +114,7 @@ static void cpu_close(struct backend *backend) {
   cpu_operand_free(&backend->operand);
   cpu_sequence_free(&backend->sequence);
   pthread_mutex_destroy(&backend->alone);
+  free(backend->state_dir);
   free(backend);
 }
 
@@ -142,6 +147,12 @@ static void cpu_describe(const struct backend *backend, struct backend_info *out
   char parts[192];
   snprintf(parts, sizeof(parts), "cpu %s%s", out->device_name, cpu_library_name(backend->engine.library, library));
   identity_make(parts, out->identity, sizeof(out->identity));
+}
+
+static void measured_roof(struct backend *backend, struct backend_roof *out) {
+  struct backend_info info;
+  cpu_describe(backend, &info);
+  cpu_roof(backend->engine.pool, backend->engine.micro, backend->state_dir, info.identity, out);
 }
 
 static uint64_t cpu_copies(const struct backend *backend) {
@@ -457,6 +468,7 @@ const struct backend_ops cpu_backend = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .roof = measured_roof,
     .copies = cpu_copies,
     .slab_create = cpu_create_slab,
     .slab_import = cpu_import_slab,

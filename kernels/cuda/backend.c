@@ -303,8 +303,6 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   out->devices = backend->devices;
   out->memory_total = backend->memory_total;
   out->slab_granularity = backend->granularity;
-  out->bytes_per_s = backend->bytes_per_s;
-  out->operations_per_s = backend->operations_per_s;
   CUuuid uuid;
   if (backend->driver->cuDeviceGetUuid_v2(&uuid, backend->device) == CUDA_SUCCESS)
     memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
@@ -314,6 +312,17 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   snprintf(parts, sizeof parts, "cuda %.60s %d sms driver %d cublaslt %zu", backend->device_name,
            backend->gpu.multiprocessors, driver, backend->library.functions.cublasLtGetVersion());
   identity_make(parts, out->identity, sizeof out->identity);
+}
+
+static void cuda_roof(struct backend *backend, struct backend_roof *out) {
+  uint64_t eight = backend->operations_per_s;
+  *out = (struct backend_roof){.bytes_per_s = backend->bytes_per_s,
+                               .operations_per_s = {[GEMM_FORMAT_INT8] = eight,
+                                                    [GEMM_FORMAT_FP8] = eight,
+                                                    [GEMM_FORMAT_INT2A8] = eight,
+                                                    [GEMM_FORMAT_INT2] = eight / 2,
+                                                    [GEMM_FORMAT_F16] = eight / 2,
+                                                    [GEMM_FORMAT_BF16] = eight / 2}};
 }
 
 static uint64_t cuda_working(const struct backend *backend) {
@@ -335,6 +344,7 @@ const struct backend_ops cuda_backend = {
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
+    .roof = cuda_roof,
     .working = cuda_working,
     .slab_create = cuda_slab_create,
     .slab_import = cuda_slab_import,

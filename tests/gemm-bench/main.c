@@ -77,9 +77,11 @@ static const struct tool_command commands[] = {
      .options = kernels_options,
      .example = "gemm-bench kernels --backend cpu --formats int8,fp8 --m 1,64",
      .keys =
-         "  cpu: a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, and where "
-         "there\n"
-         "  is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over neighbouring turns).\n"
+         "  cpu: a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, roof_us "
+         "(0:\n"
+         "  not known), and where there is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over "
+         "neighbouring turns), or where\n"
+         "  it has no such product: peer_absent, why.\n"
          "  cuda: device, read_gb_per_s, dependent, bias; then a line each: backend, format, scale, n, k, m, x_type,\n"
          "  y_type, us, roof_us, kernel, rivals: [{name, us, first_us, ratio}]; then means: mean_of, rival, m (0: "
          "all), count,\n"

@@ -8,22 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *dnnl_type(enum gemm_format format) {
+static bool has_bf16(const struct peer *peer);
+
+static const char *dnnl_type(const struct peer *peer, enum gemm_format format) {
   switch (format) {
   case GEMM_FORMAT_INT8:
   case GEMM_FORMAT_INT2A8:
     return "s8";
   case GEMM_FORMAT_FP8:
   case GEMM_FORMAT_BF16:
-    return "bf16";
+    return has_bf16(peer) ? "bf16" : "f32";
   default:
     return "f32";
   }
 }
 
 static uint64_t dnnl_bytes(struct peer *peer, enum gemm_format format, int64_t n, int64_t k) {
-  const char *type = dnnl_type(format);
-  (void)peer;
+  const char *type = dnnl_type(peer, format);
   return (uint64_t)(n * k) * (strcmp(type, "f32") == 0 ? 4 : strcmp(type, "bf16") == 0 ? 2 : 1);
 }
 
@@ -32,7 +33,12 @@ static uint64_t dnnl_bytes(struct peer *peer, enum gemm_format format, int64_t n
 struct peer {
   struct onednn onednn; /* owned */
   dnnl_stream_t stream; /* owned */
+  bool bf16;            /* which processors without AVX-512 have no products of */
 };
+
+static bool has_bf16(const struct peer *peer) {
+  return peer->bf16;
+}
 
 struct peer_weight {
   struct peer *peer;
@@ -48,6 +54,23 @@ static void dnnl_close(struct peer *peer) {
   }
   onednn_close(&peer->onednn);
   free(peer);
+}
+
+static bool try_bf16(struct peer *peer) {
+  dnnl_memory_desc_t x, w, y;
+  dnnl_matmul_desc_t product;
+  dnnl_primitive_desc_t made = NULL;
+  const struct onednn *onednn = &peer->onednn;
+  bool ok =
+      onednn->memory_desc_init_by_tag(&x, 2, (dnnl_dims_t){64, 64}, dnnl_bf16, dnnl_ab) == dnnl_success &&
+      onednn->memory_desc_init_by_tag(&w, 2, (dnnl_dims_t){64, 64}, dnnl_bf16, dnnl_format_tag_any) == dnnl_success &&
+      onednn->memory_desc_init_by_tag(&y, 2, (dnnl_dims_t){64, 64}, dnnl_f32, dnnl_ab) == dnnl_success &&
+      onednn->matmul_desc_init(&product, &x, &w, NULL, &y) == dnnl_success &&
+      onednn->primitive_desc_create(&made, &product, NULL, onednn->engine, NULL) == dnnl_success;
+  if (made != NULL) {
+    onednn->primitive_desc_destroy(made);
+  }
+  return ok;
 }
 
 static struct peer *dnnl_open(const char *path, int threads, struct error *error) {
@@ -68,6 +91,7 @@ static struct peer *dnnl_open(const char *path, int threads, struct error *error
     error_set(error, STATUS_UNSUPPORTED, "oneDNN does not start");
     return NULL;
   }
+  peer->bf16 = try_bf16(peer);
   return peer;
 }
 
@@ -134,7 +158,7 @@ static bool make_product(struct peer_weight *weight, dnnl_data_type_t type, dnnl
 
 static struct peer_weight *prepare(struct peer *peer, enum gemm_format format, int64_t m, int64_t n, int64_t k,
                                    int copies, struct error *error) {
-  const char *name = dnnl_type(format);
+  const char *name = dnnl_type(peer, format);
   dnnl_data_type_t type = strcmp(name, "s8") == 0 ? dnnl_s8 : strcmp(name, "bf16") == 0 ? dnnl_bf16 : dnnl_f32;
   struct peer_weight *weight = calloc(1, sizeof(*weight));
   if (weight != NULL) {
@@ -161,6 +185,11 @@ static bool run(struct peer_weight *weight, int copy) {
 }
 
 #else
+
+static bool has_bf16(const struct peer *peer) {
+  (void)peer;
+  return true;
+}
 
 static struct peer *dnnl_open(const char *path, int threads, struct error *error) {
   (void)path;

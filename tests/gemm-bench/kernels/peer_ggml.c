@@ -51,7 +51,8 @@ struct peer_weight {
   struct ggml_graph **graphs;   /* owned; one a copy, of the context */
 };
 
-static const char *ggml_type(enum gemm_format format) {
+static const char *ggml_type(const struct peer *peer, enum gemm_format format) {
+  (void)peer;
   switch (format) {
   case GEMM_FORMAT_INT8:
     return "q8_0";
@@ -118,7 +119,7 @@ static struct peer *ggml_open(const char *path, int threads, struct error *error
 
 static uint64_t ggml_bytes(struct peer *peer, enum gemm_format format, int64_t n, int64_t k) {
   int block = gemm_is_int2(format) ? 256 : format == GEMM_FORMAT_INT8 ? 32 : 1;
-  bool alike = ggml_type(format) != NULL && k % block == 0;
+  bool alike = ggml_type(peer, format) != NULL && k % block == 0;
   return alike ? (uint64_t)n * peer->row_size(number_of(format), k) : 0;
 }
 

@@ -15,12 +15,14 @@ struct rivalry {
   const struct settings *settings;
   const struct peer_ops *peer_ops; /* NULL: none */
   struct peer *peer;               /* NULL: none */
+  struct backend_roof roof;        /* of the backend */
 };
 
 /* Medians over the rounds, in microseconds a product. */
 struct figures {
   double ours, peer; /* peer: 0 where there is none */
   double ratio;      /* of neighbours in time: peer / ours */
+  char absent[256];  /* why there is none; "": none was asked for, or there is one */
 };
 
 static uint64_t now_ns(void) {
@@ -77,7 +79,7 @@ static enum status measure(const struct settings *settings, struct side *ours, s
     }
   }
   if (status == STATUS_OK) {
-    *out = (struct figures){.ours = turns_median(a, settings->rounds)};
+    out->ours = turns_median(a, settings->rounds);
     if (peer->weight != NULL) {
       out->peer = turns_median(b, settings->rounds);
       out->ratio = turns_median(ratio, settings->rounds);
@@ -112,6 +114,23 @@ static enum status stage(const struct settings *settings, struct subject *subjec
   return status;
 }
 
+/* A library that has nothing of this kind is no error: the row says so. */
+static enum status prepare_peer(const struct rivalry *rivalry, const struct gemm_weight *shape, int64_t m,
+                                struct side *peer, struct figures *out, struct error *error) {
+  uint64_t bytes = peer->ops->bytes(rivalry->peer, shape->format, shape->n, shape->k);
+  if (bytes == 0) {
+    snprintf(out->absent, sizeof(out->absent), "%s has nothing alike", peer->ops->name);
+    return STATUS_OK;
+  }
+  peer->copies = settings_copies(rivalry->settings, bytes);
+  peer->weight = peer->ops->prepare(rivalry->peer, shape->format, m, shape->n, shape->k, peer->copies, error);
+  if (peer->weight == NULL && error->status == STATUS_UNSUPPORTED) {
+    snprintf(out->absent, sizeof(out->absent), "%s", error->text);
+    return STATUS_OK;
+  }
+  return peer->weight != NULL ? STATUS_OK : error->status;
+}
+
 static enum status measure_m(const struct rivalry *rivalry, struct subject *subject, const struct data_weight *weight,
                              int64_t m, struct figures *out, struct error *error) {
   const struct settings *settings = rivalry->settings;
@@ -121,13 +140,9 @@ static enum status measure_m(const struct rivalry *rivalry, struct subject *subj
   if (status != STATUS_OK) {
     return status;
   }
-  uint64_t bytes = rivalry->peer != NULL ? peer.ops->bytes(rivalry->peer, shape->format, shape->n, shape->k) : 0;
-  if (bytes > 0) {
-    peer.copies = settings_copies(settings, bytes);
-    peer.weight = peer.ops->prepare(rivalry->peer, shape->format, m, shape->n, shape->k, peer.copies, error);
-    if (peer.weight == NULL) {
-      return error->status;
-    }
+  status = rivalry->peer != NULL ? prepare_peer(rivalry, shape, m, &peer, out, error) : STATUS_OK;
+  if (status != STATUS_OK) {
+    return status;
   }
   status = measure(settings, &ours, &peer, out, error);
   if (peer.weight != NULL) {
@@ -136,23 +151,36 @@ static enum status measure_m(const struct rivalry *rivalry, struct subject *subj
   return status;
 }
 
+/* Where memory or arithmetic delivers all it can, in us; 0: not known. */
+static double roof_us(const struct backend_roof *roof, enum gemm_format format, double bytes, double operations) {
+  if (roof->bytes_per_s == 0 || roof->operations_per_s[format] == 0) {
+    return 0;
+  }
+  return 1e6 * fmax(bytes / (double)roof->bytes_per_s, operations / (double)roof->operations_per_s[format]);
+}
+
 static void report(const struct tool_call *call, const struct rivalry *rivalry, const struct gemm_weight *shape,
                    int64_t m, const struct figures *figures) {
   double operations = 2 * (double)m * (double)shape->n * (double)shape->k;
   struct gemm_layout layout;
   struct error error;
   double bytes = gemm_layout_compute(shape, &layout, &error) == STATUS_OK ? (double)layout.total_bytes : 0;
-  const char *type = figures->peer > 0 ? rivalry->peer_ops->type(shape->format) : NULL;
+  const char *type = figures->peer > 0 ? rivalry->peer_ops->type(rivalry->peer, shape->format) : NULL;
+  double roof = roof_us(&rivalry->roof, shape->format, bytes, operations);
   if (call->json) {
-    json_t *row = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f}", "backend", rivalry->settings->ops->name,
-                            "format", gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "n",
-                            (json_int_t)shape->n, "k", (json_int_t)shape->k, "m", (json_int_t)m, "us", figures->ours,
-                            "gb_per_s", bytes / figures->ours / 1e3, "gop_per_s", operations / figures->ours / 1e3);
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "backend", rivalry->settings->ops->name,
+                  "format", gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "n",
+                  (json_int_t)shape->n, "k", (json_int_t)shape->k, "m", (json_int_t)m, "us", figures->ours, "gb_per_s",
+                  bytes / figures->ours / 1e3, "gop_per_s", operations / figures->ours / 1e3, "roof_us", roof);
     if (row != NULL && type != NULL) {
       json_object_set_new(row, "peer", json_string(rivalry->peer_ops->name));
       json_object_set_new(row, "peer_type", json_string(type));
       json_object_set_new(row, "peer_us", json_real(figures->peer));
       json_object_set_new(row, "ratio", json_real(figures->ratio));
+    }
+    if (row != NULL && figures->absent[0] != 0) {
+      json_object_set_new(row, "peer_absent", json_string(figures->absent));
     }
     print_json(call->out, row);
     return;
@@ -160,8 +188,13 @@ static void report(const struct tool_call *call, const struct rivalry *rivalry, 
   fprintf(call->out, "%-7s%-6s%6lld x%6lld  M %5lld%11.1f us%8.1f GB/s%9.1f GOP/s", gemm_format_name(shape->format),
           gemm_scale_name(shape->scale), (long long)shape->n, (long long)shape->k, (long long)m, figures->ours,
           bytes / figures->ours / 1e3, operations / figures->ours / 1e3);
+  if (roof > 0) {
+    fprintf(call->out, "%5.0f %% of roof", 100 * roof / figures->ours);
+  }
   if (type != NULL) {
     fprintf(call->out, "   %s %-5s%11.1f us  ratio%6.2f", rivalry->peer_ops->name, type, figures->peer, figures->ratio);
+  } else if (figures->absent[0] != 0) {
+    fprintf(call->out, "   %s", figures->absent);
   }
   fprintf(call->out, "\n");
   fflush(call->out);
@@ -202,7 +235,7 @@ static enum status measure_cases(const struct tool_call *call, const struct riva
   return status;
 }
 
-static enum status measure_all(const struct tool_call *call, const struct rivalry *rivalry, struct error *error) {
+static enum status measure_all(const struct tool_call *call, struct rivalry *rivalry, struct error *error) {
   const struct settings *settings = rivalry->settings;
   struct subject subject;
   struct backend_info info;
@@ -211,6 +244,7 @@ static enum status measure_all(const struct tool_call *call, const struct rivalr
     return status;
   }
   settings->ops->describe(subject.backend, &info);
+  settings->ops->roof(subject.backend, &rivalry->roof);
   if (!call->json) {
     fprintf(call->out, "%s: %s\n", info.name, info.device_name);
   }

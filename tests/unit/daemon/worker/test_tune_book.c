@@ -183,12 +183,17 @@ static void test_the_roof(void **state) {
   (void)state;
   struct variant_problem product = {
       .weight = {.n = 1000, .k = 2000, .format = GEMM_FORMAT_INT8}, .m = 10, .x_type = GEMM_F16, .y_type = GEMM_F32};
-  assert_int_equal(book_roof_ns(&product, 1000000000, UINT64_C(1000000000000)), 2000000 + 40000 + 40000);
-  assert_int_equal(book_roof_ns(&product, UINT64_C(1000000000000), 1000000000), 40000000);
+  struct backend_roof memory = {.bytes_per_s = 1000000000}, arithmetic = {.bytes_per_s = UINT64_C(1000000000000)};
+  memory.operations_per_s[GEMM_FORMAT_INT8] = UINT64_C(1000000000000);
+  arithmetic.operations_per_s[GEMM_FORMAT_INT8] = 1000000000;
+  arithmetic.operations_per_s[GEMM_FORMAT_F16] = 500000000;
+  assert_int_equal(book_roof_ns(&product, &memory), 2000000 + 40000 + 40000);
+  assert_int_equal(book_roof_ns(&product, &arithmetic), 40000000);
   product.weight.format = GEMM_FORMAT_F16;
-  assert_int_equal(book_roof_ns(&product, UINT64_C(1000000000000), 1000000000), 80000000);
-  assert_int_equal(book_roof_ns(&product, 0, 1), 0);
-  assert_int_equal(book_roof_ns(&product, 1, 0), 0);
+  assert_int_equal(book_roof_ns(&product, &arithmetic), 80000000);
+  assert_int_equal(book_roof_ns(&product, &memory), 0);
+  arithmetic.bytes_per_s = 0;
+  assert_int_equal(book_roof_ns(&product, &arithmetic), 0);
 }
 
 int main(void) {

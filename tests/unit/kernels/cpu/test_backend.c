@@ -5,11 +5,13 @@
 #include "kernels/cpu/micro.h"
 #include "tests/support/device.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -360,6 +362,65 @@ static void test_set_by_name(void **state) {
   unsetenv("GEMMD_CPU");
 }
 
+static struct backend_roof roof_with(const char *state_dir) {
+  const struct backend_config config = {.in_flight = 1, .threads = 2, .state_dir = state_dir};
+  struct backend *backend = NULL;
+  struct backend_roof roof;
+  struct error error;
+  memset(&roof, 0xff, sizeof(roof));
+  assert_int_equal(cpu_backend.open(&config, &backend, &error), STATUS_OK);
+  cpu_backend.roof(backend, &roof);
+  cpu_backend.close(backend);
+  return roof;
+}
+
+/* The only file of a folder. */
+static void only_file(const char *folder, char *out, size_t bytes) {
+  int count = 0;
+  DIR *list = opendir(folder);
+  assert_non_null(list);
+  for (struct dirent *entry = readdir(list); entry != NULL; entry = readdir(list)) {
+    if (entry->d_name[0] != '.') {
+      snprintf(out, bytes, "%s/%s", folder, entry->d_name);
+      count++;
+    }
+  }
+  closedir(list);
+  assert_int_equal(count, 1);
+}
+
+static void write_text(const char *path, const char *text) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(text, file);
+  fclose(file);
+}
+
+/* The roof is measured once and kept; a file that is not whole is written anew. Without a folder nothing is. */
+static void test_roof_is_kept(void **state) {
+  (void)state;
+  char folder[] = "/tmp/gemmd-roof-XXXXXX", path[600];
+  assert_non_null(mkdtemp(folder));
+  struct backend_roof measured = roof_with(folder), kept = roof_with(folder);
+  only_file(folder, path, sizeof(path));
+  assert_memory_equal(&measured, &kept, sizeof(kept));
+  assert_true(measured.bytes_per_s > 1000000);
+  for (int format = GEMM_FORMAT_INT8; format <= GEMM_FORMAT_INT2A8; format++) {
+    assert_true(measured.operations_per_s[format] > 1000000);
+  }
+  write_text(path, "7\n1\n2\n3\n4\n5\n6\n");
+  kept = roof_with(folder);
+  assert_int_equal(kept.bytes_per_s, 7);
+  assert_int_equal(kept.operations_per_s[GEMM_FORMAT_INT8], 1);
+  assert_int_equal(kept.operations_per_s[GEMM_FORMAT_INT2A8], 6);
+  write_text(path, "7\n1\n2\n");
+  assert_true(roof_with(folder).bytes_per_s > 1000000);
+  assert_true(roof_with(folder).operations_per_s[GEMM_FORMAT_INT8] > 1000000);
+  assert_int_equal(unlink(path), 0);
+  assert_int_equal(rmdir(folder), 0);
+  assert_true(roof_with(NULL).bytes_per_s > 1000000);
+}
+
 static enum status import(struct backend *backend, int fd, uint64_t bytes) {
   struct backend_slab *slab = NULL;
   struct error error = {0};
@@ -500,6 +561,7 @@ int main(void) {
       cmocka_unit_test(test_int2_sums_do_not_overflow_midway),
       cmocka_unit_test(test_open_refuses),
       cmocka_unit_test(test_set_by_name),
+      cmocka_unit_test(test_roof_is_kept),
       cmocka_unit_test(test_slab_descriptors),
       cmocka_unit_test(test_weight_places),
       cmocka_unit_test(test_submit_refuses_types),

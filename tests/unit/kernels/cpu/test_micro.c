@@ -256,6 +256,30 @@ static void test_unpack_bf16(void **state) {
   }
 }
 
+/* INT8 and rows of x as 16 bits: every product of a dword is of the same k. */
+static void test_words(void **state) {
+  (void)state;
+  uint8_t panel[4 * 32];
+  int8_t x[256];
+  uint32_t words[2 * 32], row[128];
+  if (micro->words_s8 == NULL) {
+    return;
+  }
+  for (int i = 0; i < 256; i++) {
+    x[i] = (int8_t)i;
+    panel[i % 128] = (uint8_t)(2 * i); /* column i / 4, k = i % 4 */
+  }
+  micro->words_s8(x, row, 256);
+  micro->unpack_u8_words(panel, 32, 2, words);
+  for (int i = 0; i < 512; i++) {
+    int quad = i / 4, step = i % 4 / 2, half = i % 2, k = step + 2 * half;
+    if (i < 256) {
+      assert_int_equal((int16_t)(row[2 * quad + step] >> 16 * half), x[4 * quad + k]);
+    }
+    assert_int_equal(words[step * 32 + quad % 32] >> 16 * half & 0xffff, panel[4 * (quad % 32) + k]);
+  }
+}
+
 static void test_unpack_codes2(void **state) {
   (void)state;
   static struct codes2 codes;
@@ -274,11 +298,11 @@ static void test_unpack_codes2(void **state) {
 }
 
 static int run(const char *name) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_widen),       cmocka_unit_test(test_widen_ragged),
-                                     cmocka_unit_test(test_narrow),      cmocka_unit_test(test_largest),
-                                     cmocka_unit_test(test_quantize),    cmocka_unit_test(test_sum),
-                                     cmocka_unit_test(test_finish),      cmocka_unit_test(test_unpack_e4m3),
-                                     cmocka_unit_test(test_unpack_bf16), cmocka_unit_test(test_unpack_codes2)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_widen),         cmocka_unit_test(test_widen_ragged), cmocka_unit_test(test_narrow),
+      cmocka_unit_test(test_largest),       cmocka_unit_test(test_quantize),     cmocka_unit_test(test_sum),
+      cmocka_unit_test(test_finish),        cmocka_unit_test(test_unpack_e4m3),  cmocka_unit_test(test_unpack_bf16),
+      cmocka_unit_test(test_unpack_codes2), cmocka_unit_test(test_words)};
   return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
 

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-enum { STEPS = 64 };
+enum { STEPS = 64, STEPS_MOST = 2 * MICRO_GROUP, X_STRIDE = STEPS_MOST + 3 };
 
 struct operands {
-  uint32_t x[MICRO_ROWS][STEPS + 3]; /* rows are further apart than they are long */
+  uint32_t x[MICRO_ROWS][X_STRIDE]; /* rows are further apart than they are long */
   uint32_t w[STEPS * MICRO_WIDTH];
   float row_scale[MICRO_ROWS], column_scale[MICRO_WIDTH];
   int32_t start[MICRO_ROWS];
@@ -25,6 +25,9 @@ struct operands {
 static uint32_t random_dword(enum micro_kind kind, uint64_t *random) {
   uint32_t bits = (uint32_t)oracle_random(random);
   float value = (float)oracle_normal(random);
+  if (kind == MICRO_WORDS) { /* all that x and W of INT8 can be */
+    return (uint32_t)(bits % 384 - 128) << 16 | (uint16_t)(bits / 384 % 384 - 128);
+  }
   if (kind == MICRO_BF16) {
     return (uint32_t)number_to_bf16(value) << 16 | number_to_bf16((float)oracle_normal(random));
   }
@@ -36,8 +39,8 @@ static uint32_t random_dword(enum micro_kind kind, uint64_t *random) {
 
 static void fill_operands(struct operands *operands, enum micro_kind kind) {
   uint64_t random = 8;
-  for (int i = 0; i < MICRO_ROWS * (STEPS + 3); i++) {
-    operands->x[i / (STEPS + 3)][i % (STEPS + 3)] = random_dword(kind, &random);
+  for (int i = 0; i < MICRO_ROWS * X_STRIDE; i++) {
+    operands->x[i / X_STRIDE][i % X_STRIDE] = random_dword(kind, &random);
   }
   for (int i = 0; i < STEPS * MICRO_WIDTH; i++) {
     operands->w[i] = random_dword(kind, &random);
@@ -47,8 +50,8 @@ static void fill_operands(struct operands *operands, enum micro_kind kind) {
     operands->column_scale[i % MICRO_WIDTH] = value;
     operands->row_scale[i / MICRO_WIDTH] = value;
     operands->start[i / MICRO_WIDTH] = (int32_t)oracle_random(&random) % 1000;
-    operands->before[i / MICRO_WIDTH][i % MICRO_WIDTH] = kind == MICRO_INTEGER ? (uint32_t)i : 0;
-    if (kind != MICRO_INTEGER) {
+    operands->before[i / MICRO_WIDTH][i % MICRO_WIDTH] = micro_is_integer(kind) ? (uint32_t)i : 0;
+    if (!micro_is_integer(kind)) {
       memcpy(&operands->before[i / MICRO_WIDTH][i % MICRO_WIDTH], &value, sizeof(value));
     }
   }
@@ -67,6 +70,8 @@ static double step_of(enum micro_kind kind, uint32_t x, uint32_t w, double *size
     double product = 0;
     if (kind == MICRO_INTEGER) {
       product = (double)(int8_t)(x >> 8 * i) * (uint8_t)(w >> 8 * i);
+    } else if (kind == MICRO_WORDS && i < 2) {
+      product = (double)(int16_t)(x >> 16 * i) * (int16_t)(w >> 16 * i);
     } else if (kind == MICRO_BF16 && i < 2) {
       product = (double)number_from_bf16((uint16_t)(x >> 16 * i)) * number_from_bf16((uint16_t)(w >> 16 * i));
     } else if (kind == MICRO_F32 && i == 0) {
@@ -88,11 +93,11 @@ static void check_tile(const struct operands *operands, const struct micro_tile 
       assert_int_equal(operands->sums[row][column], operands->before[row][column]);
       continue;
     }
-    double size = 1, sum = kind == MICRO_INTEGER && ending != ADD ? operands->start[row] : 0;
+    double size = 1, sum = micro_is_integer(kind) && ending != ADD ? operands->start[row] : 0;
     for (int64_t step = 0; step < tile->steps; step++) {
       sum += step_of(kind, operands->x[row][step], operands->w[step * tile->width + column], &size);
     }
-    bool real = kind != MICRO_INTEGER || ending >= BY_ROW;
+    bool real = !micro_is_integer(kind) || ending >= BY_ROW;
     uint32_t bits = operands->before[row][column];
     sum *= ending == BY_ROW ? operands->row_scale[row] : ending == BY_COLUMN ? operands->column_scale[column] : 1;
     sum += ending == FIRST ? 0 : real ? (double)as_float(bits) : (double)(int32_t)bits;
@@ -119,7 +124,7 @@ static void check_fused(struct operands *operands, struct micro_tile tile, enum 
                                 .to = to[0][0],
                                 .stride = MICRO_WIDTH + 1};
   memset(to, 0, sizeof(to));
-  kind == MICRO_INTEGER ? micro->finish_s32(&finish) : micro->finish_f32(&finish);
+  micro_is_integer(kind) ? micro->finish_s32(&finish) : micro->finish_f32(&finish);
   memcpy(operands->sums, operands->before, sizeof(operands->sums));
   finish.to = to[1][0];
   finish.sums = NULL;
@@ -137,7 +142,7 @@ static void check_tiles(enum micro_kind kind) {
   for (int i = 0; i < micro->rows * 4 * ENDINGS; i++) {
     enum ending ending = (enum ending)(i % ENDINGS);
     struct micro_tile tile = {.x = operands->x[0],
-                              .x_stride = STEPS + 3,
+                              .x_stride = X_STRIDE,
                               .rows = i / ENDINGS / 4 + 1,
                               .w = operands->w,
                               .width = (i / ENDINGS % 4 + 1) * MICRO_VECTOR,
@@ -146,9 +151,9 @@ static void check_tiles(enum micro_kind kind) {
                               .first = ending == FIRST,
                               .row_scale = ending == BY_ROW ? operands->row_scale : NULL,
                               .column_scale = ending == BY_COLUMN ? operands->column_scale : NULL};
-    tile.start = kind == MICRO_INTEGER && ending != ADD ? operands->start : NULL;
+    tile.start = micro_is_integer(kind) && ending != ADD ? operands->start : NULL;
     memcpy(operands->sums, operands->before, sizeof(operands->sums));
-    if (kind == MICRO_INTEGER && ending >= BY_ROW) { /* the sums are then f32 */
+    if (micro_is_integer(kind) && ending >= BY_ROW) { /* the sums are then f32 */
       memset(operands->before, 0, sizeof(operands->before));
       memset(operands->sums, 0, sizeof(operands->sums));
     }
@@ -176,9 +181,9 @@ static void check_unpacked(enum micro_kind kind, enum micro_source source, const
   struct operands *operands = calloc(1, sizeof(*operands));
   assert_non_null(operands);
   fill_operands(operands, kind);
-  for (int rows = 1; rows <= MICRO_UNPACK_ROWS && rows <= micro->rows; rows++) {
+  for (int rows = 1; rows <= micro->unpack_rows; rows++) {
     struct micro_tile tile = {.x = operands->x[0],
-                              .x_stride = STEPS + 3,
+                              .x_stride = X_STRIDE,
                               .rows = rows,
                               .w = dwords,
                               .width = width,
@@ -196,19 +201,49 @@ static void check_unpacked(enum micro_kind kind, enum micro_source source, const
   free(operands);
 }
 
+static void check_source(enum micro_kind kind, enum micro_source source, const uint8_t *panel, int width,
+                         int64_t steps) {
+  static uint32_t dwords[STEPS_MOST * MICRO_WIDTH];
+  if (micro->tile[kind][source] == NULL) {
+    return;
+  }
+  if (source == MICRO_U8) {
+    micro->unpack_u8_words(panel, width, steps, dwords);
+  } else if (kind == MICRO_BF16) {
+    micro->unpack_e4m3_bf16(panel, width, steps, dwords);
+  } else if (source == MICRO_E4M3) {
+    micro->unpack_e4m3_f32(panel, width, steps, (float *)dwords);
+  } else if (source == MICRO_BF16_PAIRS) {
+    micro->unpack_bf16_f32(panel, width, steps, (float *)dwords);
+  } else if (source == MICRO_F16S) {
+    micro->widen_f16((const uint16_t *)(const void *)panel, (float *)dwords, steps * width);
+  } else {
+    micro->unpack_codes2_f32(panel, width, (int)(steps / MICRO_GROUP), (float *)dwords);
+  }
+  check_unpacked(kind, source, panel, dwords, width, steps);
+}
+
 static void test_unpacking_tiles(void **state) {
+  static struct codes2 codes;
   (void)state;
-  static uint32_t dwords[STEPS * MICRO_WIDTH];
-  uint8_t panel[2 * STEPS * MICRO_WIDTH];
+  _Alignas(4) uint8_t panel[2 * STEPS * MICRO_WIDTH], bf16[sizeof(panel)], f16[sizeof(panel)];
   uint64_t random = 9;
-  for (int i = 0; i < 2 * STEPS * MICRO_WIDTH; i++) {
+  for (size_t i = 0; i < sizeof(panel); i++) {
     panel[i] = (uint8_t)oracle_random(&random) & 0xf7; /* no NaN */
   }
+  for (size_t i = 0; i < sizeof(panel) / 2; i++) {
+    float value = (float)oracle_normal(&random);
+    ((uint16_t *)(void *)bf16)[i] = number_to_bf16(value);
+    ((uint16_t *)(void *)f16)[i] = number_to_f16(i % 9 == 0 ? value * 0x1p-20f : value); /* some are subnormal */
+  }
   for (int width = 16; width <= MICRO_WIDTH; width += 16) {
-    if (micro->tile[MICRO_BF16][MICRO_E4M3] != NULL) {
-      micro->unpack_e4m3_bf16(panel, width, STEPS, dwords);
-      check_unpacked(MICRO_BF16, MICRO_E4M3, panel, dwords, width, STEPS);
-    }
+    codes2_fill(&codes, width);
+    check_source(MICRO_BF16, MICRO_E4M3, panel, width, STEPS);
+    check_source(MICRO_F32, MICRO_E4M3, panel, width, STEPS);
+    check_source(MICRO_WORDS, MICRO_U8, panel, width, STEPS);
+    check_source(MICRO_F32, MICRO_BF16_PAIRS, bf16, width, STEPS);
+    check_source(MICRO_F32, MICRO_F16S, f16, width, STEPS - 1);
+    check_source(MICRO_F32, MICRO_CODES2, codes.panel, width, STEPS_MOST);
   }
 }
 
