@@ -307,6 +307,7 @@ const struct backend_ops cuda_backend = {
     .weight_attach = cuda_weight_attach,
     .weight_detach = cuda_weight_detach,
     .weight_checksum = cuda_weight_checksum,
+    .weight_read = cuda_weight_read,
     .arena_register = cuda_arena_register,
     .arena_unregister = cuda_arena_unregister,
     .memory_import = cuda_memory_import,

@@ -179,3 +179,19 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
   };
   section_fill(&scales, offset, offset + bytes, out);
 }
+
+enum status layout_read(const struct gemm_weight *weight, const struct layout *layout, const void *stored,
+                        void *canonical, struct error *error) {
+  const struct gemm_layout *to = &layout->canonical;
+  const uint8_t *from = stored;
+  uint8_t *out = canonical;
+  if (layout_is_tiled(layout))
+    return error_set(error, STATUS_UNSUPPORTED, "2-bit weights that lie in tiles are not read back");
+  /* Padded rows are not longer in the canonical form. */
+  for (uint64_t row = 0; row < (uint64_t)weight->n; row++)
+    memcpy(out + row * to->row_bytes, from + row * layout->row_bytes, min_u64(to->row_bytes, layout->row_bytes));
+  uint64_t used = to->scales_bytes > 0 ? to->scales_bytes / to->scale_rows : 0;
+  for (uint64_t row = 0; used > 0 && row < to->scale_rows; row++)
+    memcpy(out + to->scales_offset + row * used, from + layout->scales_offset + row * layout->scale_row_bytes, used);
+  return STATUS_OK;
+}
