@@ -309,8 +309,8 @@ typedef struct gemmd_content {
   uint64_t bytes;
 } gemmd_content;
 
-/* For admins. Fills *out, which gemmd_content_free gives back. UNSUPPORTED for a weight that is split over devices, and
- * for 2-bit weights that lie in tiles on a GPU. */
+/* For admins. Fills *out, which gemmd_content_free gives back. UNSUPPORTED for a weight that is split over
+ * devices. */
 GEMMD_API int gemmd_weight_fetch(gemmd_session *session, const char *name, gemmd_content *out);
 GEMMD_API void gemmd_content_free(gemmd_content *content);
 

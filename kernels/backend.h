@@ -160,8 +160,7 @@ struct backend_ops {
   enum status (*weight_checksum)(struct backend *backend, struct backend_weight *weight, uint64_t *out,
                                  struct error *error);
 
-  /* The weight as it was stored, in canonical form; `canonical` has total_bytes of zeros. UNSUPPORTED where it lies in
-   * an order that is not turned back. */
+  /* The weight as it was stored, in canonical form; `canonical` has total_bytes of zeros. */
   enum status (*weight_read)(struct backend *backend, struct backend_weight *weight, void *canonical,
                              struct error *error);
 

@@ -215,7 +215,7 @@ enum status cuda_weight_read(struct backend *backend, struct backend_weight *wei
     result = cudaStreamSynchronize(backend->side.stream);
   status = runtime_check(result, "copying a weight from the GPU", error);
   if (status == STATUS_OK)
-    status = layout_read(&weight->weight, &weight->layout, stored, canonical, error);
+    layout_read(&weight->weight, &weight->layout, stored, canonical);
   free(stored);
   return status;
 }
