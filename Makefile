@@ -372,7 +372,7 @@ check: ## formatting, cppcheck, directions of includes
 # ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
 BUNDLE := $(BUILD)/gemmd-$(VERSION)-x86_64
 BUNDLE_PROGRAMS := $(addprefix $(BUNDLE)/bin/,gemmd gemmctl gemm-bench gemm-demo)
-BUNDLE_LIBRARIES := $(addprefix $(BUNDLE)/lib/,libgemmclient.so.$(SOVERSION) libgemmclient.a)
+BUNDLE_LIBRARIES := $(addprefix $(BUNDLE)/lib/,libgemmclient.so.$(SOVERSION) libgemmclient.a libjansson.so.4)
 BUNDLE_TESTS := $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE) $(END_TO_END))
 BUNDLE_TEST_LIBS := -Wl,-rpath,'$$ORIGIN/../../lib' -lcmocka $(STATIC_LIBS)
 
@@ -381,17 +381,22 @@ $(BUNDLE)/bin/gemmd: $(call object,daemon/main.c) $(DAEMON) $(KERNELS) $(PROTO)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) $(CUDA_LIBS)
 
-$(BUNDLE)/lib/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmclient.map
+# distributions' archives of jansson are not for shared objects: theirs lies beside ours
+$(BUNDLE)/lib/libgemmclient.so.$(SOVERSION): $(CLIENT) $(PROTO) client/libgemmclient.map $(BUNDLE)/lib/libjansson.so.4
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -shared -Wl,-soname,libgemmclient.so.$(SOVERSION) -Wl,--version-script=client/libgemmclient.map \
-	  -Wl,-z,defs -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) -l:libjansson.a $(SYSTEM_LIBS)
+	  -Wl,-z,defs -Wl,-rpath,'$$ORIGIN' -o $@ $(CLIENT) $(PROTO) $(MSGPACK_STATIC) $(BUNDLE)/lib/libjansson.so.4 $(SYSTEM_LIBS)
+
+$(BUNDLE)/lib/libjansson.so.4:
+	@mkdir -p $(@D)
+	$(Q)cp $$($(CC) -print-file-name=libjansson.so.4) $@
 
 $(BUNDLE)/lib/libgemmclient.a: $(CLIENT) $(PROTO)
 	@mkdir -p $(@D)
 	$(call say,AR)
 	$(Q)rm -f $@
-	$(Q)$(CC) -r -nostdlib -o $(BUNDLE)/gemmclient.o $^ $(MSGPACK_STATIC)
+	$(Q)$(CC) -r -nostdlib -o $(BUNDLE)/gemmclient.o $^ $(MSGPACK_STATIC) -l:libjansson.a
 	$(Q)objcopy --wildcard --keep-global-symbol='gemmd_*' $(BUNDLE)/gemmclient.o
 	$(Q)$(AR) rcs $@ $(BUNDLE)/gemmclient.o
 	$(Q)rm $(BUNDLE)/gemmclient.o
