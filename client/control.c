@@ -16,6 +16,7 @@ struct packet {
   size_t length;
   int fds[LIMIT_MESSAGE_FDS];
   size_t fd_count;
+  bool cut; /* more descriptors were sent: this process had no room for them */
 };
 
 enum status session_end(struct gemmd_session *session, enum status status, const char *format, ...) {
@@ -65,7 +66,8 @@ static enum status packet_receive(struct gemmd_session *session, struct packet *
   }
   packet->fd_count = rights_take(&header, packet->fds);
   packet->length = (size_t)length;
-  if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+  packet->cut = (header.msg_flags & MSG_CTRUNC) != 0;
+  if (header.msg_flags & MSG_TRUNC) {
     packet_close(packet);
     return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
   }
@@ -113,14 +115,17 @@ static void call_abandon(struct gemmd_session *session, uint32_t id, enum comman
 static bool give_back(struct gemmd_session *session, struct abandoned *late, struct message_body body) {
   union {
     struct message_weight_info weight;
+    struct message_weight_borrowed borrowed;
     struct message_tensor_handle tensor;
   } opened;
   struct message_weight_close parts;
+  struct message_weight_return borrow;
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = late->id};
   const void *request = &opened.tensor;
   struct error before = session->error, error;
   size_t length;
-  if (late->command != COMMAND_weight_open && late->command != COMMAND_tensor_open && late->command != COMMAND_ipc_open)
+  if (late->command != COMMAND_weight_open && late->command != COMMAND_weight_borrow &&
+      late->command != COMMAND_tensor_open && late->command != COMMAND_ipc_open)
     return false;
   if (message_decode_body(body, command_find(late->command)->reply, &opened, &error) != STATUS_OK)
     return false;
@@ -130,6 +135,10 @@ static bool give_back(struct gemmd_session *session, struct abandoned *late, str
     parts.parts_count = opened.weight.parts_count;
     memcpy(parts.parts, opened.weight.parts, sizeof parts.parts);
     request = &parts;
+  } else if (late->command == COMMAND_weight_borrow) {
+    head.code = COMMAND_weight_return;
+    borrow.borrow = opened.borrowed.borrow;
+    request = &borrow;
   }
   late->command = (enum command)head.code;
   enum status status = message_encode(&head, command_find(head.code)->request, request, session->packet,
@@ -156,7 +165,11 @@ static bool take_late_reply(struct gemmd_session *session, const struct message_
 static void take_event(struct gemmd_session *session, const struct call *call, const struct message_head *head,
                        struct message_body body) {
   struct message_weight_progress progress;
+  struct message_weight_withdrawn withdrawn;
   struct error error;
+  if (head->code == EVENT_weight_withdrawn &&
+      message_decode_body(body, &message_weight_withdrawn_type, &withdrawn, &error) == STATUS_OK)
+    borrowed_withdraw(session, &withdrawn);
   /* Unknown events are from a later version, and nothing that a session depends on. */
   if (head->code == EVENT_weight_progress && call != NULL && call->progress != NULL &&
       message_decode_body(body, &message_weight_progress_type, &progress, &error) == STATUS_OK &&
@@ -175,13 +188,20 @@ static enum status take_reply(struct gemmd_session *session, const struct call *
       return session_end(session, STATUS_PROTOCOL, "a failure came without a reason");
     return session->error.status;
   }
-  if (packet->fd_count != call->reply_fd_count) {
+  if (call->reply_fds_came != NULL) {
+    *call->reply_fds_came = packet->fd_count;
+  } else if (packet->cut) {
+    packet_close(packet);
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
+  } else if (packet->fd_count != call->reply_fd_count) {
     size_t came = packet->fd_count;
     packet_close(packet);
     return session_end(session, STATUS_PROTOCOL, "the answer to %s must bring %zu descriptors, got %zu", command->name,
                        call->reply_fd_count, came);
   }
   if (message_decode_body(body, command->reply, call->reply, &error) != STATUS_OK) {
+    if (call->reply_fds_came != NULL)
+      *call->reply_fds_came = 0;
     packet_close(packet);
     return session_end(session, STATUS_PROTOCOL, "%s", error.text);
   }
@@ -206,6 +226,8 @@ static enum status take_packet(struct gemmd_session *session, const struct call 
     return take_reply(session, call, &head, body, packet);
   }
   packet_close(packet);
+  if (packet->cut && head.kind != MESSAGE_REPLY)
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
   if (head.kind == MESSAGE_EVENT)
     take_event(session, call, &head, body);
   else if (head.kind != MESSAGE_REPLY || !take_late_reply(session, &head, body))

@@ -46,6 +46,7 @@ struct gemmd_session {
   bool calling;
   bool resuming;
   int64_t resume_ns; /* how long a lost daemon is waited for; 0: not at all */
+  uint32_t resumes;  /* how often the session went on with another daemon */
   uint32_t calls;    /* ids given so far */
   struct abandoned abandoned[SESSION_ABANDONED];
   uint32_t abandoned_count;
@@ -67,9 +68,11 @@ struct gemmd_session {
   struct spin spin;
   bool crowded; /* so few cores that who spins may stand in the worker's way */
 
-  struct gemmd_weight *weights; /* all open ones, owned */
-  struct gemmd_plan *plans;     /* all, owned */
-  struct gemmd_memory *tensors; /* all, owned */
+  struct gemmd_weight *weights;    /* all open ones, owned */
+  struct gemmd_plan *plans;        /* all, owned */
+  struct gemmd_borrowed *borrowed; /* all, owned */
+  struct slab *slabs;              /* whose descriptors are here, owned */
+  struct gemmd_memory *tensors;    /* all, owned */
 };
 
 struct gemmd_weight {
@@ -99,8 +102,10 @@ struct call {
   size_t more_fd_count;
   int *reply_fds; /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
   size_t reply_fd_count;
-  bool patient;                                                /* without the session's time limit */
-  bool once;                                                   /* is not asked again of the next daemon */
+  size_t *reply_fds_came; /* so many of LIMIT_MESSAGE_FDS came; less than were sent where there was no room for them in
+                             this process. NULL: it must be reply_fd_count */
+  bool patient;           /* without the session's time limit */
+  bool once;              /* is not asked again of the next daemon */
   void (*progress)(void *user, uint64_t done, uint64_t total); /* of a load; NULL: none */
   void *user;
 };
@@ -236,6 +241,14 @@ void tensor_forget(struct gemmd_memory *tensor);
 /* The next daemon maps all; then their handles become those, also in what is in flight. */
 MUST_CHECK enum status tensors_open_again(struct gemmd_session *session);
 void tensors_rename_handles(struct gemmd_session *session);
+
+/* ---- borrow.c */
+
+/* Frees it, and the descriptors that nothing else needs, without telling the daemon. */
+void borrowed_forget(struct gemmd_borrowed *borrowed);
+/* The next daemon is told what is still here; what it has not is alone from now on. */
+MUST_CHECK enum status borrowed_hold_again(struct gemmd_session *session);
+void borrowed_withdraw(struct gemmd_session *session, const struct message_weight_withdrawn *event);
 
 /* ---- plan.c */
 

@@ -113,6 +113,18 @@ int gemmd_weight_stat(gemmd_session *session, const char *name, gemmd_weight_inf
   return result;
 }
 
+int gemmd_weight_borrowers(gemmd_session *session, const char *name, gemmd_borrower *borrowers, unsigned most,
+                           unsigned *count, gemmd_weight_info *info) {
+  struct message_weight_info reply;
+  int result = simple_call(session, COMMAND_weight_info, name, &reply);
+  *count = 0;
+  if (result == GEMMD_OK && info != NULL)
+    info_convert(&reply, info);
+  for (uint32_t i = 0; result == GEMMD_OK && i < reply.borrowers_count && i < most; i++)
+    borrowers[(*count)++] = (gemmd_borrower){.pid = reply.borrowers[i].pid, .user = reply.borrowers[i].user};
+  return result;
+}
+
 /* Names must grow from page to page, or the list would never end. */
 static enum status page_check(gemmd_session *session, const struct message_weight_list_reply *page, const char *after) {
   for (uint32_t i = 0; i < page->weights_count; i++) {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BORROWERS_MOST = 16 };
+
 static void hash_text(const gemmd_weight_info *info, char out[65]) {
   for (size_t i = 0; i < sizeof info->hash; i++)
     snprintf(out + 2 * i, 3, "%02x", info->hash[i]);
@@ -15,11 +17,12 @@ static void hash_text(const gemmd_weight_info *info, char out[65]) {
 json_t *ctl_weight_json(const gemmd_weight_info *info) {
   char hash[65];
   hash_text(info, hash);
-  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s}", "name", print_json_text(info->name),
+  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s, s:I}", "name", print_json_text(info->name),
                    "format", word_text(words_format, (int)info->format), "scale", word_text(words_scale, info->scale),
                    "n", (json_int_t)info->n, "k", (json_int_t)info->k, "bytes", (json_int_t)info->bytes, "references",
                    (json_int_t)info->references, "owner", (json_int_t)info->owner, "mode",
-                   word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash);
+                   word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash,
+                   "borrows", (json_int_t)info->borrows);
 }
 
 /* ---- weights */
@@ -40,6 +43,7 @@ static bool append_row(void *user, const gemmd_weight_info *info) {
   print_cell(table, "%lld", (long long)info->k);
   print_cell(table, "%s", print_bytes(info->bytes, bytes));
   print_cell(table, "%u", info->references);
+  print_cell(table, "%u", info->borrows);
   print_cell(table, "%u", info->devices);
   print_cell(table, "%u", info->owner);
   print_cell(table, "%s", word_text(words_mode, (int)info->mode));
@@ -47,16 +51,46 @@ static bool append_row(void *user, const gemmd_weight_info *info) {
   return true;
 }
 
+/* Of a pattern that is a name. */
+static void list_borrowers(const struct tool_call *call, gemmd_session *session, const char *name) {
+  gemmd_borrower list[BORROWERS_MOST];
+  unsigned count;
+  if (gemmd_weight_borrowers(session, name, list, BORROWERS_MOST, &count, NULL) != GEMMD_OK)
+    return;
+  for (unsigned i = 0; i < count; i++)
+    fprintf(call->out, "borrowed by process %u of user %u\n", list[i].pid, list[i].user);
+}
+
 static int list_text(const struct tool_call *call, gemmd_session *session, const char *pattern) {
-  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE", "N",    "K",   "BYTES",
-                                      "NAMES", "DEVICES", "OWNER", "MODE", "HASH"};
+  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE",   "N",     "K",    "BYTES",
+                                      "NAMES", "BORROWS", "DEVICES", "OWNER", "MODE", "HASH"};
   struct print_table table;
-  print_table_begin(&table, "lllrrrrrrll");
+  print_table_begin(&table, "lllrrrrrrrll");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     print_cell(&table, "%s", heads[i]);
   int status = gemmd_weight_list(session, pattern, append_row, &table);
   print_table_end(&table, call->out);
+  if (status == GEMMD_OK && pattern != NULL)
+    list_borrowers(call, session, pattern);
   return status;
+}
+
+/* To each weight of the list that is borrowed: by whom. One that has gone since has nobody. */
+static void add_borrowers(gemmd_session *session, json_t *weights) {
+  size_t index;
+  json_t *weight;
+  json_array_foreach(weights, index, weight) {
+    gemmd_borrower list[BORROWERS_MOST];
+    unsigned count = 0;
+    json_t *borrowers = json_array();
+    if (json_integer_value(json_object_get(weight, "borrows")) > 0)
+      (void)gemmd_weight_borrowers(session, json_string_value(json_object_get(weight, "name")), list, BORROWERS_MOST,
+                                   &count, NULL);
+    for (unsigned i = 0; i < count; i++)
+      json_array_append_new(borrowers,
+                            json_pack("{s:I, s:I}", "pid", (json_int_t)list[i].pid, "user", (json_int_t)list[i].user));
+    json_object_set_new(weight, "borrowers", borrowers);
+  }
 }
 
 /* ---- weights --tree: a line for each part of a name up to a dot that several weights share */
@@ -132,10 +166,12 @@ static int list_tree(const struct tool_call *call, gemmd_session *session, const
 static int list_json(const struct tool_call *call, gemmd_session *session, const char *pattern) {
   json_t *list = json_array();
   int status = gemmd_weight_list(session, pattern, append_json, list);
-  if (status == GEMMD_OK)
+  if (status == GEMMD_OK) {
+    add_borrowers(session, list);
     print_json(call->out, json_pack("{s:o}", "weights", list));
-  else
+  } else {
     json_decref(list);
+  }
   return status;
 }
 

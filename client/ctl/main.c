@@ -115,6 +115,7 @@ static const struct tool_command commands[] = {
      .keys =
          "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
          "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
+         "  memory_lent: of the slabs, mapped by clients that compute themselves,\n"
          "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
          "  requests, rows, failures, device_ns,\n"
          "  products: computed, each for one request or several}",
@@ -125,7 +126,7 @@ static const struct tool_command commands[] = {
      .summary = "The weights, by name; PATTERN as in file names: 'layer.*'.",
      .options = weights_options,
      .example = "gemmctl weights 'encoder.layer.0.*'",
-     .keys = "  weights: a list of " CTL_WEIGHT_KEYS,
+     .keys = "  weights: a list of " CTL_WEIGHT_KEYS ",\n  borrowers: a list of {pid, user} of these",
      .run = ctl_weights},
     {.name = "load",
      .arguments = "FOLDER|FILE...",

@@ -5,19 +5,6 @@
 
 #define SHOW(text_) safetensors_show(text_).text
 
-static enum gemm_scale default_scale(enum gemm_format format) {
-  switch (format) {
-  case GEMM_FORMAT_INT8:
-  case GEMM_FORMAT_FP8:
-    return GEMM_SCALE_ROW;
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
-    return GEMM_SCALE_GROUP;
-  default:
-    return GEMM_SCALE_NONE;
-  }
-}
-
 const struct source_piece *source_piece_at(const struct source *source, uint64_t n) {
   uint32_t i = 0;
   while (i + 1 < source->count && (uint64_t)source->pieces[i + 1].begin <= n)
@@ -160,7 +147,7 @@ static enum status resolve_real(const struct message_weight_load *request, struc
       return error_set(error, STATUS_INVALID, "scale tensor '%s' is named, but '%s' is %s and has no scales",
                        SHOW(request->scale_tensor), SHOW(from->tensor->tensor->name), type);
   }
-  out->weight.scale = request->scale ? (enum gemm_scale)request->scale : default_scale(out->weight.format);
+  out->weight.scale = request->scale ? (enum gemm_scale)request->scale : gemm_format_facts(out->weight.format)->scale_default;
   return resolve_method(out->weight.format, request->method, &out->method, error);
 }
 

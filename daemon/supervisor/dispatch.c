@@ -24,6 +24,11 @@ static const struct handler handlers[] = {
     {COMMAND_weight_list, cmd_weight_list},
     {COMMAND_weight_info, cmd_weight_info},
     {COMMAND_weight_unload, cmd_weight_unload},
+    {COMMAND_weight_borrow, cmd_weight_borrow},
+    {COMMAND_weight_return, cmd_weight_return},
+    {COMMAND_weight_hold, cmd_weight_hold},
+    {COMMAND_tunings_open, cmd_tunings_open},
+    {COMMAND_shapes_open, cmd_shapes_open},
     {COMMAND_weight_commit, cmd_weight_commit},
     {COMMAND_weight_abandon, cmd_weight_abandon},
     {COMMAND_weight_fetch, cmd_weight_fetch},
@@ -48,6 +53,10 @@ union request_body {
   struct message_weight_name weight_name;
   struct message_weight_close weight_close;
   struct message_weight_list_request weight_list;
+  struct message_weight_borrow weight_borrow;
+  struct message_weight_return weight_return;
+  struct message_weight_hold weight_hold;
+  struct message_tunings_request tunings;
   struct message_weight_commit weight_commit;
   struct message_tensor_open tensor_open;
   struct message_tensor_handle tensor_handle;

@@ -5,8 +5,10 @@
 #include "context.h"
 #include "descriptors.h"
 #include "foreign.h"
+#include "reclaim.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,6 +21,14 @@ void loads_init(struct loads *loads) {
   loads->running_count = 0;
 }
 
+static void finish_move(struct load *load, bool moved) {
+  struct session *session = load->session;
+  reclaim_handle(load->supervisor, load->source);
+  load->moved(load->mover, moved ? NULL : &load->error);
+  free(load);
+  session_release(session);
+}
+
 static void close_files(struct load_files *files) {
   while (files->count > 0)
     foreign_close(files->fds[--files->count]);
@@ -26,6 +36,10 @@ static void close_files(struct load_files *files) {
 
 void load_finish(struct load *load, const struct message_weight_info *info) {
   struct session *session = load->session;
+  if (load->source != NULL) {
+    finish_move(load, info != NULL);
+    return;
+  }
   struct session_request other = session->asked; /* loads run beside other requests */
   session->asked = load->asked;
   if (!load->cancelled && info != NULL) {
@@ -250,6 +264,26 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
   session_hold(session);
   TAILQ_INSERT_TAIL(&supervisor->loads.waiting, load, link);
   start_next(supervisor);
+  return STATUS_OK;
+}
+
+enum status loads_move(struct session *session, struct catalog_weight *weight, struct catalog_class of,
+                       const char *name, void (*moved)(void *user, const struct error *error), void *user,
+                       struct error *error) {
+  struct load *load = calloc(1, sizeof *load);
+  if (load == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory to move a weight");
+  load->supervisor = session->supervisor;
+  load->session = session;
+  snprintf(load->request.name, sizeof load->request.name, "%s", name);
+  load->mover = user;
+  load->canonical = -1;
+  load->source = weight;
+  load->of = of;
+  load->moved = moved;
+  weight->handles++;
+  session_hold(session);
+  placer_add(session->supervisor, load);
   return STATUS_OK;
 }
 

@@ -45,6 +45,12 @@ struct load {
   uint32_t hash_kind;               /* enum catalog_hash_kind */
   int canonical;                    /* owned memfd; -1: none */
   uint32_t attempts;                /* of the placer */
+  /* A load of nothing: copies of a weight that is there, into memory that can be lent, come to stand for its names of
+   * the class. NULL: it is a load. */
+  struct catalog_weight *source; /* not owned: counted by its handles */
+  struct catalog_class of;
+  void (*moved)(void *user, const struct error *error); /* NULL: all went well */
+  void *mover;
 };
 
 struct loads {
@@ -56,10 +62,16 @@ void loads_init(struct loads *loads);
 /* Takes the files over in any case. BUSY where the session has too many loads under way, NOMEM. */
 MUST_CHECK enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
                                  struct load_files *files, struct error *error);
+/* Puts a weight into memory that can be lent, for its names of that class; `name` is one of them. `moved` is called
+ * once, with an error where the session has ended meanwhile, too. NOMEM. */
+MUST_CHECK enum status loads_move(struct session *session, struct catalog_weight *weight, struct catalog_class of,
+                                  const char *name, void (*moved)(void *user, const struct error *error), void *user,
+                                  struct error *error);
 /* Ends what the session had asked for. */
 void loads_session_left(struct supervisor *supervisor, struct session *session);
 
-/* Answers the client and frees the load: a reply where `info` is given, else load->error. */
+/* Answers the client, or who wanted a weight moved, and frees the load: a reply where `info` is given, else
+ * load->error. */
 void load_finish(struct load *load, const struct message_weight_info *info);
 
 #endif

@@ -120,6 +120,8 @@ static enum status check_all(const struct catalog *catalog, const struct stage *
     enum status status = catalog_may_name(catalog, &wish, weight->hash, weight, error);
     if (status != STATUS_OK)
       return status;
+    if (!catalog_may_share(catalog, weight, catalog_class_wished(catalog, &wish)))
+      return error_set(error, STATUS_BUSY, "the name \"%.160s\" has changed hands during the load", wish.name);
   }
   return STATUS_OK;
 }

@@ -12,12 +12,14 @@
 #include "plain.h"
 #include "pool.h"
 #include "product.h"
+#include "roof.h"
 #include "sequence.h"
 #include "slab.h"
 #include "variants.h"
 #include "weight.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,10 +35,13 @@ enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 struct backend {
   struct product_engine engine;
   bool small_pages;
+  char *state_dir; /* owned; NULL: none */
   struct gather gather;
   struct sequence sequence;
   struct operand operand;
   int in_flight;
+  int64_t rows_most;                        /* of a direct job; 0: this backend takes none */
+  pthread_mutex_t alone;                    /* held while a direct job is computed: the pool is one */
   struct backend_done done[MOST_IN_FLIGHT]; /* finished and not yet reported, oldest first */
   int done_count;
 };
@@ -62,6 +67,9 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
     return error_set(error, STATUS_INVALID, "products in flight must be 1..%d, got %d", MOST_IN_FLIGHT,
                      config->in_flight);
   }
+  if (config->direct && config->rows_most < 1) {
+    return error_field(error, STATUS_INVALID, FIELD_M, config->rows_most, 1, INT64_MAX);
+  }
   enum status status = cpu_cores_choose(config->pin, config->device, NULL, &cores, error);
   if (status != STATUS_OK) {
     return status;
@@ -75,7 +83,10 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
     return error_set(error, STATUS_NOMEM, "no memory for the cpu backend");
   }
   backend->in_flight = config->in_flight;
+  backend->rows_most = config->direct ? config->rows_most : 0;
+  pthread_mutex_init(&backend->alone, NULL);
   backend->small_pages = config->small_pages;
+  backend->state_dir = config->state_dir != NULL ? strdup(config->state_dir) : NULL;
   const char *set = getenv("GEMMD_CPU");
   set = set != NULL && *set != 0 ? set : NULL;
   const struct product_options options = {.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
@@ -85,6 +96,8 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
                                           .library_bytes = config->library_bytes};
   status = cpu_product_open(&backend->engine, &options, error);
   if (status != STATUS_OK) {
+    pthread_mutex_destroy(&backend->alone);
+    free(backend->state_dir);
     free(backend);
     return status;
   }
@@ -100,6 +113,8 @@ static void cpu_close(struct backend *backend) {
   cpu_gather_free(&backend->gather);
   cpu_operand_free(&backend->operand);
   cpu_sequence_free(&backend->sequence);
+  pthread_mutex_destroy(&backend->alone);
+  free(backend->state_dir);
   free(backend);
 }
 
@@ -132,6 +147,12 @@ static void cpu_describe(const struct backend *backend, struct backend_info *out
   char parts[192];
   snprintf(parts, sizeof(parts), "cpu %s%s", out->device_name, cpu_library_name(backend->engine.library, library));
   identity_make(parts, out->identity, sizeof(out->identity));
+}
+
+static void measured_roof(struct backend *backend, struct backend_roof *out) {
+  struct backend_info info;
+  cpu_describe(backend, &info);
+  cpu_roof(backend->engine.pool, backend->engine.micro, backend->state_dir, info.identity, out);
 }
 
 static uint64_t cpu_copies(const struct backend *backend) {
@@ -208,6 +229,13 @@ static enum status cpu_weight_store(struct backend *backend, const struct gemm_w
     status = error->status;
   }
   return status == STATUS_OK ? store_panels(weight, &layout, canonical, slab, offset, error) : status;
+}
+
+static enum status copy_slab(struct backend *backend, struct backend_slab *from, uint64_t from_offset,
+                             struct backend_slab *to, uint64_t to_offset, uint64_t bytes, struct error *error) {
+  (void)backend;
+  const uint8_t *data = cpu_slab_read(from, from_offset, bytes, error);
+  return data != NULL ? cpu_slab_write(to, to_offset, data, bytes, error) : error->status;
 }
 
 static enum status cpu_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
@@ -334,21 +362,29 @@ static enum status run_operand(struct backend *backend, const struct backend_job
   return status == STATUS_OK ? run(backend, &own, error) : status;
 }
 
-static enum status cpu_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
+static enum status check_types(const struct backend_job *job, struct error *error) {
   enum gemm_format format = job->operand != NULL ? job->operand->shape.format : job->weight->shape.format;
-  if (backend->done_count == backend->in_flight) {
-    return error_set(error, STATUS_BUSY, "%d products are in flight", backend->in_flight);
-  }
   if (!gemm_takes_x(format, job->x_type)) {
     return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
   }
   if (job->steps == NULL && !gemm_takes_y(format, job->x_type, job->y_type)) {
     return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
   }
+  return STATUS_OK;
+}
+
+static enum status cpu_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
+  if (backend->done_count == backend->in_flight) {
+    return error_set(error, STATUS_BUSY, "%d products are in flight", backend->in_flight);
+  }
+  enum status status = check_types(job, error);
+  if (status != STATUS_OK) {
+    return status;
+  }
   uint64_t begin = now_ns();
-  enum status status = job->operand != NULL ? run_operand(backend, job, error)
-                       : job->next != NULL  ? run_gathered(backend, job, error)
-                                            : run(backend, job, error);
+  status = job->operand != NULL ? run_operand(backend, job, error)
+           : job->next != NULL  ? run_gathered(backend, job, error)
+                                : run(backend, job, error);
   if (status == STATUS_OK) {
     backend->done[backend->done_count++] =
         (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = now_ns() - begin};
@@ -362,6 +398,28 @@ static int cpu_poll(struct backend *backend, struct backend_done *done, int most
   backend->done_count -= count;
   memmove(backend->done, backend->done + count, (size_t)backend->done_count * sizeof(*done));
   return count;
+}
+
+static enum status cpu_enqueue(struct backend *backend, int lane, const struct backend_job *job, void *stream,
+                               struct error *error) {
+  (void)stream;
+  if (backend->rows_most == 0) {
+    return error_set(error, STATUS_WRONG_STATE, "this backend serves; it computes nothing for its caller");
+  }
+  if (lane < 0 || lane >= backend->in_flight) {
+    return error_set(error, STATUS_INVALID, "lane must be 0..%d, got %d", backend->in_flight - 1, lane);
+  }
+  if (job->m < 1 || job->m > backend->rows_most) {
+    return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, backend->rows_most);
+  }
+  enum status status = check_types(job, error);
+  if (status != STATUS_OK) {
+    return status;
+  }
+  pthread_mutex_lock(&backend->alone);
+  status = run(backend, job, error);
+  pthread_mutex_unlock(&backend->alone);
+  return status;
 }
 
 /* ---- tuning */
@@ -418,6 +476,7 @@ const struct backend_ops cpu_backend = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .roof = measured_roof,
     .copies = cpu_copies,
     .slab_create = cpu_create_slab,
     .slab_import = cpu_import_slab,
@@ -426,6 +485,7 @@ const struct backend_ops cpu_backend = {
     .weight_store = cpu_weight_store,
     .weight_attach = cpu_weight_attach,
     .weight_detach = cpu_weight_detach,
+    .slab_copy = copy_slab,
     .weight_checksum = cpu_weight_checksum,
     .weight_read = cpu_weight_read,
     .arena_register = cpu_arena_register,
@@ -434,6 +494,7 @@ const struct backend_ops cpu_backend = {
     .memory_close = close_memory,
     .submit = cpu_submit,
     .poll = cpu_poll,
+    .enqueue = cpu_enqueue,
     .families = cpu_families,
     .variants = list_variants,
     .library_variants = list_library_variants,

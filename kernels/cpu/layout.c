@@ -103,7 +103,7 @@ static void pack_halves(const struct gemm_weight *weight, const struct piece *pi
 }
 
 static void pack_piece(const struct gemm_weight *weight, const struct piece *piece, uint8_t *out) {
-  bool halves = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16;
+  bool halves = gemm_is_wide(weight->format);
   if (weight->format == GEMM_FORMAT_INT8 && piece->end <= weight->k) {
     pack_words(piece, 1, 0x80808080u, out);
   } else if (weight->format == GEMM_FORMAT_BF16 && piece->end <= weight->k) {

@@ -33,7 +33,7 @@ static const uint8_t *make_dense(struct operand *operand, const struct backend_o
 
 enum status cpu_operand_pack(struct operand *operand, const struct backend_operand *from, struct error *error) {
   struct backend_weight made = {.shape = from->shape};
-  if (from->shape.format != GEMM_FORMAT_F16 && from->shape.format != GEMM_FORMAT_BF16) {
+  if (!gemm_is_wide(from->shape.format)) {
     return error_field(error, STATUS_UNSUPPORTED, FIELD_FORMAT, from->shape.format, 1, 0);
   }
   enum status status = cpu_layout_compute(&from->shape, &made.layout, error);

@@ -166,6 +166,7 @@ class WeightInfo:
     devices: int  # that hold a part or a copy
     hash: builtins.bytes  # of the content
     shared: bool  # after a load: equal content was there already, nothing was stored
+    borrows: int = 0  # of processes that map it to compute with it themselves
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ class DeviceInfo:
     memory_total: int
     memory_slabs: int
     memory_used: int
+    memory_lent: int  # of the slabs: whose descriptors clients were given
     memory_copies: int  # beside the slabs: weights in an order that a library wants
     memory_working: int  # beside the slabs: what products under way need
     requests: int
@@ -223,6 +225,7 @@ def weight_info(info) -> WeightInfo:
         devices=info.devices,
         hash=builtins.bytes(info.hash),
         shared=info.shared,
+        borrows=info.borrows,
     )
 
 
