@@ -1,5 +1,5 @@
-/* Weights in slabs: weight_plan, weight_store, weight_attach, weight_copy, weight_read, weight_verify, weight_detach.
- */
+/* Weights in slabs: weight_plan, weight_store, weight_attach, weight_copy, weight_verify, weight_read,
+ * weight_detach. */
 #include "control.h"
 
 #include "../memfd.h"
@@ -229,14 +229,6 @@ static enum status work_verify(struct control *control, struct control_task *tas
 
 /* ---- back into canonical form */
 
-static enum status begin_read(struct control *control, struct control_task *task, struct error *error) {
-  struct control_weight *weight = idmap_find(&control->weights, task->request.weight_id.weight);
-  if (weight == NULL || weight->detaching)
-    return error_set(error, STATUS_NOT_FOUND, "weight %u is not attached", task->request.weight_id.weight);
-  task->weight = weight;
-  return STATUS_OK;
-}
-
 static enum status work_read(struct control *control, struct control_task *task, struct error *error) {
   struct gemm_layout layout;
   enum status status = gemm_layout_compute(&task->weight->engine.shape, &layout, error);
@@ -312,6 +304,6 @@ const struct control_handler control_weight_handlers[] = {
      .post = post_detach,
      .release = release_detach,
      .finish = finish_detach},
-    {.command = COMMAND_weight_read, .begin = begin_read, .work = work_read},
+    {.command = COMMAND_weight_read, .begin = begin_verify, .work = work_read},
     {.command = 0},
 };
