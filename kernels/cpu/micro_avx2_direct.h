@@ -262,6 +262,7 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
                           [MICRO_CODES2] = tile_codes2},                                                               \
       .rows = ROWS,                                                                                                    \
       .unpack_rows = UNPACK_ROWS,                                                                                      \
+      .few_rows = FEW_ROWS,                                                                                            \
       .block_steps = BLOCK_STEPS,                                                                                      \
       .unpack_e4m3_f32 = avx2_e4m3_f32,                                                                                \
       .unpack_bf16_f32 = avx2_bf16_f32,                                                                                \
