@@ -51,7 +51,7 @@ enum gemmd_status {
   GEMMD_TOO_LARGE = -7,       /* over a limit */
   GEMMD_BUSY = -8,            /* try again later */
   GEMMD_NOMEM = -9,           /* no room on the device, in the arena or in this process */
-  GEMMD_DEVICE_LOST = -10,    /* the device failed twice under this request */
+  GEMMD_DEVICE_LOST = -10,    /* the device failed twice under this request, or is out of order for a while */
   GEMMD_BAD_FILE = -11,       /* the weights file is malformed */
   GEMMD_BAD_DESCRIPTOR = -12, /* the descriptor is no regular file */
   GEMMD_UNSUPPORTED = -13,
@@ -437,9 +437,22 @@ typedef struct gemmd_daemon_info {
   gemmd_device_info device[64];
 } gemmd_daemon_info;
 
+/* Why a device does not serve, and since when. */
+typedef struct gemmd_device_trouble {
+  char state[16];    /* as in gemmd_device_info */
+  char why[160];     /* what ended its last worker; "" where none has ended */
+  uint64_t down_ms;  /* for how long it has not served; 0: it serves */
+  uint64_t retry_ms; /* "failed": until gemmd starts its worker again; 0: that is under way */
+} gemmd_device_trouble;
+
 /* A round trip to the supervisor; *ns may be NULL. */
 GEMMD_API int gemmd_ping(gemmd_session *session, uint64_t *ns);
 GEMMD_API int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out);
+/* INVALID: there is no such device. */
+GEMMD_API int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_trouble *out);
+/* For admins: the worker of a device that has failed is started now, not after the next pause; of all of them where
+ * `device` is -1. *tried: how many devices waited for that; may be NULL. */
+GEMMD_API int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried);
 /* Numbers of the daemon and its devices in Prometheus' text format: a terminated string, to be freed by free(). */
 GEMMD_API int gemmd_metrics(gemmd_session *session, char **text);
 /* For admins: the daemon takes no new sessions and loads from here on, and ends with the last session that has not
