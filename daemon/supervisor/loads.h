@@ -1,5 +1,6 @@
 /* Loads: each is a loader process that turns one tensor of a file into canonical form, behind which the placer puts
- * it on the device. At most loaders_max processes at a time; the other loads wait. */
+ * it on the device. At most loaders_max processes at a time, and one more for a small load; the other loads wait, and
+ * users take turns. */
 #ifndef SUPERVISOR_LOADS_H
 #define SUPERVISOR_LOADS_H
 
@@ -7,6 +8,7 @@
 #include "catalog.h"
 #include "channel.h"
 #include "child.h"
+#include "load_line.h"
 #include "session.h"
 
 #include <stdbool.h>
@@ -17,7 +19,8 @@
 struct supervisor;
 
 struct load {
-  TAILQ_ENTRY(load) link; /* in loads.waiting, loads.running, or the placer's line */
+  TAILQ_ENTRY(load) link;  /* in loads.running, or the placer's line */
+  struct load_entry entry; /* in loads.waiting */
   struct supervisor *supervisor;
   struct session *session;      /* held until load_finish */
   uint32_t id;                  /* of the client's request */
@@ -26,6 +29,7 @@ struct load {
   struct catalog_user user;
   int file;       /* owned; -1 once the loader has it */
   bool cancelled; /* the client is gone */
+  bool aside;     /* runs in the place for small ones */
   /* the loader */
   struct child *child; /* NULL: none lives */
   uv_timer_t timer;
@@ -40,9 +44,14 @@ struct load {
 };
 
 struct loads {
-  TAILQ_HEAD(load_list, load) waiting, running; /* owned */
-  uint32_t running_count;
+  struct load_line waiting;            /* owned */
+  TAILQ_HEAD(load_list, load) running; /* owned */
+  uint32_t running_count;              /* beside that in the place for small ones */
+  bool aside;                          /* that is taken */
 };
+
+/* Of the entry. */
+struct load *load_of(struct load_entry *entry);
 
 void loads_init(struct loads *loads);
 /* Takes `file` over in any case. BUSY where the session has too many loads under way, NOMEM. */
