@@ -30,6 +30,7 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .memory_used = usage.used,
                                         .memory_copies = worker->stats.copies,
                                         .memory_working = worker->stats.working,
+                                        .longest_ns = worker->stats.longest_ns,
                                         .requests = totals.requests,
                                         .rows = totals.rows,
                                         .failures = totals.failures,

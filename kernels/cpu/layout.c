@@ -72,10 +72,11 @@ static void pack_bytes(const struct gemm_weight *weight, const struct cpu_layout
   }
 }
 
-static void pack_halves(const struct gemm_weight *weight, const struct cpu_layout *layout, const uint16_t *row,
-                        int column, int width, uint16_t *out) {
+/* Elements [begin, end) of a row. */
+static void pack_halves(const struct gemm_weight *weight, const uint16_t *row, int64_t begin, int64_t end, int column,
+                        int width, uint16_t *out) {
   int64_t step = (int64_t)step_of(weight->format);
-  for (int64_t k = 0; k < layout->k; k++) {
+  for (int64_t k = begin; k < end; k++) {
     out[(k / step * width + column) * step + k % step] = k < weight->k ? row[k] : 0;
   }
 }
@@ -111,17 +112,34 @@ static void pack_codes2(const struct gemm_weight *weight, const struct cpu_layou
   }
 }
 
+/* Some of K at a time, so that what all columns write to stays in the cache. */
+static void pack_half_panel(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                            int64_t panel, int width, uint16_t *out) {
+  enum { K_AT_ONCE = 256 };
+  int64_t first = panel * layout->width, left = weight->n - first;
+  int columns = left < width ? (int)left : width;
+  for (int64_t k = 0; k < layout->k; k += K_AT_ONCE) {
+    int64_t end = layout->k - k < K_AT_ONCE ? layout->k : k + K_AT_ONCE;
+    for (int column = 0; column < columns; column++) {
+      const uint8_t *row = (const uint8_t *)canonical + (uint64_t)(first + column) * layout->canonical.row_bytes;
+      pack_halves(weight, (const uint16_t *)row, k, end, column, width, out);
+    }
+  }
+}
+
 void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
                      int64_t panel, uint8_t *out) {
   int width = cpu_layout_width(layout, weight, panel);
   memset(out, weight->format == GEMM_FORMAT_INT8 ? 0x80 : 0, (uint64_t)width * layout->column_bytes);
+  if (weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16) {
+    pack_half_panel(weight, layout, canonical, panel, width, (uint16_t *)out);
+    return;
+  }
   for (int column = 0; column < width && panel * layout->width + column < weight->n; column++) {
     int64_t n = panel * layout->width + column;
     const uint8_t *row = (const uint8_t *)canonical + (uint64_t)n * layout->canonical.row_bytes;
     if (gemm_is_int2(weight->format)) {
       pack_codes2(weight, layout, canonical, n, column, width, out);
-    } else if (weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16) {
-      pack_halves(weight, layout, (const uint16_t *)row, column, width, (uint16_t *)out);
     } else {
       pack_bytes(weight, layout, row, column, width, out);
     }
