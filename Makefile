@@ -318,6 +318,17 @@ $(BUILD)/chaos $(BUILD)/faults $(BUILD)/held: $(BUILD)/%: $(BUILD)/obj/tests/cha
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(FAULTS_SUPPORT) $(CLIENT) $(PROTO) $(TEST_LIBS)
 
+$(BUILD)/isolation: $(BUILD)/obj/tests/isolation/isolation.c.o $(BUILD)/tests.a $(CLIENT) $(PROTO)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(BUILD)/tests.a $(CLIENT) $(PROTO) $(TEST_LIBS)
+
+bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms")
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-bench-isolation
+
+run-bench-isolation: all $(BUILD)/isolation
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/isolation $(ARGUMENTS)
+
 # the real libraries with kernels that fail when a test says so
 $(BUILD)/libcublaslt-faulty.so: tests/chaos/faulty_cublaslt.cu tests/chaos/faulty.h
 	@mkdir -p $(@D)
@@ -483,4 +494,4 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
 -include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults fuzz run-fuzz test-systemd bench check bundle deb install uninstall clean help
+.PHONY: all backend-note demo run-demo test run-tests ggml test-ggml triton test-triton test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 run-test-arm64 test-threads run-test-threads chaos run-chaos faults run-faults bench-isolation run-bench-isolation fuzz run-fuzz test-systemd bench check bundle deb install uninstall clean help

@@ -437,19 +437,20 @@ typedef struct gemmd_daemon_info {
   gemmd_device_info device[64];
 } gemmd_daemon_info;
 
-/* Why a device does not serve, and since when. */
-typedef struct gemmd_device_trouble {
-  char state[16];    /* as in gemmd_device_info */
-  char why[160];     /* what ended its last worker; "" where none has ended */
-  uint64_t down_ms;  /* for how long it has not served; 0: it serves */
-  uint64_t retry_ms; /* "failed": until gemmd starts its worker again; 0: that is under way */
-} gemmd_device_trouble;
+/* Why a device does not serve, since when, and what it keeps others waiting for. */
+typedef struct gemmd_device_health {
+  char state[16];      /* as in gemmd_device_info */
+  char why[160];       /* what ended its last worker; "" where none has ended */
+  uint64_t down_ms;    /* for how long it has not served; 0: it serves */
+  uint64_t retry_ms;   /* "failed": until gemmd starts its worker again; 0: that is under way */
+  uint64_t longest_ns; /* for which a product has kept it from others at a time, as predicted; 0: not known */
+} gemmd_device_health;
 
 /* A round trip to the supervisor; *ns may be NULL. */
 GEMMD_API int gemmd_ping(gemmd_session *session, uint64_t *ns);
 GEMMD_API int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out);
 /* INVALID: there is no such device. */
-GEMMD_API int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_trouble *out);
+GEMMD_API int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_health *out);
 /* For admins: the worker of a device that has failed is started now, not after the next pause; of all of them where
  * `device` is -1. *tried: how many devices waited for that; may be NULL. */
 GEMMD_API int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried);

@@ -132,7 +132,7 @@ int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out) {
   return GEMMD_OK;
 }
 
-int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_trouble *out) {
+int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_health *out) {
   struct message_empty request = {.reserved = 0};
   struct message_status_reply reply = {0};
   struct call call = {.command = COMMAND_status, .request = &request, .reply = &reply, .fd = -1};
@@ -142,7 +142,7 @@ int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_tro
   if (status != STATUS_OK)
     return session_result(status);
   const struct message_device_status *from = &reply.devices[device];
-  *out = (gemmd_device_trouble){.down_ms = from->down_ms, .retry_ms = from->retry_ms};
+  *out = (gemmd_device_health){.down_ms = from->down_ms, .retry_ms = from->retry_ms, .longest_ns = from->longest_ns};
   COPY_TEXT(out->state, from->state);
   COPY_TEXT(out->why, from->why);
   return GEMMD_OK;

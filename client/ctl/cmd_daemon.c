@@ -14,7 +14,7 @@ enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session
 
 /* ---- status */
 
-static json_t *device_json(uint32_t number, const gemmd_device_info *device, const gemmd_device_trouble *trouble) {
+static json_t *device_json(uint32_t number, const gemmd_device_info *device, const gemmd_device_health *trouble) {
   return json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
                    "device", (json_int_t)number, "name", print_json_text(device->name), "state",
                    print_json_text(device->state), "pid", (json_int_t)device->pid, "restarts",
@@ -32,7 +32,7 @@ static uint32_t device_count(const gemmd_daemon_info *info) {
   return info->devices < room ? info->devices : room;
 }
 
-static void status_json(const gemmd_daemon_info *info, const gemmd_device_trouble *troubles, FILE *out) {
+static void status_json(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
   json_t *devices = json_array();
   for (uint32_t i = 0; i < device_count(info); i++)
     json_array_append_new(devices, device_json(i, &info->device[i], &troubles[i]));
@@ -46,10 +46,10 @@ static void status_json(const gemmd_daemon_info *info, const gemmd_device_troubl
 }
 
 /* A line for each device that does not serve. */
-static void troubles_text(const gemmd_daemon_info *info, const gemmd_device_trouble *troubles, FILE *out) {
+static void troubles_text(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
   char down[PRINT_UNIT_BYTES], next[PRINT_UNIT_BYTES];
   for (uint32_t i = 0; i < device_count(info); i++) {
-    const gemmd_device_trouble *trouble = &troubles[i];
+    const gemmd_device_health *trouble = &troubles[i];
     if (trouble->down_ms == 0)
       continue;
     fprintf(out, "device %u has not served for %s%s%s", i, print_duration(trouble->down_ms * 1000000, down),
@@ -61,7 +61,7 @@ static void troubles_text(const gemmd_daemon_info *info, const gemmd_device_trou
   }
 }
 
-static void status_text(const gemmd_daemon_info *info, const gemmd_device_trouble *troubles, FILE *out) {
+static void status_text(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
   char bytes[PRINT_UNIT_BYTES], more[PRINT_UNIT_BYTES], time[PRINT_UNIT_BYTES];
   struct print_table table;
   print_table_begin(&table, "ll");
@@ -103,7 +103,7 @@ static void status_text(const gemmd_daemon_info *info, const gemmd_device_troubl
   troubles_text(info, troubles, out);
 }
 
-static int ask_troubles(gemmd_session *session, const gemmd_daemon_info *info, gemmd_device_trouble *troubles) {
+static int ask_troubles(gemmd_session *session, const gemmd_daemon_info *info, gemmd_device_health *troubles) {
   int status = GEMMD_OK;
   for (uint32_t i = 0; status == GEMMD_OK && i < device_count(info); i++)
     status = gemmd_device_state(session, i, &troubles[i]);
@@ -116,7 +116,7 @@ enum tool_exit ctl_status(struct tool_call *call) {
   if (code != TOOL_OK)
     return code;
   gemmd_daemon_info info;
-  gemmd_device_trouble troubles[sizeof info.device / sizeof *info.device];
+  gemmd_device_health troubles[sizeof info.device / sizeof *info.device];
   int status = gemmd_daemon_status(session, &info);
   if (status == GEMMD_OK)
     status = ask_troubles(session, &info, troubles);

@@ -231,14 +231,24 @@ void queue_return(struct queue *queue, struct queue_job *job) {
   if (line_empty(line))
     add_line(queue, job->lane, job->priority);
   line->under_way = job;
+  share_of(job->lane, job->priority)->under_way++;
   queue->under_way++;
 }
 
 void queue_resume(struct queue *queue, struct queue_job *job) {
   note_turn(queue, job);
   job->lane->lines[job->priority].under_way = NULL;
+  share_of(job->lane, job->priority)->under_way--;
   pass_turn(queue, job->lane, job->priority);
   queue->under_way--;
+}
+
+uint32_t queue_under_way_of(const struct queue_job *job) {
+  return share_of(job->lane, job->priority)->under_way;
+}
+
+void queue_pass(struct queue *queue, struct queue_job *job) {
+  pass_turn(queue, job->lane, job->priority);
 }
 
 void queue_charge(struct queue *queue, const struct queue_job *job, uint64_t ns) {
@@ -248,15 +258,22 @@ void queue_charge(struct queue *queue, const struct queue_job *job, uint64_t ns)
 
 /* ---- looking for one */
 
-struct queue_job *queue_any_under_way(const struct queue *queue) {
-  const struct queue_share *share;
+static struct queue_job *under_way_in(const struct queue_share *share) {
   const struct queue_line *line;
-  for (int i = 0; queue->under_way > 0 && i < RING_PRIORITIES; i++)
-    for (share = TAILQ_FIRST(&queue->classes[first_to_last[i]]); share != NULL; share = TAILQ_NEXT(share, in_class))
-      for (line = TAILQ_FIRST(&share->lines); line != NULL; line = TAILQ_NEXT(line, in_turns))
-        if (line->under_way != NULL)
-          return line->under_way;
+  for (line = TAILQ_FIRST(&share->lines); line != NULL; line = TAILQ_NEXT(line, in_turns))
+    if (line->under_way != NULL)
+      return line->under_way;
   return NULL;
+}
+
+struct queue_job *queue_any_under_way(const struct queue *queue, const struct queue_job *job) {
+  const struct queue_share *share = share_of(job->lane, job->priority);
+  struct queue_job *found = under_way_in(share);
+  for (int i = 0; found == NULL && queue->under_way > 0 && i < RING_PRIORITIES; i++)
+    for (share = TAILQ_FIRST(&queue->classes[first_to_last[i]]); share != NULL; share = TAILQ_NEXT(share, in_class))
+      if ((found = under_way_in(share)) != NULL)
+        break;
+  return found;
 }
 
 static struct queue_job *late_in(const struct queue_share *share, uint64_t now_ns) {

@@ -56,6 +56,7 @@ struct queue_share {
   TAILQ_ENTRY(queue_share) in_class; /* while it has lines */
   struct queue_turns lines;          /* with jobs, in the order of their turns */
   uint64_t charged_ns;               /* of the device's time; see queue_charge */
+  uint32_t under_way;                /* between queue_return and queue_resume */
 };
 
 struct queue_user {
@@ -137,10 +138,15 @@ void queue_begin(struct queue *queue, struct queue_job *front);
 void queue_return(struct queue *queue, struct queue_job *job);
 /* That turn begins; the next one in its class is another session's. */
 void queue_resume(struct queue *queue, struct queue_job *job);
+/* Jobs of this one's user and class that wait for their next turn. */
+uint32_t queue_under_way_of(const struct queue_job *job);
+/* The job cannot begin yet: the next turn of its user and class is another session's. */
+void queue_pass(struct queue *queue, struct queue_job *job);
 /* The device has worked so long for the job. */
 void queue_charge(struct queue *queue, const struct queue_job *job, uint64_t ns);
-/* Some job under way, of the first class that has one; NULL where there is none. */
-struct queue_job *queue_any_under_way(const struct queue *queue);
+/* Some job under way, of the user and class of `job` where there is one, else of the first class; NULL: there is none.
+ */
+struct queue_job *queue_any_under_way(const struct queue *queue, const struct queue_job *job);
 /* A waiting job whose deadline has passed; NULL where there is none. Looks at all. */
 struct queue_job *queue_late(const struct queue *queue, uint64_t now_ns);
 /* The waiting, held or under way job of this lane with this tag; NULL where there is none. */

@@ -7,12 +7,14 @@
 enum {
   POLL_AT_ONCE = 16,
   LONG_NS = 2000000,         /* what is predicted to take longer has turns */
-  TURN_NS = 4000000,         /* of such, where the device computes for this thread */
+  TURN_NS = 3000000,         /* of such, where the device computes for this thread */
   GATHERED_BYTES = 16 << 20, /* of x and y of a product that several requests are gathered into */
   GATHERED_ELEMENT_BYTES = 4 /* at most */
 };
 
-/* How many products may be under way so that one of this class begins: the classes above find room. */
+/* How many products may be under way so that one of this class begins: the classes above find room. A user has fewer in
+ * each, and so has a bound on the memory that these take. */
+enum { OWN_UNDER_WAY_MOST = 4 };
 static const uint32_t under_way_most[RING_PRIORITIES] = {
     [RING_PRIORITY_URGENT] = 16, [RING_PRIORITY_NORMAL] = 12, [RING_PRIORITY_BACKGROUND] = 8};
 
@@ -165,8 +167,11 @@ static unsigned take_turn(struct serve *serve, struct queue_job *front, struct e
 }
 
 /* Where the one whose turn it is has to wait, another one goes on. */
-static unsigned take_other_turn(struct serve *serve, struct error *lost) {
-  struct queue_job *other = queue_any_under_way(&serve->queue);
+static unsigned take_other_turn(struct serve *serve, struct queue_job *front, struct error *lost) {
+  if (serve->queue.under_way == 0)
+    return 0;
+  queue_pass(&serve->queue, front);
+  struct queue_job *other = queue_any_under_way(&serve->queue, front);
   return other != NULL ? take_turn(serve, other, lost) : 0;
 }
 
@@ -186,6 +191,8 @@ static int64_t rows_most(const struct serve *serve, const struct queue_job *fron
 /* The product with its mates is the device's, or has ended; BUSY: it goes on waiting. */
 static enum status begin(struct serve *serve, struct queue_job *front, struct error *error) {
   bool turns = takes_long(serve, front);
+  if (turns && queue_under_way_of(front) >= OWN_UNDER_WAY_MOST)
+    return STATUS_BUSY;
   enum status status = turns ? serve->ops->turns_begin(serve->backend, &front->product, under_way_most[front->priority],
                                                        &front->turns, error)
                              : serve->ops->submit(serve->backend, &front->product, error);
@@ -218,12 +225,12 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
   struct error error = {.status = STATUS_OK};
   int64_t rows = queue_gather(&serve->queue, front, rows_most(serve, front), now_ns);
   if (worth_waiting(serve, front, rows, now_ns))
-    return take_other_turn(serve, lost);
+    return take_other_turn(serve, front, lost);
   front->started_ns = now_ns;
   make_ready(serve, front, rows);
   enum status status = begin(serve, front, &error);
   if (status == STATUS_BUSY)
-    return take_other_turn(serve, lost);
+    return take_other_turn(serve, front, lost);
   if (status != STATUS_DEVICE_LOST)
     return 1;
   *lost = error;

@@ -9,9 +9,9 @@
  * are laid out; bytes of W that are read. */
 enum { COST_TERMS = 64, COST_LIBRARY_TERMS = 256, COST_STAGED = 1, COST_READ = 8 };
 
-static inline uint64_t cost_product_ns(int64_t m, int64_t n, int64_t k) {
-  uint64_t elements = (uint64_t)n * (uint64_t)k;
-  return elements / COST_TERMS * (uint64_t)m + elements % COST_TERMS * (uint64_t)m / COST_TERMS + elements / COST_READ;
+/* m rows with `elements` of W, which take so many bytes. */
+static inline uint64_t cost_product_ns(int64_t m, uint64_t elements, uint64_t bytes) {
+  return elements / COST_TERMS * (uint64_t)m + elements % COST_TERMS * (uint64_t)m / COST_TERMS + bytes / COST_READ;
 }
 
 static inline uint64_t cost_stage_ns(int64_t m, int64_t k) {

@@ -107,14 +107,18 @@ static enum status run_piece(const struct part *task, cpu_task run, uint64_t pre
 
 static enum status run_panels(const struct part *task, int64_t steps, struct error *error) {
   const struct stage *stage = &task->engine->stage;
-  int64_t columns = (task->end - task->begin) * task->job->weight->layout.width;
-  return run_piece(task, run_panel_piece, cost_product_ns(task->rows, columns, steps * (stage->k / stage->steps)),
-                   error);
+  const struct backend_weight *weight = task->job->weight;
+  int64_t width = weight->layout.width;
+  uint64_t columns = (uint64_t)((task->end - task->begin - 1) * width +
+                                cpu_layout_width(&weight->layout, &weight->shape, task->end - 1));
+  uint64_t bytes = columns * weight->layout.column_bytes / (uint64_t)stage->steps * (uint64_t)steps;
+  return run_piece(task, run_panel_piece,
+                   cost_product_ns(task->rows, columns * (uint64_t)(steps * (stage->k / stage->steps)), bytes), error);
 }
 
 static enum status stage_in_pieces(struct part *task, struct error *error) {
   int64_t at_once = PIECE_STAGED / task->engine->stage.k;
-  at_once = at_once > task->way->threads ? at_once : task->way->threads;
+  at_once = at_once > 1 ? at_once : 1;
   enum status status = STATUS_OK;
   for (task->begin = 0; status == STATUS_OK && task->begin < task->rows; task->begin = task->end) {
     task->end = task->rows - task->begin < at_once ? task->rows : task->begin + at_once;
@@ -219,6 +223,10 @@ static int64_t rows_at_once(const struct product_engine *engine, const struct pr
       way->library) { /* all columns are one piece, and with few rows W is what takes the time */
     int64_t piece = LIBRARY_TERMS / (shape->n * shape->k);
     piece = piece > LIBRARY_ROWS ? piece : LIBRARY_ROWS;
+    rows = rows < piece ? rows : piece;
+  } else if (engine->pause != NULL && cpu_block_divides(way->micro, shape) == 0) {
+    int64_t piece = 2 * PIECE_TERMS / (MICRO_WIDTH * way->threads * engine->stage.k);
+    piece = piece > 1 ? piece : 1;
     rows = rows < piece ? rows : piece;
   }
   while (way->library && cpu_library_rows(rows) > rows) {

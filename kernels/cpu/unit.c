@@ -58,7 +58,8 @@ enum status cpu_unit_run(struct cpu_unit *unit, const struct backend_job *job, s
 /* ---- how long */
 
 static uint64_t weight_ns(const struct gemm_weight *shape, int64_t m, bool packed) {
-  uint64_t ns = cost_product_ns(m, shape->n, shape->k) + cost_stage_ns(m, shape->k);
+  uint64_t elements = (uint64_t)(shape->n * shape->k);
+  uint64_t ns = cost_product_ns(m, elements, elements) + cost_stage_ns(m, shape->k);
   return packed ? ns + cost_stage_ns(shape->n, shape->k) : ns;
 }
 

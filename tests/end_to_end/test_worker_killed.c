@@ -385,7 +385,7 @@ static void the_catalog_goes_on(void **state) {
 static void expect_failed(gemmd_session *session, gemmd_weight *handle) {
   struct product product;
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
-  gemmd_device_trouble trouble;
+  gemmd_device_health trouble;
   uint64_t total = device_info(session).memory_used;
   await_state(session, "failed");
   assert_true(product_make(&product, session, &request));
@@ -439,7 +439,7 @@ static void killed_too_often(void **state) {
 /* Eight times within a minute, and no word from anybody: it comes again by itself, for the same session. */
 static void killed_eight_times(void **state) {
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
-  gemmd_device_trouble trouble;
+  gemmd_device_health trouble;
   gemmd_weight *handle;
   (void)state;
   begin("worker_restarts_max = 5\nworker_pause_s = 8\n");

@@ -569,21 +569,42 @@ static void one_under_way_has_turns_like_others(void **state) {
 static void one_under_way_is_found_and_not_taken(void **state) {
   (void)state;
   struct fixture fixture;
-  open_fixture(&fixture);
-  assert_null(queue_any_under_way(&fixture.queue));
+  open_for(&fixture, (const uint32_t[]){1, 2, 1});
   push_rows(&fixture, 0, 1, RING_PRIORITY_BACKGROUND, 1);
   struct queue_job *later = begin_turns(&fixture, 1);
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, later), later);
   push(&fixture, 1, 2);
   struct queue_job *sooner = begin_turns(&fixture, 2);
-  assert_ptr_equal(queue_any_under_way(&fixture.queue), sooner);
+  push(&fixture, 2, 3);
+  struct queue_job *waits = queue_find(&fixture.lanes[2], 3);
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, waits), sooner); /* the class that goes first */
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, later), later);  /* its user's own */
+  assert_int_equal(queue_under_way_of(waits), 0);
+  assert_int_equal(queue_under_way_of(later), 1);
   assert_ptr_equal(queue_find(&fixture.lanes[0], 1), later);
   assert_null(queue_any(&fixture.lanes[0]));
   queue_resume(&fixture.queue, sooner);
   queue_release(sooner);
-  assert_ptr_equal(queue_any_under_way(&fixture.queue), later);
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, waits), later);
+  expect_pop(&fixture, 3);
   queue_resume(&fixture.queue, later);
+  assert_null(queue_any_under_way(&fixture.queue, later));
   queue_release(later);
-  assert_null(queue_any_under_way(&fixture.queue));
+  close_fixture(&fixture);
+}
+
+/* What cannot begin yet does not stand in the way of a user's other sessions. */
+static void a_turn_can_be_passed(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_for(&fixture, (const uint32_t[]){1, 1, 2});
+  push(&fixture, 0, 1);
+  push(&fixture, 1, 2);
+  struct queue_job *front = queue_front(&fixture.queue);
+  assert_int_equal(front->tag, 1);
+  queue_pass(&fixture.queue, front);
+  expect_pop(&fixture, 2);
+  expect_pop(&fixture, 1);
   close_fixture(&fixture);
 }
 
@@ -613,6 +634,7 @@ int main(void) {
       cmocka_unit_test(nothing_is_saved_up),
       cmocka_unit_test(one_under_way_has_turns_like_others),
       cmocka_unit_test(one_under_way_is_found_and_not_taken),
+      cmocka_unit_test(a_turn_can_be_passed),
       cmocka_unit_test(late_ones_are_found_wherever_they_wait),
       cmocka_unit_test(empty_queue_has_no_job),
       cmocka_unit_test(one_session_is_served_in_order),
