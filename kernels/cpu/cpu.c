@@ -15,7 +15,6 @@
 #include "weight.h"
 
 #include <inttypes.h>
-#include <malloc.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,6 +24,9 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__GLIBC__)
+#include <malloc.h>
 #endif
 
 enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
