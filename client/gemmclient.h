@@ -261,9 +261,11 @@ typedef struct gemmd_product {
   enum gemmd_type bias_type;
   const float *x_scale;      /* for x of type int8 or e4m3: [m], or [m, ceil(k/128)] for block scales */
   size_t x_stride, y_stride; /* bytes from row to row; 0: dense */
-  /* Urgent ones go first, background ones last; one start in sixteen is the other way round, so that none starves. */
+  /* Urgent ones go first, background ones last; one start in sixteen is the other way round, so that none starves.
+   * Within a class users share the device by its time. */
   enum gemmd_priority priority;
-  unsigned deadline_us; /* from now; if it has not begun by then, it ends with GEMMD_TIMEOUT; 0: none */
+  unsigned deadline_us; /* from now; if it has not begun by then, it ends with GEMMD_TIMEOUT, also on its way where the
+                           CPU computes it a turn at a time; 0: none */
   /* Recorded before the call; NULL: none. The product begins when the event has come. Where that takes longer than the
    * deadline, or the daemon's event_timeout_ms (1 s), it ends with GEMMD_TIMEOUT. */
   const gemmd_event *after;
@@ -298,7 +300,7 @@ GEMMD_API int gemmd_tensors_matmul(gemmd_session *session, const gemmd_tensor *w
 GEMMD_API int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product,
                                    uint64_t *ticket);
 /* Asks that a product be dropped. If it has not begun, its result will be GEMMD_CANCELLED, else what it would have been
- * anyway; on the CPU one of many rows can be dropped on its way, and so can a deadline end it. It has to be taken
+ * anyway; on the CPU one that takes long can be dropped on its way. It has to be taken
  * either way, and until then the tensors are the daemon's. GEMMD_BUSY where the ring has no room for the asking. */
 GEMMD_API int gemmd_cancel(gemmd_session *session, uint64_t ticket);
 /* Waits for one product, `timeout_ms` at most (-1: no limit, 0: only looks). Returns the product's status, or
