@@ -340,6 +340,10 @@ static bool by_groups(const struct micro_ops *micro, enum gemm_format format) {
   return format == GEMM_FORMAT_INT2A8 && micro->groups_dwords != NULL;
 }
 
+bool cpu_block_shares(const struct micro_ops *micro, const struct gemm_weight *shape) {
+  return by_tables(micro, shape->format);
+}
+
 int64_t cpu_block_divides(const struct micro_ops *micro, const struct gemm_weight *shape) {
   return by_tables(micro, shape->format) || by_groups(micro, shape->format) ? 0 : MICRO_GROUP;
 }

@@ -41,6 +41,9 @@ void cpu_block_free(struct block_space *space);
 
 /* Elements of K at a multiple of which a product may be divided; 0: at none. */
 int64_t cpu_block_divides(const struct micro_ops *micro, const struct gemm_weight *shape);
+/* True where what is made of some rows serves all panels that are computed in one call: then few rows with many panels
+ * are better than the other way round. */
+bool cpu_block_shares(const struct micro_ops *micro, const struct gemm_weight *shape);
 /* Columns of panels [begin, end) of the task's rows, all the way into y. */
 void cpu_block_run(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end);
 

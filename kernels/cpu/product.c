@@ -17,6 +17,7 @@
 #define PIECE_STAGED ((int64_t)1 << 20)
 #define LIBRARY_TERMS ((int64_t)1 << 31)
 #define LIBRARY_ROWS 32
+#define LONG_K ((int64_t)1 << 20)
 #define LIBRARY_WEIGHT ((int64_t)1 << 27)
 
 struct part {
@@ -225,8 +226,9 @@ static int64_t rows_at_once(const struct product_engine *engine, const struct pr
     piece = piece > LIBRARY_ROWS ? piece : LIBRARY_ROWS;
     rows = rows < piece ? rows : piece;
   } else if (engine->pause != NULL && cpu_block_divides(way->micro, shape) == 0) {
-    int64_t piece = 2 * PIECE_TERMS / (MICRO_WIDTH * way->threads * engine->stage.k);
-    piece = piece > 1 ? piece : 1;
+    int64_t columns = cpu_block_shares(way->micro, shape) ? shape->n : (int64_t)MICRO_WIDTH * way->threads;
+    int64_t piece = 2 * PIECE_TERMS / (columns * engine->stage.k);
+    piece = piece > MICRO_TABLE_ROWS ? piece : engine->stage.k > LONG_K ? 1 : MICRO_TABLE_ROWS;
     rows = rows < piece ? rows : piece;
   }
   while (way->library && cpu_library_rows(rows) > rows) {
