@@ -144,6 +144,7 @@ void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *
   group->rows += job->product.m;
   job->group = group;
   queue->waiting++;
+  queue->timed += job->deadline_ns != 0;
 }
 
 void queue_hold(struct queue *queue, struct queue_job *job, struct queue_event *event) {
@@ -211,6 +212,7 @@ void queue_take(struct queue *queue, struct queue_job *job) {
   group->waiting--;
   group->rows -= job->product.m;
   queue->waiting--;
+  queue->timed -= job->deadline_ns != 0;
 }
 
 static void note_turn(struct queue *queue, const struct queue_job *job) {

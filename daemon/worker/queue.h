@@ -101,6 +101,7 @@ struct queue {
   uint64_t charged_ns[RING_PRIORITIES]; /* what whoever had the last turn had been charged before it */
   struct queue_events events;           /* with jobs, in the order of their turns */
   uint32_t waiting, held, under_way;
+  uint32_t timed;      /* of `waiting`: with a deadline */
   uint32_t starts;     /* calls of queue_begin and queue_resume so far */
   uint32_t gatherings; /* calls of queue_gather so far */
 };

@@ -354,8 +354,8 @@ unsigned serve_look(struct serve *serve) {
 unsigned serve_expire(struct serve *serve) {
   enum { LOOK_EVERY_NS = 5000000 };
   unsigned ended = 0;
-  uint64_t now_ns = serve_clock_ns();
-  if (serve->queue.waiting == 0 || now_ns - serve->deadlines_ns < LOOK_EVERY_NS)
+  uint64_t now_ns = serve->queue.timed > 0 ? serve_clock_ns() : 0;
+  if (serve->queue.timed == 0 || now_ns - serve->deadlines_ns < LOOK_EVERY_NS)
     return 0;
   serve->deadlines_ns = now_ns;
   for (struct queue_job *job; (job = queue_late(&serve->queue, now_ns)) != NULL; ended++) {

@@ -10,7 +10,7 @@ static uint64_t now_ns(void) {
 
 static enum status work(void *context, struct error *error) {
   struct backend_turns *turns = context;
-  return cpu_unit_run(&turns->unit, turns->job, error);
+  return cpu_unit_run(&turns->unit, &turns->job, error);
 }
 
 /* A thread that waits for its first turn, and memory that it will need. */
@@ -27,6 +27,28 @@ static enum status open(struct backend_turns *turns, const struct product_engine
     turns->pause = NULL;
   }
   return status;
+}
+
+/* Kernels are the tuner's, which may think otherwise meanwhile. */
+static const struct variant *copy_variant(struct backend_turns *turns, uint32_t step, const struct variant *variant) {
+  if (variant == NULL) {
+    return NULL;
+  }
+  turns->variants[step] = *variant;
+  return &turns->variants[step];
+}
+
+static void copy_job(struct backend_turns *turns, const struct backend_job *job) {
+  turns->job = *job;
+  if (job->steps == NULL) {
+    turns->job.variant = copy_variant(turns, 0, job->variant);
+    return;
+  }
+  for (uint32_t i = 0; i < job->step_count; i++) {
+    turns->steps[i] = job->steps[i];
+    turns->steps[i].variant = copy_variant(turns, i, job->steps[i].variant);
+  }
+  turns->job.steps = turns->steps;
 }
 
 enum status cpu_turns_begin(struct cpu_turns *turns, const struct product_engine *engine, const struct backend_job *job,
@@ -47,7 +69,7 @@ enum status cpu_turns_begin(struct cpu_turns *turns, const struct product_engine
   enum status status = open(free_one, engine, error);
   if (status == STATUS_OK) {
     free_one->taken = true;
-    free_one->job = job;
+    copy_job(free_one, job);
     free_one->took_ns = 0;
     cpu_pause_begin(free_one->pause, work, free_one);
     *out = free_one;
@@ -61,7 +83,7 @@ bool cpu_turns_next(struct backend_turns *turns, uint64_t budget_ns, struct back
   bool ended = cpu_pause_go_on(turns->pause, budget_ns, &status, error);
   uint64_t took_ns = now_ns() - begin;
   turns->took_ns += took_ns;
-  *done = (struct backend_done){.tag = turns->job->tag, .status = status, .device_ns = took_ns};
+  *done = (struct backend_done){.tag = turns->job.tag, .status = status, .device_ns = took_ns};
   turns->taken = !ended;
   if (ended) {
     done->device_ns = turns->took_ns;

@@ -11,7 +11,10 @@ struct backend_turns {
   bool taken;
   struct cpu_pause *pause; /* owned; NULL: not started yet */
   struct cpu_unit unit;
-  const struct backend_job *job;
+  /* What may change while it pauses is its own: which kernels compute it. */
+  struct backend_job job;
+  struct backend_step steps[GEMM_STEPS_MOST];
+  struct variant variants[GEMM_STEPS_MOST];
   uint64_t took_ns;
 };
 

@@ -51,6 +51,15 @@ static struct queue_job *push_rows(struct fixture *fixture, size_t lane, uint64_
   return job;
 }
 
+static struct queue_job *push_until(struct fixture *fixture, size_t lane, uint64_t tag, enum ring_priority priority,
+                                    uint64_t deadline_ns) {
+  struct queue_job *job = push_rows(fixture, lane, tag, priority, 1);
+  queue_take(&fixture->queue, job);
+  job->deadline_ns = deadline_ns;
+  queue_push(&fixture->queue, job, &fixture->groups[0]);
+  return job;
+}
+
 static void push(struct fixture *fixture, size_t lane, uint64_t tag) {
   push_rows(fixture, lane, tag, RING_PRIORITY_NORMAL, 1);
 }
@@ -358,8 +367,8 @@ static void who_is_late_does_not_ride(void **state) {
   struct fixture fixture;
   open_fixture(&fixture);
   push(&fixture, 0, 1);
-  push_rows(&fixture, 1, 2, RING_PRIORITY_NORMAL, 1)->deadline_ns = 50;
-  push_rows(&fixture, 2, 3, RING_PRIORITY_NORMAL, 1)->deadline_ns = 51;
+  (void)push_until(&fixture, 1, 2, RING_PRIORITY_NORMAL, 50);
+  (void)push_until(&fixture, 2, 3, RING_PRIORITY_NORMAL, 51);
   expect_batch(&fixture, 50, (const uint64_t[]){1, 3}, 2, 2);
   expect_pop(&fixture, 2);
   close_fixture(&fixture);
@@ -614,13 +623,14 @@ static void late_ones_are_found_wherever_they_wait(void **state) {
   open_for(&fixture, (const uint32_t[]){1, 2, 3});
   push(&fixture, 0, 1);
   push(&fixture, 1, 2);
-  struct queue_job *late = push_rows(&fixture, 1, 3, RING_PRIORITY_BACKGROUND, 1);
-  late->deadline_ns = 100;
+  struct queue_job *late = push_until(&fixture, 1, 3, RING_PRIORITY_BACKGROUND, 100);
+  assert_int_equal(fixture.queue.timed, 1);
   assert_null(queue_late(&fixture.queue, 99));
   assert_ptr_equal(queue_late(&fixture.queue, 100), late);
   queue_take(&fixture.queue, late);
   queue_release(late);
   assert_null(queue_late(&fixture.queue, 100));
+  assert_int_equal(fixture.queue.timed, 0);
   expect_pop(&fixture, 1);
   expect_pop(&fixture, 2);
   close_fixture(&fixture);
