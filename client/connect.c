@@ -212,6 +212,8 @@ static void close_fd(int *fd) {
 static int session_close(struct gemmd_session *session) {
   while (session->tensors != NULL)
     tensor_forget(session->tensors);
+  while (session->borrowed != NULL)
+    borrowed_forget(session->borrowed);
   while (session->plans != NULL)
     plan_forget(session->plans);
   while (session->weights != NULL)

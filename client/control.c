@@ -16,6 +16,7 @@ struct packet {
   size_t length;
   int fds[LIMIT_MESSAGE_FDS];
   size_t fd_count;
+  bool cut; /* more descriptors were sent: this process had no room for them */
 };
 
 enum status session_end(struct gemmd_session *session, enum status status, const char *format, ...) {
@@ -65,7 +66,8 @@ static enum status packet_receive(struct gemmd_session *session, struct packet *
   }
   packet->fd_count = rights_take(&header, packet->fds);
   packet->length = (size_t)length;
-  if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+  packet->cut = (header.msg_flags & MSG_CTRUNC) != 0;
+  if (header.msg_flags & MSG_TRUNC) {
     packet_close(packet);
     return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
   }
@@ -77,17 +79,18 @@ static enum status packet_receive(struct gemmd_session *session, struct packet *
 }
 
 /* TIMEOUT leaves the session as it is. A daemon that has closed may have said why, so that is no error here. */
-static enum status packet_send(struct gemmd_session *session, size_t length, int fd, int64_t deadline) {
+static enum status packet_send(struct gemmd_session *session, size_t length, const int *fds, size_t fd_count,
+                               int64_t deadline) {
   union rights rights;
   struct iovec part = {.iov_base = session->packet, .iov_len = length};
   struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
-  rights_put(&rights, &header, &fd, fd >= 0 ? 1 : 0);
+  rights_put(&rights, &header, fds, fd_count);
   while (sendmsg(session->socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     struct pollfd writable = {.fd = session->socket, .events = POLLOUT};
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
       return STATUS_OK;
     if (errno == EBADF)
-      return error_set(&session->error, STATUS_BAD_DESCRIPTOR, "descriptor %d is not open", fd);
+      return error_set(&session->error, STATUS_BAD_DESCRIPTOR, "descriptor %d is not open", fd_count > 0 ? fds[0] : -1);
     if (errno != EINTR && errno != EAGAIN)
       return error_set(&session->error, STATUS_SYSTEM, "sendmsg: %s", strerror(errno));
     if (errno == EAGAIN && clock_poll(&writable, 1, deadline) == 0)
@@ -112,14 +115,17 @@ static void call_abandon(struct gemmd_session *session, uint32_t id, enum comman
 static bool give_back(struct gemmd_session *session, struct abandoned *late, struct message_body body) {
   union {
     struct message_weight_info weight;
+    struct message_weight_borrowed borrowed;
     struct message_tensor_handle tensor;
   } opened;
   struct message_weight_close parts;
+  struct message_weight_return borrow;
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = late->id};
   const void *request = &opened.tensor;
   struct error before = session->error, error;
   size_t length;
-  if (late->command != COMMAND_weight_open && late->command != COMMAND_tensor_open && late->command != COMMAND_ipc_open)
+  if (late->command != COMMAND_weight_open && late->command != COMMAND_weight_borrow &&
+      late->command != COMMAND_tensor_open && late->command != COMMAND_ipc_open)
     return false;
   if (message_decode_body(body, command_find(late->command)->reply, &opened, &error) != STATUS_OK)
     return false;
@@ -129,12 +135,16 @@ static bool give_back(struct gemmd_session *session, struct abandoned *late, str
     parts.parts_count = opened.weight.parts_count;
     memcpy(parts.parts, opened.weight.parts, sizeof parts.parts);
     request = &parts;
+  } else if (late->command == COMMAND_weight_borrow) {
+    head.code = COMMAND_weight_return;
+    borrow.borrow = opened.borrowed.borrow;
+    request = &borrow;
   }
   late->command = (enum command)head.code;
   enum status status = message_encode(&head, command_find(head.code)->request, request, session->packet,
                                       sizeof session->packet, &length, &error);
   if (status == STATUS_OK)
-    status = packet_send(session, length, -1, 0);
+    status = packet_send(session, length, NULL, 0, 0);
   session->error = before; /* that of the caller's own call */
   return status == STATUS_OK;
 }
@@ -155,7 +165,11 @@ static bool take_late_reply(struct gemmd_session *session, const struct message_
 static void take_event(struct gemmd_session *session, const struct call *call, const struct message_head *head,
                        struct message_body body) {
   struct message_weight_progress progress;
+  struct message_weight_withdrawn withdrawn;
   struct error error;
+  if (head->code == EVENT_weight_withdrawn &&
+      message_decode_body(body, &message_weight_withdrawn_type, &withdrawn, &error) == STATUS_OK)
+    borrowed_withdraw(session, &withdrawn);
   /* Unknown events are from a later version, and nothing that a session depends on. */
   if (head->code == EVENT_weight_progress && call != NULL && call->progress != NULL &&
       message_decode_body(body, &message_weight_progress_type, &progress, &error) == STATUS_OK &&
@@ -174,13 +188,20 @@ static enum status take_reply(struct gemmd_session *session, const struct call *
       return session_end(session, STATUS_PROTOCOL, "a failure came without a reason");
     return session->error.status;
   }
-  if (packet->fd_count != call->reply_fd_count) {
+  if (call->reply_fds_came != NULL) {
+    *call->reply_fds_came = packet->fd_count;
+  } else if (packet->cut) {
+    packet_close(packet);
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
+  } else if (packet->fd_count != call->reply_fd_count) {
     size_t came = packet->fd_count;
     packet_close(packet);
     return session_end(session, STATUS_PROTOCOL, "the answer to %s must bring %zu descriptors, got %zu", command->name,
                        call->reply_fd_count, came);
   }
   if (message_decode_body(body, command->reply, call->reply, &error) != STATUS_OK) {
+    if (call->reply_fds_came != NULL)
+      *call->reply_fds_came = 0;
     packet_close(packet);
     return session_end(session, STATUS_PROTOCOL, "%s", error.text);
   }
@@ -205,6 +226,8 @@ static enum status take_packet(struct gemmd_session *session, const struct call 
     return take_reply(session, call, &head, body, packet);
   }
   packet_close(packet);
+  if (packet->cut && head.kind != MESSAGE_REPLY)
+    return session_end(session, STATUS_PROTOCOL, "a message came with more bytes or descriptors than can be taken");
   if (head.kind == MESSAGE_EVENT)
     take_event(session, call, &head, body);
   else if (head.kind != MESSAGE_REPLY || !take_late_reply(session, &head, body))
@@ -238,14 +261,22 @@ static enum status call_wait(struct gemmd_session *session, const struct call *c
   }
 }
 
-static enum status call_exchange(struct gemmd_session *session, const struct call *call) {
-  struct message_head head = {.kind = MESSAGE_REQUEST, .id = ++session->calls, .code = call->command};
-  int64_t deadline = clock_deadline(call->patient ? -1 : session->timeout_ns);
-  size_t length;
+static enum status call_send(struct gemmd_session *session, const struct call *call, uint32_t id, int64_t deadline) {
+  struct message_head head = {.kind = MESSAGE_REQUEST, .id = id, .code = call->command};
+  int fds[LIMIT_MESSAGE_FDS];
+  size_t count = 0, length;
+  if (call->fd >= 0)
+    fds[count++] = call->fd;
+  for (size_t i = 0; i < call->more_fd_count && count < LIMIT_MESSAGE_FDS; i++)
+    fds[count++] = call->more_fds[i];
   enum status status = message_encode(&head, command_find(call->command)->request, call->request, session->packet,
                                       sizeof session->packet, &length, &session->error);
-  if (status == STATUS_OK)
-    status = packet_send(session, length, call->fd, deadline);
+  return status == STATUS_OK ? packet_send(session, length, fds, count, deadline) : status;
+}
+
+static enum status call_exchange(struct gemmd_session *session, const struct call *call) {
+  int64_t deadline = clock_deadline(call->patient ? -1 : session->timeout_ns);
+  enum status status = call_send(session, call, ++session->calls, deadline);
   return status == STATUS_OK ? call_wait(session, call, deadline) : status;
 }
 
@@ -265,6 +296,97 @@ enum status control_call(struct gemmd_session *session, const struct call *call)
                        "the daemon was lost during %s, and another one found; whether it was done is not known",
                        command_find(call->command)->name);
   }
+}
+
+/* ---- several calls under way */
+
+struct slot {
+  struct call call;
+  uint32_t id; /* 0: free */
+};
+
+static void slots_fill(struct gemmd_session *session, const struct calls *calls, struct slot *slots) {
+  for (unsigned i = 0; i < calls->width; i++) {
+    while (slots[i].id == 0 && !session->ended && calls->next(calls->user, i, &slots[i].call)) {
+      slots[i].id = ++session->calls;
+      enum status status = call_send(session, &slots[i].call, slots[i].id, -1);
+      if (status == STATUS_OK)
+        break;
+      slots[i].id = 0;
+      calls->done(calls->user, i, status);
+    }
+  }
+}
+
+static struct slot *slot_of(struct slot *slots, unsigned width, uint32_t id) {
+  for (unsigned i = 0; id != 0 && i < width; i++)
+    if (slots[i].id == id)
+      return &slots[i];
+  return NULL;
+}
+
+static void slot_progress(struct slot *slots, unsigned width, struct message_body body) {
+  struct message_weight_progress progress;
+  struct error error;
+  if (message_decode_body(body, &message_weight_progress_type, &progress, &error) != STATUS_OK)
+    return;
+  const struct slot *slot = slot_of(slots, width, progress.request);
+  if (slot != NULL && slot->call.progress != NULL)
+    slot->call.progress(slot->call.user, progress.done, progress.total);
+}
+
+/* Judges the record that has come. */
+static void slots_take(struct gemmd_session *session, const struct calls *calls, struct slot *slots,
+                       struct packet *packet) {
+  struct message_head head;
+  struct message_body body;
+  struct error error;
+  struct slot *slot = NULL;
+  enum status status = message_decode_head(session->packet, packet->length, &head, &body, &error);
+  if (status == STATUS_OK && head.kind == MESSAGE_REPLY)
+    slot = slot_of(slots, calls->width, head.id);
+  if (slot != NULL) {
+    status = take_reply(session, &slot->call, &head, body, packet);
+    slot->id = 0;
+    calls->done(calls->user, (unsigned)(slot - slots), status);
+    return;
+  }
+  packet_close(packet);
+  if (status != STATUS_OK)
+    (void)session_end(session, STATUS_PROTOCOL, "%s", error.text);
+  else if (head.kind == MESSAGE_EVENT && head.code == EVENT_weight_progress)
+    slot_progress(slots, calls->width, body);
+  else if (head.kind != MESSAGE_EVENT && !take_late_reply(session, &head, body))
+    (void)session_end(session, STATUS_PROTOCOL, "message %" PRIu32 " of kind %d answers nothing", head.id,
+                      (int)head.kind);
+}
+
+static bool slots_busy(const struct slot *slots, unsigned width) {
+  for (unsigned i = 0; i < width; i++)
+    if (slots[i].id != 0)
+      return true;
+  return false;
+}
+
+enum status control_calls(struct gemmd_session *session, const struct calls *calls) {
+  struct slot slots[CALLS_WIDTH] = {{.id = 0}};
+  struct packet packet;
+  if (session->ended && !session_resume(session))
+    return session_gone(session);
+  if (session->calling)
+    return error_set(&session->error, STATUS_WRONG_STATE, "a call of this session is under way");
+  session->calling = true;
+  for (slots_fill(session, calls, slots); slots_busy(slots, calls->width) && !session->ended;
+       slots_fill(session, calls, slots)) {
+    enum status status = packet_receive(session, &packet);
+    struct pollfd readable = {.fd = session->socket, .events = POLLIN};
+    if (status == STATUS_OK)
+      slots_take(session, calls, slots, &packet);
+    else if (status == STATUS_BUSY && clock_poll(&readable, 1, -1) < 0)
+      (void)session_end(session, STATUS_SYSTEM, "poll: %s", strerror(errno));
+  }
+  session->calling = false;
+  return session->ended ? session_gone(session) : STATUS_OK;
 }
 
 /* Between the progress of a load and its answer: what comes is the call's to take, but for the end. */

@@ -200,12 +200,17 @@ typedef struct gemmd_weight_info {
   uint32_t devices; /* that hold a part or a copy */
   uint8_t hash[32]; /* of the content */
   bool shared;      /* after a load: equal content was there already, nothing was stored */
+  uint32_t borrows; /* of all sessions: see gemmd_weight_borrow */
 } gemmd_weight_info;
+
+typedef struct gemmd_borrower {
+  uint32_t pid, user; /* of the process that connected; user id */
+} gemmd_borrower;
 
 typedef struct gemmd_load {
   const char *name;         /* to be known by, 1..255 bytes */
   const char *tensor;       /* in the file */
-  const char *scale_tensor; /* NULL: by the usual names, see README */
+  const char *scale_tensor; /* NULL: by the usual names, see deploy/WEIGHTS.md */
   enum gemmd_format format;
   enum gemmd_scale scale;
   enum gemmd_method method;
@@ -229,9 +234,76 @@ GEMMD_API int gemmd_weight_load_file(gemmd_session *session, const char *path, c
 /* Drops the name. The memory is freed with the last name and the last open handle. *freed may be NULL. */
 GEMMD_API int gemmd_weight_unload(gemmd_session *session, const char *name, uint64_t *freed);
 GEMMD_API int gemmd_weight_stat(gemmd_session *session, const char *name, gemmd_weight_info *info);
+/* Who has borrowed it: up to `most` sessions, of up to 16 that the daemon names, and in *count how many there are here.
+ * `info`, as of gemmd_weight_stat, may be NULL. */
+GEMMD_API int gemmd_weight_borrowers(gemmd_session *session, const char *name, gemmd_borrower *borrowers, unsigned most,
+                                     unsigned *count, gemmd_weight_info *info);
 /* Calls `each` for all weights that match the fnmatch(3) pattern (NULL: all), by name, until it returns false. */
 GEMMD_API int gemmd_weight_list(gemmd_session *session, const char *pattern,
                                 bool (*each)(void *user, const gemmd_weight_info *info), void *user);
+
+/* ---- whole models: folders and files of safetensors or GGUF, in the layouts of MODELS.md */
+
+/* What becomes of weights whose name in the model matches the fnmatch(3) pattern. Of several rules the first counts. */
+typedef struct gemmd_model_rule {
+  const char *pattern;
+  enum gemmd_format format; /* 0: as the model has it: codes as they are, f16 and bf16 too */
+  enum gemmd_scale scale;
+  enum gemmd_method method;
+} gemmd_model_rule;
+
+typedef struct gemmd_model_progress {
+  unsigned weights, weights_done;
+  uint64_t bytes, bytes_done; /* of the files */
+} gemmd_model_progress;
+
+typedef struct gemmd_model {
+  /* One folder (with model.safetensors.index.json, or one file, or one .gguf), or files. The model's configuration is
+   * looked for in the folder of the first. */
+  const char *const *paths;
+  unsigned path_count;
+  const char *const *patterns; /* fnmatch(3), of names in the model: what is loaded; none: all matrices */
+  unsigned pattern_count;
+  const char *const *excludes; /* and what is not */
+  unsigned exclude_count;
+  const gemmd_model_rule *rules;
+  unsigned rule_count;
+  /* "q_proj,k_proj,v_proj=qkv_proj": weights of these names behind the same prefix become one, rows behind rows. */
+  const char *const *fuses;
+  unsigned fuse_count;
+  /* Of every weight the part of rank `rank` of `ranks` (0: all of it): equal ranges of its rows, or of its columns for
+   * names that match one of `columns`; with no `columns`, *.o_proj.weight and *.down_proj.weight. A fused weight is
+   * made of parts of each. */
+  unsigned rank, ranks;
+  const char *const *columns;
+  unsigned column_count;
+  const char *prefix; /* before the names in the model; NULL: "" */
+  /* Names that stand for other content are given to the model's; with a prefix, which must end with one of ./:-_ then,
+   * names behind it that the model does not have go. Who has weights open keeps them. */
+  bool replace;
+  bool keep_going; /* what cannot be loaded is left out; else nothing is loaded then */
+  enum gemmd_placement placement;
+  int device;
+  unsigned devices;
+  enum gemmd_mode mode;
+  /* NULL: not asked for. They run inside gemmd_model_load, where the session takes no other control call. */
+  void (*progress)(void *user, const gemmd_model_progress *progress);
+  void (*loaded)(void *user, const gemmd_weight_info *info); /* has no name before all have */
+  void (*failed)(void *user, const char *name, int status, const char *sentence);
+  void *user;
+} gemmd_model;
+
+typedef struct gemmd_model_result {
+  unsigned weights, shared, failed; /* loaded; of these, with content that was there; not loaded */
+  unsigned dropped;                 /* names that went, of `replace` */
+  uint64_t bytes;                   /* on devices */
+} gemmd_model_result;
+
+/* Loads the weights of a model, several at a time. Their names come to be together at the end; where something fails,
+ * or this process ends, gemmd has nothing of it. The files are opened here, as this process may. BAD_FILE for files
+ * that are no model or change meanwhile, NOT_FOUND for a pattern without a match, EXISTS for names that clash.
+ * `result` may be NULL. */
+GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model, gemmd_model_result *result);
 
 /* Opens a weight for products. It belongs to the session. The content stays while it is open, also when its name is
  * unloaded or replaced. After TIMEOUT what the daemon opens late is closed by the call that takes its answer in. */
@@ -240,6 +312,56 @@ GEMMD_API int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_
 GEMMD_API void gemmd_weight_close(gemmd_weight *weight);
 /* Valid until the weight is closed. */
 GEMMD_API const gemmd_weight_info *gemmd_weight_get_info(const gemmd_weight *weight);
+
+/* ---- the memory of weights, for processes that compute with it themselves. gemmclient_direct.h does all of this and
+ * the products, too; here is what it is made of. The daemon lends to the user that it runs as, and to the group of its
+ * option direct. */
+
+typedef struct gemmd_borrowed gemmd_borrowed;
+
+/* A copy of the weight, or a range of its rows, on one device. */
+typedef struct gemmd_borrowed_part {
+  unsigned device;          /* the daemon's number */
+  uint8_t device_uuid[16];  /* of the GPU, as cuDeviceGetUuid tells it; zeros on the CPU backend */
+  int64_t n_begin, n_count; /* rows of W */
+  int fd;                   /* of the slab, the session's: a GPU's exported allocation, or a memfd open for reading */
+  uint32_t slab;            /* parts and weights of one session with the same number have the same fd */
+  uint64_t slab_bytes;      /* to be mapped, all of it, for reading */
+  uint64_t offset, bytes;   /* of the part in the slab */
+  uint32_t layout;          /* how the backend keeps it */
+  uint64_t checksum;        /* of these bytes, by the backend's own rule; 0: none is known */
+} gemmd_borrowed_part;
+
+enum gemmd_borrowed_state {
+  GEMMD_BORROWED_SHARED = 0,   /* the daemon has the same memory */
+  GEMMD_BORROWED_ALONE = 1,    /* the daemon was started anew without it: what is mapped stays, and nobody shares it */
+  GEMMD_BORROWED_WITHDRAWN = 2 /* its bytes are not those that were loaded: results of it are not to be trusted */
+};
+
+/* The bytes of what is mapped never change, whatever becomes of the name, of the session or of the daemon; they go with
+ * the last who maps them. The first time a weight that lies among others' is copied by the daemon: NOMEM where there is
+ * no room. PERMISSION, BUSY where one of the two processes has no descriptor left, UNSUPPORTED for a daemon that lends
+ * nothing. It belongs to the session. */
+GEMMD_API int gemmd_weight_borrow(gemmd_session *session, const char *name, gemmd_borrowed **out);
+/* Unmap its parts before, or see to it that whatever reads there ends first: without another weight in the same slab
+ * the session closes the descriptor, which takes nothing from who has it mapped. NULL is fine. */
+GEMMD_API void gemmd_weight_return(gemmd_borrowed *borrowed);
+/* Both valid until it is returned. */
+GEMMD_API const gemmd_weight_info *gemmd_borrowed_info(const gemmd_borrowed *borrowed);
+GEMMD_API const gemmd_borrowed_part *gemmd_borrowed_parts(const gemmd_borrowed *borrowed, unsigned *count);
+/* As last heard of: by any call that takes in what the daemon says, as gemmd_dispatch. */
+GEMMD_API enum gemmd_borrowed_state gemmd_borrowed_look(const gemmd_borrowed *borrowed);
+/* What entries of the ring of gemmd_shapes_open call it; another one once the session has gone on with another daemon,
+ * and 0 where that counts none. */
+GEMMD_API uint32_t gemmd_borrowed_number(const gemmd_borrowed *borrowed);
+/* Which kernels the daemon found for this device: a memfd of *bytes, open for reading, the caller's; the daemon goes on
+ * to write it. The protocol says what it holds. */
+GEMMD_API int gemmd_tunings_open(gemmd_session *session, unsigned device, int *fd, uint64_t *bytes);
+/* A ring by which this process tells the daemon what it computes for the first time, so that it is tuned for: a memfd
+ * of *bytes, open for writing, the caller's. PERMISSION as of gemmd_weight_borrow. */
+GEMMD_API int gemmd_shapes_open(gemmd_session *session, int *fd, uint64_t *bytes);
+/* How often this session has gone on with another daemon: table and ring are then others, to be opened again. */
+GEMMD_API uint32_t gemmd_resumes(const gemmd_session *session);
 
 /* ---- products */
 
@@ -428,6 +550,7 @@ typedef struct gemmd_device_info {
   uint64_t memory_total, memory_slabs, memory_used;
   uint64_t memory_copies;  /* beside the slabs: weights in an order that a library wants */
   uint64_t memory_working; /* beside the slabs: what products under way need */
+  uint64_t memory_lent;    /* of the slabs: whose descriptors clients were given */
   uint64_t requests, rows, failures, device_ns;
   uint64_t products; /* that the device computed, each for one request or several */
 } gemmd_device_info;

@@ -69,7 +69,8 @@ void info_convert(const struct message_weight_info *from, gemmd_weight_info *to)
                             .references = from->references,
                             .owner = from->owner,
                             .devices = from->parts_count,
-                            .shared = from->shared};
+                            .shared = from->shared,
+                            .borrows = from->borrows};
   COPY_TEXT(to->name, from->name);
   COPY_TEXT(to->hash, from->hash);
 }
@@ -82,6 +83,7 @@ static void device_convert(const struct message_device_status *from, gemmd_devic
                             .memory_used = from->memory_used,
                             .memory_copies = from->memory_copies,
                             .memory_working = from->memory_working,
+                            .memory_lent = from->memory_lent,
                             .requests = from->requests,
                             .rows = from->rows,
                             .failures = from->failures,

@@ -135,6 +135,8 @@ static enum status attempt(struct gemmd_session *session) {
   if (status == STATUS_OK)
     status = tensors_open_again(session);
   if (status == STATUS_OK)
+    status = borrowed_hold_again(session);
+  if (status == STATUS_OK)
     status = session_watch(session);
   return status;
 }
@@ -160,6 +162,7 @@ static bool resume(struct gemmd_session *session) {
     }
     pause_before(attempts);
   }
+  session->resumes++;
   use_new_handles(session);
   queues_submit_all(session);
   session_arm(session);

@@ -46,6 +46,7 @@ struct gemmd_session {
   bool calling;
   bool resuming;
   int64_t resume_ns; /* how long a lost daemon is waited for; 0: not at all */
+  uint32_t resumes;  /* how often the session went on with another daemon */
   uint32_t calls;    /* ids given so far */
   struct abandoned abandoned[SESSION_ABANDONED];
   uint32_t abandoned_count;
@@ -67,9 +68,11 @@ struct gemmd_session {
   struct spin spin;
   bool crowded; /* so few cores that who spins may stand in the worker's way */
 
-  struct gemmd_weight *weights; /* all open ones, owned */
-  struct gemmd_plan *plans;     /* all, owned */
-  struct gemmd_memory *tensors; /* all, owned */
+  struct gemmd_weight *weights;    /* all open ones, owned */
+  struct gemmd_plan *plans;        /* all, owned */
+  struct gemmd_borrowed *borrowed; /* all, owned */
+  struct slab *slabs;              /* whose descriptors are here, owned */
+  struct gemmd_memory *tensors;    /* all, owned */
 };
 
 struct gemmd_weight {
@@ -95,10 +98,14 @@ struct call {
   const void *request; /* struct of the command's request */
   void *reply;         /* struct of the command's reply */
   int fd;              /* that travels with the request; -1: none */
-  int *reply_fds;      /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
+  const int *more_fds; /* behind it */
+  size_t more_fd_count;
+  int *reply_fds; /* receives the descriptors of the reply, the caller's from then on; NULL: none may come */
   size_t reply_fd_count;
-  bool patient;                                                /* without the session's time limit */
-  bool once;                                                   /* is not asked again of the next daemon */
+  size_t *reply_fds_came; /* so many of LIMIT_MESSAGE_FDS came; less than were sent where there was no room for them in
+                             this process. NULL: it must be reply_fd_count */
+  bool patient;           /* without the session's time limit */
+  bool once;              /* is not asked again of the next daemon */
   void (*progress)(void *user, uint64_t done, uint64_t total); /* of a load; NULL: none */
   void *user;
 };
@@ -107,6 +114,19 @@ struct call {
  * the session. Where the daemon is lost, the session goes on with the next one if it can: the call is made again there,
  * or is DISCONNECTED where it is to be made once. */
 MUST_CHECK enum status control_call(struct gemmd_session *session, const struct call *call);
+/* Calls of one kind that are under way together; their answers come in any order. */
+struct calls {
+  unsigned width; /* how many at a time, at most CALLS_WIDTH */
+  /* Fills in the next call, with what it points to, which stays until it is done; false: there is none now. */
+  bool (*next)(void *user, unsigned slot, struct call *call);
+  void (*done)(void *user, unsigned slot, enum status status); /* the sentence is the session's */
+  void *user;
+};
+enum { CALLS_WIDTH = 8 };
+
+/* Makes calls until there are none. What each comes to is said to `done`; the result is not OK where the session has
+ * ended meanwhile: calls under way have no answer then, and none is made again. */
+MUST_CHECK enum status control_calls(struct gemmd_session *session, const struct calls *calls);
 /* Takes in what came unasked, without waiting: events, late answers, the end. The end alone inside a call. True where
  * a message came. */
 bool control_look(struct gemmd_session *session);
@@ -205,6 +225,9 @@ const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
 
+/* Opens a file for reading, a path from `folder` (AT_FDCWD). NOT_FOUND, PERMISSION, SYSTEM with the path. */
+MUST_CHECK enum status path_open(struct gemmd_session *session, int folder, const char *path, int *fd);
+
 /* ---- memory.c */
 
 struct tensor_place {
@@ -222,6 +245,14 @@ void tensor_forget(struct gemmd_memory *tensor);
 /* The next daemon maps all; then their handles become those, also in what is in flight. */
 MUST_CHECK enum status tensors_open_again(struct gemmd_session *session);
 void tensors_rename_handles(struct gemmd_session *session);
+
+/* ---- borrow.c */
+
+/* Frees it, and the descriptors that nothing else needs, without telling the daemon. */
+void borrowed_forget(struct gemmd_borrowed *borrowed);
+/* The next daemon is told what is still here; what it has not is alone from now on. */
+MUST_CHECK enum status borrowed_hold_again(struct gemmd_session *session);
+void borrowed_withdraw(struct gemmd_session *session, const struct message_weight_withdrawn *event);
 
 /* ---- plan.c */
 

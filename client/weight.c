@@ -77,15 +77,21 @@ static enum status open_status(int reason) {
   }
 }
 
-int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load, gemmd_weight_info *info) {
-  int fd;
+enum status path_open(struct gemmd_session *session, int folder, const char *path, int *fd) {
   /* Not blocking: opening a FIFO would wait for a writer; the daemon refuses it as no regular file. */
   do {
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0)
-    return session_result(
-        error_set(&session->error, open_status(errno), "cannot open %.160s: %s", path, strerror(errno)));
+    *fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (*fd < 0 && errno == EINTR);
+  if (*fd >= 0)
+    return STATUS_OK;
+  return error_set(&session->error, open_status(errno), "cannot open %.160s: %s", path, strerror(errno));
+}
+
+int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load, gemmd_weight_info *info) {
+  int fd;
+  enum status status = path_open(session, AT_FDCWD, path, &fd);
+  if (status != STATUS_OK)
+    return session_result(status);
   int result = gemmd_weight_load(session, fd, load, info);
   close(fd);
   return result;
@@ -104,6 +110,18 @@ int gemmd_weight_stat(gemmd_session *session, const char *name, gemmd_weight_inf
   int result = simple_call(session, COMMAND_weight_info, name, &reply);
   if (result == GEMMD_OK)
     info_convert(&reply, info);
+  return result;
+}
+
+int gemmd_weight_borrowers(gemmd_session *session, const char *name, gemmd_borrower *borrowers, unsigned most,
+                           unsigned *count, gemmd_weight_info *info) {
+  struct message_weight_info reply;
+  int result = simple_call(session, COMMAND_weight_info, name, &reply);
+  *count = 0;
+  if (result == GEMMD_OK && info != NULL)
+    info_convert(&reply, info);
+  for (uint32_t i = 0; result == GEMMD_OK && i < reply.borrowers_count && i < most; i++)
+    borrowers[(*count)++] = (gemmd_borrower){.pid = reply.borrowers[i].pid, .user = reply.borrowers[i].user};
   return result;
 }
 

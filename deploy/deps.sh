@@ -11,7 +11,7 @@ packages_demo="python3 python3-pip"
 packages_fuzz="clang libclang-rt-14-dev"
 packages_deb="build-essential debhelper dpkg-dev fakeroot lintian"
 packages_systemd="mmdebstrap systemd-container procps"
-packages_check="clang-format cppcheck git"
+packages_check="clang-format cppcheck git python3"
 packages_arm64="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
 # msgpack-c's C headers: a package of their own since Ubuntu 24.04 and Debian 13.

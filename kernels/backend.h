@@ -26,17 +26,30 @@ struct backend_turns; /* a product that is computed a turn at a time */
 enum { BACKEND_IPC_BYTES = 64 }; /* of a handle of CUDA's IPC */
 
 struct backend_config {
-  int device;             /* ordinal, from 0 */
+  int device;             /* ordinal, from 0; direct: as this process counts, -1: the current context's, else 0 */
   int threads;            /* cpu: 0: one for each core that this process may use */
   const char *pin;        /* cpu: processors of these threads, see cpu_cores_choose; NULL: none */
   bool small_pages;       /* cpu: weights stay in pages as they come */
   uint64_t library_bytes; /* cpu: of copies of weights in the order that oneDNN wants; 0: it is not used */
-  int in_flight;          /* products that `submit` accepts before `poll` returns some, 1..64 */
-  const char *cublaslt;   /* cuda: library to open; NULL: the usual names */
-  const char *nvrtc;      /* cuda: the same */
-  const char *state_dir;  /* cuda: where compiled kernels are kept; NULL: nowhere, and nothing is compiled */
+  int in_flight;          /* products that `submit` accepts before `poll` returns some, 1..64; lanes of `enqueue` */
+  /* For `enqueue` alone, in a process that is not gemmd's: weights are attached from slabs that others made, nothing is
+   * stored, and nothing that serving takes (streams, arenas, memory for loading) is opened. */
+  bool direct;
+  int64_t rows_most;    /* with `direct`: of a job of `enqueue`, at least 1 */
+  const char *cublaslt; /* cuda: library to open; NULL: the usual names */
+  const char *nvrtc;    /* cuda: the same */
+  /* Where compiled kernels (cuda) and measured roofs (cpu) are kept. NULL: nowhere, and nothing is compiled */
+  const char *state_dir;
   /* cuda: told once, by `open` or the engine thread, of what goes on more slowly than it could; NULL: nobody is. */
   void (*warn)(const char *text);
+};
+
+/* What the device delivers at most, by what is known of it or by a measurement of memory and arithmetic alone. */
+struct backend_roof {
+  uint64_t bytes_per_s; /* of its memory; 0: not known */
+  /* By the weight's format, with the instructions that products take; a multiplication and an addition are two. 0: not
+   * known. */
+  uint64_t operations_per_s[GEMM_FORMAT_INT2A8 + 1];
 };
 
 struct backend_info {
@@ -45,8 +58,7 @@ struct backend_info {
   int devices;               /* of this kind in the machine */
   uint64_t memory_total;     /* bytes */
   uint64_t slab_granularity; /* slab sizes are multiples of it */
-  uint64_t bytes_per_s;      /* that the memory delivers at most; 0: not known */
-  uint64_t operations_per_s; /* of 8-bit operands at most, 16-bit ones half of it; 0: not known */
+  uint8_t uuid[16];          /* of the device; zeros: it has none */
   /* What measured times depend on: device model, its size, driver and library. Letters, digits, `.`, `_`, `-`. */
   char identity[128];
 };
@@ -128,6 +140,8 @@ struct backend_ops {
   enum status (*open)(const struct backend_config *config, struct backend **out, struct error *error);
   void (*close)(struct backend *backend);
   void (*describe)(const struct backend *backend, struct backend_info *out);
+  /* By the engine thread, between products. cpu: measured when it is first asked on a machine, about 100 ms. */
+  void (*roof)(struct backend *backend, struct backend_roof *out);
   /* Bytes that copies of weights in another order take beside the slabs, at the moment. By any thread, and at once,
    * whatever the device does. NULL: there are none. */
   uint64_t (*copies)(const struct backend *backend);
@@ -158,6 +172,10 @@ struct backend_ops {
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                struct error *error);
   void (*weight_detach)(struct backend *backend, struct backend_weight *weight);
+  /* Copies `bytes` of one slab to another, on the device. Nobody uses that range of `to` yet; offsets and bytes are
+   * multiples of weight_plan's align. */
+  enum status (*slab_copy)(struct backend *backend, struct backend_slab *from, uint64_t from_offset,
+                           struct backend_slab *to, uint64_t to_offset, uint64_t bytes, struct error *error);
   /* A 64-bit checksum of the stored bytes, computed by the device. */
   enum status (*weight_checksum)(struct backend *backend, struct backend_weight *weight, uint64_t *out,
                                  struct error *error);
@@ -209,6 +227,28 @@ struct backend_ops {
   /* Nothing has been asked for for a while, and nothing is under way: gives back what products have taken, as `working`
    * tells. By the engine thread. NULL: there is nothing to give back. */
   void (*rest)(struct backend *backend);
+
+  /* With config.direct, in the place of the two before: queues the product on the caller's stream, with x, y, bias and
+   * x scale where the device can address them as they are, which is where they must stay until the stream has computed
+   * it. No arena, chain or operand of its own; `tag` says nothing. What it needs beside is of `lane`, 0..in_flight-1: a
+   * lane is used by one stream at a time, and by one thread; several lanes by several threads at once.
+   *
+   * cuda: `stream` is a CUstream of the backend's device, which may be capturing. Nothing is allocated, nothing waits,
+   * nothing is compiled or loaded: what the variant needs is there since its variant_check. INVALID before
+   * anything is queued: `lane`, M beyond rows_most, types; UNSUPPORTED: a stream of another device; BUSY: another
+   * thread is using the lane.
+   * cpu: `stream` is NULL, and the product has been computed when the call returns; lanes take turns. */
+  enum status (*enqueue)(struct backend *backend, int lane, const struct backend_job *job, void *stream,
+                         struct error *error);
+  /* Whether a graph lives, or is being captured, that has recorded a product by the weight; it must not be detached
+   * then. A graph that has recorded any keeps the backend from being closed: `held`. By any thread. NULL, both: there
+   * are no graphs. */
+  bool (*weight_held)(const struct backend *backend, const struct backend_weight *weight);
+  bool (*held)(const struct backend *backend);
+  /* With config.direct, around all other calls but enqueue: what they change of the calling thread (the current
+   * context), to be put back. NULL, both: nothing. */
+  void *(*caller_save)(void);
+  void (*caller_restore)(void *saved);
 
   /* ---- tuning, by the engine thread
    * Families of kernels, variant_plain first, NULL at the end. */

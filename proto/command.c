@@ -33,3 +33,7 @@ const struct command_info *command_find(uint32_t number) {
       return &commands[i];
   return NULL;
 }
+
+uint32_t command_fds_most(const struct command_info *info) {
+  return info->request == &message_weight_load_type ? LIMIT_MESSAGE_FDS : info->fds;
+}

@@ -15,10 +15,66 @@ static const char *const type_names[] = {
 static const uint32_t type_bytes[] = {
     [GEMM_F32] = 4, [GEMM_F16] = 2, [GEMM_BF16] = 2, [GEMM_INT8] = 1, [GEMM_E4M3] = 1, [GEMM_S32] = 4,
 };
-static const char *const format_names[] = {
-    [GEMM_FORMAT_NONE] = "none",     [GEMM_FORMAT_INT8] = "int8", [GEMM_FORMAT_FP8] = "fp8",
-    [GEMM_FORMAT_INT2] = "int2",     [GEMM_FORMAT_F16] = "f16",   [GEMM_FORMAT_BF16] = "bf16",
-    [GEMM_FORMAT_INT2A8] = "int2a8",
+#define BIT(number) (1u << (number))
+#define REAL (BIT(GEMM_F32) | BIT(GEMM_F16) | BIT(GEMM_BF16))
+static const struct gemm_format_facts formats[GEMM_FORMATS] = {
+    [GEMM_FORMAT_NONE] = {.name = "none"},
+    [GEMM_FORMAT_INT8] = {.name = "int8",
+                          .bits = 8,
+                          .align = 16,
+                          .k_most = LIMIT_K_INT8,
+                          .scales = BIT(GEMM_SCALE_ONE) | BIT(GEMM_SCALE_ROW),
+                          .scale_default = GEMM_SCALE_ROW,
+                          .scale_type = GEMM_F32,
+                          .codes = GEMM_INT8,
+                          .x_types = REAL | BIT(GEMM_INT8),
+                          .raw = true,
+                          .sums_error = 1e-6},
+    [GEMM_FORMAT_FP8] = {.name = "fp8",
+                         .bits = 8,
+                         .align = 16,
+                         .k_most = LIMIT_K,
+                         .scales = BIT(GEMM_SCALE_ONE) | BIT(GEMM_SCALE_ROW) | BIT(GEMM_SCALE_BLOCK),
+                         .scale_default = GEMM_SCALE_ROW,
+                         .scale_type = GEMM_F32,
+                         .codes = GEMM_E4M3,
+                         .x_types = REAL | BIT(GEMM_E4M3),
+                         .sums_error = 3e-4},
+    [GEMM_FORMAT_INT2] = {.name = "int2",
+                          .bits = 2,
+                          .align = GEMM_GROUP,
+                          .k_most = LIMIT_K,
+                          .scales = BIT(GEMM_SCALE_ROW) | BIT(GEMM_SCALE_GROUP),
+                          .scale_default = GEMM_SCALE_GROUP,
+                          .scale_type = GEMM_F16,
+                          .x_types = REAL,
+                          .sums_error = 3e-4},
+    [GEMM_FORMAT_F16] = {.name = "f16",
+                         .bits = 16,
+                         .align = 16,
+                         .k_most = LIMIT_K,
+                         .scales = BIT(GEMM_SCALE_NONE),
+                         .scale_type = GEMM_F32,
+                         .x_types = BIT(GEMM_F16),
+                         .sums_error = 1e-5},
+    [GEMM_FORMAT_BF16] = {.name = "bf16",
+                          .bits = 16,
+                          .align = 16,
+                          .k_most = LIMIT_K,
+                          .scales = BIT(GEMM_SCALE_NONE),
+                          .scale_type = GEMM_F32,
+                          .x_types = BIT(GEMM_BF16),
+                          .sums_error = 1e-5},
+    [GEMM_FORMAT_INT2A8] = {.name = "int2a8",
+                            .bits = 2,
+                            .align = GEMM_GROUP,
+                            .k_most = LIMIT_K,
+                            .scales = BIT(GEMM_SCALE_ROW) | BIT(GEMM_SCALE_GROUP),
+                            .scale_default = GEMM_SCALE_GROUP,
+                            .scale_type = GEMM_F16,
+                            .codes = GEMM_INT8,
+                            .x_types = REAL | BIT(GEMM_INT8),
+                            .sums_error = 1e-5},
 };
 static const char *const scale_names[] = {
     [GEMM_SCALE_NONE] = "none",   [GEMM_SCALE_ONE] = "one",     [GEMM_SCALE_ROW] = "row",
@@ -46,7 +102,7 @@ const char *gemm_type_name(enum gemm_type type) {
 }
 
 const char *gemm_format_name(enum gemm_format format) {
-  return name_at(format_names, COUNT(format_names), (uint32_t)format);
+  return (uint32_t)format < GEMM_FORMATS ? formats[format].name : "unknown";
 }
 
 const char *gemm_scale_name(enum gemm_scale scale) {
@@ -59,7 +115,10 @@ bool gemm_type_parse(const char *name, enum gemm_type *out) {
 }
 
 bool gemm_format_parse(const char *name, enum gemm_format *out) {
-  *out = (enum gemm_format)name_find(format_names, COUNT(format_names), name);
+  *out = GEMM_FORMAT_NONE;
+  for (int i = 1; i < GEMM_FORMATS && *out == GEMM_FORMAT_NONE; i++)
+    if (strcmp(formats[i].name, name) == 0)
+      *out = (enum gemm_format)i;
   return *out != GEMM_FORMAT_NONE;
 }
 
@@ -68,12 +127,25 @@ bool gemm_scale_parse(const char *name, enum gemm_scale *out) {
   return *out != GEMM_SCALE_NONE || strcmp(name, scale_names[GEMM_SCALE_NONE]) == 0;
 }
 
+const struct gemm_format_facts *gemm_format_facts(enum gemm_format format) {
+  static const struct gemm_format_facts none = {.name = "unknown"};
+  return (uint32_t)format < GEMM_FORMATS ? &formats[format] : &none;
+}
+
+bool gemm_takes_scale(enum gemm_format format, enum gemm_scale scale) {
+  return (uint32_t)scale < COUNT(scale_names) && (gemm_format_facts(format)->scales & BIT(scale)) != 0;
+}
+
 bool gemm_is_int2(enum gemm_format format) {
-  return format == GEMM_FORMAT_INT2 || format == GEMM_FORMAT_INT2A8;
+  return gemm_format_facts(format)->bits == 2;
+}
+
+bool gemm_is_wide(enum gemm_format format) {
+  return gemm_format_facts(format)->bits == 16;
 }
 
 bool gemm_quantizes_x(enum gemm_format format) {
-  return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8 || format == GEMM_FORMAT_INT2A8;
+  return gemm_format_facts(format)->codes != GEMM_TYPE_NONE;
 }
 
 uint64_t gemm_round_up(uint64_t value, uint64_t to) {
@@ -91,52 +163,21 @@ uint64_t gemm_x_scale_columns(const struct gemm_weight *weight) {
 
 /* ---- weights */
 
-static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
-  switch (format) {
-  case GEMM_FORMAT_INT8:
-    return scale == GEMM_SCALE_ONE || scale == GEMM_SCALE_ROW;
-  case GEMM_FORMAT_FP8:
-    return scale == GEMM_SCALE_ONE || scale == GEMM_SCALE_ROW || scale == GEMM_SCALE_BLOCK;
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
-    return scale == GEMM_SCALE_ROW || scale == GEMM_SCALE_GROUP;
-  case GEMM_FORMAT_F16:
-  case GEMM_FORMAT_BF16:
-    return scale == GEMM_SCALE_NONE;
-  default:
-    return false;
-  }
-}
-
 enum status gemm_weight_check(const struct gemm_weight *weight, struct error *error) {
-  int64_t k_most = weight->format == GEMM_FORMAT_INT8 ? LIMIT_K_INT8 : LIMIT_K;
-  if (weight->format <= GEMM_FORMAT_NONE || weight->format > GEMM_FORMAT_INT2A8)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, weight->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
+  int64_t k_most = gemm_format_facts(weight->format)->k_most;
+  if (weight->format <= GEMM_FORMAT_NONE || weight->format >= GEMM_FORMATS)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, weight->format, 1, GEMM_FORMATS - 1);
   if (weight->n < 1 || weight->n > LIMIT_N)
     return error_field(error, STATUS_INVALID, FIELD_N, weight->n, 1, LIMIT_N);
   if (weight->k < 1 || weight->k > k_most)
     return error_field(error, STATUS_INVALID, FIELD_K, weight->k, 1, k_most);
-  if (!scale_fits(weight->format, weight->scale)) {
+  if (!gemm_takes_scale(weight->format, weight->scale)) {
     error_field(error, STATUS_INVALID, FIELD_SCALE, weight->scale, 1, 0);
     snprintf(error->text, sizeof error->text, "scale mode %s (%d) does not go with format %s",
              gemm_scale_name(weight->scale), (int)weight->scale, gemm_format_name(weight->format));
     return error->status;
   }
   return STATUS_OK;
-}
-
-static uint64_t row_bytes_of(const struct gemm_weight *weight) {
-  uint64_t k = (uint64_t)weight->k;
-  switch (weight->format) {
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
-    return gemm_round_up(k, GEMM_GROUP) / 4;
-  case GEMM_FORMAT_F16:
-  case GEMM_FORMAT_BF16:
-    return gemm_round_up(k, 16) * 2;
-  default:
-    return gemm_round_up(k, 16);
-  }
 }
 
 static void scale_shape(const struct gemm_weight *weight, struct gemm_layout *out) {
@@ -166,8 +207,10 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   enum status status = gemm_weight_check(weight, error);
   if (status != STATUS_OK)
     return status;
-  uint64_t scale_bytes = gemm_is_int2(weight->format) ? 2 : 4;
-  struct gemm_layout layout = {.row_bytes = row_bytes_of(weight)};
+  const struct gemm_format_facts *facts = gemm_format_facts(weight->format);
+  uint64_t scale_bytes = gemm_type_bytes(facts->scale_type);
+  struct gemm_layout layout = {.row_bytes = gemm_round_up((uint64_t)weight->k, (uint64_t)facts->align) *
+                                            (uint64_t)facts->bits / 8};
   scale_shape(weight, &layout);
   bool over = __builtin_mul_overflow((uint64_t)weight->n, layout.row_bytes, &layout.codes_bytes);
   layout.scales_offset = gemm_round_up(layout.codes_bytes, GEMM_SECTION);
@@ -185,29 +228,14 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
 /* ---- products: types */
 
 bool gemm_takes_x(enum gemm_format format, enum gemm_type x_type) {
-  bool real = x_type == GEMM_F32 || x_type == GEMM_F16 || x_type == GEMM_BF16;
-  switch (format) {
-  case GEMM_FORMAT_INT8:
-  case GEMM_FORMAT_INT2A8:
-    return real || x_type == GEMM_INT8;
-  case GEMM_FORMAT_FP8:
-    return real || x_type == GEMM_E4M3;
-  case GEMM_FORMAT_INT2:
-    return real;
-  case GEMM_FORMAT_F16:
-    return x_type == GEMM_F16;
-  case GEMM_FORMAT_BF16:
-    return x_type == GEMM_BF16;
-  default:
-    return false;
-  }
+  return (uint32_t)x_type < COUNT(type_names) && (gemm_format_facts(format)->x_types & BIT(x_type)) != 0;
 }
 
 bool gemm_takes_y(enum gemm_format format, enum gemm_type x_type, enum gemm_type y_type) {
   if (!gemm_takes_x(format, x_type))
     return false;
   if (y_type == GEMM_S32)
-    return format == GEMM_FORMAT_INT8 && x_type == GEMM_INT8;
+    return gemm_format_facts(format)->raw && x_type == gemm_format_facts(format)->codes;
   return y_type == GEMM_F32 || y_type == GEMM_F16 || y_type == GEMM_BF16;
 }
 

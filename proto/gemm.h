@@ -30,6 +30,7 @@ enum gemm_format {
   GEMM_FORMAT_F16 = 4,
   GEMM_FORMAT_BF16 = 5,
   GEMM_FORMAT_INT2A8 = 6, /* stored as INT2; its activations are quantized as those of INT8 */
+  GEMM_FORMATS,
 };
 
 /* How a weight is scaled. The numbers travel. INT8: ONE, ROW. FP8: ONE, ROW, BLOCK. INT2, INT2A8: ROW, GROUP.
@@ -111,8 +112,28 @@ bool gemm_type_parse(const char *name, enum gemm_type *out);
 bool gemm_format_parse(const char *name, enum gemm_format *out);
 bool gemm_scale_parse(const char *name, enum gemm_scale *out);
 
+/* What a weight format is: a row of the table of formats in gemm.c. */
+struct gemm_format_facts {
+  const char *name;
+  int bits;                      /* of an element of W */
+  int align;                     /* elements that a row of the canonical form is padded to a multiple of */
+  int64_t k_most;                /* that a weight may have */
+  uint32_t scales;               /* modes that it takes: bits 1 << enum gemm_scale */
+  enum gemm_scale scale_default; /* where whoever loads it names none */
+  enum gemm_type scale_type;     /* in which scales are stored */
+  enum gemm_type codes;          /* what activations are quantized to; NONE: they are read as they come */
+  uint32_t x_types;              /* that it takes: bits 1 << enum gemm_type */
+  bool raw;                      /* gives s32 sums, where x comes as codes */
+  double sums_error;             /* relative, of a row of sums that any kernel makes: at most */
+};
+/* Of zeros for a number that is no format. */
+const struct gemm_format_facts *gemm_format_facts(enum gemm_format format);
+bool gemm_takes_scale(enum gemm_format format, enum gemm_scale scale);
+
 /* Codes of 2 bits: INT2 and INT2A8, which differ in what happens to x alone. */
 bool gemm_is_int2(enum gemm_format format);
+/* 16 bits: W in the type of x, without scales. */
+bool gemm_is_wide(enum gemm_format format);
 /* f32, f16 and bf16 activations are quantized on the way, a row or block at a time. */
 bool gemm_quantizes_x(enum gemm_format format);
 

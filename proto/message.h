@@ -80,6 +80,8 @@ struct command_info {
 
 /* NULL where the number is no command. */
 const struct command_info *command_find(uint32_t number);
+/* The most descriptors that its request may bring; info->fds is the least. */
+uint32_t command_fds_most(const struct command_info *info);
 /* All rows, in order of number. */
 const struct command_info *command_table(size_t *count);
 

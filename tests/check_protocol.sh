@@ -66,7 +66,7 @@ awk -F '[(), ]+' '
   /^LIST\(/ { print body " `" $2 "` list of `" $3 "`, " $4 " " tolower($5) }' proto/messages.def | compare bodies
 
 rows '^## The arena$' 3 | awk -F ' [|] ' '{ print $1 " " $3 }' >"$work/document"
-sed -nE 's/^ *assert_int_equal\(offsetof\(struct ring_\w+, (\w+)\), ([0-9]+)\);$/\2 `\1`/p' tests/unit/test_ring.c |
+sed -nE 's/^ *assert_int_equal\(offsetof\(struct ring_\w+, (\w+)\), ([0-9]+)\);$/\2 `\1`/p' tests/unit/proto/test_ring.c |
   compare 'layout of the arena'
 
 [ ! -e "$work/found" ]

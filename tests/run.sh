@@ -56,7 +56,7 @@ count() {
 }
 
 report() {
-  printf '%-40s %4d passed %3d failed %4d s\n' "$1" "$ok" "$bad" "$4"
+  printf '%-44s %4d passed %3d failed %4d s\n' "$1" "$ok" "$bad" "$4"
   if [ "$skipped" -ne 0 ]; then
     sed -n "s/.* \.\.\. skipped [\"']\(.*\)[\"']\$/\1/p" "$2" | sort | uniq -c | sed 's/^/    skipped /'
     sed -n 's/^\[  SKIPPED \] \([a-z0-9_]*\)$/\1/p' "$2" | sort -u | sed 's/^/    skipped /'
@@ -69,9 +69,8 @@ report() {
 
 # one TEST NUMBER
 one() {
-  local name=${1##*/} folder begin=$SECONDS code log ok bad skipped
-  folder=${1%/*}
-  log=$logs/${folder##*/}-$name.log
+  local name=${1##*tests/} begin=$SECONDS code log ok bad skipped
+  log=$logs/${name//\//-}.log
   run "$1" "$log"
   code=$?
   count "$1" "$log" "$code"

@@ -15,16 +15,16 @@ enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session
 /* ---- status */
 
 static json_t *device_json(uint32_t number, const gemmd_device_info *device, const gemmd_device_health *trouble) {
-  return json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
-                   "device", (json_int_t)number, "name", print_json_text(device->name), "state",
-                   print_json_text(device->state), "pid", (json_int_t)device->pid, "restarts",
-                   (json_int_t)device->restarts, "memory_total", (json_int_t)device->memory_total, "memory_slabs",
-                   (json_int_t)device->memory_slabs, "memory_used", (json_int_t)device->memory_used, "memory_copies",
-                   (json_int_t)device->memory_copies, "memory_working", (json_int_t)device->memory_working, "requests",
-                   (json_int_t)device->requests, "rows", (json_int_t)device->rows, "failures",
-                   (json_int_t)device->failures, "device_ns", (json_int_t)device->device_ns, "products",
-                   (json_int_t)device->products, "down_ms", (json_int_t)trouble->down_ms, "retry_ms",
-                   (json_int_t)trouble->retry_ms, "why", print_json_text(trouble->why));
+  return json_pack(
+      "{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "device",
+      (json_int_t)number, "name", print_json_text(device->name), "state", print_json_text(device->state), "pid",
+      (json_int_t)device->pid, "restarts", (json_int_t)device->restarts, "memory_total",
+      (json_int_t)device->memory_total, "memory_slabs", (json_int_t)device->memory_slabs, "memory_used",
+      (json_int_t)device->memory_used, "memory_lent", (json_int_t)device->memory_lent, "memory_copies",
+      (json_int_t)device->memory_copies, "memory_working", (json_int_t)device->memory_working, "requests",
+      (json_int_t)device->requests, "rows", (json_int_t)device->rows, "failures", (json_int_t)device->failures,
+      "device_ns", (json_int_t)device->device_ns, "products", (json_int_t)device->products, "down_ms",
+      (json_int_t)trouble->down_ms, "retry_ms", (json_int_t)trouble->retry_ms, "why", print_json_text(trouble->why));
 }
 
 static uint32_t device_count(const gemmd_daemon_info *info) {
@@ -77,9 +77,10 @@ static void status_text(const gemmd_daemon_info *info, const gemmd_device_health
   print_table_end(&table, out);
 
   fputc('\n', out);
-  static const char *const heads[] = {"DEVICE", "NAME", "STATE",    "WEIGHTS", "TAKEN",    "COPIES",  "WORKING",
-                                      "MEMORY", "ROWS", "PRODUCTS", "BUSY",    "FAILURES", "PROCESS", "RESTARTS"};
-  print_table_begin(&table, "rllrrrrrrrrrrr");
+  static const char *const heads[] = {"DEVICE",   "NAME",   "STATE",    "WEIGHTS", "TAKEN",
+                                      "LENT",     "COPIES", "WORKING",  "MEMORY",  "ROWS",
+                                      "PRODUCTS", "BUSY",   "FAILURES", "PROCESS", "RESTARTS"};
+  print_table_begin(&table, "rllrrrrrrrrrrrr");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     print_cell(&table, "%s", heads[i]);
   for (uint32_t i = 0; i < device_count(info); i++) {
@@ -89,6 +90,7 @@ static void status_text(const gemmd_daemon_info *info, const gemmd_device_health
     print_cell(&table, "%s", device->state);
     print_cell(&table, "%s", print_bytes(device->memory_used, bytes));
     print_cell(&table, "%s", print_bytes(device->memory_slabs, more));
+    print_cell(&table, "%s", print_bytes(device->memory_lent, more));
     print_cell(&table, "%s", print_bytes(device->memory_copies, more));
     print_cell(&table, "%s", print_bytes(device->memory_working, more));
     print_cell(&table, "%s", print_bytes(device->memory_total, more));

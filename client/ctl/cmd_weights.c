@@ -1,12 +1,13 @@
-/* weights, load, unload: what gemmd holds. */
+/* weights, unload: what gemmd holds. */
 #include "ctl.h"
 
 #include "../tool/print.h"
 #include "../tool/words.h"
 
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
+
+enum { BORROWERS_MOST = 16 };
 
 static void hash_text(const gemmd_weight_info *info, char out[65]) {
   for (size_t i = 0; i < sizeof info->hash; i++)
@@ -16,11 +17,12 @@ static void hash_text(const gemmd_weight_info *info, char out[65]) {
 json_t *ctl_weight_json(const gemmd_weight_info *info) {
   char hash[65];
   hash_text(info, hash);
-  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s}", "name", print_json_text(info->name),
+  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s, s:I}", "name", print_json_text(info->name),
                    "format", word_text(words_format, (int)info->format), "scale", word_text(words_scale, info->scale),
                    "n", (json_int_t)info->n, "k", (json_int_t)info->k, "bytes", (json_int_t)info->bytes, "references",
                    (json_int_t)info->references, "owner", (json_int_t)info->owner, "mode",
-                   word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash);
+                   word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash,
+                   "borrows", (json_int_t)info->borrows);
 }
 
 /* ---- weights */
@@ -41,6 +43,7 @@ static bool append_row(void *user, const gemmd_weight_info *info) {
   print_cell(table, "%lld", (long long)info->k);
   print_cell(table, "%s", print_bytes(info->bytes, bytes));
   print_cell(table, "%u", info->references);
+  print_cell(table, "%u", info->borrows);
   print_cell(table, "%u", info->devices);
   print_cell(table, "%u", info->owner);
   print_cell(table, "%s", word_text(words_mode, (int)info->mode));
@@ -48,25 +51,127 @@ static bool append_row(void *user, const gemmd_weight_info *info) {
   return true;
 }
 
+/* Of a pattern that is a name. */
+static void list_borrowers(const struct tool_call *call, gemmd_session *session, const char *name) {
+  gemmd_borrower list[BORROWERS_MOST];
+  unsigned count;
+  if (gemmd_weight_borrowers(session, name, list, BORROWERS_MOST, &count, NULL) != GEMMD_OK)
+    return;
+  for (unsigned i = 0; i < count; i++)
+    fprintf(call->out, "borrowed by process %u of user %u\n", list[i].pid, list[i].user);
+}
+
 static int list_text(const struct tool_call *call, gemmd_session *session, const char *pattern) {
-  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE", "N",    "K",   "BYTES",
-                                      "NAMES", "DEVICES", "OWNER", "MODE", "HASH"};
+  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE",   "N",     "K",    "BYTES",
+                                      "NAMES", "BORROWS", "DEVICES", "OWNER", "MODE", "HASH"};
   struct print_table table;
-  print_table_begin(&table, "lllrrrrrrll");
+  print_table_begin(&table, "lllrrrrrrrll");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     print_cell(&table, "%s", heads[i]);
   int status = gemmd_weight_list(session, pattern, append_row, &table);
   print_table_end(&table, call->out);
+  if (status == GEMMD_OK && pattern != NULL)
+    list_borrowers(call, session, pattern);
+  return status;
+}
+
+/* To each weight of the list that is borrowed: by whom. One that has gone since has nobody. */
+static void add_borrowers(gemmd_session *session, json_t *weights) {
+  size_t index;
+  json_t *weight;
+  json_array_foreach(weights, index, weight) {
+    gemmd_borrower list[BORROWERS_MOST];
+    unsigned count = 0;
+    json_t *borrowers = json_array();
+    if (json_integer_value(json_object_get(weight, "borrows")) > 0)
+      (void)gemmd_weight_borrowers(session, json_string_value(json_object_get(weight, "name")), list, BORROWERS_MOST,
+                                   &count, NULL);
+    for (unsigned i = 0; i < count; i++)
+      json_array_append_new(borrowers,
+                            json_pack("{s:I, s:I}", "pid", (json_int_t)list[i].pid, "user", (json_int_t)list[i].user));
+    json_object_set_new(weight, "borrowers", borrowers);
+  }
+}
+
+/* ---- weights --tree: a line for each part of a name up to a dot that several weights share */
+
+struct tree {
+  gemmd_weight_info *infos; /* owned; by name */
+  size_t count, room;
+};
+
+static bool append_info(void *user, const gemmd_weight_info *info) {
+  struct tree *tree = user;
+  if (tree->count == tree->room) {
+    size_t more = tree->room == 0 ? 64 : 2 * tree->room;
+    gemmd_weight_info *grown = realloc(tree->infos, more * sizeof *grown);
+    if (grown == NULL)
+      return false;
+    tree->infos = grown;
+    tree->room = more;
+  }
+  tree->infos[tree->count++] = *info;
+  return true;
+}
+
+static uint64_t bytes_of(const gemmd_weight_info *infos, size_t count) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < count; i++)
+    bytes += infos[i].bytes;
+  return bytes;
+}
+
+/* How many of the names begin with the first `length` bytes of the first one. */
+static size_t run_of(const gemmd_weight_info *infos, size_t count, size_t length) {
+  size_t run = 1;
+  while (run < count && strncmp(infos[run].name, infos[0].name, length) == 0)
+    run++;
+  return run;
+}
+
+/* Names that share their first `begin` bytes. */
+static void print_level(FILE *out, const gemmd_weight_info *infos, size_t count, size_t begin, int depth) {
+  char bytes[PRINT_UNIT_BYTES];
+  for (size_t i = 0; i < count;) {
+    const char *name = infos[i].name, *dot = strchr(name + begin, '.');
+    size_t end = dot != NULL ? (size_t)(dot - name) + 1 : strlen(name), run = run_of(infos + i, count - i, end);
+    /* parts that all of them share stand in one line */
+    while (run > 1 && dot != NULL && (dot = strchr(name + end, '.')) != NULL &&
+           run_of(infos + i, run, (size_t)(dot - name) + 1) == run)
+      end = (size_t)(dot - name) + 1;
+    if (run > 1 && end < strlen(name)) {
+      fprintf(out, "%*s%.*s  %zu weights, %s\n", 2 * depth, "", (int)(end - begin), name + begin, run,
+              print_bytes(bytes_of(infos + i, run), bytes));
+      print_level(out, infos + i, run, end, depth + 1);
+    } else {
+      run = 1;
+      fprintf(out, "%*s%s  %lld x %lld %s, %s\n", 2 * depth, "", name + begin, (long long)infos[i].n,
+              (long long)infos[i].k, word_text(words_format, (int)infos[i].format), print_bytes(infos[i].bytes, bytes));
+    }
+    i += run;
+  }
+}
+
+static int list_tree(const struct tool_call *call, gemmd_session *session, const char *pattern) {
+  struct tree tree = {.count = 0};
+  int status = gemmd_weight_list(session, pattern, append_info, &tree);
+  for (size_t i = 0; i < tree.count; i++) /* names may hold what a terminal would act on */
+    for (char *at = tree.infos[i].name; *at != '\0'; at++)
+      *at = *at < ' ' || *at > '~' ? '?' : *at;
+  print_level(call->out, tree.infos, tree.count, 0, 0);
+  free(tree.infos);
   return status;
 }
 
 static int list_json(const struct tool_call *call, gemmd_session *session, const char *pattern) {
   json_t *list = json_array();
   int status = gemmd_weight_list(session, pattern, append_json, list);
-  if (status == GEMMD_OK)
+  if (status == GEMMD_OK) {
+    add_borrowers(session, list);
     print_json(call->out, json_pack("{s:o}", "weights", list));
-  else
+  } else {
     json_decref(list);
+  }
   return status;
 }
 
@@ -76,134 +181,68 @@ enum tool_exit ctl_weights(struct tool_call *call) {
   if (code != TOOL_OK)
     return code;
   const char *pattern = call->count > 0 ? call->arguments[0] : NULL;
-  int status = call->json ? list_json(call, session, pattern) : list_text(call, session, pattern);
+  int status = call->json                         ? list_json(call, session, pattern)
+               : tool_value(call, "tree") != NULL ? list_tree(call, session, pattern)
+                                                  : list_text(call, session, pattern);
   if (status != GEMMD_OK)
     code = tool_refused(call, session, status);
-  gemmd_disconnect(session);
-  return code;
-}
-
-/* ---- load */
-
-/* The bar on stderr: from the second second on, where stderr is a terminal. */
-struct progress {
-  struct timespec start, drawn;
-  bool terminal, visible;
-};
-
-static double seconds_between(const struct timespec *from, const struct timespec *to) {
-  return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) / 1e9;
-}
-
-static void progress_draw(void *user, uint64_t done, uint64_t total) {
-  struct progress *progress = user;
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  if (!progress->terminal || seconds_between(&progress->start, &now) < 1 ||
-      (progress->visible && seconds_between(&progress->drawn, &now) < 0.1))
-    return;
-  static const char bar[] = "########################################";
-  double part = total > 0 && done < total ? (double)done / (double)total : 1;
-  char have[PRINT_UNIT_BYTES], all[PRINT_UNIT_BYTES];
-  fprintf(stderr, "\r[%-40.*s] %3.0f %%  %s of %s\x1b[K", (int)(part * 40), bar, part * 100, print_bytes(done, have),
-          print_bytes(total, all));
-  progress->visible = true;
-  progress->drawn = now;
-}
-
-static void progress_clear(const struct progress *progress) {
-  if (progress->visible)
-    fprintf(stderr, "\r\x1b[K");
-}
-
-static bool load_options(const struct tool_call *call, gemmd_load *load) {
-  int format, scale, method, mode, placement;
-  int64_t device, devices;
-  if (!tool_word(call, "format", words_format, 0, &format) || !tool_word(call, "scale", words_scale, 0, &scale) ||
-      !tool_word(call, "method", words_method, 0, &method) || !tool_word(call, "mode", words_mode, 0, &mode) ||
-      !tool_word(call, "placement", words_placement, GEMMD_PLACEMENT_SINGLE, &placement) ||
-      !tool_integer(call, "device", 0, 63, -1, &device) || !tool_integer(call, "devices", 1, 64, 0, &devices))
-    return false;
-  const char *tensor = tool_value(call, "tensor"), *name = tool_value(call, "name");
-  *load = (gemmd_load){.name = name != NULL ? name : tensor,
-                       .tensor = tensor,
-                       .scale_tensor = tool_value(call, "scale-tensor"),
-                       .format = (enum gemmd_format)format,
-                       .scale = (enum gemmd_scale)scale,
-                       .method = (enum gemmd_method)method,
-                       .replace = tool_value(call, "replace") != NULL,
-                       .placement = (enum gemmd_placement)placement,
-                       .device = (int)device,
-                       .devices = (unsigned)devices,
-                       .mode = (enum gemmd_mode)mode,
-                       .progress = progress_draw};
-  return true;
-}
-
-static void load_report(const struct tool_call *call, const gemmd_weight_info *info) {
-  if (call->json) {
-    json_t *object = ctl_weight_json(info);
-    json_object_set_new(object, "shared", json_boolean(info->shared));
-    print_json(call->out, object);
-    return;
-  }
-  char bytes[PRINT_UNIT_BYTES];
-  const char *format = word_text(words_format, (int)info->format);
-  print_bytes(info->bytes, bytes);
-  if (info->shared)
-    fprintf(call->out, "%s: %lld x %lld as %s; equal content was there already, %s shared by %u name%s\n", info->name,
-            (long long)info->n, (long long)info->k, format, bytes, info->references, print_plural(info->references));
-  else if (info->devices > 1)
-    fprintf(call->out, "%s: %lld x %lld as %s, %s on %u devices\n", info->name, (long long)info->n, (long long)info->k,
-            format, bytes, info->devices);
-  else
-    fprintf(call->out, "%s: %lld x %lld as %s, %s\n", info->name, (long long)info->n, (long long)info->k, format,
-            bytes);
-}
-
-enum tool_exit ctl_load(struct tool_call *call) {
-  gemmd_load load;
-  if (!load_options(call, &load))
-    return TOOL_USAGE;
-  gemmd_session *session;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
-  struct progress progress = {.terminal = isatty(STDERR_FILENO) == 1};
-  clock_gettime(CLOCK_MONOTONIC, &progress.start);
-  load.user = &progress;
-  gemmd_weight_info info;
-  int status = gemmd_weight_load_file(session, call->arguments[0], &load, &info);
-  progress_clear(&progress);
-  if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  else
-    load_report(call, &info);
-  if (status == GEMMD_EXISTS)
-    tool_fail(call, code, "--replace puts the new content in its place, --name gives it another name");
   gemmd_disconnect(session);
   return code;
 }
 
 /* ---- unload */
 
-enum tool_exit ctl_unload(struct tool_call *call) {
-  gemmd_session *session;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
-  const char *name = call->arguments[0];
+static enum tool_exit unload_one(struct tool_call *call, gemmd_session *session, const char *name) {
   uint64_t freed = 0;
   char bytes[PRINT_UNIT_BYTES];
   int status = gemmd_weight_unload(session, name, &freed);
   if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  else if (call->json)
+    return tool_refused(call, session, status);
+  if (call->json)
     print_json(call->out, json_pack("{s:o, s:I}", "name", print_json_text(name), "freed", (json_int_t)freed));
   else if (freed == 0)
     fprintf(call->out, "%s: the name is gone; the content is still in use\n", name);
   else
     fprintf(call->out, "%s: %s freed\n", name, print_bytes(freed, bytes));
+  return TOOL_OK;
+}
+
+/* Of a pattern, all that match; what another has unloaded meanwhile is gone as well. */
+static enum tool_exit unload_all(struct tool_call *call, gemmd_session *session, const char *pattern) {
+  struct tree tree = {.count = 0};
+  uint64_t freed = 0, total = 0;
+  size_t gone = 0;
+  char bytes[PRINT_UNIT_BYTES];
+  int status = gemmd_weight_list(session, pattern, append_info, &tree);
+  for (size_t i = 0; status == GEMMD_OK && i < tree.count; i++) {
+    status = gemmd_weight_unload(session, tree.infos[i].name, &freed);
+    total += status == GEMMD_OK ? freed : 0;
+    gone += status == GEMMD_OK;
+    status = status == GEMMD_NOT_FOUND ? GEMMD_OK : status;
+  }
+  free(tree.infos);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  if (gone == 0)
+    return tool_cannot(call, GEMMD_NOT_FOUND, "no weight matches \"%s\"", pattern);
+  if (call->json)
+    print_json(call->out, json_pack("{s:o, s:I, s:I}", "pattern", print_json_text(pattern), "names", (json_int_t)gone,
+                                    "freed", (json_int_t)total));
+  else
+    fprintf(call->out, "%zu name%s gone, %s freed\n", gone, print_plural(gone), print_bytes(total, bytes));
+  return TOOL_OK;
+}
+
+enum tool_exit ctl_unload(struct tool_call *call) {
+  gemmd_session *session;
+  gemmd_weight_info info;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  const char *name = call->arguments[0];
+  /* A name may hold what looks like a pattern. */
+  bool pattern = strpbrk(name, "*?[") != NULL && gemmd_weight_stat(session, name, &info) != GEMMD_OK;
+  code = pattern ? unload_all(call, session, name) : unload_one(call, session, name);
   gemmd_disconnect(session);
   return code;
 }

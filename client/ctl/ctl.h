@@ -29,8 +29,10 @@ enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session
 /* A weight as a JSON object; the keys are CTL_WEIGHT_KEYS. */
 json_t *ctl_weight_json(const gemmd_weight_info *info);
 #define CTL_WEIGHT_KEYS                                                                                                \
-  "{name, format, scale, n, k, bytes, references, owner, mode, devices, hash}; bytes is what it takes on the "         \
+  "{name, format, scale, n, k, bytes, references, owner, mode, devices, hash, borrows}; bytes is what it takes on "    \
+  "the "                                                                                                               \
   "device,\n"                                                                                                          \
-  "  references counts the names of this content, owner is a user id, hash is hexadecimal"
+  "  references counts the names of this content, owner is a user id, hash is hexadecimal,\n"                          \
+  "  borrows counts the processes that map it to compute with it themselves"
 
 #endif

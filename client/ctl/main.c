@@ -1,18 +1,37 @@
 /* gemmctl: the command line of gemmd. */
 #include "ctl.h"
 
+#include <limits.h>
+
+static const struct tool_option weights_options[] = {
+    {"tree", NULL, "by the parts of their names, with sums", false},
+    {0},
+};
+
 static const struct tool_option load_options[] = {
-    {"tensor", "NAME", "tensor in the file", true},
-    {"format", "FORMAT", "int8, fp8, int2, f16, bf16 or int2a8", true},
-    {"name", "NAME", "to be known by; the tensor's name if not given", false},
+    {"format", "FORMAT", "int8, fp8, int2, f16, bf16 or int2a8; of a model also stored: as it is in the file", false},
     {"scale", "MODE", "one, row, block or group; else what the file has, or the format's own", false},
-    {"scale-tensor", "NAME", "tensor with the scales; else by the usual names", false},
     {"method", "METHOD", "absmax, least-squares or ternary, where the file is not quantized", false},
-    {"replace", NULL, "even where the name stands for other content", false},
+    {"replace", NULL, "even where a name stands for other content; of a model, its prefix' other names go", false},
     {"placement", "WHERE", "on several devices: replicas, or split by its rows; single if not given", false},
     {"devices", "N", "how many, for that; else all", false},
     {"device", "N", "number of the device, or of the first; else the daemon chooses", false},
     {"mode", "MODE", "who may use it: private, or all, which takes an admin; else all if an admin loads it", false},
+    {"tensor", "NAME", "this tensor alone, of one FILE; the next two go with it", false},
+    {"name", "NAME", "to be known by; the tensor's name if not given", false},
+    {"scale-tensor", "NAME", "tensor with the scales; else by the usual names", false},
+    {"pattern", "GLOB", "of a model: the weights to load; all if not given. This and the next four may be repeated",
+     false},
+    {"exclude", "GLOB", "those not to load", false},
+    {"rule", "GLOB=FORMAT", "for these; the first that matches counts; a scale mode and a method may follow, by commas",
+     false},
+    {"fuse", "A,B=C", "weights of these last names become one: q_proj,k_proj,v_proj=qkv_proj", false},
+    {"columns", "GLOB", "whose columns are cut by --rank; else those of o_proj and down_proj; of others rows", false},
+    {"rules", "FILE", "more rules, one a line", false},
+    {"prefix", "TEXT", "before the names of the model", false},
+    {"rank", "R", "of every weight the part of rank R, from 0", false},
+    {"of", "N", "of so many", false},
+    {"keep-going", NULL, "leave out what cannot be loaded, and list it", false},
     {0},
 };
 
@@ -96,6 +115,7 @@ static const struct tool_command commands[] = {
      .keys =
          "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
          "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
+         "  memory_lent: of the slabs, mapped by clients that compute themselves,\n"
          "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
          "  down_ms: for how long it has not served, retry_ms: until it is tried again, why: its last worker ended,\n"
          "  requests, rows, failures, device_ns,\n"
@@ -105,25 +125,29 @@ static const struct tool_command commands[] = {
      .arguments = "[PATTERN]",
      .most = 1,
      .summary = "The weights, by name; PATTERN as in file names: 'layer.*'.",
+     .options = weights_options,
      .example = "gemmctl weights 'encoder.layer.0.*'",
-     .keys = "  weights: a list of " CTL_WEIGHT_KEYS,
+     .keys = "  weights: a list of " CTL_WEIGHT_KEYS ",\n  borrowers: a list of {pid, user} of these",
      .run = ctl_weights},
     {.name = "load",
-     .arguments = "FILE",
+     .arguments = "FOLDER|FILE...",
      .least = 1,
-     .most = 1,
-     .summary = "Loads one tensor of a safetensors file as a weight, quantizing it on the way.",
+     .most = INT_MAX,
+     .summary = "Loads the weights of a model (safetensors, GGUF), all or none, or one tensor of a file; quantizes\n"
+                "on the way what is not quantized.",
      .options = load_options,
-     .example = "gemmctl load model.safetensors --tensor encoder.layer.0.output.dense.weight --format int8 --name out",
-     .keys = "  " CTL_WEIGHT_KEYS ";\n  shared: true where equal content was there already and nothing was stored",
+     .example = "gemmctl load llama/ --format fp8 --prefix llama. --exclude '*embed_tokens*'",
+     .keys = "  weights, shared: how many, and of these with content that was there already; dropped: names that\n"
+             "  went; bytes, names; failed: a list of {name, status, error}. With --tensor:\n"
+             "  " CTL_WEIGHT_KEYS ";\n  shared: true where equal content was there already and nothing was stored",
      .run = ctl_load},
     {.name = "unload",
-     .arguments = "NAME",
+     .arguments = "NAME|PATTERN",
      .least = 1,
      .most = 1,
-     .summary = "Drops a name; the last one frees the memory.",
-     .example = "gemmctl unload out",
-     .keys = "  name, freed: bytes that went back to the device",
+     .summary = "Drops a name, or all that match; the last one of a content frees the memory.",
+     .example = "gemmctl unload 'llama.*'",
+     .keys = "  name, freed: bytes that went back to the device; of a pattern: pattern, names: how many, freed",
      .run = ctl_unload},
     {.name = "quantize",
      .arguments = "FILE",

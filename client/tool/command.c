@@ -148,6 +148,14 @@ const char *tool_value(const struct tool_call *call, const char *option) {
   return NULL;
 }
 
+unsigned tool_values(const struct tool_call *call, const char *option, const char **out, unsigned room) {
+  unsigned count = 0;
+  for (int i = 0; i < call->given_count && count < room; i++)
+    if (strcmp(call->command->options[call->given[i].option].name, option) == 0)
+      out[count++] = call->given[i].value;
+  return count;
+}
+
 bool tool_number(const struct tool_call *call, const char *option, double low, double high, double fallback,
                  double *out) {
   *out = fallback;
@@ -208,6 +216,11 @@ static bool is_letter(int kept) {
   return kept < 0 || (kept > TOOL_OPTIONS_MAX && kept < COMMON_SOCKET);
 }
 
+static void take_option(struct tool_call *call, int option, const char *value) {
+  call->values[option] = value;
+  call->given[call->given_count++] = (struct tool_given){.option = option, .value = value};
+}
+
 /* Reads options into *call until the arguments end (or the first that is no option, with `command` NULL). */
 static enum tool_exit parse(struct tool_call *call, const struct tool_command *command, int argc, char **argv,
                             bool *help) {
@@ -231,8 +244,10 @@ static enum tool_exit parse(struct tool_call *call, const struct tool_command *c
       return tool_fail(call, TOOL_USAGE, "unknown option -%c", optopt > 0 ? optopt : '?');
     else if (option == '?')
       return tool_fail(call, TOOL_USAGE, "unknown option %s", argv[optind - 1]);
+    else if (call->given_count == TOOL_GIVEN_MAX)
+      return tool_fail(call, TOOL_USAGE, "more than %d options", TOOL_GIVEN_MAX);
     else
-      call->values[option] = optarg != NULL ? optarg : command->options[option].name;
+      take_option(call, option, optarg != NULL ? optarg : command->options[option].name);
   }
   call->count = argc - optind;
   call->arguments = argv + optind;

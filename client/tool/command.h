@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #define TOOL_OPTIONS_MAX 32 /* of one command */
+#define TOOL_GIVEN_MAX 256  /* on one command line */
 
 enum tool_exit {
   TOOL_OK = 0,
@@ -55,7 +56,13 @@ struct tool_call {
   const char *socket; /* NULL: the library's default */
   bool json;
   const char *values[TOOL_OPTIONS_MAX]; /* of command->options; a flag's value is its name */
-  int count;                            /* of arguments that are no options */
+  /* All of them, in their order; an option may be given several times. */
+  struct tool_given {
+    int option;
+    const char *value;
+  } given[TOOL_GIVEN_MAX];
+  int given_count;
+  int count; /* of arguments that are no options */
   char **arguments;
   FILE *out; /* of reports: stdout, or stderr where stdout carries a tensor */
 };
@@ -65,6 +72,8 @@ int tool_main(const struct tool *tool, int argc, char **argv);
 
 /* What was given for an option; NULL where it was not. */
 const char *tool_value(const struct tool_call *call, const char *option);
+/* All that was given for an option, in order: at most `room`, into `out`; how many there are. */
+unsigned tool_values(const struct tool_call *call, const char *option, const char **out, unsigned room);
 /* An option as a number in low..high, `fallback` where it was not given. False after having said what is wrong. */
 bool tool_number(const struct tool_call *call, const char *option, double low, double high, double fallback,
                  double *out);

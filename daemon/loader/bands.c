@@ -121,7 +121,7 @@ enum status bands_run(const struct bands *bands, struct watch *watch, struct err
     *error = run.error;
     return run.error.status;
   }
-  if (run.next < bands->count)
+  if (run.next < bands->count || atomic_load(&run.stop))
     return error_set(error, STATUS_CANCELLED, "the load was cancelled");
   return STATUS_OK;
 }

@@ -2,28 +2,27 @@
 
 #include "../../proto/number.h"
 #include "../../proto/weights/quantize.h"
-#include "trirun.h"
+#include "tiles.h"
 
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 
 /* Input of one band: little enough that a band stays in a core's cache, enough that a read is cheap. */
-enum { BAND_BYTES = 1 << 20 };
+enum { BAND_BYTES = 1 << 20, WORDS_ROWS = 64 };
 
 struct convert {
-  const struct file *file;
+  const struct files *files;
   const struct source *source;
+  const struct tiles_aux *aux;
   uint8_t *canonical;
   struct watch *watch;
-  int64_t n, k;
-  uint32_t element_bytes; /* in the file; a byte of INT2 counts as one element */
-  uint64_t row_elements;  /* in the file */
-  uint64_t file_rows;
+  uint64_t n, k;
+  uint64_t row_bytes; /* in the file, of the piece with the longest */
   uint64_t band_rows;
   uint64_t tile_columns; /* block scales: columns that are read at a time, a multiple of the block but for the end */
   float one_scale;
-  _Atomic uint32_t absmax_bits; /* of the whole tensor: the order of positive floats is that of their bits */
+  _Atomic uint32_t absmax_bits; /* of the whole weight: the order of positive floats is that of their bits */
 };
 
 /* Each thread's memory, cut from its scratch. */
@@ -39,14 +38,19 @@ static bool is_blocked(const struct source *source) {
 }
 
 static uint64_t values_count(const struct convert *convert) {
-  return is_blocked(convert->source) ? GEMM_GROUP * convert->tile_columns : convert->row_elements;
+  return is_blocked(convert->source) ? GEMM_GROUP * convert->tile_columns : convert->k;
 }
 
 static uint64_t raw_bytes(const struct convert *convert) {
-  uint64_t columns = is_blocked(convert->source) ? convert->tile_columns
-                     : convert->source->trirun   ? convert->file_rows
-                                                 : convert->row_elements;
-  return gemm_round_up(convert->band_rows * columns * convert->element_bytes, 64);
+  uint64_t row_bytes = convert->row_bytes;
+  if (is_blocked(convert->source)) {
+    row_bytes = 0;
+    for (uint32_t i = 0; i < convert->source->count; i++) {
+      uint64_t bytes = tiles_row_bytes(&convert->source->pieces[i], convert->tile_columns);
+      row_bytes = bytes > row_bytes ? bytes : row_bytes;
+    }
+  }
+  return gemm_round_up(convert->band_rows * row_bytes, 64);
 }
 
 static size_t scratch_bytes(const struct convert *convert) {
@@ -64,42 +68,48 @@ static struct scratch scratch_cut(const struct convert *convert, void *memory) {
   return scratch;
 }
 
-static uint64_t rows_of_band(const struct convert *convert, uint64_t band) {
-  uint64_t first = band * convert->band_rows, left = (uint64_t)convert->n - first;
-  return left < convert->band_rows ? left : convert->band_rows;
+/* Rows of a band, in runs that lie in one piece. */
+struct run {
+  const struct source_piece *piece;
+  uint64_t first, rows; /* of W */
+};
+
+/* The next run of the band behind `run`, which begins with rows 0 at the band's first row; false: there is none. */
+static bool next_run(const struct convert *convert, uint64_t band, struct run *run) {
+  uint64_t end = (band + 1) * convert->band_rows;
+  end = end < convert->n ? end : convert->n;
+  run->first = run->rows == 0 ? band * convert->band_rows : run->first + run->rows;
+  if (run->first >= end)
+    return false;
+  run->piece = source_piece_at(convert->source, run->first);
+  uint64_t piece_end = (uint64_t)(run->piece->begin + run->piece->n);
+  run->rows = (piece_end < end ? piece_end : end) - run->first;
+  return true;
 }
 
-/* ---- reading */
-
-/* Rows first_row .. and columns first_column .. of the tensor, one row behind the other. */
-static enum status read_tile(const struct convert *convert, uint64_t first_row, uint64_t rows, uint64_t first_column,
-                             uint64_t columns, uint8_t *out, struct error *error) {
-  uint64_t row_bytes = convert->row_elements * convert->element_bytes, bytes = columns * convert->element_bytes;
-  uint64_t offset = convert->source->tensor->begin + first_row * row_bytes + first_column * convert->element_bytes;
-  enum status status = STATUS_OK;
-  if (columns == convert->row_elements)
-    status = file_read(convert->file, offset, out, (size_t)(rows * row_bytes), error);
-  else
-    for (uint64_t row = 0; status == STATUS_OK && row < rows; row++)
-      status = file_read(convert->file, offset + row * row_bytes, out + row * bytes, (size_t)bytes, error);
-  atomic_fetch_add(&convert->watch->done, rows * bytes);
-  return status;
+static enum status read_run(const struct convert *convert, const struct run *run, uint64_t column, uint64_t columns,
+                            uint8_t *raw, struct import_tile *tile, struct error *error) {
+  return tiles_read(convert->files, run->piece, run->first, run->rows, column, columns, raw, tile, convert->watch,
+                    error);
 }
 
 static enum status refuse_value(const struct convert *convert, uint64_t row, uint64_t column, float value,
                                 const char *why, struct error *error) {
+  const struct source_piece *piece = source_piece_at(convert->source, row);
   return error_set(error, STATUS_BAD_FILE, "tensor '%s': %g in row %llu, column %llu %s",
-                   safetensors_show(convert->source->tensor->name).text, (double)value, (unsigned long long)row,
-                   (unsigned long long)column, why);
+                   safetensors_show(piece->from.tensor->tensor->name).text, (double)value,
+                   (unsigned long long)(row - (uint64_t)piece->begin + (uint64_t)piece->row),
+                   (unsigned long long)(column + (uint64_t)piece->column), why);
 }
 
-/* Real numbers of one row (or a piece of it, from `first_column`) as f32, all of them finite. */
-static enum status take_row(const struct convert *convert, const uint8_t *raw, uint64_t row, uint64_t first_column,
-                            uint64_t count, float *out, struct error *error) {
-  safetensors_to_f32(convert->source->tensor->dtype, raw, count, out);
-  for (uint64_t i = 0; i < count; i++)
+/* Real numbers of row `first` + `row` of W, or a piece of it, from `column` on, as f32, all of them finite. */
+static enum status take_row(const struct convert *convert, const struct run *run, const struct import_tile *tile,
+                            uint64_t row, uint64_t column, float *out, struct error *error) {
+  const struct import_weight *from = &run->piece->from;
+  from->importer->numbers(from, tile, row, out);
+  for (uint64_t i = 0; !quantize_finite(out, tile->columns) && i < tile->columns; i++)
     if (!isfinite(out[i]))
-      return refuse_value(convert, row, first_column + i, out[i], "is not finite", error);
+      return refuse_value(convert, run->first + row, column + i, out[i], "is not finite", error);
   return STATUS_OK;
 }
 
@@ -127,7 +137,7 @@ static void quantize_bytes(enum gemm_format format, const float *values, uint64_
 static enum status write_bytes(const struct convert *convert, uint64_t row, const float *values, uint8_t *to,
                                struct error *error) {
   const struct gemm_weight *weight = &convert->source->weight;
-  uint64_t k = (uint64_t)convert->k;
+  uint64_t k = convert->k;
   (void)error; /* finite values always have a code */
   float scale = convert->one_scale;
   if (weight->scale == GEMM_SCALE_ROW)
@@ -138,7 +148,7 @@ static enum status write_bytes(const struct convert *convert, uint64_t row, cons
 
 static enum status write_halves(const struct convert *convert, uint64_t row, const float *values, uint8_t *to,
                                 struct error *error) {
-  uint64_t k = (uint64_t)convert->k;
+  uint64_t k = convert->k;
   uint16_t *out = (uint16_t *)(void *)to;
   bool f16 = convert->source->weight.format == GEMM_FORMAT_F16;
   uint64_t bad = f16 ? quantize_f16(values, k, out) : quantize_bf16(values, k, out);
@@ -149,7 +159,7 @@ static enum status write_halves(const struct convert *convert, uint64_t row, con
 static enum status write_int2(const struct convert *convert, uint64_t row, const struct scratch *scratch, uint8_t *to,
                               struct error *error) {
   const struct source *source = convert->source;
-  uint64_t k = (uint64_t)convert->k;
+  uint64_t k = convert->k;
   uint64_t group = source->weight.scale == GEMM_SCALE_GROUP ? GEMM_GROUP : k, columns = source->layout.scale_columns;
   for (uint64_t i = 0; i < k; i++)
     if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
@@ -186,12 +196,38 @@ static enum status write_row(const struct convert *convert, uint64_t row, const 
 static enum status work_real(void *context, uint64_t band, void *memory, struct error *error) {
   const struct convert *convert = context;
   struct scratch scratch = scratch_cut(convert, memory);
-  uint64_t first = band * convert->band_rows, rows = rows_of_band(convert, band), k = convert->row_elements;
-  enum status status = read_tile(convert, first, rows, 0, k, scratch.raw, error);
-  for (uint64_t i = 0; status == STATUS_OK && i < rows; i++) {
-    status = take_row(convert, scratch.raw + i * k * convert->element_bytes, first + i, 0, k, scratch.values, error);
-    if (status == STATUS_OK)
-      status = write_row(convert, first + i, &scratch, error);
+  struct import_tile tile;
+  enum status status = STATUS_OK;
+  for (struct run run = {.rows = 0}; status == STATUS_OK && next_run(convert, band, &run);) {
+    status = read_run(convert, &run, 0, convert->k, scratch.raw, &tile, error);
+    for (uint64_t i = 0; status == STATUS_OK && i < run.rows; i++) {
+      status = take_row(convert, &run, &tile, i, 0, scratch.values, error);
+      if (status == STATUS_OK)
+        status = write_row(convert, run.first + i, &scratch, error);
+    }
+  }
+  return status;
+}
+
+/* Halves that stay what they are: read where they belong, unless rows are longer there than in the file. */
+static enum status work_halves(void *context, uint64_t band, void *memory, struct error *error) {
+  const struct convert *convert = context;
+  struct scratch scratch = scratch_cut(convert, memory);
+  uint64_t row_bytes = convert->source->layout.row_bytes;
+  bool direct = row_bytes == convert->k * sizeof(uint16_t);
+  uint16_t infinity = convert->source->weight.format == GEMM_FORMAT_F16 ? 0x7c00 : 0x7f80;
+  struct import_tile tile;
+  enum status status = STATUS_OK;
+  for (struct run run = {.rows = 0}; status == STATUS_OK && next_run(convert, band, &run);) {
+    uint8_t *to = convert->canonical + run.first * row_bytes;
+    status = read_run(convert, &run, 0, convert->k, direct ? to : scratch.raw, &tile, error);
+    for (uint64_t i = 0; status == STATUS_OK && i < run.rows; i++) {
+      uint16_t *row = (uint16_t *)(void *)(to + i * row_bytes);
+      if (!direct)
+        memcpy(row, tile.raw + i * tile.stride, convert->k * sizeof *row);
+      if (!quantize_finite_halves(row, convert->k, infinity))
+        status = take_row(convert, &run, &tile, i, 0, scratch.values, error);
+    }
   }
   return status;
 }
@@ -199,18 +235,21 @@ static enum status work_real(void *context, uint64_t band, void *memory, struct 
 static enum status work_absmax(void *context, uint64_t band, void *memory, struct error *error) {
   struct convert *convert = context;
   struct scratch scratch = scratch_cut(convert, memory);
-  uint64_t first = band * convert->band_rows, rows = rows_of_band(convert, band), k = convert->row_elements;
-  enum status status = read_tile(convert, first, rows, 0, k, scratch.raw, error);
-  for (uint64_t i = 0; status == STATUS_OK && i < rows; i++) {
-    status = take_row(convert, scratch.raw + i * k * convert->element_bytes, first + i, 0, k, scratch.values, error);
-    if (status != STATUS_OK)
-      break;
-    float absmax = quantize_absmax(scratch.values, k);
-    uint32_t bits = 0, seen = atomic_load(&convert->absmax_bits);
-    memcpy(&bits, &absmax, sizeof bits);
-    while (bits > seen && !atomic_compare_exchange_weak(&convert->absmax_bits, &seen, bits))
-      ;
+  struct import_tile tile;
+  float absmax = 0.0f;
+  enum status status = STATUS_OK;
+  for (struct run run = {.rows = 0}; status == STATUS_OK && next_run(convert, band, &run);) {
+    status = read_run(convert, &run, 0, convert->k, scratch.raw, &tile, error);
+    for (uint64_t i = 0; status == STATUS_OK && i < run.rows; i++) {
+      status = take_row(convert, &run, &tile, i, 0, scratch.values, error);
+      if (status == STATUS_OK)
+        absmax = fmaxf(absmax, quantize_absmax(scratch.values, convert->k));
+    }
   }
+  uint32_t bits = 0, seen = atomic_load(&convert->absmax_bits);
+  memcpy(&bits, &absmax, sizeof bits);
+  while (bits > seen && !atomic_compare_exchange_weak(&convert->absmax_bits, &seen, bits))
+    ;
   return status;
 }
 
@@ -234,154 +273,197 @@ static void write_blocks(const struct convert *convert, uint64_t band, uint64_t 
 static enum status work_blocks(void *context, uint64_t band, void *memory, struct error *error) {
   const struct convert *convert = context;
   struct scratch scratch = scratch_cut(convert, memory);
-  uint64_t first = band * GEMM_GROUP, rows = rows_of_band(convert, band), k = convert->row_elements;
-  for (uint64_t column = 0; column < k; column += convert->tile_columns) {
-    uint64_t columns = k - column < convert->tile_columns ? k - column : convert->tile_columns;
-    enum status status = read_tile(convert, first, rows, column, columns, scratch.raw, error);
-    for (uint64_t i = 0; status == STATUS_OK && i < rows; i++)
-      status = take_row(convert, scratch.raw + i * columns * convert->element_bytes, first + i, column, columns,
-                        scratch.values + i * columns, error);
-    if (status != STATUS_OK)
-      return status;
+  struct import_tile tile;
+  for (uint64_t column = 0; column < convert->k; column += convert->tile_columns) {
+    uint64_t left = convert->k - column, columns = left < convert->tile_columns ? left : convert->tile_columns;
+    uint64_t rows = 0;
+    for (struct run run = {.rows = 0}; next_run(convert, band, &run); rows += run.rows) {
+      enum status status = read_run(convert, &run, column, columns, scratch.raw, &tile, error);
+      for (uint64_t i = 0; status == STATUS_OK && i < run.rows; i++)
+        status = take_row(convert, &run, &tile, i, column, scratch.values + (rows + i) * columns, error);
+      if (status != STATUS_OK)
+        return status;
+    }
     write_blocks(convert, band, rows, column, columns, scratch.values);
   }
   return STATUS_OK;
 }
 
-static enum status work_stored(void *context, uint64_t band, void *memory, struct error *error) {
-  const struct convert *convert = context;
-  const struct gemm_layout *layout = &convert->source->layout;
-  struct scratch scratch = scratch_cut(convert, memory);
-  uint64_t first = band * convert->band_rows, rows = rows_of_band(convert, band), columns = convert->row_elements;
-  enum status status = read_tile(convert, first, rows, 0, columns, scratch.raw, error);
-  for (uint64_t i = 0; status == STATUS_OK && i < rows; i++) {
-    const uint8_t *row = scratch.raw + i * columns;
-    uint8_t *to = convert->canonical + (first + i) * layout->row_bytes;
-    for (uint64_t j = 0; convert->source->weight.format == GEMM_FORMAT_FP8 && j < columns; j++)
-      if ((row[j] & 0x7f) == 0x7f)
-        return refuse_value(convert, first + i, j, NAN, "is not finite", error);
-    memcpy(to, row, columns);
-    if (gemm_is_int2(convert->source->weight.format))
-      memset(to + columns, 0x55, layout->row_bytes - columns); /* code 1 stands for 0 */
-  }
-  return status;
+/* ---- bands of codes */
+
+static enum status check_e4m3(const struct convert *convert, uint64_t row, struct error *error) {
+  const uint8_t *codes = convert->canonical + row * convert->source->layout.row_bytes;
+  unsigned bad = 0;
+  for (uint64_t i = 0; i < convert->k; i++)
+    bad |= (codes[i] & 0x7f) == 0x7f;
+  for (uint64_t i = 0; bad && i < convert->k; i++)
+    if ((codes[i] & 0x7f) == 0x7f)
+      return refuse_value(convert, row, i, NAN, "is not finite", error);
+  return STATUS_OK;
 }
 
-/* 64 or more rows of W, which are columns of the tensor. */
-static enum status work_trirun(void *context, uint64_t band, void *memory, struct error *error) {
-  const struct convert *convert = context;
-  struct scratch scratch = scratch_cut(convert, memory);
-  uint64_t first = band * convert->band_rows, columns = rows_of_band(convert, band), rows = convert->file_rows;
-  enum status status = read_tile(convert, 0, rows, first, columns, scratch.raw, error);
-  const uint32_t *words = (const uint32_t *)(const void *)scratch.raw;
-  uint64_t row_bytes = convert->source->layout.row_bytes;
-  memset(convert->canonical + first * row_bytes, 0, columns * row_bytes);
-  for (uint64_t i = 0; status == STATUS_OK && i < columns; i += TRIRUN_COLUMNS)
-    trirun_unpack(words + i, rows, columns, convert->canonical + (first + i) * row_bytes, row_bytes);
-  return status;
-}
-
-/* ---- the whole */
-
-enum { SCALES_AT_ONCE = 4096 };
-
-/* One scale out of the file. A factor below zero is possible for INT2 alone, whose codes are not symmetric. */
-static enum status write_scale(const struct convert *convert, uint64_t index, const uint8_t *raw, struct error *error) {
-  const struct source *source = convert->source;
-  bool int2 = gemm_is_int2(source->weight.format);
-  uint64_t to = index;
-  float value = 0.0f;
-  safetensors_to_f32(source->scales->dtype, raw, 1, &value);
-  if (!isfinite(value) || (value < 0.0f && !int2))
+static enum status put_scale(const struct convert *convert, const struct source_piece *piece, uint64_t index,
+                             float value, struct error *error) {
+  const struct import_entry *scales = piece->from.aux[IMPORT_SCALES];
+  bool int2 = gemm_is_int2(convert->source->weight.format);
+  uint16_t half = int2 ? number_to_f16(value) : 0;
+  /* A factor below zero is possible for INT2 alone, whose codes are not symmetric. */
+  if (!isfinite(value) || (value < 0.0f && !int2) || (int2 && (half & 0x7c00) == 0x7c00) ||
+      (int2 && value != 0.0f && (half & 0x7fff) == 0))
     return error_set(error, STATUS_BAD_FILE, "scale tensor '%s': element %llu is %g",
-                     safetensors_show(source->scales->name).text, (unsigned long long)index, (double)value);
-  if (source->trirun) {
-    bool grouped = source->weight.scale == GEMM_SCALE_GROUP;
-    uint64_t n = (uint64_t)convert->n;
-    to = trirun_scale_row(index % n, grouped) * source->layout.scale_columns + index / n;
-  }
+                     safetensors_show((scales ? scales : piece->from.tensor)->tensor->name).text,
+                     (unsigned long long)index, (double)value);
   if (int2)
-    memcpy(scale_f16(convert, to), raw, sizeof(uint16_t));
+    *scale_f16(convert, index) = half;
   else
     *scale_f32(convert, index) = value;
   return STATUS_OK;
 }
 
-static enum status copy_scales(const struct convert *convert, struct error *error) {
-  const struct safetensors_tensor *scales = convert->source->scales;
-  uint8_t raw[SCALES_AT_ONCE * sizeof(float)] __attribute__((aligned(16)));
-  uint64_t bytes = scales->dtype == DTYPE_F32 ? 4 : 2, count = convert->source->layout.scale_count;
-  for (uint64_t begin = 0; begin < count; begin += SCALES_AT_ONCE) {
-    uint64_t some = count - begin < SCALES_AT_ONCE ? count - begin : SCALES_AT_ONCE;
-    enum status status = file_read(convert->file, scales->begin + begin * bytes, raw, (size_t)(some * bytes), error);
-    for (uint64_t i = 0; status == STATUS_OK && i < some; i++)
-      status = write_scale(convert, begin + i, raw + i * bytes, error);
+static enum status put_tile_scales(const struct convert *convert, const struct run *run, const struct import_tile *tile,
+                                   float *values, struct error *error) {
+  uint64_t columns = convert->source->layout.scale_columns;
+  enum status status = STATUS_OK;
+  for (uint64_t i = 0; status == STATUS_OK && i < run->rows; i++) {
+    run->piece->from.importer->tile_scales(&run->piece->from, tile, i, values);
+    for (uint64_t j = 0; status == STATUS_OK && j < columns; j++)
+      status = put_scale(convert, run->piece, (run->first + i) * columns + j, values[j], error);
+  }
+  return status;
+}
+
+static enum status work_codes(void *context, uint64_t band, void *memory, struct error *error) {
+  const struct convert *convert = context;
+  const struct source *source = convert->source;
+  struct scratch scratch = scratch_cut(convert, memory);
+  uint64_t row_bytes = source->layout.row_bytes;
+  struct import_tile tile;
+  enum status status = STATUS_OK;
+  for (struct run run = {.rows = 0}; status == STATUS_OK && next_run(convert, band, &run);) {
+    const struct importer *importer = run.piece->from.importer;
+    uint8_t *to = convert->canonical + run.first * row_bytes;
+    status = read_run(convert, &run, 0, convert->k, scratch.raw, &tile, error);
     if (status != STATUS_OK)
       return status;
+    importer->codes(&run.piece->from, &convert->aux->data[run.piece - source->pieces], &tile, to, row_bytes);
+    for (uint64_t i = 0; gemm_is_int2(source->weight.format) && i < run.rows; i++)
+      memset(to + i * row_bytes + convert->k / 4, 0x55, row_bytes - convert->k / 4); /* code 1 stands for 0 */
+    for (uint64_t i = 0; status == STATUS_OK && source->weight.format == GEMM_FORMAT_FP8 && i < run.rows; i++)
+      status = check_e4m3(convert, run.first + i, error);
+    if (status == STATUS_OK && importer->tile_scales)
+      status = put_tile_scales(convert, &run, &tile, scratch.values, error);
   }
-  return STATUS_OK;
+  return status;
 }
+
+static enum status put_scales(const struct convert *convert, struct error *error) {
+  const struct source *source = convert->source;
+  const struct gemm_layout *layout = &source->layout;
+  uint64_t height = source->weight.scale == GEMM_SCALE_BLOCK ? GEMM_GROUP : 1;
+  enum status status = STATUS_OK;
+  for (uint64_t i = 0; i < layout->scale_rows; i++) {
+    const struct source_piece *piece = source_piece_at(source, i * height);
+    const struct importer *importer = piece->from.importer;
+    uint64_t row = (i * height - (uint64_t)piece->begin + (uint64_t)piece->row) / height;
+    uint64_t column = (uint64_t)piece->column / GEMM_GROUP;
+    for (uint64_t j = 0; importer->scale && status == STATUS_OK && j < layout->scale_columns; j++) {
+      float value = importer->scale(&piece->from, &convert->aux->data[piece - source->pieces], row, column + j);
+      status = put_scale(convert, piece, i * layout->scale_columns + j, value, error);
+    }
+  }
+  return status;
+}
+
+/* ---- the whole */
 
 static bool needs_absmax(const struct source *source) {
   return !source->stored && source->weight.scale == GEMM_SCALE_ONE;
 }
 
 uint64_t convert_bytes(const struct source *source) {
-  uint64_t bytes = source->tensor->end - source->tensor->begin;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < source->count; i++)
+    bytes += (uint64_t)source->pieces[i].n * tiles_row_bytes(&source->pieces[i], (uint64_t)source->weight.k);
   return needs_absmax(source) ? 2 * bytes : bytes;
 }
 
-/* How the tensor is cut: bands of whole rows; under block scales bands of 128 rows, in tiles. */
+/* How the weight is cut: bands of whole rows; under block scales bands of 128 rows, in tiles. */
 static void choose_bands(struct convert *convert) {
-  uint64_t row_bytes = (convert->source->trirun ? convert->file_rows : convert->row_elements) * convert->element_bytes;
-  convert->band_rows = row_bytes < BAND_BYTES ? BAND_BYTES / row_bytes : 1;
-  if (convert->source->trirun)
-    convert->band_rows = gemm_round_up(convert->band_rows, TRIRUN_COLUMNS);
-  convert->tile_columns = convert->row_elements;
-  if (is_blocked(convert->source)) {
+  const struct source *source = convert->source;
+  bool words = false;
+  uint32_t widest = 1;
+  for (uint32_t i = 0; i < source->count; i++) {
+    uint64_t bytes = tiles_row_bytes(&source->pieces[i], convert->k);
+    convert->row_bytes = bytes > convert->row_bytes ? bytes : convert->row_bytes;
+    words |= source->pieces[i].from.by_columns;
+    uint32_t element = source->pieces[i].from.pack_bytes / source->pieces[i].from.pack;
+    widest = element > widest ? element : widest;
+  }
+  convert->band_rows =
+      convert->row_bytes < BAND_BYTES ? BAND_BYTES / (convert->row_bytes > 0 ? convert->row_bytes : 1) : 1;
+  if (words)
+    convert->band_rows = gemm_round_up(convert->band_rows, WORDS_ROWS);
+  convert->tile_columns = convert->k;
+  if (is_blocked(source)) {
     convert->band_rows = GEMM_GROUP;
-    uint64_t most = BAND_BYTES / (GEMM_GROUP * convert->element_bytes) / GEMM_GROUP * GEMM_GROUP;
+    uint64_t most = BAND_BYTES / (GEMM_GROUP * widest) / GEMM_GROUP * GEMM_GROUP;
     if (convert->tile_columns > most)
       convert->tile_columns = most;
   }
 }
 
-enum status convert_run(const struct file *file, const struct source *source, void *canonical, unsigned threads,
+static bool is_copied(const struct source *source) {
+  for (uint32_t i = 0; i < source->count; i++)
+    if (source->pieces[i].from.format != source->weight.format || source->pieces[i].from.pack_bytes != 2)
+      return false;
+  return source->weight.format == GEMM_FORMAT_F16 || source->weight.format == GEMM_FORMAT_BF16;
+}
+
+static enum status find_one_scale(struct convert *convert, const struct bands *bands, struct error *error) {
+  struct bands first = *bands;
+  first.work = work_absmax;
+  enum status status = bands_run(&first, convert->watch, error);
+  if (status != STATUS_OK)
+    return status;
+  uint32_t bits = atomic_load(&convert->absmax_bits);
+  float absmax = 0.0f;
+  memcpy(&absmax, &bits, sizeof absmax);
+  *scale_f32(convert, 0) = convert->one_scale = scale_of(convert->source->weight.format, absmax);
+  return STATUS_OK;
+}
+
+static enum status run(struct convert *convert, unsigned threads, struct error *error) {
+  const struct source *source = convert->source;
+  struct bands bands = {.count = gemm_ceil_div(convert->n, convert->band_rows),
+                        .scratch_bytes = scratch_bytes(convert),
+                        .threads = threads,
+                        .work = source->stored       ? work_codes
+                                : is_blocked(source) ? work_blocks
+                                : is_copied(source)  ? work_halves
+                                                     : work_real,
+                        .context = convert};
+  enum status status = STATUS_OK;
+  if (source->stored)
+    status = put_scales(convert, error);
+  else if (needs_absmax(source))
+    status = find_one_scale(convert, &bands, error);
+  return status == STATUS_OK ? bands_run(&bands, convert->watch, error) : status;
+}
+
+enum status convert_run(const struct files *files, const struct source *source, void *canonical, unsigned threads,
                         struct watch *watch, struct error *error) {
-  const struct safetensors_tensor *tensor = source->tensor;
-  struct convert convert = {.file = file,
+  struct tiles_aux aux;
+  struct convert convert = {.files = files,
                             .source = source,
+                            .aux = &aux,
                             .canonical = canonical,
                             .watch = watch,
-                            .n = source->weight.n,
-                            .k = source->weight.k,
-                            .element_bytes = (uint32_t)((tensor->end - tensor->begin) / tensor->elements),
-                            .row_elements = tensor->shape[1],
-                            .file_rows = tensor->shape[0]};
+                            .n = (uint64_t)source->weight.n,
+                            .k = (uint64_t)source->weight.k};
   choose_bands(&convert);
-  struct bands bands = {.count = gemm_ceil_div((uint64_t)convert.n, convert.band_rows),
-                        .scratch_bytes = scratch_bytes(&convert),
-                        .threads = threads,
-                        .work = source->trirun       ? work_trirun
-                                : source->stored     ? work_stored
-                                : is_blocked(source) ? work_blocks
-                                                     : work_real,
-                        .context = &convert};
-  if (source->stored) {
-    enum status status = copy_scales(&convert, error);
-    if (status != STATUS_OK)
-      return status;
-  }
-  if (needs_absmax(source)) {
-    struct bands first = bands;
-    first.work = work_absmax;
-    enum status status = bands_run(&first, watch, error);
-    if (status != STATUS_OK)
-      return status;
-    uint32_t bits = atomic_load(&convert.absmax_bits);
-    float absmax = 0.0f;
-    memcpy(&absmax, &bits, sizeof absmax);
-    *scale_f32(&convert, 0) = convert.one_scale = scale_of(source->weight.format, absmax);
-  }
-  return bands_run(&bands, watch, error);
+  enum status status = tiles_aux_read(files, source, &aux, error);
+  if (status == STATUS_OK)
+    status = run(&convert, threads, error);
+  tiles_aux_free(&aux);
+  return status;
 }

@@ -1,5 +1,7 @@
 #include "file.h"
 
+#include "../../proto/weights/header.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,21 +37,54 @@ enum status file_read(const struct file *file, uint64_t offset, void *out, size_
   return STATUS_OK;
 }
 
-enum status file_header(const struct file *file, struct safetensors *out, struct error *error) {
-  uint8_t first[SAFETENSORS_LENGTH_BYTES];
-  size_t have = file->bytes < sizeof first ? (size_t)file->bytes : sizeof first;
-  uint64_t json_bytes = 0;
-  enum status status = file_read(file, 0, first, have, error);
-  if (status == STATUS_OK)
-    status = safetensors_length(first, have, file->bytes, &json_bytes, error);
+static enum status read_of_source(void *file, uint64_t offset, void *out, size_t bytes, struct error *error) {
+  return file_read(file, offset, out, bytes, error);
+}
+
+enum status file_header(struct file *file, struct safetensors *out, struct error *error) {
+  const struct header_source source = {.file = file, .bytes = file->bytes, .read = read_of_source};
+  return header_read(&source, out, error);
+}
+
+/* ---- the files of one load */
+
+static enum status read_config(int fd, char **text, size_t *bytes, struct error *error) {
+  struct file file;
+  enum status status = file_open(&file, fd, error);
   if (status != STATUS_OK)
     return status;
-  char *json = malloc((size_t)json_bytes + 1);
-  if (!json)
-    return error_set(error, STATUS_NOMEM, "no memory for a header of %llu bytes", (unsigned long long)json_bytes);
-  status = file_read(file, SAFETENSORS_LENGTH_BYTES, json, (size_t)json_bytes, error);
+  if (file.bytes > FILES_CONFIG_BYTES)
+    return error_set(error, STATUS_BAD_FILE, "the model's configuration has %llu bytes; the most is %d",
+                     (unsigned long long)file.bytes, FILES_CONFIG_BYTES);
+  *bytes = (size_t)file.bytes;
+  *text = malloc(*bytes + 1);
+  if (!*text)
+    return error_set(error, STATUS_NOMEM, "no memory for the model's configuration");
+  return file_read(&file, 0, *text, *bytes, error);
+}
+
+enum status files_open(struct files *files, const int *fds, size_t count, bool config, struct error *error) {
+  char *text = NULL;
+  size_t bytes = 0, weights = config && count > 0 ? count - 1 : count;
+  *files = (struct files){.count = 0};
+  if (weights < 1 || weights > IMPORT_FILES)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "a load takes 1..%d files of weights, got %zu", IMPORT_FILES,
+                     weights);
+  enum status status = config ? read_config(fds[weights], &text, &bytes, error) : STATUS_OK;
+  for (; status == STATUS_OK && files->count < weights; files->count++) {
+    status = file_open(&files->file[files->count], fds[files->count], error);
+    if (status == STATUS_OK)
+      status = file_header(&files->file[files->count], &files->headers[files->count], error);
+  }
   if (status == STATUS_OK)
-    status = safetensors_parse(json, json_bytes, file->bytes, out, error);
-  free(json);
+    status = import_open(&files->model, files->headers, files->count, text, bytes, error);
+  free(text);
   return status;
+}
+
+void files_close(struct files *files) {
+  import_close(&files->model);
+  for (size_t i = 0; i < files->count; i++)
+    safetensors_free(&files->headers[i]);
+  files->count = 0;
 }

@@ -1,13 +1,23 @@
-/* A client's file of weights. Read with pread into private memory, never mapped: its owner may change or truncate it
- * at any moment, and then that load alone fails. */
+/* A client's files of weights. Read with pread into private memory, never mapped: their owner may change or truncate
+ * them at any moment, and then that load alone fails. */
 #ifndef LOADER_FILE_H
 #define LOADER_FILE_H
 
-#include "../../proto/weights/safetensors.h"
+#include "../../proto/weights/import/import.h"
+
+enum { FILES_CONFIG_BYTES = 1 << 20 };
 
 struct file {
   int fd;         /* the caller's */
   uint64_t bytes; /* when the load began */
+};
+
+/* The files of one load, with what their headers say. */
+struct files {
+  struct file file[IMPORT_FILES];
+  struct safetensors headers[IMPORT_FILES];
+  size_t count;
+  struct import_model model;
 };
 
 /* BAD_DESCRIPTOR unless `fd` is a regular file. */
@@ -15,7 +25,12 @@ MUST_CHECK enum status file_open(struct file *file, int fd, struct error *error)
 /* Reads exactly so many bytes. BAD_FILE with the offset where the file has become shorter. Any thread. */
 MUST_CHECK enum status file_read(const struct file *file, uint64_t offset, void *out, size_t bytes,
                                  struct error *error);
-/* Reads and checks the header; free with safetensors_free. */
-MUST_CHECK enum status file_header(const struct file *file, struct safetensors *out, struct error *error);
+/* Reads and checks the header of a safetensors or a GGUF file; free with safetensors_free. */
+MUST_CHECK enum status file_header(struct file *file, struct safetensors *out, struct error *error);
+
+/* Reads the headers of all files, and of the last of `fds` the model's configuration where `config` is set. The
+ * descriptors stay the caller's. Close it, whatever is returned. */
+MUST_CHECK enum status files_open(struct files *files, const int *fds, size_t count, bool config, struct error *error);
+void files_close(struct files *files);
 
 #endif

@@ -27,9 +27,9 @@ static enum status check_memory(uint64_t bytes, struct error *error) {
                    (unsigned long long)bytes / 1024, available);
 }
 
-static enum status fill(const struct file *file, const struct source *source, void *canonical, unsigned threads,
-                        struct watch *watch, struct message_load_done *done, struct error *error) {
-  enum status status = convert_run(file, source, canonical, threads, watch, error);
+static enum status fill(const struct files *files, const struct source *source, void *canonical, unsigned threads,
+                        struct watch *watch, bool old_hash, struct message_load_done *done, struct error *error) {
+  enum status status = convert_run(files, source, canonical, threads, watch, error);
   if (status != STATUS_OK)
     return status;
   *done = (struct message_load_done){.n = source->weight.n,
@@ -37,11 +37,14 @@ static enum status fill(const struct file *file, const struct source *source, vo
                                      .format = source->weight.format,
                                      .scale = source->weight.scale,
                                      .bytes = source->layout.total_bytes};
-  return hash_weight(&source->weight, canonical, done->bytes, watch, done->hash, error);
+  if (old_hash)
+    hash_sequential(&source->weight, canonical, done->bytes, done->old_hash);
+  return hash_weight(&source->weight, canonical, done->bytes, threads, watch, done->hash, error);
 }
 
-static enum status load_tensor(const struct file *file, const struct source *source, unsigned threads,
-                               struct watch *watch, struct message_load_done *done, int *memfd, struct error *error) {
+static enum status load_tensor(const struct files *files, const struct source *source, unsigned threads,
+                               struct watch *watch, bool old_hash, struct message_load_done *done, int *memfd,
+                               struct error *error) {
   uint64_t bytes = source->layout.total_bytes;
   int fd = -1;
   enum status status = check_memory(bytes, error);
@@ -51,7 +54,7 @@ static enum status load_tensor(const struct file *file, const struct source *sou
     return status;
   void *canonical = memfd_map(fd, bytes, true, error);
   if (canonical) {
-    status = fill(file, source, canonical, threads, watch, done, error);
+    status = fill(files, source, canonical, threads, watch, old_hash, done, error);
     munmap(canonical, bytes); /* sealing against writing needs it gone */
     if (status == STATUS_OK)
       status = memfd_freeze(fd, error);
@@ -65,21 +68,18 @@ static enum status load_tensor(const struct file *file, const struct source *sou
   return status;
 }
 
-enum status load_run(const struct message_weight_load *request, int file_fd, unsigned threads,
+enum status load_run(const struct message_weight_load *request, const int *fds, size_t fd_count, unsigned threads,
                      bool (*tick)(void *user, uint64_t done, uint64_t total), void *user,
                      struct message_load_done *done, int *memfd, struct error *error) {
-  struct file file;
-  struct safetensors header = {0};
+  struct files files;
   struct source source;
-  enum status status = file_open(&file, file_fd, error);
+  enum status status = files_open(&files, fds, fd_count, request->config, error);
   if (status == STATUS_OK)
-    status = file_header(&file, &header, error);
-  if (status == STATUS_OK)
-    status = source_resolve(&header, request, &source, error);
+    status = source_resolve(&files.model, request, &source, error);
   if (status == STATUS_OK) {
     struct watch watch = {.total = convert_bytes(&source) + source.layout.total_bytes, .tick = tick, .user = user};
-    status = load_tensor(&file, &source, threads, &watch, done, memfd, error);
+    status = load_tensor(&files, &source, threads, &watch, request->old_hash, done, memfd, error);
   }
-  safetensors_free(&header);
+  files_close(&files);
   return status;
 }

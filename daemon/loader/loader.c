@@ -98,9 +98,9 @@ static unsigned usable_cores(void) {
   return count > 0 ? (unsigned)count : 1;
 }
 
-/* The request and its file, out of a packet. */
-static enum status take_request(struct packet *packet, struct conversation *talk, struct message_weight_load *request,
-                                int *file, struct error *error) {
+/* The request out of a packet, whose descriptors are its files. */
+static enum status take_request(const struct packet *packet, struct conversation *talk,
+                                struct message_weight_load *request, struct error *error) {
   struct message_head head;
   struct message_body body;
   enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, error);
@@ -113,10 +113,9 @@ static enum status take_request(struct packet *packet, struct conversation *talk
   status = message_decode_body(body, &message_weight_load_type, request, error);
   if (status != STATUS_OK)
     return status;
-  if (packet->fd_count != 1)
-    return error_set(error, STATUS_PROTOCOL, "load brings 1 descriptor, got %zu", packet->fd_count);
+  if (packet->fd_count < 1)
+    return error_set(error, STATUS_PROTOCOL, "load brings 1 descriptor, got 0");
   talk->progress = request->progress;
-  *file = packet_take_fd(packet, 0);
   return STATUS_OK;
 }
 
@@ -124,13 +123,11 @@ static enum status serve(struct conversation *talk, struct packet *packet, struc
   struct message_weight_load request;
   struct message_load_done done;
   struct error cause;
-  int file = -1, memfd = -1;
-  enum status status = take_request(packet, talk, &request, &file, &cause);
-  packet_close(packet);
+  int memfd = -1;
+  enum status status = take_request(packet, talk, &request, &cause);
   if (status == STATUS_OK)
-    status = load_run(&request, file, usable_cores(), tick, talk, &done, &memfd, &cause);
-  if (file >= 0)
-    close(file);
+    status = load_run(&request, packet->fds, packet->fd_count, usable_cores(), tick, talk, &done, &memfd, &cause);
+  packet_close(packet);
   if (status != STATUS_OK)
     return send_failure(talk, &cause, error);
   status = send_done(talk, &done, memfd, error);

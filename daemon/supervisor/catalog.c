@@ -107,10 +107,27 @@ enum status catalog_may_name(const struct catalog *catalog, const struct catalog
   return may_change(there, wish->user) ? STATUS_OK : foreign(there, error);
 }
 
+struct catalog_class catalog_class_of(const struct catalog_name *name) {
+  return (struct catalog_class){.owner = name->owner, .mode = name->mode};
+}
+
+bool catalog_class_equal(struct catalog_class a, struct catalog_class b) {
+  return a.mode == b.mode && (a.mode == MODE_DEFAULT || a.owner == b.owner);
+}
+
 static enum message_mode first_mode(const struct catalog_wish *wish) {
   if (wish->mode != MODE_DEFAULT)
     return wish->mode;
   return wish->user.admin ? MODE_ALL : MODE_PRIVATE;
+}
+
+struct catalog_class catalog_class_wished(const struct catalog *catalog, const struct catalog_wish *wish) {
+  const struct catalog_name *there = find_name(catalog, wish->name);
+  struct catalog_class wished = {.owner = wish->user.uid, .mode = first_mode(wish)};
+  if (there != NULL)
+    wished =
+        (struct catalog_class){.owner = there->owner, .mode = wish->mode != MODE_DEFAULT ? wish->mode : there->mode};
+  return wished;
 }
 
 static enum status insert_name(struct catalog *catalog, const struct catalog_wish *wish, struct catalog_weight *weight,
@@ -168,6 +185,21 @@ enum status catalog_unname(struct catalog *catalog, const char *name, struct cat
   return STATUS_OK;
 }
 
+uint32_t catalog_move_names(struct catalog *catalog, struct catalog_weight *from, struct catalog_class of,
+                            struct catalog_weight *to) {
+  uint32_t moved = 0;
+  for (size_t i = 0; i < catalog->name_count; i++) {
+    struct catalog_name *name = &catalog->names[i];
+    if (name->weight != from || !catalog_class_equal(catalog_class_of(name), of))
+      continue;
+    name->weight = to;
+    moved++;
+  }
+  from->names -= moved;
+  to->names += moved;
+  return moved;
+}
+
 void catalog_describe(const struct catalog_name *name, struct message_weight_info *out) {
   const struct catalog_weight *weight = name->weight;
   *out = (struct message_weight_info){.n = weight->shape.n,
@@ -179,6 +211,7 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
                                       .owner = name->owner,
                                       .mode = name->mode,
                                       .placement = weight->placement,
+                                      .borrows = weight->borrows,
                                       .parts_count = weight->part_count};
   snprintf(out->name, sizeof out->name, "%s", name->text);
   memcpy(out->hash, weight->hash, sizeof out->hash);
@@ -210,6 +243,13 @@ struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const ui
   if (at == catalog->weight_count || memcmp(catalog->weights[at]->hash, hash, CATALOG_HASH_BYTES) != 0)
     return NULL;
   return catalog->weights[at];
+}
+
+bool catalog_has_old_hash(const struct catalog *catalog) {
+  for (size_t i = 0; i < catalog->weight_count; i++)
+    if (catalog->weights[i]->hash_kind == CATALOG_HASH_SEQUENTIAL)
+      return true;
+  return false;
 }
 
 struct catalog_weight *catalog_find_id(const struct catalog *catalog, uint32_t id) {
@@ -271,7 +311,7 @@ void catalog_remove(struct catalog *catalog, struct catalog_weight *weight) {
 }
 
 bool catalog_unused(const struct catalog_weight *weight) {
-  return weight->names == 0 && weight->handles == 0;
+  return weight->names == 0 && weight->handles == 0 && weight->borrows == 0;
 }
 
 uint64_t catalog_weight_bytes(const struct catalog_weight *weight) {
@@ -337,13 +377,44 @@ struct catalog_slab *catalog_slab_find(const struct catalog *catalog, uint32_t i
   return at == catalog->slab_count ? NULL : catalog->slabs[at];
 }
 
-enum status catalog_take(struct catalog *catalog, uint32_t device, uint64_t bytes, uint64_t align, uint32_t *slab,
-                         uint64_t *offset, struct error *error) {
+static bool lies_in(const struct catalog_weight *weight, uint32_t slab) {
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    if (weight->parts[i].slab == slab)
+      return true;
+  return false;
+}
+
+/* Whether all names of what lies in the slab are of that class; in one that is lent they always are. */
+static bool is_pure(const struct catalog *catalog, uint32_t slab, struct catalog_class of) {
+  for (size_t i = 0; i < catalog->name_count; i++)
+    if (!catalog_class_equal(catalog_class_of(&catalog->names[i]), of) && lies_in(catalog->names[i].weight, slab))
+      return false;
+  return true;
+}
+
+/* Of a slab that is lent only what never held anything: who was given it may still read what did. Names are looked
+ * through only where there is room. */
+static enum status take_in(const struct catalog *catalog, struct catalog_slab *slab, uint64_t bytes, uint64_t align,
+                           uint64_t *offset, struct error *error) {
+  enum status status = extents_take(&slab->extents, slab->lent ? slab->fresh : 0, bytes, align, offset, error);
+  if (status != STATUS_OK)
+    return status;
+  if (slab->of.mode != MODE_DEFAULT && !slab->lent && !is_pure(catalog, slab->id, slab->of)) {
+    (void)extents_give(&slab->extents, *offset);
+    return STATUS_NOT_FOUND;
+  }
+  if (*offset + bytes > slab->fresh)
+    slab->fresh = *offset + bytes;
+  return STATUS_OK;
+}
+
+enum status catalog_take(struct catalog *catalog, uint32_t device, struct catalog_class of, uint64_t bytes,
+                         uint64_t align, uint32_t *slab, uint64_t *offset, struct error *error) {
   for (size_t i = 0; i < catalog->slab_count; i++) {
     struct catalog_slab *candidate = catalog->slabs[i];
-    if (candidate->device != device)
+    if (candidate->device != device || !catalog_class_equal(candidate->of, of))
       continue;
-    enum status status = extents_take(&candidate->extents, bytes, align, offset, error);
+    enum status status = take_in(catalog, candidate, bytes, align, offset, error);
     if (status == STATUS_OK)
       *slab = candidate->id;
     if (status != STATUS_NOT_FOUND)
@@ -351,6 +422,35 @@ enum status catalog_take(struct catalog *catalog, uint32_t device, uint64_t byte
   }
   return error_set(error, STATUS_NOT_FOUND, "no slab of device %u has %llu bytes free", device,
                    (unsigned long long)bytes);
+}
+
+bool catalog_lendable(const struct catalog *catalog, const struct catalog_weight *weight, struct catalog_class of) {
+  for (uint32_t i = 0; i < weight->part_count; i++) {
+    const struct catalog_slab *slab = catalog_slab_find(catalog, weight->parts[i].slab);
+    if (slab == NULL || slab->of.mode == MODE_DEFAULT || !catalog_class_equal(slab->of, of) ||
+        (!slab->lent && !is_pure(catalog, slab->id, of)))
+      return false;
+  }
+  return true;
+}
+
+bool catalog_lend(struct catalog *catalog, const struct catalog_weight *weight) {
+  bool changed = false;
+  for (uint32_t i = 0; i < weight->part_count; i++) {
+    struct catalog_slab *slab = catalog_slab_find(catalog, weight->parts[i].slab);
+    changed |= !slab->lent;
+    slab->lent = true;
+  }
+  return changed;
+}
+
+bool catalog_may_share(const struct catalog *catalog, const struct catalog_weight *weight, struct catalog_class of) {
+  for (uint32_t i = 0; i < weight->part_count; i++) {
+    const struct catalog_slab *slab = catalog_slab_find(catalog, weight->parts[i].slab);
+    if (slab->lent && !catalog_class_equal(slab->of, of))
+      return false;
+  }
+  return true;
 }
 
 bool catalog_give(struct catalog *catalog, uint32_t slab, uint64_t offset) {
@@ -365,6 +465,7 @@ struct catalog_usage catalog_device_usage(const struct catalog *catalog, uint32_
       continue;
     usage.slabs += catalog->slabs[i]->bytes;
     usage.used += catalog->slabs[i]->extents.used;
+    usage.lent += catalog->slabs[i]->lent ? catalog->slabs[i]->bytes : 0;
   }
   return usage;
 }

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IMAGE_VERSION = 2, IMAGE_HASH_BYTES = 32 };
+/* Before version 3 nothing could be lent. */
+enum { IMAGE_VERSION = 3, IMAGE_VERSION_LEAST = 2, IMAGE_HASH_BYTES = 32 };
 
 /* Read by the same machine that wrote them. Records lie one behind the other, without padding between or inside them
  * that is not named; then comes the hash of all that. */
@@ -15,15 +16,26 @@ struct image_head {
   char backend[CATALOG_BACKEND_BYTES];
 };
 
+/* From version 3 on, behind the head. */
+struct image_epoch {
+  uint64_t epoch;
+};
+
 struct image_slab {
   uint32_t id, device;
   uint64_t bytes;
 };
 
+/* From version 3 on, behind each slab. */
+struct image_lent {
+  uint32_t owner, mode, lent, reserved;
+  uint64_t fresh;
+};
+
 struct image_weight {
   uint32_t id, format, scale, placement;
   int64_t n, k;
-  uint32_t part_count, reserved;
+  uint32_t part_count, hash_kind; /* which versions before the tree hash left 0 */
   uint8_t hash[CATALOG_HASH_BYTES];
   struct catalog_part parts[LIMIT_PARTS];
 };
@@ -52,6 +64,7 @@ static struct image_weight weight_record(const struct catalog_weight *weight) {
   record.n = weight->shape.n;
   record.k = weight->shape.k;
   record.part_count = weight->part_count;
+  record.hash_kind = weight->hash_kind;
   memcpy(record.hash, weight->hash, sizeof record.hash);
   memcpy(record.parts, weight->parts, weight->part_count * sizeof *weight->parts);
   return record;
@@ -83,16 +96,20 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
   snprintf(head.backend, sizeof head.backend, "%.15s", backend);
   for (size_t i = 0; i < catalog->weight_count; i++)
     head.weights += catalog->weights[i]->names > 0;
-  *length = sizeof head + head.slabs * sizeof(struct image_slab) + head.weights * sizeof(struct image_weight) +
-            head.names * sizeof(struct image_name) + IMAGE_HASH_BYTES;
+  const struct image_epoch epoch = {.epoch = catalog->epoch};
+  *length = sizeof head + sizeof epoch + head.slabs * (sizeof(struct image_slab) + sizeof(struct image_lent)) +
+            head.weights * sizeof(struct image_weight) + head.names * sizeof(struct image_name) + IMAGE_HASH_BYTES;
   *bytes = malloc(*length);
   if (*bytes == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for an image of the catalog");
   uint8_t *at = put(*bytes, &head, sizeof head);
+  at = put(at, &epoch, sizeof epoch);
   for (size_t i = 0; i < catalog->slab_count; i++) {
     const struct catalog_slab *slab = catalog->slabs[i];
     struct image_slab record = {.id = slab->id, .device = slab->device, .bytes = slab->bytes};
+    struct image_lent lent = {.owner = slab->of.owner, .mode = slab->of.mode, .lent = slab->lent, .fresh = slab->fresh};
     at = put(at, &record, sizeof record);
+    at = put(at, &lent, sizeof lent);
   }
   for (size_t i = 0; i < catalog->weight_count; i++) {
     struct image_weight record = weight_record(catalog->weights[i]);
@@ -112,6 +129,7 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
 struct reader {
   const uint8_t *bytes;
   size_t left;
+  uint32_t version;
   struct catalog_weight **by_id; /* owned; those that have been read, in order: there may be as many names */
   struct error *error;
 };
@@ -131,13 +149,25 @@ static enum status take(struct reader *reader, void *record, size_t bytes) {
 
 static enum status read_slab(struct reader *reader, struct catalog *catalog) {
   struct image_slab record;
+  struct image_lent lent = {.lent = 0};
   enum status status = take(reader, &record, sizeof record);
+  if (status == STATUS_OK && reader->version >= 3)
+    status = take(reader, &lent, sizeof lent);
   if (status != STATUS_OK)
     return status;
   if (record.id == 0 || record.id > catalog->last_slab || record.device >= LIMIT_DEVICES ||
       catalog_slab_find(catalog, record.id) != NULL)
     return bad(reader->error, "a slab is not one");
-  return catalog_slab_add(catalog, record.id, record.device, record.bytes, -1, reader->error);
+  if (lent.mode > MODE_ALL || lent.lent > 1 || (lent.lent && lent.mode == MODE_DEFAULT) || lent.fresh > record.bytes)
+    return bad(reader->error, "a slab is lent to nobody");
+  status = catalog_slab_add(catalog, record.id, record.device, record.bytes, -1, reader->error);
+  if (status != STATUS_OK)
+    return status;
+  struct catalog_slab *slab = catalog_slab_find(catalog, record.id);
+  slab->of = (struct catalog_class){.owner = lent.owner, .mode = (enum message_mode)lent.mode};
+  slab->lent = lent.lent != 0;
+  slab->fresh = lent.fresh;
+  return STATUS_OK;
 }
 
 static enum status take_parts(struct catalog *catalog, const struct image_weight *record, struct error *error) {
@@ -149,6 +179,8 @@ static enum status take_parts(struct catalog *catalog, const struct image_weight
     if (slab == NULL || slab->device != part->device || part->n_begin < 0 || part->n_count < 1 ||
         part->n_count > record->n - part->n_begin)
       return bad(error, "a part of a weight lies in no slab");
+    if (slab->of.mode != MODE_DEFAULT && (part->offset > slab->fresh || part->bytes > slab->fresh - part->offset))
+      return bad(error, "a part of a weight lies where nothing was taken");
     for (uint32_t before = 0; before < i; before++)
       if (record->parts[before].device == part->device)
         return bad(error, "two parts of a weight share a device");
@@ -172,9 +204,10 @@ static enum status read_weight(struct reader *reader, struct catalog *catalog) {
                                             .format = (enum gemm_format)record.format,
                                             .scale = (enum gemm_scale)record.scale},
                                   .placement = (enum message_placement)record.placement,
-                                  .part_count = record.part_count};
+                                  .part_count = record.part_count,
+                                  .hash_kind = record.hash_kind};
   if (gemm_weight_check(&weight.shape, &error) != STATUS_OK || record.id == 0 || record.id > catalog->last_weight ||
-      record.placement > PLACEMENT_SPLIT)
+      record.placement > PLACEMENT_SPLIT || record.hash_kind > CATALOG_HASH_TREE)
     return bad(reader->error, "a weight is not one");
   status = take_parts(catalog, &record, reader->error);
   if (status != STATUS_OK)
@@ -219,6 +252,9 @@ static enum status read_name(struct reader *reader, struct catalog *catalog) {
   if (weight == NULL || record.text[0] == '\0' || memchr(record.text, '\0', sizeof record.text) == NULL ||
       catalog_find(catalog, record.text) != NULL || record.mode < MODE_PRIVATE || record.mode > MODE_ALL)
     return bad(reader->error, "a name stands for nothing");
+  const struct catalog_class of = {.owner = record.owner, .mode = (enum message_mode)record.mode};
+  if (!catalog_may_share(catalog, weight, of))
+    return bad(reader->error, "a name stands for what is lent as another's");
   const struct catalog_wish wish = {
       .name = record.text, .mode = (enum message_mode)record.mode, .user = {.uid = record.owner, .admin = true}};
   return catalog_name(catalog, &wish, weight, &before, reader->error);
@@ -226,11 +262,17 @@ static enum status read_name(struct reader *reader, struct catalog *catalog) {
 
 static enum status read_all(struct reader *reader, struct catalog *catalog, char *backend) {
   struct image_head head;
+  struct image_epoch epoch = {.epoch = 0};
   enum status status = take(reader, &head, sizeof head);
   if (status != STATUS_OK)
     return status;
-  if (memcmp(head.magic, image_magic, sizeof head.magic) != 0 || head.version != IMAGE_VERSION)
+  if (memcmp(head.magic, image_magic, sizeof head.magic) != 0 || head.version < IMAGE_VERSION_LEAST ||
+      head.version > IMAGE_VERSION)
     return bad(reader->error, "it is of another version");
+  reader->version = head.version;
+  if (head.version >= 3 && (status = take(reader, &epoch, sizeof epoch)) != STATUS_OK)
+    return status;
+  catalog->epoch = epoch.epoch;
   memcpy(backend, head.backend, CATALOG_BACKEND_BYTES);
   backend[CATALOG_BACKEND_BYTES - 1] = '\0';
   catalog->last_weight = head.last_weight;

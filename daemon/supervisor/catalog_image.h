@@ -11,7 +11,7 @@ enum { CATALOG_BACKEND_BYTES = 16 };
 MUST_CHECK enum status catalog_image_write(const struct catalog *catalog, const char *backend, uint8_t **bytes,
                                            size_t *length, struct error *error);
 /* Fills an empty catalog; the descriptors of slabs are -1. BAD_FILE with the reason for anything but an image of this
- * version whose parts agree; the catalog is empty then. */
+ * version, or the one before, whose parts agree; the catalog is empty then. */
 MUST_CHECK enum status catalog_image_read(struct catalog *catalog, char backend[CATALOG_BACKEND_BYTES],
                                           const uint8_t *bytes, size_t length, struct error *error);
 

@@ -23,6 +23,11 @@ void cmd_weight_open(struct session *session, uint32_t id, const void *body, str
 void cmd_weight_close(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_list(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_info(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_borrow(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_return(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_hold(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_tunings_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_shapes_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_ipc_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tensor_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tensor_close(struct session *session, uint32_t id, const void *body, struct packet *packet);
@@ -31,6 +36,8 @@ void cmd_tune_run(struct session *session, uint32_t id, const void *body, struct
 void cmd_tune_forget(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tune_import(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tune_pin(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_commit(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_abandon(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_unload(struct session *session, uint32_t id, const void *body, struct packet *packet);
 
 #endif

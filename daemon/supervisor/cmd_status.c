@@ -28,6 +28,7 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .memory_total = worker->ready.memory_total,
                                         .memory_slabs = usage.slabs,
                                         .memory_used = usage.used,
+                                        .memory_lent = usage.lent,
                                         .memory_copies = worker->stats.copies,
                                         .memory_working = worker->stats.working,
                                         .longest_ns = worker->stats.longest_ns,

@@ -1,9 +1,11 @@
-/* weight_load, weight_list, weight_info, weight_unload; opening and closing are in cmd_open.c. */
+/* weight_load, weight_commit, weight_abandon, weight_list, weight_info, weight_unload; opening and closing are in
+ * cmd_open.c. */
 #include "cmd.h"
 #include "context.h"
 #include "foreign.h"
 #include "placement.h"
 #include "reclaim.h"
+#include "stage.h"
 
 #include "../log.h"
 
@@ -12,12 +14,6 @@
 #include <string.h>
 
 /* ---- weight_load */
-
-static bool scale_fits(enum gemm_format format, enum gemm_scale scale) {
-  const struct gemm_weight least = {.n = 1, .k = 1, .format = format, .scale = scale};
-  struct error error;
-  return gemm_weight_check(&least, &error) == STATUS_OK;
-}
 
 static bool method_fits(uint32_t format, uint32_t method) {
   switch (method) {
@@ -38,18 +34,20 @@ static enum status check_request(const struct message_weight_load *request, uint
     return error_set(error, STATUS_INVALID, "name must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
   if (request->tensor[0] == '\0')
     return error_set(error, STATUS_INVALID, "tensor must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
-  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_INT2A8)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
+  if (request->format < 1 || request->format >= GEMM_FORMATS)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, 1, GEMM_FORMATS - 1);
   if (request->scale > GEMM_SCALE_GROUP)
     return error_field(error, STATUS_INVALID, FIELD_SCALE, request->scale, GEMM_SCALE_NONE, GEMM_SCALE_GROUP);
   if (request->scale != GEMM_SCALE_NONE &&
-      !scale_fits((enum gemm_format)request->format, (enum gemm_scale)request->scale))
+      !gemm_takes_scale((enum gemm_format)request->format, (enum gemm_scale)request->scale))
     return error_set(error, STATUS_INVALID, "scale mode %s does not go with format %s",
                      gemm_scale_name((enum gemm_scale)request->scale),
                      gemm_format_name((enum gemm_format)request->format));
   if (!method_fits(request->format, request->method))
     return error_set(error, STATUS_INVALID, "method %u does not go with format %s", request->method,
                      gemm_format_name((enum gemm_format)request->format));
+  if (request->old_hash)
+    return error_set(error, STATUS_INVALID, "old_hash is not for clients");
   if (request->mode > MODE_ALL)
     return error_set(error, STATUS_INVALID, "mode must be 0..%d, got %u", MODE_ALL, request->mode);
   return placement_check(request, devices, error);
@@ -58,20 +56,44 @@ static enum status check_request(const struct message_weight_load *request, uint
 void cmd_weight_load(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_weight_load *request = body;
   struct error error;
+  struct load_files files = {.count = 0};
   enum status status = check_request(request, session->supervisor->fleet.count, &error);
+  for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
+    status = foreign_check_file(packet->fds[i], &error);
+  for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
+    files.fds[files.count++] = packet_take_fd(packet, i);
   if (status == STATUS_OK)
-    status = foreign_check_file(packet->fds[0], &error);
-  if (status == STATUS_OK)
-    status = loads_add(session, id, request, packet_take_fd(packet, 0), &error);
+    status = loads_add(session, id, request, &files, &error);
   if (status != STATUS_OK)
     session_fail(session, id, &error);
+}
+
+/* ---- weight_commit, weight_abandon */
+
+void cmd_weight_commit(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_weight_commit *request = body;
+  struct message_weight_commit_reply reply = {.named = (uint32_t)session->stage.count};
+  struct error error;
+  (void)packet;
+  if (stage_commit(session->supervisor, session, request->instead_of, &reply.dropped, &error) == STATUS_OK)
+    session_reply(session, id, &message_weight_commit_reply_type, &reply, NULL, 0);
+  else
+    session_fail(session, id, &error);
+}
+
+void cmd_weight_abandon(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_empty reply = {0};
+  (void)body;
+  (void)packet;
+  stage_drop(session->supervisor, &session->stage);
+  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
 }
 
 /* ---- weight_list, weight_info */
 
 /* Bytes of one item on the wire, at most. */
 static size_t item_bytes(const struct catalog_name *name) {
-  return 200 + strlen(name->text) + 64 * (size_t)name->weight->part_count;
+  return 220 + strlen(name->text) + 64 * (size_t)name->weight->part_count;
 }
 
 void cmd_weight_list(struct session *session, uint32_t id, const void *body, struct packet *packet) {
@@ -96,6 +118,16 @@ void cmd_weight_list(struct session *session, uint32_t id, const void *body, str
   session_reply(session, id, &message_weight_list_reply_type, &reply, NULL, 0);
 }
 
+static void add_borrowers(struct supervisor *supervisor, const struct catalog_weight *weight,
+                          struct message_weight_info *out) {
+  enum { MOST = sizeof out->borrowers / sizeof *out->borrowers };
+  const struct session *each;
+  for (each = TAILQ_FIRST(&supervisor->sessions.list); each != NULL; each = TAILQ_NEXT(each, link))
+    if (out->borrowers_count < MOST && borrows_of(&each->borrows, weight) != 0)
+      out->borrowers[out->borrowers_count++] =
+          (struct message_weight_borrower){.pid = each->pid, .user = each->user.uid};
+}
+
 void cmd_weight_info(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_weight_name *request = body;
   (void)packet;
@@ -107,6 +139,7 @@ void cmd_weight_info(struct session *session, uint32_t id, const void *body, str
   }
   struct message_weight_info reply;
   catalog_describe(name, &reply);
+  add_borrowers(session->supervisor, name->weight, &reply);
   session_reply(session, id, &message_weight_info_type, &reply, NULL, 0);
 }
 
@@ -143,8 +176,9 @@ void cmd_weight_unload(struct session *session, uint32_t id, const void *body, s
     return;
   }
   store_catalog(supervisor);
-  log_info("unloaded \"%s\" for user %u: %u name%s and %u handle%s left", request->name, session->user.uid,
-           weight->names, plural(weight->names), weight->handles, plural(weight->handles));
+  log_info("unloaded \"%s\" for user %u: %u name%s, %u handle%s and %u borrow%s left", request->name, session->user.uid,
+           weight->names, plural(weight->names), weight->handles, plural(weight->handles), weight->borrows,
+           plural(weight->borrows));
   if (!catalog_unused(weight)) {
     struct message_weight_unload_reply reply = {.references = weight->names, .freed = 0};
     free(unloading);

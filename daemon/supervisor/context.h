@@ -10,6 +10,7 @@
 #include "metrics.h"
 #include "pins.h"
 #include "placer.h"
+#include "publishing.h"
 #include "session.h"
 #include "store.h"
 
@@ -34,6 +35,7 @@ struct supervisor {
   struct placer placer;
   struct pins pins;
   struct store store;
+  struct publishing publishing;
   struct metrics metrics;
   uv_timer_t watchdog;
   uint64_t watchdog_ms; /* 0: nobody wants to hear */

@@ -25,6 +25,13 @@ static const struct handler handlers[] = {
     {COMMAND_weight_list, cmd_weight_list},
     {COMMAND_weight_info, cmd_weight_info},
     {COMMAND_weight_unload, cmd_weight_unload},
+    {COMMAND_weight_borrow, cmd_weight_borrow},
+    {COMMAND_weight_return, cmd_weight_return},
+    {COMMAND_weight_hold, cmd_weight_hold},
+    {COMMAND_tunings_open, cmd_tunings_open},
+    {COMMAND_shapes_open, cmd_shapes_open},
+    {COMMAND_weight_commit, cmd_weight_commit},
+    {COMMAND_weight_abandon, cmd_weight_abandon},
     {COMMAND_tensor_open, cmd_tensor_open},
     {COMMAND_tensor_close, cmd_tensor_close},
     {COMMAND_ipc_open, cmd_ipc_open},
@@ -46,6 +53,11 @@ union request_body {
   struct message_weight_name weight_name;
   struct message_weight_close weight_close;
   struct message_weight_list_request weight_list;
+  struct message_weight_borrow weight_borrow;
+  struct message_weight_return weight_return;
+  struct message_weight_hold weight_hold;
+  struct message_tunings_request tunings;
+  struct message_weight_commit weight_commit;
   struct message_tensor_open tensor_open;
   struct message_tensor_handle tensor_handle;
   struct message_ipc_open ipc_open;
@@ -89,7 +101,7 @@ static enum status check(const struct session *session, const struct command_inf
   enum status status = check_permission(session, info, error);
   if (status == STATUS_OK)
     status = check_state(session, info, error);
-  if (status == STATUS_OK && packet->fd_count != info->fds)
+  if (status == STATUS_OK && (packet->fd_count < info->fds || packet->fd_count > command_fds_most(info)))
     status = error_set(error, STATUS_BAD_DESCRIPTOR, "%s takes %u descriptors, got %zu", info->name, info->fds,
                        packet->fd_count);
   return status;

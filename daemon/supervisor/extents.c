@@ -42,15 +42,17 @@ static enum status insert(struct extents *extents, size_t at, uint64_t offset, u
   return STATUS_OK;
 }
 
-enum status extents_take(struct extents *extents, uint64_t bytes, uint64_t align, uint64_t *offset,
+enum status extents_take(struct extents *extents, uint64_t from, uint64_t bytes, uint64_t align, uint64_t *offset,
                          struct error *error) {
   if (bytes == 0 || align == 0 || (align & (align - 1)) != 0)
     return error_set(error, STATUS_INVALID, "a range of %llu bytes aligned to %llu cannot be taken",
                      (unsigned long long)bytes, (unsigned long long)align);
-  uint64_t begin = 0;
+  uint64_t begin = gemm_round_up(from, align);
   size_t at = 0;
-  for (; at < extents->count && !gap_fits(begin, extents->taken[at].offset, bytes); at++)
-    begin = gemm_round_up(extents->taken[at].offset + extents->taken[at].bytes, align);
+  for (; at < extents->count && !gap_fits(begin, extents->taken[at].offset, bytes); at++) {
+    uint64_t behind = gemm_round_up(extents->taken[at].offset + extents->taken[at].bytes, align);
+    begin = behind > begin ? behind : begin;
+  }
   if (at == extents->count && !gap_fits(begin, extents->bytes, bytes))
     return error_set(error, STATUS_NOT_FOUND, "no gap of %llu bytes in the slab", (unsigned long long)bytes);
   *offset = begin;

@@ -23,9 +23,10 @@ struct extents {
 void extents_init(struct extents *extents, uint64_t bytes);
 void extents_free(struct extents *extents);
 
-/* Takes `bytes` at a multiple of `align` (a power of two). NOT_FOUND where no gap is large enough. */
-MUST_CHECK enum status extents_take(struct extents *extents, uint64_t bytes, uint64_t align, uint64_t *offset,
-                                    struct error *error);
+/* Takes `bytes` at a multiple of `align` (a power of two), not before `from`. NOT_FOUND where no gap is large enough.
+ */
+MUST_CHECK enum status extents_take(struct extents *extents, uint64_t from, uint64_t bytes, uint64_t align,
+                                    uint64_t *offset, struct error *error);
 /* Takes exactly that range. NOT_FOUND where it is not free or not in the slab. */
 MUST_CHECK enum status extents_take_at(struct extents *extents, uint64_t offset, uint64_t bytes, struct error *error);
 /* Gives the range back that begins at `offset`; false where none does. */

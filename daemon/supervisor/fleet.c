@@ -10,12 +10,13 @@
 
 static void started(struct worker *worker, const struct message_worker_ready *ready);
 static void broken(struct worker *worker, const struct message_session_broken *message);
+static void found(struct worker *worker, const struct message_tuning_found *message);
 static void stuck(struct worker *worker);
 static void lost(struct worker *worker);
 static void ended(struct worker *worker);
 
 static const struct worker_hooks hooks = {
-    .started = started, .session_broken = broken, .stuck = stuck, .lost = lost, .ended = ended};
+    .started = started, .session_broken = broken, .tuning_found = found, .stuck = stuck, .lost = lost, .ended = ended};
 
 static enum status start_one(struct supervisor *supervisor, struct error *error) {
   struct fleet *fleet = &supervisor->fleet;
@@ -75,6 +76,10 @@ static void broken(struct worker *worker, const struct message_session_broken *m
   struct session *session = session_find(supervisor, message->session);
   if (session != NULL) /* else it left in the meantime */
     session_broken(session, message->text);
+}
+
+static void found(struct worker *worker, const struct message_tuning_found *message) {
+  publishing_found(worker->owner, worker->device, message);
 }
 
 static void stuck(struct worker *worker) {

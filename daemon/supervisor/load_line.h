@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#define LOAD_LINE_SMALL_BYTES ((uint64_t)16 << 20) /* of the file, at most */
+#define LOAD_LINE_SMALL_BYTES ((uint64_t)16 << 20) /* of the files, at most */
 
 struct load_entry {
   TAILQ_ENTRY(load_entry) link;

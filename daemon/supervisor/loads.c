@@ -5,9 +5,11 @@
 #include "context.h"
 #include "descriptors.h"
 #include "foreign.h"
+#include "reclaim.h"
 
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,8 +27,25 @@ struct load *load_of(struct load_entry *entry) {
   return entry == NULL ? NULL : (struct load *)((uint8_t *)entry - offsetof(struct load, entry));
 }
 
+static void finish_move(struct load *load, bool moved) {
+  struct session *session = load->session;
+  reclaim_handle(load->supervisor, load->source);
+  load->moved(load->mover, moved ? NULL : &load->error);
+  free(load);
+  session_release(session);
+}
+
+static void close_files(struct load_files *files) {
+  while (files->count > 0)
+    foreign_close(files->fds[--files->count]);
+}
+
 void load_finish(struct load *load, const struct message_weight_info *info) {
   struct session *session = load->session;
+  if (load->source != NULL) {
+    finish_move(load, info != NULL);
+    return;
+  }
   struct session_request other = session->asked; /* loads run beside other requests */
   session->asked = load->asked;
   if (!load->cancelled && info != NULL) {
@@ -35,8 +54,7 @@ void load_finish(struct load *load, const struct message_weight_info *info) {
     session_fail(session, load->id, &load->error);
   }
   session->asked = other;
-  if (load->file >= 0)
-    foreign_close(load->file);
+  close_files(&load->files);
   if (load->canonical >= 0)
     close(load->canonical);
   session->loads--;
@@ -172,7 +190,9 @@ static void on_end(struct channel *channel, const struct error *cause) {
 
 static enum status ask_loader(struct load *load, struct error *error) {
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = LOADER_REQUEST, .code = COMMAND_load};
-  return channel_send(&load->channel, &head, &message_weight_load_type, &load->request, &load->file, 1, error);
+  load->request.old_hash = catalog_has_old_hash(&load->supervisor->catalog);
+  return channel_send(&load->channel, &head, &message_weight_load_type, &load->request, load->files.fds,
+                      load->files.count, error);
 }
 
 static enum status start(struct load *load, struct error *error) {
@@ -197,8 +217,7 @@ static enum status start(struct load *load, struct error *error) {
   }
   if (status != STATUS_OK)
     child_kill(load->child); /* load->error is reported when the process is reaped */
-  foreign_close(load->file);
-  load->file = -1;
+  close_files(&load->files);
   return STATUS_OK;
 }
 
@@ -231,27 +250,38 @@ static void start_next(struct supervisor *supervisor) {
 
 /* ---- the line */
 
-enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request, int file,
-                      struct error *error) {
+static bool is_small(const struct load_files *files) {
+  uint64_t left = LOAD_LINE_SMALL_BYTES;
+  for (size_t i = 0; i < files->count; i++) {
+    uint64_t bytes = foreign_file_bytes(files->fds[i]);
+    if (bytes > left)
+      return false;
+    left -= bytes;
+  }
+  return true;
+}
+
+enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
+                      struct load_files *files, struct error *error) {
   struct supervisor *supervisor = session->supervisor;
   if (session->loads >= SESSION_LOADS_MAX) {
-    foreign_close(file);
+    close_files(files);
     return error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
   }
   if (supervisor->sessions.draining || !descriptors_left(session->user.admin)) {
-    foreign_close(file);
+    close_files(files);
     return supervisor->sessions.draining
                ? error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new loads and ends with the sessions it has")
                : error_set(error, STATUS_BUSY, "gemmd has no descriptors for another load at the moment");
   }
   enum status status = user_add_load(&supervisor->users, session->account, error);
   if (status != STATUS_OK) {
-    foreign_close(file);
+    close_files(files);
     return status;
   }
   struct load *load = calloc(1, sizeof *load);
   if (load == NULL) {
-    foreign_close(file);
+    close_files(files);
     session->account->loads--;
     return error_set(error, STATUS_NOMEM, "no memory for a load");
   }
@@ -261,14 +291,33 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
   load->asked = session->asked;
   load->request = *request;
   load->user = session->user;
-  load->file = file;
+  load->files = *files;
   load->canonical = -1;
   session->loads++;
   session_hold(session);
-  load->entry = (struct load_entry){.turn = &session->account->load_turn,
-                                    .small = foreign_file_bytes(file) <= LOAD_LINE_SMALL_BYTES};
+  load->entry = (struct load_entry){.turn = &session->account->load_turn, .small = is_small(files)};
   load_line_add(&supervisor->loads.waiting, &load->entry);
   start_next(supervisor);
+  return STATUS_OK;
+}
+
+enum status loads_move(struct session *session, struct catalog_weight *weight, struct catalog_class of,
+                       const char *name, void (*moved)(void *user, const struct error *error), void *user,
+                       struct error *error) {
+  struct load *load = calloc(1, sizeof *load);
+  if (load == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory to move a weight");
+  load->supervisor = session->supervisor;
+  load->session = session;
+  snprintf(load->request.name, sizeof load->request.name, "%s", name);
+  load->mover = user;
+  load->canonical = -1;
+  load->source = weight;
+  load->of = of;
+  load->moved = moved;
+  weight->handles++;
+  session_hold(session);
+  placer_add(session->supervisor, load);
   return STATUS_OK;
 }
 

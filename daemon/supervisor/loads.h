@@ -1,6 +1,6 @@
-/* Loads: each is a loader process that turns one tensor of a file into canonical form, behind which the placer puts
- * it on the device. At most loaders_max processes at a time, and one more for a small load; the other loads wait, and
- * users take turns. */
+/* Loads: each is a loader process that turns tensors of files into a weight in canonical form, behind which the placer
+ * puts it on the device. At most loaders_max processes at a time, and one more for a small load; the other loads wait,
+ * and users take turns. */
 #ifndef SUPERVISOR_LOADS_H
 #define SUPERVISOR_LOADS_H
 
@@ -18,6 +18,12 @@
 
 struct supervisor;
 
+/* Descriptors of a load, owned by whoever has the struct. */
+struct load_files {
+  int fds[LIMIT_MESSAGE_FDS];
+  size_t count;
+};
+
 struct load {
   TAILQ_ENTRY(load) link;  /* in loads.running, or the placer's line */
   struct load_entry entry; /* in loads.waiting */
@@ -27,9 +33,9 @@ struct load {
   struct session_request asked; /* the same */
   struct message_weight_load request;
   struct catalog_user user;
-  int file;       /* owned; -1 once the loader has it */
-  bool cancelled; /* the client is gone */
-  bool aside;     /* runs in the place for small ones */
+  struct load_files files; /* none once the loader has them */
+  bool cancelled;          /* the client is gone */
+  bool aside;              /* runs in the place for small ones */
   /* the loader */
   struct child *child; /* NULL: none lives */
   uv_timer_t timer;
@@ -39,8 +45,16 @@ struct load {
   bool answered;
   struct error error; /* status OK: all is well */
   struct message_load_done done;
-  int canonical;     /* owned memfd; -1: none */
-  uint32_t attempts; /* of the placer */
+  uint8_t hash[CATALOG_HASH_BYTES]; /* of the two in `done` the one that counts */
+  uint32_t hash_kind;               /* enum catalog_hash_kind */
+  int canonical;                    /* owned memfd; -1: none */
+  uint32_t attempts;                /* of the placer */
+  /* A load of nothing: copies of a weight that is there, into memory that can be lent, come to stand for its names of
+   * the class. NULL: it is a load. */
+  struct catalog_weight *source; /* not owned: counted by its handles */
+  struct catalog_class of;
+  void (*moved)(void *user, const struct error *error); /* NULL: all went well */
+  void *mover;
 };
 
 struct loads {
@@ -54,13 +68,19 @@ struct loads {
 struct load *load_of(struct load_entry *entry);
 
 void loads_init(struct loads *loads);
-/* Takes `file` over in any case. BUSY where the session has too many loads under way, NOMEM. */
+/* Takes the files over in any case. BUSY where the session has too many loads under way, NOMEM. */
 MUST_CHECK enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
-                                 int file, struct error *error);
+                                 struct load_files *files, struct error *error);
+/* Puts a weight into memory that can be lent, for its names of that class; `name` is one of them. `moved` is called
+ * once, with an error where the session has ended meanwhile, too. NOMEM. */
+MUST_CHECK enum status loads_move(struct session *session, struct catalog_weight *weight, struct catalog_class of,
+                                  const char *name, void (*moved)(void *user, const struct error *error), void *user,
+                                  struct error *error);
 /* Ends what the session had asked for. */
 void loads_session_left(struct supervisor *supervisor, struct session *session);
 
-/* Answers the client and frees the load: a reply where `info` is given, else load->error. */
+/* Answers the client, or who wanted a weight moved, and frees the load: a reply where `info` is given, else
+ * load->error. */
 void load_finish(struct load *load, const struct message_weight_info *info);
 
 #endif

@@ -87,6 +87,7 @@ VALUE(longest, (double)device->status->longest_ns / 1e9)
 VALUE(memory_total, device->status->memory_total)
 VALUE(memory_slabs, device->status->memory_slabs)
 VALUE(memory_used, device->status->memory_used)
+VALUE(memory_lent, device->status->memory_lent)
 VALUE(memory_copies, device->status->memory_copies)
 VALUE(memory_working, device->status->memory_working)
 VALUE(waiting, device->now->waiting)
@@ -107,6 +108,8 @@ static const struct device_metric device_metrics[] = {
     {"device_memory_bytes", "gauge", "Memory of the device.", memory_total},
     {"device_slab_bytes", "gauge", "Device memory taken for weights.", memory_slabs},
     {"device_weight_bytes", "gauge", "Of that, holding a weight.", memory_used},
+    {"device_lent_bytes", "gauge", "Device memory for weights that clients were given the descriptors of.",
+     memory_lent},
     {"device_copy_bytes", "gauge", "Memory beside that, for weights in an order that a library wants.", memory_copies},
     {"device_working_bytes", "gauge", "Device memory beside that, which products under way need.", memory_working},
     {"device_queue", "gauge", "Requests that have not begun.", waiting},
@@ -193,6 +196,8 @@ static void write_all(FILE *out, const struct supervisor *supervisor, const stru
   sample(out, "sessions_total", "counter", "Clients that have connected.", (double)metrics->sessions);
   sample(out, "cut_off_total", "counter", "Sessions that were ended because of what the client did.",
          (double)metrics->cut_off);
+  sample(out, "weights_withdrawn_total", "counter", "Weights that were damaged, or refused by a worker.",
+         (double)metrics->withdrawn);
   sample(out, "names", "gauge", "Names of weights.", status->names);
   sample(out, "weights", "gauge", "Distinct contents.", status->weights);
   sample(out, "weight_bytes", "gauge", "Of all weights on all devices.", (double)status->weight_bytes);

@@ -22,6 +22,7 @@ struct metrics {
   uint32_t command_count;
   uint64_t refusals[METRICS_STATUSES]; /* replies by status; that of OK is not counted */
   uint64_t sessions;                   /* accepted */
+  uint64_t withdrawn;                  /* weights that were damaged, or refused by a worker */
   uint64_t cut_off;                    /* ended because of what they did or did not do */
 };
 

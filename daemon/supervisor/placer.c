@@ -2,8 +2,10 @@
 
 #include "../log.h"
 #include "context.h"
+#include "lend.h"
 #include "placement.h"
 #include "reclaim.h"
+#include "stage.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -59,7 +61,7 @@ static void fail(struct supervisor *supervisor, const struct error *error) {
   load->error = *error;
   undo(supervisor);
   if (error->status == STATUS_DEVICE_LOST && !load->cancelled && ++load->attempts < ATTEMPTS_MAX) {
-    log_info("session %u: load of \"%s\" waits for the next worker", load->session->id, load->request.name);
+    log_info("session %u: \"%s\" waits for the next worker", load->session->id, load->request.name);
     supervisor->placer.busy = false; /* and is tried again from the start */
     return;
   }
@@ -73,15 +75,53 @@ static struct catalog_wish wish_of(const struct load *load) {
                                .user = load->user};
 }
 
+/* What was stored among weights of one class must not come under a name of another. */
+static enum status check_class(struct supervisor *supervisor, const struct catalog_wish *wish, bool shared,
+                               struct error *error) {
+  const struct catalog_class of = supervisor->placer.of;
+  if (shared || of.mode == MODE_DEFAULT || catalog_class_equal(of, catalog_class_wished(&supervisor->catalog, wish)))
+    return STATUS_OK;
+  return error_set(error, STATUS_BUSY, "the name \"%.160s\" has changed hands during the load", wish->name);
+}
+
+/* The load ends without the weight, which goes where nothing stands for it. */
+static void refuse(struct supervisor *supervisor, struct catalog_weight *weight) {
+  if (catalog_unused(weight))
+    reclaim_weight(supervisor, weight, NULL, NULL);
+  finish(supervisor, NULL);
+}
+
+/* The weight waits for its session's commit: nothing but its description is to be seen. */
+static void stage(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
+  struct load *load = current(supervisor);
+  struct message_weight_info info;
+  struct catalog_wish wish = wish_of(load);
+  if (stage_add(&load->session->stage, &wish, weight, &load->error) != STATUS_OK) {
+    refuse(supervisor, weight);
+    return;
+  }
+  const struct catalog_name name = {
+      .text = load->request.name, .owner = load->user.uid, .mode = wish.mode, .weight = weight};
+  catalog_describe(&name, &info);
+  info.shared = shared;
+  finish(supervisor, &info);
+}
+
 static void commit(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
   struct load *load = current(supervisor);
   struct catalog_weight *before;
   struct message_weight_info info;
   struct catalog_wish wish = wish_of(load);
+  if (check_class(supervisor, &wish, shared, &load->error) != STATUS_OK) {
+    refuse(supervisor, weight);
+    return;
+  }
+  if (load->request.staged) {
+    stage(supervisor, weight, shared);
+    return;
+  }
   if (catalog_name(&supervisor->catalog, &wish, weight, &before, &load->error) != STATUS_OK) {
-    if (catalog_unused(weight))
-      reclaim_weight(supervisor, weight, NULL, NULL);
-    finish(supervisor, NULL);
+    refuse(supervisor, weight);
     return;
   }
   store_catalog(supervisor);
@@ -94,6 +134,21 @@ static void commit(struct supervisor *supervisor, struct catalog_weight *weight,
            (long long)info.k, gemm_format_name(weight->shape.format), gemm_scale_name(weight->shape.scale),
            (unsigned long long)info.bytes, shared ? ", shared with equal content" : "");
   finish(supervisor, &info);
+}
+
+/* The names go over to the copy. Who has the weight open goes on with what it has. */
+static void commit_move(struct supervisor *supervisor, struct catalog_weight *copy) {
+  struct load *load = current(supervisor);
+  static const struct message_weight_info done;
+  if (catalog_move_names(&supervisor->catalog, load->source, load->of, copy) == 0) {
+    reclaim_weight(supervisor, copy, NULL, NULL);
+  } else {
+    store_catalog(supervisor);
+    pins_apply(supervisor, copy);
+    log_info("moved \"%s\" of user %u into memory that can be lent: %llu bytes", load->request.name, load->of.owner,
+             (unsigned long long)catalog_weight_bytes(copy));
+  }
+  finish(supervisor, &done);
 }
 
 static void commit_draft(struct supervisor *supervisor) {
@@ -109,6 +164,8 @@ static void commit_draft(struct supervisor *supervisor) {
     fail(supervisor, &error);
   } else if (catalog_add(&supervisor->catalog, &placer->draft, &weight, &error) != STATUS_OK) {
     fail(supervisor, &error);
+  } else if (load->source != NULL) {
+    commit_move(supervisor, weight);
   } else {
     commit(supervisor, weight, false);
   }
@@ -145,15 +202,38 @@ struct message_weight_place placer_place(const struct catalog_weight *weight, co
   return place;
 }
 
+/* A copy of what is damaged already is of no use. */
+static bool is_damaged(const struct load *load, uint32_t part, uint64_t checksum) {
+  return load->source != NULL && load->source->parts[part].checksum != 0 &&
+         load->source->parts[part].checksum != checksum;
+}
+
+static void fail_damaged(struct supervisor *supervisor) {
+  struct load *load = current(supervisor);
+  struct error error;
+  if (!load->source->withdrawn)
+    lend_withdraw(supervisor, load->source, "was damaged on its device");
+  (void)error_set(&error, STATUS_NOT_FOUND, "the weight \"%.128s\" was damaged on its device, and must be loaded again",
+                  load->request.name);
+  supervisor->placer.draft.part_count++;
+  fail(supervisor, &error);
+}
+
 static void on_stored(void *user, struct worker_answer *answer) {
   struct supervisor *supervisor = user;
   struct placer *placer = &supervisor->placer;
   if (answer->status != STATUS_OK) {
     fail(supervisor, &answer->error);
   } else {
+    uint64_t checksum = answer->body->weight_placed.checksum;
     placer->taken = false;
     placer->slab = 0;
-    part_at_work(placer)->checksum = answer->body->weight_placed.checksum;
+    part_at_work(placer)->checksum = checksum;
+    if (is_damaged(current(supervisor), placer->draft.part_count, checksum)) {
+      fail_damaged(supervisor);
+      work(supervisor);
+      return;
+    }
     placer->draft.part_count++;
     if (placer->draft.part_count < placer->part_target)
       plan_part(supervisor);
@@ -166,7 +246,13 @@ static void on_stored(void *user, struct worker_answer *answer) {
 static void store_part(struct supervisor *supervisor) {
   struct placer *placer = &supervisor->placer;
   struct message_weight_place body = placer_place(&placer->draft, part_at_work(placer));
-  ask(supervisor, COMMAND_weight_store, &body, &current(supervisor)->canonical, 1, on_stored);
+  const struct load *load = current(supervisor);
+  if (load->source == NULL) {
+    ask(supervisor, COMMAND_weight_store, &body, &load->canonical, 1, on_stored);
+  } else {
+    body.from = load->source->id;
+    ask(supervisor, COMMAND_weight_copy, &body, NULL, 0, on_stored);
+  }
 }
 
 static void create_slab(struct supervisor *supervisor, uint64_t bytes);
@@ -198,6 +284,7 @@ static void on_slab(void *user, struct worker_answer *answer) {
     placer->slab = 0;
     fail(supervisor, &error);
   } else {
+    catalog_slab_find(&supervisor->catalog, placer->slab)->of = placer->of;
     store_add_slab(placer->slab, answer->fd);
     answer->fd = -1; /* the catalog's */
     take_room(supervisor);
@@ -217,8 +304,8 @@ static void take_room(struct supervisor *supervisor) {
   struct placer *placer = &supervisor->placer;
   struct catalog_part *part = part_at_work(placer);
   struct error error;
-  enum status status = catalog_take(&supervisor->catalog, part->device, part->bytes, placer->plan_align, &part->slab,
-                                    &part->offset, &error);
+  enum status status = catalog_take(&supervisor->catalog, part->device, placer->of, part->bytes, placer->plan_align,
+                                    &part->slab, &part->offset, &error);
   if (status == STATUS_OK) {
     placer->taken = true;
     store_part(supervisor);
@@ -240,8 +327,10 @@ static void on_plan(void *user, struct worker_answer *answer) {
     fail(supervisor, &answer->error);
   } else {
     struct catalog_part *part = part_at_work(placer);
-    part->bytes = answer->body->weight_plan.bytes;
-    part->layout = answer->body->weight_plan.layout;
+    const struct load *load = current(supervisor);
+    const struct catalog_part *there = load->source != NULL ? &load->source->parts[placer->draft.part_count] : NULL;
+    part->bytes = there != NULL ? there->bytes : answer->body->weight_plan.bytes;
+    part->layout = there != NULL ? there->layout : answer->body->weight_plan.layout;
     placer->plan_align = answer->body->weight_plan.align;
     take_room(supervisor);
   }
@@ -276,8 +365,11 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
                 .format = (enum gemm_format)load->done.format,
                 .scale = (enum gemm_scale)load->done.scale},
       .placement = (enum message_placement)load->request.placement,
+      .hash_kind = load->hash_kind,
   };
-  memcpy(placer->draft.hash, load->done.hash, sizeof placer->draft.hash);
+  memcpy(placer->draft.hash, load->hash, sizeof placer->draft.hash);
+  struct catalog_wish wish = wish_of(load);
+  placer->of = lend_class(supervisor, catalog_class_wished(&supervisor->catalog, &wish));
   placer->taken = placer->spoiled = false;
   placer->slab = 0;
   struct placement_device devices[LIMIT_DEVICES];
@@ -291,12 +383,33 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
                           &placer->part_target, error);
 }
 
+/* The parts stay on their devices. */
+static enum status make_copy(struct supervisor *supervisor, struct load *load, struct error *error) {
+  struct placer *placer = &supervisor->placer;
+  placer->draft = *load->source;
+  placer->draft.id = catalog_next_weight(&supervisor->catalog);
+  placer->draft.names = placer->draft.handles = placer->draft.borrows = 0;
+  placer->part_target = load->source->part_count;
+  placer->draft.part_count = 0;
+  placer->of = load->of;
+  placer->taken = placer->spoiled = false;
+  placer->slab = 0;
+  for (uint32_t i = 0; i < placer->part_target; i++)
+    if (worker_of(supervisor, load->source->parts[i].device)->state != WORKER_READY)
+      return error_set(error, STATUS_DEVICE_LOST, "device %u has no worker at the moment",
+                       load->source->parts[i].device);
+  return STATUS_OK;
+}
+
 /* Device memory counts for each owner of a name in full, shared or not: else one would pay when the other leaves. Names
  * count, too: each takes memory and time of this process, however small or shared its weight is. */
 static enum status check_cap(struct supervisor *supervisor, const struct load *load, const struct catalog_weight *same,
                              struct error *error) {
   const struct catalog_name *there = catalog_find(&supervisor->catalog, load->request.name);
   struct catalog_holding held = catalog_owner_holds(&supervisor->catalog, load->user.uid);
+  struct catalog_holding staged = stage_holds(supervisor, load->user.uid);
+  held.names += staged.names;
+  held.bytes += staged.bytes;
   uint64_t copies = load->request.placement != PLACEMENT_REPLICAS ? 1
                     : load->request.devices != 0                  ? load->request.devices
                                                                   : supervisor->fleet.count;
@@ -323,21 +436,45 @@ static struct catalog_weight *find_same(struct supervisor *supervisor, const str
   uint32_t usable = 0;
   for (uint32_t i = 0; i < supervisor->fleet.count; i++)
     usable += worker_of(supervisor, i)->state == WORKER_READY;
+  struct catalog_wish wish = wish_of(load);
+  struct catalog_class of = catalog_class_wished(&supervisor->catalog, &wish);
   struct catalog_weight *same = NULL;
   do
-    same = catalog_find_hash(&supervisor->catalog, load->done.hash, same);
-  while (same != NULL && !(placement_fits(&load->request, same, usable) && serves(supervisor, same)));
+    same = catalog_find_hash(&supervisor->catalog, load->hash, same);
+  while (same != NULL && !(placement_fits(&load->request, same, usable) && serves(supervisor, same) &&
+                           catalog_may_share(&supervisor->catalog, same, of)));
   return same;
+}
+
+static void begin_move(struct supervisor *supervisor, struct load *load) {
+  if (load->cancelled)
+    (void)error_set(&load->error, STATUS_CANCELLED, "the client is gone");
+  if (load->cancelled || make_copy(supervisor, load, &load->error) != STATUS_OK)
+    finish(supervisor, NULL);
+  else
+    plan_part(supervisor);
+}
+
+/* Content that is stored under the hash of earlier versions keeps it, and so do its names and copies. */
+static void choose_hash(const struct catalog *catalog, struct load *load) {
+  bool old = load->request.old_hash && catalog_find_hash(catalog, load->done.old_hash, NULL) != NULL;
+  load->hash_kind = old ? CATALOG_HASH_SEQUENTIAL : CATALOG_HASH_TREE;
+  memcpy(load->hash, old ? load->done.old_hash : load->done.hash, sizeof load->hash);
 }
 
 static void begin(struct supervisor *supervisor) {
   struct load *load = current(supervisor);
   struct catalog *catalog = &supervisor->catalog;
+  choose_hash(catalog, load);
   load->error.status = STATUS_OK;
   supervisor->placer.busy = true;
+  if (load->source != NULL) {
+    begin_move(supervisor, load);
+    return;
+  }
   struct catalog_wish wish = wish_of(load);
   struct catalog_weight *same = find_same(supervisor, load);
-  if (load->cancelled || catalog_may_name(catalog, &wish, load->done.hash, same, &load->error) != STATUS_OK) {
+  if (load->cancelled || catalog_may_name(catalog, &wish, load->hash, same, &load->error) != STATUS_OK) {
     finish(supervisor, NULL);
     return;
   }

@@ -18,6 +18,7 @@ struct placer {
   bool busy;                   /* the first one waits for an answer of a worker */
   struct catalog_weight draft; /* of the first; part_count parts are stored */
   uint32_t part_target;        /* how many parts there will be */
+  struct catalog_class of;     /* of the slabs that it lies in */
   uint64_t plan_align;
   uint32_t slab; /* that was made for the part at work; 0: none */
   uint64_t slab_bytes;

@@ -2,7 +2,7 @@
 
 #include "../log.h"
 #include "context.h"
-#include "reclaim.h"
+#include "lend.h"
 #include "serving.h"
 #include "store.h"
 
@@ -38,39 +38,6 @@ static void on_answer(void *user, struct worker_answer *answer) {
 /* ---- weights that the worker cannot serve: damaged by whatever ended the one before, or refused, as of a layout that
  * its program does not know */
 
-static bool has_open(const struct session *session, const struct catalog_weight *weight) {
-  for (size_t i = 0; i < session->opened.count; i++)
-    if (session->opened.slots[i].weight == weight)
-      return true;
-  return false;
-}
-
-/* Nobody gets a product with it: it loses its names, no load of that content shares it, and sessions that have it open
- * end before the worker serves. `what` has become of it is for the log. */
-static void drop(struct supervisor *supervisor, struct catalog_weight *weight, const char *what) {
-  struct catalog *catalog = &supervisor->catalog;
-  const struct catalog_user root = {.uid = 0, .admin = true};
-  struct session *session, *next;
-  struct error error;
-  for (size_t i = catalog->name_count; i-- > 0;) {
-    struct catalog_weight *same;
-    if (catalog->names[i].weight != weight)
-      continue;
-    log_error("the weight \"%s\" of user %u %s, and must be loaded again", catalog->names[i].text,
-              catalog->names[i].owner, what);
-    (void)!catalog_unname(catalog, catalog->names[i].text, root, &same, &error);
-  }
-  catalog_disown(catalog, weight);
-  store_catalog(supervisor);
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
-    next = TAILQ_NEXT(session, link);
-    if (has_open(session, weight))
-      session_end(session, "a weight that it has open must be loaded again");
-  }
-  if (catalog_unused(weight))
-    reclaim_weight(supervisor, weight, NULL, NULL);
-}
-
 struct attaching {
   struct worker *worker;
   uint32_t weight;
@@ -89,7 +56,7 @@ static void on_attached(void *user, struct worker_answer *answer) {
   struct catalog_weight *weight = catalog_find_id(&supervisor->catalog, attaching->weight);
   bool damaged = answer->status == STATUS_OK && answer->body->weight_placed.damaged;
   if (damaged && weight != NULL)
-    drop(supervisor, weight, "was damaged on its device");
+    lend_withdraw(supervisor, weight, "was damaged on its device");
   if (answer->status == STATUS_OK && !damaged && attaching->verified_bytes > 0) {
     worker->verified++;
     worker->verified_bytes += attaching->verified_bytes;
@@ -98,7 +65,7 @@ static void on_attached(void *user, struct worker_answer *answer) {
     char what[ERROR_TEXT_BYTES + 48];
     snprintf(what, sizeof what, "is refused by worker %u (%s)", worker->device, answer->error.text);
     if (weight != NULL)
-      drop(supervisor, weight, what);
+      lend_withdraw(supervisor, weight, what);
     answer->status = STATUS_OK;
   }
   on_answer(worker, answer);

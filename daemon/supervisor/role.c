@@ -54,11 +54,15 @@ static enum status find_ipc_users(const char *text, struct role_rules *out, stru
 
 enum status role_rules_make(const struct config *config, struct role_rules *out, struct error *error) {
   enum status status = STATUS_OK;
-  *out = (struct role_rules){.everybody = config->use_group[0] == '\0', .admins = config->admin_group[0] != '\0'};
+  *out = (struct role_rules){.everybody = config->use_group[0] == '\0',
+                             .admins = config->admin_group[0] != '\0',
+                             .direct = strcmp(config->direct, "off") != 0};
   if (!out->everybody)
     status = find_group("use_group", config->use_group, &out->use, error);
   if (status == STATUS_OK && out->admins)
     status = find_group("admin_group", config->admin_group, &out->admin, error);
+  if (status == STATUS_OK && out->direct)
+    status = find_group("direct", config->direct, &out->direct_group, error);
   if (status == STATUS_OK)
     status = find_ipc_users(config->ipc_users, out, error);
   return status;
@@ -114,6 +118,10 @@ enum role role_of(const struct role_rules *rules, const struct role_peer *peer, 
   if (peer->uid == 0 || peer->uid == self || (rules->admins && has_group(peer, rules->admin)))
     return ROLE_ADMIN;
   return rules->everybody || has_group(peer, rules->use) ? ROLE_USER : ROLE_NONE;
+}
+
+bool role_may_borrow(const struct role_rules *rules, const struct role_peer *peer, uid_t self) {
+  return peer->uid == self || (rules->direct && has_group(peer, rules->direct_group));
 }
 
 bool role_may_ipc(const struct role_rules *rules, uid_t uid) {

@@ -22,6 +22,8 @@ struct role_rules {
   gid_t use, admin;
   uid_t ipc_users[ROLE_IPC_USERS]; /* whose memory is taken by legacy IPC handles */
   size_t ipc_user_count;
+  bool direct; /* there is a group that may borrow weights */
+  gid_t direct_group;
 };
 
 struct role_peer {
@@ -31,7 +33,8 @@ struct role_peer {
   size_t group_count;
 };
 
-/* From the options use_group and admin_group, a name or a number each, "" for none, and ipc_users, with commas between.
+/* From the options use_group and admin_group, a name or a number each, "" for none, direct, "off" for none, and
+ * ipc_users, with commas between.
  * INVALID for a group or user that is not there, or more than ROLE_IPC_USERS. */
 MUST_CHECK enum status role_rules_make(const struct config *config, struct role_rules *out, struct error *error);
 /* SO_PEERCRED and SO_PEERGROUPS. */
@@ -41,6 +44,9 @@ void role_peer_free(struct role_peer *peer);
 enum role role_of(const struct role_rules *rules, const struct role_peer *peer, uid_t self);
 /* Whether the memory of this user is taken by legacy IPC handles: admins are no exception. */
 bool role_may_ipc(const struct role_rules *rules, uid_t uid);
+/* Whether a process may have the memory of weights: the user that gemmd runs as (`self`), and the group of the option
+ * direct. Root and admins are no exception. Pure. */
+bool role_may_borrow(const struct role_rules *rules, const struct role_peer *peer, uid_t self);
 /* Whether a role may send commands of that permission. */
 bool role_may(enum role role, enum permission permission);
 

@@ -6,6 +6,7 @@
 #include "descriptors.h"
 #include "dispatch.h"
 #include "foreign.h"
+#include "lend.h"
 #include "loads.h"
 #include "serving.h"
 
@@ -136,6 +137,9 @@ void session_end(struct session *session, const char *why) {
   uv_close((uv_handle_t *)&session->timer, on_timer_closed);
   uv_close((uv_handle_t *)&session->throttle, on_timer_closed);
   loads_session_left(supervisor, session);
+  publishing_session_left(session);
+  lend_session_left(session);
+  stage_drop(supervisor, &session->stage);
   serving_remove(session, on_arena_removed);
   if (supervisor->embedded)
     supervisor_stop(supervisor, supervisor->exit_status);
@@ -386,6 +390,7 @@ static enum status identify(struct supervisor *supervisor, struct session *sessi
     return status;
   session->pid = (uint32_t)peer.pid;
   session->role = role_of(&supervisor->rules, &peer, geteuid());
+  session->may_borrow = role_may_borrow(&supervisor->rules, &peer, geteuid());
   session->user = (struct catalog_user){.uid = peer.uid, .admin = session->role == ROLE_ADMIN};
   role_peer_free(&peer);
   session->account = users_enter(&supervisor->users, session->user.uid, session->user.admin, uv_now(&supervisor->loop));

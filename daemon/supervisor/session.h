@@ -5,10 +5,13 @@
 
 #include "../../proto/message.h"
 #include "arena.h"
+#include "borrows.h"
 #include "catalog.h"
 #include "channel.h"
 #include "opened.h"
+#include "publishing.h"
 #include "role.h"
+#include "stage.h"
 #include "tensors.h"
 #include "users.h"
 
@@ -51,6 +54,7 @@ struct session {
   uint32_t id, pid, version;
   enum role role;
   struct catalog_user user;
+  bool may_borrow;
   struct user *account; /* of the user's, with one reference */
   char client[64];
   enum session_state state;
@@ -65,9 +69,12 @@ struct session {
   bool hello_waits;             /* until all workers are ready */
   uint32_t hello_id, arena_id;  /* of the requests under way */
   uint32_t loads;
+  struct stage stage;
   struct arena arena; /* rings NULL: none */
   bool arena_leaving; /* the workers have been told to forget it */
   struct opened opened;
+  struct borrows borrows;
+  struct publishing_ring ring;
   struct tensors tensors;
   struct serving_round adding, removing;
   struct serving_question questions[LIMIT_DEVICES];

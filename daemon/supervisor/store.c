@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,6 +57,7 @@ void store_catalog(struct supervisor *supervisor) {
   int fd;
   if (!notify_present())
     return;
+  store->behind = true;
   if (make_image(supervisor, &fd, &error) != STATUS_OK) {
     log_error("a restart of gemmd would not find the weights as they are: %s", error.text);
     return;
@@ -69,6 +71,13 @@ void store_catalog(struct supervisor *supervisor) {
   if (store->parked != 0)
     remove_image(store->parked);
   store->parked = store->version;
+  store->behind = false;
+}
+
+bool store_is_current(struct supervisor *supervisor) {
+  if (supervisor->store.behind)
+    store_catalog(supervisor);
+  return !supervisor->store.behind || supervisor->store.parked == 0;
 }
 
 /* ---- taking over */
@@ -180,6 +189,12 @@ static void forget_rest(struct inherited *inherited, uint64_t kept) {
   }
 }
 
+void store_choose_epoch(struct catalog *catalog) {
+  while (catalog->epoch == 0)
+    if (getrandom(&catalog->epoch, sizeof catalog->epoch, 0) != sizeof catalog->epoch)
+      catalog->epoch = 0;
+}
+
 void store_restore(struct supervisor *supervisor, struct inherited *inherited) {
   struct store *store = &supervisor->store;
   struct catalog *catalog = &supervisor->catalog;
@@ -212,6 +227,7 @@ void store_check(struct supervisor *supervisor) {
             "loaded again",
             supervisor->store.backend, fleet->config.backend, fleet->count);
   drop_slabs(catalog);
+  store_choose_epoch(catalog);
   store_catalog(supervisor);
 }
 

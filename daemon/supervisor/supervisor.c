@@ -79,6 +79,7 @@ void supervisor_stop(struct supervisor *supervisor, int exit_status) {
     uv_close((uv_handle_t *)&supervisor->watchdog, NULL);
   for (size_t i = 0; i < sizeof supervisor->signals / sizeof *supervisor->signals; i++)
     uv_close((uv_handle_t *)&supervisor->signals[i], NULL);
+  publishing_stop(supervisor);
   sessions_end(supervisor);
   fleet_stop(supervisor);
 }
@@ -112,6 +113,7 @@ static enum status start(struct supervisor *supervisor, int embedded, struct err
   enum status status = read_options(supervisor->config, &supervisor->rules, &supervisor->pins, error);
   if (status == STATUS_OK && embedded < 0)
     status = take_over(supervisor, error);
+  store_choose_epoch(&supervisor->catalog);
   if (status == STATUS_OK)
     status = fleet_start(supervisor, error);
   if (status != STATUS_OK)
@@ -155,6 +157,7 @@ int supervisor_run(const struct config *config, const char *program, const char 
   catalog_init(&supervisor.catalog);
   loads_init(&supervisor.loads);
   placer_init(&supervisor.placer);
+  publishing_init(&supervisor);
   watch_signals(&supervisor);
   feed_watchdog(&supervisor);
   if (start(&supervisor, embedded, &error) != STATUS_OK) {
@@ -164,6 +167,7 @@ int supervisor_run(const struct config *config, const char *program, const char 
   uv_run(&supervisor.loop, UV_RUN_DEFAULT);
   if (supervisor.upgrading)
     become_successor(&supervisor);
+  publishing_free(&supervisor);
   close_slabs(&supervisor.catalog);
   catalog_free(&supervisor.catalog);
   users_free(&supervisor.users);

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-enum { TOTALS_FORMATS = GEMM_FORMAT_INT2A8 + 1, TOTALS_STATUSES = STATUS_INTERNAL + 1 };
+enum { TOTALS_FORMATS = GEMM_FORMATS, TOTALS_STATUSES = STATUS_INTERNAL + 1 };
 
 struct totals {
   uint64_t requests, rows, failures, device_ns, products;

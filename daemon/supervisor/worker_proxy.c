@@ -1,5 +1,6 @@
 #include "worker_proxy.h"
 
+#include "../../proto/published.h"
 #include "../log.h"
 
 #include <stdio.h>
@@ -237,6 +238,7 @@ static void take_ready(struct worker *worker, const struct message_worker_ready 
 static enum status take_event(struct worker *worker, uint32_t code, struct message_body body, struct error *error) {
   struct message_session_broken broken;
   struct message_worker_ready ready;
+  struct message_tuning_found found;
   enum status status;
   switch (code) {
   case EVENT_worker_ready:
@@ -245,6 +247,13 @@ static enum status take_event(struct worker *worker, uint32_t code, struct messa
     status = message_decode_body(body, &message_worker_ready_type, &ready, error);
     if (status == STATUS_OK)
       take_ready(worker, &ready);
+    return status;
+  case EVENT_tuning_found:
+    status = message_decode_body(body, &message_tuning_found_type, &found, error);
+    if (status == STATUS_OK && found.kind > PUBLISHED_COMPILED)
+      status = error_set(error, STATUS_PROTOCOL, "a kernel of kind %u was found", found.kind);
+    if (status == STATUS_OK)
+      worker->hooks->tuning_found(worker, &found);
     return status;
   case EVENT_session_broken:
     status = message_decode_body(body, &message_session_broken_type, &broken, error);

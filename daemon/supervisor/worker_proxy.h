@@ -53,6 +53,7 @@ struct worker;
 struct worker_hooks {
   void (*started)(struct worker *worker, const struct message_worker_ready *ready);
   void (*session_broken)(struct worker *worker, const struct message_session_broken *broken);
+  void (*tuning_found)(struct worker *worker, const struct message_tuning_found *found);
   /* It has been dying for so long that nobody should wait for its end any more. */
   void (*stuck)(struct worker *worker);
   /* The process is dead and reaped; requests that waited have not been answered yet. */

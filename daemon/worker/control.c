@@ -79,6 +79,20 @@ static void save_later(struct control *control, struct engine_message *message) 
   save_next(control);
 }
 
+/* Everybody who launches kernels itself is told by the supervisor. */
+static void tell_found(struct control *control, struct engine_message *message) {
+  struct tune_found *found = (void *)((char *)message - offsetof(struct tune_found, message));
+  const struct published_row *row = &found->row;
+  struct message_tuning_found event = {.kind = row->kind, .kernel_ns = row->kernel_ns, .built_in_ns = row->built_in_ns};
+  memcpy(event.shape, row->shape, sizeof event.shape);
+  memcpy(event.identity, row->identity, sizeof event.identity);
+  memcpy(event.kernel, row->kernel, sizeof event.kernel);
+  memcpy(event.built_in, row->built_in, sizeof event.built_in);
+  if (!control->closing)
+    control_send_event(control, EVENT_tuning_found, &message_tuning_found_type, &event);
+  free(found);
+}
+
 static void read_mail(struct control *control) {
   struct engine_message *message = mailbox_take(&control->mail);
   while (message != NULL) {
@@ -87,6 +101,8 @@ static void read_mail(struct control *control) {
       session_broken(control, message);
     else if (message->verb == ENGINE_DEVICE_LOST)
       control_device_lost(control, &message->error);
+    else if (message->verb == ENGINE_TUNE_FOUND)
+      tell_found(control, message);
     else if (message->verb == ENGINE_TUNE_SAVE)
       save_later(control, message);
     else
@@ -235,6 +251,7 @@ enum status control_start(struct control *control, const struct control_options 
   tune.ops = options->ops;
   tune.backend = options->backend;
   tune.device = options->device;
+  tune.publish = true;
   tune.notify = engine_notifies;
   tune.user = control;
   status = tuner_open(&tune, &control->tuner, error);

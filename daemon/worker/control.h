@@ -27,6 +27,7 @@ struct control_slab {
 struct control_weight {
   uint32_t id;
   struct control_slab *slab;
+  uint64_t offset, bytes; /* in the slab */
   struct engine_weight engine;
   bool detaching;
 };
@@ -72,6 +73,7 @@ struct control_task {
     struct message_tune_import_request tune_import;
     struct message_weight_tune weight_tune;
     struct message_weight_pin weight_pin;
+    struct message_weight_seen weight_seen;
     struct message_worker_follow worker_follow;
   } request;
   union {
@@ -85,7 +87,7 @@ struct control_task {
   int fds[CONTROL_FDS];      /* that came; owned, closed at the end, -1 where there is none */
   int reply_fd;              /* to be sent; stays open here only until then; -1: none */
   struct control_slab *slab;
-  struct control_weight *weight;
+  struct control_weight *weight, *source; /* source: of a copy */
   struct control_session *session;
   struct control_tensor *tensor;
   enum status status; /* the first failure, with its error */

@@ -1,5 +1,6 @@
-/* What clients ask of the tuner: tune_list, tune_forget, tune_import, weight_tune, weight_pin; and worker_follow, which
- * tells it of the worker before. The engine's thread answers, so that the tuner needs no lock. */
+/* What clients ask of the tuner: tune_list, tune_forget, tune_import, weight_tune, weight_pin; weight_seen,
+ * which tells it of products that clients compute themselves, and worker_follow, of the worker before. The engine's
+ * thread answers, so that the tuner needs no lock. */
 #include "control.h"
 
 #include <stdio.h>
@@ -163,6 +164,27 @@ static enum status begin_pin(struct control *control, struct control_task *task,
   return STATUS_OK;
 }
 
+/* ---- weight_seen */
+
+static enum status begin_seen(struct control *control, struct control_task *task, struct error *error) {
+  const struct message_weight_seen *seen = &task->request.weight_seen;
+  const struct message_weight_tune types = {
+      .m = seen->m, .x_type = seen->x_type, .y_type = seen->y_type, .bias_type = seen->bias_type};
+  enum status status = make(task, TUNE_SEEN, error);
+  if (status == STATUS_OK)
+    status = find_weight(control, task, seen->weight, error);
+  if (status == STATUS_OK)
+    status = check_types(&task->tune->weight->shape, &types, error);
+  if (status != STATUS_OK)
+    return status;
+  task->tune->user = seen->user;
+  task->tune->problem = (struct variant_problem){.m = seen->m,
+                                                 .x_type = (enum gemm_type)seen->x_type,
+                                                 .y_type = (enum gemm_type)seen->y_type,
+                                                 .bias_type = (enum gemm_type)seen->bias_type};
+  return STATUS_OK;
+}
+
 /* ---- worker_follow */
 
 static enum status begin_follow(struct control *control, struct control_task *task, struct error *error) {
@@ -181,6 +203,7 @@ const struct control_handler control_tune_handlers[] = {
     {.command = COMMAND_tune_import, .overtaken = true, .begin = begin_import, .post = post},
     {.command = COMMAND_weight_tune, .overtaken = true, .begin = begin_tune, .post = post, .finish = finish_tune},
     {.command = COMMAND_weight_pin, .overtaken = true, .begin = begin_pin, .post = post},
+    {.command = COMMAND_weight_seen, .overtaken = true, .begin = begin_seen, .post = post},
     {.command = COMMAND_worker_follow, .begin = begin_follow, .post = post},
     {.command = 0},
 };

@@ -1,4 +1,4 @@
-/* Weights in slabs: weight_plan, weight_store, weight_attach, weight_detach. */
+/* Weights in slabs: weight_plan, weight_store, weight_attach, weight_copy, weight_verify, weight_detach. */
 #include "control.h"
 
 #include "../memfd.h"
@@ -65,6 +65,8 @@ static enum status begin_attach(struct control *control, struct control_task *ta
     return error_set(error, STATUS_NOMEM, "no memory for a weight's entry");
   weight->id = place->weight;
   weight->slab = task->slab;
+  weight->offset = place->offset;
+  weight->bytes = place->bytes;
   weight->engine.shape = placed_shape(place);
   status = idmap_add(&control->weights, weight->id, weight, error);
   if (status != STATUS_OK)
@@ -167,7 +169,64 @@ static enum status work_store(struct control *control, struct control_task *task
   return status;
 }
 
-/* ---- both, and detach */
+/* ---- copy: of a weight that is attached elsewhere. While it runs no other command does, so that the source stays; the
+ * engine may compute with it, which only reads. */
+
+static enum status find_source(struct control *control, const struct message_weight_place *place,
+                               struct control_weight **out, struct error *error) {
+  const struct gemm_weight shape = placed_shape(place);
+  struct control_weight *source = idmap_find(&control->weights, place->from);
+  if (source == NULL || source->detaching)
+    return error_set(error, STATUS_NOT_FOUND, "weight %u is not attached", place->from);
+  const struct gemm_weight *there = &source->engine.shape;
+  if (source->bytes != place->bytes || there->n != shape.n || there->k != shape.k || there->format != shape.format ||
+      there->scale != shape.scale)
+    return error_set(error, STATUS_INVALID, "weight %u is not what is to be copied", place->from);
+  *out = source;
+  return STATUS_OK;
+}
+
+static enum status begin_copy(struct control *control, struct control_task *task, struct error *error) {
+  enum status status = find_source(control, &task->request.weight_place, &task->source, error);
+  return status == STATUS_OK ? begin_attach(control, task, error) : status;
+}
+
+static enum status work_copy(struct control *control, struct control_task *task, struct error *error) {
+  const struct backend_ops *ops = control->ops;
+  const struct control_weight *source = task->source, *weight = task->weight;
+  uint64_t before, *after = &task->reply.weight_placed.checksum;
+  enum status status = ops->weight_checksum(control->backend, source->engine.device, &before, error);
+  if (status == STATUS_OK)
+    status = ops->slab_copy(control->backend, source->slab->device, source->offset, weight->slab->device,
+                            weight->offset, weight->bytes, error);
+  if (status == STATUS_OK)
+    status = attach(control, task, error);
+  if (status != STATUS_OK)
+    return status;
+  status = ops->weight_checksum(control->backend, weight->engine.device, after, error);
+  if (status == STATUS_OK && *after != before)
+    status = error_set(error, STATUS_INTERNAL, "a weight was not copied as it was");
+  if (status != STATUS_OK)
+    ops->weight_detach(control->backend, weight->engine.device);
+  return status;
+}
+
+/* ---- verify */
+
+static enum status begin_verify(struct control *control, struct control_task *task, struct error *error) {
+  uint32_t id = task->request.weight_id.weight;
+  task->weight = idmap_find(&control->weights, id);
+  if (task->weight == NULL || task->weight->detaching)
+    return error_set(error, STATUS_NOT_FOUND, "weight %u is not attached", id);
+  return STATUS_OK;
+}
+
+static enum status work_verify(struct control *control, struct control_task *task, struct error *error) {
+  return control->ops->weight_checksum(control->backend, task->weight->engine.device,
+                                       &task->reply.weight_placed.checksum, error);
+}
+
+/* ---- all of them, and detach */
 
 static void finish_attach(struct control *control, struct control_task *task) {
   if (task->status == STATUS_OK)
@@ -219,6 +278,8 @@ const struct control_handler control_weight_handlers[] = {
     {.command = COMMAND_weight_plan, .begin = begin_plan},
     {.command = COMMAND_weight_store, .begin = begin_store, .work = work_store, .finish = finish_attach},
     {.command = COMMAND_weight_attach, .begin = begin_attach, .work = work_attach, .finish = finish_attach},
+    {.command = COMMAND_weight_copy, .begin = begin_copy, .work = work_copy, .finish = finish_attach},
+    {.command = COMMAND_weight_verify, .begin = begin_verify, .work = work_verify},
     {.command = COMMAND_weight_detach,
      .overtaken = true,
      .begin = begin_detach,

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-enum { COUNTERS_FORMATS = GEMM_FORMAT_INT2A8 + 1, COUNTERS_STATUSES = STATUS_INTERNAL + 1 };
+enum { COUNTERS_FORMATS = GEMM_FORMATS, COUNTERS_STATUSES = STATUS_INTERNAL + 1 };
 
 /* From the moment that a request was taken from its ring to the end of its product. */
 struct counters_waits {

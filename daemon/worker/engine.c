@@ -138,6 +138,7 @@ static void handle_message(struct engine *engine, struct engine_message *message
   case ENGINE_SESSION_BROKEN:
   case ENGINE_DEVICE_LOST:
   case ENGINE_TUNE_SAVE:
+  case ENGINE_TUNE_FOUND:
     break;
   }
   engine->serve.notify(engine->serve.user, message);

@@ -25,7 +25,8 @@ enum engine_verb {
   /* from the engine, unasked */
   ENGINE_SESSION_BROKEN,
   ENGINE_DEVICE_LOST,
-  ENGINE_TUNE_SAVE, /* within a struct tune_save */
+  ENGINE_TUNE_SAVE,  /* within a struct tune_save */
+  ENGINE_TUNE_FOUND, /* within a struct tune_found */
 };
 
 struct engine_message {

@@ -174,24 +174,19 @@ bool book_is_wrong(const struct book_entry *entry, const struct variant *variant
   return false;
 }
 
-static double code_bytes(enum gemm_format format) {
-  return gemm_is_int2(format) ? 0.25 : format == GEMM_FORMAT_F16 || format == GEMM_FORMAT_BF16 ? 2 : 1;
-}
-
 double book_bytes(const struct variant_problem *problem) {
   double n = (double)problem->weight.n, k = (double)problem->weight.k, m = (double)problem->m;
-  return n * k * code_bytes(problem->weight.format) + m * k * gemm_type_bytes(problem->x_type) +
+  return n * k * gemm_format_facts(problem->weight.format)->bits / 8 + m * k * gemm_type_bytes(problem->x_type) +
          m * n * gemm_type_bytes(problem->y_type);
 }
 
-uint64_t book_roof_ns(const struct variant_problem *problem, uint64_t bytes_per_s, uint64_t operations_per_s) {
+uint64_t book_roof_ns(const struct variant_problem *problem, const struct backend_roof *roof) {
   double n = (double)problem->weight.n, k = (double)problem->weight.k, m = (double)problem->m;
-  enum gemm_format format = problem->weight.format;
-  bool wide = format == GEMM_FORMAT_F16 || format == GEMM_FORMAT_BF16 || format == GEMM_FORMAT_INT2;
-  if (bytes_per_s == 0 || operations_per_s == 0)
+  uint64_t operations_per_s = roof->operations_per_s[problem->weight.format];
+  if (roof->bytes_per_s == 0 || operations_per_s == 0)
     return 0;
-  double reading = book_bytes(problem) / (double)bytes_per_s;
-  double computing = 2 * m * n * k * (wide ? 2 : 1) / (double)operations_per_s;
+  double reading = book_bytes(problem) / (double)roof->bytes_per_s;
+  double computing = 2 * m * n * k / (double)operations_per_s;
   return (uint64_t)((reading > computing ? reading : computing) * 1e9 + 0.5);
 }
 

@@ -91,8 +91,7 @@ struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool 
 
 /* Bytes that a product must read and write. */
 double book_bytes(const struct variant_problem *problem);
-/* What a product takes where memory or arithmetic delivers all it can, in ns; 0: not known. Rates a second, of 8-bit
- * operands; those of 16 bits have half. */
-uint64_t book_roof_ns(const struct variant_problem *problem, uint64_t bytes_per_s, uint64_t operations_per_s);
+/* What a product takes where memory or arithmetic delivers all it can, in ns; 0: not known. */
+uint64_t book_roof_ns(const struct variant_problem *problem, const struct backend_roof *roof);
 
 #endif

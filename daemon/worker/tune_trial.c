@@ -319,10 +319,7 @@ bool trial_launches_next(const struct trial *trial) {
 static double allowed(const struct trial *trial, int kind) {
   if (!trial->own_known)
     return trial->problem.y_type == GEMM_S32 ? 0 : INFINITY;
-  double sums = trial->problem.weight.format == GEMM_FORMAT_INT8 ? 1e-6
-                : trial->problem.weight.format == GEMM_FORMAT_FP8 || trial->problem.weight.format == GEMM_FORMAT_INT2
-                    ? 3e-4
-                    : 1e-5;
+  double sums = gemm_format_facts(trial->problem.weight.format)->sums_error;
   double rounding = trial->problem.y_type == GEMM_BF16 ? 3.9e-3 : trial->problem.y_type == GEMM_F16 ? 5e-4 : 0;
   double limit = trial->problem.y_type == GEMM_S32 ? 0 : sums + rounding;
   if (trial->own_error[kind] > limit && trial->own_error[kind] < 30 * limit)

@@ -21,6 +21,13 @@ uint64_t tuner_clock_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+const struct backend_roof *tuner_roof(struct tuner *tuner) {
+  if (!tuner->roof_known)
+    tuner->options.ops->roof(tuner->options.backend, &tuner->roof);
+  tuner->roof_known = true;
+  return &tuner->roof;
+}
+
 /* ---- open and close */
 
 static void read_kept(struct tuner *tuner) {
@@ -81,8 +88,7 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
   }
   tuner->db.families = options->ops->families;
   options->ops->describe(options->backend, &info);
-  tuner->bytes_per_s = info.bytes_per_s;
-  tuner->operations_per_s = info.operations_per_s;
+  memcpy(tuner->identity, info.identity, sizeof tuner->identity);
   if (options->state_dir != NULL && options->state_dir[0] != '\0' && options->mode != TUNE_OFF) {
     if (tune_db_open(&tuner->db, options->state_dir, info.identity, options->device, options->ops->families, &kept) ==
         STATUS_OK)
@@ -113,8 +119,10 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
 
 void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults) {
   const struct book_entry *blamed = heed_note(tuner, outside);
-  if (blamed != NULL)
+  if (blamed != NULL) {
     tuner_keep(tuner, blamed);
+    tuner_unpublish(tuner, blamed);
+  }
   if (faults == 0 || tuner->db.folder[0] != '\0' || tuner->options.mode == TUNE_OFF)
     return;
   /* It would be tried again, and again end the worker. */

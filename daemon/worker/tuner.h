@@ -9,6 +9,7 @@
 #ifndef WORKER_TUNER_H
 #define WORKER_TUNER_H
 
+#include "../../proto/published.h"
 #include "engine.h"
 #include "tune_db.h"
 
@@ -25,9 +26,10 @@ struct tuner_options {
   uint64_t budget_ns;    /* of work on one shape */
   uint64_t arena_bytes;  /* for x and y of trials */
   const char *state_dir; /* NULL or "": nothing is kept */
+  bool publish;          /* what is found is told by ENGINE_TUNE_FOUND */
   bool heir;             /* what a predecessor died of is said by TUNE_FOLLOW, which comes first */
   char *const *prover;   /* command that runs prove_run with this backend, NULL at the end; not owned */
-  /* As the engine's. Unasked, it gets ENGINE_TUNE_SAVE messages. */
+  /* As the engine's. Unasked, it gets ENGINE_TUNE_SAVE and ENGINE_TUNE_FOUND messages. */
   void (*notify)(void *user, struct engine_message *message);
   void *user;
 };
@@ -59,6 +61,13 @@ struct tune_save {
 };
 void tuner_save(struct tune_save *save);
 
+/* For all who launch kernels themselves: what serves now, or with PUBLISHED_NONE does not any more. Whoever gets it
+ * frees it. */
+struct tune_found {
+  struct engine_message message;
+  struct published_row row;
+};
+
 /* ---- the engine's thread */
 
 /* Chooses the kernel of a product of `rows` rows (a batch has more than `job`), asked for by `user`. Returns its shape;
@@ -80,7 +89,7 @@ void tuner_request(struct tuner *tuner, struct engine_message *message);
 /* Messages that wait for their shape go back with CANCELLED. */
 void tuner_stop(struct tuner *tuner);
 
-enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW };
+enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW, TUNE_SEEN };
 enum { TUNE_PAGE = 32, TUNE_RESULTS = 8 };
 
 struct tune_shape {
@@ -102,10 +111,11 @@ struct tune_result {
 
 struct tune_request {
   enum tune_verb verb;
-  struct engine_weight *weight; /* ASK, PIN */
+  struct engine_weight *weight; /* ASK, PIN, SEEN */
+  uint32_t user;                /* SEEN: who computes it */
   /* ASK: rows and types to tune for; `all`: the whole product of parameters. `text`: one more candidate, by hand.
-   * FORGET: `text` is an fnmatch pattern of shapes. IMPORT: a shape, and in `text` its kernel. PIN: `text`, "" takes
-   * the pin off. */
+   * SEEN: rows and types of a product that a client computes itself. FORGET: `text` is an fnmatch pattern of shapes.
+   * IMPORT: a shape, and in `text` its kernel. PIN: `text`, "" takes the pin off. */
   struct variant_problem problem;
   bool all;
   bool outside;    /* FOLLOW: the predecessor was killed from outside */

@@ -129,11 +129,26 @@ static void fill_results(struct tuner *tuner, struct tune_request *request) {
     request->timed += race->candidates[i].count > 0;
   request->wrong = entry->wrong_count;
   request->spent_ns = tuner->spent_ns;
-  request->roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s);
+  request->roof_ns = book_roof_ns(&entry->problem, tuner_roof(tuner));
   if (tuner->library_first >= 0)
     request->library_first_ns = race_median(&race->candidates[tuner->library_first]);
   request->library_ns = entry->library_ns;
   variant_text(&race->candidates[race->winner].variant, request->kernel);
+}
+
+/* The fastest right one that every build of this program has; NULL: none was timed. */
+static const struct race_candidate *fastest_built_in(const struct tuner *tuner) {
+  const struct backend_ops *ops = tuner->options.ops;
+  const struct race_candidate *best = NULL;
+  for (int i = 0; i < tuner->race.count; i++) {
+    const struct race_candidate *each = &tuner->race.candidates[i];
+    bool here =
+        !each->variant.family->library && (ops->variant_foreign == NULL || !ops->variant_foreign(&each->variant));
+    bool right = each->state == RACE_RUNNING || each->state == RACE_OUT;
+    if (here && right && race_median(each) > 0 && (best == NULL || race_median(each) < race_median(best)))
+      best = each;
+  }
+  return best;
 }
 
 void tuner_race_end(struct tuner *tuner) {
@@ -162,6 +177,7 @@ void tuner_race_end(struct tuner *tuner) {
              variant_text(&entry->variant, kernel), (unsigned long long)entry->tuned_ns,
              (unsigned long long)entry->own_ns);
   tuner_keep(tuner, entry);
+  tuner_publish(tuner, entry, fastest_built_in(tuner));
   if (tuner->library_due) {
     tuner->phase = PHASE_LIBRARY;
     return;

@@ -9,7 +9,7 @@ static const char *state_text(const struct book_entry *entry) {
   return entry->pin != NULL && entry->state != BOOK_FAILED ? "pinned" : names[entry->state];
 }
 
-static void describe(const struct tuner *tuner, const struct book_entry *entry, struct tune_shape *out) {
+static void describe(struct tuner *tuner, const struct book_entry *entry, struct tune_shape *out) {
   *out = (struct tune_shape){.state = state_text(entry),
                              .serves = entry->serves,
                              .confirmed = entry->confirmed,
@@ -19,13 +19,13 @@ static void describe(const struct tuner *tuner, const struct book_entry *entry, 
                              .own_ns = entry->own_ns,
                              .tuned_ns = entry->tuned_ns,
                              .library_ns = entry->library_ns,
-                             .roof_ns = book_roof_ns(&entry->problem, tuner->bytes_per_s, tuner->operations_per_s)};
+                             .roof_ns = book_roof_ns(&entry->problem, tuner_roof(tuner))};
   variant_problem_text(&entry->problem, out->shape);
   variant_text(entry->pin != NULL ? entry->pin : &entry->variant, out->kernel);
   snprintf(out->why, sizeof out->why, "%s", entry->why);
 }
 
-static void list(const struct tuner *tuner, struct tune_request *request) {
+static void list(struct tuner *tuner, struct tune_request *request) {
   uint32_t at = request->from;
   request->count = 0;
   for (; at < BOOK_ENTRIES && request->count < TUNE_PAGE; at++)
@@ -87,6 +87,7 @@ static void forget(struct tuner *tuner, struct tune_request *request) {
       continue;
     bool asked = entry->asked;
     tuner_unkeep(tuner, entry);
+    tuner_unpublish(tuner, entry);
     struct book_entry fresh = {.problem = entry->problem,
                                .used = true,
                                .user = entry->user,
@@ -120,6 +121,17 @@ static enum status import(struct tuner *tuner, struct engine_message *message) {
   entry->confirmed = entry->serves = false;
   tuner_keep(tuner, entry);
   return STATUS_OK;
+}
+
+/* As if it had been served, but for the time that it takes. */
+static void note_seen(struct tuner *tuner, struct tune_request *request) {
+  const struct engine_weight *weight = request->weight;
+  const struct book_visit visit = {.user = request->user, .now_ns = tuner_clock_ns()};
+  request->problem.weight = weight->shape;
+  request->problem.m = variant_bucket(request->problem.m);
+  struct book_entry *entry = book_visit(&tuner->book, &request->problem, weight->pin, &visit);
+  if (entry != NULL)
+    book_add_weight(entry, weight->device);
 }
 
 void tuner_unpin(struct tuner *tuner, struct engine_weight *weight) {
@@ -170,6 +182,9 @@ void tuner_request(struct tuner *tuner, struct engine_message *message) {
     break;
   case TUNE_PIN:
     (void)pin(tuner, message);
+    break;
+  case TUNE_SEEN:
+    note_seen(tuner, message->tune);
     break;
   case TUNE_FOLLOW:
     tuner_follow(tuner, message->tune->outside, message->tune->faults);

@@ -172,6 +172,7 @@ static void end_given(struct tuner *tuner, bool right) {
   if (right) {
     entry->variant = tuner->given;
     entry->serves = true;
+    tuner_publish(tuner, entry, NULL);
   }
   if (entry->pin != NULL) {
     if (right)

@@ -4,6 +4,7 @@
  *   tuner_shape.c     one shape: its phases, pieces of work, who asked for it
  *   tuner_race.c      candidates of a shape, and what came of them
  *   tuner_saves.c     what goes to the disk
+ *   tuner_publish.c   what others are told
  *   tuner_proof.c     kernels that no test has seen
  *   tuner_requests.c  list, ask, forget, import, pin */
 #ifndef WORKER_TUNER_STATE_H
@@ -48,19 +49,21 @@ struct tuner {
   int compared;         /* candidate of the race that is */
   struct variant given; /* in PHASE_GIVEN */
   struct proof proof;
-  enum tuner_phase proof_for;             /* GIVEN or RACE */
-  uint64_t bytes_per_s, operations_per_s; /* at most, as in struct backend_info */
-  uint64_t proof_deadline_ns;             /* for the next word */
-  bool proven[RACE_MOST];                 /* of candidates; [0] in PHASE_GIVEN: of what is given */
-  bool given_failed;                      /* what is given did not prove right */
-  uint64_t sample_ns;                     /* what the last sample took, all told */
-  bool library_due;                       /* the race goes on with a library's variants */
-  int library_first;                      /* place in the race of what a library names first; -1: none */
-  uint64_t launch_ns;                     /* of the backend's own choice, by calibration; 0: not known */
-  int calibrated;                         /* samples for that */
-  uint32_t launches;                      /* in one sample */
-  uint64_t spent_ns;                      /* on the current shape */
-  uint32_t checked;                       /* candidates of it */
+  enum tuner_phase proof_for; /* GIVEN or RACE */
+  struct backend_roof roof;
+  bool roof_known;            /* the backend has been asked */
+  char identity[128];         /* of what measured times depend on, as in struct backend_info */
+  uint64_t proof_deadline_ns; /* for the next word */
+  bool proven[RACE_MOST];     /* of candidates; [0] in PHASE_GIVEN: of what is given */
+  bool given_failed;          /* what is given did not prove right */
+  uint64_t sample_ns;         /* what the last sample took, all told */
+  bool library_due;           /* the race goes on with a library's variants */
+  int library_first;          /* place in the race of what a library names first; -1: none */
+  uint64_t launch_ns;         /* of the backend's own choice, by calibration; 0: not known */
+  int calibrated;             /* samples for that */
+  uint32_t launches;          /* in one sample */
+  uint64_t spent_ns;          /* on the current shape */
+  uint32_t checked;           /* candidates of it */
   uint64_t last_request_ns;
   uint64_t not_before_ns;                  /* while requests come */
   struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */
@@ -69,10 +72,16 @@ struct tuner {
 #define TUNER_UNKNOWN_NS ((uint64_t)1 << 40)
 
 uint64_t tuner_clock_ns(void);
+/* What the device delivers at most. Asks the backend when it is first wanted: that may take a while. */
+const struct backend_roof *tuner_roof(struct tuner *tuner);
 
 /* Has the entry's winner written, or what was written removed, where anything is kept. */
 void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
 void tuner_unkeep(struct tuner *tuner, const struct book_entry *entry);
+/* Tells everybody of the kernel that serves the entry, and of the fastest that is built in where it is not (NULL: none
+ * is known); or that none does any more. Not of pins, which are for some weights only. */
+void tuner_publish(struct tuner *tuner, const struct book_entry *entry, const struct race_candidate *built_in);
+void tuner_unpublish(struct tuner *tuner, const struct book_entry *entry);
 /* Has it noted that the variant is about to run for the first time, NULL: that it did. */
 void tuner_note(struct tuner *tuner, const struct book_entry *entry, const struct variant *variant);
 /* Whether what is about to run still waits for its note. */

@@ -89,6 +89,7 @@ static bool announce(const struct control_options *options, const char *reason) 
   copy_text(ready.backend, sizeof ready.backend, info.name);
   copy_text(ready.reason, sizeof ready.reason, reason);
   copy_text(ready.device_name, sizeof ready.device_name, info.device_name);
+  memcpy(ready.device_uuid, info.uuid, sizeof ready.device_uuid);
   log_info("backend %s has %s", info.name, info.device_name);
   if (message_encode(&head, &message_worker_ready_type, &ready, bytes, sizeof bytes, &length, &error) == STATUS_OK &&
       transport_send(options->socket, bytes, length, NULL, 0, &error) == STATUS_OK)

@@ -83,7 +83,7 @@ static void run_group(const struct panel *panel, struct micro_tile tile, int64_t
   const struct stage *stage = panel->task->stage;
   float row_scales[MICRO_ROWS];
   int64_t group = k / MICRO_GROUP;
-  if (stage->kind == MICRO_INTEGER) {
+  if (micro_is_integer(stage->kind)) {
     tile.start = stage->starts + group * stage->rows + row;
     tile.column_scale = column_scales;
   } else {
@@ -134,7 +134,7 @@ static void run_tiles(const struct panel *panel, const void *w, int64_t step, in
     if (panel->group_steps != 0) {
       run_group(panel, tile, row, k, column_scales);
     } else {
-      tile.start = stage->kind == MICRO_INTEGER && step == 0 ? stage->starts + row : NULL;
+      tile.start = micro_is_integer(stage->kind) && step == 0 ? stage->starts + row : NULL;
       tile.finish = last ? fuse(panel, row, tile.rows, &finish) : NULL;
       panel->task->micro->tile[stage->kind][panel->source](&tile);
     }
@@ -151,6 +151,12 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
   enum micro_kind kind = panel->task->stage->kind;
   uint32_t *to = panel->space->block;
   switch (panel->task->job->weight->shape.format) {
+  case GEMM_FORMAT_INT8:
+    if (kind == MICRO_WORDS) {
+      micro->unpack_u8_words(w, panel->width, steps, to);
+      return to;
+    }
+    return (const uint32_t *)w;
   case GEMM_FORMAT_FP8:
     if (kind == MICRO_BF16) {
       micro->unpack_e4m3_bf16(w, panel->width, steps, to);
@@ -174,29 +180,37 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
     }
     return (const uint32_t *)w;
   default:
-    return (const uint32_t *)w;
+    return (const uint32_t *)w; /* no other format there is */
   }
 }
 
 /* Which form of W the tiles of this panel read. */
 static enum micro_source source_of(const struct panel *panel) {
+  static const enum micro_source packed[] = {
+      [GEMM_FORMAT_INT8] = MICRO_U8,       [GEMM_FORMAT_FP8] = MICRO_E4M3, [GEMM_FORMAT_INT2] = MICRO_CODES2,
+      [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S, [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS};
   const struct block_task *task = panel->task;
-  enum gemm_format format = task->job->weight->shape.format;
-  enum micro_source packed = format == GEMM_FORMAT_FP8 ? MICRO_E4M3 : MICRO_DWORDS;
-  bool few = task->row_end - task->row_begin <= MICRO_UNPACK_ROWS;
-  return few && task->micro->tile[task->stage->kind][packed] != NULL ? packed : MICRO_DWORDS;
+  enum micro_source source = packed[task->job->weight->shape.format];
+  bool few = task->row_end - task->row_begin <= task->micro->unpack_rows;
+  return few && task->micro->tile[task->stage->kind][source] != NULL ? source : MICRO_DWORDS;
+}
+
+/* Whether tiles read W where it is. */
+static bool reads_weight(const struct panel *panel) {
+  enum gemm_format format = panel->task->job->weight->shape.format;
+  enum micro_kind kind = panel->task->stage->kind;
+  return panel->source != MICRO_DWORDS || (kind == MICRO_INTEGER && format == GEMM_FORMAT_INT8) ||
+         (kind == MICRO_BF16 && format == GEMM_FORMAT_BF16);
 }
 
 /* Steps of W at a time: as many as a block has room for, in whole groups; all of them where one tile reads W as it is.
  */
 static int64_t steps_at_once(const struct panel *panel) {
   const struct stage *stage = panel->task->stage;
-  int64_t group = MICRO_GROUP / (stage->k / stage->steps);
+  int64_t group = MICRO_GROUP / (stage->k / stage->steps), limit = panel->task->micro->block_steps;
   int64_t most = panel->task->sizes->block_bytes / (panel->width * (int64_t)sizeof(uint32_t)) / group * group;
-  bool direct = panel->source != MICRO_DWORDS ||
-                (stage->kind != MICRO_F32 && panel->task->job->weight->shape.format != GEMM_FORMAT_FP8 &&
-                 panel->task->job->weight->shape.format != GEMM_FORMAT_INT2A8);
-  return panel->tiles == 1 && direct ? stage->steps : most > group ? most : group;
+  most = limit > 0 && limit < most ? limit / group * group : most;
+  return panel->tiles == 1 && reads_weight(panel) ? stage->steps : most > group ? most : group;
 }
 
 static void run_panel(struct panel *panel) {
@@ -216,7 +230,7 @@ static void run_panel(struct panel *panel) {
     }
     for (int64_t done = 0; done < steps; done += panel->group_steps) {
       int64_t k = (step + done) * per_step;
-      if (stage->kind == MICRO_INTEGER) {
+      if (micro_is_integer(stage->kind)) {
         widen_scales(panel, k, scales);
       }
       const uint32_t *dwords = (const uint32_t *)w + done * panel->width;
@@ -230,7 +244,7 @@ static void run_panel(struct panel *panel) {
 static void begin_epilogue(const struct block_task *task, int64_t panel, struct epilogue *out) {
   bool scaled = task->job->weight->shape.format == GEMM_FORMAT_INT2A8;
   cpu_epilogue_begin(out, task->micro, task->job, task->stage, task->first, panel,
-                     task->stage->kind == MICRO_INTEGER && !scaled, task->rows_ordinary);
+                     micro_is_integer(task->stage->kind) && !scaled, task->rows_ordinary);
 }
 
 /* ---- INT2A8 by groups */

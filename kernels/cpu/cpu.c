@@ -8,6 +8,7 @@
 #include "memory.h"
 #include "micro.h"
 #include "pool.h"
+#include "roof.h"
 #include "slab.h"
 #include "turns.h"
 #include "unit.h"
@@ -15,6 +16,7 @@
 #include "weight.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,7 +38,10 @@ struct backend {
   struct cpu_turns turns; /* of those that take long */
   _Atomic uint64_t working, longest_ns;
   bool small_pages;
+  char *state_dir; /* owned; NULL: none */
   int in_flight;
+  int64_t rows_most;                        /* of a direct job; 0: this backend takes none */
+  pthread_mutex_t alone;                    /* held while a direct job is computed: the pool is one */
   struct backend_done done[MOST_IN_FLIGHT]; /* finished and not yet reported, oldest first */
   int done_count;
 };
@@ -62,6 +67,9 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
     return error_set(error, STATUS_INVALID, "products in flight must be 1..%d, got %d", MOST_IN_FLIGHT,
                      config->in_flight);
   }
+  if (config->direct && config->rows_most < 1) {
+    return error_field(error, STATUS_INVALID, FIELD_M, config->rows_most, 1, INT64_MAX);
+  }
   enum status status = cpu_cores_choose(config->pin, config->device, NULL, &cores, error);
   if (status != STATUS_OK) {
     return status;
@@ -75,7 +83,10 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
     return error_set(error, STATUS_NOMEM, "no memory for the cpu backend");
   }
   backend->in_flight = config->in_flight;
+  backend->rows_most = config->direct ? config->rows_most : 0;
+  pthread_mutex_init(&backend->alone, NULL);
   backend->small_pages = config->small_pages;
+  backend->state_dir = config->state_dir != NULL ? strdup(config->state_dir) : NULL;
   const char *set = getenv("GEMMD_CPU");
   set = set != NULL && *set != 0 ? set : NULL;
   const struct product_options options = {.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
@@ -85,6 +96,8 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
                                           .library_bytes = config->library_bytes};
   status = cpu_product_open(&backend->unit.engine, &options, error);
   if (status != STATUS_OK) {
+    pthread_mutex_destroy(&backend->alone);
+    free(backend->state_dir);
     free(backend);
     return status;
   }
@@ -99,6 +112,8 @@ static void cpu_close(struct backend *backend) {
   cpu_turns_rest(&backend->turns);
   cpu_unit_rest(&backend->unit);
   cpu_product_close(&backend->unit.engine);
+  pthread_mutex_destroy(&backend->alone);
+  free(backend->state_dir);
   free(backend);
 }
 
@@ -131,6 +146,12 @@ static void cpu_describe(const struct backend *backend, struct backend_info *out
   char parts[192];
   snprintf(parts, sizeof(parts), "cpu %s%s", out->device_name, cpu_library_name(backend->unit.engine.library, library));
   identity_make(parts, out->identity, sizeof(out->identity));
+}
+
+static void measured_roof(struct backend *backend, struct backend_roof *out) {
+  struct backend_info info;
+  cpu_describe(backend, &info);
+  cpu_roof(backend->unit.engine.pool, backend->unit.engine.micro, backend->state_dir, info.identity, out);
 }
 
 static uint64_t cpu_copies(const struct backend *backend) {
@@ -226,6 +247,13 @@ static enum status cpu_weight_store(struct backend *backend, const struct gemm_w
     status = error->status;
   }
   return status == STATUS_OK ? store_panels(weight, &layout, canonical, slab, offset, error) : status;
+}
+
+static enum status copy_slab(struct backend *backend, struct backend_slab *from, uint64_t from_offset,
+                             struct backend_slab *to, uint64_t to_offset, uint64_t bytes, struct error *error) {
+  (void)backend;
+  const uint8_t *data = cpu_slab_read(from, from_offset, bytes, error);
+  return data != NULL ? cpu_slab_write(to, to_offset, data, bytes, error) : error->status;
 }
 
 static enum status cpu_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
@@ -377,6 +405,29 @@ static void cpu_rest(struct backend *backend) {
   count_working(backend);
 }
 
+static enum status cpu_enqueue(struct backend *backend, int lane, const struct backend_job *job, void *stream,
+                               struct error *error) {
+  (void)stream;
+  if (backend->rows_most == 0) {
+    return error_set(error, STATUS_WRONG_STATE, "this backend serves; it computes nothing for its caller");
+  }
+  if (lane < 0 || lane >= backend->in_flight) {
+    return error_set(error, STATUS_INVALID, "lane must be 0..%d, got %d", backend->in_flight - 1, lane);
+  }
+  if (job->m < 1 || job->m > backend->rows_most) {
+    return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, backend->rows_most);
+  }
+  enum status status = check_types(job, error);
+  if (status != STATUS_OK) {
+    return status;
+  }
+  pthread_mutex_lock(&backend->alone);
+  status = run(backend, job, error);
+  count_working(backend);
+  pthread_mutex_unlock(&backend->alone);
+  return status;
+}
+
 /* ---- tuning */
 
 static int list_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base,
@@ -427,6 +478,7 @@ const struct backend_ops cpu_backend = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .roof = measured_roof,
     .copies = cpu_copies,
     .working = cpu_working,
     .longest_ns = cpu_longest_ns,
@@ -437,6 +489,7 @@ const struct backend_ops cpu_backend = {
     .weight_store = cpu_weight_store,
     .weight_attach = cpu_weight_attach,
     .weight_detach = cpu_weight_detach,
+    .slab_copy = copy_slab,
     .weight_checksum = cpu_weight_checksum,
     .arena_register = cpu_arena_register,
     .arena_unregister = cpu_arena_unregister,
@@ -449,6 +502,7 @@ const struct backend_ops cpu_backend = {
     .turns_next = next_turn,
     .turns_abandon = abandon_turns,
     .rest = cpu_rest,
+    .enqueue = cpu_enqueue,
     .families = cpu_families,
     .variants = list_variants,
     .library_variants = list_library_variants,

@@ -59,11 +59,18 @@ static int place_e4m3(int column, int64_t k) {
   return column % 16 / 4 * 16 + (int)(k % 4) / 2 * 8 + column % 4 * 2 + (int)(k % 2);
 }
 
-static void pack_bytes(const struct gemm_weight *weight, const struct cpu_layout *layout, const uint8_t *row,
-                       int column, int width, uint8_t *out) {
+/* Elements begin .. end of a row into its column; begin is a multiple of a dword's elements. */
+struct piece {
+  const uint8_t *row;
+  int64_t begin, end;
+  int column, width;
+};
+
+static void pack_bytes(const struct gemm_weight *weight, const struct piece *piece, uint8_t *out) {
   bool int8 = weight->format == GEMM_FORMAT_INT8;
-  for (int64_t k = 0; k < layout->k; k++) {
-    uint8_t code = k < weight->k ? row[k] : 0;
+  int column = piece->column, width = piece->width;
+  for (int64_t k = piece->begin; k < piece->end; k++) {
+    uint8_t code = k < weight->k ? piece->row[k] : 0;
     if (int8) {
       out[(k / 4 * width + column) * 4 + k % 4] = code ^ 0x80;
     } else {
@@ -72,12 +79,39 @@ static void pack_bytes(const struct gemm_weight *weight, const struct cpu_layout
   }
 }
 
-/* Elements [begin, end) of a row. */
-static void pack_halves(const struct gemm_weight *weight, const uint16_t *row, int64_t begin, int64_t end, int column,
-                        int width, uint16_t *out) {
+/* The same where every dword is whole. */
+static void pack_words(const struct piece *piece, int64_t element_bytes, uint32_t change, uint8_t *out) {
+  int64_t step = (int64_t)sizeof(uint32_t) / element_bytes;
+  uint8_t *to = out + (piece->begin / step * piece->width + piece->column) * (int64_t)sizeof(uint32_t);
+  for (int64_t k = piece->begin; k < piece->end; k += step, to += (size_t)piece->width * sizeof(uint32_t)) {
+    uint32_t word;
+    memcpy(&word, piece->row + k * element_bytes, sizeof word);
+    word ^= change;
+    memcpy(to, &word, sizeof word);
+  }
+}
+
+static void pack_halves(const struct gemm_weight *weight, const struct piece *piece, uint16_t *out) {
   int64_t step = (int64_t)step_of(weight->format);
-  for (int64_t k = begin; k < end; k++) {
-    out[(k / step * width + column) * step + k % step] = k < weight->k ? row[k] : 0;
+  for (int64_t k = piece->begin; k < piece->end; k++) {
+    uint16_t half = 0;
+    if (k < weight->k) {
+      memcpy(&half, piece->row + 2 * k, sizeof half);
+    }
+    out[(k / step * piece->width + piece->column) * step + k % step] = half;
+  }
+}
+
+static void pack_piece(const struct gemm_weight *weight, const struct piece *piece, uint8_t *out) {
+  bool halves = gemm_is_wide(weight->format);
+  if (weight->format == GEMM_FORMAT_INT8 && piece->end <= weight->k) {
+    pack_words(piece, 1, 0x80808080u, out);
+  } else if (weight->format == GEMM_FORMAT_BF16 && piece->end <= weight->k) {
+    pack_words(piece, 2, 0, out);
+  } else if (halves) {
+    pack_halves(weight, piece, (uint16_t *)(void *)out);
+  } else {
+    pack_bytes(weight, piece, out);
   }
 }
 
@@ -112,36 +146,29 @@ static void pack_codes2(const struct gemm_weight *weight, const struct cpu_layou
   }
 }
 
-/* Some of K at a time, so that what all columns write to stays in the cache. */
-static void pack_half_panel(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
-                            int64_t panel, int width, uint16_t *out) {
-  enum { K_AT_ONCE = 256 };
-  int64_t first = panel * layout->width, left = weight->n - first;
-  int columns = left < width ? (int)left : width;
-  for (int64_t k = 0; k < layout->k; k += K_AT_ONCE) {
-    int64_t end = layout->k - k < K_AT_ONCE ? layout->k : k + K_AT_ONCE;
-    for (int column = 0; column < columns; column++) {
-      const uint8_t *row = (const uint8_t *)canonical + (uint64_t)(first + column) * layout->canonical.row_bytes;
-      pack_halves(weight, (const uint16_t *)row, k, end, column, width, out);
-    }
+static void pack_panel2(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                        int64_t first, int width, uint8_t *out) {
+  for (int column = 0; column < width && first + column < weight->n; column++) {
+    pack_codes2(weight, layout, canonical, first + column, column, width, out);
   }
 }
 
 void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
                      int64_t panel, uint8_t *out) {
+  enum { STRETCH = 256 }; /* of K: what all columns write of it stays in a core's first cache */
   int width = cpu_layout_width(layout, weight, panel);
+  int64_t first = panel * layout->width;
   memset(out, weight->format == GEMM_FORMAT_INT8 ? 0x80 : 0, (uint64_t)width * layout->column_bytes);
-  if (weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16) {
-    pack_half_panel(weight, layout, canonical, panel, width, (uint16_t *)out);
+  if (gemm_is_int2(weight->format)) {
+    pack_panel2(weight, layout, canonical, first, width, out);
     return;
   }
-  for (int column = 0; column < width && panel * layout->width + column < weight->n; column++) {
-    int64_t n = panel * layout->width + column;
-    const uint8_t *row = (const uint8_t *)canonical + (uint64_t)n * layout->canonical.row_bytes;
-    if (gemm_is_int2(weight->format)) {
-      pack_codes2(weight, layout, canonical, n, column, width, out);
-    } else {
-      pack_bytes(weight, layout, row, column, width, out);
+  for (int64_t begin = 0; begin < layout->k; begin += STRETCH) {
+    int64_t end = begin + STRETCH < layout->k ? begin + STRETCH : layout->k;
+    for (int column = 0; column < width && first + column < weight->n; column++) {
+      const uint8_t *row = (const uint8_t *)canonical + (uint64_t)(first + column) * layout->canonical.row_bytes;
+      const struct piece piece = {.row = row, .begin = begin, .end = end, .column = column, .width = width};
+      pack_piece(weight, &piece, out);
     }
   }
 }

@@ -134,7 +134,7 @@ enum status cpu_library_takes(const struct cpu_library *library, const struct ge
   bool alike = shape->format == GEMM_FORMAT_INT8 || shape->format == GEMM_FORMAT_BF16 ||
                (shape->format == GEMM_FORMAT_FP8 && shape->scale != GEMM_SCALE_BLOCK);
   uint64_t element = shape->format == GEMM_FORMAT_INT8 ? 1 : 2, bytes = (uint64_t)(shape->n * shape->k) * element;
-  if (!alike || kind == MICRO_F32) {
+  if (!alike || (kind != MICRO_INTEGER && kind != MICRO_BF16)) {
     return error_set(error, STATUS_UNSUPPORTED, "oneDNN takes INT8, BF16, and FP8 without block scales, as bf16");
   }
   if (bytes > library->limit) {

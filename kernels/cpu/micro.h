@@ -1,9 +1,9 @@
 /* The inner loops, one table of them for each instruction set, chosen when the backend opens.
  *
  * Operands come in dwords. A step of a sum multiplies one dword of a row of x with one dword of each column of a panel
- * of W: four u8 with s8, two bf16, or one f32, whichever the kind says. A lane of a vector is a column, so that nothing
- * is added across lanes, and an element of y takes the same steps in the same order whatever tile or block it is in:
- * its bits depend on its row of x and its row of W alone. */
+ * of W: four u8 with s8, two u8 with s8 as 16 bits each, two bf16, or one f32, whichever the kind says. A lane of a
+ * vector is a column, so that nothing is added across lanes, and an element of y takes the same steps in the same order
+ * whatever tile or block it is in: its bits depend on its row of x and its row of W alone. */
 #ifndef KERNELS_CPU_MICRO_H
 #define KERNELS_CPU_MICRO_H
 
@@ -14,7 +14,7 @@ enum {
   MICRO_VECTOR = 16,     /* columns: the width of panels is a multiple */
   MICRO_WIDTH = 64,      /* columns of a panel at most */
   MICRO_ROWS = 12,       /* rows of x in a tile at most */
-  MICRO_UNPACK_ROWS = 8, /* the same where W is unpacked on the way */
+  MICRO_UNPACK_ROWS = 8, /* the same where W is unpacked on the way; see `unpack_rows` */
   MICRO_GROUPS_ROWS = 6, /* the same where sums are scaled by group in registers */
   MICRO_TABLE_ROWS = 4,  /* the same with tables */
   MICRO_GROUP = 128,     /* of K: elements that share a scale */
@@ -24,15 +24,24 @@ enum {
 
 enum micro_kind {
   MICRO_INTEGER, /* W u8, x s8, four a dword; s32 sums, modulo 2^32 */
+  MICRO_WORDS,   /* the same numbers as 16 bits, k and k + 2 in a dword, k + 1 and k + 3 in the next */
   MICRO_BF16,    /* two a dword; f32 sums */
   MICRO_F32,
   MICRO_KINDS
 };
 
-/* How W lies in memory. */
+static inline bool micro_is_integer(enum micro_kind kind) {
+  return kind == MICRO_INTEGER || kind == MICRO_WORDS;
+}
+
+/* How W lies in memory: the first as a kind has it, the others are panels, see layout.h. */
 enum micro_source {
-  MICRO_DWORDS, /* [steps][width] dwords */
-  MICRO_E4M3,   /* panels of FP8, see layout.h; `steps` is even */
+  MICRO_DWORDS,     /* [steps][width] dwords */
+  MICRO_E4M3,       /* FP8; `steps` is even, with F32 a multiple of 4 */
+  MICRO_U8,         /* INT8, with WORDS; `steps` is even */
+  MICRO_BF16_PAIRS, /* BF16, with F32; `steps` is even */
+  MICRO_F16S,       /* F16, with F32 */
+  MICRO_CODES2,     /* INT2, with F32; `steps` is a multiple of MICRO_GROUP */
   MICRO_SOURCES
 };
 
@@ -55,11 +64,11 @@ struct micro_tile {
   const void *w;
   int width; /* 16, 32, 48 or 64 */
   int64_t steps;
-  void *sums; /* [rows][MICRO_WIDTH], s32 with INTEGER and no scale, else f32 */
+  void *sums; /* [rows][MICRO_WIDTH], s32 with INTEGER or WORDS and no scale, else f32 */
   bool first; /* the sums begin at 0, not at what `sums` holds */
   /* NULL, NULL: sums += sum. Else sums += scale * sum, with a scale for each row or for each column. */
   const float *row_scale, *column_scale;
-  const int32_t *start; /* INTEGER with a scale: [rows], where the sum before scaling begins */
+  const int32_t *start; /* INTEGER, WORDS: NULL, or [rows], where the sum (before scaling) begins */
   /* NULL, or how the sums become numbers at once, as by finish_s32 and finish_f32: all `width` columns of all rows, and
    * `sums` is only read. Not with a scale. */
   const struct micro_finish *finish;
@@ -78,7 +87,7 @@ struct micro_groups {
   int64_t start_stride;
   float *sums; /* [rows][MICRO_WIDTH] */
   bool first;
-  const struct micro_finish *finish; /* as in micro_tile */
+  const struct micro_finish *finish; /* as in micro_tile; but `sums` has those of groups before the last */
 };
 
 /* Sums of rows with 2-bit codes through tables: x is tables of what each pair of codes can add. */
@@ -91,6 +100,9 @@ struct micro_lookup {
   float *sums; /* [rows][MICRO_WIDTH] */
   bool first;
 };
+
+/* What products multiply with: kinds, then INT2A8's codes and INT2's tables. */
+enum micro_spin { MICRO_SPIN_CODES = MICRO_KINDS, MICRO_SPIN_LOOKUP, MICRO_SPINS };
 
 struct micro_ops {
   const char *name;
@@ -118,13 +130,18 @@ struct micro_ops {
   void (*finish_s32_wide)(const struct micro_finish *finish);
   void (*finish_f32_wide)(const struct micro_finish *finish);
 
-  /* [kind][source]; NULL where the set has none. DWORDS takes up to MICRO_ROWS rows, or `rows`; the others up to
-   * MICRO_UNPACK_ROWS. Every set has [INTEGER][DWORDS] and [F32][DWORDS]. */
+  /* [kind][source]; NULL where the set has none. DWORDS takes up to `rows` rows, the others up to `unpack_rows`. Every
+   * set has [F32][DWORDS], and [INTEGER][DWORDS] or both [WORDS][DWORDS] and groups_*. */
   void (*tile[MICRO_KINDS][MICRO_SOURCES])(const struct micro_tile *tile);
-  int rows; /* of a tile that is best */
+  int rows;        /* of a tile that is best; MICRO_ROWS at most */
+  int unpack_rows; /* up to which W is unpacked on the way, MICRO_UNPACK_ROWS at most; beyond, once for all tiles */
+  int block_steps; /* of unpacked W that tiles use in turn, at most; 0: as many as there is room for */
 
-  /* Panels to dwords of a kind, `steps` of that kind: FP8 to BF16 (NULL where there is no such tile) and F32, BF16 to
-   * F32, INT2 to INTEGER, and scaled to F32. */
+  /* s8 to x of WORDS. `count` is a multiple of 4. NULL where the set has no such tile. */
+  void (*words_s8)(const int8_t *from, uint32_t *to, int64_t count);
+  /* Panels to dwords of a kind, `steps` of that kind: INT8 to WORDS and FP8 to BF16 (NULL where there is no such tile),
+   * FP8, BF16 and F16 to F32, INT2 to INTEGER, and scaled to F32. */
+  void (*unpack_u8_words)(const uint8_t *from, int width, int64_t steps, uint32_t *to);
   void (*unpack_e4m3_bf16)(const uint8_t *from, int width, int64_t steps, uint32_t *to);
   void (*unpack_e4m3_f32)(const uint8_t *from, int width, int64_t steps, float *to);
   void (*unpack_bf16_f32)(const uint8_t *from, int width, int64_t steps, float *to);
@@ -139,6 +156,10 @@ struct micro_ops {
   /* One row, the same bits: entries of tables are made as they are needed, which takes less than reading them. */
   void (*lookup_row)(const struct micro_lookup *lookup);
   void (*lookup_tables)(const float *x, int64_t x_stride, int rows, int groups, float *tables);
+
+  /* [micro_spin], NULL where the set has none: the instructions of a tile alone, `rounds` times. Returns for how many
+   * products and additions of elements they stand. */
+  int64_t (*spin[MICRO_SPINS])(int64_t rounds);
 };
 
 /* Best first, NULL at the end. */

@@ -15,15 +15,17 @@ static inline __attribute__((always_inline)) counts multiply_integer(counts sum,
   return (counts)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
 }
 
+#include "micro_avx2_direct.h"
 #include "micro_set.h"
 
 #pragma GCC pop_options
 
 static bool usable(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avxvnni");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("avxvnni");
 }
 
-MICRO_SET(micro_avx2_vnni, "avx2-vnni", usable);
+MICRO_AVX2(micro_avx2_vnni, "avx2-vnni", usable);
 #else
 typedef int micro_avx2_vnni_is_for_x86;
 #endif

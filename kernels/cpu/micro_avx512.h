@@ -36,6 +36,11 @@ static inline __attribute__((always_inline)) lanes multiply_bf16(lanes sum, coun
 }
 #endif
 
+static inline __attribute__((always_inline)) lanes load_halves(const void *from) {
+  return (lanes)_mm512_cvtph_ps(_mm256_loadu_si256(from));
+}
+
+#include "micro_groups.h"
 #include "micro_set.h"
 
 /* ---- FP8 on the way to bf16 */
@@ -115,142 +120,6 @@ static ALWAYS_INLINE void block_e4m3(const struct micro_tile *tile, int rows, in
 }
 UNPACK_TILE(tile_e4m3, block_e4m3)
 #endif
-
-/* ---- INT2A8 */
-
-#define GROUPS_VECTORS 4
-#define PREFETCH_CODES2 4096
-
-/* One group of dwords; `w` is left behind it. */
-static ALWAYS_INLINE const uint32_t *group_dwords(const struct micro_groups *groups, const struct x_rows *x,
-                                                  int64_t step, const uint32_t *w, int rows, int vectors,
-                                                  counts sum[][GROUPS_VECTORS]) {
-  for (int i = 0; i < MICRO_GROUP / 4; i++, w += groups->width) {
-    counts w_now[GROUPS_VECTORS];
-    UNROLL for (int v = 0; v < vectors; v++) {
-      w_now[v] = load_counts(w + v * LANES);
-    }
-    UNROLL for (int row = 0; row < rows; row++) {
-      counts x_now = x_at(x, row, step + i);
-      UNROLL for (int v = 0; v < vectors; v++) {
-        sum[row][v] = multiply_integer(sum[row][v], w_now[v], x_now);
-      }
-    }
-  }
-  return w;
-}
-
-/* The same from codes: four dwords of u8 out of each. */
-static ALWAYS_INLINE const uint32_t *group_codes2(const struct micro_groups *groups, const struct x_rows *x,
-                                                  int64_t step, const uint32_t *w, int rows, int vectors,
-                                                  counts sum[][GROUPS_VECTORS]) {
-  for (int i = 0; i < MICRO_GROUP / 16; i++, w += groups->width) {
-    counts codes[GROUPS_VECTORS];
-    UNROLL for (int v = 0; v < vectors; v++) {
-      codes[v] = load_counts(w + v * LANES);
-      __builtin_prefetch((const uint8_t *)(w + v * LANES) + PREFETCH_CODES2);
-    }
-    UNROLL for (int part = 0; part < 4; part++) {
-      counts w_now[GROUPS_VECTORS];
-      UNROLL for (int v = 0; v < vectors; v++) {
-        w_now[v] = (codes[v] >> 2 * part) & 0x03030303;
-      }
-      UNROLL for (int row = 0; row < rows; row++) {
-        counts x_now = x_at(x, row, step + 4 * i + part);
-        UNROLL for (int v = 0; v < vectors; v++) {
-          sum[row][v] = multiply_integer(sum[row][v], w_now[v], x_now);
-        }
-      }
-    }
-  }
-  return w;
-}
-
-static ALWAYS_INLINE lanes group_scale(const struct micro_groups *groups, bool packed, int group,
-                                       const uint32_t *behind, int column, int v) {
-  if (!packed) {
-    return load_lanes(groups->column_scale + group * MICRO_WIDTH + column + v * LANES);
-  }
-  /* `behind` points to the columns' codes of a next word; the scales begin where all columns' would. */
-  const uint16_t *scales = (const uint16_t *)(behind - column) + column + v * LANES;
-  return (lanes)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)scales));
-}
-
-static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int rows, int column, int vectors,
-                                       bool packed) {
-  const struct micro_tile shape = {.x = groups->x, .x_stride = groups->x_stride};
-  struct x_rows x = x_rows(&shape);
-  const uint32_t *w = (const uint32_t *)groups->w + column;
-  const lanes none = {0};
-  lanes total[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
-  UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < vectors; v++) {
-      const float *before = groups->sums + row * MICRO_WIDTH + column + v * LANES;
-      total[row][v] = groups->first ? none : load_lanes(before);
-    }
-  }
-  for (int group = 0; group < groups->groups; group++) {
-    counts sum[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
-    UNROLL for (int row = 0; row < rows; row++) {
-      UNROLL for (int v = 0; v < vectors; v++) {
-        sum[row][v] = broadcast((uint32_t)groups->start[group * groups->start_stride + row]);
-      }
-    }
-    int64_t step = (int64_t)group * (MICRO_GROUP / 4);
-    w = packed ? group_codes2(groups, &x, step, w, rows, vectors, sum)
-               : group_dwords(groups, &x, step, w, rows, vectors, sum);
-    UNROLL for (int v = 0; v < vectors; v++) {
-      lanes scale = group_scale(groups, packed, group, w, column, v);
-      UNROLL for (int row = 0; row < rows; row++) {
-        total[row][v] = multiply_f32(total[row][v], __builtin_convertvector(sum[row][v], lanes), scale);
-      }
-    }
-    w += packed ? groups->width / 2 : 0; /* the scales */
-  }
-  if (groups->finish != NULL) {
-    const struct micro_finish finish = *groups->finish;
-    UNROLL for (int row = 0; row < rows; row++) {
-      finish_row(finish, row, column, vectors, total[row]);
-    }
-    return;
-  }
-  UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < vectors; v++) {
-      store_lanes(groups->sums + row * MICRO_WIDTH + column + v * LANES, total[row][v]);
-    }
-  }
-}
-
-#define GROUPS_CASE(rows_, vectors, packed)                                                                            \
-  case rows_:                                                                                                          \
-    block_groups(groups, rows_, column, vectors, packed);                                                              \
-    break;
-#define GROUPS_CASES(vectors, packed)                                                                                  \
-  switch (groups->rows) {                                                                                              \
-    GROUPS_CASE(1, vectors, packed)                                                                                    \
-    GROUPS_CASE(2, vectors, packed)                                                                                    \
-    GROUPS_CASE(3, vectors, packed)                                                                                    \
-    GROUPS_CASE(4, vectors, packed)                                                                                    \
-    GROUPS_CASE(5, vectors, packed)                                                                                    \
-    GROUPS_CASE(6, vectors, packed)                                                                                    \
-  }
-/* A whole panel of one row at a time reads W as one stream, and has sums enough to hide the latency. */
-#define GROUPS(name, packed)                                                                                           \
-  static void name(const struct micro_groups *groups) {                                                                \
-    int column = 0;                                                                                                    \
-    if (groups->rows == 1 && groups->width == MICRO_WIDTH) {                                                           \
-      block_groups(groups, 1, 0, GROUPS_VECTORS, packed);                                                              \
-      return;                                                                                                          \
-    }                                                                                                                  \
-    for (; column + VECTORS * LANES <= groups->width; column += VECTORS * LANES) {                                     \
-      GROUPS_CASES(VECTORS, packed)                                                                                    \
-    }                                                                                                                  \
-    for (; column < groups->width; column += LANES) {                                                                  \
-      GROUPS_CASES(1, packed)                                                                                          \
-    }                                                                                                                  \
-  }
-GROUPS(groups_dwords, false)
-GROUPS(groups_codes2, true)
 
 /* ---- INT2 by tables */
 
@@ -408,9 +277,16 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
   }
 }
 
+/* A lane of a table stands for two codes. */
+static ALWAYS_INLINE lanes add_lookup(lanes sum, counts index, counts table) {
+  return (lanes)_mm512_add_ps((__m512)sum, _mm512_permutexvar_ps((__m512i)index, (__m512)table));
+}
+
+SPIN(lookup, lanes, counts, 2, add_lookup)
+
 #ifdef HAS_BF16
 #define BF16_TILES [MICRO_BF16] = {[MICRO_DWORDS] = tile_bf16, [MICRO_E4M3] = tile_e4m3},
-#define BF16_UNPACK .unpack_e4m3_bf16 = unpack_e4m3_bf16,
+#define BF16_UNPACK .spin[MICRO_BF16] = spin_bf16, .unpack_e4m3_bf16 = unpack_e4m3_bf16,
 #else
 #define BF16_TILES
 #define BF16_UNPACK
@@ -419,10 +295,13 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
 #define MICRO_AVX512(symbol, name_, usable_)                                                                           \
   const struct micro_ops symbol = {                                                                                    \
       MICRO_FIELDS(name_, usable_),                                                                                    \
+      .widen_f16 = widen_f16,                                                                                          \
+      .widen_e4m3 = widen_e4m3,                                                                                        \
       .unpack_bf16_f32 = unpack_bf16_f32,                                                                              \
       .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer},                                                      \
                BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32}},                                                   \
       .rows = ROWS,                                                                                                    \
+      .unpack_rows = MICRO_UNPACK_ROWS,                                                                                \
       BF16_UNPACK.unpack_e4m3_f32 = unpack_e4m3_f32,                                                                   \
       .unpack_codes2 = unpack_codes2,                                                                                  \
       .unpack_codes2_f32 = unpack_codes2_f32,                                                                          \
@@ -431,6 +310,7 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
       .lookup = lookup_codes2,                                                                                         \
       .lookup_row = lookup_row,                                                                                        \
       .lookup_tables = lookup_tables,                                                                                  \
+      .spin[MICRO_SPIN_LOOKUP] = spin_lookup,                                                                          \
   }
 
 #endif

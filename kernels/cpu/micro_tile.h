@@ -1,7 +1,9 @@
 /* Register tiles: some rows of x by some vectors of columns. Text of each micro_*.c, which defines before
  *   LANES, counts, lanes   s32 and f32 of a vector
  *   ROWS, VECTORS          of the largest tile whose sums stay in registers
+ *   FEW_VECTORS            of tiles of one and two rows; VECTORS where it is not defined
  *   multiply_integer       counts (counts sum, counts w, counts x): four u8 of w with four s8 of x a lane
+ *   multiply_words         the same of two s16 each, where HAS_WORDS; then no multiply_integer
  *   multiply_f32           lanes (lanes sum, lanes w, lanes x)
  *   multiply_bf16          lanes (lanes sum, counts w, counts x), where HAS_BF16 */
 #ifndef KERNELS_CPU_MICRO_TILE_H
@@ -11,6 +13,9 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
+#ifndef FEW_VECTORS
+#define FEW_VECTORS VECTORS
+#endif
 
 static ALWAYS_INLINE counts load_counts(const void *from) {
   counts value;
@@ -71,7 +76,7 @@ static ALWAYS_INLINE bool is_scaled(const struct micro_tile *tile) {
 }
 
 static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows, int column, int vectors,
-                                        counts sum[][VECTORS]) {
+                                        counts sum[][FEW_VECTORS]) {
   const counts none = {0};
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
@@ -85,7 +90,7 @@ static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows,
 }
 
 static ALWAYS_INLINE void begin_real(const struct micro_tile *tile, int rows, int column, int vectors,
-                                     lanes sum[][VECTORS]) {
+                                     lanes sum[][FEW_VECTORS]) {
   const lanes none = {0};
   bool zero = tile->first || is_scaled(tile);
   UNROLL for (int row = 0; row < rows; row++) {
@@ -113,12 +118,12 @@ static ALWAYS_INLINE void finish_row(struct micro_finish finish, int row, int co
 }
 
 static ALWAYS_INLINE void end_integer(const struct micro_tile *tile, int rows, int column, int vectors,
-                                      counts sum[][VECTORS]) {
+                                      counts sum[][FEW_VECTORS]) {
   bool scaled = is_scaled(tile);
   if (tile->finish != NULL) {
     const struct micro_finish finish = *tile->finish;
     UNROLL for (int row = 0; row < rows; row++) {
-      lanes values[VECTORS];
+      lanes values[FEW_VECTORS];
       UNROLL for (int v = 0; v < vectors; v++) {
         values[v] = __builtin_convertvector(sum[row][v], lanes);
       }
@@ -138,7 +143,7 @@ static ALWAYS_INLINE void end_integer(const struct micro_tile *tile, int rows, i
 }
 
 static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int column, int vectors,
-                                   lanes sum[][VECTORS]) {
+                                   lanes sum[][FEW_VECTORS]) {
   bool scaled = is_scaled(tile);
   if (tile->finish != NULL) {
     const struct micro_finish finish = *tile->finish;
@@ -159,34 +164,54 @@ static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int 
 }
 
 /* W as dwords. `rows` and `vectors` are constants where this is inlined, so that the sums live in registers. A line of
- * W is asked for some lines ahead: where W comes from memory the hardware alone stops at each page. */
+ * W is asked for some lines ahead: where W comes from memory the hardware alone stops at each page. Where W is a block
+ * in the first cache, the lines that the next rows of x will be read from are asked for instead. */
 #define PREFETCH_DWORDS 1024
-#define BLOCK_DWORDS(kind, sum_type, ending, multiply, w_type)                                                         \
+#define LINE_DWORDS 16
+#define BLOCK_DWORDS(kind, sum_type, ending, multiply, w_type, blocks)                                                 \
   static ALWAYS_INLINE void block_##kind(const struct micro_tile *tile, int rows, int column, int vectors) {           \
-    sum_type sum[ROWS][VECTORS];                                                                                       \
+    sum_type sum[ROWS][FEW_VECTORS];                                                                                   \
     struct x_rows x = x_rows(tile);                                                                                    \
     const uint32_t *w = (const uint32_t *)tile->w + column;                                                            \
     begin_##ending(tile, rows, column, vectors, sum);                                                                  \
-    for (int64_t step = 0; step < tile->steps; step++, w += tile->width) {                                             \
-      w_type w_now[VECTORS];                                                                                           \
-      UNROLL for (int v = 0; v < vectors; v++) {                                                                       \
-        __builtin_memcpy(&w_now[v], w + v * LANES, sizeof(w_now[v]));                                                  \
-        __builtin_prefetch(w + v * LANES + PREFETCH_DWORDS);                                                           \
+    for (int64_t step = 0, end;; step = end) {                                                                         \
+      end = blocks && step + LINE_DWORDS < tile->steps ? step + LINE_DWORDS : tile->steps;                             \
+      UNROLL for (int row = 0; blocks && row < rows; row++) {                                                          \
+        __builtin_prefetch(tile->x + (rows + row) * tile->x_stride + step);                                            \
       }                                                                                                                \
-      UNROLL for (int row = 0; row < rows; row++) {                                                                    \
-        w_type x_now = (w_type)x_at(&x, row, step);                                                                    \
+      for (; step < end; step++, w += tile->width) {                                                                   \
+        w_type w_now[FEW_VECTORS];                                                                                     \
         UNROLL for (int v = 0; v < vectors; v++) {                                                                     \
-          sum[row][v] = multiply(sum[row][v], w_now[v], x_now);                                                        \
+          __builtin_memcpy(&w_now[v], w + v * LANES, sizeof(w_now[v]));                                                \
+          if (!blocks) {                                                                                               \
+            __builtin_prefetch(w + v * LANES + PREFETCH_DWORDS);                                                       \
+          }                                                                                                            \
         }                                                                                                              \
+        UNROLL for (int row = 0; row < rows; row++) {                                                                  \
+          w_type x_now = (w_type)x_at(&x, row, step);                                                                  \
+          UNROLL for (int v = 0; v < vectors; v++) {                                                                   \
+            sum[row][v] = multiply(sum[row][v], w_now[v], x_now);                                                      \
+          }                                                                                                            \
+        }                                                                                                              \
+      }                                                                                                                \
+      if (!blocks || end == tile->steps) {                                                                             \
+        break;                                                                                                         \
       }                                                                                                                \
     }                                                                                                                  \
     end_##ending(tile, rows, column, vectors, sum);                                                                    \
   }
+#ifndef BLOCKS_IN_CACHE
+#define BLOCKS_IN_CACHE false
+#endif
 
-BLOCK_DWORDS(integer, counts, integer, multiply_integer, counts)
-BLOCK_DWORDS(f32, lanes, real, multiply_f32, lanes)
+#ifdef HAS_WORDS
+BLOCK_DWORDS(words, counts, integer, multiply_words, counts, BLOCKS_IN_CACHE)
+#else
+BLOCK_DWORDS(integer, counts, integer, multiply_integer, counts, false)
+#endif
+BLOCK_DWORDS(f32, lanes, real, multiply_f32, lanes, BLOCKS_IN_CACHE)
 #ifdef HAS_BF16
-BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts)
+BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts, false)
 #endif
 
 /* A function for each number of rows, all of the columns. */
@@ -199,10 +224,12 @@ BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts)
   ROW_CASE(block, 2, vectors)                                                                                          \
   ROW_CASE(block, 3, vectors)                                                                                          \
   ROW_CASE(block, 4, vectors)
-#define ROW_CASES_8(block, vectors)                                                                                    \
+#define ROW_CASES_6(block, vectors)                                                                                    \
   ROW_CASES(block, vectors)                                                                                            \
   ROW_CASE(block, 5, vectors)                                                                                          \
-  ROW_CASE(block, 6, vectors)                                                                                          \
+  ROW_CASE(block, 6, vectors)
+#define ROW_CASES_8(block, vectors)                                                                                    \
+  ROW_CASES_6(block, vectors)                                                                                          \
   ROW_CASE(block, 7, vectors)                                                                                          \
   ROW_CASE(block, 8, vectors)
 #define ROW_CASES_12(block, vectors)                                                                                   \
@@ -214,23 +241,37 @@ BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts)
 #define TILE_OF(name, block, cases)                                                                                    \
   static void name(const struct micro_tile *tile) {                                                                    \
     int column = 0;                                                                                                    \
+    if (FEW_VECTORS > VECTORS && tile->rows <= 2) {                                                                    \
+      for (; column + FEW_VECTORS * LANES <= tile->width; column += FEW_VECTORS * LANES) {                             \
+        switch (tile->rows) {                                                                                          \
+          ROW_CASE(block, 1, FEW_VECTORS)                                                                              \
+          ROW_CASE(block, 2, FEW_VECTORS)                                                                              \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
     for (; column + VECTORS * LANES <= tile->width; column += VECTORS * LANES) {                                       \
       switch (tile->rows) { cases(block, VECTORS) }                                                                    \
     }                                                                                                                  \
-    for (; column < tile->width; column += LANES) {                                                                    \
+    for (; MICRO_VECTOR % (VECTORS * LANES) != 0 && column < tile->width; column += LANES) {                           \
       switch (tile->rows) { cases(block, 1) }                                                                          \
     }                                                                                                                  \
   }
 #define UNPACK_TILE(name, block) TILE_OF(name, block, ROW_CASES_8)
 #if ROWS == 4
 #define TILE(name, block) TILE_OF(name, block, ROW_CASES)
+#elif ROWS == 6
+#define TILE(name, block) TILE_OF(name, block, ROW_CASES_6)
 #elif ROWS == 8
 #define TILE(name, block) TILE_OF(name, block, ROW_CASES_8)
 #else
 #define TILE(name, block) TILE_OF(name, block, ROW_CASES_12)
 #endif
 
+#ifdef HAS_WORDS
+TILE(tile_words, block_words)
+#else
 TILE(tile_integer, block_integer)
+#endif
 TILE(tile_f32, block_f32)
 #ifdef HAS_BF16
 TILE(tile_bf16, block_bf16)

@@ -74,6 +74,22 @@ static void narrow_f16(const float *from, uint16_t *to, int64_t count) {
   }
 }
 
+static void unpack_codes2(const uint8_t *from, int width, int groups, uint32_t *to) {
+  for (int group = 0; group < groups; group++, from += 2 * width) {
+    for (int word = 0; word < 8; word++, from += 4 * width) {
+      for (int shift = 0; shift < 8; shift += 2, to += width) {
+        const uint32_t *codes = (const uint32_t *)from;
+        for (int column = 0; column < width; column++) {
+          to[column] = codes[column] >> shift & 0x03030303u;
+        }
+      }
+    }
+  }
+}
+
+/* ---- panels to f32, where a set has no unpacking of its own */
+
+#ifndef OWN_UNPACKING
 /* Byte i of 64 of a panel of FP8 belongs to this column of 16 and this k of 4: see layout.h. */
 static inline int e4m3_column(int i) {
   return i / 16 * 4 + i % 8 / 2;
@@ -104,19 +120,6 @@ static void unpack_bf16_f32(const uint8_t *from, int width, int64_t steps, float
   }
 }
 
-static void unpack_codes2(const uint8_t *from, int width, int groups, uint32_t *to) {
-  for (int group = 0; group < groups; group++, from += 2 * width) {
-    for (int word = 0; word < 8; word++, from += 4 * width) {
-      for (int shift = 0; shift < 8; shift += 2, to += width) {
-        const uint32_t *codes = (const uint32_t *)from;
-        for (int column = 0; column < width; column++) {
-          to[column] = codes[column] >> shift & 0x03030303u;
-        }
-      }
-    }
-  }
-}
-
 static void unpack_codes2_f32(const uint8_t *from, int width, int groups, float *to) {
   float scales[MICRO_WIDTH];
   for (int group = 0; group < groups; group++, from += 34 * width) {
@@ -130,5 +133,6 @@ static void unpack_codes2_f32(const uint8_t *from, int width, int groups, float 
     }
   }
 }
+#endif
 
 #endif

@@ -213,7 +213,7 @@ static enum status run_blocks(struct operand *operand, const struct operand_devi
 enum status cpu_operand_run(struct operand *operand, const struct operand_device *device, const struct backend_job *job,
                             struct error *error) {
   const struct gemm_weight *shape = &job->operand->shape;
-  if (shape->format != GEMM_FORMAT_F16 && shape->format != GEMM_FORMAT_BF16) {
+  if (!gemm_is_wide(shape->format)) {
     return error_field(error, STATUS_UNSUPPORTED, FIELD_FORMAT, shape->format, 1, 0);
   }
   return shape->k <= K_AT_ONCE ? run_columns(operand, device, job, error) : run_blocks(operand, device, job, error);

@@ -13,6 +13,7 @@
 enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct micro_ops *micro) {
   switch (shape->format) {
   case GEMM_FORMAT_INT8:
+    return micro->tile[MICRO_WORDS][MICRO_DWORDS] != NULL ? MICRO_WORDS : MICRO_INTEGER;
   case GEMM_FORMAT_INT2A8:
     return MICRO_INTEGER;
   case GEMM_FORMAT_FP8:
@@ -38,20 +39,21 @@ static uint64_t row_stride(uint64_t steps) {
 
 enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight, const struct micro_ops *micro,
                               int64_t m, int64_t rows_least, bool dense, int threads, struct error *error) {
-  static const int per_step[MICRO_KINDS] = {[MICRO_INTEGER] = 4, [MICRO_BF16] = 2, [MICRO_F32] = 1};
+  static const int per_step[MICRO_KINDS] = {[MICRO_INTEGER] = 4, [MICRO_WORDS] = 2, [MICRO_BF16] = 2, [MICRO_F32] = 1};
   enum micro_kind kind = cpu_stage_kind(&weight->shape, micro);
   uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, MICRO_GROUP), used = 0;
   uint64_t steps = k / (uint64_t)per_step[kind], stride = dense ? steps : row_stride(steps);
   uint64_t rows = MOST_BYTES / (stride * sizeof(uint32_t));
   rows = rows < (uint64_t)rows_least ? (uint64_t)rows_least : rows > STAGE_ROWS ? STAGE_ROWS : rows;
   rows = rows > (uint64_t)m ? (uint64_t)m : rows;
-  bool starts = kind == MICRO_INTEGER, block = weight->shape.scale == GEMM_SCALE_BLOCK;
+  bool starts = micro_is_integer(kind), block = weight->shape.scale == GEMM_SCALE_BLOCK;
   uint64_t values = cut(&used, rows * stride * sizeof(uint32_t));
   uint64_t starts_at = cut(&used, starts ? groups * rows * sizeof(int32_t) : 0);
   uint64_t scales_at = cut(&used, block ? groups * rows * sizeof(float) : 0);
   uint64_t factors = cut(&used, rows * sizeof(double));
   uint64_t ordinary = cut(&used, rows * sizeof(bool));
-  uint64_t scratch = cut(&used, kind != MICRO_F32 ? (uint64_t)threads * k * sizeof(float) : 0);
+  uint64_t scratch_stride = kind == MICRO_F32 ? 0 : kind == MICRO_WORDS ? k + k / 4 : k;
+  uint64_t scratch = cut(&used, (uint64_t)threads * scratch_stride * sizeof(float));
   if (used > stage->memory_bytes) {
     void *memory = aligned_alloc(CACHE_LINE, used);
     if (memory == NULL) {
@@ -74,6 +76,7 @@ enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *
   stage->factors = (double *)(base + factors);
   stage->ordinary = (bool *)(base + ordinary);
   stage->scratch = (float *)(base + scratch);
+  stage->scratch_stride = (int64_t)scratch_stride;
   return STATUS_OK;
 }
 
@@ -207,11 +210,15 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
   const struct gemm_weight *shape = &job->weight->shape;
   const void *x = (const uint8_t *)job->x + (uint64_t)row * job->x_stride;
   uint32_t *to = stage->values + place * stage->stride;
-  float *scratch = stage->scratch + thread * stage->k;
-  if (stage->kind == MICRO_INTEGER) {
-    stage->factors[place] = stage_codes(micro, job, x, row, scratch, (int8_t *)to);
-    memset((int8_t *)to + shape->k, 0, (size_t)(stage->k - shape->k));
-    stage_starts(stage, micro, shape->format == GEMM_FORMAT_INT2A8, (const int8_t *)to, place);
+  float *scratch = stage->scratch + thread * stage->scratch_stride;
+  if (micro_is_integer(stage->kind)) {
+    int8_t *codes = stage->kind == MICRO_WORDS ? (int8_t *)(scratch + stage->k) : (int8_t *)to;
+    stage->factors[place] = stage_codes(micro, job, x, row, scratch, codes);
+    memset(codes + shape->k, 0, (size_t)(stage->k - shape->k));
+    stage_starts(stage, micro, shape->format == GEMM_FORMAT_INT2A8, codes, place);
+    if (stage->kind == MICRO_WORDS) {
+      micro->words_s8(codes, to, stage->k);
+    }
   } else if (stage->kind == MICRO_F32) {
     stage->factors[place] = stage_real(stage, micro, job, x, row, place, (float *)to);
   } else if (shape->format == GEMM_FORMAT_BF16) {

@@ -11,19 +11,20 @@ enum { STAGE_ROWS = 512 }; /* at most: so many rows of sums stay in each core's 
 
 struct stage {
   enum micro_kind kind;
-  int64_t rows;     /* that it has room for */
-  int64_t k;        /* of the weight, padded */
-  int64_t steps;    /* of the kind, in k */
-  int64_t stride;   /* dwords from one row to the next */
-  int64_t groups;   /* of 128 in k, rounded up */
-  uint32_t *values; /* [rows][stride] */
-  int32_t
-      *starts; /* INTEGER: what takes the offset of unsigned W out of the sums. INT8: [rows]; INT2A8: [groups][rows] */
+  int64_t rows;        /* that it has room for */
+  int64_t k;           /* of the weight, padded */
+  int64_t steps;       /* of the kind, in k */
+  int64_t stride;      /* dwords from one row to the next */
+  int64_t groups;      /* of 128 in k, rounded up */
+  uint32_t *values;    /* [rows][stride] */
+  int32_t *starts;     /* INTEGER, WORDS: what takes the offset of unsigned W out of the sums. INT8: [rows]; INT2A8:
+                          [groups][rows] */
   float *group_scales; /* [groups][rows]; of BLOCK weights */
   double *factors;     /* [rows]: what a row's sums are multiplied with */
   bool *ordinary;      /* [rows]: cpu_weight_is_ordinary of each factor */
-  float *scratch;      /* [threads][k] */
-  void *memory;        /* owned; holds all of these */
+  float *scratch;      /* [threads][scratch_stride] */
+  int64_t scratch_stride;
+  void *memory; /* owned; holds all of these */
   uint64_t memory_bytes;
 };
 

@@ -1,10 +1,16 @@
 #include "../identity.h"
+#include "exec/direct.h"
 #include "exec/graph.h"
-#include "exec/launch.h"
+#include "families/select.h"
 #include "families/sm90/int2/places.h"
+#include "families/sm90/int2/scales.h"
+#include "families/tuning.h"
 #include "heuristics/roof.h"
-#include "heuristics/variants.h"
+#include "passes/activate.h"
+#include "passes/epilogue.h"
+#include "passes/quantize.h"
 #include "runtime/load.h"
+#include "weight/checksum.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,11 +53,13 @@ static enum status device_open(struct backend *backend, const struct backend_con
   if (backend->devices == 0)
     return error->status;
   enum status status =
-      driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
+      config->direct
+          ? driver_device_own(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error)
+          : driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
   if (status == STATUS_OK)
-    status = driver_capability(backend->driver, backend->device, &backend->capability, error);
+    status = driver_capability(backend->driver, backend->device, &backend->gpu.capability, error);
   if (status == STATUS_OK)
-    status = driver_multiprocessors(backend->driver, backend->device, &backend->multiprocessors, error);
+    status = driver_multiprocessors(backend->driver, backend->device, &backend->gpu.multiprocessors, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
   if (status != STATUS_OK)
@@ -60,7 +68,7 @@ static enum status device_open(struct backend *backend, const struct backend_con
   if (check == cudaErrorNoKernelImageForDevice || check == cudaErrorInvalidDeviceFunction) {
     (void)cudaGetLastError();
     return error_set(error, STATUS_UNSUPPORTED, "this build has no code for compute capability %d.%d",
-                     backend->capability / 10, backend->capability % 10);
+                     backend->gpu.capability / 10, backend->gpu.capability % 10);
   }
   return runtime_check(check, "starting the GPU", error);
 }
@@ -68,12 +76,12 @@ static enum status device_open(struct backend *backend, const struct backend_con
 /* An error that lasts shows in what is asked of the device next. */
 static void places_open(struct backend *backend) {
   char text[256];
-  if (backend->capability != 90)
+  if (backend->gpu.capability != 90)
     return;
-  cudaError_t result = places_check(&backend->places);
+  cudaError_t result = places_check(&backend->gpu.places);
   if (result != cudaSuccess)
     (void)cudaGetLastError();
-  if (backend->places || !backend->warn)
+  if (backend->gpu.places || !backend->warn)
     return;
   snprintf(text, sizeof text,
            "INT2 products take longer than they could: the GPU's sparse matrix instructions fail their check (%s)",
@@ -82,7 +90,7 @@ static void places_open(struct backend *backend) {
 }
 
 static CUresult find_roof(struct backend *backend) {
-  struct roof_device device = {.capability = backend->capability, .multiprocessors = backend->multiprocessors};
+  struct roof_device device = {.capability = backend->gpu.capability, .multiprocessors = backend->gpu.multiprocessors};
   const struct driver *driver = backend->driver;
   CUresult result = driver->cuDeviceGetAttribute(&device.clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, backend->device);
   if (result == CUDA_SUCCESS)
@@ -189,55 +197,81 @@ static void cuda_close(struct backend *backend) {
   if (!backend)
     return;
   if (backend->driver && backend_enter(backend, &ignored) == STATUS_OK) {
+    if (backend->direct)
+      direct_close(backend);
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
     side_close(&backend->side);
     if (backend->words)
       (void)cudaFreeHost(backend->words);
-    library_close(&backend->catalog);
+    if (!backend->direct)
+      library_close(&backend->catalog);
     library_close(&backend->library);
     tile_table_close(&backend->tiles);
+    if (backend->context)
+      (void)backend->driver->cuDevicePrimaryCtxRelease_v2(backend->device);
     (void)cudaGetLastError();
   }
-  choice_close(backend->choices);
+  selector_close(backend->selector);
   free(backend);
 }
 
 static enum status tiles_open(struct backend *backend, const struct backend_config *config, struct error *error) {
-  struct tile_device device = {.capability = backend->capability,
-                               .multiprocessors = backend->multiprocessors,
-                               .workspace_bytes = backend->library.workspace_bytes};
   CUresult result = backend->driver->cuDeviceGetAttribute(
-      &device.shared_most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, backend->device);
-  tile_table_open(&backend->tiles, backend->driver, &device, config->nvrtc, config->state_dir);
+      &backend->gpu.shared_most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, backend->device);
+  tile_table_open(&backend->tiles, backend->driver, &backend->gpu, config->nvrtc, config->state_dir);
   return driver_check(backend->driver, result, "asking a GPU its shared memory", error);
 }
 
-static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
-  struct choice_device device = {.capability = backend->capability, .multiprocessors = backend->multiprocessors};
-  backend->choices = choice_open(&device);
-  if (!backend->choices)
-    return error_set(error, STATUS_NOMEM, "no memory for the table of choices");
-  size_t workspace = backend->capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
-  enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
-  if (status == STATUS_OK)
-    status = library_open(config->cublaslt, workspace, &backend->catalog, error);
+/* What serves: places for products under way, and what other threads load weights with. */
+static enum status serving_open(struct backend *backend, const struct backend_config *config, struct error *error) {
+  backend->selector = selector_open();
+  if (!backend->selector)
+    return error_set(error, STATUS_NOMEM, "no memory for the choices of kernels");
+  enum status status = library_open(config->cublaslt, backend->library.workspace_bytes, &backend->catalog, error);
   if (status == STATUS_OK)
     status = side_open(&backend->side, error);
   if (status == STATUS_OK)
     status = words_open(backend, error);
   for (int i = 0; i < config->in_flight && status == STATUS_OK; i++, backend->slot_count++)
     status = slot_open(backend, &backend->slots[i], config->in_flight, error);
-  if (status == STATUS_OK)
-    status = tiles_open(backend, config, error);
   uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
   backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
   return status;
 }
 
+static enum status parts_open(struct backend *backend, const struct backend_config *config, struct error *error) {
+  size_t workspace = backend->gpu.capability >= 90 ? WORKSPACE_HOPPER : WORKSPACE_OLDER;
+  backend->gpu.workspace_bytes = workspace;
+  enum status status = library_open(config->cublaslt, workspace, &backend->library, error);
+  if (status == STATUS_OK)
+    status = config->direct ? direct_open(backend, config, error) : serving_open(backend, config, error);
+  if (status == STATUS_OK)
+    status = tiles_open(backend, config, error);
+  if (config->direct)
+    backend->catalog = backend->library; /* asked for what it has by one thread at a time */
+  const void *anywhere = (const void *)(uintptr_t)backend->slots[0].workspace.address;
+  backend->library.anywhere = anywhere;
+  backend->catalog.anywhere = anywhere;
+  return status;
+}
+
+/* The passes' kernels, and every family's. */
+static void kernels_load(const struct driver *driver) {
+  const void *const passes[] = {kernel_of_activate(), kernel_of_epilogue(), kernel_of_quantize(),
+                                kernel_of_rows(),     kernel_of_checksum(), kernel_of_int2_scales()};
+  for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+    load_kernels(driver, passes[i]);
+  for (int i = 0; kernel_families[i]; i++)
+    for (int j = 0; j < KERNEL_FILES && kernel_families[i]->kernels[j]; j++)
+      load_kernels(driver, kernel_families[i]->kernels[j]());
+}
+
 static enum status cuda_open(const struct backend_config *config, struct backend **out, struct error *error) {
   if (config->in_flight < 1 || config->in_flight > SLOTS_MAX)
     return error_set(error, STATUS_INVALID, "in_flight must be 1..%d, got %d", SLOTS_MAX, config->in_flight);
+  if (config->direct && config->rows_most < 1)
+    return error_field(error, STATUS_INVALID, FIELD_M, config->rows_most, 1, INT64_MAX);
   struct backend *backend = calloc(1, sizeof *backend);
   if (!backend)
     return error_set(error, STATUS_NOMEM, "no memory for the cuda backend");
@@ -250,7 +284,7 @@ static enum status cuda_open(const struct backend_config *config, struct backend
     status = parts_open(backend, config, error);
   }
   if (status == STATUS_OK)
-    load_kernels(backend->driver);
+    kernels_load(backend->driver);
   if (status != STATUS_OK) {
     /* Without a driver nothing of the runtime may be called; without a device there is nothing to give back. */
     if (backend->granularity == 0)
@@ -269,14 +303,26 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
   out->devices = backend->devices;
   out->memory_total = backend->memory_total;
   out->slab_granularity = backend->granularity;
-  out->bytes_per_s = backend->bytes_per_s;
-  out->operations_per_s = backend->operations_per_s;
+  CUuuid uuid;
+  if (backend->driver->cuDeviceGetUuid_v2(&uuid, backend->device) == CUDA_SUCCESS)
+    memcpy(out->uuid, uuid.bytes, sizeof out->uuid);
   char parts[256];
   int driver = 0;
   (void)backend->driver->cuDriverGetVersion(&driver);
   snprintf(parts, sizeof parts, "cuda %.60s %d sms driver %d cublaslt %zu", backend->device_name,
-           backend->multiprocessors, driver, backend->library.functions.cublasLtGetVersion());
+           backend->gpu.multiprocessors, driver, backend->library.functions.cublasLtGetVersion());
   identity_make(parts, out->identity, sizeof out->identity);
+}
+
+static void cuda_roof(struct backend *backend, struct backend_roof *out) {
+  uint64_t eight = backend->operations_per_s;
+  *out = (struct backend_roof){.bytes_per_s = backend->bytes_per_s,
+                               .operations_per_s = {[GEMM_FORMAT_INT8] = eight,
+                                                    [GEMM_FORMAT_FP8] = eight,
+                                                    [GEMM_FORMAT_INT2A8] = eight,
+                                                    [GEMM_FORMAT_INT2] = eight / 2,
+                                                    [GEMM_FORMAT_F16] = eight / 2,
+                                                    [GEMM_FORMAT_BF16] = eight / 2}};
 }
 
 static uint64_t cuda_working(const struct backend *backend) {
@@ -298,6 +344,7 @@ const struct backend_ops cuda_backend = {
     .open = cuda_open,
     .close = cuda_close,
     .describe = cuda_describe,
+    .roof = cuda_roof,
     .working = cuda_working,
     .slab_create = cuda_slab_create,
     .slab_import = cuda_slab_import,
@@ -306,6 +353,7 @@ const struct backend_ops cuda_backend = {
     .weight_store = cuda_weight_store,
     .weight_attach = cuda_weight_attach,
     .weight_detach = cuda_weight_detach,
+    .slab_copy = cuda_slab_copy,
     .weight_checksum = cuda_weight_checksum,
     .arena_register = cuda_arena_register,
     .arena_unregister = cuda_arena_unregister,
@@ -317,6 +365,11 @@ const struct backend_ops cuda_backend = {
     .event_query = cuda_event_query,
     .submit = cuda_submit,
     .poll = cuda_poll,
+    .enqueue = cuda_enqueue,
+    .weight_held = cuda_weight_held,
+    .held = cuda_held,
+    .caller_save = cuda_caller_save,
+    .caller_restore = cuda_caller_restore,
     .families = cuda_families,
     .variants = cuda_variants,
     .library_variants = cuda_library_variants,

@@ -4,10 +4,10 @@
 
 #include "../backend.h"
 #include "exec/launches.h"
+#include "families/cublaslt/library.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
 #include "families/tile/tile.h"
-#include "heuristics/choice.h"
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"
@@ -22,22 +22,17 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */
   bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
   struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };
 
-/* Plans of configurations of int2_few that tuning has chosen, by hash. */
-enum { INT2_FEW_CHOSEN = 64 };
-struct int2_few_chosen {
-  int64_t n, k; /* 0: none */
-  struct int2_few_way way;
-};
-
-/* A place for one product under way. Only the engine thread touches it, but for `staging`, which others grow,
- * `bounce`, which cuda_arena_register sets before an arena that needs it exists, and `int2_sums`, which
- * cuda_weight_attach sets before a weight that needs it exists. */
+/* A place for one product under way; of a direct backend, a lane: its memory, and what it needs to choose kernels. Only
+ * the engine thread touches it, but for `staging`, which others grow, `bounce`, which cuda_arena_register sets before
+ * an arena that needs it exists, and `int2_sums`, which cuda_weight_attach sets before a weight that needs it exists.
+ */
 struct slot {
   cudaStream_t stream;      /* but for kernels of ours: graph_stream */
   struct launches launches; /* of the stream */
@@ -49,6 +44,9 @@ struct slot {
   struct region staging;
   struct region operand; /* W of a job that brings its own, behind what else is staged for it; grown by the engine */
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
+
+  struct selector *selector; /* of a lane, whose thread need not be another's */
+  _Atomic bool entered;      /* a thread is queueing a product of the lane */
 
   bool busy;
   struct backend_job job;    /* the first of its chain */
@@ -87,28 +85,31 @@ struct backend_arena {
   bool ipc; /* of memory_open_ipc */
 };
 
+struct selector;
+
 struct backend {
   const struct driver *driver;
   CUdevice device;
   int runtime_ordinal;
-  int capability; /* 10 * major + minor */
-  bool places;    /* its sparse matrix instructions take what INT2 tiles give them: places.h */
-  int multiprocessors;
+  struct kernel_device gpu;
   char device_name[128];
   int devices;
   uint64_t memory_total, granularity, bytes_per_s, operations_per_s;
   struct library library;
-  struct library catalog; /* the same once more, which another thread asks for what it has */
-  struct choice_table *choices;
+  struct library catalog;    /* the same once more, which another thread asks for what it has */
+  struct selector *selector; /* the engine thread's */
   struct tile_table tiles;
-  struct int2_few_chosen int2_few[INT2_FEW_CHOSEN]; /* the engine thread's */
-  _Atomic uint64_t sums_bytes;                      /* of all slots' int2_sums */
-  uint64_t staging_most; /* bytes of one slot that attaching a weight may ask for beyond its least */
+  _Atomic uint64_t sums_bytes; /* of all slots' int2_sums */
+  uint64_t staging_most;       /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
   uint64_t ended_ns;              /* when a product was last seen to have ended */
   void (*warn)(const char *text); /* backend_config's; NULL: nobody listens */
   bool no_graphs;                 /* one could not be made */
   void *words;                    /* pinned; WORD_BYTES for each slot */
+  bool direct;                    /* for enqueue alone */
+  int64_t rows_most;              /* of its jobs */
+  CUcontext context;              /* direct: the device's primary one, retained */
+  _Atomic uint32_t graphs;        /* of others, that have recorded its products */
   int slot_count;
   struct slot slots[SLOTS_MAX];
 };
@@ -121,6 +122,8 @@ MUST_CHECK enum status backend_enter(struct backend *backend, struct error *erro
 enum status cuda_slab_create(struct backend *, uint64_t, int *, struct backend_slab **, struct error *);
 enum status cuda_slab_import(struct backend *, int, uint64_t, struct backend_slab **, struct error *);
 void cuda_slab_close(struct backend *, struct backend_slab *);
+enum status cuda_slab_copy(struct backend *, struct backend_slab *, uint64_t, struct backend_slab *, uint64_t, uint64_t,
+                           struct error *);
 
 enum status cuda_weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
 enum status cuda_weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *,

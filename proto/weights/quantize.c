@@ -6,18 +6,68 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* Compiled for what the processor may have: loops over rows, in arithmetic whose results do not depend on that. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
+    !defined(__SANITIZE_THREAD__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+/* The order of positive floats is that of their bits. */
+FOR_EACH_PROCESSOR
 float quantize_absmax(const float *values, size_t count) {
-  float most = 0.0f;
+  uint32_t most = 0;
   for (size_t i = 0; i < count; i++) {
-    float magnitude = fabsf(values[i]);
-    most = magnitude > most ? magnitude : most;
+    uint32_t bits;
+    memcpy(&bits, &values[i], sizeof bits);
+    bits &= 0x7fffffffu;
+    most = bits > most ? bits : most;
   }
-  return most;
+  float value;
+  memcpy(&value, &most, sizeof value);
+  return value;
+}
+
+FOR_EACH_PROCESSOR
+bool quantize_finite(const float *values, size_t count) {
+  uint32_t most = 0;
+  for (size_t i = 0; i < count; i++) {
+    uint32_t bits;
+    memcpy(&bits, &values[i], sizeof bits);
+    bits &= 0x7f800000u;
+    most = bits > most ? bits : most;
+  }
+  return most < 0x7f800000u;
+}
+
+FOR_EACH_PROCESSOR
+bool quantize_finite_halves(const uint16_t *halves, size_t count, uint16_t infinity) {
+  uint16_t most = 0;
+  for (size_t i = 0; i < count; i++) {
+    uint16_t exponent = halves[i] & infinity;
+    most = exponent > most ? exponent : most;
+  }
+  return most < infinity;
+}
+
+/* number_quantize_int8 of each, which clamps after dividing, too: nothing that is finite is a NaN then. */
+FOR_EACH_PROCESSOR
+static void quantize_scaled(const float *values, size_t count, float scale, int8_t *codes) {
+  for (size_t i = 0; i < count; i++) {
+    float quotient = values[i] / scale;
+    quotient = quotient < 127.0f ? quotient : 127.0f;
+    quotient = quotient > -127.0f ? quotient : -127.0f;
+    /* Adding 1.5 * 2^23 leaves no bits for a fraction: the sum is rounded to an integer, ties to even. */
+    codes[i] = (int8_t)(int32_t)(quotient + 12582912.0f - 12582912.0f);
+  }
 }
 
 void quantize_int8(const float *values, size_t count, float scale, int8_t *codes) {
-  for (size_t i = 0; i < count; i++)
-    codes[i] = number_quantize_int8(values[i], scale);
+  if (scale > 0.0f)
+    quantize_scaled(values, count, scale, codes);
+  else
+    memset(codes, 0, count);
 }
 
 void quantize_e4m3(const float *values, size_t count, float scale, uint8_t *codes) {
@@ -150,9 +200,13 @@ uint16_t quantize_least_squares(const float *values, size_t count, uint32_t *scr
 
 uint16_t quantize_ternary(const float *values, size_t count, uint8_t *codes) {
   double sum = 0.0;
-  for (size_t i = 0; i < count; i++)
+  float most = quantize_absmax(values, count);
+  bool exact = true; /* the values are ternary already: nothing is to be estimated */
+  for (size_t i = 0; i < count; i++) {
     sum += fabs((double)values[i]);
-  uint16_t scale = number_to_f16((float)(sum / (double)count));
+    exact = exact && (values[i] == 0.0f || fabsf(values[i]) == most);
+  }
+  uint16_t scale = number_to_f16(exact ? most : (float)(sum / (double)count));
   if (scale == 0)
     memset(codes, 1, count);
   else

@@ -3,10 +3,14 @@
 #ifndef WEIGHTS_QUANTIZE_H
 #define WEIGHTS_QUANTIZE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 float quantize_absmax(const float *values, size_t count);
+/* Whether none is infinite or no number; of halves whose exponent's bits are `infinity`. */
+bool quantize_finite(const float *values, size_t count);
+bool quantize_finite_halves(const uint16_t *halves, size_t count, uint16_t infinity);
 void quantize_int8(const float *values, size_t count, float scale, int8_t *codes);
 void quantize_e4m3(const float *values, size_t count, float scale, uint8_t *codes);
 /* To f16 or bf16 bits. Returns the index of the first value that overflows to infinity, `count` where none does. */
@@ -19,7 +23,7 @@ size_t quantize_bf16(const float *values, size_t count, uint16_t *out);
  * The scale and codes with the least squared error of all. The scale may be negative: the one value of magnitude 2
  * then stands for -2. `scratch` holds 2 * count words. */
 uint16_t quantize_least_squares(const float *values, size_t count, uint32_t *scratch, uint8_t *codes);
-/* Scale: mean magnitude; codes: nearest of -1, 0, 1. */
+/* Scale: mean magnitude, or where all that is not 0 has one magnitude, that; codes: nearest of -1, 0, 1. */
 uint16_t quantize_ternary(const float *values, size_t count, uint8_t *codes);
 
 #define QUANTIZE_INT2_MOST 65504.0f /* the largest f16 */

@@ -2,6 +2,7 @@
 
 #include "../limits.h"
 #include "../number.h"
+#include "gguf.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -36,15 +37,22 @@ void safetensors_to_f32(enum safetensors_dtype dtype, const uint8_t *raw, size_t
     memcpy(out, raw, count * sizeof *out);
     return;
   }
+  if (dtype == DTYPE_BF16) {
+    for (size_t i = 0; i < count; i++) {
+      uint32_t bits = (uint32_t)raw[2 * i + 1] << 24 | (uint32_t)raw[2 * i] << 16;
+      memcpy(&out[i], &bits, sizeof bits);
+    }
+    return;
+  }
   for (size_t i = 0; i < count; i++) {
     uint16_t half;
     memcpy(&half, raw + 2 * i, sizeof half);
-    out[i] = dtype == DTYPE_F16 ? number_from_f16(half) : number_from_bf16(half);
+    out[i] = number_from_f16(half);
   }
 }
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype) {
-  return dtypes[dtype].name;
+  return dtype < DTYPE_GGUF ? dtypes[dtype].name : gguf_type_name((uint32_t)dtype - DTYPE_GGUF);
 }
 
 enum status safetensors_length(const uint8_t *first, size_t have, uint64_t file_bytes, uint64_t *json_bytes,
@@ -144,15 +152,19 @@ static enum status parse_tensor(const char *name, const json_t *value, uint64_t 
   return check_size(out, error);
 }
 
-static enum status check_metadata(json_t *metadata, struct error *error) {
+static enum status take_metadata(const json_t *metadata, struct safetensors *file, struct error *error) {
   if (!json_is_object(metadata))
     return error_set(error, STATUS_BAD_FILE, "__metadata__ is not a map");
   const char *key;
   json_t *value;
-  json_object_foreach(metadata, key, value) {
+  json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
     if (!json_is_string(value))
       return error_set(error, STATUS_BAD_FILE, "__metadata__: '%s' is not a string", SHOW(key));
   }
+  const char *text = json_string_value(json_object_get(metadata, "_quantization_metadata"));
+  file->quantization = text != NULL ? strdup(text) : NULL;
+  if (text != NULL && file->quantization == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the header");
   return STATUS_OK;
 }
 
@@ -199,7 +211,7 @@ static enum status parse_root(json_t *root, uint64_t data_begin, uint64_t file_b
   json_object_foreach(root, key, value) {
     enum status status =
         strcmp(key, "__metadata__") == 0
-            ? check_metadata(value, error)
+            ? take_metadata(value, file, error)
             : parse_tensor(key, value, data_begin, file_bytes - data_begin, &file->tensors[file->count++], error);
     if (status != STATUS_OK)
       return status;
@@ -250,6 +262,7 @@ void safetensors_free(struct safetensors *file) {
   for (size_t i = 0; i < file->count; i++)
     free(file->tensors[i].name);
   free(file->tensors);
+  free(file->quantization);
   *file = (struct safetensors){0};
 }
 

@@ -5,6 +5,7 @@
 
 #include "../status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,7 @@ enum safetensors_dtype {
 #define ROW(name, bits) DTYPE_##name,
   SAFETENSORS_DTYPES(ROW)
 #undef ROW
+      DTYPE_GGUF, /* here and beyond: a type that GGUF alone has, DTYPE_GGUF + its number there (gguf.h) */
 };
 
 struct safetensors_tensor {
@@ -37,6 +39,9 @@ struct safetensors_tensor {
 struct safetensors {
   struct safetensors_tensor *tensors; /* in order of begin */
   size_t count;
+  char *quantization;       /* owned: _quantization_metadata of the header's metadata; NULL: none */
+  bool gguf;                /* the file is of that format: gguf.h */
+  uint32_t heads, kv_heads; /* GGUF: rows of q and of k are permuted, a head at a time; 0: they are not */
 };
 
 /* The first `have` bytes (8 are needed) say how long the header is; checked against the file and the limit. */

@@ -25,10 +25,11 @@ class Failed(Exception):
 class Daemon:
     """gemmd on a socket in a folder of its own, and the tools on it."""
 
-    def __init__(self, backend: str, tune: str, *options: str) -> None:
+    def __init__(self, backend: str, tune: str, *options: str, build: Path = BUILD) -> None:
+        self.build = build
         self.folder = tempfile.TemporaryDirectory(prefix="gemmd-bench-")
         self.environment = dict(os.environ, GEMMD_SOCKET=self.folder.name + "/socket")
-        words = [str(BUILD / "gemmd"), "--socket", self.environment["GEMMD_SOCKET"], "--backend", backend]
+        words = [str(build / "gemmd"), "--socket", self.environment["GEMMD_SOCKET"], "--backend", backend]
         words += ["--tune", tune, "--log_level", "error", *options]
         self.process = subprocess.Popen(words, start_new_session=True)
         self.backend = backend
@@ -57,7 +58,7 @@ class Daemon:
 
     def tool(self, program: str, *words: str, check: bool = True) -> subprocess.CompletedProcess:
         done = subprocess.run(
-            [str(BUILD / program), *words], env=self.environment, capture_output=True, text=True, check=False
+            [str(self.build / program), *words], env=self.environment, capture_output=True, text=True, check=False
         )
         if check and done.returncode != 0:
             raise Failed(done.stderr.strip())

@@ -2,8 +2,8 @@
 
 #ifdef GEMMD_CUDA
 
-#include "kernels/cuda/exec/launch.h"
 #include "kernels/cuda/families/sm90/hopper/launch.h"
+#include "kernels/cuda/passes/quantize.h"
 #include "kernels/cuda/runtime/driver.h"
 #include "kernels/cuda/weight/layout.h"
 
@@ -68,7 +68,14 @@ static void configure(struct inprocess_obvious *own, int multiprocessors) {
       .y_type = request->y_type,
       .y_stride = (uint64_t)request->steps[0].shape.n * gemm_type_bytes(request->y_type),
   };
-  own->config = hopper_configure(&own->product, multiprocessors);
+  const struct kernel_problem problem = {.device = {.capability = 90, .multiprocessors = multiprocessors},
+                                         .format = own->product.format,
+                                         .scale = own->product.scale,
+                                         .m = request->m,
+                                         .n = own->product.n,
+                                         .k_padded = own->layout.k,
+                                         .y_type = request->y_type};
+  own->config = hopper_configure(&problem);
 }
 
 static bool supported(const struct inprocess_request *request, int major) {
@@ -110,9 +117,17 @@ enum status obvious_open(const struct inprocess_request *request, struct inproce
 
 static cudaError_t quantize(const struct inprocess_obvious *own) {
   const struct inprocess_request *request = &own->request;
-  return launch_quantize_rows(own->stream, own->x, request->x_type, request->m, request->steps[0].shape.k,
-                              own->layout.k, request->steps[0].shape.format == GEMM_FORMAT_FP8, own->codes,
-                              own->scales);
+  const struct gemm_weight *shape = &request->steps[0].shape;
+  const struct quantize_pass pass = {.x = own->x,
+                                     .x_type = request->x_type,
+                                     .x_stride = shape->k * (int64_t)gemm_type_bytes(request->x_type),
+                                     .rows = request->m,
+                                     .k = shape->k,
+                                     .k_padded = own->layout.k,
+                                     .e4m3 = shape->format == GEMM_FORMAT_FP8,
+                                     .codes = own->codes,
+                                     .scales = own->scales};
+  return launch_quantize_rows(own->stream, &pass);
 }
 
 enum status obvious_call(struct inprocess_obvious *own, struct error *error) {

@@ -154,6 +154,50 @@ static void test_checksum(void **state) {
   }
 }
 
+/* Into a slab of another size: the same bytes, which serve there, and nothing beside them. */
+static void test_copy(void **state) {
+  (void)state;
+  struct error error = {0};
+  struct backend_plan plan;
+  struct backend_slab *other = NULL;
+  struct backend_weight *copy = NULL;
+  struct oracle_weight weight;
+  struct exchange *first = calloc(1, sizeof(*first)), *second = calloc(1, sizeof(*second));
+  enum { FROM = 1 << 16, TO = 3 << 16 };
+  int fd = -1;
+  assert_true(first != NULL && second != NULL);
+  oracle_weight_make(&weight, &kept_shape, 4);
+  struct backend_weight *handle = device_load(&device, &weight, FROM);
+  assert_int_equal(device.ops->weight_plan(device.backend, &kept_shape, &plan, &error), STATUS_OK);
+  assert_int_equal(device.ops->slab_create(device.backend, 2 * SLAB_BYTES, &fd, &other, &error), STATUS_OK);
+  assert_int_equal(device.ops->slab_copy(device.backend, device.slab, FROM, other, TO, plan.bytes, &error), STATUS_OK);
+  assert_int_equal(device.ops->weight_attach(device.backend, &kept_shape, plan.layout, other, TO, &copy, &error),
+                   STATUS_OK);
+  use_kept(&device, handle, first);
+  use_kept(&device, copy, second);
+  assert_true(first->checksum == second->checksum);
+  assert_memory_equal(first->y, second->y, sizeof(first->y));
+  static const struct {
+    uint64_t from, to, bytes;
+  } wrong[] = {{FROM, 2 * SLAB_BYTES, 256},
+               {FROM, TO, 2 * SLAB_BYTES},
+               {UINT64_MAX - 255, TO, 512},
+               {FROM, UINT64_MAX - 255, 512},
+               {(uint64_t)1 << 62, TO, 256}};
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+    assert_int_equal(
+        device.ops->slab_copy(device.backend, device.slab, wrong[i].from, other, wrong[i].to, wrong[i].bytes, &error),
+        STATUS_INVALID);
+  }
+  device.ops->weight_detach(device.backend, copy);
+  device.ops->weight_detach(device.backend, handle);
+  device.ops->slab_close(device.backend, other);
+  close(fd);
+  oracle_weight_free(&weight);
+  free(first);
+  free(second);
+}
+
 static void test_unknown_layout(void **state) {
   (void)state;
   struct gemm_weight shape = {.n = 8, .k = 64, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
@@ -236,8 +280,11 @@ static void test_working_memory(void **state) {
 
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_slab_outlives_its_maker), cmocka_unit_test(test_checksum),
-      cmocka_unit_test(test_unknown_layout),          cmocka_unit_test(test_busy),
+      cmocka_unit_test(test_slab_outlives_its_maker),
+      cmocka_unit_test(test_checksum),
+      cmocka_unit_test(test_copy),
+      cmocka_unit_test(test_unknown_layout),
+      cmocka_unit_test(test_busy),
       cmocka_unit_test(test_working_memory),
   };
   device_group(&device, ops, SLAB_BYTES);

@@ -26,16 +26,16 @@ static struct device device;
 static void skip_others(void) {
   if (strcmp(device.ops->name, "cuda") != 0)
     skip();
-  if (device.backend->capability == 90)
+  if (device.backend->gpu.capability == 90)
     return;
-  assert_false(device.backend->places);
+  assert_false(device.backend->gpu.places);
   skip();
 }
 
 static void test_check(void **state) {
   (void)state;
   skip_others();
-  assert_true(device.backend->places);
+  assert_true(device.backend->gpu.places);
   for (int i = 0; i < 3; i++) {
     struct error error;
     bool right = false;
@@ -76,7 +76,7 @@ static void test_without(void **state) {
   skip_others();
   assert_int_equal(device.ops->weight_plan(backend, &shape, &tiles, &error), STATUS_OK);
   assert_int_equal(tiles.layout, LAYOUT_TILES2);
-  backend->places = false;
+  backend->gpu.places = false;
   assert_int_equal(device.ops->weight_plan(backend, &shape, &plain, &error), STATUS_OK);
   assert_int_equal(plain.layout, LAYOUT_CODES2);
   assert_int_equal(device.ops->weight_attach(backend, &shape, tiles.layout, device.slab, 0, &handle, &error),
@@ -87,7 +87,7 @@ static void test_without(void **state) {
   judge(&weight, handle, GEMM_F32);
   device.ops->weight_detach(backend, handle);
   oracle_weight_free(&weight);
-  backend->places = true;
+  backend->gpu.places = true;
 }
 #else
 static void test_check(void **state) {

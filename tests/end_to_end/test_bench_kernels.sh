@@ -37,4 +37,11 @@ expect 2 "--shapes: 3 is no NxK" --shapes 3
 expect 2 "--formats: int3 is no format" --formats int3
 expect 2 "are for the cuda backend" --plot "$work/plot.svg"
 expect 1 "a weight of int8 does not take x of e4m3 and y of f32" --formats int8 --x-type e4m3
+# A library that lacks a type is a row that says what it computes in its place, where there is a library.
+if ldconfig -p | grep -q 'libdnnl\.so\.2'; then
+  short=(kernels --backend cpu --rounds 1 --burst-ms 1 --cold-mib 0 --threads 1)
+  export DNNL_MAX_CPU_ISA=AVX2
+  expect 0 "oneDNN f32" --formats fp8,bf16 --shapes 64x64 --m 2
+  expect 0 "oneDNN s8" --formats int8 --shapes 64x64 --m 2
+fi
 [ "$failures" -eq 0 ]

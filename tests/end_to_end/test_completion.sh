@@ -39,5 +39,5 @@ complete_words "$gemmctl" unload '' >/dev/null
 expect 'a model.safetensors' "$gemmctl" load a
 expect 'a model.safetensors' "$gemmctl" quantize x --calibration a
 expect 'unload' "$gemmctl" u
-expect '--replace' "$gemmctl" load --r
+expect '--replace' "$gemmctl" load --rep
 [ $failures -eq 0 ]

@@ -134,9 +134,14 @@ static void test_usage_errors_name_the_option_and_its_value(void **state) {
   SHELL_EXPECT_ERROR("$T/gemmctl status -xy", 2, "gemmctl: status: unknown option -x\n");
   SHELL_EXPECT_ERROR("$T/gemmctl status -\303\244", 2, "gemmctl: status: unknown option -?\n");
   SHELL_EXPECT_ERROR("$T/gemmctl --json -xy status", 2, "gemmctl: unknown option -x\n");
-  SHELL_EXPECT_ERROR("$T/gemmctl load", 2, "gemmctl: load: FILE is missing");
-  SHELL_EXPECT_ERROR("$T/gemmctl load a b", 2, "one argument too many: b");
-  SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8", 2, "gemmctl: load: --tensor NAME is missing");
+  SHELL_EXPECT_ERROR("$T/gemmctl load", 2, "gemmctl: load: FOLDER|FILE... is missing");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a b --tensor w --format int8", 2, "one argument too many: b");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w", 2, "gemmctl: load: --format FORMAT is missing");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a", 2, "--format FORMAT, --rule or --rules is missing");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --name b", 2, "--name goes with --tensor");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --rule '*=int9'", 2, "a rule is PATTERN=FORMAT", "got *=int9");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --rank 1", 2, "--rank R and --of N go together");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --rank 2 --of 2", 2, "with R below N");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor", 2, "--tensor needs a value");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int9", 2,
                      "--format must be int8, fp8, int2, f16, bf16 or int2a8, got int9");

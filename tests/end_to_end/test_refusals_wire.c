@@ -159,7 +159,10 @@ static void descriptors_too_few_and_too_many(void **state) {
   hello(socket);
   expect_status(socket, COMMAND_weight_load, &load, STATUS_BAD_DESCRIPTOR);
   assert_true(raw_ask(socket, COMMAND_weight_load, &load, fds, 2, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_BAD_FILE); /* twice the same tensors */
+  assert_true(raw_ask(socket, COMMAND_weight_load, &load, fds, 8, NULL, &reply));
   assert_int_equal(reply.status, STATUS_BAD_DESCRIPTOR);
+  assert_non_null(strstr(reply.error.text, "1..7 files"));
   assert_true(raw_ask(socket, COMMAND_ping, &ping, fds, 1, NULL, &reply));
   assert_int_equal(reply.status, STATUS_BAD_DESCRIPTOR);
   static const uint8_t bytes[] = {0x94, 0x00, 0x05, 0x02, 0x80};

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     abort();
   for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
     int weight = -1;
-    enum status status = load_run(&requests[i], file, 1, NULL, NULL, &done, &weight, &error);
+    enum status status = load_run(&requests[i], &file, 1, 1, NULL, NULL, &done, &weight, &error);
     if ((status == STATUS_OK) != (weight >= 0) || (status != STATUS_OK && error.text[0] == '\0'))
       abort();
     if (weight >= 0)

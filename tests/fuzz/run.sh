@@ -1,7 +1,8 @@
 #!/bin/bash
-# Runs every fuzz target over its kept corpus, FUZZ_S seconds in all (60 if not set), FUZZ_JOBS at a time (a processor
-# each if not set), and says how often each ran. What it finds is left beside the program. With FUZZ_KEEP=yes, inputs
-# that reach something new go into the kept corpus. The last line: "N passed, N failed", a target being one.
+# Runs every fuzz target over its kept corpus (corpus/TARGET.tar, unpacked beside the program), FUZZ_S seconds in all
+# (60 if not set), FUZZ_JOBS at a time (a processor each if not set), and says how often each ran. What it finds is left
+# beside the program. With FUZZ_KEEP=yes, inputs that reach something new go into the kept corpus: the archive is
+# written anew, the same bytes for the same inputs. The last line: "N passed, N failed", a target being one.
 set -u
 build=${GEMMD_BUILD:-build} passed=0 failed=0
 cd "$(dirname "$0")/../.." || exit 2
@@ -12,9 +13,21 @@ jobs=${FUZZ_JOBS:-$(nproc)}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 trap 'kill $(jobs -p) 2>/dev/null; exit 130' INT TERM
 
+# pack FOLDER ARCHIVE
+pack() {
+  (cd "$1" && printf '%s\n' * | LC_ALL=C sort) | tar -C "$1" --no-recursion --format=ustar --mtime=@0 \
+    --owner=0 --group=0 --numeric-owner --mode=0644 -cf "$2.new" -T - && mv "$2.new" "$2"
+}
+
 fuzz() {
-  local name=$1 program=$build/fuzz/$1 kept=tests/fuzz/corpus/$1 work=$build/fuzz/corpus-$1
+  local name=$1 program=$build/fuzz/$1 work=$build/fuzz/corpus-$1
+  local archive=tests/fuzz/corpus/$1.tar kept=$build/fuzz/kept-$1
+  rm -rf "$kept"
   mkdir -p "$work" "$kept"
+  # a target without its corpus fails, but where the first one is made
+  if [ -e "$archive" ] || [ "${FUZZ_KEEP:-}" != yes ]; then
+    tar -xf "$archive" -C "$kept" >"$build/fuzz/$name.log" 2>&1 || return
+  fi
   nice -n 19 "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=1 \
     -artifact_prefix="$build/fuzz/found-$name-" "$work" "$kept" >"$build/fuzz/$name.log" 2>&1 &
   trap 'kill $! 2>/dev/null' TERM
@@ -22,7 +35,8 @@ fuzz() {
   local code=$?
   echo $code >"$build/fuzz/$name.status"
   if [ "${FUZZ_KEEP:-}" = yes ] && [ $code -eq 0 ]; then
-    "$program" -merge=1 "$kept" "$work" >>"$build/fuzz/$name.log" 2>&1
+    "$program" -merge=1 "$kept" "$work" >>"$build/fuzz/$name.log" 2>&1 &&
+      pack "$kept" "$archive"
   fi
 }
 

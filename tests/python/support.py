@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Dict, Tuple
 
@@ -21,6 +22,7 @@ BUILD = Path(os.environ.get("GEMMD_BUILD", ROOT / "build")).resolve()
 PATIENCE_S = 60  # until a test gives up; nothing takes so long by itself
 
 os.environ.setdefault("GEMMCLIENT_LIBRARY", str(BUILD / "libgemmclient.so.0"))
+os.environ.setdefault("GEMMCLIENT_DIRECT_LIBRARY", str(BUILD / "libgemmclient-direct.so.0"))
 os.environ.setdefault("GEMMD_BINARY", str(BUILD / "gemmd"))
 sys.path.insert(0, str(ROOT / "client" / "python"))
 
@@ -39,20 +41,29 @@ class Daemon:
         self.start()
 
     def start(self) -> None:
-        """Returns when it serves: what it tells a service manager it tells us."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-            path = str(self.folder / "notify")
-            Path(path).unlink(missing_ok=True)
-            notify.bind(path)
-            notify.settimeout(PATIENCE_S)
-            with open(self.folder / "log", "ab") as log:
-                self.process = subprocess.Popen(
-                    [os.environ["GEMMD_BINARY"], "--config", str(self.folder / "gemmd.conf")],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
-                    env={**os.environ, "NOTIFY_SOCKET": path},
-                )  # fmt: skip
-            while not notify.recv(512).startswith(b"READY=1"):
-                pass
+        """Returns when it serves: what it tells a service manager it tells us, who listen for as long as it lives."""
+        notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        path = str(self.folder / "notify")
+        Path(path).unlink(missing_ok=True)
+        notify.bind(path)
+        notify.settimeout(PATIENCE_S)
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [os.environ["GEMMD_BINARY"], "--config", str(self.folder / "gemmd.conf")],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+                env={**os.environ, "NOTIFY_SOCKET": path},
+            )  # fmt: skip
+        while not notify.recv(512).startswith(b"READY=1"):
+            pass
+        threading.Thread(target=self._listen, args=(notify, self.process), daemon=True).start()
+
+    @staticmethod
+    def _listen(notify: socket.socket, process: subprocess.Popen) -> None:
+        notify.settimeout(0.2)
+        with notify:
+            while process.poll() is None:
+                with contextlib.suppress(TimeoutError):
+                    notify.recv(512)
 
     def log(self) -> str:
         return (self.folder / "log").read_text()

@@ -21,7 +21,7 @@ except ImportError as error:
 
 import gemmclient
 
-FILES = ["README.md", "kernels/NOTES.md", "proto/PROTOCOL.md", "client/python/README.md", "CHANGELOG.md", "LICENSE"]
+FILES = ["README.md", "kernels/cuda/NOTES.md", "proto/PROTOCOL.md", "client/python/README.md", "CHANGELOG.md", "LICENSE"]
 LAYERS = 36
 MODEL = os.environ.get("GEMMD_TEST_MODEL", str(ROOT / ".cache/all-MiniLM-L6-v2"))
 

@@ -100,7 +100,9 @@ enum status bare_answer(struct bare_worker *worker, uint32_t id, uint32_t comman
   struct message_head head;
   struct message_body body;
   struct error error;
-  bare_receive(worker, &head, &body);
+  do /* what the tuner finds meanwhile is told unasked */
+    bare_receive(worker, &head, &body);
+  while (head.kind == MESSAGE_EVENT && head.code == EVENT_tuning_found);
   assert_int_equal(head.kind, MESSAGE_REPLY);
   assert_int_equal(head.id, id);
   if (head.code == STATUS_OK && reply != NULL)

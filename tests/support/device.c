@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#define ARENA_BYTES ((uint64_t)24 << 20)
-#define GUARD_BYTES 64
+#define ARENA_BYTES ((uint64_t)DEVICE_ARENA_BYTES)
+#define GUARD_BYTES DEVICE_GUARD_BYTES
 /* A NaN of f32, f16 and bf16 that no arithmetic makes, so that an element nobody wrote shows even in a NaN row. */
 #define POISON 0x7fed
 
@@ -85,6 +85,12 @@ static uint64_t place(uint64_t *used, uint64_t bytes) {
   return offset;
 }
 
+void device_poison(void *at, uint64_t bytes) {
+  for (uint8_t *p = at; p < (uint8_t *)at + bytes; p++) {
+    *p = (uintptr_t)p % 2 == 0 ? POISON & 255 : POISON >> 8;
+  }
+}
+
 struct backend_job device_stage(struct device *device, const struct device_request *request) {
   const struct oracle_x *x = request->x;
   uint64_t n = (uint64_t)request->shape->n, m = (uint64_t)request->m, used = 0;
@@ -106,9 +112,7 @@ struct backend_job device_stage(struct device *device, const struct device_reque
   uint64_t scale_bytes = x->scales != NULL ? m * (uint64_t)x->scale_columns * sizeof(float) : 0;
   uint64_t x_at = place(&used, m * job.x_stride), bias_at = place(&used, bias_bytes);
   uint64_t scale_at = place(&used, scale_bytes), y_at = place(&used, m * job.y_stride);
-  for (uint64_t i = 0; i < used / 2; i++) {
-    ((uint16_t *)device->base)[i] = POISON;
-  }
+  device_poison(device->base, used / 2 * 2);
   for (uint64_t row = 0; row < m; row++) {
     memcpy(device->base + x_at + row * job.x_stride, (const uint8_t *)x->data + row * x_row, x_row);
   }

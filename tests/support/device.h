@@ -6,6 +6,8 @@
 #include "kernels/backend.h"
 #include "oracle.h"
 
+enum { DEVICE_ARENA_BYTES = 24 << 20, DEVICE_GUARD_BYTES = 64 };
+
 struct device {
   const struct backend_ops *ops;
   struct backend *backend;
@@ -48,6 +50,8 @@ struct backend_weight *device_load(struct device *device, const struct oracle_we
 void *device_keep(struct device *device, const void *data, uint64_t bytes);
 /* Lays the request out in the arena, all else of it poisoned. The job points into the arena. */
 struct backend_job device_stage(struct device *device, const struct device_request *request);
+/* What y's bytes are before a product; `at` is in the arena. */
+void device_poison(void *at, uint64_t bytes);
 /* Submits and polls until it is done. */
 void device_finish(struct device *device, const struct backend_job *job);
 /* Dense y, [m, n], after a look at every byte around and every element within. The caller frees. */

@@ -14,6 +14,7 @@ static struct {
   int (*cuInit)(unsigned);
   int (*cuDevicePrimaryCtxRetain)(void **, int);
   int (*cuCtxSetCurrent)(void *);
+  int (*cuCtxGetCurrent)(void **);
   int (*cuStreamCreate)(void **, unsigned);
   int (*cuMemAlloc_v2)(pointer *, size_t);
   int (*cuMemFree_v2)(pointer);
@@ -23,6 +24,13 @@ static struct {
   int (*cuMemcpyHtoDAsync_v2)(pointer, const void *, size_t, void *);
   int (*cuCtxSynchronize)(void);
   int (*cuLaunchHostFunc)(void *, void (*)(void *), void *);
+  int (*cuStreamSynchronize)(void *);
+  int (*cuStreamBeginCapture_v2)(void *, int);
+  int (*cuStreamEndCapture)(void *, void **);
+  int (*cuGraphInstantiateWithFlags)(void **, void *, unsigned long long);
+  int (*cuGraphDestroy)(void *);
+  int (*cuGraphLaunch)(void *, void *);
+  int (*cuGraphExecDestroy)(void *);
 } driver;
 
 static void *stream, *pinned;
@@ -47,7 +55,10 @@ bool gpu_open(void) {
 #define FIND(function) find(library, #function, &driver.function)
   bool all = FIND(cuInit) && FIND(cuDevicePrimaryCtxRetain) && FIND(cuCtxSetCurrent) && FIND(cuStreamCreate) &&
              FIND(cuMemAlloc_v2) && FIND(cuMemFree_v2) && FIND(cuMemAllocHost_v2) && FIND(cuMemcpyHtoD_v2) &&
-             FIND(cuMemcpyDtoH_v2) && FIND(cuCtxSynchronize) && FIND(cuMemcpyHtoDAsync_v2) && FIND(cuLaunchHostFunc);
+             FIND(cuMemcpyDtoH_v2) && FIND(cuCtxSynchronize) && FIND(cuMemcpyHtoDAsync_v2) && FIND(cuLaunchHostFunc) &&
+             FIND(cuCtxGetCurrent) && FIND(cuStreamSynchronize) && FIND(cuStreamBeginCapture_v2) &&
+             FIND(cuStreamEndCapture) && FIND(cuGraphInstantiateWithFlags) && FIND(cuGraphDestroy) &&
+             FIND(cuGraphLaunch) && FIND(cuGraphExecDestroy);
 #undef FIND
   return all && good(driver.cuInit(0), "cuInit") &&
          good(driver.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain") &&
@@ -58,6 +69,45 @@ bool gpu_open(void) {
 
 void *gpu_stream(void) {
   return stream;
+}
+
+void *gpu_stream_make(void) {
+  void *made = NULL;
+  return good(driver.cuStreamCreate(&made, 1), "cuStreamCreate") ? made : NULL;
+}
+
+bool gpu_stream_wait(void *of) {
+  return good(driver.cuStreamSynchronize(of), "cuStreamSynchronize");
+}
+
+bool gpu_capture_begin(void *of) {
+  return good(driver.cuStreamBeginCapture_v2(of, 0), "cuStreamBeginCapture");
+}
+
+void *gpu_capture_end(void *of) {
+  void *graph = NULL, *made = NULL;
+  if (!good(driver.cuStreamEndCapture(of, &graph), "cuStreamEndCapture"))
+    return NULL;
+  bool done = good(driver.cuGraphInstantiateWithFlags(&made, graph, 0), "cuGraphInstantiate");
+  (void)driver.cuGraphDestroy(graph);
+  return done ? made : NULL;
+}
+
+bool gpu_graph_launch(void *graph, void *of) {
+  return good(driver.cuGraphLaunch(graph, of), "cuGraphLaunch");
+}
+
+void gpu_graph_drop(void *graph) {
+  (void)good(driver.cuGraphExecDestroy(graph), "cuGraphExecDestroy");
+}
+
+void *gpu_current(void) {
+  void *context = NULL;
+  return good(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent") ? context : NULL;
+}
+
+bool gpu_make_current(void *context) {
+  return good(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent");
 }
 
 void *gpu_alloc(size_t bytes) {

@@ -10,6 +10,18 @@
 /* A context on the first GPU, current in this thread, with a stream. False where there is none. */
 bool gpu_open(void);
 void *gpu_stream(void);
+/* One more, which waits for no other. Lives as long as the process. */
+void *gpu_stream_make(void);
+bool gpu_stream_wait(void *stream);
+/* What is queued on the stream in between becomes a graph; NULL where that fails. */
+bool gpu_capture_begin(void *stream);
+void *gpu_capture_end(void *stream);
+/* Queues all of a graph. */
+bool gpu_graph_launch(void *graph, void *stream);
+void gpu_graph_drop(void *graph);
+/* The context that is current in this thread, and another in its place; NULL: none. */
+void *gpu_current(void);
+bool gpu_make_current(void *context);
 /* Memory of cuMemAlloc; NULL where there is none. */
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *memory);

@@ -77,7 +77,7 @@ struct loaded loading_run(int fd, const struct message_weight_load *request, uns
   struct loaded loaded;
   struct error error;
   int memfd = -1;
-  if (load_run(request, fd, threads, NULL, NULL, &loaded.done, &memfd, &error) != STATUS_OK)
+  if (load_run(request, &fd, 1, threads, NULL, NULL, &loaded.done, &memfd, &error) != STATUS_OK)
     fail_msg("%s", error.text);
   assert_int_equal(memfd_check(memfd, loaded.done.bytes, true, &error), STATUS_OK);
   struct gemm_weight weight = {.n = loaded.done.n,
@@ -110,7 +110,7 @@ void loading_refuse(int fd, const struct message_weight_load *request, enum stat
   struct message_load_done done;
   struct error error = {0};
   int memfd = -1;
-  assert_int_equal(load_run(request, fd, 2, NULL, NULL, &done, &memfd, &error), status);
+  assert_int_equal(load_run(request, &fd, 1, 2, NULL, NULL, &done, &memfd, &error), status);
   assert_int_equal(error.status, status);
   assert_int_equal(memfd, -1);
   if (!strstr(error.text, reason))

@@ -199,7 +199,7 @@ check "after a limit of starts" sh -c 'journalctl -u gemmd -o cat | grep -q "Sta
 check "and the journal says what is wrong" sh -c 'journalctl -u gemmd -o cat | grep -q colour'
 
 # ---- the package goes
-check "purge" dpkg --purge gemmd libgemmclient-dev libgemmclient-cuda0 libgemmclient0
+check "purge" dpkg --purge gemmd libgemmclient-dev libgemmclient-direct0 libgemmclient-cuda0 libgemmclient0
 left() { find / -xdev -iname '*gemm*' ! -path '/proc/*' ! -path '/sys/*' ! -path '/tmp/*' ! -path '/var/tmp/*' ! -path '/var/log/*'; }
 check "no file is left" is "$(left)" ""
 check "no user and no group is left" sh -c '! getent passwd gemmd && ! getent group gemmd && ! getent group gemmd-admin'

@@ -11,9 +11,9 @@ import os
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Deque, Dict, Optional
+from typing import TYPE_CHECKING, Deque, Dict, List, Optional
 
-from ._library import cuda_library, ffi, lib, text
+from ._library import cuda_library, direct_library, ffi, lib, text
 from .errors import DisconnectedError, WrongStateError, error_for
 from .types import encoded_path
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 _finalizing = sys.is_finalizing
-_WEIGHT, _MEMORY, _CUDA_MEMORY, _CUDA_EVENT = (
-    ffi.typeof(f"gemmd_{name} *") for name in ("weight", "memory", "cuda_memory", "cuda_event")
+_WEIGHT, _MEMORY, _CUDA_MEMORY, _CUDA_EVENT, _DIRECT_WEIGHT, _DIRECT = (
+    ffi.typeof(f"gemmd_{name} *")
+    for name in ("weight", "memory", "cuda_memory", "cuda_event", "direct_weight", "direct")
 )
 
 
@@ -55,6 +56,7 @@ class Core:
         out = ffi.new("gemmd_session **")
         self.lock = threading.Lock()
         self.dropped: Deque = deque()  # memory and weights that nothing refers to any more
+        self.recorded: List = []  # the same of direct products, which a CUDA graph may hold
         self.blocks = 0  # of memory, in the arena or not, and events that somebody refers to
         self.closed = False
         self.process = os.getpid()
@@ -123,14 +125,33 @@ class Core:
             return
         while self.dropped:
             dropped = self.dropped.popleft()
-            if ffi.typeof(dropped) is _WEIGHT:
+            kind = ffi.typeof(dropped)
+            if kind is _WEIGHT:
                 if not self.closed:  # with the session all weights are closed
                     lib.gemmd_weight_close(dropped)
+            elif kind is _DIRECT_WEIGHT or kind is _DIRECT:
+                self.recorded.append(dropped)
             else:
                 self.blocks -= 1
                 self._free(dropped)
+        self._give_back_recorded()
         if self.closed and self.blocks == 0:
             self._disconnect()
+
+    def _give_back_recorded(self) -> None:
+        """What a CUDA graph has recorded is busy until the graph has gone: then the next holder of the lock finds it.
+        Weights go before the device that they are of."""
+        if not self.recorded:
+            return
+        library, left = direct_library(), []
+        self.recorded.sort(key=lambda one: ffi.typeof(one) is _DIRECT)
+        for one in self.recorded:
+            release = library.gemmd_direct_close if ffi.typeof(one) is _DIRECT else library.gemmd_direct_return
+            if release(one) == lib.GEMMD_OK:
+                self.blocks -= 1
+            else:
+                left.append(one)
+        self.recorded = left
 
     def _free(self, memory) -> None:
         kind = ffi.typeof(memory)

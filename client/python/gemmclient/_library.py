@@ -1,7 +1,8 @@
 """libgemmclient through cffi. What it declares is read from gemmclient.h itself, so that the two cannot disagree.
 
 The library is $GEMMCLIENT_LIBRARY where that is set, else what the system's loader finds as libgemmclient.so.0; for
-memory of GPUs $GEMMCLIENT_CUDA_LIBRARY, else libgemmclient-cuda.so.0, when it is first asked for.
+memory of GPUs $GEMMCLIENT_CUDA_LIBRARY, else libgemmclient-cuda.so.0, and for products in this process
+$GEMMCLIENT_DIRECT_LIBRARY, else libgemmclient-direct.so.0, when they are first asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import cffi
 
-__all__ = ["cuda_library", "ffi", "lib", "text"]
+__all__ = ["cuda_library", "direct_library", "ffi", "lib", "text"]
 
 
 def _declarations(header: str) -> str:
@@ -42,14 +43,25 @@ def _header(name: str) -> str:
 ffi: Any = cffi.FFI()
 ffi.cdef(_header("gemmclient.h"))
 ffi.cdef(_header("gemmclient_cuda.h"))
+ffi.cdef(_header("gemmclient_direct.h"))
 lib: Any = _open(ffi)
 
 
 @functools.lru_cache(maxsize=None)
 def cuda_library() -> Any:
     """libgemmclient-cuda; None where there is none."""
+    return _open_part("cuda")
+
+
+@functools.lru_cache(maxsize=None)
+def direct_library() -> Any:
+    """libgemmclient-direct; None where there is none."""
+    return _open_part("direct")
+
+
+def _open_part(part: str) -> Any:
     try:
-        return ffi.dlopen(os.environ.get("GEMMCLIENT_CUDA_LIBRARY") or "libgemmclient-cuda.so.0")
+        return ffi.dlopen(os.environ.get(f"GEMMCLIENT_{part.upper()}_LIBRARY") or f"libgemmclient-{part}.so.0")
     except OSError:
         return None
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from . import _safetensors
 from ._core import Core
-from ._library import ffi, lib
+from ._library import ffi, lib, text
 from .errors import InvalidError
 from .types import (
     DaemonInfo,
     Format,
     Method,
+    ModelResult,
     Named,
     Placement,
     Scale,
@@ -155,6 +156,82 @@ class Session:
             _safetensors.write(file, {"weight": (_SAFETENSORS[kind], array.shape, np.ascontiguousarray(array).data)})
             file.flush()
             return self.load(file, tensor="weight", name=name, format=format, **options)
+
+    def load_model(
+        self,
+        *paths: Union[str, "os.PathLike[str]"],
+        format: Optional[Named] = None,
+        scale: Named = Scale.DEFAULT,
+        method: Named = Method.DEFAULT,
+        rules: Sequence[Tuple[str, Named]] = (),
+        patterns: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        fuse: Sequence[str] = (),
+        rank: int = 0,
+        ranks: int = 0,
+        columns: Sequence[str] = (),
+        prefix: str = "",
+        replace: bool = False,
+        keep_going: bool = False,
+        placement: Named = Placement.SINGLE,
+        device: int = -1,
+        devices: int = 0,
+        progress: Optional[Callable[[int, int], None]] = None,
+    ) -> ModelResult:
+        """Loads the weights of a model: a folder, or files, of safetensors or GGUF. All of them or none; their names,
+        `prefix` and what the model calls them, come to be together. `rules`: (pattern, format) pairs, of which the
+        first that matches counts; `format` is for the rest, "stored" stands for what is in the file. `patterns` and
+        `exclude` choose weights, `fuse` ("q_proj,k_proj,v_proj=qkv_proj") makes one of several, `rank` of `ranks` takes
+        that part of every weight's rows, or of columns where `columns` match. With `keep_going` what cannot be loaded
+        is listed in the result. `progress(done, total)` hears of bytes and must not use the session."""
+        model, kept = ffi.new("gemmd_model *"), []
+
+        def texts(values):
+            each = [ffi.new("char[]", encoded(value)) for value in values]
+            kept.extend(each)
+            kept.append(ffi.new("const char *[]", each))
+            return kept[-1], len(each)
+
+        def of_format(value):
+            return 0 if value == "stored" else member(Format, value, "format")
+
+        chosen = [(pattern, of_format(value), 0, 0) for pattern, value in rules]
+        if format is not None:
+            chosen.append(("*", of_format(format), member(Scale, scale, "scale"), member(Method, method, "method")))
+        all_rules = ffi.new("gemmd_model_rule[]", max(1, len(chosen)))
+        for rule, (pattern, *rest) in zip(all_rules, chosen):
+            kept.append(ffi.new("char[]", encoded(pattern)))
+            rule.pattern = kept[-1]
+            rule.format, rule.scale, rule.method = rest
+        model.rules, model.rule_count = all_rules, len(chosen)
+        model.paths, model.path_count = texts(os.fsdecode(path) for path in paths)
+        model.patterns, model.pattern_count = texts(patterns)
+        model.excludes, model.exclude_count = texts(exclude)
+        model.fuses, model.fuse_count = texts(fuse)
+        model.columns, model.column_count = texts(columns)
+        model.rank, model.ranks, model.replace, model.keep_going = rank, ranks, replace, keep_going
+        model.placement = member(Placement, placement, "placement")
+        model.device, model.devices = device, devices
+        prefix_text = ffi.new("char[]", encoded(prefix))
+        model.prefix = prefix_text
+        names: List[str] = []
+        failed: List[Tuple[str, str]] = []
+        loaded = ffi.callback("void(void *, const gemmd_weight_info *)", lambda _, info: names.append(text(info.name)))
+        fails = ffi.callback(
+            "void(void *, const char *, int, const char *)",
+            lambda _, name, status, sentence: failed.append((text(name), text(sentence))),
+        )
+        model.loaded, model.failed = loaded, fails
+        if progress is not None:
+            hear = progress
+            report = ffi.callback(
+                "void(void *, const gemmd_model_progress *)", lambda _, now: hear(now.bytes_done, now.bytes)
+            )
+            model.progress = report
+        result = ffi.new("gemmd_model_result *")
+        with self._core as core:
+            core.check(lib.gemmd_model_load(core.session, model, result))
+        return ModelResult(sorted(names), failed, result.shared, result.dropped, result.bytes)
 
     def unload(self, name: str) -> int:
         """Drops the name. The memory is freed with the last name and the last open handle: the bytes freed now."""

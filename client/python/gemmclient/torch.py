@@ -6,6 +6,10 @@
     with torch.inference_mode():
         model(...)
 
+Where gemmd lends its weights to this user (its option `direct`), products are computed in this process, on the tensor's
+device and the current stream: nothing is copied, and CUDA graphs record them. Else gemmd's worker computes them, and a warning says
+why.
+
 The operator is torch.ops.gemmd.linear(x, weight, n); torch.compile takes it as it is. It computes no gradients and says
 so. Weights are known to gemmd by a name that ends in a hash of their values, so that a second process, or the same one
 after a restart, finds them there and sends nothing.
@@ -26,6 +30,7 @@ import torch
 from torch import nn
 
 from . import _safetensors
+from ._torch_direct import Layer, lane
 from ._torch_places import HOST, TYPES, Mapped, Place, Staging, staging_of
 from .errors import InvalidError, NotFoundError, OutOfMemoryError, TimedOutError, WrongStateError
 from .product import Pending
@@ -33,7 +38,7 @@ from .session import Session
 from .types import Format, Method, Named, Scale, member
 from .weight import Weight
 
-__all__ = ["GemmdLinear", "record_inputs", "replace_linear"]
+__all__ = ["GemmdLinear", "lane", "record_inputs", "replace_linear"]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -44,9 +49,23 @@ class _Served:
     def __init__(self, session: Session, weight: Weight, bias: Optional[torch.Tensor]):
         self.session = session
         self.weight = weight
-        self.bias = session.array(bias.detach().float().cpu().numpy()) if bias is not None else None
+        self.given_bias = bias.detach() if bias is not None else None
+        self._bias: Optional[np.ndarray] = None
         self._places: Dict[Tuple[torch.device, torch.dtype], Tuple[Staging, int, List[Place]]] = {}
-        self.staging(HOST)
+        self._layers: Dict[torch.device, Optional[Layer]] = {}
+
+    @property
+    def bias(self) -> Optional[np.ndarray]:
+        """In the arena, for products by gemmd's worker."""
+        if self._bias is None and self.given_bias is not None:
+            self._bias = self.session.array(self.given_bias.float().cpu().numpy())
+        return self._bias
+
+    def layer(self, device: torch.device) -> Optional[Layer]:
+        """The weight as products in this process have it; None where gemmd's worker computes them."""
+        if device not in self._layers:
+            self._layers[device] = Layer.borrow(self.session, device, self.weight.info.name, self.given_bias)
+        return self._layers[device]
 
     def staging(self, device: torch.device) -> Staging:
         return staging_of(self.session, device)
@@ -76,6 +95,9 @@ class _Served:
         if x.shape[-1] != k:
             raise InvalidError(f"x must have {k} columns, got shape {tuple(x.shape)}")
         x_rows = x.reshape(-1, k)
+        layer = self.layer(x.device)
+        if layer is not None:
+            return layer.product(x)
         y = torch.empty(x.shape[:-1] + (n,), dtype=x.dtype, device=x.device)
         staging, most, places = self.places(x.device, x.dtype)
         with staging.lock:
@@ -188,7 +210,10 @@ class GemmdLinear(nn.Module):
             session.stat(full)
         except NotFoundError:
             session.load_array(values, name=full, format=chosen, element=element, scale=scale, method=method)
-        return cls(session, full, bias, weight.dtype)
+        layer = cls(session, full, bias, weight.dtype)
+        if weight.device.type == "cuda":  # now, because it takes what a graph's capture does not allow
+            _served[layer.number].layer(weight.device)
+        return layer
 
     @classmethod
     def from_file(

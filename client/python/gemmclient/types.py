@@ -11,7 +11,7 @@ import builtins
 import enum
 import os
 from dataclasses import dataclass, fields
-from typing import Dict, List, Type, TypeVar, Union
+from typing import Dict, List, Tuple, Type, TypeVar, Union
 
 import numpy as np
 
@@ -26,6 +26,7 @@ __all__ = [
     "Placement",
     "Priority",
     "WeightInfo",
+    "ModelResult",
     "DeviceInfo",
     "DaemonInfo",
 ]
@@ -165,6 +166,16 @@ class WeightInfo:
     devices: int  # that hold a part or a copy
     hash: builtins.bytes  # of the content
     shared: bool  # after a load: equal content was there already, nothing was stored
+    borrows: int = 0  # of processes that map it to compute with it themselves
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    names: List[str]  # that were loaded
+    failed: List[Tuple[str, str]]  # names that were not, with the reason
+    shared: int  # of the names, with content that was there already
+    dropped: int  # names behind the prefix that went
+    bytes: int  # on devices
 
 
 @dataclass(frozen=True)
@@ -176,6 +187,7 @@ class DeviceInfo:
     memory_total: int
     memory_slabs: int
     memory_used: int
+    memory_lent: int  # of the slabs: whose descriptors clients were given
     memory_copies: int  # beside the slabs: weights in an order that a library wants
     memory_working: int  # beside the slabs: what products under way need
     requests: int
@@ -213,6 +225,7 @@ def weight_info(info) -> WeightInfo:
         devices=info.devices,
         hash=builtins.bytes(info.hash),
         shared=info.shared,
+        borrows=info.borrows,
     )
 
 

@@ -2,8 +2,8 @@
 #ifndef KERNELS_CUDA_EXEC_CHAIN_H
 #define KERNELS_CUDA_EXEC_CHAIN_H
 
+#include "../passes/rows.h"
 #include "../state.h"
-#include "launch.h"
 
 enum chain_tensor { CHAIN_X, CHAIN_X_SCALES, CHAIN_Y };
 

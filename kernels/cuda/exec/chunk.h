@@ -44,7 +44,7 @@ cudaError_t chunk_y_out(const struct chunk *chunk, void *y, uint64_t stride);
 /* Where a kernel of ours writes what is to become y, or v where y stays; and then on its way where it does not. */
 void *chunk_y_target(struct chunk *chunk, uint64_t *stride);
 cudaError_t chunk_y_done(const struct chunk *chunk, void *y, uint64_t stride);
-/* y of what `choice` has computed; `final`: that is y already. */
-cudaError_t chunk_finish(struct chunk *chunk, const struct choice *choice, bool final);
+/* The same where sums are y. */
+cudaError_t chunk_sums_done(struct chunk *chunk);
 
 #endif

@@ -1,8 +1,8 @@
 /* x on its way in: copied or gathered to where the product reads it, and quantized. */
+#include "../passes/quantize.h"
 #include "../runtime/transfer.h"
 #include "chunk.h"
 #include "graph.h"
-#include "launch.h"
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
   const struct slot *slot = chunk->slot;
@@ -14,8 +14,7 @@ struct chain chunk_chain(const struct chunk *chunk) {
 }
 
 bool chunk_as_is(const struct backend_job *job) {
-  return job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3 || job->weight->weight.format == GEMM_FORMAT_F16 ||
-         job->weight->weight.format == GEMM_FORMAT_BF16;
+  return job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3 || gemm_is_wide(job->weight->weight.format);
 }
 
 /* Rows that already are what the product reads: copied behind each other, zeros between. */
@@ -81,13 +80,18 @@ static cudaError_t quantize(const struct chunk *chunk) {
   const struct backend_job *job = chunk->job;
   const struct gemm_weight *weight = &chunk->weight->weight;
   const struct layout *layout = &chunk->weight->layout;
-  void *x = chunk_staged(chunk, chunk->at.x), *codes = chunk_staged(chunk, chunk->at.codes);
-  float *scales = chunk_staged(chunk, chunk->at.scales);
-  if (weight->scale == GEMM_SCALE_BLOCK)
-    return launch_quantize_blocks(chunk->slot->stream, x, job->x_type, chunk->rows, chunk->rows_padded, weight->k,
-                                  layout->k, codes, scales);
-  return launch_quantize_rows(chunk->slot->stream, x, job->x_type, chunk->rows, weight->k, layout->k,
-                              weight->format == GEMM_FORMAT_FP8, codes, scales);
+  const struct quantize_pass pass = {.x = chunk_staged(chunk, chunk->at.x),
+                                     .x_type = job->x_type,
+                                     .x_stride = weight->k * (int64_t)gemm_type_bytes(job->x_type),
+                                     .rows = chunk->rows,
+                                     .rows_padded = chunk->rows_padded,
+                                     .k = weight->k,
+                                     .k_padded = layout->k,
+                                     .e4m3 = weight->format == GEMM_FORMAT_FP8,
+                                     .codes = chunk_staged(chunk, chunk->at.codes),
+                                     .scales = chunk_staged(chunk, chunk->at.scales)};
+  return weight->scale == GEMM_SCALE_BLOCK ? launch_quantize_blocks(chunk->slot->stream, &pass)
+                                           : launch_quantize_rows(chunk->slot->stream, &pass);
 }
 
 cudaError_t chunk_bias(const struct chunk *chunk) {

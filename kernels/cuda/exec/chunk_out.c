@@ -1,6 +1,5 @@
-/* y on its way out, and what the library's sums still need for it. */
+/* y on its way out. */
 #include "chunk.h"
-#include "launch.h"
 
 static const struct backend_arena *y_memory(const struct backend_job *job) {
   return job->y_memory ? job->y_memory : job->arena;
@@ -41,30 +40,10 @@ cudaError_t chunk_y_done(const struct chunk *chunk, void *y, uint64_t stride) {
   return chunk->stays ? cudaSuccess : chunk_y_out(chunk, y, stride);
 }
 
-cudaError_t chunk_finish(struct chunk *chunk, const struct choice *choice, bool final) {
-  const struct backend_job *job = chunk->job;
-  const struct backend_weight *weight = chunk->weight;
-  if (final) {
-    struct chain rows = chunk_chain(chunk);
-    chunk->v = chunk_staged(chunk, chunk->at.sums);
-    chunk->v_stride = (uint64_t)weight->layout.n * gemm_type_bytes(job->y_type);
-    return chunk->stays ? cudaSuccess
-                        : chain_out(chunk->slot, &rows, chunk_staged(chunk, chunk->at.sums), chunk->v_stride);
-  }
-  bool scales = !choice->scaled && weight->weight.scale != GEMM_SCALE_NONE;
-  struct epilogue epilogue = {
-      .sums = chunk_staged(chunk, chunk->at.sums),
-      .integers = choice->d_type == GEMM_S32,
-      .sums_stride = weight->layout.n,
-      .w_scale = scales ? (const float *)(const void *)weight->scales : NULL,
-      .x_scale = scales ? chunk_staged(chunk, chunk->at.scales) : NULL,
-      .bias = job->bias && !choice->biased ? chunk_staged(chunk, chunk->at.bias) : NULL,
-      .bias_type = job->bias_type,
-      .y_type = job->y_type,
-      .m = chunk->rows,
-      .n = weight->weight.n,
-  };
-  epilogue.y = chunk_y_target(chunk, &epilogue.y_stride);
-  cudaError_t result = launch_epilogue(chunk->slot->stream, &epilogue);
-  return result == cudaSuccess ? chunk_y_done(chunk, epilogue.y, epilogue.y_stride) : result;
+cudaError_t chunk_sums_done(struct chunk *chunk) {
+  struct chain rows = chunk_chain(chunk);
+  chunk->v = chunk_staged(chunk, chunk->at.sums);
+  chunk->v_stride = (uint64_t)chunk->weight->layout.n * gemm_type_bytes(chunk->job->y_type);
+  return chunk->stays ? cudaSuccess
+                      : chain_out(chunk->slot, &rows, chunk_staged(chunk, chunk->at.sums), chunk->v_stride);
 }

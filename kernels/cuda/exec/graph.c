@@ -1,5 +1,7 @@
 #include "graph.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* ---- one kernel */
@@ -34,28 +36,51 @@ static int launch_now(void *stream, const struct launch *launch, void **values) 
   return (int)cudaLaunchKernelExC(&config, launch->function, values);
 }
 
-/* What a kernel may take of shared memory, where that is more than any may, is said once, and again when it needs more
- * than ever: the call costs as much as a launch's tenth, and what a kernel that is held back needs must stay allowed.
- * One thread launches such kernels. */
+static _Thread_local int device_now;
+
+void launch_on(int device) {
+  device_now = device;
+}
+
+/* What a kernel may take of shared memory on a device, where that is more than any may, is said once, and again when it
+ * needs more than ever: the call costs as much as a launch's tenth, and what a kernel that is held back needs must stay
+ * allowed. */
+struct allowance {
+  _Atomic uintptr_t key; /* 0: free */
+  _Atomic uint32_t bytes;
+};
+
+/* The kernel's, or a free one that becomes its; NULL: there is none. */
+static struct allowance *allowance_find(uintptr_t key) {
+  enum { KERNELS = 1024 };
+  static struct allowance allowances[KERNELS];
+  for (uintptr_t i = 0, first = key / 16; i < KERNELS; i++) {
+    struct allowance *at = &allowances[(first + i) % KERNELS];
+    uintptr_t found = atomic_load_explicit(&at->key, memory_order_acquire);
+    if (found == 0 && atomic_compare_exchange_strong(&at->key, &found, key))
+      return at;
+    if (found == key)
+      return at;
+  }
+  return NULL;
+}
+
 static cudaError_t allow_shared(const void *function, uint32_t bytes) {
-  enum { ANY = 32 << 10, KERNELS = 256 };
-  static struct allowance {
-    const void *function;
-    uint32_t bytes;
-  } allowances[KERNELS];
+  static pthread_mutex_t raising = PTHREAD_MUTEX_INITIALIZER;
+  enum { ANY = 32 << 10, DEVICE_SHIFT = 56 };
   if (bytes <= ANY)
     return cudaSuccess;
-  struct allowance *allowance = NULL;
-  for (uintptr_t i = 0, first = (uintptr_t)function / 16; i < KERNELS && !allowance; i++) {
-    struct allowance *at = &allowances[(first + i) % KERNELS];
-    if (!at->function || at->function == function)
-      allowance = at;
-  }
-  if (allowance && allowance->bytes >= bytes)
+  struct allowance *allowance = allowance_find((uintptr_t)function ^ (uintptr_t)device_now << DEVICE_SHIFT);
+  if (allowance && atomic_load_explicit(&allowance->bytes, memory_order_acquire) >= bytes)
     return cudaSuccess;
-  if (allowance)
-    *allowance = (struct allowance){.function = function, .bytes = bytes};
-  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  pthread_mutex_lock(&raising); /* so that a smaller number does not come last */
+  cudaError_t result = cudaSuccess;
+  if (!allowance || atomic_load_explicit(&allowance->bytes, memory_order_relaxed) < bytes)
+    result = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  if (result == cudaSuccess && allowance && atomic_load_explicit(&allowance->bytes, memory_order_relaxed) < bytes)
+    atomic_store_explicit(&allowance->bytes, bytes, memory_order_release);
+  pthread_mutex_unlock(&raising);
+  return result;
 }
 
 /* ---- several */
@@ -155,6 +180,11 @@ int launch_kernel(void *stream, const struct launch *launch, void **values) {
     return launch_now(stream, launch, values);
   launches_add(holding, launch, values);
   return 0;
+}
+
+void launch_flush(void *stream) {
+  if (holding && holding->stream == stream)
+    launches_start(holding);
 }
 
 void graph_hold(struct slot *slot, uint64_t key) {

@@ -25,6 +25,11 @@ struct launch {
 /* Queues the kernel on a cudaStream_t, or holds it back where this thread holds that stream's kernels (launches.h).
  * `values` are those of its parameters, and are copied. Returns what a cudaError_t is. */
 int launch_kernel(void *stream, const struct launch *launch, void **values);
+/* Kernels that this thread queues from here on are for the device of this number; 0 unless anything is said. A process
+ * with one device need say nothing. */
+void launch_on(int device);
+/* Starts what this thread holds back for the stream: something that is no kernel of ours is to be queued behind it. */
+void launch_flush(void *stream);
 
 #ifdef __cplusplus
 }

@@ -107,7 +107,7 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
   slot->rows_most = staging_go(job->m, job->weight->rows_most);
   enum status status = backend_enter(backend, error);
   if (status == STATUS_OK && job->steps)
-    status = sequence_rows(slot, job->m, &slot->rows_most, error);
+    status = sequence_rows(slot, job, job->m, &slot->rows_most, error);
   if (status == STATUS_OK)
     status = job->steps ? sequence_graph(backend, timing, &graph, error)
                         : product_graph(backend, weights, count, timing, &graph, error);

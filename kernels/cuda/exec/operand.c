@@ -42,7 +42,7 @@ static cudaError_t copy_in(struct slot *slot, const struct layout *layout, uint8
 enum status operand_stage(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
   const struct gemm_weight *shape = &slot->job.operand->shape;
   struct backend_weight made = {.weight = *shape};
-  if (shape->format != GEMM_FORMAT_F16 && shape->format != GEMM_FORMAT_BF16)
+  if (!gemm_is_wide(shape->format))
     return error_field(error, STATUS_UNSUPPORTED, FIELD_FORMAT, shape->format, 1, 0);
   enum status status = layout_compute(shape, LAYOUT_ROWS, &made.layout, error);
   if (status != STATUS_OK)

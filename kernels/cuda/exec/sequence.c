@@ -1,7 +1,7 @@
 #include "sequence.h"
 
+#include "../passes/activate.h"
 #include "chunk.h"
-#include "launch.h"
 
 int64_t sequence_columns(const struct backend_job *job) {
   if (!job->steps)
@@ -12,7 +12,7 @@ int64_t sequence_columns(const struct backend_job *job) {
 
 /* ---- places: those of the steps lie behind each other */
 
-static struct staging place(const struct backend_step *step, int64_t rows, uint64_t *used) {
+struct staging sequence_place(const struct backend_step *step, int64_t rows, uint64_t *used) {
   struct staging at = staging_place(&step->weight->weight, &step->weight->layout, rows);
   uint64_t *const offsets[] = {&at.x, &at.codes, &at.scales, &at.scales_in, &at.sums, &at.y, &at.bias, &at.y_rows};
   for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
@@ -24,18 +24,19 @@ static struct staging place(const struct backend_step *step, int64_t rows, uint6
 static uint64_t bytes_for(const struct backend_job *job, int64_t rows) {
   uint64_t used = 0;
   for (uint32_t i = 0; i < job->step_count; i++)
-    (void)place(&job->steps[i], rows, &used);
+    (void)sequence_place(&job->steps[i], rows, &used);
   return used + 4 * (uint64_t)(rows * sequence_columns(job)); /* the result, where it cannot be written in place */
 }
 
-enum status sequence_rows(const struct slot *slot, int64_t rows, int64_t *out, struct error *error) {
+enum status sequence_rows(const struct slot *slot, const struct backend_job *job, int64_t rows, int64_t *out,
+                          struct error *error) {
   uint64_t have = atomic_load_explicit(&slot->staging.bytes, memory_order_relaxed);
   int64_t low = 0, high = rows < ROWS_MOST ? rows : ROWS_MOST;
-  if (bytes_for(&slot->job, high) <= have)
+  if (bytes_for(job, high) <= have)
     low = high;
   while (low < high) {
     int64_t middle = (low + high + 1) / 2;
-    if (bytes_for(&slot->job, middle) <= have)
+    if (bytes_for(job, middle) <= have)
       low = middle;
     else
       high = middle - 1;
@@ -44,7 +45,7 @@ enum status sequence_rows(const struct slot *slot, int64_t rows, int64_t *out, s
   if (low > 0)
     return STATUS_OK;
   return error_set(error, STATUS_NOMEM, "one row of the plan takes %llu bytes of the GPU between its products, of %llu",
-                   (unsigned long long)bytes_for(&slot->job, 1), (unsigned long long)have);
+                   (unsigned long long)bytes_for(job, 1), (unsigned long long)have);
 }
 
 /* ---- steps */
@@ -65,7 +66,7 @@ static struct chunk step_chunk(const struct sequence *sequence, uint32_t i, enum
   return (struct chunk){.slot = sequence->slot,
                         .job = job,
                         .weight = step->weight,
-                        .at = place(step, sequence->rows_most, used),
+                        .at = sequence_place(step, sequence->rows_most, used),
                         .row = sequence->row,
                         .rows = sequence->rows,
                         .rows_padded = staging_pad(&step->weight->weight, sequence->rows),
@@ -85,24 +86,27 @@ static struct activate_pass pass_of(const struct chunk *v, const struct backend_
                                 .dependent = v->follows};
 }
 
+void sequence_reads(const struct backend_weight *weight, int64_t rows_padded, enum gemm_type type,
+                    struct activate_pass *out) {
+  bool e4m3 = weight->weight.format == GEMM_FORMAT_FP8, block = weight->weight.scale == GEMM_SCALE_BLOCK;
+  bool canonical = weight->weight.format == GEMM_FORMAT_INT2 && weight->layout.layout != LAYOUT_TILES2;
+  out->to = ACTIVATE_TO_VALUES;
+  if (gemm_quantizes_x(weight->weight.format))
+    out->to = block && e4m3 ? ACTIVATE_TO_E4M3_BLOCKS : e4m3 ? ACTIVATE_TO_E4M3 : ACTIVATE_TO_INT8;
+  out->k_padded = canonical ? weight->weight.k : weight->layout.k;
+  out->rows_padded = rows_padded;
+  out->out_stride = (uint64_t)out->k_padded * gemm_type_bytes(type);
+}
+
 /* From v of one step to what the next one reads. */
 static cudaError_t activate_into(const struct backend *backend, const struct chunk *v, const struct backend_step *step,
                                  const struct chunk *next) {
   const struct backend_weight *weight = next->weight;
   struct activate_pass pass = pass_of(v, step);
-  pass.out = chunk_staged(next, next->at.codes);
+  sequence_reads(weight, next->rows_padded, step->y_type, &pass);
+  pass.out = chunk_staged(next, weight->weight.format == GEMM_FORMAT_INT2 ? next->at.x : next->at.codes);
   pass.scales = chunk_staged(next, next->at.scales);
-  pass.k_padded = weight->layout.k;
-  pass.rows_padded = next->rows_padded;
-  pass.clusters = backend->capability >= 90;
-  if (weight->weight.format == GEMM_FORMAT_INT2) {
-    pass.out = chunk_staged(next, next->at.x);
-    pass.k_padded = weight->layout.layout == LAYOUT_TILES2 ? weight->layout.k : weight->weight.k;
-  } else if (!chunk_as_is(next->job)) {
-    bool e4m3 = weight->weight.format == GEMM_FORMAT_FP8, block = weight->weight.scale == GEMM_SCALE_BLOCK;
-    pass.to = block && e4m3 ? ACTIVATE_TO_E4M3_BLOCKS : e4m3 ? ACTIVATE_TO_E4M3 : ACTIVATE_TO_INT8;
-  }
-  pass.out_stride = (uint64_t)pass.k_padded * gemm_type_bytes(step->y_type);
+  pass.clusters = backend->gpu.capability >= 90;
   return launch_activate(v->slot->stream, &pass);
 }
 

@@ -13,7 +13,7 @@ static uint64_t take(uint64_t *used, uint64_t bytes) {
 struct staging staging_place(const struct gemm_weight *weight, const struct layout *layout, int64_t rows) {
   /* At most ROWS_MOST rows of 2^24 elements of 4 bytes: nothing overflows. */
   uint64_t m = (uint64_t)staging_pad(weight, rows), n = (uint64_t)layout->n, k = (uint64_t)weight->k;
-  bool as_is = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16;
+  bool as_is = gemm_is_wide(weight->format);
   bool int2 = gemm_is_int2(weight->format), block = weight->scale == GEMM_SCALE_BLOCK;
   uint64_t scale_bytes = !gemm_quantizes_x(weight->format) ? 0 : 4 * m * (block ? (uint64_t)layout->k / GEMM_GROUP : 1);
   struct staging out = {0};

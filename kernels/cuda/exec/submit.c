@@ -94,7 +94,7 @@ static enum status job_check(const struct backend_job *job, struct error *error)
 static enum status slot_rows(struct slot *slot, struct error *error) {
   int64_t most = slot->job.weight->rows_most;
   if (slot->job.steps)
-    return sequence_rows(slot, slot->rows, &slot->rows_most, error);
+    return sequence_rows(slot, &slot->job, slot->rows, &slot->rows_most, error);
   slot->rows_most = staging_go(slot->rows, most);
   return STATUS_OK;
 }

@@ -1,7 +1,7 @@
 // Launchers of activate.cuh.
 #include "../exec/launch_kernel.cuh"
-#include "../runtime/load.h"
 #include "activate.cuh"
+#include "activate.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../device/ptx.cuh"
-#include "../exec/launch.h"
+#include "activate.h"
 #include "quantize.cuh"
 
 // v is what the kernel ahead writes: this one may have been started before it has ended.

@@ -1,7 +1,7 @@
 // Launcher of epilogue.cuh.
 #include "../exec/launch_kernel.cuh"
-#include "../runtime/load.h"
 #include "epilogue.cuh"
+#include "epilogue.h"
 
 template <typename Sum, typename Y> static cudaError_t pass_of(cudaStream_t stream, const epilogue &e) {
   const uint64_t alignment = epilogue_width * sizeof(Y);

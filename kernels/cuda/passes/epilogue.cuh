@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../device/number.cuh"
-#include "../exec/launch.h"
+#include "epilogue.h"
 
 #include <type_traits>
 

@@ -1,8 +1,7 @@
 // Launchers of quantize.cuh.
-#include "../exec/launch.h"
 #include "../exec/launch_kernel.cuh"
-#include "../runtime/load.h"
 #include "quantize.cuh"
+#include "quantize.h"
 
 // As few as leave multiprocessors idle if each row had one block of few threads.
 constexpr int64_t few_rows = 256;
@@ -23,31 +22,26 @@ static launch_shape shape_of(int64_t blocks, int threads) {
   return shape;
 }
 
-template <typename X, bool e4m3, int kKept>
-static cudaError_t rows_by(cudaStream_t stream, const X *x, int64_t rows, int64_t k, int64_t k_padded, void *codes,
-                           float *scales) {
-  return launch_kernel(stream, shape_of(rows, threads_for(k_padded, kKept)), quantize_rows<X, e4m3, kKept>, x, k,
-                       k_padded, static_cast<uint8_t *>(codes), scales);
+template <typename X, bool e4m3, int kKept> static cudaError_t rows_by(cudaStream_t stream, const quantize_pass &p) {
+  launch_shape shape = shape_of(p.rows, threads_for(p.k_padded, kKept));
+  shape.dependent = p.dependent;
+  return launch_kernel(stream, shape, quantize_rows<X, e4m3, kKept>, static_cast<const uint8_t *>(p.x), p.x_stride, p.k,
+                       p.k_padded, static_cast<uint8_t *>(p.codes), p.scales);
 }
 
-template <typename X>
-static cudaError_t rows_of(cudaStream_t stream, const void *x, int64_t rows, int64_t k, int64_t k_padded, bool e4m3,
-                           void *codes, float *scales) {
-  const X *from = static_cast<const X *>(x);
-  if (keeps_most(rows, k_padded))
-    return e4m3 ? rows_by<X, true, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales)
-                : rows_by<X, false, quantize_kept_most<X>>(stream, from, rows, k, k_padded, codes, scales);
-  return e4m3 ? rows_by<X, true, 1>(stream, from, rows, k, k_padded, codes, scales)
-              : rows_by<X, false, 1>(stream, from, rows, k, k_padded, codes, scales);
+template <typename X> static cudaError_t rows_of(cudaStream_t stream, const quantize_pass &p) {
+  if (keeps_most(p.rows, p.k_padded))
+    return p.e4m3 ? rows_by<X, true, quantize_kept_most<X>>(stream, p)
+                  : rows_by<X, false, quantize_kept_most<X>>(stream, p);
+  return p.e4m3 ? rows_by<X, true, 1>(stream, p) : rows_by<X, false, 1>(stream, p);
 }
 
-extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
-                                            int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales) {
-  if (x_type == GEMM_F32)
-    return rows_of<float>(stream, x, rows, k, k_padded, e4m3, codes, scales);
-  if (x_type == GEMM_F16)
-    return rows_of<__half>(stream, x, rows, k, k_padded, e4m3, codes, scales);
-  return rows_of<__nv_bfloat16>(stream, x, rows, k, k_padded, e4m3, codes, scales);
+extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass) {
+  if (pass->x_type == GEMM_F32)
+    return rows_of<float>(stream, *pass);
+  if (pass->x_type == GEMM_F16)
+    return rows_of<__half>(stream, *pass);
+  return rows_of<__nv_bfloat16>(stream, *pass);
 }
 
 template <typename X, bool e4m3, int kKept>
@@ -78,23 +72,21 @@ extern "C" cudaError_t launch_quantize_table(cudaStream_t stream, const struct r
   return table_of<__nv_bfloat16>(stream, *x, rows, k, k_padded, e4m3, codes, scales, to, y_rows);
 }
 
-template <typename X>
-static cudaError_t blocks_of(cudaStream_t stream, const void *x, int64_t rows, int64_t rows_padded, int64_t k,
-                             int64_t k_padded, void *codes, float *scales) {
-  const int64_t threads = rows_padded * (k_padded / GEMM_GROUP) * 16;
-  const int64_t blocks = (threads + quantize_block_threads - 1) / quantize_block_threads;
-  return launch_kernel(stream, shape_of(blocks, quantize_block_threads), quantize_blocks<X>, static_cast<const X *>(x),
-                       rows, rows_padded, k, k_padded, static_cast<uint8_t *>(codes), scales);
+template <typename X> static cudaError_t blocks_of(cudaStream_t stream, const quantize_pass &p) {
+  const int64_t threads = p.rows_padded * (p.k_padded / GEMM_GROUP) * 16;
+  launch_shape shape =
+      shape_of((threads + quantize_block_threads - 1) / quantize_block_threads, quantize_block_threads);
+  shape.dependent = p.dependent;
+  return launch_kernel(stream, shape, quantize_blocks<X>, static_cast<const uint8_t *>(p.x), p.x_stride, p.rows,
+                       p.rows_padded, p.k, p.k_padded, static_cast<uint8_t *>(p.codes), p.scales);
 }
 
-extern "C" cudaError_t launch_quantize_blocks(cudaStream_t stream, const void *x, enum gemm_type x_type, int64_t rows,
-                                              int64_t rows_padded, int64_t k, int64_t k_padded, void *codes,
-                                              float *scales) {
-  if (x_type == GEMM_F32)
-    return blocks_of<float>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
-  if (x_type == GEMM_F16)
-    return blocks_of<__half>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
-  return blocks_of<__nv_bfloat16>(stream, x, rows, rows_padded, k, k_padded, codes, scales);
+extern "C" cudaError_t launch_quantize_blocks(cudaStream_t stream, const struct quantize_pass *pass) {
+  if (pass->x_type == GEMM_F32)
+    return blocks_of<float>(stream, *pass);
+  if (pass->x_type == GEMM_F16)
+    return blocks_of<__half>(stream, *pass);
+  return blocks_of<__nv_bfloat16>(stream, *pass);
 }
 
 // One thread an element of the output.

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../device/number.cuh"
-#include "../exec/launch.h"
+#include "quantize.h"
 
 #include <type_traits>
 
@@ -12,6 +12,14 @@
 __device__ inline void quantize_let_reader_start() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// x may be what the kernel ahead writes, where this one was launched as a dependent of it. Every block waits: whoever
+// comes behind it relies on its end for that of all ahead.
+__device__ inline void quantize_wait_for_x() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
 #endif
 }
 
@@ -204,9 +212,11 @@ __device__ inline void quantize_row(const X *from, int64_t row, int64_t k, int64
 
 template <typename X, bool e4m3, int kKept>
 __global__ void __launch_bounds__(quantize_threads(kKept), 2048 / 2 / quantize_threads(kKept))
-    quantize_rows(const X *x, int64_t k, int64_t k_padded, uint8_t *codes, float *scales) {
+    quantize_rows(const uint8_t *x, int64_t x_stride, int64_t k, int64_t k_padded, uint8_t *codes, float *scales) {
   quantize_let_reader_start();
-  quantize_row<X, e4m3, kKept>(x + blockIdx.x * k, blockIdx.x, k, k_padded, codes, scales);
+  quantize_wait_for_x();
+  const X *from = reinterpret_cast<const X *>(x + blockIdx.x * x_stride);
+  quantize_row<X, e4m3, kKept>(from, blockIdx.x, k, k_padded, codes, scales);
 }
 
 template <typename X, bool e4m3, int kKept>
@@ -224,16 +234,20 @@ constexpr int quantize_block_threads = 256;
 // Half a warp a block of 128, eight elements a thread.
 template <typename X>
 __global__ void __launch_bounds__(quantize_block_threads)
-    quantize_blocks(const X *x, int64_t rows, int64_t rows_padded, int64_t k, int64_t k_padded, uint8_t *codes,
-                    float *scales) {
+    quantize_blocks(const uint8_t *x, int64_t x_stride, int64_t rows, int64_t rows_padded, int64_t k, int64_t k_padded,
+                    uint8_t *codes, float *scales) {
   quantize_let_reader_start();
+  quantize_wait_for_x();
   const int64_t blocks = k_padded / GEMM_GROUP;
   const int64_t index = (static_cast<int64_t>(blockIdx.x) * quantize_block_threads + threadIdx.x) / 16;
   const int64_t row = index / blocks, block = index % blocks;
   const int64_t i = block * GEMM_GROUP + threadIdx.x % 16 * 8;
   quantize_eight<X> eight = {};
-  if (row < rows)
-    eight = quantize_load8(x + row * k, static_cast<int>(i), static_cast<int>(k), k % 8 == 0);
+  if (row < rows) {
+    const X *from = reinterpret_cast<const X *>(x + row * x_stride);
+    const bool aligned = k % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+    eight = quantize_load8(from, static_cast<int>(i), static_cast<int>(k), aligned);
+  }
   unsigned most = quantize_widen<X>(quantize_magnitude(eight, 0));
 #pragma unroll
   for (int offset = 8; offset > 0; offset /= 2)

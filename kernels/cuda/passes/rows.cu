@@ -1,7 +1,7 @@
 // Launchers of rows.cuh.
 #include "../exec/launch_kernel.cuh"
-#include "../runtime/load.h"
 #include "rows.cuh"
+#include "rows.h"
 
 static launch_shape shape_of(int rows, uint64_t row_bytes) {
   launch_shape shape;

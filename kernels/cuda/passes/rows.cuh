@@ -1,7 +1,7 @@
 // Rows that lie apart, in mapped host memory as a rule, to or from dense rows on the device.
 #pragma once
 
-#include "../exec/launch.h"
+#include "rows.h"
 
 constexpr int rows_threads = 256;
 constexpr int rows_bytes = 16 * rows_threads * 2; // that a block copies of one row

@@ -119,6 +119,21 @@ enum status driver_device_at(const struct driver *driver, int ordinal, CUdevice 
   return error_field(error, STATUS_INVALID, FIELD_DEVICE, ordinal, 0, usable_before - 1);
 }
 
+enum status driver_device_own(const struct driver *driver, int number, CUdevice *device, int *runtime_ordinal,
+                              struct error *error) {
+  int present = 0;
+  CUcontext current = NULL;
+  enum status status = driver_check(driver, driver->cuDeviceGetCount(&present), "counting GPUs", error);
+  if (status == STATUS_OK && number < 0 && driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
+      driver->cuCtxGetDevice(device) == CUDA_SUCCESS)
+    number = (int)*device;
+  number = number < 0 ? 0 : number;
+  if (status == STATUS_OK && number >= present)
+    return error_field(error, STATUS_INVALID, FIELD_DEVICE, number, 0, present - 1);
+  *runtime_ordinal = number;
+  return status == STATUS_OK ? device_usable(driver, number, device, error) : status;
+}
+
 enum status driver_status(CUresult result) {
   switch (result) {
   case CUDA_SUCCESS:

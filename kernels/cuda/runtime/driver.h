@@ -19,6 +19,15 @@
   ROW(cuDeviceGetCount)                                                                                                \
   ROW(cuDeviceGetAttribute)                                                                                            \
   ROW(cuDeviceGetName)                                                                                                 \
+  ROW(cuDeviceGetUuid_v2)                                                                                              \
+  ROW(cuDevicePrimaryCtxRetain)                                                                                        \
+  ROW(cuDevicePrimaryCtxRelease_v2)                                                                                    \
+  ROW(cuCtxGetCurrent)                                                                                                 \
+  ROW(cuCtxGetDevice)                                                                                                  \
+  ROW(cuCtxSetCurrent)                                                                                                 \
+  ROW(cuThreadExchangeStreamCaptureMode)                                                                               \
+  ROW(cuStreamGetCtx)                                                                                                  \
+  ROW(cuStreamIsCapturing)                                                                                             \
   ROW(cuDeviceTotalMem_v2)                                                                                             \
   ROW(cuMemGetAllocationGranularity)                                                                                   \
   ROW(cuMemGetAllocationPropertiesFromHandle)                                                                          \
@@ -62,6 +71,10 @@ int driver_device_count(const struct driver *driver, struct error *error);
 /* The device at `ordinal` among them, and its number for the CUDA runtime. */
 MUST_CHECK enum status driver_device_at(const struct driver *driver, int ordinal, CUdevice *device,
                                         int *runtime_ordinal, struct error *error);
+/* The same for a number of the driver's own, as the CUDA runtime counts; -1: of the current context, else 0.
+ * UNSUPPORTED where it cannot run this program's kernels. */
+MUST_CHECK enum status driver_device_own(const struct driver *driver, int number, CUdevice *device,
+                                         int *runtime_ordinal, struct error *error);
 MUST_CHECK enum status driver_multiprocessors(const struct driver *driver, CUdevice device, int *out,
                                               struct error *error);
 /* Compute capability as 10 * major + minor. */

@@ -7,7 +7,7 @@
 
 enum { KERNELS_MOST = 256 }; /* of a file */
 
-static void load_file(const struct driver *driver, const void *any) {
+void load_kernels(const struct driver *driver, const void *any) {
   cudaKernel_t kernel = NULL;
   CUlibrary library = NULL;
   CUkernel kernels[KERNELS_MOST];
@@ -28,10 +28,4 @@ static void load_file(const struct driver *driver, const void *any) {
     if (driver->cuKernelGetFunction(&function, kernels[i]) == CUDA_SUCCESS)
       (void)driver->cuFuncLoad(function);
   }
-}
-
-void load_kernels(const struct driver *driver) {
-#define ROW(file) load_file(driver, kernel_of_##file());
-  LOAD_FILES(ROW)
-#undef ROW
 }

@@ -8,8 +8,14 @@
 static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/targets/x86_64-linux/lib/"};
 static const int versions[] = {13, 12};
 
+/* What this process has loaded already, and then what the system finds. */
 static void *find(const struct toolkit_library *library) {
   void *handle = NULL;
+  for (int i = 0; i < COUNT(versions) && handle == NULL; i++) {
+    char usual[128];
+    snprintf(usual, sizeof usual, "%s.so.%d", library->name, versions[i]);
+    handle = dlopen(usual, library->flags | RTLD_NOLOAD);
+  }
   for (int i = 0; i < COUNT(folders) * COUNT(versions) && handle == NULL; i++) {
     char usual[128];
     snprintf(usual, sizeof usual, "%s%s.so.%d", folders[i / COUNT(versions)], library->name,

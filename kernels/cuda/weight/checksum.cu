@@ -1,7 +1,6 @@
 // Launcher of checksum.cuh, and the question whether this build has code for the device.
-#include "../exec/launch.h"
-#include "../runtime/load.h"
 #include "checksum.cuh"
+#include "checksum.h"
 
 extern "C" cudaError_t launch_check(void) {
   cudaFuncAttributes attributes;

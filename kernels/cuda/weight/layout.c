@@ -69,7 +69,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->scales_bytes = canonical->scales_bytes;
   } else {
     bool block = weight->scale == GEMM_SCALE_BLOCK;
-    uint64_t element = weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16 ? 2 : 1;
+    uint64_t element = gemm_is_wide(weight->format) ? 2 : 1;
     out->n = (int64_t)gemm_round_up((uint64_t)weight->n, GEMM_ALIGN);
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : GEMM_ALIGN);
     /* Dimensions are at most 2^24: no product of two and an element overflows. */

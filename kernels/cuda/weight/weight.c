@@ -1,7 +1,8 @@
-#include "../exec/launch.h"
 #include "../exec/staging.h"
+#include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
 #include "../state.h"
+#include "checksum.h"
 
 #include <stdlib.h>
 
@@ -12,7 +13,7 @@ enum status cuda_weight_plan(struct backend *backend, const struct gemm_weight *
                              struct error *error) {
   struct layout layout;
   enum status status =
-      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
+      layout_compute(weight, layout_choose(weight, backend->gpu.capability, backend->gpu.places), &layout, error);
   if (status == STATUS_OK)
     *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout};
   return status;
@@ -50,7 +51,7 @@ enum status cuda_weight_store(struct backend *backend, const struct gemm_weight 
                               struct backend_slab *slab, uint64_t offset, struct error *error) {
   struct layout layout;
   enum status status =
-      layout_compute(weight, layout_choose(weight, backend->capability, backend->places), &layout, error);
+      layout_compute(weight, layout_choose(weight, backend->gpu.capability, backend->gpu.places), &layout, error);
   if (status == STATUS_OK)
     status = place_check(&layout, slab, offset, error);
   if (status == STATUS_OK)
@@ -73,13 +74,25 @@ static uint64_t power_of_two(uint64_t value) {
   return value <= 1 ? 1 : (uint64_t)1 << (64 - __builtin_clzll(value - 1));
 }
 
-/* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. Powers of two: regions
- * grow a few times in a backend's life, not with every weight. */
+/* Regions grow a few times in a backend's life, not with every weight: by powers of two. */
+static uint64_t serving_bytes(const struct backend *backend, const struct backend_weight *weight) {
+  uint64_t wanted = staging_place(&weight->weight, &weight->layout, ROWS_WANTED).bytes;
+  return power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
+}
+
+/* A lane has room for as many rows as may be asked for; four sizes from one power of two to the next. */
+static uint64_t direct_bytes(const struct backend *backend, const struct backend_weight *weight) {
+  enum { LEAST = 8 << 20 };
+  int64_t rows = backend->rows_most < ROWS_MOST ? backend->rows_most : ROWS_MOST;
+  uint64_t wanted = staging_place(&weight->weight, &weight->layout, rows).bytes;
+  wanted = wanted < LEAST ? LEAST : gemm_round_up(wanted, power_of_two(wanted) / 8);
+  return wanted < backend->staging_most ? wanted : backend->staging_most;
+}
+
+/* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. */
 static enum status staging_ensure(struct backend *backend, const struct backend_weight *weight, struct error *error) {
-  const struct gemm_weight *shape = &weight->weight;
-  uint64_t least = staging_place(shape, &weight->layout, 1).bytes;
-  uint64_t wanted = staging_place(shape, &weight->layout, ROWS_WANTED).bytes;
-  wanted = power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
+  uint64_t least = staging_place(&weight->weight, &weight->layout, 1).bytes;
+  uint64_t wanted = backend->direct ? direct_bytes(backend, weight) : serving_bytes(backend, weight);
   for (int i = 0; i < backend->slot_count; i++) {
     struct region *region = &backend->slots[i].staging;
     enum status status = region_grow(backend->driver, backend->device, region, wanted, backend->granularity, error);
@@ -93,7 +106,7 @@ static enum status staging_ensure(struct backend *backend, const struct backend_
 
 /* Memory for the sums that blocks of a kernel leave for each other. */
 static enum status int2_sums_ensure(struct backend *backend, struct error *error) {
-  uint64_t bytes = int2_many_sums_bytes(backend->multiprocessors);
+  uint64_t bytes = int2_many_sums_bytes(backend->gpu.multiprocessors);
   cudaStream_t stream = backend->side.stream;
   cudaError_t result = cudaSuccess;
   for (int i = 0; i < backend->slot_count && result == cudaSuccess; i++) {
@@ -154,13 +167,13 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   enum status status = layout_compute(weight, layout, &made.layout, error);
   if (status != STATUS_OK)
     return status;
-  if (layout == LAYOUT_TILES2 && !backend->places)
+  if (layout == LAYOUT_TILES2 && !backend->gpu.places)
     return error_set(error, STATUS_UNSUPPORTED,
                      "the weight lies in tiles that this device's sparse matrix instructions do not read right");
-  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->multiprocessors, made.few))
+  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
                      (long long)weight->k);
-  if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->multiprocessors, made.int2a8))
+  if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2A8 weight of K %lld",
                      (long long)weight->k);
   status = place_check(&made.layout, slab, offset, error);

@@ -3,8 +3,8 @@
 #ifndef KERNELS_CUDA_FAMILIES_CUBLASLT_LIBRARY_H
 #define KERNELS_CUDA_FAMILIES_CUBLASLT_LIBRARY_H
 
-#include "../../../../proto/gemm.h"
 #include "../../runtime/cublaslt.h"
+#include "config.h"
 
 #include <driver_types.h>
 #include <stdbool.h>
@@ -15,13 +15,7 @@ struct library {
   cublasLtHandle_t handle;
   cublasLtMatmulPreference_t preference;
   size_t workspace_bytes; /* that a product may use */
-};
-
-/* What the library does to the sums. */
-enum library_scale {
-  LIBRARY_SCALE_NONE,
-  LIBRARY_SCALE_ROWS,   /* times a scale a row of W and a scale a row of x */
-  LIBRARY_SCALE_BLOCKS, /* times a scale a 128x128 block of W and a scale a 1x128 block of x */
+  const void *anywhere;   /* device memory that stands for operands where the library is only asked about a product */
 };
 
 /* Sizes as padded. All pointers are device memory, aligned to 256 bytes. */
@@ -44,20 +38,6 @@ void library_close(struct library *library);
 /* The library's first choice that works; UNSUPPORTED where it has none. */
 MUST_CHECK enum status library_find(struct library *library, const struct library_product *product,
                                     cublasLtMatmulAlgo_t *out, struct error *error);
-/* What an algorithm is: its number and every attribute of its configuration. */
-enum {
-  ALGORITHM_ID,
-  ALGORITHM_TILE,
-  ALGORITHM_STAGES,
-  ALGORITHM_SPLIT_K,
-  ALGORITHM_REDUCTION,
-  ALGORITHM_SWIZZLE,
-  ALGORITHM_CUSTOM,
-  ALGORITHM_INNER,
-  ALGORITHM_CLUSTER,
-  ALGORITHM_ATTRIBUTES
-};
-
 /* Algorithms by their attributes: the heuristic's list first, then what else the library has with these tiles and
  * stages (`all`: with every custom option and cluster, too), as far as it says that they take the product. Returns how
  * many, at most `most`. */

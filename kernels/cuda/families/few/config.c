@@ -25,10 +25,12 @@ int64_t few_shared_bytes(int64_t m, int64_t k) {
   return m * few_x_stride(k) + sums + scales;
 }
 
-bool few_takes(const struct hopper_product *product, int capability) {
-  return product->m <= FEW_COLUMNS_MOST && capability >= (product->format == GEMM_FORMAT_FP8 ? 90 : 80) &&
-         product->scale != GEMM_SCALE_BLOCK && product->k < 1 << 20 &&
-         few_shared_bytes(product->m, product->k) <= shared_most(capability);
+bool few_takes(const struct kernel_problem *problem) {
+  int capability = problem->device.capability;
+  bool fp8 = problem->format == GEMM_FORMAT_FP8;
+  return (fp8 || problem->format == GEMM_FORMAT_INT8) && problem->m <= FEW_COLUMNS_MOST &&
+         capability >= (fp8 ? 90 : 80) && problem->scale != GEMM_SCALE_BLOCK && problem->k_padded < 1 << 20 &&
+         few_shared_bytes(problem->m, problem->k_padded) <= shared_most(capability);
 }
 
 bool few_config_valid(const struct few_config *config) {
@@ -39,32 +41,33 @@ bool few_config_valid(const struct few_config *config) {
 
 /* Microseconds: the bytes of the busiest multiprocessor at the rate that what is under way allows, and a little for
  * every tile, whose sums its warps add up. */
-static double cost(const struct few_config *config, const struct hopper_product *product, int sms) {
-  int64_t tiles = (product->n + config->rows - 1) / config->rows, rounds = (tiles + sms - 1) / sms;
-  int64_t pairs = (product->k + 2 * FEW_UNIT - 1) / (2 * FEW_UNIT);
+double few_us(const struct few_config *config, const struct kernel_problem *problem) {
+  int sms = problem->device.multiprocessors;
+  int64_t tiles = (problem->n + config->rows - 1) / config->rows, rounds = (tiles + sms - 1) / sms;
+  int64_t pairs = (problem->k_padded + 2 * FEW_UNIT - 1) / (2 * FEW_UNIT);
   int64_t each = (pairs + config->k_warps - 1) / config->k_warps, passes = (2 * each + FEW_PASS - 1) / FEW_PASS;
-  double under_way = (double)config->rows * (double)product->k / (double)passes / 1024;
-  double bytes = (double)rounds * config->rows * (double)product->k / 1024;
+  double under_way = (double)config->rows * (double)problem->k_padded / (double)passes / 1024;
+  double bytes = (double)rounds * config->rows * (double)problem->k_padded / 1024;
   double busy = fmin(1, (double)tiles / sms);
   double rate = (70 - 35 * busy) * fmin(1, sqrt(under_way / 100));                   /* KiB a microsecond */
   double idle = (double)(passes * FEW_PASS * config->k_warps) / (2 * (double)pairs); /* slots that hold nothing */
   return bytes / rate + 0.12 * (double)rounds + 0.02 * (double)(rounds * passes) * idle;
 }
 
-int few_candidates(const struct hopper_product *product, int sms, struct few_config *out, int most) {
+int few_candidates(const struct kernel_problem *problem, struct few_config *out, int most) {
   double costs[FEW_CONFIGS];
   int count = 0;
   most = most < FEW_CONFIGS ? most : FEW_CONFIGS;
   for (int k_warps = 1; k_warps <= FEW_WARPS; k_warps *= 2)
     for (int rows = 2; rows <= FEW_ROWS * (FEW_WARPS / k_warps); rows += 2) {
       struct few_config config = {.k_warps = k_warps, .rows = rows};
-      count = ranking_insert(out, costs, sizeof *out, count, most, &config, cost(&config, product, sms));
+      count = ranking_insert(out, costs, sizeof *out, count, most, &config, few_us(&config, problem));
     }
   return count;
 }
 
-struct few_config few_configure(const struct hopper_product *product, int sms) {
+struct few_config few_configure(const struct kernel_problem *problem) {
   struct few_config best;
-  (void)few_candidates(product, sms, &best, 1);
+  (void)few_candidates(problem, &best, 1);
   return best;
 }

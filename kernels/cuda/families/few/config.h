@@ -11,7 +11,7 @@
 #ifndef KERNELS_CUDA_FAMILIES_FEW_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_FEW_CONFIG_H
 
-#include "../sm90/hopper/config.h"
+#include "../problem.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,14 +31,16 @@ struct few_config {
   int rows;    /* of W in a tile: even, at most 16 * (16 / k_warps) */
 };
 
-/* Whether there is a kernel for the product on a device of this capability (10 * major + minor): one scale a row, up to
- * 16 rows of x that fit into shared memory. Pure. */
-bool few_takes(const struct hopper_product *product, int capability);
-/* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
-struct few_config few_configure(const struct hopper_product *product, int sms);
+/* Whether the device has a kernel for the product: INT8 or FP8 with one scale or one a row, up to 16 rows of x that fit
+ * into shared memory. Pure. */
+bool few_takes(const struct kernel_problem *problem);
+/* What the cost model holds for the fastest. Pure. */
+struct few_config few_configure(const struct kernel_problem *problem);
+/* Microseconds by the cost model. Pure. */
+double few_us(const struct few_config *config, const struct kernel_problem *problem);
 /* All that can run, by the model's time, the first as above. Returns how many, at most `most`. Pure. */
 enum { FEW_CONFIGS = FEW_ROWS * (2 * FEW_WARPS - 1) / 2 /* at most */ };
-int few_candidates(const struct hopper_product *product, int sms, struct few_config *out, int most);
+int few_candidates(const struct kernel_problem *problem, struct few_config *out, int most);
 bool few_config_valid(const struct few_config *config);
 /* Columns of sums that the instructions make: 8 or 16. Pure. */
 int few_columns(int64_t m);

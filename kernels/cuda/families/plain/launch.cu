@@ -1,7 +1,7 @@
 // Launcher of plain/kernel.cuh.
 #include "../../exec/launch_kernel.cuh"
-#include "../../runtime/load.h"
 #include "kernel.cuh"
+#include "launch.h"
 
 extern "C" cudaError_t launch_plain(cudaStream_t stream, const struct plain_product *product) {
   launch_shape shape;

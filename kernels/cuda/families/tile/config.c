@@ -39,11 +39,11 @@ const struct variant_family tile_family = {
 
 /* Of x. */
 static int element_bytes(enum gemm_format format) {
-  return format == GEMM_FORMAT_F16 || format == GEMM_FORMAT_BF16 || format == GEMM_FORMAT_INT2 ? 2 : 1;
+  return gemm_quantizes_x(format) ? 1 : 2;
 }
 
 /* ELEMENT of tile/kernel.cuh. */
-static int element_of(const struct tile_problem *problem) {
+static int element_of(const struct kernel_problem *problem) {
   switch (problem->format) {
   case GEMM_FORMAT_INT8:
     return 0;
@@ -65,7 +65,8 @@ static int element_step(enum gemm_format format) {
   return gemm_is_int2(format) ? GEMM_GROUP : FRAGMENT_BYTES / element_bytes(format);
 }
 
-enum status tile_takes(const struct tile_device *device, const struct tile_problem *problem, struct error *error) {
+enum status tile_takes(const struct kernel_problem *problem, struct error *error) {
+  int capability = problem->device.capability;
   bool fp8 = problem->format == GEMM_FORMAT_FP8;
   if (gemm_is_int2(problem->format) && !problem->tiled)
     return error_set(error, STATUS_UNSUPPORTED,
@@ -75,9 +76,9 @@ enum status tile_takes(const struct tile_device *device, const struct tile_probl
                      gemm_type_name(problem->x_type));
   if (fp8 && problem->scale == GEMM_SCALE_BLOCK)
     return error_set(error, STATUS_UNSUPPORTED, "family tile takes FP8 with one scale or one a row, not with blocks");
-  if (fp8 && device->capability < 89)
+  if (fp8 && capability < 89)
     return error_set(error, STATUS_UNSUPPORTED, "FP8 needs compute capability 8.9, this device has %d.%d",
-                     device->capability / 10, device->capability % 10);
+                     capability / 10, capability % 10);
   return STATUS_OK;
 }
 
@@ -122,15 +123,14 @@ static int registers_most(int warps) {
   return most < REGISTERS_MOST ? most : REGISTERS_MOST;
 }
 
-static struct needs find_needs(const struct tile_device *device, const struct tile_problem *problem,
-                               const int32_t *values) {
+static struct needs find_needs(const struct kernel_problem *problem, const int32_t *values) {
   struct needs needs = {.reason = FITS};
   struct tile_plan *plan = &needs.plan;
   int block_m = values[TILE_BLOCK_M], block_n = values[TILE_BLOCK_N], warps = values[TILE_NUM_WARPS];
   int row_bytes = values[TILE_BLOCK_K] * element_bytes(problem->format);
   plan->tiles_m = (problem->m + block_m - 1) / block_m;
-  plan->tiles_n = (problem->n + block_n - 1) / block_n;
-  plan->steps = (problem->k + values[TILE_BLOCK_K] - 1) / values[TILE_BLOCK_K];
+  plan->tiles_n = (problem->n_padded + block_n - 1) / block_n;
+  plan->steps = (problem->k_padded + values[TILE_BLOCK_K] - 1) / values[TILE_BLOCK_K];
   plan->element = element_of(problem);
   if (values[TILE_BLOCK_K] % element_step(problem->format) != 0)
     return (struct needs){.reason = STEP};
@@ -146,28 +146,29 @@ static struct needs find_needs(const struct tile_device *device, const struct ti
   if (slices && serial)
     plan->turns_bytes = (uint64_t)(plan->tiles_m * plan->tiles_n + 1) * sizeof(int);
   if (slices && (!serial || plan->element >= TILE_CODES))
-    plan->sums_bytes = (uint64_t)(serial ? 1 : values[TILE_SPLIT_K]) * (uint64_t)problem->m * (uint64_t)problem->n * 4;
+    plan->sums_bytes =
+        (uint64_t)(serial ? 1 : values[TILE_SPLIT_K]) * (uint64_t)problem->m * (uint64_t)problem->n_padded * 4;
   plan->sums_offset = gemm_round_up(plan->turns_bytes, GEMM_SECTION);
   if (needs.registers > needs.registers_most)
     needs.reason = THREAD_REGISTERS;
-  else if (plan->shared_bytes > device->shared_most)
+  else if (plan->shared_bytes > problem->device.shared_most)
     needs.reason = SHARED;
   else if (values[TILE_SPLIT_K] > plan->steps)
     needs.reason = SLICES;
-  else if (plan->sums_bytes + plan->sums_offset > device->workspace_bytes)
+  else if (plan->sums_bytes + plan->sums_offset > problem->device.workspace_bytes)
     needs.reason = WORKSPACE;
   else if (plan->tiles_m * plan->tiles_n * values[TILE_SPLIT_K] > BLOCKS_MOST)
     needs.reason = BLOCKS;
   return needs;
 }
 
-enum status tile_plan(const struct tile_device *device, const struct tile_problem *problem,
-                      const struct variant *variant, struct tile_plan *out, struct error *error) {
-  enum status status = tile_takes(device, problem, error);
+enum status tile_plan(const struct kernel_problem *problem, const struct variant *variant, struct tile_plan *out,
+                      struct error *error) {
+  enum status status = tile_takes(problem, error);
   if (status != STATUS_OK)
     return status;
   const int32_t *values = variant->values;
-  struct needs needs = find_needs(device, problem, values);
+  struct needs needs = find_needs(problem, values);
   *out = needs.plan;
   switch (needs.reason) {
   case FITS:
@@ -186,15 +187,15 @@ enum status tile_plan(const struct tile_device *device, const struct tile_proble
   case SHARED:
     return error_set(error, STATUS_UNSUPPORTED,
                      "num_stages %d of this tile take %d bytes of shared memory, a block has %d",
-                     values[TILE_NUM_STAGES], needs.plan.shared_bytes, device->shared_most);
+                     values[TILE_NUM_STAGES], needs.plan.shared_bytes, problem->device.shared_most);
   case SLICES:
     return error_set(error, STATUS_UNSUPPORTED, "split_k %d: K %lld has %lld steps of block_k %d", values[TILE_SPLIT_K],
-                     (long long)problem->k, (long long)needs.plan.steps, values[TILE_BLOCK_K]);
+                     (long long)problem->k_padded, (long long)needs.plan.steps, values[TILE_BLOCK_K]);
   case WORKSPACE:
     return error_set(error, STATUS_UNSUPPORTED, "split_k %d: sums of slices take %llu KiB, the workspace has %llu",
                      values[TILE_SPLIT_K],
                      (unsigned long long)(needs.plan.sums_bytes + needs.plan.sums_offset + 1023) >> 10,
-                     (unsigned long long)device->workspace_bytes >> 10);
+                     (unsigned long long)problem->device.workspace_bytes >> 10);
   case BLOCKS:
     break;
   }
@@ -206,8 +207,7 @@ enum status tile_plan(const struct tile_device *device, const struct tile_proble
 /* ---- the nearest that can run */
 
 struct nearest {
-  const struct tile_device *device;
-  const struct tile_problem *problem;
+  const struct kernel_problem *problem;
   const struct variant *asked;
   struct variant best, current;
   double best_distance; /* negative: none yet */
@@ -225,7 +225,7 @@ static void look_near(struct nearest *search, int changes, int first) {
   if (changes == 0) {
     double far = distance(&search->current, search->asked);
     if ((search->best_distance < 0 || far < search->best_distance) &&
-        find_needs(search->device, search->problem, search->current.values).reason == FITS) {
+        find_needs(search->problem, search->current.values).reason == FITS) {
       search->best = search->current;
       search->best_distance = far;
     }
@@ -245,12 +245,10 @@ static void look_near(struct nearest *search, int changes, int first) {
   }
 }
 
-bool tile_nearest(const struct tile_device *device, const struct tile_problem *problem, const struct variant *variant,
-                  struct variant *out) {
+bool tile_nearest(const struct kernel_problem *problem, const struct variant *variant, struct variant *out) {
   struct error ignored;
-  struct nearest search = {
-      .device = device, .problem = problem, .asked = variant, .current = *variant, .best_distance = -1};
-  if (tile_takes(device, problem, &ignored) != STATUS_OK)
+  struct nearest search = {.problem = problem, .asked = variant, .current = *variant, .best_distance = -1};
+  if (tile_takes(problem, &ignored) != STATUS_OK)
     return false;
   for (int changes = 1; changes <= CHANGES_MOST && search.best_distance < 0; changes++)
     look_near(&search, changes, 0);
@@ -261,58 +259,57 @@ bool tile_nearest(const struct tile_device *device, const struct tile_problem *p
 /* ---- slices */
 
 /* Blocks that share a multiprocessor. */
-static int64_t resident(const struct tile_device *device, const struct needs *needs, int warps) {
+static int64_t resident(const struct kernel_device *device, const struct needs *needs, int warps) {
   int64_t by_registers = REGISTERS / ((needs->registers + 7) / 8 * 8 * 32 * warps);
   int64_t by_shared = device->shared_most / (needs->plan.shared_bytes + 1024);
   int64_t fit = by_registers < by_shared ? by_registers : by_shared;
   return fit < 1 ? 1 : fit;
 }
 
-int tile_split_filling(const struct tile_device *device, const struct tile_problem *problem,
-                       const struct variant *variant) {
+int tile_split_filling(const struct kernel_problem *problem, const struct variant *variant) {
   struct variant whole = *variant;
   whole.values[TILE_SPLIT_K] = 1;
-  struct needs needs = find_needs(device, problem, whole.values);
+  struct needs needs = find_needs(problem, whole.values);
   if (needs.reason != FITS)
     return 1;
-  int64_t room = device->multiprocessors * resident(device, &needs, whole.values[TILE_NUM_WARPS]);
+  int64_t room = problem->device.multiprocessors * resident(&problem->device, &needs, whole.values[TILE_NUM_WARPS]);
   int64_t slices = room / (needs.plan.tiles_m * needs.plan.tiles_n), most = tile_family.parameters[TILE_SPLIT_K].high;
   most = needs.plan.steps < most ? needs.plan.steps : most;
   return (int)(slices < 1 ? 1 : slices > most ? most : slices);
 }
 
-static int add_split(const struct tile_device *device, const struct tile_problem *problem, const struct variant *base,
-                     int slices, int mode, struct variant *out, int count, int most) {
+static int add_split(const struct kernel_problem *problem, const struct variant *base, int slices, int mode,
+                     struct variant *out, int count, int most) {
   struct variant variant = *base;
   variant.values[TILE_SPLIT_K] = slices;
   variant.values[TILE_SPLIT_K_MODE] = mode;
   memset(variant.ready, 0, sizeof variant.ready);
-  if (count == most || find_needs(device, problem, variant.values).reason != FITS)
+  if (count == most || find_needs(problem, variant.values).reason != FITS)
     return count;
   out[count] = variant;
   return count + 1;
 }
 
-int tile_splits(const struct tile_device *device, const struct tile_problem *problem, const struct variant *base,
-                bool all, struct variant *out, int most) {
+int tile_splits(const struct kernel_problem *problem, const struct variant *base, bool all, struct variant *out,
+                int most) {
   static const double around[] = {1, 0.5, 2, 0.75, 1.5, 0.25};
   const struct variant_parameter *parameter = &tile_family.parameters[TILE_SPLIT_K];
-  int count = add_split(device, problem, base, 1, TILE_SERIAL, out, 0, most);
-  int filling = tile_split_filling(device, problem, base);
+  int count = add_split(problem, base, 1, TILE_SERIAL, out, 0, most);
+  int filling = tile_split_filling(problem, base);
   for (int32_t slices = 2; all && slices <= parameter->high; slices++)
     for (int mode = TILE_SERIAL; mode <= TILE_PARALLEL_Y; mode++)
-      count = add_split(device, problem, base, slices, mode, out, count, most);
+      count = add_split(problem, base, slices, mode, out, count, most);
   for (size_t i = 0; !all && i < sizeof around / sizeof *around; i++) {
     int slices = (int)lround(filling * around[i]);
     for (int mode = TILE_SERIAL; slices > 1 && slices <= parameter->high && mode <= TILE_PARALLEL_Y; mode++)
-      count = add_split(device, problem, base, slices, mode, out, count, most);
+      count = add_split(problem, base, slices, mode, out, count, most);
   }
   return count;
 }
 
 /* ---- the compiler */
 
-void tile_options(const struct tile_device *device, const struct variant *variant, const struct tile_plan *plan,
+void tile_options(const struct kernel_device *device, const struct variant *variant, const struct tile_plan *plan,
                   struct tile_options *out) {
   const int32_t *values = variant->values;
   const struct {

@@ -5,6 +5,7 @@
 #define KERNELS_CUDA_FAMILIES_TILE_CONFIG_H
 
 #include "../../../variant.h"
+#include "../problem.h"
 #include "params.h"
 
 /* "tile", with the parameters below in this order. */
@@ -20,21 +21,6 @@ enum tile_parameter {
   TILE_SPLIT_K_MODE, /* enum tile_mode */
 };
 
-struct tile_device {
-  int capability, multiprocessors;
-  int shared_most;          /* bytes of shared memory that a block may have */
-  uint64_t workspace_bytes; /* for sums of slices */
-};
-
-/* N and K as padded. */
-struct tile_problem {
-  enum gemm_format format;
-  enum gemm_scale scale;
-  enum gemm_type x_type; /* matters where the weight is INT2 */
-  bool tiled;            /* INT2, INT2A8: codes lie as Hopper's kernels want them */
-  int64_t m, n, k;
-};
-
 /* What follows from a combination. */
 struct tile_plan {
   int element; /* of tile/kernel.cuh */
@@ -46,23 +32,20 @@ struct tile_plan {
 };
 
 /* Whether the kernel takes the weight at all, with any parameters. UNSUPPORTED with the reason. */
-MUST_CHECK enum status tile_takes(const struct tile_device *device, const struct tile_problem *problem,
-                                  struct error *error);
+MUST_CHECK enum status tile_takes(const struct kernel_problem *problem, struct error *error);
 /* Whether the combination can run. UNSUPPORTED naming the parameter, what it needs and what there is. */
-MUST_CHECK enum status tile_plan(const struct tile_device *device, const struct tile_problem *problem,
-                                 const struct variant *variant, struct tile_plan *out, struct error *error);
+MUST_CHECK enum status tile_plan(const struct kernel_problem *problem, const struct variant *variant,
+                                 struct tile_plan *out, struct error *error);
 /* The combination that can run with the fewest parameters changed, and of these the one that changes them least. False
  * where there is none within three changes. */
-bool tile_nearest(const struct tile_device *device, const struct tile_problem *problem, const struct variant *variant,
-                  struct variant *out);
+bool tile_nearest(const struct kernel_problem *problem, const struct variant *variant, struct variant *out);
 
 /* The count of slices with which all blocks run at once, 1 where they fill the device without. */
-int tile_split_filling(const struct tile_device *device, const struct tile_problem *problem,
-                       const struct variant *variant);
+int tile_split_filling(const struct kernel_problem *problem, const struct variant *variant);
 /* Slices and modes for the tile of `base`, those near tile_split_filling first. `all`: 1..128 in every mode. Returns
  * how many it wrote. */
-int tile_splits(const struct tile_device *device, const struct tile_problem *problem, const struct variant *base,
-                bool all, struct variant *out, int most);
+int tile_splits(const struct kernel_problem *problem, const struct variant *base, bool all, struct variant *out,
+                int most);
 
 /* Compiler options of the combination, without what is an argument: ELEMENT, tile, warps, stages, architecture. */
 enum { TILE_OPTIONS = 8, TILE_OPTION_BYTES = 48 };
@@ -70,7 +53,7 @@ struct tile_options {
   char text[TILE_OPTIONS][TILE_OPTION_BYTES];
   int count;
 };
-void tile_options(const struct tile_device *device, const struct variant *variant, const struct tile_plan *plan,
+void tile_options(const struct kernel_device *device, const struct variant *variant, const struct tile_plan *plan,
                   struct tile_options *out);
 
 #endif

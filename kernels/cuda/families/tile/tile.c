@@ -19,7 +19,7 @@ struct tile_code {
   int threads;
 };
 
-void tile_table_open(struct tile_table *table, const struct driver *driver, const struct tile_device *device,
+void tile_table_open(struct tile_table *table, const struct driver *driver, const struct kernel_device *device,
                      const char *nvrtc, const char *state_dir) {
   *table = (struct tile_table){.driver = driver, .device = *device, .nvrtc = nvrtc};
   if (state_dir && *state_dir && strlen(state_dir) + sizeof "/kernels" <= sizeof table->folder)

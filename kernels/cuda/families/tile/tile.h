@@ -9,14 +9,14 @@ struct tile_code; /* loaded for the device; lasts as long as its table */
 
 struct tile_table {
   const struct driver *driver;
-  struct tile_device device;
+  struct kernel_device device;
   const char *nvrtc;      /* library to compile with; NULL: the usual names. Not owned */
   char folder[512];       /* that code is kept in; "": none, and so nothing can be compiled */
   struct tile_code *list; /* owned */
 };
 
 /* `state_dir`: NULL or "": nothing is compiled. */
-void tile_table_open(struct tile_table *table, const struct driver *driver, const struct tile_device *device,
+void tile_table_open(struct tile_table *table, const struct driver *driver, const struct kernel_device *device,
                      const char *nvrtc, const char *state_dir);
 /* The context is current, or lost. */
 void tile_table_close(struct tile_table *table);

@@ -10,7 +10,7 @@
 #ifndef KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_CONFIG_H
 
-#include "../hopper/config.h"
+#include "../../problem.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,17 +48,15 @@ struct fp8_many_plan {
   struct fp8_many_divisor by_group, by_wide, by_last; /* tiles, and tiles of x, of a group; tiles of x of the last */
 };
 
-/* FP8 whose scales are no blocks', and more than 64 rows of x. Pure. */
-bool fp8_many_takes(const struct hopper_product *product);
-/* False where there is no such kernel, or it does not fit a device of `sms` multiprocessors. Pure. */
-bool fp8_many_plan_for(const struct fp8_many_config *config, const struct hopper_product *product, int sms,
+/* FP8 of 128 rows of W or more whose scales are no blocks', and more than 64 rows of x, on Hopper. Pure. */
+bool fp8_many_takes(const struct kernel_problem *problem);
+/* False where there is no such kernel, or it does not fit the device. Pure. */
+bool fp8_many_plan_for(const struct fp8_many_config *config, const struct kernel_problem *problem,
                        struct fp8_many_plan *out);
 /* What the model holds for the fastest; *us: the microseconds that it foretells. Pure. */
-struct fp8_many_config fp8_many_configure(const struct hopper_product *product, int sms, double *us);
-/* Of cuBLASLt's product with row scales, which takes tiles of 128 by 128 in waves. Pure. */
-double fp8_many_library_us(const struct hopper_product *product, int sms);
+struct fp8_many_config fp8_many_configure(const struct kernel_problem *problem, double *us);
 /* What is worth a look, the model's first: how many. Pure. */
-int fp8_many_candidates(const struct hopper_product *product, int sms, struct fp8_many_config out[FP8_MANY_ALL]);
+int fp8_many_candidates(const struct kernel_problem *problem, struct fp8_many_config out[FP8_MANY_ALL]);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,5 @@
 // Launcher of fp8_many/kernel.cuh.
 #include "../../../exec/launch_kernel.cuh"
-#include "../../../runtime/load.h"
 #include "kernel.cuh"
 #include "launch.h"
 

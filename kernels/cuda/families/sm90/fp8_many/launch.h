@@ -2,6 +2,7 @@
 #ifndef KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_LAUNCH_H
 #define KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_LAUNCH_H
 
+#include "../hopper/product.h"
 #include "config.h"
 
 #include <cuda.h>
@@ -17,6 +18,9 @@ extern "C" {
 cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_many_config *config, const struct fp8_many_plan *plan,
                             const struct hopper_product *product, const CUtensorMap *w, const CUtensorMap *x,
                             bool dependent);
+
+/* One kernel of the file, which leads to the others. */
+const void *kernel_of_fp8_many(void);
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,12 @@ enum {
 };
 enum { SHARED_MOST = 227 * 1024 };
 
+bool hopper_takes(const struct kernel_problem *problem) {
+  return problem->device.capability == 90 &&
+         (problem->format == GEMM_FORMAT_FP8 || problem->format == GEMM_FORMAT_INT8) &&
+         !kernel_problem_cancels(problem);
+}
+
 int hopper_places(const struct hopper_config *config) {
   return (config->columns / 8 + config->split_k - 1) / config->split_k;
 }
@@ -82,9 +88,10 @@ static double rounds(int64_t blocks, int64_t together, double sms) {
  * once. With more rows of x other configurations than alone were 1 to 5 % better, with fewer blocks some were, but what
  * this model picks there took up to 22 % longer. */
 enum { IN_ROW_COLUMNS = 16 };
-static bool configured_in_row(const struct hopper_product *product, int columns, int sms) {
-  int64_t blocks = (product->n + GROUP_ROWS - 1) / GROUP_ROWS;
-  return product->in_row && columns <= IN_ROW_COLUMNS && blocks <= sms && 10 * blocks >= 9 * (int64_t)sms;
+static bool configured_in_row(const struct kernel_problem *problem, int columns) {
+  int sms = problem->device.multiprocessors;
+  int64_t blocks = (problem->n + GROUP_ROWS - 1) / GROUP_ROWS;
+  return problem->in_row && columns <= IN_ROW_COLUMNS && blocks <= sms && 10 * blocks >= 9 * (int64_t)sms;
 }
 
 /* What a launch in a row loses, in microseconds. Its blocks start as those of the product ahead end, so that one of two
@@ -101,28 +108,28 @@ static double lost_in_row(const struct hopper_config *config, double fetched, do
  * 132 KB and with three warpgroups. Fitted to 3451 timings of 15 shapes of W and M = 1, 16, 32, 64, 128 in an H200:
  * what it picks of them takes 1.2 % longer than the best on average, 7 % at worst. In a row, N = 8192,
  * M = 1 and 8: what it picks takes 4 to 17 % less than what it picks alone. */
-double hopper_us(const struct hopper_config *config, const struct hopper_product *product, int sms) {
-  int columns = config->columns;
-  int64_t tiles = (product->n + config->rows - 1) / config->rows, tiles_of_x = (product->m + columns - 1) / columns;
-  int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, product->scale);
-  bool in_row = configured_in_row(product, columns, sms);
-  int64_t steps = ((product->k + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
+double hopper_us(const struct hopper_config *config, const struct kernel_problem *problem) {
+  int columns = config->columns, sms = problem->device.multiprocessors;
+  int64_t tiles = (problem->n + config->rows - 1) / config->rows, tiles_of_x = (problem->m + columns - 1) / columns;
+  int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, problem->scale);
+  bool in_row = configured_in_row(problem, columns);
+  int64_t steps = ((problem->k_padded + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
   double waves = (double)blocks / sms, turns = rounds(blocks, together, clusters_usable(sms, config->split_k));
   double rings = waves < 1 ? 1 : fmin((double)together, waves);
   double under_way = rings * config->ahead * (config->rows + columns) * STEP / 1024.0;
   double bytes = (double)(steps * STEP) * (config->rows + 7.65 * columns + 59);
   double reading = turns * bytes / (470e3 * fmin(1, sqrt(under_way / 146)));
-  double coming = (double)product->n * (double)product->k / 4.22e6;
+  double coming = (double)problem->n * (double)problem->k_padded / 4.22e6;
   double us = 2.46 + pow(pow(reading, 1.79) + pow(coming, 1.79), 1 / 1.79);
   if (config->split_k > 1) {
-    int64_t rows_of_x = product->m < columns ? (product->m + 7) / 8 * 8 : columns;
+    int64_t rows_of_x = problem->m < columns ? (problem->m + 7) / 8 * 8 : columns;
     double slices = config->split_k, sent = (double)rows_of_x / 64 * (slices - 1) / slices;
     sent *= fmin(1, coming / 2); /* few blocks send little at a time */
     us += (0.033 * log2(slices) + (in_row ? 1.5 : 2.03) * sent) * fmax(1, waves / (double)together);
   }
   if (in_row) {
     double each = (double)(steps < config->ahead ? steps : config->ahead) * config->rows * STEP / 1024.0;
-    double all = (double)product->n * (double)product->k / sms / 1024.0;
+    double all = (double)problem->n * (double)problem->k_padded / sms / 1024.0;
     us += lost_in_row(config, fmin(waves, (double)together) * each, all);
   }
   double ring = (config->ahead + 1) * (config->rows + columns) * STEP / 1024.0;
@@ -130,31 +137,31 @@ double hopper_us(const struct hopper_config *config, const struct hopper_product
 }
 
 /* Rows of W a block, so that all blocks make up so many rounds. */
-static int rows_filling(const struct hopper_product *product, int sms, int rounds_wanted, int split_k, int most) {
+static int rows_filling(const struct kernel_problem *problem, int rounds_wanted, int split_k, int most) {
+  int sms = problem->device.multiprocessors;
   int64_t tiles = (int64_t)(clusters_usable(sms, split_k) * rounds_wanted) / split_k;
-  int64_t rows = tiles < 1 ? product->n : (product->n + tiles - 1) / tiles;
+  int64_t rows = tiles < 1 ? problem->n : (problem->n + tiles - 1) / tiles;
   return rows > most ? most : (int)((rows + 7) / 8 * 8);
 }
 
 struct search {
-  const struct hopper_product *product;
-  int sms;
+  const struct kernel_problem *problem;
   struct hopper_config best; /* rows 0: none yet */
   double best_us;
 };
 
 static void consider(struct search *search, int rows, int split_k, int ahead) {
-  struct hopper_config config = {.columns = columns_for(search->product->m, search->product->scale),
+  struct hopper_config config = {.columns = columns_for(search->problem->m, search->problem->scale),
                                  .groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS,
                                  .rows = rows,
                                  .split_k = split_k,
                                  .ahead = ahead};
-  int64_t blocks = (search->product->n + rows - 1) / rows * split_k;
+  int64_t blocks = (search->problem->n + rows - 1) / rows * split_k;
   /* Many clusters are slow to start: the model does not know that. */
-  int64_t most = (split_k > 2 ? 2 : 8) * (int64_t)search->sms;
-  if (!hopper_config_valid(&config, search->product->scale) || (split_k > 1 && blocks > most))
+  int64_t most = (split_k > 2 ? 2 : 8) * (int64_t)search->problem->device.multiprocessors;
+  if (!hopper_config_valid(&config, search->problem->scale) || (split_k > 1 && blocks > most))
     return;
-  double us = hopper_us(&config, search->product, search->sms);
+  double us = hopper_us(&config, search->problem);
   if (search->best.rows == 0 || us < search->best_us) {
     search->best = config;
     search->best_us = us;
@@ -164,20 +171,20 @@ static void consider(struct search *search, int rows, int split_k, int ahead) {
 /* Two blocks of one group rather than one of two, where a multiprocessor holds both and all run at the same time: the
  * same work, but each goes on without waiting for the other. On an H200 0 to 5 % less. In a row with more ahead, 3 to
  * 5 % less; not with blocks of 8 steps and fewer than 32 columns (7 % more), nor with 64 columns (up to 13 % more). */
-static bool halve(struct hopper_config *config, const struct hopper_product *product, int sms) {
+static bool halve(struct hopper_config *config, const struct kernel_problem *problem) {
   enum { COLUMNS_MOST = 64, ROW_COLUMNS_MOST = 32, ROW_STEPS = 10 };
   struct hopper_config half = *config;
-  int64_t blocks = (product->n + config->rows - 1) / config->rows * config->split_k;
+  int64_t blocks = (problem->n + config->rows - 1) / config->rows * config->split_k;
   bool narrow = config->columns < ROW_COLUMNS_MOST;
   half.groups = 1;
   half.rows = config->rows / 2;
-  if (product->in_row)
+  if (problem->in_row)
     half.ahead = narrow ? 4 : larger(3, config->ahead);
-  bool fits = config->groups == 2 && config->split_k > 1 && product->m <= config->columns &&
-              config->columns <= (product->in_row ? ROW_COLUMNS_MOST : COLUMNS_MOST) &&
-              (double)blocks <= clusters_usable(sms, config->split_k) &&
-              (!product->in_row || !narrow || product->k >= (int64_t)ROW_STEPS * STEP * config->split_k) &&
-              hopper_config_valid(&half, product->scale) && resident(&half, product->scale) >= 2;
+  bool fits = config->groups == 2 && config->split_k > 1 && problem->m <= config->columns &&
+              config->columns <= (problem->in_row ? ROW_COLUMNS_MOST : COLUMNS_MOST) &&
+              (double)blocks <= clusters_usable(problem->device.multiprocessors, config->split_k) &&
+              (!problem->in_row || !narrow || problem->k_padded >= (int64_t)ROW_STEPS * STEP * config->split_k) &&
+              hopper_config_valid(&half, problem->scale) && resident(&half, problem->scale) >= 2;
   if (fits)
     *config = half;
   return fits;
@@ -186,67 +193,69 @@ static bool halve(struct hopper_config *config, const struct hopper_product *pro
 /* Two blocks that share K rather than one that has it whole, where K is short and blocks of 64 rows fill the device
  * once: the other way round 1 to 3 % less at 32 and 64 rows of x (8192 rows of W, K = 3072 to 4096; equal or more at
  * 5120). */
-static void unshare(struct hopper_config *config, const struct hopper_product *product, int sms) {
+static void unshare(struct hopper_config *config, const struct kernel_problem *problem) {
   enum { STEPS_MOST = 16 };
+  int sms = problem->device.multiprocessors;
   struct hopper_config whole = *config;
   whole.split_k = 1;
   whole.ahead = config->columns == 64 ? 3 : 4;
-  int64_t blocks = (product->n + config->rows - 1) / config->rows;
+  int64_t blocks = (problem->n + config->rows - 1) / config->rows;
   if ((config->columns == 32 || config->columns == 64) && config->groups == 1 && config->rows == GROUP_ROWS &&
-      config->split_k == 2 && product->m <= config->columns && blocks <= sms && 10 * blocks >= 9 * (int64_t)sms &&
-      product->k <= (int64_t)STEPS_MOST * STEP && hopper_config_valid(&whole, product->scale))
+      config->split_k == 2 && problem->m <= config->columns && blocks <= sms && 10 * blocks >= 9 * (int64_t)sms &&
+      problem->k_padded <= (int64_t)STEPS_MOST * STEP && hopper_config_valid(&whole, problem->scale))
     *config = whole;
 }
 
 /* Fewer steps ahead than K has, where a block has it whole: with two to four steps 0 to 5 % less, with five and six 2 %
  * less to 1 % more. With 16 columns four steps ahead rather than six: 0 to 2 % less. */
-static void hold_back(struct hopper_config *config, const struct hopper_product *product) {
+static void hold_back(struct hopper_config *config, const struct kernel_problem *problem) {
   if (config->split_k > 1)
     return;
-  if (config->ahead > 3 && product->k <= 4 * STEP)
+  if (config->ahead > 3 && problem->k_padded <= 4 * STEP)
     config->ahead = 3;
-  if (config->ahead > 4 && (product->k <= 6 * STEP || config->columns == 16))
+  if (config->ahead > 4 && (problem->k_padded <= 6 * STEP || config->columns == 16))
     config->ahead = 4;
 }
 
 /* Small blocks that share K where W is so large that it takes many of them after each other: they end at about the same
  * time whatever the number of rows is. us, M = 1, the model's choice in brackets: 43008x8192 78.7 (85.7), 57344x8192
  * 103.5 (105.4), 128256x8192 227 (230), 152064x3584 119 (121). */
-static void scatter(struct hopper_config *config, const struct hopper_product *product, int sms) {
+static void scatter(struct hopper_config *config, const struct kernel_problem *problem) {
   enum { WAVES = 10, LONG_K = 8192 };
+  int sms = problem->device.multiprocessors;
   const int64_t least_bytes = (int64_t)300 << 20;
-  bool longer = product->k >= LONG_K;
-  const struct hopper_config small = product->m <= 8 ? (struct hopper_config){8, 1, 56, longer ? 2 : 3, 2}
+  bool longer = problem->k_padded >= LONG_K;
+  const struct hopper_config small = problem->m <= 8 ? (struct hopper_config){8, 1, 56, longer ? 2 : 3, 2}
                                                      : (struct hopper_config){16, 1, 64, longer ? 6 : 4, 2};
-  if (product->m <= 16 && product->scale != GEMM_SCALE_BLOCK && product->n * product->k >= least_bytes &&
-      product->n / small.rows * small.split_k >= WAVES * (int64_t)sms && hopper_config_valid(&small, product->scale))
+  if (problem->m <= 16 && problem->scale != GEMM_SCALE_BLOCK && problem->n * problem->k_padded >= least_bytes &&
+      problem->n / small.rows * small.split_k >= WAVES * (int64_t)sms && hopper_config_valid(&small, problem->scale))
     *config = small;
 }
 
 /* What measurements know and the model does not. */
-static struct hopper_config corrected(struct hopper_config config, const struct hopper_product *product, int sms) {
+static struct hopper_config corrected(struct hopper_config config, const struct kernel_problem *problem) {
   enum { SHARED_BY_MANY = 4, ROW_AHEAD_MOST = 3 };
   /* Less under way leaves the next product's blocks room sooner: 0 to 9 % less where many blocks share K, 11 % more
    * where two do. */
-  if (!halve(&config, product, sms) && product->in_row && config.groups == 2 && config.split_k >= SHARED_BY_MANY &&
+  if (!halve(&config, problem) && problem->in_row && config.groups == 2 && config.split_k >= SHARED_BY_MANY &&
       config.ahead > ROW_AHEAD_MOST)
     config.ahead = ROW_AHEAD_MOST;
-  if (!product->in_row) {
-    unshare(&config, product, sms);
-    hold_back(&config, product);
-    scatter(&config, product, sms);
+  if (!problem->in_row) {
+    unshare(&config, problem);
+    hold_back(&config, problem);
+    scatter(&config, problem);
   }
   return config;
 }
 
-struct hopper_config hopper_configure(const struct hopper_product *product, int sms) {
+struct hopper_config hopper_configure(const struct kernel_problem *problem) {
   static const int aheads[] = {2, 3, 4, 6};
-  struct search search = {.product = product, .sms = sms};
-  int most = GROUP_ROWS * hopper_groups_most(columns_for(product->m, product->scale), product->scale);
+  struct search search = {.problem = problem};
+  int most = GROUP_ROWS * hopper_groups_most(columns_for(problem->m, problem->scale), problem->scale);
   for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2) {
     for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
       for (int rounds_wanted = 1; rounds_wanted <= 8; rounds_wanted++) {
-        int rows = rows_filling(product, sms, rounds_wanted, split_k, most);
+        int rows = rows_filling(problem, rounds_wanted, split_k, most);
         if (rows >= 16)
           consider(&search, rows, split_k, aheads[i]);
       }
@@ -254,7 +263,7 @@ struct hopper_config hopper_configure(const struct hopper_product *product, int 
         consider(&search, rows, split_k, aheads[i]);
     }
   }
-  return corrected(search.best, product, sms);
+  return corrected(search.best, problem);
 }
 
 static bool same(const struct hopper_config *a, const struct hopper_config *b) {
@@ -269,16 +278,16 @@ static int split_after(int split_k) {
 }
 
 /* All that can run with so many columns. */
-static void visit(const struct hopper_product *product, int sms, int columns,
+static void visit(const struct kernel_problem *problem, int columns,
                   void (*see)(void *user, const struct hopper_config *each, double us), void *user) {
   static const int aheads[] = {2, 3, 4, 6};
-  for (int groups = 1; groups <= hopper_groups_most(columns, product->scale); groups++)
+  for (int groups = 1; groups <= hopper_groups_most(columns, problem->scale); groups++)
     for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
       for (int split_k = 1; split_k <= 8; split_k = split_after(split_k))
         for (int i = 0; i < 4; i++) {
           const struct hopper_config each = {columns, groups, rows, split_k, aheads[i]};
-          if (hopper_config_valid(&each, product->scale))
-            see(user, &each, hopper_us(&each, product, sms));
+          if (hopper_config_valid(&each, problem->scale))
+            see(user, &each, hopper_us(&each, problem));
         }
 }
 
@@ -327,30 +336,30 @@ static int append(const struct hopper_config *from, int from_count, struct hoppe
 }
 
 /* Behind out[0], which is there. */
-static int shortlist(const struct hopper_product *product, int sms, struct hopper_config *out, int most) {
-  int usual = columns_for(product->m, product->scale), highest = columns_most(product->scale), count = 1;
+static int shortlist(const struct kernel_problem *problem, struct hopper_config *out, int most) {
+  int usual = columns_for(problem->m, problem->scale), highest = columns_most(problem->scale), count = 1;
   struct shortlist list = {.each_class =
-                               hopper_groups_most(usual, product->scale) > 2 ? EACH_CLASS_OF_MANY : EACH_CLASS};
-  visit(product, sms, usual, shortlist_see, &list);
+                               hopper_groups_most(usual, problem->scale) > 2 ? EACH_CLASS_OF_MANY : EACH_CLASS};
+  visit(problem, usual, shortlist_see, &list);
   count = append(list.any, list.any_count, out, count, most);
   for (int class = 0; class < CLASSES; class ++)
     count = append(list.of_class[class], list.class_count[class], out, count, most);
   for (int columns = usual / 2; columns <= usual * 2 && columns <= highest; columns *= 4) {
     struct best best = {.count = 0, .most = OTHER_COLUMNS};
     if (columns >= 8)
-      visit(product, sms, columns, best_see, &best);
+      visit(problem, columns, best_see, &best);
     count = append(best.list, best.count, out, count, most);
   }
   return count;
 }
 
-int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most) {
+int hopper_candidates(const struct kernel_problem *problem, bool all, struct hopper_config *out, int most) {
   struct best best = {.count = 0, .most = HOPPER_ALL};
-  out[0] = hopper_configure(product, sms);
+  out[0] = hopper_configure(problem);
   if (!all)
-    return shortlist(product, sms, out, most);
-  for (int columns = 8; columns <= columns_most(product->scale); columns *= 2)
-    visit(product, sms, columns, best_see, &best);
+    return shortlist(problem, out, most);
+  for (int columns = 8; columns <= columns_most(problem->scale); columns *= 2)
+    visit(problem, columns, best_see, &best);
   return append(best.list, best.count, out, 1, most);
 }
 

@@ -13,7 +13,7 @@
 #ifndef KERNELS_CUDA_FAMILIES_SM90_HOPPER_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_HOPPER_CONFIG_H
 
-#include "../../../../../proto/gemm.h"
+#include "../../problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,34 +32,18 @@ struct hopper_config {
   int ahead;   /* steps of 256 bytes of K under way: 2, 3, 4 or 6 */
 };
 
-struct hopper_product {
-  enum gemm_format format;    /* INT8 or FP8 */
-  enum gemm_scale scale;      /* BLOCK: FP8 in blocks of 128 of K, k a multiple of 128; else one a row */
-  int64_t m, n, k;            /* of y, x and W as they are used; k: bytes of a row that are read, a multiple of 16 */
-  const void *w, *x;          /* rows of codes, aligned to 16 bytes */
-  int64_t w_stride, x_stride; /* bytes, multiples of 16 */
-  const float *w_scale;       /* [n]; BLOCK: [n / 128, w_scale_stride]; NULL: 1 */
-  const float *x_scale;       /* [m]; BLOCK: [k / 128, x_scale_stride], aligned to 16 bytes; NULL: 1 */
-  int64_t w_scale_stride, x_scale_stride; /* elements; x_scale_stride a multiple of 4 that is not below m */
-  const void *bias;                       /* [n], or NULL */
-  enum gemm_type bias_type;
-  void *y;               /* [m, n], aligned to an element; may be mapped host memory */
-  enum gemm_type y_type; /* S32: INT8's sums as they are */
-  uint64_t y_stride;     /* bytes */
-  void *const *y_rows;   /* on the device: where each of the m rows of y begins, in place of y; NULL: y_stride apart */
-  bool in_row;           /* launched behind another product: W comes in while that one ends */
-};
-
-/* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
-struct hopper_config hopper_configure(const struct hopper_product *product, int sms);
+/* INT8 and FP8, but for rows of y that are too short for the tensor cores' FP8, on Hopper. Pure. */
+bool hopper_takes(const struct kernel_problem *problem);
+/* What the cost model holds for the fastest. Pure. */
+struct hopper_config hopper_configure(const struct kernel_problem *problem);
 /* Microseconds that the model foretells. Pure. */
-double hopper_us(const struct hopper_config *config, const struct hopper_product *product, int sms);
+double hopper_us(const struct hopper_config *config, const struct kernel_problem *problem);
 /* What can run; the first is hopper_configure's. The best by the model, then the best of each number of blocks that
  * share K with each number of warpgroups, then a few with half and with twice as many rows of x at a time as the model
  * takes; `all`: the HOPPER_ALL best there are, by the model's time. Returns how many, at most `most`, of which
  * HOPPER_CANDIDATES is enough for all but `all`. Pure. */
 enum { HOPPER_CANDIDATES = 49, HOPPER_ALL = 1024 };
-int hopper_candidates(const struct hopper_product *product, int sms, bool all, struct hopper_config *out, int most);
+int hopper_candidates(const struct kernel_problem *problem, bool all, struct hopper_config *out, int most);
 /* Those that can run and differ from `base` by a step in how K is shared, how much of it is under way or rows of W
  * alone, and the one with twice the columns. Returns how many. Pure. */
 enum { HOPPER_NEAR = 10 };

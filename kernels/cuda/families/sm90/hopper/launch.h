@@ -3,6 +3,7 @@
 #define KERNELS_CUDA_FAMILIES_SM90_HOPPER_LAUNCH_H
 
 #include "config.h"
+#include "product.h"
 
 #include <driver_types.h>
 
@@ -13,6 +14,9 @@ extern "C" {
 /* Queues the product. `dependent`: W may be read before the kernel ahead in the stream has ended. */
 cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_config *config, const struct hopper_product *product,
                           bool dependent);
+
+/* One kernel of the file, which leads to the others. */
+const void *kernel_of_hopper(void);
 
 #ifdef __cplusplus
 }

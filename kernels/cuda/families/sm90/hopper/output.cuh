@@ -3,6 +3,7 @@
 
 #include "../../../device/number.cuh"
 #include "config.h"
+#include "product.h"
 
 #include <type_traits>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config.h"
+#include "product.h"
 
 namespace hopper {
 

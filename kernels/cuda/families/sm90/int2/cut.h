@@ -23,6 +23,9 @@ enum {
   INT2_CUT_BITS = 21,
 };
 
+/* Of the H200 that the cost models were fitted to, in thousands of cycles a microsecond. */
+#define INT2_GHZ 1.98
+
 struct int2_cut {
   uint32_t tiles, row_blocks, clusters; /* tiles of a block of rows */
   uint32_t halves, blocks, split_log2;  /* blocks: the half one, too */

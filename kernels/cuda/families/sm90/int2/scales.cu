@@ -1,7 +1,6 @@
 // What products with pairs of x want to know of a weight's scales (int2/layout.h).
-#include "../../../exec/launch.h"
-#include "../../../runtime/load.h"
 #include "layout.h"
+#include "scales.h"
 
 namespace {
 

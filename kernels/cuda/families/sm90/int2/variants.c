@@ -83,43 +83,41 @@ static bool power_of_two(int32_t value) {
   return (value & (value - 1)) == 0;
 }
 
-static int eights_of(const struct int2_problem *problem) {
+static int eights_of(const struct kernel_problem *problem) {
   return problem->m <= 8 ? 1 : problem->m <= 16 ? 2 : 4;
 }
 
 /* Of x where int2_many multiplies it. */
-static enum gemm_type many_type(const struct int2_problem *problem) {
+static enum gemm_type many_type(const struct kernel_problem *problem) {
   return problem->format == GEMM_FORMAT_INT2A8 ? GEMM_INT8 : problem->x_type;
 }
 
-static bool takes_many(const struct int2_problem *problem) {
+static bool takes_many(const struct kernel_problem *problem) {
   return many_type(problem) != GEMM_F32;
 }
 
-bool int2_goes_to_many(enum gemm_type x_type, enum gemm_type y_type, int64_t m, int64_t n, int64_t k, int sms,
-                       struct int2_many_config *out, struct int2_many_plan *plan) {
-  if (m < int2_many_least(x_type, y_type))
+/* Whether all rows go at once where nobody says, and with what. */
+static bool goes_to_many(const struct kernel_problem *problem, struct int2_many_config *out,
+                         struct int2_many_plan *plan) {
+  enum gemm_type x_type = many_type(problem), y_type = problem->y_type;
+  int sms = problem->device.multiprocessors;
+  if (problem->m < int2_many_least(x_type, y_type))
     return false;
-  *out = int2_many_configure(x_type, m, n, k, sms);
-  if (!int2_many_plan_for(out, x_type, m, n, k, sms, plan))
+  *out = int2_many_configure(x_type, problem->m, problem->n, problem->k, sms);
+  if (!int2_many_plan_for(out, x_type, problem->m, problem->n, problem->k, sms, plan))
     return false;
   /* Of few rows only where it has a part of the device that is worth it: int2_few shares K among more blocks. */
-  return m >= int2_many_least(x_type, GEMM_F16) || plan->blocks * 8 > sms;
-}
-
-static bool goes_to_many(const struct int2_problem *problem, struct int2_many_config *out) {
-  struct int2_many_plan plan;
-  return int2_goes_to_many(many_type(problem), problem->y_type, problem->m, problem->n, problem->k, problem->sms, out,
-                           &plan);
+  return problem->m >= int2_many_least(x_type, GEMM_F16) || plan->blocks * 8 > sms;
 }
 
 /* Whether int2_few is asked for so many rows of x: where int2_many can have them it is never the faster. */
-static bool takes_few(const struct int2_problem *problem) {
+static bool takes_few(const struct kernel_problem *problem) {
   struct int2_many_config many;
-  return problem->format == GEMM_FORMAT_INT2 && !goes_to_many(problem, &many);
+  struct int2_many_plan plan;
+  return problem->format == GEMM_FORMAT_INT2 && !goes_to_many(problem, &many, &plan);
 }
 
-static bool fits(const struct int2_problem *problem, const struct variant *variant) {
+static bool fits(const struct kernel_problem *problem, const struct variant *variant) {
   struct int2_few_config few;
   struct int2_few_plan few_plan;
   struct int2_many_config many;
@@ -130,13 +128,20 @@ static bool fits(const struct int2_problem *problem, const struct variant *varia
     return takes_few(problem) && power_of_two(few.split_k) &&
            int2_few_plan_for(&few, problem->n, problem->k, &few_plan);
   if (int2_many_of(variant, &many))
-    return takes_many(problem) &&
-           int2_many_plan_for(&many, many_type(problem), problem->m, problem->n, problem->k, problem->sms, &many_plan);
+    return takes_many(problem) && int2_many_plan_for(&many, many_type(problem), problem->m, problem->n, problem->k,
+                                                     problem->device.multiprocessors, &many_plan);
   return problem->format == GEMM_FORMAT_INT2A8 && int2a8_of(variant, eights_of(problem), &config) &&
          int2a8_plan_for(&config, problem->n, problem->k, &plan);
 }
 
-enum status int2_check(const struct int2_problem *problem, const struct variant *variant, struct error *error) {
+enum status int2_check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
+                       struct variant *nearest, struct error *error) {
+  (void)backend;
+  (void)nearest;
+  if (!problem->tiled)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "family %s takes INT2 of 128 rows or more and INT2A8, on compute capability 9.0",
+                     variant->family->name);
   bool codes = problem->format == GEMM_FORMAT_INT2A8, many = variant->family == &int2_many_family;
   if (!many && codes != (variant->family == &int2a8_family))
     return error_set(error, STATUS_UNSUPPORTED, "family %s takes %s weights, not %s", variant->family->name,
@@ -161,29 +166,61 @@ enum status int2_check(const struct int2_problem *problem, const struct variant 
 /* ---- listing */
 
 /* Kernels that take a few rows at a time, by the cost model, best first. Returns how many, at most `most`. */
-static int few_at_a_time(const struct int2_problem *problem, struct variant *out, int most) {
+static int few_at_a_time(const struct kernel_problem *problem, struct variant *out, int most) {
   struct int2_few_config few[INT2_FEW_CONFIGS];
   struct int2a8_config codes[INT2A8_CONFIGS];
   int64_t n = problem->n, k = problem->k;
   int count = problem->format == GEMM_FORMAT_INT2A8
-                  ? int2a8_candidates(eights_of(problem), n, k, problem->sms, codes, most)
+                  ? int2a8_candidates(eights_of(problem), n, k, problem->device.multiprocessors, codes, most)
                   : int2_few_candidates(int2_few_columns(problem->x_type, problem->y_type, problem->m), n, k,
-                                        problem->sms, few, most);
+                                        problem->device.multiprocessors, few, most);
   for (int i = 0; i < count; i++)
     out[i] = problem->format == GEMM_FORMAT_INT2A8 ? variant_of_int2a8(&codes[i]) : variant_of_few(&few[i]);
   return count;
 }
 
-struct variant int2_own(const struct int2_problem *problem) {
-  struct variant variant = {.family = NULL};
+bool int2_many_predict(const struct kernel_problem *problem, struct variant *out, double *us) {
+  struct int2_many_config config;
+  struct int2_many_plan plan;
+  if (!problem->tiled || !goes_to_many(problem, &config, &plan))
+    return false;
+  *out = variant_of_many(&config);
+  *us = int2_many_us(&config, many_type(problem), &plan);
+  return true;
+}
+
+/* Where int2_many can have them it is never the faster. Each go of as many rows as it takes is as long as the first. */
+bool int2_few_predict(const struct kernel_problem *problem, struct variant *out, double *us) {
+  struct int2_few_config config;
+  struct int2_few_plan plan;
+  int columns = int2_few_columns(problem->x_type, problem->y_type, problem->m), sms = problem->device.multiprocessors;
+  if (!problem->tiled || !takes_few(problem) ||
+      int2_few_candidates(columns, problem->n, problem->k, sms, &config, 1) < 1 ||
+      !int2_few_plan_for(&config, problem->n, problem->k, &plan))
+    return false;
+  int64_t most = int2_few_rows_most(problem->x_type, problem->y_type);
+  *out = variant_of_few(&config);
+  *us = (double)((problem->m + most - 1) / most) * int2_few_us(&config, &plan, sms);
+  return true;
+}
+
+bool int2a8_predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   struct int2_many_config many;
-  if (goes_to_many(problem, &many))
-    return variant_of_many(&many);
-  return few_at_a_time(problem, &variant, 1) == 1 ? variant : variant_default(&variant_plain);
+  struct int2_many_plan many_plan;
+  struct int2a8_config config;
+  struct int2a8_plan plan;
+  int eights = eights_of(problem), sms = problem->device.multiprocessors;
+  if (!problem->tiled || problem->format != GEMM_FORMAT_INT2A8 || goes_to_many(problem, &many, &many_plan) ||
+      int2a8_candidates(eights, problem->n, problem->k, sms, &config, 1) < 1 ||
+      !int2a8_plan_for(&config, problem->n, problem->k, &plan))
+    return false;
+  *out = variant_of_int2a8(&config);
+  *us = (double)((problem->m + 8 * eights - 1) / (8 * eights)) * int2a8_us(&config, &plan, sms);
+  return true;
 }
 
 /* Whether they are one kernel: groups that hold all tiles of x give one order. */
-static bool same(const struct int2_problem *problem, const struct variant *left, const struct variant *right) {
+static bool same(const struct kernel_problem *problem, const struct variant *left, const struct variant *right) {
   struct int2_many_config a, b;
   if (!int2_many_of(left, &a) || !int2_many_of(right, &b))
     return variant_equal(left, right);
@@ -192,7 +229,7 @@ static bool same(const struct int2_problem *problem, const struct variant *left,
          (a.group == b.group || (a.group >= tiles && b.group >= tiles));
 }
 
-static int add(const struct int2_problem *problem, const struct variant *variant, struct variant *out, int count,
+static int add(const struct kernel_problem *problem, const struct variant *variant, struct variant *out, int count,
                int most) {
   for (int i = 0; i < count; i++)
     if (same(problem, &out[i], variant))
@@ -203,17 +240,36 @@ static int add(const struct int2_problem *problem, const struct variant *variant
   return count + 1;
 }
 
-static int add_few(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
+/* Those that take a few rows at a time; a search has a few such goes at most. */
+static int list_few(const struct kernel_problem *problem, bool all, struct variant *out, int count, int most) {
   struct variant list[INT2_FEW_CONFIGS];
+  if (problem->m > FEW_ROWS_MOST)
+    return count;
   int found = few_at_a_time(problem, list, all ? INT2_FEW_CONFIGS : BEST_MOST);
   for (int i = 0; i < found; i++)
     count = add(problem, &list[i], out, count, most);
   return count;
 }
 
+int int2_few_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
+                  int count, int most) {
+  (void)backend;
+  return problem->tiled && problem->format == GEMM_FORMAT_INT2 ? list_few(problem, all, out, count, most) : count;
+}
+
+int int2a8_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
+                int most) {
+  (void)backend;
+  return problem->tiled && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most) : count;
+}
+
 /* Every width of tiles, wider than what holds all rows only for `all`, with every split; which order tiles go in
  * matters little. */
-static int add_many(const struct int2_problem *problem, bool all, struct variant *out, int count, int most) {
+int int2_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
+                   int count, int most) {
+  (void)backend;
+  if (!problem->tiled || !takes_many(problem))
+    return count;
   static const int groups[] = {8, 1, 2, 4, 16, 32};
   int least = int2_many_columns_least(many_type(problem));
   for (int columns = least; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m); columns *= 2)
@@ -226,16 +282,11 @@ static int add_many(const struct int2_problem *problem, bool all, struct variant
   return count;
 }
 
-int int2_variants(const struct int2_problem *problem, bool all, struct variant *out, int most) {
-  int count = 1;
-  out[0] = int2_own(problem);
-  if (problem->m <= FEW_ROWS_MOST)
-    count = add_few(problem, all, out, count, most);
-  return takes_many(problem) ? add_many(problem, all, out, count, most) : count;
-}
-
-int int2_near(const struct int2_problem *problem, const struct variant *base, struct variant *out, int most) {
+int int2_neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base, bool all,
+                    struct variant *out, int most) {
   int count = 0;
+  (void)backend;
+  (void)all;
   for (size_t i = 0; i < base->family->count; i++) {
     const struct variant_parameter *parameter = &base->family->parameters[i];
     int32_t value = base->values[i], steps[] = {value + parameter->step, value - parameter->step, value * 2, value / 2};

@@ -3,32 +3,28 @@
 #ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_VARIANTS_H
 #define KERNELS_CUDA_FAMILIES_SM90_INT2_VARIANTS_H
 
-#include "../../../../variant.h"
+#include "../../family.h"
 #include "../int2_few/config.h"
 #include "../int2_many/config.h"
 #include "../int2a8/config.h"
 
 extern const struct variant_family int2_few_family, int2_many_family, int2a8_family;
 
-struct int2_problem {
-  enum gemm_format format; /* INT2 or INT2A8 in tiles */
-  enum gemm_type x_type, y_type;
-  int64_t m, n, k;
-  int sms;
-};
-
-/* Whether int2_many takes it where nobody says, and with what: with enough rows. x_type: INT8 for INT2A8. */
-bool int2_goes_to_many(enum gemm_type x_type, enum gemm_type y_type, int64_t m, int64_t n, int64_t k, int sms,
-                       struct int2_many_config *out, struct int2_many_plan *plan);
-/* What computes the product where nobody says. */
-struct variant int2_own(const struct int2_problem *problem);
-/* What can run, best guess first; the first is int2_own's. `all`: everything. Returns how many, at most `most`. */
-int int2_variants(const struct int2_problem *problem, bool all, struct variant *out, int most);
-/* Those that can run and differ from `base`, of one of these families, in one parameter by a step. */
-int int2_near(const struct int2_problem *problem, const struct variant *base, struct variant *out, int most);
-/* UNSUPPORTED with the reason where the variant, of one of these families, cannot run. */
-MUST_CHECK enum status int2_check(const struct int2_problem *problem, const struct variant *variant,
-                                  struct error *error);
+/* As in struct kernel_family. The families know each other: which of them has a product depends on its rows. */
+bool int2_few_predict(const struct kernel_problem *problem, struct variant *out, double *us);
+bool int2_many_predict(const struct kernel_problem *problem, struct variant *out, double *us);
+bool int2a8_predict(const struct kernel_problem *problem, struct variant *out, double *us);
+int int2_few_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
+                  int count, int most);
+int int2_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
+                   int count, int most);
+int int2a8_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
+                int most);
+/* Of any of the three. Neighbours differ from `base` in one parameter by a step. */
+int int2_neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base, bool all,
+                    struct variant *out, int most);
+enum status int2_check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
+                       struct variant *nearest, struct error *error);
 
 /* The configuration for so many rows; false for a variant of another family or NULL. int2a8: `eights` is for whoever
  * launches to say. */

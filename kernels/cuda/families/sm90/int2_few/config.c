@@ -79,6 +79,10 @@ static double cost(const struct int2_few_config *config, const struct int2_few_p
   return full > 0 ? sum + full * products_cost(&wave) : sum;
 }
 
+double int2_few_us(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms) {
+  return cost(config, plan, sms) / INT2_GHZ;
+}
+
 int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_few_config *out, int most) {
   double ranks[INT2_FEW_CONFIGS];
   struct int2_few_plan plan;

@@ -48,6 +48,8 @@ enum { INT2_FEW_WAYS = 4 /* 1, 2, 4, 8 columns */, INT2_FEW_K_MOST = 32768 };
 
 /* False where the configuration does not fit the product or a multiprocessor. Pure. */
 bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t k, struct int2_few_plan *out);
+/* Microseconds by the cost model. Pure. */
+double int2_few_us(const struct int2_few_config *config, const struct int2_few_plan *plan, int sms);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. False where nothing fits, as with K
  * beyond INT2_FEW_K_MOST. Pure. */
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]);

@@ -29,6 +29,9 @@ struct int2_few_product {
 cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_few_way ways[INT2_FEW_WAYS],
                             const struct int2_few_product *product, bool dependent);
 
+/* One kernel of the file, which leads to the others. */
+const void *kernel_of_int2_few(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,7 @@
 // Launcher of int2_many/kernel.cuh.
 #include "../../../exec/launch_kernel.cuh"
-#include "../../../runtime/load.h"
 #include "kernel.cuh"
+#include "launch.h"
 
 namespace {
 

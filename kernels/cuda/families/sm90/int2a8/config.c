@@ -46,6 +46,10 @@ static double cost(const struct int2a8_config *config, const struct int2a8_plan 
                   of[width].join[plan->cut.split_log2] + of[width].write * config->blocks / split);
 }
 
+double int2a8_us(const struct int2a8_config *config, const struct int2a8_plan *plan, int sms) {
+  return cost(config, plan, sms) / INT2_GHZ;
+}
+
 int int2a8_candidates(int eights, int64_t n, int64_t k, int sms, struct int2a8_config *out, int most) {
   double costs[INT2A8_CONFIGS];
   struct int2a8_plan plan;

@@ -42,6 +42,8 @@ enum { INT2A8_WAYS = 3 /* of 1, 2 and 4 eights */, INT2A8_K_MOST = 32768 };
 
 /* False where the configuration does not fit the product or a multiprocessor. Pure. */
 bool int2a8_plan_for(const struct int2a8_config *config, int64_t n, int64_t k, struct int2a8_plan *out);
+/* Microseconds by the cost model. Pure. */
+double int2a8_us(const struct int2a8_config *config, const struct int2a8_plan *plan, int sms);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. False where nothing fits, as with K
  * beyond INT2A8_K_MOST. Pure. */
 bool int2a8_ways_find(int64_t n, int64_t k, int sms, struct int2a8_way out[INT2A8_WAYS]);

@@ -28,6 +28,9 @@ struct int2a8_product {
 cudaError_t int2a8_launch(cudaStream_t stream, const struct int2a8_way *way, const struct int2a8_product *product,
                           bool dependent);
 
+/* One kernel of the file, which leads to the others. */
+const void *kernel_of_int2a8(void);
+
 #ifdef __cplusplus
 }
 #endif

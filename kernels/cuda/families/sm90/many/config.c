@@ -5,8 +5,9 @@ enum {
   STAGING = 8 * 16 * 144 /* a warp's 16 rows of 128 bytes of y, and 16 more against conflicts */
 };
 
-bool many_takes(const struct hopper_product *product) {
-  return product->format == GEMM_FORMAT_INT8 && product->m > LEAST_ROWS && product->y_type != GEMM_S32;
+bool many_takes(const struct kernel_problem *problem) {
+  return problem->device.capability == 90 && problem->format == GEMM_FORMAT_INT8 && problem->m > LEAST_ROWS &&
+         problem->y_type != GEMM_S32;
 }
 
 bool many_config_valid(const struct many_config *config) {
@@ -18,17 +19,26 @@ int many_shared_bytes(int columns) {
   return 1024 + stages * (MANY_ROWS + columns) * MANY_STEP + STAGING + scales + 256;
 }
 
-static double busy_of(const struct hopper_product *product, int sms, int columns) {
-  int64_t tiles = (product->m + MANY_ROWS - 1) / MANY_ROWS * ((product->n + columns - 1) / columns);
+static double busy_of(const struct kernel_problem *problem, int columns) {
+  int sms = problem->device.multiprocessors;
+  int64_t tiles = (problem->m + MANY_ROWS - 1) / MANY_ROWS * ((problem->n + columns - 1) / columns);
   int64_t rounds = (tiles + sms - 1) / sms;
-  double whole = (double)product->m * (double)product->n / ((double)tiles * MANY_ROWS * columns);
+  double whole = (double)problem->m * (double)problem->n / ((double)tiles * MANY_ROWS * columns);
   return whole * (double)tiles / (double)(rounds * sms);
 }
 
-struct many_config many_configure(const struct hopper_product *product, int sms, double *busy) {
+struct many_config many_configure(const struct kernel_problem *problem, double *busy) {
   /* The wider tile reads a quarter less from shared memory for the same sums. */
-  double wide = busy_of(product, sms, 256), narrow = busy_of(product, sms, 128);
+  double wide = busy_of(problem, 256), narrow = busy_of(problem, 128);
   struct many_config config = {.columns = wide >= 0.9 * narrow ? 256 : 128, .group = 16};
   *busy = config.columns == 256 ? wide : narrow;
   return config;
+}
+
+double many_us(const struct many_config *config, const struct kernel_problem *problem) {
+  static const double launch = 3.6, step = 0.33, step_wide = 0.63;
+  int64_t tiles = (problem->m + MANY_ROWS - 1) / MANY_ROWS * ((problem->n + config->columns - 1) / config->columns);
+  int64_t rounds = (tiles + problem->device.multiprocessors - 1) / problem->device.multiprocessors;
+  int64_t steps = (problem->k_padded + MANY_STEP - 1) / MANY_STEP;
+  return launch + (double)(rounds * steps) * (config->columns == 256 ? step_wide : step);
 }

@@ -6,7 +6,7 @@
 #ifndef KERNELS_CUDA_FAMILIES_SM90_MANY_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_MANY_CONFIG_H
 
-#include "../hopper/config.h"
+#include "../../problem.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,10 +24,12 @@ struct many_config {
   int group;   /* tiles of x that are taken before the next rows of W: 1..64 */
 };
 
-/* INT8 with y that is no sums, and more than 128 rows of x. Pure. */
-bool many_takes(const struct hopper_product *product);
+/* INT8 with y that is no sums, and more than 128 rows of x, on Hopper. Pure. */
+bool many_takes(const struct kernel_problem *problem);
 /* The one that leaves the fewest multiprocessors idle; *busy: the part of them that works, on average. Pure. */
-struct many_config many_configure(const struct hopper_product *product, int sms, double *busy);
+struct many_config many_configure(const struct kernel_problem *problem, double *busy);
+/* Microseconds, within a tenth of what an H200 took with 256 rows of x and more. Pure. */
+double many_us(const struct many_config *config, const struct kernel_problem *problem);
 bool many_config_valid(const struct many_config *config);
 /* Bytes of shared memory of a block. Pure. */
 int many_shared_bytes(int columns);

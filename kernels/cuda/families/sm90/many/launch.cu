@@ -1,6 +1,5 @@
 // Launcher of many/kernel.cuh.
 #include "../../../exec/launch_kernel.cuh"
-#include "../../../runtime/load.h"
 #include "kernel.cuh"
 #include "launch.h"
 
@@ -22,7 +21,7 @@ extern "C" cudaError_t many_launch(cudaStream_t stream, const struct many_config
                                    int sms) {
   const int64_t m_tiles = (product->m + MANY_ROWS - 1) / MANY_ROWS;
   const int64_t n_tiles = (product->n + config->columns - 1) / config->columns;
-  if (!many_config_valid(config) || !many_takes(product) || m_tiles * n_tiles > INT32_MAX / 2)
+  if (!many_config_valid(config) || m_tiles * n_tiles > INT32_MAX / 2)
     return cudaErrorInvalidConfiguration;
   many::work work = {};
   work.product = *product;

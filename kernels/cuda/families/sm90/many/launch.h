@@ -2,6 +2,7 @@
 #ifndef KERNELS_CUDA_FAMILIES_SM90_MANY_LAUNCH_H
 #define KERNELS_CUDA_FAMILIES_SM90_MANY_LAUNCH_H
 
+#include "../hopper/product.h"
 #include "config.h"
 
 #include <cuda.h>
@@ -15,6 +16,9 @@ extern "C" {
  * config->columns and MANY_ROWS rows. */
 cudaError_t many_launch(cudaStream_t stream, const struct many_config *config, const struct hopper_product *product,
                         const CUtensorMap *w, const CUtensorMap *x, int sms);
+
+/* One kernel of the file, which leads to the others. */
+const void *kernel_of_many(void);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,127 @@
+"""Products computed in this process, by gemmd's kernels on gemmd's weights (libgemmclient-direct).
+
+    direct = Direct(session, ordinal=torch.cuda.current_device())
+    weight = direct.borrow("mlp.up")
+    weight.launch(m, x.data_ptr(), "bf16", y.data_ptr(), "bf16", stream=torch.cuda.current_stream().cuda_stream)
+
+No request travels and nothing is copied; a CUDA graph can record the products. gemmclient_direct.h is the manual.
+Where gemmd serves with the CPU backend, the product has been computed when launch returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Optional
+
+from ._library import direct_library, ffi, lib
+from .errors import UnsupportedError, error_for
+from .types import ElementType, Named, WeightInfo, member, weight_info
+
+if TYPE_CHECKING:
+    from .session import Session
+
+__all__ = ["Direct", "DirectWeight"]
+
+_POINTER = ffi.typeof("void *")
+
+
+class Direct:
+    """One device of this process, and gemmd's weights that lie on it. Given back with the last reference to it and to
+    its weights; a CUDA graph that has recorded a product holds it, too.
+
+    `ordinal`: the device as CUDA counts it here, -1: the current one. `lanes`: how many streams may compute at the same
+    time, each with memory of its own; a product of a lane must not run beside another of the same lane. `rows_most`: rows of x
+    of one product. `threads`: of the CPU backend, 0: a thread for each core."""
+
+    def __init__(
+        self, session: "Session", *, ordinal: int = -1, lanes: int = 1, rows_most: int = 512, threads: int = 0
+    ):
+        library = direct_library()
+        if library is None:
+            raise UnsupportedError("there is no libgemmclient-direct; install it or set GEMMCLIENT_DIRECT_LIBRARY")
+        options = ffi.new("gemmd_direct_options *")
+        options.bytes = ffi.sizeof("gemmd_direct_options")
+        options.ordinal, options.lanes, options.rows_most, options.threads = ordinal, lanes, rows_most, threads
+        out = ffi.new("gemmd_direct **")
+        with session._core as core:
+            _check(library, library.gemmd_direct_open(core.session, options, out))
+            core.blocks += 1
+            self._core, self._handle, self._library = core, out[0], library
+        self.lanes, self.rows_most = lanes, rows_most
+
+    def borrow(self, name: str) -> "DirectWeight":
+        """Its content stays as it is, also when the name is unloaded or replaced, or gemmd dies."""
+        out = ffi.new("gemmd_direct_weight **")
+        text = ffi.new("char[]", name.encode())
+        with self._core as core:
+            _check(self._library, self._library.gemmd_direct_borrow(self._handle, text, out))
+            core.blocks += 1
+        return DirectWeight(self, out[0])
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self._core.drop(self._handle)
+
+
+class DirectWeight:
+    """From Direct.borrow. Any thread may call launch."""
+
+    def __init__(self, direct: Direct, handle):
+        self.direct = direct
+        self._core, self._handle, self._library = direct._core, handle, direct._library
+        self.info: WeightInfo = weight_info(self._library.gemmd_direct_get_info(handle))
+        self._here = threading.local()
+
+    @property
+    def n(self) -> int:
+        return self.info.n
+
+    @property
+    def k(self) -> int:
+        return self.info.k
+
+    def launch(
+        self,
+        m: int,
+        x: int,
+        x_type: Named,
+        y: int,
+        y_type: Named,
+        *,
+        stream: int = 0,
+        bias: int = 0,
+        bias_type: Optional[Named] = None,
+        x_scale: int = 0,
+        x_stride: int = 0,
+        y_stride: int = 0,
+        lane: int = 0,
+    ) -> None:
+        """Queues y [m, n] = x [m, k] * W^T (+ bias [n]) on the stream. Tensors are addresses where the device reads and
+        writes them, x and y with bytes from row to row (0: dense); they stay as they are until the stream has come by."""
+        product = getattr(self._here, "product", None)
+        if product is None:
+            product = self._here.product = ffi.new("gemmd_direct_product *")
+            product.bytes = ffi.sizeof("gemmd_direct_product")
+        product.m = m
+        product.x, product.x_type = ffi.cast(_POINTER, x), member(ElementType, x_type, "x_type")
+        product.y, product.y_type = ffi.cast(_POINTER, y), member(ElementType, y_type, "y_type")
+        product.bias = ffi.cast(_POINTER, bias)
+        product.bias_type = member(ElementType, bias_type, "bias_type") if bias else 0
+        product.x_scale = ffi.cast("const float *", x_scale)
+        product.x_stride, product.y_stride, product.lane = x_stride, y_stride, lane
+        self.launch_again(product, stream)
+
+    def launch_again(self, product, stream: int) -> None:
+        """The same for a gemmd_direct_product that the caller keeps."""
+        status = self._library.gemmd_direct_matmul(self._handle, product, ffi.cast(_POINTER, stream))
+        if status != lib.GEMMD_OK:
+            _check(self._library, status)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            self._core.drop(self._handle)
+
+
+def _check(library, status: int) -> None:
+    if status != lib.GEMMD_OK:
+        raise error_for(status, ffi.string(library.gemmd_direct_error()).decode("utf-8", "replace"))

@@ -1,0 +1,1 @@
+../../gemmclient_direct.h

@@ -1,0 +1,199 @@
+#include "roof.h"
+
+#include "stage.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+  FORMATS = GEMM_FORMAT_INT2A8 + 1,
+  PASSES = 8, /* of which the fastest counts: others may use the machine, too */
+  CACHES = 4, /* what is read is so many times as large as the last cache */
+  PATH_BYTES = 4096,
+};
+#define LEAST_BYTES ((int64_t)64 << 20)
+#define MOST_BYTES ((int64_t)1 << 30)
+#define SPIN_NS 2000000
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- memory */
+
+struct reading {
+  struct cpu_pool *pool;
+  uint64_t *memory;
+  int64_t lines; /* of 64 bytes */
+  uint64_t ns;   /* of the fastest pass, by the first thread */
+};
+
+static uint64_t sum_lines(const uint64_t *from, int64_t lines) {
+  enum { WORDS = 8, AHEAD = 512 };
+  uint64_t sum[WORDS] = {0};
+  for (int64_t line = 0; line < lines; line++, from += WORDS) {
+    __builtin_prefetch(from + AHEAD);
+    for (int i = 0; i < WORDS; i++) {
+      sum[i] += from[i];
+    }
+  }
+  return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+static void meet(struct cpu_pool *pool, int parts) {
+  if (parts > 1) {
+    cpu_pool_meet(pool);
+  }
+}
+
+static void read_part(void *context, int part, int parts) {
+  struct reading *reading = context;
+  int64_t begin = reading->lines * part / parts, end = reading->lines * (part + 1) / parts;
+  uint64_t *from = reading->memory + 8 * begin;
+  memset(from, 1, (size_t)(end - begin) * 64); /* pages are where they are read */
+  for (int pass = 0; pass < PASSES; pass++) {
+    meet(reading->pool, parts);
+    uint64_t first = now_ns();
+    uint64_t sum = sum_lines(from, end - begin);
+    __asm__ volatile("" : : "r"(sum));
+    meet(reading->pool, parts);
+    uint64_t ns = now_ns() - first;
+    if (part == 0 && ns < reading->ns) {
+      reading->ns = ns;
+    }
+  }
+}
+
+static uint64_t measure_memory(struct cpu_pool *pool) {
+  long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  int64_t bytes = cache > 0 ? CACHES * (int64_t)cache : LEAST_BYTES;
+  bytes = bytes < LEAST_BYTES ? LEAST_BYTES : bytes > MOST_BYTES ? MOST_BYTES : bytes;
+  void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return 0;
+  }
+  (void)madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+  struct reading reading = {.pool = pool, .memory = memory, .lines = bytes / 64, .ns = UINT64_MAX};
+  cpu_pool_run(pool, cpu_pool_threads(pool), read_part, &reading);
+  munmap(memory, (size_t)bytes);
+  return (uint64_t)((double)bytes * 1e9 / (double)reading.ns);
+}
+
+/* ---- arithmetic */
+
+struct spinning {
+  struct cpu_pool *pool;
+  int64_t (*spin)(int64_t rounds);
+  double best; /* multiply-adds a ns of all threads, by the first */
+};
+
+/* Rounds that take about as long as one pass should. */
+static int64_t calibrate(int64_t (*spin)(int64_t rounds)) {
+  for (int64_t rounds = 1024;; rounds *= 2) {
+    uint64_t first = now_ns();
+    spin(rounds);
+    if (now_ns() - first > SPIN_NS / 2) {
+      return rounds;
+    }
+  }
+}
+
+static void spin_part(void *context, int part, int parts) {
+  struct spinning *spinning = context;
+  int64_t rounds = calibrate(spinning->spin);
+  for (int pass = 0; pass < PASSES; pass++) {
+    meet(spinning->pool, parts);
+    uint64_t first = now_ns();
+    int64_t terms = spinning->spin(rounds);
+    double rate = (double)terms / (double)(now_ns() - first) * parts;
+    if (part == 0 && rate > spinning->best) {
+      spinning->best = rate;
+    }
+  }
+}
+
+static uint64_t measure_spin(struct cpu_pool *pool, int64_t (*spin)(int64_t rounds)) {
+  struct spinning spinning = {.pool = pool, .spin = spin};
+  cpu_pool_run(pool, cpu_pool_threads(pool), spin_part, &spinning);
+  return (uint64_t)(2e9 * spinning.best);
+}
+
+/* What products with this format multiply with. */
+static int spin_of(enum gemm_format format, const struct micro_ops *micro) {
+  const struct gemm_weight shape = {.format = format};
+  if (format == GEMM_FORMAT_INT2 && micro->lookup != NULL) {
+    return MICRO_SPIN_LOOKUP;
+  }
+  if (format == GEMM_FORMAT_INT2A8) {
+    return micro->groups_codes2 != NULL ? MICRO_SPIN_CODES : MICRO_INTEGER;
+  }
+  return (int)cpu_stage_kind(&shape, micro);
+}
+
+static void measure(struct cpu_pool *pool, const struct micro_ops *micro, struct backend_roof *out) {
+  uint64_t rates[MICRO_SPINS] = {0};
+  for (int i = 0; i < MICRO_SPINS; i++) {
+    rates[i] = micro->spin[i] != NULL ? measure_spin(pool, micro->spin[i]) : 0;
+  }
+  for (int format = GEMM_FORMAT_INT8; format < FORMATS; format++) {
+    out->operations_per_s[format] = rates[spin_of((enum gemm_format)format, micro)];
+  }
+  out->bytes_per_s = measure_memory(pool);
+}
+
+/* ---- what is kept */
+
+static bool load(const char *path, struct backend_roof *out) {
+  FILE *file = fopen(path, "re");
+  if (file == NULL) {
+    return false;
+  }
+  bool ok = fscanf(file, "%" SCNu64, &out->bytes_per_s) == 1;
+  for (int format = GEMM_FORMAT_INT8; ok && format < FORMATS; format++) {
+    ok = fscanf(file, "%" SCNu64, &out->operations_per_s[format]) == 1 && out->operations_per_s[format] > 0;
+  }
+  fclose(file);
+  return ok && out->bytes_per_s > 0;
+}
+
+/* Whoever finds only a part of it measures again, and so does who finds nothing. */
+static void save(const char *path, const struct backend_roof *roof) {
+  char temporary[PATH_BYTES + 16];
+  snprintf(temporary, sizeof(temporary), "%s.%ld", path, (long)getpid());
+  FILE *file = fopen(temporary, "we");
+  if (file == NULL) {
+    return;
+  }
+  fprintf(file, "%" PRIu64 "\n", roof->bytes_per_s);
+  for (int format = GEMM_FORMAT_INT8; format < FORMATS; format++) {
+    fprintf(file, "%" PRIu64 "\n", roof->operations_per_s[format]);
+  }
+  if (fclose(file) != 0 || rename(temporary, path) != 0) {
+    (void)unlink(temporary);
+  }
+}
+
+void cpu_roof(struct cpu_pool *pool, const struct micro_ops *micro, const char *state_dir, const char *identity,
+              struct backend_roof *out) {
+  char path[PATH_BYTES];
+  bool kept = state_dir != NULL && state_dir[0] != 0 &&
+              snprintf(path, sizeof(path), "%s/roof-%s", state_dir, identity) < (int)sizeof(path);
+  *out = (struct backend_roof){0};
+  if (kept && load(path, out)) {
+    return;
+  }
+  *out = (struct backend_roof){0};
+  measure(pool, micro, out);
+  if (kept) {
+    (void)mkdir(state_dir, 0750);
+    save(path, out);
+  }
+}

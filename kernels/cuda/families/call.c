@@ -1,0 +1,47 @@
+#include "call.h"
+
+struct kernel_problem kernel_call_problem(const struct backend *backend, const struct kernel_call *call) {
+  const struct backend_weight *weight = call->weight;
+  return (struct kernel_problem){
+      .device = backend->gpu,
+      .format = weight->weight.format,
+      .scale = weight->weight.scale,
+      .tiled = layout_is_tiled(&weight->layout),
+      .n = weight->weight.n,
+      .k = weight->weight.k,
+      .n_padded = weight->layout.n,
+      .k_padded = weight->layout.k,
+      .m = call->m_padded,
+      .x_type = call->x_type,
+      .y_type = call->y_type,
+      .bias_type = call->bias ? call->bias_type : GEMM_TYPE_NONE,
+      .in_row = call->in_row,
+  };
+}
+
+struct hopper_product kernel_call_rows(const struct kernel_call *call) {
+  const struct backend_weight *weight = call->weight;
+  const struct layout *layout = &weight->layout;
+  bool scales = call->y_type != GEMM_S32;
+  return (struct hopper_product){
+      .format = weight->weight.format,
+      .scale = weight->weight.scale,
+      .m = call->m,
+      .n = weight->weight.n,
+      .k = layout->k,
+      .w = weight->codes,
+      .x = call->x,
+      .w_stride = (int64_t)layout->row_bytes,
+      .x_stride = (int64_t)call->x_stride,
+      .w_scale = scales ? (const float *)(const void *)weight->scales : NULL,
+      .x_scale = scales ? call->x_scale : NULL,
+      .w_scale_stride = (int64_t)layout->scale_row_bytes / 4,
+      .x_scale_stride = call->m_padded,
+      .bias = call->bias,
+      .bias_type = call->bias_type,
+      .y = call->y,
+      .y_type = call->y_type,
+      .y_stride = call->y_stride,
+      .y_rows = call->y_rows,
+  };
+}

@@ -1,0 +1,93 @@
+#include "../call.h"
+#include "../table.h"
+#include "launch.h"
+
+/* Every product has a kernel: where no other has one on this device, or none that meets the numerics contract. */
+static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
+  (void)problem;
+  *out = variant_default(&variant_plain);
+  *us = KERNEL_LAST;
+  return true;
+}
+
+static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
+                         struct variant *nearest, struct error *error) {
+  (void)backend;
+  (void)problem;
+  (void)variant;
+  (void)nearest;
+  (void)error;
+  return STATUS_OK;
+}
+
+/* 2-bit weights have a kernel that makes y. */
+static struct kernel_sums leaves(const struct kernel_problem *problem, const struct variant *variant) {
+  (void)variant;
+  if (gemm_is_int2(problem->format))
+    return (struct kernel_sums){.type = GEMM_TYPE_NONE};
+  return (struct kernel_sums){.type = problem->format == GEMM_FORMAT_INT8 ? GEMM_S32 : GEMM_F32,
+                              .scaled = problem->scale == GEMM_SCALE_BLOCK};
+}
+
+static cudaError_t sums_launch(const struct kernel_call *call) {
+  const struct backend_weight *weight = call->weight;
+  bool block = weight->weight.scale == GEMM_SCALE_BLOCK;
+  const struct plain_product product = {
+      .format = weight->weight.format,
+      .m = call->m_padded,
+      .n = weight->layout.n,
+      .k = weight->layout.k,
+      .x = call->x,
+      .w = weight->codes,
+      .x_scale = block ? call->x_scale : NULL,
+      .w_scale = block ? (const float *)(const void *)weight->scales : NULL,
+      .x_scale_stride = call->m_padded,
+      .w_scale_stride = (int64_t)weight->layout.scale_row_bytes / 4,
+      .sums = call->sums,
+  };
+  return launch_plain(call->stream, &product);
+}
+
+static cudaError_t int2_launch(const struct kernel_call *call) {
+  const struct backend_weight *weight = call->weight;
+  enum gemm_type x_type = gemm_quantizes_x(weight->weight.format) ? GEMM_INT8 : call->x_type;
+  const struct int2_product product = {
+      .x = call->x,
+      .x_type = x_type,
+      .x_stride = (int64_t)(call->x_stride / gemm_type_bytes(x_type)),
+      .x_scale = call->x_scale,
+      .codes = weight->codes,
+      .row_bytes = weight->layout.row_bytes,
+      .scales = weight->scales,
+      .scale_stride = (int64_t)weight->layout.scale_columns,
+      .bias = call->bias,
+      .bias_type = call->bias_type,
+      .y = call->y,
+      .y_type = call->y_type,
+      .y_stride = call->y_stride,
+      .m = call->m,
+      .n = weight->weight.n,
+      .k = weight->weight.k,
+  };
+  return launch_int2(call->stream, &product);
+}
+
+/* Nothing reads tiles but the kernels that they are for. */
+static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
+                          struct error *error) {
+  (void)backend;
+  (void)variant;
+  if (layout_is_tiled(&call->weight->layout))
+    return error_set(error, STATUS_UNSUPPORTED, "the plain kernel does not read weights in tiles");
+  bool int2 = gemm_is_int2(call->weight->weight.format);
+  return runtime_check(int2 ? int2_launch(call) : sums_launch(call), "computing a product", error);
+}
+
+const struct kernel_family plain_kernels = {
+    .variants = &variant_plain,
+    .predict = predict,
+    .check = check,
+    .launch = launch,
+    .leaves = leaves,
+    .kernels = {kernel_of_plain, kernel_of_int2},
+};

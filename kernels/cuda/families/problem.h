@@ -1,0 +1,45 @@
+/* A product as families of kernels are asked about it: sizes, types, how the weight lies, and the device. Pure. */
+#ifndef KERNELS_CUDA_FAMILIES_PROBLEM_H
+#define KERNELS_CUDA_FAMILIES_PROBLEM_H
+
+#include "../../../proto/gemm.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct kernel_device {
+  int capability; /* 10 * major + minor */
+  int multiprocessors;
+  int shared_most;          /* bytes of shared memory that a block may have */
+  uint64_t workspace_bytes; /* of device memory that a product may use beside its tensors */
+  bool places;              /* its sparse matrix instructions take what INT2 tiles give them: sm90/int2/places.h */
+};
+
+struct kernel_problem {
+  struct kernel_device device;
+  enum gemm_format format;
+  enum gemm_scale scale;
+  bool tiled;                       /* INT2, INT2A8: codes lie as Hopper's kernels want them */
+  int64_t n, k;                     /* of the weight */
+  int64_t n_padded, k_padded;       /* as it is stored */
+  int64_t m;                        /* FP8 with block scales: a multiple of four */
+  enum gemm_type x_type;            /* as it comes: matters where the weight is INT2 */
+  enum gemm_type y_type, bias_type; /* GEMM_TYPE_NONE: no bias */
+  bool in_row;                      /* launched behind another product, so that W comes in while that one ends */
+};
+
+/* FP8 rows of fewer columns of y than this often cancel to less than what the tensor cores cut off; see
+ * sm90/hopper/config.h. */
+enum { FP8_COLUMNS_LEAST = 128 };
+static inline bool kernel_problem_cancels(const struct kernel_problem *problem) {
+  return problem->format == GEMM_FORMAT_FP8 && problem->n < FP8_COLUMNS_LEAST;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,52 @@
+#include "../../../runtime/tensor_map.h"
+#include "../../call.h"
+#include "../../table.h"
+#include "../int2/variants.h"
+#include "launch.h"
+
+_Static_assert(INT2_MANY_SPLIT_MOST - 1 <= KERNEL_WAITED_FOR, "blocks of others that one waits for");
+
+static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
+                          struct error *error) {
+  const struct backend_weight *weight = call->weight;
+  bool codes = weight->layout.layout == LAYOUT_TILES2A8;
+  struct int2_many_config config;
+  struct int2_many_plan plan;
+  struct int2_many_product product = {
+      .m = call->m,
+      .n = weight->weight.n,
+      .tiles = weight->codes,
+      .x_type = codes ? GEMM_INT8 : call->x_type,
+      .x_scale = call->x_scale,
+      .bias = call->bias,
+      .bias_type = call->bias_type,
+      .y = call->y,
+      .y_type = call->y_type,
+      .y_stride = call->y_stride,
+      .large_scales = weight->large_scales,
+      .sums = call->int2_sums,
+  };
+  if (!layout_is_tiled(&weight->layout) || !int2_many_of(variant, &config) || product.x_type == GEMM_F32 ||
+      !int2_many_plan_for(&config, product.x_type, call->m, weight->weight.n, weight->weight.k,
+                          backend->gpu.multiprocessors, &plan))
+    return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
+  CUtensorMap x;
+  int64_t row_bytes = (int64_t)call->x_stride;
+  enum status status =
+      tensor_map_make(backend->driver, call->x, call->m, row_bytes, row_bytes, config.columns, &x, error);
+  if (status != STATUS_OK)
+    return status;
+  cudaError_t result = int2_many_launch(call->stream, &config, &plan, &product, &x, call->follows, call->resident);
+  return runtime_check(result, "computing a product", error);
+}
+
+const struct kernel_family int2_many_kernels = {
+    .variants = &int2_many_family,
+    .predict = int2_many_predict,
+    .candidates = int2_many_list,
+    .lists_last = true,
+    .neighbours = int2_neighbours,
+    .check = int2_check,
+    .launch = launch,
+    .kernels = {kernel_of_int2_many},
+};

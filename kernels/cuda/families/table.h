@@ -1,0 +1,34 @@
+/* All families of kernels of this backend. */
+#ifndef KERNELS_CUDA_FAMILIES_TABLE_H
+#define KERNELS_CUDA_FAMILIES_TABLE_H
+
+#include "family.h"
+
+/* In the order in which parameters that are named without a family are looked for: the plain one first, then tiles. */
+#define KERNEL_FAMILIES(ROW)                                                                                           \
+  ROW(plain_kernels, variant_plain)                                                                                    \
+  ROW(tile_kernels, tile_family)                                                                                       \
+  ROW(library_kernels, library_family)                                                                                 \
+  ROW(hopper_kernels, hopper_family)                                                                                   \
+  ROW(few_kernels, few_family)                                                                                         \
+  ROW(many_kernels, many_family)                                                                                       \
+  ROW(fp8_many_kernels, fp8_many_family)                                                                               \
+  ROW(int2_few_kernels, int2_few_family)                                                                               \
+  ROW(int2_many_kernels, int2_many_family)                                                                             \
+  ROW(int2a8_kernels, int2a8_family)
+
+#define ROW(kernels, variants)                                                                                         \
+  extern const struct kernel_family kernels;                                                                           \
+  extern const struct variant_family variants;
+KERNEL_FAMILIES(ROW)
+#undef ROW
+
+/* NULL at the end. */
+extern const struct kernel_family *const kernel_families[];
+/* Their variants', likewise. */
+extern const struct variant_family *const cuda_families[];
+
+/* NULL where the variant is of no family of this backend, or is NULL. */
+const struct kernel_family *kernel_family_of(const struct variant *variant);
+
+#endif

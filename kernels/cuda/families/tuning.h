@@ -1,0 +1,18 @@
+/* What the cuda backend can be tuned in: walks over the table of families, by name or by problem. */
+#ifndef KERNELS_CUDA_FAMILIES_TUNING_H
+#define KERNELS_CUDA_FAMILIES_TUNING_H
+
+#include "../state.h"
+
+/* As in struct backend_ops. */
+int cuda_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
+                  struct variant *out, int most);
+int cuda_library_variants(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,
+                          int most);
+MUST_CHECK enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem,
+                                          struct variant *variant, struct variant *nearest, struct error *error);
+bool cuda_variant_foreign(const struct variant *variant);
+MUST_CHECK enum status cuda_variant_build(struct backend *backend, const struct variant_problem *problem,
+                                          const struct variant *variant, struct error *error);
+
+#endif

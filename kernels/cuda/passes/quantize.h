@@ -1,0 +1,46 @@
+/* Launchers of quantize.cuh: activations to codes. Pointers are device memory, aligned to 256
+ * bytes unless said otherwise. */
+#ifndef KERNELS_CUDA_PASSES_QUANTIZE_H
+#define KERNELS_CUDA_PASSES_QUANTIZE_H
+
+#include "../../../proto/gemm.h"
+#include "rows.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows x [rows, k] of f32, f16 or bf16, as the product reads them. Any alignment of x to an element; rows that begin at
+ * multiples of 16 bytes are fast. */
+struct quantize_pass {
+  const void *x;
+  enum gemm_type x_type;
+  int64_t x_stride; /* bytes */
+  int64_t rows;
+  int64_t rows_padded; /* BLOCK: rows from `rows` on become zeros */
+  int64_t k, k_padded;
+  bool e4m3;      /* else INT8 */
+  void *codes;    /* [rows, k_padded] with zeros behind k */
+  float *scales;  /* [rows]; BLOCK: [k_padded / 128, rows_padded] */
+  bool dependent; /* may be started before the kernel ahead has ended; Hopper and newer alone */
+};
+/* To INT8 or E4M3, one scale a row. */
+cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass);
+/* To E4M3 in blocks of 128 along K. */
+cudaError_t launch_quantize_blocks(cudaStream_t stream, const struct quantize_pass *pass);
+/* launch_quantize_rows with x in up to ROW_TABLE rows of the table, aligned to an element: read once or twice. Where
+ * `y_rows` is not NULL, the rows of table `y` are written there, on the device, for the product that follows. */
+cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x, enum gemm_type x_type, int rows,
+                                  int64_t k, int64_t k_padded, bool e4m3, void *codes, float *scales,
+                                  const struct row_table *y, void **y_rows);
+/* in [rows, columns] to out [columns, rows_padded], zeros from `rows` on. */
+cudaError_t launch_scales_transpose(cudaStream_t stream, const float *in, int64_t rows, int64_t rows_padded,
+                                    int64_t columns, float *out);
+
+/* One kernel of the file, which leads to the others. */
+const void *kernel_of_quantize(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

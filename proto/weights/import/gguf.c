@@ -1,0 +1,148 @@
+/* Matrices of GGUF files (ggml, docs/gguf.md; blocks as in ggml-common.h and gguf-py's quants.py):
+ *   F32, F16, BF16  as they are
+ *   Q8_0            blocks of 32: F16 d, 32 signed bytes q; d * q. Numbers, which are quantized anew
+ *   TQ2_0           blocks of 256: 64 bytes of codes, F16 d. Byte m of each half holds elements m, m + 32, m + 64 and
+ *                   m + 96 of the half's 128, the first in the lowest bits
+ *   TQ1_0           blocks of 256: 48 + 4 bytes of five or four codes in base 3, F16 d. The number of byte b is
+ *                   ceil(b * 256 / 243); digit j is (b * 3^j mod 256) * 3 / 256. 32 bytes hold elements 32 j + m of
+ *                   160, 16 bytes 160 + 16 j + m, the last four 240 + 4 j + m
+ * Codes c stand for c - 1, and two groups of 128 have the scale of their block. */
+#include "import.h"
+
+#include "../../number.h"
+#include "../gguf.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 256, TQ1_BYTES = 54, TQ2_BYTES = 66, Q8_BLOCK = 32, Q8_BYTES = 34 };
+
+static uint32_t heads_of(const struct safetensors *file, const char *name) {
+  if (import_ends(name, ".self_attn.q_proj.weight"))
+    return file->heads;
+  return import_ends(name, ".self_attn.k_proj.weight") ? file->kv_heads : 0;
+}
+
+static enum status take_type(struct import_weight *out, struct error *error) {
+  enum safetensors_dtype dtype = out->tensor->tensor->dtype;
+  out->real = true;
+  switch ((int)dtype) {
+  case DTYPE_F32:
+    out->pack_bytes = 4;
+    return STATUS_OK;
+  case DTYPE_F16:
+  case DTYPE_BF16:
+    out->format = dtype == DTYPE_F16 ? GEMM_FORMAT_F16 : GEMM_FORMAT_BF16;
+    out->pack_bytes = 2;
+    return STATUS_OK;
+  case DTYPE_GGUF + GGUF_Q8_0:
+    out->pack = Q8_BLOCK;
+    out->pack_bytes = Q8_BYTES;
+    return STATUS_OK;
+  case DTYPE_GGUF + GGUF_TQ1_0:
+  case DTYPE_GGUF + GGUF_TQ2_0:
+    out->real = false;
+    out->format = GEMM_FORMAT_INT2;
+    out->scale = GEMM_SCALE_GROUP;
+    out->pack = BLOCK;
+    out->pack_bytes = dtype == DTYPE_GGUF + GGUF_TQ1_0 ? TQ1_BYTES : TQ2_BYTES;
+    return STATUS_OK;
+  default:
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "tensor '%s' is %s, for which gemmd has no format; F32, F16, BF16, Q8_0, TQ1_0 and TQ2_0 are "
+                     "taken: convert the model to one of these",
+                     IMPORT_SHOW(out->name), safetensors_dtype_name(dtype));
+  }
+}
+
+static enum status take_matrix(const struct import_model *model, struct import_weight *out, struct error *error) {
+  const struct safetensors_tensor *tensor = out->tensor->tensor;
+  const struct import_entry *scale = import_beside(model, tensor->name, strlen(".weight"), ".scale");
+  if (tensor->rank != 2)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; a weight is a matrix [N, K]",
+                     IMPORT_SHOW(tensor->name), tensor->rank, plural(tensor->rank));
+  if (tensor->shape[0] > INT64_MAX || tensor->shape[1] > INT64_MAX)
+    return error_field(error, STATUS_TOO_LARGE, FIELD_N, INT64_MAX, 1, LIMIT_N);
+  out->n = (int64_t)tensor->shape[0];
+  out->k = (int64_t)tensor->shape[1];
+  if (import_ends(tensor->name, ".weight") && scale != NULL)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has a marker that is not understood ('%s')",
+                     IMPORT_SHOW(tensor->name), IMPORT_SHOW(scale->tensor->name));
+  out->parameter = heads_of(&model->files[out->tensor->file], tensor->name);
+  if (out->parameter > 0 && tensor->shape[0] % (2 * (uint64_t)out->parameter) != 0)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s' has %lld rows for %u heads", IMPORT_SHOW(tensor->name),
+                     (long long)out->n, out->parameter);
+  return take_type(out, error);
+}
+
+static enum import_claim take(const struct import_model *model, const struct import_entry *tensor,
+                              const struct import_wish *wish, struct import_weight *out, struct error *error) {
+  if (!model->files[tensor->file].gguf)
+    return IMPORT_NOT_MINE;
+  if (wish == NULL && (tensor->tensor->rank != 2 || tensor->tensor->elements == 0))
+    return IMPORT_PART;
+  import_begin(out, &import_gguf, tensor);
+  (void)take_matrix(model, out, error);
+  return IMPORT_WEIGHT;
+}
+
+static uint64_t file_row(const struct import_weight *weight, uint64_t n) {
+  return weight->parameter > 0 ? gguf_permuted_row(n, (uint64_t)weight->n, weight->parameter) : n;
+}
+
+static float half_at(const uint8_t *bytes) {
+  uint16_t half;
+  memcpy(&half, bytes, sizeof half);
+  return number_from_f16(half);
+}
+
+static void numbers(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out) {
+  const uint8_t *from = tile->raw + row * tile->stride;
+  if (weight->pack == 1) {
+    safetensors_to_f32(weight->tensor->tensor->dtype, from, tile->columns, out);
+    return;
+  }
+  for (uint64_t i = 0; i < tile->columns; i++) {
+    const uint8_t *block = from + i / Q8_BLOCK * Q8_BYTES;
+    out[i] = half_at(block) * (float)(int8_t)block[2 + i % Q8_BLOCK];
+  }
+}
+
+static uint8_t digit(uint8_t byte, unsigned place) {
+  static const uint8_t powers[] = {1, 3, 9, 27, 81};
+  return (uint8_t)((uint32_t)(uint8_t)(byte * powers[place]) * 3 >> 8);
+}
+
+/* Code of element i of a block. */
+static uint8_t code_tq1(const uint8_t *block, unsigned i) {
+  if (i < 160)
+    return digit(block[i % 32], i / 32);
+  if (i < 240)
+    return digit(block[32 + (i - 160) % 16], (i - 160) / 16);
+  return digit(block[48 + (i - 240) % 4], (i - 240) / 4);
+}
+
+static uint8_t code_tq2(const uint8_t *block, unsigned i) {
+  return (uint8_t)(block[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3);
+}
+
+static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
+                  uint8_t *out, uint64_t row_bytes) {
+  (void)data;
+  for (uint64_t row = 0; row < tile->rows; row++)
+    for (uint64_t i = 0; i < tile->columns; i++) {
+      const uint8_t *block = tile->raw + row * tile->stride + i / BLOCK * weight->pack_bytes;
+      unsigned at = (unsigned)(i % BLOCK);
+      uint8_t code = weight->pack_bytes == TQ1_BYTES ? code_tq1(block, at) : code_tq2(block, at);
+      out[row * row_bytes + i / 4] |= (uint8_t)(code << i % 4 * 2);
+    }
+}
+
+static void tile_scales(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out) {
+  const uint8_t *from = tile->raw + row * tile->stride;
+  for (uint64_t i = 0; i < tile->columns / GEMM_GROUP; i++)
+    out[i] = half_at(from + (i * GEMM_GROUP / BLOCK + 1) * weight->pack_bytes - 2);
+}
+
+const struct importer import_gguf = {
+    .name = "GGUF", .take = take, .file_row = file_row, .numbers = numbers, .codes = codes, .tile_scales = tile_scales};

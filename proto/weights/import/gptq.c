@@ -1,0 +1,177 @@
+/* GPTQ checkpoints (AutoGPTQ and GPTQModel, nn_modules/qlinear: QuantLinear.pack; the same in transformers):
+ *   <stem>.qweight  I32 [K/pack, N]: pack = 32/bits codes q of one row of W in a word, the first k in the lowest bits
+ *   <stem>.qzeros   I32 [G, N/pack]: zero points z of a group, packed along N; stored less 1 where checkpoint_format is
+ *                   "gptq", as they are where it is "gptq_v2"
+ *   <stem>.scales   F16 [G, N]
+ *   <stem>.g_idx    I32 [K]: the group of each k; k / (K/G) unless the weight was quantized in act order
+ * W[n][k] = scales[g][n] * (q - z). Taken: 8 bits with one group and z = 128, which is INT8 with a scale a row; 2 bits
+ * with groups of a multiple of 128 or one, and z = 1 or 2: q - 1 is the value of code q, and q - 2 that of code 3 - q
+ * with the scale's sign changed. */
+#include "import.h"
+
+#include "../../number.h"
+
+#include <string.h>
+
+static bool is_part(const struct import_model *model, const char *name) {
+  static const char *const suffixes[] = {"qzeros", "scales", "g_idx"};
+  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+    if (import_ends(name, suffixes[i]) && import_beside(model, name, strlen(suffixes[i]), "qweight") != NULL)
+      return true;
+  return false;
+}
+
+static uint32_t bits_of(const struct import_weight *weight) {
+  return 32 / weight->pack;
+}
+
+static uint64_t groups_of(const struct import_weight *weight) {
+  return weight->aux[IMPORT_SCALES]->tensor->shape[0];
+}
+
+static enum status take_config(const struct import_model *model, struct import_weight *out, struct error *error) {
+  const char *name = out->tensor->tensor->name;
+  if (model->method == NULL || strcmp(model->method, "gptq") != 0)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "tensor '%s': a configuration beside it must say that this is GPTQ, and of how many bits",
+                     IMPORT_SHOW(name));
+  int64_t bits = import_config_integer(model, "bits", 0);
+  if (bits != 8 && bits != 2)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is GPTQ of %lld bits; 8 and 2 are taken",
+                     IMPORT_SHOW(name), (long long)bits);
+  if (import_config_has(model, "dynamic") || import_config_has(model, "rotation"))
+    return error_set(error, STATUS_UNSUPPORTED, "the model's configuration has '%s', which is not understood",
+                     import_config_has(model, "dynamic") ? "dynamic" : "rotation");
+  const char *format = import_config_text(model, "checkpoint_format");
+  out->parameter = format == NULL || strcmp(format, "gptq") == 0; /* added to zero points */
+  out->pack = (uint32_t)(32 / bits);
+  return STATUS_OK;
+}
+
+static bool is_matrix(const struct import_entry *entry, enum safetensors_dtype dtype, uint64_t rows, uint64_t columns) {
+  return entry != NULL && entry->tensor->dtype == dtype && entry->tensor->rank == 2 &&
+         entry->tensor->shape[0] == rows && entry->tensor->shape[1] == columns;
+}
+
+static enum status take_aux(const struct import_model *model, struct import_weight *out, struct error *error) {
+  static const char *const names[] = {"scales", "qzeros", "g_idx"};
+  static const enum import_aux which[] = {IMPORT_SCALES, IMPORT_ZEROS, IMPORT_INDEX};
+  const char *name = out->tensor->tensor->name;
+  for (size_t i = 0; i < 3; i++) {
+    const struct import_entry *entry = import_beside(model, name, strlen("qweight"), names[i]);
+    if (entry == NULL && which[i] == IMPORT_INDEX)
+      continue;
+    if (entry == NULL)
+      return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is GPTQ's, and has no %s", IMPORT_SHOW(name), names[i]);
+    enum status status = import_add(out, which[i], entry, error);
+    if (status != STATUS_OK)
+      return status;
+  }
+  const struct import_entry *index = out->aux[IMPORT_INDEX];
+  uint64_t n = (uint64_t)out->n, groups = groups_of(out);
+  if (!is_matrix(out->aux[IMPORT_SCALES], DTYPE_F16, groups, n) || groups < 1 || (uint64_t)out->k % groups != 0 ||
+      n % out->pack != 0 || !is_matrix(out->aux[IMPORT_ZEROS], DTYPE_I32, groups, n / out->pack) ||
+      (index != NULL && (index->tensor->dtype != DTYPE_I32 || index->tensor->elements != (uint64_t)out->k)))
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s': scales, qzeros and g_idx are not GPTQ's for %lld x %lld",
+                     IMPORT_SHOW(name), (long long)out->n, (long long)out->k);
+  return STATUS_OK;
+}
+
+static enum status take_shape(const struct import_model *model, struct import_weight *out, struct error *error) {
+  const struct safetensors_tensor *tensor = out->tensor->tensor;
+  if (tensor->shape[1] > INT64_MAX || tensor->shape[0] > INT64_MAX ||
+      __builtin_mul_overflow((int64_t)tensor->shape[0], (int64_t)out->pack, &out->k))
+    return error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
+  out->n = (int64_t)tensor->shape[1];
+  enum status status = take_aux(model, out, error);
+  if (status != STATUS_OK)
+    return status;
+  uint64_t groups = groups_of(out), group = (uint64_t)out->k / groups;
+  out->format = bits_of(out) == 8 ? GEMM_FORMAT_INT8 : GEMM_FORMAT_INT2;
+  out->scale = groups == 1 ? GEMM_SCALE_ROW : GEMM_SCALE_GROUP;
+  if (groups > 1 && (bits_of(out) == 8 || group % GEMM_GROUP != 0))
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has groups of %llu; %s is taken",
+                     IMPORT_SHOW(tensor->name), (unsigned long long)group,
+                     bits_of(out) == 8 ? "one group a row" : "a multiple of 128");
+  return STATUS_OK;
+}
+
+static enum import_claim take(const struct import_model *model, const struct import_entry *tensor,
+                              const struct import_wish *wish, struct import_weight *out, struct error *error) {
+  const char *name = tensor->tensor->name;
+  if (wish == NULL && is_part(model, name))
+    return IMPORT_PART;
+  if (!import_ends(name, "qweight") || tensor->tensor->dtype != DTYPE_I32 || tensor->tensor->rank != 2)
+    return IMPORT_NOT_MINE;
+  import_begin(out, &import_gptq, tensor);
+  size_t length = strlen(out->name);
+  memmove(out->name + length - strlen("qweight"), "weight", sizeof "weight");
+  out->by_columns = true;
+  out->pack_bytes = sizeof(uint32_t);
+  if (take_config(model, out, error) == STATUS_OK)
+    (void)take_shape(model, out, error);
+  return IMPORT_WEIGHT;
+}
+
+static uint32_t word_at(const uint8_t *bytes, uint64_t index) {
+  uint32_t word;
+  memcpy(&word, bytes + index * sizeof word, sizeof word);
+  return word;
+}
+
+static uint32_t zero_of(const struct import_weight *weight, const struct import_data *data, uint64_t group,
+                        uint64_t n) {
+  uint32_t bits = bits_of(weight), mask = (1u << bits) - 1;
+  uint32_t word = word_at(data->aux[IMPORT_ZEROS], group * ((uint64_t)weight->n / weight->pack) + n / weight->pack);
+  return ((word >> (n % weight->pack * bits) & mask) + weight->parameter) & mask;
+}
+
+static enum status check(const struct import_weight *weight, const struct import_data *data, struct error *error) {
+  uint64_t groups = groups_of(weight), group = (uint64_t)weight->k / groups;
+  const char *name = weight->tensor->tensor->name;
+  for (uint64_t k = 0; data->aux[IMPORT_INDEX] != NULL && k < (uint64_t)weight->k; k++)
+    if (word_at(data->aux[IMPORT_INDEX], k) != k / group)
+      return error_set(error, STATUS_UNSUPPORTED,
+                       "tensor '%s' was quantized in act order: its g_idx is %d at %llu, and only groups of "
+                       "neighbours are computed",
+                       IMPORT_SHOW(name), (int)word_at(data->aux[IMPORT_INDEX], k), (unsigned long long)k);
+  for (uint64_t g = 0; g < groups; g++)
+    for (uint64_t n = 0; n < (uint64_t)weight->n; n++) {
+      uint32_t zero = zero_of(weight, data, g, n);
+      if (bits_of(weight) == 8 ? zero != 128 : zero != 1 && zero != 2)
+        return error_set(error, STATUS_UNSUPPORTED, "tensor '%s': the zero point of row %llu, group %llu is %u; %s",
+                         IMPORT_SHOW(name), (unsigned long long)n, (unsigned long long)g, zero,
+                         bits_of(weight) == 8 ? "128 is taken" : "1 and 2 are taken");
+    }
+  return STATUS_OK;
+}
+
+static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
+                  uint8_t *out, uint64_t row_bytes) {
+  uint32_t bits = bits_of(weight), mask = (1u << bits) - 1;
+  uint64_t group = (uint64_t)weight->k / groups_of(weight), words = tile->columns / weight->pack;
+  for (uint64_t row = 0; row < tile->rows; row++) {
+    uint8_t *to = out + row * row_bytes;
+    for (uint64_t i = 0; i < words; i++) {
+      uint32_t word = word_at(tile->raw + i * tile->stride, row);
+      uint64_t k = tile->column + i * weight->pack;
+      if (bits == 2 && zero_of(weight, data, k / group, tile->first + row) == 2)
+        word = ~word; /* 3 - q of each */
+      if (bits == 2)
+        memcpy(to + i * sizeof word, &word, sizeof word); /* little endian: the first code in the lowest bits */
+      else
+        for (uint32_t j = 0; j < weight->pack; j++)
+          to[i * weight->pack + j] = (uint8_t)((word >> (j * bits) & mask) ^ 0x80u); /* q - 128 */
+    }
+  }
+}
+
+static float scale(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
+  uint64_t group = (uint64_t)weight->k / groups_of(weight), g = column * GEMM_GROUP / group;
+  uint16_t half;
+  memcpy(&half, data->aux[IMPORT_SCALES] + (g * (uint64_t)weight->n + n) * sizeof half, sizeof half);
+  float value = number_from_f16(half);
+  return bits_of(weight) == 2 && zero_of(weight, data, g, n) == 2 ? -value : value;
+}
+
+const struct importer import_gptq = {.name = "GPTQ", .take = take, .check = check, .codes = codes, .scale = scale};

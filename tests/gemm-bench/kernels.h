@@ -1,0 +1,10 @@
+/* Products of a backend in this process, without a daemon, beside those of a library. Its code is in
+ * kernels/, which alone here may see a backend. */
+#ifndef BENCH_KERNELS_H
+#define BENCH_KERNELS_H
+
+#include "client/tool/command.h"
+
+enum tool_exit bench_kernels(struct tool_call *call);
+
+#endif

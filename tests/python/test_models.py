@@ -1,0 +1,606 @@
+#!/usr/bin/python3
+"""Whole models in the layouts that people have: what gemmd computes with is what each layout says its weights are.
+
+Files are made here, by what the layouts' specifications say (proto/weights/import names them); where the package gguf is
+installed, its own code makes and reads GGUF files as well."""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+import numpy as np
+from support import PATIENCE_S, Daemon, random, write_safetensors
+
+import gemmclient
+from gemmclient import errors
+
+N, K = 256, 512
+STEM = "model.layers.0.mlp.up_proj"
+
+
+def e4m3_values():
+    """Of all 256 codes; the two that are no numbers are 0."""
+    code = np.arange(256)
+    exponent, mantissa = code >> 3 & 15, code & 7
+    value = np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+    value = np.where(code & 0x7F == 0x7F, 0, value)
+    return np.where(code & 0x80, -value, value).astype(np.float32)
+
+
+E4M3 = e4m3_values()
+
+
+def fp8_codes(seed, *shape):
+    codes = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    return np.where(codes & 0x7F == 0x7F, 0x30, codes).astype(np.uint8)
+
+
+def bf16(values):
+    """Bits of values that have no more than bf16's."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    assert not (bits & 0xFFFF).any()
+    return (bits >> 16).astype(np.uint16)
+
+
+def short(values):
+    """f32 values cut to bf16's bits."""
+    return (np.ascontiguousarray(values, np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+class Served(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="gemmd-models-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.session = gemmclient.connect(self.daemon.socket)
+        self.addCleanup(self.session.close)
+        self.addCleanup(self.forget)
+
+    def forget(self):
+        for info in self.session.weights():
+            self.session.unload(info.name)
+
+    def model(self, tensors, config=None, name="model.safetensors"):
+        write_safetensors(self.folder / name, tensors)
+        if config is not None:
+            (self.folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+        return self.folder
+
+    def values(self, name):
+        """W as gemmd multiplies with it, exactly: the identity times W^T."""
+        with self.session.open(name) as weight:
+            kind = weight.info.format.name
+            eye = np.eye(weight.k, dtype=np.float32)
+            if kind == "INT8":
+                return weight.matmul(eye.astype(np.int8), x_scale=np.ones(weight.k, np.float32), y_type="f32").T.copy()
+            if kind == "FP8":
+                columns = -(-weight.k // 128) if weight.info.scale.name == "BLOCK" else 1
+                ones = np.ones((weight.k, columns) if columns > 1 else weight.k, np.float32)
+                codes = np.where(eye == 1, 0x38, 0).astype(np.uint8)
+                return weight.matmul(codes, x_type="e4m3", x_scale=ones, y_type="f32").T.copy()
+            if kind == "F16":
+                return weight.matmul(eye.astype(np.float16), y_type="f32").T.copy()
+            if kind == "BF16":
+                return weight.matmul(bf16(eye), x_type="bf16", y_type="f32").T.copy()
+            return weight.matmul(eye, y_type="f32").T.copy()
+
+    def expect(self, expected, format, name=STEM + ".weight", **options):
+        self.session.load_model(self.folder, format=format, **options)
+        np.testing.assert_array_equal(self.values(name), expected)
+
+    def refuse(self, kind, *sentences, format="stored", **options):
+        with self.assertRaises(kind) as caught:
+            self.session.load_model(self.folder, format=format, **options)
+        for sentence in sentences:
+            self.assertIn(sentence, str(caught.exception))
+        self.assertEqual(self.session.weights(), [])
+
+
+class Layouts(Served):
+    def test_halves_as_they_are(self):
+        w = random(1, N, K).astype(np.float16)
+        self.model({STEM + ".weight": ("F16", w), "model.norm.weight": ("F16", w[0]), "ids": ("I64", np.zeros((1, 8), np.int64))})
+        self.expect(w.astype(np.float32), "stored")
+        self.assertEqual([info.name for info in self.session.weights()], [STEM + ".weight"])
+
+    def test_fp8_with_blocks_of_deepseek(self):
+        codes, scales = fp8_codes(1, N, K), np.abs(random(2, N // 128, K // 128))
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale_inv": ("F32", scales)},
+                   {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"})  # fmt: skip
+        expected = E4M3[codes] * np.kron(scales, np.ones((128, 128), np.float32))
+        self.expect(expected.astype(np.float32), "stored")
+
+    def test_fp8_of_other_blocks_is_refused(self):
+        self.model({STEM + ".weight": ("F8_E4M3", fp8_codes(1, N, K))}, {"quant_method": "fp8", "weight_block_size": [64, 64]})
+        self.refuse(errors.UnsupportedError, "weight_block_size")
+
+    def test_compressed_tensors(self):
+        codes = np.random.default_rng(1).integers(-127, 128, (N, K), np.int8)
+        scales = short(np.abs(random(2, N, 1)))
+        config = {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {}}
+        self.model({STEM + ".weight": ("I8", codes), STEM + ".weight_scale": ("BF16", bf16(scales))}, config)
+        self.expect(codes.astype(np.float32) * scales, "int8")
+        self.forget()
+        codes, scale = fp8_codes(3, N, K), np.array([0.0123], np.float32)
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale": ("F32", scale),
+                    STEM + ".input_scale": ("F32", scale)}, dict(config, format="float-quantized"))  # fmt: skip
+        self.expect(E4M3[codes] * scale, "fp8")
+
+    def test_compressed_tensors_that_change_the_meaning(self):
+        codes, scale = np.ones((N, K), np.int8), np.ones((N, 1), np.float32)
+        tensors = {STEM + ".weight": ("I8", codes), STEM + ".weight_scale": ("F32", scale)}
+        base = {"quant_method": "compressed-tensors", "format": "int-quantized"}
+        for config, marker in (({"transform_config": {"u": {"type": "hadamard"}}}, "transform_config"),
+                               ({"format": "pack-quantized"}, "pack-quantized"),
+                               ({"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
+                               ({"quant_method": "awq"}, "awq"), ({"quant_method": "bitsandbytes"}, "bitsandbytes")):  # fmt: skip
+            self.model(tensors, dict(base, **config))
+            self.refuse(errors.UnsupportedError, marker)
+        for marker in ("weight_zero_point", "weight_g_idx", "pre_quant_scale", "weight_scale_2", "SCB"):
+            self.model(dict(tensors, **{f"{STEM}.{marker}": ("F32", scale[0])}), base)
+            self.refuse(errors.UnsupportedError, marker)
+
+    def test_modelopt(self):
+        codes, scale = fp8_codes(3, N, K), np.array(0.5, np.float32)
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale": ("F32", scale),
+                    STEM + ".input_scale": ("F32", scale)})  # fmt: skip
+        about = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": None}}
+        (self.folder / "config.json").write_text("{}")
+        (self.folder / "hf_quant_config.json").write_text(json.dumps(about))
+        self.expect(E4M3[codes] * scale, "stored")
+        self.forget()
+        about["quantization"]["quant_algo"] = "NVFP4"
+        (self.folder / "hf_quant_config.json").write_text(json.dumps(about))
+        self.refuse(errors.UnsupportedError, "NVFP4")
+
+    def gptq(self, bits, groups, zeros, version="gptq", order=None):
+        """Packs as QuantLinear.pack does; returns W."""
+        rng, per = np.random.default_rng(bits + groups), 32 // bits
+        codes = rng.integers(0, 2**bits, (K, N)).astype(np.uint32)
+        scales = np.abs(random(3, groups, N)).astype(np.float16)
+        zeros = np.broadcast_to(np.asarray(zeros, np.uint32), (groups, N))
+        index = (np.arange(K) // (K // groups) if order is None else order).astype(np.int32)
+        stored = (zeros - (version == "gptq")) & (2**bits - 1)
+        shifts = (np.arange(per) * bits).astype(np.uint32)
+        qweight = (codes.reshape(K // per, per, N) << shifts[None, :, None]).sum(1).astype(np.uint32)
+        qzeros = (stored.reshape(groups, N // per, per).astype(np.uint32) << shifts).sum(2).astype(np.uint32)
+        self.model({STEM + ".qweight": ("I32", qweight), STEM + ".qzeros": ("I32", qzeros),
+                    STEM + ".scales": ("F16", scales), STEM + ".g_idx": ("I32", index)},
+                   {"quant_method": "gptq", "bits": bits, "group_size": K // groups, "desc_act": order is not None,
+                    "checkpoint_format": version})  # fmt: skip
+        return ((codes.astype(np.float32) - zeros[index]) * scales.astype(np.float32)[index]).T
+
+    def test_gptq(self):
+        self.expect(self.gptq(8, 1, 128), "int8")
+        self.forget()
+        self.expect(self.gptq(8, 1, 128, "gptq_v2"), "stored")
+        self.forget()
+        self.expect(self.gptq(2, K // 128, 1), "int2")
+        self.forget()
+        mixed = np.random.default_rng(9).integers(1, 3, (K // 128, N))
+        self.expect(self.gptq(2, K // 128, mixed), "int2")
+        self.forget()
+        self.expect(self.gptq(2, 2, 2, "gptq_v2"), "int2")  # groups of 256
+        self.forget()
+        self.expect(self.gptq(2, 1, 2), "int2")
+
+    def test_gptq_that_cannot_be_taken(self):
+        self.gptq(8, 1, np.where(np.arange(N) == 7, 127, 128))
+        self.refuse(errors.UnsupportedError, "zero point of row 7, group 0 is 127")
+        self.gptq(2, 4, np.where(np.arange(N) == 5, 3, 2))
+        self.refuse(errors.UnsupportedError, "zero point of row 5, group 0 is 3")
+        self.gptq(8, 4, 128)
+        self.refuse(errors.UnsupportedError, "groups of 128")
+        self.gptq(2, 8, 2)
+        self.refuse(errors.UnsupportedError, "groups of 64")
+        self.gptq(4, 4, 8)
+        self.refuse(errors.UnsupportedError, "4 bits")
+        self.gptq(2, 4, 2, order=np.random.default_rng(1).permutation(K) // 128)
+        self.refuse(errors.UnsupportedError, "act order", "g_idx")
+        self.gptq(2, 4, 2)
+        (self.folder / "config.json").unlink()
+        self.refuse(errors.UnsupportedError, "configuration")
+
+    def test_bitnet_by_both_conventions(self):
+        codes = np.random.default_rng(1).integers(0, 3, (N, K)).astype(np.uint8)
+        parts = codes.reshape(4, N // 4, K)
+        packed = parts[0] | parts[1] << 2 | parts[2] << 4 | parts[3] << 6
+        scale = np.array([0.4375], np.float32)
+        tensors = {STEM + ".weight": ("U8", packed), STEM + ".weight_scale": ("BF16", bf16(scale))}
+        self.model(tensors, {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"})
+        self.expect((codes.astype(np.float32) - 1) * scale, "int2")
+        self.forget()
+        self.model(tensors, {"quant_method": "bitnet"})
+        inverse = np.float32(np.float16(np.float32(1) / scale[0]))
+        self.expect((codes.astype(np.float32) - 1) * inverse, "int2")
+        self.forget()
+        self.model(tensors, {"quant_method": "bitnet", "linear_class": "otherlinear"})
+        self.refuse(errors.UnsupportedError, "otherlinear")
+
+    def test_ternary_weights_are_found(self):
+        """Halves of {-s, 0, s}, a scale a row, are what they are, by either method."""
+        codes = np.random.default_rng(1).integers(-1, 2, (N, K)).astype(np.float32)
+        w = (codes * np.abs(random(2, N, 1)).astype(np.float16)).astype(np.float16)
+        self.model({STEM + ".weight": ("F16", w)})
+        for method in ("ternary", "least-squares"):
+            self.expect(w.astype(np.float32), "int2", method=method)
+            self.forget()
+
+    def test_comfy(self):
+        codes, scales = np.random.default_rng(1).integers(-127, 128, (N, K), np.int8), np.abs(random(2, N, 1))
+        tensors = {STEM + ".weight": ("I8", codes), STEM + ".weight_scale": ("F32", scales)}
+
+        def marked(**marker):
+            text = np.frombuffer(json.dumps(marker).encode(), np.uint8)
+            self.model(dict(tensors, **{STEM + ".comfy_quant": ("U8", text)}))
+
+        marked(format="int8_tensorwise", convrot=False)
+        self.expect(codes * scales, "stored")
+        self.forget()
+        marked(format="int8_tensorwise", convrot=True, convrot_groupsize=256)
+        self.refuse(errors.UnsupportedError, "comfy_quant has 'convrot'")
+        with self.assertRaisesRegex(errors.UnsupportedError, "convrot"):
+            self.session.load(self.folder / "model.safetensors", tensor=STEM + ".weight", name="w", format="int8")
+        marked(format="int8_blockwise", group_size=128)
+        self.refuse(errors.UnsupportedError, "comfy_quant")
+        marked(format="nvfp4")
+        self.refuse(errors.UnsupportedError, "nvfp4")
+
+    def test_comfy_scaled_fp8(self):
+        codes, scale = fp8_codes(3, N, K), np.array([0.25], np.float32)
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".scale_weight": ("F32", scale),
+                    "scaled_fp8": ("F8_E4M3", np.zeros(2, np.uint8))})  # fmt: skip
+        self.expect(E4M3[codes] * scale, "fp8")
+
+    def test_comfy_metadata_of_the_header(self):
+        codes, scale = np.ones((N, K), np.int8), np.ones((N, 1), np.float32)
+        about = json.dumps({"layers": {STEM: {"format": "int8_tensorwise", "convrot": True}}})
+        header = {"__metadata__": {"_quantization_metadata": about},
+                  STEM + ".weight": {"dtype": "I8", "shape": codes.shape, "data_offsets": [0, codes.nbytes]},
+                  STEM + ".weight_scale": {"dtype": "F32", "shape": scale.shape, "data_offsets": [codes.nbytes, codes.nbytes + scale.nbytes]}}  # fmt: skip
+        text = json.dumps(header).encode()
+        (self.folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + codes.tobytes() + scale.tobytes())
+        self.refuse(errors.UnsupportedError, "convrot")
+
+    def test_what_no_importer_knows(self):
+        self.model({STEM + ".weight_packed": ("I32", np.zeros((N, K // 8), np.int32))})
+        self.refuse(errors.UnsupportedError, "weight_packed")
+        self.model({STEM + ".weight": ("F8_E5M2", np.zeros((N, K), np.uint8))})
+        self.refuse(errors.UnsupportedError, "F8_E5M2")
+
+
+class Whole(Served):
+    """Folders, patterns, rules, fusing, parts, and all or nothing."""
+
+    def llama(self, layers=2, seed=1, index=True):
+        shapes = {"self_attn.q_proj": (256, K), "self_attn.k_proj": (128, K), "self_attn.v_proj": (128, K),
+                  "self_attn.o_proj": (K, 256), "mlp.gate_proj": (256, K), "mlp.up_proj": (256, K), "mlp.down_proj": (K, 256)}  # fmt: skip
+        self.tensors = {f"model.layers.{layer}.{name}.weight": random(seed * 1000 + 10 * layer + i, *shape).astype(np.float16)
+                        for layer in range(layers) for i, (name, shape) in enumerate(shapes.items())}  # fmt: skip
+        names = sorted(self.tensors)
+        shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+        for shard, held in shards.items():
+            write_safetensors(self.folder / shard, {name: ("F16", self.tensors[name]) for name in held})
+        self.map = {name: shard for shard, held in shards.items() for name in held}
+        if index:
+            self.write_index(self.map)
+
+    def write_index(self, weight_map):
+        (self.folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+    def test_shards_rules_and_fusing(self):
+        self.llama()
+        heard = []
+        result = self.session.load_model(
+            self.folder, prefix="m.", rules=[("*.mlp.*", "bf16")], format="f16",
+            fuse=["q_proj,k_proj,v_proj=qkv_proj", "gate_proj,up_proj=gate_up_proj"], progress=lambda *now: heard.append(now),
+        )  # fmt: skip
+        self.assertEqual(len(result.names), 8)
+        self.assertEqual(result.names, [info.name for info in self.session.weights()])
+        p = "model.layers.1.self_attn."
+        fused = np.concatenate([self.tensors[p + name + ".weight"] for name in ("q_proj", "k_proj", "v_proj")])
+        np.testing.assert_array_equal(self.values("m." + p + "qkv_proj.weight"), fused.astype(np.float32))
+        self.assertEqual(self.session.stat("m.model.layers.0.mlp.gate_up_proj.weight").format.name, "BF16")
+        self.assertEqual(heard[-1][0], heard[-1][1])
+        self.assertEqual(heard[-1][1], sum(w.nbytes for w in self.tensors.values()))
+
+    def test_fused_codes_keep_their_scales(self):
+        tensors, expected = {}, []
+        for i, (name, rows) in enumerate((("q_proj", 256), ("k_proj", 128))):
+            codes, scale = fp8_codes(i, rows, K), np.array([0.5 + i], np.float32)
+            tensors[f"a.{name}.weight"], tensors[f"a.{name}.weight_scale"] = ("F8_E4M3", codes), ("F32", scale)
+            expected.append(E4M3[codes] * scale)
+        self.model(tensors)
+        self.expect(np.concatenate(expected), "stored", name="a.qk.weight", fuse=["q_proj,k_proj=qk"])
+
+    def test_parts_of_ranks(self):
+        self.llama()
+        for rank in range(2):
+            self.session.load_model(self.folder, prefix=f"r{rank}.", format="f16", rank=rank, ranks=2, fuse=["gate_proj,up_proj=gu"])
+        p, whole = "model.layers.0.", self.tensors
+        parts = [self.values(f"r{rank}.{p}mlp.down_proj.weight") for rank in range(2)]
+        np.testing.assert_array_equal(np.concatenate(parts, 1), whole[p + "mlp.down_proj.weight"].astype(np.float32))
+        parts = [self.values(f"r{rank}.{p}self_attn.q_proj.weight") for rank in range(2)]
+        np.testing.assert_array_equal(np.concatenate(parts), whole[p + "self_attn.q_proj.weight"].astype(np.float32))
+        gate, up = (whole[p + f"mlp.{name}_proj.weight"][128:] for name in ("gate", "up"))
+        np.testing.assert_array_equal(self.values(f"r1.{p}mlp.gu.weight"), np.concatenate([gate, up]).astype(np.float32))
+
+    def test_parts_of_codes(self):
+        codes, scales = fp8_codes(1, N, K), np.abs(random(2, N // 128, K // 128))
+        expected = (E4M3[codes] * np.kron(scales, np.ones((128, 128), np.float32))).astype(np.float32)
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale_inv": ("F32", scales)})
+        self.session.load_model(self.folder, format="stored", prefix="rows.", rank=1, ranks=2)
+        np.testing.assert_array_equal(self.values("rows." + STEM + ".weight"), expected[128:])
+        self.session.load_model(self.folder, format="stored", prefix="columns.", rank=3, ranks=4, columns=["*"])
+        np.testing.assert_array_equal(self.values("columns." + STEM + ".weight"), expected[:, 384:])
+        self.forget()
+        self.refuse(errors.UnsupportedError, "equal parts of a multiple of 128", rank=0, ranks=4)
+
+    def test_replace_swaps_the_whole_model(self):
+        self.llama()
+        self.session.load_model(self.folder, prefix="m.", format="f16")
+        name = "m.model.layers.1.mlp.up_proj.weight"
+        before = self.values(name)
+        with self.session.open(name) as held:
+            shutil.rmtree(self.folder)
+            self.folder.mkdir()
+            self.llama(layers=1, seed=2)
+            with self.assertRaises(errors.ExistsError):
+                self.session.load_model(self.folder, prefix="m.", format="f16")
+            self.assertEqual(len(self.session.weights()), 14)
+            result = self.session.load_model(self.folder, prefix="m.", format="f16", replace=True)
+            self.assertEqual((len(result.names), result.dropped), (7, 7))
+            self.assertEqual([info.name for info in self.session.weights()], result.names)
+            np.testing.assert_array_equal(held.matmul(np.eye(K, dtype=np.float16), y_type="f32").T, before)
+        self.assertEqual(self.session.status().weights, 7)
+
+    def test_again_costs_nothing_on_the_device(self):
+        self.llama()
+        first = self.session.load_model(self.folder, format="int8")
+        again = self.session.load_model(self.folder, format="int8", prefix="again.")
+        self.assertEqual((first.shared, again.shared), (0, 14))
+
+    def test_all_or_nothing(self):
+        self.llama()
+        bad = self.tensors["model.layers.1.mlp.up_proj.weight"]
+        bad[3, 4] = np.inf
+        shard = self.map["model.layers.1.mlp.up_proj.weight"]
+        write_safetensors(self.folder / shard, {name: ("F16", self.tensors[name]) for name in self.tensors if self.map[name] == shard})
+        self.refuse(errors.BadFileError, "inf in row 3, column 4", format="int8")
+        self.assertEqual(self.session.status().weights, 0)
+        result = self.session.load_model(self.folder, format="int8", keep_going=True)
+        self.assertEqual(len(result.names), 13)
+        self.assertEqual([name for name, _ in result.failed], ["model.layers.1.mlp.up_proj.weight"])
+        self.assertIn("inf in row 3", result.failed[0][1])
+
+    def test_indices_that_lie(self):
+        self.llama()
+        some = next(iter(self.map))
+        for file, sentence in (("../secret.safetensors", "no file of its folder"), ("/etc/passwd", "no file of its folder"),
+                               (".hidden", "no file of its folder"), (7, "no file of its folder"),
+                               ("model-00003-of-00003.safetensors", "cannot open")):  # fmt: skip
+            self.write_index(dict(self.map, **{some: file}))
+            self.refuse((errors.BadFileError, errors.NotFoundError), sentence)
+        self.write_index(dict(self.map, **{"model.layers.9.mlp.up_proj.weight": self.map[some]}))
+        self.refuse(errors.BadFileError, "the index says that 'model.layers.9.mlp.up_proj.weight' is in")
+        other = next(file for file in self.map.values() if file != self.map[some])
+        self.write_index(dict(self.map, **{some: other}))
+        self.refuse(errors.BadFileError, "does not have it")
+        for text in ("", "{", "[]", "{}", '{"weight_map": {}}', '{"weight_map": 1}'):
+            (self.folder / "model.safetensors.index.json").write_text(text)
+            self.refuse(errors.BadFileError, "index")
+
+    def test_files_that_are_no_model(self):
+        self.refuse(errors.NotFoundError, "no file of weights")
+        self.llama(index=False)
+        self.refuse(errors.BadFileError, "no index")
+        shutil.copy(self.folder / "model-00001-of-00002.safetensors", self.folder / "model-00002-of-00002.safetensors")
+        with self.assertRaisesRegex(errors.BadFileError, "in two of the files"):
+            self.session.load_model(*sorted(self.folder.glob("*.safetensors")), format="f16")
+        with self.assertRaises(errors.NotFoundError):
+            self.session.load_model(self.folder / "nowhere", format="f16")
+        (self.folder / "model-00002-of-00002.safetensors").unlink()
+        (self.folder / "config.json").write_text("{")
+        self.refuse(errors.BadFileError, "no JSON object", format="f16")
+
+    def test_requests_that_cannot_be(self):
+        self.llama()
+        for kind, sentence, options in (
+            (errors.NotFoundError, "matches the pattern 'nothing*'", {"patterns": ["*", "nothing*"]}),
+            (errors.NotFoundError, "matches the exclusion 'nothing*'", {"exclude": ["nothing*"]}),
+            (errors.NotFoundError, "matches the rule 'nothing*'", {"rules": [("nothing*", "int8")]}),
+            (errors.NotFoundError, "there is no x_proj beside it", {"fuse": ["q_proj,x_proj=y"]}),
+            (errors.NotFoundError, "no weight of the model is named", {"fuse": ["w_proj,x_proj=y"]}),
+            (errors.InvalidError, "a fuse is NAME,NAME=NAME", {"fuse": ["q_proj=y"]}),
+            (errors.UnsupportedError, "cannot be one weight", {"fuse": ["q_proj,o_proj=y"]}),
+            (errors.ExistsError, "two weights of the model would be named", {"fuse": ["q_proj,k_proj=v_proj"]}),
+            (errors.InvalidError, "must end with one of", {"prefix": "abc", "replace": True}),
+            (errors.InvalidError, "is too long", {"prefix": "x" * 250}),
+            (errors.InvalidError, "rank must be below ranks", {"rank": 2, "ranks": 2}),
+            (errors.UnsupportedError, "cannot be cut into 3 equal parts", {"rank": 0, "ranks": 3}),
+        ):  # fmt: skip
+            with self.subTest(sentence):
+                self.refuse(kind, sentence, format="f16", **options)
+        with self.assertRaisesRegex(errors.InvalidError, "no rule says"):
+            self.session.load_model(self.folder, rules=[("*.mlp.*", "f16")])
+        self.model({STEM + ".weight": ("I8", np.ones((N, K), np.int8)), STEM + ".weight_scale": ("F32", np.ones((7, 1), np.float32))},
+                   name="one.safetensors")  # fmt: skip
+        with self.assertRaisesRegex(errors.UnsupportedError, "is no known scale"):
+            self.session.load_model(self.folder / "one.safetensors", format="int8")
+
+    def test_a_client_that_dies_leaves_nothing(self):
+        self.llama(layers=24)
+        script = ("import sys, os, signal, gemmclient\n"
+                  "session = gemmclient.connect(sys.argv[1])\n"
+                  "def end(done, total):\n"
+                  "    if done * 2 > total: os.kill(os.getpid(), signal.SIGKILL)\n"
+                  "session.load_model(sys.argv[2], format='int8', progress=end)\n")  # fmt: skip
+        path = os.pathsep.join(sys.path)
+        ended = subprocess.run([sys.executable, "-c", script, self.daemon.socket, self.folder], env={**os.environ, "PYTHONPATH": path})
+        self.assertEqual(ended.returncode, -signal.SIGKILL)
+        until = time.monotonic() + PATIENCE_S
+        while self.session.status().weights > 0 and time.monotonic() < until:
+            time.sleep(0.02)
+        self.assertEqual((self.session.status().weights, self.session.weights()), (0, []))
+
+    def test_trirun_by_name(self):
+        """A layer t of TriRun's is the weight t.weight of the model; its scales are none."""
+        self.model({"t.B": ("I32", np.zeros((K // 16, 256), np.int32)), "t.s": ("F16", np.ones((1, 256), np.float16))})
+        self.expect(np.full((256, K), -1, np.float32), "int2", name="t.weight")
+
+
+class Full(unittest.TestCase):
+    def test_not_enough_room_half_way(self):
+        with Daemon("user_device_bytes_max = 1M\nadmin_group =\n") as daemon, tempfile.TemporaryDirectory() as folder:
+            write_safetensors(Path(folder) / "m.safetensors", {f"w{i}.weight": ("F16", random(i, 512, 512).astype(np.float16)) for i in range(4)})
+            with gemmclient.connect(daemon.socket) as session:
+                if os.getuid() != 0:  # root is an admin, who has no caps
+                    with self.assertRaises(errors.GemmdError):
+                        session.load_model(folder, format="f16")
+                    self.assertEqual((session.status().weights, session.weights()), (0, []))
+                session.load_model(folder, format="int8", patterns=["w0.*"])
+
+
+def gguf_string(text):
+    return len(text).to_bytes(8, "little") + text.encode()
+
+
+def write_gguf(path, architecture, tensors, **numbers):
+    """tensors: name -> (type's number, shape as numpy has it, bytes). As ggml's docs/gguf.md says."""
+    def u32(value):
+        return int(value).to_bytes(4, "little")
+
+    def u64(value):
+        return int(value).to_bytes(8, "little")
+
+    pairs = gguf_string("general.architecture") + u32(8) + gguf_string(architecture)
+    for key, value in numbers.items():
+        pairs += gguf_string(f"{architecture}.{key.replace('__', '.')}") + u32(4) + u32(value)
+    words = gguf_string("tokenizer.ggml.tokens") + u32(9) + u32(8) + u64(2) + gguf_string("a") + gguf_string("b")
+    infos, data = b"", b""
+    for name, (kind, shape, raw) in tensors.items():
+        infos += gguf_string(name) + u32(len(shape)) + b"".join(u64(n) for n in reversed(shape)) + u32(kind) + u64(len(data))
+        data += raw + b"\0" * (-len(raw) % 32)
+    head = b"GGUF" + u32(3) + u64(len(tensors)) + u64(2 + len(numbers)) + pairs + words + infos
+    path.write_bytes(head + b"\0" * (-len(head) % 32) + data)
+
+
+class Gguf(Served):
+    def load(self, tensors, architecture="qwen2", **numbers):
+        write_gguf(self.folder / "model.gguf", architecture, tensors, **numbers)
+
+    def test_numbers(self):
+        w = short(random(1, N, K))
+        half = w.astype(np.float16)
+        self.load({"blk.0.ffn_up.weight": (1, w.shape, half.tobytes())})
+        self.expect(half.astype(np.float32), "stored")
+        self.forget()
+        self.load({"blk.0.ffn_up.weight": (30, w.shape, bf16(w).tobytes())})
+        self.expect(w, "stored")
+        self.forget()
+        self.load({"blk.0.ffn_up.weight": (0, w.shape, w.tobytes())})
+        self.expect(w, "bf16")
+        self.forget()
+        self.refuse(errors.UnsupportedError, "no format holds as it is")
+
+    def test_names_and_the_order_of_rows(self):
+        """llama.cpp permutes q and k of "llama" (LlamaModel.permute): what is loaded has Hugging Face's order."""
+        heads, w = 4, random(1, N, K).astype(np.float16)
+        permuted = w.reshape(heads, 2, N // heads // 2, K).swapaxes(1, 2).reshape(w.shape)
+        tensors = {f"blk.3.{name}.weight": (1, w.shape, (permuted if name in ("attn_q", "attn_k") else w).tobytes())
+                   for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down")}  # fmt: skip
+        self.load(tensors | {"token_embd.weight": (1, w.shape, w.tobytes()), "output.weight": (1, w.shape, w.tobytes()),
+                             "output_norm.weight": (0, (K,), np.ones(K, np.float32).tobytes())},
+                  "llama", attention__head_count=heads, attention__head_count_kv=heads)  # fmt: skip
+        result = self.session.load_model(self.folder, format="stored")
+        p = "model.layers.3."
+        self.assertEqual(result.names, sorted(
+            ["lm_head.weight", "model.embed_tokens.weight", *(p + "self_attn." + x + "_proj.weight" for x in "qkvo"),
+             p + "mlp.gate_proj.weight", p + "mlp.down_proj.weight"]))  # fmt: skip
+        for name in result.names:
+            np.testing.assert_array_equal(self.values(name), w.astype(np.float32))
+        self.assertEqual(self.session.status().weights, 1)
+
+    def test_refusals(self):
+        w = np.zeros((N, K), np.float16)
+        self.load({"blk.0.ffn_up.weight": (12, w.shape, bytes(N * K // 256 * 144))})
+        self.refuse(errors.UnsupportedError, "is Q4_K, for which gemmd has no format")
+        self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes())}, "mamba")
+        self.refuse(errors.UnsupportedError, "architecture 'mamba'")
+        self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes()), "blk.0.ffn_up.scale": (0, (1,), bytes(4))})
+        self.refuse(errors.UnsupportedError, "marker", "scale")
+        self.load({"blk.0.attn_q.weight": (1, w.shape, w.tobytes())}, "llama")
+        self.refuse(errors.BadFileError, "head_count")
+        self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes())})
+        whole = (self.folder / "model.gguf").read_bytes()
+        for cut in (5, 40, 150, len(whole) - 1):
+            (self.folder / "model.gguf").write_bytes(whole[:cut])
+            self.refuse(errors.BadFileError)
+
+    @unittest.skipUnless(importlib.util.find_spec("gguf"), "the package gguf is not installed")
+    def test_blocks_as_ggml_reads_them(self):
+        from gguf import GGMLQuantizationType as Type
+        from gguf.quants import dequantize, quantize
+
+        w = random(1, N, K)
+        ternary = np.random.default_rng(1).integers(-1, 2, (N, K)).astype(np.float32) * np.float32(0.37)
+        for kind, values, format in ((Type.TQ1_0, ternary, "stored"), (Type.TQ2_0, ternary, "int2"), (Type.TQ2_0, w, "int2"),
+                                     (Type.TQ1_0, w, "int2")):  # fmt: skip
+            raw = quantize(values, kind)
+            self.load({"blk.0.ffn_up.weight": (int(kind), w.shape, raw.tobytes())})
+            self.expect(dequantize(raw, kind), format)
+            self.forget()
+        raw = quantize(w, Type.Q8_0)
+        self.load({"blk.0.ffn_up.weight": (int(Type.Q8_0), w.shape, raw.tobytes())})
+        expected = dequantize(raw, Type.Q8_0)
+        self.expect(short_of(expected), "bf16")
+
+    def test_blocks(self):
+        """The same, from blocks that are laid out here."""
+        rng = np.random.default_rng(3)
+        codes, scale = rng.integers(0, 3, (N, K)).astype(np.uint8), np.float16(0.37)
+        expected = (codes.astype(np.float32) - 1) * np.float32(scale)
+        blocks = codes.reshape(-1, 256)
+        halves = blocks.reshape(-1, 2, 4, 32)
+        tq2 = (halves[:, :, 0] | halves[:, :, 1] << 2 | halves[:, :, 2] << 4 | halves[:, :, 3] << 6).reshape(-1, 64)
+        d = np.full((len(blocks), 1), scale).view(np.uint8)
+        self.load({"blk.0.ffn_up.weight": (35, (N, K), np.concatenate([tq2, d], 1).tobytes())})
+        self.expect(expected, "stored")
+        self.forget()
+
+        def base3(part, digits):
+            number = sum(part[:, j].astype(np.uint32) * 3 ** (4 - j) for j in range(digits))
+            return (number * 256 + 242) // 243
+
+        tq1 = np.concatenate([base3(blocks[:, :160].reshape(-1, 5, 32), 5), base3(blocks[:, 160:240].reshape(-1, 5, 16), 5),
+                              base3(blocks[:, 240:].reshape(-1, 4, 4), 4)], 1).astype(np.uint8)  # fmt: skip
+        self.load({"blk.0.ffn_up.weight": (34, (N, K), np.concatenate([tq1, d], 1).tobytes())})
+        self.expect(expected, "stored")
+        self.forget()
+        q = rng.integers(-127, 128, (N * K // 32, 32)).astype(np.int8)
+        q[:, 0] = 127  # then INT8 of it has a scale of a power of two, and the same codes
+        raw = np.concatenate([np.full((len(q), 1), np.float16(0.5)).view(np.uint8), q.view(np.uint8)], 1)
+        self.load({"blk.0.ffn_up.weight": (8, (N, K), raw.tobytes())})
+        self.expect(q.reshape(N, K).astype(np.float32) * np.float32(0.5), "int8")
+
+
+def short_of(values):
+    """Rounded to bf16, ties to even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    return (((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)).view(np.float32)
+
+
+if __name__ == "__main__":
+    unittest.main()

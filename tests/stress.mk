@@ -1,0 +1,77 @@
+# Fuzzing, chaos, faults and isolation: minutes of them, each with what is built for it alone.
+
+# ---- fuzzing: clang's libFuzzer; every object once more, with its instruments
+FUZZ_CC ?= clang
+FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1
+FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
+FUZZ_DAEMON := $(call fuzz_object,$(wildcard proto/*.c) daemon/config.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c proto/weights/*.c proto/weights/*/*.c) \
+  $(addprefix daemon/supervisor/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/,handles.c plans.c) \
+  daemon/transport.c daemon/worker/tune_db.c kernels/variant.c client/model/index.c)
+FUZZ_CLIENT := $(call fuzz_object,$(wildcard proto/*.c client/*.c client/model/*.c) $(MODEL_FILES))
+
+$(BUILD)/fuzz/obj/%.c.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(FUZZ_CC) $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
+
+$(filter-out %/fuzz_client,$(FUZZ)): $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.c.o $(FUZZ_DAEMON)
+	$(call say,LINK)
+	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+$(BUILD)/fuzz/fuzz_client: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_client.c.o $(FUZZ_CLIENT)
+	$(call say,LINK)
+	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+# ---- clients that die, and faults under load
+FAULTS_SUPPORT := $(call object,tests/chaos/pauses.c tests/chaos/vast.c) $(BUILD)/tests.a
+$(BUILD)/chaos $(BUILD)/faults $(BUILD)/held: $(BUILD)/%: $(BUILD)/obj/tests/chaos/%.c.o $(FAULTS_SUPPORT) $(BUILD)/client.a $(BUILD)/proto.a
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
+
+# ---- users that want too much, beside one that does not
+$(BUILD)/isolation: $(BUILD)/obj/tests/isolation/isolation.c.o $(BUILD)/tests.a $(BUILD)/client.a $(BUILD)/proto.a
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
+
+bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms")
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-bench-isolation
+
+run-bench-isolation: all $(BUILD)/isolation
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/isolation $(ARGUMENTS)
+
+# the real libraries with kernels that fail when a test says so
+$(BUILD)/libcublaslt-faulty.so: tests/chaos/faulty_cublaslt.cu tests/chaos/faulty.h
+	@mkdir -p $(@D)
+	$(call say,NVCC)
+	$(Q)$(NVCC) -O2 -std=c++17 -shared -Xcompiler -fPIC,-fvisibility=hidden $(NVCC_ARCH) -o $@ $< -Xlinker --no-as-needed -lcublasLt -ldl
+
+$(BUILD)/libnvrtc-faulty.so: tests/chaos/faulty_nvrtc.c tests/chaos/faulty.h
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(BASE_CFLAGS) $(CUDA_CFLAGS) $(CFLAGS) -shared -o $@ $< -L$(CUDA_HOME)/lib64 -Wl,--no-as-needed -lnvrtc -ldl
+
+chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-chaos
+
+faults: ## one fault after the other under load, and the pauses that clients saw; with FAULTS_GB=0.06 of weights
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-faults
+
+run-faults: all $(BUILD)/faults $(BUILD)/held $(if $(NVCC),$(addprefix $(BUILD)/,libcublaslt-faulty.so libnvrtc-faulty.so))
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/faults
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/held $(or $(FAULTS_GB),0.06)
+
+run-chaos: all $(BUILD)/chaos
+	@TEST_LIMIT_S=$$(($${CHAOS_S:-600} + 120)) GEMMD_BUILD=$(BUILD) tests/chaos/run.sh $(BUILD)/chaos
+
+fuzz: ## all fuzz targets over their corpus, FUZZ_S=60 seconds together
+	@deploy/deps.sh build fuzz
+	@$(MAKE) --no-print-directory run-fuzz
+
+run-fuzz: $(FUZZ)
+	@GEMMD_BUILD=$(BUILD) tests/fuzz/run.sh
+
+.PHONY: chaos run-chaos faults run-faults bench-isolation run-bench-isolation fuzz run-fuzz

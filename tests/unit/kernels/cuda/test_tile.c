@@ -1,0 +1,295 @@
+/* Tiles set by hand, without a device: which combinations can run, what is said of others and what is offered in their
+ * place; and compiled kernels in files. */
+#include "kernels/cuda/families/tile/code_cache.h"
+#include "kernels/cuda/families/tile/config.h"
+
+#include "tests/support/folder.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const struct kernel_device hopper = {
+    .capability = 90, .multiprocessors = 132, .shared_most = 227 << 10, .workspace_bytes = 32 << 20};
+static const struct kernel_device ampere = {
+    .capability = 80, .multiprocessors = 108, .shared_most = 163 << 10, .workspace_bytes = 8 << 20};
+
+static struct kernel_problem problem_of(enum gemm_format format, int64_t m, int64_t n, int64_t k) {
+  return (struct kernel_problem){.device = hopper,
+                                 .format = format,
+                                 .scale = GEMM_SCALE_ROW,
+                                 .x_type = GEMM_F16,
+                                 .tiled = true,
+                                 .m = m,
+                                 .n_padded = n,
+                                 .k_padded = k};
+}
+
+static struct variant parse(const char *text) {
+  static const struct variant_family *const families[] = {&variant_plain, &tile_family, NULL};
+  struct variant variant;
+  struct error error;
+  if (variant_parse(families, text, &variant, &error) != STATUS_OK)
+    fail_msg("%s: %s", text, error.text);
+  return variant;
+}
+
+/* ---- what can run */
+
+static void test_parameters_are_the_promised_ones(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    int low, high, step, fallback;
+  } promised[] = {{"block_m", 16, 512, 16, 128}, {"block_n", 16, 512, 16, 128}, {"block_k", 16, 512, 16, 64},
+                  {"group_size_m", 1, 64, 1, 8}, {"num_warps", 1, 16, 1, 4},    {"num_stages", 1, 8, 1, 4},
+                  {"split_k", 1, 128, 1, 1},     {"split_k_mode", 0, 2, 1, 0}};
+  assert_int_equal(tile_family.count, sizeof promised / sizeof *promised);
+  for (size_t i = 0; i < tile_family.count; i++) {
+    const struct variant_parameter *parameter = &tile_family.parameters[i];
+    assert_string_equal(parameter->name, promised[i].name);
+    assert_int_equal(parameter->low, promised[i].low);
+    assert_int_equal(parameter->high, promised[i].high);
+    assert_int_equal(parameter->step, promised[i].step);
+    assert_int_equal(parameter->fallback, promised[i].fallback);
+  }
+}
+
+static void test_a_plan(void **state) {
+  (void)state;
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT8, 300, 4096, 1000);
+  struct variant variant = parse("tile");
+  struct tile_plan plan;
+  struct error error;
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.warps_m, 2);
+  assert_int_equal(plan.warps_n, 2);
+  assert_int_equal(plan.tiles_m, 3);
+  assert_int_equal(plan.tiles_n, 32);
+  assert_int_equal(plan.steps, 16);
+  assert_int_equal(plan.shared_bytes, 4 * (128 + 128) * (64 + 16));
+  assert_int_equal(plan.sums_bytes + plan.turns_bytes, 0);
+  variant = parse("tile split_k=4 split_k_mode=1");
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.sums_bytes, 4 * 300 * 4096 * 4);
+  variant = parse("tile split_k=4");
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.turns_bytes, (3 * 32 + 1) * 4);
+  assert_int_equal(plan.sums_bytes, 0); /* they lie where sums of other ways do */
+}
+
+/* Codes of W stay codes in shared memory; slices that take turns keep their sums in the workspace. */
+static void test_a_plan_for_two_bits(void **state) {
+  (void)state;
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, 300, 4096, 1024);
+  struct variant variant = parse("tile block_m=64 block_n=64 block_k=256 num_stages=3 split_k=2");
+  struct tile_plan plan;
+  struct error error;
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.element, 4);
+  assert_int_equal(plan.shared_bytes, 3 * (64 * (512 + 16) + 4 * 2 * 544));
+  assert_int_equal(plan.turns_bytes, (5 * 64 + 1) * 4);
+  assert_true(plan.sums_offset >= plan.turns_bytes && plan.sums_offset % 256 == 0);
+  assert_int_equal(plan.sums_bytes, 300 * 4096 * 4);
+  problem.x_type = GEMM_BF16;
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.element, 5);
+  problem.format = GEMM_FORMAT_INT2A8;
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_OK);
+  assert_int_equal(plan.element, 6);
+  assert_int_equal(plan.shared_bytes, 3 * (64 * (256 + 16) + 4 * 2 * 544));
+}
+
+/* Refused, with a reason that contains `why`; what is offered can run, and is `nearest`. */
+static void refuse(const struct kernel_device *device, struct kernel_problem problem, const char *text, const char *why,
+                   const char *nearest) {
+  char offered[VARIANT_TEXT_BYTES];
+  problem.device = *device;
+  struct variant variant = parse(text), near;
+  struct tile_plan plan;
+  struct error error;
+  if (tile_plan(&problem, &variant, &plan, &error) != STATUS_UNSUPPORTED || strstr(error.text, why) == NULL)
+    fail_msg("%s: \"%s\" is looked for in \"%s\"", text, why, error.text);
+  assert_true(tile_nearest(&problem, &variant, &near));
+  assert_int_equal(tile_plan(&problem, &near, &plan, &error), STATUS_OK);
+  struct variant should = parse(nearest);
+  if (!variant_equal(&near, &should))
+    fail_msg("%s: offered %s in place of %s", text, variant_text(&near, offered), nearest);
+}
+
+static void test_what_cannot_run_has_a_reason_and_a_neighbour(void **state) {
+  (void)state;
+  struct kernel_problem int8 = problem_of(GEMM_FORMAT_INT8, 256, 4096, 4096);
+  struct kernel_problem f16 = problem_of(GEMM_FORMAT_F16, 256, 4096, 4096);
+  struct kernel_problem fp8 = problem_of(GEMM_FORMAT_FP8, 256, 4096, 4096);
+  refuse(&hopper, int8, "tile block_k=16", "block_k 16: an instruction takes 32 elements of int8", "tile block_k=32");
+  refuse(&hopper, int8, "tile num_warps=5", "num_warps 5 cannot share a tile of 128 x 128", "tile num_warps=4");
+  refuse(&hopper, int8, "tile block_m=256", "takes about 320 registers a thread of 4 warps, there are 255",
+         "tile block_m=160");
+  refuse(&hopper, fp8, "tile", "registers a thread", "tile block_n=112");
+  refuse(&hopper, f16, "tile num_stages=8",
+         "num_stages 8 of this tile take 294912 bytes of shared memory, a block has 232448",
+         "tile num_stages=8 block_k=48");
+  refuse(&ampere, f16, "tile num_stages=5", "a block has 166912", "tile num_stages=4");
+  refuse(&hopper, problem_of(GEMM_FORMAT_F16, 256, 4096, 100), "tile split_k=3",
+         "split_k 3: K 100 has 2 steps of block_k 64", "tile split_k=3 block_k=48");
+  refuse(&hopper, problem_of(GEMM_FORMAT_INT8, 1024, 4096, 4096), "tile split_k=4 split_k_mode=1",
+         "split_k 4: sums of slices take 65536 KiB, the workspace has 32768", "tile split_k=2 split_k_mode=1");
+  refuse(&hopper, problem_of(GEMM_FORMAT_INT2, 256, 4096, 4096), "tile num_warps=8 num_stages=3",
+         "block_k 64: a scale is of 128 elements of int2", "tile num_warps=8 num_stages=3 block_k=128");
+}
+
+static void test_what_has_no_neighbour(void **state) {
+  (void)state;
+  struct variant variant = parse("tile"), near;
+  struct kernel_problem int2 = problem_of(GEMM_FORMAT_INT2, 1, 64, 64), fp8 = problem_of(GEMM_FORMAT_FP8, 1, 64, 64);
+  struct tile_plan plan;
+  struct error error;
+  int2.tiled = false;
+  assert_int_equal(tile_plan(&int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "INT2 of 128 rows or more"));
+  assert_false(tile_nearest(&int2, &variant, &near));
+  int2.tiled = true;
+  int2.x_type = GEMM_F32;
+  assert_int_equal(tile_plan(&int2, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "x of f16 or bf16 with INT2 weights, not of f32"));
+  fp8.device = ampere;
+  assert_int_equal(tile_plan(&fp8, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "8.9, this device has 8.0"));
+  fp8.device = hopper;
+  fp8.scale = GEMM_SCALE_BLOCK;
+  assert_int_equal(tile_plan(&fp8, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "not with blocks"));
+}
+
+static void test_more_blocks_than_a_launch(void **state) {
+  (void)state;
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT8, 16384, 1 << 24, 4096);
+  struct variant variant = parse("tile block_m=16 block_n=16 block_k=32 num_warps=1 split_k=128");
+  struct tile_plan plan;
+  struct error error;
+  problem.device.workspace_bytes = UINT64_MAX;
+  assert_int_equal(tile_plan(&problem, &variant, &plan, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "more blocks than a launch"));
+}
+
+/* ---- slices */
+
+static void test_slices_fill_the_device(void **state) {
+  (void)state;
+  struct kernel_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
+  struct kernel_problem wide = problem_of(GEMM_FORMAT_F16, 4096, 57344, 8192);
+  struct kernel_problem shallow = problem_of(GEMM_FORMAT_F16, 128, 128, 128);
+  struct variant variant = parse("tile");
+  assert_int_equal(tile_split_filling(&tall, &variant), 128); /* 132 processors, one tile, at most 128 */
+  assert_int_equal(tile_split_filling(&wide, &variant), 1);
+  assert_int_equal(tile_split_filling(&shallow, &variant), 2); /* as many as there are steps */
+}
+
+static void test_a_sweep_has_every_count_in_every_mode(void **state) {
+  (void)state;
+  struct kernel_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
+  struct variant variant = parse("tile"), out[512];
+  assert_int_equal(tile_splits(&tall, &variant, true, out, 512), 1 + 127 * 3);
+  int few = tile_splits(&tall, &variant, false, out, 512);
+  assert_true(few > 3 && few < 20);
+  for (int i = 1; i < few; i++)
+    assert_true(out[i].values[TILE_SPLIT_K] > 1);
+}
+
+/* ---- files */
+
+/* The only file in the folder. */
+static const char *only_file(void) {
+  static char path[128];
+  char command[128];
+  snprintf(command, sizeof command, "ls -d %s/*", folder);
+  FILE *pipe = popen(command, "r");
+  assert_non_null(pipe);
+  assert_non_null(fgets(path, sizeof path, pipe));
+  path[strcspn(path, "\n")] = '\0';
+  assert_int_equal(fgetc(pipe), EOF); /* no temporary one is left */
+  pclose(pipe);
+  return path;
+}
+
+static void test_code_is_kept(void **state) {
+  (void)state;
+  static const char code[] = "not \0 really code\n\n\n";
+  void *got = NULL;
+  size_t bytes = 0;
+  struct error error;
+  assert_false(code_cache_load(folder, "key", &got, &bytes));
+  assert_int_equal(code_cache_save(folder, "key", code, sizeof code, &error), STATUS_OK);
+  assert_true(code_cache_load(folder, "key", &got, &bytes));
+  assert_int_equal(bytes, sizeof code);
+  assert_memory_equal(got, code, sizeof code);
+  free(got);
+  assert_false(code_cache_load(folder, "another key", &got, &bytes));
+  assert_int_equal(code_cache_save(folder, "two\nlines", code, sizeof code, &error), STATUS_INVALID);
+  assert_int_equal(code_cache_save("/dev/null/folder", "key", code, sizeof code, &error), STATUS_SYSTEM);
+}
+
+static void test_damaged_code_is_a_miss(void **state) {
+  (void)state;
+  static const char code[] = "0123456789abcdef";
+  void *got;
+  size_t bytes;
+  struct stat stat;
+  struct error error;
+  for (int damage = 0; damage < 4; damage++) {
+    assert_int_equal(code_cache_save(folder, "key", code, sizeof code, &error), STATUS_OK);
+    const char *path = only_file();
+    int fd = open(path, O_RDWR);
+    assert_int_equal(fstat(fd, &stat), 0);
+    if (damage == 0)
+      assert_int_equal(ftruncate(fd, stat.st_size - 1), 0);
+    if (damage == 1)
+      assert_int_equal(pwrite(fd, "x", 1, stat.st_size - 3), 1);
+    if (damage == 2)
+      assert_int_equal(pwrite(fd, "kez", 3, strlen("gemmd kernel 1\n")), 3);
+    if (damage == 3)
+      assert_int_equal(ftruncate(fd, 0), 0);
+    close(fd);
+    assert_false(code_cache_load(folder, "key", &got, &bytes));
+  }
+  assert_int_equal(unlink(only_file()), 0);
+}
+
+static void test_a_link_is_not_followed(void **state) {
+  (void)state;
+  void *got;
+  size_t bytes;
+  struct error error;
+  char moved[160];
+  assert_int_equal(code_cache_save(folder, "key", "code", 4, &error), STATUS_OK);
+  const char *path = only_file();
+  snprintf(moved, sizeof moved, "%s.moved", path);
+  assert_int_equal(rename(path, moved), 0);
+  assert_int_equal(symlink(moved, path), 0);
+  assert_false(code_cache_load(folder, "key", &got, &bytes));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_parameters_are_the_promised_ones),
+      cmocka_unit_test(test_a_plan),
+      cmocka_unit_test(test_a_plan_for_two_bits),
+      cmocka_unit_test(test_what_cannot_run_has_a_reason_and_a_neighbour),
+      cmocka_unit_test(test_what_has_no_neighbour),
+      cmocka_unit_test(test_more_blocks_than_a_launch),
+      cmocka_unit_test(test_slices_fill_the_device),
+      cmocka_unit_test(test_a_sweep_has_every_count_in_every_mode),
+      cmocka_unit_test_setup_teardown(test_code_is_kept, folder_make, folder_remove),
+      cmocka_unit_test_setup_teardown(test_damaged_code_is_a_miss, folder_make, folder_remove),
+      cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, folder_make, folder_remove),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
