@@ -305,6 +305,24 @@ typedef struct gemmd_model_result {
  * `result` may be NULL. */
 GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model, gemmd_model_result *result);
 
+/* What gemmd holds of a weight, in memory of this process: rows of codes, row_bytes from one to the next (INT8, e4m3,
+ * f16 and bf16 as they are; 2 bits four a byte, the first in the lowest bits, code c for c - 1), then scales,
+ * row-major: f32, of 2-bit weights f16. */
+typedef struct gemmd_content {
+  int64_t n, k;
+  enum gemmd_format format;
+  int scale; /* enum gemmd_scale; 0: none */
+  const void *codes, *scales;
+  uint64_t row_bytes, scale_rows, scale_columns;
+  void *map; /* the library's */
+  uint64_t bytes;
+} gemmd_content;
+
+/* For admins. Fills *out, which gemmd_content_free gives back. UNSUPPORTED for a weight that is split over
+ * devices. */
+GEMMD_API int gemmd_weight_fetch(gemmd_session *session, const char *name, gemmd_content *out);
+GEMMD_API void gemmd_content_free(gemmd_content *content);
+
 /* Opens a weight for products. It belongs to the session. The content stays while it is open, also when its name is
  * unloaded or replaced. After TIMEOUT what the daemon opens late is closed by the call that takes its answer in. */
 GEMMD_API int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **out);

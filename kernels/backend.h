@@ -180,6 +180,10 @@ struct backend_ops {
   enum status (*weight_checksum)(struct backend *backend, struct backend_weight *weight, uint64_t *out,
                                  struct error *error);
 
+  /* The weight as it was stored, in canonical form; `canonical` has total_bytes of zeros. */
+  enum status (*weight_read)(struct backend *backend, struct backend_weight *weight, void *canonical,
+                             struct error *error);
+
   /* Makes a mapped arena known to the device. */
   enum status (*arena_register)(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
                                 struct error *error);

@@ -13,6 +13,7 @@ enum tool_exit ctl_status(struct tool_call *call);
 enum tool_exit ctl_weights(struct tool_call *call);
 enum tool_exit ctl_load(struct tool_call *call);
 enum tool_exit ctl_quantize(struct tool_call *call);
+enum tool_exit ctl_export(struct tool_call *call);
 enum tool_exit ctl_unload(struct tool_call *call);
 enum tool_exit ctl_matmul(struct tool_call *call);
 enum tool_exit ctl_tune(struct tool_call *call);

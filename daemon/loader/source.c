@@ -147,7 +147,8 @@ static enum status resolve_real(const struct message_weight_load *request, struc
       return error_set(error, STATUS_INVALID, "scale tensor '%s' is named, but '%s' is %s and has no scales",
                        SHOW(request->scale_tensor), SHOW(from->tensor->tensor->name), type);
   }
-  out->weight.scale = request->scale ? (enum gemm_scale)request->scale : gemm_format_facts(out->weight.format)->scale_default;
+  out->weight.scale =
+      request->scale ? (enum gemm_scale)request->scale : gemm_format_facts(out->weight.format)->scale_default;
   return resolve_method(out->weight.format, request->method, &out->method, error);
 }
 

@@ -37,6 +37,7 @@ void cmd_tune_forget(struct session *session, uint32_t id, const void *body, str
 void cmd_tune_import(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tune_pin(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_commit(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_weight_fetch(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_abandon(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_unload(struct session *session, uint32_t id, const void *body, struct packet *packet);
 

@@ -32,6 +32,7 @@ static const struct handler handlers[] = {
     {COMMAND_shapes_open, cmd_shapes_open},
     {COMMAND_weight_commit, cmd_weight_commit},
     {COMMAND_weight_abandon, cmd_weight_abandon},
+    {COMMAND_weight_fetch, cmd_weight_fetch},
     {COMMAND_tensor_open, cmd_tensor_open},
     {COMMAND_tensor_close, cmd_tensor_close},
     {COMMAND_ipc_open, cmd_ipc_open},

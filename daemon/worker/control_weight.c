@@ -1,4 +1,5 @@
-/* Weights in slabs: weight_plan, weight_store, weight_attach, weight_copy, weight_verify, weight_detach. */
+/* Weights in slabs: weight_plan, weight_store, weight_attach, weight_copy, weight_verify, weight_read,
+ * weight_detach. */
 #include "control.h"
 
 #include "../memfd.h"
@@ -226,6 +227,23 @@ static enum status work_verify(struct control *control, struct control_task *tas
                                        &task->reply.weight_placed.checksum, error);
 }
 
+/* ---- back into canonical form */
+
+static enum status work_read(struct control *control, struct control_task *task, struct error *error) {
+  struct gemm_layout layout;
+  enum status status = gemm_layout_compute(&task->weight->engine.shape, &layout, error);
+  if (status == STATUS_OK)
+    status = memfd_make_open("gemmd-weight", layout.total_bytes, &task->reply_fd, error);
+  if (status != STATUS_OK)
+    return status;
+  void *canonical = memfd_map(task->reply_fd, layout.total_bytes, true, error);
+  if (canonical == NULL)
+    return error->status;
+  status = control->ops->weight_read(control->backend, task->weight->engine.device, canonical, error);
+  munmap(canonical, layout.total_bytes); /* sealing against writing needs it gone */
+  return status == STATUS_OK ? memfd_freeze(task->reply_fd, error) : status;
+}
+
 /* ---- all of them, and detach */
 
 static void finish_attach(struct control *control, struct control_task *task) {
@@ -286,5 +304,6 @@ const struct control_handler control_weight_handlers[] = {
      .post = post_detach,
      .release = release_detach,
      .finish = finish_detach},
+    {.command = COMMAND_weight_read, .begin = begin_verify, .work = work_read},
     {.command = 0},
 };

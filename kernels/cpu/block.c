@@ -191,7 +191,7 @@ static enum micro_source source_of(const struct panel *panel) {
       [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S, [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS};
   const struct block_task *task = panel->task;
   enum micro_source source = packed[task->job->weight->shape.format];
-  bool few = task->row_end - task->row_begin <= task->micro->unpack_rows;
+  bool few = task->row_end - task->row_begin <= task->micro->few_rows;
   return few && task->micro->tile[task->stage->kind][source] != NULL ? source : MICRO_DWORDS;
 }
 
@@ -203,14 +203,15 @@ static bool reads_weight(const struct panel *panel) {
          (kind == MICRO_BF16 && format == GEMM_FORMAT_BF16);
 }
 
-/* Steps of W at a time: as many as a block has room for, in whole groups; all of them where one tile reads W as it is.
- */
+/* Steps of W at a time: as many as a block has room for, in whole groups; all of them where one tile reads W as it is,
+ * which those of sets with small blocks do for two rows. */
 static int64_t steps_at_once(const struct panel *panel) {
   const struct stage *stage = panel->task->stage;
   int64_t group = MICRO_GROUP / (stage->k / stage->steps), limit = panel->task->micro->block_steps;
   int64_t most = panel->task->sizes->block_bytes / (panel->width * (int64_t)sizeof(uint32_t)) / group * group;
   most = limit > 0 && limit < most ? limit / group * group : most;
-  return panel->tiles == 1 && reads_weight(panel) ? stage->steps : most > group ? most : group;
+  bool once = panel->tiles == 1 && (limit == 0 || panel->tile_rows <= 2);
+  return once && reads_weight(panel) ? stage->steps : most > group ? most : group;
 }
 
 static void run_panel(struct panel *panel) {
@@ -383,7 +384,8 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   panel.source = source_of(&panel);
   bool groups = by_groups(task->micro, weight->shape.format);
   most = groups && most > MICRO_GROUPS_ROWS ? MICRO_GROUPS_ROWS : most;
-  panel.tiles = panel.source != MICRO_DWORDS ? 1 : (rows + most - 1) / most;
+  most = panel.source != MICRO_DWORDS ? task->micro->unpack_rows : most;
+  panel.tiles = (rows + most - 1) / most;
   panel.tile_rows = (int)(rows / panel.tiles);
   panel.more = rows % panel.tiles;
   for (panel.number = begin; panel.number < end; panel.number++) {

@@ -296,6 +296,14 @@ static enum status cpu_weight_checksum(struct backend *backend, struct backend_w
   return STATUS_OK;
 }
 
+static enum status cpu_weight_read(struct backend *backend, struct backend_weight *weight, void *canonical,
+                                   struct error *error) {
+  (void)backend;
+  (void)error;
+  cpu_weight_canonical(weight, canonical);
+  return STATUS_OK;
+}
+
 /* ---- arenas and products */
 
 static enum status cpu_arena_register(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
@@ -491,6 +499,7 @@ const struct backend_ops cpu_backend = {
     .weight_detach = cpu_weight_detach,
     .slab_copy = copy_slab,
     .weight_checksum = cpu_weight_checksum,
+    .weight_read = cpu_weight_read,
     .arena_register = cpu_arena_register,
     .arena_unregister = cpu_arena_unregister,
     .memory_import = import_memory,

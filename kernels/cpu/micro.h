@@ -134,7 +134,8 @@ struct micro_ops {
    * set has [F32][DWORDS], and [INTEGER][DWORDS] or both [WORDS][DWORDS] and groups_*. */
   void (*tile[MICRO_KINDS][MICRO_SOURCES])(const struct micro_tile *tile);
   int rows;        /* of a tile that is best; MICRO_ROWS at most */
-  int unpack_rows; /* up to which W is unpacked on the way, MICRO_UNPACK_ROWS at most; beyond, once for all tiles */
+  int unpack_rows; /* of a tile that unpacks W on the way; MICRO_UNPACK_ROWS at most */
+  int few_rows;    /* up to which such tiles are taken; beyond, W is unpacked once for all tiles */
   int block_steps; /* of unpacked W that tiles use in turn, at most; 0: as many as there is room for */
 
   /* s8 to x of WORDS. `count` is a multiple of 4. NULL where the set has no such tile. */

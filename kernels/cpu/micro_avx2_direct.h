@@ -180,7 +180,9 @@ static ALWAYS_INLINE void direct_codes2(const struct micro_tile *tile, int rows,
 }
 TILE_OF(tile_codes2, direct_codes2, ROW_CASES)
 
-/* ---- many rows: blocks */
+/* ---- many rows: blocks. The next one's lines are asked for, so that they come while this one is multiplied. */
+
+#define BLOCK_AHEAD 8192
 
 #define UNPACK(name, bytes, count, type, to_type, expand)                                                              \
   static void name(const uint8_t *from, int width, int64_t steps, to_type *to) {                                       \
@@ -188,7 +190,7 @@ TILE_OF(tile_codes2, direct_codes2, ROW_CASES)
       for (int column = 0; column < width; column += LANES) {                                                          \
         type values[count];                                                                                            \
         expand(from + bytes * column, values);                                                                         \
-        __builtin_prefetch(from + bytes * column + DIRECT_AHEAD);                                                      \
+        __builtin_prefetch(from + bytes * column + BLOCK_AHEAD);                                                       \
         UNROLL for (int i = 0; i < count; i++) {                                                                       \
           __builtin_memcpy(to + i * width + column, &values[i], sizeof(type));                                         \
         }                                                                                                              \
@@ -206,7 +208,9 @@ static void avx2_codes2_f32(const uint8_t *from, int width, int groups, float *t
     for (int column = 0; column < width; column += LANES) {
       lanes scale = load_halves(from + 32 * width + 2 * column);
       for (int i = 0; i < 8; i++) {
-        __m256i codes = _mm256_loadu_si256((const __m256i *)(from + 4 * (i * width + column)));
+        const uint8_t *at = from + 4 * (i * width + column);
+        __m256i codes = _mm256_loadu_si256((const __m256i *)at);
+        __builtin_prefetch(at + BLOCK_AHEAD);
         UNROLL for (int k = 0; k < 16; k++) {
           store_lanes(to + (16 * i + k) * width + column, codes2_lanes(codes, k) * scale);
         }
@@ -220,7 +224,7 @@ static void avx2_codes2_f32(const uint8_t *from, int width, int groups, float *t
 static void avx2_widen_f16(const uint16_t *from, float *to, int64_t count) {
   int64_t i = 0;
   for (; i + LANES <= count; i += LANES) {
-    __builtin_prefetch((const uint8_t *)(from + i) + DIRECT_AHEAD);
+    __builtin_prefetch((const uint8_t *)(from + i) + BLOCK_AHEAD);
     store_lanes(to + i, load_halves(from + i));
   }
   widen_f16(from + i, to + i, count - i);
@@ -258,6 +262,7 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
                           [MICRO_CODES2] = tile_codes2},                                                               \
       .rows = ROWS,                                                                                                    \
       .unpack_rows = UNPACK_ROWS,                                                                                      \
+      .few_rows = FEW_ROWS,                                                                                            \
       .block_steps = BLOCK_STEPS,                                                                                      \
       .unpack_e4m3_f32 = avx2_e4m3_f32,                                                                                \
       .unpack_bf16_f32 = avx2_bf16_f32,                                                                                \

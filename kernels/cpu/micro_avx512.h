@@ -302,6 +302,7 @@ SPIN(lookup, lanes, counts, 2, add_lookup)
                BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32}},                                                   \
       .rows = ROWS,                                                                                                    \
       .unpack_rows = MICRO_UNPACK_ROWS,                                                                                \
+      .few_rows = MICRO_UNPACK_ROWS,                                                                                   \
       BF16_UNPACK.unpack_e4m3_f32 = unpack_e4m3_f32,                                                                   \
       .unpack_codes2 = unpack_codes2,                                                                                  \
       .unpack_codes2_f32 = unpack_codes2_f32,                                                                          \

@@ -3,6 +3,7 @@
 #include "../../proto/number.h"
 
 #include <math.h>
+#include <string.h>
 
 static const float *scales_of(const struct backend_weight *weight) {
   return (const float *)(weight->panels + weight->layout.scales_offset);
@@ -80,4 +81,56 @@ double cpu_weight_scale(const struct backend_weight *weight, int64_t n, int64_t 
   }
   return weight->shape.scale == GEMM_SCALE_BLOCK ? cpu_weight_block_scale(weight, panel, k / MICRO_GROUP)
                                                  : cpu_weight_scales(weight, panel)[column];
+}
+
+/* ---- the canonical form */
+
+static void put_code(const struct backend_weight *weight, int64_t n, int64_t k, uint8_t *row) {
+  double code = cpu_weight_code(weight, n, k);
+  uint16_t half;
+  switch (weight->shape.format) {
+  case GEMM_FORMAT_INT8:
+    row[k] = (uint8_t)(int8_t)code;
+    break;
+  case GEMM_FORMAT_FP8:
+    row[k] = number_to_e4m3((float)code);
+    break;
+  case GEMM_FORMAT_INT2:
+  case GEMM_FORMAT_INT2A8:
+    row[k / 4] |= (uint8_t)((int)(code + 1) << k % 4 * 2);
+    break;
+  default:
+    half = weight->shape.format == GEMM_FORMAT_F16 ? number_to_f16((float)code) : number_to_bf16((float)code);
+    memcpy(row + 2 * k, &half, sizeof(half));
+    break;
+  }
+}
+
+static void put_scales(const struct backend_weight *weight, uint8_t *scales) {
+  const struct gemm_layout *layout = &weight->layout.canonical;
+  int64_t height = weight->shape.scale == GEMM_SCALE_BLOCK ? GEMM_GROUP : 1;
+  bool int2 = gemm_is_int2(weight->shape.format);
+  for (uint64_t i = 0; i < layout->scale_count; i++) {
+    int64_t n = (int64_t)(i / layout->scale_columns) * height, k = (int64_t)(i % layout->scale_columns) * GEMM_GROUP;
+    float scale = (float)cpu_weight_scale(weight, n, k);
+    uint16_t half = number_to_f16(scale);
+    memcpy(scales + i * (int2 ? sizeof(half) : sizeof(scale)), int2 ? (void *)&half : (void *)&scale,
+           int2 ? sizeof(half) : sizeof(scale));
+  }
+}
+
+void cpu_weight_canonical(const struct backend_weight *weight, uint8_t *canonical) {
+  const struct gemm_layout *layout = &weight->layout.canonical;
+  for (int64_t n = 0; n < weight->shape.n; n++) {
+    uint8_t *row = canonical + (uint64_t)n * layout->row_bytes;
+    for (int64_t k = 0; k < weight->shape.k; k++) {
+      put_code(weight, n, k, row);
+    }
+    for (uint64_t k = (uint64_t)weight->shape.k; gemm_is_int2(weight->shape.format) && k < 4 * layout->row_bytes; k++) {
+      row[k / 4] |= (uint8_t)(1u << k % 4 * 2); /* the value 0 */
+    }
+  }
+  if (weight->shape.scale != GEMM_SCALE_NONE) {
+    put_scales(weight, canonical + layout->scales_offset);
+  }
 }

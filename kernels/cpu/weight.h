@@ -31,4 +31,7 @@ float cpu_weight_block_scale(const struct backend_weight *weight, int64_t panel,
 double cpu_weight_code(const struct backend_weight *weight, int64_t n, int64_t k);
 double cpu_weight_scale(const struct backend_weight *weight, int64_t n, int64_t k);
 
+/* All of W as it was stored, into zeros of layout.canonical.total_bytes. */
+void cpu_weight_canonical(const struct backend_weight *weight, uint8_t *canonical);
+
 #endif

@@ -355,6 +355,7 @@ const struct backend_ops cuda_backend = {
     .weight_detach = cuda_weight_detach,
     .slab_copy = cuda_slab_copy,
     .weight_checksum = cuda_weight_checksum,
+    .weight_read = cuda_weight_read,
     .arena_register = cuda_arena_register,
     .arena_unregister = cuda_arena_unregister,
     .memory_import = cuda_memory_import,

@@ -132,6 +132,7 @@ enum status cuda_weight_attach(struct backend *, const struct gemm_weight *, uin
                                struct backend_weight **, struct error *);
 void cuda_weight_detach(struct backend *, struct backend_weight *);
 enum status cuda_weight_checksum(struct backend *, struct backend_weight *, uint64_t *, struct error *);
+enum status cuda_weight_read(struct backend *, struct backend_weight *, void *, struct error *);
 
 enum status cuda_arena_register(struct backend *, void *, uint64_t, struct backend_arena **, struct error *);
 void cuda_arena_unregister(struct backend *, struct backend_arena *);

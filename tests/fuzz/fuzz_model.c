@@ -25,15 +25,16 @@ static void read_model(const char *config, size_t config_bytes, const char *head
   struct import_model model;
   struct import_weight weight;
   struct error error;
-  if (safetensors_parse(header, header_bytes, SAFETENSORS_LENGTH_BYTES + header_bytes + data_bytes, &file, &error) != STATUS_OK)
+  if (safetensors_parse(header, header_bytes, SAFETENSORS_LENGTH_BYTES + header_bytes + data_bytes, &file, &error) !=
+      STATUS_OK)
     file = (struct safetensors){.count = 0};
   if (import_open(&model, &file, 1, config, config_bytes, &error) == STATUS_OK) {
     static const struct import_wish wish = {.scale_tensor = ""};
     for (size_t i = 0; i < model.count; i++) {
       (void)import_take(&model, &model.entries[i], NULL, &weight, &error);
       error.status = STATUS_OK;
-      if (import_take(&model, &model.entries[i], &wish, &weight, &error) == IMPORT_WEIGHT && error.status == STATUS_OK &&
-          (weight.importer == NULL || weight.n < 0 || weight.k < 0 || weight.pack == 0))
+      if (import_take(&model, &model.entries[i], &wish, &weight, &error) == IMPORT_WEIGHT &&
+          error.status == STATUS_OK && (weight.importer == NULL || weight.n < 0 || weight.k < 0 || weight.pack == 0))
         abort();
     }
     import_close(&model);

@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from support import PATIENCE_S, Daemon, random, write_safetensors
+from support import BUILD, PATIENCE_S, Daemon, random, write_safetensors
 
 import gemmclient
 from gemmclient import errors
@@ -459,6 +459,26 @@ class Whole(Served):
         """A layer t of TriRun's is the weight t.weight of the model; its scales are none."""
         self.model({"t.B": ("I32", np.zeros((K // 16, 256), np.int32)), "t.s": ("F16", np.ones((1, 256), np.float16))})
         self.expect(np.full((256, K), -1, np.float32), "int2", name="t.weight")
+
+
+class Export(Served):
+    def test_what_is_exported_loads_as_it_is(self):
+        w = random(1, 130, 260)
+        self.model({"a.weight": ("F32", w)})
+        for name, format, scale in (("int8", "int8", "row"), ("one", "int8", "one"), ("fp8", "fp8", "row"), ("block", "fp8", "block"),
+                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0)):  # fmt: skip
+            self.session.load_model(self.folder, format=format, scale=scale, prefix=name + ".")
+        before = {info.name: (info.hash, info.format, info.scale) for info in self.session.weights()}
+        self.assertEqual(len(before), 8)
+        file = self.folder / "export" / "all.safetensors"
+        file.parent.mkdir()
+        ctl = [BUILD / "gemmctl", "--socket", self.daemon.socket]
+        subprocess.run([*ctl, "export", "*", file], check=True, stdout=subprocess.DEVNULL)
+        self.forget()
+        self.session.load_model(file, format="stored")
+        self.assertEqual({info.name: (info.hash, info.format, info.scale) for info in self.session.weights()}, before)
+        self.assertEqual(subprocess.run([*ctl, "export", "nothing*", file], stderr=subprocess.DEVNULL).returncode, 1)
+        self.assertEqual(sorted(path.name for path in file.parent.iterdir()), ["all.safetensors"])
 
 
 class Full(unittest.TestCase):

@@ -55,7 +55,7 @@ class Core:
     def __init__(self, address: Optional[str], options) -> None:
         out = ffi.new("gemmd_session **")
         self.lock = threading.Lock()
-        self.dropped: Deque = deque()  # memory and weights that nothing refers to any more
+        self.dropped: Deque = deque()  # memory, weights, names that nothing refers to any more
         self.recorded: List = []  # the same of direct products, which a CUDA graph may hold
         self.blocks = 0  # of memory, in the arena or not, and events that somebody refers to
         self.closed = False
@@ -113,6 +113,10 @@ class Core:
         self.dropped.append(pointer)
         self._sweep_late()
 
+    def drop_name(self, name: str) -> None:
+        """The same of a weight's name in gemmd."""
+        self.drop(name)
+
     def _sweep_late(self) -> None:
         # Who holds the lock sweeps before letting go; what comes after that look is found here.
         while self.dropped and self.lock.acquire(blocking=False):
@@ -125,6 +129,10 @@ class Core:
             return
         while self.dropped:
             dropped = self.dropped.popleft()
+            if isinstance(dropped, str):
+                if not self.closed:
+                    lib.gemmd_weight_unload(self.session, dropped.encode(), ffi.new("uint64_t *"))
+                continue
             kind = ffi.typeof(dropped)
             if kind is _WEIGHT:
                 if not self.closed:  # with the session all weights are closed

@@ -60,6 +60,8 @@ class Session:
         seconds for the daemon's answer to control calls other than loads. `reconnect`: seconds that a daemon which is
         killed or replaced is waited for, to go on with the next one; 0: not at all. `name`: who asks, for the daemon's
         log."""
+        self._chosen = dict(address=address, arena_bytes=arena_bytes, entries=entries, spin_us=spin_us,
+                            timeout=timeout, reconnect=reconnect, name=name)  # fmt: skip
         options = ffi.new("gemmd_options *")
         chosen_name = ffi.new("char[]", encoded(name))
         options.arena_bytes = arena_bytes
@@ -69,6 +71,10 @@ class Session:
         options.reconnect_ms = max(1, int(reconnect * 1000)) if reconnect > 0 else _NEVER
         options.name = chosen_name
         self._core = Core(address, options)
+
+    def _again(self) -> "Session":
+        """Another one like it, as a forked process needs it."""
+        return Session(**self._chosen)
 
     def close(self) -> None:
         self._core.close()

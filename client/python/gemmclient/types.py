@@ -145,7 +145,8 @@ def element_type(dtype: np.dtype, named: Union[Named, None], what: str) -> Eleme
     if named is None:
         found = _BY_DTYPE.get(dtype) or _BY_NAME.get(dtype.name)
         if found is None:
-            raise InvalidError(f"{what} has dtype {dtype}, which does not say its type; name it ({what}_type)")
+            named_by = "element" if what == "weight" else f"{what}_type"
+            raise InvalidError(f"{what} has dtype {dtype}, which does not say its type; name it ({named_by})")
         return found
     found = member(ElementType, named, f"{what}_type")
     if dtype.itemsize != _NUMPY[found].itemsize:

@@ -19,6 +19,13 @@ struct kernel_problem kernel_call_problem(const struct backend *backend, const s
   };
 }
 
+int64_t kernel_call_x_bytes(const struct kernel_call *call) {
+  const struct backend_weight *weight = call->weight;
+  if (gemm_quantizes_x(weight->weight.format))
+    return (int64_t)weight->layout.x_row_bytes;
+  return weight->layout.k * gemm_type_bytes(call->x_type);
+}
+
 struct hopper_product kernel_call_rows(const struct kernel_call *call) {
   const struct backend_weight *weight = call->weight;
   const struct layout *layout = &weight->layout;

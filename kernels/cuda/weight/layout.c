@@ -179,3 +179,70 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
   };
   section_fill(&scales, offset, offset + bytes, out);
 }
+
+/* ---- back: where an element of tiles lies, by int2/layout.h and int2/a8_layout.h */
+
+static unsigned code_in_tiles(const struct layout *layout, const uint8_t *stored, uint64_t n, uint64_t k) {
+  uint64_t tiles = (uint64_t)layout->k / GEMM_GROUP, row = n % 16;
+  const uint8_t *tile = stored + (n / INT2_BLOCK_ROWS * tiles + k / GEMM_GROUP) * INT2_TILE_BYTES;
+  const uint8_t *unit = tile + n % 64 / 32 * INT2_HALF_BYTES + n % 32 / 16 * INT2_UNIT_BYTES;
+  uint32_t word;
+  memcpy(&word, unit + (row % 8 * 4 + k % 8 / 2) * 16 + 4 * (k % 128 / 32), sizeof word);
+  uint32_t nibble = word >> (16 * (row / 8) + 8 * (k % 2) + 4 * (k % 32 / 16)) & 15, second = k % 16 / 8;
+  return (nibble >> (2 + second) & 1) << 1 | ((nibble >> second & 1) ^ 1);
+}
+
+static const uint8_t *scale_in_tiles(const struct layout *layout, const uint8_t *stored, uint64_t n, uint64_t group) {
+  uint64_t tiles = (uint64_t)layout->k / GEMM_GROUP;
+  const uint8_t *tile = stored + (n / INT2_BLOCK_ROWS * tiles + group) * INT2_TILE_BYTES;
+  return tile + n % 64 / 32 * INT2_HALF_BYTES + INT2_HALF_SCALES + n % 32 / 16 * 32 + n % 8 * 4 + n % 16 / 8 * 2;
+}
+
+static unsigned code_in_tiles_a8(const struct layout *layout, const uint8_t *stored, uint64_t n, uint64_t k) {
+  uint64_t tiles = (uint64_t)layout->k / INT2A8_TILE_K, row = n % 16;
+  const uint8_t *tile = stored + (n / INT2A8_BLOCK_ROWS * tiles + k / INT2A8_TILE_K) * INT2A8_TILE_BYTES;
+  const uint8_t *unit = tile + n % 64 / 16 * INT2A8_QUARTER_BYTES + k % 256 / 128 * INT2A8_UNIT_BYTES;
+  uint64_t byte = (row % 8 * 4 + k % 16 / 4) * 16 + (2 * (k % 32 / 16) + row / 8) * 4 + k % 4;
+  return unit[byte] >> k % 128 / 32 * 2 & 3;
+}
+
+static const uint8_t *scale_in_tiles_a8(const struct layout *layout, const uint8_t *stored, uint64_t n,
+                                        uint64_t group) {
+  uint64_t tiles = (uint64_t)layout->k / INT2A8_TILE_K;
+  const uint8_t *tile = stored + (n / INT2A8_BLOCK_ROWS * tiles + group / 2) * INT2A8_TILE_BYTES;
+  return tile + n % 64 / 16 * INT2A8_QUARTER_BYTES + INT2A8_QUARTER_SCALES + group % 2 * 32 + n % 8 * 4 +
+         n % 16 / 8 * 2;
+}
+
+static void tiles_read(const struct gemm_weight *weight, const struct layout *layout, const uint8_t *stored,
+                       uint8_t *out) {
+  const struct gemm_layout *to = &layout->canonical;
+  bool a8 = layout->layout == LAYOUT_TILES2A8;
+  for (uint64_t n = 0; n < (uint64_t)weight->n; n++) {
+    uint8_t *row = out + n * to->row_bytes, *scales = out + to->scales_offset + n * to->scale_columns * 2;
+    for (uint64_t k = 0; k < 4 * to->row_bytes; k++) {
+      unsigned code = k >= (uint64_t)weight->k ? 1 /* the value 0 */
+                      : a8                     ? code_in_tiles_a8(layout, stored, n, k)
+                                               : code_in_tiles(layout, stored, n, k);
+      row[k / 4] |= (uint8_t)(code << k % 4 * 2);
+    }
+    for (uint64_t i = 0; i < to->scale_columns; i++)
+      memcpy(scales + 2 * i, a8 ? scale_in_tiles_a8(layout, stored, n, i) : scale_in_tiles(layout, stored, n, i), 2);
+  }
+}
+
+void layout_read(const struct gemm_weight *weight, const struct layout *layout, const void *stored, void *canonical) {
+  const struct gemm_layout *to = &layout->canonical;
+  const uint8_t *from = stored;
+  uint8_t *out = canonical;
+  if (layout_is_tiled(layout)) {
+    tiles_read(weight, layout, from, out);
+    return;
+  }
+  /* Padded rows are not longer in the canonical form. */
+  for (uint64_t row = 0; row < (uint64_t)weight->n; row++)
+    memcpy(out + row * to->row_bytes, from + row * layout->row_bytes, min_u64(to->row_bytes, layout->row_bytes));
+  uint64_t used = to->scales_bytes > 0 ? to->scales_bytes / to->scale_rows : 0;
+  for (uint64_t row = 0; used > 0 && row < to->scale_rows; row++)
+    memcpy(out + to->scales_offset + row * used, from + layout->scales_offset + row * layout->scale_row_bytes, used);
+}

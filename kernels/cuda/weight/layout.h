@@ -44,4 +44,7 @@ MUST_CHECK enum status layout_compute(const struct gemm_weight *weight, uint32_t
 void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,
                  void *out, uint64_t bytes);
 
+/* The canonical form of a weight whose stored form is `stored`, into zeros. */
+void layout_read(const struct gemm_weight *weight, const struct layout *layout, const void *stored, void *canonical);
+
 #endif

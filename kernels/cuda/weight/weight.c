@@ -213,3 +213,22 @@ enum status cuda_weight_checksum(struct backend *backend, struct backend_weight 
   return answer_take(side, launch_checksum(side->stream, weight->codes, weight->layout.total_bytes, side->answer), out,
                      "computing a checksum", error);
 }
+
+enum status cuda_weight_read(struct backend *backend, struct backend_weight *weight, void *canonical,
+                             struct error *error) {
+  uint64_t bytes = weight->layout.total_bytes;
+  enum status status = backend_enter(backend, error);
+  if (status != STATUS_OK)
+    return status;
+  void *stored = malloc(bytes);
+  if (stored == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for %llu bytes of a weight", (unsigned long long)bytes);
+  cudaError_t result = cudaMemcpyAsync(stored, weight->codes, bytes, cudaMemcpyDeviceToHost, backend->side.stream);
+  if (result == cudaSuccess)
+    result = cudaStreamSynchronize(backend->side.stream);
+  status = runtime_check(result, "copying a weight from the GPU", error);
+  if (status == STATUS_OK)
+    layout_read(&weight->weight, &weight->layout, stored, canonical);
+  free(stored);
+  return status;
+}

@@ -73,7 +73,7 @@ static struct tile_params params_of(const struct kernel_call *call, const struct
       .w_stride = (long long)call->weight->layout.row_bytes,
       .m = (int)call->m,
       .n = (int)problem->n,
-      .row_bytes = (int)call->x_stride,
+      .row_bytes = (int)kernel_call_x_bytes(call),
       .steps = (int)plan->steps,
       .w_scale = scales && !problem->tiled ? (const float *)(const void *)call->weight->scales : NULL,
       .x_scale = scales ? call->x_scale : NULL,

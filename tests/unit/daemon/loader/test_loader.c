@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <blake2.h>
 #include <cmocka.h>
 #include <fcntl.h>
 #include <math.h>
@@ -395,6 +396,56 @@ static void test_first_bad_band_is_named(void **state) {
 
 /* ---- watched */
 
+static void put(uint8_t *to, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; i++)
+    to[i] = (uint8_t)(value >> (8 * i));
+}
+
+static void header_of(const struct loaded *loaded, const char *kind, uint8_t header[32]) {
+  memset(header, 0, 32);
+  strcpy((char *)header, kind);
+  put(header + 8, loaded->done.format, 4);
+  put(header + 12, loaded->done.scale, 4);
+  put(header + 16, (uint64_t)loaded->done.n, 8);
+  put(header + 24, (uint64_t)loaded->done.k, 8);
+}
+
+/* Both hashes, as hash.h describes them, of a content of several leaves. */
+static void test_hashes_are_what_they_are_said_to_be(void **state) {
+  (void)state;
+  enum { N = 700, K = 4000, LEAF = 1 << 20 };
+  float *values = loading_values(N * K);
+  int fd = loading_f32(values, N, K);
+  struct message_weight_load request = loading_request(GEMM_FORMAT_INT8, GEMM_SCALE_ROW);
+  request.old_hash = true;
+  struct loaded loaded = loading_run(fd, &request, 2);
+  uint8_t header[32], expected[32], leaf_header[16] = "gemmd-2 leaf";
+  blake2b_state root, leaf;
+  header_of(&loaded, "gemmd-2", header);
+  blake2b_init(&root, 32);
+  blake2b_update(&root, header, sizeof header);
+  assert_true(loaded.done.bytes > 2 * LEAF);
+  for (uint64_t at = 0; at < loaded.done.bytes; at += LEAF) {
+    put(leaf_header + 12, at / LEAF, 4);
+    blake2b_init(&leaf, 32);
+    blake2b_update(&leaf, leaf_header, sizeof leaf_header);
+    blake2b_update(&leaf, loaded.bytes + at, loaded.done.bytes - at < LEAF ? loaded.done.bytes - at : LEAF);
+    blake2b_final(&leaf, expected, 32);
+    blake2b_update(&root, expected, 32);
+  }
+  blake2b_final(&root, expected, 32);
+  assert_memory_equal(loaded.done.hash, expected, 32);
+  header_of(&loaded, "gemmd-1", header);
+  blake2b_init(&root, 32);
+  blake2b_update(&root, header, sizeof header);
+  blake2b_update(&root, loaded.bytes, loaded.done.bytes);
+  blake2b_final(&root, expected, 32);
+  assert_memory_equal(loaded.done.old_hash, expected, 32);
+  loading_free(&loaded);
+  close(fd);
+  free(values);
+}
+
 struct seen {
   uint64_t done, total;
   int calls;
@@ -444,6 +495,7 @@ int main(void) {
       cmocka_unit_test(test_stored_int2),
       cmocka_unit_test(test_same_result_with_any_number_of_threads),
       cmocka_unit_test(test_hash_tells_contents_apart),
+      cmocka_unit_test(test_hashes_are_what_they_are_said_to_be),
       cmocka_unit_test(test_first_bad_band_is_named),
       cmocka_unit_test(test_progress_and_cancel),
   };

@@ -46,6 +46,7 @@ static int setup(void **state) {
     if (catalog_slab_add(&catalog, catalog_next_slab(&catalog), device, 65536, -1, &failure) != STATUS_OK)
       return -1;
   struct catalog_weight *first = add(1, 0, 1, 8192), *second = add(2, 1, 2, 0);
+  second->hash_kind = CATALOG_HASH_TREE;
   add(3, 0, 1, 0)->handles = 1; /* no name stands for it any more */
   name("a", first, 1000, MODE_PRIVATE);
   name("b", first, 1001, MODE_ALL);
@@ -81,6 +82,9 @@ static void what_has_a_name_comes_back(void **state) {
   assert_ptr_equal(a->weight, b->weight);
   assert_int_equal(a->owner, 1000);
   assert_int_equal(a->mode, MODE_PRIVATE);
+  assert_int_equal(a->weight->hash_kind, CATALOG_HASH_SEQUENTIAL);
+  assert_int_equal(catalog_find(&back, "c")->weight->hash_kind, CATALOG_HASH_TREE);
+  assert_true(catalog_has_old_hash(&back));
   assert_int_equal(b->mode, MODE_ALL);
   assert_int_equal(a->weight->names, 2);
   assert_int_equal(a->weight->handles, 0);

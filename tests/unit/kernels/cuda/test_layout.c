@@ -66,6 +66,59 @@ static void test_layout_fills(void **state) {
   free(pieces);
 }
 
+static void fill_canonical(const struct gemm_weight *weight, const struct gemm_layout *layout, uint8_t *canonical) {
+  uint32_t random = 1;
+  bool int2 = gemm_is_int2(weight->format);
+  uint64_t used = int2                                                                      ? 0
+                  : weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16 ? 2 * (uint64_t)weight->k
+                                                                                            : (uint64_t)weight->k;
+  for (uint64_t n = 0; n < (uint64_t)weight->n; n++) {
+    uint8_t *row = canonical + n * layout->row_bytes;
+    for (uint64_t i = 0; i < used; i++)
+      row[i] = (uint8_t)((random = random * 1664525u + 1013904223u) >> 24);
+    for (uint64_t k = 0; int2 && k < 4 * layout->row_bytes; k++) {
+      unsigned code = k < (uint64_t)weight->k ? (random = random * 1664525u + 1013904223u) >> 30 : 1;
+      row[k / 4] |= (uint8_t)(code << k % 4 * 2);
+    }
+  }
+  for (uint64_t i = 0; i < layout->scales_bytes; i++)
+    canonical[layout->scales_offset + i] = (uint8_t)((random = random * 1664525u + 1013904223u) >> 24);
+}
+
+/* What is stored comes back, whatever the form. */
+static void test_layout_reads(void **state) {
+  static const struct {
+    struct gemm_weight weight;
+    uint32_t layout;
+  } cases[] = {
+      {{.n = 17, .k = 19, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ONE}, LAYOUT_ROWS},
+      {{.n = 33, .k = 130, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW}, LAYOUT_ROWS},
+      {{.n = 150, .k = 300, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK}, LAYOUT_ROWS},
+      {{.n = 5, .k = 7, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE}, LAYOUT_ROWS},
+      {{.n = 5, .k = 260, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP}, LAYOUT_CODES2},
+      {{.n = 130, .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP}, LAYOUT_TILES2},
+      {{.n = 128, .k = 256, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES2},
+      {{.n = 130, .k = 300, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP}, LAYOUT_TILES2A8},
+      {{.n = 128, .k = 512, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES2A8},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct layout layout;
+    struct error error;
+    assert_int_equal(layout_compute(&cases[i].weight, cases[i].layout, &layout, &error), STATUS_OK);
+    uint8_t *canonical = calloc(1, layout.canonical.total_bytes), *back = calloc(1, layout.canonical.total_bytes);
+    uint8_t *stored = malloc(layout.total_bytes);
+    assert_true(canonical != NULL && back != NULL && stored != NULL);
+    fill_canonical(&cases[i].weight, &layout.canonical, canonical);
+    layout_fill(&cases[i].weight, &layout, canonical, 0, stored, layout.total_bytes);
+    layout_read(&cases[i].weight, &layout, stored, back);
+    assert_memory_equal(canonical, back, layout.canonical.total_bytes);
+    free(canonical);
+    free(back);
+    free(stored);
+  }
+}
+
 /* The code of W[n][k] as a kernel finds it, by what int2/layout.h says. */
 static int tiled_code(const uint8_t *tiles, int64_t tiles_a_row, int64_t n, int64_t k) {
   const uint8_t *tile = tiles + (n / 64 * tiles_a_row + k / 128) * INT2_TILE_BYTES;
@@ -253,13 +306,10 @@ static void test_staging_goes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layout_pads),
-      cmocka_unit_test(test_layout_fills),
-      cmocka_unit_test(test_layout_tiles),
-      cmocka_unit_test(test_layout_chosen),
-      cmocka_unit_test(test_staging_holds),
-      cmocka_unit_test(test_staging_goes),
-      cmocka_unit_test(test_staging_holds_pointers),
+      cmocka_unit_test(test_layout_pads),   cmocka_unit_test(test_layout_fills),
+      cmocka_unit_test(test_layout_reads),  cmocka_unit_test(test_layout_tiles),
+      cmocka_unit_test(test_layout_chosen), cmocka_unit_test(test_staging_holds),
+      cmocka_unit_test(test_staging_goes),  cmocka_unit_test(test_staging_holds_pointers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,9 +31,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
                           backend->gpu.multiprocessors, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   CUtensorMap x;
-  int64_t row_bytes = (int64_t)call->x_stride;
-  enum status status =
-      tensor_map_make(backend->driver, call->x, call->m, row_bytes, row_bytes, config.columns, &x, error);
+  enum status status = tensor_map_make(backend->driver, call->x, call->m, kernel_call_x_bytes(call),
+                                       (int64_t)call->x_stride, config.columns, &x, error);
   if (status != STATUS_OK)
     return status;
   cudaError_t result = int2_many_launch(call->stream, &config, &plan, &product, &x, call->follows, call->resident);

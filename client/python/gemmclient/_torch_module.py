@@ -1,0 +1,228 @@
+"""GemmdLinear, and what is saved of models that have such layers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from typing import Callable, Dict, Optional, Tuple, Union
+
+import numpy as np
+import torch
+from torch import nn
+
+from . import _safetensors
+from ._torch_places import TYPES
+from ._torch_served import Number, Served, linear, served
+from .errors import InvalidError, NotFoundError, UnsupportedError, WrongStateError
+from .session import Session
+from .types import Format, Method, Named, Scale, member
+
+Path = Union[str, "os.PathLike[str]"]
+
+_EXACT = {"f16": torch.float16, "bf16": torch.bfloat16}  # formats that keep the values they were made of
+_EXPORT_BYTES = 1 << 20  # of rows in the arena at a time
+
+
+class GemmdLinear(nn.Module):
+    """nn.Linear whose weight is with gemmd. `weight` and `bias` have its shapes and types, and no values (device "meta").
+
+    `release`: when the last layer of this session's that has the name is gone, gemmd drops the name."""
+
+    def __init__(
+        self,
+        session: Session,
+        name: str,
+        bias: Optional[torch.Tensor] = None,
+        dtype: torch.dtype = torch.float32,
+        *,
+        release: bool = False,
+    ):
+        """Opens the weight of that name. `bias` is [n]."""
+        super().__init__()
+        one = Served(session, name, bias, release)
+        if bias is not None and tuple(bias.shape) != (one.n,):
+            raise InvalidError(f"bias must have shape ({one.n},), got {tuple(bias.shape)}")
+        self.name, self.format = name, one.info.format.name.lower()
+        self.in_features, self.out_features = one.k, one.n
+        self.weight = torch.empty(one.n, one.k, dtype=dtype, device="meta")
+        self.bias = torch.empty(one.n, dtype=bias.dtype, device="meta") if bias is not None else None
+        self._number = Number(one)
+        self.number = self._number.value
+
+    @classmethod
+    def from_weight(
+        cls,
+        weight: torch.Tensor,
+        bias: Optional[torch.Tensor],
+        session: Session,
+        name: str,
+        format: Named,
+        *,
+        scale: Named = Scale.DEFAULT,
+        method: Named = Method.DEFAULT,
+        release: bool = False,
+    ) -> "GemmdLinear":
+        """Serves a weight [n, k]. Its name in gemmd is `name`, the format and a hash of what it is made of."""
+        chosen = member(Format, format, "format")
+        values, element = as_array(weight)
+        made_of = f"{chosen}/{int(member(Scale, scale, 'scale'))}/{int(member(Method, method, 'method'))}/{element}"
+        digest = hashlib.blake2b(values.data, digest_size=8, person=made_of.encode()[:16], salt=_salt(values.shape))
+        full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
+
+        def load() -> None:
+            session.load_array(values, name=full, format=chosen, element=element, scale=scale, method=method)
+
+        layer = cls._opened(session, full, load, bias, weight.dtype, release)
+        if weight.device.type == "cuda":  # now, because it takes what a graph's capture does not allow
+            served[layer.number].layer(weight.device)
+        return layer
+
+    @classmethod
+    def from_file(
+        cls,
+        path: Path,
+        tensor: str,
+        bias: Optional[torch.Tensor],
+        session: Session,
+        name: str,
+        format: Named,
+        dtype: torch.dtype = torch.float32,
+        *,
+        release: bool = False,
+    ) -> "GemmdLinear":
+        """Serves 2-bit weights of a file that `gemmctl quantize` has made. Named as from_weight does."""
+        chosen = member(Format, format, "format")
+        file = _safetensors.Reader(path)
+        digest = hashlib.blake2b(file.data(tensor), digest_size=8)
+        digest.update(file.data(f"{tensor}_scale"))
+        full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
+
+        def load() -> None:
+            session.load(path, tensor=tensor, name=full, format=chosen)
+
+        return cls._opened(session, full, load, bias, dtype, release)
+
+    @classmethod
+    def _opened(
+        cls,
+        session: Session,
+        name: str,
+        load: Callable[[], None],
+        bias: Optional[torch.Tensor],
+        dtype: torch.dtype,
+        release: bool,
+    ) -> "GemmdLinear":
+        try:
+            session.stat(name)
+            loaded = False
+        except NotFoundError:
+            load()
+            loaded = True
+        try:
+            layer = cls(session, name, bias, dtype, release=release)
+        except BaseException:
+            if loaded:
+                session.unload(name)
+            raise
+        layer._loaded = loaded
+        return layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return linear(x, self.number, self.out_features)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> "GemmdLinear":
+        """to(dtype), half() and so on change what is shown; to(device) borrows the weight there. Values stay."""
+        shown = fn(torch.empty(0, dtype=self.weight.dtype))
+        self.weight = self.weight.to(shown.dtype)
+        if self.bias is not None:
+            self.bias = self.bias.to(fn(torch.empty(0, dtype=self.bias.dtype)).dtype)
+        if shown.device.type == "cuda":
+            served[self.number].layer(shown.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, in_features={self.in_features}, out_features={self.out_features}, format={self.format}"
+
+    # ---- copies
+
+    def __getstate__(self) -> object:
+        raise WrongStateError("a GemmdLinear belongs to the process that opened it; copy the model before replacing")
+
+    def _save_to_state_dict(self, destination: Dict[str, object], prefix: str, keep_vars: bool) -> None:
+        saving: Optional[_Saving] = getattr(_here, "saving", None)
+        if saving is None:
+            raise WrongStateError(
+                f"{prefix}weight is with gemmd and would be left out; gemmclient.torch.state_dict(model, weights=True) "
+                "fetches F16 and BF16 weights back, without weights=True it leaves gemmd's weights out"
+            )
+        if saving.weights:
+            destination[f"{prefix}weight"] = saving.fetched(self, prefix)
+        given = served[self.number].given_bias
+        if given is not None and self.bias is not None:
+            destination[f"{prefix}bias"] = given.to(self.bias.dtype)
+
+
+class _Saving:
+    def __init__(self, weights: bool):
+        self.weights = weights
+        self._fetched: Dict[int, torch.Tensor] = {}  # layers in several places are saved as one tensor
+
+    def fetched(self, layer: GemmdLinear, prefix: str) -> torch.Tensor:
+        if layer.number not in self._fetched:
+            self._fetched[layer.number] = _fetch(layer, prefix)
+        return self._fetched[layer.number]
+
+
+_here = threading.local()
+
+
+def state_dict(model: nn.Module, *, weights: bool = False) -> Dict[str, object]:
+    """model.state_dict() with the biases of layers that are with gemmd and, where `weights`, their weights: as F16 or
+    BF16, which gemmd has them in, on the CPU; every other format raises UnsupportedError, because the values that it was
+    made of are not with gemmd. Negative zeros come back as zeros.
+
+    model.save_pretrained(folder, state_dict=gemmclient.torch.state_dict(model, weights=True)) saves such a model."""
+    _here.saving = _Saving(weights)
+    try:
+        return model.state_dict()
+    finally:
+        del _here.saving
+
+
+def _fetch(layer: GemmdLinear, prefix: str) -> torch.Tensor:
+    """W [n, k] by products with unit rows: x = row i of the identity gives column i, and zeros added to it."""
+    if layer.format not in _EXACT:
+        raise UnsupportedError(
+            f"{prefix}weight is with gemmd as {layer.format.upper()}, from which the values that it was made of cannot be "
+            "had back; save the model before replacing, or leave gemmd's weights out"
+        )
+    dtype, weight = _EXACT[layer.format], served[layer.number].weight
+    fetched = torch.empty(weight.n, weight.k, dtype=dtype)
+    most = max(1, _EXPORT_BYTES // (dtype.itemsize * max(weight.n, weight.k)))
+    for begin in range(0, weight.k, most):
+        count = min(most, weight.k - begin)
+        rows = torch.zeros(count, weight.k, dtype=dtype)
+        rows[torch.arange(count), begin + torch.arange(count)] = 1
+        values, kind = as_array(rows)
+        columns = weight.matmul(values, x_type=kind, y_type=kind)
+        fetched[:, begin : begin + count] = torch.from_numpy(columns.view(np.int16)).view(dtype).T
+    if not torch.isfinite(fetched).all():
+        raise UnsupportedError(f"{prefix}weight has infinities or NaN, which cannot be fetched back")
+    return fetched
+
+
+def as_array(weight: torch.Tensor) -> Tuple[np.ndarray, str]:
+    """On the host, and the name of its type."""
+    if weight.dtype not in TYPES:
+        raise InvalidError(f"a weight must be float32, float16 or bfloat16, got {weight.dtype}")
+    if weight.is_meta:
+        raise InvalidError('a weight must have values, got one on device "meta"')
+    values = weight.detach().cpu().contiguous()
+    if values.dtype == torch.bfloat16:
+        return values.view(torch.int16).numpy().view(np.uint16), "bf16"
+    return values.numpy(), TYPES[values.dtype]
+
+
+def _salt(shape: Tuple[int, ...]) -> bytes:
+    return b"".join(size.to_bytes(8, "little") for size in shape)
