@@ -2,6 +2,7 @@
 """Linear layers of a GPU engine: torch in bf16 beside gemmd's direct products, both as CUDA graphs, in one run.
 
     GEMMD_BUILD=build/gemmd-0.1.0-x86_64 tests/gpu_engine.py [--formats fp8,int8,int2] [--rows 1,16,64] [--parts products,blocks,eager]
+                                                                  [--peers torch-fp8,humming-int2]
 
 Blocks of four layers, 6144x4096, 4096x4096, 28672x4096 and 4096x14336 (--blocks of them, 8). `products`: chained by
 views, nothing between them. `blocks`: with SiLU, multiplication and residuals. bf16 in and out, quantizing counted.
@@ -31,6 +32,8 @@ sys.path.insert(0, str(ROOT / "client" / "python"))
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+
+import gpu_peers  # noqa: E402
 
 import gemmclient  # noqa: E402
 import gemmclient.torch  # noqa: E402
@@ -169,6 +172,15 @@ def host_us(run, count=2000):
     return statistics.median(times)
 
 
+def beside(peer, layers, made, arguments, m):
+    """A peer's chained products and gemmd's, in turns."""
+    x = torch.randn(m, 4096, device=DEVICE, dtype=torch.bfloat16)
+    ours, _ = captured(lambda x: products(gemmd_linear, layers, arguments.blocks, x), x)
+    its, _ = captured(lambda x: products(peer.linear, peer.blocks, arguments.blocks, x), x)
+    its_us, ours_us = compare_us(its, ours)
+    print(f"{peer.format} products m={m}: {peer.name} {its_us:.0f} us, gemmd {ours_us:.0f} us, {its_us / ours_us:.2f}", flush=True)
+
+
 def eager(format, layer):
     """What the host spends on a call: nn.Linear, the layer, and gemmd_direct_matmul itself, called by cffi, which takes
     about 0.3 us of it."""
@@ -193,8 +205,10 @@ def main():
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--distinct", type=int, default=3)
     parser.add_argument("--parts", default="products,blocks,eager")
+    parser.add_argument("--peers", default="", help="of gpu_peers.py, for products: torch-fp8,humming-fp8,humming-int8,humming-int2")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
+    rows = [int(one) for one in arguments.rows.split(",")]
     print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         daemon, session = start_gemmd(Path(folder))
@@ -205,7 +219,7 @@ def main():
                 layers = serve(session, made, format)
                 loaded = time.perf_counter() - begin
                 print(f"{format}: loaded in {loaded:.1f} s, worst row off the worker's by {check(layers, format):.1e}", flush=True)
-                for m in [int(one) for one in arguments.rows.split(",")]:
+                for m in rows:
                     x = torch.randn(m, 4096, device=DEVICE, dtype=torch.bfloat16)
                     for part, function in (("products", products), ("blocks", whole)):
                         if part not in parts:
@@ -219,6 +233,13 @@ def main():
                             f"{theirs_us / ours_us:.2f}{'' if finite else ' NOT FINITE'}",
                             flush=True,
                         )
+                names = [name for name in arguments.peers.split(",") if f"-{format}" in name]
+                for peer in gpu_peers.peers(made, rows, names) if names else ():
+                    for m in rows:
+                        try:
+                            beside(peer, layers, made, arguments, m)
+                        except Exception as error:  # a peer's, which ends nothing but its own row
+                            print(f"{peer.name} m={m}: {type(error).__name__}: {str(error)[:200]}", flush=True)
                 if "eager" in parts:
                     eager(format, layers[0]["o"])
                 del layers

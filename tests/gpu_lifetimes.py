@@ -77,7 +77,12 @@ class CudaWork:
         self.torch = torch
         self.device = torch.device("cuda", 0)
         torch.cuda.init()
-        torch.ones(1, device=self.device).sum().item()
+        self.bf16(np.zeros((1, 8), np.uint16)).float().cpu()  # what first() needs beside the product is loaded
+
+
+    def bf16(self, values: np.ndarray):
+        torch = self.torch
+        return torch.from_numpy(values.view(np.int16).copy()).to(self.device).view(torch.bfloat16)
 
     def product(self, weight, x, y) -> None:
         stream = self.torch.cuda.current_stream().cuda_stream
@@ -86,15 +91,14 @@ class CudaWork:
     def first(self, weights, x: np.ndarray) -> np.ndarray:
         """One product, and its end: y in float32."""
         torch = self.torch
-        given = torch.from_numpy(x.view(np.int16).copy()).to(self.device).view(torch.bfloat16)
         y = torch.empty(x.shape[0], weights[0].n, dtype=torch.bfloat16, device=self.device)
-        self.product(weights[0], given, y)
+        self.product(weights[0], self.bf16(x), y)
         return y.float().cpu().numpy()
 
     def prepare(self, weights, xs: np.ndarray) -> None:
         torch = self.torch
         long = {"dtype": torch.int64, "device": self.device}
-        self.xs = torch.from_numpy(xs.view(np.int16).copy()).to(self.device)
+        self.xs = self.bf16(xs).view(torch.int16)
         self.rows = [torch.empty(xs.shape[1:], dtype=torch.bfloat16, device=self.device) for _ in range(LAYERS + 1)]
         self.firsts = torch.zeros(INPUTS, xs.shape[1], weights[-1].n, dtype=torch.int16, device=self.device)
         self.turn, self.done, self.wrong = (torch.zeros(1, **long) for _ in range(3))
@@ -225,7 +229,8 @@ class Engine:
         self.work, self.asked, self.times, self.paused = work, 0, [], False
         ms = {"connect": connected - begin, "open": opened - connected, "borrow": borrowed - opened}
         ms.update(product=ended - borrowed, all=ended - begin)
-        self._say({"ready": {name: value * 1000 for name, value in ms.items()}, "error": error})
+        ready = {name: value * 1000 for name, value in ms.items()}
+        self._say({"ready": ready, "error": error, "used": work.memory_used()})
 
     def _off_the_workers(self, y: np.ndarray, x: np.ndarray) -> float:
         with self.session.open(layer_names()[0]) as weight:
@@ -300,7 +305,11 @@ class Child:
         )
         self.answers: "queue.Queue[Optional[str]]" = queue.Queue()
         threading.Thread(target=self._hear, daemon=True).start()
-        self.ready = self._answer()
+        try:
+            self.ready = self._answer()
+        except Ended:
+            self.kill()
+            raise
 
     def _hear(self) -> None:
         for line in self.process.stdout:
@@ -314,13 +323,16 @@ class Child:
             raise Ended(f"{self.name} does not answer") from None
         if line is None:
             raise Ended(f"{self.name} has ended, status {self.process.wait()}")
-        return json.loads(line)
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise Ended(f"{self.name} says {line.strip()[:200]}") from None
 
     def tell(self, command: str) -> None:
         try:
             self.process.stdin.write(command + "\n")
             self.process.stdin.flush()
-        except BrokenPipeError:
+        except OSError:
             raise Ended(f"{self.name} has ended, status {self.process.wait()}") from None
 
     def ask(self, command: str) -> Dict:
@@ -386,7 +398,7 @@ class Run:
         parts = ", ".join(f"{part} {ms[part]:.1f}" for part in ("connect", "open", "borrow", "product"))
         print(
             f"{name}: {ms['all']:.1f} ms from connect() to the first product's end ({parts}), "
-            f"off the worker's by {engine.ready['error']:.1e}",
+            f"off the worker's by {engine.ready['error']:.1e}{mib(', ', engine.ready['used'], ' of the device in use')}",
             flush=True,
         )
         self.engines.append(engine)
@@ -425,6 +437,8 @@ class Run:
 
     def worker_killed(self) -> None:
         device = self.device()
+        if device.pid <= 1:
+            raise Ended("gemmd has no worker to kill")
         os.kill(device.pid, signal.SIGKILL)
         self.await_ready(device.restarts)
 
@@ -437,11 +451,10 @@ class Run:
         """gemmd and all that it has started, which ends without it; only then is it quiet."""
         family = descendants(self.daemon.process.pid)
         self.daemon.kill()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while any(alive(pid) for pid in family):
             if time.monotonic() > deadline:
-                for pid in filter(alive, family):
-                    os.kill(pid, signal.SIGKILL)
+                raise Ended("gemmd's children do not end with it")
             time.sleep(0.01)
 
     def revive(self) -> None:
@@ -535,10 +548,10 @@ class Run:
             total += self.session.load_array(values, name=name, format="fp8", element="bf16").bytes
         used = [self.engines[0].ask("memory")["used"]]
         used += [engine.ask("borrow " + " ".join(names))["used"] for engine in self.engines]
-        mib = [f"{(now - then) / (1 << 20):+.0f}" for then, now in zip([before, *used], used)]
+        more = [f"{(now - then) / (1 << 20):+.0f}" for then, now in zip([before, *used], used)]
         print(
-            f"{total / (1 << 20):.0f} MiB of weights: gemmd takes {mib[0]} MiB of the device to load them, three engines "
-            f"that borrow them {mib[1]}, {mib[2]} and {mib[3]}; {used[-1] / (1 << 20):.0f} MiB are in use",
+            f"{total / (1 << 20):.0f} MiB of weights: gemmd takes {more[0]} MiB of the device to load them, three engines "
+            f"that borrow them {more[1]}, {more[2]} and {more[3]}{mib('; ', used[-1], ' are in use')}",
             flush=True,
         )
         for engine in self.engines:
@@ -568,20 +581,33 @@ class Run:
         return 1 if self.bad or self.lost else 0
 
 
+def stat(pid: int) -> List[str]:
+    """State, parent and so on; none where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def descendants(pid: int) -> List[int]:
-    found = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += [int(child), *descendants(int(child))]
-    return found
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        fields = stat(int(entry.name)) if entry.name.isdigit() else []
+        if len(fields) > 1:
+            parents[int(entry.name)] = int(fields[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
 
 
 def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    return stat(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def mib(before: str, size: int, after: str) -> str:
+    """Nothing where nothing is known."""
+    return f"{before}{size / (1 << 20):.0f} MiB{after}" if size else ""
 
 
 def main() -> int:

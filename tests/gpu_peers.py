@@ -75,9 +75,9 @@ def _quantized(x: torch.Tensor):
 
 @functools.lru_cache(maxsize=None)
 def _compiled():
-    for limit in ("recompile_limit", "cache_size_limit"):  # one for each shape and stride of x
-        if hasattr(torch._dynamo.config, limit):
-            setattr(torch._dynamo.config, limit, 256)
+    from torch._dynamo import config
+
+    config.recompile_limit = 256  # one for each shape and stride of x
     return torch.compile(_quantized, dynamic=False)
 
 
