@@ -409,3 +409,12 @@ bool control_look(struct gemmd_session *session) {
   }
   return any;
 }
+
+enum status session_alive(struct gemmd_session *session) {
+  bool failed = false;
+  for (uint32_t device = 0; device < session->devices; device++)
+    failed |= session->queues[device].open && queue_failed(&session->queues[device]);
+  if (failed)
+    (void)control_look(session);
+  return session->ended && !session_resume(session) ? session_gone(session) : STATUS_OK;
+}

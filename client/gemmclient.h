@@ -51,7 +51,7 @@ enum gemmd_status {
   GEMMD_TOO_LARGE = -7,       /* over a limit */
   GEMMD_BUSY = -8,            /* try again later */
   GEMMD_NOMEM = -9,           /* no room on the device, in the arena or in this process */
-  GEMMD_DEVICE_LOST = -10,    /* the device failed twice under this request */
+  GEMMD_DEVICE_LOST = -10,    /* the device failed twice under this request, or is out of order for a while */
   GEMMD_BAD_FILE = -11,       /* the weights file is malformed */
   GEMMD_BAD_DESCRIPTOR = -12, /* the descriptor is no regular file */
   GEMMD_UNSUPPORTED = -13,
@@ -401,9 +401,11 @@ typedef struct gemmd_product {
   enum gemmd_type bias_type;
   const float *x_scale;      /* for x of type int8 or e4m3: [m], or [m, ceil(k/128)] for block scales */
   size_t x_stride, y_stride; /* bytes from row to row; 0: dense */
-  /* Urgent ones go first, background ones last; one start in sixteen is the other way round, so that none starves. */
+  /* Urgent ones go first, background ones last; one start in sixteen is the other way round, so that none starves.
+   * Within a class users share the device by its time. */
   enum gemmd_priority priority;
-  unsigned deadline_us; /* from now; if it has not begun by then, it ends with GEMMD_TIMEOUT; 0: none */
+  unsigned deadline_us; /* from now; if it has not begun by then, it ends with GEMMD_TIMEOUT, also on its way where the
+                           CPU computes it a turn at a time; 0: none */
   /* Recorded before the call; NULL: none. The product begins when the event has come. Where that takes longer than the
    * deadline, or the daemon's event_timeout_ms (1 s), it ends with GEMMD_TIMEOUT. */
   const gemmd_event *after;
@@ -438,7 +440,7 @@ GEMMD_API int gemmd_tensors_matmul(gemmd_session *session, const gemmd_tensor *w
 GEMMD_API int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product,
                                    uint64_t *ticket);
 /* Asks that a product be dropped. If it has not begun, its result will be GEMMD_CANCELLED, else what it would have been
- * anyway; on the CPU one of many rows can be dropped on its way, and so can a deadline end it. It has to be taken
+ * anyway; on the CPU one that takes long can be dropped on its way. It has to be taken
  * either way, and until then the tensors are the daemon's. GEMMD_BUSY where the ring has no room for the asking. */
 GEMMD_API int gemmd_cancel(gemmd_session *session, uint64_t ticket);
 /* Waits for one product, `timeout_ms` at most (-1: no limit, 0: only looks). Returns the product's status, or
@@ -578,9 +580,23 @@ typedef struct gemmd_daemon_info {
   gemmd_device_info device[64];
 } gemmd_daemon_info;
 
+/* Why a device does not serve, since when, and what it keeps others waiting for. */
+typedef struct gemmd_device_health {
+  char state[16];      /* as in gemmd_device_info */
+  char why[160];       /* what ended its last worker; "" where none has ended */
+  uint64_t down_ms;    /* for how long it has not served; 0: it serves */
+  uint64_t retry_ms;   /* "failed": until gemmd starts its worker again; 0: that is under way */
+  uint64_t longest_ns; /* for which a product has kept it from others at a time, as predicted; 0: not known */
+} gemmd_device_health;
+
 /* A round trip to the supervisor; *ns may be NULL. */
 GEMMD_API int gemmd_ping(gemmd_session *session, uint64_t *ns);
 GEMMD_API int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out);
+/* INVALID: there is no such device. */
+GEMMD_API int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_health *out);
+/* For admins: the worker of a device that has failed is started now, not after the next pause; of all of them where
+ * `device` is -1. *tried: how many devices waited for that; may be NULL. */
+GEMMD_API int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried);
 /* Numbers of the daemon and its devices in Prometheus' text format: a terminated string, to be freed by free(). */
 GEMMD_API int gemmd_metrics(gemmd_session *session, char **text);
 /* For admins: the daemon takes no new sessions and loads from here on, and ends with the last session that has not

@@ -134,6 +134,32 @@ int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out) {
   return GEMMD_OK;
 }
 
+int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_health *out) {
+  struct message_empty request = {.reserved = 0};
+  struct message_status_reply reply = {0};
+  struct call call = {.command = COMMAND_status, .request = &request, .reply = &reply, .fd = -1};
+  enum status status = control_call(session, &call);
+  if (status == STATUS_OK && device >= reply.devices_count)
+    status = error_field(&session->error, STATUS_INVALID, FIELD_DEVICE, device, 0, (int64_t)reply.devices_count - 1);
+  if (status != STATUS_OK)
+    return session_result(status);
+  const struct message_device_status *from = &reply.devices[device];
+  *out = (gemmd_device_health){.down_ms = from->down_ms, .retry_ms = from->retry_ms, .longest_ns = from->longest_ns};
+  COPY_TEXT(out->state, from->state);
+  COPY_TEXT(out->why, from->why);
+  return GEMMD_OK;
+}
+
+int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried) {
+  struct message_device_retry request = {.device = device};
+  struct message_device_retry_reply reply = {.tried = 0};
+  struct call call = {.command = COMMAND_device_retry, .request = &request, .reply = &reply, .fd = -1};
+  enum status status = control_call(session, &call);
+  if (status == STATUS_OK && tried != NULL)
+    *tried = reply.tried;
+  return session_result(status);
+}
+
 /* All of a text whose size the daemon has told; a daemon that lies is found out here. */
 static enum status read_text(gemmd_session *session, int fd, uint64_t bytes, char **out) {
   enum { TEXT_MOST = 16 << 20 };

@@ -164,9 +164,10 @@ int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *
   struct gemm_extent extent;
   struct ring_submission submission;
   *ticket = 0;
-  if (session->ended && !session_resume(session))
-    return session_result(session_gone(session));
-  enum status status = product_offsets(session, product, &call);
+  enum status status = session_alive(session);
+  if (status != STATUS_OK)
+    return session_result(status);
+  status = product_offsets(session, product, &call);
   call.k = plan->steps[0].weight.k;
   call.n = plan_step_columns(&plan->steps[plan->count - 1]);
   if (status == STATUS_OK)

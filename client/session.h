@@ -130,6 +130,10 @@ MUST_CHECK enum status control_calls(struct gemmd_session *session, const struct
 /* Takes in what came unasked, without waiting: events, late answers, the end. The end alone inside a call. True where
  * a message came. */
 bool control_look(struct gemmd_session *session);
+/* Before a submission names anything of the session: DISCONNECTED where it has ended and does not go on with the next
+ * daemon. Where a device has failed it looks whether its daemon is still there: one that ended then has left the rings
+ * as they were, and only the socket knows. */
+MUST_CHECK enum status session_alive(struct gemmd_session *session);
 /* Ends the session for good. Returns `status`. */
 enum status session_end(struct gemmd_session *session, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

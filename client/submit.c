@@ -148,7 +148,8 @@ static enum status parts_ready(struct gemmd_session *session, const struct pendi
   for (uint32_t i = 0; i < part_count; i++) {
     const struct queue *queue = &session->queues[parts[i].device];
     if (queue_failed(queue))
-      return error_set(&session->error, STATUS_DEVICE_LOST, "device %u has failed", parts[i].device);
+      return error_set(&session->error, STATUS_DEVICE_LOST, "device %u has failed; gemmd starts it again after a while",
+                       parts[i].device);
     uint32_t same_device = 0;
     for (uint32_t j = 0; j <= i; j++)
       same_device += parts[j].device == parts[i].device;
@@ -181,9 +182,10 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
   struct gemmd_session *session = weight->session;
   struct ring_submission submission;
   *ticket = 0;
-  if (session->ended && !session_resume(session))
-    return session_result(session_gone(session));
-  enum status status = product_translate(weight, product, &submission);
+  enum status status = session_alive(session);
+  if (status != STATUS_OK)
+    return session_result(status);
+  status = product_translate(weight, product, &submission);
   if (status != STATUS_OK) {
     weight_name_error(weight, &session->error);
     return session_result(status);

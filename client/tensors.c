@@ -29,9 +29,9 @@ int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const ge
                          uint64_t *ticket) {
   struct ring_submission submission;
   *ticket = 0;
-  if (session->ended && !session_resume(session))
-    return session_result(session_gone(session));
-  enum status status = STATUS_OK;
+  enum status status = session_alive(session);
+  if (status != STATUS_OK)
+    return session_result(status);
   if (w->device >= session->devices)
     status = error_field(&session->error, STATUS_INVALID, FIELD_DEVICE, w->device, 0, session->devices - 1);
   /* Before handles are looked up: it may find the next daemon, whose handles are others. */

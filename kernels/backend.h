@@ -21,6 +21,7 @@ struct backend_slab;
 struct backend_weight;
 struct backend_arena;
 struct backend_event;
+struct backend_turns; /* a product that is computed a turn at a time */
 
 enum { BACKEND_IPC_BYTES = 64 }; /* of a handle of CUDA's IPC */
 
@@ -132,8 +133,6 @@ struct backend_done {
 struct backend_ops {
   const char *name;
   bool on_cores; /* products are computed by the machine's own cores: who waits for them had better sleep */
-  /* Those of more multiply-adds are submitted some rows at a time, because a submission keeps the caller; 0: none. */
-  uint64_t slice_terms;
 
   /* How many devices this machine has for this backend; 0 with the reason in *error. Starts nothing that outlives
    * the call but the driver. */
@@ -147,8 +146,11 @@ struct backend_ops {
    * whatever the device does. NULL: there are none. */
   uint64_t (*copies)(const struct backend *backend);
   /* Bytes of the device that the backend has taken for products under way: staging, workspaces, graphs; not what the
-   * driver takes for a process. As `copies`. NULL: of the machine's own memory, and little. */
+   * driver takes for a process. As `copies`. NULL: little. */
   uint64_t (*working)(const struct backend *backend);
+
+  /* The longest stretch, as predicted, for which products have kept the engine thread. As `copies`. NULL: none does. */
+  uint64_t (*longest_ns)(const struct backend *backend);
 
   /* Device memory that outlives this process as long as somebody holds *fd. The caller owns *fd. */
   enum status (*slab_create)(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
@@ -211,6 +213,24 @@ struct backend_ops {
   enum status (*submit)(struct backend *backend, const struct backend_job *job, struct error *error);
   /* Reports up to `most` finished products, in any order; returns how many. Never blocks. */
   int (*poll)(struct backend *backend, struct backend_done *done, int most);
+
+  /* ---- products that take long, where a submission keeps the caller; by the engine thread. NULL, all: none does
+   * How long `submit` would keep it, rather too long than too short. */
+  uint64_t (*predict_ns)(const struct backend *backend, const struct backend_job *job);
+  /* Takes a product that is computed by turns_next, with other products between. `job` stays as of submit. BUSY where
+   * `most` are under way so, or as many as can be; else as submit. */
+  enum status (*turns_begin)(struct backend *backend, const struct backend_job *job, uint32_t most,
+                             struct backend_turns **out, struct error *error);
+  /* Computes for about `budget_ns`. True: the product has ended, and `turns` is gone; done->status and, where that is
+   * not OK, *error say how, and done->device_ns how long it took in all its turns. False: it goes on, and device_ns is
+   * of this turn. */
+  bool (*turns_next)(struct backend *backend, struct backend_turns *turns, uint64_t budget_ns,
+                     struct backend_done *done, struct error *error);
+  /* Nobody wants it any more: it ends with CANCELLED in its next turn. */
+  void (*turns_abandon)(struct backend *backend, struct backend_turns *turns);
+  /* Nothing has been asked for for a while, and nothing is under way: gives back what products have taken, as `working`
+   * tells. By the engine thread. NULL: there is nothing to give back. */
+  void (*rest)(struct backend *backend);
 
   /* With config.direct, in the place of the two before: queues the product on the caller's stream, with x, y, bias and
    * x scale where the device can address them as they are, which is where they must stay until the stream has computed

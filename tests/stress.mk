@@ -1,4 +1,4 @@
-# Fuzzing, chaos and faults: minutes of them, each with what is built for it alone.
+# Fuzzing, chaos, faults and isolation: minutes of them, each with what is built for it alone.
 
 # ---- fuzzing: clang's libFuzzer; every object once more, with its instruments
 FUZZ_CC ?= clang
@@ -28,6 +28,18 @@ FAULTS_SUPPORT := $(call object,tests/chaos/pauses.c tests/chaos/vast.c) $(BUILD
 $(BUILD)/chaos $(BUILD)/faults $(BUILD)/held: $(BUILD)/%: $(BUILD)/obj/tests/chaos/%.c.o $(FAULTS_SUPPORT) $(BUILD)/client.a $(BUILD)/proto.a
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
+
+# ---- users that want too much, beside one that does not
+$(BUILD)/isolation: $(BUILD)/obj/tests/isolation/isolation.c.o $(BUILD)/tests.a $(BUILD)/client.a $(BUILD)/proto.a
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
+
+bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms")
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-bench-isolation
+
+run-bench-isolation: all $(BUILD)/isolation
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/isolation $(ARGUMENTS)
 
 # the real libraries with kernels that fail when a test says so
 $(BUILD)/libcublaslt-faulty.so: tests/chaos/faulty_cublaslt.cu tests/chaos/faulty.h
@@ -62,4 +74,4 @@ fuzz: ## all fuzz targets over their corpus, FUZZ_S=60 seconds together
 run-fuzz: $(FUZZ)
 	@GEMMD_BUILD=$(BUILD) tests/fuzz/run.sh
 
-.PHONY: chaos run-chaos faults run-faults fuzz run-fuzz
+.PHONY: chaos run-chaos faults run-faults bench-isolation run-bench-isolation fuzz run-fuzz

@@ -1,4 +1,4 @@
-/* status, drain, version: about the daemon itself. */
+/* status, device, drain, version: about the daemon itself. */
 #include "ctl.h"
 
 #include "../tool/print.h"
@@ -14,16 +14,17 @@ enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session
 
 /* ---- status */
 
-static json_t *device_json(uint32_t number, const gemmd_device_info *device) {
-  return json_pack("{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "device",
-                   (json_int_t)number, "name", print_json_text(device->name), "state", print_json_text(device->state),
-                   "pid", (json_int_t)device->pid, "restarts", (json_int_t)device->restarts, "memory_total",
-                   (json_int_t)device->memory_total, "memory_slabs", (json_int_t)device->memory_slabs, "memory_used",
-                   (json_int_t)device->memory_used, "memory_lent", (json_int_t)device->memory_lent, "memory_copies",
-                   (json_int_t)device->memory_copies, "memory_working", (json_int_t)device->memory_working, "requests",
-                   (json_int_t)device->requests, "rows", (json_int_t)device->rows, "failures",
-                   (json_int_t)device->failures, "device_ns", (json_int_t)device->device_ns, "products",
-                   (json_int_t)device->products);
+static json_t *device_json(uint32_t number, const gemmd_device_info *device, const gemmd_device_health *trouble) {
+  return json_pack(
+      "{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "device",
+      (json_int_t)number, "name", print_json_text(device->name), "state", print_json_text(device->state), "pid",
+      (json_int_t)device->pid, "restarts", (json_int_t)device->restarts, "memory_total",
+      (json_int_t)device->memory_total, "memory_slabs", (json_int_t)device->memory_slabs, "memory_used",
+      (json_int_t)device->memory_used, "memory_lent", (json_int_t)device->memory_lent, "memory_copies",
+      (json_int_t)device->memory_copies, "memory_working", (json_int_t)device->memory_working, "requests",
+      (json_int_t)device->requests, "rows", (json_int_t)device->rows, "failures", (json_int_t)device->failures,
+      "device_ns", (json_int_t)device->device_ns, "products", (json_int_t)device->products, "down_ms",
+      (json_int_t)trouble->down_ms, "retry_ms", (json_int_t)trouble->retry_ms, "why", print_json_text(trouble->why));
 }
 
 static uint32_t device_count(const gemmd_daemon_info *info) {
@@ -31,10 +32,10 @@ static uint32_t device_count(const gemmd_daemon_info *info) {
   return info->devices < room ? info->devices : room;
 }
 
-static void status_json(const gemmd_daemon_info *info, FILE *out) {
+static void status_json(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
   json_t *devices = json_array();
   for (uint32_t i = 0; i < device_count(info); i++)
-    json_array_append_new(devices, device_json(i, &info->device[i]));
+    json_array_append_new(devices, device_json(i, &info->device[i], &troubles[i]));
   print_json(out, json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "server",
                             print_json_text(info->server), "backend", print_json_text(info->backend), "backend_reason",
                             print_json_text(info->backend_reason), "pid", (json_int_t)info->pid, "uptime_ms",
@@ -44,7 +45,23 @@ static void status_json(const gemmd_daemon_info *info, FILE *out) {
                             devices));
 }
 
-static void status_text(const gemmd_daemon_info *info, FILE *out) {
+/* A line for each device that does not serve. */
+static void troubles_text(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
+  char down[PRINT_UNIT_BYTES], next[PRINT_UNIT_BYTES];
+  for (uint32_t i = 0; i < device_count(info); i++) {
+    const gemmd_device_health *trouble = &troubles[i];
+    if (trouble->down_ms == 0)
+      continue;
+    fprintf(out, "device %u has not served for %s%s%s", i, print_duration(trouble->down_ms * 1000000, down),
+            trouble->why[0] != '\0' ? ": " : "", trouble->why);
+    if (trouble->retry_ms > 0)
+      fprintf(out, "; it is tried again in %s, or by gemmctl device retry",
+              print_duration(trouble->retry_ms * 1000000, next));
+    fputc('\n', out);
+  }
+}
+
+static void status_text(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
   char bytes[PRINT_UNIT_BYTES], more[PRINT_UNIT_BYTES], time[PRINT_UNIT_BYTES];
   struct print_table table;
   print_table_begin(&table, "ll");
@@ -85,6 +102,14 @@ static void status_text(const gemmd_daemon_info *info, FILE *out) {
     print_cell(&table, "%u", device->restarts);
   }
   print_table_end(&table, out);
+  troubles_text(info, troubles, out);
+}
+
+static int ask_troubles(gemmd_session *session, const gemmd_daemon_info *info, gemmd_device_health *troubles) {
+  int status = GEMMD_OK;
+  for (uint32_t i = 0; status == GEMMD_OK && i < device_count(info); i++)
+    status = gemmd_device_state(session, i, &troubles[i]);
+  return status;
 }
 
 enum tool_exit ctl_status(struct tool_call *call) {
@@ -93,13 +118,44 @@ enum tool_exit ctl_status(struct tool_call *call) {
   if (code != TOOL_OK)
     return code;
   gemmd_daemon_info info;
+  gemmd_device_health troubles[sizeof info.device / sizeof *info.device];
   int status = gemmd_daemon_status(session, &info);
+  if (status == GEMMD_OK)
+    status = ask_troubles(session, &info, troubles);
   if (status != GEMMD_OK)
     code = tool_refused(call, session, status);
   else if (call->json)
-    status_json(&info, call->out);
+    status_json(&info, troubles, call->out);
   else
-    status_text(&info, call->out);
+    status_text(&info, troubles, call->out);
+  gemmd_disconnect(session);
+  return code;
+}
+
+/* ---- device retry */
+
+enum tool_exit ctl_device(struct tool_call *call) {
+  enum { DEVICES_MOST = 64 };
+  long device = -1;
+  char *rest = "";
+  if (strcmp(call->arguments[0], "retry") != 0)
+    return tool_fail(call, TOOL_USAGE, "retry is what can be done with a device, not %s", call->arguments[0]);
+  if (call->count == 2)
+    device = strtol(call->arguments[1], &rest, 10);
+  if (*rest != '\0' || device >= DEVICES_MOST || (call->count == 2 && device < 0))
+    return tool_fail(call, TOOL_USAGE, "a device is a number from 0 on, not %s", call->arguments[1]);
+  gemmd_session *session;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  uint32_t tried = 0;
+  int status = gemmd_device_retry(session, (int)device, &tried);
+  if (status != GEMMD_OK)
+    code = tool_refused(call, session, status);
+  else if (call->json)
+    print_json(call->out, json_pack("{s:I}", "tried", (json_int_t)tried));
+  else
+    fprintf(call->out, "%u device%s started again\n", tried, tried == 1 ? " is" : "s are");
   gemmd_disconnect(session);
   return code;
 }

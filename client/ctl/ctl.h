@@ -18,6 +18,7 @@ enum tool_exit ctl_unload(struct tool_call *call);
 enum tool_exit ctl_matmul(struct tool_call *call);
 enum tool_exit ctl_tune(struct tool_call *call);
 enum tool_exit ctl_metrics(struct tool_call *call);
+enum tool_exit ctl_device(struct tool_call *call);
 enum tool_exit ctl_drain(struct tool_call *call);
 enum tool_exit ctl_ping(struct tool_call *call);
 enum tool_exit ctl_top(struct tool_call *call);

@@ -117,6 +117,7 @@ static const struct tool_command commands[] = {
          "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
          "  memory_lent: of the slabs, mapped by clients that compute themselves,\n"
          "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
+         "  down_ms: for how long it has not served, retry_ms: until it is tried again, why: its last worker ended,\n"
          "  requests, rows, failures, device_ns,\n"
          "  products: computed, each for one request or several}",
      .run = ctl_status},
@@ -212,6 +213,14 @@ static const struct tool_command commands[] = {
      .example = "gemmctl top",
      .keys = "  none: it takes a terminal",
      .run = ctl_top},
+    {.name = "device",
+     .arguments = "retry [N]",
+     .least = 1,
+     .most = 2,
+     .summary = "Starts the worker of device N, which has failed, now; without N those of all failed ones. For admins.",
+     .example = "gemmctl device retry 0",
+     .keys = "  tried: how many devices had failed and waited for that",
+     .run = ctl_device},
     {.name = "drain",
      .arguments = "",
      .summary =

@@ -16,6 +16,7 @@ void cmd_arena_create(struct session *session, uint32_t id, const void *body, st
 void cmd_queue_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_arena_adopt(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_upgrade(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_device_retry(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_drain(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_load(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_open(struct session *session, uint32_t id, const void *body, struct packet *packet);

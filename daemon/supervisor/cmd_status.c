@@ -1,4 +1,4 @@
-/* status, metrics: what the supervisor knows, and what the workers count. */
+/* status, metrics: what the supervisor knows, and what the workers count; device_retry. */
 #include "../memfd.h"
 #include "cmd.h"
 #include "context.h"
@@ -31,11 +31,18 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .memory_lent = usage.lent,
                                         .memory_copies = worker->stats.copies,
                                         .memory_working = worker->stats.working,
+                                        .longest_ns = worker->stats.longest_ns,
                                         .requests = totals.requests,
                                         .rows = totals.rows,
                                         .failures = totals.failures,
                                         .device_ns = totals.device_ns,
                                         .products = totals.products};
+  if (worker->state != WORKER_READY) {
+    uint64_t now = uv_now(worker->loop);
+    out->down_ms = now > worker->down_ms ? now - worker->down_ms : 1;
+    out->retry_ms = worker->waits && worker->retry_ms > now ? worker->retry_ms - now : 0;
+  }
+  snprintf(out->why, sizeof out->why, "%s", worker->why);
   snprintf(out->name, sizeof out->name, "%s", worker->ready.device_name);
   snprintf(out->state, sizeof out->state, "%s", worker_state_name(worker));
 }
@@ -143,4 +150,21 @@ void cmd_metrics(struct session *session, uint32_t id, const void *body, struct 
   (void)body;
   (void)packet;
   gather(session, id, answer_metrics);
+}
+
+void cmd_device_retry(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_device_retry *request = body;
+  struct fleet *fleet = &session->supervisor->fleet;
+  struct message_device_retry_reply reply = {.tried = 0};
+  struct error error;
+  (void)packet;
+  if (request->device < -1 || request->device >= (int64_t)fleet->count) {
+    (void)error_field(&error, STATUS_INVALID, FIELD_DEVICE, request->device, -1, (int64_t)fleet->count - 1);
+    session_fail(session, id, &error);
+    return;
+  }
+  for (uint32_t i = 0; i < fleet->count; i++)
+    if (request->device < 0 || request->device == (int64_t)i)
+      reply.tried += worker_retry(&fleet->workers[i]);
+  session_reply(session, id, &message_device_retry_reply_type, &reply, NULL, 0);
 }

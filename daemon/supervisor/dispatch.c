@@ -16,6 +16,7 @@ static const struct handler handlers[] = {
     {COMMAND_arena_create, cmd_arena_create},
     {COMMAND_queue_open, cmd_queue_open},
     {COMMAND_drain, cmd_drain},
+    {COMMAND_device_retry, cmd_device_retry},
     {COMMAND_upgrade, cmd_upgrade},
     {COMMAND_arena_adopt, cmd_arena_adopt},
     {COMMAND_weight_load, cmd_weight_load},

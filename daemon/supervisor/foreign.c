@@ -89,6 +89,12 @@ unsigned foreign_pending(void) {
   return atomic_load(&pending);
 }
 
+uint64_t foreign_file_bytes(int fd) {
+  struct statx stat;
+  bool known = statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_SIZE, &stat) == 0 && stat.stx_mask & STATX_SIZE;
+  return known ? stat.stx_size : UINT64_MAX;
+}
+
 enum status foreign_check_file(int fd, struct error *error) {
   struct statx stat;
   int flags = fcntl(fd, F_GETFL);

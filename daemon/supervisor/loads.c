@@ -8,6 +8,7 @@
 #include "reclaim.h"
 
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,14 @@
 enum { LOADER_REQUEST = 1 }; /* the id of the one request that a loader gets */
 
 void loads_init(struct loads *loads) {
-  TAILQ_INIT(&loads->waiting);
+  load_line_init(&loads->waiting);
   TAILQ_INIT(&loads->running);
   loads->running_count = 0;
+  loads->aside = false;
+}
+
+struct load *load_of(struct load_entry *entry) {
+  return entry == NULL ? NULL : (struct load *)((uint8_t *)entry - offsetof(struct load, entry));
 }
 
 static void finish_move(struct load *load, bool moved) {
@@ -64,7 +70,10 @@ static void start_next(struct supervisor *supervisor);
 static void loader_gone(struct load *load) {
   struct supervisor *supervisor = load->supervisor;
   TAILQ_REMOVE(&supervisor->loads.running, load, link);
-  supervisor->loads.running_count--;
+  if (load->aside)
+    supervisor->loads.aside = false;
+  else
+    supervisor->loads.running_count--;
   if (!load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
   if (load->error.status == STATUS_OK && !load->cancelled)
@@ -212,21 +221,45 @@ static enum status start(struct load *load, struct error *error) {
   return STATUS_OK;
 }
 
+/* The load that there is a place for; NULL: none waits, or there is none. */
+static struct load *choose(struct supervisor *supervisor) {
+  struct loads *loads = &supervisor->loads;
+  bool aside = loads->running_count >= supervisor->config->loaders_max;
+  if (aside && loads->aside)
+    return NULL;
+  struct load *load = load_of(load_line_next(&loads->waiting, aside));
+  if (load != NULL)
+    load->aside = aside;
+  return load;
+}
+
 static void start_next(struct supervisor *supervisor) {
   struct loads *loads = &supervisor->loads;
-  while (loads->running_count < supervisor->config->loaders_max && !TAILQ_EMPTY(&loads->waiting)) {
-    struct load *load = TAILQ_FIRST(&loads->waiting);
-    TAILQ_REMOVE(&loads->waiting, load, link);
+  for (struct load *load; (load = choose(supervisor)) != NULL;) {
     if (start(load, &load->error) != STATUS_OK) {
       load_finish(load, NULL);
       continue;
     }
     TAILQ_INSERT_TAIL(&loads->running, load, link);
-    loads->running_count++;
+    if (load->aside)
+      loads->aside = true;
+    else
+      loads->running_count++;
   }
 }
 
 /* ---- the line */
+
+static bool is_small(const struct load_files *files) {
+  uint64_t left = LOAD_LINE_SMALL_BYTES;
+  for (size_t i = 0; i < files->count; i++) {
+    uint64_t bytes = foreign_file_bytes(files->fds[i]);
+    if (bytes > left)
+      return false;
+    left -= bytes;
+  }
+  return true;
+}
 
 enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
                       struct load_files *files, struct error *error) {
@@ -262,7 +295,8 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
   load->canonical = -1;
   session->loads++;
   session_hold(session);
-  TAILQ_INSERT_TAIL(&supervisor->loads.waiting, load, link);
+  load->entry = (struct load_entry){.turn = &session->account->load_turn, .small = is_small(files)};
+  load_line_add(&supervisor->loads.waiting, &load->entry);
   start_next(supervisor);
   return STATUS_OK;
 }
@@ -288,15 +322,17 @@ enum status loads_move(struct session *session, struct catalog_weight *weight, s
 }
 
 void loads_session_left(struct supervisor *supervisor, struct session *session) {
-  struct load *load, *next;
-  for (load = TAILQ_FIRST(&supervisor->loads.waiting); load != NULL; load = next) {
-    next = TAILQ_NEXT(load, link);
+  struct load_entry *entry, *next;
+  for (entry = TAILQ_FIRST(&supervisor->loads.waiting.entries); entry != NULL; entry = next) {
+    struct load *load = load_of(entry);
+    next = TAILQ_NEXT(entry, link);
     if (load->session != session)
       continue;
-    TAILQ_REMOVE(&supervisor->loads.waiting, load, link);
+    load_line_remove(&supervisor->loads.waiting, entry);
     load->cancelled = true;
     load_finish(load, NULL);
   }
+  struct load *load;
   for (load = TAILQ_FIRST(&supervisor->loads.running); load != NULL; load = TAILQ_NEXT(load, link)) {
     if (load->session != session)
       continue;

@@ -1,5 +1,6 @@
 /* Loads: each is a loader process that turns tensors of files into a weight in canonical form, behind which the placer
- * puts it on the device. At most loaders_max processes at a time; the other loads wait. */
+ * puts it on the device. At most loaders_max processes at a time, and one more for a small load; the other loads wait,
+ * and users take turns. */
 #ifndef SUPERVISOR_LOADS_H
 #define SUPERVISOR_LOADS_H
 
@@ -7,6 +8,7 @@
 #include "catalog.h"
 #include "channel.h"
 #include "child.h"
+#include "load_line.h"
 #include "session.h"
 
 #include <stdbool.h>
@@ -23,7 +25,8 @@ struct load_files {
 };
 
 struct load {
-  TAILQ_ENTRY(load) link; /* in loads.waiting, loads.running, or the placer's line */
+  TAILQ_ENTRY(load) link;  /* in loads.running, or the placer's line */
+  struct load_entry entry; /* in loads.waiting */
   struct supervisor *supervisor;
   struct session *session;      /* held until load_finish */
   uint32_t id;                  /* of the client's request */
@@ -32,6 +35,7 @@ struct load {
   struct catalog_user user;
   struct load_files files; /* none once the loader has them */
   bool cancelled;          /* the client is gone */
+  bool aside;              /* runs in the place for small ones */
   /* the loader */
   struct child *child; /* NULL: none lives */
   uv_timer_t timer;
@@ -54,9 +58,14 @@ struct load {
 };
 
 struct loads {
-  TAILQ_HEAD(load_list, load) waiting, running; /* owned */
-  uint32_t running_count;
+  struct load_line waiting;            /* owned */
+  TAILQ_HEAD(load_list, load) running; /* owned */
+  uint32_t running_count;              /* beside that in the place for small ones */
+  bool aside;                          /* that is taken */
 };
+
+/* Of the entry. */
+struct load *load_of(struct load_entry *entry);
 
 void loads_init(struct loads *loads);
 /* Takes the files over in any case. BUSY where the session has too many loads under way, NOMEM. */

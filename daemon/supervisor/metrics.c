@@ -81,6 +81,9 @@ struct device_metric {
   }
 VALUE(is_ready, strcmp(device->status->state, "ready") == 0)
 VALUE(restarts, device->status->restarts)
+VALUE(down, (double)device->status->down_ms / 1e3)
+VALUE(retry, (double)device->status->retry_ms / 1e3)
+VALUE(longest, (double)device->status->longest_ns / 1e9)
 VALUE(memory_total, device->status->memory_total)
 VALUE(memory_slabs, device->status->memory_slabs)
 VALUE(memory_used, device->status->memory_used)
@@ -98,6 +101,10 @@ VALUE(busy, (double)device->totals.device_ns / 1e9)
 static const struct device_metric device_metrics[] = {
     {"device_ready", "gauge", "1 where the device serves.", is_ready},
     {"device_restarts_total", "counter", "Workers that were replaced.", restarts},
+    {"device_down_seconds", "gauge", "For which the device has not served; 0 where it does.", down},
+    {"device_retry_seconds", "gauge", "Until the worker of a failed device is started again.", retry},
+    {"device_longest_seconds", "gauge", "For which a product has kept the device from others at a time, as predicted.",
+     longest},
     {"device_memory_bytes", "gauge", "Memory of the device.", memory_total},
     {"device_slab_bytes", "gauge", "Device memory taken for weights.", memory_slabs},
     {"device_weight_bytes", "gauge", "Of that, holding a weight.", memory_used},

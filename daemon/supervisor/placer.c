@@ -496,7 +496,16 @@ static void work(struct supervisor *supervisor) {
 }
 
 void placer_add(struct supervisor *supervisor, struct load *load) {
-  TAILQ_INSERT_TAIL(&supervisor->placer.line, load, link);
+  struct placer *placer = &supervisor->placer;
+  struct load *behind = TAILQ_FIRST(&placer->line);
+  if (placer->busy)
+    behind = TAILQ_NEXT(behind, link);
+  while (behind != NULL && (!load->entry.small || behind->entry.small))
+    behind = TAILQ_NEXT(behind, link);
+  if (behind != NULL)
+    TAILQ_INSERT_BEFORE(behind, load, link);
+  else
+    TAILQ_INSERT_TAIL(&placer->line, load, link);
   work(supervisor);
 }
 

@@ -100,7 +100,7 @@ static void ask_add(struct session *session, struct worker *worker) {
     session->adding.waiting++;
   else if (status != STATUS_DEVICE_LOST)
     keep_error(&session->adding, &error);
-  else if (worker->state == WORKER_FAILED)
+  else if (worker->failed)
     arena_worker_failed(&session->arena, worker->device);
   else /* the successor hears of the arena, and must not serve it before it has heard of the handles opened by then */
     arena_worker_lost(&session->arena, worker->device);

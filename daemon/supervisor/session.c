@@ -147,7 +147,10 @@ void session_end(struct session *session, const char *why) {
 }
 
 void session_broken(struct session *session, const char *why) {
+  struct message_session_broken broken = {.session = session->id};
+  snprintf(broken.text, sizeof broken.text, "%s", why);
   report_cut_off(session, LOG_LEVEL_WARNING, 0, STATUS_PROTOCOL, why);
+  session_event(session, EVENT_session_broken, &message_session_broken_type, &broken);
   session_end(session, why);
 }
 

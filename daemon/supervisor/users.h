@@ -16,7 +16,8 @@ struct user {
   bool admin;
   uint32_t references; /* sessions that point here, those that end included */
   uint32_t sessions, loads;
-  uint64_t entries; /* of rings: the most that can be in flight */
+  uint64_t load_turn; /* see load_line.h */
+  uint64_t entries;   /* of rings: the most that can be in flight */
   uint64_t arena_bytes;
   int64_t tokens_milli;    /* messages that may be taken at once, in thousandths; below 0: taken ahead of their time */
   uint64_t filled_ms;      /* when the tokens were counted last */

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 enum {
-  RESTART_WINDOW_MS = 60000,
-  WATCH_TICKS = 2,    /* within worker_timeout_s or device_timeout_s, the shorter */
-  START_TIMEOUTS = 6, /* worker_timeout_s, that a process has to open its device */
-  END_MS = 10000,     /* that one has to end when it is killed; where its device hangs it never may */
+  WATCH_TICKS = 2,     /* within worker_timeout_s or device_timeout_s, the shorter */
+  START_TIMEOUTS = 6,  /* worker_timeout_s, that a process has to open its device */
+  STILL_THERE_MS = 50, /* for a spare one that is being ended when the next try is due */
+  END_MS = 10000,      /* that one has to end when it is killed; where its device hangs it never may */
 };
 
 struct worker_request {
@@ -43,18 +43,11 @@ struct totals worker_totals(const struct worker *worker) {
 }
 
 bool worker_settled(const struct worker *worker) {
-  return worker->state == WORKER_READY || worker->state == WORKER_FAILED || worker->stuck;
+  return worker->state == WORKER_READY || worker->failed || worker->stuck;
 }
 
 const char *worker_state_name(const struct worker *worker) {
-  switch (worker->state) {
-  case WORKER_READY:
-    return "ready";
-  case WORKER_FAILED:
-    return "failed";
-  default:
-    return "starting";
-  }
+  return worker->state == WORKER_READY ? "ready" : worker->failed ? "failed" : "starting";
 }
 
 /* ---- requests */
@@ -311,24 +304,6 @@ static void on_packet(struct worker_process *process, struct packet *packet) {
 
 /* ---- life and death */
 
-static bool restart_allowed(struct worker *worker) {
-  uint64_t now = uv_now(worker->loop);
-  if (worker->recent_restarts == 0 || now - worker->recent_since_ms > RESTART_WINDOW_MS) {
-    worker->recent_since_ms = now;
-    worker->recent_restarts = 0;
-  }
-  return worker->recent_restarts < worker->config->worker_restarts_max;
-}
-
-static void give_up(struct worker *worker) {
-  log_error("worker %u: given up after %u restart%s within a minute", worker->device, worker->recent_restarts,
-            plural(worker->recent_restarts));
-  worker->state = WORKER_FAILED;
-  if (worker->next != NULL)
-    worker_process_close(worker->next, false);
-  worker->hooks->ended(worker);
-}
-
 static const struct worker_process_events events;
 
 /* Ahead of time: while it opens its device, the one before serves, or dies. */
@@ -347,21 +322,37 @@ static void begin(struct worker *worker, struct worker_process *process) {
   worker->process = process;
   worker->pid = process->pid;
   worker->open = 1;
+  worker->blamed = false;
   worker->state = WORKER_STARTING;
   watch_start(worker);
 }
 
+static void blame(struct worker *worker, const char *why) {
+  if (!worker->blamed)
+    snprintf(worker->why, sizeof worker->why, "%s", why);
+  worker->blamed = true;
+}
+
+static bool spare_wanted(const struct worker *worker) {
+  return worker->config->worker_spare != 0 &&
+         restarts_at_once(&worker->policy, worker->config->worker_restarts_max, uv_now(worker->loop));
+}
+
+static uint64_t next_pause_ms(struct worker *worker) {
+  uint64_t mixed = (uv_hrtime() ^ (uint64_t)worker->device << 32) * 0x9e3779b97f4a7c15u;
+  return restarts_pause_ms(&worker->policy, worker->config->worker_restarts_max,
+                           (uint64_t)worker->config->worker_pause_s * 1000, uv_now(worker->loop),
+                           (uint32_t)(mixed >> 32));
+}
+
+static void replace_after(struct worker *worker, uint64_t pause_ms);
+
 static void replace(struct worker *worker) {
-  if (!restart_allowed(worker)) {
-    give_up(worker);
-    return;
-  }
-  worker->recent_restarts++;
   worker->restarts++;
   log_warning("worker %u: restart %u", worker->device, worker->restarts);
   start_next(worker);
   if (worker->next == NULL) {
-    give_up(worker);
+    replace_after(worker, next_pause_ms(worker));
     return;
   }
   begin(worker, worker->next);
@@ -369,6 +360,44 @@ static void replace(struct worker *worker) {
   if (worker->next_ready)
     take_ready(worker, &worker->next_says);
   worker->next_ready = false;
+}
+
+static void on_retry_closed(uv_handle_t *handle) {
+  struct worker *worker = handle->data;
+  worker->waits = false;
+  if (!worker->stopping)
+    replace(worker);
+}
+
+static void on_retry(uv_timer_t *timer) {
+  struct worker *worker = timer->data;
+  if (worker->next != NULL)
+    uv_timer_start(timer, on_retry, STILL_THERE_MS, 0);
+  else
+    uv_close((uv_handle_t *)timer, on_retry_closed);
+}
+
+/* Sessions and loads do not wait for it: it is tried again, but nobody knows whether that helps. */
+static void replace_after(struct worker *worker, uint64_t pause_ms) {
+  log_error("worker %u: its device has failed (%s); restart %u follows in %.1f s, or by gemmctl device retry",
+            worker->device, worker->why, worker->restarts + 1, (double)pause_ms / 1e3);
+  worker->state = WORKER_FAILED;
+  worker->failed = worker->waits = true;
+  worker->retry_ms = uv_now(worker->loop) + pause_ms;
+  if (worker->next != NULL)
+    worker_process_close(worker->next, false);
+  uv_timer_init(worker->loop, &worker->retry);
+  worker->retry.data = worker;
+  uv_timer_start(&worker->retry, on_retry, pause_ms, 0);
+  worker->hooks->ended(worker);
+}
+
+bool worker_retry(struct worker *worker) {
+  restarts_forget(&worker->policy);
+  if (!worker->waits || uv_is_closing((const uv_handle_t *)&worker->retry))
+    return false;
+  uv_timer_start(&worker->retry, on_retry, 0, 0);
+  return true;
 }
 
 static void stopped(struct worker *worker) {
@@ -390,12 +419,14 @@ static void reaped(struct worker *worker, int exit_status) {
   fail_requests(worker);
   if (worker->stopping) {
     stopped(worker);
-  } else if (!worker->ever_ready && exit_status == WORKER_PROCESS_NO_BACKEND) {
-    worker->state = WORKER_FAILED;
-    worker->hooks->ended(worker);
-  } else {
-    replace(worker);
+    return;
   }
+  uint64_t pause_ms = next_pause_ms(worker);
+  /* Where there is no such device there will hardly be one at once. */
+  if (pause_ms > 0 || (!worker->ever_ready && exit_status == WORKER_PROCESS_NO_BACKEND))
+    replace_after(worker, pause_ms > 0 ? pause_ms : (uint64_t)worker->config->worker_pause_s * 1000);
+  else
+    replace(worker);
 }
 
 static void closed_one(struct worker *worker) {
@@ -419,6 +450,8 @@ static void let_die(struct worker *worker) {
   if (worker->state == WORKER_DYING)
     return;
   worker->lost_ms = uv_now(worker->loop);
+  if (worker->state == WORKER_READY)
+    worker->down_ms = worker->lost_ms;
   worker->state = WORKER_DYING;
   if (worker->watched)
     uv_timer_start(&worker->watch_timer, on_end_timer, END_MS, 0);
@@ -446,14 +479,22 @@ static void on_end(struct worker_process *process, const struct error *cause) {
     start_next(worker);
 }
 
-static void log_exit(const struct worker *worker, const struct worker_process *process) {
+static void say_exit(const struct worker_process *process, char why[WORKER_WHY_BYTES]) {
+  if (process->exit_signal != 0)
+    snprintf(why, WORKER_WHY_BYTES, "process %u was ended by signal %d (%s)", process->pid, process->exit_signal,
+             strsignal(process->exit_signal));
+  else
+    snprintf(why, WORKER_WHY_BYTES, "process %u ended with status %d", process->pid, process->exit_status);
+}
+
+static void log_exit(struct worker *worker, const struct worker_process *process) {
+  char why[WORKER_WHY_BYTES];
+  say_exit(process, why);
+  if (process == worker->process)
+    blame(worker, why);
   if (worker->stopping || (process == worker->next && worker->state == WORKER_FAILED))
     return;
-  if (process->exit_signal != 0)
-    log_error("worker %u: process %u was ended by signal %d (%s)", worker->device, process->pid, process->exit_signal,
-              strsignal(process->exit_signal));
-  else
-    log_error("worker %u: process %u ended with status %d", worker->device, process->pid, process->exit_status);
+  log_error("worker %u: %s", worker->device, why);
 }
 
 static void on_ended(struct worker_process *process) {
@@ -483,6 +524,7 @@ enum status worker_start(struct worker *worker, struct error *error) {
                                             &events, worker, &process, error);
   if (status == STATUS_OK)
     begin(worker, process);
+  worker->down_ms = uv_now(worker->loop);
   return status;
 }
 
@@ -492,8 +534,9 @@ void worker_serves(struct worker *worker) {
     log_info("worker %u: serves again, as process %u; serving paused for %llu ms", worker->device, worker->pid,
              (unsigned long long)(uv_now(worker->loop) - worker->lost_ms));
   worker->lost_ms = 0;
-  worker->suspect = false;
-  if (worker->config->worker_spare != 0 && restart_allowed(worker))
+  worker->suspect = worker->failed = false;
+  restarts_served(&worker->policy, uv_now(worker->loop));
+  if (spare_wanted(worker))
     start_next(worker);
 }
 
@@ -502,6 +545,7 @@ void worker_kill(struct worker *worker, const char *why) {
     return;
   log_error("worker %u: killed: %s", worker->device, why);
   worker->suspect = true;
+  blame(worker, why);
   let_die(worker);
   worker_process_close(worker->process, true);
 }
@@ -512,6 +556,8 @@ void worker_stop(struct worker *worker) {
   worker->stopping = true;
   if (worker->next != NULL)
     worker_process_close(worker->next, false);
+  if (worker->waits && !uv_is_closing((const uv_handle_t *)&worker->retry))
+    uv_close((uv_handle_t *)&worker->retry, on_retry_closed);
   if (worker->process == NULL)
     return; /* what else is open closes by itself */
   let_die(worker);

@@ -6,6 +6,7 @@
 #include "../../proto/message.h"
 #include "../../proto/status.h"
 #include "../config.h"
+#include "restarts.h"
 #include "totals.h"
 #include "worker_process.h"
 
@@ -14,12 +15,14 @@
 #include <sys/queue.h>
 #include <uv.h>
 
+enum { WORKER_WHY_BYTES = 160 };
+
 enum worker_state {
   WORKER_STARTING,   /* the process has not said that it is ready; takes no requests */
   WORKER_RECOVERING, /* takes requests, in order, behind those that bring it to its predecessor's state */
   WORKER_READY,
   WORKER_DYING,  /* its socket is closed; the process may still live */
-  WORKER_FAILED, /* given up */
+  WORKER_FAILED, /* waits for its next try, see restarts.h */
   WORKER_STOPPED /* ended because gemmd ends */
 };
 
@@ -55,7 +58,7 @@ struct worker_hooks {
   void (*stuck)(struct worker *worker);
   /* The process is dead and reaped; requests that waited have not been answered yet. */
   void (*lost)(struct worker *worker);
-  /* Given up, or stopped. */
+  /* Waits for its next try, or stopped. */
   void (*ended)(struct worker *worker);
 };
 
@@ -89,8 +92,16 @@ struct worker {
   bool suspect;
   uint32_t faults; /* processes that ended so */
   uint32_t pid;
-  uint32_t restarts, recent_restarts;
-  uint64_t recent_since_ms, lost_ms;
+  uint32_t restarts;
+  struct restarts policy;
+  bool failed;                /* its device counts as out of order, from the first pause until a process serves */
+  uv_timer_t retry;           /* while `waits` */
+  bool waits;                 /* for its next try */
+  uint64_t retry_ms;          /* when that is */
+  uint64_t down_ms;           /* since when it does not serve; not looked at while it does */
+  char why[WORKER_WHY_BYTES]; /* the last one ended; "" where none has */
+  bool blamed;                /* `why` says so of the process that lives, or is being killed */
+  uint64_t lost_ms;
   uint32_t recovering;               /* answers that recovery waits for */
   uint32_t verified;                 /* weights whose checksum recovery found to agree */
   uint64_t verified_bytes;           /* of these */
@@ -110,6 +121,8 @@ MUST_CHECK enum status worker_ask(struct worker *worker, enum command command, c
 void worker_serves(struct worker *worker);
 /* Kills the process because of what it did; a successor follows. */
 void worker_kill(struct worker *worker, const char *why);
+/* Tries again now where it waits for its next try, and forgets that it died; false where it does not wait. */
+bool worker_retry(struct worker *worker);
 /* Ends it for good: closes its socket, and kills it after five seconds. */
 void worker_stop(struct worker *worker);
 /* Of this process, as last heard, and those before it. */

@@ -135,6 +135,8 @@ static void answer_stats(struct control *control, uint32_t id) {
     stats.copies = control->ops->copies(control->backend);
   if (control->ops->working != NULL)
     stats.working = control->ops->working(control->backend);
+  if (control->ops->longest_ns != NULL)
+    stats.longest_ns = control->ops->longest_ns(control->backend);
   control_send_reply(control, id, &message_worker_stats_type, &stats, -1);
 }
 

@@ -16,9 +16,10 @@
 #include <unistd.h>
 
 enum {
-  YIELD_EVERY = 64,    /* rounds of an idle engine: a client may need this core to ask for something */
-  EVENTS_AT_ONCE = 16, /* only that something came matters, not what */
-  ALERT_NS = 30000,    /* what waking up takes at worst, on a machine that is not overloaded */
+  YIELD_EVERY = 64,     /* rounds of an idle engine: a client may need this core to ask for something */
+  EVENTS_AT_ONCE = 16,  /* only that something came matters, not what */
+  REST_NS = 1000000000, /* that an engine has nothing to do before it gives memory back */
+  ALERT_NS = 30000,     /* what waking up takes at worst, on a machine that is not overloaded */
 };
 
 struct engine {
@@ -31,6 +32,7 @@ struct engine {
   uint64_t idle_since_ns; /* 0: not idle */
   uint64_t spin_budget_ns;
   bool waits_for_device;
+  bool rested; /* since the last product */
   unsigned idle_rounds;
   bool stopping;
   struct error lost; /* status OK: not lost */
@@ -196,6 +198,19 @@ static bool somebody_waits(void *user) {
   return serve_wanted(&engine->serve) || mailbox_filled(&engine->mail);
 }
 
+/* When nothing has been asked for for a second, what products have taken is given back. Returns how long to nap, if
+ * nothing comes: `nap_ns`, or until then. */
+static uint64_t rest_after(struct engine *engine, uint64_t idle_ns, uint64_t nap_ns) {
+  const struct serve *serve = &engine->serve;
+  if (serve->ops->rest == NULL || engine->rested)
+    return nap_ns;
+  if (idle_ns < REST_NS)
+    return REST_NS - idle_ns < nap_ns ? REST_NS - idle_ns : nap_ns;
+  serve->ops->rest(serve->backend);
+  engine->rested = true;
+  return nap_ns;
+}
+
 /* A round in which nothing was done. A message posted after the look at the mailbox leaves its edge in epoll, so that
  * the sleep ends at once. */
 static void idle(struct engine *engine) {
@@ -216,6 +231,8 @@ static void idle(struct engine *engine) {
   if (!engine->waits_for_device && !engine->stopping) {
     nap_ns = tuner_step(engine->serve.tuner, now_ns, somebody_waits, engine, &engine->lost);
   }
+  if (!engine->waits_for_device)
+    nap_ns = rest_after(engine, idle_ns, nap_ns);
   if (nap_ns == 0 || !serve_sleep(&engine->serve))
     return;
   if (!engine->waits_for_device)
@@ -233,8 +250,10 @@ static bool round_of_work(struct engine *engine) {
   if (!engine->stopping) {
     done += serve_take(&engine->serve);
     done += serve_look(&engine->serve);
-    done += serve_start(&engine->serve, &engine->lost);
+    done += serve_expire(&engine->serve);
   }
+  if (!engine->stopping || engine->serve.queue.under_way > 0)
+    done += serve_start(&engine->serve, &engine->lost);
   if (engine->lost.status == STATUS_OK)
     done += serve_finish(&engine->serve, &engine->lost);
   /* A product that hangs does not keep those of other streams from ending: what counts is how long the oldest on the
@@ -242,6 +261,7 @@ static bool round_of_work(struct engine *engine) {
   if (done > 0)
     counters_progress(&engine->serve.counters,
                       engine->serve.in_flight > 0 ? engine->serve.oldest_ns : serve_clock_ns());
+  engine->rested = engine->rested && done == 0;
   counters_waiting(&engine->serve.counters, engine->serve.queue.waiting + engine->serve.queue.held);
   return done > 0;
 }
@@ -254,7 +274,7 @@ static void *run(void *argument) {
   sem_post(&engine->started);
   if (!opened)
     return NULL;
-  while (!engine->stopping || engine->serve.in_flight > 0) {
+  while (!engine->stopping || engine->serve.in_flight > 0 || engine->serve.queue.under_way > 0) {
     if (round_of_work(engine))
       idle_end(engine);
     else

@@ -9,6 +9,7 @@ enum { LOOK_AT_MOST = 1024 };
 void queue_init(struct queue *queue) {
   memset(queue, 0, sizeof *queue);
   TAILQ_INIT(&queue->events);
+  TAILQ_INIT(&queue->users);
   for (int i = 0; i < RING_PRIORITIES; i++)
     TAILQ_INIT(&queue->classes[i]);
 }
@@ -35,6 +36,82 @@ void queue_lane_close(struct queue_lane *lane) {
   memset(lane, 0, sizeof *lane);
 }
 
+/* ---- users */
+
+static struct queue_user *find_user(const struct queue *queue, uint32_t uid) {
+  struct queue_user *user = TAILQ_FIRST(&queue->users);
+  while (user != NULL && user->uid != uid)
+    user = TAILQ_NEXT(user, in_users);
+  return user;
+}
+
+enum status queue_join(struct queue *queue, struct queue_lane *lane, uint32_t uid, struct error *error) {
+  struct queue_user *user = find_user(queue, uid);
+  if (user == NULL) {
+    user = calloc(1, sizeof *user);
+    if (user == NULL)
+      return error_set(error, STATUS_NOMEM, "no memory for the queue of one more user");
+    user->uid = uid;
+    for (int i = 0; i < RING_PRIORITIES; i++)
+      TAILQ_INIT(&user->shares[i].lines);
+    TAILQ_INSERT_TAIL(&queue->users, user, in_users);
+  }
+  user->lanes++;
+  lane->user = user;
+  return STATUS_OK;
+}
+
+void queue_leave(struct queue *queue, struct queue_lane *lane) {
+  struct queue_user *user = lane->user;
+  lane->user = NULL;
+  if (user == NULL || --user->lanes > 0)
+    return;
+  TAILQ_REMOVE(&queue->users, user, in_users);
+  free(user);
+}
+
+/* ---- lines */
+
+static struct queue_share *share_of(const struct queue_lane *lane, enum ring_priority priority) {
+  return &lane->user->shares[priority];
+}
+
+/* The line has something from here on. Who has had nothing begins where the others are. */
+static void add_line(struct queue *queue, struct queue_lane *lane, enum ring_priority priority) {
+  struct queue_share *share = share_of(lane, priority);
+  if (TAILQ_EMPTY(&share->lines)) {
+    if (share->charged_ns < queue->charged_ns[priority])
+      share->charged_ns = queue->charged_ns[priority];
+    TAILQ_INSERT_TAIL(&queue->classes[priority], share, in_class);
+  }
+  TAILQ_INSERT_TAIL(&share->lines, &lane->lines[priority], in_turns);
+}
+
+static void remove_line(struct queue *queue, struct queue_lane *lane, enum ring_priority priority) {
+  struct queue_share *share = share_of(lane, priority);
+  TAILQ_REMOVE(&share->lines, &lane->lines[priority], in_turns);
+  if (TAILQ_EMPTY(&share->lines))
+    TAILQ_REMOVE(&queue->classes[priority], share, in_class);
+}
+
+static bool line_empty(const struct queue_line *line) {
+  return TAILQ_EMPTY(&line->jobs) && line->under_way == NULL;
+}
+
+/* The next turn is another session's, and among users who are charged alike another user's. */
+static void pass_turn(struct queue *queue, struct queue_lane *lane, enum ring_priority priority) {
+  struct queue_share *share = share_of(lane, priority);
+  remove_line(queue, lane, priority);
+  if (!line_empty(&lane->lines[priority]))
+    add_line(queue, lane, priority);
+  if (!TAILQ_EMPTY(&share->lines)) {
+    TAILQ_REMOVE(&queue->classes[priority], share, in_class);
+    TAILQ_INSERT_TAIL(&queue->classes[priority], share, in_class);
+  }
+}
+
+/* ---- jobs */
+
 struct queue_job *queue_reserve(struct queue_lane *lane) {
   struct queue_job *job = lane->free_slots;
   if (job == NULL)
@@ -42,8 +119,8 @@ struct queue_job *queue_reserve(struct queue_lane *lane) {
   lane->free_slots = job->mate;
   lane->taken++;
   job->mate = NULL;
-  job->rows_done = 0;
-  job->done_ns = job->first_ns = 0;
+  job->turns = NULL;
+  job->stop = STATUS_OK;
   return job;
 }
 
@@ -58,8 +135,8 @@ void queue_release(struct queue_job *job) {
 
 void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *group) {
   struct queue_line *line = &job->lane->lines[job->priority];
-  if (TAILQ_EMPTY(&line->jobs))
-    TAILQ_INSERT_TAIL(&queue->classes[job->priority], line, in_turns);
+  if (line_empty(line))
+    add_line(queue, job->lane, job->priority);
   TAILQ_INSERT_TAIL(&line->jobs, job, in_line);
   if (group->waiting++ == 0)
     TAILQ_INIT(&group->jobs);
@@ -67,6 +144,7 @@ void queue_push(struct queue *queue, struct queue_job *job, struct queue_group *
   group->rows += job->product.m;
   job->group = group;
   queue->waiting++;
+  queue->timed += job->deadline_ns != 0;
 }
 
 void queue_hold(struct queue *queue, struct queue_job *job, struct queue_event *event) {
@@ -99,15 +177,24 @@ static void take_held(struct queue *queue, struct queue_job *job) {
   queue->held--;
 }
 
+static struct queue_job *first_of(const struct queue_share *share) {
+  const struct queue_line *line = TAILQ_FIRST(&share->lines);
+  return line->under_way != NULL ? line->under_way : TAILQ_FIRST(&line->jobs);
+}
+
+static const enum ring_priority first_to_last[RING_PRIORITIES] = {RING_PRIORITY_URGENT, RING_PRIORITY_NORMAL,
+                                                                  RING_PRIORITY_BACKGROUND};
+
 struct queue_job *queue_front(const struct queue *queue) {
-  static const enum ring_priority first_to_last[RING_PRIORITIES] = {RING_PRIORITY_URGENT, RING_PRIORITY_NORMAL,
-                                                                    RING_PRIORITY_BACKGROUND};
   bool below = queue->starts % RING_TURN_BELOW == RING_TURN_BELOW - 1;
   for (int i = 0; i < RING_PRIORITIES; i++) {
     enum ring_priority priority = first_to_last[below ? RING_PRIORITIES - 1 - i : i];
-    struct queue_line *line = TAILQ_FIRST(&queue->classes[priority]);
-    if (line != NULL)
-      return TAILQ_FIRST(&line->jobs);
+    const struct queue_share *best = TAILQ_FIRST(&queue->classes[priority]), *share;
+    for (share = best; share != NULL; share = TAILQ_NEXT(share, in_class))
+      if (share->charged_ns < best->charged_ns)
+        best = share;
+    if (best != NULL)
+      return first_of(best);
   }
   return NULL;
 }
@@ -120,30 +207,96 @@ void queue_take(struct queue *queue, struct queue_job *job) {
   struct queue_line *line = &job->lane->lines[job->priority];
   struct queue_group *group = job->group;
   TAILQ_REMOVE(&line->jobs, job, in_line);
-  TAILQ_REMOVE(&queue->classes[job->priority], line, in_turns);
-  if (!TAILQ_EMPTY(&line->jobs))
-    TAILQ_INSERT_TAIL(&queue->classes[job->priority], line, in_turns);
+  pass_turn(queue, job->lane, job->priority);
   TAILQ_REMOVE(&group->jobs, job, in_group);
   group->waiting--;
   group->rows -= job->product.m;
   queue->waiting--;
+  queue->timed -= job->deadline_ns != 0;
+}
+
+static void note_turn(struct queue *queue, const struct queue_job *job) {
+  uint64_t charged_ns = share_of(job->lane, job->priority)->charged_ns;
+  if (charged_ns > queue->charged_ns[job->priority])
+    queue->charged_ns[job->priority] = charged_ns;
+  queue->starts++;
 }
 
 void queue_begin(struct queue *queue, struct queue_job *front) {
+  note_turn(queue, front);
   for (struct queue_job *job = front; job != NULL; job = job->mate)
     queue_take(queue, job);
-  queue->starts++;
 }
 
-void queue_advance(struct queue *queue, struct queue_job *front, int64_t rows) {
-  struct queue_turns *turns = &queue->classes[front->priority];
-  struct queue_line *line = &front->lane->lines[front->priority];
-  TAILQ_REMOVE(turns, line, in_turns);
-  TAILQ_INSERT_TAIL(turns, line, in_turns);
-  front->group->rows -= rows;
-  front->rows_done += rows;
-  front->product.m -= rows;
-  queue->starts++;
+void queue_return(struct queue *queue, struct queue_job *job) {
+  struct queue_line *line = &job->lane->lines[job->priority];
+  if (line_empty(line))
+    add_line(queue, job->lane, job->priority);
+  line->under_way = job;
+  share_of(job->lane, job->priority)->under_way++;
+  queue->under_way++;
+}
+
+void queue_resume(struct queue *queue, struct queue_job *job) {
+  note_turn(queue, job);
+  job->lane->lines[job->priority].under_way = NULL;
+  share_of(job->lane, job->priority)->under_way--;
+  pass_turn(queue, job->lane, job->priority);
+  queue->under_way--;
+}
+
+uint32_t queue_under_way_of(const struct queue_job *job) {
+  return share_of(job->lane, job->priority)->under_way;
+}
+
+void queue_pass(struct queue *queue, struct queue_job *job) {
+  pass_turn(queue, job->lane, job->priority);
+}
+
+void queue_charge(struct queue *queue, const struct queue_job *job, uint64_t ns) {
+  (void)queue;
+  share_of(job->lane, job->priority)->charged_ns += ns;
+}
+
+/* ---- looking for one */
+
+static struct queue_job *under_way_in(const struct queue_share *share) {
+  const struct queue_line *line;
+  for (line = TAILQ_FIRST(&share->lines); line != NULL; line = TAILQ_NEXT(line, in_turns))
+    if (line->under_way != NULL)
+      return line->under_way;
+  return NULL;
+}
+
+struct queue_job *queue_any_under_way(const struct queue *queue, const struct queue_job *job) {
+  const struct queue_share *share = share_of(job->lane, job->priority);
+  struct queue_job *found = under_way_in(share);
+  for (int i = 0; found == NULL && queue->under_way > 0 && i < RING_PRIORITIES; i++)
+    for (share = TAILQ_FIRST(&queue->classes[first_to_last[i]]); share != NULL; share = TAILQ_NEXT(share, in_class))
+      if ((found = under_way_in(share)) != NULL)
+        break;
+  return found;
+}
+
+static struct queue_job *late_in(const struct queue_share *share, uint64_t now_ns) {
+  const struct queue_line *line;
+  struct queue_job *job;
+  for (line = TAILQ_FIRST(&share->lines); line != NULL; line = TAILQ_NEXT(line, in_turns))
+    for (job = TAILQ_FIRST(&line->jobs); job != NULL; job = TAILQ_NEXT(job, in_line))
+      if (job->deadline_ns != 0 && job->deadline_ns <= now_ns)
+        return job;
+  return NULL;
+}
+
+struct queue_job *queue_late(const struct queue *queue, uint64_t now_ns) {
+  const struct queue_share *share;
+  for (int i = 0; i < RING_PRIORITIES; i++)
+    for (share = TAILQ_FIRST(&queue->classes[i]); share != NULL; share = TAILQ_NEXT(share, in_class)) {
+      struct queue_job *job = late_in(share, now_ns);
+      if (job != NULL)
+        return job;
+    }
+  return NULL;
 }
 
 static struct queue_job *find_in(const struct queue_jobs *jobs, uint64_t tag) {
@@ -155,8 +308,10 @@ static struct queue_job *find_in(const struct queue_jobs *jobs, uint64_t tag) {
 
 struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag) {
   struct queue_job *job = find_in(&lane->held, tag);
-  for (int i = 0; job == NULL && i < RING_PRIORITIES; i++)
-    job = find_in(&lane->lines[i].jobs, tag);
+  for (int i = 0; job == NULL && i < RING_PRIORITIES; i++) {
+    struct queue_job *under_way = lane->lines[i].under_way;
+    job = under_way != NULL && under_way->tag == tag ? under_way : find_in(&lane->lines[i].jobs, tag);
+  }
   return job;
 }
 

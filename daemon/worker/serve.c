@@ -49,6 +49,9 @@ enum status serve_session_add(struct serve *serve, struct engine_session *sessio
     serve->sessions = larger;
     serve->session_capacity = capacity;
   }
+  enum status status = queue_join(&serve->queue, &session->lane, session->user, error);
+  if (status != STATUS_OK)
+    return status;
   session->place = serve->session_count;
   session->served = true;
   serve->sessions[serve->session_count++] = session;
@@ -95,6 +98,7 @@ static void forget_job(struct serve *serve, struct queue_job *job) {
 /* The device has finished with all that the session had. */
 static void session_gone(struct serve *serve, struct engine_session *session, struct engine_message *message) {
   plans_forget_session(&serve->plans, session);
+  queue_leave(&serve->queue, &session->lane);
   send_back(serve, message);
 }
 
@@ -108,6 +112,11 @@ void serve_session_drop(struct serve *serve, struct engine_session *session) {
   for (struct queue_job *job; (job = queue_any(&session->lane)) != NULL;) {
     queue_take(&serve->queue, job);
     forget_job(serve, job);
+  }
+  for (int i = 0; i < RING_PRIORITIES; i++) {
+    struct queue_job *job = session->lane.lines[i].under_way;
+    if (job != NULL && job->mate == NULL)
+      serve_stop(serve, job, STATUS_CANCELLED);
   }
 }
 
@@ -160,14 +169,12 @@ void serve_complete(struct serve *serve, struct queue_job *job, const struct err
   if (error->status != STATUS_OK)
     ring_completion_from_error(&completion, error);
   completion.tag = job->tag;
-  uint64_t waited_ns = (job->rows_done > 0 ? job->first_ns : job->started_ns) - job->taken_ns;
-  device_ns += job->done_ns;
+  uint64_t waited_ns = job->started_ns - job->taken_ns;
   completion.device_ns = saturate(device_ns);
   completion.queue_ns = saturate(waited_ns);
   const struct engine_weight *weight = job->weight;
   enum gemm_format format = weight != NULL ? weight->shape.format : GEMM_FORMAT_NONE;
-  counters_request(&serve->counters, error->status, format, (uint64_t)(job->rows_done + job->product.m),
-                   waited_ns + device_ns);
+  counters_request(&serve->counters, error->status, format, (uint64_t)job->product.m, waited_ns + device_ns);
   forget_job(serve, job);
   if (session->served)
     publish(serve, session, &completion);
@@ -193,10 +200,20 @@ void serve_give_up(struct serve *serve, struct queue_job *job, enum status statu
   serve_complete(serve, job, &error, 0);
 }
 
+void serve_stop(struct serve *serve, struct queue_job *job, enum status status) {
+  job->stop = status;
+  serve->ops->turns_abandon(serve->backend, job->turns);
+}
+
 static void cancel(struct serve *serve, struct engine_session *session, uint64_t tag) {
   struct queue_job *job = queue_find(&session->lane, tag);
   if (job == NULL)
     return; /* it has begun, or has ended */
+  if (job->turns != NULL) {
+    if (job->mate == NULL && job->stop == STATUS_OK)
+      serve_stop(serve, job, STATUS_CANCELLED);
+    return;
+  }
   queue_take(&serve->queue, job);
   serve_give_up(serve, job, STATUS_CANCELLED);
 }
@@ -330,6 +347,22 @@ unsigned serve_look(struct serve *serve) {
     done += look_at_held(serve, job, status, event->handle, now_ns);
   }
   return done;
+}
+
+/* ---- deadlines of what waits */
+
+unsigned serve_expire(struct serve *serve) {
+  enum { LOOK_EVERY_NS = 5000000 };
+  unsigned ended = 0;
+  uint64_t now_ns = serve->queue.timed > 0 ? serve_clock_ns() : 0;
+  if (serve->queue.timed == 0 || now_ns - serve->deadlines_ns < LOOK_EVERY_NS)
+    return 0;
+  serve->deadlines_ns = now_ns;
+  for (struct queue_job *job; (job = queue_late(&serve->queue, now_ns)) != NULL; ended++) {
+    queue_take(&serve->queue, job);
+    serve_give_up(serve, job, STATUS_TIMEOUT);
+  }
+  return ended;
 }
 
 /* ---- sleep */

@@ -23,7 +23,8 @@ struct serve {
   struct engine_traffic tensors;    /* products that bring W themselves */
   struct engine_session **sessions; /* owned list of those that are served */
   size_t session_count, session_capacity;
-  size_t turn; /* whose ring is looked at first */
+  size_t turn;           /* whose ring is looked at first */
+  uint64_t deadlines_ns; /* when they were last looked at */
   struct counters counters;
   struct wake wake;
   void (*notify)(void *user, struct engine_message *message);
@@ -49,11 +50,13 @@ void serve_weight_detach(struct serve *serve, struct engine_weight *weight, stru
 void serve_tensor_remove(struct serve *serve, struct engine_message *message);
 void serve_event_remove(struct serve *serve, struct engine_message *message);
 
-/* Each returns how much it did. serve_start starts one product at most: its end should be published before the next
- * one keeps this thread. */
+/* Each returns how much it did. serve_start starts one product at most, or gives one its next turn: its end should be
+ * published before the next one keeps this thread. */
 unsigned serve_take(struct serve *serve);
 /* Asks one event whether it has come, and lets the products go that are held for it; those whose time is over end. */
 unsigned serve_look(struct serve *serve);
+/* Every few milliseconds: ends what waits and whose deadline has passed. */
+unsigned serve_expire(struct serve *serve);
 unsigned serve_start(struct serve *serve, struct error *lost);
 /* DEVICE_LOST in lost->status ends it all; the same holds for serve_start. */
 unsigned serve_finish(struct serve *serve, struct error *lost);

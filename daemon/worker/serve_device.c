@@ -1,11 +1,31 @@
 #include "serve_parts.h"
 
-#include "slice.h"
 #include "tuner.h"
 
 #include <string.h>
 
-enum { POLL_AT_ONCE = 16 };
+enum {
+  POLL_AT_ONCE = 16,
+  LONG_NS = 2000000,         /* what is predicted to take longer has turns */
+  TURN_NS = 3000000,         /* of such, where the device computes for this thread */
+  GATHERED_BYTES = 16 << 20, /* of x and y of a product that several requests are gathered into */
+  GATHERED_ELEMENT_BYTES = 4 /* at most */
+};
+
+/* How many products may be under way so that one of this class begins: the classes above find room. A user has fewer in
+ * each, and so has a bound on the memory that these take. */
+enum { OWN_UNDER_WAY_MOST = 4 };
+static const uint32_t under_way_most[RING_PRIORITIES] = {
+    [RING_PRIORITY_URGENT] = 16, [RING_PRIORITY_NORMAL] = 12, [RING_PRIORITY_BACKGROUND] = 8};
+
+/* Who asked for more rows of it has had more of the device. */
+static void charge_batch(struct serve *serve, const struct queue_job *front, uint64_t ns) {
+  uint64_t rows = 0;
+  for (const struct queue_job *job = front; job != NULL; job = job->mate)
+    rows += (uint64_t)job->product.m;
+  for (const struct queue_job *job = front; job != NULL; job = job->mate)
+    queue_charge(&serve->queue, job, (uint64_t)((double)ns * (double)job->product.m / (double)rows));
+}
 
 /* All products of a batch have ended alike. */
 static void complete_batch(struct serve *serve, struct queue_job *front, const struct error *error,
@@ -110,71 +130,111 @@ static void device_returns(struct serve *serve, const struct queue_job *front) {
   memmove(&serve->on_device[at], &serve->on_device[at + 1], (serve->in_flight - at) * sizeof(struct queue_job *));
 }
 
-/* The next rows of a product that is too long for one turn. Nothing is in flight. */
-static unsigned start_slice(struct serve *serve, struct queue_job *front, int64_t rows, struct error *lost) {
-  struct error error = {.status = STATUS_OK};
+/* ---- products that take long, where the device computes for this thread: a turn at a time, others between */
+
+static bool takes_long(const struct serve *serve, const struct queue_job *front) {
+  return serve->ops->predict_ns != NULL && serve->ops->predict_ns(serve->backend, &front->product) > LONG_NS;
+}
+
+/* Its client wants it no more, or not so late. */
+static void note_stop(struct serve *serve, struct queue_job *front, uint64_t now_ns) {
+  if (front->mate == NULL && front->stop == STATUS_OK && serve_expired(front, now_ns))
+    serve_stop(serve, front, STATUS_TIMEOUT);
+}
+
+static unsigned take_turn(struct serve *serve, struct queue_job *front, struct error *lost) {
+  struct error error = {.status = STATUS_OK, .low = 1, .high = 0};
   struct backend_done done;
-  front->started_ns = serve_clock_ns();
-  front->mate = NULL;
-  front->product.next = NULL;
-  make_ready(serve, front, rows);
-  enum status status = slice_run(serve->ops, serve->backend, front, rows, &done, &error);
-  if (status == STATUS_BUSY)
-    return 0;
-  if (status == STATUS_DEVICE_LOST) {
-    *lost = error;
-    return 0;
-  }
-  if (status != STATUS_OK) {
-    queue_begin(&serve->queue, front);
-    complete_batch(serve, front, &error, 0);
+  uint64_t begin_ns = serve_clock_ns();
+  queue_resume(&serve->queue, front);
+  note_stop(serve, front, begin_ns);
+  bool ended = serve->ops->turns_next(serve->backend, front->turns, TURN_NS, &done, &error);
+  uint64_t took_ns = serve_clock_ns() - begin_ns;
+  charge_batch(serve, front, took_ns);
+  if (!ended) {
+    queue_return(&serve->queue, front);
     return 1;
   }
-  counters_product(&serve->counters, (uint64_t)rows, done.device_ns);
-  tuner_finished(serve->tuner, front->tuned, done.device_ns);
-  if (front->rows_done == 0)
-    front->first_ns = front->started_ns;
-  front->done_ns += done.device_ns;
-  queue_advance(&serve->queue, front, rows);
+  front->turns = NULL;
+  if (done.status == STATUS_DEVICE_LOST) {
+    *lost = error;
+    return 1;
+  }
+  if (done.status == STATUS_CANCELLED && front->stop != STATUS_OK)
+    error = (struct error){.status = front->stop, .low = 1, .high = 0};
+  complete_batch(serve, front, &error, done.device_ns);
   return 1;
+}
+
+/* Where the one whose turn it is has to wait, another one goes on. */
+static unsigned take_other_turn(struct serve *serve, struct queue_job *front, struct error *lost) {
+  if (serve->queue.under_way == 0)
+    return 0;
+  queue_pass(&serve->queue, front);
+  struct queue_job *other = queue_any_under_way(&serve->queue, front);
+  return other != NULL ? take_turn(serve, other, lost) : 0;
+}
+
+/* ---- a product begins */
+
+/* Rows that this one may be gathered with. */
+static int64_t rows_most(const struct serve *serve, const struct queue_job *front) {
+  const struct engine_plan *plan = front->plan;
+  const struct engine_weight *weight = plan != NULL ? plan->weights[0] : front->weight;
+  if (front->product.operand != NULL)
+    return front->product.m; /* each with a W of its own: nothing goes with it */
+  int64_t most = GATHERED_BYTES / (GATHERED_ELEMENT_BYTES * (weight->shape.k + weight->shape.n));
+  most = most < serve->batch_rows ? most : serve->batch_rows;
+  return most > front->product.m ? most : front->product.m;
+}
+
+/* The product with its mates is the device's, or has ended; BUSY: it goes on waiting. */
+static enum status begin(struct serve *serve, struct queue_job *front, struct error *error) {
+  bool turns = takes_long(serve, front);
+  if (turns && queue_under_way_of(front) >= OWN_UNDER_WAY_MOST)
+    return STATUS_BUSY;
+  enum status status = turns ? serve->ops->turns_begin(serve->backend, &front->product, under_way_most[front->priority],
+                                                       &front->turns, error)
+                             : serve->ops->submit(serve->backend, &front->product, error);
+  if (status == STATUS_BUSY || status == STATUS_DEVICE_LOST)
+    return status;
+  queue_begin(&serve->queue, front);
+  if (status != STATUS_OK) {
+    complete_batch(serve, front, error, 0);
+  } else if (turns) {
+    queue_return(&serve->queue, front);
+  } else {
+    device_takes(serve, front);
+    note_begin(serve_traffic_of(serve, front), front->started_ns);
+  }
+  return STATUS_OK;
 }
 
 unsigned serve_start(struct serve *serve, struct error *lost) {
   struct queue_job *front = queue_front(&serve->queue);
   if (front == NULL || serve->in_flight == serve->in_flight_max)
     return 0;
+  if (front->turns != NULL)
+    return take_turn(serve, front, lost);
   uint64_t now_ns = serve_clock_ns();
   if (serve_expired(front, now_ns)) {
     queue_take(&serve->queue, front);
     serve_give_up(serve, front, STATUS_TIMEOUT);
     return 1;
   }
-  int64_t slice = slice_rows(serve->ops, front);
-  if (slice < front->product.m)
-    return serve->in_flight == 0 ? start_slice(serve, front, slice, lost) : 0;
   struct error error = {.status = STATUS_OK};
-  /* Each with a W of its own: nothing goes with it. */
-  int64_t most = front->product.operand != NULL ? front->product.m : serve->batch_rows;
-  int64_t rows = queue_gather(&serve->queue, front, most, now_ns);
+  int64_t rows = queue_gather(&serve->queue, front, rows_most(serve, front), now_ns);
   if (worth_waiting(serve, front, rows, now_ns))
-    return 0;
+    return take_other_turn(serve, front, lost);
   front->started_ns = now_ns;
   make_ready(serve, front, rows);
-  enum status status = serve->ops->submit(serve->backend, &front->product, &error);
+  enum status status = begin(serve, front, &error);
   if (status == STATUS_BUSY)
-    return 0;
-  if (status == STATUS_DEVICE_LOST) {
-    *lost = error;
-    return 0;
-  }
-  queue_begin(&serve->queue, front);
-  if (status == STATUS_OK) {
-    device_takes(serve, front);
-    note_begin(serve_traffic_of(serve, front), now_ns);
-  } else {
-    complete_batch(serve, front, &error, 0);
-  }
-  return 1;
+    return take_other_turn(serve, front, lost);
+  if (status != STATUS_DEVICE_LOST)
+    return 1;
+  *lost = error;
+  return 0;
 }
 
 unsigned serve_finish(struct serve *serve, struct error *lost) {
@@ -191,6 +251,7 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
     struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
     device_returns(serve, front);
     note_end(serve_traffic_of(serve, front), serve_clock_ns() - front->started_ns);
+    charge_batch(serve, front, done[i].device_ns);
     complete_batch(serve, front, &error, done[i].device_ns);
   }
   return (unsigned)finished;

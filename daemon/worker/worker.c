@@ -6,6 +6,9 @@
 #include "prove.h"
 
 #include <errno.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,9 +171,18 @@ int worker_prove(const struct config *config, int device) {
   return prove_run(ops, &wanted, (uint64_t)config->tune_bytes, stdin, stdout);
 }
 
+/* What products take goes back to the machine when it is freed, whatever the allocator has seen before. */
+static void give_memory_back(void) {
+#if defined(__GLIBC__)
+  enum { MAPPED_BYTES = 256 << 10 };
+  (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+#endif
+}
+
 int worker_run(const struct config *config, int device, int control, bool standby, char *const *words) {
   struct backend *backend;
   char reason[256] = "";
+  give_memory_back();
   const struct backend_ops *ops = open_backend(config, device, &backend, reason, sizeof reason);
   if (ops == NULL)
     return EXIT_NO_BACKEND;

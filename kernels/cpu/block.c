@@ -219,9 +219,10 @@ static void run_panel(struct panel *panel) {
   const struct backend_weight *weight = panel->task->job->weight;
   int64_t per_step = stage->k / stage->steps, at_once = steps_at_once(panel);
   float scales[MICRO_WIDTH];
-  panel->pieces = at_once < stage->steps || panel->group_steps != 0;
-  for (int64_t step = 0; step < stage->steps; step += at_once) {
-    int64_t steps = stage->steps - step < at_once ? stage->steps - step : at_once;
+  int64_t begin = panel->task->step_begin, end = panel->task->step_end > 0 ? panel->task->step_end : stage->steps;
+  panel->pieces = at_once < stage->steps || panel->group_steps != 0 || end - begin < stage->steps;
+  for (int64_t step = begin; step < end; step += at_once) {
+    int64_t steps = end - step < at_once ? end - step : at_once;
     const uint8_t *packed = cpu_weight_panel(weight, panel->number, step * per_step);
     const void *w = panel->source == MICRO_DWORDS ? (const void *)unpack(panel, packed, steps) : packed;
     if (panel->group_steps == 0) {
@@ -346,6 +347,22 @@ static void lookup_panels(const struct block_task *task, struct block_space *spa
   }
 }
 
+static bool by_tables(const struct micro_ops *micro, enum gemm_format format) {
+  return format == GEMM_FORMAT_INT2 && micro->lookup != NULL;
+}
+
+static bool by_groups(const struct micro_ops *micro, enum gemm_format format) {
+  return format == GEMM_FORMAT_INT2A8 && micro->groups_dwords != NULL;
+}
+
+bool cpu_block_shares(const struct micro_ops *micro, const struct gemm_weight *shape) {
+  return by_tables(micro, shape->format);
+}
+
+int64_t cpu_block_divides(const struct micro_ops *micro, const struct gemm_weight *shape) {
+  return by_tables(micro, shape->format) || by_groups(micro, shape->format) ? 0 : MICRO_GROUP;
+}
+
 void cpu_block_run(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end) {
   const struct backend_weight *weight = task->job->weight;
   const struct stage *stage = task->stage;
@@ -353,7 +370,7 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   if (rows == 0) {
     return;
   }
-  if (weight->shape.format == GEMM_FORMAT_INT2 && task->micro->lookup != NULL) {
+  if (by_tables(task->micro, weight->shape.format)) {
     for (int64_t panel = begin; panel < end; panel += LOOKUP_PANELS) {
       lookup_panels(task, space, panel, end - panel < LOOKUP_PANELS ? end : panel + LOOKUP_PANELS);
     }
@@ -365,7 +382,7 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   struct panel panel = {.task = task, .space = space};
   panel.group_steps = grouped ? MICRO_GROUP / (stage->k / stage->steps) : 0;
   panel.source = source_of(&panel);
-  bool groups = weight->shape.format == GEMM_FORMAT_INT2A8 && task->micro->groups_dwords != NULL;
+  bool groups = by_groups(task->micro, weight->shape.format);
   most = groups && most > MICRO_GROUPS_ROWS ? MICRO_GROUPS_ROWS : most;
   most = panel.source != MICRO_DWORDS ? task->micro->unpack_rows : most;
   panel.tiles = (rows + most - 1) / most;

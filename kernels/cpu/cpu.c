@@ -5,22 +5,20 @@
 #include "../backend.h"
 #include "../identity.h"
 #include "checksum.h"
-#include "gather.h"
 #include "memory.h"
 #include "micro.h"
-#include "operand.h"
-#include "plain.h"
 #include "pool.h"
-#include "product.h"
 #include "roof.h"
-#include "sequence.h"
 #include "slab.h"
+#include "turns.h"
+#include "unit.h"
 #include "variants.h"
 #include "weight.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +27,18 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 enum { MOST_IN_FLIGHT = 64, MOST_THREADS = 256, MOST_DEVICE = 63 };
 
 struct backend {
-  struct product_engine engine;
+  struct cpu_unit unit;   /* of products that are computed whole, each when it is submitted */
+  struct cpu_turns turns; /* of those that take long */
+  _Atomic uint64_t working, longest_ns;
   bool small_pages;
   char *state_dir; /* owned; NULL: none */
-  struct gather gather;
-  struct sequence sequence;
-  struct operand operand;
   int in_flight;
   int64_t rows_most;                        /* of a direct job; 0: this backend takes none */
   pthread_mutex_t alone;                    /* held while a direct job is computed: the pool is one */
@@ -94,7 +94,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
                                           .pins = &cores,
                                           .set = set,
                                           .library_bytes = config->library_bytes};
-  status = cpu_product_open(&backend->engine, &options, error);
+  status = cpu_product_open(&backend->unit.engine, &options, error);
   if (status != STATUS_OK) {
     pthread_mutex_destroy(&backend->alone);
     free(backend->state_dir);
@@ -109,10 +109,9 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
 }
 
 static void cpu_close(struct backend *backend) {
-  cpu_product_close(&backend->engine);
-  cpu_gather_free(&backend->gather);
-  cpu_operand_free(&backend->operand);
-  cpu_sequence_free(&backend->sequence);
+  cpu_turns_rest(&backend->turns);
+  cpu_unit_rest(&backend->unit);
+  cpu_product_close(&backend->unit.engine);
   pthread_mutex_destroy(&backend->alone);
   free(backend->state_dir);
   free(backend);
@@ -143,20 +142,39 @@ static void cpu_describe(const struct backend *backend, struct backend_info *out
   *out = (struct backend_info){.name = "cpu", .devices = 1, .slab_granularity = page};
   out->memory_total = (uint64_t)sysconf(_SC_PHYS_PAGES) * page;
   snprintf(out->device_name, sizeof(out->device_name), "%s, %d threads, %s", name,
-           cpu_pool_threads(backend->engine.pool), backend->engine.micro->name);
+           cpu_pool_threads(backend->unit.engine.pool), backend->unit.engine.micro->name);
   char parts[192];
-  snprintf(parts, sizeof(parts), "cpu %s%s", out->device_name, cpu_library_name(backend->engine.library, library));
+  snprintf(parts, sizeof(parts), "cpu %s%s", out->device_name, cpu_library_name(backend->unit.engine.library, library));
   identity_make(parts, out->identity, sizeof(out->identity));
 }
 
 static void measured_roof(struct backend *backend, struct backend_roof *out) {
   struct backend_info info;
   cpu_describe(backend, &info);
-  cpu_roof(backend->engine.pool, backend->engine.micro, backend->state_dir, info.identity, out);
+  cpu_roof(backend->unit.engine.pool, backend->unit.engine.micro, backend->state_dir, info.identity, out);
 }
 
 static uint64_t cpu_copies(const struct backend *backend) {
-  return cpu_library_used(backend->engine.library);
+  return cpu_library_used(backend->unit.engine.library);
+}
+
+static uint64_t cpu_working(const struct backend *backend) {
+  return atomic_load_explicit(&backend->working, memory_order_relaxed);
+}
+
+static uint64_t cpu_longest_ns(const struct backend *backend) {
+  return atomic_load_explicit(&backend->longest_ns, memory_order_relaxed);
+}
+
+static void count_longest(struct backend *backend, uint64_t ns) {
+  if (ns > cpu_longest_ns(backend)) {
+    atomic_store_explicit(&backend->longest_ns, ns, memory_order_relaxed);
+  }
+}
+
+static void count_working(struct backend *backend) {
+  uint64_t bytes = cpu_unit_bytes(&backend->unit) + cpu_turns_bytes(&backend->turns);
+  atomic_store_explicit(&backend->working, bytes, memory_order_relaxed);
 }
 
 /* ---- slabs and weights */
@@ -266,7 +284,7 @@ static enum status cpu_weight_attach(struct backend *backend, const struct gemm_
 }
 
 static void cpu_weight_detach(struct backend *backend, struct backend_weight *weight) {
-  cpu_library_forget(backend->engine.library, weight);
+  cpu_library_forget(backend->unit.engine.library, weight);
   free(weight);
 }
 
@@ -319,47 +337,8 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static enum status run_product(struct backend *backend, const struct backend_job *job, struct error *error) {
-  if (job->variant != NULL && job->variant->family == &variant_plain) {
-    int64_t first, count;
-    variant_plain_columns(job->variant, job->weight->shape.n, &first, &count);
-    int threads = cpu_product_plain_threads(&backend->engine, job, count);
-    return cpu_plain_run(backend->engine.pool, threads, job, first, count, error);
-  }
-  struct product_way way = job->variant != NULL && job->variant->family != NULL
-                               ? cpu_variant_way(&backend->engine, job->variant)
-                               : cpu_product_way(&backend->engine, &job->weight->shape, job->m);
-  way.threads = cpu_product_threads(&backend->engine, &way, job);
-  return cpu_product_run(&backend->engine, &way, job, error);
-}
-
 static enum status run(struct backend *backend, const struct backend_job *job, struct error *error) {
-  const struct sequence_device device = {.backend = backend, .pool = backend->engine.pool, .run = run_product};
-  return job->steps != NULL ? cpu_sequence_run(&backend->sequence, &device, job, error)
-                            : run_product(backend, job, error);
-}
-
-static enum status run_gathered(struct backend *backend, const struct backend_job *chain, struct error *error) {
-  struct backend_job job;
-  enum status status = cpu_gather(&backend->gather, chain, &job, error);
-  if (status == STATUS_OK) {
-    status = run(backend, &job, error);
-  }
-  if (status == STATUS_OK) {
-    cpu_scatter(&job, chain);
-  }
-  return status;
-}
-
-static enum status run_operand(struct backend *backend, const struct backend_job *job, struct error *error) {
-  struct backend_job own = *job;
-  own.weight = &backend->operand.weight;
-  /* A copy of W in the library's own order would be for this one product. */
-  if (own.variant != NULL && own.variant->family == &cpu_family_onednn) {
-    own.variant = NULL;
-  }
-  enum status status = cpu_operand_pack(&backend->operand, job->operand, error);
-  return status == STATUS_OK ? run(backend, &own, error) : status;
+  return cpu_unit_run(&backend->unit, job, error);
 }
 
 static enum status check_types(const struct backend_job *job, struct error *error) {
@@ -382,9 +361,9 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
     return status;
   }
   uint64_t begin = now_ns();
-  status = job->operand != NULL ? run_operand(backend, job, error)
-           : job->next != NULL  ? run_gathered(backend, job, error)
-                                : run(backend, job, error);
+  status = run(backend, job, error);
+  count_working(backend);
+  count_longest(backend, cpu_unit_predict_ns(&backend->unit, job));
   if (status == STATUS_OK) {
     backend->done[backend->done_count++] =
         (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = now_ns() - begin};
@@ -398,6 +377,40 @@ static int cpu_poll(struct backend *backend, struct backend_done *done, int most
   backend->done_count -= count;
   memmove(backend->done, backend->done + count, (size_t)backend->done_count * sizeof(*done));
   return count;
+}
+
+/* ---- products that take long */
+
+static uint64_t predict(const struct backend *backend, const struct backend_job *job) {
+  return cpu_unit_predict_ns(&backend->unit, job);
+}
+
+static enum status begin_turns(struct backend *backend, const struct backend_job *job, uint32_t most,
+                               struct backend_turns **out, struct error *error) {
+  enum status status = check_types(job, error);
+  return status == STATUS_OK ? cpu_turns_begin(&backend->turns, &backend->unit.engine, job, most, out, error) : status;
+}
+
+static bool next_turn(struct backend *backend, struct backend_turns *turns, uint64_t budget_ns,
+                      struct backend_done *done, struct error *error) {
+  bool ended = cpu_turns_next(turns, budget_ns, done, error);
+  count_working(backend);
+  count_longest(backend, cpu_turns_longest_ns(&backend->turns));
+  return ended;
+}
+
+static void abandon_turns(struct backend *backend, struct backend_turns *turns) {
+  (void)backend;
+  cpu_pause_abandon(turns->pause);
+}
+
+static void cpu_rest(struct backend *backend) {
+  cpu_turns_rest(&backend->turns);
+  cpu_unit_rest(&backend->unit);
+#if defined(__GLIBC__)
+  malloc_trim(0); /* what was given back would stay with the process */
+#endif
+  count_working(backend);
 }
 
 static enum status cpu_enqueue(struct backend *backend, int lane, const struct backend_job *job, void *stream,
@@ -418,6 +431,7 @@ static enum status cpu_enqueue(struct backend *backend, int lane, const struct b
   }
   pthread_mutex_lock(&backend->alone);
   status = run(backend, job, error);
+  count_working(backend);
   pthread_mutex_unlock(&backend->alone);
   return status;
 }
@@ -426,18 +440,18 @@ static enum status cpu_enqueue(struct backend *backend, int lane, const struct b
 
 static int list_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base,
                          bool all, struct variant *out, int most) {
-  return base == NULL ? cpu_variants(&backend->engine, problem, all, out, most) : 0;
+  return base == NULL ? cpu_variants(&backend->unit.engine, problem, all, out, most) : 0;
 }
 
 static int list_library_variants(struct backend *backend, const struct variant_problem *problem, bool all,
                                  struct variant *out, int most) {
   (void)all;
-  return cpu_library_variants(&backend->engine, problem, out, most);
+  return cpu_library_variants(&backend->unit.engine, problem, out, most);
 }
 
 static enum status check_variant(struct backend *backend, const struct variant_problem *problem,
                                  struct variant *variant, struct variant *nearest, struct error *error) {
-  return cpu_variant_check(&backend->engine, problem, variant, nearest, error);
+  return cpu_variant_check(&backend->unit.engine, problem, variant, nearest, error);
 }
 
 static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
@@ -465,19 +479,17 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
   return STATUS_OK;
 }
 
-/* About 3 ms of two cores with VNNI. */
-#define SLICE_TERMS ((uint64_t)1 << 30)
-
 const struct backend_ops cpu_backend = {
     .name = "cpu",
     .on_cores = true,
-    .slice_terms = SLICE_TERMS,
     .devices = cpu_devices,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
     .roof = measured_roof,
     .copies = cpu_copies,
+    .working = cpu_working,
+    .longest_ns = cpu_longest_ns,
     .slab_create = cpu_create_slab,
     .slab_import = cpu_import_slab,
     .slab_close = cpu_close_slab,
@@ -494,6 +506,11 @@ const struct backend_ops cpu_backend = {
     .memory_close = close_memory,
     .submit = cpu_submit,
     .poll = cpu_poll,
+    .predict_ns = predict,
+    .turns_begin = begin_turns,
+    .turns_next = next_turn,
+    .turns_abandon = abandon_turns,
+    .rest = cpu_rest,
     .enqueue = cpu_enqueue,
     .families = cpu_families,
     .variants = list_variants,

@@ -6,6 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Multiply-adds between two pauses. */
+#define PIECE_TERMS ((int64_t)1 << 19)
+#define COST_PLAIN_NS 3 /* one of them */
+
 /* One row of x as the product sees it: values as they are multiplied, and a scale for each group of K. */
 struct row {
   double *values, *scales; /* [k], [groups] */
@@ -114,18 +118,24 @@ static void columns_part(void *context, int part, int parts) {
   }
 }
 
-enum status cpu_plain_run(struct cpu_pool *pool, int threads, const struct backend_job *job, int64_t first,
-                          int64_t count, struct error *error) {
+enum status cpu_plain_run(struct cpu_pool *pool, int threads, struct cpu_pause *pause, const struct backend_job *job,
+                          int64_t first, int64_t count, struct error *error) {
   int64_t k = job->weight->shape.k, groups = (k + GEMM_GROUP - 1) / GEMM_GROUP;
+  int64_t at_once = pause == NULL ? count : PIECE_TERMS / k > threads ? PIECE_TERMS / k : threads;
   struct row row = {.values = malloc((size_t)(k + groups) * sizeof(double))};
   if (row.values == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for a row of x");
   row.scales = row.values + k;
-  struct plain_task task = {.job = job, .row = &row, .first = first, .count = count};
-  for (task.m = 0; task.m < job->m; task.m++) {
-    read_row(job, task.m, &row);
-    cpu_pool_run(pool, threads, columns_part, &task);
+  enum status status = STATUS_OK;
+  for (int64_t m = 0; status == STATUS_OK && m < job->m; m++) {
+    read_row(job, m, &row);
+    for (int64_t done = 0; status == STATUS_OK && done < count; done += at_once) {
+      struct plain_task task = {.job = job, .row = &row, .m = m, .first = first + done};
+      task.count = count - done < at_once ? count - done : at_once;
+      cpu_pool_run(pool, threads, columns_part, &task);
+      status = cpu_pause_here(pause, (uint64_t)(task.count * k) * COST_PLAIN_NS, error);
+    }
   }
   free(row.values);
-  return STATUS_OK;
+  return status;
 }

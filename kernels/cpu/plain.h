@@ -4,10 +4,11 @@
 #define KERNELS_CPU_PLAIN_H
 
 #include "../backend.h"
+#include "pause.h"
 #include "pool.h"
 
-/* Columns [first, first + count) of y, by so many threads of the pool. */
-MUST_CHECK enum status cpu_plain_run(struct cpu_pool *pool, int threads, const struct backend_job *job, int64_t first,
-                                     int64_t count, struct error *error);
+/* Columns [first, first + count) of y, by so many threads of the pool, with pauses where `pause` is not NULL. */
+MUST_CHECK enum status cpu_plain_run(struct cpu_pool *pool, int threads, struct cpu_pause *pause,
+                                     const struct backend_job *job, int64_t first, int64_t count, struct error *error);
 
 #endif

@@ -30,7 +30,6 @@ struct cpu_pool {
   pthread_t *handles; /* owned; threads - 1 */
   struct turn *turns; /* owned; [threads], the first is nobody's */
   struct cpu_cores cores;
-  bool caller_pinned;
   bool stop;
   cpu_task task;
   void *context;
@@ -216,9 +215,10 @@ int cpu_pool_threads(const struct cpu_pool *pool) {
 }
 
 void cpu_pool_run(struct cpu_pool *pool, int parts, cpu_task task, void *context) {
-  if (!pool->caller_pinned) {
+  static _Thread_local const struct cpu_pool *pinned; /* that this thread has its core of */
+  if (pinned != pool) {
     cpu_cores_pin(&pool->cores, 0);
-    pool->caller_pinned = true;
+    pinned = pool;
   }
   pool->task = task;
   pool->context = context;

@@ -12,7 +12,7 @@ struct cpu_pool;
 /* Part `part` of `parts` of a task; parts run at the same time. */
 typedef void (*cpu_task)(void *context, int part, int parts);
 
-/* `threads` counts the caller of cpu_pool_run, which is pinned like the others when it calls first. `cores` is copied;
+/* `threads` counts the caller of cpu_pool_run; each is pinned like the others when it calls first. `cores` is copied;
  * NULL: none. SYSTEM where a thread cannot be started. */
 MUST_CHECK enum status cpu_pool_create(int threads, const struct cpu_cores *cores, struct cpu_pool **out,
                                        struct error *error);

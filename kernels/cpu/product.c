@@ -1,5 +1,7 @@
 #include "product.h"
 
+#include "cost.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,12 +12,22 @@
  * would have to wait for a time slice to end, and all others for that thread. */
 #define BRIEF_NS 100000
 
+/* Multiply-adds, and elements of x to be staged, of a piece between two pauses: a millisecond, or a few. */
+#define PIECE_TERMS ((int64_t)1 << 27)
+#define PIECE_STAGED ((int64_t)1 << 20)
+#define LIBRARY_TERMS ((int64_t)1 << 31)
+#define LIBRARY_ROWS 32
+#define LONG_K ((int64_t)1 << 20)
+#define LIBRARY_WEIGHT ((int64_t)1 << 27)
+
 struct part {
   struct product_engine *engine;
   const struct product_way *way;
   const struct backend_job *job;
   int64_t first; /* row of x and y */
   int64_t rows;
+  int64_t begin, end;           /* of a piece: rows to be staged, or panels */
+  int64_t step_begin, step_end; /* of a piece of panels: see block.h */
 };
 
 /* An even share of [0, count). */
@@ -26,8 +38,8 @@ static void share(int64_t count, int part, int parts, int64_t *begin, int64_t *e
 
 static void stage_part(const struct part *task, int part, int parts) {
   int64_t begin, end;
-  share(task->rows, part, parts, &begin, &end);
-  for (int64_t i = begin; i < end; i++) {
+  share(task->end - task->begin, part, parts, &begin, &end);
+  for (int64_t i = task->begin + begin; i < task->begin + end; i++) {
     cpu_stage_row(&task->engine->stage, task->way->micro, task->job, task->first + i, i, part);
   }
 }
@@ -40,8 +52,10 @@ static void compute_part(const struct part *task, int part, int parts) {
                              .stage = &engine->stage,
                              .job = task->job,
                              .first = task->first,
-                             .row_end = task->rows};
-  int64_t panels = task->job->weight->layout.panels, begin = 0, end = panels;
+                             .row_end = task->rows,
+                             .step_begin = task->step_begin,
+                             .step_end = task->step_end};
+  int64_t panels = task->end - task->begin, begin = 0, end = panels;
   if (panels >= parts || task->rows < parts) {
     share(panels, part, parts, &begin, &end);
   } else {
@@ -49,7 +63,7 @@ static void compute_part(const struct part *task, int part, int parts) {
   }
   block.rows_ordinary = memchr(engine->stage.ordinary + block.row_begin, 0,
                                (size_t)(block.row_end - block.row_begin) * sizeof(bool)) == NULL;
-  cpu_block_run(&block, &engine->spaces[part], begin, end);
+  cpu_block_run(&block, &engine->spaces[part], task->begin + begin, task->begin + end);
 }
 
 /* The library's copy has columns for each thread of the pool, also where fewer compute. */
@@ -61,24 +75,108 @@ static void library_part(const struct part *task, int part, int parts) {
 }
 
 static void run_part(void *context, int part, int parts) {
-  const struct part *task = context;
-  stage_part(task, part, parts);
+  struct part task = *(const struct part *)context;
+  task.begin = 0;
+  task.end = task.rows;
+  stage_part(&task, part, parts);
   if (parts > 1) {
-    cpu_pool_meet(task->engine->pool);
+    cpu_pool_meet(task.engine->pool);
   }
-  if (task->way->library) {
-    library_part(task, part, parts);
-  } else {
-    compute_part(task, part, parts);
+  if (task.way->library) {
+    library_part(&task, part, parts);
+    return;
   }
+  task.end = task.job->weight->layout.panels;
+  compute_part(&task, part, parts);
 }
+
+/* ---- in pieces */
+
+static void run_stage_piece(void *context, int part, int parts) {
+  stage_part(context, part, parts);
+}
+
+static void run_panel_piece(void *context, int part, int parts) {
+  compute_part(context, part, parts);
+}
+
+static enum status run_piece(const struct part *task, cpu_task run, uint64_t predicted_ns, struct error *error) {
+  struct part piece = *task;
+  cpu_pool_run(task->engine->pool, task->way->threads, run, &piece);
+  return cpu_pause_here(task->engine->pause, predicted_ns, error);
+}
+
+static enum status run_panels(const struct part *task, int64_t steps, struct error *error) {
+  const struct stage *stage = &task->engine->stage;
+  const struct backend_weight *weight = task->job->weight;
+  int64_t width = weight->layout.width;
+  uint64_t columns = (uint64_t)((task->end - task->begin - 1) * width +
+                                cpu_layout_width(&weight->layout, &weight->shape, task->end - 1));
+  uint64_t bytes = columns * weight->layout.column_bytes / (uint64_t)stage->steps * (uint64_t)steps;
+  return run_piece(task, run_panel_piece,
+                   cost_product_ns(task->rows, columns * (uint64_t)(steps * (stage->k / stage->steps)), bytes), error);
+}
+
+static enum status stage_in_pieces(struct part *task, struct error *error) {
+  int64_t at_once = PIECE_STAGED / task->engine->stage.k;
+  at_once = at_once > 1 ? at_once : 1;
+  enum status status = STATUS_OK;
+  for (task->begin = 0; status == STATUS_OK && task->begin < task->rows; task->begin = task->end) {
+    task->end = task->rows - task->begin < at_once ? task->rows : task->begin + at_once;
+    status = run_piece(task, run_stage_piece, cost_stage_ns(task->end - task->begin, task->engine->stage.k), error);
+  }
+  return status;
+}
+
+/* One panel a thread, or a few threads one, which take too long for one piece. */
+static enum status divide_panels(struct part *task, int64_t steps, struct error *error) {
+  enum status status = STATUS_OK;
+  for (int64_t step = 0; status == STATUS_OK && step < task->engine->stage.steps; step += steps) {
+    int64_t left = task->engine->stage.steps - step;
+    task->step_begin = step;
+    task->step_end = step + (left < steps ? left : steps);
+    status = run_panels(task, task->step_end - step, error);
+  }
+  task->step_begin = task->step_end = 0;
+  return status;
+}
+
+static enum status compute_in_pieces(struct part *task, struct error *error) {
+  const struct stage *stage = &task->engine->stage;
+  const struct backend_weight *weight = task->job->weight;
+  int threads = task->way->threads;
+  int64_t terms = task->rows * stage->k * weight->layout.width, at_once = PIECE_TERMS / terms;
+  int64_t divides = cpu_block_divides(task->way->micro, &weight->shape), steps = 0;
+  if (divides > 0 && terms * threads > 2 * PIECE_TERMS) {
+    int64_t k = PIECE_TERMS / (task->rows * weight->layout.width * threads) / divides * divides;
+    steps = (k > divides ? k : divides) / (stage->k / stage->steps);
+  }
+  at_once = at_once > threads ? at_once : threads;
+  enum status status = STATUS_OK;
+  for (task->begin = 0; status == STATUS_OK && task->begin < weight->layout.panels; task->begin = task->end) {
+    int64_t left = weight->layout.panels - task->begin;
+    task->end = task->begin + (left < at_once ? left : at_once);
+    status =
+        steps > 0 && steps < stage->steps ? divide_panels(task, steps, error) : run_panels(task, stage->steps, error);
+  }
+  return status;
+}
+
+static enum status run_in_pieces(struct part *task, struct error *error) {
+  enum status status = stage_in_pieces(task, error);
+  return status == STATUS_OK ? compute_in_pieces(task, error) : status;
+}
+
+/* ---- all of it */
 
 static enum status prepare(struct product_engine *engine, const struct product_way *way, const struct backend_job *job,
                            struct error *error) {
   int threads = cpu_pool_threads(engine->pool);
   int64_t most = job->m < way->rows ? job->m : way->rows;
   most = way->library ? cpu_library_rows(most) : most;
-  enum status status = cpu_stage_prepare(&engine->stage, job->weight, way->micro, most, way->library, threads, error);
+  int64_t least = engine->pause != NULL ? 1 : MICRO_ROWS;
+  enum status status =
+      cpu_stage_prepare(&engine->stage, job->weight, way->micro, most, least, way->library, threads, error);
   for (int i = 0; status == STATUS_OK && i < threads; i++) {
     status = cpu_block_prepare(&engine->spaces[i], &way->sizes, &engine->stage, error);
   }
@@ -119,8 +217,20 @@ int cpu_product_plain_threads(const struct product_engine *engine, const struct 
 }
 
 /* Rows at a time: with the library as many as it computes anyway, so that what it reads is in the stage. */
-static int64_t rows_at_once(const struct product_engine *engine, const struct product_way *way) {
+static int64_t rows_at_once(const struct product_engine *engine, const struct product_way *way,
+                            const struct gemm_weight *shape) {
   int64_t rows = engine->stage.rows;
+  if (engine->pause != NULL &&
+      way->library) { /* all columns are one piece, and with few rows W is what takes the time */
+    int64_t piece = LIBRARY_TERMS / (shape->n * shape->k);
+    piece = piece > LIBRARY_ROWS ? piece : LIBRARY_ROWS;
+    rows = rows < piece ? rows : piece;
+  } else if (engine->pause != NULL && cpu_block_divides(way->micro, shape) == 0) {
+    int64_t columns = cpu_block_shares(way->micro, shape) ? shape->n : (int64_t)MICRO_WIDTH * way->threads;
+    int64_t piece = 2 * PIECE_TERMS / (columns * engine->stage.k);
+    piece = piece > MICRO_TABLE_ROWS ? piece : engine->stage.k > LONG_K ? 1 : MICRO_TABLE_ROWS;
+    rows = rows < piece ? rows : piece;
+  }
   while (way->library && cpu_library_rows(rows) > rows) {
     rows--;
   }
@@ -137,27 +247,59 @@ static enum status prepare_library(struct product_engine *engine, const struct b
              : status;
 }
 
+static uint64_t library_ns(const struct part *task) {
+  const struct gemm_weight *shape = &task->job->weight->shape;
+  return (uint64_t)(shape->n * shape->k) / COST_LIBRARY_TERMS * (uint64_t)task->rows +
+         cost_stage_ns(task->rows, shape->k);
+}
+
+/* Others compute with the library in a pause, and may have made room for what they need. */
+static enum status run_library_rows(struct part *task, struct error *error) {
+  struct product_engine *engine = task->engine;
+  enum status status = STATUS_OK;
+  if (engine->pause != NULL) {
+    status = cpu_library_prepare(engine->library, task->job->weight, &engine->stage, task->rows, error);
+  }
+  if (status == STATUS_OK) {
+    cpu_pool_run(engine->pool, task->way->threads, run_part, task);
+    status = cpu_library_failed(engine->library) ? STATUS_UNSUPPORTED
+                                                 : cpu_pause_here(engine->pause, library_ns(task), error);
+  }
+  return status;
+}
+
+static enum status run_rows(struct part *task, struct error *error) {
+  if (task->way->library) {
+    return run_library_rows(task, error);
+  }
+  if (task->engine->pause != NULL) {
+    return run_in_pieces(task, error);
+  }
+  cpu_pool_run(task->engine->pool, task->way->threads, run_part, task);
+  return STATUS_OK;
+}
+
 enum status cpu_product_run(struct product_engine *engine, const struct product_way *way, const struct backend_job *job,
                             struct error *error) {
-  enum status status = prepare(engine, way, job, error);
-  int64_t at_once = status == STATUS_OK ? rows_at_once(engine, way) : 0;
   struct product_way own = cpu_product_way(engine, &job->weight->shape, job->m);
+  if (engine->pause != NULL && way->library && job->weight->shape.n * job->weight->shape.k > LIBRARY_WEIGHT) {
+    return cpu_product_run(engine, &own, job, error); /* a few rows with it are too much for one piece */
+  }
+  enum status status = prepare(engine, way, job, error);
+  int64_t at_once = status == STATUS_OK ? rows_at_once(engine, way, &job->weight->shape) : 0;
   if (status == STATUS_OK && way->library && prepare_library(engine, job, at_once, error) != STATUS_OK) {
     return cpu_product_run(engine, &own, job, error);
   }
-  if (status != STATUS_OK) {
-    return status;
-  }
-  for (int64_t first = 0; first < job->m; first += at_once) {
+  for (int64_t first = 0; status == STATUS_OK && first < job->m; first += at_once) {
     int64_t left = job->m - first;
     struct part task = {.engine = engine, .way = way, .job = job, .first = first};
     task.rows = left < at_once ? left : at_once;
-    cpu_pool_run(engine->pool, way->threads, run_part, &task);
-    if (way->library && cpu_library_failed(engine->library)) {
+    status = run_rows(&task, error);
+    if (way->library && status != STATUS_OK && status != STATUS_CANCELLED) {
       return cpu_product_run(engine, &own, job, error);
     }
   }
-  return STATUS_OK;
+  return status;
 }
 
 enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
@@ -184,12 +326,41 @@ enum status cpu_product_open(struct product_engine *engine, const struct product
   return status;
 }
 
-void cpu_product_close(struct product_engine *engine) {
+static void free_memory(struct product_engine *engine) {
   for (int i = 0; i < cpu_pool_threads(engine->pool); i++) {
     cpu_block_free(&engine->spaces[i]);
   }
-  free(engine->spaces);
+  cpu_stage_free(&engine->stage);
+}
+
+void cpu_product_close(struct product_engine *engine) {
+  cpu_product_close_beside(engine);
   cpu_pool_destroy(engine->pool);
   cpu_library_close(engine->library);
-  cpu_stage_free(&engine->stage);
+}
+
+enum status cpu_product_open_beside(const struct product_engine *of, struct cpu_pause *pause,
+                                    struct product_engine *out, struct error *error) {
+  int threads = cpu_pool_threads(of->pool);
+  *out = (struct product_engine){
+      .micro = of->micro, .pool = of->pool, .library = of->library, .cores = of->cores, .pause = pause};
+  out->spaces = calloc((size_t)threads, sizeof(*out->spaces));
+  return out->spaces != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for %d threads", threads);
+}
+
+void cpu_product_close_beside(struct product_engine *engine) {
+  free_memory(engine);
+  free(engine->spaces);
+}
+
+uint64_t cpu_product_bytes(const struct product_engine *engine) {
+  uint64_t bytes = engine->stage.memory_bytes;
+  for (int i = 0; i < cpu_pool_threads(engine->pool); i++) {
+    bytes += engine->spaces[i].memory_bytes;
+  }
+  return bytes;
+}
+
+void cpu_product_rest(struct product_engine *engine) {
+  free_memory(engine);
 }

@@ -5,6 +5,7 @@
 #include "../backend.h"
 #include "block.h"
 #include "library.h"
+#include "pause.h"
 #include "pool.h"
 #include "stage.h"
 
@@ -16,6 +17,8 @@ struct product_engine {
   struct block_space *spaces;  /* owned; one a thread of the pool */
   struct cpu_library *library; /* owned; NULL: none */
   int cores;                   /* that this process may use */
+  /* Products are computed in pieces of a millisecond or so, with a pause where it is time for one. NULL: whole. */
+  struct cpu_pause *pause;
 };
 
 /* How one product is computed. None of it changes a bit of y, but another instruction set. */
@@ -37,9 +40,18 @@ struct product_options {
 MUST_CHECK enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
                                         struct error *error);
 void cpu_product_close(struct product_engine *engine);
+/* One more that has its own memory, and all else with `of`: its products are computed while one of `of` pauses, or the
+ * other way round. cpu_product_close_beside only. NOMEM. */
+MUST_CHECK enum status cpu_product_open_beside(const struct product_engine *of, struct cpu_pause *pause,
+                                               struct product_engine *out, struct error *error);
+void cpu_product_close_beside(struct product_engine *engine);
+/* Bytes of its own that it has taken. */
+uint64_t cpu_product_bytes(const struct product_engine *engine);
+/* Gives them back, while no product is under way. */
+void cpu_product_rest(struct product_engine *engine);
 
-/* Writes all of y before it returns. A y element's bits depend on its row of x and its row of W alone: not on the
- * other rows, nor on the number of threads. */
+/* Writes all of y before it returns; CANCELLED as of cpu_pause_here. A y element's bits depend on its row of x and its
+ * row of W alone: not on the other rows, nor on the number of threads. */
 MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct product_way *way,
                                        const struct backend_job *job, struct error *error);
 /* What the backend takes by itself. */

@@ -6,7 +6,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { ROWS_AT_ONCE = 512 };
+enum {
+  ROWS_AT_ONCE = 512,
+  BYTES_AT_ONCE = 16 << 20,   /* of them in the widest product, but for one row */
+  COST_ACTIVATION_NS = 8,     /* of an element */
+  ACTIVATED_AT_ONCE = 1 << 18 /* elements, between two pauses */
+};
 
 static int64_t step_columns(const struct backend_step *step) {
   return step->gated ? step->weight->shape.n / 2 : step->weight->shape.n;
@@ -20,16 +25,26 @@ static bool activates(const struct backend_step *step) {
   return step->gated || step->activation != GEMM_ACTIVATION_NONE;
 }
 
+static uint64_t widest_row_bytes(const struct backend_job *job) {
+  uint64_t widest = 0;
+  for (uint32_t i = 0; i < job->step_count; i++) {
+    const struct backend_step *step = &job->steps[i];
+    uint64_t bytes = (uint64_t)step->weight->shape.n * gemm_type_bytes(step->y_type);
+    widest = bytes > widest ? bytes : widest;
+  }
+  return widest;
+}
+
+static int64_t rows_at_once(const struct backend_job *job) {
+  int64_t rows = BYTES_AT_ONCE / (int64_t)widest_row_bytes(job);
+  rows = rows < 1 ? 1 : rows > ROWS_AT_ONCE ? ROWS_AT_ONCE : rows;
+  return rows < job->m ? rows : job->m;
+}
+
 /* Two places for so many rows of the widest product: v, which a step makes, and x, which the next one reads. */
 static enum status reserve(struct sequence *sequence, const struct backend_job *job, int64_t rows, uint64_t *half,
                            struct error *error) {
-  *half = 0;
-  for (uint32_t i = 0; i < job->step_count; i++) {
-    const struct backend_step *step = &job->steps[i];
-    uint64_t bytes = (uint64_t)(rows * step->weight->shape.n) * gemm_type_bytes(step->y_type);
-    *half = bytes > *half ? bytes : *half;
-  }
-  *half = gemm_round_up(*half, GEMM_SECTION);
+  *half = gemm_round_up((uint64_t)rows * widest_row_bytes(job), GEMM_SECTION);
   if (2 * *half <= sequence->bytes)
     return STATUS_OK;
   void *memory = aligned_alloc(GEMM_SECTION, 2 * *half);
@@ -66,15 +81,31 @@ static struct backend_job step_job(const struct backend_step *step, const struct
   return out;
 }
 
+static enum status activate(const struct sequence_device *device, const struct activate_task *all,
+                            struct error *error) {
+  int64_t width = all->gated ? 2 * all->columns : all->columns, at_once = ACTIVATED_AT_ONCE / width;
+  struct activate_task task = *all;
+  enum status status = STATUS_OK;
+  at_once = device->engine->pause == NULL ? all->rows : at_once > 0 ? at_once : 1;
+  for (int64_t row = 0; status == STATUS_OK && row < all->rows; row += at_once) {
+    task.v = (const uint8_t *)all->v + (uint64_t)(row * width) * gemm_type_bytes(all->type);
+    task.out = (uint8_t *)all->out + (uint64_t)row * all->out_stride;
+    task.rows = all->rows - row < at_once ? all->rows - row : at_once;
+    cpu_activate(device->engine->pool, &task);
+    status = cpu_pause_here(device->engine->pause, (uint64_t)(task.rows * width) * COST_ACTIVATION_NS, error);
+  }
+  return status;
+}
+
 static enum status step_run(const struct sequence_device *device, const struct backend_step *step, bool last,
                             struct rows *rows, uint64_t y_stride, struct error *error) {
   struct backend_job one = step_job(step, rows);
   if (last && !activates(step)) {
     one.y = rows->y;
     one.y_stride = y_stride;
-    return device->run(device->backend, &one, error);
+    return device->run(device->engine, &one, error);
   }
-  enum status status = device->run(device->backend, &one, error);
+  enum status status = device->run(device->engine, &one, error);
   if (status != STATUS_OK)
     return status;
   struct activate_task task = {.v = rows->v,
@@ -85,18 +116,18 @@ static enum status step_run(const struct sequence_device *device, const struct b
                                .activation = step->activation,
                                .gated = step->gated};
   task.out_stride = last ? y_stride : (uint64_t)task.columns * gemm_type_bytes(task.type);
-  cpu_activate(device->pool, &task);
+  status = activate(device, &task, error);
   rows->x.x = rows->between;
   rows->x.x_type = step->y_type;
   rows->x.x_stride = task.out_stride;
   rows->x.x_scale = NULL;
-  return STATUS_OK;
+  return status;
 }
 
 enum status cpu_sequence_run(struct sequence *sequence, const struct sequence_device *device,
                              const struct backend_job *job, struct error *error) {
   uint64_t half = 0;
-  int64_t rows_most = job->m < ROWS_AT_ONCE ? job->m : ROWS_AT_ONCE;
+  int64_t rows_most = rows_at_once(job);
   enum status status = check_types(job, error);
   if (status == STATUS_OK)
     status = reserve(sequence, job, rows_most, &half, error);

@@ -3,7 +3,7 @@
 #define KERNELS_CPU_SEQUENCE_H
 
 #include "../backend.h"
-#include "pool.h"
+#include "product.h"
 
 struct sequence {
   void *memory; /* owned */
@@ -14,9 +14,8 @@ struct sequence {
 int64_t cpu_job_columns(const struct backend_job *job);
 
 struct sequence_device {
-  struct backend *backend;
-  struct cpu_pool *pool;
-  enum status (*run)(struct backend *backend, const struct backend_job *job, struct error *error); /* one product */
+  struct product_engine *engine;
+  enum status (*run)(void *engine, const struct backend_job *job, struct error *error); /* one product */
 };
 
 /* NOMEM; UNSUPPORTED where a weight does not take the type that comes before it. */

@@ -38,13 +38,13 @@ static uint64_t row_stride(uint64_t steps) {
 }
 
 enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight, const struct micro_ops *micro,
-                              int64_t m, bool dense, int threads, struct error *error) {
+                              int64_t m, int64_t rows_least, bool dense, int threads, struct error *error) {
   static const int per_step[MICRO_KINDS] = {[MICRO_INTEGER] = 4, [MICRO_WORDS] = 2, [MICRO_BF16] = 2, [MICRO_F32] = 1};
   enum micro_kind kind = cpu_stage_kind(&weight->shape, micro);
   uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, MICRO_GROUP), used = 0;
   uint64_t steps = k / (uint64_t)per_step[kind], stride = dense ? steps : row_stride(steps);
   uint64_t rows = MOST_BYTES / (stride * sizeof(uint32_t));
-  rows = rows < MICRO_ROWS ? MICRO_ROWS : rows > STAGE_ROWS ? STAGE_ROWS : rows;
+  rows = rows < (uint64_t)rows_least ? (uint64_t)rows_least : rows > STAGE_ROWS ? STAGE_ROWS : rows;
   rows = rows > (uint64_t)m ? (uint64_t)m : rows;
   bool starts = micro_is_integer(kind), block = weight->shape.scale == GEMM_SCALE_BLOCK;
   uint64_t values = cut(&used, rows * stride * sizeof(uint32_t));

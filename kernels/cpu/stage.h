@@ -31,11 +31,12 @@ struct stage {
 /* What x becomes for this weight. */
 enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct micro_ops *micro);
 
-/* Lays the stage out for products with this weight and at most m rows at a time; `dense`: with nothing between them.
+/* Lays the stage out for products with this weight and at most m rows at a time; `dense`: with nothing between them. It
+ * has room for a full tile of them, or for fewer, `rows_least`, where K is so long that these would be too much memory.
  * NOMEM with the stage as it was. */
 MUST_CHECK enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight,
-                                         const struct micro_ops *micro, int64_t m, bool dense, int threads,
-                                         struct error *error);
+                                         const struct micro_ops *micro, int64_t m, int64_t rows_least, bool dense,
+                                         int threads, struct error *error);
 void cpu_stage_free(struct stage *stage);
 
 /* Row `row` of the job's x to place `place`. Threads may do this at the same time for different places. */

@@ -244,8 +244,8 @@ static void test_busy(void **state) {
   oracle_weight_free(&weight);
 }
 
-/* What products under way need is counted where it is the device's, and stays within what `in_flight` of them may take.
- */
+/* What products under way need is counted and stays within what `in_flight` of them may take. A device takes some of it
+ * before they come; the machine's own cores take it with them, and give it back. */
 static void test_working_memory(void **state) {
   (void)state;
   struct device own;
@@ -268,9 +268,14 @@ static void test_working_memory(void **state) {
     free(device_run(&own, &request));
   }
   uint64_t used = own.ops->working(own.backend);
-  assert_true(before > 0 && before < loaded && loaded < used);
+  assert_true(own.ops->on_cores ? before == 0 && loaded == 0 : before > 0 && before < loaded);
+  assert_true(loaded < used);
   assert_true(used - loaded < (uint64_t)1 << 20);
   assert_true(used < info.memory_total / 16);
+  if (own.ops->rest != NULL) {
+    own.ops->rest(own.backend);
+    assert_int_equal(own.ops->working(own.backend), loaded);
+  }
   own.ops->weight_detach(own.backend, request.weight);
   device_close(&own);
   close(own.slab_fd);

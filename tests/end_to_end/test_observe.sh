@@ -136,10 +136,18 @@ kill "$daemon"
 wait "$daemon" || true
 get "$work/http" /metrics | grep -q '^503'
 refused ctl ping --deep
-start --worker_restarts_max 0
+start --worker_restarts_max 0 --worker_pause_s 86400
 get "$work/http" /metrics | grep -q '^200'
 kill -9 "$(worker)"
 until ctl status --json | grep -q '"state": *"failed"'; do kill -0 "$daemon"; done
 refused ctl ping --deep
 ctl ping >/dev/null
 ctl metrics | grep -q '^gemmd_device_ready{device="0",.*} 0$'
+ctl metrics | grep -q '^gemmd_device_down_seconds{device="0",.*} [0-9.]*[1-9]'
+ctl status | grep -q '^device 0 has not served for .* process [0-9]* was ended by signal 9 (Killed); it is tried again in'
+grep -q 'worker 0: its device has failed (process [0-9]* was ended by signal 9 (Killed)); restart 1 follows in' gemmd.log
+refused ctl device mend
+refused ctl device retry x
+ctl device retry 0 | grep -q '^1 device is started again'
+until ctl status --json | grep -q '"state": *"ready"'; do kill -0 "$daemon"; done
+ctl ping --deep

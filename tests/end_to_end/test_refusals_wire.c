@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +36,54 @@ static void expect_status(int socket, enum command command, const void *body, en
   assert_true(raw_ask(socket, command, body, NULL, 0, NULL, &reply));
   assert_int_equal(reply.status, status);
   assert_true(strlen(reply.error.text) > 0);
+}
+
+/* Whatever it is: it is the client's. */
+static void an_id_comes_back(void **state) {
+  (void)state;
+  static const uint32_t ids[] = {0, 7, 7, UINT32_MAX};
+  int socket = raw_connect(witness.daemon.socket);
+  hello(socket);
+  for (size_t i = 0; i < COUNT(ids); i++) {
+    struct message_ping ping = {.payload = 40 + i}, pong;
+    struct message_head head = {.kind = MESSAGE_REQUEST, .id = ids[i], .code = COMMAND_ping};
+    struct raw_reply reply;
+    struct error error;
+    uint8_t bytes[64];
+    size_t length;
+    assert_int_equal(message_encode(&head, &message_ping_type, &ping, bytes, sizeof bytes, &length, &error), STATUS_OK);
+    raw_send(socket, bytes, length, NULL, 0);
+    assert_true(raw_receive(socket, ids[i], &message_ping_type, &pong, &reply));
+    assert_int_equal(reply.status, STATUS_OK);
+    assert_int_equal(pong.payload, ping.payload);
+  }
+  close(socket);
+}
+
+/* One memfd may be memory of several sessions, and of one several times; each has a handle of its own. */
+static void one_memory_in_two_sessions(void **state) {
+  enum { BYTES = 4096 };
+  (void)state;
+  struct raw_session sessions[2];
+  struct message_tensor_handle handles[2];
+  struct raw_reply reply;
+  struct message_tensor_open open = {.device = 0, .bytes = BYTES};
+  int fd = memfd_create("shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  assert_int_equal(ftruncate(fd, BYTES), 0);
+  assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  for (int i = 0; i < 2; i++) {
+    raw_open(&sessions[i], witness.daemon.socket, 4, "int8");
+    assert_true(raw_ask(sessions[i].socket, COMMAND_tensor_open, &open, &fd, 1, &handles[i], &reply));
+    assert_int_equal(reply.status, STATUS_OK);
+    assert_true(raw_ask(sessions[i].socket, COMMAND_tensor_open, &open, &fd, 1, &handles[i], &reply));
+    assert_int_equal(reply.status, STATUS_OK);
+  }
+  raw_close(&sessions[0]);
+  assert_true(raw_ask(sessions[1].socket, COMMAND_tensor_close, &handles[1], NULL, 0, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_OK);
+  raw_close(&sessions[1]);
+  close(fd);
+  witness_undisturbed();
 }
 
 static void a_version_that_is_not_spoken(void **state) {
@@ -279,6 +328,21 @@ static unsigned cut_off(void) {
   return count;
 }
 
+/* Why, before the end. */
+static void expect_broken(int socket) {
+  static uint8_t bytes[LIMIT_MESSAGE_BYTES];
+  struct message_head head;
+  struct message_body body;
+  struct message_session_broken broken;
+  struct error error;
+  ssize_t length = recv(socket, bytes, sizeof bytes, 0);
+  assert_true(length > 0);
+  assert_int_equal(message_decode_head(bytes, (size_t)length, &head, &body, &error), STATUS_OK);
+  assert_true(head.kind == MESSAGE_EVENT && head.id == 0 && head.code == EVENT_session_broken);
+  assert_int_equal(message_decode_body(body, &message_session_broken_type, &broken, &error), STATUS_OK);
+  assert_true(strlen(broken.text) > 0);
+}
+
 /* Indices that cannot be true end the session that wrote them. */
 static void rings_that_lie(void **state) {
   (void)state;
@@ -289,6 +353,7 @@ static void rings_that_lie(void **state) {
     raw_open(&session, witness.daemon.socket, 4, "int8");
     atomic_store(&session.ring.queue->submission_tail, tails[i]);
     raw_ring(&session);
+    expect_broken(session.socket);
     raw_expect_end(session.socket);
     session.socket = -1;
     raw_close(&session);
@@ -373,6 +438,8 @@ static void clients_without_a_descriptor(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(an_id_comes_back),
+      cmocka_unit_test(one_memory_in_two_sessions),
       cmocka_unit_test(a_version_that_is_not_spoken),
       cmocka_unit_test(commands_in_the_wrong_state),
       cmocka_unit_test(commands_that_are_not_for_clients),

@@ -381,28 +381,96 @@ static void the_catalog_goes_on(void **state) {
   end();
 }
 
-/* A worker that dies too often is not started again: what needs it ends with DEVICE_LOST, the rest goes on. */
-static void killed_too_often(void **state) {
-  (void)state;
-  begin("worker_restarts_max = 2\n");
-  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
-  gemmd_weight *handle;
+/* The device has failed: products end with DEVICE_LOST, the rest goes on, and status says why. */
+static void expect_failed(gemmd_session *session, gemmd_weight *handle) {
   struct product product;
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  gemmd_device_health trouble;
+  uint64_t total = device_info(session).memory_used;
+  await_state(session, "failed");
+  assert_true(product_make(&product, session, &request));
+  assert_int_equal(gemmd_matmul(handle, &product.product), GEMMD_DEVICE_LOST);
+  assert_true(gemmd_status_retryable(GEMMD_DEVICE_LOST));
+  product_free(&product, session);
+  expect_ok(session, gemmd_ping(session, NULL));
+  expect_ok(session, gemmd_device_state(session, 0, &trouble));
+  assert_string_equal(trouble.state, "failed");
+  assert_non_null(strstr(trouble.why, "was ended by signal 9"));
+  assert_true(trouble.down_ms > 0 && trouble.retry_ms > 0);
+  assert_int_equal(device_info(session).memory_used, total); /* its weights stay */
+}
+
+/* A worker that dies too often is started again after a pause, or when an admin says so: what needs it ends with
+ * DEVICE_LOST until then, and the session serves again. */
+static void killed_too_often(void **state) {
+  (void)state;
+  begin("worker_restarts_max = 2\nworker_pause_s = 86400\n");
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  gemmd_weight *handle;
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  uint32_t tried;
   expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
+  expect_ok(session, gemmd_device_retry(session, -1, &tried));
+  assert_int_equal(tried, 0);
+  assert_int_equal(gemmd_device_retry(session, 1, &tried), GEMMD_INVALID);
   for (int i = 0; i < 2; i++) {
     assert_true(product_run(session, handle, &request));
     kill_worker(session);
     await_state(session, "ready");
   }
   kill_worker(session);
-  await_state(session, "failed");
+  expect_failed(session, handle);
   assert_int_equal(device_info(session).restarts, 2);
-  assert_true(product_make(&product, session, &request));
-  assert_int_equal(gemmd_matmul(handle, &product.product), GEMMD_DEVICE_LOST);
-  assert_true(gemmd_status_retryable(GEMMD_DEVICE_LOST));
-  product_free(&product, session);
-  expect_ok(session, gemmd_ping(session, NULL));
+  gemmd_session *later = daemon_join(&daemon_under_test, NULL); /* it comes while there is no worker */
+  gemmd_weight *late;
+  expect_ok(later, gemmd_weight_open(later, weight_name(1), &late));
+  expect_ok(session, gemmd_device_retry(session, 0, &tried));
+  assert_int_equal(tried, 1);
+  await_state(session, "ready");
+  assert_int_equal(device_info(session).restarts, 3);
+  assert_true(product_run(session, handle, &request));
+  struct product_request other = {.weight = &weights[1], .m = 9, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  assert_true(product_run(later, late, &other));
+  gemmd_disconnect(later);
+  gemmd_disconnect(session);
+  end();
+}
+
+/* Eight times within a minute, and no word from anybody: it comes again by itself, for the same session. */
+static void killed_eight_times(void **state) {
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  gemmd_device_health trouble;
+  gemmd_weight *handle;
+  (void)state;
+  begin("worker_restarts_max = 5\nworker_pause_s = 8\n");
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
+  for (uint32_t kills = 1; kills <= 8; kills++) {
+    assert_int_equal(kill((pid_t)device_info(session).pid, SIGKILL), 0);
+    while (device_info(session).restarts < kills)
+      nap_shortly();
+    await_state(session, "ready");
+    assert_true(product_run(session, handle, &request));
+  }
+  assert_int_equal(daemon_log_count(&daemon_under_test, "its device has failed"), 3);
+  expect_ok(session, gemmd_device_state(session, 0, &trouble));
+  assert_true(trouble.down_ms == 0 && trouble.retry_ms == 0);
+  gemmd_disconnect(session);
+  end();
+}
+
+/* The rings say that the device has failed, and nobody is left to say otherwise: the session finds the next gemmd. */
+static void failed_and_then_replaced(void **state) {
+  struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  gemmd_weight *handle;
+  (void)state;
+  begin("worker_restarts_max = 0\nworker_pause_s = 86400\n");
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
+  kill_worker(session);
+  expect_failed(session, handle);
+  daemon_upgrade(&daemon_under_test);
+  assert_true(product_run(session, handle, &request));
   gemmd_disconnect(session);
   end();
 }
@@ -443,6 +511,8 @@ int main(void) {
       cmocka_unit_test(hung_while_asleep),
       cmocka_unit_test(the_catalog_goes_on),
       cmocka_unit_test(killed_too_often),
+      cmocka_unit_test(killed_eight_times),
+      cmocka_unit_test(failed_and_then_replaced),
       cmocka_unit_test(a_program_that_was_replaced_on_disk),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -379,7 +379,7 @@ static void a_failed_device_ends_what_it_has(void **state) {
   assert_int_equal(gemmd_wait(scene.session, second, -1, NULL), GEMMD_DEVICE_LOST);
   assert_int_equal(gemmd_wait(scene.session, first, -1, NULL), GEMMD_OK);
   assert_int_equal(gemmd_submit(scene.weight, &scene.product, &ticket), GEMMD_DEVICE_LOST);
-  assert_string_equal(gemmd_error(scene.session), "device 0 has failed");
+  assert_string_equal(gemmd_error(scene.session), "device 0 has failed; gemmd starts it again after a while");
   scene_free(&scene);
 }
 

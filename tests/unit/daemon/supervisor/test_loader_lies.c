@@ -1,6 +1,7 @@
 /* A loader that a hostile file has taken over: it runs as gemmd and answers what it likes. Each answer is refused, and
  * the next load goes well. The loader is this program, told by its environment which lie to tell. */
 #include "daemon/memfd.h"
+#include "daemon/supervisor/load_line.h"
 #include "proto/gemm.h"
 #include "tests/support/life.h"
 
@@ -12,11 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-enum { CONTROL_FD = 3, N = 64, K = 128 };
+enum {
+  CONTROL_FD = 3,
+  N = 64,
+  K = 128,
+  LARGE = 2200 /* rows and columns of a file that is no small one */
+};
+_Static_assert((uint64_t)LARGE *LARGE * 4 > LOAD_LINE_SMALL_BYTES, "as f32");
 
 static const struct lie {
   const char *name, *reason; /* of the refusal */
@@ -156,8 +164,73 @@ static void a_client_that_leaves_takes_its_loader_along(void **state) {
   while (access(path, F_OK) == 0) /* until its loader runs */
     life_status(other);
   close(leaver);
-  assert_int_equal(life_load(other, "w", 1, false, &info), STATUS_OK); /* there is one place for a loader */
+  struct message_weight_load request = peer_load("w");
+  int file = peer_file(LARGE, LARGE, 1); /* there is one place for a loader of such */
+  assert_int_equal(peer_ask(other, COMMAND_weight_load, &request, &file, 1, &info, &life.failure), STATUS_OK);
+  close(file);
   close(other);
+  life_end();
+}
+
+/* A connection of another user. */
+static int client_as(uid_t user) {
+  assert_int_equal(seteuid(user), 0);
+  int peer = peer_connect(&life.config);
+  assert_int_equal(seteuid(0), 0);
+  peer_hello(peer);
+  return peer;
+}
+
+static void send_large(int peer, int file, uint32_t id, const char *whose) {
+  char name[32];
+  snprintf(name, sizeof name, "%s.%u", whose, id);
+  const struct message_weight_load request = peer_load(name);
+  peer_send(peer, id, COMMAND_weight_load, &message_weight_load_type, &request, &file, 1);
+}
+
+/* Replies that lie there. */
+static int replies_waiting(int peer) {
+  struct pollfd readable = {.fd = peer, .events = POLLIN};
+  static struct packet packet;
+  struct error error;
+  int count = 0;
+  for (; poll(&readable, 1, 0) == 1; count++)
+    assert_int_equal(transport_receive(peer, &packet, &error), STATUS_OK);
+  return count;
+}
+
+/* One user's loads, of which the first stands still, cost another user nothing where his are small, and a turn where
+ * they are not. */
+static void users_take_turns(void **state) {
+  enum { ALICE = 54331, BOB = 54332, QUEUED = 12 };
+  struct message_weight_info info;
+  static struct peer_reply reply;
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  assert_int_equal(chmod(life.folder, 0755), 0);
+  life.config.socket_mode = 0666;
+  const char *path = begin_with_a_slow_one();
+  int slow = client_as(ALICE), alice = client_as(ALICE), bob = client_as(BOB), watcher = life_client();
+  int large = peer_file(LARGE, LARGE, 1);
+  send_large(slow, large, 1, "slow");
+  while (access(path, F_OK) == 0)
+    life_status(watcher);
+  for (uint32_t id = 1; id <= QUEUED; id++)
+    send_large(alice, large, id, "alice");
+  life_status(alice); /* they are in the line */
+  assert_int_equal(life_load(bob, "small", 1, false, &info), STATUS_OK);
+  assert_int_equal(info.owner, BOB);
+  send_large(bob, large, 1000, "bob");
+  life_status(watcher);
+  close(slow);
+  peer_receive(bob, 1000, &message_weight_info_type, &info, &reply);
+  assert_int_equal(reply.status, STATUS_OK);
+  assert_true(replies_waiting(alice) <= QUEUED / 3);
+  close(large);
+  close(alice);
+  close(bob);
+  close(watcher);
   life_end();
 }
 
@@ -187,6 +260,7 @@ int main(int count, char **words) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(no_answer_is_taken_on_trust, life_configure, life_clean),
       cmocka_unit_test_setup_teardown(a_client_that_leaves_takes_its_loader_along, life_configure, life_clean),
+      cmocka_unit_test_setup_teardown(users_take_turns, life_configure, life_clean),
       cmocka_unit_test_setup_teardown(a_session_has_so_many_loads_at_a_time, life_configure, life_clean),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

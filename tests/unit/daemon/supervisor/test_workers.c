@@ -291,6 +291,7 @@ static void a_worker_that_keeps_dying_is_given_up(void **state) {
   struct message_weight_info info;
   (void)state;
   life.config.worker_restarts_max = 1;
+  life.config.worker_pause_s = 86400;
   life_begin();
   int peer = life_client();
   peer_arena(peer, 4);
@@ -420,6 +421,7 @@ static void what_a_failed_device_holds_is_loaded_to_another(void **state) {
   (void)state;
   life.config.devices = 2;
   life.config.worker_restarts_max = 0;
+  life.config.worker_pause_s = 86400;
   life_begin();
   int peer = life_client(), file = peer_file(300, 200, 1);
   struct message_weight_load request = peer_load("a");

@@ -16,17 +16,27 @@ struct fixture {
   struct queue_lane lanes[3];
 };
 
-static void open_fixture(struct fixture *fixture) {
+/* The lanes are of these users. */
+static void open_for(struct fixture *fixture, const uint32_t users[3]) {
   struct error error;
   *fixture = (struct fixture){.groups = {{.waiting = 0}}};
   queue_init(&fixture->queue);
-  for (size_t i = 0; i < 3; i++)
+  for (size_t i = 0; i < 3; i++) {
     assert_int_equal(queue_lane_open(&fixture->lanes[i], fixture, SLOTS, &error), STATUS_OK);
+    assert_int_equal(queue_join(&fixture->queue, &fixture->lanes[i], users[i], &error), STATUS_OK);
+  }
+}
+
+static void open_fixture(struct fixture *fixture) {
+  open_for(fixture, (const uint32_t[]){7, 7, 7});
 }
 
 static void close_fixture(struct fixture *fixture) {
-  for (size_t i = 0; i < 3; i++)
+  for (size_t i = 0; i < 3; i++) {
+    queue_leave(&fixture->queue, &fixture->lanes[i]);
     queue_lane_close(&fixture->lanes[i]);
+  }
+  assert_true(TAILQ_EMPTY(&fixture->queue.users));
 }
 
 static struct queue_job *push_rows(struct fixture *fixture, size_t lane, uint64_t tag, enum ring_priority priority,
@@ -37,6 +47,15 @@ static struct queue_job *push_rows(struct fixture *fixture, size_t lane, uint64_
   job->priority = priority;
   job->deadline_ns = 0;
   job->product = (struct backend_job){.m = m, .x_type = GEMM_F16, .y_type = GEMM_F32};
+  queue_push(&fixture->queue, job, &fixture->groups[0]);
+  return job;
+}
+
+static struct queue_job *push_until(struct fixture *fixture, size_t lane, uint64_t tag, enum ring_priority priority,
+                                    uint64_t deadline_ns) {
+  struct queue_job *job = push_rows(fixture, lane, tag, priority, 1);
+  queue_take(&fixture->queue, job);
+  job->deadline_ns = deadline_ns;
   queue_push(&fixture->queue, job, &fixture->groups[0]);
   return job;
 }
@@ -348,8 +367,8 @@ static void who_is_late_does_not_ride(void **state) {
   struct fixture fixture;
   open_fixture(&fixture);
   push(&fixture, 0, 1);
-  push_rows(&fixture, 1, 2, RING_PRIORITY_NORMAL, 1)->deadline_ns = 50;
-  push_rows(&fixture, 2, 3, RING_PRIORITY_NORMAL, 1)->deadline_ns = 51;
+  (void)push_until(&fixture, 1, 2, RING_PRIORITY_NORMAL, 50);
+  (void)push_until(&fixture, 2, 3, RING_PRIORITY_NORMAL, 51);
   expect_batch(&fixture, 50, (const uint64_t[]){1, 3}, 2, 2);
   expect_pop(&fixture, 2);
   close_fixture(&fixture);
@@ -417,8 +436,216 @@ static void held_jobs_have_no_turn(void **state) {
   close_fixture(&fixture);
 }
 
+/* ---- users */
+
+/* The front begins, is charged and goes; returns its lane. */
+static size_t serve_one(struct fixture *fixture, const uint64_t cost_ns[3]) {
+  struct queue_job *job = pop(fixture);
+  assert_non_null(job);
+  size_t lane = (size_t)(job->lane - fixture->lanes);
+  queue_charge(&fixture->queue, job, cost_ns[lane]);
+  queue_release(job);
+  return lane;
+}
+
+/* All lanes always have something; how long the device worked for each in so many turns. */
+static void serve_many(struct fixture *fixture, unsigned turns, const uint64_t cost_ns[3], uint64_t had_ns[3]) {
+  for (size_t lane = 0; lane < 3; lane++) {
+    had_ns[lane] = 0;
+    for (uint64_t i = 0; i < 2; i++)
+      push(fixture, lane, i);
+  }
+  for (unsigned i = 0; i < turns; i++) {
+    size_t lane = serve_one(fixture, cost_ns);
+    had_ns[lane] += cost_ns[lane];
+    push(fixture, lane, i);
+  }
+  for (size_t lane = 0; lane < 3; lane++)
+    for (struct queue_job *job; (job = drop(fixture, lane)) != NULL;)
+      queue_release(job);
+}
+
+/* Two sessions of one user get together what one of another user gets, and a turn each. */
+static void users_share_and_not_sessions(void **state) {
+  (void)state;
+  struct fixture fixture;
+  uint64_t had_ns[3];
+  open_for(&fixture, (const uint32_t[]){1, 1, 2});
+  serve_many(&fixture, 4000, (const uint64_t[]){100, 100, 100}, had_ns);
+  assert_in_range(had_ns[2], 199900, 200100);
+  assert_in_range(had_ns[0], 99900, 100100);
+  close_fixture(&fixture);
+}
+
+/* By the device's time, not by the number of products. */
+static void long_products_are_not_more(void **state) {
+  (void)state;
+  struct fixture fixture;
+  uint64_t had_ns[3];
+  open_for(&fixture, (const uint32_t[]){1, 2, 3});
+  serve_many(&fixture, 9000, (const uint64_t[]){5000, 300, 10}, had_ns);
+  uint64_t all_ns = had_ns[0] + had_ns[1] + had_ns[2];
+  for (size_t lane = 0; lane < 3; lane++)
+    assert_in_range(had_ns[lane], all_ns / 3 - 5000, all_ns / 3 + 5000);
+  close_fixture(&fixture);
+}
+
+/* One user's thousand products cost another one a factor, not a queue: each of his waits for one of hers at most. */
+static void a_flood_costs_a_factor(void **state) {
+  (void)state;
+  struct fixture fixture;
+  const uint64_t cost_ns[3] = {100, 100, 100};
+  open_for(&fixture, (const uint32_t[]){1, 1, 2});
+  for (uint64_t i = 0; i < SLOTS; i++) {
+    push(&fixture, 0, i);
+    push(&fixture, 1, i);
+  }
+  for (unsigned i = 0; i < 500; i++) {
+    push(&fixture, 2, i);
+    unsigned others = 0;
+    for (size_t lane; (lane = serve_one(&fixture, cost_ns)) != 2; others++)
+      push(&fixture, lane, i);
+    assert_true(others <= 1);
+  }
+  close_fixture(&fixture);
+}
+
+static void nothing_is_saved_up(void **state) {
+  (void)state;
+  struct fixture fixture;
+  const uint64_t cost_ns[3] = {100, 100, 100};
+  open_for(&fixture, (const uint32_t[]){1, 2, 3});
+  push(&fixture, 0, 0);
+  for (unsigned i = 0; i < 1000; i++) { /* alone for a long time */
+    push(&fixture, 0, i);
+    assert_int_equal(serve_one(&fixture, cost_ns), 0);
+  }
+  unsigned late = 0;
+  push(&fixture, 1, 0);
+  push(&fixture, 1, 1);
+  for (unsigned i = 0; i < 20; i++) {
+    size_t lane = serve_one(&fixture, cost_ns);
+    push(&fixture, lane, i);
+    late += lane == 1;
+  }
+  assert_in_range(late, 10, 11);
+  close_fixture(&fixture);
+}
+
+/* ---- products that have several turns */
+
+static struct queue_job *begin_turns(struct fixture *fixture, uint64_t tag) {
+  struct queue_job *job = pop(fixture);
+  assert_non_null(job);
+  assert_int_equal(job->tag, tag);
+  queue_return(&fixture->queue, job);
+  return job;
+}
+
+static void expect_turn(struct fixture *fixture, struct queue_job *job, bool more) {
+  assert_ptr_equal(queue_front(&fixture->queue), job);
+  queue_resume(&fixture->queue, job);
+  if (more)
+    queue_return(&fixture->queue, job);
+  else
+    queue_release(job);
+}
+
+static void one_under_way_has_turns_like_others(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_fixture(&fixture);
+  push(&fixture, 0, 1);
+  push(&fixture, 0, 2);
+  struct queue_job *job = begin_turns(&fixture, 1);
+  assert_int_equal(fixture.queue.under_way, 1);
+  expect_turn(&fixture, job, true); /* alone, and ahead of what waits behind it */
+  push(&fixture, 1, 10);
+  push(&fixture, 1, 11);
+  expect_turn(&fixture, job, true);
+  expect_pop(&fixture, 10);
+  expect_turn(&fixture, job, true);
+  push_rows(&fixture, 2, 20, RING_PRIORITY_URGENT, 1);
+  expect_pop(&fixture, 20);
+  expect_pop(&fixture, 11);
+  expect_turn(&fixture, job, false);
+  expect_pop(&fixture, 2);
+  assert_null(queue_front(&fixture.queue));
+  assert_int_equal(fixture.queue.under_way, 0);
+  close_fixture(&fixture);
+}
+
+static void one_under_way_is_found_and_not_taken(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_for(&fixture, (const uint32_t[]){1, 2, 1});
+  push_rows(&fixture, 0, 1, RING_PRIORITY_BACKGROUND, 1);
+  struct queue_job *later = begin_turns(&fixture, 1);
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, later), later);
+  push(&fixture, 1, 2);
+  struct queue_job *sooner = begin_turns(&fixture, 2);
+  push(&fixture, 2, 3);
+  struct queue_job *waits = queue_find(&fixture.lanes[2], 3);
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, waits), sooner); /* the class that goes first */
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, later), later);  /* its user's own */
+  assert_int_equal(queue_under_way_of(waits), 0);
+  assert_int_equal(queue_under_way_of(later), 1);
+  assert_ptr_equal(queue_find(&fixture.lanes[0], 1), later);
+  assert_null(queue_any(&fixture.lanes[0]));
+  queue_resume(&fixture.queue, sooner);
+  queue_release(sooner);
+  assert_ptr_equal(queue_any_under_way(&fixture.queue, waits), later);
+  expect_pop(&fixture, 3);
+  queue_resume(&fixture.queue, later);
+  assert_null(queue_any_under_way(&fixture.queue, later));
+  queue_release(later);
+  close_fixture(&fixture);
+}
+
+/* What cannot begin yet does not stand in the way of a user's other sessions. */
+static void a_turn_can_be_passed(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_for(&fixture, (const uint32_t[]){1, 1, 2});
+  push(&fixture, 0, 1);
+  push(&fixture, 1, 2);
+  struct queue_job *front = queue_front(&fixture.queue);
+  assert_int_equal(front->tag, 1);
+  queue_pass(&fixture.queue, front);
+  expect_pop(&fixture, 2);
+  expect_pop(&fixture, 1);
+  close_fixture(&fixture);
+}
+
+static void late_ones_are_found_wherever_they_wait(void **state) {
+  (void)state;
+  struct fixture fixture;
+  open_for(&fixture, (const uint32_t[]){1, 2, 3});
+  push(&fixture, 0, 1);
+  push(&fixture, 1, 2);
+  struct queue_job *late = push_until(&fixture, 1, 3, RING_PRIORITY_BACKGROUND, 100);
+  assert_int_equal(fixture.queue.timed, 1);
+  assert_null(queue_late(&fixture.queue, 99));
+  assert_ptr_equal(queue_late(&fixture.queue, 100), late);
+  queue_take(&fixture.queue, late);
+  queue_release(late);
+  assert_null(queue_late(&fixture.queue, 100));
+  assert_int_equal(fixture.queue.timed, 0);
+  expect_pop(&fixture, 1);
+  expect_pop(&fixture, 2);
+  close_fixture(&fixture);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(users_share_and_not_sessions),
+      cmocka_unit_test(long_products_are_not_more),
+      cmocka_unit_test(a_flood_costs_a_factor),
+      cmocka_unit_test(nothing_is_saved_up),
+      cmocka_unit_test(one_under_way_has_turns_like_others),
+      cmocka_unit_test(one_under_way_is_found_and_not_taken),
+      cmocka_unit_test(a_turn_can_be_passed),
+      cmocka_unit_test(late_ones_are_found_wherever_they_wait),
       cmocka_unit_test(empty_queue_has_no_job),
       cmocka_unit_test(one_session_is_served_in_order),
       cmocka_unit_test(sessions_take_turns),

@@ -1,0 +1,197 @@
+/* Asks for hostile products, one case of the table after the other, while a good client of another user asks for one
+ * row at a time and is told how long it waited: isolation [FIRST [STEP [PATIENCE_MS]]]. Every STEP-th case from FIRST
+ * on; what is not computed within PATIENCE_MS is dropped. Prints the longest waits with their cases; exit 1 where an
+ * answer was wrong, a product failed, or the worker keeps memory. Times are printed, not judged. */
+#include "client/gemmclient.h"
+#include "tests/support/checkpoint.h"
+#include "tests/support/daemon.h"
+#include "tests/support/hostile.h"
+#include "tests/support/nap.h"
+#include "tests/support/oracle.h"
+#include "tests/support/private_bytes.h"
+#include "tests/support/product.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+  GOOD = 54331,
+  BAD = 54332,
+  WAITS_MOST = 1 << 20,
+  WORST = 10,
+  CLASSES = 2,
+  KEPT_MOST = 8 << 20,
+  REST_S = 3 /* in which the worker gives memory back */
+};
+static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const enum gemmd_priority classes[CLASSES] = {GEMMD_PRIORITY_URGENT, GEMMD_PRIORITY_NORMAL};
+static const char *const class_names[CLASSES] = {"urgent", "normal"};
+
+/* What both processes see. */
+struct scene {
+  _Atomic bool stop, wrong;
+  _Atomic uint32_t current;              /* case */
+  _Atomic uint64_t worst[2048][CLASSES]; /* ns, by case */
+  _Atomic uint32_t counts[CLASSES];
+  uint32_t waits[CLASSES][WAITS_MOST]; /* us */
+};
+
+static struct daemon daemon_under_test;
+static struct oracle_weight weight;
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void note(struct scene *scene, int class, uint64_t ns) {
+  uint32_t at = atomic_fetch_add(&scene->counts[class], 1), now = scene->current;
+  if (at < WAITS_MOST)
+    scene->waits[class][at] = (uint32_t)(ns / 1000);
+  if (ns > scene->worst[now][class])
+    scene->worst[now][class] = ns;
+}
+
+/* One row at a time, urgent and normal in turn, with a millisecond between. */
+static int be_good(int index, void *user) {
+  struct scene *scene = user;
+  const struct timespec pause = {.tv_nsec = 1000000};
+  gemmd_session *session;
+  gemmd_weight *handle;
+  struct product product;
+  struct product_request request = {.weight = &weight, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
+  (void)index;
+  if (geteuid() == 0 && (setgid(GOOD) != 0 || setuid(GOOD) != 0))
+    return 1;
+  if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK ||
+      gemmd_weight_open(session, "good", &handle) != GEMMD_OK || !product_make(&product, session, &request)) {
+    fprintf(stderr, "the good client: %s\n", gemmd_error(session));
+    return 1;
+  }
+  for (int class = 0; !scene->stop; class = (class + 1) % CLASSES) {
+    product.product.priority = classes[class];
+    uint64_t begin = now_ns();
+    int status = gemmd_matmul(handle, &product.product);
+    note(scene, class, now_ns() - begin);
+    if (status != GEMMD_OK || !product_right(&product)) {
+      fprintf(stderr, "the good client: %s\n", status != GEMMD_OK ? gemmd_error(session) : "a wrong product");
+      scene->wrong = true;
+      break;
+    }
+    nanosleep(&pause, NULL);
+  }
+  gemmd_disconnect(session);
+  return scene->wrong;
+}
+
+static void begin(void) {
+  static struct checkpoint checkpoint;
+  gemmd_session *session;
+  gemmd_load request = {
+      .name = "good", .tensor = "good", .format = GEMMD_FORMAT_INT8, .device = -1, .mode = GEMMD_MODE_ALL};
+  daemon_make(&daemon_under_test, "socket_mode = 0666\nlog_level = warning\n");
+  chmod(daemon_under_test.folder, 0755);
+  oracle_weight_make(&weight, &shape, 1);
+  checkpoint_add_weight(&checkpoint, "good", &weight);
+  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "good.safetensors"));
+  checkpoint_free(&checkpoint);
+  daemon_start(&daemon_under_test);
+  if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK ||
+      gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "good.safetensors"), &request, NULL) !=
+          GEMMD_OK) {
+    fprintf(stderr, "%s\n", gemmd_error(session));
+    exit(1);
+  }
+  gemmd_disconnect(session);
+}
+
+static pid_t worker_pid(void) {
+  static gemmd_daemon_info info;
+  gemmd_session *session;
+  bool ok = gemmd_connect(&session, daemon_under_test.socket, NULL) == GEMMD_OK &&
+            gemmd_daemon_status(session, &info) == GEMMD_OK;
+  gemmd_disconnect(session);
+  return ok ? (pid_t)info.device[0].pid : 0;
+}
+
+static bool attack(const struct hostile_case *what, int patience_ms) {
+  struct hostile_result result;
+  gemmd_session *session = hostile_join(daemon_under_test.socket, BAD, what);
+  if (session == NULL)
+    return false;
+  bool asked = hostile_run(session, what, patience_ms, &result);
+  gemmd_disconnect(session);
+  if (asked && !result.wrong && result.status == GEMMD_OK)
+    return true;
+  printf("%s: %s\n", what->line, result.wrong ? "a wrong element" : result.why);
+  return false;
+}
+
+static int compare(const void *a, const void *b) {
+  uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+  return (left > right) - (left < right);
+}
+
+static void report(struct scene *scene, char (*lines)[96], uint32_t cases) {
+  for (int class = 0; class < CLASSES; class ++) {
+    uint32_t count = scene->counts[class] < WAITS_MOST ? scene->counts[class] : WAITS_MOST;
+    if (count == 0)
+      continue;
+    qsort(scene->waits[class], count, sizeof scene->waits[class][0], compare);
+    printf("%s: %u waits, median %.2f ms, p99 %.1f, p99.9 %.1f, maximum %.1f\n", class_names[class], count,
+           scene->waits[class][count / 2] / 1e3, scene->waits[class][(uint64_t)count * 99 / 100] / 1e3,
+           scene->waits[class][(uint64_t)count * 999 / 1000] / 1e3, scene->waits[class][count - 1] / 1e3);
+    for (int rank = 0; rank < WORST; rank++) {
+      uint32_t worst = 0;
+      for (uint32_t i = 0; i < cases; i++)
+        worst = scene->worst[i][class] > scene->worst[worst][class] ? i : worst;
+      printf("  %8.1f ms beside %s\n", (double)scene->worst[worst][class] / 1e6, lines[worst]);
+      scene->worst[worst][class] = 0;
+    }
+  }
+}
+
+int main(int count, char **words) {
+  static char lines[2048][96];
+  long first = count > 1 ? atol(words[1]) : 0, step = count > 2 ? atol(words[2]) : 1;
+  int patience_ms = count > 3 ? atoi(words[3]) : 1000;
+  struct hostile_case what;
+  struct scene *scene = clients_share(sizeof *scene);
+  struct clients clients = {.count = 0};
+  uint32_t cases = 0, failed = 0;
+  if (first < 0 || step < 1)
+    return 1;
+  begin();
+  uint64_t before = private_bytes(worker_pid());
+  clients_start(&clients, 1, be_good, scene);
+  for (long i = first; hostile_read((size_t)i, &what); i += step) {
+    memcpy(lines[cases], what.line, sizeof lines[cases]);
+    scene->current = cases++;
+    failed += !attack(&what, patience_ms);
+    fflush(stdout);
+  }
+  scene->stop = true;
+  clients_wait(&clients);
+  sleep(REST_S);
+  uint64_t after = private_bytes(worker_pid());
+  report(scene, lines, cases);
+  printf("%u cases, %u failed; the worker's own memory: %.1f MiB before, %.1f after\n", cases, failed,
+         (double)before / 1048576, (double)after / 1048576);
+  bool kept = after > before + KEPT_MOST;
+  daemon_stop(&daemon_under_test);
+  daemon_remove(&daemon_under_test);
+  return failed > 0 || kept || scene->wrong;
+}
