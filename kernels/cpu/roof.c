@@ -1,6 +1,6 @@
 #include "roof.h"
 
-#include "stage.h"
+#include "product/stage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
