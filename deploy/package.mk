@@ -72,6 +72,7 @@ bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS)
 	cp tests/gpu.sh tests/gpu_sanitizers.sh tests/run.sh tests/demo/demo.sh $(BUNDLE)/tests/
 	@# Debian's archive of jansson cannot go into a shared object
 	cp -L $(foreach library,libcmocka.so.0 libjansson.so.4,$(shell $(CC) -print-file-name=$(library))) $(BUNDLE)/lib/
+	find $(BUNDLE)/bin $(BUNDLE)/lib $(BUNDLE)/tests -type f ! -name '*.a' -exec sh -c 'for file; do case $$(head -c 4 "$$file" | od -An -c) in *E*L*F*) strip --strip-debug "$$file" ;; esac; done' sh {} +
 	tar -C $(BUILD) -czf $(BUNDLE).tar.gz $(notdir $(BUNDLE))
 	@ls -lh $(BUNDLE).tar.gz
 
