@@ -55,7 +55,7 @@ object = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 # the files of a kind in a folder and below it
 below = $(sort $(shell find $(1) -name '*.$(2)'))
 PROTO := $(call object,$(wildcard proto/*.c))
-KERNELS := $(call object,$(wildcard kernels/*.c kernels/cpu/*.c))
+KERNELS := $(call object,$(wildcard kernels/*.c) $(call below,kernels/cpu,c))
 ifneq ($(NVCC),)
 KERNELS += $(call object,$(call below,kernels/cuda,c)) $(patsubst %,build/obj/%.o,$(call below,kernels/cuda,cu))
 endif
@@ -63,7 +63,7 @@ endif
 KERNELS += $(call object,proto/gemm.c proto/number.c proto/status.c)
 # what files of weights hold, for the loader and for gemmctl
 WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
-DAEMON := $(call object,$(filter-out daemon/main.c,$(wildcard daemon/*.c daemon/*/*.c)))
+DAEMON := $(call object,$(filter-out daemon/main.c,$(call below,daemon,c)))
 # of that, what the client needs to know of the files of a model
 MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c) $(wildcard proto/weights/import/*.c)
 CLIENT := $(call object,$(wildcard client/*.c client/model/*.c) $(MODEL_FILES))

@@ -24,18 +24,18 @@ PUBLIC = re.compile(r"client/(gemmclient\w*|\w+/gemmd_\w+)\.h$")  # declare what
 
 # Folders that only these see. Everything else is seen by what stands in the same folder of the first level or uses that.
 HIDDEN = {
-    "client/bench": (),
     "client/ctl": (),
-    "client/cuda": ("client/bench",),
+    "client/cuda": (),
+    "client/direct": (),
     "client/ggml": (),
-    "client/tool": ("client/bench", "client/ctl"),
+    "client/tool": ("client/ctl",),
     "client/triton": (),
     "daemon/loader": ("daemon/main.c",),
     "daemon/supervisor": ("daemon/main.c",),
     "daemon/worker": ("daemon/main.c",),
     "kernels/cpu": ("kernels/registry.c",),
     "kernels/cuda": ("kernels/registry.c",),
-    "proto/weights": ("client/ctl", "daemon/loader"),
+    "proto/weights": ("client", "daemon/loader"),
 }
 USES = {"proto": (), "kernels": ("proto",), "client": ("proto",), "daemon": ("proto", "kernels")}
 

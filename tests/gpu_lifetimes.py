@@ -4,8 +4,8 @@
     GEMMD_BUILD=build/gemmd-0.1.0-x86_64 tests/gpu_lifetimes.py [--steps 100000]   (about two minutes on a GPU)
     tests/gpu_lifetimes.py --backend cpu --size 256 --steps 2000 --seconds 1       (without one)
 
-Two engines, processes of their own, replay a CUDA graph of eight products (two blocks of four layers, FP8 and INT2, x in
-bf16) and compare each y bit for bit with what the same x gave at first, on the device. Meanwhile the things that
+Two engines, processes of their own, replay a CUDA graph of eight products (two blocks of four layers, FP8 and INT2, x
+in bf16) and compare each y bit for bit with what the same x gave at first, on the device. Meanwhile the things that
 `events` lists happen. Then, in the order A B B A, the median time of a step with gemmd alive and with all its processes
 dead; what a second and a third engine take of the device's memory for the same weights; and how long an engine needs
 from connect() to its first product once CUDA is started. Exit status 1 where a step was wrong or failed, or where an
@@ -217,7 +217,9 @@ class Engine:
         self.session = gemmclient.connect(arguments.socket, name="engine", arena_bytes=16 << 20, reconnect=PATIENCE_S)
         connected = time.perf_counter()
         ordinal, threads = (0, 0) if arguments.backend == "cuda" else (-1, 1)
-        self.direct = gemmclient.Direct(self.session, ordinal=ordinal, lanes=1, rows_most=16, threads=threads)
+        self.direct = gemmclient.Direct(
+            self.session, ordinal=ordinal, lanes=1, rows_most=max(16, arguments.rows), threads=threads
+        )
         opened = time.perf_counter()
         self.weights = [self.direct.borrow(name) for name in layer_names()]
         borrowed = time.perf_counter()
@@ -261,8 +263,8 @@ class Engine:
     def _obey(self, command: str, *words: str) -> None:
         if command == "phase":
             done, wrong = self.work.counts()
-            us = statistics.median(self.times) if self.times else 0.0
-            self._say({"steps": done, "wrong": wrong, "failed": self.asked - done, "us": us})
+            us, most = (statistics.median(self.times), max(self.times)) if self.times else (0.0, 0.0)
+            self._say({"steps": done, "wrong": wrong, "failed": self.asked - done, "us": us, "most": most})
             self.asked, self.times = 0, []
         elif command in ("pause", "resume"):
             self.paused = command == "pause"
@@ -297,7 +299,7 @@ class Ended(Exception):
 
 class Child:
     def __init__(self, name: str, arguments, socket: str):
-        self.name = name
+        self.name, self.paused = name, False
         chosen = ["--backend", arguments.backend, "--size", arguments.size, "--rows", arguments.rows]
         chosen += ["--chunk", arguments.chunk, "--engine", "--socket", socket]
         self.process = subprocess.Popen(
@@ -338,6 +340,14 @@ class Child:
     def ask(self, command: str) -> Dict:
         self.tell(command)
         return self._answer()
+
+    def pause(self) -> None:
+        self.ask("pause")
+        self.paused = True
+
+    def resume(self) -> None:
+        self.ask("resume")
+        self.paused = False
 
     def kill(self) -> None:
         self.process.kill()
@@ -398,14 +408,18 @@ class Run:
         parts = ", ".join(f"{part} {ms[part]:.1f}" for part in ("connect", "open", "borrow", "product"))
         print(
             f"{name}: {ms['all']:.1f} ms from connect() to the first product's end ({parts}), "
-            f"off the worker's by {engine.ready['error']:.1e}{mib(', ', engine.ready['used'], ' of the device in use')}",
+            f"off the worker's by {engine.ready['error']:.1e}"
+            f"{mib(', ', engine.ready['used'], ' of the device in use')}",
             flush=True,
         )
         self.engines.append(engine)
         return engine
 
-    def phase(self, what: str, event: Optional[Callable[[], None]] = None, seconds: Optional[float] = None) -> List[float]:
-        """The event, within at least so many seconds of steps. Prints, counts, and returns the engines' medians."""
+    def phase(
+        self, what: str, event: Optional[Callable[[], None]] = None, seconds: Optional[float] = None
+    ) -> List[float]:
+        """The event, within at least so many seconds of steps. Prints, counts, and returns the engines' medians, in
+        microseconds a step; printed beside them is the slowest chunk's."""
         seconds = self.arguments.seconds if seconds is None else seconds
         begin = time.monotonic()
         time.sleep(seconds / 4)
@@ -418,9 +432,12 @@ class Run:
             self.steps += counted["steps"]
             self.bad += counted["wrong"] + counted["failed"]
             medians.append(counted["us"])
+            if engine.paused and counted["steps"] == 0:
+                continue
+            self.bad += counted["steps"] == 0  # it stood still
             texts.append(
                 f"{engine.name} {counted['steps']} steps, {counted['wrong']} wrong, {counted['failed']} failed, "
-                f"{counted['us']:.1f} us"
+                f"{counted['us']:.1f} us (most {counted['most']:.1f})"
             )
         print(f"{what}: " + "; ".join(texts), flush=True)
         return medians
@@ -517,7 +534,7 @@ class Run:
     def alive_and_dead(self) -> None:
         """One engine's steps, the others pausing: gemmd alive, dead, dead, alive."""
         for engine in self.engines[1:]:
-            engine.ask("pause")
+            engine.pause()
         self.phase("before A B B A")
         medians = [self.phase("gemmd alive")[0]]
         self.die()
@@ -527,9 +544,10 @@ class Run:
         self.phase("gemmd is back", seconds=2)
         medians += [self.phase("gemmd alive")[0]]
         live, dead = (medians[0] + medians[3]) / 2, (medians[1] + medians[2]) / 2
-        print(f"a step with gemmd alive {live:.2f} us, dead {dead:.2f} us: {(live / dead - 1) * 100:+.2f} %", flush=True)
+        more = (live / dead - 1) * 100
+        print(f"a step with gemmd alive {live:.2f} us, dead {dead:.2f} us: {more:+.2f} %", flush=True)
         for engine in self.engines[1:]:
-            engine.ask("resume")
+            engine.resume()
         self.sessions_resume("gemmd was dead for two phases")
 
     def memory(self) -> None:
@@ -540,7 +558,7 @@ class Run:
         while len(self.engines) < 3:
             self.start(f"engine {len(self.engines) + 1}")
         for engine in self.engines:
-            engine.ask("pause")
+            engine.pause()
         before = self.engines[0].ask("memory")["used"]
         total = 0
         for i, name in enumerate(names):
@@ -550,12 +568,12 @@ class Run:
         used += [engine.ask("borrow " + " ".join(names))["used"] for engine in self.engines]
         more = [f"{(now - then) / (1 << 20):+.0f}" for then, now in zip([before, *used], used)]
         print(
-            f"{total / (1 << 20):.0f} MiB of weights: gemmd takes {more[0]} MiB of the device to load them, three engines "
-            f"that borrow them {more[1]}, {more[2]} and {more[3]}{mib('; ', used[-1], ' are in use')}",
+            f"{total / (1 << 20):.0f} MiB of weights: gemmd takes {more[0]} MiB of the device to load them, three "
+            f"engines that borrow them {more[1]}, {more[2]} and {more[3]}{mib('; ', used[-1], ' are in use')}",
             flush=True,
         )
         for engine in self.engines:
-            engine.ask("resume")
+            engine.resume()
         self.engines.pop().end()
 
     def rest(self) -> None:

@@ -16,6 +16,7 @@ import functools
 import gc
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import torch
@@ -102,6 +103,21 @@ class Humming(Peer):
     weight: Dict[str, Any] = {}
     x: Dict[str, Any] = {}  # empty: bf16
 
+    def __init__(self, made: Sequence[Block], rows: Sequence[int] = (1, 16, 64)):
+        super().__init__(made, rows)
+        self._compile(list(self.blocks[0].values()))
+
+    @staticmethod
+    def _compile(layers) -> None:
+        """All shapes' kernels side by side, where the first product of each would compile its own."""
+        from humming.kernel.humming import HummingKernel
+
+        def compile_one(layer) -> None:
+            HummingKernel.prepare_kernels(layer[0].humming_config.to_str(), None, layer[1], layer[0].weight.device)
+
+        with ThreadPoolExecutor(len(layers)) as threads:
+            list(threads.map(compile_one, layers))
+
     def layer(self, w: torch.Tensor):
         from humming.layer import HummingLayer
 
@@ -164,14 +180,12 @@ def peers(
     made: Sequence[Block],
     rows: Sequence[int] = (1, 16, 64),
     names: Iterable[str] = tuple(PEERS),
-    format: Optional[str] = None,
 ) -> Iterator[Peer]:
     """One after the other, set up and checked; the last one's memory goes when the next is asked for and nothing else
-    refers to it. `format`: those beside that format of gemmd's alone."""
+    refers to it."""
     for name in names:
-        if name not in PEERS or format not in (None, PEERS[name].format):
-            if name not in PEERS:
-                print(f"{name}: left out: there is {', '.join(PEERS)}", flush=True)
+        if name not in PEERS:
+            print(f"{name}: left out: there is {', '.join(PEERS)}", flush=True)
             continue
         begin, peer, why = time.perf_counter(), None, ""
         try:

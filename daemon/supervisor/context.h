@@ -3,16 +3,16 @@
 #define SUPERVISOR_CONTEXT_H
 
 #include "../config.h"
-#include "catalog.h"
-#include "fleet.h"
-#include "listener.h"
-#include "loads.h"
 #include "metrics.h"
-#include "pins.h"
-#include "placer.h"
-#include "publishing.h"
-#include "session.h"
-#include "store.h"
+#include "net/listener.h"
+#include "session/publishing.h"
+#include "session/session.h"
+#include "weights/catalog.h"
+#include "weights/loads.h"
+#include "weights/pins.h"
+#include "weights/placer.h"
+#include "weights/store.h"
+#include "workers/fleet.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,10 +3,10 @@
 #include "../log.h"
 #include "../transport.h"
 #include "context.h"
-#include "descriptors.h"
-#include "foreign.h"
-#include "notify.h"
-#include "store.h"
+#include "net/descriptors.h"
+#include "net/foreign.h"
+#include "net/notify.h"
+#include "weights/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

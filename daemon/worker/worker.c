@@ -2,8 +2,8 @@
 
 #include "../log.h"
 #include "../transport.h"
-#include "control.h"
-#include "prove.h"
+#include "control/control.h"
+#include "tune/prove.h"
 
 #include <errno.h>
 #if defined(__GLIBC__)

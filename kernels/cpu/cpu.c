@@ -4,16 +4,16 @@
  * hand-over to another thread would cost more than a small product. */
 #include "../backend.h"
 #include "../identity.h"
-#include "checksum.h"
-#include "memory.h"
-#include "micro.h"
+#include "micro/micro.h"
 #include "pool.h"
+#include "product/turns.h"
+#include "product/unit.h"
 #include "roof.h"
-#include "slab.h"
-#include "turns.h"
-#include "unit.h"
 #include "variants.h"
-#include "weight.h"
+#include "weight/checksum.h"
+#include "weight/memory.h"
+#include "weight/slab.h"
+#include "weight/weight.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 #include "roof.h"
 
-#include "stage.h"
+#include "product/stage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,12 +13,12 @@
 
 enum {
   FORMATS = GEMM_FORMAT_INT2A8 + 1,
-  PASSES = 8, /* of which the fastest counts: others may use the machine, too */
+  PASSES = 4, /* of which the fastest counts: others may use the machine, too */
   CACHES = 4, /* what is read is so many times as large as the last cache */
   PATH_BYTES = 4096,
 };
 #define LEAST_BYTES ((int64_t)64 << 20)
-#define MOST_BYTES ((int64_t)1 << 30)
+#define MOST_BYTES ((int64_t)256 << 20)
 #define SPIN_NS 2000000
 
 static uint64_t now_ns(void) {

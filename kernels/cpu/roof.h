@@ -3,7 +3,7 @@
 #define KERNELS_CPU_ROOF_H
 
 #include "../backend.h"
-#include "micro.h"
+#include "micro/micro.h"
 #include "pool.h"
 
 /* By the thread that runs the pool. What `state_dir` keeps for the identity is taken, and what is measured kept there;

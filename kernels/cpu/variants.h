@@ -2,7 +2,7 @@
 #ifndef KERNELS_CPU_VARIANTS_H
 #define KERNELS_CPU_VARIANTS_H
 
-#include "product.h"
+#include "product/product.h"
 
 /* "plain", "cpu", "onednn", NULL. */
 extern const struct variant_family *const cpu_families[];

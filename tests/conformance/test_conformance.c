@@ -4,7 +4,7 @@
  * `test_conformance cpu` (or GEMMD_TEST_BACKEND=cpu) asks one backend, and fails where it has no device. The last lines
  * are a table of the worst row's relative error that was seen, by backend, format and type of y. */
 #include "kernels/backend.h"
-#include "kernels/cpu/micro.h"
+#include "kernels/cpu/micro/micro.h"
 #include "tests/support/suite.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The catalog that an earlier gemmd left, with the right hash behind it: what is read can be written, and is the same
  * when it is read again. */
-#include "daemon/supervisor/catalog_image.h"
+#include "daemon/supervisor/weights/catalog_image.h"
 
 #include <blake2.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* A plan as its client writes it: a good submission and a good description with bytes of both replaced. What the worker
  * takes from them must be a plan whose tensors lie in the arena and whose steps follow from one another, or be refused;
  * the same bytes give the same plan, and the table stays bounded. */
-#include "daemon/worker/plans.h"
+#include "daemon/worker/serve/plans.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "manager.h"
 
-#include "../../daemon/supervisor/catalog.h"
+#include "../../daemon/supervisor/weights/catalog.h"
 #include "nap.h"
 
 #include <blake2.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_MICRO_H
 #define TESTS_SUPPORT_MICRO_H
 
-#include "kernels/cpu/micro.h"
+#include "kernels/cpu/micro/micro.h"
 
 extern const struct micro_ops *micro; /* the one under test */
 /* Calls `run` with the name of each instruction set that this machine has; the sum of what it returns. */

@@ -3,9 +3,9 @@
 #ifndef TESTS_SUPPORT_RIG_H
 #define TESTS_SUPPORT_RIG_H
 
-#include "daemon/worker/engine.h"
-#include "daemon/worker/mailbox.h"
-#include "daemon/worker/tuner.h"
+#include "daemon/worker/control/mailbox.h"
+#include "daemon/worker/serve/engine.h"
+#include "daemon/worker/tune/tuner.h"
 #include "proto/ring.h"
 
 #include <stdint.h>

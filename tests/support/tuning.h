@@ -4,7 +4,7 @@
 #ifndef TESTS_SUPPORT_TUNING_H
 #define TESTS_SUPPORT_TUNING_H
 
-#include "daemon/worker/tuner.h"
+#include "daemon/worker/tune/tuner.h"
 
 #include "device.h"
 

@@ -1,6 +1,6 @@
 /* What a session has borrowed, and which slabs it was given. */
-#include "daemon/supervisor/borrows.h"
-#include "daemon/supervisor/catalog.h"
+#include "daemon/supervisor/weights/borrows.h"
+#include "daemon/supervisor/weights/catalog.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

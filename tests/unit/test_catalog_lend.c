@@ -1,5 +1,5 @@
 /* What lies together in memory that is lent, and that no range of it is used twice. */
-#include "daemon/supervisor/catalog.h"
+#include "daemon/supervisor/weights/catalog.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

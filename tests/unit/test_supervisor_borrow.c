@@ -1,9 +1,9 @@
 /* Borrowing by bare messages from a supervisor with real workers: who may, what comes with it, and what never lies
  * there. Other users are played by processes of this test, which takes root. */
 #include "daemon/loader/load.h"
-#include "daemon/supervisor/catalog.h"
+#include "daemon/supervisor/weights/catalog.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/weight/weight.h"
 #include "tests/support/loading.h"
 #include "tests/support/nap.h"
 #include "tests/support/users.h"

@@ -1,6 +1,6 @@
 /* Counting: histograms by powers of two, what a worker counts, and the sum over a device's workers. */
 #include "daemon/supervisor/totals.h"
-#include "daemon/worker/counters.h"
+#include "daemon/worker/serve/counters.h"
 #include "proto/tally.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-#include "daemon/supervisor/catalog.h"
-#include "daemon/supervisor/extents.h"
-#include "daemon/supervisor/opened.h"
-#include "daemon/supervisor/placement.h"
+#include "daemon/supervisor/session/opened.h"
+#include "daemon/supervisor/weights/catalog.h"
+#include "daemon/supervisor/weights/extents.h"
+#include "daemon/supervisor/weights/placement.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

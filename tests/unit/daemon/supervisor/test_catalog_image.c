@@ -1,5 +1,5 @@
 /* The catalog as bytes: what is written is read back, and nothing else is taken for a catalog. */
-#include "daemon/supervisor/catalog_image.h"
+#include "daemon/supervisor/weights/catalog_image.h"
 
 #include <blake2.h>
 #include <setjmp.h>

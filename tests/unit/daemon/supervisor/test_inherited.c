@@ -1,5 +1,5 @@
 /* Descriptors that pass by an exec: what is left under which number and name is found by who reads it. */
-#include "daemon/supervisor/inherited.h"
+#include "daemon/supervisor/net/inherited.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* Whose load is next. */
-#include "daemon/supervisor/load_line.h"
+#include "daemon/supervisor/weights/load_line.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* A loader that a hostile file has taken over: it runs as gemmd and answers what it likes. Each answer is refused, and
  * the next load goes well. The loader is this program, told by its environment which lie to tell. */
 #include "daemon/memfd.h"
-#include "daemon/supervisor/load_line.h"
+#include "daemon/supervisor/weights/load_line.h"
 #include "proto/gemm.h"
 #include "tests/support/life.h"
 

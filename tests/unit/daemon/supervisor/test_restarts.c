@@ -1,5 +1,5 @@
 /* The policy by which workers that died are replaced. */
-#include "daemon/supervisor/restarts.h"
+#include "daemon/supervisor/workers/restarts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Which role a peer has: by its user and all of its groups, as the options say. */
-#include "daemon/supervisor/role.h"
+#include "daemon/supervisor/net/role.h"
 #include "tests/support/peer.h"
 
 #include <grp.h>

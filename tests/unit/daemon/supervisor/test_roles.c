@@ -1,6 +1,6 @@
 /* Who may do what: every command as every role, weights of one user and of all. Other users are played by processes of
  * this test, which takes root. */
-#include "daemon/supervisor/role.h"
+#include "daemon/supervisor/net/role.h"
 #include "tests/support/users.h"
 
 #include <setjmp.h>

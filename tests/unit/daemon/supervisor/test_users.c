@@ -1,5 +1,5 @@
 /* What one user may have, and how many messages a second it may send. */
-#include "daemon/supervisor/users.h"
+#include "daemon/supervisor/session/users.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

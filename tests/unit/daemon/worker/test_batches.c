@@ -1,6 +1,6 @@
 /* The order in which the engine takes what waits, and products of several requests. */
-#include "daemon/worker/engine.h"
-#include "daemon/worker/serve.h"
+#include "daemon/worker/serve/engine.h"
+#include "daemon/worker/serve/serve.h"
 #include "tests/support/rig.h"
 
 #include <sched.h>

@@ -1,8 +1,8 @@
 /* The engine with a real backend, real rings in sealed memory and real threads: products, refusals, a device that
  * fails, sessions and weights that go away, sleep. */
-#include "daemon/worker/engine.h"
-#include "daemon/worker/serve.h"
-#include "daemon/worker/tuner.h"
+#include "daemon/worker/serve/engine.h"
+#include "daemon/worker/serve/serve.h"
+#include "daemon/worker/tune/tuner.h"
 #include "tests/support/rig.h"
 
 #include <fcntl.h>

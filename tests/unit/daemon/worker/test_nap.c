@@ -1,5 +1,5 @@
 /* How long an engine sleeps while products are on the device. */
-#include "daemon/worker/nap.h"
+#include "daemon/worker/serve/nap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

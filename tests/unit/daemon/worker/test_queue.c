@@ -1,6 +1,6 @@
 /* The worker's queue: order within a session, turns between sessions, classes, bounds, sessions that go, and what is
  * gathered into one product. */
-#include "daemon/worker/queue.h"
+#include "daemon/worker/serve/queue.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Tables of the worker: a session's handles, the supervisor's numbers, and parts of a split weight. */
-#include "daemon/worker/canonical.h"
-#include "daemon/worker/handles.h"
-#include "daemon/worker/idmap.h"
+#include "daemon/worker/control/canonical.h"
+#include "daemon/worker/control/idmap.h"
+#include "daemon/worker/serve/handles.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

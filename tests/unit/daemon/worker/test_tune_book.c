@@ -1,5 +1,5 @@
 /* The list of shapes that were served: what is to be tuned next, and what the device could do at best. */
-#include "daemon/worker/tune_book.h"
+#include "daemon/worker/tune/tune_book.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Shapes and kernels as texts, and what is kept of them: also what is damaged, foreign or hostile. */
-#include "daemon/worker/tune_db.h"
+#include "daemon/worker/tune/tune_db.h"
 
 #include "tests/support/folder.h"
 

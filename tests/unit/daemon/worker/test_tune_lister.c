@@ -1,5 +1,5 @@
 /* The thread that lists what a library has: the answer is to the latest question, whoever is slow. */
-#include "daemon/worker/tune_lister.h"
+#include "daemon/worker/tune/tune_lister.h"
 
 #include <sched.h>
 #include <semaphore.h>

@@ -1,8 +1,8 @@
 /* What only the CPU backend promises: bits that do not depend on threads or on a row's company, slabs that are sealed
  * memfds. */
 #include "kernels/backend.h"
-#include "kernels/cpu/checksum.h"
-#include "kernels/cpu/micro.h"
+#include "kernels/cpu/micro/micro.h"
+#include "kernels/cpu/weight/checksum.h"
 #include "tests/support/device.h"
 
 #include <dirent.h>

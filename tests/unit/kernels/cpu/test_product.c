@@ -1,6 +1,6 @@
 /* How many threads compute a product while clients look out for it. */
-#include "kernels/cpu/product.h"
-#include "kernels/cpu/weight.h"
+#include "kernels/cpu/product/product.h"
+#include "kernels/cpu/weight/weight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

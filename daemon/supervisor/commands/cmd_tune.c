@@ -1,0 +1,186 @@
+/* tune_list, tune_run, tune_forget, tune_import, tune_pin: the workers' tuners, asked on behalf of clients. */
+#include "../context.h"
+#include "cmd.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A request that one worker answers with the very reply. */
+struct forwarded {
+  struct session *session;
+  uint32_t id;
+  const struct message_type *reply;
+};
+
+static void on_forwarded(void *user, struct worker_answer *answer) {
+  struct forwarded *forwarded = user;
+  struct session *session = forwarded->session;
+  if (answer->status == STATUS_OK)
+    session_reply(session, forwarded->id, forwarded->reply, answer->body, NULL, 0);
+  else
+    session_fail(session, forwarded->id, &answer->error);
+  session_continue(session);
+  free(forwarded);
+}
+
+static void forward(struct session *session, uint32_t id, uint32_t device, enum command command, const void *body) {
+  struct error error;
+  struct fleet *fleet = &session->supervisor->fleet;
+  if (device >= fleet->count) {
+    (void)error_field(&error, STATUS_INVALID, FIELD_DEVICE, device, 0, (int64_t)fleet->count - 1);
+    session_fail(session, id, &error);
+    return;
+  }
+  struct forwarded *forwarded = malloc(sizeof *forwarded);
+  if (forwarded == NULL) {
+    (void)error_set(&error, STATUS_NOMEM, "no memory for the request");
+    session_fail(session, id, &error);
+    return;
+  }
+  *forwarded = (struct forwarded){.session = session, .id = id, .reply = command_find(command)->reply};
+  session_wait(session);
+  if (worker_ask(&fleet->workers[device], command, body, NULL, 0, on_forwarded, forwarded, &error) == STATUS_OK)
+    return;
+  session_fail(session, id, &error);
+  session_continue(session);
+  free(forwarded);
+}
+
+void cmd_tune_list(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_tune_list_request *request = body;
+  (void)packet;
+  forward(session, id, request->device, COMMAND_tune_list, request);
+}
+
+void cmd_tune_forget(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_tune_forget_request *request = body;
+  (void)packet;
+  forward(session, id, request->device, COMMAND_tune_forget, request);
+}
+
+void cmd_tune_import(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_tune_import_request *request = body;
+  (void)packet;
+  forward(session, id, request->device, COMMAND_tune_import, request);
+}
+
+void cmd_tune_run(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_tune_run_request *request = body;
+  const struct catalog_name *name;
+  struct error error;
+  (void)packet;
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error) != STATUS_OK) {
+    session_fail(session, id, &error);
+    return;
+  }
+  struct message_weight_tune ask = {.weight = name->weight->id,
+                                    .m = request->m,
+                                    .x_type = request->x_type,
+                                    .y_type = request->y_type,
+                                    .bias_type = request->bias_type,
+                                    .all = request->all};
+  memcpy(ask.kernel, request->kernel, sizeof ask.kernel);
+  forward(session, id, name->weight->parts[0].device, COMMAND_weight_tune, &ask);
+}
+
+/* ---- tune_pin */
+
+struct pinning {
+  struct session *session; /* waits */
+  uint32_t id, waiting, weights;
+  char pattern[LIMIT_NAME_BYTES], kernel[LIMIT_NAME_BYTES];
+  struct error error; /* the first failure; status OK: none */
+};
+
+static bool matches(const struct catalog *catalog, const struct catalog_weight *weight, const char *pattern) {
+  for (size_t i = 0; i < catalog->name_count; i++)
+    if (catalog->names[i].weight == weight && fnmatch(pattern, catalog->names[i].text, 0) == 0)
+      return true;
+  return false;
+}
+
+/* What matches goes back to what it had before, where a worker refused. */
+static void restore(struct supervisor *supervisor, const struct pinning *pinning);
+
+static void count_down(struct pinning *pinning) {
+  if (--pinning->waiting > 0)
+    return;
+  struct session *session = pinning->session;
+  struct supervisor *supervisor = session->supervisor;
+  struct message_tune_count reply = {.count = pinning->weights};
+  if (pinning->error.status == STATUS_OK)
+    pinning->error.status = pins_set(&supervisor->pins, pinning->pattern, pinning->kernel, &pinning->error);
+  if (pinning->error.status == STATUS_OK) {
+    session_reply(session, pinning->id, &message_tune_count_type, &reply, NULL, 0);
+  } else {
+    restore(supervisor, pinning);
+    session_fail(session, pinning->id, &pinning->error);
+  }
+  session_continue(session);
+  free(pinning);
+}
+
+static void on_pinned(void *user, struct worker_answer *answer) {
+  struct pinning *pinning = user;
+  /* A worker that died meanwhile, or a weight that went, is no reason against the kernel. */
+  if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST && answer->status != STATUS_NOT_FOUND &&
+      pinning->error.status == STATUS_OK)
+    pinning->error = answer->error;
+  count_down(pinning);
+}
+
+static void on_restored(void *user, struct worker_answer *answer) {
+  (void)user;
+  (void)answer;
+}
+
+/* Asks all workers that hold a weight which matches; `kernel` NULL: each weight's own, by the pins. */
+static void ask_all(struct supervisor *supervisor, const char *pattern, const char *kernel, struct pinning *pinning) {
+  const struct catalog *catalog = &supervisor->catalog;
+  for (size_t i = 0; i < catalog->weight_count; i++) {
+    const struct catalog_weight *weight = catalog->weights[i];
+    if (!matches(catalog, weight, pattern))
+      continue;
+    struct message_weight_pin body = {.weight = weight->id};
+    snprintf(body.kernel, sizeof body.kernel, "%s",
+             kernel != NULL ? kernel : pins_find(&supervisor->pins, catalog, weight));
+    if (pinning != NULL)
+      pinning->weights++;
+    for (uint32_t p = 0; p < weight->part_count; p++) {
+      struct worker *worker = &supervisor->fleet.workers[weight->parts[p].device];
+      struct error error;
+      if (worker_ask(worker, COMMAND_weight_pin, &body, NULL, 0, pinning != NULL ? on_pinned : on_restored, pinning,
+                     &error) == STATUS_OK &&
+          pinning != NULL)
+        pinning->waiting++;
+    }
+  }
+}
+
+static void restore(struct supervisor *supervisor, const struct pinning *pinning) {
+  ask_all(supervisor, pinning->pattern, NULL, NULL);
+}
+
+void cmd_tune_pin(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_tune_pin_request *request = body;
+  (void)packet;
+  struct pinning *pinning = calloc(1, sizeof *pinning);
+  if (pinning == NULL || request->pattern[0] == '\0') {
+    struct error error;
+    (void)(pinning == NULL ? error_set(&error, STATUS_NOMEM, "no memory for the request")
+                           : error_set(&error, STATUS_INVALID, "the pattern of weights is empty"));
+    session_fail(session, id, &error);
+    free(pinning);
+    return;
+  }
+  pinning->session = session;
+  pinning->id = id;
+  pinning->waiting = 1;
+  memcpy(pinning->pattern, request->pattern, sizeof pinning->pattern);
+  memcpy(pinning->kernel, request->kernel, sizeof pinning->kernel);
+  session_wait(session);
+  ask_all(session->supervisor, pinning->pattern, pinning->kernel, pinning);
+  count_down(pinning);
+}

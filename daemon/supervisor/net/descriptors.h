@@ -1,0 +1,13 @@
+/* The limit on open descriptors, which many sessions can reach. The last ones are kept back, so that gemmd can still
+ * answer, start a worker's successor, and let an admin in. */
+#ifndef SUPERVISOR_NET_DESCRIPTORS_H
+#define SUPERVISOR_NET_DESCRIPTORS_H
+
+#include <stdbool.h>
+
+/* Raises the soft limit to the hard one. */
+void descriptors_raise_limit(void);
+/* Whether a client may have more. Admins may take half of what is kept back. */
+bool descriptors_left(bool admin);
+
+#endif

@@ -1,0 +1,122 @@
+#include "foreign.h"
+
+#include "../../log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+enum { STACK_BYTES = 65536 };
+
+static _Atomic unsigned pending;
+
+static void *close_one(void *fd) {
+  close((int)(intptr_t)fd);
+  atomic_fetch_sub(&pending, 1);
+  return NULL;
+}
+
+void foreign_close(int fd) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  sigset_t all, before;
+  atomic_fetch_add(&pending, 1);
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  sigfillset(&all); /* signals are the loop's */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failure = pthread_create(&thread, &attributes, close_one, (void *)(intptr_t)fd);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  if (failure != 0) /* kept open rather than closed here; pending counts it for good */
+    log_error("a client's descriptor cannot be closed: %s", strerror(failure));
+  while (failure == 0 && fcntl(fd, F_GETFD) >= 0) /* close(2) takes the number away before it waits for anything */
+    sched_yield();
+}
+
+/* ---- where a file lies */
+
+/* Of the mount with that device, as this process sees it: is it there, and does a user serve it? A line of mountinfo:
+ * "36 35 98:0 / /mnt rw,noatime - ext3 /dev/root rw,errors=continue". */
+struct mount {
+  bool found, of_user;
+};
+
+static struct mount find_mount(unsigned major, unsigned minor) {
+  struct mount mount = {.found = false};
+  char *line = NULL;
+  size_t room = 0;
+  FILE *file = fopen("/proc/self/mountinfo", "re");
+  while (file != NULL && !mount.found && getline(&line, &room, file) > 0) {
+    unsigned line_major, line_minor;
+    if (sscanf(line, "%*u %*u %u:%u", &line_major, &line_minor) != 2 || line_major != major || line_minor != minor)
+      continue;
+    const char *type = strstr(line, " - "), *owner = strstr(line, "user_id=");
+    mount.found = true;
+    mount.of_user = type != NULL && strncmp(type + 3, "fuse", 4) == 0 &&
+                    (owner == NULL || strtoul(owner + strlen("user_id="), NULL, 10) != 0);
+  }
+  free(line);
+  if (file != NULL)
+    fclose(file);
+  return mount;
+}
+
+/* What is mounted elsewhere, in a user's own namespace, is asked: such a file system tells a stranger its type without
+ * asking who serves it. */
+static bool served_by_user(int fd, const struct statx *stat) {
+  struct statfs system;
+  struct mount mount = find_mount(stat->stx_dev_major, stat->stx_dev_minor);
+  if (mount.found)
+    return mount.of_user;
+  return fstatfs(fd, &system) != 0 || system.f_type == FUSE_SUPER_MAGIC;
+}
+
+unsigned foreign_pending(void) {
+  return atomic_load(&pending);
+}
+
+uint64_t foreign_file_bytes(int fd) {
+  struct statx stat;
+  bool known = statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_SIZE, &stat) == 0 && stat.stx_mask & STATX_SIZE;
+  return known ? stat.stx_size : UINT64_MAX;
+}
+
+enum status foreign_check_file(int fd, struct error *error) {
+  struct statx stat;
+  int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stat) != 0)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file cannot be looked at: %s", strerror(errno));
+  if (!S_ISREG(stat.stx_mode))
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no regular file");
+  if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file is not open for reading");
+  if (served_by_user(fd, &stat))
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file lies on a file system that a user serves (FUSE)");
+  return STATUS_OK;
+}
+
+enum status foreign_check_memory(int fd, struct error *error) {
+  struct statx stat;
+  if (fcntl(fd, F_GET_SEALS) >= 0)
+    return STATUS_OK;
+  if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stat) != 0)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor cannot be looked at: %s", strerror(errno));
+  bool nameless = (stat.stx_mode & S_IFMT) == 0; /* of the kernel's own, in no file system */
+  if (!nameless && !S_ISCHR(stat.stx_mode))
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is neither a memfd nor memory of a device");
+  return STATUS_OK;
+}

@@ -1,0 +1,23 @@
+/* Descriptors that clients sent. On a file system in user space the client decides when a close, or a stat, returns: in
+ * the loop either would hold up everybody. So closes happen on threads of their own, and nothing is asked of a file
+ * that the kernel does not know by itself. */
+#ifndef SUPERVISOR_NET_FOREIGN_H
+#define SUPERVISOR_NET_FOREIGN_H
+
+#include "../../../proto/status.h"
+
+#include <stdint.h>
+
+/* Returns at once, with the descriptor's number free: a child that is started next does not inherit it. */
+void foreign_close(int fd);
+/* Closes that have not returned. */
+unsigned foreign_pending(void);
+/* A regular file that is open for reading, on no file system that a user other than root serves; BAD_DESCRIPTOR with
+ * the reason otherwise. */
+MUST_CHECK enum status foreign_check_file(int fd, struct error *error);
+/* Of a file that foreign_check_file has passed; UINT64_MAX where it does not say. */
+uint64_t foreign_file_bytes(int fd);
+/* A memfd, or what a driver made: nothing that a user serves or that waits for anybody. BAD_DESCRIPTOR otherwise. */
+MUST_CHECK enum status foreign_check_memory(int fd, struct error *error);
+
+#endif

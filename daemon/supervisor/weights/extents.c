@@ -1,0 +1,84 @@
+#include "extents.h"
+
+#include "../../../proto/gemm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void extents_init(struct extents *extents, uint64_t bytes) {
+  *extents = (struct extents){.bytes = bytes};
+}
+
+void extents_free(struct extents *extents) {
+  free(extents->taken);
+  *extents = (struct extents){.bytes = 0};
+}
+
+static enum status make_room(struct extents *extents, struct error *error) {
+  if (extents->count < extents->capacity)
+    return STATUS_OK;
+  size_t capacity = extents->capacity == 0 ? 8 : extents->capacity * 2;
+  struct extent *taken = realloc(extents->taken, capacity * sizeof *taken);
+  if (taken == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the list of ranges of a slab");
+  extents->taken = taken;
+  extents->capacity = capacity;
+  return STATUS_OK;
+}
+
+/* Whether `bytes` fit between the aligned end of the range before and `end`. */
+static bool gap_fits(uint64_t begin, uint64_t end, uint64_t bytes) {
+  return begin <= end && bytes <= end - begin;
+}
+
+static enum status insert(struct extents *extents, size_t at, uint64_t offset, uint64_t bytes, struct error *error) {
+  enum status status = make_room(extents, error);
+  if (status != STATUS_OK)
+    return status;
+  memmove(&extents->taken[at + 1], &extents->taken[at], (extents->count - at) * sizeof *extents->taken);
+  extents->taken[at] = (struct extent){.offset = offset, .bytes = bytes};
+  extents->count++;
+  extents->used += bytes;
+  return STATUS_OK;
+}
+
+enum status extents_take(struct extents *extents, uint64_t from, uint64_t bytes, uint64_t align, uint64_t *offset,
+                         struct error *error) {
+  if (bytes == 0 || align == 0 || (align & (align - 1)) != 0)
+    return error_set(error, STATUS_INVALID, "a range of %llu bytes aligned to %llu cannot be taken",
+                     (unsigned long long)bytes, (unsigned long long)align);
+  uint64_t begin = gemm_round_up(from, align);
+  size_t at = 0;
+  for (; at < extents->count && !gap_fits(begin, extents->taken[at].offset, bytes); at++) {
+    uint64_t behind = gemm_round_up(extents->taken[at].offset + extents->taken[at].bytes, align);
+    begin = behind > begin ? behind : begin;
+  }
+  if (at == extents->count && !gap_fits(begin, extents->bytes, bytes))
+    return error_set(error, STATUS_NOT_FOUND, "no gap of %llu bytes in the slab", (unsigned long long)bytes);
+  *offset = begin;
+  return insert(extents, at, begin, bytes, error);
+}
+
+enum status extents_take_at(struct extents *extents, uint64_t offset, uint64_t bytes, struct error *error) {
+  size_t at = 0;
+  while (at < extents->count && extents->taken[at].offset < offset)
+    at++;
+  uint64_t begin = at == 0 ? 0 : extents->taken[at - 1].offset + extents->taken[at - 1].bytes;
+  uint64_t end = at == extents->count ? extents->bytes : extents->taken[at].offset;
+  if (bytes == 0 || offset < begin || !gap_fits(offset, end, bytes))
+    return error_set(error, STATUS_NOT_FOUND, "%llu bytes at %llu of the slab are not free", (unsigned long long)bytes,
+                     (unsigned long long)offset);
+  return insert(extents, at, offset, bytes, error);
+}
+
+bool extents_give(struct extents *extents, uint64_t offset) {
+  for (size_t at = 0; at < extents->count; at++) {
+    if (extents->taken[at].offset != offset)
+      continue;
+    extents->used -= extents->taken[at].bytes;
+    extents->count--;
+    memmove(&extents->taken[at], &extents->taken[at + 1], (extents->count - at) * sizeof *extents->taken);
+    return true;
+  }
+  return false;
+}

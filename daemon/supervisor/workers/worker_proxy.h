@@ -1,0 +1,135 @@
+/* One worker as the supervisor sees it: the process that serves, the next one, requests that wait for their answer, and
+ * the rule by which a worker that died is replaced. Knows nothing of sessions and weights: see recovery.h. */
+#ifndef SUPERVISOR_WORKERS_WORKER_PROXY_H
+#define SUPERVISOR_WORKERS_WORKER_PROXY_H
+
+#include "../../../proto/message.h"
+#include "../../../proto/status.h"
+#include "../../config.h"
+#include "../totals.h"
+#include "restarts.h"
+#include "worker_process.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+#include <uv.h>
+
+enum { WORKER_WHY_BYTES = 160 };
+
+enum worker_state {
+  WORKER_STARTING,   /* the process has not said that it is ready; takes no requests */
+  WORKER_RECOVERING, /* takes requests, in order, behind those that bring it to its predecessor's state */
+  WORKER_READY,
+  WORKER_DYING,  /* its socket is closed; the process may still live */
+  WORKER_FAILED, /* waits for its next try, see restarts.h */
+  WORKER_STOPPED /* ended because gemmd ends */
+};
+
+/* The answer to one request. */
+struct worker_answer {
+  enum status status;
+  struct error error;                  /* where status is not OK */
+  const union worker_reply_body *body; /* where status is OK; valid during the call */
+  int fd;                              /* that came with it; -1: none. Whoever takes it sets -1 here */
+};
+
+union worker_reply_body {
+  struct message_empty empty;
+  struct message_weight_plan_reply weight_plan;
+  struct message_weight_placed weight_placed;
+  struct message_worker_stats worker_stats;
+  struct message_tune_list_reply tune_list;
+  struct message_tune_run_reply tune_run;
+  struct message_tune_count tune_count;
+};
+
+/* DEVICE_LOST: the worker died, and is reaped by now. Never called from inside worker_request. */
+typedef void (*worker_done)(void *user, struct worker_answer *answer);
+
+struct worker;
+
+/* What happens to a worker, for the fleet. */
+struct worker_hooks {
+  void (*started)(struct worker *worker, const struct message_worker_ready *ready);
+  void (*session_broken)(struct worker *worker, const struct message_session_broken *broken);
+  void (*tuning_found)(struct worker *worker, const struct message_tuning_found *found);
+  /* It has been dying for so long that nobody should wait for its end any more. */
+  void (*stuck)(struct worker *worker);
+  /* The process is dead and reaped; requests that waited have not been answered yet. */
+  void (*lost)(struct worker *worker);
+  /* Waits for its next try, or stopped. */
+  void (*ended)(struct worker *worker);
+};
+
+struct worker_request;
+
+struct worker {
+  uint32_t device;
+  enum worker_state state;
+  const struct worker_hooks *hooks;
+  void *owner;
+  uv_loop_t *loop;
+  const char *program;            /* see child_start */
+  const struct config *config;    /* what the next process is started with */
+  struct worker_process *process; /* owned; NULL: none lives */
+  /* Owned: that which replaces it, started when the one before begins to die, or earlier (worker_spare). Gets nothing
+   * before that one is reaped. NULL: there is none. */
+  struct worker_process *next;
+  bool next_ready;        /* it has opened its device, and `next_says` is what it said */
+  uv_timer_t watch_timer; /* asks whether the process starts, still answers, and ends */
+  unsigned open;          /* of process and timer */
+  uint32_t last_id;
+  TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
+  struct message_worker_ready ready, next_says;             /* the first of the last process that said so */
+  bool ever_ready, stopping, watched;
+  bool stuck;        /* see the hook; until it is reaped */
+  unsigned silent;   /* ticks of the watch since it asked; 0: it was answered */
+  unsigned patience; /* the most of these; 0: without end */
+  int exit_status;   /* of the last process; -1 where a signal ended it */
+  /* What its device holds may have been damaged, and no process has come so far as to serve since. SIGKILL from outside
+   * touches nothing; anything else that ends a process, or a gemmd, may have. */
+  bool suspect;
+  uint32_t faults; /* processes that ended so */
+  uint32_t pid;
+  uint32_t restarts;
+  struct restarts policy;
+  bool failed;                /* its device counts as out of order, from the first pause until a process serves */
+  uv_timer_t retry;           /* while `waits` */
+  bool waits;                 /* for its next try */
+  uint64_t retry_ms;          /* when that is */
+  uint64_t down_ms;           /* since when it does not serve; not looked at while it does */
+  char why[WORKER_WHY_BYTES]; /* the last one ended; "" where none has */
+  bool blamed;                /* `why` says so of the process that lives, or is being killed */
+  uint64_t lost_ms;
+  uint32_t recovering;               /* answers that recovery waits for */
+  uint32_t verified;                 /* weights whose checksum recovery found to agree */
+  uint64_t verified_bytes;           /* of these */
+  struct message_worker_stats stats; /* of this process as last heard */
+  struct totals past;                /* of those before it */
+};
+
+void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *program,
+                 const struct config *config, const struct worker_hooks *hooks, void *owner);
+MUST_CHECK enum status worker_start(struct worker *worker, struct error *error);
+/* Sends a request; `done` is called with its answer. The descriptors stay the caller's. DEVICE_LOST where the worker
+ * takes none now: `done` is not called then. One that is dying takes requests, which are answered DEVICE_LOST when it
+ * is reaped, but for those that need not wait for that. */
+MUST_CHECK enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds,
+                                  size_t fd_count, worker_done done, void *user, struct error *error);
+/* Recovery is over. */
+void worker_serves(struct worker *worker);
+/* Kills the process because of what it did; a successor follows. */
+void worker_kill(struct worker *worker, const char *why);
+/* Tries again now where it waits for its next try, and forgets that it died; false where it does not wait. */
+bool worker_retry(struct worker *worker);
+/* Ends it for good: closes its socket, and kills it after five seconds. */
+void worker_stop(struct worker *worker);
+/* Of this process, as last heard, and those before it. */
+struct totals worker_totals(const struct worker *worker);
+/* Who decides where something is to lie need not wait to hear more of it. */
+bool worker_settled(const struct worker *worker);
+/* "starting", "ready", "failed": as in device_status. */
+const char *worker_state_name(const struct worker *worker);
+
+#endif

@@ -1,0 +1,15 @@
+/* The process that runs kernels which no test has seen, for the tuner of the worker that started it: builds them,
+ * compares them with the plain kernel over random weights, and says what came of each. It may die of any. */
+#ifndef WORKER_TUNE_PROVE_H
+#define WORKER_TUNE_PROVE_H
+
+#include "../../../kernels/backend.h"
+
+#include <stdio.h>
+
+/* Reads the name of a problem and then variants, a line each; writes for each, in order, "right", or "wrong REASON"; or
+ * "cannot REASON" and no more. Returns the exit status. `arena_bytes`: for x and y. */
+int prove_run(const struct backend_ops *ops, const struct backend_config *config, uint64_t arena_bytes, FILE *in,
+              FILE *out);
+
+#endif

@@ -1,0 +1,498 @@
+#include "tune_trial.h"
+
+#include "../../../proto/number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+  PIECE_NS = 100000,         /* a request that comes meanwhile waits for it; */
+  PIECE_ON_CORES_NS = 40000, /* where products themselves are that short and keep the engine busy */
+  BLOCK = 256,               /* elements that are compared at a time */
+  PLAIN_COLUMNS_FIRST = 8,
+  GUARD_BYTES = 64,
+  POISON = 0xff, /* NaN in every floating type */
+};
+
+enum stage { STAGE_KINDS, STAGE_ROWS, STAGE_BIAS, STAGE_POISON, STAGE_REFERENCE, STAGE_READY };
+
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), one value a place. */
+static uint64_t mix(uint64_t place) {
+  uint64_t z = (place + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+static float uniform(uint64_t place) {
+  return (float)((double)(mix(place) >> 11) * 0x1p-52 - 1);
+}
+
+/* ---- pieces, and what one core makes of their time, about */
+
+uint64_t trial_piece_ns(const struct trial *trial) {
+  return trial->ops->on_cores ? PIECE_ON_CORES_NS : PIECE_NS;
+}
+
+static int64_t piece_elements(const struct trial *trial) {
+  return (int64_t)trial_piece_ns(trial) / 6;
+}
+
+static uint64_t piece_bytes(const struct trial *trial) {
+  return trial_piece_ns(trial) * 5;
+}
+
+/* ---- where things lie */
+
+static uint64_t cut(uint64_t *used, uint64_t bytes) {
+  uint64_t begin = *used;
+  *used = gemm_round_up(begin + bytes, GEMM_SECTION);
+  return begin;
+}
+
+enum status trial_start(struct trial *trial, const struct variant_problem *problem, struct backend_weight *weight,
+                        struct error *error) {
+  uint64_t m = (uint64_t)problem->m, n = (uint64_t)problem->weight.n, k = (uint64_t)problem->weight.k;
+  uint64_t x_row = k * gemm_type_bytes(problem->x_type), y_row = n * gemm_type_bytes(problem->y_type), used = 0;
+  uint64_t y_stride = gemm_round_up(y_row, GEMM_ALIGN) + GUARD_BYTES;
+  bool coded = (problem->x_type == GEMM_INT8 || problem->x_type == GEMM_E4M3) && problem->y_type != GEMM_S32;
+  uint64_t scale_columns = gemm_x_scale_columns(&problem->weight), x = cut(&used, m * x_row),
+           y = cut(&used, m * y_stride);
+  uint64_t reference = cut(&used, TRIAL_KINDS * y_stride), bias = cut(&used, n * 4);
+  uint64_t scales = cut(&used, coded ? m * scale_columns * sizeof(float) : 0);
+  if (used > trial->bytes)
+    return error_set(error, STATUS_TOO_LARGE, "x and y take %llu MiB, tune_bytes allows %llu",
+                     (unsigned long long)(used >> 20), (unsigned long long)(trial->bytes >> 20));
+  trial->problem = *problem;
+  trial->reference = reference;
+  trial->used = used;
+  trial->stage = STAGE_KINDS;
+  trial->place = 0;
+  trial->columns = PLAIN_COLUMNS_FIRST;
+  trial->own_known = false;
+  bool biased = problem->bias_type != GEMM_TYPE_NONE;
+  trial->job = (struct backend_job){.weight = weight,
+                                    .arena = trial->arena,
+                                    .m = problem->m,
+                                    .awake = 1, /* as when it serves: whoever asks looks out for it */
+                                    .x_type = problem->x_type,
+                                    .y_type = problem->y_type,
+                                    .bias_type = problem->bias_type,
+                                    .x = trial->base + x,
+                                    .y = trial->base + y,
+                                    .bias = biased ? trial->base + bias : NULL,
+                                    .x_scale = coded ? trial->base + scales : NULL,
+                                    .x_stride = x_row,
+                                    .y_stride = y_stride};
+  return STATUS_OK;
+}
+
+/* ---- data */
+
+static float value_of(int kind, uint64_t place) {
+  float value = uniform(place);
+  switch (kind) {
+  case 0:
+    return value + uniform(place ^ (uint64_t)1 << 40) + uniform(place ^ (uint64_t)1 << 41);
+  case 1:
+    return mix(place ^ (uint64_t)1 << 42) % 64 == 0 ? value * 100 : value;
+  case 2:
+    return 0;
+  case 3:
+    return value * 0.01f;
+  default:
+    return place % 2 == 0 ? 1 + value * 0.001f : -1 - value * 0.001f;
+  }
+}
+
+static void put(void *data, int64_t i, enum gemm_type type, float value) {
+  switch (type) {
+  case GEMM_F16:
+    ((uint16_t *)data)[i] = number_to_f16(value);
+    break;
+  case GEMM_BF16:
+    ((uint16_t *)data)[i] = number_to_bf16(value);
+    break;
+  case GEMM_INT8:
+    ((int8_t *)data)[i] = number_quantize_int8(value, 1.0f / 32);
+    break;
+  case GEMM_E4M3:
+    ((uint8_t *)data)[i] = number_to_e4m3(value);
+    break;
+  default:
+    ((float *)data)[i] = value;
+  }
+}
+
+/* The other way, many at a time: a call for each element would take most of a trial. */
+static void widen(const void *data, int64_t first, int count, enum gemm_type type, double *out) {
+  const uint16_t *halves = (const uint16_t *)data + first;
+  switch (type) {
+  case GEMM_F16:
+    for (int i = 0; i < count; i++)
+      out[i] = number_from_f16(halves[i]);
+    break;
+  case GEMM_BF16:
+    for (int i = 0; i < count; i++) {
+      float value;
+      memcpy(&value, &(uint32_t){(uint32_t)halves[i] << 16}, sizeof value);
+      out[i] = value;
+    }
+    break;
+  case GEMM_S32:
+    for (int i = 0; i < count; i++)
+      out[i] = ((const int32_t *)data)[first + i];
+    break;
+  default:
+    for (int i = 0; i < count; i++)
+      out[i] = ((const float *)data)[first + i];
+  }
+}
+
+static uint8_t *x_row(const struct trial *trial, int64_t row) {
+  return (uint8_t *)(uintptr_t)trial->job.x + (uint64_t)row * trial->job.x_stride;
+}
+
+/* A piece of distinct row `place / k`, and its scales. */
+static void make_kinds(struct trial *trial) {
+  int64_t k = trial->problem.weight.k, row = trial->place / k, first = trial->place % k;
+  int64_t count = k - first < piece_elements(trial) ? k - first : piece_elements(trial);
+  for (int64_t i = first; i < first + count; i++)
+    put(x_row(trial, row), i, trial->problem.x_type, value_of((int)row, (uint64_t)(row * k + i)));
+  trial->place += count;
+  int64_t kinds = trial->problem.m < TRIAL_KINDS ? trial->problem.m : TRIAL_KINDS;
+  if (trial->place == kinds * k) {
+    trial->stage = STAGE_ROWS;
+    trial->place = kinds;
+  }
+}
+
+static void copy_rows(struct trial *trial) {
+  for (uint64_t bytes = 0; bytes < piece_bytes(trial) && trial->place < trial->problem.m;
+       bytes += trial->job.x_stride) {
+    memcpy(x_row(trial, trial->place), x_row(trial, trial->place % TRIAL_KINDS), trial->job.x_stride);
+    trial->place++;
+  }
+  if (trial->place < trial->problem.m)
+    return;
+  uint64_t columns = gemm_x_scale_columns(&trial->problem.weight);
+  float *scales = (float *)(uintptr_t)trial->job.x_scale;
+  for (uint64_t i = 0; scales != NULL && i < (uint64_t)trial->problem.m * columns; i++)
+    scales[i] = 0.03125f * (float)(1 + (i / columns % TRIAL_KINDS + i % columns) % 3);
+  trial->stage = STAGE_BIAS;
+  trial->place = 0;
+}
+
+static void make_bias(struct trial *trial) {
+  int64_t n = trial->problem.weight.n;
+  void *bias = (void *)(uintptr_t)trial->job.bias;
+  if (bias == NULL)
+    trial->place = n;
+  for (int64_t i = 0; i < piece_elements(trial) && trial->place < n; i++, trial->place++)
+    put(bias, trial->place, trial->problem.bias_type, uniform((uint64_t)trial->place));
+  if (trial->place < n)
+    return;
+  trial->stage = STAGE_POISON;
+  trial->place = 0;
+}
+
+/* y, the reference and their guards. */
+static void poison(struct trial *trial) {
+  uint64_t begin = (uint64_t)((uint8_t *)trial->job.y - trial->base);
+  uint64_t end = trial->reference + TRIAL_KINDS * trial->job.y_stride, at = begin + (uint64_t)trial->place;
+  uint64_t bytes = end - at < piece_bytes(trial) ? end - at : piece_bytes(trial);
+  memset(trial->base + at, POISON, bytes);
+  trial->place += (int64_t)bytes;
+  if (at + bytes == end) {
+    trial->stage = STAGE_REFERENCE;
+    trial->place = 0;
+  }
+}
+
+static enum status launch(struct trial *trial, const struct backend_job *job, struct error *error) {
+  struct backend_done done = {.status = STATUS_OK};
+  enum status status = trial->ops->submit(trial->backend, job, error);
+  if (status != STATUS_OK)
+    return status;
+  while (trial->ops->poll(trial->backend, &done, 1) == 0)
+    ;
+  if (done.status != STATUS_OK)
+    return error_set(error, done.status, "a product on trial ended with %s", status_name(done.status));
+  return STATUS_OK;
+}
+
+/* True where the element has been written: a backend may compute more columns than it is asked for. */
+static bool written(const struct trial *trial, const uint8_t *row, int64_t column) {
+  uint32_t bytes = gemm_type_bytes(trial->problem.y_type);
+  const uint8_t *element = row + (uint64_t)column * bytes;
+  for (uint32_t i = 0; i < bytes; i++)
+    if (element[i] != POISON)
+      return true;
+  return false;
+}
+
+/* Some columns of one distinct row by the plain kernel; how many is learned from how long the last ones took. */
+static enum status make_reference(struct trial *trial, struct error *error) {
+  int64_t n = trial->problem.weight.n, row = trial->place / n, first = trial->place % n;
+  struct variant plain = variant_default(trial->ops->families[0]);
+  struct backend_job job = trial->job;
+  int64_t count = n - first < trial->columns ? n - first : trial->columns;
+  plain.values[0] = (int32_t)first;
+  plain.values[1] = (int32_t)count;
+  job.variant = &plain;
+  job.m = 1;
+  job.x = x_row(trial, row);
+  if (job.x_scale != NULL)
+    job.x_scale = (const float *)job.x_scale + (uint64_t)row * gemm_x_scale_columns(&trial->problem.weight);
+  job.y = trial->base + trial->reference + (uint64_t)row * trial->job.y_stride;
+  uint64_t begin = now_ns();
+  enum status status = launch(trial, &job, error);
+  if (status != STATUS_OK)
+    return status;
+  uint64_t took = now_ns() - begin, piece_ns = trial_piece_ns(trial);
+  if (count == trial->columns)
+    trial->columns = took < piece_ns / 2 ? count * 2 : took > piece_ns && count > 1 ? count / 2 : count;
+  trial->place += written(trial, job.y, n - 1) ? n - first : count;
+  int64_t kinds = trial->problem.m < TRIAL_KINDS ? trial->problem.m : TRIAL_KINDS;
+  if (trial->place == kinds * n)
+    trial->stage = STAGE_READY;
+  return STATUS_OK;
+}
+
+enum status trial_prepare(struct trial *trial, bool *ready, struct error *error) {
+  enum status status = STATUS_OK;
+  switch (trial->stage) {
+  case STAGE_KINDS:
+    make_kinds(trial);
+    break;
+  case STAGE_ROWS:
+    copy_rows(trial);
+    break;
+  case STAGE_BIAS:
+    make_bias(trial);
+    break;
+  case STAGE_POISON:
+    poison(trial);
+    break;
+  case STAGE_REFERENCE:
+    status = make_reference(trial, error);
+    break;
+  default:
+    break;
+  }
+  *ready = trial->stage == STAGE_READY;
+  return status;
+}
+
+/* ---- comparison */
+
+static void start_pass(struct trial *trial, int64_t m) {
+  trial->m = m;
+  trial->launched = false;
+  trial->place = trial->column = 0;
+  trial->difference = trial->norm = 0;
+}
+
+void trial_compare(struct trial *trial, const struct variant *variant) {
+  trial->variant = *variant;
+  trial->ragged = false;
+  memset(trial->error, 0, sizeof trial->error);
+  start_pass(trial, trial->problem.m);
+}
+
+bool trial_launches_next(const struct trial *trial) {
+  return !trial->launched;
+}
+
+/* What a row's relative error may be: the contract's bound on the sums, and the rounding to y's type. A backend's own
+ * choice, which comes first and serves anyway, may be beyond it on rows that cancel (the sums of tensor cores); then no
+ * other needs to be better. */
+static double allowed(const struct trial *trial, int kind) {
+  if (!trial->own_known)
+    return trial->problem.y_type == GEMM_S32 ? 0 : INFINITY;
+  double sums = gemm_format_facts(trial->problem.weight.format)->sums_error;
+  double rounding = trial->problem.y_type == GEMM_BF16 ? 3.9e-3 : trial->problem.y_type == GEMM_F16 ? 5e-4 : 0;
+  double limit = trial->problem.y_type == GEMM_S32 ? 0 : sums + rounding;
+  if (trial->own_error[kind] > limit && trial->own_error[kind] < 30 * limit)
+    limit = 1.5 * trial->own_error[kind];
+  return limit;
+}
+
+static bool guard_whole(const uint8_t *guard, uint64_t bytes) {
+  for (uint64_t i = 0; i < bytes; i++)
+    if (guard[i] != POISON)
+      return false;
+  return true;
+}
+
+static uint8_t *y_row(const struct trial *trial, int64_t row) {
+  return (uint8_t *)trial->job.y + (uint64_t)row * trial->job.y_stride;
+}
+
+/* Most rows have the bits of the first one of their kind, which has been compared. */
+static bool known_row(const struct trial *trial) {
+  return trial->place >= TRIAL_KINDS &&
+         memcmp(y_row(trial, trial->place), y_row(trial, trial->place % TRIAL_KINDS), trial->job.y_stride) == 0;
+}
+
+/* The first rows stay for known_row until the pass is over. */
+static void poison_row(struct trial *trial, int64_t row) {
+  if (row >= TRIAL_KINDS)
+    memset(y_row(trial, row), POISON, trial->job.y_stride);
+}
+
+static void poison_first_rows(struct trial *trial) {
+  int64_t rows = trial->m < TRIAL_KINDS ? trial->m : TRIAL_KINDS;
+  memset(trial->job.y, POISON, (uint64_t)rows * trial->job.y_stride);
+}
+
+/* Sums of squares: of what is off, and of what should be. */
+static void add_squares(const double *is, const double *should, int count, double *difference, double *norm) {
+  *difference = *norm = 0;
+  for (int i = 0; i < count; i++) {
+    *difference += (is[i] - should[i]) * (is[i] - should[i]);
+    *norm += should[i] * should[i];
+  }
+}
+
+/* Takes infinities out that are where they should be. Returns the place of any other element that is not finite, as one
+ * that was not written; -1: there is none. */
+static int drop_infinities(double *is, double *should, int count) {
+  for (int i = 0; i < count; i++) {
+    if (isfinite(is[i]) && isfinite(should[i]))
+      continue;
+    if (!(is[i] == should[i]))
+      return i;
+    is[i] = should[i] = 0;
+  }
+  return -1;
+}
+
+/* Compares `count` columns from trial->column on and goes on behind them; or returns which of them is neither finite
+ * nor what it should be. -1: none is. */
+static int compare_block(struct trial *trial, const uint8_t *row, const uint8_t *right, int count) {
+  double is[BLOCK], should[BLOCK], difference, norm;
+  widen(row, trial->column, count, trial->problem.y_type, is);
+  widen(right, trial->column, count, trial->problem.y_type, should);
+  add_squares(is, should, count, &difference, &norm);
+  if (!isfinite(difference + norm)) {
+    int wrong = drop_infinities(is, should, count);
+    if (wrong >= 0)
+      return wrong;
+    add_squares(is, should, count, &difference, &norm);
+  }
+  trial->difference += difference;
+  trial->norm += norm;
+  trial->column += count;
+  return -1;
+}
+
+/* Up to a piece of columns of the row at `place`. Returns false with *why where the row is wrong. */
+static bool compare_columns(struct trial *trial, char *why, size_t why_bytes) {
+  const struct variant_problem *problem = &trial->problem;
+  int64_t n = problem->weight.n, last = trial->column + piece_elements(trial);
+  int kind = (int)(trial->place % TRIAL_KINDS);
+  const uint8_t *row = y_row(trial, trial->place);
+  const uint8_t *right = trial->base + trial->reference + (uint64_t)kind * trial->job.y_stride;
+  if (trial->column == 0 && known_row(trial)) {
+    poison_row(trial, trial->place++);
+    return true;
+  }
+  while (trial->column < n && trial->column < last) {
+    int count = (int)(n - trial->column < BLOCK ? n - trial->column : BLOCK);
+    int wrong = compare_block(trial, row, right, count);
+    if (wrong < 0)
+      continue;
+    double is, should;
+    widen(row, trial->column + wrong, 1, problem->y_type, &is);
+    widen(right, trial->column + wrong, 1, problem->y_type, &should);
+    snprintf(why, why_bytes, "row %lld column %lld of %lld rows is %g, should be %g", (long long)trial->place,
+             (long long)trial->column + wrong, (long long)trial->m, is, should);
+    return false;
+  }
+  if (trial->column < n)
+    return true;
+  uint64_t y_bytes = (uint64_t)n * gemm_type_bytes(problem->y_type);
+  double error = trial->norm > 0 ? sqrt(trial->difference / trial->norm) : trial->difference > 0 ? INFINITY : 0;
+  bool whole = guard_whole(row + y_bytes, trial->job.y_stride - y_bytes);
+  poison_row(trial, trial->place);
+  trial->error[kind] = fmax(trial->error[kind], error);
+  trial->column = 0;
+  trial->difference = trial->norm = 0;
+  trial->place++;
+  if (!whole)
+    snprintf(why, why_bytes, "wrote behind row %lld of y", (long long)trial->place - 1);
+  else if (error > allowed(trial, kind))
+    snprintf(why, why_bytes, "row %lld of %lld is off by %.2g, allowed %.2g", (long long)trial->place - 1,
+             (long long)trial->m, error, allowed(trial, kind));
+  else
+    return true;
+  return false;
+}
+
+/* Rows that a pass did not ask for must be as they were. */
+static bool rest_untouched(const struct trial *trial) {
+  const uint8_t *rest = (const uint8_t *)trial->job.y + (uint64_t)trial->m * trial->job.y_stride;
+  uint64_t bytes = (uint64_t)(trial->problem.m - trial->m) * trial->job.y_stride;
+  return guard_whole(rest, bytes < piece_bytes(trial) ? bytes : piece_bytes(trial));
+}
+
+static void poison_again(struct trial *trial) {
+  memset(trial->job.y, POISON, (uint64_t)trial->problem.m * trial->job.y_stride);
+}
+
+static enum status launch_compared(struct trial *trial, bool *right, char *why, size_t why_bytes, struct error *error) {
+  struct backend_job job = trial->job;
+  job.variant = &trial->variant;
+  job.m = trial->m;
+  enum status status = launch(trial, &job, error);
+  trial->launched = true;
+  if (status == STATUS_OK || status == STATUS_DEVICE_LOST)
+    return status;
+  *right = false;
+  snprintf(why, why_bytes, "%s", error->text);
+  return STATUS_OK;
+}
+
+enum status trial_compare_next(struct trial *trial, bool *done, bool *right, char *why, size_t why_bytes,
+                               struct error *error) {
+  *done = false;
+  *right = true;
+  if (!trial->launched) {
+    enum status status = launch_compared(trial, right, why, why_bytes, error);
+    *done = status == STATUS_OK && !*right;
+    return status;
+  }
+  for (int64_t elements = 0; *right && trial->place < trial->m && elements < piece_elements(trial);
+       elements += trial->problem.weight.n)
+    *right = compare_columns(trial, why, why_bytes);
+  if (*right && trial->place < trial->m)
+    return STATUS_OK;
+  if (*right && !rest_untouched(trial)) {
+    *right = false;
+    snprintf(why, why_bytes, "wrote rows beyond the last one of y");
+  }
+  poison_first_rows(trial);
+  if (*right && !trial->ragged && trial->problem.m > 2) {
+    trial->ragged = true;
+    start_pass(trial, trial->problem.m - trial->problem.m / 8 - 1);
+    return STATUS_OK;
+  }
+  if (!*right)
+    poison_again(trial);
+  if (!trial->own_known) {
+    memcpy(trial->own_error, trial->error, sizeof trial->own_error);
+    trial->own_known = true;
+  }
+  *done = true;
+  return STATUS_OK;
+}

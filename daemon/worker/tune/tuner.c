@@ -1,0 +1,372 @@
+#include "tuner_state.h"
+
+#include "../../log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum {
+  LAUNCHES_MOST = 16, /* in one sample */
+  LIST_NAP_NS = 1000000,
+  NOTE_NAP_NS = 50000,
+};
+#define ARENA_LEAST ((uint64_t)1 << 20)
+
+uint64_t tuner_clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const struct backend_roof *tuner_roof(struct tuner *tuner) {
+  if (!tuner->roof_known)
+    tuner->options.ops->roof(tuner->options.backend, &tuner->roof);
+  tuner->roof_known = true;
+  return &tuner->roof;
+}
+
+/* ---- open and close */
+
+static void read_kept(struct tuner *tuner) {
+  const struct book_visit nobodys = {.user = BOOK_NOBODY};
+  struct variant_problem *problems = malloc(TUNE_DB_FILES * sizeof *problems);
+  uint32_t count = problems != NULL ? tune_db_list(&tuner->db, problems, TUNE_DB_FILES) : 0;
+  for (uint32_t i = 0; i < count && i < TUNE_DB_FILES; i++) {
+    struct book_entry kept = {.problem = problems[i], .used = true, .user = BOOK_NOBODY};
+    if (!tune_db_load(&tuner->db, &kept))
+      continue;
+    struct book_entry *entry = book_visit(&tuner->book, &problems[i], NULL, &nobodys);
+    if (entry != NULL)
+      *entry = kept;
+  }
+  free(problems);
+}
+
+/* What a predecessor noted that it was trying is not tried again, unless somebody else killed that. Returns the shape
+ * whose file is to say so; NULL: none. */
+static struct book_entry *heed_note(struct tuner *tuner, bool outside) {
+  const struct book_visit nobodys = {.user = BOOK_NOBODY};
+  struct variant_problem died;
+  struct variant cause;
+  if (!tune_db_died(&tuner->db, &died, &cause))
+    return NULL;
+  char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
+  if (outside) {
+    log_info("a worker was killed while it tried kernel %s for %s: the kernel is not to blame",
+             variant_text(&cause, kernel), variant_problem_text(&died, shape));
+    return NULL;
+  }
+  log_warning("a worker died while it tried kernel %s for %s: it is not tried again", variant_text(&cause, kernel),
+              variant_problem_text(&died, shape));
+  struct book_entry *entry = book_visit(&tuner->book, &died, NULL, &nobodys);
+  if (entry == NULL)
+    return NULL;
+  book_killed(entry, &cause);
+  if (variant_equal(&entry->variant, &cause)) {
+    entry->variant.family = NULL;
+    entry->state = BOOK_SEEN;
+    entry->confirmed = false; /* kept without a kernel, it would say that nothing is faster */
+  }
+  return entry;
+}
+
+enum status tuner_open(const struct tuner_options *options, struct tuner **out, struct error *error) {
+  struct backend_info info;
+  struct error kept;
+  struct tuner *tuner = calloc(1, sizeof *tuner);
+  if (tuner == NULL)
+    return error_set(error, STATUS_NOMEM, "no memory for the tuner");
+  tuner->options = *options;
+  tuner->options.share = options->share > 0 ? options->share : 1;
+  enum status status = book_open(&tuner->book, error);
+  if (status != STATUS_OK) {
+    free(tuner);
+    return status;
+  }
+  tuner->db.families = options->ops->families;
+  options->ops->describe(options->backend, &info);
+  memcpy(tuner->identity, info.identity, sizeof tuner->identity);
+  if (options->state_dir != NULL && options->state_dir[0] != '\0' && options->mode != TUNE_OFF) {
+    if (tune_db_open(&tuner->db, options->state_dir, info.identity, options->device, options->ops->families, &kept) ==
+        STATUS_OK)
+      read_kept(tuner);
+    else
+      log_warning("%s", kept.text);
+  }
+  struct trial *trial = &tuner->trial;
+  trial->ops = options->ops;
+  trial->backend = options->backend;
+  trial->bytes = options->arena_bytes > ARENA_LEAST ? options->arena_bytes : ARENA_LEAST;
+  trial->base = mmap(NULL, trial->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  status = trial->base != MAP_FAILED
+               ? options->ops->arena_register(options->backend, trial->base, trial->bytes, &trial->arena, error)
+               : error_set(error, STATUS_NOMEM, "no memory for the tuner: %s", strerror(errno));
+  if (status == STATUS_OK && options->ops->library_variants != NULL)
+    status = tune_lister_open(options->ops, options->backend, &tuner->lister, error);
+  if (status != STATUS_OK) {
+    tuner_close(tuner);
+    return status;
+  }
+  const struct book_entry *blamed = options->heir ? NULL : heed_note(tuner, false);
+  if (blamed != NULL && tune_db_save(&tuner->db, blamed, &kept) != STATUS_OK)
+    log_warning("%s", kept.text);
+  *out = tuner;
+  return STATUS_OK;
+}
+
+void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults) {
+  const struct book_entry *blamed = heed_note(tuner, outside);
+  if (blamed != NULL) {
+    tuner_keep(tuner, blamed);
+    tuner_unpublish(tuner, blamed);
+  }
+  if (faults == 0 || tuner->db.folder[0] != '\0' || tuner->options.mode == TUNE_OFF)
+    return;
+  /* It would be tried again, and again end the worker. */
+  log_info("nothing is tuned from here on: a worker died, and no state_dir tells of which kernel");
+  tuner->options.mode = TUNE_OFF;
+}
+
+void tuner_close(struct tuner *tuner) {
+  if (tuner == NULL)
+    return;
+  tune_lister_close(tuner->lister);
+  if (tuner->trial.arena != NULL)
+    tuner->options.ops->arena_unregister(tuner->options.backend, tuner->trial.arena);
+  if (tuner->trial.base != NULL && tuner->trial.base != MAP_FAILED)
+    munmap(tuner->trial.base, tuner->trial.bytes);
+  proof_close(&tuner->proof);
+  tune_pins_close(&tuner->pins);
+  book_close(&tuner->book);
+  free(tuner);
+}
+
+/* ---- serving */
+
+struct book_entry *tuner_launch(struct tuner *tuner, uint32_t user, const struct engine_weight *weight,
+                                struct backend_job *job, int64_t rows) {
+  const struct book_visit visit = {.user = user, .now_ns = tuner->last_request_ns};
+  struct variant_problem problem = {.weight = weight->shape,
+                                    .m = variant_bucket(rows),
+                                    .x_type = job->x_type,
+                                    .y_type = job->y_type,
+                                    .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
+  struct book_entry *entry = book_visit(&tuner->book, &problem, weight->pin, &visit);
+  if (entry == NULL)
+    return NULL;
+  book_add_weight(entry, weight->device);
+  if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) && !entry->aside && book_frequent(entry) &&
+      entry != tuner->current && (tuner->options.mode != TUNE_OFF || entry->pin != NULL))
+    tuner->settled = tuner->waiting = false;
+  job->variant = entry->serves ? &entry->variant : NULL;
+  proof_stop(&tuner->proof);
+  return entry;
+}
+
+void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job) {
+  struct variant_problem problem = {.weight = job->operand->shape,
+                                    .m = variant_bucket(job->m),
+                                    .x_type = job->x_type,
+                                    .y_type = job->y_type,
+                                    .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
+  const struct book_entry *entry = book_find(&tuner->book, &problem, NULL);
+  job->variant = entry != NULL && entry->serves ? &entry->variant : NULL;
+  proof_stop(&tuner->proof);
+}
+
+void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns) {
+  tuner->last_request_ns = tuner_clock_ns();
+  if (entry != NULL) {
+    entry->calls++;
+    entry->device_ns += device_ns;
+  }
+}
+
+/* ---- bursts */
+
+/* What a launch of the backend's own choice takes, about; 0: not known. */
+static uint64_t launch_ns(const struct tuner *tuner) {
+  const struct book_entry *entry = tuner->current;
+  return tuner->launch_ns > 0                       ? tuner->launch_ns
+         : entry->own_ns > 0                        ? entry->own_ns
+         : entry->calls > 0 && entry->device_ns > 0 ? entry->device_ns / entry->calls
+                                                    : 0;
+}
+
+/* Kernels of a library are loaded when they first run, which takes milliseconds. */
+static bool may_be_loaded(const struct variant *variant) {
+  return variant->family != NULL && variant->family->library;
+}
+
+/* What a piece of a trial takes, with what it may take beyond that. */
+static uint64_t piece_ns(const struct tuner *tuner) {
+  uint64_t piece = trial_piece_ns(&tuner->trial);
+  return piece + piece / 5;
+}
+
+/* What a piece of the race takes, about. */
+static uint64_t race_piece_ns(const struct tuner *tuner, uint64_t launch) {
+  if (tuner->comparing && may_be_loaded(&tuner->trial.variant) && trial_launches_next(&tuner->trial))
+    return TUNER_UNKNOWN_NS;
+  if (tuner->comparing)
+    return trial_launches_next(&tuner->trial) ? launch : piece_ns(tuner);
+  uint64_t sample = (tuner->launch_ns > 0 ? tuner->launch_ns : launch) * tuner->launches;
+  return sample > tuner->sample_ns ? sample : tuner->sample_ns;
+}
+
+/* What the next piece takes, about. */
+static uint64_t next_piece_ns(const struct tuner *tuner) {
+  uint64_t average = launch_ns(tuner), launch = average > 0 ? average * 3 / 2 : TUNER_UNKNOWN_NS;
+  switch (tuner->phase) {
+  case PHASE_PREPARE: /* for launches that will not fit either, there is nothing to prepare now */
+    return average > 0 && launch > piece_ns(tuner) ? launch : piece_ns(tuner);
+  case PHASE_OWN:
+  case PHASE_GIVEN:
+    if (may_be_loaded(&tuner->given) && tuner->phase == PHASE_GIVEN)
+      return TUNER_UNKNOWN_NS;
+    return tuner->comparing && !trial_launches_next(&tuner->trial) ? piece_ns(tuner) : launch;
+  case PHASE_LIST:
+    return piece_ns(tuner);
+  case PHASE_LIBRARY:
+    return TUNER_UNKNOWN_NS;
+  case PHASE_RACE:
+  case PHASE_PROOF:
+    break;
+  }
+  return race_piece_ns(tuner, launch);
+}
+
+/* So that a sample is long against what starting it takes, and no longer. */
+static uint32_t launches_for(const struct tuner *tuner, uint64_t ns) {
+  uint64_t launches = ns > 0 ? trial_piece_ns(&tuner->trial) / ns : 1;
+  return launches < 1 ? 1 : launches > LAUNCHES_MOST ? LAUNCHES_MOST : (uint32_t)launches;
+}
+
+static bool still_quiet(const struct tuner *tuner, uint64_t now) {
+  return tuner->options.mode == TUNE_EAGER || tuner->last_request_ns == 0 ||
+         now - tuner->last_request_ns >= tuner->options.quiet_ns;
+}
+
+static uint64_t wait_until(uint64_t when, uint64_t now) {
+  return when > now ? when - now : 0;
+}
+
+/* Takes up the shape where most is to be won. Returns after how many ns to look again, 0: one has been taken up, or is
+ * to be looked for at once. */
+static uint64_t choose(struct tuner *tuner, uint64_t now, bool quiet) {
+  if (tuner->settled)
+    return UINT64_MAX;
+  if (!tuner->waiting || quiet) {
+    struct book_entry *entry = book_next(&tuner->book, tuner->options.mode == TUNE_OFF, quiet, &tuner->waiting);
+    tuner->settled = entry == NULL && !tuner->waiting;
+    if (entry != NULL)
+      (void)tuner_begin(tuner, entry);
+    if (entry != NULL || tuner->settled)
+      return entry != NULL ? 0 : UINT64_MAX;
+  }
+  return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now);
+}
+
+/* What comes next for the shape at hand takes a while without requests: it is set aside where another one can make use
+ * of the time, else it waits with what has been found so far. Returns as tuner_step does. */
+static uint64_t take_turns(struct tuner *tuner, uint64_t now) {
+  struct book_entry *next = NULL;
+  if (!tuner->waiting) {
+    tuner->current->aside = true;
+    next = book_next(&tuner->book, tuner->options.mode == TUNE_OFF, false, &tuner->waiting);
+    tuner->current->aside = next != NULL;
+    tuner->waiting = next == NULL;
+  }
+  if (next == NULL)
+    return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now);
+  tuner_leave(tuner);
+  (void)tuner_begin(tuner, next);
+  return 0;
+}
+
+/* A sample that took longer than its launches should: it may have been an accident, and is tried again some time. */
+static bool excused(struct tuner *tuner) {
+  uint64_t launches = tuner->launch_ns * tuner->launches;
+  if (tuner->phase != PHASE_RACE || tuner->comparing || launches > tuner->options.burst_ns)
+    return false;
+  tuner->sample_ns /= 2;
+  return true;
+}
+
+/* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
+static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
+                         bool *too_long, struct error *lost) {
+  uint64_t begin = tuner_clock_ns();
+  struct error error;
+  while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
+         !tuner_notes(tuner) && !wanted(user)) {
+    tuner->launches = launches_for(tuner, tuner->launch_ns);
+    uint64_t piece = next_piece_ns(tuner);
+    bool fits = *elapsed + piece <= tuner->options.burst_ns;
+    *too_long = !patient && piece > tuner->options.burst_ns && !excused(tuner);
+    if (!fits && (*elapsed > 0 || !patient))
+      break;
+    if (tuner_work(tuner, &error) == STATUS_DEVICE_LOST) {
+      *lost = error;
+      return STATUS_DEVICE_LOST;
+    }
+    uint64_t after = tuner_clock_ns();
+    tuner->spent_ns += after - begin - *elapsed;
+    *elapsed = after - begin;
+    if (tuner->current != NULL && tuner->ask == NULL && tuner->phase == PHASE_RACE &&
+        tuner->spent_ns > tuner->options.budget_ns)
+      race_hurry(&tuner->race);
+  }
+  return STATUS_OK;
+}
+
+uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
+  bool quiet = still_quiet(tuner, now);
+  if (tuner->current == NULL) {
+    uint64_t wait = choose(tuner, now, quiet);
+    if (tuner->current == NULL)
+      return wait;
+  }
+  if (tuner_notes(tuner))
+    return NOTE_NAP_NS;
+  bool patient = quiet || tuner->ask != NULL; /* whoever asked by hand wants it now */
+  if (tuner->phase == PHASE_PROOF && (quiet || tuner->ask != NULL))
+    return tuner_proof_step(tuner, now, quiet);
+  if (!quiet && now < tuner->not_before_ns)
+    return wait_until(tuner->not_before_ns, now);
+  if (tuner->phase == PHASE_LIBRARY && patient && !tuner_race_library(tuner))
+    return LIST_NAP_NS;
+  uint64_t elapsed = 0;
+  bool too_long = (tuner->phase == PHASE_PROOF || tuner->phase == PHASE_LIBRARY) && !patient;
+  if (!too_long && burst(tuner, patient, wanted, user, &elapsed, &too_long, lost) != STATUS_OK)
+    return UINT64_MAX;
+  if (quiet)
+    return 0;
+  tuner->not_before_ns = now + elapsed + elapsed * (1000 / tuner->options.share);
+  return too_long ? take_turns(tuner, now + elapsed) : wait_until(tuner->not_before_ns, now + elapsed);
+}
+
+/* ---- ends */
+
+void tuner_weight_gone(struct tuner *tuner, struct engine_weight *weight) {
+  struct book_entry *current = tuner->current;
+  bool used = false;
+  for (uint32_t i = 0; current != NULL && i < current->weight_count; i++)
+    used |= current->weights[i] == weight->device;
+  if (used) {
+    tuner_answer(tuner, STATUS_CANCELLED, "the weight was unloaded");
+    tuner_leave(tuner);
+  }
+  tuner_cancel_asks(tuner, weight);
+  tuner_unpin(tuner, weight);
+  book_weight_gone(&tuner->book, weight->device);
+}
+
+void tuner_stop(struct tuner *tuner) {
+  tuner_answer(tuner, STATUS_CANCELLED, "the worker ends");
+  tuner_cancel_asks(tuner, NULL);
+  tuner_leave(tuner);
+}

@@ -1,0 +1,123 @@
+#include "tuner_state.h"
+
+#include "../../log.h"
+
+#include <stdio.h>
+
+enum { NAP_NS = 5000000 };
+/* For one kernel: compiling it, starting a device, and computing. */
+#define PATIENCE_NS ((uint64_t)120 * 1000000000)
+
+static bool in_race(const struct tuner *tuner, int who) {
+  const struct race_candidate *candidate = &tuner->race.candidates[who];
+  return candidate->state == RACE_UNCHECKED && !tuner->proven[who] &&
+         tuner->options.ops->variant_foreign(&candidate->variant);
+}
+
+bool tuner_proof_needed(struct tuner *tuner, const struct variant *variant, int who) {
+  const struct backend_ops *ops = tuner->options.ops;
+  if (ops->variant_foreign == NULL || variant->family == NULL || !ops->variant_foreign(variant) || tuner->proven[who])
+    return false;
+  tuner->proof_for = tuner->phase;
+  tuner->phase = PHASE_PROOF;
+  return true;
+}
+
+/* The next that has no word yet, -1: none. */
+static int next_unproven(const struct tuner *tuner) {
+  if (tuner->proof_for == PHASE_GIVEN)
+    return tuner->proven[0] || tuner->given_failed ? -1 : 0;
+  for (int i = 1; i < tuner->race.count; i++)
+    if (in_race(tuner, i))
+      return i;
+  return -1;
+}
+
+static const struct variant *variant_at(const struct tuner *tuner, int who) {
+  return tuner->proof_for == PHASE_GIVEN ? &tuner->given : &tuner->race.candidates[who].variant;
+}
+
+static void blame(struct tuner *tuner, int who, const char *why) {
+  tuner_blame(tuner, variant_at(tuner, who), why);
+  if (tuner->proof_for == PHASE_RACE)
+    race_checked(&tuner->race, who, false);
+  else
+    tuner->given_failed = true;
+}
+
+/* Nothing can be said of any: none of them serves this time. */
+static void pass_over(struct tuner *tuner, const char *why) {
+  log_warning("new kernels cannot be tried: %s", why);
+  if (tuner->ask != NULL)
+    snprintf(tuner->ask->tune->why, sizeof tuner->ask->tune->why, "%.127s", why);
+  if (tuner->proof_for == PHASE_GIVEN)
+    tuner->given_failed = true;
+  else
+    for (int who = next_unproven(tuner); who >= 0; who = next_unproven(tuner))
+      race_checked(&tuner->race, who, false);
+}
+
+static void start(struct tuner *tuner, uint64_t now) {
+  static struct variant list[RACE_MOST]; /* one tuner a process, one thread */
+  struct error error;
+  int count = 0;
+  if (tuner->proof_for == PHASE_GIVEN)
+    list[count++] = tuner->given;
+  else
+    for (int i = 1; i < tuner->race.count; i++)
+      if (in_race(tuner, i))
+        list[count++] = tuner->race.candidates[i].variant;
+  tuner->proof_deadline_ns = now + PATIENCE_NS;
+  if (proof_start(&tuner->proof, tuner->options.prover, &tuner->current->problem, list, count, &error) != STATUS_OK)
+    pass_over(tuner, error.text);
+}
+
+/* A word on the next one. False where none has come. */
+static bool hear(struct tuner *tuner, uint64_t now) {
+  char why[PROOF_WHY_BYTES] = "";
+  bool ended = tuner->proof.ending;
+  int who = next_unproven(tuner);
+  switch (proof_next(&tuner->proof, why)) {
+  case PROOF_NOTHING:
+    return false;
+  case PROOF_RIGHT:
+    tuner->proven[who] = true;
+    break;
+  case PROOF_WRONG:
+    blame(tuner, who, why);
+    break;
+  case PROOF_CANNOT:
+    proof_stop(&tuner->proof);
+    pass_over(tuner, why);
+    break;
+  case PROOF_END:
+    if (!ended)
+      blame(tuner, who, why);
+    break;
+  }
+  tuner->proof_deadline_ns = now + PATIENCE_NS;
+  return true;
+}
+
+uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
+  if (!quiet) {
+    proof_stop(&tuner->proof);
+    return tuner->last_request_ns + tuner->options.quiet_ns - now;
+  }
+  if (next_unproven(tuner) < 0) {
+    proof_stop(&tuner->proof); /* it has nothing more to say */
+    tuner->phase = tuner->proof_for;
+    return 0;
+  }
+  if (tuner->proof.pid == 0) {
+    start(tuner, now);
+    return NAP_NS;
+  }
+  if (hear(tuner, now))
+    return 0;
+  if (now > tuner->proof_deadline_ns && !tuner->proof.ending) {
+    blame(tuner, next_unproven(tuner), "it does not come to an end");
+    proof_stop(&tuner->proof);
+  }
+  return NAP_NS;
+}

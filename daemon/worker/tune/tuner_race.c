@@ -1,0 +1,189 @@
+#include "tuner_state.h"
+
+#include "../../log.h"
+
+#include <string.h>
+
+enum {
+  CANDIDATES = 64, /* that a search begins with */
+  LIBRARY_CANDIDATES = 48,
+  BASES = 3, /* the best ones that are refined */
+};
+
+static void add_right(struct tuner *tuner, const struct variant *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (!book_is_wrong(tuner->current, &list[i]))
+      race_add(&tuner->race, &list[i]);
+}
+
+/* Among what has been added from a list: what a library names first. */
+static void note_library_first(struct tuner *tuner, const struct variant *list, int count) {
+  const struct race *race = &tuner->race;
+  int first = 0;
+  while (first < count && !list[first].family->library)
+    first++;
+  for (int i = 0; first < count && i < race->count; i++)
+    if (variant_equal(&race->candidates[i].variant, &list[first]))
+      tuner->library_first = i;
+}
+
+void tuner_race_begin(struct tuner *tuner) {
+  static struct variant list[RACE_MOST]; /* one tuner a process, one thread */
+  struct book_entry *entry = tuner->current;
+  const struct tune_request *request = tuner->ask != NULL ? tuner->ask->tune : NULL;
+  bool all = request != NULL && request->all, raced = request == NULL && entry->library_waits;
+  int most = raced ? 1 : all ? RACE_MOST : CANDIDATES;
+  struct variant hand;
+  struct error ignored;
+  tuner->library_due = tuner->lister != NULL;
+  tuner->library_first = -1;
+  if (tuner->library_due)
+    tune_lister_ask(tuner->lister, &entry->problem, all, all ? LISTER_MOST : LIBRARY_CANDIDATES);
+  int count = tuner->options.ops->variants(tuner->options.backend, &entry->problem, NULL, all, list, most);
+  race_start(&tuner->race, &list[0], all);
+  memset(tuner->proven, 0, sizeof tuner->proven);
+  tuner->race.candidates[0].state = RACE_RUNNING; /* PHASE_OWN has compared it */
+  if (entry->variant.family != NULL)
+    add_right(tuner, &entry->variant, 1);
+  if (request != NULL && request->text[0] != '\0' &&
+      variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK)
+    race_invite(&tuner->race, &hand);
+  add_right(tuner, list + 1, count - 1);
+  note_library_first(tuner, list, count);
+  /* Whoever asked waits for all of it, and one race is shorter than two; the whole of a library is long in coming. */
+  bool together = raced || (request != NULL && !all);
+  tuner->phase = together && tuner->library_due ? PHASE_LIBRARY : PHASE_RACE;
+}
+
+bool tuner_race_library(struct tuner *tuner) {
+  struct race *race = &tuner->race;
+  const struct variant *list;
+  int count = tune_lister_answer(tuner->lister, &list);
+  if (count < 0)
+    return false;
+  if (race->over)
+    race_reopen(race);
+  add_right(tuner, list, count);
+  note_library_first(tuner, list, count);
+  tuner->library_due = false;
+  tuner->phase = PHASE_RACE;
+  return true;
+}
+
+/* The best ones that are still in the race, and what was asked for by hand. */
+void tuner_race_refine(struct tuner *tuner) {
+  static struct variant list[RACE_MOST];
+  static int order[RACE_MOST];
+  struct race *race = &tuner->race;
+  int bases[BASES + 1], base_count = 0, ordered = race_ahead(race, order, RACE_MOST), guest = race->guest;
+  bool among = guest < 0 || race_median(&race->candidates[guest]) == 0;
+  for (int i = 0; i < ordered && base_count < BASES; i++)
+    if (race->candidates[order[i]].state == RACE_RUNNING)
+      bases[base_count++] = order[i];
+  for (int b = 0; b < base_count; b++)
+    among |= bases[b] == guest;
+  if (!among)
+    bases[base_count++] = guest;
+  for (int b = 0; b < base_count; b++) {
+    struct variant base = race->candidates[bases[b]].variant;
+    int count = tuner->options.ops->variants(tuner->options.backend, &tuner->current->problem, &base, race->all, list,
+                                             race->all ? RACE_MOST : CANDIDATES);
+    add_right(tuner, list, count);
+  }
+  race_refined(race);
+}
+
+static void add_result(const struct tuner *tuner, struct tune_request *request, int who) {
+  const struct race *race = &tuner->race;
+  const struct race_candidate *candidate = &race->candidates[who];
+  char kernel[VARIANT_TEXT_BYTES];
+  variant_text(&candidate->variant, kernel);
+  for (uint32_t i = 0; i < request->count; i++)
+    if (strcmp(request->results[i].kernel, kernel) == 0)
+      return;
+  struct tune_result *result = &request->results[request->count++];
+  memcpy(result->kernel, kernel, sizeof result->kernel);
+  result->ns = race_median(candidate);
+  result->spread = race_spread(candidate);
+  result->samples = candidate->count;
+  result->own = who == 0;
+  result->hand = tuner_by_hand(tuner, &candidate->variant);
+}
+
+static void fill_results(struct tuner *tuner, struct tune_request *request) {
+  const struct race *race = &tuner->race;
+  const struct book_entry *entry = tuner->current;
+  int best[TUNE_RESULTS], count = race_best(race, best, TUNE_RESULTS - 3), by_hand = -1;
+  for (int i = 1; i < race->count && request->text[0] != '\0'; i++)
+    by_hand = tuner_by_hand(tuner, &race->candidates[i].variant) ? i : by_hand;
+  request->count = 0;
+  add_result(tuner, request, race->winner);
+  for (int i = 0; i < count; i++)
+    add_result(tuner, request, best[i]);
+  add_result(tuner, request, 0);
+  if (by_hand >= 0)
+    add_result(tuner, request, by_hand);
+  request->checked = tuner->checked;
+  request->timed = 0;
+  for (int i = 0; i < race->count; i++)
+    request->timed += race->candidates[i].count > 0;
+  request->wrong = entry->wrong_count;
+  request->spent_ns = tuner->spent_ns;
+  request->roof_ns = book_roof_ns(&entry->problem, tuner_roof(tuner));
+  if (tuner->library_first >= 0)
+    request->library_first_ns = race_median(&race->candidates[tuner->library_first]);
+  request->library_ns = entry->library_ns;
+  variant_text(&race->candidates[race->winner].variant, request->kernel);
+}
+
+/* The fastest right one that every build of this program has; NULL: none was timed. */
+static const struct race_candidate *fastest_built_in(const struct tuner *tuner) {
+  const struct backend_ops *ops = tuner->options.ops;
+  const struct race_candidate *best = NULL;
+  for (int i = 0; i < tuner->race.count; i++) {
+    const struct race_candidate *each = &tuner->race.candidates[i];
+    bool here =
+        !each->variant.family->library && (ops->variant_foreign == NULL || !ops->variant_foreign(&each->variant));
+    bool right = each->state == RACE_RUNNING || each->state == RACE_OUT;
+    if (here && right && race_median(each) > 0 && (best == NULL || race_median(each) < race_median(best)))
+      best = each;
+  }
+  return best;
+}
+
+void tuner_race_end(struct tuner *tuner) {
+  const struct race *race = &tuner->race;
+  struct book_entry *entry = tuner->current;
+  const struct race_candidate *winner = &race->candidates[race->winner];
+  char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
+  bool news = entry->state != BOOK_TUNED || !variant_equal(&entry->variant, &winner->variant);
+  entry->tuned_ns = race_median(winner);
+  entry->own_ns =
+      (uint64_t)(race->gain * (double)entry->tuned_ns + 0.5); /* at the same moments, not in an early heat */
+  entry->library_ns = 0;
+  for (int i = 0; i < race->count; i++) {
+    uint64_t ns = race->candidates[i].variant.family->library ? race_median(&race->candidates[i]) : 0;
+    if (ns > 0 && (entry->library_ns == 0 || ns < entry->library_ns))
+      entry->library_ns = ns;
+  }
+  /* The order matters to products that are prepared between: none is, this is the engine's thread. */
+  entry->variant = winner->variant;
+  entry->serves = race->winner != 0;
+  entry->state = BOOK_TUNED;
+  entry->confirmed = true;
+  entry->library_waits = tuner->library_due;
+  if (news)
+    log_info("tuned %s: %s, %llu ns where the first choice takes %llu", variant_problem_text(&entry->problem, shape),
+             variant_text(&entry->variant, kernel), (unsigned long long)entry->tuned_ns,
+             (unsigned long long)entry->own_ns);
+  tuner_keep(tuner, entry);
+  tuner_publish(tuner, entry, fastest_built_in(tuner));
+  if (tuner->library_due) {
+    tuner->phase = PHASE_LIBRARY;
+    return;
+  }
+  if (tuner->ask != NULL)
+    fill_results(tuner, tuner->ask->tune);
+  tuner_answer(tuner, STATUS_OK, "");
+  tuner_leave(tuner);
+}

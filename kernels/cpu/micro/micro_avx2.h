@@ -1,0 +1,31 @@
+/* What the sets with 256-bit registers share. Text of micro_avx2*.c, which select the target, and define either
+ * multiply_integer or HAS_WORDS and GROUP_SUMS with what goes with them. */
+#ifndef KERNELS_CPU_MICRO_MICRO_AVX2_H
+#define KERNELS_CPU_MICRO_MICRO_AVX2_H
+
+#define OWN_UNPACKING
+#include "micro_quantize.h"
+#include "micro_widen.h"
+
+/* 12 sums, 2 vectors of W and one of x are 15 of the 16 registers. */
+#define LANES 8
+#define ROWS 6
+#define VECTORS 2
+#define FEW_VECTORS 4
+#define UNPACK_ROWS 4
+#define FEW_ROWS 8
+/* A group, and 16 KiB of W: half of the smallest first cache. */
+#define BLOCK_STEPS 128
+#define BLOCKS_IN_CACHE true
+typedef int32_t counts __attribute__((vector_size(32)));
+typedef float lanes __attribute__((vector_size(32)));
+
+static inline __attribute__((always_inline)) lanes multiply_f32(lanes sum, lanes w, lanes x) {
+  return (lanes)_mm256_fmadd_ps((__m256)w, (__m256)x, (__m256)sum);
+}
+
+static inline __attribute__((always_inline)) lanes load_halves(const void *from) {
+  return (lanes)_mm256_cvtph_ps(_mm_loadu_si128(from));
+}
+
+#endif

@@ -1,0 +1,275 @@
+/* W on its way from panels to f32 or pairs, in registers for few rows and into blocks for many. Text of micro_avx2*.c,
+ * behind micro_avx2.h. Each `expand_*` makes the steps of a few bytes of 8 columns. */
+#ifndef KERNELS_CPU_MICRO_MICRO_AVX2_DIRECT_H
+#define KERNELS_CPU_MICRO_MICRO_AVX2_DIRECT_H
+
+#include "micro_groups.h"
+#include "micro_tile.h"
+
+/* ---- FP8: as f16 with the exponent's bias of e4m3, whose values are 2^-8 of what they should be. Subnormal numbers
+ * are then subnormal, which conversions, unlike f32 arithmetic, are not slow with. */
+
+/* Sign and magnitude of a code in the high byte of each word to where f16 has them. Of a NaN's magnitude, the largest,
+ * the next bit of the exponent is set, too: one step more carries into it. */
+static ALWAYS_INLINE __m256i e4m3_half(__m256i codes, bool nan) {
+  __m256i half = _mm256_and_si256(_mm256_srai_epi16(codes, 1), _mm256_set1_epi16((short)0xbf80));
+  __m256i carry = _mm256_and_si256(_mm256_add_epi16(half, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
+  return nan ? _mm256_or_si256(half, carry) : half;
+}
+
+/* 32 codes, see layout.h: a permutation brings k, k + 1 of 8 columns into one half, k + 2, k + 3 into the other. */
+#define E4M3_STEPS 4
+static ALWAYS_INLINE void halves_of_e4m3(__m256i codes, bool nan, lanes out[E4M3_STEPS]) {
+  __m256i ordered = _mm256_permute4x64_epi64(codes, 0xd8);
+  __m256i even = e4m3_half(_mm256_slli_epi16(ordered, 8), nan), odd = e4m3_half(ordered, nan);
+  out[0] = (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(even));
+  out[1] = (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(odd));
+  out[2] = (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(even, 1));
+  out[3] = (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(odd, 1));
+}
+
+static ALWAYS_INLINE void expand_e4m3(const uint8_t *from, lanes out[E4M3_STEPS]) {
+  halves_of_e4m3(_mm256_loadu_si256((const __m256i *)from), true, out);
+  UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
+    out[i] *= 0x1p8f;
+  }
+}
+
+/* ---- 16 bits */
+
+#define BF16_STEPS 2
+static ALWAYS_INLINE void expand_bf16(const uint8_t *from, lanes out[BF16_STEPS]) {
+  __m256i pairs = _mm256_loadu_si256((const __m256i *)from);
+  out[0] = (lanes)_mm256_slli_epi32(pairs, 16);
+  out[1] = (lanes)_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u));
+}
+
+#define F16_STEPS 1
+static ALWAYS_INLINE void expand_f16(const uint8_t *from, lanes out[F16_STEPS]) {
+  out[0] = load_halves(from);
+}
+
+/* ---- INT8 as pairs of 16 bits */
+
+#ifdef HAS_WORDS
+#define U8_STEPS 2
+static ALWAYS_INLINE void expand_u8(const uint8_t *from, counts out[U8_STEPS]) {
+  __m256i codes = _mm256_loadu_si256((const __m256i *)from);
+  out[0] = (counts)_mm256_and_si256(codes, _mm256_set1_epi16(0xff));
+  out[1] = (counts)_mm256_srli_epi16(codes, 8);
+}
+
+/* Codes of x in the order of the pairs. */
+static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
+  for (int64_t i = 0; i < count; i += 4, from += 4, to += 2) {
+    to[0] = (uint16_t)from[0] | (uint32_t)(uint16_t)from[2] << 16;
+    to[1] = (uint16_t)from[1] | (uint32_t)(uint16_t)from[3] << 16;
+  }
+}
+#endif
+
+/* ---- few rows: tiles that expand. `bytes` is what a column has for `count` steps. */
+
+#define DIRECT_AHEAD 4096
+#define BLOCK_DIRECT(name, bytes, count, sum_type, ending, multiply, expand)                                           \
+  static ALWAYS_INLINE void direct_##name(const struct micro_tile *tile, int rows, int column, int vectors) {          \
+    sum_type sum[ROWS][FEW_VECTORS];                                                                                   \
+    struct x_rows x = x_rows(tile);                                                                                    \
+    const uint8_t *w = (const uint8_t *)tile->w + bytes * column;                                                      \
+    begin_##ending(tile, rows, column, vectors, sum);                                                                  \
+    for (int64_t step = 0; step < tile->steps; step += count, w += bytes * tile->width) {                              \
+      UNROLL for (int v = 0; v < vectors; v++) {                                                                       \
+        sum_type w_now[count];                                                                                         \
+        expand(w + bytes * LANES * v, w_now);                                                                          \
+        if (v * LANES * bytes % 64 == 0) {                                                                             \
+          __builtin_prefetch(w + bytes * LANES * v + DIRECT_AHEAD);                                                    \
+        }                                                                                                              \
+        UNROLL for (int i = 0; i < count; i++) {                                                                       \
+          UNROLL for (int row = 0; row < rows; row++) {                                                                \
+            sum[row][v] = multiply(sum[row][v], w_now[i], (sum_type)x_at(&x, row, step + i));                          \
+          }                                                                                                            \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+    end_##ending(tile, rows, column, vectors, sum);                                                                    \
+  }                                                                                                                    \
+  TILE_OF(tile_##name, direct_##name, ROW_CASES)
+
+BLOCK_DIRECT(bf16_pairs, 4, BF16_STEPS, lanes, real, multiply_f32, expand_bf16)
+BLOCK_DIRECT(f16s, 2, F16_STEPS, lanes, real, multiply_f32, expand_f16)
+#ifdef HAS_WORDS
+BLOCK_DIRECT(u8, 4, U8_STEPS, counts, integer, multiply_words, expand_u8)
+#endif
+
+/* FP8: the sums have the factor that the values lack, which is a power of two and changes no bit of them. False, and
+ * nothing is stored, where there is a NaN among the codes that `nan` does not allow for. */
+static ALWAYS_INLINE bool sum_e4m3(const struct micro_tile *tile, int rows, int column, int vectors, bool nan) {
+  lanes sum[ROWS][FEW_VECTORS];
+  struct x_rows x = x_rows(tile);
+  const uint8_t *w = (const uint8_t *)tile->w + 4 * column;
+  __m256i most = _mm256_setzero_si256();
+  begin_real(tile, rows, column, vectors, sum);
+  UNROLL for (int i = 0; i < rows * vectors; i++) {
+    sum[i / vectors][i % vectors] *= 0x1p-8f;
+  }
+  for (int64_t step = 0; step < tile->steps; step += E4M3_STEPS, w += 4 * tile->width) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      __m256i codes = _mm256_loadu_si256((const __m256i *)(w + 4 * LANES * v));
+      lanes w_now[E4M3_STEPS];
+      if (v % 2 == 0) {
+        __builtin_prefetch(w + 4 * LANES * v + DIRECT_AHEAD);
+      }
+      halves_of_e4m3(codes, nan, w_now);
+      most = nan ? most : _mm256_max_epu8(most, _mm256_add_epi8(codes, codes));
+      UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
+        UNROLL for (int row = 0; row < rows; row++) {
+          sum[row][v] = multiply_f32(sum[row][v], w_now[i], (lanes)x_at(&x, row, step + i));
+        }
+      }
+    }
+  }
+  if (!nan && _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8((char)0xfe))) != 0) {
+    return false;
+  }
+  UNROLL for (int i = 0; i < rows * vectors; i++) {
+    sum[i / vectors][i % vectors] *= 0x1p8f;
+  }
+  end_real(tile, rows, column, vectors, sum);
+  return true;
+}
+
+static ALWAYS_INLINE void direct_e4m3(const struct micro_tile *tile, int rows, int column, int vectors) {
+  if (!sum_e4m3(tile, rows, column, vectors, false)) {
+    sum_e4m3(tile, rows, column, vectors, true);
+  }
+}
+TILE_OF(tile_e4m3, direct_e4m3, ROW_CASES)
+
+/* INT2: a code selects one of four numbers, which its column's scale multiplies. */
+static ALWAYS_INLINE lanes codes2_lanes(__m256i codes, int k) {
+  const __m256 numbers = _mm256_setr_ps(-1, 0, 1, 2, -1, 0, 1, 2);
+  return (lanes)_mm256_permutevar_ps(numbers, _mm256_srli_epi32(codes, k % 4 * 8 + k / 4 * 2));
+}
+
+static ALWAYS_INLINE void direct_codes2(const struct micro_tile *tile, int rows, int column, int vectors) {
+  lanes sum[ROWS][FEW_VECTORS];
+  struct x_rows x = x_rows(tile);
+  int64_t word = 4 * tile->width, group = 8 * word + 2 * tile->width;
+  const uint8_t *w = (const uint8_t *)tile->w;
+  begin_real(tile, rows, column, vectors, sum);
+  for (int64_t first = 0; first < tile->steps; first += MICRO_GROUP, w += group) {
+    lanes scale[FEW_VECTORS];
+    UNROLL for (int v = 0; v < vectors; v++) {
+      scale[v] = load_halves(w + 8 * word + 2 * (column + v * LANES));
+    }
+    for (int i = 0; i < 8; i++) {
+      UNROLL for (int v = 0; v < vectors; v++) {
+        const uint8_t *at = w + i * word + 4 * (column + v * LANES);
+        __m256i codes = _mm256_loadu_si256((const __m256i *)at);
+        __builtin_prefetch(at + DIRECT_AHEAD);
+        UNROLL for (int k = 0; k < 16; k++) {
+          lanes w_now = codes2_lanes(codes, k) * scale[v];
+          UNROLL for (int row = 0; row < rows; row++) {
+            sum[row][v] = multiply_f32(sum[row][v], w_now, (lanes)x_at(&x, row, first + 16 * i + k));
+          }
+        }
+      }
+    }
+  }
+  end_real(tile, rows, column, vectors, sum);
+}
+TILE_OF(tile_codes2, direct_codes2, ROW_CASES)
+
+/* ---- many rows: blocks. The next one's lines are asked for, so that they come while this one is multiplied. */
+
+#define BLOCK_AHEAD 8192
+
+#define UNPACK(name, bytes, count, type, to_type, expand)                                                              \
+  static void name(const uint8_t *from, int width, int64_t steps, to_type *to) {                                       \
+    for (int64_t step = 0; step < steps; step += count, from += bytes * width, to += count * width) {                  \
+      for (int column = 0; column < width; column += LANES) {                                                          \
+        type values[count];                                                                                            \
+        expand(from + bytes * column, values);                                                                         \
+        __builtin_prefetch(from + bytes * column + BLOCK_AHEAD);                                                       \
+        UNROLL for (int i = 0; i < count; i++) {                                                                       \
+          __builtin_memcpy(to + i * width + column, &values[i], sizeof(type));                                         \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }
+UNPACK(avx2_e4m3_f32, 4, E4M3_STEPS, lanes, float, expand_e4m3)
+UNPACK(avx2_bf16_f32, 4, BF16_STEPS, lanes, float, expand_bf16)
+#ifdef HAS_WORDS
+UNPACK(avx2_u8_words, 4, U8_STEPS, counts, uint32_t, expand_u8)
+#endif
+
+static void avx2_codes2_f32(const uint8_t *from, int width, int groups, float *to) {
+  for (int group = 0; group < groups; group++, from += 34 * width, to += MICRO_GROUP * width) {
+    for (int column = 0; column < width; column += LANES) {
+      lanes scale = load_halves(from + 32 * width + 2 * column);
+      for (int i = 0; i < 8; i++) {
+        const uint8_t *at = from + 4 * (i * width + column);
+        __m256i codes = _mm256_loadu_si256((const __m256i *)at);
+        __builtin_prefetch(at + BLOCK_AHEAD);
+        UNROLL for (int k = 0; k < 16; k++) {
+          store_lanes(to + (16 * i + k) * width + column, codes2_lanes(codes, k) * scale);
+        }
+      }
+    }
+  }
+}
+
+/* ---- rows of x, and panels of F16 */
+
+static void avx2_widen_f16(const uint16_t *from, float *to, int64_t count) {
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    __builtin_prefetch((const uint8_t *)(from + i) + BLOCK_AHEAD);
+    store_lanes(to + i, load_halves(from + i));
+  }
+  widen_f16(from + i, to + i, count - i);
+}
+
+static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 2 * LANES <= count; i += 2 * LANES) {
+    __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(from + i)));
+    __m256i halves = e4m3_half(_mm256_slli_epi16(codes, 8), true);
+    store_lanes(to + i, (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(halves)) * 0x1p8f);
+    store_lanes(to + i + LANES, (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)) * 0x1p8f);
+  }
+  widen_e4m3(from + i, to + i, count - i);
+}
+
+#ifdef HAS_WORDS
+#define INTEGER_FIELDS                                                                                                 \
+  .tile[MICRO_WORDS] = {[MICRO_DWORDS] = tile_words, [MICRO_U8] = tile_u8}, .words_s8 = words_s8,                      \
+  .unpack_u8_words = avx2_u8_words
+#else
+#define INTEGER_FIELDS .tile[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer}
+#endif
+
+#define MICRO_AVX2(symbol, name_, usable_)                                                                             \
+  const struct micro_ops symbol = {                                                                                    \
+      MICRO_FIELDS(name_, usable_),                                                                                    \
+      .widen_f16 = avx2_widen_f16,                                                                                     \
+      .widen_e4m3 = avx2_widen_e4m3,                                                                                   \
+      INTEGER_FIELDS,                                                                                                  \
+      .tile[MICRO_F32] = {[MICRO_DWORDS] = tile_f32,                                                                   \
+                          [MICRO_E4M3] = tile_e4m3,                                                                    \
+                          [MICRO_BF16_PAIRS] = tile_bf16_pairs,                                                        \
+                          [MICRO_F16S] = tile_f16s,                                                                    \
+                          [MICRO_CODES2] = tile_codes2},                                                               \
+      .rows = ROWS,                                                                                                    \
+      .unpack_rows = UNPACK_ROWS,                                                                                      \
+      .few_rows = FEW_ROWS,                                                                                            \
+      .block_steps = BLOCK_STEPS,                                                                                      \
+      .unpack_e4m3_f32 = avx2_e4m3_f32,                                                                                \
+      .unpack_bf16_f32 = avx2_bf16_f32,                                                                                \
+      .unpack_codes2 = unpack_codes2,                                                                                  \
+      .unpack_codes2_f32 = avx2_codes2_f32,                                                                            \
+      .groups_dwords = groups_dwords,                                                                                  \
+      .groups_codes2 = groups_codes2,                                                                                  \
+  }
+
+#endif

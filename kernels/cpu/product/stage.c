@@ -1,0 +1,233 @@
+#include "stage.h"
+
+#include "../../../proto/number.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So much of x stays in the cache that the cores share while W streams past. */
+#define MOST_BYTES ((uint64_t)8 << 20)
+#define CACHE_LINE 64
+
+enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct micro_ops *micro) {
+  switch (shape->format) {
+  case GEMM_FORMAT_INT8:
+    return micro->tile[MICRO_WORDS][MICRO_DWORDS] != NULL ? MICRO_WORDS : MICRO_INTEGER;
+  case GEMM_FORMAT_INT2A8:
+    return MICRO_INTEGER;
+  case GEMM_FORMAT_FP8:
+  case GEMM_FORMAT_BF16:
+    return micro->tile[MICRO_BF16][MICRO_DWORDS] != NULL ? MICRO_BF16 : MICRO_F32;
+  default:
+    return MICRO_F32;
+  }
+}
+
+/* Cuts `bytes` from *used and returns where they begin. */
+static uint64_t cut(uint64_t *used, uint64_t bytes) {
+  uint64_t begin = *used;
+  *used = gemm_round_up(begin + bytes, CACHE_LINE);
+  return begin;
+}
+
+/* An odd number of cache lines: rows at a power of two would all fall into the same few sets of the cache. */
+static uint64_t row_stride(uint64_t steps) {
+  uint64_t lines = (steps * sizeof(uint32_t) + CACHE_LINE - 1) / CACHE_LINE;
+  return (lines | 1) * CACHE_LINE / sizeof(uint32_t);
+}
+
+enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight, const struct micro_ops *micro,
+                              int64_t m, int64_t rows_least, bool dense, int threads, struct error *error) {
+  static const int per_step[MICRO_KINDS] = {[MICRO_INTEGER] = 4, [MICRO_WORDS] = 2, [MICRO_BF16] = 2, [MICRO_F32] = 1};
+  enum micro_kind kind = cpu_stage_kind(&weight->shape, micro);
+  uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, MICRO_GROUP), used = 0;
+  uint64_t steps = k / (uint64_t)per_step[kind], stride = dense ? steps : row_stride(steps);
+  uint64_t rows = MOST_BYTES / (stride * sizeof(uint32_t));
+  rows = rows < (uint64_t)rows_least ? (uint64_t)rows_least : rows > STAGE_ROWS ? STAGE_ROWS : rows;
+  rows = rows > (uint64_t)m ? (uint64_t)m : rows;
+  bool starts = micro_is_integer(kind), block = weight->shape.scale == GEMM_SCALE_BLOCK;
+  uint64_t values = cut(&used, rows * stride * sizeof(uint32_t));
+  uint64_t starts_at = cut(&used, starts ? groups * rows * sizeof(int32_t) : 0);
+  uint64_t scales_at = cut(&used, block ? groups * rows * sizeof(float) : 0);
+  uint64_t factors = cut(&used, rows * sizeof(double));
+  uint64_t ordinary = cut(&used, rows * sizeof(bool));
+  uint64_t scratch_stride = kind == MICRO_F32 ? 0 : kind == MICRO_WORDS ? k + k / 4 : k;
+  uint64_t scratch = cut(&used, (uint64_t)threads * scratch_stride * sizeof(float));
+  if (used > stage->memory_bytes) {
+    void *memory = aligned_alloc(CACHE_LINE, used);
+    if (memory == NULL) {
+      return error_set(error, STATUS_NOMEM, "no memory for %" PRIu64 " bytes of x", used);
+    }
+    free(stage->memory);
+    stage->memory = memory;
+    stage->memory_bytes = used;
+  }
+  uint8_t *base = stage->memory;
+  stage->kind = kind;
+  stage->rows = (int64_t)rows;
+  stage->k = (int64_t)k;
+  stage->steps = (int64_t)steps;
+  stage->stride = (int64_t)stride;
+  stage->groups = (int64_t)groups;
+  stage->values = (uint32_t *)(base + values);
+  stage->starts = (int32_t *)(base + starts_at);
+  stage->group_scales = (float *)(base + scales_at);
+  stage->factors = (double *)(base + factors);
+  stage->ordinary = (bool *)(base + ordinary);
+  stage->scratch = (float *)(base + scratch);
+  stage->scratch_stride = (int64_t)scratch_stride;
+  return STATUS_OK;
+}
+
+void cpu_stage_free(struct stage *stage) {
+  free(stage->memory);
+  *stage = (struct stage){0};
+}
+
+static void widen(const struct micro_ops *micro, enum gemm_type type, const void *from, float *to, int64_t count) {
+  switch (type) {
+  case GEMM_F16:
+    micro->widen_f16(from, to, count);
+    break;
+  case GEMM_BF16:
+    micro->widen_bf16(from, to, count);
+    break;
+  case GEMM_E4M3:
+    micro->widen_e4m3(from, to, count);
+    break;
+  default:
+    memcpy(to, from, (size_t)count * sizeof(float));
+  }
+}
+
+/* A power of two that brings values of this magnitude to where neither a sum of 2^24 products with 2 and an f16
+ * scale overflows nor a product with the smallest f16 scale is lost. 1 for what is not finite. */
+static float normalizer(float magnitude) {
+  return magnitude < 0x1p-60f ? 0x1p64f : magnitude > 0x1p60f && magnitude <= 0x1.fffffep127f ? 0x1p-64f : 1;
+}
+
+static void multiply(float *values, int64_t count, float by) {
+  for (int64_t i = 0; i < count && by != 1; i++) {
+    values[i] *= by;
+  }
+}
+
+/* ---- INT8 and INT2A8 */
+
+static double stage_codes(const struct micro_ops *micro, const struct backend_job *job, const void *x, int64_t row,
+                          float *scratch, int8_t *to) {
+  int64_t k = job->weight->shape.k;
+  if (job->x_type == GEMM_INT8) {
+    memcpy(to, x, (size_t)k);
+    return job->y_type == GEMM_S32 ? 1 : ((const float *)job->x_scale)[row];
+  }
+  const float *values = x;
+  if (job->x_type != GEMM_F32) {
+    widen(micro, job->x_type, x, scratch, k);
+    values = scratch;
+  }
+  float scale = number_scale_int8(micro->largest(values, k));
+  if (scale > 0) {
+    micro->quantize_int8(values, scale, to, k);
+  } else {
+    memset(to, 0, (size_t)k);
+  }
+  return scale;
+}
+
+/* The panels hold code + 128 (INT8) or + 1 (INT2A8). Modulo 2^32, like the sums. */
+static void stage_starts(struct stage *stage, const struct micro_ops *micro, bool int2, const int8_t *codes,
+                         int64_t place) {
+  if (!int2) {
+    stage->starts[place] = (int32_t)((uint32_t)micro->sum_s8(codes, stage->k) * (uint32_t)-128);
+    return;
+  }
+  for (int64_t group = 0; group < stage->groups; group++) {
+    stage->starts[group * stage->rows + place] = -micro->sum_s8(codes + group * MICRO_GROUP, MICRO_GROUP);
+  }
+}
+
+/* ---- FP8 */
+
+/* Quantizes in place and returns the scale. */
+static float quantize_e4m3(const struct micro_ops *micro, float *values, int64_t count) {
+  float scale = number_scale_e4m3(micro->largest(values, count));
+  if (scale > 0) {
+    micro->quantize_e4m3(values, scale, count);
+  } else {
+    memset(values, 0, (size_t)count * sizeof(*values));
+  }
+  return scale;
+}
+
+/* Scales of 1x128 blocks go into the sums of their groups, normalized so that those stay within f32. */
+static double stage_blocks(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
+                           int64_t row, int64_t place, float *values) {
+  float largest = 0, *scales = stage->group_scales + place;
+  for (int64_t group = 0; group < stage->groups; group++) {
+    float scale = job->x_type == GEMM_E4M3 ? ((const float *)job->x_scale)[row * stage->groups + group]
+                                           : quantize_e4m3(micro, values + group * MICRO_GROUP, MICRO_GROUP);
+    scales[group * stage->rows] = scale;
+    largest = micro->largest((const float[]){largest, scale}, 2);
+  }
+  float by = normalizer(largest);
+  for (int64_t group = 0; group < stage->groups; group++) {
+    scales[group * stage->rows] *= by;
+  }
+  return 1 / (double)by;
+}
+
+static double stage_fp8(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job, int64_t row,
+                        int64_t place, float *values) {
+  if (job->weight->shape.scale == GEMM_SCALE_BLOCK) {
+    return stage_blocks(stage, micro, job, row, place, values);
+  }
+  return job->x_type == GEMM_E4M3 ? ((const float *)job->x_scale)[row]
+                                  : quantize_e4m3(micro, values, job->weight->shape.k);
+}
+
+/* ---- a row */
+
+static double stage_real(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
+                         const void *x, int64_t row, int64_t place, float *values) {
+  const struct gemm_weight *shape = &job->weight->shape;
+  widen(micro, job->x_type, x, values, shape->k);
+  memset(values + shape->k, 0, (size_t)(stage->k - shape->k) * sizeof(*values));
+  if (shape->format == GEMM_FORMAT_FP8) {
+    return stage_fp8(stage, micro, job, row, place, values);
+  }
+  if (shape->format == GEMM_FORMAT_INT2) {
+    float by = normalizer(micro->largest(values, shape->k));
+    multiply(values, shape->k, by);
+    return 1 / (double)by;
+  }
+  return 1;
+}
+
+void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job, int64_t row,
+                   int64_t place, int thread) {
+  const struct gemm_weight *shape = &job->weight->shape;
+  const void *x = (const uint8_t *)job->x + (uint64_t)row * job->x_stride;
+  uint32_t *to = stage->values + place * stage->stride;
+  float *scratch = stage->scratch + thread * stage->scratch_stride;
+  if (micro_is_integer(stage->kind)) {
+    int8_t *codes = stage->kind == MICRO_WORDS ? (int8_t *)(scratch + stage->k) : (int8_t *)to;
+    stage->factors[place] = stage_codes(micro, job, x, row, scratch, codes);
+    memset(codes + shape->k, 0, (size_t)(stage->k - shape->k));
+    stage_starts(stage, micro, shape->format == GEMM_FORMAT_INT2A8, codes, place);
+    if (stage->kind == MICRO_WORDS) {
+      micro->words_s8(codes, to, stage->k);
+    }
+  } else if (stage->kind == MICRO_F32) {
+    stage->factors[place] = stage_real(stage, micro, job, x, row, place, (float *)to);
+  } else if (shape->format == GEMM_FORMAT_BF16) {
+    memcpy(to, x, (size_t)shape->k * sizeof(uint16_t));
+    memset((uint16_t *)to + shape->k, 0, (size_t)(stage->k - shape->k) * sizeof(uint16_t));
+    stage->factors[place] = 1;
+  } else {
+    stage->factors[place] = stage_real(stage, micro, job, x, row, place, scratch);
+    micro->narrow_bf16(scratch, (uint16_t *)to, stage->k);
+  }
+  stage->ordinary[place] = cpu_weight_is_ordinary(stage->factors[place]);
+}

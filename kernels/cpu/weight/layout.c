@@ -1,0 +1,186 @@
+#include "layout.h"
+
+#include "../micro/micro.h"
+
+#include <string.h>
+
+static bool has_group_scales(const struct gemm_weight *weight) {
+  return gemm_is_int2(weight->format) || weight->scale == GEMM_SCALE_BLOCK;
+}
+
+/* Elements of K in one dword of a panel of the format. */
+static uint64_t step_of(enum gemm_format format) {
+  return format == GEMM_FORMAT_F16 ? 1 : format == GEMM_FORMAT_BF16 ? 2 : 4;
+}
+
+static uint64_t column_bytes(const struct gemm_weight *weight, uint64_t k) {
+  switch (weight->format) {
+  case GEMM_FORMAT_F16:
+  case GEMM_FORMAT_BF16:
+    return 2 * k;
+  case GEMM_FORMAT_INT2:
+  case GEMM_FORMAT_INT2A8:
+    return k / MICRO_GROUP * (MICRO_GROUP / 4 + 2);
+  default:
+    return k;
+  }
+}
+
+enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layout *out, struct error *error) {
+  struct cpu_layout layout = {.width = gemm_is_int2(weight->format) ? 64 : 32};
+  enum status status = gemm_layout_compute(weight, &layout.canonical, error);
+  if (status != STATUS_OK) {
+    return status;
+  }
+  uint64_t n = gemm_round_up((uint64_t)weight->n, MICRO_VECTOR);
+  uint64_t k = gemm_round_up((uint64_t)weight->k, has_group_scales(weight) ? MICRO_GROUP : step_of(weight->format));
+  layout.k = (int64_t)k;
+  layout.panels = (int64_t)gemm_ceil_div(n, (uint64_t)layout.width);
+  layout.column_bytes = column_bytes(weight, k);
+  if (weight->scale == GEMM_SCALE_BLOCK) {
+    layout.scales_bytes = layout.canonical.scales_bytes;
+  } else if (weight->format == GEMM_FORMAT_INT8 || weight->format == GEMM_FORMAT_FP8) {
+    layout.scales_bytes = n * sizeof(float);
+  }
+  /* Dimensions are at most 2^24 and the canonical form fits 64 bits with room to spare. */
+  layout.scales_offset = gemm_round_up(n * layout.column_bytes, GEMM_SECTION);
+  layout.total_bytes = layout.scales_offset + layout.scales_bytes;
+  *out = layout;
+  return STATUS_OK;
+}
+
+int cpu_layout_width(const struct cpu_layout *layout, const struct gemm_weight *weight, int64_t panel) {
+  int64_t left = (int64_t)gemm_round_up((uint64_t)weight->n, MICRO_VECTOR) - panel * layout->width;
+  return left < layout->width ? (int)left : layout->width;
+}
+
+/* Where byte k % 4 of column % 16 is among the 64 of FP8. */
+static int place_e4m3(int column, int64_t k) {
+  return column % 16 / 4 * 16 + (int)(k % 4) / 2 * 8 + column % 4 * 2 + (int)(k % 2);
+}
+
+/* Elements begin .. end of a row into its column; begin is a multiple of a dword's elements. */
+struct piece {
+  const uint8_t *row;
+  int64_t begin, end;
+  int column, width;
+};
+
+static void pack_bytes(const struct gemm_weight *weight, const struct piece *piece, uint8_t *out) {
+  bool int8 = weight->format == GEMM_FORMAT_INT8;
+  int column = piece->column, width = piece->width;
+  for (int64_t k = piece->begin; k < piece->end; k++) {
+    uint8_t code = k < weight->k ? piece->row[k] : 0;
+    if (int8) {
+      out[(k / 4 * width + column) * 4 + k % 4] = code ^ 0x80;
+    } else {
+      out[(k / 4 * width + column / 16 * 16) * 4 + place_e4m3(column, k)] = code;
+    }
+  }
+}
+
+/* The same where every dword is whole. */
+static void pack_words(const struct piece *piece, int64_t element_bytes, uint32_t change, uint8_t *out) {
+  int64_t step = (int64_t)sizeof(uint32_t) / element_bytes;
+  uint8_t *to = out + (piece->begin / step * piece->width + piece->column) * (int64_t)sizeof(uint32_t);
+  for (int64_t k = piece->begin; k < piece->end; k += step, to += (size_t)piece->width * sizeof(uint32_t)) {
+    uint32_t word;
+    memcpy(&word, piece->row + k * element_bytes, sizeof word);
+    word ^= change;
+    memcpy(to, &word, sizeof word);
+  }
+}
+
+static void pack_halves(const struct gemm_weight *weight, const struct piece *piece, uint16_t *out) {
+  int64_t step = (int64_t)step_of(weight->format);
+  for (int64_t k = piece->begin; k < piece->end; k++) {
+    uint16_t half = 0;
+    if (k < weight->k) {
+      memcpy(&half, piece->row + 2 * k, sizeof half);
+    }
+    out[(k / step * piece->width + piece->column) * step + k % step] = half;
+  }
+}
+
+static void pack_piece(const struct gemm_weight *weight, const struct piece *piece, uint8_t *out) {
+  bool halves = gemm_is_wide(weight->format);
+  if (weight->format == GEMM_FORMAT_INT8 && piece->end <= weight->k) {
+    pack_words(piece, 1, 0x80808080u, out);
+  } else if (weight->format == GEMM_FORMAT_BF16 && piece->end <= weight->k) {
+    pack_words(piece, 2, 0, out);
+  } else if (halves) {
+    pack_halves(weight, piece, (uint16_t *)(void *)out);
+  } else {
+    pack_bytes(weight, piece, out);
+  }
+}
+
+static uint16_t scale_of(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                         int64_t n, int64_t group) {
+  const uint16_t *scales = (const uint16_t *)((const uint8_t *)canonical + layout->canonical.scales_offset);
+  return weight->scale == GEMM_SCALE_ROW ? scales[n] : scales[n * (int64_t)layout->canonical.scale_columns + group];
+}
+
+/* Codes k .. k + 15 of a row, four canonical bytes, as one dword. */
+static uint32_t order_codes2(const uint8_t *codes) {
+  uint32_t out = 0;
+  for (int i = 0; i < 4; i++) {
+    for (int j = 0; j < 4; j++) {
+      out |= (uint32_t)(codes[i] >> 2 * j & 3) << (8 * j + 2 * i);
+    }
+  }
+  return out;
+}
+
+static void pack_codes2(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                        int64_t n, int column, int width, uint8_t *out) {
+  const uint8_t *row = (const uint8_t *)canonical + (uint64_t)n * layout->canonical.row_bytes;
+  for (int64_t group = 0; group < layout->k / MICRO_GROUP; group++, row += MICRO_GROUP / 4) {
+    for (int i = 0; i < 8; i++, out += 4 * width) {
+      uint32_t word = order_codes2(row + 4 * i);
+      memcpy(out + 4 * column, &word, sizeof(word));
+    }
+    uint16_t scale = scale_of(weight, layout, canonical, n, group);
+    memcpy(out + 2 * column, &scale, sizeof(scale));
+    out += 2 * width;
+  }
+}
+
+static void pack_panel2(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                        int64_t first, int width, uint8_t *out) {
+  for (int column = 0; column < width && first + column < weight->n; column++) {
+    pack_codes2(weight, layout, canonical, first + column, column, width, out);
+  }
+}
+
+void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                     int64_t panel, uint8_t *out) {
+  enum { STRETCH = 256 }; /* of K: what all columns write of it stays in a core's first cache */
+  int width = cpu_layout_width(layout, weight, panel);
+  int64_t first = panel * layout->width;
+  memset(out, weight->format == GEMM_FORMAT_INT8 ? 0x80 : 0, (uint64_t)width * layout->column_bytes);
+  if (gemm_is_int2(weight->format)) {
+    pack_panel2(weight, layout, canonical, first, width, out);
+    return;
+  }
+  for (int64_t begin = 0; begin < layout->k; begin += STRETCH) {
+    int64_t end = begin + STRETCH < layout->k ? begin + STRETCH : layout->k;
+    for (int column = 0; column < width && first + column < weight->n; column++) {
+      const uint8_t *row = (const uint8_t *)canonical + (uint64_t)(first + column) * layout->canonical.row_bytes;
+      const struct piece piece = {.row = row, .begin = begin, .end = end, .column = column, .width = width};
+      pack_piece(weight, &piece, out);
+    }
+  }
+}
+
+void cpu_layout_scales(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                       uint8_t *out) {
+  const float *scales = (const float *)((const uint8_t *)canonical + layout->canonical.scales_offset);
+  if (weight->scale == GEMM_SCALE_BLOCK) {
+    memcpy(out, scales, layout->scales_bytes);
+    return;
+  }
+  for (int64_t n = 0; n < (int64_t)(layout->scales_bytes / sizeof(float)); n++) {
+    ((float *)out)[n] = n >= weight->n ? 0 : weight->scale == GEMM_SCALE_ONE ? scales[0] : scales[n];
+  }
+}

@@ -1,0 +1,43 @@
+/* How a weight lies in a slab: panels of columns of y, whose dwords are in the order in which the inner loops read
+ * them.
+ *
+ * A panel is `width` rows of W (columns of y), the last one as many as remain, rounded up to a whole vector of 16; what
+ * is not there is 0. Within a panel of w columns:
+ *   INT8          [K/4][w][4] u8, the code + 128
+ *   FP8           [K/4][w/16][64] e4m3. Bytes 16i..16i+7 of the 64 hold k, k+1 of columns 4i..4i+3, the next 8 hold
+ *                 k+2, k+3: interleaved with their high bytes they are dwords of two bf16
+ *   BF16          [K/2][w][2]
+ *   F16           [K][w]
+ *   INT2, INT2A8  [K/128]: [8][w] dwords of codes, then [w] f16 scales. Bits 2i and 2i+1 of byte j of a dword are code
+ *                 4i + j of 16: shifted by 2i and masked, a dword is four successive codes
+ * K is padded to a whole step, for INT2 and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8
+ * with one scale or one a row), or as they are in the canonical form (FP8 with block scales). */
+#ifndef KERNELS_CPU_WEIGHT_LAYOUT_H
+#define KERNELS_CPU_WEIGHT_LAYOUT_H
+
+#include "../../../proto/gemm.h"
+
+enum { CPU_LAYOUT = 2 };
+
+struct cpu_layout {
+  struct gemm_layout canonical;
+  int64_t k; /* padded */
+  int64_t panels;
+  int width;             /* of a panel but the last */
+  uint64_t column_bytes; /* of a panel, for each of its columns */
+  uint64_t scales_offset, scales_bytes;
+  uint64_t total_bytes;
+};
+
+MUST_CHECK enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layout *out,
+                                          struct error *error);
+/* Columns that panel `panel` has room for. */
+int cpu_layout_width(const struct cpu_layout *layout, const struct gemm_weight *weight, int64_t panel);
+/* Writes one panel, width * column_bytes. */
+void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                     int64_t panel, uint8_t *out);
+/* Writes scales_bytes. */
+void cpu_layout_scales(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                       uint8_t *out);
+
+#endif
