@@ -43,11 +43,11 @@ LAYERS = {"qkv": (6144, 4096), "o": (4096, 4096), "up": (28672, 4096), "down": (
 DEVICE = torch.device("cuda", 0)
 
 
-def start_gemmd(folder):
+def start_gemmd(folder, backend="cuda"):
     program = next(place / "gemmd" for place in (BUILD / "bin", BUILD) if (place / "gemmd").exists())
     socket = folder / "gemmd.sock"
     log = open(folder / "log", "w")
-    daemon = subprocess.Popen([str(program), "--socket", str(socket), "--backend", "cuda"], stderr=log, stdout=log)
+    daemon = subprocess.Popen([str(program), "--socket", str(socket), "--backend", backend], stderr=log, stdout=log)
     for _ in range(600):
         if daemon.poll() is not None:
             sys.exit((folder / "log").read_text())
