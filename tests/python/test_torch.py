@@ -18,6 +18,7 @@ from support import BUILD, Daemon, int8_product, worst_row
 
 try:
     import torch
+    import torch.nn.utils.prune
 except ImportError:
     raise SystemExit("test_torch.py needs torch; make test-torch brings it") from None
 

@@ -1,4 +1,4 @@
-"""Products of torch tensors in this process: on the tensor's device and the current stream, on weights that gemmd lends.
+"""Products of torch tensors in this process, on its device and the current stream, by weights that gemmd lends.
 
 Lanes: each stream that computes has one of its own, and while a CUDA graph is captured the capturing stream's. Graphs
 of one lane must not be replayed side by side: `lane(number)` names another one for what is captured within."""
@@ -53,8 +53,8 @@ def lane(number: int) -> Iterator[None]:
 
 class Streams:
     """Which lane a stream of a device has. With more streams than lanes the one that was not used for longest gives its
-    lane up, and the next one waits on the device for what it has queued. While a graph is being captured nothing outside
-    it can be waited for, so that lanes that captures have are kept."""
+    lane up, and the next one waits on the device for what it has queued. While a graph is being captured nothing
+    outside it can be waited for, so that lanes that captures have are kept."""
 
     def __init__(self, device: torch.device):
         self.device = device
