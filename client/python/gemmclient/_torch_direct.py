@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import warnings
 import weakref
-from typing import Callable, Dict, Iterator, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -107,6 +108,18 @@ class Here:
         self.direct = Direct(session, ordinal=ordinal, lanes=lanes, rows_most=ROWS_MOST, threads=threads)
         self.streams = Streams(device) if self.cuda else None
         self.told: Set[type] = set()  # kinds of errors that a warning has told
+        self._process = os.getpid()
+        self._retired: List[DirectWeight] = []
+
+    def retire(self, weight: DirectWeight) -> None:
+        """Before a weight is given back, what is queued by it has to end. That is waited for, except during a capture,
+        which a wait would break: then with the next weight."""
+        if not self.cuda or os.getpid() != self._process:
+            return
+        self._retired.append(weight)
+        if not _capturing():
+            torch.cuda.synchronize(self.device)
+            self._retired.clear()
 
 
 _here: "weakref.WeakKeyDictionary[Session, Dict[torch.device, Optional[Here]]]" = weakref.WeakKeyDictionary()
@@ -170,6 +183,10 @@ class Layer:
             dtype = bias.dtype if bias.dtype in _TYPES else torch.float32
             with torch.inference_mode(False):
                 self.bias = bias.detach().to(where.device, dtype, copy=True).contiguous()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.where.retire(self.weight)
 
     @classmethod
     def borrow(

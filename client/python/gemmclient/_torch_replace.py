@@ -122,7 +122,8 @@ def _check(one: Found) -> None:
     linear = one.linear
     if parametrize.is_parametrized(linear):
         names = ", ".join(linear.parametrizations)
-        raise InvalidError(f"its {names} is parametrized; torch.nn.utils.parametrize.remove_parametrizations first")
+        remedy = "torch.nn.utils.parametrize.remove_parametrizations makes it plain"
+        raise InvalidError(f"its {names} is parametrized; {remedy}")
     if "weight" not in linear._parameters:
         raise InvalidError("its weight is computed from others (weight_norm, pruning); remove that first")
     if isinstance(linear.weight, nn.parameter.UninitializedTensorMixin):
