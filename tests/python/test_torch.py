@@ -28,6 +28,7 @@ from gemmclient import _torch_direct, _torch_places
 from gemmclient.torch import GemmdLinear, replace_linear
 
 K, N = 96, 160
+LENT = os.environ.get("GEMMD_TEST_BACKEND", "cpu") == "cpu"  # to CPU tensors
 HOST = torch.device("cpu")
 
 
@@ -130,6 +131,7 @@ class ByWorker(Values):
         by_worker(self.session)
 
 
+@unittest.skipUnless(LENT, "gemmd serves on GPUs")
 class Direct(Torch):
     """CPU tensors by products in this process; the tests' gemmd runs as the same user, so that it lends."""
 
@@ -354,6 +356,69 @@ class Cuda(Torch):
             os.kill(worker, signal.SIGKILL)
             self.assertLess(worst_row(linear(x.cuda()).cpu().numpy(), before.cpu().numpy()), 1e-6)
         self.assertNotEqual(self.session.status().devices[0].pid, worker)
+
+
+@unittest.skipUnless(torch.cuda.is_available() and not LENT, "needs a GPU")
+class CudaDirect(Torch):
+    """CUDA tensors by products in this process, on the current stream."""
+
+    def setUp(self):
+        super().setUp()
+        self.source = torch.nn.Linear(K, N, dtype=torch.bfloat16)
+        self.layer = GemmdLinear.from_weight(self.source.weight, self.source.bias, self.session, "layer", "int8").cuda()
+        self.x = torch.randn(7, K, dtype=torch.bfloat16)
+        self.x_there = self.x.cuda()
+
+    def test_values_are_the_workers(self):
+        served = gemmclient.torch._served[self.layer.number]
+        y = self.layer(self.x.cuda())
+        self.assertIsNotNone(served.layer(y.device))
+        self.assertLess(worst_row(y.float().cpu().numpy(), served.by_worker(self.x).float().numpy()), 5e-3)
+
+    def test_a_graph_records_it(self):
+        x = torch.zeros_like(self.x, device="cuda")
+        self.layer(x)
+        expected = self.layer(self.x.cuda())
+        for named in (contextlib.nullcontext(), gemmclient.torch.lane(1)):
+            with named, torch.inference_mode(), torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+                y = self.layer(x)
+            x.copy_(self.x)
+            graph.replay()
+            self.assertTrue(torch.equal(y, expected))
+            x.zero_()
+
+    def test_compiled_into_graphs(self):
+        compiled = torch.compile(self.layer, fullgraph=True, mode="reduce-overhead")
+        with torch.inference_mode():
+            for _ in range(4):
+                x = torch.randn(7, K, dtype=torch.bfloat16, device="cuda")
+                self.assertTrue(torch.equal(compiled(x), self.layer(x)))
+
+    def test_more_streams_than_lanes(self):
+        streams = [torch.cuda.Stream() for _ in range(_torch_direct.STREAM_LANES + 2)]
+        expected, results, x = self.layer(self.x.cuda()), [], self.x.cuda()
+        torch.cuda.synchronize()
+        for _ in range(20):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    results.append(self.layer(x))
+        torch.cuda.synchronize()
+        self.assertTrue(all(torch.equal(y, expected) for y in results))
+
+    def test_a_capture_before_it_is_borrowed(self):
+        late = GemmdLinear(self.session, self.layer.name)
+        with self.assertRaisesRegex(gemmclient.WrongStateError, "being captured: .* has to be borrowed"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                late(self.x_there)
+
+    def test_a_layer_that_goes_with_work_queued(self):
+        x, expected = self.x.cuda(), self.layer(self.x.cuda())
+        torch.cuda.synchronize()
+        torch.cuda._sleep(200_000_000)
+        y = self.layer(x)
+        self.layer = None
+        gc.collect()
+        self.assertTrue(torch.equal(y, expected))
 
 
 class Models(Torch):
@@ -671,7 +736,7 @@ class Lifetimes(Torch):
                 y = linear(torch.ones(4, K)).clone()
                 held = linear(torch.ones(4, K))
             self.assertTrue(torch.equal(held, y))
-            if borrowed:
+            if borrowed and LENT:
                 self.assertTrue(torch.equal(linear(torch.ones(4, K)), y))
             else:
                 with self.assertRaises(gemmclient.DisconnectedError):
