@@ -1,14 +1,16 @@
 #!/usr/bin/python3
-"""What a GemmdLinear costs beside nn.Linear, and where the time of a call goes. A gemmd of its own; CUDA tensors where
-torch and gemmd ($GEMMD_TEST_BACKEND=cuda) have a GPU, else CPU tensors. Medians in microseconds; the two take turns.
+"""What a GemmdLinear costs beside nn.Linear, and where the time of a call through gemmd's worker goes. A gemmd of its
+own; CUDA tensors where torch and gemmd ($GEMMD_TEST_BACKEND=cuda) have a GPU, else CPU tensors. Medians in
+microseconds; all take turns.
 
-    call      GemmdLinear(x), until y is complete
     linear    nn.Linear(x) in this process, of the type of x
+    call      GemmdLinear(x), until y is complete; in this process where gemmd lends the weight
+    worker    the same through gemmd's worker, of which
     device    gemmd's own time of the product
     copy in   x into the memory that gemmd sees, and on a GPU the wait for the stream, which orders it
     product   asking gemmd and waiting for it, less `device`
     copy out  y out of that memory
-    rest      torch's dispatcher and this package"""
+    rest      this package"""
 
 import argparse
 import statistics
@@ -20,7 +22,7 @@ import gemmclient.torch
 import torch
 from gemmclient import _torch_places
 
-PARTS = ("call", "linear", "device", "copy in", "product", "copy out", "rest")
+PARTS = ("linear", "call", "worker", "device", "copy in", "product", "copy out", "rest")
 
 
 def finished(device):
@@ -47,17 +49,19 @@ def measure(session, device, dtype, format, n, k, m, turns):
     taken = {part: [] for part in PARTS}
     for turn in range(turns + turns // 4):
         samples = {"call": timed(device, lambda: linear(x))[0], "linear": timed(device, lambda: source(x))[0]}
+        samples["worker"] = timed(device, lambda: served.by_worker(x))[0]
         samples["copy in"] = timed(device, lambda: places[0].x[:m].copy_(x))[0]
         product, pending = timed(device, lambda: _product(places[0], m))
         samples["device"] = pending.device_ns / 1e3
         samples["product"] = product - samples["device"]
         samples["copy out"] = timed(device, lambda: y.copy_(places[0].y[:m]))[0]
-        samples["rest"] = samples["call"] - product - samples["copy in"] - samples["copy out"]
+        samples["rest"] = samples["worker"] - product - samples["copy in"] - samples["copy out"]
         if turn >= turns // 4:
             for part, value in samples.items():
                 taken[part].append(value)
     session.unload(linear.name)
-    return type(staging).__name__, {part: statistics.median(values) for part, values in taken.items()}
+    way = "lent" if served.layer(x.device) is not None else "worker"
+    return f"{way}, {type(staging).__name__}", {part: statistics.median(values) for part, values in taken.items()}
 
 
 def _product(place, m):
@@ -84,8 +88,9 @@ def main():
         host = time.perf_counter()
         _torch_places.staging_of(session, device)
         print(
-            f"torch {torch.__version__} on {device}, {torch.get_num_threads()} threads; backend {session.status().backend}; "
-            f"x {arguments.type}; places in the arena {1e3 * (host - begin):.1f} ms, "
+            f"torch {torch.__version__} on {device}, {torch.get_num_threads()} threads; "
+            f"backend {session.status().backend}; x {arguments.type}; "
+            f"places in the arena {1e3 * (host - begin):.1f} ms, "
             f"in memory of a GPU, with its import by gemmd, {1e3 * (time.perf_counter() - host):.1f} ms"
         )
         print(f"{'':<32}" + "".join(f"{part:>10}" for part in PARTS))

@@ -6,31 +6,40 @@ import copy
 import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import tempfile
 import threading
 import unittest
+import warnings
 
 from support import BUILD, Daemon, int8_product, worst_row
 
 try:
     import torch
+    import torch.nn.utils.prune
 except ImportError:
     raise SystemExit("test_torch.py needs torch; make test-torch brings it") from None
 
 import gemmclient
 import gemmclient.torch
-from gemmclient import _torch_places
+from gemmclient import _torch_direct, _torch_places
 from gemmclient.torch import GemmdLinear, replace_linear
 
 K, N = 96, 160
+LENT = os.environ.get("GEMMD_TEST_BACKEND", "cpu") == "cpu"  # to CPU tensors
 HOST = torch.device("cpu")
 
 
 def model():
     torch.manual_seed(1)
     return torch.nn.Sequential(torch.nn.Linear(K, N), torch.nn.GELU(), torch.nn.Linear(N, K, bias=False)).eval()
+
+
+def by_worker(session, device=HOST):
+    """As where nothing can be borrowed, without the warning."""
+    _torch_direct._here.setdefault(session, {})[device] = None
 
 
 class Torch(unittest.TestCase):
@@ -79,6 +88,7 @@ class Values(Torch):
     def test_more_rows_than_the_arena_holds(self):
         session = gemmclient.connect(self.daemon.socket, arena_bytes=1 << 20)
         self.addCleanup(session.close)
+        by_worker(session)
         source = torch.nn.Linear(K, N)
         linear = GemmdLinear.from_weight(source.weight, source.bias, session, "layer", "int8")
         self.check(linear, source, torch.randn(10007, K), 1e-6)
@@ -113,11 +123,115 @@ class Values(Torch):
         self.assertEqual(wrong, [0, 0, 0, 0])
 
 
+class ByWorker(Values):
+    """The same where gemmd's worker computes."""
+
+    def setUp(self):
+        super().setUp()
+        by_worker(self.session)
+
+
+@unittest.skipUnless(LENT, "gemmd serves on GPUs")
+class Direct(Torch):
+    """CPU tensors by products in this process; the tests' gemmd runs as the same user, so that it lends."""
+
+    def test_the_worker_has_no_part_in_it(self):
+        source, linear = self.linear()
+        x = torch.randn(7, K)
+        before = self.session.status().devices[0].products
+        self.check(linear, source, x, 1e-6)
+        self.assertEqual(self.session.status().devices[0].products, before)
+        self.assertEqual(self.session.stat(linear.name).borrows, 1)
+
+    def test_values_are_the_workers(self):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for format in ("int8", "fp8", "int2"):
+                source, linear = self.linear(dtype, format)
+                x = torch.randn(7, K).to(dtype)
+                served = gemmclient.torch._served[linear.number]
+                self.assertIsNotNone(served.layer(HOST))
+                self.assertTrue(torch.equal(linear(x), served.by_worker(x)), (dtype, format))
+
+    def test_more_rows_than_a_product_takes(self):
+        source, linear = self.linear()
+        self.check(linear, source, torch.randn(2 * _torch_direct.ROWS_MOST + 1, K), 1e-6)
+        self.check(linear, source, torch.randn(_torch_direct.ROWS_MOST + 5, 2 * K)[:, K:], 1e-6)
+
+    def test_it_goes_on_when_gemmd_is_gone(self):
+        with contextlib.closing(Daemon()) as daemon, gemmclient.connect(daemon.socket, reconnect=0) as session:
+            served, x = model(), torch.randn(3, K)
+            replace_linear(served, "int8", session=session)
+            with torch.inference_mode():
+                before = served(x)
+                daemon.kill()
+                for _ in range(20):
+                    self.assertTrue(torch.equal(served(x), before))
+
+    def test_rows_that_are_not_aligned(self):
+        source, linear = self.linear()
+        flat = torch.randn(1 + 4 * K)
+        self.check(linear, source, flat[1:].view(4, K), 1e-6)
+        self.check(linear, source, flat[1 : K + 1], 1e-6)
+
+    def test_biases_that_are_not_aligned(self):
+        source = torch.nn.Linear(K, N)
+        flat = torch.cat([torch.zeros(1), source.bias.detach()])
+        linear = GemmdLinear.from_weight(source.weight, flat[1:], self.session, "layer", "int8")
+        self.check(linear, source, torch.randn(3, K), 1e-6)
+
+    def refused(self, session, sentence):
+        source = torch.nn.Sequential(*(torch.nn.Linear(K, K) for _ in range(3)))
+        linears = copy.deepcopy(source)
+        replace_linear(linears, "int8", session=session)
+        x = torch.randn(4, K)
+        with warnings.catch_warnings(record=True) as told, torch.inference_mode():
+            warnings.simplefilter("always")
+            y = linears(x)
+            self.assertTrue(torch.equal(linears(x), y))
+        self.assertEqual(len(told), 1, [str(one.message) for one in told])
+        self.assertRegex(str(told[0].message), sentence)
+        replace_linear(source, "int8", session=self.session)
+        with gemmclient.connect(session._chosen["address"]) as other, torch.inference_mode():
+            again = torch.nn.Sequential(*(GemmdLinear(other, a.name, _bias(a)) for a in linears))
+            self.assertTrue(torch.equal(again(x), y))
+
+    @unittest.skipUnless(os.geteuid() == 0, "takes another user")
+    def test_who_may_not_borrow_is_told_once_and_served_by_the_worker(self):
+        with contextlib.closing(Daemon()) as daemon:
+            os.chmod(daemon.folder, 0o755)
+            os.chmod(daemon.socket, 0o666)
+            os.seteuid(65534)
+            try:
+                session = gemmclient.connect(daemon.socket)
+            finally:
+                os.seteuid(0)
+            with session:
+                self.refused(session, "cpu: products go through gemmd's worker: .*direct")
+
+    def test_a_weight_that_cannot_be_borrowed_is_told_of_once(self):
+        with contextlib.closing(Daemon("devices = 2")) as daemon, gemmclient.connect(daemon.socket) as session:
+            for number in range(2):
+                w = torch.randn(N, K).numpy()
+                session.load_array(w, name=f"parts{number}", format="int8", placement="split", devices=2)
+            layers = [GemmdLinear(session, f"parts{number}") for number in range(2)]
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                for layer in layers * 2:
+                    self.assertEqual(layer(torch.randn(2, K)).shape, (2, N))
+            self.assertEqual(len(told), 1)
+            self.assertRegex(str(told[0].message), "parts0: products go through gemmd's worker: .*several devices")
+
+
+def _bias(layer):
+    return gemmclient.torch._served[layer.number].given_bias
+
+
 class SharedPlaces(Torch):
     """What CUDA tensors go through, with a memfd in the place of a GPU's memory: gemmd reads and writes where torch
     does."""
 
     def served(self, source, slot_bytes=1 << 20):
+        by_worker(self.session)
         linear = GemmdLinear.from_weight(source.weight, source.bias, self.session, "shared", "int8")
         memory = gemmclient.SharedMemory(self.session, 4 * slot_bytes)
         places = _torch_places.staging_of(self.session, HOST)
@@ -159,6 +273,7 @@ class TwoDevices(unittest.TestCase):
         for number, kind in ((0, _torch_places.Arena), (1, _torch_places.Mapped)):
             w = torch.randn(N, K)  # equal content would be stored once
             session.load_array(w.numpy(), name=f"on{number}", format="int8", device=number)
+            by_worker(session)
             linear = GemmdLinear(session, f"on{number}")
             arena = _torch_places.staging_of(session, HOST)
             memory = gemmclient.SharedMemory(session, 4 << 20, device=1)
@@ -172,9 +287,10 @@ class TwoDevices(unittest.TestCase):
 
 @unittest.skipUnless(torch.cuda.is_available() and os.environ.get("GEMMD_TEST_BACKEND") == "cuda", "needs a GPU")
 class Cuda(Torch):
-    """CUDA tensors by exported device memory."""
+    """CUDA tensors by exported device memory, as where nothing can be borrowed."""
 
     def linear_on_gpu(self, dtype=torch.float32):
+        by_worker(self.session, torch.device("cuda", 0))
         source, linear = self.linear(dtype)
         return source, linear, torch.randn(7, K).to(dtype)
 
@@ -209,6 +325,7 @@ class Cuda(Torch):
     def late(self, events):
         """x is written behind work that keeps the stream busy for longer than gemmd waits."""
         with contextlib.closing(Daemon("event_timeout_ms = 20")) as daemon, gemmclient.connect(daemon.socket) as session:
+            by_worker(session, torch.device("cuda", 0))
             source = torch.nn.Linear(K, N)
             linear = GemmdLinear.from_weight(source.weight, source.bias, session, "layer", "int8")
             rows = torch.randn(40000, K)
@@ -241,6 +358,69 @@ class Cuda(Torch):
         self.assertNotEqual(self.session.status().devices[0].pid, worker)
 
 
+@unittest.skipUnless(torch.cuda.is_available() and not LENT, "needs a GPU")
+class CudaDirect(Torch):
+    """CUDA tensors by products in this process, on the current stream."""
+
+    def setUp(self):
+        super().setUp()
+        self.source = torch.nn.Linear(K, N, dtype=torch.bfloat16)
+        self.layer = GemmdLinear.from_weight(self.source.weight, self.source.bias, self.session, "layer", "int8").cuda()
+        self.x = torch.randn(7, K, dtype=torch.bfloat16)
+        self.x_there = self.x.cuda()
+
+    def test_values_are_the_workers(self):
+        served = gemmclient.torch._served[self.layer.number]
+        y = self.layer(self.x.cuda())
+        self.assertIsNotNone(served.layer(y.device))
+        self.assertLess(worst_row(y.float().cpu().numpy(), served.by_worker(self.x).float().numpy()), 5e-3)
+
+    def test_a_graph_records_it(self):
+        x = torch.zeros_like(self.x, device="cuda")
+        self.layer(x)
+        expected = self.layer(self.x.cuda())
+        for named in (contextlib.nullcontext(), gemmclient.torch.lane(1)):
+            with named, torch.inference_mode(), torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+                y = self.layer(x)
+            x.copy_(self.x)
+            graph.replay()
+            self.assertTrue(torch.equal(y, expected))
+            x.zero_()
+
+    def test_compiled_into_graphs(self):
+        compiled = torch.compile(self.layer, fullgraph=True, mode="reduce-overhead")
+        with torch.inference_mode():
+            for _ in range(4):
+                x = torch.randn(7, K, dtype=torch.bfloat16, device="cuda")
+                self.assertTrue(torch.equal(compiled(x), self.layer(x)))
+
+    def test_more_streams_than_lanes(self):
+        streams = [torch.cuda.Stream() for _ in range(_torch_direct.STREAM_LANES + 2)]
+        expected, results, x = self.layer(self.x.cuda()), [], self.x.cuda()
+        torch.cuda.synchronize()
+        for _ in range(20):
+            for stream in streams:
+                with torch.cuda.stream(stream):
+                    results.append(self.layer(x))
+        torch.cuda.synchronize()
+        self.assertTrue(all(torch.equal(y, expected) for y in results))
+
+    def test_a_capture_before_it_is_borrowed(self):
+        late = GemmdLinear(self.session, self.layer.name)
+        with self.assertRaisesRegex(gemmclient.WrongStateError, "being captured: .* has to be borrowed"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                late(self.x_there)
+
+    def test_a_layer_that_goes_with_work_queued(self):
+        x, expected = self.x.cuda(), self.layer(self.x.cuda())
+        torch.cuda.synchronize()
+        torch.cuda._sleep(200_000_000)
+        y = self.layer(x)
+        self.layer = None
+        gc.collect()
+        self.assertTrue(torch.equal(y, expected))
+
+
 class Models(Torch):
     def test_patterns_choose_layers(self):
         served = model()
@@ -249,6 +429,164 @@ class Models(Torch):
         self.assertIs(type(served[2]), GemmdLinear)
         self.assertEqual((served[2].weight.shape, served[2].weight.device.type), ((K, N), "meta"))
         self.assertEqual(replace_linear(served, "int8", session=self.session), ["0"])
+
+    def test_a_pattern_that_matches_nothing(self):
+        served = model()
+        with self.assertRaisesRegex(gemmclient.InvalidError, "pattern 'decoder.*' matches no layer"):
+            replace_linear(served, "int8", ["0", "decoder.*"], session=self.session)
+        self.assertIs(type(served[0]), torch.nn.Linear)
+        with self.assertRaisesRegex(gemmclient.InvalidError, "matches no layer"):
+            replace_linear(torch.nn.GELU(), "int8", session=self.session)
+
+    def test_one_that_is_refused_leaves_all_as_it_was(self):
+        served = torch.nn.Sequential(torch.nn.Linear(K, N), torch.nn.Linear(N, K, dtype=torch.float64))
+        before = list(served)
+        for patterns in (["*"], "*"):
+            with self.assertRaisesRegex(gemmclient.InvalidError, "^1: a weight must be float32.*float64"):
+                replace_linear(served, "int8", patterns, session=self.session, prefix="atomic")
+            self.assertEqual(list(served), before)
+        self.assertEqual(self.session.weights("atomic/*"), [])
+        there = torch.nn.Sequential(copy.deepcopy(served[0]))
+        replace_linear(there, "int8", session=self.session, prefix="atomic")
+        with self.assertRaises(gemmclient.InvalidError):
+            replace_linear(served, "int8", session=self.session, prefix="atomic")
+        self.assertEqual(len(self.session.weights("atomic/*")), 1)  # that was there before
+
+    def test_what_is_no_plain_linear_layer_is_refused_by_name(self):
+        def named(layer):
+            return torch.nn.ModuleDict({"fine": torch.nn.Linear(K, K), "odd": layer})
+
+        def weight_norm(layer):
+            return torch.nn.utils.parametrizations.weight_norm(layer)
+
+        def pruned(layer):
+            return torch.nn.utils.prune.identity(layer, "weight")
+
+        def changed(layer):
+            layer.forward = lambda x: x
+            return layer
+
+        for change, reason in ((weight_norm, "parametrized"), (pruned, "computed from others"), (changed, "forward")):
+            served = named(change(torch.nn.Linear(K, K)))
+            with self.assertRaisesRegex(gemmclient.InvalidError, f"^odd: .*{reason}"):
+                replace_linear(served, "int8", session=self.session)
+            self.assertIs(type(served["fine"]), torch.nn.Linear)
+        attention = torch.nn.ModuleDict({"mha": torch.nn.MultiheadAttention(K, 2)})
+        with self.assertRaisesRegex(gemmclient.InvalidError, r"^mha.out_proj: .*MultiheadAttention"):
+            replace_linear(attention, "int8", session=self.session, predicate=lambda path, layer: True)
+        with torch.device("meta"):
+            empty = torch.nn.Sequential(torch.nn.Linear(K, K))
+        with self.assertRaisesRegex(gemmclient.InvalidError, '^0: .*"meta"'):
+            replace_linear(empty, "int8", session=self.session)
+
+    def test_subclasses_when_asked(self):
+        class Mine(torch.nn.Linear):
+            pass
+
+        def fresh():
+            return torch.nn.Sequential(torch.nn.Linear(K, K), Mine(K, K))
+
+        self.assertEqual(replace_linear(fresh(), "int8", session=self.session), ["0"])
+        self.assertEqual(replace_linear(fresh(), "int8", session=self.session, classes=[Mine]), ["1"])
+        self.assertEqual(
+            replace_linear(fresh(), "int8", session=self.session, classes=[Mine, torch.nn.Linear]), ["0", "1"]
+        )
+        asked = []
+
+        def predicate(path, layer):
+            asked.append((path, type(layer)))
+            return path == "1"
+
+        self.assertEqual(replace_linear(fresh(), "int8", session=self.session, predicate=predicate), ["1"])
+        self.assertEqual(asked, [("0", torch.nn.Linear), ("1", Mine)])
+        with self.assertRaisesRegex(gemmclient.InvalidError, "pattern '1' matches no layer.*of other classes.* 1"):
+            replace_linear(fresh(), "int8", ["1"], session=self.session)
+
+    def test_a_model_that_is_one_layer(self):
+        source = torch.nn.Linear(K, N)
+        served, seen = copy.deepcopy(source), []
+        hook = served.register_forward_hook(lambda layer, inputs, y: seen.append(layer))
+        self.assertEqual(replace_linear(served, "int8", session=self.session, prefix="one"), [""])
+        self.assertIs(type(served), GemmdLinear)
+        self.assertRegex(served.name, r"^one\.int8\.")
+        self.check(served, source, torch.randn(3, K), 1e-6)
+        self.assertEqual(seen, [served])
+        hook.remove()
+        number = served.number
+        del served, seen
+        gc.collect()
+        self.assertNotIn(number, gemmclient.torch._served)
+
+    def test_hooks_and_modes_go_on(self):
+        served, seen = model(), []
+        handles = [
+            served[0].register_forward_pre_hook(lambda layer, inputs: (inputs[0] + 1,)),
+            served[0].register_forward_hook(lambda layer, inputs, y: y * 2),
+            served[2].register_forward_hook(lambda layer, inputs, options, y: seen.append(options), with_kwargs=True),
+        ]
+        hooked = torch.nn.Sequential(copy.deepcopy(model()[0]))
+        replace_linear(served, "int8", session=self.session)
+        replace_linear(hooked, "int8", session=self.session)
+        x = torch.randn(2, K)
+        with torch.inference_mode():
+            self.assertTrue(torch.equal(served[0](x), 2 * hooked(x + 1)))
+            served(x)
+        self.assertEqual(seen, [{}])
+        self.assertFalse(served[0].training)
+        for handle in handles:
+            handle.remove()
+        with torch.inference_mode():
+            self.assertTrue(torch.equal(served[0](x), hooked(x)))
+
+    def test_types_that_are_shown(self):
+        served = model()
+        replace_linear(served, "int8", session=self.session)
+        for change, dtype in ((lambda m: m.half(), torch.float16), (lambda m: m.to(torch.bfloat16), torch.bfloat16)):
+            change(served)
+            self.assertEqual((served[0].weight.dtype, served[0].bias.dtype), (dtype, dtype))
+            self.assertEqual((served[0].weight.shape, served[0].weight.device.type), ((N, K), "meta"))
+            with torch.inference_mode():
+                self.assertEqual(served(torch.randn(2, K, dtype=dtype)).dtype, dtype)
+        self.assertEqual(served.to("cpu")[0].weight.dtype, torch.bfloat16)
+
+    def test_autocast(self):
+        served, x = model(), torch.randn(3, K)
+        replace_linear(served, "int8", session=self.session)
+        with torch.inference_mode():
+            expected = served[0](x.bfloat16())
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = served[0](x)
+                compiled = torch.compile(served[0], fullgraph=True)(x)
+                with torch.autocast("cpu", enabled=False):
+                    self.assertEqual(served[0](x).dtype, torch.float32)
+                with self.assertRaisesRegex(gemmclient.InvalidError, "float64"):
+                    served[0](x.double())
+        self.assertEqual((y.dtype, compiled.dtype), (torch.bfloat16, torch.bfloat16))
+        self.assertTrue(torch.equal(y, expected) and torch.equal(compiled, expected))
+
+    def test_saving_says_what_would_be_left_out(self):
+        served = model()
+        replace_linear(served, "int8", ["0"], session=self.session)
+        with self.assertRaisesRegex(gemmclient.WrongStateError, "0.weight is with gemmd.*weights=True"):
+            served.state_dict()
+        self.assertEqual(set(gemmclient.torch.state_dict(served)), {"0.bias", "2.weight"})
+        with self.assertRaisesRegex(gemmclient.UnsupportedError, "0.weight is with gemmd as INT8"):
+            gemmclient.torch.state_dict(served, weights=True)
+        with self.assertRaises(gemmclient.WrongStateError):
+            served.state_dict()
+
+    def test_saving_whole(self):
+        for dtype, format in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
+            source = torch.nn.Sequential(torch.nn.Linear(K, N, dtype=dtype), torch.nn.Linear(N, K, False, dtype=dtype))
+            expected = source.state_dict()
+            served = copy.deepcopy(source)
+            replace_linear(served, format, session=self.session)
+            saved = gemmclient.torch.state_dict(served, weights=True)
+            self.assertEqual(list(saved), list(expected))
+            for name, value in expected.items():
+                self.assertEqual(saved[name].dtype, dtype)
+                self.assertTrue(torch.equal(saved[name], value), name)
+            source.load_state_dict(saved)
 
     def test_layers_that_share_values_share_a_weight(self):
         shared = torch.nn.Linear(K, K)
@@ -312,6 +650,25 @@ class Models(Torch):
             torch.testing.assert_close(compiled(x), expected, rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(compiled(x[:3]), expected[:3], rtol=1e-5, atol=1e-5)
 
+    def test_compiled_with_less_overhead_is_the_same(self):
+        x, served = torch.randn(5, K), model()
+        replace_linear(served, "int8", session=self.session)
+        with torch.inference_mode():
+            expected = served(x)
+            compiled = torch.compile(served, fullgraph=True, mode="reduce-overhead")
+            for _ in range(3):
+                torch.testing.assert_close(compiled(x), expected, rtol=1e-5, atol=1e-5)
+
+    def test_what_torch_traces_sees_the_operator(self):
+        _, linear = self.linear()
+        x = torch.randn(3, K)
+        with torch.inference_mode(False), torch.no_grad():
+            exported = torch.export.export(torch.nn.Sequential(linear), (x,))
+            self.assertTrue(torch.equal(exported.module()(x), linear(x)))
+            self.assertTrue(torch.equal(torch.jit.trace(linear, x)(x), linear(x)))
+        self.assertIn("gemmd.linear", str(exported.graph))
+        self.assertEqual(linear(torch.empty(2, 3, K, device="meta")).shape, (2, 3, N))
+
     def test_torch_finds_the_operator_well_formed(self):
         _, linear = self.linear()
         found = torch.library.opcheck(torch.ops.gemmd.linear, (torch.randn(3, K), linear.number, N))
@@ -339,8 +696,17 @@ class Refusals(Torch):
 
     def test_copies_of_what_is_open(self):
         _, linear = self.linear()
-        with self.assertRaises(gemmclient.WrongStateError):
-            copy.deepcopy(linear)
+        for copied in (copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(gemmclient.WrongStateError, "belongs to the process that opened it"):
+                copied(torch.nn.Sequential(linear))
+
+    def test_weights_of_types_that_are_not_taken(self):
+        with self.assertRaisesRegex(gemmclient.InvalidError, r"float64.*\(element\)"):
+            self.session.load_array(torch.randn(N, K).double().numpy(), name="double", format="int8")
+
+    def test_lanes(self):
+        with self.assertRaisesRegex(gemmclient.InvalidError, "lane must be 0..3, got 4"), gemmclient.torch.lane(4):
+            pass
 
     def test_an_error_leaves_the_layer_usable(self):
         source, linear = self.linear(torch.float16, "f16")
@@ -362,13 +728,78 @@ class Lifetimes(Torch):
         self.assertGreater(self.session.unload(name), 0)
 
     def test_what_was_computed_outlives_the_session(self):
-        with gemmclient.connect(self.daemon.socket) as session:
-            linear = GemmdLinear.from_weight(torch.randn(N, K), None, session, "layer", "int8")
-            y = linear(torch.ones(4, K)).clone()
-            held = linear(torch.ones(4, K))
-        self.assertTrue(torch.equal(held, y))
-        with self.assertRaises(gemmclient.DisconnectedError):
-            linear(torch.ones(4, K))
+        for borrowed in (True, False):
+            with gemmclient.connect(self.daemon.socket) as session:
+                if not borrowed:
+                    by_worker(session)
+                linear = GemmdLinear.from_weight(torch.randn(N, K), None, session, "layer", "int8")
+                y = linear(torch.ones(4, K)).clone()
+                held = linear(torch.ones(4, K))
+            self.assertTrue(torch.equal(held, y))
+            if borrowed and LENT:
+                self.assertTrue(torch.equal(linear(torch.ones(4, K)), y))
+            else:
+                with self.assertRaises(gemmclient.DisconnectedError):
+                    linear(torch.ones(4, K))
+
+    def test_a_session_ends_with_what_was_borrowed(self):
+        session = gemmclient.connect(self.daemon.socket)
+        linear = GemmdLinear.from_weight(torch.randn(N, K), None, session, "layer", "int8")
+        linear(torch.ones(4, K))
+        sessions = self.session.status().sessions
+        session.close()
+        self.assertEqual(self.session.status().sessions, sessions)
+        core = session._core
+        del linear, session
+        gc.collect()
+        self.assertEqual(core.blocks, 0)
+
+    def test_names_go_with_the_model_when_asked(self):
+        served, other = model(), model()
+        replace_linear(served, "int8", session=self.session, prefix="released", release=True)
+        replace_linear(other, "int8", session=self.session, prefix="released", release=True)
+        with torch.inference_mode():
+            y = served(torch.ones(1, K))
+        del served
+        gc.collect()
+        self.assertEqual(len(self.session.weights("released/*")), 2)  # the other model has them
+        with torch.inference_mode():
+            self.assertTrue(torch.equal(other(torch.ones(1, K)), y))
+        del other
+        gc.collect()
+        self.assertEqual(self.session.weights("released/*"), [])
+        kept = model()
+        replace_linear(kept, "int8", session=self.session, prefix="kept")
+        del kept
+        gc.collect()
+        self.assertEqual(len(self.session.weights("kept/*")), 2)
+
+    def test_a_forked_process_connects_anew(self):
+        for borrowed in (True, False):
+            session = gemmclient.connect(self.daemon.socket)
+            self.addCleanup(session.close)
+            if not borrowed:
+                by_worker(session)
+            served, x = model(), torch.randn(2, K)
+            replace_linear(served, "int8", session=session, prefix="forked", release=True)
+            with torch.inference_mode():
+                before = served(x)
+                read, write = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    try:
+                        torch.set_num_threads(1)
+                        os.write(write, b"1" if torch.equal(served(x), before) else b"0")
+                        served = None
+                        gc.collect()
+                    finally:
+                        os._exit(0)
+                os.close(write)
+                with os.fdopen(read, "rb") as result:
+                    self.assertEqual(result.read(), b"1")
+                os.waitpid(child, 0)
+                self.assertEqual(len(session.weights("forked/*")), 2)  # they are not the child's to release
+                self.assertTrue(torch.equal(served(x), before))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,20 @@ class Plugin(unittest.TestCase):
         self.check(*self.layer(ColumnParallelLinear, K, N, bias=False), torch.float32, 1e-6)
         self.check(*self.layer(QKVParallelLinear, K, 16, 4, total_num_kv_heads=2), torch.float32, 1e-6)
 
+    def test_compiled_without_a_break_in_the_graph(self):
+        layer, weight = self.layer(ReplicatedLinear, K, N)
+        x = torch.randn(5, K)
+        with torch.inference_mode():
+            expected, _ = layer(x)
+            compiled = torch.compile(lambda rows: layer.quant_method.apply(layer, rows, layer.bias), fullgraph=True)
+            self.assertTrue(torch.equal(compiled(x), expected))
+
+    def test_weights_are_borrowed(self):
+        layer, _ = self.layer(ReplicatedLinear, K, N)
+        layer(torch.randn(5, K))
+        with gemmclient.connect(self.daemon.socket) as session:
+            self.assertGreater(session.stat(layer.gemmd.name).borrows, 0)
+
     def test_the_types_that_models_have(self):
         self.check(*self.layer(ReplicatedLinear, K, N, dtype=torch.bfloat16), torch.bfloat16, 5e-3)
         self.check(*self.layer(ReplicatedLinear, K, N, dtype=torch.float16), torch.float16, 1e-3)

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Deque, Dict, List, Optional
 
-from ._library import cuda_library, direct_library, ffi, lib, text
+from ._library import cuda_library, direct_library, ffi, lib, look_up, text
 from .errors import DisconnectedError, WrongStateError, error_for
 from .types import encoded_path
 
@@ -28,6 +28,11 @@ _WEIGHT, _MEMORY, _CUDA_MEMORY, _CUDA_EVENT, _DIRECT_WEIGHT, _DIRECT = (
     ffi.typeof(f"gemmd_{name} *")
     for name in ("weight", "memory", "cuda_memory", "cuda_event", "direct_weight", "direct")
 )
+_FREED, _RESULT = ffi.typeof("uint64_t *"), ffi.typeof("gemmd_result *")
+look_up(
+    lib, "GEMMD_OK", "GEMMD_BUSY", "gemmd_weight_unload", "gemmd_weight_close", "gemmd_memory_close", "gemmd_free",
+    "gemmd_wait_any", "gemmd_fd", "gemmd_disconnect",
+)  # fmt: skip
 
 
 class Block:
@@ -131,7 +136,7 @@ class Core:
             dropped = self.dropped.popleft()
             if isinstance(dropped, str):
                 if not self.closed:
-                    lib.gemmd_weight_unload(self.session, dropped.encode(), ffi.new("uint64_t *"))
+                    lib.gemmd_weight_unload(self.session, dropped.encode(), ffi.new(_FREED))
                 continue
             kind = ffi.typeof(dropped)
             if kind is _WEIGHT:
@@ -172,7 +177,7 @@ class Core:
         else:
             lib.gemmd_free(self.session, memory)
             return
-        result = ffi.new("gemmd_result *")
+        result = ffi.new(_RESULT)
         while release(memory) == lib.GEMMD_BUSY:  # a product was in flight when the session was closed
             lib.gemmd_wait_any(self.session, -1, result)
 

@@ -50,20 +50,29 @@ lib: Any = _open(ffi)
 @functools.lru_cache(maxsize=None)
 def cuda_library() -> Any:
     """libgemmclient-cuda; None where there is none."""
-    return _open_part("cuda")
+    return _open_part("cuda", "gemmd_cuda_free", "gemmd_cuda_event_free")
 
 
 @functools.lru_cache(maxsize=None)
 def direct_library() -> Any:
     """libgemmclient-direct; None where there is none."""
-    return _open_part("direct")
+    return _open_part("direct", "gemmd_direct_close", "gemmd_direct_return")
 
 
-def _open_part(part: str) -> Any:
+def _open_part(part: str, *finalizers: str) -> Any:
     try:
-        return ffi.dlopen(os.environ.get(f"GEMMCLIENT_{part.upper()}_LIBRARY") or f"libgemmclient-{part}.so.0")
+        library = ffi.dlopen(os.environ.get(f"GEMMCLIENT_{part.upper()}_LIBRARY") or f"libgemmclient-{part}.so.0")
     except OSError:
         return None
+    look_up(library, *finalizers)
+    return library
+
+
+def look_up(library: Any, *names: str) -> None:
+    """cffi holds a lock while it looks a name up for the first time, and parses a type. The collector may come by just
+    then: what finalizers use has to be known by then, or they wait for the lock of their own thread."""
+    for name in names:
+        getattr(library, name)
 
 
 def text(chars) -> str:

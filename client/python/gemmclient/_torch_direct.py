@@ -1,4 +1,4 @@
-"""Products of torch tensors in this process: on the tensor's device and the current stream, on weights that gemmd lends.
+"""Products of torch tensors in this process, on its device and the current stream, by weights that gemmd lends.
 
 Lanes: each stream that computes has one of its own, and while a CUDA graph is captured the capturing stream's. Graphs
 of one lane must not be replayed side by side: `lane(number)` names another one for what is captured within."""
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import warnings
 import weakref
-from typing import Callable, Dict, Iterator, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 
@@ -53,8 +54,8 @@ def lane(number: int) -> Iterator[None]:
 
 class Streams:
     """Which lane a stream of a device has. With more streams than lanes the one that was not used for longest gives its
-    lane up, and the next one waits on the device for what it has queued. While a graph is being captured nothing outside
-    it can be waited for, so that lanes that captures have are kept."""
+    lane up, and the next one waits on the device for what it has queued. While a graph is being captured nothing
+    outside it can be waited for, so that lanes that captures have are kept."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -107,6 +108,18 @@ class Here:
         self.direct = Direct(session, ordinal=ordinal, lanes=lanes, rows_most=ROWS_MOST, threads=threads)
         self.streams = Streams(device) if self.cuda else None
         self.told: Set[type] = set()  # kinds of errors that a warning has told
+        self._process = os.getpid()
+        self._retired: List[DirectWeight] = []
+
+    def retire(self, weight: DirectWeight) -> None:
+        """Before a weight is given back, what is queued by it has to end. That is waited for, except during a capture,
+        which a wait would break: then with the next weight."""
+        if not self.cuda or os.getpid() != self._process:
+            return
+        self._retired.append(weight)
+        if not _capturing():
+            torch.cuda.synchronize(self.device)
+            self._retired.clear()
 
 
 _here: "weakref.WeakKeyDictionary[Session, Dict[torch.device, Optional[Here]]]" = weakref.WeakKeyDictionary()
@@ -170,6 +183,10 @@ class Layer:
             dtype = bias.dtype if bias.dtype in _TYPES else torch.float32
             with torch.inference_mode(False):
                 self.bias = bias.detach().to(where.device, dtype, copy=True).contiguous()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.where.retire(self.weight)
 
     @classmethod
     def borrow(

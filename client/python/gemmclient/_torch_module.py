@@ -25,7 +25,8 @@ _EXPORT_BYTES = 1 << 20  # of rows in the arena at a time
 
 
 class GemmdLinear(nn.Module):
-    """nn.Linear whose weight is with gemmd. `weight` and `bias` have its shapes and types, and no values (device "meta").
+    """nn.Linear whose weight is with gemmd. `weight` and `bias` have its shapes and types, and no values: their device
+    is "meta".
 
     `release`: when the last layer of this session's that has the name is gone, gemmd drops the name."""
 
@@ -179,8 +180,8 @@ _here = threading.local()
 
 def state_dict(model: nn.Module, *, weights: bool = False) -> Dict[str, object]:
     """model.state_dict() with the biases of layers that are with gemmd and, where `weights`, their weights: as F16 or
-    BF16, which gemmd has them in, on the CPU; every other format raises UnsupportedError, because the values that it was
-    made of are not with gemmd. Negative zeros come back as zeros.
+    BF16, which gemmd has them in, on the CPU; every other format raises UnsupportedError, because the values that it
+    was made of are not with gemmd. Negative zeros come back as zeros.
 
     model.save_pretrained(folder, state_dict=gemmclient.torch.state_dict(model, weights=True)) saves such a model."""
     _here.saving = _Saving(weights)
@@ -194,8 +195,8 @@ def _fetch(layer: GemmdLinear, prefix: str) -> torch.Tensor:
     """W [n, k] by products with unit rows: x = row i of the identity gives column i, and zeros added to it."""
     if layer.format not in _EXACT:
         raise UnsupportedError(
-            f"{prefix}weight is with gemmd as {layer.format.upper()}, from which the values that it was made of cannot be "
-            "had back; save the model before replacing, or leave gemmd's weights out"
+            f"{prefix}weight is with gemmd as {layer.format.upper()}, from which the values that it was made of cannot "
+            "be had back; save the model before replacing, or leave gemmd's weights out"
         )
     dtype, weight = _EXACT[layer.format], served[layer.number].weight
     fetched = torch.empty(weight.n, weight.k, dtype=dtype)

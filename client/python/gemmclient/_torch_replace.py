@@ -45,9 +45,9 @@ def replace_linear(
     release: bool = False,
 ) -> List[str]:
     """Puts a GemmdLinear in the place of each nn.Linear whose path in the model matches one of the fnmatch(3)
-    patterns. Returns the paths; that of a model that is one nn.Linear, which becomes a GemmdLinear, is "". A pattern that
-    matches no layer is InvalidError. Forward hooks go on. The values that the model held are freed with their last other
-    reference.
+    patterns. Returns the paths; that of a model that is one nn.Linear, which becomes a GemmdLinear, is "". A pattern
+    that matches no layer is InvalidError. Forward hooks go on. The values that the model held are freed with their last
+    other reference.
 
     All or none: where a layer is refused, by gemmd or because its weight is parametrized, the error names it, the model
     is as it was, and what was loaded for it is unloaded.
@@ -122,7 +122,8 @@ def _check(one: Found) -> None:
     linear = one.linear
     if parametrize.is_parametrized(linear):
         names = ", ".join(linear.parametrizations)
-        raise InvalidError(f"its {names} is parametrized; torch.nn.utils.parametrize.remove_parametrizations makes it plain")
+        remedy = "torch.nn.utils.parametrize.remove_parametrizations makes it plain"
+        raise InvalidError(f"its {names} is parametrized; {remedy}")
     if "weight" not in linear._parameters:
         raise InvalidError("its weight is computed from others (weight_norm, pruning); remove that first")
     if isinstance(linear.weight, nn.parameter.UninitializedTensorMixin):

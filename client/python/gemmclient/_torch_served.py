@@ -59,7 +59,7 @@ class Served:
     def layer(self, device: torch.device) -> Optional[Layer]:
         """The weight as products in this process have it; None where gemmd's worker computes them."""
         if device not in self._layers:
-            check_not_capturing(device, f"{self.name} has to be borrowed for {device} before; call the layer once first")
+            check_not_capturing(device, f"{self.name} has to be borrowed for {device} before; call the layer once")
             self._layers[device] = self._borrow(device)
         return self._layers[device]
 

@@ -30,8 +30,8 @@ class Direct:
     its weights; a CUDA graph that has recorded a product holds it, too.
 
     `ordinal`: the device as CUDA counts it here, -1: the current one. `lanes`: how many streams may compute at the same
-    time, each with memory of its own; a product of a lane must not run beside another of the same lane. `rows_most`: rows of x
-    of one product. `threads`: of the CPU backend, 0: a thread for each core."""
+    time, each with memory of its own; a product of a lane must not run beside another of the same lane. `rows_most`:
+    rows of x of one product. `threads`: of the CPU backend, 0: a thread for each core."""
 
     def __init__(
         self, session: "Session", *, ordinal: int = -1, lanes: int = 1, rows_most: int = 512, threads: int = 0

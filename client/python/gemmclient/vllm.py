@@ -1,12 +1,13 @@
 """A vLLM plugin: linear layers by gemmd, chosen as a quantization.
 
-    vllm serve MODEL --quantization gemmd_int8 --enforce-eager
+    vllm serve MODEL --quantization gemmd_int8
 
 vLLM finds it by the entry point vllm.general_plugins of this package. Layers are created and loaded as those of a model
 that is not quantized; then each weight, this rank's part of it, goes to gemmd, and its memory here is freed. Embeddings
 and the head stay with vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
 
---enforce-eager, because a call waits for its stream, which a CUDA graph cannot record.
+CUDA graphs record the products where gemmd lends its weights to this user, its option `direct`. Where it does not, a
+call waits for its stream, and vLLM has to be started with --enforce-eager.
 """
 
 from __future__ import annotations
