@@ -175,7 +175,9 @@ enum status cpu_product_open(struct product_engine *engine, const struct product
   uint64_t bytes = engine->micro == micro_choose(NULL) ? options->library_bytes : 0;
   enum status status = cpu_library_open(options->threads, bytes, &engine->library, error);
   if (status == STATUS_OK) {
-    status = cpu_pool_create(options->threads, options->pins, &engine->pool, error);
+    status = options->parallel != NULL
+                 ? cpu_pool_lent(options->threads, options->parallel, options->parallel_context, &engine->pool, error)
+                 : cpu_pool_create(options->threads, options->pins, &engine->pool, error);
   }
   if (status != STATUS_OK) {
     cpu_library_close(engine->library);
