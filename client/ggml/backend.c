@@ -115,6 +115,7 @@ static void dev_props(ggml_backend_dev_t dev, struct ggml_backend_dev_props *pro
 
 static ggml_backend_t dev_backend(ggml_backend_dev_t dev, const char *params) {
   (void)params;
+  report_begin();
   ggml_backend_t backend = calloc(1, sizeof *backend);
   if (backend != NULL)
     *backend = (struct ggml_backend){
@@ -150,11 +151,11 @@ static bool is_product(const struct ggml_tensor *op) {
 }
 
 /* Where a weight is to lie, ggml asks with a buffer of no size. */
-static void note_refusal(const struct ggml_tensor *op) {
+static void note(const struct ggml_tensor *op, bool taken) {
   for (int i = 0; i < 2; i++) {
     const struct ggml_tensor *w = op->src[i];
     if (w != NULL && w->buffer != NULL && buffer_is_ours(w->buffer) && w->buffer->size == 0)
-      report_left(w);
+      taken ? report_coming() : report_left(w);
   }
 }
 
@@ -167,11 +168,11 @@ static bool dev_supports_op(ggml_backend_dev_t dev, const struct ggml_tensor *op
   case GGML_OP_PERMUTE:
   case GGML_OP_TRANSPOSE:
     return true;
-  default:
-    if (is_product(op))
-      return true;
-    note_refusal(op);
-    return false;
+  default: {
+    bool taken = is_product(op);
+    note(op, taken);
+    return taken;
+  }
   }
 }
 

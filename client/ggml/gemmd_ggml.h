@@ -82,6 +82,10 @@ bool buffer_is_ours(ggml_backend_buffer_t buffer);
 
 /* ggml asked for a weight to be put into our memory, and it stays in the CPU's. */
 void report_left(const struct ggml_tensor *weight);
+/* The same, and it is to come to ours. */
+void report_coming(void);
+/* A context begins: where no weight is to come, no product will, and the line is printed now. */
+void report_begin(void);
 /* gemmd has it, new or from an earlier process. `off`: relative error of its values in gemmd, 0: none. */
 void report_taken(const struct ggml_tensor *weight, uint64_t bytes, bool lent, double off);
 void report_refused(const struct ggml_tensor *weight, const char *why);

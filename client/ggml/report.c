@@ -20,6 +20,7 @@ static struct {
 static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct left *left; /* owned; a weight once, however often ggml asks */
 static size_t left_count, left_capacity;
+static bool coming;
 
 void report_left(const struct ggml_tensor *weight) {
   pthread_mutex_lock(&left_lock);
@@ -37,6 +38,20 @@ void report_left(const struct ggml_tensor *weight) {
     memcpy(left[left_count++].name, weight->name, GGML_MAX_NAME);
   }
   pthread_mutex_unlock(&left_lock);
+}
+
+void report_coming(void) {
+  pthread_mutex_lock(&left_lock);
+  coming = true;
+  pthread_mutex_unlock(&left_lock);
+}
+
+void report_begin(void) {
+  pthread_mutex_lock(&left_lock);
+  bool nothing = !coming && left_count > 0;
+  pthread_mutex_unlock(&left_lock);
+  if (nothing)
+    report_print();
 }
 
 void report_taken(const struct ggml_tensor *weight, uint64_t bytes, bool lent, double off) {
@@ -69,9 +84,13 @@ void report_print(void) {
   unsigned count = 0, counts[TYPES] = {0};
   for (int type = 0; type < TYPES; type++)
     count += told.taken[type];
-  fprintf(stderr, "gemmd: has %u weights, %.1f MiB (", count, (double)told.bytes / (1 << 20));
-  list(stderr, told.taken);
-  fprintf(stderr, "); products of %u in this process, of %u by gemmd's worker; ", told.lent, count - told.lent);
+  fprintf(stderr, "gemmd: has %u weights", count);
+  if (count > 0) {
+    fprintf(stderr, ", %.1f MiB (", (double)told.bytes / (1 << 20));
+    list(stderr, told.taken);
+    fprintf(stderr, "); products of %u in this process, of %u by gemmd's worker", told.lent, count - told.lent);
+  }
+  fprintf(stderr, "; ");
   if (told.refused > 0)
     fprintf(stderr, "%u refused; ", told.refused);
   pthread_mutex_lock(&left_lock);
@@ -81,6 +100,7 @@ void report_print(void) {
   list(stderr, counts);
   fprintf(stderr, "%s\n", left_count > 0 ? ")" : "");
   left_count = 0;
+  coming = false;
   pthread_mutex_unlock(&left_lock);
   memset(&told, 0, sizeof told);
 }
