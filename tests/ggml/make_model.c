@@ -1,4 +1,5 @@
-/* A Llama with random weights as a GGUF file, its matrices in one of ggml's types.
+/* A Llama with random weights as a GGUF file, its matrices in one of ggml's types. Its output has the embedding of one
+ * token for the row of another, so that one token is by far the likeliest after each: no rounding makes it another.
  *
  *   ggml-make-model FILE TYPE [LAYERS HIDDEN FEED_FORWARD VOCABULARY]
  *
@@ -15,6 +16,7 @@ enum {
   HEAD = 64,
   BYTES = 256,
   SPECIAL = 3,
+  STEP = 7, /* from a token to the likeliest after it; odd */
   CONTEXT = 2048,
   NORMAL_TOKEN = 1,
   UNKNOWN_TOKEN = 2,
@@ -37,13 +39,18 @@ static float number(void) {
 }
 
 static void matrix(struct gguf_context *file, struct ggml_context *context, const char *name, enum ggml_type type,
-                   int columns, int rows) {
+                   int columns, int rows, bool scaled) {
   struct ggml_tensor *tensor = ggml_new_tensor_2d(context, type, columns, rows);
   size_t count = (size_t)columns * (size_t)rows;
   float *values = malloc(count * sizeof *values);
+  state = rows == size.vocabulary ? 1 : state + count; /* embedding and output begin alike */
   for (size_t i = 0; i < count; i++)
-    values[i] = number() / sqrtf((float)columns);
-  ggml_quantize_chunk(type, values, tensor->data, 0, rows, columns, NULL);
+    values[i] = number() / (scaled ? sqrtf((float)columns) : 1);
+  for (int row = 0; row < rows; row++) {
+    int place = scaled && rows == size.vocabulary ? (STEP * row + 1) % rows : row;
+    ggml_quantize_chunk(type, values + (size_t)row * (size_t)columns,
+                        (char *)tensor->data + (size_t)place * ggml_row_size(type, columns), 0, 1, columns, NULL);
+  }
   free(values);
   ggml_set_name(tensor, name);
   gguf_add_tensor(file, tensor);
@@ -68,7 +75,7 @@ static void layer(struct gguf_context *file, struct ggml_context *context, enum 
   char name[64];
   for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
     snprintf(name, sizeof name, "blk.%d.%s.weight", index, matrices[i].name);
-    matrix(file, context, name, type, matrices[i].columns, matrices[i].rows);
+    matrix(file, context, name, type, matrices[i].columns, matrices[i].rows, true);
   }
   snprintf(name, sizeof name, "blk.%d.attn_norm.weight", index);
   norm(file, context, name);
@@ -142,11 +149,11 @@ int main(int count, char **arguments) {
     return 1;
   keys(file);
   vocabulary(file);
-  matrix(file, context, "token_embd.weight", GGML_TYPE_F16, size.hidden, size.vocabulary);
+  matrix(file, context, "token_embd.weight", GGML_TYPE_F16, size.hidden, size.vocabulary, false);
   for (int i = 0; i < size.layers; i++)
     layer(file, context, type, i);
   norm(file, context, "output_norm.weight");
-  matrix(file, context, "output.weight", type, size.hidden, size.vocabulary);
+  matrix(file, context, "output.weight", type, size.hidden, size.vocabulary, true);
   bool good = gguf_write_to_file(file, arguments[1], false);
   gguf_free(file);
   ggml_free(context);
