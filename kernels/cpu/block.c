@@ -182,7 +182,9 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
 static enum micro_source source_of(const struct panel *panel) {
   const struct block_task *task = panel->task;
   enum gemm_format format = task->job->weight->shape.format;
-  enum micro_source packed = format == GEMM_FORMAT_FP8 ? MICRO_E4M3 : MICRO_DWORDS;
+  enum micro_source packed = format == GEMM_FORMAT_FP8   ? MICRO_E4M3
+                             : format == GEMM_FORMAT_F16 ? MICRO_HALVES
+                                                         : MICRO_DWORDS;
   bool few = task->row_end - task->row_begin <= MICRO_UNPACK_ROWS;
   return few && task->micro->tile[task->stage->kind][packed] != NULL ? packed : MICRO_DWORDS;
 }

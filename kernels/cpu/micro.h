@@ -33,6 +33,7 @@ enum micro_kind {
 enum micro_source {
   MICRO_DWORDS, /* [steps][width] dwords */
   MICRO_E4M3,   /* panels of FP8, see layout.h; `steps` is even */
+  MICRO_HALVES, /* panels of F16 */
   MICRO_SOURCES
 };
 

@@ -116,6 +116,33 @@ static ALWAYS_INLINE void block_e4m3(const struct micro_tile *tile, int rows, in
 UNPACK_TILE(tile_e4m3, block_e4m3)
 #endif
 
+/* ---- F16 */
+
+#define PREFETCH_HALVES 2048
+
+/* The sums of block_f32, bit by bit: W is widened in registers. */
+static ALWAYS_INLINE void block_halves(const struct micro_tile *tile, int rows, int column, int vectors) {
+  lanes sum[ROWS][VECTORS];
+  struct x_rows x = x_rows(tile);
+  const uint16_t *w = (const uint16_t *)tile->w + column;
+  begin_real(tile, rows, column, vectors, sum);
+  for (int64_t step = 0; step < tile->steps; step++, w += tile->width) {
+    lanes w_now[VECTORS];
+    __builtin_prefetch(w + PREFETCH_HALVES);
+    UNROLL for (int v = 0; v < vectors; v++) {
+      w_now[v] = (lanes)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(w + v * LANES)));
+    }
+    UNROLL for (int row = 0; row < rows; row++) {
+      lanes x_now = (lanes)x_at(&x, row, step);
+      UNROLL for (int v = 0; v < vectors; v++) {
+        sum[row][v] = multiply_f32(sum[row][v], w_now[v], x_now);
+      }
+    }
+  }
+  end_real(tile, rows, column, vectors, sum);
+}
+UNPACK_TILE(tile_halves, block_halves)
+
 /* ---- INT2A8 */
 
 #define GROUPS_VECTORS 4
@@ -421,7 +448,7 @@ static void lookup_codes2(const struct micro_lookup *lookup) {
       MICRO_FIELDS(name_, usable_),                                                                                    \
       .unpack_bf16_f32 = unpack_bf16_f32,                                                                              \
       .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer},                                                      \
-               BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32}},                                                   \
+               BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32, [MICRO_HALVES] = tile_halves}},                     \
       .rows = ROWS,                                                                                                    \
       BF16_UNPACK.unpack_e4m3_f32 = unpack_e4m3_f32,                                                                   \
       .unpack_codes2 = unpack_codes2,                                                                                  \
