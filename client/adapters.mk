@@ -21,6 +21,8 @@ test-ggml: all ## the backend under llama.cpp: a real model, ggml's own tests (G
 	  -L$(dir $(GGML_BASE)) -lggml -lggml-base -lm
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) $(GGML_INCLUDES) -o $(BUILD)/ggml-make-model tests/ggml/make_model.c \
 	  $(GGML_BASE) -lm
+	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) $(GGML_INCLUDES) -isystem $(GGML)/include -o $(BUILD)/ggml-generate tests/ggml/generate.c \
+	  -L$(dir $(GGML_BASE)) -lllama -lggml -lggml-base -Wl,-rpath-link,$(dir $(GGML_BASE))
 	@GEMMD_BUILD=$(BUILD) tests/ggml.sh $(GGML)
 
 TRITON_SOURCES := $(wildcard client/triton/*.c)
