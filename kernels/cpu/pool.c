@@ -236,6 +236,10 @@ int cpu_pool_threads(const struct cpu_pool *pool) {
   return pool->threads;
 }
 
+bool cpu_pool_is_lent(const struct cpu_pool *pool) {
+  return pool->parallel != NULL;
+}
+
 void cpu_pool_run(struct cpu_pool *pool, int parts, cpu_task task, void *context) {
   if (pool->parallel != NULL) {
     pool->parts = parts;

@@ -7,6 +7,8 @@
 #include "../../proto/status.h"
 #include "cores.h"
 
+#include <stdbool.h>
+
 struct cpu_pool;
 
 /* Part `part` of `parts` of a task; parts run at the same time. */
@@ -24,6 +26,7 @@ MUST_CHECK enum status cpu_pool_lent(int threads, cpu_parallel parallel, void *c
                                      struct error *error);
 void cpu_pool_destroy(struct cpu_pool *pool);
 int cpu_pool_threads(const struct cpu_pool *pool);
+bool cpu_pool_is_lent(const struct cpu_pool *pool);
 
 /* In `parts` parts, 1..threads. Returns when every part has. One caller at a time. */
 void cpu_pool_run(struct cpu_pool *pool, int parts, cpu_task task, void *context);

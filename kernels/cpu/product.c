@@ -16,6 +16,7 @@ struct part {
   const struct backend_job *job;
   int64_t first; /* row of x and y */
   int64_t rows;
+  bool staged; /* the rows are in the stage before the parts begin */
 };
 
 /* An even share of [0, count). */
@@ -62,9 +63,11 @@ static void library_part(const struct part *task, int part, int parts) {
 
 static void run_part(void *context, int part, int parts) {
   const struct part *task = context;
-  stage_part(task, part, parts);
-  if (parts > 1) {
-    cpu_pool_meet(task->engine->pool);
+  if (!task->staged) {
+    stage_part(task, part, parts);
+    if (parts > 1) {
+      cpu_pool_meet(task->engine->pool);
+    }
   }
   if (task->way->library) {
     library_part(task, part, parts);
@@ -152,6 +155,11 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
     int64_t left = job->m - first;
     struct part task = {.engine = engine, .way = way, .job = job, .first = first};
     task.rows = left < at_once ? left : at_once;
+    /* Threads that are awake anyway would only wait for few rows. */
+    task.staged = cpu_pool_is_lent(engine->pool) && task.rows < way->threads;
+    if (task.staged) {
+      stage_part(&task, 0, 1);
+    }
     cpu_pool_run(engine->pool, way->threads, run_part, &task);
     if (way->library && cpu_library_failed(engine->library)) {
       return cpu_product_run(engine, &own, job, error);
