@@ -1,4 +1,5 @@
-/* Tensors of ggml as weights of gemmd: Q8_0 as INT8 with a scale a row, TQ2_0 as INT2, F16 and BF16 as they are.
+/* Tensors of ggml as weights of gemmd: Q8_0 as INT8 with a scale a row, TQ2_0 as INT2A8 (the same codes and scales,
+ * rows in 8 bits as ggml has them), F16 and BF16 as they are.
  *
  * Names in gemmd end in a hash of the tensor's bytes, so that the next process finds the weight there. */
 #include "gemmd_ggml.h"
@@ -17,7 +18,7 @@ static const struct {
   enum gemmd_format format;
   enum gemmd_type x_type;
 } kinds[TYPES] = {[GGML_TYPE_Q8_0] = {GEMMD_FORMAT_INT8, GEMMD_F32},
-                  [GGML_TYPE_TQ2_0] = {GEMMD_FORMAT_INT2, GEMMD_F32},
+                  [GGML_TYPE_TQ2_0] = {GEMMD_FORMAT_INT2A8, GEMMD_F32},
                   [GGML_TYPE_F16] = {GEMMD_FORMAT_F16, GEMMD_F16},
                   [GGML_TYPE_BF16] = {GEMMD_FORMAT_BF16, GEMMD_BF16}};
 
