@@ -62,6 +62,12 @@ typedef struct gemmd_direct_options {
   int lanes;         /* 1..16; 0: 1 */
   int64_t rows_most; /* M of a product at most; what a lane takes grows with it. 0: 512 */
   int threads;       /* cpu: that compute, the caller's counted; 0: one for each core that this process may use */
+  /* cpu: an engine's own threads, which compute in place of the library's: beside threads of an engine that spin
+   * between its operations, others would wait for a core. It calls part(task, i, parts) for each i of 0..parts - 1, all
+   * at the same time (parts wait for one another), and returns when all have returned; parts is 2..threads. Called by
+   * the thread that asks for a product. NULL: the library starts threads of its own. */
+  void (*parallel)(void *context, int parts, void (*part)(void *task, int part, int parts), void *task);
+  void *parallel_context;
 } gemmd_direct_options;
 
 /* Opens a device for products. It belongs to the session, which must outlive it. With CUDA it is gemmd's device by its

@@ -26,8 +26,12 @@ struct backend_turns; /* a product that is computed a turn at a time */
 enum { BACKEND_IPC_BYTES = 64 }; /* of a handle of CUDA's IPC */
 
 struct backend_config {
-  int device;             /* ordinal, from 0; direct: as this process counts, -1: the current context's, else 0 */
-  int threads;            /* cpu: 0: one for each core that this process may use */
+  int device;  /* ordinal, from 0; direct: as this process counts, -1: the current context's, else 0 */
+  int threads; /* cpu: 0: one for each core that this process may use */
+  /* cpu: calls part(task, i, parts) for 0 <= i < parts <= threads, all at the same time, by threads of the caller's;
+   * NULL: the backend has threads of its own. */
+  void (*parallel)(void *context, int parts, void (*part)(void *task, int part, int parts), void *task);
+  void *parallel_context;
   const char *pin;        /* cpu: processors of these threads, see cpu_cores_choose; NULL: none */
   bool small_pages;       /* cpu: weights stay in pages as they come */
   uint64_t library_bytes; /* cpu: of copies of weights in the order that oneDNN wants; 0: it is not used */

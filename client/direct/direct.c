@@ -50,6 +50,8 @@ static enum status backend_open(struct gemmd_direct *direct, const gemmd_direct_
   const struct backend_config config = {.device =
                                             options->ordinal < 0 && strcmp(name, "cuda") != 0 ? 0 : options->ordinal,
                                         .threads = options->threads,
+                                        .parallel = options->parallel,
+                                        .parallel_context = options->parallel_context,
                                         .in_flight = direct->lanes,
                                         .direct = true,
                                         .rows_most = direct->rows_most};

@@ -6,8 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { MOST_COLUMNS = SLOT_BYTES / sizeof(float) };
+#include <string.h>
 
 static struct device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -63,15 +62,14 @@ static enum ggml_status backend_compute(ggml_backend_t backend, struct ggml_cgra
   (void)backend;
   enum ggml_status result = GGML_STATUS_SUCCESS;
   pthread_mutex_lock(&device.lock);
+  device.x_source = NULL;
   for (int i = 0; i < ggml_graph_n_nodes(graph) && result == GGML_STATUS_SUCCESS; i++) {
     struct ggml_tensor *node = ggml_graph_node(graph, i);
     if (node->op != GGML_OP_MUL_MAT || ggml_is_empty(node) || (node->flags & GGML_TENSOR_FLAG_COMPUTE) == 0)
       continue; /* supports_op lets nothing else in but views */
     int status = product_compute(&device, node);
-    if (status != GEMMD_OK) {
-      fprintf(stderr, "gemmd: %s: %s\n", node->name, gemmd_error(device.session));
+    if (status != GEMMD_OK)
       result = status == GEMMD_NOMEM ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_FAILED;
-    }
   }
   pthread_mutex_unlock(&device.lock);
   return result;
@@ -117,6 +115,7 @@ static void dev_props(ggml_backend_dev_t dev, struct ggml_backend_dev_props *pro
 
 static ggml_backend_t dev_backend(ggml_backend_dev_t dev, const char *params) {
   (void)params;
+  report_begin();
   ggml_backend_t backend = calloc(1, sizeof *backend);
   if (backend != NULL)
     *backend = (struct ggml_backend){
@@ -140,15 +139,24 @@ static ggml_backend_buffer_t dev_buffer_from_pointer(ggml_backend_dev_t dev, voi
   return buffer_from_pointer(pointer, bytes);
 }
 
-/* A weight: a matrix that nothing computes, in our memory once it has any. */
+/* In memory of ours, or in none yet. */
 static bool is_weight(const struct ggml_tensor *w) {
-  if (!weight_type_supported(w->type) || w->op != GGML_OP_NONE || w->view_src != NULL || !ggml_is_contiguous(w) ||
-      w->ne[2] != 1 || w->ne[3] != 1 || w->ne[0] > MOST_COLUMNS || w->ne[1] > MOST_COLUMNS)
-    return false;
-  /* The exact sums of INT8 end at 131071 columns. */
-  if (w->type == GGML_TYPE_Q8_0 && w->ne[0] > 131071)
-    return false;
-  return w->buffer == NULL || (buffer_is_ours(w->buffer) && w->buffer->usage != GGML_BACKEND_BUFFER_USAGE_COMPUTE);
+  return weight_fits(w) &&
+         (w->buffer == NULL || (buffer_is_ours(w->buffer) && w->buffer->usage != GGML_BACKEND_BUFFER_USAGE_COMPUTE));
+}
+
+static bool is_product(const struct ggml_tensor *op) {
+  return op->op == GGML_OP_MUL_MAT && is_weight(op->src[0]) && op->src[1]->type == GGML_TYPE_F32 &&
+         ggml_is_contiguous(op->src[1]) && op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
+}
+
+/* Where a weight is to lie, ggml asks with a buffer of no size. */
+static void note(const struct ggml_tensor *op, bool taken) {
+  for (int i = 0; i < 2; i++) {
+    const struct ggml_tensor *w = op->src[i];
+    if (w != NULL && w->buffer != NULL && buffer_is_ours(w->buffer) && w->buffer->size == 0)
+      taken ? report_coming() : report_left(w);
+  }
 }
 
 static bool dev_supports_op(ggml_backend_dev_t dev, const struct ggml_tensor *op) {
@@ -160,11 +168,11 @@ static bool dev_supports_op(ggml_backend_dev_t dev, const struct ggml_tensor *op
   case GGML_OP_PERMUTE:
   case GGML_OP_TRANSPOSE:
     return true;
-  case GGML_OP_MUL_MAT:
-    return is_weight(op->src[0]) && op->src[1]->type == GGML_TYPE_F32 && ggml_is_contiguous(op->src[1]) &&
-           op->type == GGML_TYPE_F32 && ggml_is_contiguous(op);
-  default:
-    return false;
+  default: {
+    bool taken = is_product(op);
+    note(op, taken);
+    return taken;
+  }
   }
 }
 
@@ -206,10 +214,23 @@ static ggml_backend_dev_t reg_device(ggml_backend_reg_t reg, size_t index) {
   return &dev;
 }
 
+/* Before the first product: the threads are those of the engine's first graph. */
+static void set_threads(ggml_backend_t backend, int threads) {
+  (void)backend;
+  pthread_mutex_lock(&device.lock);
+  device.threads = threads;
+  pthread_mutex_unlock(&device.lock);
+}
+
 static void *reg_function(ggml_backend_reg_t reg, const char *name) {
   (void)reg;
-  (void)name;
-  return NULL;
+  union {
+    ggml_backend_set_n_threads_t function;
+    void *address;
+  } found = {.address = NULL};
+  if (strcmp(name, "ggml_backend_set_n_threads") == 0)
+    found.function = set_threads;
+  return found.address;
 }
 
 static ggml_backend_reg_t registry(void) {

@@ -1,5 +1,6 @@
-/* Memory of tensors: plain pages of this process. It does not count as host memory, so that nobody writes to a weight
- * past these functions. */
+/* Memory of tensors: plain pages of this process. It counts as host memory, so that the CPU backend computes on what
+ * lies in it (a KV cache, a weight that gemmd refused) and nothing is copied from backend to backend. Weights are
+ * written through these functions; operations of a graph do not write to them. */
 #include "gemmd_ggml.h"
 
 #include <stdlib.h>
@@ -17,11 +18,33 @@ static void buffer_free(ggml_backend_buffer_t buffer) {
   if (memory->owned)
     free(memory->base);
   free(memory->open);
+  free(memory->tensors);
   free(memory);
 }
 
 static void *buffer_base(ggml_backend_buffer_t buffer) {
   return memory_of(buffer)->base;
+}
+
+static enum ggml_status buffer_init_tensor(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor) {
+  struct memory *memory = memory_of(buffer);
+  if (tensor->view_src != NULL)
+    return GGML_STATUS_SUCCESS;
+  if (memory->tensor_count == memory->tensor_capacity) {
+    size_t capacity = memory->tensor_capacity * 2 + 64;
+    struct ggml_tensor **grown = realloc(memory->tensors, capacity * sizeof *grown);
+    if (grown == NULL)
+      return GGML_STATUS_ALLOC_FAILED;
+    memory->tensors = grown;
+    memory->tensor_capacity = capacity;
+  }
+  memory->tensors[memory->tensor_count++] = tensor;
+  return GGML_STATUS_SUCCESS;
+}
+
+/* ggml lays a graph's tensors out anew before each run. */
+static void buffer_reset(ggml_backend_buffer_t buffer) {
+  memory_of(buffer)->tensor_count = 0;
 }
 
 /* Where bytes are to be written; what gemmd held of them is forgotten. */
@@ -65,11 +88,13 @@ static void buffer_clear(ggml_backend_buffer_t buffer, uint8_t value) {
 static const struct ggml_backend_buffer_i functions = {
     .free_buffer = buffer_free,
     .get_base = buffer_base,
+    .init_tensor = buffer_init_tensor,
     .memset_tensor = buffer_memset,
     .set_tensor = buffer_set,
     .get_tensor = buffer_get,
     .cpy_tensor = buffer_copy,
     .clear = buffer_clear,
+    .reset = buffer_reset,
 };
 
 static ggml_backend_buffer_t buffer_make(uint8_t *base, bool owned, size_t bytes) {
@@ -88,7 +113,7 @@ ggml_backend_buffer_t buffer_from_pointer(void *pointer, size_t bytes) {
 }
 
 bool buffer_is_ours(ggml_backend_buffer_t buffer) {
-  return buffer != NULL && buffer->iface.free_buffer == buffer_free;
+  return buffer != NULL && buffer->buft == buffer_type();
 }
 
 /* ---- the type */
@@ -111,7 +136,7 @@ static size_t type_alignment(ggml_backend_buffer_type_t type) {
 
 static bool type_is_host(ggml_backend_buffer_type_t type) {
   (void)type;
-  return false;
+  return true;
 }
 
 ggml_backend_buffer_type_t buffer_type(void) {

@@ -1,11 +1,16 @@
-/* One MUL_MAT: rows into the arena, product, rows out, in pieces of what a slot holds. */
+/* One MUL_MAT: in this process, or by gemmd's worker: rows into the arena, product, rows out, in pieces of what a slot
+ * holds. */
 #include "gemmd_ggml.h"
 
+#include <stdio.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 struct job {
   gemmd_weight *weight;
-  bool half; /* the weight takes f16 rows */
+  enum gemmd_type x_type;
   const float *x;
   float *y;
   size_t n, k, rows;
@@ -17,6 +22,28 @@ struct piece {
   size_t begin, rows;
 };
 
+#if defined(__x86_64__)
+__attribute__((target("avx,f16c"))) static int64_t convert_f16(const float *from, ggml_fp16_t *to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+#endif
+
+void rows_convert(const float *from, void *to, int64_t count, enum gemmd_type type) {
+  int64_t done = 0;
+  if (type == GEMMD_BF16) {
+    ggml_fp32_to_bf16_row(from, to, count);
+    return;
+  }
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("f16c"))
+    done = convert_f16(from, to, count);
+#endif
+  ggml_fp32_to_fp16_row(from + done, (ggml_fp16_t *)to + done, count - done);
+}
+
 static size_t rows_at_a_time(const struct job *job) {
   size_t row = (job->n > job->k ? job->n : job->k) * sizeof(float);
   return SLOT_BYTES / row;
@@ -25,15 +52,12 @@ static size_t rows_at_a_time(const struct job *job) {
 static int piece_submit(struct device *device, const struct job *job, unsigned slot, struct piece *piece) {
   const float *x = job->x + piece->begin * job->k;
   void *place = device->slots[slot].x;
-  if (job->half)
-    ggml_fp32_to_fp16_row(x, place, (int64_t)(piece->rows * job->k));
-  else
+  if (job->x_type == GEMMD_F32)
     memcpy(place, x, piece->rows * job->k * sizeof *x);
-  gemmd_product product = {.m = (uint32_t)piece->rows,
-                           .x = place,
-                           .x_type = job->half ? GEMMD_F16 : GEMMD_F32,
-                           .y = device->slots[slot].y,
-                           .y_type = GEMMD_F32};
+  else
+    rows_convert(x, place, (int64_t)(piece->rows * job->k), job->x_type);
+  gemmd_product product = {
+      .m = (uint32_t)piece->rows, .x = place, .x_type = job->x_type, .y = device->slots[slot].y, .y_type = GEMMD_F32};
   return gemmd_submit(job->weight, &product, &piece->ticket);
 }
 
@@ -70,12 +94,19 @@ static int job_run(struct device *device, const struct job *job) {
 
 int product_compute(struct device *device, struct ggml_tensor *node) {
   const struct ggml_tensor *w = node->src[0], *x = node->src[1];
-  struct job job = {.half = w->type == GGML_TYPE_F16,
+  const struct open_weight *weight = weight_get(device, w);
+  struct job job = {.x_type = weight_x_type(w->type),
                     .x = x->data,
                     .y = node->data,
                     .n = (size_t)w->ne[1],
                     .k = (size_t)w->ne[0],
-                    .rows = (size_t)(x->ne[1] * x->ne[2] * x->ne[3])};
-  job.weight = weight_get(device, w);
-  return job.weight != NULL ? job_run(device, &job) : GEMMD_INVALID;
+                    .rows = (size_t)ggml_nrows(x)};
+  if (weight == NULL)
+    return GEMMD_INVALID;
+  job.weight = weight->weight;
+  int status = weight->direct != NULL ? direct_compute(device, weight, x, node) : job_run(device, &job);
+  if (status != GEMMD_OK)
+    fprintf(stderr, "gemmd: %s: %s\n", w->name,
+            weight->direct != NULL ? gemmd_direct_error() : gemmd_error(device->session));
+  return status;
 }

@@ -1,106 +1,39 @@
-/* Tensors of ggml as weights of gemmd.
- *
- *   Q8_0   INT8 with a scale a row, quantized anew from the values: the scale of a row is coarser than ggml's of 32
- *          elements, the product's error stays below 1e-3
- *   TQ2_0  INT2: the same codes, and each scale of 256 elements twice; nothing is lost
- *   F16    as it is
+/* Tensors of ggml as weights of gemmd: Q8_0 as INT8 with a scale a row, TQ2_0 as INT2A8 (the same codes and scales,
+ * rows in 8 bits as ggml has them), F16 and BF16 as they are.
  *
  * Names in gemmd end in a hash of the tensor's bytes, so that the next process finds the weight there. */
 #include "gemmd_ggml.h"
 
 #include <blake2.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* TQ2_0 holds 256 elements as 64 bytes of codes and a scale. In each half of the codes, 32 bytes, two bits of a byte
- * belong to elements that lie 32 apart. */
-enum { BLOCK = 256, BLOCK_CODES = 64, BLOCK_BYTES = 66, HALF_CODES = 32, GROUP = 128 };
+enum { MOST_COLUMNS = SLOT_BYTES / sizeof(float), MOST_INT8_COLUMNS = 131071 /* where exact sums end */ };
+
+static const struct {
+  enum gemmd_format format;
+  enum gemmd_type x_type;
+} kinds[TYPES] = {[GGML_TYPE_Q8_0] = {GEMMD_FORMAT_INT8, GEMMD_F32},
+                  [GGML_TYPE_TQ2_0] = {GEMMD_FORMAT_INT2A8, GEMMD_F32},
+                  [GGML_TYPE_F16] = {GEMMD_FORMAT_F16, GEMMD_F16},
+                  [GGML_TYPE_BF16] = {GEMMD_FORMAT_BF16, GEMMD_BF16}};
 
 bool weight_type_supported(enum ggml_type type) {
-  return type == GGML_TYPE_Q8_0 || type == GGML_TYPE_TQ2_0 || type == GGML_TYPE_F16;
+  return kinds[type].x_type != GEMMD_TYPE_NONE;
 }
 
-/* ---- a safetensors file in memory */
-
-struct file {
-  int fd;
-  uint8_t *map, *data; /* data: after the header */
-  size_t bytes;
-};
-
-static bool file_make(struct file *file, const char *header, size_t data_bytes) {
-  uint64_t length = (strlen(header) + 7) / 8 * 8;
-  *file = (struct file){.fd = memfd_create("ggml", MFD_CLOEXEC), .bytes = sizeof length + length + data_bytes};
-  if (file->fd < 0)
-    return false;
-  if (ftruncate(file->fd, (off_t)file->bytes) == 0)
-    file->map = mmap(NULL, file->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
-  if (file->map == NULL || file->map == MAP_FAILED) {
-    close(file->fd);
-    return false;
-  }
-  memcpy(file->map, &length, sizeof length);
-  memset(file->map + sizeof length, ' ', length);
-  memcpy(file->map + sizeof length, header, strlen(header));
-  file->data = file->map + sizeof length + length;
-  return true;
+enum gemmd_type weight_x_type(enum ggml_type type) {
+  return kinds[type].x_type;
 }
 
-static void file_close(struct file *file) {
-  munmap(file->map, file->bytes);
-  close(file->fd);
-}
-
-static bool dense_file(const struct ggml_tensor *tensor, struct file *file) {
-  char header[160];
-  bool half = tensor->type == GGML_TYPE_F16;
-  size_t bytes = (size_t)ggml_nelements(tensor) * (half ? 2 : 4);
-  snprintf(header, sizeof header,
-           "{\"weight\":{\"dtype\":\"%s\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[0,%zu]}}",
-           half ? "F16" : "F32", tensor->ne[1], tensor->ne[0], bytes);
-  if (!file_make(file, header, bytes))
-    return false;
-  if (half)
-    memcpy(file->data, tensor->data, bytes);
-  else
-    ggml_get_type_traits(tensor->type)->to_float(tensor->data, (float *)file->data, ggml_nelements(tensor));
-  return true;
-}
-
-/* Codes of one block in ggml's order into the plain order: the element 4 i + j in bits 2 j of byte i. */
-static void block_codes(const uint8_t *from, uint8_t *to) {
-  memset(to, 0, BLOCK_CODES);
-  for (unsigned element = 0; element < BLOCK; element++) {
-    unsigned half = element / GROUP, bits = element % GROUP / HALF_CODES, byte = element % HALF_CODES;
-    unsigned code = from[half * HALF_CODES + byte] >> (2 * bits) & 3;
-    to[element / 4] |= (uint8_t)(code << (2 * (element % 4)));
-  }
-}
-
-static bool ternary_file(const struct ggml_tensor *tensor, struct file *file) {
-  char header[320];
-  int64_t n = tensor->ne[1], k = tensor->ne[0];
-  size_t blocks = (size_t)(n * k / BLOCK), codes = blocks * BLOCK_CODES, scales = blocks * 2 * sizeof(ggml_fp16_t);
-  snprintf(header, sizeof header,
-           "{\"weight\":{\"dtype\":\"U8\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[0,%zu]},"
-           "\"weight_scale\":{\"dtype\":\"F16\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[%zu,%zu]}}",
-           n, k / 4, codes, n, k / GROUP, codes, codes + scales);
-  if (!file_make(file, header, codes + scales))
-    return false;
-  const uint8_t *block = tensor->data;
-  for (size_t i = 0; i < blocks; i++, block += BLOCK_BYTES) {
-    uint8_t *scale = file->data + codes + i * 4;
-    block_codes(block, file->data + i * BLOCK_CODES);
-    memcpy(scale, block + BLOCK_CODES, 2);
-    memcpy(scale + 2, block + BLOCK_CODES, 2);
-  }
-  return true;
+bool weight_fits(const struct ggml_tensor *tensor) {
+  return weight_type_supported(tensor->type) && tensor->op == GGML_OP_NONE && tensor->view_src == NULL &&
+         ggml_is_contiguous(tensor) && tensor->ne[2] == 1 && tensor->ne[3] == 1 && tensor->ne[0] <= MOST_COLUMNS &&
+         tensor->ne[1] <= MOST_COLUMNS && (tensor->type != GGML_TYPE_Q8_0 || tensor->ne[0] <= MOST_INT8_COLUMNS);
 }
 
 /* ---- names */
@@ -124,46 +57,72 @@ static void weight_name(const struct ggml_tensor *tensor, char *out, size_t byte
 /* ---- loading */
 
 static int weight_load(struct device *device, const struct ggml_tensor *tensor, const char *name) {
-  static const enum gemmd_format formats[] = {
-      [GGML_TYPE_Q8_0] = GEMMD_FORMAT_INT8, [GGML_TYPE_TQ2_0] = GEMMD_FORMAT_INT2, [GGML_TYPE_F16] = GEMMD_FORMAT_F16};
   struct file file;
-  gemmd_load load = {.name = name, .tensor = "weight", .format = formats[tensor->type], .device = -1};
-  if (!(tensor->type == GGML_TYPE_TQ2_0 ? ternary_file(tensor, &file) : dense_file(tensor, &file))) {
+  gemmd_load load = {.name = name, .tensor = "weight", .format = kinds[tensor->type].format, .device = -1};
+  if (!encode(tensor, &file)) {
     fprintf(stderr, "gemmd: no memory to hand %s over: %s\n", name, strerror(errno));
     return GEMMD_NOMEM;
   }
   int status = gemmd_weight_load(device->session, file.fd, &load, NULL);
-  file_close(&file);
+  encode_close(&file);
   return status;
 }
 
-static gemmd_weight *weight_open(struct device *device, const struct ggml_tensor *tensor) {
-  char name[256];
-  gemmd_weight *weight = NULL;
-  weight_name(tensor, name, sizeof name);
-  if (gemmd_weight_open(device->session, name, &weight) == GEMMD_OK)
-    return weight;
+static int weight_find(struct device *device, const struct ggml_tensor *tensor, const char *name, gemmd_weight **out) {
+  if (gemmd_weight_open(device->session, name, out) == GEMMD_OK)
+    return GEMMD_OK;
   int status = weight_load(device, tensor, name);
-  if (status == GEMMD_OK || status == GEMMD_EXISTS) /* somebody else was quicker */
-    status = gemmd_weight_open(device->session, name, &weight);
+  return status == GEMMD_OK || status == GEMMD_EXISTS /* somebody else was quicker */
+             ? gemmd_weight_open(device->session, name, out)
+             : status;
+}
+
+static bool weight_open(struct device *device, const struct ggml_tensor *tensor, struct open_weight *out) {
+  char name[256];
+  bool of_model = tensor->buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
+  weight_name(tensor, name, sizeof name);
+  *out = (struct open_weight){.data = tensor->data, .bytes = ggml_nbytes(tensor), .type = tensor->type};
+  if (weight_find(device, tensor, name, &out->weight) != GEMMD_OK) {
+    report_refused(tensor, gemmd_error(device->session));
+    return false;
+  }
+  if (device->direct != NULL && gemmd_direct_borrow(device->direct, name, &out->direct) != GEMMD_OK)
+    out->direct = NULL;
   /* What is no weight of a model will not be asked for by the next process. */
-  if (status == GEMMD_OK && tensor->buffer->usage != GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+  if (!of_model)
     (void)gemmd_weight_unload(device->session, name, NULL);
-  return weight;
+  else
+    report_taken(tensor, gemmd_weight_get_info(out->weight)->bytes, out->direct != NULL, encode_error(tensor));
+  return true;
 }
 
 /* ---- what is open */
 
-gemmd_weight *weight_get(struct device *device, const struct ggml_tensor *tensor) {
-  struct memory *memory = tensor->buffer->context;
-  size_t bytes = ggml_nbytes(tensor);
+static const struct open_weight *find_open(const struct memory *memory, const struct ggml_tensor *tensor) {
   for (size_t i = 0; i < memory->open_count; i++) {
     const struct open_weight *open = &memory->open[i];
     const gemmd_weight_info *info = gemmd_weight_get_info(open->weight);
     if (open->data == tensor->data && open->type == tensor->type && info->n == tensor->ne[1] &&
         info->k == tensor->ne[0])
-      return open->weight;
+      return open;
   }
+  return NULL;
+}
+
+/* The pages of a mapped file that gemmd has the content of: back to the kernel. Who reads them gets them anew. */
+static void drop_pages(const struct ggml_tensor *tensor) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)tensor->data, end = begin + ggml_nbytes(tensor);
+  begin = (begin + page - 1) / page * page;
+  end = end / page * page;
+  if (begin >= end)
+    return;
+#ifdef MADV_PAGEOUT
+  (void)madvise((void *)begin, end - begin, MADV_PAGEOUT);
+#endif
+  (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+static const struct open_weight *take(struct device *device, struct memory *memory, const struct ggml_tensor *tensor) {
   if (memory->open_count == memory->open_capacity) {
     size_t capacity = memory->open_capacity * 2 + 16;
     struct open_weight *grown = realloc(memory->open, capacity * sizeof *grown);
@@ -172,11 +131,31 @@ gemmd_weight *weight_get(struct device *device, const struct ggml_tensor *tensor
     memory->open = grown;
     memory->open_capacity = capacity;
   }
-  gemmd_weight *weight = weight_open(device, tensor);
-  if (weight != NULL)
-    memory->open[memory->open_count++] =
-        (struct open_weight){.data = tensor->data, .bytes = bytes, .type = tensor->type, .weight = weight};
-  return weight;
+  struct open_weight *open = &memory->open[memory->open_count];
+  if (!weight_open(device, tensor, open))
+    return NULL;
+  memory->open_count++;
+  if (!memory->owned)
+    drop_pages(tensor);
+  return open;
+}
+
+/* All weights of a model at once, so that what is said of them comes before the first answer. */
+static void take_all(struct device *device, struct memory *memory) {
+  memory->handed = true;
+  for (size_t i = 0; i < memory->tensor_count; i++)
+    if (weight_fits(memory->tensors[i]) && find_open(memory, memory->tensors[i]) == NULL)
+      (void)take(device, memory, memory->tensors[i]);
+  report_print();
+}
+
+const struct open_weight *weight_get(struct device *device, const struct ggml_tensor *tensor) {
+  struct memory *memory = tensor->buffer->context;
+  direct_open(device);
+  if (!memory->handed && tensor->buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+    take_all(device, memory);
+  const struct open_weight *open = find_open(memory, tensor);
+  return open != NULL ? open : take(device, memory, tensor);
 }
 
 void weight_forget(struct device *device, struct memory *memory, const uint8_t *begin, size_t bytes) {
@@ -184,6 +163,7 @@ void weight_forget(struct device *device, struct memory *memory, const uint8_t *
   for (size_t i = memory->open_count; i-- > 0;) {
     struct open_weight *open = &memory->open[i];
     if (open->data < begin + bytes && begin < open->data + open->bytes) {
+      (void)gemmd_direct_return(open->direct);
       gemmd_weight_close(open->weight);
       *open = memory->open[--memory->open_count];
     }

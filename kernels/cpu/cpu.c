@@ -92,6 +92,8 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
   const struct product_options options = {.threads = threads < MOST_THREADS ? threads : MOST_THREADS,
                                           .cores = usable_cores(),
                                           .pins = &cores,
+                                          .parallel = config->parallel,
+                                          .parallel_context = config->parallel_context,
                                           .set = set,
                                           .library_bytes = config->library_bytes};
   status = cpu_product_open(&backend->unit.engine, &options, error);

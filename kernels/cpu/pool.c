@@ -30,6 +30,8 @@ struct cpu_pool {
   pthread_t *handles; /* owned; threads - 1 */
   struct turn *turns; /* owned; [threads], the first is nobody's */
   struct cpu_cores cores;
+  cpu_parallel parallel; /* NULL: threads of its own */
+  void *parallel_context;
   bool stop;
   cpu_task task;
   void *context;
@@ -170,7 +172,7 @@ static int start_thread(struct cpu_pool *pool, int part) {
   return 0;
 }
 
-enum status cpu_pool_create(int threads, const struct cpu_cores *cores, struct cpu_pool **out, struct error *error) {
+static enum status pool_make(int threads, struct cpu_pool **out, struct error *error) {
   struct cpu_pool *pool = aligned_alloc(64, (sizeof(*pool) + 63) / 64 * 64);
   pthread_t *handles = calloc((size_t)threads, sizeof(*handles));
   struct turn *turns = aligned_alloc(64, (size_t)threads * sizeof(*turns));
@@ -185,6 +187,25 @@ enum status cpu_pool_create(int threads, const struct cpu_cores *cores, struct c
   pool->threads = threads;
   pool->handles = handles;
   pool->turns = turns;
+  *out = pool;
+  return STATUS_OK;
+}
+
+enum status cpu_pool_lent(int threads, cpu_parallel parallel, void *context, struct cpu_pool **out,
+                          struct error *error) {
+  enum status status = pool_make(threads, out, error);
+  if (status == STATUS_OK) {
+    (*out)->parallel = parallel;
+    (*out)->parallel_context = context;
+  }
+  return status;
+}
+
+enum status cpu_pool_create(int threads, const struct cpu_cores *cores, struct cpu_pool **out, struct error *error) {
+  struct cpu_pool *pool = NULL;
+  if (pool_make(threads, &pool, error) != STATUS_OK) {
+    return error->status;
+  }
   if (cores != NULL) {
     pool->cores = *cores;
   }
@@ -214,8 +235,21 @@ int cpu_pool_threads(const struct cpu_pool *pool) {
   return pool->threads;
 }
 
+bool cpu_pool_is_lent(const struct cpu_pool *pool) {
+  return pool->parallel != NULL;
+}
+
 void cpu_pool_run(struct cpu_pool *pool, int parts, cpu_task task, void *context) {
   static _Thread_local const struct cpu_pool *pinned; /* that this thread has its core of */
+  if (pool->parallel != NULL) {
+    pool->parts = parts;
+    if (parts > 1) {
+      pool->parallel(pool->parallel_context, parts, task, context);
+    } else {
+      task(context, 0, 1);
+    }
+    return;
+  }
   if (pinned != pool) {
     cpu_cores_pin(&pool->cores, 0);
     pinned = pool;

@@ -9,6 +9,7 @@
 #include "tests/support/plan.h"
 #include "tests/support/status.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -263,6 +264,68 @@ static int run_plans(int index, void *user) {
 static void test_plans(void **state) {
   (void)state;
   run_clients(1, run_plans, NULL);
+}
+
+/* ---- an engine's own threads */
+
+struct lent {
+  int calls, parts; /* of the last call */
+};
+
+struct lent_part {
+  void (*part)(void *task, int part, int parts);
+  void *task;
+  int parts;
+};
+
+static void *lent_run(void *argument) {
+  const struct lent_part *part = argument;
+  part->part(part->task, 1, part->parts);
+  return NULL;
+}
+
+/* Two, the caller's and one that lives as long as the product. */
+static void lend_thread(void *context, int parts, void (*part)(void *task, int part, int parts), void *task) {
+  struct lent *lent = context;
+  struct lent_part other = {.part = part, .task = task, .parts = parts};
+  pthread_t thread;
+  lent->calls++;
+  lent->parts = parts;
+  if (pthread_create(&thread, NULL, lent_run, &other) != 0)
+    abort();
+  part(task, 0, parts);
+  pthread_join(thread, NULL);
+}
+
+static int compute_on_lent(int index, void *user) {
+  struct engine engine;
+  struct lent lent = {0};
+  struct engine_product product;
+  gemmd_direct_weight *weight;
+  (void)index;
+  (void)user;
+  EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
+  if (!engine.gpu) {
+    EXPECT(gemmd_direct_close(engine.direct) == GEMMD_OK);
+    const gemmd_direct_options options = {.bytes = sizeof options,
+                                          .rows_most = ROWS_MOST,
+                                          .threads = 2,
+                                          .parallel = lend_thread,
+                                          .parallel_context = &lent};
+    EXPECT(engine_report(gemmd_direct_open(engine.session, &options, &engine.direct)));
+    EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
+    EXPECT(engine_product_make(&engine, &product, weight, &layers.weights[2], ROWS_MOST, GEMM_F32, GEMM_F32, 5));
+    EXPECT(engine_product_run(&engine, &product) && engine_product_run(&engine, &product));
+    EXPECT(lent.calls == 2 && lent.parts == 2);
+    engine_product_free(&engine, &product);
+  }
+  engine_close(&engine);
+  return 0;
+}
+
+static void test_lent_threads(void **state) {
+  (void)state;
+  run_clients(1, compute_on_lent, NULL);
 }
 
 /* ---- what is refused */
@@ -565,12 +628,19 @@ static void test_example(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_products),      cmocka_unit_test(test_same_bits),
-      cmocka_unit_test(test_kernels),       cmocka_unit_test(test_tunings),
-      cmocka_unit_test(test_plans),         cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_parts),         cmocka_unit_test(test_context),
-      cmocka_unit_test(test_example),       cmocka_unit_test(test_unload_and_worker),
-      cmocka_unit_test(test_engine_killed), cmocka_unit_test(test_gemmd_killed),
+      cmocka_unit_test(test_products),
+      cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_kernels),
+      cmocka_unit_test(test_tunings),
+      cmocka_unit_test(test_plans),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_lent_threads),
+      cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_context),
+      cmocka_unit_test(test_example),
+      cmocka_unit_test(test_unload_and_worker),
+      cmocka_unit_test(test_engine_killed),
+      cmocka_unit_test(test_gemmd_killed),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);
 }

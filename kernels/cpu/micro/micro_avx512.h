@@ -121,11 +121,39 @@ static ALWAYS_INLINE void block_e4m3(const struct micro_tile *tile, int rows, in
 UNPACK_TILE(tile_e4m3, block_e4m3)
 #endif
 
-/* ---- INT2 by tables */
+/* ---- F16 */
 
-/* Entry c of the table of x[k] and x[k + 4] is what a nibble c of codes adds: its low code times the first, its high
- * code times the second. Table i of 16 elements is for nibble i of a dword. */
-static ALWAYS_INLINE __m512 table_of(const float *x, int nibble) {
+#define PREFETCH_HALVES 2048
+
+/* The sums of block_f32, bit by bit: W is widened in registers. */
+static ALWAYS_INLINE void block_f16s(const struct micro_tile *tile, int rows, int column, int vectors) {
+  lanes sum[ROWS][VECTORS];
+  struct x_rows x = x_rows(tile);
+  const uint16_t *w = (const uint16_t *)tile->w + column;
+  begin_real(tile, rows, column, vectors, sum);
+  for (int64_t step = 0; step < tile->steps; step++, w += tile->width) {
+    lanes w_now[VECTORS];
+    __builtin_prefetch(w + PREFETCH_HALVES);
+    UNROLL for (int v = 0; v < vectors; v++) {
+      w_now[v] = (lanes)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(w + v * LANES)));
+    }
+    UNROLL for (int row = 0; row < rows; row++) {
+      lanes x_now = (lanes)x_at(&x, row, step);
+      UNROLL for (int v = 0; v < vectors; v++) {
+        sum[row][v] = multiply_f32(sum[row][v], w_now[v], x_now);
+      }
+    }
+  }
+  end_real(tile, rows, column, vectors, sum);
+}
+UNPACK_TILE(tile_f16s, block_f16s)
+
+    /* ---- INT2 by tables */
+
+    /* Entry c of the table of x[k] and x[k + 4] is what a nibble c of codes adds: its low code times the first, its
+     * high code times the second. Table i of 16 elements is for nibble i of a dword. */
+    static ALWAYS_INLINE __m512
+    table_of(const float *x, int nibble) {
   const __m512 low = _mm512_setr_ps(-1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2);
   const __m512 high = _mm512_setr_ps(-1, -1, -1, -1, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2);
   const float *at = x + nibble % 2 * 8 + nibble / 2;
@@ -299,7 +327,7 @@ SPIN(lookup, lanes, counts, 2, add_lookup)
       .widen_e4m3 = widen_e4m3,                                                                                        \
       .unpack_bf16_f32 = unpack_bf16_f32,                                                                              \
       .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer},                                                      \
-               BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32}},                                                   \
+               BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32, [MICRO_F16S] = tile_f16s}},                         \
       .rows = ROWS,                                                                                                    \
       .unpack_rows = MICRO_UNPACK_ROWS,                                                                                \
       .few_rows = MICRO_UNPACK_ROWS,                                                                                   \

@@ -26,6 +26,7 @@ struct part {
   const struct backend_job *job;
   int64_t first; /* row of x and y */
   int64_t rows;
+  bool staged;                  /* the rows are in the stage before the parts begin */
   int64_t begin, end;           /* of a piece: rows to be staged, or panels */
   int64_t step_begin, step_end; /* of a piece of panels: see block.h */
 };
@@ -78,9 +79,11 @@ static void run_part(void *context, int part, int parts) {
   struct part task = *(const struct part *)context;
   task.begin = 0;
   task.end = task.rows;
-  stage_part(&task, part, parts);
-  if (parts > 1) {
-    cpu_pool_meet(task.engine->pool);
+  if (!task.staged) {
+    stage_part(&task, part, parts);
+    if (parts > 1) {
+      cpu_pool_meet(task.engine->pool);
+    }
   }
   if (task.way->library) {
     library_part(&task, part, parts);
@@ -275,6 +278,13 @@ static enum status run_rows(struct part *task, struct error *error) {
   if (task->engine->pause != NULL) {
     return run_in_pieces(task, error);
   }
+  /* Threads that are awake anyway would only wait for few rows. */
+  task->staged = cpu_pool_is_lent(task->engine->pool) && task->rows < task->way->threads;
+  if (task->staged) {
+    task->begin = 0;
+    task->end = task->rows;
+    stage_part(task, 0, 1);
+  }
   cpu_pool_run(task->engine->pool, task->way->threads, run_part, task);
   return STATUS_OK;
 }
@@ -317,7 +327,9 @@ enum status cpu_product_open(struct product_engine *engine, const struct product
   uint64_t bytes = engine->micro == micro_choose(NULL) ? options->library_bytes : 0;
   enum status status = cpu_library_open(options->threads, bytes, &engine->library, error);
   if (status == STATUS_OK) {
-    status = cpu_pool_create(options->threads, options->pins, &engine->pool, error);
+    status = options->parallel != NULL
+                 ? cpu_pool_lent(options->threads, options->parallel, options->parallel_context, &engine->pool, error)
+                 : cpu_pool_create(options->threads, options->pins, &engine->pool, error);
   }
   if (status != STATUS_OK) {
     cpu_library_close(engine->library);

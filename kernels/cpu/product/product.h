@@ -33,8 +33,10 @@ struct product_way {
 struct product_options {
   int threads, cores;
   const struct cpu_cores *pins; /* see cpu_pool_create */
-  const char *set;              /* of instructions; NULL: the best */
-  uint64_t library_bytes;       /* see cpu_library_open */
+  cpu_parallel parallel;        /* see cpu_pool_lent; NULL: threads of the engine's own */
+  void *parallel_context;
+  const char *set;        /* of instructions; NULL: the best */
+  uint64_t library_bytes; /* see cpu_library_open */
 };
 
 MUST_CHECK enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
