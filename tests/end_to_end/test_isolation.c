@@ -62,6 +62,8 @@ static int be_good(int index, void *user) {
   }
   if (!right)
     fprintf(stderr, "the good client: %s\n", gemmd_error(session));
+  if (status == GEMMD_OK)
+    product_free(&product, session);
   gemmd_disconnect(session);
   return right ? 0 : 1;
 }

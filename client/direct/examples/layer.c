@@ -29,6 +29,7 @@ static struct {
   int (*cuStreamCreate)(void **, unsigned);
   int (*cuStreamSynchronize)(void *);
   int (*cuMemAlloc_v2)(unsigned long long *, size_t);
+  int (*cuMemFree_v2)(unsigned long long);
   int (*cuMemcpyHtoD_v2)(unsigned long long, const void *, size_t);
   int (*cuMemcpyDtoH_v2)(void *, unsigned long long, size_t);
   int (*cuStreamBeginCapture_v2)(void *, int);
@@ -60,6 +61,7 @@ static void gpu_open(void) {
   FIND(cuStreamCreate);
   FIND(cuStreamSynchronize);
   FIND(cuMemAlloc_v2);
+  FIND(cuMemFree_v2);
   FIND(cuMemcpyHtoD_v2);
   FIND(cuMemcpyDtoH_v2);
   FIND(cuStreamBeginCapture_v2);
@@ -80,6 +82,13 @@ static float *take(size_t bytes) {
     return aligned_alloc(64, (bytes + 63) / 64 * 64);
   DO(cuda.cuMemAlloc_v2(&memory, bytes));
   return (float *)(size_t)memory;
+}
+
+static void give(float *memory) {
+  if (stream == NULL)
+    free(memory);
+  else
+    DO(cuda.cuMemFree_v2((size_t)memory));
 }
 
 static void put(float *to, const float *from, size_t bytes) {
@@ -167,6 +176,8 @@ static bool run(gemmd_session *session, gemmd_direct_weight *weight, gemmd_weigh
     DO(cuda.cuGraphExecDestroy(graph));
   free(host_x);
   free(host_y);
+  give(x);
+  give(y);
   return right;
 }
 

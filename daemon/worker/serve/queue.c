@@ -14,6 +14,13 @@ void queue_init(struct queue *queue) {
     TAILQ_INIT(&queue->classes[i]);
 }
 
+void queue_close(struct queue *queue) {
+  for (struct queue_user *user; (user = TAILQ_FIRST(&queue->users)) != NULL;) {
+    TAILQ_REMOVE(&queue->users, user, in_users);
+    free(user);
+  }
+}
+
 enum status queue_lane_open(struct queue_lane *lane, void *owner, uint32_t slots, struct error *error) {
   memset(lane, 0, sizeof *lane);
   lane->owner = owner;

@@ -107,6 +107,8 @@ struct queue {
 };
 
 void queue_init(struct queue *queue);
+/* Forgets whose lanes there are, joined or not; none of them is used any more. */
+void queue_close(struct queue *queue);
 
 /* Room for `slots` jobs. NOMEM. */
 MUST_CHECK enum status queue_lane_open(struct queue_lane *lane, void *owner, uint32_t slots, struct error *error);

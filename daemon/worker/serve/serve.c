@@ -37,6 +37,7 @@ void serve_init(struct serve *serve) {
 
 void serve_close(struct serve *serve) {
   plans_close(&serve->plans);
+  queue_close(&serve->queue);
   free(serve->sessions);
 }
 
