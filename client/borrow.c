@@ -279,7 +279,7 @@ void gemmd_weight_return(gemmd_borrowed *borrowed) {
 
 static enum status hold_again(struct gemmd_session *session, struct gemmd_borrowed *borrowed) {
   struct message_weight_hold request = {.epoch = borrowed->epoch, .parts_count = borrowed->part_count};
-  struct message_weight_held reply;
+  struct message_weight_held reply = {.same = false};
   memcpy(request.name, borrowed->info.name, sizeof request.name);
   memcpy(request.hash, borrowed->info.hash, sizeof request.hash);
   for (unsigned i = 0; i < borrowed->part_count; i++)

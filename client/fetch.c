@@ -50,7 +50,7 @@ static enum status map(struct gemmd_session *session, const struct message_weigh
 
 int gemmd_weight_fetch(gemmd_session *session, const char *name, gemmd_content *out) {
   struct message_weight_name request = {.name = ""};
-  struct message_weight_fetched reply;
+  struct message_weight_fetched reply = {.bytes = 0};
   int fd = -1;
   *out = (gemmd_content){.n = 0};
   enum status status = text_copy(session, request.name, sizeof request.name, name, "name");

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 static int open_memory(gemmd_session *session, enum command command, const void *request, int *fd, uint64_t *bytes) {
-  struct message_memory_reply reply;
+  struct message_memory_reply reply = {.bytes = 0};
   int came = -1;
   struct call call = {
       .command = command, .request = request, .reply = &reply, .fd = -1, .reply_fds = &came, .reply_fd_count = 1};

@@ -148,12 +148,11 @@ static ALWAYS_INLINE void block_f16s(const struct micro_tile *tile, int rows, in
 }
 UNPACK_TILE(tile_f16s, block_f16s)
 
-    /* ---- INT2 by tables */
+/* ---- INT2 by tables */
 
-    /* Entry c of the table of x[k] and x[k + 4] is what a nibble c of codes adds: its low code times the first, its
-     * high code times the second. Table i of 16 elements is for nibble i of a dword. */
-    static ALWAYS_INLINE __m512
-    table_of(const float *x, int nibble) {
+/* Entry c of the table of x[k] and x[k + 4] is what a nibble c of codes adds: its low code times the first, its
+ * high code times the second. Table i of 16 elements is for nibble i of a dword. */
+static ALWAYS_INLINE __m512 table_of(const float *x, int nibble) {
   const __m512 low = _mm512_setr_ps(-1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2, -1, 0, 1, 2);
   const __m512 high = _mm512_setr_ps(-1, -1, -1, -1, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2);
   const float *at = x + nibble % 2 * 8 + nibble / 2;
