@@ -78,7 +78,7 @@ static const void *rows_of(struct device *device, const struct ggml_tensor *x, e
 
 int direct_compute(struct device *device, const struct open_weight *weight, const struct ggml_tensor *x,
                    struct ggml_tensor *y) {
-  enum gemmd_type type = weight_x_type(weight->type);
+  enum gemmd_type type = type_x(weight->type);
   int64_t n = y->ne[0], k = x->ne[0], rows = ggml_nrows(x);
   size_t element = type == GEMMD_F32 ? 4 : 2;
   const uint8_t *from = rows_of(device, x, type);

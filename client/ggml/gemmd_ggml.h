@@ -92,12 +92,19 @@ void report_refused(const struct ggml_tensor *weight, const char *why);
 /* One line of what was told since the last. */
 void report_print(void);
 
-/* ---- weight.c */
+/* ---- types.c */
 
 /* Types whose values gemmd can hold. */
-bool weight_type_supported(enum ggml_type type);
+bool type_supported(enum ggml_type type);
+/* What a weight of that type is in gemmd. */
+enum gemmd_format type_format(enum ggml_type type);
 /* The type of rows that a weight of that type is multiplied with. */
-enum gemmd_type weight_x_type(enum ggml_type type);
+enum gemmd_type type_x(enum ggml_type type);
+/* count values as f16 or bf16; to nearest, ties to even. */
+void rows_convert(const float *from, void *to, int64_t count, enum gemmd_type type);
+
+/* ---- weight.c */
+
 /* A weight that gemmd could have: a matrix that nothing computes. */
 bool weight_fits(const struct ggml_tensor *tensor);
 /* The open weight of a tensor in one of our buffers: as it was opened before, as gemmd knows it by name from an earlier
@@ -132,8 +139,6 @@ int direct_compute(struct device *device, const struct open_weight *weight, cons
 
 /* ---- product.c */
 
-/* count values as f16 or bf16; to nearest, ties to even. */
-void rows_convert(const float *from, void *to, int64_t count, enum gemmd_type type);
 /* node = MUL_MAT of a supported weight and contiguous f32 rows. A negative status, after a line that says why. Under
  * the device's lock. */
 int product_compute(struct device *device, struct ggml_tensor *node);

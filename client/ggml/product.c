@@ -4,9 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 struct job {
   gemmd_weight *weight;
@@ -21,28 +18,6 @@ struct piece {
   uint64_t ticket; /* 0: none */
   size_t begin, rows;
 };
-
-#if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) static int64_t convert_f16(const float *from, ggml_fp16_t *to, int64_t count) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8)
-    _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
-  return i;
-}
-#endif
-
-void rows_convert(const float *from, void *to, int64_t count, enum gemmd_type type) {
-  int64_t done = 0;
-  if (type == GEMMD_BF16) {
-    ggml_fp32_to_bf16_row(from, to, count);
-    return;
-  }
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("f16c"))
-    done = convert_f16(from, to, count);
-#endif
-  ggml_fp32_to_fp16_row(from + done, (ggml_fp16_t *)to + done, count - done);
-}
 
 static size_t rows_at_a_time(const struct job *job) {
   size_t row = (job->n > job->k ? job->n : job->k) * sizeof(float);
@@ -95,7 +70,7 @@ static int job_run(struct device *device, const struct job *job) {
 int product_compute(struct device *device, struct ggml_tensor *node) {
   const struct ggml_tensor *w = node->src[0], *x = node->src[1];
   const struct open_weight *weight = weight_get(device, w);
-  struct job job = {.x_type = weight_x_type(w->type),
+  struct job job = {.x_type = type_x(w->type),
                     .x = x->data,
                     .y = node->data,
                     .n = (size_t)w->ne[1],

@@ -14,24 +14,8 @@
 
 enum { MOST_COLUMNS = SLOT_BYTES / sizeof(float), MOST_INT8_COLUMNS = 131071 /* where exact sums end */ };
 
-static const struct {
-  enum gemmd_format format;
-  enum gemmd_type x_type;
-} kinds[TYPES] = {[GGML_TYPE_Q8_0] = {GEMMD_FORMAT_INT8, GEMMD_F32},
-                  [GGML_TYPE_TQ2_0] = {GEMMD_FORMAT_INT2A8, GEMMD_F32},
-                  [GGML_TYPE_F16] = {GEMMD_FORMAT_F16, GEMMD_F16},
-                  [GGML_TYPE_BF16] = {GEMMD_FORMAT_BF16, GEMMD_BF16}};
-
-bool weight_type_supported(enum ggml_type type) {
-  return kinds[type].x_type != GEMMD_TYPE_NONE;
-}
-
-enum gemmd_type weight_x_type(enum ggml_type type) {
-  return kinds[type].x_type;
-}
-
 bool weight_fits(const struct ggml_tensor *tensor) {
-  return weight_type_supported(tensor->type) && tensor->op == GGML_OP_NONE && tensor->view_src == NULL &&
+  return type_supported(tensor->type) && tensor->op == GGML_OP_NONE && tensor->view_src == NULL &&
          ggml_is_contiguous(tensor) && tensor->ne[2] == 1 && tensor->ne[3] == 1 && tensor->ne[0] <= MOST_COLUMNS &&
          tensor->ne[1] <= MOST_COLUMNS && (tensor->type != GGML_TYPE_Q8_0 || tensor->ne[0] <= MOST_INT8_COLUMNS);
 }
@@ -58,7 +42,7 @@ static void weight_name(const struct ggml_tensor *tensor, char *out, size_t byte
 
 static int weight_load(struct device *device, const struct ggml_tensor *tensor, const char *name) {
   struct file file;
-  gemmd_load load = {.name = name, .tensor = "weight", .format = kinds[tensor->type].format, .device = -1};
+  gemmd_load load = {.name = name, .tensor = "weight", .format = type_format(tensor->type), .device = -1};
   if (!encode(tensor, &file)) {
     fprintf(stderr, "gemmd: no memory to hand %s over: %s\n", name, strerror(errno));
     return GEMMD_NOMEM;
