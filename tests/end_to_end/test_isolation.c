@@ -99,7 +99,7 @@ static void attack(const struct hostile_case *what) {
   bool asked = hostile_run(session, what, PATIENCE_MS, &result);
   gemmd_disconnect(session);
   if (!asked || result.status != GEMMD_OK || result.wrong)
-    fail_msg("%s: %s", what->line, result.wrong ? "a wrong element" : result.why);
+    fail_msg("%s: %s", what->line, result.why);
   assert_int_equal(result.ended + result.dropped, what->in_flight);
 }
 

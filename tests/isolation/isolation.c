@@ -136,7 +136,7 @@ static bool attack(const struct hostile_case *what, int patience_ms) {
   gemmd_disconnect(session);
   if (asked && !result.wrong && result.status == GEMMD_OK)
     return true;
-  printf("%s: %s\n", what->line, result.wrong ? "a wrong element" : result.why);
+  printf("%s: %s\n", what->line, result.why);
   return false;
 }
 
