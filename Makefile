@@ -175,6 +175,13 @@ $(BUILD)/obj/%.c.o: %.c Makefile $(if $(MISSING),| packages)
 	$(call say,CC)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CFLAGS) $(call visible,$<) $(call unrolled,$<) $(call sees_cuda,$<) -MMD -MP -c -o $@ $<
 
+# Who sees oneDNN's header is compiled anew where it comes or goes: packages' files are older than what was compiled.
+DNNL := $(BUILD)/$(if $(wildcard $(addprefix /usr/include/,dnnl.h oneapi/dnnl/dnnl.h)),with,without)-dnnl
+$(DNNL):
+	@mkdir -p $(@D)
+	$(Q)rm -f $(BUILD)/with*-dnnl && touch $@
+$(call object,$(shell grep -rlE 'onednn\.h"' --include='*.c' kernels tests/gemm-bench)): $(DNNL)
+
 # what tunings are kept for: they are found anew where the source of a kernel changes
 KERNEL_SOURCES := $(foreach kind,c h cu cuh,$(call below,kernels,$(kind)))
 $(call object,kernels/identity.c): BASE_CFLAGS += -DKERNELS_HASH='"$(shell cat $(KERNEL_SOURCES) | sha256sum | cut -c1-12)"'
