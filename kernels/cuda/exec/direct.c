@@ -3,25 +3,11 @@
 
 #include "../families/table.h"
 #include "../passes/activate.h"
+#include "job.h"
 #include "launch_kernel.h"
 #include "sequence.h"
 
 /* ---- checks */
-
-static enum status types_check(const struct backend_job *job, struct error *error) {
-  const struct gemm_weight *weight = &job->weight->weight;
-  if (!gemm_takes_x(weight->format, job->x_type))
-    return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
-  if (!job->steps && !gemm_takes_y(weight->format, job->x_type, job->y_type))
-    return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
-  for (uint32_t i = 1; i < job->step_count; i++)
-    if (!gemm_takes_x(job->steps[i].weight->weight.format, job->steps[i - 1].y_type))
-      return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->steps[i - 1].y_type, 1, 0);
-  bool codes = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
-  if (codes && job->y_type != GEMM_S32 && !job->x_scale)
-    return error_set(error, STATUS_INVALID, "x of type %s needs scales", gemm_type_name(job->x_type));
-  return STATUS_OK;
-}
 
 /* A kernel that is compiled at run time has code from its check on, or none. */
 static enum status variant_has_code(const struct variant *variant, struct error *error) {
@@ -38,7 +24,7 @@ static enum status job_check(const struct backend *backend, int lane, const stru
     return error_set(error, STATUS_INVALID, "lane must be 0..%d, got %d", backend->slot_count - 1, lane);
   if (job->m < 1 || job->m > backend->rows_most)
     return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, backend->rows_most);
-  enum status status = types_check(job, error);
+  enum status status = job_types_check(job, error);
   if (status == STATUS_OK)
     status = variant_has_code(job->variant, error);
   for (uint32_t i = 0; i < job->step_count && status == STATUS_OK; i++)

@@ -1,6 +1,7 @@
 /* Products under way: queued on a slot's stream, seen to end in a word that the stream writes. */
 #include "chunk.h"
 #include "graph.h"
+#include "job.h"
 #include "operand.h"
 #include "sequence.h"
 #include "staging.h"
@@ -74,20 +75,7 @@ static enum status slot_advance(struct backend *backend, struct slot *slot, stru
 }
 
 static enum status job_check(const struct backend_job *job, struct error *error) {
-  const struct gemm_weight *weight = job->operand ? &job->operand->shape : &job->weight->weight;
-  if (job->m < 1)
-    return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, INT64_MAX);
-  if (!gemm_takes_x(weight->format, job->x_type))
-    return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
-  if (!job->steps && !gemm_takes_y(weight->format, job->x_type, job->y_type))
-    return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
-  for (uint32_t i = 1; i < job->step_count; i++)
-    if (!gemm_takes_x(job->steps[i].weight->weight.format, job->steps[i - 1].y_type))
-      return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->steps[i - 1].y_type, 1, 0);
-  bool codes = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
-  if (codes && job->y_type != GEMM_S32 && !job->x_scale)
-    return error_set(error, STATUS_INVALID, "x of type %s needs scales", gemm_type_name(job->x_type));
-  return STATUS_OK;
+  return job->m < 1 ? error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, INT64_MAX) : job_types_check(job, error);
 }
 
 /* How many rows of its job go at a time. */

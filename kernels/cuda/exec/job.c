@@ -1,0 +1,18 @@
+#include "job.h"
+
+#include "../state.h"
+
+enum status job_types_check(const struct backend_job *job, struct error *error) {
+  const struct gemm_weight *weight = job->operand ? &job->operand->shape : &job->weight->weight;
+  if (!gemm_takes_x(weight->format, job->x_type))
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
+  if (!job->steps && !gemm_takes_y(weight->format, job->x_type, job->y_type))
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_Y_TYPE, job->y_type, 1, 0);
+  for (uint32_t i = 1; i < job->step_count; i++)
+    if (!gemm_takes_x(job->steps[i].weight->weight.format, job->steps[i - 1].y_type))
+      return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->steps[i - 1].y_type, 1, 0);
+  bool codes = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
+  if (codes && job->y_type != GEMM_S32 && !job->x_scale)
+    return error_set(error, STATUS_INVALID, "x of type %s needs scales", gemm_type_name(job->x_type));
+  return STATUS_OK;
+}

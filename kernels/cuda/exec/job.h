@@ -1,0 +1,10 @@
+/* What is asked of a job before anything of it is queued. */
+#ifndef KERNELS_CUDA_EXEC_JOB_H
+#define KERNELS_CUDA_EXEC_JOB_H
+
+#include "../../backend.h"
+
+/* UNSUPPORTED names the type that the weight, or a step's, does not take; INVALID: codes of x without scales. */
+MUST_CHECK enum status job_types_check(const struct backend_job *job, struct error *error);
+
+#endif
