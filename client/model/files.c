@@ -1,3 +1,4 @@
+#include "../session/argument.h"
 #include "model.h"
 
 #include "../../proto/weights/header.h"
