@@ -1,7 +1,7 @@
-/* What the files of the library share; private. Functions in here return enum status and fill *error; public ones
+/* What the files of the library share; private. Its functions return enum status and fill *error; public ones
  * return the negative, and leave the sentence for gemmd_direct_error. */
-#ifndef CLIENT_DIRECT_DIRECT_H
-#define CLIENT_DIRECT_DIRECT_H
+#ifndef CLIENT_DIRECT_STATE_H
+#define CLIENT_DIRECT_STATE_H
 
 #include "../../kernels/backend.h"
 #include "../../proto/limits.h"
@@ -69,42 +69,8 @@ struct gemmd_direct_weight {
   struct tuned *tuned_all; /* owned, also those that have given way */
 };
 
-/* ---- error.c */
-
-/* Keeps the sentence for this thread; returns the public status. */
-int direct_result(enum status status, const struct error *error);
-
-/* ---- direct.c */
-
 /* Around calls of the backend other than enqueue: one at a time, and the calling thread is left as it was. */
 void *direct_enter(struct gemmd_direct *direct);
 void direct_leave(struct gemmd_direct *direct, void *saved);
-
-/* ---- weight.c */
-
-/* Gives it back without asking whether anything uses it. */
-void weight_release(struct gemmd_direct_weight *weight);
-
-/* ---- tuned.c */
-
-/* Opens what gemmd tells and is told, where the session has found another one since. By the session's thread, and
- * without the lock: nobody else waits for what gemmd answers. */
-void tuned_refresh(struct gemmd_direct *direct, unsigned device);
-void tuned_close(struct gemmd_direct *direct);
-/* The kernel that was published for such a product; NULL: the backend chooses. Valid as long as the weight. */
-const struct variant *tuned_find(struct gemmd_direct_weight *weight, int64_t m, enum gemm_type x_type,
-                                 enum gemm_type y_type, enum gemm_type bias_type);
-void tuned_forget(struct gemmd_direct_weight *weight);
-
-/* ---- product.c */
-
-/* The job of a call with so many columns of y, checked as products with `whole`; its weight, bias and variant are left
- * to be filled in. */
-MUST_CHECK enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_product *product,
-                                   const struct gemm_weight *whole, struct backend_job *out, struct error *error);
-
-/* ---- plan.c */
-
-void plan_release(struct gemmd_direct_plan *plan);
 
 #endif
