@@ -1,5 +1,7 @@
+#include "files.h"
 #include "../session/argument.h"
-#include "model.h"
+#include "../session/session.h"
+#include "index.h"
 
 #include "../../proto/weights/header.h"
 

@@ -1,7 +1,8 @@
 #include "../session/calls.h"
 #include "../session/control.h"
+#include "../session/session.h"
 #include "../weight/info.h"
-#include "model.h"
+#include "plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
-/* What the ways of loading share. */
-#ifndef CLIENT_CTL_MODEL_LOAD_H
-#define CLIENT_CTL_MODEL_LOAD_H
+#ifndef CLIENT_CTL_MODEL_LOAD_BAR_H
+#define CLIENT_CTL_MODEL_LOAD_BAR_H
 
-#include "../../tool/command.h"
-
+#include <stdbool.h>
+#include <stdint.h>
 #include <time.h>
 
 /* A bar on stderr: from the second second on, where stderr is a terminal. */
@@ -16,8 +15,5 @@ void load_bar_begin(struct load_bar *bar);
 /* `user` is the bar; bytes. */
 void load_bar_draw(void *user, uint64_t done, uint64_t total);
 void load_bar_end(const struct load_bar *bar);
-
-/* load without --tensor. */
-enum tool_exit load_model(struct tool_call *call);
 
 #endif

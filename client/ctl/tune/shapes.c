@@ -1,5 +1,5 @@
 /* The shapes that a device's tuner knows. */
-#include "tune.h"
+#include "shapes.h"
 
 #include "../../tool/print.h"
 

@@ -1,5 +1,6 @@
 /* tune report: one HTML file, with nothing to fetch, of what was found: a plot a format and shape, and a table. */
-#include "tune.h"
+#include "report.h"
+#include "shapes.h"
 
 #include "../../tool/print.h"
 #include "../output.h"

@@ -1,5 +1,5 @@
 /* What the options of `gemmctl tune` ask for: a kernel by hand, and the product to measure. */
-#include "tune.h"
+#include "options.h"
 
 #include "../../tool/words.h"
 

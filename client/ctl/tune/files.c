@@ -1,5 +1,6 @@
 /* tune export, tune import: what was found, as a readable file for other machines of the same kind. */
-#include "tune.h"
+#include "files.h"
+#include "shapes.h"
 
 #include "../../tool/print.h"
 #include "../output.h"

@@ -1,5 +1,6 @@
 /* tune watch: what is being tuned, against what, and how much was won; until it is interrupted. */
-#include "tune.h"
+#include "watch.h"
+#include "shapes.h"
 
 #include "../../tool/print.h"
 

@@ -1,6 +1,6 @@
 #include "export.h"
 
-#include "../metrics_text.h"
+#include "metrics_text.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

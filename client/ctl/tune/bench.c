@@ -1,5 +1,6 @@
 /* tune --microbench: the fastest kernels for a linear of any size, with a weight of random data that goes again. */
-#include "tune.h"
+#include "bench.h"
+#include "options.h"
 
 #include "../../tool/print.h"
 #include "../../tool/words.h"
