@@ -1,6 +1,6 @@
-/* CLOCK_MONOTONIC in nanoseconds. */
-#ifndef BENCH_CLOCK_H
-#define BENCH_CLOCK_H
+/* CLOCK_MONOTONIC in nanoseconds, for programs. */
+#ifndef CLIENT_TOOL_CLOCK_H
+#define CLIENT_TOOL_CLOCK_H
 
 #include <errno.h>
 #include <stdint.h>
