@@ -22,6 +22,7 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  uint64_t serial;                        /* from 1; no other weight of the process has or has had it */
   _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */
   bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
@@ -46,7 +47,10 @@ struct slot {
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
 
   struct selector *selector; /* of a lane, whose thread need not be another's */
-  _Atomic bool entered;      /* a thread is queueing a product of the lane */
+  struct memo *memo;         /* of a lane */
+  cudaStream_t checked;      /* the last stream of a lane that was found to be of its context */
+  bool has_checked;
+  _Atomic bool entered; /* a thread is queueing a product of the lane */
 
   bool busy;
   struct backend_job job;    /* the first of its chain */
@@ -86,6 +90,7 @@ struct backend_arena {
 };
 
 struct selector;
+struct memo;
 
 struct backend {
   const struct driver *driver;

@@ -160,6 +160,8 @@ static int64_t rows_fit(const struct backend *backend, const struct backend_weig
   return staging_rows(&weight->weight, &weight->layout, bytes);
 }
 
+static _Atomic uint64_t serials;
+
 enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                struct error *error) {
@@ -185,6 +187,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     status = int2_sums_ensure(backend, error);
   if (status != STATUS_OK)
     return status;
+  made.serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
   made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
   made.scales = made.codes + made.layout.scales_offset;
   made.rows_most = rows_fit(backend, &made);
