@@ -11,6 +11,7 @@
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"
+#include "weight/lanes.h"
 #include "weight/layout.h"
 
 #include <cuda_runtime_api.h>
@@ -63,14 +64,13 @@ struct slot {
   uint64_t looked_ns; /* when the stream was asked for faults, or began */
 };
 
-enum { BOUNCE_BYTES = 4 << 20, SIDE_BYTES = 16 << 20, WORD_BYTES = 64 };
+enum { BOUNCE_BYTES = 4 << 20, WORD_BYTES = 64 };
 
 /* What the threads other than the engine's work with; one of them at a time. */
 struct side {
   cudaStream_t stream;
-  cudaEvent_t copied[2];
-  void *pinned[2];  /* SIDE_BYTES each */
   uint64_t *answer; /* on the device, of what is asked of it */
+  uint64_t *heard;  /* pinned: where the answer comes to */
 };
 
 struct backend_slab {
@@ -107,6 +107,7 @@ struct backend {
   _Atomic uint64_t sums_bytes; /* of all slots' int2_sums */
   uint64_t staging_most;       /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
+  struct lanes lanes;             /* of the thread that loads weights */
   uint64_t ended_ns;              /* when a product was last seen to have ended */
   void (*warn)(const char *text); /* backend_config's; NULL: nobody listens */
   bool no_graphs;                 /* one could not be made */
@@ -133,6 +134,8 @@ enum status cuda_slab_copy(struct backend *, struct backend_slab *, uint64_t, st
 enum status cuda_weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
 enum status cuda_weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *,
                               uint64_t, struct error *);
+enum status cuda_weight_convert(struct backend *, const struct gemm_weight *, const struct backend_source *, void *,
+                                struct error *);
 enum status cuda_weight_attach(struct backend *, const struct gemm_weight *, uint32_t, struct backend_slab *, uint64_t,
                                struct backend_weight **, struct error *);
 void cuda_weight_detach(struct backend *, struct backend_weight *);

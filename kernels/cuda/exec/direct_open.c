@@ -34,7 +34,7 @@ static enum status lane_open(struct backend *backend, struct slot *lane, struct 
 static enum status side_open(struct side *side, struct error *error) {
   cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
   if (result == cudaSuccess)
-    result = cudaHostAlloc(&side->pinned[0], sizeof *side->answer, cudaHostAllocDefault);
+    result = cudaHostAlloc((void **)&side->heard, sizeof *side->heard, cudaHostAllocDefault);
   if (result == cudaSuccess)
     result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
   return runtime_check(result, "taking memory for borrowed weights", error);
