@@ -1,5 +1,6 @@
+#include "convert.h"
+
 #include "../../../proto/number.h"
-#include "../state.h"
 #include "convert_kernels.h"
 
 #include <math.h>
