@@ -3,6 +3,7 @@
 
 #include "client/tool/print.h"
 #include "peer.h"
+#include "proto/clock.h"
 #include "subject.h"
 #include "turns.h"
 
