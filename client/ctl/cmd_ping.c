@@ -1,5 +1,5 @@
 /* ping: whether gemmd answers; with --deep, whether it computes. */
-#include "../tool/clock.h"
+#include "../../proto/clock.h"
 #include "ctl.h"
 
 #include "../tool/print.h"

@@ -1,5 +1,5 @@
 #include "sample.h"
-#include "../tool/clock.h"
+#include "../../proto/clock.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The requests that Triton gives at a time: their rows go into the arena one after the other, are computed together, in
  * as many products as the arena asks for, and go back each to its own response. A request that is wrong, cancelled or
  * late gets an error; the others do not notice. */
-#include "../tool/clock.h"
+#include "../../proto/clock.h"
 #include "gemmd_triton.h"
 
 #include <stdlib.h>

@@ -9,7 +9,7 @@
  * last two being the product alone, and with its quantizer. Of a plan, kernel is what its kernels take one after the
  * other, as a graph in which none begins before the one ahead has ended, and plan what the plan takes on the device. */
 #include "inprocess.h"
-#include "client/tool/clock.h"
+#include "proto/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Many clients that misbehave, one that checks: see usage(). Everything that a client does is drawn from the seed; the
  * order in which processes run is not. */
 #include "client/gemmclient.h"
-#include "client/tool/clock.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"

@@ -1,8 +1,8 @@
 /* One fault after the other under the same load, and what clients saw of each: the table that `make faults` prints.
  * Every product is checked; a fault is over when every client has had new right products. */
 #include "client/gemmclient.h"
-#include "client/tool/clock.h"
 #include "pauses.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"

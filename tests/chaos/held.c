@@ -2,8 +2,8 @@
  * and the time until these get right products again, beside that of the first load. Their files are gone by then. On a
  * GPU some of the faults are kernels' own: see faulty.h. */
 #include "client/gemmclient.h"
-#include "client/tool/clock.h"
 #include "pauses.h"
+#include "proto/clock.h"
 #include "tests/support/daemon.h"
 #include "tests/support/nap.h"
 #include "tests/support/oracle.h"

@@ -1,5 +1,5 @@
 #include "check.h"
-#include "client/tool/clock.h"
+#include "proto/clock.h"
 
 #include "../../client/tool/words.h"
 #include "reference.h"

@@ -1,7 +1,7 @@
 /* gemmd itself is killed, or replaced in place, again and again while several processes compute: they see right
  * products and a pause, and the weights are not read again (their file is gone). */
 #include "client/gemmclient.h"
-#include "client/tool/clock.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"

@@ -1,6 +1,6 @@
 #include "bare.h"
 
-#include "../../client/tool/clock.h"
+#include "clock.h"
 #include "gaps.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 #include "roundtrip.h"
 
-#include "../../client/tool/clock.h"
+#include "clock.h"
 
 #include <sys/socket.h>
 #include <sys/wait.h>

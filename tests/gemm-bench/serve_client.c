@@ -1,5 +1,5 @@
-#include "../../client/tool/clock.h"
 #include "check.h"
+#include "clock.h"
 #include "serve.h"
 #include "tensors.h"
 

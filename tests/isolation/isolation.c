@@ -3,7 +3,7 @@
  * on; what is not computed within PATIENCE_MS is dropped. Prints the longest waits with their cases; exit 1 where an
  * answer was wrong, a product failed, or the worker keeps memory. Times are printed, not judged. */
 #include "client/gemmclient.h"
-#include "client/tool/clock.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hostile.h"

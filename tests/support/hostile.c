@@ -1,5 +1,5 @@
 #include "hostile.h"
-#include "client/tool/clock.h"
+#include "proto/clock.h"
 
 #include "nap.h"
 

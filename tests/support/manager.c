@@ -1,5 +1,5 @@
 #include "manager.h"
-#include "client/tool/clock.h"
+#include "proto/clock.h"
 
 #include "../../daemon/supervisor/weights/catalog.h"
 #include "nap.h"

@@ -1,6 +1,6 @@
 #include "load_bar.h"
 
-#include "../../tool/clock.h"
+#include "../../../proto/clock.h"
 #include "../../tool/print.h"
 
 #include <unistd.h>

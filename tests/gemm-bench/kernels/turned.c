@@ -1,5 +1,4 @@
 #include "turned.h"
-#include "../../../client/tool/clock.h"
 
 #include "client/tool/print.h"
 #include "peer.h"
