@@ -3,14 +3,9 @@
 #ifndef SUPERVISOR_SESSION_PUBLISHING_H
 #define SUPERVISOR_SESSION_PUBLISHING_H
 
-<<<<<<< HEAD
 #include "../../../proto/shm/seen.h"
 #include "../../../proto/wire/message.h"
-=======
-#include "../../../proto/message.h"
-#include "../../../proto/seen.h"
 #include "../idle/untuned.h"
->>>>>>> c2c0bc5
 
 #include <stdint.h>
 #include <uv.h>
