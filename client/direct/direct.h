@@ -22,6 +22,7 @@ struct mapped {
 
 struct told;
 struct tuned;
+struct finding;
 enum { TUNED_PLACES = 64 };
 
 struct gemmd_direct {
@@ -38,6 +39,8 @@ struct gemmd_direct {
   uint32_t resumes;
   struct told *told;                   /* all mappings of both, owned */
   struct told *_Atomic table;          /* NULL: there is none */
+  struct finding *findings;            /* of this process, owned; under the lock */
+  _Atomic uint64_t found;              /* how often something was added to them */
   void *_Atomic ring;                  /* likewise */
   struct gemmd_direct_weight *weights; /* all, owned */
   struct gemmd_direct_plan *plans;     /* all, owned */
@@ -95,6 +98,35 @@ void tuned_close(struct gemmd_direct *direct);
 const struct variant *tuned_find(struct gemmd_direct_weight *weight, int64_t m, enum gemm_type x_type,
                                  enum gemm_type y_type, enum gemm_type bias_type);
 void tuned_forget(struct gemmd_direct_weight *weight);
+/* From here on the kernel of all such products of this process. */
+MUST_CHECK enum status tuned_set(struct gemmd_direct *direct, const struct variant_problem *problem,
+                                 const struct variant *variant, struct error *error);
+/* The kernel that products use at present where nobody names one, of those that were found; false: none was. */
+bool tuned_current(struct gemmd_direct *direct, const struct variant_problem *problem, struct variant *out);
+/* A product was given to the device. */
+void tuned_computes(const struct gemmd_direct_weight *weight);
+
+/* ---- trial.c */
+
+/* Tensors to tune with. x has five kinds of rows over and over, so that most rows of y are known by their bits. */
+struct trial {
+  struct gemmd_direct *direct;
+  struct backend_weight *weight;
+  struct backend_job job; /* all rows, no variant */
+  int lane;
+  void *x, *y, *bias, *x_scale;  /* the device's, owned */
+  uint8_t *is, *should;          /* y on the host, owned: of the kernel that is compared, and of the library's choice */
+  uint64_t y_bytes, y_row_bytes; /* of all, of a row */
+};
+
+/* Under direct_enter, all three. `m` rows, of the problem's bucket. trial_close takes what a failed trial_open has
+ * left. */
+MUST_CHECK enum status trial_open(struct trial *trial, struct gemmd_direct_weight *weight,
+                                  const struct variant_problem *problem, int64_t m, int lane, struct error *error);
+/* Whether the kernel computes what the library's own choice does, within what formats allow. */
+MUST_CHECK enum status trial_compare(struct trial *trial, const struct variant_problem *problem,
+                                     const struct variant *variant, bool *right, struct error *error);
+void trial_close(struct trial *trial);
 
 /* ---- product.c */
 

@@ -41,11 +41,24 @@ MUST_CHECK enum status direct_product(struct direct_pass *pass, bool anywhere, s
 bool direct_crowded(const struct backend *backend);
 
 /* direct.c */
+
+/* All kernels of one product, without a look at lane, stream and types; the context is current. */
+MUST_CHECK enum status direct_queue(struct backend *backend, const struct slot *lane, const struct backend_job *job,
+                                    cudaStream_t stream, struct error *error);
 enum status cuda_enqueue(struct backend *, int, const struct backend_job *, void *, struct error *);
 
 /* direct_open.c: what a backend for enqueue has in the place of what serves. */
 MUST_CHECK enum status direct_open(struct backend *backend, const struct backend_config *config, struct error *error);
 void direct_close(struct backend *backend);
+
+/* direct_measure.c */
+enum status cuda_tensor_take(struct backend *, uint64_t, void **, struct error *);
+void cuda_tensor_give(struct backend *, void *);
+enum status cuda_tensor_copy(struct backend *, void *, const void *, uint64_t, struct error *);
+/* measure, where the backend computes for its caller. */
+MUST_CHECK enum status direct_measure(struct backend *backend, const struct backend_job *job,
+                                      struct backend_weight *const *weights, size_t count,
+                                      const struct backend_timing *timing, uint64_t *ns, struct error *error);
 
 /* capture.c */
 
