@@ -36,17 +36,33 @@ static double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-double eager_time(const struct call *call) {
-  double times[BATCHES];
-  for (int batch = 0; batch < BATCHES; batch++) {
-    double begin = now_us();
-    for (int i = 0; i < BATCH; i++)
-      call->once(call->context, i);
-    times[batch] = (now_us() - begin) / BATCH;
-    gpu_wait();
-  }
+static double batch_us(const struct call *call) {
+  double begin = now_us();
+  for (int i = 0; i < BATCH; i++)
+    call->once(call->context, i);
+  double us = (now_us() - begin) / BATCH;
+  gpu_wait();
+  return us;
+}
+
+static double median(double times[BATCHES]) {
   qsort(times, BATCHES, sizeof *times, by_size);
   return times[BATCHES / 2];
+}
+
+void eager_times(const struct call *calls, int count, double *us) {
+  double times[EAGER_CALLS_MOST][BATCHES];
+  for (int batch = 0; batch < BATCHES; batch++)
+    for (int i = 0; i < count; i++)
+      times[i][batch] = batch_us(&calls[i]);
+  for (int i = 0; i < count; i++)
+    us[i] = median(times[i]);
+}
+
+double eager_time(const struct call *call) {
+  double us;
+  eager_times(call, 1, &us);
+  return us;
 }
 
 /* ---- gemmd */
