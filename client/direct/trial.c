@@ -1,6 +1,7 @@
 /* What kernels are tuned with: tensors, and the look at what comes out. */
+#include "trial.h"
+
 #include "../../proto/number.h"
-#include "direct.h"
 
 #include <math.h>
 #include <stdlib.h>

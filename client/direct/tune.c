@@ -1,7 +1,9 @@
 /* The fastest kernels for this process's own products, looked for in this process: the race that the worker runs, over
  * the candidates of the same table of families, without those whose code no test has seen. */
 #include "../../kernels/race.h"
-#include "direct.h"
+#include "error.h"
+#include "trial.h"
+#include "tuned.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -1,10 +1,8 @@
 /* Products for the clock: as a graph, so that what the host does for each launch is not in it. */
 #include "measure.h"
 
-#include "chunk.h"
-#include "direct.h"
+#include "product.h"
 #include "sequence.h"
-#include "staging.h"
 
 enum status measure_begin(cudaStream_t stream, struct error *error) {
   return runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
@@ -105,8 +103,6 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
                          size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   struct slot *slot = &backend->slots[0];
   cudaGraphExec_t graph = NULL;
-  if (backend->direct)
-    return direct_measure(backend, job, weights, count, timing, ns, error);
   slot->job = *job;
   slot->rows = job->m;
   slot->rows_most = staging_go(job->m, job->weight->rows_most);
