@@ -117,6 +117,11 @@ static const struct tool_command commands[] = {
          "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
          "  memory_lent: of the slabs, mapped by clients that compute themselves,\n"
          "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
+         "  memory_own: of gemmd's process there beside all that, naps: how often that was closed for having nothing "
+         "to do,\n"
+         "  quiet: whether direct clients leave it alone, quiet_ms: since when, untuned: shapes of theirs to be "
+         "tuned,\n"
+         "  verified: comparisons of lent weights, damaged: how many of these were,\n"
          "  down_ms: for how long it has not served, retry_ms: until it is tried again, why: its last worker ended,\n"
          "  requests, rows, failures, device_ns,\n"
          "  products: computed, each for one request or several}",
