@@ -8,7 +8,7 @@
 
 struct doorbells;
 
-/* `rung` is called again and again until nobody rings, or what rings is taken out. */
+/* `rung` is called when one was written to, and once for each that had been when it was added. */
 MUST_CHECK enum status doorbells_open(uv_loop_t *loop, void (*rung)(void *user), void *user, struct doorbells **out,
                                       struct error *error);
 /* `fd` stays the caller's, which takes it out before closing it. */

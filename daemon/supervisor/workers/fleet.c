@@ -120,11 +120,22 @@ static void ended(struct worker *worker) {
 
 /* ---- sleep */
 
-static void on_doorbell(void *user) {
-  struct worker *worker = user;
+static void wake(struct worker *worker) {
   struct supervisor *supervisor = worker->owner;
   ignore_doorbells(&supervisor->fleet, worker->device);
   worker_wake(worker, false);
+}
+
+/* One that was rung long ago tells of nothing. */
+static void on_doorbell(void *user) {
+  struct worker *worker = user;
+  struct supervisor *supervisor = worker->owner;
+  const struct session *session;
+  bool submitted = false;
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    submitted |= serving_wanted(session) && arena_worker_asleep(&session->arena, worker->device);
+  if (submitted)
+    wake(worker);
 }
 
 /* What is submitted there from now on is heard. False: something has been, or it cannot be heard. */
@@ -145,7 +156,7 @@ static bool listens(struct supervisor *supervisor, const struct arena *arena, ui
 void fleet_listen(struct supervisor *supervisor, const struct arena *arena, uint32_t device) {
   struct worker *worker = &supervisor->fleet.workers[device];
   if (worker->state == WORKER_ASLEEP && !listens(supervisor, arena, device))
-    on_doorbell(worker);
+    wake(worker);
 }
 
 static void asleep(struct worker *worker) {

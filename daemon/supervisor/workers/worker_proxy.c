@@ -677,8 +677,16 @@ void worker_stop(struct worker *worker) {
   worker_process_close(worker->process, false);
 }
 
+static bool is_asked(const struct worker *worker) {
+  const struct worker_request *request;
+  for (request = TAILQ_FIRST(&worker->requests); request != NULL; request = TAILQ_NEXT(request, link))
+    if (!is_background((enum command)request->command->number))
+      return true;
+  return false;
+}
+
 bool worker_sleep(struct worker *worker) {
-  if (worker->state != WORKER_READY || !TAILQ_EMPTY(&worker->requests) || worker->stopping)
+  if (worker->state != WORKER_READY || is_asked(worker) || worker->stopping)
     return false;
   worker->nap = NAP_FALLING;
   worker->naps++;

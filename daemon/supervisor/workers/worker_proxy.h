@@ -138,7 +138,7 @@ MUST_CHECK enum status worker_ask(struct worker *worker, enum command command, c
 /* Recovery is over. */
 void worker_serves(struct worker *worker);
 /* Closes its process, which takes its memory on the device but for the weights: these stay in slabs. False, and nothing
- * happens, where it does not serve or has requests to answer. */
+ * happens, where it does not serve, or somebody waits for it. */
 bool worker_sleep(struct worker *worker);
 /* Starts a process again; nothing where it does not sleep. `errand`: for work in the background, and where the process
  * cannot start it sleeps on. */
