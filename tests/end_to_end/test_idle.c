@@ -2,8 +2,8 @@
  * What direct clients compute is tuned, and what they have borrowed is compared with what was loaded, when they leave
  * the device alone. */
 #include "client/gemmclient.h"
-#include "proto/published.h"
-#include "proto/seen.h"
+#include "proto/shm/published.h"
+#include "proto/shm/seen.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"

@@ -4,7 +4,7 @@
 #include "../weights/lend.h"
 #include "cmd.h"
 
-#include "../../../proto/published.h"
+#include "../../../proto/shm/published.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef SUPERVISOR_IDLE_IDLE_H
 #define SUPERVISOR_IDLE_IDLE_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 
 #include <stdint.h>
 

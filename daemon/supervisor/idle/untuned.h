@@ -3,7 +3,7 @@
 #ifndef SUPERVISOR_IDLE_UNTUNED_H
 #define SUPERVISOR_IDLE_UNTUNED_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 
 #include <stdbool.h>
 #include <stdint.h>

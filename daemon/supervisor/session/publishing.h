@@ -3,8 +3,8 @@
 #ifndef SUPERVISOR_SESSION_PUBLISHING_H
 #define SUPERVISOR_SESSION_PUBLISHING_H
 
-#include "../../../proto/message.h"
-#include "../../../proto/seen.h"
+#include "../../../proto/shm/seen.h"
+#include "../../../proto/wire/message.h"
 #include "../idle/untuned.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
 #include "parked.h"
 
-#include "../../../proto/message_types.h"
+#include "../../../proto/wire/message_types.h"
 
 #include <stdlib.h>
 #include <string.h>

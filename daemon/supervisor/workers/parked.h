@@ -2,7 +2,7 @@
 #ifndef SUPERVISOR_WORKERS_PARKED_H
 #define SUPERVISOR_WORKERS_PARKED_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "../../../proto/status.h"
 
 #include <sys/queue.h>
