@@ -152,7 +152,7 @@ static cudaError_t activate_into(const struct direct_pass *v, const struct backe
   sequence_reads(weight, next->rows_padded, step->y_type, &pass);
   bool codes = pass.to != ACTIVATE_TO_VALUES;
   pass.clusters = pass.dependent;
-  pass.out = direct_staged(next, weight->weight.format == GEMM_FORMAT_INT2 ? next->at.x : next->at.codes);
+  pass.out = direct_staged(next, layout_keeps_x(&weight->weight) ? next->at.x : next->at.codes);
   pass.scales = codes ? direct_staged(next, next->at.scales) : NULL;
   next->x = pass.out;
   next->x_stride = codes ? weight->layout.x_row_bytes : pass.out_stride;
