@@ -143,6 +143,7 @@ struct backend_timing {
   uint32_t launches;
   bool quantize;  /* x is converted to what the kernel reads in every launch, from the device's memory; cpu: always */
   bool dependent; /* cuda: a kernel may read its weight before the one ahead of it has ended */
+  int lane;       /* with config.direct, whose memory is used; then all is as enqueue has it, whatever the two say */
 };
 
 struct backend_done {
@@ -276,6 +277,11 @@ struct backend_ops {
    * are no graphs. */
   bool (*weight_held)(const struct backend *backend, const struct backend_weight *weight);
   bool (*held)(const struct backend *backend);
+  /* With config.direct: memory for x, y and bias of what is measured. Copies go from or to memory of the host, and have
+   * ended when the call returns. */
+  enum status (*tensor_take)(struct backend *backend, uint64_t bytes, void **out, struct error *error);
+  void (*tensor_give)(struct backend *backend, void *tensor); /* NULL is fine */
+  enum status (*tensor_copy)(struct backend *backend, void *to, const void *from, uint64_t bytes, struct error *error);
   /* With config.direct, around all other calls but enqueue: what they change of the calling thread (the current
    * context), to be put back. NULL, both: nothing. */
   void *(*caller_save)(void);
@@ -307,7 +313,8 @@ struct backend_ops {
                                const struct variant *variant, struct error *error);
   /* Computes the job as often as `timing` says, one after the other, with weights[i % count] in the place of the
    * job's (a sequence: with its own), and waits. *ns: what one took on the device, with x where the kernel wants it.
-   * Nothing else is in flight. */
+   * Nothing else is in flight. With config.direct: as enqueue computes it, on a stream of the backend's own, with
+   * tensors of tensor_take; nothing else is in flight in the lane, BUSY where a thread is queueing a product of it. */
   enum status (*measure)(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
                          size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error);
 };

@@ -22,6 +22,7 @@ struct mapped {
 
 struct told;
 struct tuned;
+struct finding;
 enum { TUNED_PLACES = 64 };
 
 struct gemmd_direct {
@@ -38,6 +39,8 @@ struct gemmd_direct {
   uint32_t resumes;
   struct told *told;                   /* all mappings of both, owned */
   struct told *_Atomic table;          /* NULL: there is none */
+  struct finding *findings;            /* of this process, owned; under the lock */
+  _Atomic uint64_t found;              /* how often something was added to them */
   void *_Atomic ring;                  /* likewise */
   struct gemmd_direct_weight *weights; /* all, owned */
   struct gemmd_direct_plan *plans;     /* all, owned */

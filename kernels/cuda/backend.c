@@ -2,6 +2,7 @@
 #include "../identity.h"
 #include "direct/capture.h"
 #include "direct/direct.h"
+#include "direct/measure.h"
 #include "direct/open.h"
 #include "exec/graph.h"
 #include "exec/measure.h"
@@ -331,6 +332,12 @@ static uint64_t cuda_working(const struct backend *backend) {
   return bytes;
 }
 
+static enum status measure(struct backend *backend, const struct backend_job *job,
+                           struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
+                           uint64_t *ns, struct error *error) {
+  return (backend->direct ? direct_measure : cuda_measure)(backend, job, weights, count, timing, ns, error);
+}
+
 extern const struct backend_ops cuda_backend;
 const struct backend_ops cuda_backend = {
     .name = "cuda",
@@ -362,6 +369,9 @@ const struct backend_ops cuda_backend = {
     .submit = cuda_submit,
     .poll = cuda_poll,
     .enqueue = cuda_enqueue,
+    .tensor_take = cuda_tensor_take,
+    .tensor_give = cuda_tensor_give,
+    .tensor_copy = cuda_tensor_copy,
     .weight_held = cuda_weight_held,
     .held = cuda_held,
     .caller_save = cuda_caller_save,
@@ -372,5 +382,5 @@ const struct backend_ops cuda_backend = {
     .variant_check = cuda_variant_check,
     .variant_foreign = cuda_variant_foreign,
     .variant_build = cuda_variant_build,
-    .measure = cuda_measure,
+    .measure = measure,
 };

@@ -84,8 +84,8 @@ static struct direct_pass pass_of(struct backend *backend, const struct slot *la
   };
 }
 
-static enum status product_enqueue(struct backend *backend, const struct slot *lane, const struct backend_job *job,
-                                   cudaStream_t stream, struct error *error) {
+enum status direct_queue(struct backend *backend, const struct slot *lane, const struct backend_job *job,
+                         cudaStream_t stream, struct error *error) {
   const struct backend_weight *weight = job->weight;
   int64_t each = staging_go(job->m, weight->rows_most);
   enum status status = STATUS_OK;
@@ -108,7 +108,7 @@ static enum status product_repeat(struct backend *backend, struct slot *lane, co
     return driver_check(backend->driver, record_run(record, (CUstream)stream), "computing a product", error);
   launch_on(backend->runtime_ordinal);
   memo_begin(lane->memo);
-  enum status status = product_enqueue(backend, lane, job, stream, error);
+  enum status status = direct_queue(backend, lane, job, stream, error);
   memo_end(lane->memo, entry, job, status == STATUS_OK);
   return status;
 }

@@ -1,11 +1,10 @@
 #include "pass.h"
 
+#include "../exec/launch_kernel.h"
 #include "../exec/run.h"
 #include "../families/call.h"
 #include "../families/select.h"
 #include "../passes/quantize.h"
-#include "../exec/launch_kernel.h"
-#include "../exec/run.h"
 #include "open.h"
 
 void *direct_staged(const struct direct_pass *pass, uint64_t offset) {
