@@ -1,3 +1,11 @@
+# ---- the protocol, for generators of clients
+$(BUILD)/protocol: $(BUILD)/obj/deploy/protocol/main.c.o $(BUILD)/proto.a
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(SYSTEM_LIBS)
+
+$(BUILD)/protocol.json: $(BUILD)/protocol
+	$(Q)$< >$@.new && mv $@.new $@
+
 # ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
 BUNDLE := $(BUILD)/gemmd-$(VERSION)-x86_64
 BUNDLE_PROGRAMS := $(addprefix $(BUNDLE)/bin/,gemmd gemmctl gemm-bench gemm-demo)
@@ -100,7 +108,7 @@ install: all ## into $(DESTDIR)$(PREFIX); the units into $(DESTDIR)$(PREFIX)/lib
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd.service
 	sed -e 's|/usr/bin/|$(PREFIX)/bin/|g' deploy/gemmd-metrics.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/gemmd-metrics.service
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system deploy/gemmd.socket
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/gemmd deploy/gemmd.rules.yml deploy/gemmd.dashboard.json
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/gemmd deploy/gemmd.rules.yml deploy/gemmd.dashboard.json $(BUILD)/protocol.json
 	install -Dm644 deploy/gemmd.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/gemmd.conf
 	install -Dm644 deploy/gemmd.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/gemmd.conf
 	test -e $(DESTDIR)/etc/gemmd/gemmd.conf || install -Dm644 -t $(DESTDIR)/etc/gemmd deploy/gemmd.conf
