@@ -93,6 +93,23 @@ struct backend_operand {
   uint64_t stride;              /* bytes */
 };
 
+/* A row (BLOCK: 128 rows) of what weight_convert takes has at most so many bytes. */
+enum { BACKEND_CONVERT_BYTES = 8 << 20 };
+
+/* Numbers that a weight is made of: [n, k] of F32, F16 or BF16. */
+struct backend_source {
+  enum gemm_type type;
+  bool ternary; /* INT2: by the mean magnitude; else by least squares */
+  /* Reads dense rows, from byte `offset` of the whole on; several threads at a time. Its error is the conversion's. */
+  enum status (*read)(void *context, uint64_t offset, void *to, uint64_t bytes, struct error *error);
+  void *context;
+  /* In the place of `read`, where the device has them: memory of memory_import, memory_open_ipc or arena_register, the
+   * first row at `x` in it, rows `stride` bytes apart. They stay as they are until the call returns. */
+  struct backend_arena *memory;
+  const void *x;
+  uint64_t stride;
+};
+
 /* One product, checked by gemm_product_check before. The pointers are into a registered arena; strides are bytes. */
 struct backend_job {
   uint64_t tag; /* comes back from poll */
@@ -126,6 +143,7 @@ struct backend_timing {
   uint32_t launches;
   bool quantize;  /* x is converted to what the kernel reads in every launch, from the device's memory; cpu: always */
   bool dependent; /* cuda: a kernel may read its weight before the one ahead of it has ended */
+  int lane;       /* with config.direct, whose memory is used; then all is as enqueue has it, whatever the two say */
 };
 
 struct backend_done {
@@ -173,6 +191,12 @@ struct backend_ops {
    * weight_plan. Nobody uses that range yet. */
   enum status (*weight_store)(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
                               struct backend_slab *slab, uint64_t offset, struct error *error);
+  /* Quantizes numbers into canonical form, into total_bytes of zeros; the bits are those of proto/weights/quantize.h.
+   * The work is in slices, below products. BAD_FILE with row and column for a value that is not finite, or beyond the
+   * format; UNSUPPORTED: F16, BF16, INT2 with a scale a row, rows beyond BACKEND_CONVERT_BYTES. NULL: the host does it.
+   */
+  enum status (*weight_convert)(struct backend *backend, const struct gemm_weight *weight,
+                                const struct backend_source *source, void *canonical, struct error *error);
   /* Makes a stored weight usable. */
   enum status (*weight_attach)(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
@@ -260,6 +284,11 @@ struct backend_ops {
    * are no graphs. */
   bool (*weight_held)(const struct backend *backend, const struct backend_weight *weight);
   bool (*held)(const struct backend *backend);
+  /* With config.direct: memory for x, y and bias of what is measured. Copies go from or to memory of the host, and have
+   * ended when the call returns. */
+  enum status (*tensor_take)(struct backend *backend, uint64_t bytes, void **out, struct error *error);
+  void (*tensor_give)(struct backend *backend, void *tensor); /* NULL is fine */
+  enum status (*tensor_copy)(struct backend *backend, void *to, const void *from, uint64_t bytes, struct error *error);
   /* With config.direct, around all other calls but enqueue: what they change of the calling thread (the current
    * context), to be put back. NULL, both: nothing. */
   void *(*caller_save)(void);
@@ -291,7 +320,8 @@ struct backend_ops {
                                const struct variant *variant, struct error *error);
   /* Computes the job as often as `timing` says, one after the other, with weights[i % count] in the place of the
    * job's (a sequence: with its own), and waits. *ns: what one took on the device, with x where the kernel wants it.
-   * Nothing else is in flight. */
+   * Nothing else is in flight. With config.direct: as enqueue computes it, on a stream of the backend's own, with
+   * tensors of tensor_take; nothing else is in flight in the lane, BUSY where a thread is queueing a product of it. */
   enum status (*measure)(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
                          size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error);
 };

@@ -111,7 +111,7 @@ test-threads: ## where threads meet, under ThreadSanitizer: the pool, the CPU ba
 	@$(MAKE) --no-print-directory SANITIZE=thread run-test-threads
 
 THREADS := $(addprefix $(BUILD)/tests/unit/,$(addprefix kernels/cpu/test_,pool cores backend) \
-  $(addprefix daemon/worker/test_,tune_lister engine events) proto/test_ring_threads)
+  $(addprefix daemon/worker/test_,tune_lister engine events) proto/shm/test_ring_threads)
 run-test-threads: $(THREADS)
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(THREADS)
 
@@ -160,7 +160,7 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
 	@# invalidPointerCast: tensors whose type is known only at run time are bytes
 	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
-	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto daemon client tests/gemm-bench kernels/cpu kernels/registry.c
+	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto daemon client tests/gemm-bench kernels/cpu kernels/backend.c
 	@tests/check_includes.sh
 	@tests/check_modules.py
 	@echo "check: nothing found"

@@ -1,7 +1,7 @@
 /* An HTTP server for scrapers: GET /metrics asks gemmd and answers with its numbers. A process of its own, a client
  * like any other, so that who can reach its port can reach nothing of gemmd's. */
-#ifndef CTL_EXPORT_H
-#define CTL_EXPORT_H
+#ifndef CLIENT_CTL_EXPORT_H
+#define CLIENT_CTL_EXPORT_H
 
 #include "ctl.h"
 

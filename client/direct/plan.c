@@ -1,5 +1,8 @@
 /* Plans: checked once, run as one job of several steps. */
-#include "direct.h"
+#include "plan.h"
+#include "error.h"
+#include "product.h"
+#include "tuned.h"
 
 #include <stdlib.h>
 
@@ -141,9 +144,10 @@ int gemmd_direct_run(gemmd_direct_plan *plan, const gemmd_direct_product *produc
   struct backend_job job;
   struct error error;
   enum status status = run_job(plan, product, &job, &error);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK) {
     choose(plan, &job, steps);
-  if (status == STATUS_OK)
+    tuned_computes(plan->weights[0]);
     status = direct->ops->enqueue(direct->backend, product->lane, &job, stream, &error);
+  }
   return direct_result(status, &error);
 }

@@ -18,6 +18,8 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct idle;
+
 struct supervisor {
   const struct config *config; /* not owned */
   const char *program;         /* what an upgrade executes; not owned */
@@ -37,6 +39,7 @@ struct supervisor {
   struct store store;
   struct publishing publishing;
   struct metrics metrics;
+  struct idle *idle; /* owned */
   uv_timer_t watchdog;
   uint64_t watchdog_ms; /* 0: nobody wants to hear */
   uint64_t started_ms;  /* of the loop's clock */

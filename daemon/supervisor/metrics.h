@@ -2,8 +2,8 @@
 #ifndef SUPERVISOR_METRICS_H
 #define SUPERVISOR_METRICS_H
 
-#include "../../proto/message.h"
 #include "../../proto/tally.h"
+#include "../../proto/wire/message.h"
 
 #include <stdint.h>
 

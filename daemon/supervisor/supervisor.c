@@ -3,9 +3,11 @@
 #include "../log.h"
 #include "../transport.h"
 #include "context.h"
+#include "idle/idle.h"
 #include "net/descriptors.h"
 #include "net/foreign.h"
 #include "net/notify.h"
+#include "weights/lend.h"
 #include "weights/store.h"
 
 #include <errno.h>
@@ -80,6 +82,7 @@ void supervisor_stop(struct supervisor *supervisor, int exit_status) {
   for (size_t i = 0; i < sizeof supervisor->signals / sizeof *supervisor->signals; i++)
     uv_close((uv_handle_t *)&supervisor->signals[i], NULL);
   publishing_stop(supervisor);
+  idle_stop(supervisor->idle);
   sessions_end(supervisor);
   fleet_stop(supervisor);
 }
@@ -135,6 +138,8 @@ static void close_slabs(struct catalog *catalog) {
     close(catalog->slabs[i]->fd);
 }
 
+static const struct idle_hooks idle_hooks = {.damaged = lend_withdraw};
+
 int supervisor_run(const struct config *config, const char *program, const char *children, char *const *arguments,
                    int embedded) {
   static struct supervisor supervisor; /* large, and one a process */
@@ -158,6 +163,7 @@ int supervisor_run(const struct config *config, const char *program, const char 
   loads_init(&supervisor.loads);
   placer_init(&supervisor.placer);
   publishing_init(&supervisor);
+  supervisor.idle = idle_start(&supervisor, &idle_hooks);
   watch_signals(&supervisor);
   feed_watchdog(&supervisor);
   if (start(&supervisor, embedded, &error) != STATUS_OK) {
@@ -168,6 +174,7 @@ int supervisor_run(const struct config *config, const char *program, const char 
   if (supervisor.upgrading)
     become_successor(&supervisor);
   publishing_free(&supervisor);
+  idle_free(supervisor.idle);
   close_slabs(&supervisor.catalog);
   catalog_free(&supervisor.catalog);
   users_free(&supervisor.users);

@@ -2,9 +2,9 @@
  * limits, and where words and entries lie in the arena. What the numbers mean is in PROTOCOL.md. */
 #include "../../proto/gemm.h"
 #include "../../proto/limits.h"
-#include "../../proto/message.h"
-#include "../../proto/plan.h"
-#include "../../proto/ring.h"
+#include "../../proto/wire/message.h"
+#include "../../proto/shm/plan.h"
+#include "../../proto/shm/ring.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -40,12 +40,12 @@ static void commands(void) {
   printf("%s\n  {\"number\": %d, \"name\": \"%s\", \"permission\": \"%s\", \"state\": \"%s\", \"request\": \"%s\", "   \
          "\"reply\": \"%s\", \"descriptors\": %d, \"since\": %d}",                                                     \
          next(), code, #name, #permission, #state, #request, #reply, fds, since);
-#include "../../proto/commands.def"
+#include "../../proto/wire/commands.def"
   end(']');
   begin("events", '[');
 #define EVENT(code, name, body)                                                                                        \
   printf("%s\n  {\"number\": %d, \"name\": \"%s\", \"body\": \"%s\"}", next(), code, #name, #body);
-#include "../../proto/commands.def"
+#include "../../proto/wire/commands.def"
   end(']');
 }
 
@@ -76,7 +76,7 @@ static void bodies(void) {
 #define STR(field, bytes, presence) field_of(#field, "text", (bytes)-1, NULL, presence);
 #define BIN(field, bytes, presence) field_of(#field, "bytes", bytes, NULL, presence);
 #define LIST(field, name, most, presence) field_of(#field, "list", most, #name, presence);
-#include "../../proto/messages.def"
+#include "../../proto/wire/messages.def"
   end('}');
 }
 

@@ -2,6 +2,7 @@
  *
  * A product is computed by `submit` itself, with the pool: the engine thread would have nothing better to do, and a
  * hand-over to another thread would cost more than a small product. */
+#include "../../proto/clock.h"
 #include "../backend.h"
 #include "../identity.h"
 #include "micro/micro.h"
@@ -22,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -333,12 +333,6 @@ static void close_memory(struct backend *backend, struct backend_arena *memory) 
   cpu_memory_close(memory);
 }
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static enum status run(struct backend *backend, const struct backend_job *job, struct error *error) {
   return cpu_unit_run(&backend->unit, job, error);
 }
@@ -362,12 +356,12 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
   if (status != STATUS_OK) {
     return status;
   }
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   status = run(backend, job, error);
   count_working(backend);
   count_longest(backend, cpu_unit_predict_ns(&backend->unit, job));
   if (status == STATUS_OK) {
-    uint64_t took_ns = now_ns() - begin;
+    uint64_t took_ns = clock_ns() - begin;
     backend->done[backend->done_count++] =
         (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = took_ns, .turn_ns = took_ns};
   }
@@ -457,9 +451,9 @@ static enum status check_variant(struct backend *backend, const struct variant_p
   return cpu_variant_check(&backend->unit.engine, problem, variant, nearest, error);
 }
 
-static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
-                               struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
-                               uint64_t *ns, struct error *error) {
+static enum status measure_alone(struct backend *backend, const struct backend_job *job,
+                                 struct backend_weight *const *weights, size_t count,
+                                 const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   bool library = job->variant != NULL && job->variant->family == &cpu_family_onednn && job->steps == NULL;
   for (size_t i = 0; library && i < count; i++) {
     struct backend_job one = *job;
@@ -469,7 +463,7 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
       return status;
     }
   }
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   for (uint32_t i = 0; i < timing->launches; i++) {
     struct backend_job one = *job;
     one.weight = one.steps == NULL ? weights[i % count] : one.weight;
@@ -478,7 +472,41 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
       return status;
     }
   }
-  *ns = (now_ns() - begin) / timing->launches;
+  *ns = (clock_ns() - begin) / timing->launches;
+  return STATUS_OK;
+}
+
+static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
+                               struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
+                               uint64_t *ns, struct error *error) {
+  bool direct = backend->rows_most > 0; /* other threads enqueue */
+  if (direct) {
+    pthread_mutex_lock(&backend->alone);
+  }
+  enum status status = measure_alone(backend, job, weights, count, timing, ns, error);
+  if (direct) {
+    count_working(backend);
+    pthread_mutex_unlock(&backend->alone);
+  }
+  return status;
+}
+
+static enum status take_tensor(struct backend *backend, uint64_t bytes, void **out, struct error *error) {
+  (void)backend;
+  *out = aligned_alloc(GEMM_SECTION, gemm_round_up(bytes, GEMM_SECTION));
+  return *out != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory to measure products with");
+}
+
+static void give_tensor(struct backend *backend, void *tensor) {
+  (void)backend;
+  free(tensor);
+}
+
+static enum status copy_tensor(struct backend *backend, void *to, const void *from, uint64_t bytes,
+                               struct error *error) {
+  (void)backend;
+  (void)error;
+  memcpy(to, from, bytes);
   return STATUS_OK;
 }
 
@@ -515,6 +543,9 @@ const struct backend_ops cpu_backend = {
     .turns_abandon = abandon_turns,
     .rest = cpu_rest,
     .enqueue = cpu_enqueue,
+    .tensor_take = take_tensor,
+    .tensor_give = give_tensor,
+    .tensor_copy = copy_tensor,
     .families = cpu_families,
     .variants = list_variants,
     .library_variants = list_library_variants,

@@ -1,6 +1,12 @@
+#include "../../proto/clock.h"
 #include "../identity.h"
-#include "exec/direct.h"
+#include "direct/capture.h"
+#include "direct/direct.h"
+#include "direct/measure.h"
+#include "direct/open.h"
 #include "exec/graph.h"
+#include "exec/measure.h"
+#include "exec/submit.h"
 #include "families/select.h"
 #include "families/sm90/int2/places.h"
 #include "families/sm90/int2/scales.h"
@@ -9,13 +15,18 @@
 #include "passes/activate.h"
 #include "passes/epilogue.h"
 #include "passes/quantize.h"
+#include "runtime/arena.h"
+#include "runtime/ipc.h"
 #include "runtime/load.h"
+#include "runtime/slab.h"
 #include "weight/checksum.h"
+#include "weight/convert.h"
+#include "weight/convert_kernels.h"
+#include "weight/weight.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Bytes of a slot: addresses set apart for staging, what one weight may ask for, cuBLASLt's workspace. The last is what
  * its documentation recommends, and Hopper's kernels want more. */
@@ -33,16 +44,6 @@ static int cuda_devices(const struct backend_config *config, struct error *error
     return 0;
   cublaslt_close(&library);
   return count;
-}
-
-uint64_t backend_clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-enum status backend_enter(struct backend *backend, struct error *error) {
-  return runtime_check(cudaSetDevice(backend->runtime_ordinal), "using the GPU", error);
 }
 
 static enum status device_open(struct backend *backend, const struct backend_config *config, struct error *error) {
@@ -167,11 +168,8 @@ static void slot_close(struct backend *backend, struct slot *slot) {
 
 static enum status side_open(struct side *side, struct error *error) {
   cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
-  for (int i = 0; i < 2 && result == cudaSuccess; i++) {
-    result = cudaEventCreateWithFlags(&side->copied[i], cudaEventDisableTiming | cudaEventBlockingSync);
-    if (result == cudaSuccess)
-      result = cudaHostAlloc(&side->pinned[i], SIDE_BYTES, cudaHostAllocDefault);
-  }
+  if (result == cudaSuccess)
+    result = cudaHostAlloc((void **)&side->heard, sizeof *side->heard, cudaHostAllocDefault);
   if (result == cudaSuccess)
     result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
   return runtime_check(result, "taking memory for loading weights", error);
@@ -182,12 +180,8 @@ static void side_close(struct side *side) {
     (void)cudaStreamSynchronize(side->stream);
     (void)cudaStreamDestroy(side->stream);
   }
-  for (int i = 0; i < 2; i++) {
-    if (side->copied[i])
-      (void)cudaEventDestroy(side->copied[i]);
-    if (side->pinned[i])
-      (void)cudaFreeHost(side->pinned[i]);
-  }
+  if (side->heard)
+    (void)cudaFreeHost(side->heard);
   if (side->answer)
     (void)cudaFree(side->answer);
 }
@@ -202,6 +196,7 @@ static void cuda_close(struct backend *backend) {
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
     turns_close(backend);
+    lanes_close(&backend->lanes);
     side_close(&backend->side);
     if (backend->words)
       (void)cudaFreeHost(backend->words);
@@ -261,8 +256,8 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
 
 /* The passes' kernels, and every family's. */
 static void kernels_load(const struct driver *driver) {
-  const void *const passes[] = {kernel_of_activate(), kernel_of_epilogue(), kernel_of_quantize(),
-                                kernel_of_rows(),     kernel_of_checksum(), kernel_of_int2_scales()};
+  const void *const passes[] = {kernel_of_activate(), kernel_of_epilogue(),    kernel_of_quantize(), kernel_of_rows(),
+                                kernel_of_checksum(), kernel_of_int2_scales(), kernel_of_convert()};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
     load_kernels(driver, passes[i]);
   for (int i = 0; kernel_families[i]; i++)
@@ -329,7 +324,7 @@ static void cuda_roof(struct backend *backend, struct backend_roof *out) {
 }
 
 static uint64_t cuda_working(const struct backend *backend) {
-  uint64_t bytes = atomic_load_explicit(&backend->sums_bytes, memory_order_relaxed);
+  uint64_t bytes = atomic_load_explicit(&backend->sums_bytes, memory_order_relaxed) + lanes_bytes(&backend->lanes);
   for (int i = 0; i < backend->slot_count; i++) {
     const struct slot *slot = &backend->slots[i];
     bytes += atomic_load_explicit(&slot->staging.bytes, memory_order_relaxed);
@@ -338,6 +333,12 @@ static uint64_t cuda_working(const struct backend *backend) {
     bytes += (uint64_t)LAUNCHES_GRAPH_BYTES * atomic_load_explicit(&slot->launches.graphs, memory_order_relaxed);
   }
   return bytes + turns_bytes(backend);
+}
+
+static enum status measure(struct backend *backend, const struct backend_job *job,
+                           struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
+                           uint64_t *ns, struct error *error) {
+  return (backend->direct ? direct_measure : cuda_measure)(backend, job, weights, count, timing, ns, error);
 }
 
 extern const struct backend_ops cuda_backend;
@@ -355,6 +356,7 @@ const struct backend_ops cuda_backend = {
     .slab_close = cuda_slab_close,
     .weight_plan = cuda_weight_plan,
     .weight_store = cuda_weight_store,
+    .weight_convert = cuda_weight_convert,
     .weight_attach = cuda_weight_attach,
     .weight_detach = cuda_weight_detach,
     .slab_copy = cuda_slab_copy,
@@ -376,6 +378,9 @@ const struct backend_ops cuda_backend = {
     .turns_abandon = cuda_turns_abandon,
     .rest = cuda_rest,
     .enqueue = cuda_enqueue,
+    .tensor_take = cuda_tensor_take,
+    .tensor_give = cuda_tensor_give,
+    .tensor_copy = cuda_tensor_copy,
     .weight_held = cuda_weight_held,
     .held = cuda_held,
     .caller_save = cuda_caller_save,
@@ -386,5 +391,5 @@ const struct backend_ops cuda_backend = {
     .variant_check = cuda_variant_check,
     .variant_foreign = cuda_variant_foreign,
     .variant_build = cuda_variant_build,
-    .measure = cuda_measure,
+    .measure = measure,
 };

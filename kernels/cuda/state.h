@@ -12,6 +12,7 @@
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"
+#include "weight/lanes.h"
 #include "weight/layout.h"
 
 #include <cuda_runtime_api.h>
@@ -24,6 +25,7 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  uint64_t serial;                        /* from 1; no other weight of the process has or has had it */
   _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */
   bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
@@ -48,7 +50,10 @@ struct slot {
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
 
   struct selector *selector; /* of a lane, whose thread need not be another's */
-  _Atomic bool entered;      /* a thread is queueing a product of the lane */
+  struct memo *memo;         /* of a lane */
+  cudaStream_t checked;      /* the last stream of a lane that was found to be of its context */
+  bool has_checked;
+  _Atomic bool entered; /* a thread is queueing a product of the lane */
 
   bool busy;
   struct backend_job job;      /* the first of its chain */
@@ -64,14 +69,13 @@ struct slot {
   uint64_t looked_ns; /* when the stream was asked for faults, or began */
 };
 
-enum { BOUNCE_BYTES = 4 << 20, SIDE_BYTES = 16 << 20, WORD_BYTES = 64 };
+enum { BOUNCE_BYTES = 4 << 20, WORD_BYTES = 64 };
 
 /* What the threads other than the engine's work with; one of them at a time. */
 struct side {
   cudaStream_t stream;
-  cudaEvent_t copied[2];
-  void *pinned[2];  /* SIDE_BYTES each */
   uint64_t *answer; /* on the device, of what is asked of it */
+  uint64_t *heard;  /* pinned: where the answer comes to */
 };
 
 struct backend_slab {
@@ -91,6 +95,7 @@ struct backend_arena {
 };
 
 struct selector;
+struct memo;
 
 struct backend {
   const struct driver *driver;
@@ -107,6 +112,7 @@ struct backend {
   _Atomic uint64_t sums_bytes; /* of all slots' int2_sums */
   uint64_t staging_most;       /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
+  struct lanes lanes;             /* of the thread that loads weights */
   uint64_t ended_ns;              /* when a product was last seen to have ended */
   void (*warn)(const char *text); /* backend_config's; NULL: nobody listens */
   bool no_graphs;                 /* one could not be made */
@@ -122,41 +128,7 @@ struct backend {
   _Atomic uint64_t longest_ns; /* predicted, of what was queued in one go */
 };
 
-uint64_t backend_clock_ns(void);
 /* Makes the device current for the calling thread. */
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
-
-/* The functions of struct backend_ops, by file. */
-enum status cuda_slab_create(struct backend *, uint64_t, int *, struct backend_slab **, struct error *);
-enum status cuda_slab_import(struct backend *, int, uint64_t, struct backend_slab **, struct error *);
-void cuda_slab_close(struct backend *, struct backend_slab *);
-enum status cuda_slab_copy(struct backend *, struct backend_slab *, uint64_t, struct backend_slab *, uint64_t, uint64_t,
-                           struct error *);
-
-enum status cuda_weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
-enum status cuda_weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *,
-                              uint64_t, struct error *);
-enum status cuda_weight_attach(struct backend *, const struct gemm_weight *, uint32_t, struct backend_slab *, uint64_t,
-                               struct backend_weight **, struct error *);
-void cuda_weight_detach(struct backend *, struct backend_weight *);
-enum status cuda_weight_checksum(struct backend *, struct backend_weight *, uint64_t *, struct error *);
-enum status cuda_weight_read(struct backend *, struct backend_weight *, void *, struct error *);
-
-enum status cuda_arena_register(struct backend *, void *, uint64_t, struct backend_arena **, struct error *);
-void cuda_arena_unregister(struct backend *, struct backend_arena *);
-
-enum status cuda_memory_import(struct backend *, int, uint64_t, struct backend_arena **, void **, struct error *);
-void cuda_memory_close(struct backend *, struct backend_arena *);
-
-enum status cuda_memory_open_ipc(struct backend *, const uint8_t *, uint64_t, struct backend_arena **, void **,
-                                 struct error *);
-enum status cuda_event_open(struct backend *, const uint8_t *, struct backend_event **, struct error *);
-void cuda_event_close(struct backend *, struct backend_event *);
-enum status cuda_event_query(struct backend *, struct backend_event *);
-
-enum status cuda_submit(struct backend *, const struct backend_job *, struct error *);
-enum status cuda_measure(struct backend *, const struct backend_job *, struct backend_weight *const *, size_t,
-                         const struct backend_timing *, uint64_t *, struct error *);
-int cuda_poll(struct backend *, struct backend_done *, int);
 
 #endif

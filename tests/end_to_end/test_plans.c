@@ -1,7 +1,7 @@
 /* Plans through a real gemmd: processes that share the weights, workers and daemons that die under them, weights that
  * go, and descriptions that cannot be. */
 #include "client/gemmclient.h"
-#include "proto/plan.h"
+#include "proto/shm/plan.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/nap.h"
@@ -186,12 +186,10 @@ static int client(int index, void *user) {
 static void processes_share_the_weights(void **state) {
   (void)state;
   struct scene *scene = clients_share(sizeof *scene);
-  struct clients clients;
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_daemon_info before, after;
   expect_ok(session, gemmd_daemon_status(session, &before));
-  clients_start(&clients, CLIENTS, client, scene);
-  clients_wait(&clients);
+  clients_run(CLIENTS, client, scene);
   expect_ok(session, gemmd_daemon_status(session, &after));
   assert_int_equal(after.weights, 2);
   assert_true(after.weight_bytes == before.weight_bytes);

@@ -27,6 +27,7 @@ void cmd_weight_borrow(struct session *session, uint32_t id, const void *body, s
 void cmd_weight_return(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_weight_hold(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tunings_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
+void cmd_tune_propose(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_shapes_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_ipc_open(struct session *session, uint32_t id, const void *body, struct packet *packet);
 void cmd_tensor_open(struct session *session, uint32_t id, const void *body, struct packet *packet);

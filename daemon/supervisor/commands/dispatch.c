@@ -30,6 +30,7 @@ static const struct handler handlers[] = {
     {COMMAND_weight_hold, cmd_weight_hold},
     {COMMAND_tunings_open, cmd_tunings_open},
     {COMMAND_shapes_open, cmd_shapes_open},
+    {COMMAND_tune_propose, cmd_tune_propose},
     {COMMAND_weight_commit, cmd_weight_commit},
     {COMMAND_weight_abandon, cmd_weight_abandon},
     {COMMAND_weight_fetch, cmd_weight_fetch},

@@ -48,6 +48,8 @@ static void close_arena(struct session *session) {
   tensors_free(&session->tensors);
   session->account->arena_bytes -= session->arena.bytes;
   session->account->entries -= (uint64_t)session->arena.entries * session->arena.devices;
+  for (uint32_t i = 0; i < session->arena.devices; i++)
+    doorbells_remove(session->supervisor->fleet.doorbells[i], session->arena.doorbells[i]);
   arena_close(&session->arena);
   session->arena_leaving = false;
 }
@@ -102,8 +104,10 @@ static void ask_add(struct session *session, struct worker *worker) {
     keep_error(&session->adding, &error);
   else if (worker->failed)
     arena_worker_failed(&session->arena, worker->device);
-  else /* the successor hears of the arena, and must not serve it before it has heard of the handles opened by then */
+  else { /* the successor hears of the arena, and must not serve it before it has heard of the handles opened by then */
     arena_worker_lost(&session->arena, worker->device);
+    fleet_listen(session->supervisor, &session->arena, worker->device);
+  }
 }
 
 void serving_add(struct session *session, void (*done)(struct session *session, const struct error *error)) {

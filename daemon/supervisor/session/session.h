@@ -3,7 +3,7 @@
 #ifndef SUPERVISOR_SESSION_SESSION_H
 #define SUPERVISOR_SESSION_SESSION_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "../net/channel.h"
 #include "../net/role.h"
 #include "../weights/borrows.h"

@@ -4,7 +4,7 @@
 #ifndef SUPERVISOR_WEIGHTS_LOADS_H
 #define SUPERVISOR_WEIGHTS_LOADS_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "../net/channel.h"
 #include "../session/session.h"
 #include "../workers/child.h"

@@ -3,6 +3,7 @@
 #include "../../log.h"
 #include "../context.h"
 #include "../net/notify.h"
+#include "../session/serving.h"
 #include "recovery.h"
 
 #include <stdio.h>
@@ -14,9 +15,15 @@ static void found(struct worker *worker, const struct message_tuning_found *mess
 static void stuck(struct worker *worker);
 static void lost(struct worker *worker);
 static void ended(struct worker *worker);
+static void asleep(struct worker *worker);
 
-static const struct worker_hooks hooks = {
-    .started = started, .session_broken = broken, .tuning_found = found, .stuck = stuck, .lost = lost, .ended = ended};
+static const struct worker_hooks hooks = {.started = started,
+                                          .session_broken = broken,
+                                          .tuning_found = found,
+                                          .stuck = stuck,
+                                          .lost = lost,
+                                          .ended = ended,
+                                          .asleep = asleep};
 
 static enum status start_one(struct supervisor *supervisor, struct error *error) {
   struct fleet *fleet = &supervisor->fleet;
@@ -62,8 +69,14 @@ static void begin_serving(struct supervisor *supervisor, const struct message_wo
   store_check(supervisor);
 }
 
+static void ignore_doorbells(struct fleet *fleet, uint32_t device) {
+  doorbells_close(fleet->doorbells[device]);
+  fleet->doorbells[device] = NULL;
+}
+
 static void started(struct worker *worker, const struct message_worker_ready *ready) {
   struct supervisor *supervisor = worker->owner;
+  ignore_doorbells(&supervisor->fleet, worker->device);
   log_info("worker %u: process %u has %s, %llu MiB", worker->device, worker->pid, ready->device_name,
            (unsigned long long)(ready->memory_total >> 20));
   if (!supervisor->fleet.known)
@@ -105,6 +118,57 @@ static void ended(struct worker *worker) {
   fleet_changed(supervisor);
 }
 
+/* ---- sleep */
+
+static void wake(struct worker *worker) {
+  struct supervisor *supervisor = worker->owner;
+  ignore_doorbells(&supervisor->fleet, worker->device);
+  worker_wake(worker, false);
+}
+
+/* One that was rung long ago tells of nothing. */
+static void on_doorbell(void *user) {
+  struct worker *worker = user;
+  struct supervisor *supervisor = worker->owner;
+  const struct session *session;
+  bool submitted = false;
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    submitted |= serving_wanted(session) && arena_worker_asleep(&session->arena, worker->device);
+  if (submitted)
+    wake(worker);
+}
+
+/* What is submitted there from now on is heard. False: something has been, or it cannot be heard. */
+static bool listens(struct supervisor *supervisor, const struct arena *arena, uint32_t device) {
+  struct doorbells **doorbells = &supervisor->fleet.doorbells[device];
+  struct error error;
+  enum status status = STATUS_OK;
+  if (*doorbells == NULL)
+    status = doorbells_open(&supervisor->loop, on_doorbell, &supervisor->fleet.workers[device], doorbells, &error);
+  if (status == STATUS_OK)
+    status = doorbells_add(*doorbells, arena->doorbells[device], &error);
+  if (status == STATUS_OK)
+    return !arena_worker_asleep(arena, device);
+  log_warning("worker %u: it does not sleep: %s", device, error.text);
+  return false;
+}
+
+void fleet_listen(struct supervisor *supervisor, const struct arena *arena, uint32_t device) {
+  struct worker *worker = &supervisor->fleet.workers[device];
+  if (worker->state == WORKER_ASLEEP && !listens(supervisor, arena, device))
+    wake(worker);
+}
+
+static void asleep(struct worker *worker) {
+  struct supervisor *supervisor = worker->owner;
+  struct session *session;
+  log_info("worker %u: asleep; the weights stay, and what is asked for starts it", worker->device);
+  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (serving_wanted(session))
+      fleet_listen(supervisor, &session->arena, worker->device);
+  placer_devices_changed(supervisor);
+}
+
 void fleet_changed(struct supervisor *supervisor) {
   struct fleet *fleet = &supervisor->fleet;
   placer_devices_changed(supervisor);
@@ -123,6 +187,8 @@ void fleet_changed(struct supervisor *supervisor) {
 }
 
 void fleet_stop(struct supervisor *supervisor) {
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+  for (uint32_t i = 0; i < supervisor->fleet.count; i++) {
+    ignore_doorbells(&supervisor->fleet, i);
     worker_stop(&supervisor->fleet.workers[i]);
+  }
 }

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
@@ -14,12 +13,6 @@ enum {
   NOTE_NAP_NS = 50000,
 };
 #define ARENA_LEAST ((uint64_t)1 << 20)
-
-uint64_t tuner_clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 const struct backend_roof *tuner_roof(struct tuner *tuner) {
   if (!tuner->roof_known)
@@ -81,6 +74,7 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
     return error_set(error, STATUS_NOMEM, "no memory for the tuner");
   tuner->options = *options;
   tuner->options.share = options->share > 0 ? options->share : 1;
+  tuner->allowed_until_ns = UINT64_MAX;
   enum status status = book_open(&tuner->book, error);
   if (status != STATUS_OK) {
     free(tuner);
@@ -178,7 +172,7 @@ void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job) {
 }
 
 void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns) {
-  tuner->last_request_ns = tuner_clock_ns();
+  tuner->last_request_ns = clock_ns();
   if (entry != NULL) {
     entry->calls++;
     entry->device_ns += device_ns;
@@ -270,6 +264,26 @@ static uint64_t choose(struct tuner *tuner, uint64_t now, bool quiet) {
   return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now);
 }
 
+/* Somebody has asked for what is at hand, or set its kernel. */
+static bool by_hand(const struct tuner *tuner) {
+  return tuner->ask != NULL || (tuner->current != NULL && tuner->current->pin != NULL);
+}
+
+/* Others use the device, or may: what nobody asks for waits, wherever it stands. Returns as tuner_step does. */
+static uint64_t hold_back(struct tuner *tuner) {
+  bool waits;
+  proof_stop(&tuner->proof);
+  if (tuner->current != NULL)
+    return UINT64_MAX;
+  struct book_entry *asked = book_next(&tuner->book, true, true, &waits);
+  if (asked != NULL) {
+    (void)tuner_begin(tuner, asked);
+    return 0;
+  }
+  tuner->settled = tuner->options.mode == TUNE_OFF || book_next(&tuner->book, false, true, &waits) == NULL;
+  return UINT64_MAX;
+}
+
 /* What comes next for the shape at hand takes a while without requests: it is set aside where another one can make use
  * of the time, else it waits with what has been found so far. Returns as tuner_step does. */
 static uint64_t take_turns(struct tuner *tuner, uint64_t now) {
@@ -299,7 +313,7 @@ static bool excused(struct tuner *tuner) {
 /* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
 static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
                          bool *too_long, struct error *lost) {
-  uint64_t begin = tuner_clock_ns();
+  uint64_t begin = clock_ns();
   struct error error;
   while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
          !tuner_notes(tuner) && !wanted(user)) {
@@ -313,7 +327,7 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
       *lost = error;
       return STATUS_DEVICE_LOST;
     }
-    uint64_t after = tuner_clock_ns();
+    uint64_t after = clock_ns();
     tuner->spent_ns += after - begin - *elapsed;
     *elapsed = after - begin;
     if (tuner->current != NULL && tuner->ask == NULL && tuner->phase == PHASE_RACE &&
@@ -323,8 +337,14 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
   return STATUS_OK;
 }
 
-uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
+static uint64_t step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
   bool quiet = still_quiet(tuner, now);
+  bool held = now >= tuner->allowed_until_ns && tuner->options.mode != TUNE_EAGER;
+  if (held && !tuner->settled && !by_hand(tuner)) {
+    uint64_t wait = hold_back(tuner);
+    if (!by_hand(tuner))
+      return wait;
+  }
   if (tuner->current == NULL) {
     uint64_t wait = choose(tuner, now, quiet);
     if (tuner->current == NULL)
@@ -347,6 +367,16 @@ uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user
     return 0;
   tuner->not_before_ns = now + elapsed + elapsed * (1000 / tuner->options.share);
   return too_long ? take_turns(tuner, now + elapsed) : wait_until(tuner->not_before_ns, now + elapsed);
+}
+
+uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
+  uint64_t wait = step(tuner, now, wanted, user, lost);
+  atomic_store_explicit(&tuner->has_work, tuner->current != NULL || !tuner->settled, memory_order_release);
+  return wait;
+}
+
+bool tuner_has_work(const struct tuner *tuner) {
+  return atomic_load_explicit(&tuner->has_work, memory_order_acquire);
 }
 
 /* ---- ends */

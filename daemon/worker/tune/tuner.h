@@ -9,7 +9,7 @@
 #ifndef WORKER_TUNE_TUNER_H
 #define WORKER_TUNE_TUNER_H
 
-#include "../../../proto/published.h"
+#include "../../../proto/shm/published.h"
 #include "../serve/engine.h"
 #include "tune_db.h"
 
@@ -84,12 +84,15 @@ void tuner_weight_gone(struct tuner *tuner, struct engine_weight *weight);
  * wants to go on; 0: at once, UINT64_MAX: nothing to do. *lost as in serve_start. */
 uint64_t tuner_step(struct tuner *tuner, uint64_t now_ns, bool (*wanted)(void *user), void *user, struct error *lost);
 
+/* Any thread: whether there may be something to tune, allowed now or not. */
+bool tuner_has_work(const struct tuner *tuner);
+
 /* Carries a request out; the message goes back by notify, that of TUNE_ASK when the shape has been tuned. */
 void tuner_request(struct tuner *tuner, struct engine_message *message);
 /* Messages that wait for their shape go back with CANCELLED. */
 void tuner_stop(struct tuner *tuner);
 
-enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW, TUNE_SEEN };
+enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW, TUNE_SEEN, TUNE_ALLOW };
 enum { TUNE_PAGE = 32, TUNE_RESULTS = 8 };
 
 struct tune_shape {
@@ -114,12 +117,14 @@ struct tune_request {
   struct engine_weight *weight; /* ASK, PIN, SEEN */
   uint32_t user;                /* SEEN: who computes it */
   /* ASK: rows and types to tune for; `all`: the whole product of parameters. `text`: one more candidate, by hand.
-   * SEEN: rows and types of a product that a client computes itself. FORGET: `text` is an fnmatch pattern of shapes.
-   * IMPORT: a shape, and in `text` its kernel. PIN: `text`, "" takes the pin off. */
+   * SEEN: rows and types of a product that a client computes itself; `text`: the kernel that it found for that, one
+   * more candidate. FORGET: `text` is an fnmatch pattern of shapes. IMPORT: a shape, and in `text` its kernel. PIN:
+   * `text`, "" takes the pin off. */
   struct variant_problem problem;
   bool all;
-  bool outside;    /* FOLLOW: the predecessor was killed from outside */
-  uint32_t faults; /* FOLLOW: predecessors that were not */
+  bool outside;      /* FOLLOW: the predecessor was killed from outside */
+  uint32_t faults;   /* FOLLOW: predecessors that were not */
+  uint64_t until_ns; /* ALLOW: of tuner_clock_ns; nothing is tuned from then on that nobody asks for */
   char text[VARIANT_TEXT_BYTES];
   char shape[VARIANT_TEXT_BYTES];
   uint32_t from; /* LIST: where to go on */

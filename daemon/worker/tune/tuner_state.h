@@ -10,10 +10,11 @@
 #ifndef WORKER_TUNE_TUNER_STATE_H
 #define WORKER_TUNE_TUNER_STATE_H
 
+#include "../../../proto/clock.h"
 #include "proof.h"
 #include "tune_lister.h"
 #include "tune_pins.h"
-#include "tune_race.h"
+#include "../../../kernels/race.h"
 #include "tune_trial.h"
 #include "tuner.h"
 
@@ -64,6 +65,8 @@ struct tuner {
   uint32_t launches;          /* in one sample */
   uint64_t spent_ns;          /* on the current shape */
   uint32_t checked;           /* candidates of it */
+  uint64_t allowed_until_ns;  /* for what nobody asks for; UINT64_MAX: without end */
+  atomic_bool has_work;       /* as of the last step, for other threads */
   uint64_t last_request_ns;
   uint64_t not_before_ns;                  /* while requests come */
   struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */
@@ -71,7 +74,6 @@ struct tuner {
 /* A time longer than any burst. */
 #define TUNER_UNKNOWN_NS ((uint64_t)1 << 40)
 
-uint64_t tuner_clock_ns(void);
 /* What the device delivers at most. Asks the backend when it is first wanted: that may take a while. */
 const struct backend_roof *tuner_roof(struct tuner *tuner);
 

@@ -1,9 +1,12 @@
 /* Products under way: queued on a slot's stream, seen to end in a word that the stream writes. */
 #include "submit.h"
+
+#include "../../../proto/clock.h"
 #include "chunk.h"
 #include "graph.h"
 #include "job.h"
 #include "operand.h"
+#include "product.h"
 #include "sequence.h"
 #include "staging.h"
 #include "turns.h"
@@ -68,7 +71,7 @@ static enum status slot_advance(struct backend *backend, struct slot *slot, stru
     slot->next_row += rows;
   }
   slot->sequence++;
-  slot->looked_ns = backend_clock_ns();
+  slot->looked_ns = clock_ns();
   CUresult result = backend->driver->cuStreamWriteValue32_v2(slot->stream, slot->word_device, slot->sequence, 0);
   enum status status = driver_check(backend->driver, result, "starting a product", error);
   if (slot->status == STATUS_OK)
@@ -98,7 +101,7 @@ struct slot *submit_slot(struct backend *backend, bool piece) {
 
 void submit_take(struct slot *slot, const struct backend_job *job, struct backend_turns *turns, int64_t row,
                  int64_t end) {
-  slot->begin_ns = backend_clock_ns();
+  slot->begin_ns = clock_ns();
   slot->job = *job;
   slot->turns = turns;
   slot->first_row = slot->next_row = row;
@@ -183,7 +186,7 @@ static bool slot_ended(struct backend *backend, struct slot *slot, uint64_t now_
 
 int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
   int count = 0;
-  uint64_t now_ns = backend_clock_ns();
+  uint64_t now_ns = clock_ns();
   for (int i = 0; i < backend->slot_count && count < most; i++) {
     struct slot *slot = &backend->slots[i];
     if (!slot->busy || !slot_ended(backend, slot, now_ns))

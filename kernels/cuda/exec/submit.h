@@ -1,8 +1,12 @@
-/* How a slot comes to what it computes: for submit.c and turns.c. */
+/* Jobs under way, and pieces of such, one a slot. */
 #ifndef KERNELS_CUDA_EXEC_SUBMIT_H
 #define KERNELS_CUDA_EXEC_SUBMIT_H
 
 #include "../state.h"
+
+/* As in struct backend_ops. */
+enum status cuda_submit(struct backend *, const struct backend_job *, struct error *);
+int cuda_poll(struct backend *, struct backend_done *, int);
 
 /* A free slot for a whole job, or for a piece of one; NULL where as many of these are under way as may be. */
 struct slot *submit_slot(struct backend *backend, bool piece);

@@ -1,9 +1,9 @@
 #include "turns.h"
 
+#include "chain.h"
 #include "job.h"
 #include "operand.h"
 #include "pieces.h"
-#include "sequence.h"
 #include "staging.h"
 #include "submit.h"
 
@@ -39,7 +39,7 @@ static struct pieces_work work_of(const struct backend_job *job) {
     work.operations_a_row += 2 * (double)weight->weight.n * (double)weight->weight.k;
     work.weight_bytes += weight->layout.total_bytes;
   }
-  work.row_bytes = row_bytes_of(job, sequence_columns(job), job->steps[0].weight->weight.k);
+  work.row_bytes = row_bytes_of(job, chain_columns(job), job->steps[0].weight->weight.k);
   return work;
 }
 

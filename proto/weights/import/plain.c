@@ -13,7 +13,8 @@
  *   <stem>.weight_scale, <stem>.weight_scale_inv, <stem>.scale, <stem>.scales, <stem>.scale_weight
  * All are factors. Their shape is the scale mode: one element ONE, [N] or [N, 1] ROW, [ceil(N/128), ceil(K/128)] BLOCK
  * (FP8), [N, ceil(K/128)] GROUP (INT2). */
-#include "import.h"
+#include "comfy.h"
+#include "importer.h"
 
 #include "../../number.h"
 
@@ -188,13 +189,9 @@ static enum status take_marker(const struct import_model *model, struct import_w
 static enum status take_matrix(const struct import_model *model, const struct import_wish *wish,
                                struct import_weight *out, struct error *error) {
   const struct safetensors_tensor *tensor = out->tensor->tensor;
-  if (tensor->rank != 2)
-    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; a weight is a matrix [N, K]",
-                     IMPORT_SHOW(tensor->name), tensor->rank, plural(tensor->rank));
-  if (tensor->shape[0] > INT64_MAX || tensor->shape[1] > INT64_MAX)
-    return error_field(error, STATUS_TOO_LARGE, FIELD_N, INT64_MAX, 1, LIMIT_N);
-  out->n = (int64_t)tensor->shape[0];
-  out->k = (int64_t)tensor->shape[1];
+  enum status status = import_matrix(out, error);
+  if (status != STATUS_OK)
+    return status;
   out->real = is_real(tensor->dtype);
   out->format = stored_format(tensor->dtype);
   if (!out->real && out->format == GEMM_FORMAT_NONE)
@@ -202,7 +199,7 @@ static enum status take_matrix(const struct import_model *model, const struct im
                      "tensor '%s' is %s; F32, F16, BF16, I8, F8_E4M3, U8 and I32 (INT2) are taken",
                      IMPORT_SHOW(tensor->name), safetensors_dtype_name(tensor->dtype));
   bool named = wish != NULL && wish->scale_tensor != NULL && wish->scale_tensor[0] != '\0';
-  enum status status = !out->real && named ? take_stored(model, wish, out, error) : STATUS_OK;
+  status = !out->real && named ? take_stored(model, wish, out, error) : STATUS_OK;
   if (status == STATUS_OK)
     status = refuse_markers(model, out->tensor, error);
   if (status == STATUS_OK)
