@@ -4,7 +4,7 @@
 
 #include "../backend.h"
 #include "exec/launches.h"
-#include "exec/turns.h"
+#include "exec/turn.h"
 #include "families/cublaslt/library.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"

@@ -6,10 +6,11 @@
 #include "graph.h"
 #include "job.h"
 #include "operand.h"
+#include "predict.h"
 #include "product.h"
 #include "sequence.h"
 #include "staging.h"
-#include "turns.h"
+#include "turn.h"
 
 /* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */
 enum { CHUNKS_AHEAD = 16 };
@@ -120,7 +121,7 @@ enum status submit_start(struct backend *backend, struct slot *slot, struct erro
 static enum status stage_w(struct backend *backend, struct slot *slot, struct error *error) {
   struct operand_panel panel = {.columns = slot->job.operand->shape.n,
                                 .rows = slot->rows,
-                                .bytes = turns_operand_bytes(backend) / 4,
+                                .bytes = predict_operand_bytes(backend) / 4,
                                 .region = &slot->operand};
   return operand_stage(backend, slot, &panel, error);
 }
@@ -141,7 +142,7 @@ enum status cuda_submit(struct backend *backend, const struct backend_job *job, 
   status = job->operand ? stage_w(backend, slot, error) : STATUS_OK;
   if (status != STATUS_OK)
     return status;
-  turns_note_longest(backend, cuda_predict_ns(backend, job));
+  predict_note(backend, cuda_predict_ns(backend, job));
   return submit_start(backend, slot, error);
 }
 
@@ -195,7 +196,7 @@ int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
     /* While another product was under way, the device was busy with that. */
     uint64_t begin_ns = slot->begin_ns > backend->ended_ns ? slot->begin_ns : backend->ended_ns;
     uint64_t took_ns = now_ns > begin_ns ? now_ns - begin_ns : 0;
-    bool goes_on = slot->turns && turns_ended(slot->turns, slot->status, took_ns);
+    bool goes_on = slot->turns && turn_ended(slot->turns, slot->status, took_ns);
     done[count++] = (struct backend_done){
         .tag = slot->job.tag,
         .status = slot->status,
