@@ -1,6 +1,7 @@
 /* INT2 weights where a device's sparse matrix instructions do not take any metadata: none is stored in tiles, and none
  * that lies in tiles is taken. All that is asked for here ends before the device is. */
 #include "kernels/cuda/state.h"
+#include "kernels/cuda/weight/weight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
