@@ -246,6 +246,37 @@ static void who_has_a_weight_open_keeps_it_awake(void **state) {
   end(session);
 }
 
+static unsigned children(void) {
+  char path[64], text[256] = "";
+  unsigned count = 0;
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)daemon_under_test.pid, (int)daemon_under_test.pid);
+  FILE *file = fopen(path, "re");
+  if (file != NULL && fgets(text, sizeof text, file) != NULL)
+    for (const char *at = text; *at != '\0'; at++)
+      count += *at == ' ';
+  if (file != NULL)
+    fclose(file);
+  return count;
+}
+
+/* Nothing of gemmd is on the device then, a second process that stands by included. */
+static void a_spare_worker_goes_as_well(void **state) {
+  (void)state;
+  if (!is_cpu())
+    skip();
+  gemmd_session *session = begin(SLEEPY "worker_spare = 1\n");
+  while (children() != 2)
+    sched_yield();
+  await_state(session, "asleep");
+  while (children() != 0)
+    sched_yield();
+  expect_product(session);
+  while (children() != 2)
+    sched_yield();
+  assert_int_equal(device_info(session).restarts, 0);
+  end(session);
+}
+
 /* ---- quiet */
 
 static void shapes_are_tuned_when_nobody_computes(void **state) {
@@ -392,6 +423,7 @@ int main(void) {
       cmocka_unit_test(a_product_in_the_ring_starts_it),
       cmocka_unit_test(what_is_asked_for_starts_it),
       cmocka_unit_test(who_has_a_weight_open_keeps_it_awake),
+      cmocka_unit_test(a_spare_worker_goes_as_well),
       cmocka_unit_test(shapes_are_tuned_when_nobody_computes),
       cmocka_unit_test(engines_that_pause_are_taken_at_their_word),
       cmocka_unit_test(what_a_client_found_is_published_by_the_worker),
