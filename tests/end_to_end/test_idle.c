@@ -165,6 +165,10 @@ static void an_idle_worker_goes_and_comes_back(void **state) {
   assert_int_equal(rest_of(session).naps, 1);
   assert_int_equal(kill((pid_t)awake.pid, 0), -1);
   expect_same(&engine);
+  shell_begin(&daemon_under_test);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_asleep{.*} 1$'", 0);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_ready{.*} 1$'", 0); /* nobody need be alarmed */
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_own_bytes{.*} 0$'", 0);
   gemmd_session *other = daemon_join(&daemon_under_test, NULL); /* with an arena: that alone wakes nobody */
   expect_ok(other, gemmd_ping(other, NULL));
   assert_string_equal(device_info(other).state, "asleep");
