@@ -383,7 +383,7 @@ static void what_was_written_to_is_found(void **state) {
   (void)state;
   if (!is_cpu() || geteuid() != 0)
     skip();
-  gemmd_session *session = begin(SLEEPY "device_quiet_ms = 100\nverify_s = 2\n");
+  gemmd_session *session = begin("device_quiet_ms = 100\nverify_s = 1\n");
   struct engine engine = open_engine();
   while (rest_of(session).verified < 2)
     sched_yield();
