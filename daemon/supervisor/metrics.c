@@ -79,7 +79,7 @@ struct device_metric {
   static double function(const struct device *device) {                                                                \
     return (double)(expression);                                                                                       \
   }
-VALUE(is_ready, strcmp(device->status->state, "ready") == 0)
+VALUE(is_ready, strcmp(device->status->state, "ready") == 0 || strcmp(device->status->state, "asleep") == 0)
 VALUE(restarts, device->status->restarts)
 VALUE(down, (double)device->status->down_ms / 1e3)
 VALUE(retry, (double)device->status->retry_ms / 1e3)
@@ -106,7 +106,7 @@ VALUE(failures, device->totals.failures)
 VALUE(busy, (double)device->totals.device_ns / 1e9)
 
 static const struct device_metric device_metrics[] = {
-    {"device_ready", "gauge", "1 where the device serves.", is_ready},
+    {"device_ready", "gauge", "1 where the device serves, or will when it is asked.", is_ready},
     {"device_restarts_total", "counter", "Workers that were replaced.", restarts},
     {"device_down_seconds", "gauge", "For which the device has not served; 0 where it does.", down},
     {"device_retry_seconds", "gauge", "Until the worker of a failed device is started again.", retry},

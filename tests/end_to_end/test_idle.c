@@ -165,6 +165,10 @@ static void an_idle_worker_goes_and_comes_back(void **state) {
   assert_int_equal(rest_of(session).naps, 1);
   assert_int_equal(kill((pid_t)awake.pid, 0), -1);
   expect_same(&engine);
+  shell_begin(&daemon_under_test);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_asleep{.*} 1$'", 0);
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_ready{.*} 1$'", 0); /* nobody need be alarmed */
+  shell_expect("$T/gemmctl metrics | grep -q '^gemmd_device_own_bytes{.*} 0$'", 0);
   gemmd_session *other = daemon_join(&daemon_under_test, NULL); /* with an arena: that alone wakes nobody */
   expect_ok(other, gemmd_ping(other, NULL));
   assert_string_equal(device_info(other).state, "asleep");
@@ -243,6 +247,37 @@ static void who_has_a_weight_open_keeps_it_awake(void **state) {
   gemmd_weight_close(handle);
   await_state(other, "asleep");
   gemmd_disconnect(other);
+  end(session);
+}
+
+static unsigned children(void) {
+  char path[64], text[256] = "";
+  unsigned count = 0;
+  snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)daemon_under_test.pid, (int)daemon_under_test.pid);
+  FILE *file = fopen(path, "re");
+  if (file != NULL && fgets(text, sizeof text, file) != NULL)
+    for (const char *at = text; *at != '\0'; at++)
+      count += *at == ' ';
+  if (file != NULL)
+    fclose(file);
+  return count;
+}
+
+/* Nothing of gemmd is on the device then, a second process that stands by included. */
+static void a_spare_worker_goes_as_well(void **state) {
+  (void)state;
+  if (!is_cpu())
+    skip();
+  gemmd_session *session = begin(SLEEPY "worker_spare = 1\n");
+  while (children() != 2)
+    sched_yield();
+  await_state(session, "asleep");
+  while (children() != 0)
+    sched_yield();
+  expect_product(session);
+  while (children() != 2)
+    sched_yield();
+  assert_int_equal(device_info(session).restarts, 0);
   end(session);
 }
 
@@ -348,7 +383,7 @@ static void what_was_written_to_is_found(void **state) {
   (void)state;
   if (!is_cpu() || geteuid() != 0)
     skip();
-  gemmd_session *session = begin(SLEEPY "device_quiet_ms = 100\nverify_s = 2\n");
+  gemmd_session *session = begin("device_quiet_ms = 100\nverify_s = 1\n");
   struct engine engine = open_engine();
   while (rest_of(session).verified < 2)
     sched_yield();
@@ -392,6 +427,7 @@ int main(void) {
       cmocka_unit_test(a_product_in_the_ring_starts_it),
       cmocka_unit_test(what_is_asked_for_starts_it),
       cmocka_unit_test(who_has_a_weight_open_keeps_it_awake),
+      cmocka_unit_test(a_spare_worker_goes_as_well),
       cmocka_unit_test(shapes_are_tuned_when_nobody_computes),
       cmocka_unit_test(engines_that_pause_are_taken_at_their_word),
       cmocka_unit_test(what_a_client_found_is_published_by_the_worker),

@@ -182,7 +182,7 @@ class ModelResult:
 @dataclass(frozen=True)
 class DeviceInfo:
     name: str
-    state: str  # "starting", "ready", "failed"
+    state: str  # "starting", "ready", "asleep", "failed"
     pid: int
     restarts: int
     memory_total: int
