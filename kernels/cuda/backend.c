@@ -4,7 +4,7 @@
 #include "direct/direct.h"
 #include "direct/measure.h"
 #include "direct/open.h"
-#include "exec/graph.h"
+#include "launch/graph.h"
 #include "exec/measure.h"
 #include "exec/submit.h"
 #include "families/select.h"

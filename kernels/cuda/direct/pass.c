@@ -1,9 +1,9 @@
 #include "pass.h"
 
-#include "../exec/launch_kernel.h"
 #include "../exec/run.h"
 #include "../families/call.h"
 #include "../families/select.h"
+#include "../launch/launch_kernel.h"
 #include "../passes/quantize.h"
 #include "open.h"
 

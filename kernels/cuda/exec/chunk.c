@@ -1,8 +1,8 @@
 #include "chunk.h"
 
+#include "../launch/graph.h"
 #include "../passes/quantize.h"
 #include "../runtime/transfer.h"
-#include "graph.h"
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
   const struct slot *slot = chunk->slot;

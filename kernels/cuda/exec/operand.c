@@ -1,7 +1,7 @@
 #include "operand.h"
 
+#include "../launch/graph.h"
 #include "../runtime/transfer.h"
-#include "graph.h"
 #include "staging.h"
 
 /* Doubled, so that a region grows a few times in its life. */

@@ -2,7 +2,7 @@
 #include "submit.h"
 
 #include "../../../proto/clock.h"
-#include "graph.h"
+#include "../launch/graph.h"
 #include "job.h"
 #include "operand.h"
 #include "product.h"
