@@ -6,10 +6,11 @@
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
   const struct slot *slot = chunk->slot;
-  return (void *)(uintptr_t)((slot->job.operand ? slot->operand.address : slot->staging.address) + offset);
+  return (void *)(uintptr_t)((slot->job.operand ? slot->scratch : slot->staging.address) + offset);
 }
 
-struct chain chunk_chain(const struct chunk *chunk) {
+/* Its rows of the slot's jobs. */
+static struct chain chunk_chain(const struct chunk *chunk) {
   return (struct chain){.jobs = &chunk->slot->job, .row = chunk->row, .rows = chunk->rows};
 }
 
@@ -125,7 +126,7 @@ static cudaError_t x_in(const struct chunk *chunk) {
 static cudaError_t stage(struct chunk *chunk) {
   const struct backend_job *job = chunk->job;
   bool quantizes = gemm_quantizes_x(chunk->weight->weight.format);
-  cudaError_t result = chunk->row == 0 && job->bias ? chunk_bias(chunk) : cudaSuccess;
+  cudaError_t result = chunk->row == chunk->slot->first_row && job->bias ? chunk_bias(chunk) : cudaSuccess;
   if (result != cudaSuccess)
     return result;
   if (chunk_as_is(job)) {

@@ -126,7 +126,7 @@ enum status sequence_stage(const struct sequence *sequence, bool bare, struct er
     struct chunk chunk = step_chunk(sequence, i, x_type, &used, &job);
     if (i == 0)
       status = bare ? chunk_stage_bare(&chunk, error) : chunk_stage(&chunk, error);
-    else if (sequence->row == 0 && job.bias)
+    else if (sequence->row == sequence->slot->first_row && job.bias)
       status = runtime_check(chunk_bias(&chunk), "copying a bias to the GPU", error);
     x_type = job.y_type;
   }
