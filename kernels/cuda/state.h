@@ -3,12 +3,12 @@
 #define KERNELS_CUDA_STATE_H
 
 #include "../backend.h"
-#include "exec/launches.h"
 #include "exec/turn.h"
 #include "families/cublaslt/library.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
 #include "families/tile/tile.h"
+#include "launch/launches.h"
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"

@@ -2,9 +2,9 @@
 #include "direct.h"
 
 #include "../exec/job.h"
-#include "../exec/launch_kernel.h"
 #include "../exec/sequence.h"
 #include "../families/table.h"
+#include "../launch/function.h"
 #include "../passes/activate.h"
 #include "capture.h"
 #include "memo.h"

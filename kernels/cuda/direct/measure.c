@@ -1,7 +1,7 @@
 #include "measure.h"
 
-#include "../exec/launch_kernel.h"
 #include "../exec/measure.h"
+#include "../launch/function.h"
 #include "direct.h"
 
 enum status cuda_tensor_take(struct backend *backend, uint64_t bytes, void **out, struct error *error) {

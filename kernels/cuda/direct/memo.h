@@ -8,7 +8,7 @@
 #define KERNELS_CUDA_EXEC_MEMO_H
 
 #include "../../backend.h"
-#include "../exec/record.h"
+#include "../launch/record.h"
 
 struct memo;       /* of a lane; one thread uses it at a time */
 struct memo_entry; /* of one product */

@@ -1,9 +1,9 @@
 #include "pass.h"
 
-#include "../exec/launch_kernel.h"
 #include "../exec/run.h"
 #include "../families/call.h"
 #include "../families/select.h"
+#include "../launch/launch_kernel.h"
 #include "../passes/quantize.h"
 #include "open.h"
 
@@ -15,7 +15,7 @@ static bool is_code(enum gemm_type type) {
   return type == GEMM_INT8 || type == GEMM_E4M3;
 }
 
-bool direct_quantizes(const struct direct_pass *pass) {
+static bool quantizes(const struct direct_pass *pass) {
   return gemm_quantizes_x(pass->weight->weight.format) && !is_code(pass->x_type);
 }
 
@@ -75,7 +75,7 @@ static cudaError_t scales(struct direct_pass *pass) {
 }
 
 cudaError_t direct_stage(struct direct_pass *pass) {
-  if (direct_quantizes(pass))
+  if (quantizes(pass))
     return quantize(pass);
   uint64_t element = gemm_type_bytes(pass->x_type);
   uint64_t row_bytes = (uint64_t)pass->weight->weight.k * element,

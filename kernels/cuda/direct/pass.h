@@ -27,8 +27,6 @@ struct direct_pass {
 };
 
 void *direct_staged(const struct direct_pass *pass, uint64_t offset);
-/* True where x is quantized on the device. */
-bool direct_quantizes(const struct direct_pass *pass);
 /* Makes of x what the kernel reads, where it is not that already. */
 cudaError_t direct_stage(struct direct_pass *pass);
 /* The product of what is staged. pass->y and y_stride are where y is afterwards: where they have been before, or where

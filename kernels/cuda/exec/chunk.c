@@ -1,15 +1,16 @@
 #include "chunk.h"
 
+#include "../launch/graph.h"
 #include "../passes/quantize.h"
 #include "../runtime/transfer.h"
-#include "graph.h"
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
   const struct slot *slot = chunk->slot;
   return (void *)(uintptr_t)((slot->job.operand ? slot->scratch : slot->staging.address) + offset);
 }
 
-struct chain chunk_chain(const struct chunk *chunk) {
+/* Its rows of the slot's jobs. */
+static struct chain chunk_chain(const struct chunk *chunk) {
   return (struct chain){.jobs = &chunk->slot->job, .row = chunk->row, .rows = chunk->rows};
 }
 

@@ -26,8 +26,6 @@ void *chunk_staged(const struct chunk *chunk, uint64_t offset);
 bool chunk_as_is(const struct backend_job *job);
 /* True where x is quantized on the device. */
 bool chunk_quantizes(const struct chunk *chunk);
-/* Its rows of the slot's jobs. */
-struct chain chunk_chain(const struct chunk *chunk);
 /* Copies the bias in. */
 cudaError_t chunk_bias(const struct chunk *chunk);
 /* Copies x in and quantizes it where the product wants that, with the bias ahead of the first rows. */

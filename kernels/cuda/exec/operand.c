@@ -1,7 +1,7 @@
 #include "operand.h"
 
+#include "../launch/graph.h"
 #include "../runtime/transfer.h"
-#include "graph.h"
 #include "staging.h"
 
 enum { ALIGN = 256 }; /* that of staging, which kernels were chosen for */

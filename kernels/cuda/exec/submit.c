@@ -2,14 +2,12 @@
 #include "submit.h"
 
 #include "../../../proto/clock.h"
-#include "chunk.h"
-#include "graph.h"
+#include "../launch/graph.h"
 #include "job.h"
 #include "operand.h"
 #include "predict.h"
 #include "product.h"
 #include "sequence.h"
-#include "staging.h"
 #include "turn.h"
 
 /* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */

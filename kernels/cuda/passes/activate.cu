@@ -1,5 +1,5 @@
 // Launchers of activate.cuh.
-#include "../exec/launch_kernel.cuh"
+#include "../launch/launch_kernel.cuh"
 #include "activate.cuh"
 #include "activate.h"
 

@@ -1,5 +1,5 @@
 // Launcher of epilogue.cuh.
-#include "../exec/launch_kernel.cuh"
+#include "../launch/launch_kernel.cuh"
 #include "epilogue.cuh"
 #include "epilogue.h"
 

@@ -1,5 +1,5 @@
 // Launchers of quantize.cuh.
-#include "../exec/launch_kernel.cuh"
+#include "../launch/launch_kernel.cuh"
 #include "quantize.cuh"
 #include "quantize.h"
 

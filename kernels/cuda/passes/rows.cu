@@ -1,5 +1,5 @@
 // Launchers of rows.cuh.
-#include "../exec/launch_kernel.cuh"
+#include "../launch/launch_kernel.cuh"
 #include "rows.cuh"
 #include "rows.h"
 

@@ -134,7 +134,7 @@ enum status driver_device_own(const struct driver *driver, int number, CUdevice 
   return status == STATUS_OK ? device_usable(driver, number, device, error) : status;
 }
 
-enum status driver_status(CUresult result) {
+static enum status driver_status(CUresult result) {
   switch (result) {
   case CUDA_SUCCESS:
     return STATUS_OK;
@@ -176,7 +176,7 @@ enum status driver_check(const struct driver *driver, CUresult result, const cha
 }
 
 /* The runtime has its own numbers for a few errors of old; everything else is the driver's. */
-enum status runtime_status(cudaError_t result) {
+static enum status runtime_status(cudaError_t result) {
   switch (result) {
   case cudaErrorMemoryAllocation:
     return STATUS_NOMEM;

@@ -81,12 +81,11 @@ MUST_CHECK enum status driver_multiprocessors(const struct driver *driver, CUdev
 /* Compute capability as 10 * major + minor. */
 MUST_CHECK enum status driver_capability(const struct driver *driver, CUdevice device, int *out, struct error *error);
 
-/* OK, NOMEM, DEVICE_LOST where the context is beyond use, else SYSTEM. */
-enum status driver_status(CUresult result);
-/* The same, and on failure fills *error with "<doing>: <the driver's own words>". */
+/* OK, NOMEM, DEVICE_LOST where the context is beyond use, else SYSTEM, with "<doing>: <the driver's own words>" in
+ * *error.
+ */
 enum status driver_check(const struct driver *driver, CUresult result, const char *doing, struct error *error);
 /* The same for a code of the runtime library, whose numbers are the driver's. */
-enum status runtime_status(cudaError_t result);
 enum status runtime_check(cudaError_t result, const char *doing, struct error *error);
 
 #endif

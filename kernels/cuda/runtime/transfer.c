@@ -1,6 +1,6 @@
 #include "transfer.h"
 
-#include "../exec/graph.h"
+#include "../launch/graph.h"
 
 #include <limits.h>
 #include <stdlib.h>

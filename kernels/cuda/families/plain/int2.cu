@@ -1,5 +1,5 @@
 // Launcher of plain/int2_kernel.cuh.
-#include "../../exec/launch_kernel.cuh"
+#include "../../launch/launch_kernel.cuh"
 #include "int2.h"
 #include "int2_kernel.cuh"
 

@@ -65,7 +65,8 @@ static int element_step(enum gemm_format format) {
   return gemm_is_int2(format) ? GEMM_GROUP : FRAGMENT_BYTES / element_bytes(format);
 }
 
-enum status tile_takes(const struct kernel_problem *problem, struct error *error) {
+/* Whether the kernel takes the weight at all, with any parameters. UNSUPPORTED with the reason. */
+static enum status tile_takes(const struct kernel_problem *problem, struct error *error) {
   int capability = problem->device.capability;
   bool fp8 = problem->format == GEMM_FORMAT_FP8;
   if (gemm_is_int2(problem->format) && !problem->tiled)

@@ -31,8 +31,6 @@ struct tile_plan {
   uint64_t sums_bytes;  /* those that take turns share */
 };
 
-/* Whether the kernel takes the weight at all, with any parameters. UNSUPPORTED with the reason. */
-MUST_CHECK enum status tile_takes(const struct kernel_problem *problem, struct error *error);
 /* Whether the combination can run. UNSUPPORTED naming the parameter, what it needs and what there is. */
 MUST_CHECK enum status tile_plan(const struct kernel_problem *problem, const struct variant *variant,
                                  struct tile_plan *out, struct error *error);

@@ -1,4 +1,4 @@
-#include "../../exec/launch_kernel.h"
+#include "../../launch/launch_kernel.h"
 #include "../call.h"
 #include "../table.h"
 

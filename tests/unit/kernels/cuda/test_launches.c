@@ -1,5 +1,5 @@
 /* Kernels that are held back and started as graphs, with a device that only notes what it is told. */
-#include "kernels/cuda/exec/launches.h"
+#include "kernels/cuda/launch/launches.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -11,7 +11,8 @@ int int2_many_columns_least(enum gemm_type x_type) {
   return x_type == GEMM_INT8 ? 2 * INT2_MANY_COLUMNS_LEAST : INT2_MANY_COLUMNS_LEAST;
 }
 
-int int2_many_unit(enum gemm_type x_type) {
+/* Of K. */
+static int int2_many_unit(enum gemm_type x_type) {
   return x_type == GEMM_INT8 ? INT2A8_TILE_K : GEMM_GROUP;
 }
 

@@ -49,8 +49,6 @@ struct int2_many_plan {
 
 /* The fewest columns of a tile that there is a kernel for. Pure. */
 int int2_many_columns_least(enum gemm_type x_type);
-/* Of K. Pure. */
-int int2_many_unit(enum gemm_type x_type);
 /* Rows from which this is faster than a few at a time, which for f32 y take twice the columns; f32 x always goes a few
  * at a time. Pure. */
 int64_t int2_many_least(enum gemm_type x_type, enum gemm_type y_type);

@@ -1,5 +1,5 @@
 // Launcher of many/kernel.cuh.
-#include "../../../exec/launch_kernel.cuh"
+#include "../../../launch/launch_kernel.cuh"
 #include "kernel.cuh"
 #include "launch.h"
 

@@ -1,7 +1,5 @@
 #include "function.h"
 
-#include "launch_kernel.h"
-
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* A slot's kernels, held back and started as graphs: launches.h with CUDA behind it. */
-#ifndef KERNELS_CUDA_EXEC_GRAPH_H
-#define KERNELS_CUDA_EXEC_GRAPH_H
+#ifndef KERNELS_CUDA_LAUNCH_GRAPH_H
+#define KERNELS_CUDA_LAUNCH_GRAPH_H
 
 #include "../state.h"
 

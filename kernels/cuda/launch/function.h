@@ -1,9 +1,13 @@
 /* Kernels of ours as the driver knows them. */
-#ifndef KERNELS_CUDA_EXEC_FUNCTION_H
-#define KERNELS_CUDA_EXEC_FUNCTION_H
+#ifndef KERNELS_CUDA_LAUNCH_FUNCTION_H
+#define KERNELS_CUDA_LAUNCH_FUNCTION_H
 
 #include <cuda.h>
 #include <stdint.h>
+
+/* Kernels that this thread queues from here on are for the device of this number; 0 unless anything is said. A process
+ * with one device need say nothing. */
+void launch_on(int device);
 
 /* Both are for the device that launch_on has named to this thread, which is current. They return what a cudaError_t is.
  * What has been said or asked once costs a look-up from then on. */

@@ -1,9 +1,9 @@
 /* Kernels that this thread launches, as they went to the driver: to be launched the same way again. */
-#ifndef KERNELS_CUDA_EXEC_RECORD_H
-#define KERNELS_CUDA_EXEC_RECORD_H
+#ifndef KERNELS_CUDA_LAUNCH_RECORD_H
+#define KERNELS_CUDA_LAUNCH_RECORD_H
 
 #include "../runtime/driver.h"
-#include "launch_kernel.h"
+#include "launch.h"
 
 enum {
   RECORD_LAUNCHES = 3,

@@ -6,10 +6,10 @@
  * replaced, or memory moves; what is not used any more is the first to give up its place.
  *
  * Pure: what a device does is behind struct launch_ops. */
-#ifndef KERNELS_CUDA_EXEC_LAUNCHES_H
-#define KERNELS_CUDA_EXEC_LAUNCHES_H
+#ifndef KERNELS_CUDA_LAUNCH_LAUNCHES_H
+#define KERNELS_CUDA_LAUNCH_LAUNCHES_H
 
-#include "launch_kernel.h"
+#include "launch.h"
 
 #include <stdatomic.h>
 
