@@ -1,6 +1,10 @@
 /* For processes that compute themselves: weight_borrow, weight_return, weight_hold, tunings_open, shapes_open. */
 #include "../context.h"
+#include "../session/publishing.h"
 #include "../weights/lend.h"
+#include "../weights/loads.h"
+#include "../weights/store.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include "../../../proto/published.h"
@@ -72,7 +76,7 @@ static void describe(const struct supervisor *supervisor, const struct catalog_n
                                        .bytes = part->bytes,
                                        .layout = part->layout,
                                        .checksum = part->checksum};
-    memcpy(out->parts[i].device_uuid, supervisor->fleet.workers[part->device].ready.device_uuid,
+    memcpy(out->parts[i].device_uuid, supervisor->fleet->workers[part->device].ready.device_uuid,
            sizeof out->parts[i].device_uuid);
   }
 }
@@ -263,9 +267,9 @@ void cmd_tunings_open(struct session *session, uint32_t id, const void *body, st
   int table, fd;
   (void)packet;
   enum status status = STATUS_OK;
-  if (request->device >= session->supervisor->fleet.count)
+  if (request->device >= session->supervisor->fleet->count)
     status =
-        error_field(&error, STATUS_INVALID, FIELD_DEVICE, request->device, 0, session->supervisor->fleet.count - 1);
+        error_field(&error, STATUS_INVALID, FIELD_DEVICE, request->device, 0, session->supervisor->fleet->count - 1);
   if (status == STATUS_OK)
     status = publishing_table(session->supervisor, request->device, &table, &error);
   if (status == STATUS_OK)

@@ -1,6 +1,7 @@
 /* weight_fetch: the content of a weight, out of the worker that has it. */
 #include "../context.h"
 #include "../weights/reclaim.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include "../../memfd.h"
@@ -44,7 +45,7 @@ static const struct catalog_part *find_part(const struct supervisor *supervisor,
     return NULL;
   }
   for (uint32_t i = 0; i < weight->part_count; i++)
-    if (supervisor->fleet.workers[weight->parts[i].device].state == WORKER_READY)
+    if (supervisor->fleet->workers[weight->parts[i].device].state == WORKER_READY)
       return &weight->parts[i];
   (void)error_set(error, STATUS_DEVICE_LOST, "no device that holds the weight is ready");
   return NULL;
@@ -71,7 +72,7 @@ static enum status begin(struct session *session, uint32_t id, struct catalog_we
                                           .scale = weight->shape.scale,
                                           .bytes = layout.total_bytes}};
   struct message_weight_id body = {.weight = weight->id};
-  status = worker_ask(&supervisor->fleet.workers[part->device], COMMAND_weight_read, &body, NULL, 0, on_read, fetching,
+  status = worker_ask(&supervisor->fleet->workers[part->device], COMMAND_weight_read, &body, NULL, 0, on_read, fetching,
                       error);
   if (status != STATUS_OK) {
     free(fetching);

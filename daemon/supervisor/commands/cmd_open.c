@@ -1,6 +1,7 @@
 /* weight_open, weight_close: handles that stand for the parts of a weight in one session. */
 #include "../context.h"
 #include "../weights/reclaim.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static void ask_all(struct opening *opening, enum command command) {
     const struct opened_slot *slot = opened_find(&session->opened, part->handle);
     struct message_session_weight body = {.session = session->id, .handle = part->handle, .weight = slot->weight->id};
     struct error error;
-    enum status status = worker_ask(&session->supervisor->fleet.workers[part->device], command, &body, NULL, 0,
+    enum status status = worker_ask(&session->supervisor->fleet->workers[part->device], command, &body, NULL, 0,
                                     on_answer, opening, &error);
     opening->waiting += status == STATUS_OK;
     keep_error(opening, status, &error);

@@ -1,6 +1,8 @@
 /* status, metrics: what the supervisor knows, and what the workers count; device_retry. */
 #include "../../memfd.h"
 #include "../context.h"
+#include "../metrics.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <stdio.h>
@@ -51,20 +53,20 @@ static struct message_status_reply describe(struct supervisor *supervisor) {
   const struct catalog *catalog = &supervisor->catalog;
   struct message_status_reply reply = {.pid = (uint32_t)getpid(),
                                        .uptime_ms = uv_now(&supervisor->loop) - supervisor->started_ms,
-                                       .sessions = supervisor->sessions.count,
+                                       .sessions = supervisor->sessions->count,
                                        .names = (uint32_t)catalog->name_count,
                                        .weights = (uint32_t)catalog->weight_count,
-                                       .devices_count = supervisor->fleet.count};
+                                       .devices_count = supervisor->fleet->count};
   snprintf(reply.server, sizeof reply.server, "gemmd %s", GEMMD_RELEASE);
-  snprintf(reply.backend, sizeof reply.backend, "%.15s", supervisor->fleet.config.backend);
-  snprintf(reply.backend_reason, sizeof reply.backend_reason, "%s", supervisor->fleet.reason);
+  snprintf(reply.backend, sizeof reply.backend, "%.15s", supervisor->fleet->config.backend);
+  snprintf(reply.backend_reason, sizeof reply.backend_reason, "%s", supervisor->fleet->reason);
   for (size_t i = 0; i < catalog->weight_count; i++)
     reply.weight_bytes += catalog_weight_bytes(catalog->weights[i]);
   const struct session *each;
-  for (each = TAILQ_FIRST(&supervisor->sessions.list); each != NULL; each = TAILQ_NEXT(each, link))
+  for (each = TAILQ_FIRST(&supervisor->sessions->list); each != NULL; each = TAILQ_NEXT(each, link))
     reply.arena_bytes += each->arena.rings == NULL ? 0 : each->arena.bytes;
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
-    describe_device(supervisor, &supervisor->fleet.workers[i], &reply.devices[i]);
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
+    describe_device(supervisor, &supervisor->fleet->workers[i], &reply.devices[i]);
   return reply;
 }
 
@@ -125,7 +127,7 @@ static void ask(struct gathering *gathering, struct worker *worker) {
 
 static void gather(struct session *session, uint32_t id,
                    void (*answer)(struct session *session, uint32_t id, const struct message_status_reply *status)) {
-  struct fleet *fleet = &session->supervisor->fleet;
+  struct fleet *fleet = session->supervisor->fleet;
   struct gathering *gathering = malloc(sizeof *gathering);
   if (gathering == NULL) {
     struct error error;
@@ -154,7 +156,7 @@ void cmd_metrics(struct session *session, uint32_t id, const void *body, struct 
 
 void cmd_device_retry(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_device_retry *request = body;
-  struct fleet *fleet = &session->supervisor->fleet;
+  struct fleet *fleet = session->supervisor->fleet;
   struct message_device_retry_reply reply = {.tried = 0};
   struct error error;
   (void)packet;

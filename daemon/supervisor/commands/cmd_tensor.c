@@ -4,6 +4,7 @@
 #include "../net/descriptors.h"
 #include "../net/foreign.h"
 #include "../session/serving.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <stdlib.h>
@@ -77,7 +78,7 @@ static void open_taken(struct session *session, uint32_t id, struct asking *aski
                        struct error *error) {
   if (status == STATUS_OK) {
     struct tensor_slot *slot = &session->tensors.slots[asking->slot];
-    status = serving_give_tensor(session, asking->slot, &session->supervisor->fleet.workers[slot->device], on_mapped,
+    status = serving_give_tensor(session, asking->slot, &session->supervisor->fleet->workers[slot->device], on_mapped,
                                  asking, error);
     if (status != STATUS_OK)
       drop(session, slot);
@@ -186,8 +187,8 @@ void cmd_tensor_close(struct session *session, uint32_t id, const void *body, st
   if (status == STATUS_OK) {
     struct message_session_tensor ask = {.session = session->id, .handle = request->handle};
     *asking = (struct asking){.session = session, .id = id, .slot = (size_t)(slot - session->tensors.slots)};
-    status = worker_ask(&session->supervisor->fleet.workers[slot->device], COMMAND_session_tensor_remove, &ask, NULL, 0,
-                        on_unmapped, asking, &error);
+    status = worker_ask(&session->supervisor->fleet->workers[slot->device], COMMAND_session_tensor_remove, &ask, NULL,
+                        0, on_unmapped, asking, &error);
   }
   if (status == STATUS_OK) {
     session_wait(session);

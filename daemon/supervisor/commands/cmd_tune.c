@@ -1,5 +1,7 @@
 /* tune_list, tune_run, tune_forget, tune_import, tune_pin: the workers' tuners, asked on behalf of clients. */
 #include "../context.h"
+#include "../weights/pins.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <fnmatch.h>
@@ -27,7 +29,7 @@ static void on_forwarded(void *user, struct worker_answer *answer) {
 
 static void forward(struct session *session, uint32_t id, uint32_t device, enum command command, const void *body) {
   struct error error;
-  struct fleet *fleet = &session->supervisor->fleet;
+  struct fleet *fleet = session->supervisor->fleet;
   if (device >= fleet->count) {
     (void)error_field(&error, STATUS_INVALID, FIELD_DEVICE, device, 0, (int64_t)fleet->count - 1);
     session_fail(session, id, &error);
@@ -111,7 +113,7 @@ static void count_down(struct pinning *pinning) {
   struct supervisor *supervisor = session->supervisor;
   struct message_tune_count reply = {.count = pinning->weights};
   if (pinning->error.status == STATUS_OK)
-    pinning->error.status = pins_set(&supervisor->pins, pinning->pattern, pinning->kernel, &pinning->error);
+    pinning->error.status = pins_set(supervisor->pins, pinning->pattern, pinning->kernel, &pinning->error);
   if (pinning->error.status == STATUS_OK) {
     session_reply(session, pinning->id, &message_tune_count_type, &reply, NULL, 0);
   } else {
@@ -145,11 +147,11 @@ static void ask_all(struct supervisor *supervisor, const char *pattern, const ch
       continue;
     struct message_weight_pin body = {.weight = weight->id};
     snprintf(body.kernel, sizeof body.kernel, "%s",
-             kernel != NULL ? kernel : pins_find(&supervisor->pins, catalog, weight));
+             kernel != NULL ? kernel : pins_find(supervisor->pins, catalog, weight));
     if (pinning != NULL)
       pinning->weights++;
     for (uint32_t p = 0; p < weight->part_count; p++) {
-      struct worker *worker = &supervisor->fleet.workers[weight->parts[p].device];
+      struct worker *worker = &supervisor->fleet->workers[weight->parts[p].device];
       struct error error;
       if (worker_ask(worker, COMMAND_weight_pin, &body, NULL, 0, pinning != NULL ? on_pinned : on_restored, pinning,
                      &error) == STATUS_OK &&

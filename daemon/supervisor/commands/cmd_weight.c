@@ -2,9 +2,12 @@
  * cmd_open.c. */
 #include "../context.h"
 #include "../net/foreign.h"
+#include "../weights/loads.h"
 #include "../weights/placement.h"
 #include "../weights/reclaim.h"
 #include "../weights/stage.h"
+#include "../weights/store.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include "../../log.h"
@@ -57,7 +60,7 @@ void cmd_weight_load(struct session *session, uint32_t id, const void *body, str
   const struct message_weight_load *request = body;
   struct error error;
   struct load_files files = {.count = 0};
-  enum status status = check_request(request, session->supervisor->fleet.count, &error);
+  enum status status = check_request(request, session->supervisor->fleet->count, &error);
   for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
     status = foreign_check_file(packet->fds[i], &error);
   for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
@@ -75,10 +78,14 @@ void cmd_weight_commit(struct session *session, uint32_t id, const void *body, s
   struct message_weight_commit_reply reply = {.named = (uint32_t)session->stage.count};
   struct error error;
   (void)packet;
-  if (stage_commit(session->supervisor, session, request->instead_of, &reply.dropped, &error) == STATUS_OK)
-    session_reply(session, id, &message_weight_commit_reply_type, &reply, NULL, 0);
-  else
+  if (stage_commit(session->supervisor, &session->stage, session->user, request->instead_of, &reply.dropped, &error) !=
+      STATUS_OK) {
     session_fail(session, id, &error);
+    return;
+  }
+  log_info("session %u (user %u): %u weights of a model have their names, %u name%s went", session->id,
+           session->user.uid, reply.named, reply.dropped, plural(reply.dropped));
+  session_reply(session, id, &message_weight_commit_reply_type, &reply, NULL, 0);
 }
 
 void cmd_weight_abandon(struct session *session, uint32_t id, const void *body, struct packet *packet) {
@@ -122,7 +129,7 @@ static void add_borrowers(struct supervisor *supervisor, const struct catalog_we
                           struct message_weight_info *out) {
   enum { MOST = sizeof out->borrowers / sizeof *out->borrowers };
   const struct session *each;
-  for (each = TAILQ_FIRST(&supervisor->sessions.list); each != NULL; each = TAILQ_NEXT(each, link))
+  for (each = TAILQ_FIRST(&supervisor->sessions->list); each != NULL; each = TAILQ_NEXT(each, link))
     if (out->borrowers_count < MOST && borrows_of(&each->borrows, weight) != 0)
       out->borrowers[out->borrowers_count++] =
           (struct message_weight_borrower){.pid = each->pid, .user = each->user.uid};

@@ -4,7 +4,6 @@
 #define SUPERVISOR_SESSION_PUBLISHING_H
 
 #include "../../../proto/message.h"
-#include "../../../proto/seen.h"
 
 #include <stdint.h>
 #include <uv.h>
@@ -22,12 +21,6 @@ struct publishing {
   struct publishing_table tables[LIMIT_DEVICES];
   uv_timer_t timer; /* runs while there are rings */
   uint32_t rings;
-};
-
-/* The ring of a session. */
-struct publishing_ring {
-  struct seen_taker taker; /* its memory is an owned mapping; NULL: there is none */
-  int fd;                  /* owned, where there is memory */
 };
 
 void publishing_init(struct supervisor *supervisor);

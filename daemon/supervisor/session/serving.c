@@ -3,6 +3,8 @@
 #include "../../log.h"
 #include "../context.h"
 #include "../weights/reclaim.h"
+#include "../workers/fleet.h"
+#include "session.h"
 
 #include <string.h>
 
@@ -107,7 +109,7 @@ static void ask_add(struct session *session, struct worker *worker) {
 }
 
 void serving_add(struct session *session, void (*done)(struct session *session, const struct error *error)) {
-  struct fleet *fleet = &session->supervisor->fleet;
+  struct fleet *fleet = session->supervisor->fleet;
   begin(session, &session->adding, done);
   for (uint32_t i = 0; i < fleet->count; i++)
     ask_add(session, &fleet->workers[i]);
@@ -137,7 +139,7 @@ static void ask_remove(struct session *session, struct worker *worker) {
 }
 
 void serving_remove(struct session *session, void (*done)(struct session *session, const struct error *error)) {
-  struct fleet *fleet = &session->supervisor->fleet;
+  struct fleet *fleet = session->supervisor->fleet;
   if (!serving_wanted(session)) {
     done(session, NULL);
     return;
