@@ -9,64 +9,17 @@ struct handler {
 };
 
 static const struct handler handlers[] = {
-    {COMMAND_hello, cmd_hello},
-    {COMMAND_ping, cmd_ping},
-    {COMMAND_status, cmd_status},
-    {COMMAND_metrics, cmd_metrics},
-    {COMMAND_arena_create, cmd_arena_create},
-    {COMMAND_queue_open, cmd_queue_open},
-    {COMMAND_drain, cmd_drain},
-    {COMMAND_device_retry, cmd_device_retry},
-    {COMMAND_upgrade, cmd_upgrade},
-    {COMMAND_arena_adopt, cmd_arena_adopt},
-    {COMMAND_weight_load, cmd_weight_load},
-    {COMMAND_weight_open, cmd_weight_open},
-    {COMMAND_weight_close, cmd_weight_close},
-    {COMMAND_weight_list, cmd_weight_list},
-    {COMMAND_weight_info, cmd_weight_info},
-    {COMMAND_weight_unload, cmd_weight_unload},
-    {COMMAND_weight_borrow, cmd_weight_borrow},
-    {COMMAND_weight_return, cmd_weight_return},
-    {COMMAND_weight_hold, cmd_weight_hold},
-    {COMMAND_tunings_open, cmd_tunings_open},
-    {COMMAND_shapes_open, cmd_shapes_open},
-    {COMMAND_weight_commit, cmd_weight_commit},
-    {COMMAND_weight_abandon, cmd_weight_abandon},
-    {COMMAND_weight_fetch, cmd_weight_fetch},
-    {COMMAND_tensor_open, cmd_tensor_open},
-    {COMMAND_tensor_close, cmd_tensor_close},
-    {COMMAND_ipc_open, cmd_ipc_open},
-    {COMMAND_tune_list, cmd_tune_list},
-    {COMMAND_tune_run, cmd_tune_run},
-    {COMMAND_tune_forget, cmd_tune_forget},
-    {COMMAND_tune_import, cmd_tune_import},
-    {COMMAND_tune_pin, cmd_tune_pin},
+#define HANDLER_USER(name) {COMMAND_##name, cmd_##name},
+#define HANDLER_ADMIN(name) {COMMAND_##name, cmd_##name},
+#define HANDLER_INTERNAL(name)
+#define COMMAND(number, name, permission, ...) HANDLER_##permission(name)
+#include "../../../proto/commands.def"
 };
 
-/* Room for the body of any request of the table above. */
+/* Room for the body of any request. */
 union request_body {
-  struct message_hello_request hello;
-  struct message_ping ping;
-  struct message_empty empty;
-  struct message_arena_request arena_create;
-  struct message_queue_open queue_open;
-  struct message_weight_load weight_load;
-  struct message_weight_name weight_name;
-  struct message_weight_close weight_close;
-  struct message_weight_list_request weight_list;
-  struct message_weight_borrow weight_borrow;
-  struct message_weight_return weight_return;
-  struct message_weight_hold weight_hold;
-  struct message_tunings_request tunings;
-  struct message_weight_commit weight_commit;
-  struct message_tensor_open tensor_open;
-  struct message_tensor_handle tensor_handle;
-  struct message_ipc_open ipc_open;
-  struct message_tune_list_request tune_list;
-  struct message_tune_run_request tune_run;
-  struct message_tune_forget_request tune_forget;
-  struct message_tune_import_request tune_import;
-  struct message_tune_pin_request tune_pin;
+#define COMMAND(number, name, permission, state, request, ...) struct message_##request name;
+#include "../../../proto/commands.def"
 };
 
 static const struct handler *find_handler(uint32_t command) {
