@@ -1,5 +1,5 @@
 /* Memory and events of a client's own: session_tensor_add, session_ipc_add, session_tensor_remove. */
-#include "control.h"
+#include "control_tensor.h"
 
 #include <stdlib.h>
 
