@@ -54,7 +54,8 @@ endif
 object = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 # the files of a kind in a folder and below it
 below = $(sort $(shell find $(1) -name '*.$(2)'))
-PROTO := $(call object,$(wildcard proto/*.c))
+PROTO_SOURCES := $(wildcard proto/*.c proto/wire/*.c proto/shm/*.c)
+PROTO := $(call object,$(PROTO_SOURCES))
 KERNELS := $(call object,$(wildcard kernels/*.c) $(call below,kernels/cpu,c))
 ifneq ($(NVCC),)
 KERNELS += $(call object,$(call below,kernels/cuda,c)) $(patsubst %,build/obj/%.o,$(call below,kernels/cuda,cu))
@@ -66,9 +67,10 @@ WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(call below,daemon,c)))
 # of that, what the client needs to know of the files of a model
 MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c) $(wildcard proto/weights/import/*.c)
-CLIENT := $(call object,$(wildcard client/*.c client/model/*.c) $(MODEL_FILES))
+CLIENT_SOURCES := $(wildcard $(addsuffix /*.c,$(addprefix client/,session submit memory weight model))) $(MODEL_FILES)
+CLIENT := $(call object,$(CLIENT_SOURCES))
 TOOL := $(call object,$(wildcard client/tool/*.c))
-CTL := $(call object,$(wildcard client/ctl/*.c)) $(TOOL)
+CTL := $(call object,$(call below,client/ctl,c)) $(TOOL)
 BENCH := $(call object,$(wildcard tests/gemm-bench/*.c tests/gemm-bench/kernels/*.c client/cuda/*.c)) $(TOOL)
 ifneq ($(NVCC),)
 BENCH += $(call object,$(wildcard tests/gemm-bench/kernels/cuda/*.c)) build/obj/tests/gemm-bench/kernels/cuda/roof.cu.o

@@ -1,6 +1,6 @@
 #include "transport.h"
 
-#include "../proto/rights.h"
+#include "../proto/wire/rights.h"
 
 #include <errno.h>
 #include <string.h>

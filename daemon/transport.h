@@ -3,8 +3,8 @@
 #define DAEMON_TRANSPORT_H
 
 #include "../proto/limits.h"
-#include "../proto/message.h"
 #include "../proto/status.h"
+#include "../proto/wire/message.h"
 
 #include <stddef.h>
 #include <stdint.h>

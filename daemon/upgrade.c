@@ -1,6 +1,6 @@
 #include "upgrade.h"
 
-#include "../proto/message.h"
+#include "../proto/wire/message.h"
 #include "log.h"
 #include "transport.h"
 

@@ -21,18 +21,18 @@ complain() {
 
 complain proto '(\.\./)*(daemon|client|kernels|tests)/' 'proto depends on nothing'
 complain kernels '(\.\./)*(daemon|client|tests)/' 'kernels depend on proto only'
-complain kernels '(\.\./)+proto/(message|ring|limits|commands|messages|weights)' 'kernels see gemm.h, status.h and number.h only'
-complain proto '(\./)?weights/' 'what goes over the wire knows no files'
-complain proto/weights '(\.\./)+(message|ring|commands|messages)' 'weights see numbers, limits and statuses only'
+complain kernels '(\.\./)+proto/(limits|tally|wire|shm|weights)' 'kernels see gemm.h, status.h and number.h only'
+complain proto '(\.\.?/)*weights/' 'what goes over the wire knows no files'
+complain proto/weights '(\.\./)+(wire|shm)/' 'weights see numbers, limits and statuses only'
 complain client '(\.\./)*(daemon|tests)/' 'the client depends on proto only'
 for place in client/*; do # what computes in the client's process has the kernels
   [ "$place" = client/direct ] || complain "$place" '(\.\./)*kernels/' 'of the client, client/direct alone sees kernels'
 done
 complain client/direct '(\.\./)*kernels/(cpu|cuda)/' 'a backend is behind its table'
-for place in client/*.[ch] client/ggml client/tool client/triton; do
+for place in client/session client/submit client/memory client/weight client/ggml client/tool client/triton; do
   complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl and model/ alone know files of weights'
 done
-complain client/ctl '(\.\./)*proto/[a-z_]+\.' 'the tools use the public header only'
+complain client/ctl '(\.\./)*proto/([a-z_]+\.|wire/|shm/)' 'the tools use the public header only'
 complain client/ggml '(\.\./)*proto/' 'adapters use the public header only'
 complain client/triton '(\.\./)*proto/' 'adapters use the public header only'
 complain client/tool '(\.\./)*proto/' 'the tools use the public header only'
@@ -49,7 +49,7 @@ done
 complain tests/gemm-bench '(\.\./)*client/([a-fh-z][a-z_]*\.|[a-su-z][a-z]*/)' 'gemm-bench uses the public headers and client/tool'
 complain tests/gemm-bench/kernels '(\.\./)*client/gemmclient' 'kernels are measured without a daemon'
 complain tests/gemm-bench/kernels '(\.\./)*(daemon|tests)/' 'kernels are measured without a daemon'
-complain tests/gemm-bench/kernels '(\.\./)*proto/(message|ring|limits|commands|messages|weights)' 'as kernels: gemm.h, status.h and number.h only'
+complain tests/gemm-bench/kernels '(\.\./)*proto/(limits|tally|wire|shm|weights)' 'as kernels: gemm.h, status.h and number.h only'
 for place in tests/*; do
   case $place in tests/gemm-bench | tests/unit) continue ;; esac
   complain "$place" '(\.\./)*(tests/)?gemm-bench/' 'its unit tests alone look into gemm-bench'

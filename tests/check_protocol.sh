@@ -39,10 +39,10 @@ rows() {
   rows '^## Inside gemmd$' 9
 } >"$work/document"
 sed -nE 's/^COMMAND\(([0-9]+), (\w+), (\w+), (\w+), (\w+), (\w+), ([0-9]+), ([0-9]+), "(.*)"\)$/\1 | `\2` | \L\3 | \4\E | `\5` | `\6` | \7 | \8 | \9/p' \
-  proto/commands.def | compare commands
+  proto/wire/commands.def | compare commands
 
 rows '^## Events$' 3 >"$work/document"
-sed -nE 's/^EVENT\(([0-9]+), (\w+), (\w+)\)$/\1 | `\2` | `\3`/p' proto/commands.def | compare events
+sed -nE 's/^EVENT\(([0-9]+), (\w+), (\w+)\)$/\1 | `\2` | `\3`/p' proto/wire/commands.def | compare events
 
 rows '^## Statuses$' 4 >"$work/document"
 sed -nE 's/^STATUS\(([0-9]+), (\w+), ([01]), "(.*)"\)$/\1 | `\2` | \3 | \4/p' proto/status.def |
@@ -63,10 +63,10 @@ awk -F '[(), ]+' '
   /^(U32|U64|I64|BOOL)\(/ { print body " `" $2 "` " tolower($1) " " tolower($3) }
   /^STR\(/ { print body " `" $2 "` text " ($3 - 1) " " tolower($4) }
   /^BIN\(/ { print body " `" $2 "` bytes " $3 " " tolower($4) }
-  /^LIST\(/ { print body " `" $2 "` list of `" $3 "`, " $4 " " tolower($5) }' proto/messages.def | compare bodies
+  /^LIST\(/ { print body " `" $2 "` list of `" $3 "`, " $4 " " tolower($5) }' proto/wire/messages.def | compare bodies
 
 rows '^## The arena$' 3 | awk -F ' [|] ' '{ print $1 " " $3 }' >"$work/document"
-sed -nE 's/^ *assert_int_equal\(offsetof\(struct ring_\w+, (\w+)\), ([0-9]+)\);$/\2 `\1`/p' tests/unit/proto/test_ring.c |
+sed -nE 's/^ *assert_int_equal\(offsetof\(struct ring_\w+, (\w+)\), ([0-9]+)\);$/\2 `\1`/p' tests/unit/proto/shm/test_ring.c |
   compare 'layout of the arena'
 
 [ ! -e "$work/found" ]

@@ -1,7 +1,7 @@
 /* metrics: gemmd's numbers, once or by HTTP. */
 #include "ctl.h"
-#include "export.h"
 #include "metrics_text.h"
+#include "model/export.h"
 
 enum tool_exit ctl_metrics(struct tool_call *call) {
   gemmd_session *session;

@@ -5,8 +5,8 @@
 
 #include "../../kernels/backend.h"
 #include "../../proto/limits.h"
-#include "../../proto/plan.h"
-#include "../../proto/published.h"
+#include "../../proto/shm/plan.h"
+#include "../../proto/shm/published.h"
 #include "../gemmclient_direct.h"
 
 #include <pthread.h>

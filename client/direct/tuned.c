@@ -2,7 +2,7 @@
  * rows and types, and again when the table has changed. What is computed for the first time is told to gemmd. */
 #include "direct.h"
 
-#include "../../proto/seen.h"
+#include "../../proto/shm/seen.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #define CLIENT_MODEL_H
 
 #include "../../proto/weights/import/import.h"
-#include "../session.h"
+#include "../session/session.h"
 
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 #ifndef LOADER_LOAD_H
 #define LOADER_LOAD_H
 
-#include "../../proto/message.h"
+#include "../../proto/wire/message.h"
 #include "bands.h"
 
 /* Reads the files behind `fds` (they stay the caller's) with `threads` threads. *memfd is the caller's. `tick` sees

@@ -3,8 +3,8 @@
 #define LOADER_SOURCE_H
 
 #include "../../proto/gemm.h"
-#include "../../proto/message.h"
 #include "../../proto/weights/import/import.h"
+#include "../../proto/wire/message.h"
 
 enum { SOURCE_PIECES = 8 };
 

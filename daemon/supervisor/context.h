@@ -2,7 +2,7 @@
 #ifndef SUPERVISOR_CONTEXT_H
 #define SUPERVISOR_CONTEXT_H
 
-#include "../../proto/message.h"
+#include "../../proto/wire/message.h"
 #include "../config.h"
 #include "counts.h"
 #include "net/role.h"

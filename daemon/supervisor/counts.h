@@ -2,8 +2,8 @@
 #ifndef SUPERVISOR_COUNTS_H
 #define SUPERVISOR_COUNTS_H
 
-#include "../../proto/message.h"
 #include "../../proto/tally.h"
+#include "../../proto/wire/message.h"
 
 #include <stdint.h>
 
@@ -11,7 +11,7 @@ enum { COUNTS_STATUSES = STATUS_INTERNAL + 1 };
 enum {
   COUNTS_COMMANDS = 0 /* as many as there are */
 #define COMMAND(...) +1
-#include "../../proto/commands.def"
+#include "../../proto/wire/commands.def"
 };
 
 /* Of one command: from its receipt to the reply. */

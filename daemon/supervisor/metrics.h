@@ -2,7 +2,7 @@
 #ifndef SUPERVISOR_METRICS_H
 #define SUPERVISOR_METRICS_H
 
-#include "../../proto/message.h"
+#include "../../proto/wire/message.h"
 
 #include <stddef.h>
 

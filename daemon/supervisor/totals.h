@@ -3,8 +3,8 @@
 #define SUPERVISOR_TOTALS_H
 
 #include "../../proto/gemm.h"
-#include "../../proto/message.h"
 #include "../../proto/tally.h"
+#include "../../proto/wire/message.h"
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* Plans through a real gemmd: processes that share the weights, workers and daemons that die under them, weights that
  * go, and descriptions that cannot be. */
 #include "client/gemmclient.h"
-#include "proto/plan.h"
+#include "proto/shm/plan.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/nap.h"

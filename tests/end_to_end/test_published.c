@@ -1,8 +1,8 @@
 /* For processes that launch kernels themselves: the table of kernels that were found, and the ring by which they tell
  * what they compute. */
 #include "client/gemmclient.h"
-#include "proto/published.h"
-#include "proto/seen.h"
+#include "proto/shm/published.h"
+#include "proto/shm/seen.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"

@@ -2,8 +2,8 @@
  * before; the rest are records, each behind three bytes: its length and what it is. Most are records of the control
  * socket, which the library reads as answers to its calls, with or without descriptors; others are written into the
  * arena before it is handed over. */
-#include "client/session.h"
-#include "proto/rights.h"
+#include "client/session/session.h"
+#include "proto/wire/rights.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

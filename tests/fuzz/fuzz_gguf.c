@@ -3,7 +3,7 @@
 #include "daemon/loader/file.h"
 #include "daemon/loader/load.h"
 #include "proto/gemm.h"
-#include "proto/message.h"
+#include "proto/wire/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>

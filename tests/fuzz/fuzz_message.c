@@ -1,6 +1,6 @@
 /* Control messages as supervisor, worker and client decode them: whatever is taken can be encoded again, and says then
  * what it said before. */
-#include "proto/message.h"
+#include "proto/wire/message.h"
 
 #include <stdlib.h>
 #include <string.h>

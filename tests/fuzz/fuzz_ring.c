@@ -2,7 +2,7 @@
  * on a thread of their own while it reads. What the worker takes out must be a product inside the arena, or be refused;
  * and it never has more under way than there are entries. */
 #include "proto/gemm.h"
-#include "proto/ring.h"
+#include "proto/shm/ring.h"
 
 #include <pthread.h>
 #include <stdlib.h>

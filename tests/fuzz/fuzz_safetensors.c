@@ -2,7 +2,7 @@
  * scales, too, and 2-bit ones of "t.B", as TriRun packs them. */
 #include "daemon/loader/load.h"
 #include "proto/gemm.h"
-#include "proto/message.h"
+#include "proto/wire/message.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * in the arena or in the memory that is named for it, and y apart from what is read; a backend uses it without another
  * look. The first byte says whether W is a stored weight and of which format, or a tensor of the arena; plans are
  * fuzz_plan.c's. */
-#include "proto/ring.h"
+#include "proto/shm/ring.h"
 
 #include <stdlib.h>
 #include <string.h>

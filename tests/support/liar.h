@@ -3,8 +3,8 @@
 #ifndef TESTS_SUPPORT_LIAR_H
 #define TESTS_SUPPORT_LIAR_H
 
-#include "proto/message.h"
-#include "proto/ring.h"
+#include "proto/shm/ring.h"
+#include "proto/wire/message.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
 #define TESTS_SUPPORT_LOADING_H
 
 #include "proto/gemm.h"
-#include "proto/message.h"
 #include "proto/status.h"
+#include "proto/wire/message.h"
 
 #include <stddef.h>
 #include <stdint.h>

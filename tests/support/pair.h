@@ -2,7 +2,7 @@
 #ifndef TESTS_SUPPORT_PAIR_H
 #define TESTS_SUPPORT_PAIR_H
 
-#include "proto/ring.h"
+#include "proto/shm/ring.h"
 
 #include <stdbool.h>
 #include <stdint.h>

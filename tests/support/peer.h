@@ -5,7 +5,7 @@
 
 #include "../../daemon/config.h"
 #include "../../daemon/transport.h"
-#include "../../proto/message.h"
+#include "../../proto/wire/message.h"
 
 #include <sys/types.h>
 

@@ -3,8 +3,8 @@
 #ifndef TESTS_RAW_H
 #define TESTS_RAW_H
 
-#include "proto/message.h"
-#include "proto/ring.h"
+#include "proto/shm/ring.h"
+#include "proto/wire/message.h"
 
 #include <stddef.h>
 

@@ -6,7 +6,7 @@
 #include "daemon/worker/control/mailbox.h"
 #include "daemon/worker/serve/engine.h"
 #include "daemon/worker/tune/tuner.h"
-#include "proto/ring.h"
+#include "proto/shm/ring.h"
 
 #include <stdint.h>
 

@@ -11,6 +11,6 @@
 #define CMD_ADMIN(name) CMD_USER(name)
 #define CMD_INTERNAL(name)
 #define COMMAND(number, name, permission, ...) CMD_##permission(name)
-#include "../../../proto/commands.def"
+#include "../../../proto/wire/commands.def"
 
 #endif

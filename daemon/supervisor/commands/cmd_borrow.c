@@ -7,7 +7,7 @@
 #include "../workers/fleet.h"
 #include "cmd.h"
 
-#include "../../../proto/published.h"
+#include "../../../proto/shm/published.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,13 +13,13 @@ static const struct handler handlers[] = {
 #define HANDLER_ADMIN(name) {COMMAND_##name, cmd_##name},
 #define HANDLER_INTERNAL(name)
 #define COMMAND(number, name, permission, ...) HANDLER_##permission(name)
-#include "../../../proto/commands.def"
+#include "../../../proto/wire/commands.def"
 };
 
 /* Room for the body of any request. */
 union request_body {
 #define COMMAND(number, name, permission, state, request, ...) struct message_##request name;
-#include "../../../proto/commands.def"
+#include "../../../proto/wire/commands.def"
 };
 
 static const struct handler *find_handler(uint32_t command) {

@@ -2,7 +2,7 @@
 #ifndef SUPERVISOR_COMMANDS_DISPATCH_H
 #define SUPERVISOR_COMMANDS_DISPATCH_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "../../transport.h"
 
 struct session;

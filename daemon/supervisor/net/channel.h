@@ -4,8 +4,8 @@
 #ifndef SUPERVISOR_NET_CHANNEL_H
 #define SUPERVISOR_NET_CHANNEL_H
 
-#include "../../../proto/message.h"
 #include "../../../proto/status.h"
+#include "../../../proto/wire/message.h"
 #include "../../transport.h"
 
 #include <stdbool.h>

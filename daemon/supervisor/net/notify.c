@@ -1,6 +1,6 @@
 #include "notify.h"
 
-#include "../../../proto/rights.h"
+#include "../../../proto/wire/rights.h"
 #include "../../log.h"
 
 #include <errno.h>

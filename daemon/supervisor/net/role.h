@@ -3,8 +3,8 @@
 #ifndef SUPERVISOR_NET_ROLE_H
 #define SUPERVISOR_NET_ROLE_H
 
-#include "../../../proto/message.h"
 #include "../../../proto/status.h"
+#include "../../../proto/wire/message.h"
 #include "../../config.h"
 
 #include <stdbool.h>

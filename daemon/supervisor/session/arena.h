@@ -4,7 +4,7 @@
 #define SUPERVISOR_SESSION_ARENA_H
 
 #include "../../../proto/limits.h"
-#include "../../../proto/ring.h"
+#include "../../../proto/shm/ring.h"
 #include "../../../proto/status.h"
 
 #include <stdint.h>

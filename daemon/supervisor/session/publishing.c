@@ -1,6 +1,6 @@
 #include "publishing.h"
 
-#include "../../../proto/published.h"
+#include "../../../proto/shm/published.h"
 #include "../../log.h"
 #include "../../memfd.h"
 #include "../context.h"

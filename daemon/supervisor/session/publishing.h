@@ -3,7 +3,7 @@
 #ifndef SUPERVISOR_SESSION_PUBLISHING_H
 #define SUPERVISOR_SESSION_PUBLISHING_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 
 #include <stdint.h>
 #include <uv.h>

@@ -3,8 +3,8 @@
 #ifndef SUPERVISOR_SESSION_SESSION_H
 #define SUPERVISOR_SESSION_SESSION_H
 
-#include "../../../proto/message.h"
-#include "../../../proto/seen.h"
+#include "../../../proto/shm/seen.h"
+#include "../../../proto/wire/message.h"
 #include "../net/channel.h"
 #include "../net/role.h"
 #include "../weights/borrows.h"

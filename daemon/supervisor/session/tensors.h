@@ -3,7 +3,7 @@
 #ifndef SUPERVISOR_SESSION_TENSORS_H
 #define SUPERVISOR_SESSION_TENSORS_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
 
 #include "../../../proto/gemm.h"
 #include "../../../proto/limits.h"
-#include "../../../proto/message.h"
 #include "../../../proto/status.h"
+#include "../../../proto/wire/message.h"
 #include "extents.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef SUPERVISOR_WEIGHTS_LOAD_H
 #define SUPERVISOR_WEIGHTS_LOAD_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "../net/channel.h"
 #include "../session/session.h"
 #include "../workers/child.h"

@@ -2,7 +2,7 @@
 #ifndef SUPERVISOR_WEIGHTS_PLACEMENT_H
 #define SUPERVISOR_WEIGHTS_PLACEMENT_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "catalog.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef SUPERVISOR_WEIGHTS_PLACER_H
 #define SUPERVISOR_WEIGHTS_PLACER_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "catalog.h"
 #include "load.h"
 

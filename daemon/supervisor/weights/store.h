@@ -7,7 +7,7 @@
 #ifndef SUPERVISOR_WEIGHTS_STORE_H
 #define SUPERVISOR_WEIGHTS_STORE_H
 
-#include "../../../proto/message.h"
+#include "../../../proto/wire/message.h"
 #include "../net/inherited.h"
 #include "catalog_image.h"
 

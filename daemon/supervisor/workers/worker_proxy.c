@@ -1,6 +1,6 @@
 #include "worker_proxy.h"
 
-#include "../../../proto/published.h"
+#include "../../../proto/shm/published.h"
 #include "../../log.h"
 
 #include <stdio.h>

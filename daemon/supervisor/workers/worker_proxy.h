@@ -3,8 +3,8 @@
 #ifndef SUPERVISOR_WORKERS_WORKER_PROXY_H
 #define SUPERVISOR_WORKERS_WORKER_PROXY_H
 
-#include "../../../proto/message.h"
 #include "../../../proto/status.h"
+#include "../../../proto/wire/message.h"
 #include "../../config.h"
 #include "../totals.h"
 #include "restarts.h"

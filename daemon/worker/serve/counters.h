@@ -3,8 +3,8 @@
 #define WORKER_SERVE_COUNTERS_H
 
 #include "../../../proto/gemm.h"
-#include "../../../proto/message.h"
 #include "../../../proto/tally.h"
+#include "../../../proto/wire/message.h"
 
 #include <stdatomic.h>
 

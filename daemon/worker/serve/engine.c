@@ -1,5 +1,5 @@
 #include "engine.h"
-#include "../../../proto/spin.h"
+#include "../../../proto/shm/spin.h"
 #include "../tune/tuner.h"
 #include "nap.h"
 #include "serve.h"

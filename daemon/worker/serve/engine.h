@@ -4,7 +4,7 @@
 #define WORKER_SERVE_ENGINE_H
 
 #include "../../../kernels/backend.h"
-#include "../../../proto/ring.h"
+#include "../../../proto/shm/ring.h"
 #include "../control/mailbox.h"
 #include "counters.h"
 #include "handles.h"

@@ -3,7 +3,7 @@
 #ifndef WORKER_SERVE_PLANS_H
 #define WORKER_SERVE_PLANS_H
 
-#include "../../../proto/plan.h"
+#include "../../../proto/shm/plan.h"
 #include "engine.h"
 
 enum { PLANS_MOST = 256 }; /* kept; of those that nothing uses, the one unused for longest goes first */

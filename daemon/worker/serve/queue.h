@@ -8,7 +8,7 @@
 #define WORKER_SERVE_QUEUE_H
 
 #include "../../../kernels/backend.h"
-#include "../../../proto/ring.h"
+#include "../../../proto/shm/ring.h"
 
 #include <stdint.h>
 #include <sys/queue.h>

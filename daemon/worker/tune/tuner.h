@@ -9,7 +9,7 @@
 #ifndef WORKER_TUNE_TUNER_H
 #define WORKER_TUNE_TUNER_H
 
-#include "../../../proto/published.h"
+#include "../../../proto/shm/published.h"
 #include "../serve/engine.h"
 #include "tune_db.h"
 

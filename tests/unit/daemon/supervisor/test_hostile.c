@@ -1,5 +1,5 @@
 /* Descriptors of clients that are not what they should be: each is refused by name, or harms nobody but its owner. */
-#include "proto/ring.h"
+#include "proto/shm/ring.h"
 #include "tests/support/peer.h"
 
 #include <fcntl.h>

@@ -1,0 +1,185 @@
+/* export: what gemmd holds, as a safetensors file that it loads as it is. */
+#include "../ctl.h"
+
+#include "../../tool/print.h"
+#include "../../tool/words.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct list {
+  gemmd_weight_info *infos; /* owned */
+  size_t count, room;
+};
+
+static bool append(void *user, const gemmd_weight_info *info) {
+  struct list *list = user;
+  if (list->count == list->room) {
+    size_t more = list->room == 0 ? 64 : 2 * list->room;
+    gemmd_weight_info *grown = realloc(list->infos, more * sizeof *grown);
+    if (grown == NULL)
+      return false;
+    list->infos = grown;
+    list->room = more;
+  }
+  list->infos[list->count++] = *info;
+  return true;
+}
+
+/* ---- what stands in the file: rows without padding, then scales under the name with _scale */
+
+static bool is_int2(int format) {
+  return format == GEMMD_FORMAT_INT2 || format == GEMMD_FORMAT_INT2A8;
+}
+
+static uint64_t row_bytes(const gemmd_weight_info *info) {
+  bool halves = info->format == GEMMD_FORMAT_F16 || info->format == GEMMD_FORMAT_BF16;
+  return is_int2((int)info->format) ? (uint64_t)info->k / 4 : (uint64_t)info->k * (halves ? 2 : 1);
+}
+
+static const char *dtype(const gemmd_weight_info *info) {
+  static const char *const names[] = {
+      [GEMMD_FORMAT_INT8] = "I8", [GEMMD_FORMAT_FP8] = "F8_E4M3", [GEMMD_FORMAT_INT2] = "U8",
+      [GEMMD_FORMAT_F16] = "F16", [GEMMD_FORMAT_BF16] = "BF16",   [GEMMD_FORMAT_INT2A8] = "U8"};
+  return names[info->format];
+}
+
+static uint64_t groups(int64_t count) {
+  return ((uint64_t)count + 127) / 128;
+}
+
+static json_t *scale_shape(const gemmd_weight_info *info, uint64_t *elements) {
+  uint64_t n = (uint64_t)info->n, rows = info->scale == GEMMD_SCALE_BLOCK ? groups(info->n) : n;
+  *elements = 1;
+  if (info->scale == GEMMD_SCALE_ONE)
+    return json_pack("[i]", 1);
+  if (info->scale == GEMMD_SCALE_ROW) {
+    *elements = n;
+    return json_pack("[I, i]", (json_int_t)n, 1);
+  }
+  *elements = rows * groups(info->k);
+  return json_pack("[I, I]", (json_int_t)rows, (json_int_t)groups(info->k));
+}
+
+static bool announce(json_t *header, const char *name, const char *type, json_t *shape, uint64_t bytes,
+                     uint64_t *offset) {
+  json_t *tensor = json_pack("{s:s, s:o, s:[I, I]}", "dtype", type, "shape", shape, "data_offsets", (json_int_t)*offset,
+                             (json_int_t)(*offset + bytes));
+  *offset += bytes;
+  return json_object_get(header, name) == NULL && json_object_set_new(header, name, tensor) == 0;
+}
+
+static bool announce_weight(json_t *header, const gemmd_weight_info *info, uint64_t *offset) {
+  char scales[sizeof info->name + sizeof "_scale"];
+  uint64_t elements, columns = is_int2((int)info->format) ? (uint64_t)info->k / 4 : (uint64_t)info->k;
+  bool good = announce(header, info->name, dtype(info), json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
+                       (uint64_t)info->n * row_bytes(info), offset);
+  if (info->scale == 0)
+    return good;
+  snprintf(scales, sizeof scales, "%s_scale", info->name);
+  json_t *shape = scale_shape(info, &elements);
+  return good && announce(header, scales, is_int2((int)info->format) ? "F16" : "F32", shape,
+                          elements * (is_int2((int)info->format) ? 2 : 4), offset);
+}
+
+static enum tool_exit write_header(struct tool_call *call, const struct list *list, FILE *out) {
+  uint64_t offset = 0;
+  json_t *header = json_object();
+  for (size_t i = 0; i < list->count; i++) {
+    const gemmd_weight_info *info = &list->infos[i];
+    enum tool_exit code = TOOL_OK;
+    if (is_int2((int)info->format) && info->k % 4 != 0)
+      code = tool_cannot(call, GEMMD_UNSUPPORTED, "%s has K = %lld; 2-bit weights in files have a multiple of 4",
+                         info->name, (long long)info->k);
+    else if (!announce_weight(header, info, &offset))
+      code = tool_cannot(call, GEMMD_INVALID, "%s cannot stand in a file: the name is taken, or no UTF-8", info->name);
+    if (code != TOOL_OK) {
+      json_decref(header);
+      return code;
+    }
+  }
+  char *text = json_dumps(header, JSON_COMPACT);
+  json_decref(header);
+  if (text == NULL)
+    return tool_cannot(call, GEMMD_NOMEM, "no memory for the header");
+  uint64_t length = strlen(text), padded = (length + 7) / 8 * 8;
+  uint8_t first[8];
+  for (size_t i = 0; i < sizeof first; i++)
+    first[i] = (uint8_t)(padded >> (8 * i));
+  bool good = fwrite(first, sizeof first, 1, out) == 1 && fprintf(out, "%s%*s", text, (int)(padded - length), "") >= 0;
+  free(text);
+  return good ? TOOL_OK : tool_cannot(call, GEMMD_SYSTEM, "writing the header: %s", strerror(errno));
+}
+
+/* ---- the weights */
+
+static bool write_content(const gemmd_weight_info *info, const gemmd_content *content, FILE *out) {
+  uint64_t bytes = row_bytes(info), scale_bytes = is_int2((int)info->format) ? 2 : 4;
+  for (int64_t i = 0; i < content->n; i++)
+    if (fwrite((const uint8_t *)content->codes + (uint64_t)i * content->row_bytes, (size_t)bytes, 1, out) != 1)
+      return false;
+  uint64_t count = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
+  return count == 0 || fwrite(content->scales, (size_t)scale_bytes, (size_t)count, out) == count;
+}
+
+static enum tool_exit write_weight(struct tool_call *call, gemmd_session *session, const gemmd_weight_info *info,
+                                   FILE *out) {
+  gemmd_content content;
+  enum tool_exit code = TOOL_OK;
+  int status = gemmd_weight_fetch(session, info->name, &content);
+  if (status != GEMMD_OK)
+    return tool_refused(call, session, status);
+  if (content.n != info->n || content.k != info->k || content.format != info->format || content.scale != info->scale)
+    code = tool_cannot(call, GEMMD_EXISTS, "%s has been replaced meanwhile", info->name);
+  else if (!write_content(info, &content, out))
+    code = tool_cannot(call, GEMMD_SYSTEM, "writing %s: %s", info->name, strerror(errno));
+  gemmd_content_free(&content);
+  return code;
+}
+
+static enum tool_exit write_file(struct tool_call *call, gemmd_session *session, const struct list *list,
+                                 const char *path) {
+  char *part;
+  if (asprintf(&part, "%s.part", path) < 0)
+    return tool_cannot(call, GEMMD_NOMEM, "no memory for a path");
+  FILE *out = fopen(part, "wbxe");
+  if (out == NULL) {
+    free(part);
+    return tool_cannot(call, GEMMD_SYSTEM, "cannot make %s.part: %s", path, strerror(errno));
+  }
+  enum tool_exit code = write_header(call, list, out);
+  for (size_t i = 0; code == TOOL_OK && i < list->count; i++)
+    code = write_weight(call, session, &list->infos[i], out);
+  bool written = fclose(out) == 0;
+  if (code == TOOL_OK && (!written || rename(part, path) != 0))
+    code = tool_cannot(call, GEMMD_SYSTEM, "writing %s: %s", path, strerror(errno));
+  if (code != TOOL_OK)
+    unlink(part);
+  free(part);
+  return code;
+}
+
+enum tool_exit ctl_export(struct tool_call *call) {
+  gemmd_session *session;
+  struct list list = {.count = 0};
+  const char *pattern = call->arguments[0], *path = call->arguments[1];
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  int status = gemmd_weight_list(session, pattern, append, &list);
+  if (status != GEMMD_OK)
+    code = tool_refused(call, session, status);
+  else if (list.count == 0)
+    code = tool_cannot(call, GEMMD_NOT_FOUND, "no weight matches \"%s\"", pattern);
+  else
+    code = write_file(call, session, &list, path);
+  if (code == TOOL_OK && call->json)
+    print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)list.count));
+  else if (code == TOOL_OK)
+    fprintf(call->out, "%zu weight%s written to %s\n", list.count, print_plural(list.count), path);
+  free(list.infos);
+  gemmd_disconnect(session);
+  return code;
+}

@@ -1,0 +1,295 @@
+#include "../session/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum status text_copy(struct gemmd_session *session, char *to, size_t bytes, const char *from, const char *what) {
+  size_t length = from != NULL ? strnlen(from, bytes) : 0;
+  if (length == 0 || length == bytes)
+    return error_set(&session->error, STATUS_INVALID, "%s must have 1..%zu bytes, got %s", what, bytes - 1,
+                     length == 0 ? "none" : "more");
+  memcpy(to, from, length + 1);
+  return STATUS_OK;
+}
+
+static int simple_call(gemmd_session *session, enum command command, const char *name, void *reply) {
+  struct message_weight_name request = {.name = ""};
+  enum status status = text_copy(session, request.name, sizeof request.name, name, "name");
+  struct call call = {
+      .command = command, .request = &request, .reply = reply, .fd = -1, .once = command == COMMAND_weight_unload};
+  return session_result(status == STATUS_OK ? control_call(session, &call) : status);
+}
+
+/* ---- by name */
+
+static enum status load_request(gemmd_session *session, const gemmd_load *load, struct message_weight_load *request) {
+  *request = (struct message_weight_load){.format = (uint32_t)load->format,
+                                          .scale = (uint32_t)load->scale,
+                                          .method = (uint32_t)load->method,
+                                          .replace = load->replace,
+                                          .placement = (uint32_t)load->placement,
+                                          .device = load->device,
+                                          .devices = load->devices,
+                                          .mode = (uint32_t)load->mode,
+                                          .progress = load->progress != NULL};
+  enum status status = text_copy(session, request->name, sizeof request->name, load->name, "name");
+  if (status == STATUS_OK)
+    status = text_copy(session, request->tensor, sizeof request->tensor, load->tensor, "tensor");
+  if (status == STATUS_OK && load->scale_tensor != NULL)
+    status =
+        text_copy(session, request->scale_tensor, sizeof request->scale_tensor, load->scale_tensor, "scale tensor");
+  return status;
+}
+
+int gemmd_weight_load(gemmd_session *session, int fd, const gemmd_load *load, gemmd_weight_info *info) {
+  struct message_weight_load request;
+  struct message_weight_info reply;
+  enum status status = load_request(session, load, &request);
+  if (status == STATUS_OK && fd < 0)
+    status = error_set(&session->error, STATUS_BAD_DESCRIPTOR, "descriptor %d is not open", fd);
+  struct call call = {.command = COMMAND_weight_load,
+                      .request = &request,
+                      .reply = &reply,
+                      .fd = fd,
+                      .patient = true,
+                      .progress = load->progress,
+                      .user = load->user};
+  if (status == STATUS_OK)
+    status = control_call(session, &call);
+  if (status == STATUS_OK && info != NULL)
+    info_convert(&reply, info);
+  return session_result(status);
+}
+
+static enum status open_status(int reason) {
+  switch (reason) {
+  case ENOENT:
+  case ENOTDIR:
+    return STATUS_NOT_FOUND;
+  case EACCES:
+  case EPERM:
+    return STATUS_PERMISSION;
+  default:
+    return STATUS_SYSTEM;
+  }
+}
+
+enum status path_open(struct gemmd_session *session, int folder, const char *path, int *fd) {
+  /* Not blocking: opening a FIFO would wait for a writer; the daemon refuses it as no regular file. */
+  do {
+    *fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (*fd < 0 && errno == EINTR);
+  if (*fd >= 0)
+    return STATUS_OK;
+  return error_set(&session->error, open_status(errno), "cannot open %.160s: %s", path, strerror(errno));
+}
+
+int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load, gemmd_weight_info *info) {
+  int fd;
+  enum status status = path_open(session, AT_FDCWD, path, &fd);
+  if (status != STATUS_OK)
+    return session_result(status);
+  int result = gemmd_weight_load(session, fd, load, info);
+  close(fd);
+  return result;
+}
+
+int gemmd_weight_unload(gemmd_session *session, const char *name, uint64_t *freed) {
+  struct message_weight_unload_reply reply;
+  int result = simple_call(session, COMMAND_weight_unload, name, &reply);
+  if (result == GEMMD_OK && freed != NULL)
+    *freed = reply.freed;
+  return result;
+}
+
+int gemmd_weight_stat(gemmd_session *session, const char *name, gemmd_weight_info *info) {
+  struct message_weight_info reply;
+  int result = simple_call(session, COMMAND_weight_info, name, &reply);
+  if (result == GEMMD_OK)
+    info_convert(&reply, info);
+  return result;
+}
+
+int gemmd_weight_borrowers(gemmd_session *session, const char *name, gemmd_borrower *borrowers, unsigned most,
+                           unsigned *count, gemmd_weight_info *info) {
+  struct message_weight_info reply;
+  int result = simple_call(session, COMMAND_weight_info, name, &reply);
+  *count = 0;
+  if (result == GEMMD_OK && info != NULL)
+    info_convert(&reply, info);
+  for (uint32_t i = 0; result == GEMMD_OK && i < reply.borrowers_count && i < most; i++)
+    borrowers[(*count)++] = (gemmd_borrower){.pid = reply.borrowers[i].pid, .user = reply.borrowers[i].user};
+  return result;
+}
+
+/* Names must grow from page to page, or the list would never end. */
+static enum status page_check(gemmd_session *session, const struct message_weight_list_reply *page, const char *after) {
+  for (uint32_t i = 0; i < page->weights_count; i++) {
+    if (strcmp(page->weights[i].name, after) <= 0)
+      return session_end(session, STATUS_PROTOCOL, "a list of weights came out of order");
+    after = page->weights[i].name;
+  }
+  if (page->more && page->weights_count == 0)
+    return session_end(session, STATUS_PROTOCOL, "a list of weights goes on after an empty page");
+  return STATUS_OK;
+}
+
+static enum status list_pages(gemmd_session *session, struct message_weight_list_request *request,
+                              struct message_weight_list_reply *page,
+                              bool (*each)(void *user, const gemmd_weight_info *info), void *user) {
+  struct call call = {.command = COMMAND_weight_list, .request = request, .reply = page, .fd = -1};
+  do {
+    enum status status = control_call(session, &call);
+    if (status == STATUS_OK)
+      status = page_check(session, page, request->after);
+    if (status != STATUS_OK)
+      return status;
+    for (uint32_t i = 0; i < page->weights_count; i++) {
+      gemmd_weight_info info;
+      info_convert(&page->weights[i], &info);
+      if (!each(user, &info))
+        return STATUS_OK;
+    }
+    if (page->more)
+      memcpy(request->after, page->weights[page->weights_count - 1].name, sizeof request->after);
+  } while (page->more);
+  return STATUS_OK;
+}
+
+int gemmd_weight_list(gemmd_session *session, const char *pattern,
+                      bool (*each)(void *user, const gemmd_weight_info *info), void *user) {
+  struct message_weight_list_request request = {.after = ""};
+  enum status status = STATUS_OK;
+  if (pattern != NULL)
+    status = text_copy(session, request.pattern, sizeof request.pattern, pattern, "pattern");
+  if (status != STATUS_OK)
+    return session_result(status);
+  struct message_weight_list_reply *page = malloc(sizeof *page);
+  if (page == NULL)
+    return session_result(error_set(&session->error, STATUS_NOMEM, "no memory for a list of weights"));
+  status = list_pages(session, &request, page, each, user);
+  free(page);
+  return session_result(status);
+}
+
+/* ---- handles */
+
+/* What the daemon says of the parts must be something that products can be made of. */
+static bool parts_fit(const struct gemmd_session *session, const struct message_weight_info *info) {
+  int64_t next = 0;
+  if (info->parts_count == 0 || (info->placement == PLACEMENT_SINGLE && info->parts_count != 1))
+    return false;
+  for (uint32_t i = 0; i < info->parts_count; i++) {
+    const struct message_weight_part *part = &info->parts[i];
+    /* Whole elements of GEMM_ALIGN, so that the first column of a part is aligned for every type of y and bias. */
+    if (part->device >= session->devices || part->n_begin != next || part->n_begin % GEMM_ALIGN != 0 ||
+        part->n_count < 1 || part->n_count > info->n - part->n_begin)
+      return false;
+    if (info->placement == PLACEMENT_SPLIT)
+      next += part->n_count;
+    else if (part->n_count != info->n)
+      return false;
+  }
+  return info->placement != PLACEMENT_SPLIT || next == info->n;
+}
+
+static enum status weight_make(gemmd_session *session, const struct message_weight_info *from, gemmd_weight *weight) {
+  struct gemm_weight shape = {
+      .n = from->n, .k = from->k, .format = (enum gemm_format)from->format, .scale = (enum gemm_scale)from->scale};
+  struct error error;
+  if (gemm_weight_check(&shape, &error) != STATUS_OK)
+    return session_end(session, STATUS_PROTOCOL, "an opened weight cannot be: %s", error.text);
+  if (from->placement > PLACEMENT_SPLIT || !parts_fit(session, from))
+    return session_end(session, STATUS_PROTOCOL, "an opened weight has parts that do not fit together");
+  weight->session = session;
+  weight->shape = shape;
+  weight->placement = (enum message_placement)from->placement;
+  weight->part_count = from->parts_count;
+  info_convert(from, &weight->info);
+  for (uint32_t i = 0; i < from->parts_count; i++)
+    weight->parts[i] = (struct pending_part){.device = from->parts[i].device,
+                                             .handle = from->parts[i].handle,
+                                             .n_begin = (uint32_t)from->parts[i].n_begin,
+                                             .n_count = (uint32_t)from->parts[i].n_count};
+  return STATUS_OK;
+}
+
+static void weight_link(gemmd_session *session, gemmd_weight *weight) {
+  weight->next = session->weights;
+  if (weight->next != NULL)
+    weight->next->previous = weight;
+  session->weights = weight;
+}
+
+const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
+  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+    for (uint32_t i = 0; i < weight->part_count; i++)
+      if (weight->parts[i].device == device && weight->parts[i].handle == handle)
+        return weight;
+  return NULL;
+}
+
+void weight_forget(struct gemmd_weight *weight) {
+  if (weight->previous != NULL)
+    weight->previous->next = weight->next;
+  else
+    weight->session->weights = weight->next;
+  if (weight->next != NULL)
+    weight->next->previous = weight->previous;
+  free(weight);
+}
+
+int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **out) {
+  struct message_weight_info reply;
+  *out = NULL;
+  gemmd_weight *weight = calloc(1, sizeof *weight);
+  if (weight == NULL)
+    return session_result(error_set(&session->error, STATUS_NOMEM, "no memory for a weight"));
+  enum status status = (enum status) - simple_call(session, COMMAND_weight_open, name, &reply);
+  if (status == STATUS_OK)
+    status = weight_make(session, &reply, weight);
+  if (status != STATUS_OK) {
+    free(weight);
+    return session_result(status);
+  }
+  weight_link(session, weight);
+  for (uint32_t i = 0; i < weight->part_count && status == STATUS_OK; i++)
+    status = queue_open(session, weight->parts[i].device);
+  if (status != STATUS_OK) {
+    struct error cause = session->error;
+    gemmd_weight_close(weight);
+    session->error = cause;
+    return session_result(status);
+  }
+  *out = weight;
+  return GEMMD_OK;
+}
+
+static enum status close_handles(const struct gemmd_weight *weight) {
+  struct message_weight_close request = {.parts_count = weight->part_count};
+  struct message_empty reply;
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    request.parts[i] = (struct message_weight_part){.device = weight->parts[i].device,
+                                                    .handle = weight->parts[i].handle,
+                                                    .n_begin = weight->parts[i].n_begin,
+                                                    .n_count = weight->parts[i].n_count};
+  struct call call = {.command = COMMAND_weight_close, .request = &request, .reply = &reply, .fd = -1, .once = true};
+  return control_call(weight->session, &call);
+}
+
+void gemmd_weight_close(gemmd_weight *weight) {
+  if (weight == NULL)
+    return;
+  /* The handles are others where the next daemon was found meanwhile. Whatever it says, they are gone; its sentence
+   * stays for gemmd_error. */
+  while (close_handles(weight) == STATUS_DISCONNECTED && !weight->session->ended)
+    continue;
+  weight_forget(weight);
+}
+
+const gemmd_weight_info *gemmd_weight_get_info(const gemmd_weight *weight) {
+  return &weight->info;
+}
