@@ -1,8 +1,7 @@
 #include "serve.h"
 
-#include "../tune/prepare.h"
 #include "../tune/tuner.h"
-#include "serve_parts.h"
+#include "prepare.h"
 
 #include <stddef.h>
 #include <stdlib.h>

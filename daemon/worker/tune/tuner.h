@@ -10,7 +10,7 @@
 #define WORKER_TUNE_TUNER_H
 
 #include "../../../proto/shm/published.h"
-#include "../serve/engine.h"
+#include "../serve/objects.h"
 #include "tune_db.h"
 
 enum tune_mode { TUNE_OFF, TUNE_BACKGROUND, TUNE_EAGER };
