@@ -1,8 +1,8 @@
 #!/bin/sh
 # Dependencies point one way: daemon -> proto, kernels; client -> proto; client/direct -> kernels; gemmctl, client/model
-# -> proto/weights; kernels -> proto's gemm.h, status.h and number.h; proto -> nothing, and of it proto/weights alone knows
-# files. Within daemon/, no process includes another's folder, but for main.c, which starts each by its one public
-# header. Within kernels/, no backend includes another's. tests/ may include all of these, and none of them includes
+# -> proto/weights; kernels -> proto's gemm.h, status.h, number.h and clock.h; proto -> nothing, and of it proto/weights
+# alone knows files. Within daemon/, no process includes another's folder, but for main.c, which starts each by its one
+# public header. Within kernels/, no backend includes another's. tests/ may include all of these, and none of them includes
 # tests/; gemm-bench, which is installed, is there because it measures both sides: tests/gemm-bench asks a daemon as a
 # client does, by the public headers and client/tool, and tests/gemm-bench/kernels measures kernels/ in its own
 # process, where a client may not look.
@@ -21,7 +21,7 @@ complain() {
 
 complain proto '(\.\./)*(daemon|client|kernels|tests)/' 'proto depends on nothing'
 complain kernels '(\.\./)*(daemon|client|tests)/' 'kernels depend on proto only'
-complain kernels '(\.\./)+proto/(limits|tally|wire|shm|weights)' 'kernels see gemm.h, status.h and number.h only'
+complain kernels '(\.\./)+proto/(limits|tally|wire|shm|weights)' 'kernels see gemm.h, status.h, number.h and clock.h only'
 complain proto '(\.\.?/)*weights/' 'what goes over the wire knows no files'
 complain proto/weights '(\.\./)+(wire|shm)/' 'weights see numbers, limits and statuses only'
 complain client '(\.\./)*(daemon|tests)/' 'the client depends on proto only'
@@ -49,7 +49,7 @@ done
 complain tests/gemm-bench '(\.\./)*client/([a-fh-z][a-z_]*\.|[a-su-z][a-z]*/)' 'gemm-bench uses the public headers and client/tool'
 complain tests/gemm-bench/kernels '(\.\./)*client/gemmclient' 'kernels are measured without a daemon'
 complain tests/gemm-bench/kernels '(\.\./)*(daemon|tests)/' 'kernels are measured without a daemon'
-complain tests/gemm-bench/kernels '(\.\./)*proto/(limits|tally|wire|shm|weights)' 'as kernels: gemm.h, status.h and number.h only'
+complain tests/gemm-bench/kernels '(\.\./)*proto/(limits|tally|wire|shm|weights)' 'as kernels: gemm.h, status.h, number.h and clock.h only'
 for place in tests/*; do
   case $place in tests/gemm-bench | tests/unit) continue ;; esac
   complain "$place" '(\.\./)*(tests/)?gemm-bench/' 'its unit tests alone look into gemm-bench'

@@ -33,8 +33,8 @@ HIDDEN = {
     "daemon/loader": ("daemon/main.c",),
     "daemon/supervisor": ("daemon/main.c",),
     "daemon/worker": ("daemon/main.c",),
-    "kernels/cpu": ("kernels/registry.c",),
-    "kernels/cuda": ("kernels/registry.c",),
+    "kernels/cpu": ("kernels/backend.c",),
+    "kernels/cuda": ("kernels/backend.c",),
     "proto/weights": ("client", "daemon/loader"),
 }
 USES = {"proto": (), "kernels": ("proto",), "client": ("proto",), "daemon": ("proto", "kernels")}

@@ -160,7 +160,7 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc')
 	@# invalidPointerCast: tensors whose type is known only at run time are bytes
 	@cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 \
-	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto daemon client tests/gemm-bench kernels/cpu kernels/registry.c
+	  --suppress=missingInclude --suppress=syntaxError --suppress=invalidPointerCast -I. proto daemon client tests/gemm-bench kernels/cpu kernels/backend.c
 	@tests/check_includes.sh
 	@tests/check_modules.py
 	@echo "check: nothing found"

@@ -1,5 +1,6 @@
 #include "loader.h"
 
+#include "../../proto/clock.h"
 #include "../../proto/wire/message.h"
 #include "../log.h"
 #include "../transport.h"
@@ -11,7 +12,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 struct conversation {
@@ -21,12 +21,6 @@ struct conversation {
   uint64_t sent;   /* bytes of the last event */
   int64_t sent_ms; /* when; 0: never */
 };
-
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Waits until the socket is ready; false where it has ended. */
 static bool wait_for(int socket, short events) {
@@ -59,7 +53,7 @@ static bool tick(void *user, uint64_t done, uint64_t total) {
   struct conversation *talk = user;
   if (peer_is_gone(talk->control))
     return false;
-  int64_t now = now_ms();
+  int64_t now = (int64_t)(clock_ns() / 1000000);
   bool due = now - talk->sent_ms >= BANDS_TICK_MS || done == total;
   if (talk->progress && due && done != talk->sent) {
     talk->sent_ms = now;

@@ -2,6 +2,7 @@
  *
  * A product is computed by `submit` itself, with the pool: the engine thread would have nothing better to do, and a
  * hand-over to another thread would cost more than a small product. */
+#include "../../proto/clock.h"
 #include "../backend.h"
 #include "../identity.h"
 #include "micro/micro.h"
@@ -22,7 +23,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -333,12 +333,6 @@ static void close_memory(struct backend *backend, struct backend_arena *memory) 
   cpu_memory_close(memory);
 }
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static enum status run(struct backend *backend, const struct backend_job *job, struct error *error) {
   return cpu_unit_run(&backend->unit, job, error);
 }
@@ -362,13 +356,13 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
   if (status != STATUS_OK) {
     return status;
   }
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   status = run(backend, job, error);
   count_working(backend);
   count_longest(backend, cpu_unit_predict_ns(&backend->unit, job));
   if (status == STATUS_OK) {
     backend->done[backend->done_count++] =
-        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = now_ns() - begin};
+        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = clock_ns() - begin};
   }
   return status;
 }
@@ -468,7 +462,7 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
       return status;
     }
   }
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   for (uint32_t i = 0; i < timing->launches; i++) {
     struct backend_job one = *job;
     one.weight = one.steps == NULL ? weights[i % count] : one.weight;
@@ -477,7 +471,7 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
       return status;
     }
   }
-  *ns = (now_ns() - begin) / timing->launches;
+  *ns = (clock_ns() - begin) / timing->launches;
   return STATUS_OK;
 }
 

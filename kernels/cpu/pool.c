@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include "../../proto/clock.h"
+
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -10,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -48,19 +49,13 @@ struct worker {
   int part;
 };
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* False where spinning stands in somebody's way. Who sleeps in place of it also wakes up on a core that is free, where
  * the scheduler would leave two that spin on one core for a tenth of a second. */
 static bool relax(int spin) {
   if (spin % YIELD_EVERY == YIELD_EVERY - 1) {
-    uint64_t before_ns = now_ns();
+    uint64_t before_ns = clock_ns();
     sched_yield();
-    return now_ns() - before_ns < YIELD_LONG_NS;
+    return clock_ns() - before_ns < YIELD_LONG_NS;
   }
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -1,5 +1,6 @@
 #include "roof.h"
 
+#include "../../proto/clock.h"
 #include "product/stage.h"
 
 #include <inttypes.h>
@@ -8,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -20,12 +20,6 @@ enum {
 #define LEAST_BYTES ((int64_t)64 << 20)
 #define MOST_BYTES ((int64_t)256 << 20)
 #define SPIN_NS 2000000
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- memory */
 
@@ -61,11 +55,11 @@ static void read_part(void *context, int part, int parts) {
   memset(from, 1, (size_t)(end - begin) * 64); /* pages are where they are read */
   for (int pass = 0; pass < PASSES; pass++) {
     meet(reading->pool, parts);
-    uint64_t first = now_ns();
+    uint64_t first = clock_ns();
     uint64_t sum = sum_lines(from, end - begin);
     __asm__ volatile("" : : "r"(sum));
     meet(reading->pool, parts);
-    uint64_t ns = now_ns() - first;
+    uint64_t ns = clock_ns() - first;
     if (part == 0 && ns < reading->ns) {
       reading->ns = ns;
     }
@@ -98,9 +92,9 @@ struct spinning {
 /* Rounds that take about as long as one pass should. */
 static int64_t calibrate(int64_t (*spin)(int64_t rounds)) {
   for (int64_t rounds = 1024;; rounds *= 2) {
-    uint64_t first = now_ns();
+    uint64_t first = clock_ns();
     spin(rounds);
-    if (now_ns() - first > SPIN_NS / 2) {
+    if (clock_ns() - first > SPIN_NS / 2) {
       return rounds;
     }
   }
@@ -111,9 +105,9 @@ static void spin_part(void *context, int part, int parts) {
   int64_t rounds = calibrate(spinning->spin);
   for (int pass = 0; pass < PASSES; pass++) {
     meet(spinning->pool, parts);
-    uint64_t first = now_ns();
+    uint64_t first = clock_ns();
     int64_t terms = spinning->spin(rounds);
-    double rate = (double)terms / (double)(now_ns() - first) * parts;
+    double rate = (double)terms / (double)(clock_ns() - first) * parts;
     if (part == 0 && rate > spinning->best) {
       spinning->best = rate;
     }

@@ -1,6 +1,11 @@
+#include "../../proto/clock.h"
 #include "../identity.h"
-#include "exec/direct.h"
+#include "direct/capture.h"
+#include "direct/direct.h"
+#include "direct/open.h"
 #include "exec/graph.h"
+#include "exec/measure.h"
+#include "exec/submit.h"
 #include "families/select.h"
 #include "families/sm90/int2/places.h"
 #include "families/sm90/int2/scales.h"
@@ -9,13 +14,16 @@
 #include "passes/activate.h"
 #include "passes/epilogue.h"
 #include "passes/quantize.h"
+#include "runtime/arena.h"
+#include "runtime/ipc.h"
 #include "runtime/load.h"
+#include "runtime/slab.h"
 #include "weight/checksum.h"
+#include "weight/weight.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Bytes of a slot: addresses set apart for staging, what one weight may ask for, cuBLASLt's workspace. The last is what
  * its documentation recommends, and Hopper's kernels want more. */
@@ -33,16 +41,6 @@ static int cuda_devices(const struct backend_config *config, struct error *error
     return 0;
   cublaslt_close(&library);
   return count;
-}
-
-uint64_t backend_clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-enum status backend_enter(struct backend *backend, struct error *error) {
-  return runtime_check(cudaSetDevice(backend->runtime_ordinal), "using the GPU", error);
 }
 
 static enum status device_open(struct backend *backend, const struct backend_config *config, struct error *error) {

@@ -114,41 +114,7 @@ struct backend {
   struct slot slots[SLOTS_MAX];
 };
 
-uint64_t backend_clock_ns(void);
 /* Makes the device current for the calling thread. */
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
-
-/* The functions of struct backend_ops, by file. */
-enum status cuda_slab_create(struct backend *, uint64_t, int *, struct backend_slab **, struct error *);
-enum status cuda_slab_import(struct backend *, int, uint64_t, struct backend_slab **, struct error *);
-void cuda_slab_close(struct backend *, struct backend_slab *);
-enum status cuda_slab_copy(struct backend *, struct backend_slab *, uint64_t, struct backend_slab *, uint64_t, uint64_t,
-                           struct error *);
-
-enum status cuda_weight_plan(struct backend *, const struct gemm_weight *, struct backend_plan *, struct error *);
-enum status cuda_weight_store(struct backend *, const struct gemm_weight *, const void *, struct backend_slab *,
-                              uint64_t, struct error *);
-enum status cuda_weight_attach(struct backend *, const struct gemm_weight *, uint32_t, struct backend_slab *, uint64_t,
-                               struct backend_weight **, struct error *);
-void cuda_weight_detach(struct backend *, struct backend_weight *);
-enum status cuda_weight_checksum(struct backend *, struct backend_weight *, uint64_t *, struct error *);
-enum status cuda_weight_read(struct backend *, struct backend_weight *, void *, struct error *);
-
-enum status cuda_arena_register(struct backend *, void *, uint64_t, struct backend_arena **, struct error *);
-void cuda_arena_unregister(struct backend *, struct backend_arena *);
-
-enum status cuda_memory_import(struct backend *, int, uint64_t, struct backend_arena **, void **, struct error *);
-void cuda_memory_close(struct backend *, struct backend_arena *);
-
-enum status cuda_memory_open_ipc(struct backend *, const uint8_t *, uint64_t, struct backend_arena **, void **,
-                                 struct error *);
-enum status cuda_event_open(struct backend *, const uint8_t *, struct backend_event **, struct error *);
-void cuda_event_close(struct backend *, struct backend_event *);
-enum status cuda_event_query(struct backend *, struct backend_event *);
-
-enum status cuda_submit(struct backend *, const struct backend_job *, struct error *);
-enum status cuda_measure(struct backend *, const struct backend_job *, struct backend_weight *const *, size_t,
-                         const struct backend_timing *, uint64_t *, struct error *);
-int cuda_poll(struct backend *, struct backend_done *, int);
 
 #endif

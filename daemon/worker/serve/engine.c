@@ -190,7 +190,7 @@ static void idle_begin(struct engine *engine, uint64_t now_ns) {
 /* What is learnt is how long clients take to ask, not how long the device takes to answer. */
 static void idle_end(struct engine *engine) {
   if (engine->idle_since_ns != 0 && !engine->waits_for_device)
-    spin_learn(&engine->spin, serve_clock_ns() - engine->idle_since_ns);
+    spin_learn(&engine->spin, clock_ns() - engine->idle_since_ns);
   engine->idle_since_ns = 0;
 }
 
@@ -215,7 +215,7 @@ static uint64_t rest_after(struct engine *engine, uint64_t idle_ns, uint64_t nap
 /* A round in which nothing was done. A message posted after the look at the mailbox leaves its edge in epoll, so that
  * the sleep ends at once. */
 static void idle(struct engine *engine) {
-  uint64_t now_ns = serve_clock_ns();
+  uint64_t now_ns = clock_ns();
   if (engine->idle_since_ns == 0)
     idle_begin(engine, now_ns);
   uint64_t idle_ns = now_ns - engine->idle_since_ns;
@@ -260,8 +260,7 @@ static bool round_of_work(struct engine *engine) {
   /* A product that hangs does not keep those of other streams from ending: what counts is how long the oldest on the
    * device has been there without one ahead of it. */
   if (done > 0)
-    counters_progress(&engine->serve.counters,
-                      engine->serve.in_flight > 0 ? engine->serve.oldest_ns : serve_clock_ns());
+    counters_progress(&engine->serve.counters, engine->serve.in_flight > 0 ? engine->serve.oldest_ns : clock_ns());
   engine->rested = engine->rested && done == 0;
   counters_waiting(&engine->serve.counters, engine->serve.queue.waiting + engine->serve.queue.held);
   return done > 0;
@@ -368,7 +367,7 @@ void engine_post(struct engine *engine, struct engine_message *message) {
 }
 
 void engine_stats(struct engine *engine, struct message_worker_stats *out) {
-  uint64_t now_ns = serve_clock_ns();
+  uint64_t now_ns = clock_ns();
   counters_read(&engine->serve.counters, now_ns, out);
   if (counters_ask(&engine->serve.counters, now_ns))
     ring_doorbell(engine);

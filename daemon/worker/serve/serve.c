@@ -6,18 +6,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
   TAKE_AT_ONCE = 16, /* submissions from one ring before the next one has its turn */
 };
-
-uint64_t serve_clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint32_t saturate(uint64_t ns) {
   return ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
@@ -196,7 +189,7 @@ bool serve_expired(const struct queue_job *job, uint64_t now_ns) {
 
 void serve_give_up(struct serve *serve, struct queue_job *job, enum status status) {
   struct error error = {.status = status, .low = 1, .high = 0};
-  job->started_ns = serve_clock_ns();
+  job->started_ns = clock_ns();
   serve_complete(serve, job, &error, 0);
 }
 
@@ -224,7 +217,7 @@ static void admit(struct serve *serve, struct engine_session *session, struct qu
   job->tag = submission->tag;
   job->priority = (enum ring_priority)submission->priority;
   job->deadline_ns = submission->deadline_ns;
-  job->taken_ns = job->started_ns = serve_clock_ns();
+  job->taken_ns = job->started_ns = clock_ns();
   job->product.m = 0;
   struct engine_event *event = NULL;
   bool nothing_to_do = submission->opcode == RING_OP_NOP;
@@ -339,7 +332,7 @@ unsigned serve_look(struct serve *serve) {
   const struct engine_event *event =
       (const struct engine_event *)((const uint8_t *)turn - offsetof(struct engine_event, waiting));
   enum status status = serve->ops->event_query(serve->backend, event->device);
-  uint64_t now_ns = serve_clock_ns();
+  uint64_t now_ns = clock_ns();
   unsigned done = 0;
   /* All are of one session: where that breaks on the way, none is held any more. */
   for (struct queue_job *job = TAILQ_FIRST(&turn->jobs), *next; job != NULL && turn->held > 0; job = next) {
@@ -354,7 +347,7 @@ unsigned serve_look(struct serve *serve) {
 unsigned serve_expire(struct serve *serve) {
   enum { LOOK_EVERY_NS = 5000000 };
   unsigned ended = 0;
-  uint64_t now_ns = serve->queue.timed > 0 ? serve_clock_ns() : 0;
+  uint64_t now_ns = serve->queue.timed > 0 ? clock_ns() : 0;
   if (serve->queue.timed == 0 || now_ns - serve->deadlines_ns < LOOK_EVERY_NS)
     return 0;
   serve->deadlines_ns = now_ns;

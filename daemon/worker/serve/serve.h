@@ -3,6 +3,7 @@
 #ifndef WORKER_SERVE_SERVE_H
 #define WORKER_SERVE_SERVE_H
 
+#include "../../../proto/clock.h"
 #include "counters.h"
 #include "objects.h"
 #include "plans.h"
@@ -37,7 +38,6 @@ struct serve {
 /* The tables; the rest is filled in by the caller. */
 void serve_init(struct serve *serve);
 void serve_close(struct serve *serve);
-uint64_t serve_clock_ns(void);
 
 /* NOMEM. */
 MUST_CHECK enum status serve_session_add(struct serve *serve, struct engine_session *session, struct error *error);

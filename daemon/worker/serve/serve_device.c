@@ -116,7 +116,7 @@ static void make_ready(struct serve *serve, struct queue_job *front, int64_t row
 
 static void device_takes(struct serve *serve, struct queue_job *front) {
   if (serve->in_flight == 0)
-    serve->oldest_ns = serve_clock_ns();
+    serve->oldest_ns = clock_ns();
   serve->on_device[serve->in_flight++] = front;
 }
 
@@ -125,7 +125,7 @@ static void device_returns(struct serve *serve, const struct queue_job *front) {
   while (serve->on_device[at] != front)
     at++;
   if (at == 0)
-    serve->oldest_ns = serve_clock_ns();
+    serve->oldest_ns = clock_ns();
   serve->in_flight--;
   memmove(&serve->on_device[at], &serve->on_device[at + 1], (serve->in_flight - at) * sizeof(struct queue_job *));
 }
@@ -145,11 +145,11 @@ static void note_stop(struct serve *serve, struct queue_job *front, uint64_t now
 static unsigned take_turn(struct serve *serve, struct queue_job *front, struct error *lost) {
   struct error error = {.status = STATUS_OK, .low = 1, .high = 0};
   struct backend_done done;
-  uint64_t begin_ns = serve_clock_ns();
+  uint64_t begin_ns = clock_ns();
   queue_resume(&serve->queue, front);
   note_stop(serve, front, begin_ns);
   bool ended = serve->ops->turns_next(serve->backend, front->turns, TURN_NS, &done, &error);
-  uint64_t took_ns = serve_clock_ns() - begin_ns;
+  uint64_t took_ns = clock_ns() - begin_ns;
   charge_batch(serve, front, took_ns);
   if (!ended) {
     queue_return(&serve->queue, front);
@@ -216,7 +216,7 @@ unsigned serve_start(struct serve *serve, struct error *lost) {
     return 0;
   if (front->turns != NULL)
     return take_turn(serve, front, lost);
-  uint64_t now_ns = serve_clock_ns();
+  uint64_t now_ns = clock_ns();
   if (serve_expired(front, now_ns)) {
     queue_take(&serve->queue, front);
     serve_give_up(serve, front, STATUS_TIMEOUT);
@@ -250,7 +250,7 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
     }
     struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
     device_returns(serve, front);
-    note_end(serve_traffic_of(serve, front), serve_clock_ns() - front->started_ns);
+    note_end(serve_traffic_of(serve, front), clock_ns() - front->started_ns);
     charge_batch(serve, front, done[i].device_ns);
     complete_batch(serve, front, &error, done[i].device_ns);
   }

@@ -1,12 +1,12 @@
 #include "tune_trial.h"
 
+#include "../../../proto/clock.h"
 #include "../../../proto/number.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
   PIECE_NS = 100000,         /* a request that comes meanwhile waits for it; */
@@ -18,12 +18,6 @@ enum {
 };
 
 enum stage { STAGE_KINDS, STAGE_ROWS, STAGE_BIAS, STAGE_POISON, STAGE_REFERENCE, STAGE_READY };
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), one value a place. */
 static uint64_t mix(uint64_t place) {
@@ -254,11 +248,11 @@ static enum status make_reference(struct trial *trial, struct error *error) {
   if (job.x_scale != NULL)
     job.x_scale = (const float *)job.x_scale + (uint64_t)row * gemm_x_scale_columns(&trial->problem.weight);
   job.y = trial->base + trial->reference + (uint64_t)row * trial->job.y_stride;
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   enum status status = launch(trial, &job, error);
   if (status != STATUS_OK)
     return status;
-  uint64_t took = now_ns() - begin, piece_ns = trial_piece_ns(trial);
+  uint64_t took = clock_ns() - begin, piece_ns = trial_piece_ns(trial);
   if (count == trial->columns)
     trial->columns = took < piece_ns / 2 ? count * 2 : took > piece_ns && count > 1 ? count / 2 : count;
   trial->place += written(trial, job.y, n - 1) ? n - first : count;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
@@ -14,12 +13,6 @@ enum {
   NOTE_NAP_NS = 50000,
 };
 #define ARENA_LEAST ((uint64_t)1 << 20)
-
-uint64_t tuner_clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 const struct backend_roof *tuner_roof(struct tuner *tuner) {
   if (!tuner->roof_known)
@@ -178,7 +171,7 @@ void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job) {
 }
 
 void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns) {
-  tuner->last_request_ns = tuner_clock_ns();
+  tuner->last_request_ns = clock_ns();
   if (entry != NULL) {
     entry->calls++;
     entry->device_ns += device_ns;
@@ -299,7 +292,7 @@ static bool excused(struct tuner *tuner) {
 /* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
 static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
                          bool *too_long, struct error *lost) {
-  uint64_t begin = tuner_clock_ns();
+  uint64_t begin = clock_ns();
   struct error error;
   while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
          !tuner_notes(tuner) && !wanted(user)) {
@@ -313,7 +306,7 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
       *lost = error;
       return STATUS_DEVICE_LOST;
     }
-    uint64_t after = tuner_clock_ns();
+    uint64_t after = clock_ns();
     tuner->spent_ns += after - begin - *elapsed;
     *elapsed = after - begin;
     if (tuner->current != NULL && tuner->ask == NULL && tuner->phase == PHASE_RACE &&

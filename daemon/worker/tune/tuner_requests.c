@@ -126,7 +126,7 @@ static enum status import(struct tuner *tuner, struct engine_message *message) {
 /* As if it had been served, but for the time that it takes. */
 static void note_seen(struct tuner *tuner, struct tune_request *request) {
   const struct engine_weight *weight = request->weight;
-  const struct book_visit visit = {.user = request->user, .now_ns = tuner_clock_ns()};
+  const struct book_visit visit = {.user = request->user, .now_ns = clock_ns()};
   request->problem.weight = weight->shape;
   request->problem.m = variant_bucket(request->problem.m);
   struct book_entry *entry = book_visit(&tuner->book, &request->problem, weight->pin, &visit);

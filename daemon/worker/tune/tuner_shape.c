@@ -211,10 +211,10 @@ static enum status sample(struct tuner *tuner, const struct variant *variant, ui
   const struct backend_timing timing = {.launches = tuner->launches};
   *ns = 0;
   job.variant = variant;
-  uint64_t begin = tuner_clock_ns();
+  uint64_t begin = clock_ns();
   enum status status = tuner->options.ops->measure(tuner->options.backend, &job, tuner->current->weights,
                                                    tuner->current->weight_count, &timing, ns, error);
-  tuner->sample_ns = tuner_clock_ns() - begin;
+  tuner->sample_ns = clock_ns() - begin;
   return status;
 }
 

@@ -10,6 +10,7 @@
 #ifndef WORKER_TUNE_TUNER_STATE_H
 #define WORKER_TUNE_TUNER_STATE_H
 
+#include "../../../proto/clock.h"
 #include "proof.h"
 #include "tune_lister.h"
 #include "tune_pins.h"
@@ -71,7 +72,6 @@ struct tuner {
 /* A time longer than any burst. */
 #define TUNER_UNKNOWN_NS ((uint64_t)1 << 40)
 
-uint64_t tuner_clock_ns(void);
 /* What the device delivers at most. Asks the backend when it is first wanted: that may take a while. */
 const struct backend_roof *tuner_roof(struct tuner *tuner);
 

@@ -1,11 +1,12 @@
 #include "pause.h"
 
+#include "../../../proto/clock.h"
+
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { STACK_BYTES = 1 << 20 };
 
@@ -20,12 +21,6 @@ struct cpu_pause {
   enum status status;
   struct error error;
 };
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static void wait_for(sem_t *semaphore) {
   while (sem_wait(semaphore) != 0) {
@@ -99,7 +94,7 @@ void cpu_pause_begin(struct cpu_pause *pause, cpu_work work, void *context) {
 }
 
 bool cpu_pause_go_on(struct cpu_pause *pause, uint64_t budget_ns, enum status *status, struct error *error) {
-  pause->until_ns = now_ns() + budget_ns;
+  pause->until_ns = clock_ns() + budget_ns;
   sem_post(&pause->go);
   wait_for(&pause->back);
   if (!pause->ended) {
@@ -128,7 +123,7 @@ enum status cpu_pause_here(struct cpu_pause *pause, uint64_t predicted_ns, struc
   if (predicted_ns > pause->longest_ns) {
     pause->longest_ns = predicted_ns;
   }
-  if (now_ns() >= pause->until_ns) {
+  if (clock_ns() >= pause->until_ns) {
     sem_post(&pause->back);
     wait_for(&pause->go);
   }

@@ -1,12 +1,6 @@
 #include "turns.h"
 
-#include <time.h>
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include "../../../proto/clock.h"
 
 static enum status work(void *context, struct error *error) {
   struct backend_turns *turns = context;
@@ -78,10 +72,10 @@ enum status cpu_turns_begin(struct cpu_turns *turns, const struct product_engine
 }
 
 bool cpu_turns_next(struct backend_turns *turns, uint64_t budget_ns, struct backend_done *done, struct error *error) {
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   enum status status = STATUS_OK;
   bool ended = cpu_pause_go_on(turns->pause, budget_ns, &status, error);
-  uint64_t took_ns = now_ns() - begin;
+  uint64_t took_ns = clock_ns() - begin;
   turns->took_ns += took_ns;
   *done = (struct backend_done){.tag = turns->job.tag, .status = status, .device_ns = took_ns};
   turns->taken = !ended;

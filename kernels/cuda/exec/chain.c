@@ -1,13 +1,19 @@
 #include "chain.h"
 
 #include "../runtime/transfer.h"
-#include "sequence.h"
 
 /* Up to so many bytes of few rows are fetched by a kernel that reads mapped memory: a copy by the copy engine takes
  * longer to start, and the next kernel longer to notice its end. */
 enum { FETCHED_MOST = 1 << 20 };
 
 /* ---- one job */
+
+int64_t chain_columns(const struct backend_job *job) {
+  if (!job->steps)
+    return job->weight->weight.n;
+  const struct backend_step *last = &job->steps[job->step_count - 1];
+  return last->gated ? last->weight->weight.n / 2 : last->weight->weight.n;
+}
 
 static uint64_t row_bytes(const struct backend_job *job, enum chain_tensor tensor) {
   const struct gemm_weight *weight = &job->weight->weight;
@@ -17,7 +23,7 @@ static uint64_t row_bytes(const struct backend_job *job, enum chain_tensor tenso
   case CHAIN_X_SCALES:
     return weight->scale == GEMM_SCALE_BLOCK ? (uint64_t)job->weight->layout.k / GEMM_GROUP * 4 : 4;
   default:
-    return (uint64_t)sequence_columns(job) * gemm_type_bytes(job->y_type);
+    return (uint64_t)chain_columns(job) * gemm_type_bytes(job->y_type);
   }
 }
 

@@ -13,6 +13,8 @@ struct chain {
   int64_t row, rows;
 };
 
+/* Columns of y of a job, be it one product or a sequence. */
+int64_t chain_columns(const struct backend_job *job);
 /* The device's addresses of up to ROW_TABLE rows from the chain's row `from` on. Returns how many; 0 where the device
  * cannot reach one of them. */
 int chain_table(const struct chain *chain, enum chain_tensor tensor, int64_t from, struct row_table *out);

@@ -35,8 +35,6 @@ MUST_CHECK enum status chunk_stage(struct chunk *chunk, struct error *error);
 /* The same in two halves: x as it comes, and then what the product reads made of it. */
 MUST_CHECK enum status chunk_stage_bare(struct chunk *chunk, struct error *error);
 MUST_CHECK enum status chunk_quantize_bare(const struct chunk *chunk, struct error *error);
-/* The product of what is staged, to y or to v. */
-MUST_CHECK enum status chunk_compute(struct backend *backend, struct chunk *chunk, struct error *error);
 /* Where rows of y with so many bytes are to be written: in place where the device can reach it and they belong to one
  * job, else to `at`, from where chunk_y_out brings them there. */
 void *chunk_y(const struct chunk *chunk, uint64_t at, uint64_t row_bytes, uint64_t *stride);

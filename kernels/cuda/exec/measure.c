@@ -1,7 +1,8 @@
 /* Products for the clock: as a graph, so that what the host does for each launch is not in it. */
-#include "chunk.h"
+#include "measure.h"
+
+#include "product.h"
 #include "sequence.h"
-#include "staging.h"
 
 static enum status capture_begin(cudaStream_t stream, struct error *error) {
   return runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);

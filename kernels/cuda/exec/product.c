@@ -1,6 +1,7 @@
 /* A chunk as the kernels are called with it, and y of what they make. */
+#include "product.h"
+
 #include "../families/table.h"
-#include "chunk.h"
 #include "run.h"
 
 /* x where the product reads it: as it comes for INT2, else codes, or what needs none. */

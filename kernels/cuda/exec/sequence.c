@@ -1,14 +1,7 @@
 #include "sequence.h"
 
 #include "../passes/activate.h"
-#include "chunk.h"
-
-int64_t sequence_columns(const struct backend_job *job) {
-  if (!job->steps)
-    return job->weight->weight.n;
-  const struct backend_step *last = &job->steps[job->step_count - 1];
-  return last->gated ? last->weight->weight.n / 2 : last->weight->weight.n;
-}
+#include "product.h"
 
 /* ---- places: those of the steps lie behind each other */
 
@@ -25,7 +18,7 @@ static uint64_t bytes_for(const struct backend_job *job, int64_t rows) {
   uint64_t used = 0;
   for (uint32_t i = 0; i < job->step_count; i++)
     (void)sequence_place(&job->steps[i], rows, &used);
-  return used + 4 * (uint64_t)(rows * sequence_columns(job)); /* the result, where it cannot be written in place */
+  return used + 4 * (uint64_t)(rows * chain_columns(job)); /* the result, where it cannot be written in place */
 }
 
 enum status sequence_rows(const struct slot *slot, const struct backend_job *job, int64_t rows, int64_t *out,

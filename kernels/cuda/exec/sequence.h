@@ -15,8 +15,6 @@ struct sequence {
   bool stays;        /* the result stays on the device: it is for the clock alone */
 };
 
-/* Columns of y of a job, be it one product or a sequence. */
-int64_t sequence_columns(const struct backend_job *job);
 /* How many rows of a job, up to `rows`, the slot's staging memory holds at a time. NOMEM where not one fits. */
 MUST_CHECK enum status sequence_rows(const struct slot *slot, const struct backend_job *job, int64_t rows, int64_t *out,
                                      struct error *error);

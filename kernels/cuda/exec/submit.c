@@ -1,10 +1,12 @@
 /* Products under way: queued on a slot's stream, seen to end in a word that the stream writes. */
-#include "chunk.h"
+#include "submit.h"
+
+#include "../../../proto/clock.h"
 #include "graph.h"
 #include "job.h"
 #include "operand.h"
+#include "product.h"
 #include "sequence.h"
-#include "staging.h"
 
 /* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */
 enum { CHUNKS_AHEAD = 16 };
@@ -66,7 +68,7 @@ static enum status slot_advance(struct backend *backend, struct slot *slot, stru
     slot->next_row += rows;
   }
   slot->sequence++;
-  slot->looked_ns = backend_clock_ns();
+  slot->looked_ns = clock_ns();
   CUresult result = backend->driver->cuStreamWriteValue32_v2(slot->stream, slot->word_device, slot->sequence, 0);
   enum status status = driver_check(backend->driver, result, "starting a product", error);
   if (slot->status == STATUS_OK)
@@ -93,7 +95,7 @@ enum status cuda_submit(struct backend *backend, const struct backend_job *job, 
     slot = backend->slots[i].busy ? NULL : &backend->slots[i];
   if (!slot)
     return error_set(error, STATUS_BUSY, "%d products are under way", backend->slot_count);
-  uint64_t begin_ns = backend_clock_ns();
+  uint64_t begin_ns = clock_ns();
   enum status status = job_check(job, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
@@ -157,7 +159,7 @@ static bool slot_ended(struct backend *backend, struct slot *slot, uint64_t now_
 
 int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
   int count = 0;
-  uint64_t now_ns = backend_clock_ns();
+  uint64_t now_ns = clock_ns();
   for (int i = 0; i < backend->slot_count && count < most; i++) {
     struct slot *slot = &backend->slots[i];
     if (!slot->busy || !slot_ended(backend, slot, now_ns))

@@ -1,4 +1,4 @@
-#include "../state.h"
+#include "arena.h"
 
 #include <stdlib.h>
 

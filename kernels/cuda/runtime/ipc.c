@@ -4,7 +4,7 @@
  * nobody promises that. An event lies in a file in shared memory that is its exporter's, mode 600: it cannot be opened
  * across users, and a user who truncates the file ends whoever asks the event. A query takes 40 ns; an exporter that
  * dies leaves the event as it was. */
-#include "../state.h"
+#include "ipc.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
+#include "weight.h"
+
 #include "../exec/staging.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
-#include "../state.h"
 #include "checksum.h"
 
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 
 #include "client/tool/print.h"
 #include "peer.h"
+#include "proto/clock.h"
 #include "subject.h"
 #include "turns.h"
 
@@ -25,12 +26,6 @@ struct figures {
   char absent[256];  /* why there is none; "": none was asked for, or there is one */
 };
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* One side: the backend's subject, or the library's weight. */
 struct side {
   struct subject *subject; /* NULL: the library */
@@ -53,15 +48,15 @@ static enum status side_run(struct side *side, struct error *error) {
 static enum status side_turn(struct side *side, uint64_t burst_ns, double *us, struct error *error) {
   enum status status = STATUS_OK;
   nanosleep(&(struct timespec){.tv_nsec = 15000000}, NULL);
-  uint64_t begin = now_ns(), warm = begin + burst_ns / 5, count = 0, end;
+  uint64_t begin = clock_ns(), warm = begin + burst_ns / 5, count = 0, end;
   do {
     status = side_run(side, error);
-  } while (status == STATUS_OK && now_ns() < warm);
-  begin = now_ns();
+  } while (status == STATUS_OK && clock_ns() < warm);
+  begin = clock_ns();
   do {
     status = status == STATUS_OK ? side_run(side, error) : status;
     count++;
-    end = now_ns();
+    end = clock_ns();
   } while (status == STATUS_OK && end < begin + burst_ns);
   *us = (double)(end - begin) / 1000 / (double)count;
   return status;

@@ -1,7 +1,7 @@
 #include "../../exec/launch_kernel.h"
 #include "../call.h"
 #include "../table.h"
-#include "config.h"
+#include "list.h"
 
 #include <stdlib.h>
 #include <string.h>

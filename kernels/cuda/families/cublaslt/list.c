@@ -1,4 +1,4 @@
-#include "objects.h"
+#include "list.h"
 
 #include <string.h>
 

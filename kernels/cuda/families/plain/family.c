@@ -1,5 +1,6 @@
 #include "../call.h"
 #include "../table.h"
+#include "int2.h"
 #include "launch.h"
 
 /* Every product has a kernel: where no other has one on this device, or none that meets the numerics contract. */

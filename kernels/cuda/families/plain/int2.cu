@@ -1,7 +1,7 @@
 // Launcher of plain/int2_kernel.cuh.
 #include "../../exec/launch_kernel.cuh"
+#include "int2.h"
 #include "int2_kernel.cuh"
-#include "launch.h"
 
 template <typename X, int rows, int columns> static cudaError_t shape_of(cudaStream_t stream, const int2_product &p) {
   const int64_t wide = int2_threads / 32 * columns;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "../../device/number.cuh"
-#include "launch.h"
+#include "product.h"
 
 constexpr int int2_threads = 128;
 constexpr int int2_codes = 16;             // a lane and step

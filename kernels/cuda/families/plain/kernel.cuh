@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../../device/number.cuh"
-#include "launch.h"
+#include "product.h"
 
 constexpr int plain_tile = 64;  // rows and columns of y a block
 constexpr int plain_depth = 16; // of K at a time; divides 128

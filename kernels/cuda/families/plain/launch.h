@@ -1,50 +1,19 @@
-/* Launchers of the plain kernels. Pointers are device memory, aligned to 256
- * bytes unless said otherwise. */
+/* Launcher of plain/kernel.cuh. */
 #ifndef KERNELS_CUDA_FAMILIES_PLAIN_LAUNCH_H
 #define KERNELS_CUDA_FAMILIES_PLAIN_LAUNCH_H
 
-#include "../../../../proto/gemm.h"
+#include "product.h"
 
 #include <driver_types.h>
-#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Sums of any format but INT2: s32 for INT8, else f32. */
-struct plain_product {
-  enum gemm_format format;
-  int64_t m, n, k; /* of sums, which are [m, n]; rows of x and w are k elements apart and long */
-  const void *x, *w;
-  const float *x_scale, *w_scale; /* BLOCK weights: [k / 128, x_scale_stride], [n / 128, w_scale_stride]; else NULL */
-  int64_t x_scale_stride, w_scale_stride;
-  void *sums;
-};
 cudaError_t launch_plain(cudaStream_t stream, const struct plain_product *product);
 
-/* y = x * W^T + bias with an INT2 weight, or INT2A8 where x is INT8. */
-struct int2_product {
-  const void *x; /* [m, x_stride], k used; INT8: zeros behind k up to a multiple of 128 */
-  enum gemm_type x_type;
-  int64_t x_stride;     /* elements; INT8: a multiple of 128, others: k */
-  const float *x_scale; /* [m], or NULL: 1 */
-  const void *codes;    /* [n, row_bytes] */
-  uint64_t row_bytes;
-  const void *scales;   /* f16 */
-  int64_t scale_stride; /* scales of one row of W; 1: one for the whole row */
-  const void *bias;
-  enum gemm_type bias_type;
-  void *y;
-  enum gemm_type y_type;
-  uint64_t y_stride; /* bytes */
-  int64_t m, n, k;
-};
-cudaError_t launch_int2(cudaStream_t stream, const struct int2_product *product);
-
-/* One kernel of each file. */
+/* One kernel of the file, which leads to the others. */
 const void *kernel_of_plain(void);
-const void *kernel_of_int2(void);
 
 #ifdef __cplusplus
 }

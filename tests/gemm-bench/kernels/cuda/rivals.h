@@ -3,7 +3,7 @@
 #define BENCH_RIVALS_H
 
 #include "../data.h"
-#include "kernels/cuda/families/cublaslt/library.h"
+#include "kernels/cuda/families/cublaslt/list.h"
 #include "replay.h"
 
 enum { RIVALS_MOST = 3 };

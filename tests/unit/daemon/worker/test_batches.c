@@ -314,9 +314,9 @@ static void a_deadline_can_pass_on_the_way(void **state) {
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
-  uint64_t deadline_ns = serve_clock_ns() + 300000000;
+  uint64_t deadline_ns = clock_ns() + 300000000;
   begin_long(&control, &device, &client, deadline_ns);
-  while (serve_clock_ns() < deadline_ns)
+  while (clock_ns() < deadline_ns)
     sched_yield();
   held = false;
   assert_int_equal(rig_take(&client).status, STATUS_TIMEOUT);
@@ -352,7 +352,7 @@ static void a_deadline_passes_behind_others(void **state) {
   struct rig_client client;
   begin_long(&control, &device, &client, 0);
   struct ring_submission brief = rig_product(&client, 1, 1);
-  brief.deadline_ns = serve_clock_ns() + 1000000;
+  brief.deadline_ns = clock_ns() + 1000000;
   rig_submit(&client, brief);
   assert_int_equal(rig_take(&client).status, STATUS_TIMEOUT); /* while the long one is held */
   held = false;
@@ -458,7 +458,7 @@ static void deadlines_hold_before_the_start(void **state) {
                          timely = rig_product(&client, 2, 3);
   late.deadline_ns = 1; /* over when it is admitted */
   assert_int_equal(rig_call(&client, late).status, STATUS_TIMEOUT);
-  waits.deadline_ns = serve_clock_ns() + 20000000; /* over while the device takes nothing */
+  waits.deadline_ns = clock_ns() + 20000000; /* over while the device takes nothing */
   timely.deadline_ns = UINT64_MAX;
   uint64_t tag = rig_submit(&client, waits);
   rig_submit(&client, timely);

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "../../../device/ptx.cuh"
-#include "launch.h"
+#include "../hopper/product.h"
+#include "config.h"
 
 #include <cuda.h>
 

@@ -21,7 +21,8 @@
 #include "../../../device/ptx.cuh"
 #include "../int2/cut.cuh"
 #include "../int2/layout.h"
-#include "launch.h"
+#include "config.h"
+#include "product.h"
 #include "x.cuh"
 
 #include <type_traits>

@@ -3,6 +3,7 @@
 #define KERNELS_CUDA_FAMILIES_SM90_INT2_FEW_LAUNCH_H
 
 #include "config.h"
+#include "product.h"
 
 #include <driver_types.h>
 #include <stdbool.h>
@@ -10,19 +11,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-struct int2_few_product {
-  int64_t m, n;      /* m: at most int2_few_rows_most */
-  const void *tiles; /* the weight */
-  const void *x;     /* rows of K rounded up to 128, zeros behind K; aligned to 16 bytes */
-  enum gemm_type x_type;
-  uint64_t x_stride; /* bytes, a multiple of 16 */
-  const void *bias;  /* [n], or NULL */
-  enum gemm_type bias_type;
-  void *y; /* [m, n], aligned to an element; may be mapped host memory */
-  enum gemm_type y_type;
-  uint64_t y_stride; /* bytes */
-};
 
 /* Queues the product, by the narrowest of the weight's ways that holds it. `dependent`: it may be started before the
  * kernel ahead in the stream has ended. */

@@ -3,7 +3,8 @@
 
 #include "../../../device/half2.cuh"
 #include "../../../device/ptx.cuh"
-#include "launch.h"
+#include "config.h"
+#include "product.h"
 
 namespace int2_few {
 

@@ -4,7 +4,8 @@
 #include "../../../device/ptx.cuh"
 #include "../int2/a8_layout.h"
 #include "../int2/layout.h"
-#include "launch.h"
+#include "config.h"
+#include "product.h"
 
 #include <cuda.h>
 #include <cuda_fp16.h>

@@ -12,7 +12,8 @@
 #include "../../../device/wgmma.cuh"
 #include "../int2/a8_layout.h"
 #include "../int2/cut.cuh"
-#include "launch.h"
+#include "config.h"
+#include "product.h"
 
 namespace int2a8 {
 

@@ -1,9 +1,10 @@
-/* One product: x as the kernel reads it, and y where the caller wants it. */
+#include "pass.h"
+
+#include "../exec/run.h"
 #include "../families/call.h"
 #include "../families/select.h"
 #include "../passes/quantize.h"
-#include "direct.h"
-#include "run.h"
+#include "open.h"
 
 void *direct_staged(const struct direct_pass *pass, uint64_t offset) {
   return (void *)(uintptr_t)(pass->lane->staging.address + offset);

@@ -1,5 +1,4 @@
-/* What a direct product has to do with the thread that asks for it and with the graph that records it. */
-#include "direct.h"
+#include "capture.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,13 @@
 /* Jobs of enqueue: checked as a whole, then queued some rows at a time. */
 #include "direct.h"
 
+#include "../exec/job.h"
+#include "../exec/launch_kernel.h"
+#include "../exec/sequence.h"
 #include "../families/table.h"
 #include "../passes/activate.h"
-#include "job.h"
-#include "launch_kernel.h"
-#include "sequence.h"
+#include "capture.h"
+#include "pass.h"
 
 /* ---- checks */
 

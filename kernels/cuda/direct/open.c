@@ -1,6 +1,6 @@
-/* What a backend for enqueue opens: lanes in the place of streams, and next to nothing for loading. */
+#include "open.h"
+
 #include "../families/select.h"
-#include "direct.h"
 
 /* Addresses set apart for a lane's staging memory. */
 #define STAGING_ADDRESSES ((uint64_t)4 << 30)
@@ -57,7 +57,6 @@ enum status direct_open(struct backend *backend, const struct backend_config *co
   return status;
 }
 
-/* What is queued has ended, or is waited for here. */
 void direct_close(struct backend *backend) {
   (void)cudaDeviceSynchronize();
   for (int i = 0; i < SLOTS_MAX; i++)

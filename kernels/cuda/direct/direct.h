@@ -1,0 +1,11 @@
+/* Products in the caller's memory and on the caller's stream (backend_ops.enqueue). x, bias and y are used where they
+ * lie; what is made on the way lies in the staging memory of the lane. Nothing here waits, allocates, or touches what
+ * another lane uses. */
+#ifndef KERNELS_CUDA_DIRECT_DIRECT_H
+#define KERNELS_CUDA_DIRECT_DIRECT_H
+
+#include "../state.h"
+
+enum status cuda_enqueue(struct backend *, int, const struct backend_job *, void *, struct error *);
+
+#endif
