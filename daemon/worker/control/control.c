@@ -1,6 +1,7 @@
 #include "control.h"
 
 #include "../../log.h"
+#include "../tune/tuner_saves.h"
 #include "control_line.h"
 #include "control_send.h"
 #include "control_session.h"

@@ -1,6 +1,7 @@
 #include "engine.h"
 #include "../../../proto/shm/spin.h"
 #include "../tune/tuner.h"
+#include "../tune/tuner_requests.h"
 #include "nap.h"
 #include "serve.h"
 #include "serve_device.h"
