@@ -66,7 +66,7 @@ KERNELS += $(call object,proto/gemm.c proto/number.c proto/status.c)
 WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(call below,daemon,c)))
 # of that, what the client needs to know of the files of a model
-MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c header.c) $(wildcard proto/weights/import/*.c)
+MODEL_FILES := $(addprefix proto/weights/,safetensors.c gguf.c gguf_types.c header.c) $(wildcard proto/weights/import/*.c)
 CLIENT_SOURCES := $(wildcard $(addsuffix /*.c,$(addprefix client/,session submit memory weight model))) $(MODEL_FILES)
 CLIENT := $(call object,$(CLIENT_SOURCES))
 TOOL := $(call object,$(wildcard client/tool/*.c))

@@ -1,7 +1,7 @@
 # ---- one tar for hosts that have none of the packages; with its tests, for machines with a GPU
 BUNDLE := $(BUILD)/gemmd-$(VERSION)-x86_64
 BUNDLE_PROGRAMS := $(addprefix $(BUNDLE)/bin/,gemmd gemmctl gemm-bench gemm-demo)
-BUNDLE_EXAMPLE := $(BUNDLE)/bin/direct-layer
+BUNDLE_EXAMPLE := $(BUNDLE)/bin/direct-layer $(if $(NVCC),$(BUNDLE)/bin/gemm-eager)
 BUNDLE_LIBRARIES := $(addprefix $(BUNDLE)/lib/,libgemmclient.so.$(SOVERSION) libgemmclient.a)
 BUNDLE_TESTS := $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE) $(END_TO_END))
 BUNDLE_TEST_LIBS := -Wl,-rpath,'$$ORIGIN/../../lib' -lcmocka $(STATIC_LIBS)
@@ -49,6 +49,12 @@ $(BUNDLE)/bin/direct-layer: client/direct/examples/layer.c $(DIRECT_LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -D_GNU_SOURCE -Iclient -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $< $(DIRECT_LIBRARIES) -ldl -lm
+
+$(BUNDLE)/bin/gemm-eager: $(wildcard tests/eager/*.c tests/eager/*.h) client/gemmclient_direct.h $(DIRECT_LIBRARIES)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) -std=c17 -Wall -Wextra -Werror $(CFLAGS) $(LDFLAGS) -D_GNU_SOURCE -Iclient $(CUDA_CFLAGS) \
+	  -Wl,-rpath,'$$ORIGIN/../lib' -o $@ $(filter %.c,$^) $(DIRECT_LIBRARIES) -ldl
 
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(filter-out $(DIRECT),$(END_TO_END))): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
 	@mkdir -p $(@D)

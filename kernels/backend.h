@@ -93,6 +93,23 @@ struct backend_operand {
   uint64_t stride;              /* bytes */
 };
 
+/* A row (BLOCK: 128 rows) of what weight_convert takes has at most so many bytes. */
+enum { BACKEND_CONVERT_BYTES = 8 << 20 };
+
+/* Numbers that a weight is made of: [n, k] of F32, F16 or BF16. */
+struct backend_source {
+  enum gemm_type type;
+  bool ternary; /* INT2: by the mean magnitude; else by least squares */
+  /* Reads dense rows, from byte `offset` of the whole on; several threads at a time. Its error is the conversion's. */
+  enum status (*read)(void *context, uint64_t offset, void *to, uint64_t bytes, struct error *error);
+  void *context;
+  /* In the place of `read`, where the device has them: memory of memory_import, memory_open_ipc or arena_register, the
+   * first row at `x` in it, rows `stride` bytes apart. They stay as they are until the call returns. */
+  struct backend_arena *memory;
+  const void *x;
+  uint64_t stride;
+};
+
 /* One product, checked by gemm_product_check before. The pointers are into a registered arena; strides are bytes. */
 struct backend_job {
   uint64_t tag; /* comes back from poll */
@@ -171,6 +188,12 @@ struct backend_ops {
    * weight_plan. Nobody uses that range yet. */
   enum status (*weight_store)(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
                               struct backend_slab *slab, uint64_t offset, struct error *error);
+  /* Quantizes numbers into canonical form, into total_bytes of zeros; the bits are those of proto/weights/quantize.h.
+   * The work is in slices, below products. BAD_FILE with row and column for a value that is not finite, or beyond the
+   * format; UNSUPPORTED: F16, BF16, INT2 with a scale a row, rows beyond BACKEND_CONVERT_BYTES. NULL: the host does it.
+   */
+  enum status (*weight_convert)(struct backend *backend, const struct gemm_weight *weight,
+                                const struct backend_source *source, void *canonical, struct error *error);
   /* Makes a stored weight usable. */
   enum status (*weight_attach)(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,

@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session) {
-  gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .reconnect_ms = UINT_MAX, .name = "gemmctl"};
-  return tool_connect(call, &options, session);
-}
-
 /* ---- status */
 
 static json_t *device_json(uint32_t number, const gemmd_device_info *device, const gemmd_device_health *trouble) {
@@ -112,7 +107,7 @@ static int ask_troubles(gemmd_session *session, const gemmd_daemon_info *info, g
   return status;
 }
 
-enum tool_exit ctl_status(struct tool_call *call) {
+static enum tool_exit run_status(struct tool_call *call) {
   gemmd_session *session;
   enum tool_exit code = ctl_connect(call, &session);
   if (code != TOOL_OK)
@@ -132,9 +127,25 @@ enum tool_exit ctl_status(struct tool_call *call) {
   return code;
 }
 
+const struct tool_command ctl_status = {
+    .name = "status",
+    .arguments = "",
+    .summary = "The state of the daemon and its devices.",
+    .example = "gemmctl status",
+    .keys =
+        "  server, backend, backend_reason, pid, uptime_ms, sessions, names, weights, weight_bytes, arena_bytes,\n"
+        "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
+        "  memory_lent: of the slabs, mapped by clients that compute themselves,\n"
+        "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
+        "  down_ms: for how long it has not served, retry_ms: until it is tried again, why: its last worker ended,\n"
+        "  requests, rows, failures, device_ns,\n"
+        "  products: computed, each for one request or several}",
+    .run = run_status,
+};
+
 /* ---- device retry */
 
-enum tool_exit ctl_device(struct tool_call *call) {
+static enum tool_exit run_device(struct tool_call *call) {
   enum { DEVICES_MOST = 64 };
   long device = -1;
   char *rest = "";
@@ -160,9 +171,20 @@ enum tool_exit ctl_device(struct tool_call *call) {
   return code;
 }
 
+const struct tool_command ctl_device = {
+    .name = "device",
+    .arguments = "retry [N]",
+    .least = 1,
+    .most = 2,
+    .summary = "Starts the worker of device N, which has failed, now; without N those of all failed ones. For admins.",
+    .example = "gemmctl device retry 0",
+    .keys = "  tried: how many devices had failed and waited for that",
+    .run = run_device,
+};
+
 /* ---- drain */
 
-enum tool_exit ctl_drain(struct tool_call *call) {
+static enum tool_exit run_drain(struct tool_call *call) {
   gemmd_session *session;
   enum tool_exit code = ctl_connect(call, &session);
   if (code != TOOL_OK)
@@ -180,9 +202,18 @@ enum tool_exit ctl_drain(struct tool_call *call) {
   return code;
 }
 
+const struct tool_command ctl_drain = {
+    .name = "drain",
+    .arguments = "",
+    .summary = "Ends gemmd when its last session ends; until then it takes no new ones. Waits for the end. For admins.",
+    .example = "gemmctl drain",
+    .keys = "  drained: true",
+    .run = run_drain,
+};
+
 /* ---- version */
 
-enum tool_exit ctl_version(struct tool_call *call) {
+static enum tool_exit run_version(struct tool_call *call) {
   gemmd_session *session = NULL;
   gemmd_options options = {.arena_bytes = CTL_ARENA_BYTES, .entries = 1, .reconnect_ms = UINT_MAX, .name = "gemmctl"};
   gemmd_daemon_info info;
@@ -198,3 +229,12 @@ enum tool_exit ctl_version(struct tool_call *call) {
   gemmd_disconnect(session);
   return TOOL_OK;
 }
+
+const struct tool_command ctl_version = {
+    .name = "version",
+    .arguments = "",
+    .summary = "The versions of gemmctl, of the library, and of gemmd where it answers.",
+    .example = "gemmctl version",
+    .keys = "  gemmctl, library, server: null where gemmd does not answer",
+    .run = run_version,
+};

@@ -300,7 +300,7 @@ static enum tool_exit run(struct matmul *matmul) {
   return code;
 }
 
-enum tool_exit ctl_matmul(struct tool_call *call) {
+static enum tool_exit run_matmul(struct tool_call *call) {
   struct matmul matmul = {.call = call};
   enum tool_exit code = parse_options(&matmul);
   if (code == TOOL_OK)
@@ -316,3 +316,27 @@ enum tool_exit ctl_matmul(struct tool_call *call) {
   close_input(matmul.scale);
   return code;
 }
+
+static const struct tool_option matmul_options[] = {
+    {"x", "FILE", "rows of x, raw and row-major; - is stdin", true},
+    {"y", "FILE", "where y goes, raw and row-major; - is stdout", true},
+    {"m", "M", "rows of x; else as many as the file holds", false},
+    {"x-type", "TYPE", "f32, f16, bf16, int8 or e4m3; f32 if not given", false},
+    {"y-type", "TYPE", "f32, f16, bf16 or s32; f32 if not given", false},
+    {"x-scale", "FILE", "f32 scales of an int8 or e4m3 x: one a row, with block scales one a 1x128; else all 1", false},
+    {"bias", "FILE", "N raw numbers, added to every row of y", false},
+    {"bias-type", "TYPE", "f32, f16 or bf16; f32 if not given", false},
+    {0},
+};
+
+const struct tool_command ctl_matmul = {
+    .name = "matmul",
+    .arguments = "NAME",
+    .least = 1,
+    .most = 1,
+    .summary = "Computes y = x * W^T from and to files; the report goes to stderr where y is stdout.",
+    .options = matmul_options,
+    .example = "gemmctl matmul out --x rows.f32 --y result.f32",
+    .keys = "  weight, format, m, n, k, x_type, y_type, device_ns: the backend's own time, all rows",
+    .run = run_matmul,
+};

@@ -1,9 +1,9 @@
 /* metrics: gemmd's numbers, once or by HTTP. */
 #include "ctl.h"
+#include "export.h"
 #include "metrics_text.h"
-#include "model/export.h"
 
-enum tool_exit ctl_metrics(struct tool_call *call) {
+static enum tool_exit run_metrics(struct tool_call *call) {
   gemmd_session *session;
   const char *listen = tool_value(call, "listen");
   if (listen != NULL)
@@ -17,3 +17,19 @@ enum tool_exit ctl_metrics(struct tool_call *call) {
   gemmd_disconnect(session);
   return code;
 }
+
+static const struct tool_option metrics_options[] = {
+    {"listen", "WHERE", "serve them by HTTP at /metrics: PORT, a loopback ADDRESS:PORT, or the path of a Unix socket",
+     false},
+    {0},
+};
+
+const struct tool_command ctl_metrics = {
+    .name = "metrics",
+    .arguments = "",
+    .summary = "The daemon's numbers in Prometheus' text format, with or without --json.",
+    .options = metrics_options,
+    .example = "gemmctl metrics >/var/lib/prometheus/node-exporter/gemmd.prom",
+    .keys = "  none: the format is Prometheus' own",
+    .run = run_metrics,
+};

@@ -179,7 +179,7 @@ static enum tool_exit ping_often(struct tool_call *call, gemmd_session *session,
   return code;
 }
 
-enum tool_exit ctl_ping(struct tool_call *call) {
+static enum tool_exit run_ping(struct tool_call *call) {
   int64_t count;
   if (!tool_integer(call, "count", 1, 1000000, 1, &count))
     return TOOL_USAGE;
@@ -191,3 +191,19 @@ enum tool_exit ctl_ping(struct tool_call *call) {
   gemmd_disconnect(session);
   return code;
 }
+
+static const struct tool_option ping_options[] = {
+    {"count", "N", "round trips; 1 if not given", false},
+    {"deep", NULL, "load a small weight, multiply with it, check the result and drop it, on every device", false},
+    {0},
+};
+
+const struct tool_command ctl_ping = {
+    .name = "ping",
+    .arguments = "",
+    .summary = "Whether gemmd answers, and how fast; with --deep, whether its devices compute: for health checks.",
+    .options = ping_options,
+    .example = "gemmctl ping --count 100",
+    .keys = "  count, round_trip_ns: {min, median, max}; with --deep: devices: a list of {device, ns}",
+    .run = run_ping,
+};

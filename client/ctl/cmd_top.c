@@ -89,7 +89,7 @@ static int watch(gemmd_session *session, int64_t frames, int64_t interval_ms) {
   return status;
 }
 
-enum tool_exit ctl_top(struct tool_call *call) {
+static enum tool_exit run_top(struct tool_call *call) {
   int64_t frames, interval_ms;
   gemmd_session *session;
   if (!tool_integer(call, "count", 0, 1000000, 0, &frames) ||
@@ -118,3 +118,19 @@ enum tool_exit ctl_top(struct tool_call *call) {
   gemmd_disconnect(session);
   return code;
 }
+
+static const struct tool_option top_options[] = {
+    {"interval-ms", "N", "between two looks, 100..60000; 1000 if not given", false},
+    {"count", "N", "how many looks; else until q is typed", false},
+    {0},
+};
+
+const struct tool_command ctl_top = {
+    .name = "top",
+    .arguments = "",
+    .summary = "Devices, rates and waits on the terminal, anew every second; q ends.",
+    .options = top_options,
+    .example = "gemmctl top",
+    .keys = "  none: it takes a terminal",
+    .run = run_top,
+};

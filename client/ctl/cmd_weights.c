@@ -9,22 +9,6 @@
 
 enum { BORROWERS_MOST = 16 };
 
-static void hash_text(const gemmd_weight_info *info, char out[65]) {
-  for (size_t i = 0; i < sizeof info->hash; i++)
-    snprintf(out + 2 * i, 3, "%02x", info->hash[i]);
-}
-
-json_t *ctl_weight_json(const gemmd_weight_info *info) {
-  char hash[65];
-  hash_text(info, hash);
-  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s, s:I}", "name", print_json_text(info->name),
-                   "format", word_text(words_format, (int)info->format), "scale", word_text(words_scale, info->scale),
-                   "n", (json_int_t)info->n, "k", (json_int_t)info->k, "bytes", (json_int_t)info->bytes, "references",
-                   (json_int_t)info->references, "owner", (json_int_t)info->owner, "mode",
-                   word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash,
-                   "borrows", (json_int_t)info->borrows);
-}
-
 /* ---- weights */
 
 static bool append_json(void *user, const gemmd_weight_info *info) {
@@ -35,7 +19,7 @@ static bool append_json(void *user, const gemmd_weight_info *info) {
 static bool append_row(void *user, const gemmd_weight_info *info) {
   struct print_table *table = user;
   char bytes[PRINT_UNIT_BYTES], hash[65];
-  hash_text(info, hash);
+  ctl_hash_text(info, hash);
   print_cell(table, "%s", info->name);
   print_cell(table, "%s", word_text(words_format, (int)info->format));
   print_cell(table, "%s", word_text(words_scale, info->scale));
@@ -175,7 +159,7 @@ static int list_json(const struct tool_call *call, gemmd_session *session, const
   return status;
 }
 
-enum tool_exit ctl_weights(struct tool_call *call) {
+static enum tool_exit run_weights(struct tool_call *call) {
   gemmd_session *session;
   enum tool_exit code = ctl_connect(call, &session);
   if (code != TOOL_OK)
@@ -189,6 +173,22 @@ enum tool_exit ctl_weights(struct tool_call *call) {
   gemmd_disconnect(session);
   return code;
 }
+
+static const struct tool_option weights_options[] = {
+    {"tree", NULL, "by the parts of their names, with sums", false},
+    {0},
+};
+
+const struct tool_command ctl_weights = {
+    .name = "weights",
+    .arguments = "[PATTERN]",
+    .most = 1,
+    .summary = "The weights, by name; PATTERN as in file names: 'layer.*'.",
+    .options = weights_options,
+    .example = "gemmctl weights 'encoder.layer.0.*'",
+    .keys = "  weights: a list of " CTL_WEIGHT_KEYS ",\n  borrowers: a list of {pid, user} of these",
+    .run = run_weights,
+};
 
 /* ---- unload */
 
@@ -233,7 +233,7 @@ static enum tool_exit unload_all(struct tool_call *call, gemmd_session *session,
   return TOOL_OK;
 }
 
-enum tool_exit ctl_unload(struct tool_call *call) {
+static enum tool_exit run_unload(struct tool_call *call) {
   gemmd_session *session;
   gemmd_weight_info info;
   enum tool_exit code = ctl_connect(call, &session);
@@ -246,3 +246,14 @@ enum tool_exit ctl_unload(struct tool_call *call) {
   gemmd_disconnect(session);
   return code;
 }
+
+const struct tool_command ctl_unload = {
+    .name = "unload",
+    .arguments = "NAME|PATTERN",
+    .least = 1,
+    .most = 1,
+    .summary = "Drops a name, or all that match; the last one of a content frees the memory.",
+    .example = "gemmctl unload 'llama.*'",
+    .keys = "  name, freed: bytes that went back to the device; of a pattern: pattern, names: how many, freed",
+    .run = run_unload,
+};

@@ -1,4 +1,4 @@
-/* gemmctl's commands; each is a row of the table in main.c. */
+/* gemmctl's commands: each is a row beside the function that runs it, in its cmd_*.c. */
 #ifndef CTL_CTL_H
 #define CTL_CTL_H
 
@@ -9,24 +9,20 @@
 /* Sessions that move no tensors ask for this little. */
 #define CTL_ARENA_BYTES ((size_t)1 << 20)
 
-enum tool_exit ctl_status(struct tool_call *call);
-enum tool_exit ctl_weights(struct tool_call *call);
-enum tool_exit ctl_load(struct tool_call *call);
-enum tool_exit ctl_quantize(struct tool_call *call);
-enum tool_exit ctl_export(struct tool_call *call);
-enum tool_exit ctl_unload(struct tool_call *call);
-enum tool_exit ctl_matmul(struct tool_call *call);
-enum tool_exit ctl_tune(struct tool_call *call);
-enum tool_exit ctl_metrics(struct tool_call *call);
-enum tool_exit ctl_device(struct tool_call *call);
-enum tool_exit ctl_drain(struct tool_call *call);
-enum tool_exit ctl_ping(struct tool_call *call);
-enum tool_exit ctl_top(struct tool_call *call);
-enum tool_exit ctl_version(struct tool_call *call);
+/* In the order of the help. */
+#define CTL_COMMANDS(row)                                                                                              \
+  row(status) row(weights) row(load) row(unload) row(export) row(quantize) row(matmul) row(tune) row(ping)             \
+      row(metrics) row(top) row(device) row(drain) row(version)
+
+#define ROW(name) extern const struct tool_command ctl_##name;
+CTL_COMMANDS(ROW)
+#undef ROW
 
 /* Connects for control calls. */
 enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session);
 
+/* A weight's hash in hexadecimal. */
+void ctl_hash_text(const gemmd_weight_info *info, char out[65]);
 /* A weight as a JSON object; the keys are CTL_WEIGHT_KEYS. */
 json_t *ctl_weight_json(const gemmd_weight_info *info);
 #define CTL_WEIGHT_KEYS                                                                                                \

@@ -1,21 +1,14 @@
 /* Opening and closing: which backend, which device. */
-#include "direct.h"
+#include "error.h"
+#include "plan.h"
+#include "state.h"
+#include "tuned.h"
+#include "weight.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { LANES_MOST = 16, ROWS_USUAL = 512 };
-
-void *direct_enter(struct gemmd_direct *direct) {
-  pthread_mutex_lock(&direct->lock);
-  return direct->ops->caller_save != NULL ? direct->ops->caller_save() : NULL;
-}
-
-void direct_leave(struct gemmd_direct *direct, void *saved) {
-  if (direct->ops->caller_restore != NULL)
-    direct->ops->caller_restore(saved);
-  pthread_mutex_unlock(&direct->lock);
-}
 
 static enum status options_check(const gemmd_direct_options *options, struct error *error) {
   if (options->bytes < sizeof *options)

@@ -1,4 +1,5 @@
-#include "direct.h"
+#include "error.h"
+#include "../gemmclient_direct.h"
 
 #include <string.h>
 

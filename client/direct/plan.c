@@ -1,5 +1,8 @@
 /* Plans: checked once, run as one job of several steps. */
-#include "direct.h"
+#include "plan.h"
+#include "error.h"
+#include "product.h"
+#include "tuned.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,7 @@
 /* Products, and the kernels that calls may name. */
-#include "direct.h"
+#include "product.h"
+#include "error.h"
+#include "tuned.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Which kernel computes a product: what gemmd has published for the shape, looked up once for each weight, bucket of
  * rows and types, and again when the table has changed. What is computed for the first time is told to gemmd. */
-#include "direct.h"
+#include "tuned.h"
 
 #include "../../proto/shm/seen.h"
 

@@ -1,5 +1,7 @@
 /* Borrowed weights: their slabs are mapped once, and each is attached by the code that the worker uses. */
-#include "direct.h"
+#include "weight.h"
+#include "error.h"
+#include "tuned.h"
 
 #include <stdlib.h>
 #include <string.h>

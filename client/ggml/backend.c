@@ -4,48 +4,8 @@
  * is no device, and ggml goes on without. */
 #include "gemmd_ggml.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-struct device *device_get(void) {
-  return &device;
-}
-
-static void device_describe(void) {
-  gemmd_daemon_info *info = malloc(sizeof *info);
-  if (info != NULL && gemmd_daemon_status(device.session, info) == GEMMD_OK) {
-    snprintf(device.description, sizeof device.description, "gemmd: %.100s", info->device[0].name);
-    for (uint32_t i = 0; i < info->devices; i++) {
-      device.memory_total += info->device[i].memory_total;
-      device.memory_used += info->device[i].memory_used;
-    }
-  }
-  free(info);
-}
-
-/* Once a process, before ggml sees a device. */
-static bool device_connect(void) {
-  gemmd_options options = {.name = "ggml"};
-  int status = gemmd_connect(&device.session, NULL, &options);
-  for (int i = 0; i < SLOTS && status == GEMMD_OK; i++) {
-    device.slots[i].x = gemmd_alloc(device.session, SLOT_BYTES);
-    device.slots[i].y = gemmd_alloc(device.session, SLOT_BYTES);
-    if (device.slots[i].x == NULL || device.slots[i].y == NULL)
-      status = GEMMD_NOMEM;
-  }
-  if (status == GEMMD_OK) {
-    device_describe();
-    return true;
-  }
-  fprintf(stderr, "gemmd: no device for ggml: %s\n",
-          device.session != NULL ? gemmd_error(device.session) : gemmd_status_name(status));
-  gemmd_disconnect(device.session);
-  device.session = NULL;
-  return false;
-}
 
 /* ---- a backend: where graphs are computed */
 
@@ -60,18 +20,19 @@ static void backend_free(ggml_backend_t backend) {
 
 static enum ggml_status backend_compute(ggml_backend_t backend, struct ggml_cgraph *graph) {
   (void)backend;
+  struct device *device = device_get();
   enum ggml_status result = GGML_STATUS_SUCCESS;
-  pthread_mutex_lock(&device.lock);
-  device.x_source = NULL;
+  pthread_mutex_lock(&device->lock);
+  device->x_source = NULL;
   for (int i = 0; i < ggml_graph_n_nodes(graph) && result == GGML_STATUS_SUCCESS; i++) {
     struct ggml_tensor *node = ggml_graph_node(graph, i);
     if (node->op != GGML_OP_MUL_MAT || ggml_is_empty(node) || (node->flags & GGML_TENSOR_FLAG_COMPUTE) == 0)
       continue; /* supports_op lets nothing else in but views */
-    int status = product_compute(&device, node);
+    int status = product_compute(device, node);
     if (status != GEMMD_OK)
       result = status == GEMMD_NOMEM ? GGML_STATUS_ALLOC_FAILED : GGML_STATUS_FAILED;
   }
-  pthread_mutex_unlock(&device.lock);
+  pthread_mutex_unlock(&device->lock);
   return result;
 }
 
@@ -90,13 +51,13 @@ static const char *dev_name(ggml_backend_dev_t dev) {
 
 static const char *dev_description(ggml_backend_dev_t dev) {
   (void)dev;
-  return device.description;
+  return device_get()->description;
 }
 
 static void dev_memory(ggml_backend_dev_t dev, size_t *free_bytes, size_t *total) {
   (void)dev;
-  *total = device.memory_total;
-  *free_bytes = device.memory_total - device.memory_used;
+  *total = device_get()->memory_total;
+  *free_bytes = device_get()->memory_total - device_get()->memory_used;
 }
 
 /* An accelerator beside the CPU: it computes some operations and leaves the rest. */
@@ -190,7 +151,7 @@ static const char *reg_name(ggml_backend_reg_t reg) {
 
 static size_t reg_device_count(ggml_backend_reg_t reg) {
   (void)reg;
-  return device.session != NULL;
+  return device_get()->session != NULL;
 }
 
 static ggml_backend_dev_t reg_device(ggml_backend_reg_t reg, size_t index) {
@@ -217,9 +178,9 @@ static ggml_backend_dev_t reg_device(ggml_backend_reg_t reg, size_t index) {
 /* Before the first product: the threads are those of the engine's first graph. */
 static void set_threads(ggml_backend_t backend, int threads) {
   (void)backend;
-  pthread_mutex_lock(&device.lock);
-  device.threads = threads;
-  pthread_mutex_unlock(&device.lock);
+  pthread_mutex_lock(&device_get()->lock);
+  device_get()->threads = threads;
+  pthread_mutex_unlock(&device_get()->lock);
 }
 
 static void *reg_function(ggml_backend_reg_t reg, const char *name) {
@@ -244,7 +205,7 @@ static ggml_backend_reg_t registry(void) {
               .get_proc_address = reg_function,
           },
   };
-  if (device.session == NULL)
+  if (device_get()->session == NULL)
     device_connect();
   return &reg;
 }

@@ -45,10 +45,12 @@ struct device {
   uint64_t memory_total, memory_used; /* of gemmd's devices, when the session began */
 };
 
-/* ---- backend.c */
+/* ---- device.c */
 
 /* The only one; connected before anything else is called. */
 struct device *device_get(void);
+/* Once a process, before ggml sees a device. False, after a line that says why, where gemmd does not answer. */
+bool device_connect(void);
 
 /* ---- buffer.c */
 

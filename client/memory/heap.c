@@ -1,5 +1,5 @@
 #include "heap.h"
-#include "../session/session.h"
+#include "../../proto/gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,28 +105,4 @@ uint64_t heap_largest(const struct heap *heap) {
   for (size_t i = 0; i < heap->free.count; i++)
     largest = heap->free.spans[i].bytes > largest ? heap->free.spans[i].bytes : largest;
   return largest;
-}
-
-void *gemmd_alloc(gemmd_session *session, size_t bytes) {
-  uint64_t offset;
-  if (!session->arena) {
-    (void)session_gone(session);
-    return NULL;
-  }
-  if (!heap_alloc(&session->heap, bytes, &offset)) {
-    (void)error_set(&session->error, STATUS_NOMEM,
-                    "no room for %zu bytes in the arena, the largest free piece has %llu", bytes,
-                    (unsigned long long)heap_largest(&session->heap));
-    return NULL;
-  }
-  return session->arena + offset;
-}
-
-void gemmd_free(gemmd_session *session, void *memory) {
-  if (!memory)
-    return;
-  /* A foreign pointer gives some offset that was never handed out: the subtraction wraps, the search finds nothing. */
-  uint64_t offset = (uintptr_t)memory - (uintptr_t)session->arena;
-  if (!session->arena || !heap_free(&session->heap, offset))
-    (void)error_set(&session->error, STATUS_INVALID, "memory to free is not from gemmd_alloc of this session");
 }

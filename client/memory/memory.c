@@ -1,6 +1,7 @@
 /* Memory of the caller's own that the daemon maps, too: products take x, y and W from there as from the arena. And
  * events of the caller's GPU work, behind which products begin. */
-#include "../session/session.h"
+#include "../session/control.h"
+#include "tensor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,43 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Memory behind a descriptor, or what an IPC handle stands for. */
-struct gemmd_memory {
-  struct gemmd_session *session;
-  struct gemmd_memory *next, *previous;
-  int fd;          /* owned: the next daemon maps it, too; -1: none */
-  uint32_t kind;   /* enum message_ipc; 0: behind fd */
-  uint8_t ipc[64]; /* where there is no fd */
-  uint32_t device, handle, next_handle;
-  uintptr_t address; /* of the memory as the caller's pointers have it */
-  uint64_t bytes;    /* 0: an event */
-};
-
-struct gemmd_event {
-  struct gemmd_memory shared;
-};
-
 /* ---- opening */
-
-static enum status ask_open(struct gemmd_memory *tensor, uint32_t *handle) {
-  struct message_tensor_open by_descriptor = {.device = tensor->device, .bytes = tensor->bytes};
-  struct message_ipc_open by_ipc = {.device = tensor->device, .kind = tensor->kind, .bytes = tensor->bytes};
-  struct message_tensor_handle reply = {.handle = 0};
-  struct call call = {.command = COMMAND_tensor_open, .request = &by_descriptor, .reply = &reply, .fd = tensor->fd};
-  if (tensor->kind != 0) {
-    memcpy(by_ipc.ipc, tensor->ipc, sizeof by_ipc.ipc);
-    call.command = COMMAND_ipc_open;
-    call.request = &by_ipc;
-  }
-  enum status status = control_call(tensor->session, &call);
-  *handle = reply.handle;
-  return status;
-}
 
 /* Opens what `tensor` says, which is the session's from then on. */
 static enum status open_it(struct gemmd_memory *tensor) {
   struct gemmd_session *session = tensor->session;
-  enum status status = ask_open(tensor, &tensor->handle);
+  enum status status = tensor_ask(tensor, control_call, &tensor->handle);
   if (status != STATUS_OK)
     return status;
   tensor->next = session->tensors;
@@ -132,18 +102,6 @@ int gemmd_event_open(gemmd_session *session, unsigned device, const void *handle
 
 /* ---- closing */
 
-void tensor_forget(struct gemmd_memory *tensor) {
-  if (tensor->previous != NULL)
-    tensor->previous->next = tensor->next;
-  else
-    tensor->session->tensors = tensor->next;
-  if (tensor->next != NULL)
-    tensor->next->previous = tensor->previous;
-  if (tensor->fd >= 0)
-    close(tensor->fd);
-  free(tensor);
-}
-
 int gemmd_memory_close(gemmd_memory *tensor) {
   if (tensor == NULL)
     return GEMMD_OK;
@@ -164,58 +122,4 @@ int gemmd_memory_close(gemmd_memory *tensor) {
 
 int gemmd_event_close(gemmd_event *event) {
   return gemmd_memory_close(event != NULL ? &event->shared : NULL);
-}
-
-/* ---- in products */
-
-const struct gemmd_memory *tensor_find(const struct gemmd_session *session, const void *pointer) {
-  uintptr_t address = (uintptr_t)pointer;
-  for (const struct gemmd_memory *tensor = session->tensors; tensor != NULL; tensor = tensor->next)
-    if (address >= tensor->address && address - tensor->address < tensor->bytes)
-      return tensor;
-  return NULL;
-}
-
-void tensor_place(const struct gemmd_memory *tensor, const void *pointer, struct tensor_place *out) {
-  *out = (struct tensor_place){.handle = tensor->handle,
-                               .device = tensor->device,
-                               .offset = (uint64_t)((uintptr_t)pointer - tensor->address),
-                               .bytes = tensor->bytes};
-}
-
-uint32_t event_handle(const struct gemmd_event *event, uint32_t *device) {
-  *device = event->shared.device;
-  return event->shared.handle;
-}
-
-/* ---- the next daemon */
-
-enum status tensors_open_again(struct gemmd_session *session) {
-  enum status status = STATUS_OK;
-  for (struct gemmd_memory *tensor = session->tensors; status == STATUS_OK && tensor != NULL; tensor = tensor->next)
-    status = ask_open(tensor, &tensor->next_handle);
-  return status;
-}
-
-static uint32_t next_handle(const struct gemmd_session *session, uint32_t handle) {
-  for (const struct gemmd_memory *tensor = session->tensors; handle != 0 && tensor != NULL; tensor = tensor->next)
-    if (tensor->handle == handle)
-      return tensor->next_handle;
-  return handle;
-}
-
-void tensors_rename_handles(struct gemmd_session *session) {
-  for (uint32_t slot = 0; slot < session->pending.slots; slot++) {
-    struct request *request = &session->pending.requests[slot];
-    if (request->ticket == 0)
-      continue;
-    struct ring_submission *submission = &request->submission;
-    submission->x_tensor = next_handle(session, submission->x_tensor);
-    submission->y_tensor = next_handle(session, submission->y_tensor);
-    submission->event = next_handle(session, submission->event);
-    if (submission->opcode == RING_OP_TENSORS)
-      request->parts[0].handle = next_handle(session, request->parts[0].handle);
-  }
-  for (struct gemmd_memory *tensor = session->tensors; tensor != NULL; tensor = tensor->next)
-    tensor->handle = tensor->next_handle;
 }

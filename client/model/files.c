@@ -1,4 +1,7 @@
-#include "model.h"
+#include "files.h"
+#include "../session/argument.h"
+#include "../session/session.h"
+#include "index.h"
 
 #include "../../proto/weights/header.h"
 

@@ -1,6 +1,8 @@
 /* The index of sharded checkpoints (transformers, modeling_utils: save_pretrained):
  * {"metadata": {...}, "weight_map": {"<tensor>": "<file>", ...}}. */
-#include "model.h"
+#include "index.h"
+#include "../../proto/limits.h"
+#include "../../proto/weights/import/importer.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,4 +1,8 @@
-#include "model.h"
+#include "../session/calls.h"
+#include "../session/control.h"
+#include "../session/session.h"
+#include "../weight/info.h"
+#include "plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -168,7 +172,7 @@ static void on_done(void *user, unsigned which, enum status status) {
 static enum status load_all(struct loading *loading) {
   const struct calls calls = {.width = WIDTH, .next = on_next, .done = on_done, .user = loading};
   loading->progress = (gemmd_model_progress){.weights = (unsigned)loading->plan.count, .bytes = loading->plan.bytes};
-  enum status status = control_calls(loading->session, &calls);
+  enum status status = calls_make(loading->session, &calls);
   if (status != STATUS_OK)
     return status; /* gemmd drops what the session has staged */
   return loading->error.status;

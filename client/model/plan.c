@@ -1,4 +1,4 @@
-#include "model.h"
+#include "plan.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

@@ -1,4 +1,12 @@
-#include "session.h"
+#include "connect.h"
+#include "../memory/tensor.h"
+#include "../submit/plan.h"
+#include "../submit/queue.h"
+#include "../weight/borrowed.h"
+#include "../weight/handle.h"
+#include "embedded.h"
+#include "exchange.h"
+#include "link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -6,11 +14,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,29 +61,6 @@ static void take_options(struct gemmd_session *session, const gemmd_options *opt
 
 /* ---- the socket */
 
-enum status session_connect(struct gemmd_session *session) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  const char *path = session->path;
-  memcpy(address.sun_path, path, strlen(path));
-  session->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (session->socket < 0)
-    return error_set(&session->error, STATUS_SYSTEM, "socket: %s", strerror(errno));
-  /* Bounds the wait for a place in the daemon's queue. */
-  struct timeval limit = {.tv_sec = (time_t)(session->timeout_ns / 1000000000),
-                          .tv_usec = (suseconds_t)(session->timeout_ns % 1000000000 / 1000)};
-  setsockopt(session->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  while (connect(session->socket, (struct sockaddr *)&address, sizeof address) != 0) {
-    if (errno == EINTR)
-      continue;
-    enum status status = errno == EAGAIN                            ? STATUS_TIMEOUT
-                         : errno == EACCES || errno == EPERM        ? STATUS_PERMISSION
-                         : errno == ENOENT || errno == ECONNREFUSED ? STATUS_DISCONNECTED
-                                                                    : STATUS_SYSTEM;
-    return error_set(&session->error, status, "cannot connect to %s: %s", path, strerror(errno));
-  }
-  return STATUS_OK;
-}
-
 static enum status address_open(struct gemmd_session *session, const char *address) {
   if (address == NULL)
     address = secure_getenv("GEMMD_SOCKET");
@@ -93,22 +75,7 @@ static enum status address_open(struct gemmd_session *session, const char *addre
     return error_set(&session->error, STATUS_INVALID, "a socket's path must have 1..%zu bytes, got %zu",
                      sizeof session->path - 1, length);
   memcpy(session->path, address, length + 1);
-  return session_connect(session);
-}
-
-/* ---- hello */
-
-enum status session_hello(struct gemmd_session *session, struct message_hello_reply *reply) {
-  struct message_hello_request request = {.version_min = PROTOCOL_VERSION_MIN, .version_max = PROTOCOL_VERSION_MAX};
-  memcpy(request.client, session->name, sizeof request.client);
-  struct call call = {.command = COMMAND_hello, .request = &request, .reply = reply, .fd = -1};
-  enum status status = control_call(session, &call);
-  if (status != STATUS_OK)
-    return status;
-  if (reply->version < PROTOCOL_VERSION_MIN || reply->version > PROTOCOL_VERSION_MAX)
-    return error_set(&session->error, STATUS_VERSION, "the daemon speaks version %u, this library %u to %u",
-                     reply->version, PROTOCOL_VERSION_MIN, PROTOCOL_VERSION_MAX);
-  return STATUS_OK;
+  return link_connect(session);
 }
 
 /* ---- the arena */
@@ -163,7 +130,7 @@ static enum status session_arena(struct gemmd_session *session, const gemmd_opti
                       .fd = -1,
                       .reply_fds = fds,
                       .reply_fd_count = 2};
-  enum status status = control_call(session, &call);
+  enum status status = exchange_call(session, &call);
   if (status != STATUS_OK)
     return status;
   session->memfd = fds[0];
@@ -176,24 +143,14 @@ static enum status session_arena(struct gemmd_session *session, const gemmd_opti
   return pending_init(&session->pending, session->entries, &session->error);
 }
 
-enum status session_watch(struct gemmd_session *session) {
-  struct epoll_event control = {.events = EPOLLIN}, wakeup = {.events = EPOLLIN};
-  if (session->epoll < 0)
-    session->epoll = epoll_create1(EPOLL_CLOEXEC);
-  if (session->epoll < 0 || epoll_ctl(session->epoll, EPOLL_CTL_ADD, session->socket, &control) != 0 ||
-      epoll_ctl(session->epoll, EPOLL_CTL_ADD, session->wakeup, &wakeup) != 0)
-    return error_set(&session->error, STATUS_SYSTEM, "epoll: %s", strerror(errno));
-  return STATUS_OK;
-}
-
 /* ---- the session */
 
 enum status session_begin(struct gemmd_session *session, const gemmd_options *options) {
   struct message_hello_reply hello;
-  enum status status = session_hello(session, &hello);
+  enum status status = link_hello(session, &hello);
   if (status == STATUS_OK)
     status = session_arena(session, options, &hello);
-  return status == STATUS_OK ? session_watch(session) : status;
+  return status == STATUS_OK ? link_watch(session) : status;
 }
 
 static enum status session_open(struct gemmd_session *session, const char *address, const gemmd_options *options) {

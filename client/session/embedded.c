@@ -1,4 +1,5 @@
-#include "session.h"
+#include "embedded.h"
+#include "clock.h"
 
 #include <dlfcn.h>
 #include <errno.h>

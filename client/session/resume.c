@@ -1,7 +1,14 @@
 /* The daemon is lost: goes on with the next one. The arena is handed to that as it is, so that pointers into it and
  * what they point to stay; handles of weights and rings are new. */
+#include "resume.h"
+#include "../memory/tensor.h"
+#include "../submit/plan.h"
+#include "../submit/queue.h"
+#include "../weight/borrowed.h"
+#include "../weight/handle.h"
 #include "backoff.h"
-#include "session.h"
+#include "exchange.h"
+#include "link.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,7 +42,7 @@ static enum status lay_out_again(struct gemmd_session *session) {
                       .fd = session->memfd,
                       .reply_fds = fds,
                       .reply_fd_count = 2};
-  enum status status = control_call(session, &call);
+  enum status status = exchange_call(session, &call);
   if (status != STATUS_OK)
     return status;
   close(fds[0]); /* the same */
@@ -62,7 +69,7 @@ static enum status open_again(struct gemmd_session *session, struct gemmd_weight
   struct message_weight_info reply = {.n = 0};
   memcpy(request.name, weight->info.name, sizeof request.name);
   struct call call = {.command = COMMAND_weight_open, .request = &request, .reply = &reply, .fd = -1};
-  enum status status = control_call(session, &call);
+  enum status status = exchange_call(session, &call);
   if (status != STATUS_OK)
     return status;
   if (!same_weight(weight, &reply))
@@ -82,18 +89,37 @@ static enum status open_all_again(struct gemmd_session *session) {
     bool open = queue->open;
     queue_close(queue);
     queue->in_flight = 0;
-    if (open && (status = queue_open(session, device)) != STATUS_OK)
+    if (open && (status = queue_open(session, device, exchange_call)) != STATUS_OK)
       queue->doorbell = -1, queue->open = true; /* to be opened by the next attempt */
   }
   return status;
 }
 
-uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
-  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
-    for (uint32_t i = 0; i < weight->part_count; i++)
-      if (weight->parts[i].device == device && weight->parts[i].handle == handle)
-        return weight->next_handles[i];
-  return 0;
+static enum status hold_again(struct gemmd_session *session, struct gemmd_borrowed *borrowed) {
+  struct message_weight_hold request = {.epoch = borrowed->epoch, .parts_count = borrowed->part_count};
+  struct message_weight_held reply = {.same = false};
+  memcpy(request.name, borrowed->info.name, sizeof request.name);
+  memcpy(request.hash, borrowed->info.hash, sizeof request.hash);
+  for (unsigned i = 0; i < borrowed->part_count; i++)
+    request.parts[i] = (struct message_held_part){.slab = borrowed->parts[i].slab, .offset = borrowed->parts[i].offset};
+  struct call call = {.command = COMMAND_weight_hold, .request = &request, .reply = &reply, .fd = -1};
+  enum status status = exchange_call(session, &call);
+  bool refused = status == STATUS_PERMISSION || status == STATUS_UNSUPPORTED;
+  if (status != STATUS_OK && !refused)
+    return status;
+  borrowed->borrow = status == STATUS_OK && reply.same ? reply.borrow : 0;
+  if (borrowed->state != GEMMD_BORROWED_WITHDRAWN)
+    borrowed->state = borrowed->borrow != 0 ? GEMMD_BORROWED_SHARED : GEMMD_BORROWED_ALONE;
+  return STATUS_OK;
+}
+
+/* The next daemon is told what is still here; what it has not is alone from now on. */
+static enum status hold_all_again(struct gemmd_session *session) {
+  enum status status = STATUS_OK;
+  for (struct gemmd_borrowed *borrowed = session->borrowed; status == STATUS_OK && borrowed != NULL;
+       borrowed = borrowed->next)
+    status = hold_again(session, borrowed);
+  return status;
 }
 
 /* Requests and plans name handles, not weights. All are renamed at once: an old handle of one may be the new one of
@@ -122,9 +148,9 @@ static enum status attempt(struct gemmd_session *session) {
   session->socket = -1;
   session->ended = false;
   session->abandoned_count = 0;
-  enum status status = session_connect(session);
+  enum status status = link_connect(session);
   if (status == STATUS_OK)
-    status = session_hello(session, &hello);
+    status = link_hello(session, &hello);
   if (status == STATUS_OK && hello.devices != session->devices)
     return error_set(&session->error, STATUS_NOT_FOUND, "the next daemon has %u devices, this session %u",
                      hello.devices, session->devices);
@@ -135,9 +161,9 @@ static enum status attempt(struct gemmd_session *session) {
   if (status == STATUS_OK)
     status = tensors_open_again(session);
   if (status == STATUS_OK)
-    status = borrowed_hold_again(session);
+    status = hold_all_again(session);
   if (status == STATUS_OK)
-    status = session_watch(session);
+    status = link_watch(session);
   return status;
 }
 
@@ -156,7 +182,7 @@ static bool resume(struct gemmd_session *session) {
     if (!worth_another(status) || clock_now() >= deadline) {
       struct error why = session->error;
       (void)session_end(session, STATUS_DISCONNECTED, "%.200s", why.text);
-      (void)!session_watch(session); /* a socket that is not connected polls readable: who waits for it hears of it */
+      (void)!link_watch(session); /* a socket that is not connected polls readable: who waits for it hears of it */
       session->error = session->end;
       return false;
     }
@@ -165,7 +191,7 @@ static bool resume(struct gemmd_session *session) {
   session->resumes++;
   use_new_handles(session);
   queues_submit_all(session);
-  session_arm(session);
+  queues_arm(session);
   return true;
 }
 

@@ -1,22 +1,9 @@
-/* Plans: descriptions in the arena, one for each device that has all the weights, and submissions that name them. */
-#include "../session/session.h"
-
-#include "../../proto/shm/plan.h"
+/* Plans: descriptions in the arena, one for each device that has all the weights. */
+#include "plan.h"
+#include "../memory/arena.h"
+#include "../weight/handle.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-struct gemmd_plan {
-  struct gemmd_session *session;
-  struct gemmd_plan *next, *previous;
-  uint32_t count;
-  struct plan_step steps[GEMM_STEPS_MOST];
-  uint32_t place_count;
-  struct pending_part places[LIMIT_PARTS];     /* one a device; the handle says nothing */
-  struct ring_step *descriptions[LIMIT_PARTS]; /* of these devices; in the arena, owned */
-};
-
-/* ---- making */
 
 static bool whole_on(const struct gemmd_weight *weight, uint32_t device, uint32_t *handle) {
   for (uint32_t i = 0; i < weight->part_count; i++) {
@@ -89,7 +76,7 @@ static enum status translate_step(struct gemmd_plan *plan, const gemmd_step *fro
   step->bias_type = (enum gemm_type)from->bias_type;
   if (step->bias_type == GEMM_TYPE_NONE)
     return error_set(&session->error, STATUS_INVALID, "bias type must be that of bias, got none");
-  return session_offset(session, from->bias, "bias", &step->bias_offset);
+  return arena_offset(session, from->bias, "bias", &step->bias_offset);
 }
 
 static enum status build(struct gemmd_plan *plan, const gemmd_step *steps, unsigned count) {
@@ -154,42 +141,4 @@ void plans_rename_handles(struct gemmd_session *session) {
         struct ring_step *step = &plan->descriptions[i][j];
         step->weight = weight_next_handle(session, plan->places[i].device, step->weight);
       }
-}
-
-/* ---- submitting */
-
-int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *ticket) {
-  struct gemmd_session *session = plan->session;
-  struct gemm_product call;
-  struct gemm_extent extent;
-  struct ring_submission submission;
-  *ticket = 0;
-  enum status status = session_alive(session);
-  if (status != STATUS_OK)
-    return session_result(status);
-  status = product_offsets(session, product, &call);
-  call.k = plan->steps[0].weight.k;
-  call.n = plan_step_columns(&plan->steps[plan->count - 1]);
-  if (status == STATUS_OK)
-    status = plan_call_check(plan->steps, plan->count, &call, session->tensor_offset, session->arena_bytes, &extent,
-                             &session->error);
-  if (status != STATUS_OK)
-    return session_result(status);
-  uint32_t device;
-  status = product_device(session, product, &device);
-  const struct pending_part *part =
-      status == STATUS_OK ? parts_choose(session, plan->places, plan->place_count, device) : NULL;
-  if (part == NULL)
-    return session_result(session->error.status);
-  product_submission(product, &call, &extent, &submission);
-  submission.opcode = RING_OP_PLAN;
-  submission.steps = plan->count;
-  submission.plan_offset = (uint64_t)((uint8_t *)plan->descriptions[part - plan->places] - session->arena);
-  return session_submit(session, &submission, part, 1, ticket);
-}
-
-int gemmd_plan_run(gemmd_plan *plan, const gemmd_product *product) {
-  uint64_t ticket;
-  int status = gemmd_plan_submit(plan, product, &ticket);
-  return status == GEMMD_OK ? gemmd_wait(plan->session, ticket, -1, NULL) : status;
 }

@@ -1,7 +1,7 @@
-#include "../session/session.h"
+#include "queue.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void ring_doorbell(const struct queue *queue) {
@@ -11,7 +11,7 @@ static void ring_doorbell(const struct queue *queue) {
     continue;
 }
 
-enum status queue_open(struct gemmd_session *session, uint32_t device) {
+enum status queue_open(struct gemmd_session *session, uint32_t device, call_function *how) {
   struct queue *queue = &session->queues[device];
   struct message_queue_open request = {.device = device}, reply = {.device = 0};
   int doorbell = -1;
@@ -23,7 +23,7 @@ enum status queue_open(struct gemmd_session *session, uint32_t device) {
                       .fd = -1,
                       .reply_fds = &doorbell,
                       .reply_fd_count = 1};
-  enum status status = control_call(session, &call);
+  enum status status = how(session, &call);
   if (status != STATUS_OK)
     return status;
   ring_client_init(&queue->ring, session->arena, session->entries, device);
@@ -109,10 +109,6 @@ static void fail_lost(struct gemmd_session *session, struct request *request, ui
   pending_fail(&session->pending, request, part, &error);
 }
 
-static void fail_ended(struct gemmd_session *session, struct request *request, uint32_t part) {
-  pending_fail(&session->pending, request, part, &session->end);
-}
-
 /* What was asked for when there was no worker is not lost with the one that died. */
 static void note_loss(struct gemmd_session *session, struct request *request, uint32_t part) {
   struct pending_part *piece = &request->parts[part];
@@ -144,12 +140,18 @@ static void queue_take_in(struct gemmd_session *session, uint32_t device) {
   }
 }
 
-void queues_take_in(struct gemmd_session *session) {
+void queues_collect(struct gemmd_session *session) {
   for (uint32_t device = 0; device < session->devices; device++)
     if (session->queues[device].open && !session->ended)
       queue_take_in(session, device);
-  if (session->ended && !session_resume(session) && session->pending.done < session->pending.used)
-    each_open_part(session, LIMIT_DEVICES, fail_ended);
+}
+
+static void fail_ended(struct gemmd_session *session, struct request *request, uint32_t part) {
+  pending_fail(&session->pending, request, part, &session->end);
+}
+
+void queues_fail(struct gemmd_session *session) {
+  each_open_part(session, LIMIT_DEVICES, fail_ended);
 }
 
 void queues_salvage(struct gemmd_session *session) {
@@ -181,4 +183,13 @@ void queues_awake(struct gemmd_session *session) {
   for (uint32_t device = 0; device < session->devices; device++)
     if (session->queues[device].open)
       ring_client_awake(&session->queues[device].ring);
+}
+
+void queues_arm(struct gemmd_session *session) {
+  uint64_t one = 1;
+  if (!session->event_loop || session->ended || queues_sleep(session))
+    return;
+  /* Something is there already, so nobody else will write. */
+  if (write(session->wakeup, &one, sizeof one) < 0 && errno != EAGAIN)
+    (void)session_end(session, STATUS_SYSTEM, "writing an eventfd: %s", strerror(errno));
 }

@@ -1,112 +1,9 @@
-#include "../session/session.h"
-
-#include <string.h>
-
-enum status session_offset(struct gemmd_session *session, const void *tensor, const char *what, uint64_t *offset) {
-  /* Compared as numbers: the pointer may be into anything. */
-  uintptr_t base = (uintptr_t)session->arena, address = (uintptr_t)tensor;
-  if (tensor == NULL)
-    return error_set(&session->error, STATUS_INVALID, "%s must not be NULL", what);
-  if (address < base || address - base < session->tensor_offset || address - base >= session->arena_bytes)
-    return error_set(&session->error, STATUS_INVALID, "%s must lie in the session's arena (gemmd_alloc)", what);
-  *offset = address - base;
-  return STATUS_OK;
-}
-
-void weight_name_error(const struct gemmd_weight *weight, struct error *error) {
-  (void)error_set(error, error->status, "%s (weight \"%s\")", error->text, weight->info.name);
-}
-
-static bool needs_x_scale(const gemmd_product *product) {
-  return (product->x_type == GEMMD_INT8 || product->x_type == GEMMD_E4M3) && product->y_type != GEMMD_S32;
-}
-
-static uint64_t deadline_of(const gemmd_product *product) {
-  return product->deadline_us == 0 ? 0 : (uint64_t)clock_now() + (uint64_t)product->deadline_us * 1000;
-}
-
-enum status tensor_offset(struct gemmd_session *session, const void *pointer, const char *what, uint64_t *offset,
-                          uint32_t *handle, uint64_t *bytes) {
-  const struct gemmd_memory *tensor = tensor_find(session, pointer);
-  struct tensor_place place;
-  if (tensor == NULL)
-    return session_offset(session, pointer, what, offset);
-  tensor_place(tensor, pointer, &place);
-  *offset = place.offset;
-  *handle = place.handle;
-  *bytes = place.bytes;
-  return STATUS_OK;
-}
-
-enum status product_device(struct gemmd_session *session, const gemmd_product *product, uint32_t *device) {
-  const struct {
-    const void *pointer;
-    const char *what;
-  } tensors[] = {{product->x, "x"}, {product->y, "y"}};
-  const char *first = "the event";
-  *device = LIMIT_DEVICES;
-  if (product->after != NULL)
-    (void)event_handle(product->after, device);
-  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
-    const struct gemmd_memory *tensor = tensor_find(session, tensors[i].pointer);
-    struct tensor_place place;
-    if (tensor == NULL)
-      continue;
-    tensor_place(tensor, tensors[i].pointer, &place);
-    if (*device != LIMIT_DEVICES && *device != place.device)
-      return error_set(&session->error, STATUS_INVALID, "%s is on device %u and %s on device %u", first, *device,
-                       tensors[i].what, place.device);
-    *device = place.device;
-    first = tensors[i].what;
-  }
-  return STATUS_OK;
-}
-
-enum status product_offsets(struct gemmd_session *session, const gemmd_product *from, struct gemm_product *out) {
-  *out = (struct gemm_product){.m = from->m,
-                               .x_type = (enum gemm_type)from->x_type,
-                               .y_type = (enum gemm_type)from->y_type,
-                               .x_stride = from->x_stride,
-                               .y_stride = from->y_stride};
-  if ((unsigned)from->priority >= RING_PRIORITIES)
-    return error_field(&session->error, STATUS_INVALID, FIELD_PRIORITY, (int64_t)from->priority, 0,
-                       RING_PRIORITIES - 1);
-  enum status status = tensor_offset(session, from->x, "x", &out->x_offset, &out->x_tensor, &out->x_tensor_bytes);
-  if (status == STATUS_OK)
-    status = tensor_offset(session, from->y, "y", &out->y_offset, &out->y_tensor, &out->y_tensor_bytes);
-  if (status == STATUS_OK && from->bias != NULL) {
-    out->bias_type = (enum gemm_type)from->bias_type;
-    if (out->bias_type == GEMM_TYPE_NONE)
-      return error_set(&session->error, STATUS_INVALID, "bias type must be that of bias, got none");
-    status = session_offset(session, from->bias, "bias", &out->bias_offset);
-  }
-  if (status == STATUS_OK && needs_x_scale(from))
-    status = session_offset(session, from->x_scale, "x scale", &out->x_scale_offset);
-  return status;
-}
-
-void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
-                        struct ring_submission *out) {
-  uint32_t device;
-  *out = (struct ring_submission){.opcode = RING_OP_PRODUCT,
-                                  .event = from->after != NULL ? event_handle(from->after, &device) : 0,
-                                  .x_type = (uint8_t)product->x_type,
-                                  .y_type = (uint8_t)product->y_type,
-                                  .bias_type = (uint8_t)product->bias_type,
-                                  .priority = (uint8_t)from->priority,
-                                  .deadline_ns = deadline_of(from),
-                                  .m = from->m,
-                                  .n = (uint32_t)product->n,
-                                  .k = (uint32_t)product->k,
-                                  .x_offset = product->x_offset,
-                                  .y_offset = product->y_offset,
-                                  .x_stride = extent->x_stride,
-                                  .y_stride = extent->y_stride,
-                                  .bias_offset = product->bias_offset,
-                                  .x_scale_offset = product->x_scale_offset,
-                                  .x_tensor = product->x_tensor,
-                                  .y_tensor = product->y_tensor};
-}
+#include "submit.h"
+#include "../session/control.h"
+#include "../weight/handle.h"
+#include "product.h"
+#include "queue.h"
+#include "wait.h"
 
 /* The whole product, checked as the daemon will check its parts; only the client sees a split as one. */
 static enum status product_translate(const struct gemmd_weight *weight, const gemmd_product *from,
@@ -160,10 +57,10 @@ static enum status parts_ready(struct gemmd_session *session, const struct pendi
   return STATUS_OK;
 }
 
-int session_submit(struct gemmd_session *session, const struct ring_submission *submission,
-                   const struct pending_part *parts, uint32_t part_count, uint64_t *ticket) {
+int submit_entry(struct gemmd_session *session, const struct ring_submission *submission,
+                 const struct pending_part *parts, uint32_t part_count, uint64_t *ticket) {
   if (queues_look(session))
-    queues_take_in(session);
+    wait_take_in(session);
   enum status status = parts_ready(session, parts, part_count);
   if (status != STATUS_OK)
     return session_result(status);
@@ -174,7 +71,7 @@ int session_submit(struct gemmd_session *session, const struct ring_submission *
   for (uint32_t part = 0; part < part_count; part++)
     queue_submit(session, request, part);
   *ticket = request->ticket;
-  session_arm(session);
+  queues_arm(session);
   return GEMMD_OK;
 }
 
@@ -182,7 +79,7 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
   struct gemmd_session *session = weight->session;
   struct ring_submission submission;
   *ticket = 0;
-  enum status status = session_alive(session);
+  enum status status = control_alive(session);
   if (status != STATUS_OK)
     return session_result(status);
   status = product_translate(weight, product, &submission);
@@ -196,12 +93,18 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
     return session_result(status);
   if (weight->placement != PLACEMENT_SPLIT) {
     const struct pending_part *part = parts_choose(session, weight->parts, weight->part_count, device);
-    return part != NULL ? session_submit(session, &submission, part, 1, ticket) : session_result(session->error.status);
+    return part != NULL ? submit_entry(session, &submission, part, 1, ticket) : session_result(session->error.status);
   }
   if (device != LIMIT_DEVICES)
     return session_result(error_set(&session->error, STATUS_UNSUPPORTED,
                                     "x and y of a weight in parts on several devices must lie in the arena"));
-  return session_submit(session, &submission, weight->parts, weight->part_count, ticket);
+  return submit_entry(session, &submission, weight->parts, weight->part_count, ticket);
+}
+
+int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product) {
+  uint64_t ticket;
+  int status = gemmd_submit(weight, product, &ticket);
+  return status == GEMMD_OK ? gemmd_wait(weight->session, ticket, -1, NULL) : status;
 }
 
 int gemmd_cancel(gemmd_session *session, uint64_t ticket) {

@@ -1,5 +1,9 @@
 /* Products of two tensors. */
-#include "../session/session.h"
+#include "../memory/tensor.h"
+#include "../session/control.h"
+#include "product.h"
+#include "queue.h"
+#include "submit.h"
 
 /* The entry for the ring, but for device and tag; its `weight` is what W lies in. */
 static enum status translate(struct gemmd_session *session, const gemmd_tensor *w, const gemmd_product *from,
@@ -29,14 +33,14 @@ int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const ge
                          uint64_t *ticket) {
   struct ring_submission submission;
   *ticket = 0;
-  enum status status = session_alive(session);
+  enum status status = control_alive(session);
   if (status != STATUS_OK)
     return session_result(status);
   if (w->device >= session->devices)
     status = error_field(&session->error, STATUS_INVALID, FIELD_DEVICE, w->device, 0, session->devices - 1);
   /* Before handles are looked up: it may find the next daemon, whose handles are others. */
   if (status == STATUS_OK)
-    status = queue_open(session, w->device);
+    status = queue_open(session, w->device, control_call);
   if (status == STATUS_OK)
     status = translate(session, w, product, &submission);
   if (status != STATUS_OK)
@@ -54,7 +58,7 @@ int gemmd_tensors_submit(gemmd_session *session, const gemmd_tensor *w, const ge
   if (status != STATUS_OK)
     return session_result(status);
   const struct pending_part part = {.device = w->device, .handle = submission.weight, .n_count = w->n, .open = true};
-  return session_submit(session, &submission, &part, 1, ticket);
+  return submit_entry(session, &submission, &part, 1, ticket);
 }
 
 int gemmd_tensors_matmul(gemmd_session *session, const gemmd_tensor *w, const gemmd_product *product) {

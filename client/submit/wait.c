@@ -1,10 +1,13 @@
-#include "../session/session.h"
+#include "wait.h"
+#include "../session/exchange.h"
+#include "../session/resume.h"
+#include "../weight/handle.h"
+#include "queue.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 enum {
@@ -60,7 +63,7 @@ static bool wait_poll(struct gemmd_session *session, int64_t deadline) {
   }
   if ((fds[0].revents & POLLIN) && read(session->wakeup, &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
     (void)session_end(session, STATUS_SYSTEM, "reading an eventfd: %s", strerror(errno));
-  return fds[1].revents != 0 && control_look(session);
+  return fds[1].revents != 0 && exchange_look(session);
 }
 
 static void wait_sleep(struct gemmd_session *session, int64_t deadline) {
@@ -70,12 +73,18 @@ static void wait_sleep(struct gemmd_session *session, int64_t deadline) {
   queues_awake(session);
 }
 
+void wait_take_in(struct gemmd_session *session) {
+  queues_collect(session);
+  if (session->ended && !session_resume(session) && session->pending.done < session->pending.used)
+    queues_fail(session);
+}
+
 /* Until `request`, or with NULL any request, is finished. TIMEOUT at the deadline, with no sentence. */
 static enum status wait_finished(struct gemmd_session *session, const struct request *request, int64_t deadline) {
   bool last = false;
   int64_t begin = 0;
   for (;;) {
-    queues_take_in(session);
+    wait_take_in(session);
     if (request != NULL ? request->finished != 0 : session->pending.done > 0) {
       if (begin != 0)
         spin_learn(&session->spin, (uint64_t)(clock_now() - begin));
@@ -89,7 +98,7 @@ static enum status wait_finished(struct gemmd_session *session, const struct req
     begin = begin != 0 ? begin : now;
     if (deadline <= now) {
       /* Whoever never sleeps must notice the end of the daemon, too. */
-      (void)control_look(session);
+      (void)exchange_look(session);
       last = true;
     } else if (!wait_spin(session, deadline) && clock_now() < deadline) {
       wait_sleep(session, deadline);
@@ -134,7 +143,7 @@ int gemmd_wait(gemmd_session *session, uint64_t ticket, int timeout_ms, gemmd_re
     status = request->error.status;
     take_result(session, request, result);
   }
-  session_arm(session);
+  queues_arm(session);
   return session_result(status);
 }
 
@@ -146,7 +155,7 @@ static enum status wait_any(gemmd_session *session, int64_t deadline, gemmd_resu
   enum status status = wait_finished(session, NULL, deadline);
   if (status == STATUS_OK)
     take_result(session, pending_finished(&session->pending), result);
-  session_arm(session);
+  queues_arm(session);
   return status;
 }
 
@@ -164,28 +173,13 @@ int gemmd_wait_any_until(gemmd_session *session, uint64_t deadline_ns, gemmd_res
   return session_result(status);
 }
 
-int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product) {
-  uint64_t ticket;
-  int status = gemmd_submit(weight, product, &ticket);
-  return status == GEMMD_OK ? gemmd_wait(weight->session, ticket, -1, NULL) : status;
-}
-
 /* ---- event loops */
-
-void session_arm(struct gemmd_session *session) {
-  uint64_t one = 1;
-  if (!session->event_loop || session->ended || queues_sleep(session))
-    return;
-  /* Something is there already, so nobody else will write. */
-  if (write(session->wakeup, &one, sizeof one) < 0 && errno != EAGAIN)
-    (void)session_end(session, STATUS_SYSTEM, "writing an eventfd: %s", strerror(errno));
-}
 
 int gemmd_fd(const gemmd_session *session) {
   if (session->epoll >= 0) {
     struct gemmd_session *own = (struct gemmd_session *)session;
     own->event_loop = true;
-    session_arm(own);
+    queues_arm(own);
   }
   return session->epoll;
 }
@@ -194,7 +188,7 @@ int gemmd_fd(const gemmd_session *session) {
 static bool dispatch_look(struct gemmd_session *session, int64_t deadline) {
   bool message = wait_poll(session, deadline);
   queues_awake(session);
-  queues_take_in(session);
+  wait_take_in(session);
   return message;
 }
 
@@ -207,7 +201,7 @@ int gemmd_dispatch(gemmd_session *session, int timeout_ms) {
       !wait_spin(session, deadline) && queues_sleep(session))
     (void)dispatch_look(session, deadline);
   else
-    queues_take_in(session);
-  session_arm(session);
+    wait_take_in(session);
+  queues_arm(session);
   return session_result(session->ended ? session->end.status : STATUS_OK);
 }

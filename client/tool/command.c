@@ -49,10 +49,10 @@ static void help_row(FILE *file, const char *left, const char *right) {
 
 static void help_tool(const struct tool *tool, FILE *file) {
   fprintf(file, "Usage: %s [--socket PATH] [--json] COMMAND ...\n%s\n\nCommands:\n", tool->name, tool->summary);
-  for (const struct tool_command *command = tool->commands; command->name != NULL; command++) {
+  for (const struct tool_command *const *command = tool->commands; *command != NULL; command++) {
     char left[128];
-    snprintf(left, sizeof left, "%s %s", command->name, command->arguments);
-    help_row(file, left, command->summary);
+    snprintf(left, sizeof left, "%s %s", (*command)->name, (*command)->arguments);
+    help_row(file, left, (*command)->summary);
   }
   fprintf(file, "\n%s COMMAND --help tells more.\n\n%s", tool->name, exit_codes);
 }
@@ -269,10 +269,9 @@ static enum tool_exit check_arguments(const struct tool_call *call) {
 }
 
 static const struct tool_command *find_command(const struct tool *tool, const char *name) {
-  for (const struct tool_command *command = tool->commands; command->name != NULL; command++) {
-    if (strcmp(command->name, name) == 0)
-      return command;
-  }
+  for (const struct tool_command *const *command = tool->commands; *command != NULL; command++)
+    if (strcmp((*command)->name, name) == 0)
+      return *command;
   return NULL;
 }
 
@@ -281,7 +280,7 @@ static enum tool_exit choose(struct tool_call *call, int argc, char **argv, bool
   const struct tool *tool = call->tool;
   bool is_option = argc > 1 && argv[1][0] == '-' && strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0;
   if (tool->first_is_default && is_option) {
-    call->command = tool->commands;
+    call->command = tool->commands[0];
     return parse(call, call->command, argc, argv, help);
   }
   enum tool_exit code = parse(call, NULL, argc, argv, help);

@@ -45,8 +45,8 @@ struct tool_command {
 
 struct tool {
   const char *name, *summary;
-  const struct tool_command *commands; /* the row with name NULL ends the list */
-  bool first_is_default;               /* an option in the place of the command means the first command */
+  const struct tool_command *const *commands; /* NULL ends the list */
+  bool first_is_default;                      /* an option in the place of the command means the first command */
 };
 
 /* One call of one command. */

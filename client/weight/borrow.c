@@ -1,68 +1,10 @@
-/* Borrowed weights: where they lie, and the descriptors of that memory, one a slab. */
-#include "../session/session.h"
+#include "../session/argument.h"
+#include "../session/control.h"
+#include "borrowed.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* A descriptor stays for as long as a weight in it is borrowed: it alone keeps the memory. */
-struct slab {
-  struct slab *next;
-  uint64_t epoch;
-  uint32_t id;
-  int fd;        /* owned */
-  uint32_t uses; /* parts of borrowed weights that lie in it */
-};
-
-struct gemmd_borrowed {
-  struct gemmd_session *session;
-  struct gemmd_borrowed *next, *previous;
-  uint32_t borrow; /* of the session with the daemon; 0: it counts none */
-  uint64_t epoch;
-  enum gemmd_borrowed_state state;
-  gemmd_weight_info info;
-  unsigned part_count;
-  gemmd_borrowed_part parts[LIMIT_PARTS];
-};
-
-/* ---- slabs */
-
-static struct slab *slab_find(const struct gemmd_session *session, uint64_t epoch, uint32_t id) {
-  struct slab *slab = session->slabs;
-  while (slab != NULL && (slab->id != id || slab->epoch != epoch))
-    slab = slab->next;
-  return slab;
-}
-
-/* Takes the descriptor over in any case. */
-static enum status slab_keep(struct gemmd_session *session, uint64_t epoch, uint32_t id, int fd) {
-  struct slab *slab = slab_find(session, epoch, id);
-  if (slab != NULL) { /* asked for once more by mistake */
-    close(fd);
-    return STATUS_OK;
-  }
-  slab = malloc(sizeof *slab);
-  if (slab == NULL) {
-    close(fd);
-    return error_set(&session->error, STATUS_NOMEM, "no memory for a borrowed weight");
-  }
-  *slab = (struct slab){.next = session->slabs, .epoch = epoch, .id = id, .fd = fd};
-  session->slabs = slab;
-  return STATUS_OK;
-}
-
-static void slabs_close_unused(struct gemmd_session *session) {
-  for (struct slab **link = &session->slabs; *link != NULL;) {
-    struct slab *slab = *link;
-    if (slab->uses > 0) {
-      link = &slab->next;
-      continue;
-    }
-    *link = slab->next;
-    close(slab->fd);
-    free(slab);
-  }
-}
 
 /* ---- what the daemon says */
 
@@ -247,20 +189,6 @@ int gemmd_weight_borrow(gemmd_session *session, const char *name, gemmd_borrowed
 
 /* ---- giving back */
 
-void borrowed_forget(struct gemmd_borrowed *borrowed) {
-  struct gemmd_session *session = borrowed->session;
-  for (unsigned i = 0; i < borrowed->part_count; i++)
-    slab_find(session, borrowed->epoch, borrowed->parts[i].slab)->uses--;
-  if (borrowed->previous != NULL)
-    borrowed->previous->next = borrowed->next;
-  else
-    session->borrowed = borrowed->next;
-  if (borrowed->next != NULL)
-    borrowed->next->previous = borrowed->previous;
-  free(borrowed);
-  slabs_close_unused(session);
-}
-
 void gemmd_weight_return(gemmd_borrowed *borrowed) {
   if (borrowed == NULL)
     return;
@@ -273,55 +201,4 @@ void gemmd_weight_return(gemmd_borrowed *borrowed) {
   if (status == STATUS_DISCONNECTED && !session->ended)
     give_back(session, borrowed->borrow);
   borrowed_forget(borrowed);
-}
-
-/* ---- what becomes of it */
-
-static enum status hold_again(struct gemmd_session *session, struct gemmd_borrowed *borrowed) {
-  struct message_weight_hold request = {.epoch = borrowed->epoch, .parts_count = borrowed->part_count};
-  struct message_weight_held reply = {.same = false};
-  memcpy(request.name, borrowed->info.name, sizeof request.name);
-  memcpy(request.hash, borrowed->info.hash, sizeof request.hash);
-  for (unsigned i = 0; i < borrowed->part_count; i++)
-    request.parts[i] = (struct message_held_part){.slab = borrowed->parts[i].slab, .offset = borrowed->parts[i].offset};
-  struct call call = {.command = COMMAND_weight_hold, .request = &request, .reply = &reply, .fd = -1};
-  enum status status = control_call(session, &call);
-  bool refused = status == STATUS_PERMISSION || status == STATUS_UNSUPPORTED;
-  if (status != STATUS_OK && !refused)
-    return status;
-  borrowed->borrow = status == STATUS_OK && reply.same ? reply.borrow : 0;
-  if (borrowed->state != GEMMD_BORROWED_WITHDRAWN)
-    borrowed->state = borrowed->borrow != 0 ? GEMMD_BORROWED_SHARED : GEMMD_BORROWED_ALONE;
-  return STATUS_OK;
-}
-
-enum status borrowed_hold_again(struct gemmd_session *session) {
-  enum status status = STATUS_OK;
-  for (struct gemmd_borrowed *borrowed = session->borrowed; status == STATUS_OK && borrowed != NULL;
-       borrowed = borrowed->next)
-    status = hold_again(session, borrowed);
-  return status;
-}
-
-void borrowed_withdraw(struct gemmd_session *session, const struct message_weight_withdrawn *event) {
-  for (struct gemmd_borrowed *borrowed = session->borrowed; borrowed != NULL; borrowed = borrowed->next)
-    if (borrowed->borrow == event->borrow)
-      borrowed->state = GEMMD_BORROWED_WITHDRAWN;
-}
-
-const gemmd_weight_info *gemmd_borrowed_info(const gemmd_borrowed *borrowed) {
-  return &borrowed->info;
-}
-
-const gemmd_borrowed_part *gemmd_borrowed_parts(const gemmd_borrowed *borrowed, unsigned *count) {
-  *count = borrowed->part_count;
-  return borrowed->parts;
-}
-
-enum gemmd_borrowed_state gemmd_borrowed_look(const gemmd_borrowed *borrowed) {
-  return borrowed->state;
-}
-
-uint32_t gemmd_borrowed_number(const gemmd_borrowed *borrowed) {
-  return borrowed->borrow;
 }

@@ -1,5 +1,6 @@
 /* The content of a weight, back from the daemon. */
-#include "../session/session.h"
+#include "../session/argument.h"
+#include "../session/control.h"
 
 #include "../../proto/gemm.h"
 

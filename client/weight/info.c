@@ -1,8 +1,8 @@
-#include "../session/session.h"
+#include "info.h"
+#include "../session/control.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Public numbers are those of the wire. */
@@ -51,13 +51,6 @@ const char *gemmd_status_name(int status) {
 bool gemmd_status_retryable(int status) {
   return status <= 0 && status >= -UINT8_MAX && status_retryable((enum status) - status);
 }
-
-/* Both sides' texts have the same size, or the compiler says so. */
-#define COPY_TEXT(to, from)                                                                                            \
-  do {                                                                                                                 \
-    _Static_assert(sizeof(to) == sizeof(from), "text fields differ in size");                                          \
-    memcpy((to), (from), sizeof(to));                                                                                  \
-  } while (0)
 
 void info_convert(const struct message_weight_info *from, gemmd_weight_info *to) {
   *to = (gemmd_weight_info){.n = from->n,

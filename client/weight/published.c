@@ -1,8 +1,6 @@
 /* Memory of the daemon's for processes that launch kernels themselves: which kernels were found, and what they compute.
  */
-#include "../session/session.h"
-
-#include <unistd.h>
+#include "../session/control.h"
 
 static int open_memory(gemmd_session *session, enum command command, const void *request, int *fd, uint64_t *bytes) {
   struct message_memory_reply reply = {.bytes = 0};

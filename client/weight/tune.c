@@ -1,13 +1,6 @@
-#include "../session/session.h"
-
-#include <string.h>
-
-/* Both sides' texts have the same size, or the compiler says so. */
-#define COPY_TEXT(to, from)                                                                                            \
-  do {                                                                                                                 \
-    _Static_assert(sizeof(to) == sizeof(from), "text fields differ in size");                                          \
-    memcpy((to), (from), sizeof(to));                                                                                  \
-  } while (0)
+#include "../session/argument.h"
+#include "../session/control.h"
+#include "info.h"
 
 static void shape_convert(const struct message_tune_shape *from, gemmd_tune_shape *to) {
   *to = (gemmd_tune_shape){.serves = from->serves,

@@ -1,19 +1,13 @@
-#include "../session/session.h"
+#include "../session/argument.h"
+#include "../session/control.h"
+#include "../submit/queue.h"
+#include "handle.h"
+#include "info.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum status text_copy(struct gemmd_session *session, char *to, size_t bytes, const char *from, const char *what) {
-  size_t length = from != NULL ? strnlen(from, bytes) : 0;
-  if (length == 0 || length == bytes)
-    return error_set(&session->error, STATUS_INVALID, "%s must have 1..%zu bytes, got %s", what, bytes - 1,
-                     length == 0 ? "none" : "more");
-  memcpy(to, from, length + 1);
-  return STATUS_OK;
-}
 
 static int simple_call(gemmd_session *session, enum command command, const char *name, void *reply) {
   struct message_weight_name request = {.name = ""};
@@ -62,29 +56,6 @@ int gemmd_weight_load(gemmd_session *session, int fd, const gemmd_load *load, ge
   if (status == STATUS_OK && info != NULL)
     info_convert(&reply, info);
   return session_result(status);
-}
-
-static enum status open_status(int reason) {
-  switch (reason) {
-  case ENOENT:
-  case ENOTDIR:
-    return STATUS_NOT_FOUND;
-  case EACCES:
-  case EPERM:
-    return STATUS_PERMISSION;
-  default:
-    return STATUS_SYSTEM;
-  }
-}
-
-enum status path_open(struct gemmd_session *session, int folder, const char *path, int *fd) {
-  /* Not blocking: opening a FIFO would wait for a writer; the daemon refuses it as no regular file. */
-  do {
-    *fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (*fd < 0 && errno == EINTR);
-  if (*fd >= 0)
-    return STATUS_OK;
-  return error_set(&session->error, open_status(errno), "cannot open %.160s: %s", path, strerror(errno));
 }
 
 int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load, gemmd_weight_info *info) {
@@ -217,31 +188,6 @@ static enum status weight_make(gemmd_session *session, const struct message_weig
   return STATUS_OK;
 }
 
-static void weight_link(gemmd_session *session, gemmd_weight *weight) {
-  weight->next = session->weights;
-  if (weight->next != NULL)
-    weight->next->previous = weight;
-  session->weights = weight;
-}
-
-const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
-  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
-    for (uint32_t i = 0; i < weight->part_count; i++)
-      if (weight->parts[i].device == device && weight->parts[i].handle == handle)
-        return weight;
-  return NULL;
-}
-
-void weight_forget(struct gemmd_weight *weight) {
-  if (weight->previous != NULL)
-    weight->previous->next = weight->next;
-  else
-    weight->session->weights = weight->next;
-  if (weight->next != NULL)
-    weight->next->previous = weight->previous;
-  free(weight);
-}
-
 int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **out) {
   struct message_weight_info reply;
   *out = NULL;
@@ -257,7 +203,7 @@ int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **o
   }
   weight_link(session, weight);
   for (uint32_t i = 0; i < weight->part_count && status == STATUS_OK; i++)
-    status = queue_open(session, weight->parts[i].device);
+    status = queue_open(session, weight->parts[i].device, control_call);
   if (status != STATUS_OK) {
     struct error cause = session->error;
     gemmd_weight_close(weight);

@@ -19,6 +19,8 @@
 #include "runtime/load.h"
 #include "runtime/slab.h"
 #include "weight/checksum.h"
+#include "weight/convert.h"
+#include "weight/convert_kernels.h"
 #include "weight/weight.h"
 
 #include <stdio.h>
@@ -165,11 +167,8 @@ static void slot_close(struct backend *backend, struct slot *slot) {
 
 static enum status side_open(struct side *side, struct error *error) {
   cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
-  for (int i = 0; i < 2 && result == cudaSuccess; i++) {
-    result = cudaEventCreateWithFlags(&side->copied[i], cudaEventDisableTiming | cudaEventBlockingSync);
-    if (result == cudaSuccess)
-      result = cudaHostAlloc(&side->pinned[i], SIDE_BYTES, cudaHostAllocDefault);
-  }
+  if (result == cudaSuccess)
+    result = cudaHostAlloc((void **)&side->heard, sizeof *side->heard, cudaHostAllocDefault);
   if (result == cudaSuccess)
     result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
   return runtime_check(result, "taking memory for loading weights", error);
@@ -180,12 +179,8 @@ static void side_close(struct side *side) {
     (void)cudaStreamSynchronize(side->stream);
     (void)cudaStreamDestroy(side->stream);
   }
-  for (int i = 0; i < 2; i++) {
-    if (side->copied[i])
-      (void)cudaEventDestroy(side->copied[i]);
-    if (side->pinned[i])
-      (void)cudaFreeHost(side->pinned[i]);
-  }
+  if (side->heard)
+    (void)cudaFreeHost(side->heard);
   if (side->answer)
     (void)cudaFree(side->answer);
 }
@@ -199,6 +194,7 @@ static void cuda_close(struct backend *backend) {
       direct_close(backend);
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
+    lanes_close(&backend->lanes);
     side_close(&backend->side);
     if (backend->words)
       (void)cudaFreeHost(backend->words);
@@ -256,8 +252,8 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
 
 /* The passes' kernels, and every family's. */
 static void kernels_load(const struct driver *driver) {
-  const void *const passes[] = {kernel_of_activate(), kernel_of_epilogue(), kernel_of_quantize(),
-                                kernel_of_rows(),     kernel_of_checksum(), kernel_of_int2_scales()};
+  const void *const passes[] = {kernel_of_activate(), kernel_of_epilogue(),    kernel_of_quantize(), kernel_of_rows(),
+                                kernel_of_checksum(), kernel_of_int2_scales(), kernel_of_convert()};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
     load_kernels(driver, passes[i]);
   for (int i = 0; kernel_families[i]; i++)
@@ -324,7 +320,7 @@ static void cuda_roof(struct backend *backend, struct backend_roof *out) {
 }
 
 static uint64_t cuda_working(const struct backend *backend) {
-  uint64_t bytes = atomic_load_explicit(&backend->sums_bytes, memory_order_relaxed);
+  uint64_t bytes = atomic_load_explicit(&backend->sums_bytes, memory_order_relaxed) + lanes_bytes(&backend->lanes);
   for (int i = 0; i < backend->slot_count; i++) {
     const struct slot *slot = &backend->slots[i];
     bytes += atomic_load_explicit(&slot->staging.bytes, memory_order_relaxed);
@@ -349,6 +345,7 @@ const struct backend_ops cuda_backend = {
     .slab_close = cuda_slab_close,
     .weight_plan = cuda_weight_plan,
     .weight_store = cuda_weight_store,
+    .weight_convert = cuda_weight_convert,
     .weight_attach = cuda_weight_attach,
     .weight_detach = cuda_weight_detach,
     .slab_copy = cuda_slab_copy,

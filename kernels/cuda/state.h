@@ -11,6 +11,7 @@
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"
+#include "weight/lanes.h"
 #include "weight/layout.h"
 
 #include <cuda_runtime_api.h>
@@ -22,6 +23,7 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  uint64_t serial;                        /* from 1; no other weight of the process has or has had it */
   _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */
   bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
@@ -46,7 +48,10 @@ struct slot {
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
 
   struct selector *selector; /* of a lane, whose thread need not be another's */
-  _Atomic bool entered;      /* a thread is queueing a product of the lane */
+  struct memo *memo;         /* of a lane */
+  cudaStream_t checked;      /* the last stream of a lane that was found to be of its context */
+  bool has_checked;
+  _Atomic bool entered; /* a thread is queueing a product of the lane */
 
   bool busy;
   struct backend_job job;    /* the first of its chain */
@@ -59,14 +64,13 @@ struct slot {
   uint64_t looked_ns; /* when the stream was asked for faults, or began */
 };
 
-enum { BOUNCE_BYTES = 4 << 20, SIDE_BYTES = 16 << 20, WORD_BYTES = 64 };
+enum { BOUNCE_BYTES = 4 << 20, WORD_BYTES = 64 };
 
 /* What the threads other than the engine's work with; one of them at a time. */
 struct side {
   cudaStream_t stream;
-  cudaEvent_t copied[2];
-  void *pinned[2];  /* SIDE_BYTES each */
   uint64_t *answer; /* on the device, of what is asked of it */
+  uint64_t *heard;  /* pinned: where the answer comes to */
 };
 
 struct backend_slab {
@@ -86,6 +90,7 @@ struct backend_arena {
 };
 
 struct selector;
+struct memo;
 
 struct backend {
   const struct driver *driver;
@@ -102,6 +107,7 @@ struct backend {
   _Atomic uint64_t sums_bytes; /* of all slots' int2_sums */
   uint64_t staging_most;       /* bytes of one slot that attaching a weight may ask for beyond its least */
   struct side side;
+  struct lanes lanes;             /* of the thread that loads weights */
   uint64_t ended_ns;              /* when a product was last seen to have ended */
   void (*warn)(const char *text); /* backend_config's; NULL: nobody listens */
   bool no_graphs;                 /* one could not be made */

@@ -16,14 +16,21 @@ struct slot {
   uint8_t x_type, y_type, bias_type, reserved[17];
 };
 
+struct line {
+  _Atomic uint64_t products, pause_until_ns;
+  uint8_t reserved[48];
+};
+
 struct ring {
   struct header header;
   _Atomic uint32_t tail;
   uint8_t reserved0[60], reserved1[64];
   struct slot slots[SEEN_ENTRIES];
+  struct line devices[LIMIT_DEVICES];
 };
 
 _Static_assert(sizeof(struct slot) == 32, "entry of the ring");
+_Static_assert(offsetof(struct ring, devices) == SEEN_DEVICES_OFFSET, "behind the entries");
 _Static_assert(sizeof(struct ring) == SEEN_BYTES, "the ring");
 
 void seen_init(void *memory) {
@@ -85,4 +92,31 @@ bool seen_take(struct seen_taker *taker, struct seen_entry *out) {
   atomic_store_explicit(&slot->turn, taker->head + SEEN_ENTRIES, memory_order_release);
   taker->head++;
   return true;
+}
+
+/* ---- devices */
+
+void seen_computes(void *memory, uint32_t device) {
+  if (memory == NULL)
+    return;
+  struct line *line = &((struct ring *)memory)->devices[device % LIMIT_DEVICES];
+  atomic_fetch_add_explicit(&line->products, 1, memory_order_relaxed);
+  if (atomic_load_explicit(&line->pause_until_ns, memory_order_relaxed) != 0)
+    atomic_store_explicit(&line->pause_until_ns, 0, memory_order_relaxed);
+}
+
+void seen_pause(void *memory, uint32_t device, uint64_t until_ns) {
+  struct line *line = &((struct ring *)memory)->devices[device % LIMIT_DEVICES];
+  atomic_store_explicit(&line->pause_until_ns, until_ns, memory_order_relaxed);
+}
+
+struct seen_device seen_device(const void *memory, uint32_t device, uint64_t now_ns) {
+  const struct line *line = &((const struct ring *)memory)->devices[device % LIMIT_DEVICES];
+  uint64_t until_ns = atomic_load_explicit(&line->pause_until_ns, memory_order_relaxed);
+  if (until_ns <= now_ns)
+    until_ns = 0;
+  else if (until_ns - now_ns > SEEN_PAUSE_MOST_NS)
+    until_ns = now_ns + SEEN_PAUSE_MOST_NS;
+  return (struct seen_device){.pause_until_ns = until_ns,
+                              .products = atomic_load_explicit(&line->products, memory_order_relaxed)};
 }

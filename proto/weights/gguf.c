@@ -14,19 +14,6 @@ enum { ALIGNMENT = 32, DEPTH_MOST = 2, DIMENSIONS_MOST = 4, SCALAR_MOST = 8 };
 /* Types of values in the header; the numbers are the format's. */
 enum value_type { VALUE_U32 = 4, VALUE_STRING = 8, VALUE_ARRAY = 9, VALUE_TYPES = 13 };
 
-static const struct {
-  const char *name;
-  uint32_t block, bytes;
-} types[] = {
-#define ROW(number, name, block, bytes) [number] = {#name, block, bytes},
-    GGUF_TYPES(ROW)
-#undef ROW
-};
-
-const char *gguf_type_name(uint32_t type) {
-  return type < sizeof types / sizeof *types && types[type].name != NULL ? types[type].name : "unknown";
-}
-
 bool gguf_is(const uint8_t *first, size_t have) {
   return have >= GGUF_MAGIC_BYTES && memcmp(first, "GGUF", GGUF_MAGIC_BYTES) == 0;
 }
@@ -232,15 +219,16 @@ static enum status take_tensor(struct cursor *cursor, const struct facts *facts,
     status = take_number(cursor, 8, &out->begin);
   if (status != STATUS_OK)
     return status;
-  if (type >= sizeof types / sizeof *types || types[type].name == NULL)
+  const struct gguf_type_info *info = gguf_type_find(type);
+  if (info == NULL)
     return error_set(cursor->error, STATUS_BAD_FILE, "GGUF: tensor '%s' has the unknown type %llu", SHOW(out->name),
                      (unsigned long long)type);
   uint64_t inner = out->rank == 1 ? out->shape[0] : out->elements > 0 ? out->shape[out->rank < 3 ? 1 : 0] : 0;
-  if (out->elements % types[type].block != 0 || (out->rank <= 2 && inner % types[type].block != 0) ||
-      __builtin_mul_overflow(out->elements / types[type].block, (uint64_t)types[type].bytes, &bytes) ||
+  if (out->elements % info->block != 0 || (out->rank <= 2 && inner % info->block != 0) ||
+      __builtin_mul_overflow(out->elements / info->block, (uint64_t)info->bytes, &bytes) ||
       __builtin_add_overflow(out->begin, bytes, &out->end))
     return error_set(cursor->error, STATUS_BAD_FILE, "GGUF: tensor '%s' is no whole number of blocks of %s",
-                     SHOW(out->name), types[type].name);
+                     SHOW(out->name), info->name);
   out->dtype = dtype_of(type);
   return STATUS_OK;
 }

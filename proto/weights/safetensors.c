@@ -2,7 +2,7 @@
 
 #include "../limits.h"
 #include "../number.h"
-#include "gguf.h"
+#include "gguf_types.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -24,7 +24,7 @@ enum safetensors_dtype {
 #define ROW(name, bits) DTYPE_##name,
   SAFETENSORS_DTYPES(ROW)
 #undef ROW
-      DTYPE_GGUF, /* here and beyond: a type that GGUF alone has, DTYPE_GGUF + its number there (gguf.h) */
+      DTYPE_GGUF, /* here and beyond: a type that GGUF alone has, DTYPE_GGUF + its number there (gguf_types.h) */
 };
 
 struct safetensors_tensor {

@@ -1,4 +1,4 @@
-#include "message.h"
+#include "command.h"
 
 /* A session with an arena is also open, and both have said hello. */
 #define STATES_NEW STATE_NEW

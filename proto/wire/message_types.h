@@ -1,8 +1,34 @@
-/* How bodies are laid out: rows of messages.def as data. For message.c alone. */
+/* The bodies of messages, made from messages.def: structs, and how they are laid out in memory and on the wire. */
 #ifndef PROTO_WIRE_MESSAGE_TYPES_H
 #define PROTO_WIRE_MESSAGE_TYPES_H
 
-#include "message.h"
+#include "../limits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How a loader makes codes from real numbers. The numbers travel. */
+enum message_method {
+  METHOD_DEFAULT = 0, /* as stored where the file is quantized; else ABSMAX (INT8, FP8), LEAST_SQUARES (INT2) */
+  METHOD_ABSMAX = 1,
+  METHOD_LEAST_SQUARES = 2, /* INT2: codes and scale of each group that minimize the squared error */
+  METHOD_TERNARY = 3,       /* INT2: {-1, 0, 1} times the mean magnitude */
+};
+
+/* Who may see and open a weight, besides its owner and admins. */
+enum message_mode {
+  MODE_DEFAULT = 0, /* what the name has already; else ALL where an admin loads it, PRIVATE where not */
+  MODE_PRIVATE = 1, /* nobody */
+  MODE_ALL = 2,     /* every user; only admins may ask for it */
+};
+
+/* What a handle of CUDA's IPC stands for. The numbers travel. */
+enum message_ipc { MESSAGE_IPC_MEMORY = 1, MESSAGE_IPC_EVENT = 2 };
+
+enum message_placement { PLACEMENT_SINGLE = 0, PLACEMENT_REPLICAS = 1, PLACEMENT_SPLIT = 2 };
+
+/* ---- layouts, for message.c */
 
 enum field_kind { KIND_U32, KIND_U64, KIND_I64, KIND_BOOL, KIND_STR, KIND_BIN, KIND_LIST };
 
@@ -21,5 +47,21 @@ struct message_type {
   const struct message_field *(*fields)(size_t *count);
   size_t bytes; /* of the struct */
 };
+
+/* ---- bodies */
+
+/* struct message_<name> and message_<name>_type for every row of messages.def. */
+/* clang-format off */
+#define MESSAGE(name) struct message_##name {
+#define END(name) }; extern const struct message_type message_##name##_type;
+#define U32(field, presence) uint32_t field;
+#define U64(field, presence) uint64_t field;
+#define I64(field, presence) int64_t field;
+#define BOOL(field, presence) bool field;
+#define STR(field, bytes, presence) char field[bytes];
+#define BIN(field, bytes, presence) uint8_t field[bytes];
+#define LIST(field, name, most, presence) uint32_t field##_count; struct message_##name field[most];
+#include "messages.def"
+/* clang-format on */
 
 #endif

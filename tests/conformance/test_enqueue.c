@@ -129,6 +129,65 @@ static void test_rows(void **state) {
   }
 }
 
+/* ---- the same product by other tensors */
+
+/* By one lane, of x, bias and y in the memory of another. */
+static void from_memory_of(int memory, const struct device_request *request, const double *reference) {
+  struct backend_job job = lanes_stage(&lanes, memory, request);
+  struct error error = {0};
+  lanes_poison(&lanes, memory, &job);
+  if (ops->enqueue(lanes.device.backend, 0, &job, lanes.streams[0], &error) != STATUS_OK)
+    fail_msg("enqueue: %s", error.text);
+  if (lanes.streams[0] != NULL)
+    assert_true(gpu_stream_wait(lanes.streams[0]));
+  void *y = lanes_collect(&lanes, memory, request, &job);
+  suite_judge(&lanes.device, request, y, reference);
+  free(y);
+}
+
+static void moved(const struct lent *lent, enum gemm_type x_type, int64_t m, enum gemm_type bias_type) {
+  enum { ROUNDS = 3 };
+  const struct gemm_weight *shape = &lent->weight.shape;
+  struct oracle_x x[LANES];
+  double *bias = NULL, *references[LANES];
+  void *bias_data = bias_type != GEMM_TYPE_NONE ? suite_bias(shape->n, bias_type, &bias) : NULL;
+  for (int i = 0; i < LANES; i++) {
+    oracle_x_make(&x[i], m, shape->k, x_type, suite_scale_columns(shape), 60 + (uint64_t)i);
+    references[i] = suite_reference(&x[i], &lent->weight, bias, false);
+  }
+  for (int i = 0; i < ROUNDS * LANES; i++) {
+    int memory = (i + i / LANES) % LANES;
+    struct device_request request = {.weight = lent->handle,
+                                     .shape = shape,
+                                     .x = &x[memory],
+                                     .m = m,
+                                     .y_type = suite_y_type(shape->format, x_type, 1),
+                                     .bias = bias_data,
+                                     .bias_type = bias_type};
+    from_memory_of(memory, &request, references[memory]);
+  }
+  for (int i = 0; i < LANES; i++) {
+    free(references[i]);
+    oracle_x_free(&x[i]);
+  }
+  free(bias_data);
+  free(bias);
+}
+
+static void test_moved(void **state) {
+  static const int64_t rows[] = {1, 16, 80};
+  (void)state;
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    struct gemm_weight shape = kind_shape(kind, 256, 512);
+    struct lent lent;
+    lend(&lent, &shape, 40 + (uint64_t)kind, 0);
+    for (int sample = 0; sample < 4; sample++)
+      for (int i = 0; i < COUNT(rows); i++)
+        moved(&lent, suite_x_type(shape.format, sample), rows[i], i == 1 ? GEMM_F32 : GEMM_TYPE_NONE);
+    take_back(&lent);
+  }
+}
+
 /* ---- kernels by name */
 
 enum { VARIANTS_TRIED = 12 };
@@ -484,6 +543,7 @@ static int group_close(void **state) {
 static int group(const struct backend_ops *of) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_types),
                                      cmocka_unit_test(test_rows),
+                                     cmocka_unit_test(test_moved),
                                      cmocka_unit_test(test_variants),
                                      cmocka_unit_test(test_plans),
                                      cmocka_unit_test(test_chained),

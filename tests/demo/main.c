@@ -154,35 +154,42 @@ static enum tool_exit check(struct tool_call *call) {
   return code;
 }
 
-static const struct tool_command commands[] = {
-    {.name = "list",
-     .arguments = "FILE",
-     .least = 1,
-     .most = 1,
-     .summary = "The tensors of a safetensors file that check takes.",
-     .example = "gemm-demo list model.safetensors",
-     .keys = "  tensors: a list of names",
-     .run = list},
-    {.name = "generate",
-     .arguments = "FILE",
-     .least = 1,
-     .most = 1,
-     .summary = "Writes a checkpoint of random numbers.",
-     .example = "gemm-demo generate generated.safetensors",
-     .keys = "  file",
-     .run = generate},
-    {.name = "check",
-     .arguments = "FILE",
-     .least = 1,
-     .most = 1,
-     .summary = "Checks products of the listed tensors, loaded as NAME.int8, NAME.fp8 and NAME.int2.",
-     .example = "gemm-demo check model.safetensors --socket /tmp/gemmd.sock",
-     .keys =
-         "  results: a list of {weight, m, n, k, format, x, bytes, bytes_of_f32, error_dequantized, error_original,\n"
-         "  us, passed, why}, passed, failed",
-     .run = check},
-    {0},
+static const struct tool_command list_command = {
+    .name = "list",
+    .arguments = "FILE",
+    .least = 1,
+    .most = 1,
+    .summary = "The tensors of a safetensors file that check takes.",
+    .example = "gemm-demo list model.safetensors",
+    .keys = "  tensors: a list of names",
+    .run = list,
 };
+
+static const struct tool_command generate_command = {
+    .name = "generate",
+    .arguments = "FILE",
+    .least = 1,
+    .most = 1,
+    .summary = "Writes a checkpoint of random numbers.",
+    .example = "gemm-demo generate generated.safetensors",
+    .keys = "  file",
+    .run = generate,
+};
+
+static const struct tool_command check_command = {
+    .name = "check",
+    .arguments = "FILE",
+    .least = 1,
+    .most = 1,
+    .summary = "Checks products of the listed tensors, loaded as NAME.int8, NAME.fp8 and NAME.int2.",
+    .example = "gemm-demo check model.safetensors --socket /tmp/gemmd.sock",
+    .keys =
+        "  results: a list of {weight, m, n, k, format, x, bytes, bytes_of_f32, error_dequantized, error_original,\n"
+        "  us, passed, why}, passed, failed",
+    .run = check,
+};
+
+static const struct tool_command *const commands[] = {&list_command, &generate_command, &check_command, NULL};
 
 int main(int argc, char **argv) {
   static const struct tool gemm_demo = {.name = "gemm-demo",

@@ -2,7 +2,8 @@
  * before; the rest are records, each behind three bytes: its length and what it is. Most are records of the control
  * socket, which the library reads as answers to its calls, with or without descriptors; others are written into the
  * arena before it is handed over. */
-#include "client/session/session.h"
+#include "client/session/connect.h"
+#include "client/session/exchange.h"
 #include "proto/wire/rights.h"
 
 #include <fcntl.h>
@@ -101,7 +102,7 @@ static bool each_shape(void *user, const gemmd_tune_shape *shape) {
 
 static void ask_ping(gemmd_session *session) {
   (void)gemmd_ping(session, NULL);
-  control_look(session);
+  exchange_look(session);
 }
 
 static void ask_status(gemmd_session *session) {

@@ -1,7 +1,8 @@
 /* What stands beside a model's tensors: config.json and its like with a header of safetensors, and the index. The first
  * byte says which; of the former, four bytes follow that are the length of the data, then a configuration up to a zero
  * byte, then the header's JSON. */
-#include "client/model/model.h"
+#include "client/model/index.h"
+#include "proto/weights/import/import.h"
 
 #include <stdlib.h>
 #include <string.h>

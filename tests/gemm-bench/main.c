@@ -47,48 +47,52 @@ static const struct tool_option kernels_options[] = {
     {0},
 };
 
-static const struct tool_command commands[] = {
-    {.name = "serve",
-     .arguments = "",
-     .summary = "Clients, each a process of its own, ask for products as fast as they are answered.",
-     .options = serve_options,
-     .example = "gemm-bench --weight mlp.up --m 1 --clients 4 --seconds 5 --json",
-     .keys =
-         "  weight, format, n, k (several weights: a list, weights, of these), backend, x_type, y_type, m, clients,\n"
-         "  in_flight, rate, seconds, requests, failures, rows_per_s, latency_us (of the whole call; with --rate "
-         "since\n"
-         "  it was due), overhead_us (of the call less the backend's own time), device_us (the backend's own time),\n"
-         "  socket_us (a byte over a Unix socket and back, with the same pauses): {p50, p99, p999, mean, max, "
-         "buckets},\n"
-         "  tensors, checked: {products, difference} (y after the load, against the same products alone from host "
-         "memory:\n"
-         "  ||y - alone|| / ||alone|| of the worst row), with --rate machine_us, machine_taken (see\n"
-         "  gemm-bench(1)),\n"
-         "  inprocess: {best_us, to_best, obvious_us, to_obvious, kernel_us, over_kernel_us}: medians and ratios;\n"
-         "  of a plan kernel_us are its kernels one after the other, and plan_us and plan_to_kernel the plan on the "
-         "device",
-     .run = bench_serve},
-    {.name = "kernels",
-     .arguments = "",
-     .summary =
-         "Measures a backend's products in this process, without a daemon, and in the same run, in turn, those\n"
-         "of a library: oneDNN for cpu, which does not quantize x, where ours does; cuBLASLt for cuda, its first\n"
-         "and its fastest algorithm.",
-     .options = kernels_options,
-     .example = "gemm-bench kernels --backend cpu --formats int8,fp8 --m 1,64",
-     .keys =
-         "  cpu: a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, roof_us "
-         "(0:\n"
-         "  not known), and where there is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over "
-         "neighbouring turns), or where\n"
-         "  it has no such product: peer_absent, why.\n"
-         "  cuda: device, read_gb_per_s, dependent, bias; then a line each: backend, format, scale, n, k, m, x_type,\n"
-         "  y_type, us, roof_us, kernel, rivals: [{name, us, first_us, ratio}]; then means: mean_of, rival, m (0: "
-         "all), count,\n"
-         "  geometric, worst. With --quantizer: quantizer, x_type, m, k, us, gb_per_s, plain_us",
-     .run = bench_kernels},
-    {0},
+static const struct tool_command serve_command = {
+    .name = "serve",
+    .arguments = "",
+    .summary = "Clients, each a process of its own, ask for products as fast as they are answered.",
+    .options = serve_options,
+    .example = "gemm-bench --weight mlp.up --m 1 --clients 4 --seconds 5 --json",
+    .keys =
+        "  weight, format, n, k (several weights: a list, weights, of these), backend, x_type, y_type, m, clients,\n"
+        "  in_flight, rate, seconds, requests, failures, rows_per_s, latency_us (of the whole call; with --rate "
+        "since\n"
+        "  it was due), overhead_us (of the call less the backend's own time), device_us (the backend's own time),\n"
+        "  socket_us (a byte over a Unix socket and back, with the same pauses): {p50, p99, p999, mean, max, "
+        "buckets},\n"
+        "  tensors, checked: {products, difference} (y after the load, against the same products alone from host "
+        "memory:\n"
+        "  ||y - alone|| / ||alone|| of the worst row), with --rate machine_us, machine_taken (see\n"
+        "  gemm-bench(1)),\n"
+        "  inprocess: {best_us, to_best, obvious_us, to_obvious, kernel_us, over_kernel_us}: medians and ratios;\n"
+        "  of a plan kernel_us are its kernels one after the other, and plan_us and plan_to_kernel the plan on the "
+        "device",
+    .run = bench_serve,
 };
+
+static const struct tool_command kernels_command = {
+    .name = "kernels",
+    .arguments = "",
+    .summary =
+        "Measures a backend's products in this process, without a daemon, and in the same run, in turn, those\n"
+        "of a library: oneDNN for cpu, which does not quantize x, where ours does; cuBLASLt for cuda, its first\n"
+        "and its fastest algorithm.",
+    .options = kernels_options,
+    .example = "gemm-bench kernels --backend cpu --formats int8,fp8 --m 1,64",
+    .keys =
+        "  cpu: a line each: backend, format, scale, n, k, m, us, gb_per_s (of the weight), gop_per_s, roof_us "
+        "(0:\n"
+        "  not known), and where there is a peer: peer, peer_type, peer_us, ratio (peer's time / ours, median over "
+        "neighbouring turns), or where\n"
+        "  it has no such product: peer_absent, why.\n"
+        "  cuda: device, read_gb_per_s, dependent, bias; then a line each: backend, format, scale, n, k, m, x_type,\n"
+        "  y_type, us, roof_us, kernel, rivals: [{name, us, first_us, ratio}]; then means: mean_of, rival, m (0: "
+        "all), count,\n"
+        "  geometric, worst. With --quantizer: quantizer, x_type, m, k, us, gb_per_s, plain_us",
+    .run = bench_kernels,
+};
+
+static const struct tool_command *const commands[] = {&serve_command, &kernels_command, NULL};
 
 int main(int argc, char **argv) {
   static const struct tool gemm_bench = {.name = "gemm-bench",

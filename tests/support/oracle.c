@@ -199,6 +199,21 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
   weight_finish(out);
 }
 
+void oracle_weight_fill(struct oracle_weight *out, const struct gemm_weight *shape,
+                        const struct oracle_filler *filler) {
+  weight_start(out, shape);
+  for (int64_t n = 0; n < shape->n; n++) {
+    for (int64_t k = 0; k < shape->k; k++) {
+      code_set(out, n, k, (float)filler->element(filler->context, n, k));
+    }
+  }
+  for (uint64_t i = 0; i < out->layout.scale_count; i++) {
+    uint64_t columns = out->layout.scale_columns;
+    scale_set(out, i, (float)filler->scale(filler->context, (int64_t)(i / columns), (int64_t)(i % columns)));
+  }
+  weight_finish(out);
+}
+
 void oracle_weight_from_codes(struct oracle_weight *out, int64_t n, int64_t k, const int8_t *codes) {
   struct gemm_weight shape = {.n = n, .k = k, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ONE};
   weight_start(out, &shape);
@@ -275,6 +290,22 @@ void oracle_x_make(struct oracle_x *out, int64_t m, int64_t k, enum gemm_type ty
     }
     for (int64_t i = row * out->scale_columns; i < (row + 1) * out->scale_columns; i++) {
       out->scales[i] = (float)row_scale(kind, &state);
+    }
+  }
+}
+
+void oracle_x_fill(struct oracle_x *out, int64_t m, int64_t k, enum gemm_type type, int64_t scale_columns,
+                   const struct oracle_filler *filler) {
+  bool codes = type == GEMM_INT8 || type == GEMM_E4M3;
+  *out = (struct oracle_x){.m = m, .k = k, .type = type, .scale_columns = codes ? scale_columns : 0};
+  out->data = allocate((uint64_t)(m * k) * gemm_type_bytes(type));
+  out->scales = codes ? allocate((uint64_t)(m * scale_columns) * sizeof(float)) : NULL;
+  for (int64_t row = 0; row < m; row++) {
+    for (int64_t i = 0; i < k; i++) {
+      element_set(out->data, row * k + i, type, (float)filler->element(filler->context, row, i));
+    }
+    for (int64_t i = 0; i < out->scale_columns; i++) {
+      out->scales[row * out->scale_columns + i] = (float)filler->scale(filler->context, row, i);
     }
   }
 }

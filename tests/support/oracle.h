@@ -50,7 +50,17 @@ uint64_t oracle_random(uint64_t *state);
 double oracle_uniform(uint64_t *state); /* [-1, 1) */
 double oracle_normal(uint64_t *state);  /* mean 0, variance 1, within +-6 */
 
+/* What a tensor is filled with: the element at [row, k], rounded to its type, and the scale at [row, column] of the
+ * scales. */
+struct oracle_filler {
+  double (*element)(const void *context, int64_t row, int64_t k);
+  double (*scale)(const void *context, int64_t row, int64_t column);
+  const void *context;
+};
+
 void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *shape, uint64_t seed);
+/* Elements are codes, but for F16 and BF16, which have no scales. */
+void oracle_weight_fill(struct oracle_weight *out, const struct gemm_weight *shape, const struct oracle_filler *filler);
 /* INT8 with every scale 1 and the codes given, [n, k] dense. */
 void oracle_weight_from_codes(struct oracle_weight *out, int64_t n, int64_t k, const int8_t *codes);
 /* Multiplies every scale; the products are rounded to the scales' type. */
@@ -61,6 +71,8 @@ void oracle_weight_free(struct oracle_weight *weight);
 
 void oracle_x_make(struct oracle_x *out, int64_t m, int64_t k, enum gemm_type type, int64_t scale_columns,
                    uint64_t seed);
+void oracle_x_fill(struct oracle_x *out, int64_t m, int64_t k, enum gemm_type type, int64_t scale_columns,
+                   const struct oracle_filler *filler);
 /* Replaces one element; `value` is rounded to the type. */
 void oracle_x_set(struct oracle_x *x, int64_t row, int64_t column, float value);
 void oracle_x_free(struct oracle_x *x);

@@ -161,7 +161,7 @@ static enum tool_exit write_file(struct tool_call *call, gemmd_session *session,
   return code;
 }
 
-enum tool_exit ctl_export(struct tool_call *call) {
+static enum tool_exit run_export(struct tool_call *call) {
   gemmd_session *session;
   struct list list = {.count = 0};
   const char *pattern = call->arguments[0], *path = call->arguments[1];
@@ -183,3 +183,14 @@ enum tool_exit ctl_export(struct tool_call *call) {
   gemmd_disconnect(session);
   return code;
 }
+
+const struct tool_command ctl_export = {
+    .name = "export",
+    .arguments = "PATTERN FILE",
+    .least = 2,
+    .most = 2,
+    .summary = "Writes weights as a safetensors file that `load --format stored` takes as they are. For admins.",
+    .example = "gemmctl export 'llama.*' llama.safetensors",
+    .keys = "  file, written: how many weights",
+    .run = run_export,
+};

@@ -1,13 +1,15 @@
 /* load: one tensor of a file, or the weights of a model. */
 #include "../ctl.h"
-#include "load.h"
+#include "load_bar.h"
+#include "load_model.h"
 
 #include "../../tool/print.h"
 #include "../../tool/words.h"
 
+#include <limits.h>
 #include <string.h>
 
-static bool load_options(const struct tool_call *call, gemmd_load *load) {
+static bool take_options(const struct tool_call *call, gemmd_load *load) {
   int format, scale, method, mode, placement;
   int64_t device, devices;
   if (!tool_word(call, "format", words_format, 0, &format) || !tool_word(call, "scale", words_scale, 0, &scale) ||
@@ -54,7 +56,7 @@ static void load_report(const struct tool_call *call, const gemmd_weight_info *i
 
 static enum tool_exit load_tensor(struct tool_call *call) {
   gemmd_load load;
-  if (!load_options(call, &load))
+  if (!take_options(call, &load))
     return TOOL_USAGE;
   if (call->count != 1)
     return tool_fail(call, TOOL_USAGE, "one argument too many: %s", call->arguments[1]);
@@ -80,6 +82,48 @@ static enum tool_exit load_tensor(struct tool_call *call) {
   return code;
 }
 
-enum tool_exit ctl_load(struct tool_call *call) {
+static enum tool_exit run_load(struct tool_call *call) {
   return tool_value(call, "tensor") != NULL ? load_tensor(call) : load_model(call);
 }
+
+static const struct tool_option load_options[] = {
+    {"format", "FORMAT", "int8, fp8, int2, f16, bf16 or int2a8; of a model also stored: as it is in the file", false},
+    {"scale", "MODE", "one, row, block or group; else what the file has, or the format's own", false},
+    {"method", "METHOD", "absmax, least-squares or ternary, where the file is not quantized", false},
+    {"replace", NULL, "even where a name stands for other content; of a model, its prefix' other names go", false},
+    {"placement", "WHERE", "on several devices: replicas, or split by its rows; single if not given", false},
+    {"devices", "N", "how many, for that; else all", false},
+    {"device", "N", "number of the device, or of the first; else the daemon chooses", false},
+    {"mode", "MODE", "who may use it: private, or all, which takes an admin; else all if an admin loads it", false},
+    {"tensor", "NAME", "this tensor alone, of one FILE; the next two go with it", false},
+    {"name", "NAME", "to be known by; the tensor's name if not given", false},
+    {"scale-tensor", "NAME", "tensor with the scales; else by the usual names", false},
+    {"pattern", "GLOB", "of a model: the weights to load; all if not given. This and the next four may be repeated",
+     false},
+    {"exclude", "GLOB", "those not to load", false},
+    {"rule", "GLOB=FORMAT", "for these; the first that matches counts; a scale mode and a method may follow, by commas",
+     false},
+    {"fuse", "A,B=C", "weights of these last names become one: q_proj,k_proj,v_proj=qkv_proj", false},
+    {"columns", "GLOB", "whose columns are cut by --rank; else those of o_proj and down_proj; of others rows", false},
+    {"rules", "FILE", "more rules, one a line", false},
+    {"prefix", "TEXT", "before the names of the model", false},
+    {"rank", "R", "of every weight the part of rank R, from 0", false},
+    {"of", "N", "of so many", false},
+    {"keep-going", NULL, "leave out what cannot be loaded, and list it", false},
+    {0},
+};
+
+const struct tool_command ctl_load = {
+    .name = "load",
+    .arguments = "FOLDER|FILE...",
+    .least = 1,
+    .most = INT_MAX,
+    .summary = "Loads the weights of a model (safetensors, GGUF), all or none, or one tensor of a file; quantizes\n"
+               "on the way what is not quantized.",
+    .options = load_options,
+    .example = "gemmctl load llama/ --format fp8 --prefix llama. --exclude '*embed_tokens*'",
+    .keys = "  weights, shared: how many, and of these with content that was there already; dropped: names that\n"
+            "  went; bytes, names; failed: a list of {name, status, error}. With --tensor:\n"
+            "  " CTL_WEIGHT_KEYS ";\n  shared: true where equal content was there already and nothing was stored",
+    .run = run_load,
+};

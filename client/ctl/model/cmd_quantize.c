@@ -307,7 +307,7 @@ static bool parse(struct job *job) {
   return true;
 }
 
-enum tool_exit ctl_quantize(struct tool_call *call) {
+static enum tool_exit run_quantize(struct tool_call *call) {
   struct job job = {.call = call};
   struct layer *layers = NULL;
   if (!parse(&job))
@@ -331,3 +331,29 @@ enum tool_exit ctl_quantize(struct tool_call *call) {
   checkpoint_close(&job.evaluation);
   return status == STATUS_OK ? TOOL_OK : tool_refuse(call, job.error.text, -(int)status);
 }
+
+static const struct tool_option quantize_options[] = {
+    {"format", "FORMAT", "int2", true},
+    {"output", "FILE", "where the codes go: a safetensors file that `load` takes", true},
+    {"method", "METHOD", "gptq, or round: the least squared error of the weights; gptq if not given", false},
+    {"calibration", "FILE", "safetensors: rows of x that each layer sees, [.., K], under its weight's name", false},
+    {"evaluate", "FILE", "the same with other rows, to measure errors with; else the calibration's", false},
+    {"tensor", "PATTERN", "which weights; all that there are rows for if not given", false},
+    {"damping", "D", "of the mean of the Hessian's diagonal is added to it; 0.01 if not given", false},
+    {"threads", "N", "as many as there are processors if not given", false},
+    {0},
+};
+
+const struct tool_command ctl_quantize = {
+    .name = "quantize",
+    .arguments = "FILE",
+    .least = 1,
+    .most = 1,
+    .summary = "Makes a file of 2-bit weights from a safetensors file; needs no gemmd. Prints the relative errors of\n"
+               "the layers' outputs, rounded and by GPTQ.",
+    .options = quantize_options,
+    .example =
+        "gemmctl quantize model.safetensors --format int2 --calibration rows.safetensors --output int2.safetensors",
+    .keys = "  tensors: a list of {name, n, k, rows: of activations, rounded, gptq: relative errors of the output}",
+    .run = run_quantize,
+};

@@ -1,4 +1,4 @@
-#include "load.h"
+#include "load_bar.h"
 
 #include "../../tool/print.h"
 

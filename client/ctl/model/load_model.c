@@ -1,6 +1,7 @@
-#include "load.h"
+#include "load_model.h"
 
 #include "../ctl.h"
+#include "load_bar.h"
 
 #include "../../tool/print.h"
 #include "../../tool/words.h"

@@ -1,5 +1,11 @@
 /* tune: what the tuner knows and does, and doing it by hand. */
-#include "tune.h"
+#include "../ctl.h"
+#include "bench.h"
+#include "files.h"
+#include "options.h"
+#include "report.h"
+#include "shapes.h"
+#include "watch.h"
 
 #include "../../tool/print.h"
 
@@ -216,7 +222,7 @@ static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, u
   return run(call, session, word, given ? kernel : NULL);
 }
 
-enum tool_exit ctl_tune(struct tool_call *call) {
+static enum tool_exit run_tune(struct tool_call *call) {
   gemmd_session *session;
   int64_t device;
   if (!tool_integer(call, "device", 0, 63, 0, &device))
@@ -228,3 +234,51 @@ enum tool_exit ctl_tune(struct tool_call *call) {
   gemmd_disconnect(session);
   return code;
 }
+
+static const struct tool_option tune_options[] = {
+    {"device", "N", "number of the device; 0 if not given", false},
+    {"m", "M", "rows of x; 1 if not given", false},
+    {"x-type", "TYPE", "f32, f16, bf16, int8 or e4m3; f16 if not given", false},
+    {"y-type", "TYPE", "f32, f16, bf16 or s32; f16 if not given", false},
+    {"bias-type", "TYPE", "f32, f16 or bf16; no bias if not given", false},
+    {"exhaustive", NULL, "measure the whole product of parameters, not the best guesses", false},
+    {"kernel", "TEXT", "a kernel by hand: family and parameters, as `tune list` shows them", false},
+    {"block-m", "N", "16..512, step 16; 128. These describe a kernel by hand, too", false},
+    {"block-n", "N", "16..512, step 16; 128", false},
+    {"block-k", "N", "16..512, step 16; 64", false},
+    {"group-size-m", "N", "1..64; 8", false},
+    {"num-warps", "N", "1..16; 4", false},
+    {"num-stages", "N", "1..8; 4", false},
+    {"split-k", "N", "1..128; 1", false},
+    {"split-k-mode", "MODE", "serial, parallel or parallel-y; serial", false},
+    {"pin", NULL, "set the kernel by hand for the weights that match", false},
+    {"unpin", NULL, "take it off", false},
+    {"html", "FILE", "with report: where to write it", false},
+    {"microbench", NULL, "time a linear of any size, with random data; the next ones say which", false},
+    {"format", "FORMAT", "int8, fp8, int2, int2a8, f16 or bf16; int8", false},
+    {"bench-m", "N", "64..16384, step 64; 2048", false},
+    {"bench-k", "N", "64..16384, step 64; 2048", false},
+    {"bench-n", "N", "64..16384, step 64; 4096", false},
+    {"bench-warmup", "N", "1..20; 2", false},
+    {"bench-iterations", "N", "2..100; 6", false},
+    {"bench-include-scalar", NULL, "weights with one scale as well as with one a row", false},
+    {0},
+};
+
+const struct tool_command ctl_tune = {
+    .name = "tune",
+    .arguments = "list | show PATTERN | export FILE | import FILE | forget PATTERN | watch | report | WEIGHT",
+    .most = 2,
+    .summary = "Which kernels compute what: looks at it, finds the fastest, or sets one by hand.\n"
+               "A WEIGHT's fastest kernel is looked for now; with --pin or --unpin, WEIGHT is a pattern.",
+    .options = tune_options,
+    .example = "gemmctl tune mlp.up --m 16 --kernel 'cpu threads=2 block_m=16'",
+    .keys =
+        "  list, show: shapes: a list of {shape, kernel, state, why, serves, confirmed, tuning, calls, device_ns,\n"
+        "  own_ns, tuned_ns, library_ns, roof_ns}; watch: one of these a change; WEIGHT: shape, kernel, checked,\n"
+        "  wrong, timed, spent_ns, library_first_ns, library_ns, roof_ns, why, results: a list of {kernel, ns,\n"
+        "  spread, samples, own, hand}; --microbench: results: a list of {scale, m, n, k, linear_ns, roof_ns, why,\n"
+        "  product: a list of {kernel, ns, spread, hand}}; forget: forgotten; export, report: file, written: how\n"
+        "  many; import: taken, refused; --pin: pattern, kernel, weights",
+    .run = run_tune,
+};

@@ -1,4 +1,5 @@
-/* For processes that compute themselves: weight_borrow, weight_return, weight_hold, tunings_open, shapes_open. */
+/* For processes that compute themselves: weight_borrow, weight_return, weight_hold, tunings_open, shapes_open,
+ * tune_propose. */
 #include "../context.h"
 #include "../session/publishing.h"
 #include "../weights/lend.h"
@@ -258,7 +259,7 @@ void cmd_weight_hold(struct session *session, uint32_t id, const void *body, str
     session_fail(session, id, &error);
 }
 
-/* ---- tunings_open, shapes_open */
+/* ---- tunings_open, shapes_open, tune_propose */
 
 void cmd_tunings_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
   const struct message_tunings_request *request = body;
@@ -293,6 +294,19 @@ void cmd_shapes_open(struct session *session, uint32_t id, const void *body, str
     status = publishing_ring(session, &fd, &error);
   if (status == STATUS_OK)
     session_reply(session, id, &message_memory_reply_type, &reply, &fd, 1);
+  else
+    session_fail(session, id, &error);
+}
+
+void cmd_tune_propose(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+  const struct message_empty reply = {.reserved = 0};
+  struct error error;
+  (void)packet;
+  enum status status = check_right(session, &error);
+  if (status == STATUS_OK)
+    status = publishing_propose(session, body, &error);
+  if (status == STATUS_OK)
+    session_reply(session, id, &message_empty_type, &reply, NULL, 0);
   else
     session_fail(session, id, &error);
 }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-  LOOK_MS = 500,
+  LOOK_MS = 100,      /* an engine's pause may be short */
   TAKEN_AT_ONCE = 64, /* of one ring: a client that fills it without end is heard no faster */
 };
 
@@ -74,33 +74,50 @@ void publishing_found(struct supervisor *supervisor, uint32_t device, const stru
 
 /* ---- rings */
 
-static void on_seen(void *user, struct worker_answer *answer) {
-  (void)user;
-  (void)answer; /* a shape that cannot be is the client's own affair, and a worker that died will hear of it again */
-}
-
-static void tell(struct session *session, const struct catalog_weight *weight, const struct seen_entry *seen) {
-  struct message_weight_seen body = {.weight = weight->id,
-                                     .m = seen->m,
-                                     .x_type = seen->x_type,
-                                     .y_type = seen->y_type,
-                                     .bias_type = seen->bias_type,
-                                     .user = session->user.uid};
-  for (uint32_t i = 0; i < weight->part_count; i++) {
-    struct worker *worker = &session->supervisor->fleet->workers[weight->parts[i].device];
-    struct error error;
-    if (worker->state == WORKER_READY)
-      (void)!worker_ask(worker, COMMAND_weight_seen, &body, NULL, 0, on_seen, NULL, &error);
-  }
+static void keep(struct session *session, const struct catalog_weight *weight, const struct message_weight_seen *seen) {
+  struct publishing *publishing = session->supervisor->publishing;
+  for (uint32_t i = 0; i < weight->part_count; i++)
+    untuned_add(&publishing->untuned[weight->parts[i].device], seen);
 }
 
 static void look(struct session *session) {
   struct seen_entry seen;
   for (int i = 0; i < TAKEN_AT_ONCE && seen_take(&session->ring.taker, &seen); i++) {
     const struct catalog_weight *weight = borrows_find(&session->borrows, seen.borrow);
-    if (weight != NULL)
-      tell(session, weight, &seen);
+    if (weight == NULL)
+      continue;
+    struct message_weight_seen body = {.weight = weight->id,
+                                       .m = seen.m,
+                                       .x_type = seen.x_type,
+                                       .y_type = seen.y_type,
+                                       .bias_type = seen.bias_type,
+                                       .user = session->user.uid};
+    keep(session, weight, &body);
   }
+}
+
+static bool is_plain(const char *text) {
+  while (*text >= ' ' && *text <= '~')
+    text++;
+  return *text == '\0';
+}
+
+enum status publishing_propose(struct session *session, const struct message_tune_propose *proposal,
+                               struct error *error) {
+  const struct catalog_weight *weight = borrows_find(&session->borrows, proposal->borrow);
+  if (weight == NULL)
+    return error_set(error, STATUS_NOT_FOUND, "borrow %u stands for nothing", proposal->borrow);
+  if (!is_plain(proposal->kernel))
+    return error_set(error, STATUS_INVALID, "the name of a kernel is plain ASCII");
+  struct message_weight_seen body = {.weight = weight->id,
+                                     .m = proposal->m,
+                                     .x_type = proposal->x_type,
+                                     .y_type = proposal->y_type,
+                                     .bias_type = proposal->bias_type,
+                                     .user = session->user.uid};
+  memcpy(body.kernel, proposal->kernel, sizeof body.kernel);
+  keep(session, weight, &body);
+  return STATUS_OK;
 }
 
 static void on_timer(uv_timer_t *timer) {
@@ -158,6 +175,7 @@ void publishing_stop(struct supervisor *supervisor) {
 
 void publishing_free(struct supervisor *supervisor) {
   for (uint32_t i = 0; i < LIMIT_DEVICES; i++) {
+    untuned_free(&supervisor->publishing->untuned[i]);
     struct publishing_table *table = &supervisor->publishing->tables[i];
     if (table->memory == NULL)
       continue;

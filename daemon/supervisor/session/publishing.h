@@ -4,6 +4,7 @@
 #define SUPERVISOR_SESSION_PUBLISHING_H
 
 #include "../../../proto/wire/message.h"
+#include "../idle/untuned.h"
 
 #include <stdint.h>
 #include <uv.h>
@@ -19,7 +20,8 @@ struct publishing_table {
 
 struct publishing {
   struct publishing_table tables[LIMIT_DEVICES];
-  uv_timer_t timer; /* runs while there are rings */
+  struct untuned untuned[LIMIT_DEVICES]; /* for the workers, when these may tune */
+  uv_timer_t timer;                      /* runs while there are rings */
   uint32_t rings;
 };
 
@@ -34,6 +36,10 @@ void publishing_found(struct supervisor *supervisor, uint32_t device, const stru
 MUST_CHECK enum status publishing_table(struct supervisor *supervisor, uint32_t device, int *fd, struct error *error);
 /* The same for the session's ring. */
 MUST_CHECK enum status publishing_ring(struct session *session, int *fd, struct error *error);
+/* A kernel that a client has found is kept for the worker to prove and race. NOT_FOUND: the borrow stands for nothing,
+ */
+MUST_CHECK enum status publishing_propose(struct session *session, const struct message_tune_propose *proposal,
+                                          struct error *error);
 void publishing_session_left(struct session *session);
 
 #endif

@@ -138,6 +138,7 @@ static void answer_stats(struct control *control, uint32_t id) {
     stats.working = control->ops->working(control->backend);
   if (control->ops->longest_ns != NULL)
     stats.longest_ns = control->ops->longest_ns(control->backend);
+  stats.tuning = tuner_has_work(control->tuner);
   control_send_reply(control, id, &message_worker_stats_type, &stats, -1);
 }
 

@@ -77,6 +77,7 @@ struct control_task {
     struct message_weight_pin weight_pin;
     struct message_weight_seen weight_seen;
     struct message_worker_follow worker_follow;
+    struct message_worker_quiet worker_quiet;
   } request;
   union {
     struct message_weight_plan_reply weight_plan;

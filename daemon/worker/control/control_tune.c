@@ -1,6 +1,6 @@
 /* What clients ask of the tuner: tune_list, tune_forget, tune_import, weight_tune, weight_pin; weight_seen,
- * which tells it of products that clients compute themselves, and worker_follow, of the worker before. The engine's
- * thread answers, so that the tuner needs no lock. */
+ * which tells it of products that clients compute themselves, worker_quiet, when these leave it the device, and
+ * worker_follow, of the worker before. The engine's thread answers, so that the tuner needs no lock. */
 #include "control_tune.h"
 
 #include <stdio.h>
@@ -178,11 +178,22 @@ static enum status begin_seen(struct control *control, struct control_task *task
   if (status != STATUS_OK)
     return status;
   task->tune->user = seen->user;
+  memcpy(task->tune->text, seen->kernel, sizeof task->tune->text);
   task->tune->problem = (struct variant_problem){.m = seen->m,
                                                  .x_type = (enum gemm_type)seen->x_type,
                                                  .y_type = (enum gemm_type)seen->y_type,
                                                  .bias_type = (enum gemm_type)seen->bias_type};
   return STATUS_OK;
+}
+
+/* ---- worker_quiet */
+
+static enum status begin_quiet(struct control *control, struct control_task *task, struct error *error) {
+  (void)control;
+  enum status status = make(task, TUNE_ALLOW, error);
+  if (status == STATUS_OK)
+    task->tune->until_ns = task->request.worker_quiet.until_ns;
+  return status;
 }
 
 /* ---- worker_follow */
@@ -204,6 +215,7 @@ const struct control_handler control_tune_handlers[] = {
     {.command = COMMAND_weight_tune, .overtaken = true, .begin = begin_tune, .post = post, .finish = finish_tune},
     {.command = COMMAND_weight_pin, .overtaken = true, .begin = begin_pin, .post = post},
     {.command = COMMAND_weight_seen, .overtaken = true, .begin = begin_seen, .post = post},
+    {.command = COMMAND_worker_quiet, .overtaken = true, .begin = begin_quiet, .post = post},
     {.command = COMMAND_worker_follow, .begin = begin_follow, .post = post},
     {.command = 0},
 };

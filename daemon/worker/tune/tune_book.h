@@ -40,6 +40,7 @@ struct book_entry {
   uint64_t library_ns;       /* of the fastest variant of a library; 0: none was measured */
   struct backend_weight *weights[BOOK_WEIGHTS];
   uint32_t weight_count;
+  struct variant proposed; /* that a client has found: one more candidate; family NULL: none */
   struct variant wrong[BOOK_WRONG];
   uint32_t wrong_count;
   char why[128];

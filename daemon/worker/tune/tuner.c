@@ -32,6 +32,7 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
     return error_set(error, STATUS_NOMEM, "no memory for the tuner");
   tuner->options = *options;
   tuner->options.share = options->share > 0 ? options->share : 1;
+  tuner->allowed_until_ns = UINT64_MAX;
   enum status status = book_open(&tuner->book, error);
   if (status != STATUS_OK) {
     free(tuner);
@@ -208,6 +209,26 @@ static uint64_t choose(struct tuner *tuner, uint64_t now, bool quiet) {
   return wait_until(tuner->last_request_ns + tuner->options.quiet_ns, now);
 }
 
+/* Somebody has asked for what is at hand, or set its kernel. */
+static bool by_hand(const struct tuner *tuner) {
+  return tuner->ask != NULL || (tuner->current != NULL && tuner->current->pin != NULL);
+}
+
+/* Others use the device, or may: what nobody asks for waits, wherever it stands. Returns as tuner_step does. */
+static uint64_t hold_back(struct tuner *tuner) {
+  bool waits;
+  proof_stop(&tuner->proof);
+  if (tuner->current != NULL)
+    return UINT64_MAX;
+  struct book_entry *asked = book_next(&tuner->book, true, true, &waits);
+  if (asked != NULL) {
+    (void)tuner_begin(tuner, asked);
+    return 0;
+  }
+  tuner->settled = tuner->options.mode == TUNE_OFF || book_next(&tuner->book, false, true, &waits) == NULL;
+  return UINT64_MAX;
+}
+
 /* What comes next for the shape at hand takes a while without requests: it is set aside where another one can make use
  * of the time, else it waits with what has been found so far. Returns as tuner_step does. */
 static uint64_t take_turns(struct tuner *tuner, uint64_t now) {
@@ -261,8 +282,13 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
   return STATUS_OK;
 }
 
-uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
+static uint64_t step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
   bool quiet = still_quiet(tuner, now);
+  if (now >= tuner->allowed_until_ns && !tuner->settled && !by_hand(tuner)) {
+    uint64_t wait = hold_back(tuner);
+    if (!by_hand(tuner))
+      return wait;
+  }
   if (tuner->current == NULL) {
     uint64_t wait = choose(tuner, now, quiet);
     if (tuner->current == NULL)
@@ -285,6 +311,16 @@ uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user
     return 0;
   tuner->not_before_ns = now + elapsed + elapsed * (1000 / tuner->options.share);
   return too_long ? take_turns(tuner, now + elapsed) : wait_until(tuner->not_before_ns, now + elapsed);
+}
+
+uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
+  uint64_t wait = step(tuner, now, wanted, user, lost);
+  atomic_store_explicit(&tuner->has_work, tuner->current != NULL || !tuner->settled, memory_order_release);
+  return wait;
+}
+
+bool tuner_has_work(const struct tuner *tuner) {
+  return atomic_load_explicit(&tuner->has_work, memory_order_acquire);
 }
 
 /* ---- ends */

@@ -37,6 +37,9 @@ void tuner_weight_gone(struct tuner *tuner, struct engine_weight *weight);
  * wants to go on; 0: at once, UINT64_MAX: nothing to do. *lost as in serve_start. */
 uint64_t tuner_step(struct tuner *tuner, uint64_t now_ns, bool (*wanted)(void *user), void *user, struct error *lost);
 
+/* Any thread: whether there may be something to tune, allowed now or not. */
+bool tuner_has_work(const struct tuner *tuner);
+
 /* Messages that wait for their shape go back with CANCELLED. */
 void tuner_stop(struct tuner *tuner);
 

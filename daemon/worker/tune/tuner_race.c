@@ -48,6 +48,8 @@ void tuner_race_begin(struct tuner *tuner) {
   tuner->race.candidates[0].state = RACE_RUNNING; /* PHASE_OWN has compared it */
   if (entry->variant.family != NULL)
     add_right(tuner, &entry->variant, 1);
+  if (entry->proposed.family != NULL)
+    add_right(tuner, &entry->proposed, 1);
   if (request != NULL && request->text[0] != '\0' &&
       variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK)
     race_invite(&tuner->race, &hand);

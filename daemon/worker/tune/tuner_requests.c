@@ -1,5 +1,6 @@
 #include "tuner_requests.h"
 
+#include "../../log.h"
 #include "tuner_current.h"
 #include "tuner_kept.h"
 #include "tuner_publish.h"
@@ -128,6 +129,25 @@ static enum status import(struct tuner *tuner, struct engine_message *message) {
   return STATUS_OK;
 }
 
+/* One more candidate, for which a shape is raced again. A kernel that cannot be is nobody's but the client's affair. */
+static void propose(struct tuner *tuner, struct book_entry *entry, const char *text) {
+  char shape[VARIANT_TEXT_BYTES];
+  struct variant variant;
+  struct error error;
+  if (check_by_hand(tuner, &entry->problem, text, &variant, &error) != STATUS_OK) {
+    log_info("kernel %s, which a client has found for %s, is not tried: %s", text,
+             variant_problem_text(&entry->problem, shape), error.text);
+    return;
+  }
+  if (variant_equal(&variant, &entry->variant) || book_is_wrong(entry, &variant))
+    return;
+  if (entry == tuner->current && tuner->ask == NULL)
+    tuner_leave(tuner);
+  entry->proposed = variant;
+  if (entry->state == BOOK_TUNED)
+    entry->state = BOOK_SEEN;
+}
+
 /* As if it had been served, but for the time that it takes. */
 static void note_seen(struct tuner *tuner, struct tune_request *request) {
   const struct engine_weight *weight = request->weight;
@@ -135,8 +155,11 @@ static void note_seen(struct tuner *tuner, struct tune_request *request) {
   request->problem.weight = weight->shape;
   request->problem.m = variant_bucket(request->problem.m);
   struct book_entry *entry = book_visit(&tuner->book, &request->problem, weight->pin, &visit);
-  if (entry != NULL)
-    book_add_weight(entry, weight->device);
+  if (entry == NULL)
+    return;
+  book_add_weight(entry, weight->device);
+  if (request->text[0] != '\0')
+    propose(tuner, entry, request->text);
 }
 
 void tuner_unpin(struct tuner *tuner, struct engine_weight *weight) {
@@ -170,7 +193,11 @@ static enum status pin(struct tuner *tuner, struct engine_message *message) {
 
 void tuner_request(struct tuner *tuner, struct engine_message *message) {
   message->error.status = STATUS_OK;
-  tuner->settled = tuner->waiting = false;
+  if (message->tune->verb != TUNE_ALLOW) {
+    tuner->settled = false;
+    atomic_store_explicit(&tuner->has_work, true, memory_order_release);
+  }
+  tuner->waiting = false;
   switch (message->tune->verb) {
   case TUNE_LIST:
     list(tuner, message->tune);
@@ -190,6 +217,9 @@ void tuner_request(struct tuner *tuner, struct engine_message *message) {
     break;
   case TUNE_SEEN:
     note_seen(tuner, message->tune);
+    break;
+  case TUNE_ALLOW:
+    tuner->allowed_until_ns = message->tune->until_ns;
     break;
   case TUNE_FOLLOW:
     tuner_follow(tuner, message->tune->outside, message->tune->faults);

@@ -68,6 +68,8 @@ struct tuner {
   uint32_t launches;          /* in one sample */
   uint64_t spent_ns;          /* on the current shape */
   uint32_t checked;           /* candidates of it */
+  uint64_t allowed_until_ns;  /* for what nobody asks for; UINT64_MAX: without end */
+  atomic_bool has_work;       /* as of the last step, for other threads */
   uint64_t last_request_ns;
   uint64_t not_before_ns;                  /* while requests come */
   struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */

@@ -56,7 +56,7 @@ struct tune_found {
 
 /* ---- what it is asked */
 
-enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW, TUNE_SEEN };
+enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW, TUNE_SEEN, TUNE_ALLOW };
 enum { TUNE_PAGE = 32, TUNE_RESULTS = 8 };
 
 struct tune_shape {
@@ -81,12 +81,14 @@ struct tune_request {
   struct engine_weight *weight; /* ASK, PIN, SEEN */
   uint32_t user;                /* SEEN: who computes it */
   /* ASK: rows and types to tune for; `all`: the whole product of parameters. `text`: one more candidate, by hand.
-   * SEEN: rows and types of a product that a client computes itself. FORGET: `text` is an fnmatch pattern of shapes.
-   * IMPORT: a shape, and in `text` its kernel. PIN: `text`, "" takes the pin off. */
+   * SEEN: rows and types of a product that a client computes itself; `text`: the kernel that it found for that, one
+   * more candidate. FORGET: `text` is an fnmatch pattern of shapes. IMPORT: a shape, and in `text` its kernel. PIN:
+   * `text`, "" takes the pin off. */
   struct variant_problem problem;
   bool all;
-  bool outside;    /* FOLLOW: the predecessor was killed from outside */
-  uint32_t faults; /* FOLLOW: predecessors that were not */
+  bool outside;      /* FOLLOW: the predecessor was killed from outside */
+  uint32_t faults;   /* FOLLOW: predecessors that were not */
+  uint64_t until_ns; /* ALLOW: of clock_ns; nothing is tuned from then on that nobody asks for */
   char text[VARIANT_TEXT_BYTES];
   char shape[VARIANT_TEXT_BYTES];
   uint32_t from; /* LIST: where to go on */

@@ -7,6 +7,8 @@
 #include "../families/table.h"
 #include "../passes/activate.h"
 #include "capture.h"
+#include "memo.h"
+#include "open.h"
 #include "pass.h"
 
 /* ---- checks */
@@ -34,12 +36,17 @@ static enum status job_check(const struct backend *backend, int lane, const stru
   return status;
 }
 
-/* Of the backend's own context, which is current; *capturing: into a graph. */
-static enum status stream_check(const struct backend *backend, cudaStream_t stream, bool *capturing,
+/* Of the backend's own context, which is current; *capturing: into a graph. A lane keeps to a stream mostly. Where one
+ * of another context has its handle since, the driver refuses the kernels. */
+static enum status stream_check(const struct backend *backend, struct slot *lane, cudaStream_t stream, bool *capturing,
                                 struct error *error) {
-  CUcontext context = NULL;
+  CUcontext context = backend->context;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  CUresult result = backend->driver->cuStreamGetCtx((CUstream)stream, &context);
+  CUresult result = CUDA_SUCCESS;
+  if (!lane->has_checked || lane->checked != stream)
+    result = backend->driver->cuStreamGetCtx((CUstream)stream, &context);
+  lane->has_checked = result == CUDA_SUCCESS && context == backend->context;
+  lane->checked = stream;
   if (result == CUDA_SUCCESS && context != backend->context)
     return error_set(error, STATUS_UNSUPPORTED, "the stream is of another device or context than the weights");
   if (result == CUDA_SUCCESS)
@@ -96,6 +103,20 @@ static enum status product_enqueue(struct backend *backend, const struct slot *l
     if (status == STATUS_OK)
       status = direct_product(&pass, false, error);
   }
+  return status;
+}
+
+/* As the same product went before, or the long way. */
+static enum status product_repeat(struct backend *backend, struct slot *lane, const struct backend_job *job,
+                                  cudaStream_t stream, struct error *error) {
+  struct memo_entry *entry = memo_find(lane->memo, job, job->weight->serial, direct_crowded(backend));
+  struct record *record = memo_recall(entry, job);
+  if (record)
+    return driver_check(backend->driver, record_run(record, (CUstream)stream), "computing a product", error);
+  launch_on(backend->runtime_ordinal);
+  memo_begin(lane->memo);
+  enum status status = product_enqueue(backend, lane, job, stream, error);
+  memo_end(lane->memo, entry, job, status == STATUS_OK);
   return status;
 }
 
@@ -196,11 +217,11 @@ static enum status sequence_enqueue(struct backend *backend, const struct slot *
 /* ---- all of it */
 
 /* In the backend's context. */
-static enum status enqueue(struct backend *backend, const struct slot *lane, const struct backend_job *job,
+static enum status enqueue(struct backend *backend, struct slot *lane, const struct backend_job *job,
                            cudaStream_t stream, struct error *error) {
   bool capturing = false;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  enum status status = stream_check(backend, stream, &capturing, error);
+  enum status status = stream_check(backend, lane, stream, &capturing, error);
   if (status != STATUS_OK)
     return status;
   /* What is said to the driver once a kernel is no part of the graph. */
@@ -211,7 +232,7 @@ static enum status enqueue(struct backend *backend, const struct slot *lane, con
   launch_on(backend->runtime_ordinal);
   if (status == STATUS_OK)
     status = job->steps ? sequence_enqueue(backend, lane, job, stream, error)
-                        : product_enqueue(backend, lane, job, stream, error);
+                        : product_repeat(backend, lane, job, stream, error);
   if (capturing)
     (void)backend->driver->cuThreadExchangeStreamCaptureMode(&mode);
   return status;
@@ -234,6 +255,7 @@ enum status cuda_enqueue(struct backend *backend, int lane, const struct backend
   status = driver_check(driver, result, "using the GPU", error);
   if (status == STATUS_OK)
     status = enqueue(backend, slot, job, stream, error);
+  slot->has_checked = slot->has_checked && status == STATUS_OK;
   if (elsewhere)
     (void)driver->cuCtxSetCurrent(before);
   atomic_store_explicit(&slot->entered, false, memory_order_release);

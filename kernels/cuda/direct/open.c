@@ -1,6 +1,7 @@
 #include "open.h"
 
 #include "../families/select.h"
+#include "memo.h"
 
 /* Addresses set apart for a lane's staging memory. */
 #define STAGING_ADDRESSES ((uint64_t)4 << 30)
@@ -18,7 +19,8 @@ bool direct_crowded(const struct backend *backend) {
 static enum status lane_open(struct backend *backend, struct slot *lane, struct error *error) {
   uint64_t workspace = backend->library.workspace_bytes;
   lane->selector = selector_open();
-  if (!lane->selector)
+  lane->memo = memo_open(backend->driver);
+  if (!lane->selector || !lane->memo)
     return error_set(error, STATUS_NOMEM, "no memory for the choices of kernels");
   enum status status = region_open(backend->driver, STAGING_ADDRESSES, backend->granularity, &lane->staging, error);
   if (status == STATUS_OK)
@@ -32,7 +34,7 @@ static enum status lane_open(struct backend *backend, struct slot *lane, struct 
 static enum status side_open(struct side *side, struct error *error) {
   cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
   if (result == cudaSuccess)
-    result = cudaHostAlloc(&side->pinned[0], sizeof *side->answer, cudaHostAllocDefault);
+    result = cudaHostAlloc((void **)&side->heard, sizeof *side->heard, cudaHostAllocDefault);
   if (result == cudaSuccess)
     result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
   return runtime_check(result, "taking memory for borrowed weights", error);
@@ -59,7 +61,9 @@ enum status direct_open(struct backend *backend, const struct backend_config *co
 
 void direct_close(struct backend *backend) {
   (void)cudaDeviceSynchronize();
-  for (int i = 0; i < SLOTS_MAX; i++)
+  for (int i = 0; i < SLOTS_MAX; i++) {
     selector_close(backend->slots[i].selector);
+    memo_close(backend->slots[i].memo);
+  }
   atomic_fetch_sub_explicit(&lanes_all, backend->slot_count, memory_order_relaxed);
 }

@@ -4,6 +4,8 @@
 #include "../families/call.h"
 #include "../families/select.h"
 #include "../passes/quantize.h"
+#include "../exec/launch_kernel.h"
+#include "../exec/run.h"
 #include "open.h"
 
 void *direct_staged(const struct direct_pass *pass, uint64_t offset) {
@@ -55,6 +57,7 @@ static cudaError_t copy(struct direct_pass *pass, uint64_t row_bytes, uint64_t s
   uint8_t *to = direct_staged(pass, int2 ? pass->at.x : pass->at.codes);
   uint64_t rows = (uint64_t)pass->rows, more = (uint64_t)(pass->rows_padded - pass->rows);
   cudaError_t result = cudaSuccess;
+  launch_flush(pass->stream);
   if (stride > row_bytes)
     result = cudaMemset2DAsync(to + row_bytes, stride, 0, stride - row_bytes, rows, pass->stream);
   if (result == cudaSuccess && more > 0)
@@ -141,6 +144,7 @@ static cudaError_t finish(struct direct_pass *pass, const struct kernel_call *ca
     pass->y_stride = stride;
     return cudaSuccess;
   }
+  launch_flush(pass->stream);
   return cudaMemcpy2DAsync(pass->y, pass->y_stride, call->sums, stride, (uint64_t)pass->weight->weight.n * element,
                            (uint64_t)pass->rows, cudaMemcpyDeviceToDevice, pass->stream);
 }

@@ -1,7 +1,8 @@
 #include "graph.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+#include "function.h"
+#include "record.h"
+
 #include <stdlib.h>
 
 /* ---- one kernel */
@@ -34,53 +35,6 @@ static int launch_now(void *stream, const struct launch *launch, void **values) 
     attribute->val.cooperative = 1;
   }
   return (int)cudaLaunchKernelExC(&config, launch->function, values);
-}
-
-static _Thread_local int device_now;
-
-void launch_on(int device) {
-  device_now = device;
-}
-
-/* What a kernel may take of shared memory on a device, where that is more than any may, is said once, and again when it
- * needs more than ever: the call costs as much as a launch's tenth, and what a kernel that is held back needs must stay
- * allowed. */
-struct allowance {
-  _Atomic uintptr_t key; /* 0: free */
-  _Atomic uint32_t bytes;
-};
-
-/* The kernel's, or a free one that becomes its; NULL: there is none. */
-static struct allowance *allowance_find(uintptr_t key) {
-  enum { KERNELS = 1024 };
-  static struct allowance allowances[KERNELS];
-  for (uintptr_t i = 0, first = key / 16; i < KERNELS; i++) {
-    struct allowance *at = &allowances[(first + i) % KERNELS];
-    uintptr_t found = atomic_load_explicit(&at->key, memory_order_acquire);
-    if (found == 0 && atomic_compare_exchange_strong(&at->key, &found, key))
-      return at;
-    if (found == key)
-      return at;
-  }
-  return NULL;
-}
-
-static cudaError_t allow_shared(const void *function, uint32_t bytes) {
-  static pthread_mutex_t raising = PTHREAD_MUTEX_INITIALIZER;
-  enum { ANY = 32 << 10, DEVICE_SHIFT = 56 };
-  if (bytes <= ANY)
-    return cudaSuccess;
-  struct allowance *allowance = allowance_find((uintptr_t)function ^ (uintptr_t)device_now << DEVICE_SHIFT);
-  if (allowance && atomic_load_explicit(&allowance->bytes, memory_order_acquire) >= bytes)
-    return cudaSuccess;
-  pthread_mutex_lock(&raising); /* so that a smaller number does not come last */
-  cudaError_t result = cudaSuccess;
-  if (!allowance || atomic_load_explicit(&allowance->bytes, memory_order_relaxed) < bytes)
-    result = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  if (result == cudaSuccess && allowance && atomic_load_explicit(&allowance->bytes, memory_order_relaxed) < bytes)
-    atomic_store_explicit(&allowance->bytes, bytes, memory_order_release);
-  pthread_mutex_unlock(&raising);
-  return result;
 }
 
 /* ---- several */
@@ -173,9 +127,11 @@ const struct launch_ops graph_ops = {
 static _Thread_local struct launches *holding;
 
 int launch_kernel(void *stream, const struct launch *launch, void **values) {
-  cudaError_t allowed = allow_shared(launch->function, launch->shared_bytes);
-  if (allowed != cudaSuccess)
-    return (int)allowed;
+  if (record_now())
+    return record_launch(stream, launch, values);
+  int allowed = function_allow(launch->function, launch->shared_bytes);
+  if (allowed != 0)
+    return allowed;
   if (!holding || holding->stream != stream)
     return launch_now(stream, launch, values);
   launches_add(holding, launch, values);
@@ -183,6 +139,7 @@ int launch_kernel(void *stream, const struct launch *launch, void **values) {
 }
 
 void launch_flush(void *stream) {
+  record_spoil();
   if (holding && holding->stream == stream)
     launches_start(holding);
 }

@@ -53,6 +53,7 @@
   ROW(cuLibraryEnumerateKernels)                                                                                       \
   ROW(cuFuncLoad)                                                                                                      \
   ROW(cuLaunchKernel)                                                                                                  \
+  ROW(cuLaunchKernelEx)                                                                                                \
   ROW(cuStreamWriteValue32_v2)                                                                                         \
   ROW(cuTensorMapEncodeTiled)
 

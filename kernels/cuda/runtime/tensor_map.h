@@ -8,5 +8,7 @@
  * `box_rows` by 128 bytes, swizzled by 128 bytes, with zeros for what lies outside of [count, k]. */
 MUST_CHECK enum status tensor_map_make(const struct driver *driver, const void *rows, int64_t count, int64_t k,
                                        int64_t stride, int box_rows, CUtensorMap *out, struct error *error);
+/* How many this thread has made. */
+uint64_t tensor_maps_made(void);
 
 #endif

@@ -29,23 +29,23 @@ static enum status place_check(const struct layout *layout, const struct backend
   return STATUS_OK;
 }
 
-/* One pinned chunk fills while the other travels. */
-static enum status copy_in(struct side *side, const struct gemm_weight *weight, const struct layout *layout,
-                           const void *canonical, CUdeviceptr to, struct error *error) {
-  cudaError_t result = cudaSuccess;
-  for (uint64_t at = 0, i = 0; at < layout->total_bytes && result == cudaSuccess; at += SIDE_BYTES, i ^= 1) {
-    uint64_t left = layout->total_bytes - at, bytes = left < SIDE_BYTES ? left : SIDE_BYTES;
-    result = cudaEventSynchronize(side->copied[i]);
-    if (result != cudaSuccess)
-      break;
-    layout_fill(weight, layout, canonical, at, side->pinned[i], bytes);
-    result =
-        cudaMemcpyAsync((void *)(uintptr_t)(to + at), side->pinned[i], bytes, cudaMemcpyHostToDevice, side->stream);
-    if (result == cudaSuccess)
-      result = cudaEventRecord(side->copied[i], side->stream);
-  }
-  cudaError_t drained = cudaStreamSynchronize(side->stream);
-  return runtime_check(result != cudaSuccess ? result : drained, "copying a weight to the GPU", error);
+struct store {
+  const struct gemm_weight *weight;
+  const struct layout *layout;
+  const void *canonical;
+  CUdeviceptr to;
+};
+
+enum { STORE_BYTES = 4 << 20 }; /* of a slice */
+
+static enum status work_store(void *context, struct lane *lane, uint64_t index, struct error *error) {
+  const struct store *store = context;
+  uint64_t at = index * STORE_BYTES, left = store->layout->total_bytes - at;
+  uint64_t bytes = left < STORE_BYTES ? left : STORE_BYTES;
+  layout_fill(store->weight, store->layout, store->canonical, at, lane->pinned_in, bytes);
+  cudaError_t result = cudaMemcpyAsync((void *)(uintptr_t)(store->to + at), lane->pinned_in, bytes,
+                                       cudaMemcpyHostToDevice, lane->stream);
+  return runtime_check(lane_finish(lane, result), "copying a weight to the GPU", error);
 }
 
 enum status cuda_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
@@ -65,7 +65,10 @@ enum status cuda_weight_store(struct backend *backend, const struct gemm_weight 
                         &writable, error);
   if (status != STATUS_OK)
     return status;
-  status = copy_in(&backend->side, weight, &layout, canonical, writable + offset, error);
+  struct store store = {.weight = weight, .layout = &layout, .canonical = canonical, .to = writable + offset};
+  const struct lanes_job job = {
+      .slices = gemm_ceil_div(layout.total_bytes, STORE_BYTES), .work = work_store, .context = &store};
+  status = lanes_run(backend, &job, error);
   if (slab->read_only)
     memory_unmap(backend->driver, writable, slab->bytes);
   return status;
@@ -133,12 +136,12 @@ static enum status int2_sums_ensure(struct backend *backend, struct error *error
 static enum status answer_take(struct side *side, cudaError_t asked, uint64_t *out, const char *what,
                                struct error *error) {
   if (asked == cudaSuccess)
-    asked = cudaMemcpyAsync(side->pinned[0], side->answer, sizeof *out, cudaMemcpyDeviceToHost, side->stream);
+    asked = cudaMemcpyAsync(side->heard, side->answer, sizeof *out, cudaMemcpyDeviceToHost, side->stream);
   if (asked == cudaSuccess)
     asked = cudaStreamSynchronize(side->stream);
   enum status status = runtime_check(asked, what, error);
   if (status == STATUS_OK)
-    *out = *(const uint64_t *)side->pinned[0];
+    *out = *side->heard;
   return status;
 }
 
@@ -160,6 +163,8 @@ static int64_t rows_fit(const struct backend *backend, const struct backend_weig
   }
   return staging_rows(&weight->weight, &weight->layout, bytes);
 }
+
+static _Atomic uint64_t serials;
 
 enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
@@ -186,6 +191,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     status = int2_sums_ensure(backend, error);
   if (status != STATUS_OK)
     return status;
+  made.serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
   made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
   made.scales = made.codes + made.layout.scales_offset;
   made.rows_most = rows_fit(backend, &made);

@@ -3,7 +3,8 @@
  *   <stem>.weight_scale  [1]; BitLinear, which is meant where linear_class is not given, divides by it; AutoBitLinear
  *                        ("autobitlinear") multiplies with it
  * The scale is rounded to f16, which INT2 has. */
-#include "import.h"
+#include "config.h"
+#include "importer.h"
 
 #include <math.h>
 #include <string.h>

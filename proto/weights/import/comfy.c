@@ -5,7 +5,7 @@
  * be.
  *
  * Only what is known to leave code * scale as the weight is taken. */
-#include "import.h"
+#include "comfy.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  *   quantize_config.json   AutoGPTQ's and GPTQModel's own, the same keys at the top
  *   hf_quant_config.json   ModelOpt's: {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", ...}}
  */
-#include "import.h"
+#include "config.h"
 
 #include <jansson.h>
 #include <string.h>

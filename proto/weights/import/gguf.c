@@ -7,7 +7,7 @@
  *                   ceil(b * 256 / 243); digit j is (b * 3^j mod 256) * 3 / 256. 32 bytes hold elements 32 j + m of
  *                   160, 16 bytes 160 + 16 j + m, the last four 240 + 4 j + m
  * Codes c stand for c - 1, and two groups of 128 have the scale of their block. */
-#include "import.h"
+#include "importer.h"
 
 #include "../../number.h"
 #include "../gguf.h"

@@ -7,7 +7,8 @@
  * W[n][k] = scales[g][n] * (q - z). Taken: 8 bits with one group and z = 128, which is INT8 with a scale a row; 2 bits
  * with groups of a multiple of 128 or one, and z = 1 or 2: q - 1 is the value of code q, and q - 2 that of code 3 - q
  * with the scale's sign changed. */
-#include "import.h"
+#include "config.h"
+#include "importer.h"
 
 #include "../../number.h"
 

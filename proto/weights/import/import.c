@@ -1,12 +1,9 @@
 #include "import.h"
+#include "config.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* In order: the first that says that a tensor is its own, or part of what is, has it. */
-static const struct importer *const importers[] = {&import_gguf, &import_gptq, &import_bitnet, &import_trirun,
-                                                   &import_plain};
 
 static int compare_names(const void *left, const void *right) {
   const struct import_entry *a = left, *b = right;
@@ -49,56 +46,9 @@ void import_close(struct import_model *model) {
   *model = (struct import_model){.files = NULL};
 }
 
-const struct import_entry *import_find(const struct import_model *model, const char *name) {
-  size_t low = 0, high = model->count;
-  while (low < high) {
-    size_t middle = low + (high - low) / 2;
-    int order = strcmp(model->entries[middle].tensor->name, name);
-    if (order == 0)
-      return &model->entries[middle];
-    if (order < 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return NULL;
-}
-
-const struct import_entry *import_beside(const struct import_model *model, const char *name, size_t drop,
-                                         const char *suffix) {
-  char text[LIMIT_NAME_BYTES + 32];
-  size_t length = strlen(name);
-  if (length < drop || length - drop + strlen(suffix) >= sizeof text)
-    return NULL;
-  memcpy(text, name, length - drop);
-  strcpy(text + length - drop, suffix);
-  return import_find(model, text);
-}
-
-bool import_ends(const char *name, const char *suffix) {
-  size_t length = strlen(name), end = strlen(suffix);
-  return length >= end && strcmp(name + length - end, suffix) == 0;
-}
-
-void import_begin(struct import_weight *out, const struct importer *importer, const struct import_entry *tensor) {
-  *out = (struct import_weight){.importer = importer, .tensor = tensor, .pack = 1, .pack_bytes = 1, .row_group = 1};
-  size_t length = strnlen(tensor->tensor->name, sizeof out->name - 1);
-  memcpy(out->name, tensor->tensor->name, length);
-  out->files[out->file_count++] = tensor->file;
-}
-
-enum status import_add(struct import_weight *out, enum import_aux which, const struct import_entry *entry,
-                       struct error *error) {
-  out->aux[which] = entry;
-  for (uint32_t i = 0; i < out->file_count; i++)
-    if (out->files[i] == entry->file)
-      return STATUS_OK;
-  if (out->file_count == IMPORT_FILES)
-    return error_set(error, STATUS_UNSUPPORTED, "tensors of '%s' lie in more than %d files", IMPORT_SHOW(out->name),
-                     IMPORT_FILES);
-  out->files[out->file_count++] = entry->file;
-  return STATUS_OK;
-}
+/* In order: the first that says that a tensor is its own, or part of what is, has it. */
+static const struct importer *const importers[] = {&import_gguf, &import_gptq, &import_bitnet, &import_trirun,
+                                                   &import_plain};
 
 enum import_claim import_take(const struct import_model *model, const struct import_entry *tensor,
                               const struct import_wish *wish, struct import_weight *out, struct error *error) {

@@ -7,31 +7,7 @@
 #ifndef WEIGHTS_IMPORT_H
 #define WEIGHTS_IMPORT_H
 
-#include "../../gemm.h"
-#include "../../limits.h"
-#include "../safetensors.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-struct json_t;
-
-/* A tensor of one of the files. */
-struct import_entry {
-  const struct safetensors_tensor *tensor;
-  uint32_t file;
-};
-
-/* The files of one model, or those of them that one weight takes. */
-struct import_model {
-  const struct safetensors *files; /* the caller's */
-  size_t file_count;
-  struct import_entry *entries; /* owned; by name */
-  size_t count;
-  struct json_t *config; /* owned: what the model's configuration says about quantization; NULL: nothing, or none */
-  const char *method;    /* in `config`; NULL: none */
-};
+#include "importer.h"
 
 /* `config` is the text of config.json, quantize_config.json (GPTQ) or hf_quant_config.json (ModelOpt); NULL: the model
  * comes without. BAD_FILE for text that is no JSON object, a tensor that two files have, and what is no quantization.
@@ -39,122 +15,9 @@ struct import_model {
 MUST_CHECK enum status import_open(struct import_model *model, const struct safetensors *files, size_t file_count,
                                    const char *config, size_t config_bytes, struct error *error);
 void import_close(struct import_model *model);
-/* NULL where there is none. */
-const struct import_entry *import_find(const struct import_model *model, const char *name);
-
-enum {
-  IMPORT_FILES = 7, /* of the model that one weight lies in, its sidecars included */
-  IMPORT_AUX = 4,
-};
-
-/* Tensors beside the codes, read whole before anything is unpacked. */
-enum import_aux {
-  IMPORT_SCALES,
-  IMPORT_ZEROS,
-  IMPORT_INDEX,
-  IMPORT_MARKER, /* a text about the weight */
-};
-
-/* One weight, as its files have it. */
-struct import_weight {
-  const struct importer *importer;
-  char name[LIMIT_NAME_BYTES]; /* Hugging Face's */
-  const struct import_entry *tensor, *aux[IMPORT_AUX];
-  int64_t n, k;
-  bool real; /* numbers, to be rounded or quantized; else codes, taken as they are */
-  /* Codes: that they are in (INT2: for INT2A8, too). Real: that holds them without loss, NONE where none does. */
-  enum gemm_format format;
-  enum gemm_scale scale; /* codes */
-  /* By rows: `pack` elements of a row lie in `pack_bytes` bytes, rows behind each other. By columns: a word of
-   * `pack_bytes` holds `pack` elements of one row of W, which is a column of the tensor. */
-  bool by_columns;
-  uint32_t pack, pack_bytes;
-  uint32_t row_group;                       /* rows of W that must be unpacked together */
-  uint32_t parameter;                       /* the importer's own */
-  uint32_t files[IMPORT_FILES], file_count; /* of the model: those with its tensors */
-};
-
-/* A part of a weight's bytes as they are in the file: `rows` rows of W from `first` on, `columns` from `column` on. */
-struct import_tile {
-  const uint8_t *raw;
-  uint64_t stride; /* bytes from a row of the tensor to the next */
-  uint64_t first, rows, column, columns;
-};
-
-/* The tensors beside the codes, by enum import_aux; NULL where the weight has none. Not aligned. */
-struct import_data {
-  const uint8_t *aux[IMPORT_AUX];
-};
-
-/* What a request says beside the tensor's name. */
-struct import_wish {
-  const char *scale_tensor; /* "" or NULL: by the usual names */
-  enum gemm_scale scale;    /* that the scales must be; NONE: as they are */
-};
-
-enum import_claim {
-  IMPORT_NOT_MINE,
-  IMPORT_PART, /* of a weight that begins at another tensor, or no matrix */
-  IMPORT_WEIGHT,
-};
-
-struct importer {
-  const char *name;
-  /* Judges a tensor that a request names; `wish` NULL: of a model that is listed, where what is no matrix and what is
-   * about another tensor is PART. A weight that cannot be read is IMPORT_WEIGHT with an error. */
-  enum import_claim (*take)(const struct import_model *model, const struct import_entry *tensor,
-                            const struct import_wish *wish, struct import_weight *out, struct error *error);
-  /* Looks through the tensors beside the codes; NULL: nothing to look at. */
-  enum status (*check)(const struct import_weight *weight, const struct import_data *data, struct error *error);
-  /* The row of the tensor that row n of W lies in; NULL: n. */
-  uint64_t (*file_row)(const struct import_weight *weight, uint64_t n);
-  /* Real: row `row` of the tile as f32. */
-  void (*numbers)(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out);
-  /* Codes, in canonical form, rows row_bytes apart; those of 2 bits into zeros. */
-  void (*codes)(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
-                uint8_t *out, uint64_t row_bytes);
-  /* The factor in place `column` of the weight's scales of row n (ROW, ONE: 0; BLOCK: n counts blocks, too). NULL: they
-   * lie with the codes. */
-  float (*scale)(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
-  /* The same where they lie with the codes: GROUP scales of a row of the tile. */
-  void (*tile_scales)(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out);
-};
-
-extern const struct importer import_plain, import_gptq, import_bitnet, import_trirun, import_gguf;
 
 /* What a tensor is to the table. An error that is not OK: a weight that cannot be read, and why. */
 enum import_claim import_take(const struct import_model *model, const struct import_entry *tensor,
                               const struct import_wish *wish, struct import_weight *out, struct error *error);
-
-/* ---- for the importers */
-
-#define IMPORT_SHOW(text_) safetensors_show(text_).text
-
-/* `name` with `suffix` in place of what is behind its last `drop` bytes, in the model; NULL: none. */
-const struct import_entry *import_beside(const struct import_model *model, const char *name, size_t drop,
-                                         const char *suffix);
-/* Whether `name` ends so. */
-bool import_ends(const char *name, const char *suffix);
-/* Begins to fill in: name, tensor, file. */
-void import_begin(struct import_weight *out, const struct importer *importer, const struct import_entry *tensor);
-/* Notes that a tensor belongs to the weight. UNSUPPORTED where it lies in too many files. */
-MUST_CHECK enum status import_add(struct import_weight *out, enum import_aux which, const struct import_entry *entry,
-                                  struct error *error);
-/* A number of the model's configuration; `fallback` where it has none of that name. */
-int64_t import_config_integer(const struct import_model *model, const char *key, int64_t fallback);
-/* A text of it; NULL where there is none. */
-const char *import_config_text(const struct import_model *model, const char *key);
-/* Whether it has something under that name that is not null, false or empty. */
-bool import_config_has(const struct import_model *model, const char *key);
-
-/* Markers of ComfyUI about a weight (comfy.c): UNSUPPORTED for what would change its meaning. `text` of the tensor
- * <stem>.comfy_quant, or of the header's metadata. */
-MUST_CHECK enum status import_comfy_marker(const char *text, size_t bytes, const struct safetensors_tensor *codes,
-                                           struct error *error);
-MUST_CHECK enum status import_comfy_metadata(const struct safetensors *file, const struct safetensors_tensor *codes,
-                                             struct error *error);
-/* What config.json says of the whole model (config.c): UNSUPPORTED for a method that is not understood. */
-MUST_CHECK enum status import_config_parse(struct import_model *model, const char *text, size_t bytes,
-                                           struct error *error);
 
 #endif

@@ -13,7 +13,8 @@
  *   <stem>.weight_scale, <stem>.weight_scale_inv, <stem>.scale, <stem>.scales, <stem>.scale_weight
  * All are factors. Their shape is the scale mode: one element ONE, [N] or [N, 1] ROW, [ceil(N/128), ceil(K/128)] BLOCK
  * (FP8), [N, ceil(K/128)] GROUP (INT2). */
-#include "import.h"
+#include "comfy.h"
+#include "importer.h"
 
 #include "../../number.h"
 

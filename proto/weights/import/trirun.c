@@ -1,6 +1,6 @@
 /* 2-bit weights as TriRun packs them (github.com/NolanoOrg/TriRun, trirun/__init__.py): <stem>.B, I32 [K/16, N], and
  * <stem>.s, F16 [K/128, N] or [1, N]. Both are shuffled for its kernel; here is where each element belongs. */
-#include "import.h"
+#include "importer.h"
 
 #include "../../number.h"
 

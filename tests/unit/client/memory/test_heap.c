@@ -1,5 +1,5 @@
 /* The arena's allocator, and pointers into the arena. */
-#include "client/session/session.h"
+#include "client/memory/arena.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,9 +170,9 @@ static void pointers_become_offsets(void **state) {
   char *memory = gemmd_alloc(session, 100);
   assert_non_null(memory);
   assert_int_equal((uintptr_t)memory % HEAP_ALIGN, 0);
-  assert_int_equal(session_offset(session, memory, "x", &offset), STATUS_OK);
+  assert_int_equal(arena_offset(session, memory, "x", &offset), STATUS_OK);
   assert_int_equal(offset, BEGIN);
-  assert_int_equal(session_offset(session, session->arena + END - 1, "x", &offset), STATUS_OK);
+  assert_int_equal(arena_offset(session, session->arena + END - 1, "x", &offset), STATUS_OK);
   assert_int_equal(offset, END - 1);
   session_free(session);
 }
@@ -191,10 +191,10 @@ static void pointers_outside_the_tensors_are_refused_by_name(void **state) {
     (void *)UINTPTR_MAX
   };
   for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
-    assert_int_equal(session_offset(session, outside[i], "bias", &offset), STATUS_INVALID);
+    assert_int_equal(arena_offset(session, outside[i], "bias", &offset), STATUS_INVALID);
     assert_string_equal(session->error.text, "bias must lie in the session's arena (gemmd_alloc)");
   }
-  assert_int_equal(session_offset(session, NULL, "x scale", &offset), STATUS_INVALID);
+  assert_int_equal(arena_offset(session, NULL, "x scale", &offset), STATUS_INVALID);
   assert_string_equal(session->error.text, "x scale must not be NULL");
   assert_int_equal(offset, 77);
   session_free(session);

@@ -1,6 +1,7 @@
 /* Products over the rings: rooms, parts, a worker that is lost, a device that fails, a session that ends. The test
  * holds the worker's end of the rings, in this process' memory. */
-#include "client/session/session.h"
+#include "client/submit/queue.h"
+#include "client/weight/handle.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -211,6 +211,29 @@ static void what_is_seen_comes_in_order_and_once(void **state) {
   free(taker.memory);
 }
 
+static void devices_are_told_of_work_and_pauses(void **state) {
+  void *ring = make_ring();
+  (void)state;
+  seen_computes(NULL, 0); /* a process whose gemmd has no ring says nothing */
+  seen_computes(ring, 3);
+  seen_computes(ring, 3);
+  seen_pause(ring, 3, 5000);
+  struct seen_device there = seen_device(ring, 3, 4999), other = seen_device(ring, 2, 4999);
+  assert_int_equal(there.products, 2);
+  assert_int_equal(there.pause_until_ns, 5000);
+  assert_true(other.products == 0 && other.pause_until_ns == 0);
+  assert_int_equal(seen_device(ring, 3, 5000).pause_until_ns, 0); /* over by itself */
+  seen_computes(ring, 3);                                         /* or by the next product */
+  assert_int_equal(seen_device(ring, 3, 0).pause_until_ns, 0);
+  seen_pause(ring, 3, UINT64_MAX);
+  assert_int_equal(seen_device(ring, 3, 7).pause_until_ns, 7 + SEEN_PAUSE_MOST_NS);
+  seen_pause(ring, 3, 0);
+  assert_int_equal(seen_device(ring, 3, 7).pause_until_ns, 0);
+  struct seen_entry out;
+  assert_false(seen_take(&(struct seen_taker){.memory = ring}, &out)); /* the ring is where it was */
+  free(ring);
+}
+
 static void whatever_lies_in_the_ring_ends(void **state) {
   static const uint8_t bytes[] = {0x00, 0xff, 0x01, 0x80};
   (void)state;
@@ -272,6 +295,7 @@ int main(void) {
       TABLE(no_reader_sees_half_a_row),
       TABLE(what_is_no_table_is_refused),
       cmocka_unit_test(what_is_seen_comes_in_order_and_once),
+      cmocka_unit_test(devices_are_told_of_work_and_pauses),
       cmocka_unit_test(whatever_lies_in_the_ring_ends),
       cmocka_unit_test(threads_put_together),
   };

@@ -1,0 +1,19 @@
+#ifndef CLIENT_CTL_MODEL_LOAD_BAR_H
+#define CLIENT_CTL_MODEL_LOAD_BAR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* A bar on stderr: from the second second on, where stderr is a terminal. */
+struct load_bar {
+  struct timespec start, drawn;
+  bool terminal, visible;
+};
+
+void load_bar_begin(struct load_bar *bar);
+/* `user` is the bar; bytes. */
+void load_bar_draw(void *user, uint64_t done, uint64_t total);
+void load_bar_end(const struct load_bar *bar);
+
+#endif

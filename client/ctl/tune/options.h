@@ -1,0 +1,21 @@
+#ifndef CLIENT_CTL_TUNE_OPTIONS_H
+#define CLIENT_CTL_TUNE_OPTIONS_H
+
+#include "../ctl.h"
+
+enum { TUNE_KERNEL_BYTES = 256 };
+
+/* A kernel's parameters as options; the last row has no name. */
+struct tune_parameter {
+  const char *option, *name; /* of gemmctl, of the kernel */
+  int64_t low, high, step, fallback;
+};
+extern const struct tune_parameter tune_parameters[];
+
+/* The kernel that --kernel and the parameters' options describe; *given where any was. False after having said what is
+ * wrong. */
+bool tune_kernel(const struct tool_call *call, char kernel[TUNE_KERNEL_BYTES], bool *given);
+/* --m, --x-type, --y-type, --bias-type and --exhaustive. */
+bool tune_request(const struct tool_call *call, gemmd_tune_request *out);
+
+#endif

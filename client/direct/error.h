@@ -1,0 +1,9 @@
+#ifndef CLIENT_DIRECT_ERROR_H
+#define CLIENT_DIRECT_ERROR_H
+
+#include "../../proto/status.h"
+
+/* Keeps the sentence for this thread; returns the public status. */
+int direct_result(enum status status, const struct error *error);
+
+#endif

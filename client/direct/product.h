@@ -1,0 +1,11 @@
+#ifndef CLIENT_DIRECT_PRODUCT_H
+#define CLIENT_DIRECT_PRODUCT_H
+
+#include "state.h"
+
+/* The job of a call with so many columns of y, checked as products with `whole`; its weight, bias and variant are left
+ * to be filled in. */
+MUST_CHECK enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_product *product,
+                                   const struct gemm_weight *whole, struct backend_job *out, struct error *error);
+
+#endif

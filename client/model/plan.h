@@ -1,0 +1,33 @@
+/* What is to become of a model, private. */
+#ifndef CLIENT_MODEL_PLAN_H
+#define CLIENT_MODEL_PLAN_H
+
+#include "../gemmclient.h"
+#include "files.h"
+
+/* One weight that is to be: rows behind rows of one or several of the model's. */
+struct model_item {
+  char name[LIMIT_NAME_BYTES];     /* as gemmd is to know it */
+  char base[LIMIT_NAME_BYTES];     /* in the model */
+  struct import_weight *pieces[8]; /* owned */
+  uint32_t count;
+  enum gemm_format format;
+  uint32_t scale, method;
+  bool columns;
+  uint64_t bytes;     /* of the files */
+  struct error error; /* status not OK: it cannot be read */
+};
+
+struct model_plan {
+  struct model_item *items; /* owned */
+  size_t count, capacity;
+  uint64_t bytes;
+};
+
+/* What of the model is to become which weight. NOT_FOUND, EXISTS, INVALID, UNSUPPORTED. Items that cannot be read stay
+ * among them only where the caller keeps going. Free it, whatever is returned. */
+MUST_CHECK enum status model_plan_make(const struct model_files *files, const gemmd_model *wanted,
+                                       struct model_plan *plan, struct error *error);
+void model_plan_free(struct model_plan *plan);
+
+#endif

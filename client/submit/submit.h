@@ -1,0 +1,15 @@
+/* Entries into the rings of devices that hold a weight; private. */
+#ifndef CLIENT_SUBMIT_SUBMIT_H
+#define CLIENT_SUBMIT_SUBMIT_H
+
+#include "../session/session.h"
+
+/* Of devices that hold the same, the one that serves and has the least to do; the first one where all have failed.
+ * `device`: that one alone, unless it is LIMIT_DEVICES; NULL, with the session's error, where it is not among them. */
+const struct pending_part *parts_choose(struct gemmd_session *session, const struct pending_part *parts,
+                                        uint32_t part_count, uint32_t device);
+/* Submits a checked entry to the devices of all parts, as gemmd_submit; returns the public status. */
+int submit_entry(struct gemmd_session *session, const struct ring_submission *submission,
+                 const struct pending_part *parts, uint32_t part_count, uint64_t *ticket);
+
+#endif

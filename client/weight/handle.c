@@ -1,0 +1,40 @@
+#include "handle.h"
+
+#include <stdlib.h>
+
+void weight_link(gemmd_session *session, gemmd_weight *weight) {
+  weight->next = session->weights;
+  if (weight->next != NULL)
+    weight->next->previous = weight;
+  session->weights = weight;
+}
+
+const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
+  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+    for (uint32_t i = 0; i < weight->part_count; i++)
+      if (weight->parts[i].device == device && weight->parts[i].handle == handle)
+        return weight;
+  return NULL;
+}
+
+void weight_forget(struct gemmd_weight *weight) {
+  if (weight->previous != NULL)
+    weight->previous->next = weight->next;
+  else
+    weight->session->weights = weight->next;
+  if (weight->next != NULL)
+    weight->next->previous = weight->previous;
+  free(weight);
+}
+
+uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
+  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+    for (uint32_t i = 0; i < weight->part_count; i++)
+      if (weight->parts[i].device == device && weight->parts[i].handle == handle)
+        return weight->next_handles[i];
+  return 0;
+}
+
+void weight_name_error(const struct gemmd_weight *weight, struct error *error) {
+  (void)error_set(error, error->status, "%s (weight \"%s\")", error->text, weight->info.name);
+}

@@ -1,0 +1,13 @@
+#ifndef PROTO_WEIGHTS_IMPORT_COMFY_H
+#define PROTO_WEIGHTS_IMPORT_COMFY_H
+
+#include "importer.h"
+
+/* Markers of ComfyUI about a weight: UNSUPPORTED for what would change its meaning. `text` of the tensor
+ * <stem>.comfy_quant, or of the header's metadata. */
+MUST_CHECK enum status import_comfy_marker(const char *text, size_t bytes, const struct safetensors_tensor *codes,
+                                           struct error *error);
+MUST_CHECK enum status import_comfy_metadata(const struct safetensors *file, const struct safetensors_tensor *codes,
+                                             struct error *error);
+
+#endif

@@ -1,0 +1,17 @@
+/* What a model's configuration says about quantization. */
+#ifndef PROTO_WEIGHTS_IMPORT_CONFIG_H
+#define PROTO_WEIGHTS_IMPORT_CONFIG_H
+
+#include "importer.h"
+
+/* What config.json says of the whole model: UNSUPPORTED for a method that is not understood. */
+MUST_CHECK enum status import_config_parse(struct import_model *model, const char *text, size_t bytes,
+                                           struct error *error);
+/* A number of the model's configuration; `fallback` where it has none of that name. */
+int64_t import_config_integer(const struct import_model *model, const char *key, int64_t fallback);
+/* A text of it; NULL where there is none. */
+const char *import_config_text(const struct import_model *model, const char *key);
+/* Whether it has something under that name that is not null, false or empty. */
+bool import_config_has(const struct import_model *model, const char *key);
+
+#endif
