@@ -563,14 +563,15 @@ GEMMD_API int gemmd_tune_pin(gemmd_session *session, const char *pattern, const 
 
 typedef struct gemmd_device_info {
   char name[128];
-  char state[16]; /* "starting", "ready", "failed" */
+  char state[16]; /* "starting", "ready", "asleep" until it is asked for something, "failed" */
   uint32_t pid, restarts;
   uint64_t memory_total, memory_slabs, memory_used;
   uint64_t memory_copies;  /* beside the slabs: weights in an order that a library wants */
   uint64_t memory_working; /* beside the slabs: what products under way need */
   uint64_t memory_lent;    /* of the slabs: whose descriptors clients were given */
   uint64_t requests, rows, failures, device_ns;
-  uint64_t products; /* that the device computed, each for one request or several */
+  uint64_t products;   /* that the device computed, each for one request or several */
+  uint64_t memory_own; /* beside the slabs: of gemmd's process there; 0: there is none, or nobody says */
 } gemmd_device_info;
 
 typedef struct gemmd_daemon_info {
@@ -589,11 +590,22 @@ typedef struct gemmd_device_health {
   uint64_t longest_ns; /* for which a product has kept it from others at a time, as predicted; 0: not known */
 } gemmd_device_health;
 
+/* What a device does while nobody asks it for anything. */
+typedef struct gemmd_device_rest {
+  uint32_t naps;     /* how often its worker was closed for having nothing to do */
+  uint32_t untuned;  /* shapes that direct clients compute and that wait to be tuned */
+  uint64_t quiet_ms; /* since when no direct client was seen to use it */
+  char quiet[96];    /* "quiet", or why it is not; "": there are no direct clients */
+  uint64_t verified; /* comparisons of lent weights with what was loaded, while it was quiet */
+  uint64_t damaged;  /* of these, weights that were damaged and are withdrawn */
+} gemmd_device_rest;
+
 /* A round trip to the supervisor; *ns may be NULL. */
 GEMMD_API int gemmd_ping(gemmd_session *session, uint64_t *ns);
 GEMMD_API int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out);
 /* INVALID: there is no such device. */
 GEMMD_API int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_health *out);
+GEMMD_API int gemmd_device_resting(gemmd_session *session, uint32_t device, gemmd_device_rest *out);
 /* For admins: the worker of a device that has failed is started now, not after the next pause; of all of them where
  * `device` is -1. *tried: how many devices waited for that; may be NULL. */
 GEMMD_API int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried);

@@ -9,6 +9,19 @@
 
 /* ---- status */
 
+/* What is told of one device beside its numbers. */
+struct condition {
+  gemmd_device_health trouble;
+  gemmd_device_rest rest;
+};
+
+static json_t *rest_json(const gemmd_device_info *device, const gemmd_device_rest *rest) {
+  return json_pack("{s:I, s:I, s:I, s:I, s:o, s:I, s:I}", "memory_own", (json_int_t)device->memory_own, "naps",
+                   (json_int_t)rest->naps, "untuned", (json_int_t)rest->untuned, "quiet_ms", (json_int_t)rest->quiet_ms,
+                   "quiet", print_json_text(rest->quiet), "verified", (json_int_t)rest->verified, "damaged",
+                   (json_int_t)rest->damaged);
+}
+
 static json_t *device_json(uint32_t number, const gemmd_device_info *device, const gemmd_device_health *trouble) {
   return json_pack(
       "{s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "device",
@@ -27,10 +40,13 @@ static uint32_t device_count(const gemmd_daemon_info *info) {
   return info->devices < room ? info->devices : room;
 }
 
-static void status_json(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
+static void status_json(const gemmd_daemon_info *info, const struct condition *conditions, FILE *out) {
   json_t *devices = json_array();
-  for (uint32_t i = 0; i < device_count(info); i++)
-    json_array_append_new(devices, device_json(i, &info->device[i], &troubles[i]));
+  for (uint32_t i = 0; i < device_count(info); i++) {
+    json_t *device = device_json(i, &info->device[i], &conditions[i].trouble);
+    json_object_update_new(device, rest_json(&info->device[i], &conditions[i].rest));
+    json_array_append_new(devices, device);
+  }
   print_json(out, json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "server",
                             print_json_text(info->server), "backend", print_json_text(info->backend), "backend_reason",
                             print_json_text(info->backend_reason), "pid", (json_int_t)info->pid, "uptime_ms",
@@ -41,10 +57,10 @@ static void status_json(const gemmd_daemon_info *info, const gemmd_device_health
 }
 
 /* A line for each device that does not serve. */
-static void troubles_text(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
+static void troubles_text(const gemmd_daemon_info *info, const struct condition *conditions, FILE *out) {
   char down[PRINT_UNIT_BYTES], next[PRINT_UNIT_BYTES];
   for (uint32_t i = 0; i < device_count(info); i++) {
-    const gemmd_device_health *trouble = &troubles[i];
+    const gemmd_device_health *trouble = &conditions[i].trouble;
     if (trouble->down_ms == 0)
       continue;
     fprintf(out, "device %u has not served for %s%s%s", i, print_duration(trouble->down_ms * 1000000, down),
@@ -56,7 +72,21 @@ static void troubles_text(const gemmd_daemon_info *info, const gemmd_device_heal
   }
 }
 
-static void status_text(const gemmd_daemon_info *info, const gemmd_device_health *troubles, FILE *out) {
+/* A line for each device that direct clients use, or where something waits for quiet. */
+static void rest_text(const gemmd_daemon_info *info, const struct condition *conditions, FILE *out) {
+  char time[PRINT_UNIT_BYTES];
+  for (uint32_t i = 0; i < device_count(info); i++) {
+    const gemmd_device_rest *rest = &conditions[i].rest;
+    if (rest->quiet[0] != '\0')
+      fprintf(out, "device %u, of direct clients: %s; not seen in use for %s; %u shape%s to tune\n", i, rest->quiet,
+              print_duration(rest->quiet_ms * 1000000, time), rest->untuned, print_plural(rest->untuned));
+    if (rest->damaged > 0)
+      fprintf(out, "device %u: %llu lent weight%s found damaged and withdrawn\n", i, (unsigned long long)rest->damaged,
+              print_plural(rest->damaged));
+  }
+}
+
+static void status_text(const gemmd_daemon_info *info, const struct condition *conditions, FILE *out) {
   char bytes[PRINT_UNIT_BYTES], more[PRINT_UNIT_BYTES], time[PRINT_UNIT_BYTES];
   struct print_table table;
   print_table_begin(&table, "ll");
@@ -72,10 +102,10 @@ static void status_text(const gemmd_daemon_info *info, const gemmd_device_health
   print_table_end(&table, out);
 
   fputc('\n', out);
-  static const char *const heads[] = {"DEVICE",   "NAME",   "STATE",    "WEIGHTS", "TAKEN",
-                                      "LENT",     "COPIES", "WORKING",  "MEMORY",  "ROWS",
-                                      "PRODUCTS", "BUSY",   "FAILURES", "PROCESS", "RESTARTS"};
-  print_table_begin(&table, "rllrrrrrrrrrrrr");
+  static const char *const heads[] = {"DEVICE", "NAME",     "STATE",   "WEIGHTS", "TAKEN", "LENT",
+                                      "COPIES", "WORKING",  "OWN",     "MEMORY",  "ROWS",  "PRODUCTS",
+                                      "BUSY",   "FAILURES", "PROCESS", "RESTARTS"};
+  print_table_begin(&table, "rllrrrrrrrrrrrrr");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     print_cell(&table, "%s", heads[i]);
   for (uint32_t i = 0; i < device_count(info); i++) {
@@ -88,6 +118,7 @@ static void status_text(const gemmd_daemon_info *info, const gemmd_device_health
     print_cell(&table, "%s", print_bytes(device->memory_lent, more));
     print_cell(&table, "%s", print_bytes(device->memory_copies, more));
     print_cell(&table, "%s", print_bytes(device->memory_working, more));
+    print_cell(&table, "%s", print_bytes(device->memory_own, more));
     print_cell(&table, "%s", print_bytes(device->memory_total, more));
     print_cell(&table, "%llu", (unsigned long long)device->rows);
     print_cell(&table, "%llu", (unsigned long long)device->products);
@@ -97,13 +128,17 @@ static void status_text(const gemmd_daemon_info *info, const gemmd_device_health
     print_cell(&table, "%u", device->restarts);
   }
   print_table_end(&table, out);
-  troubles_text(info, troubles, out);
+  troubles_text(info, conditions, out);
+  rest_text(info, conditions, out);
 }
 
-static int ask_troubles(gemmd_session *session, const gemmd_daemon_info *info, gemmd_device_health *troubles) {
+static int ask_conditions(gemmd_session *session, const gemmd_daemon_info *info, struct condition *conditions) {
   int status = GEMMD_OK;
-  for (uint32_t i = 0; status == GEMMD_OK && i < device_count(info); i++)
-    status = gemmd_device_state(session, i, &troubles[i]);
+  for (uint32_t i = 0; status == GEMMD_OK && i < device_count(info); i++) {
+    status = gemmd_device_state(session, i, &conditions[i].trouble);
+    if (status == GEMMD_OK)
+      status = gemmd_device_resting(session, i, &conditions[i].rest);
+  }
   return status;
 }
 
@@ -113,16 +148,16 @@ static enum tool_exit run_status(struct tool_call *call) {
   if (code != TOOL_OK)
     return code;
   gemmd_daemon_info info;
-  gemmd_device_health troubles[sizeof info.device / sizeof *info.device];
+  struct condition conditions[sizeof info.device / sizeof *info.device];
   int status = gemmd_daemon_status(session, &info);
   if (status == GEMMD_OK)
-    status = ask_troubles(session, &info, troubles);
+    status = ask_conditions(session, &info, conditions);
   if (status != GEMMD_OK)
     code = tool_refused(call, session, status);
   else if (call->json)
-    status_json(&info, troubles, call->out);
+    status_json(&info, conditions, call->out);
   else
-    status_text(&info, troubles, call->out);
+    status_text(&info, conditions, call->out);
   gemmd_disconnect(session);
   return code;
 }
@@ -137,6 +172,10 @@ const struct tool_command ctl_status = {
         "  devices: a list of {device, name, state, pid, restarts, memory_total, memory_slabs, memory_used,\n"
         "  memory_lent: of the slabs, mapped by clients that compute themselves,\n"
         "  memory_copies: weights in an order that a library wants, memory_working: what products under way need,\n"
+        "  memory_own: of gemmd's process there beside all that, naps: how often that was closed for having nothing to "
+        "do,\n"
+        "  quiet: whether direct clients leave it alone, quiet_ms: since when, untuned: shapes of theirs to be tuned,\n"
+        "  verified: comparisons of lent weights, damaged: how many of these were,\n"
         "  down_ms: for how long it has not served, retry_ms: until it is tried again, why: its last worker ended,\n"
         "  requests, rows, failures, device_ns,\n"
         "  products: computed, each for one request or several}",

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct idle;
 struct packet;
 struct session;
 struct supervisor;
@@ -37,6 +38,8 @@ struct supervisor_hooks {
   void (*worker_started)(struct supervisor *supervisor, struct worker *worker);
   /* Its process is dead and reaped. */
   void (*worker_lost)(struct supervisor *supervisor, struct worker *worker);
+  /* It sleeps: it has no process, and what is asked for starts one. */
+  void (*worker_asleep)(struct supervisor *supervisor, struct worker *worker);
   /* There will be no successor. */
   void (*worker_failed)(struct supervisor *supervisor, struct worker *worker);
   /* A client has written into its rings what cannot be. */
@@ -68,6 +71,7 @@ struct supervisor {
   struct pins *pins;
   struct store *store;
   struct publishing *publishing;
+  struct idle *idle;   /* owned */
   uint64_t started_ms; /* of the loop's clock */
   bool embedded;       /* one session, and its end is the daemon's */
   bool stopping;

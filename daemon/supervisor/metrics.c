@@ -74,6 +74,13 @@ VALUE(memory_used, device->status->memory_used)
 VALUE(memory_lent, device->status->memory_lent)
 VALUE(memory_copies, device->status->memory_copies)
 VALUE(memory_working, device->status->memory_working)
+VALUE(memory_own, device->status->memory_own)
+VALUE(is_asleep, strcmp(device->status->state, "asleep") == 0)
+VALUE(naps, device->status->naps)
+VALUE(quiet_s, (double)device->status->quiet_ms / 1e3)
+VALUE(untuned, device->status->untuned)
+VALUE(verified, device->status->verified)
+VALUE(damaged, device->status->damaged)
 VALUE(waiting, device->now->waiting)
 VALUE(stuck, (double)device->now->stuck_ns / 1e9)
 VALUE(requests, device->totals.requests)
@@ -96,6 +103,15 @@ static const struct device_metric device_metrics[] = {
      memory_lent},
     {"device_copy_bytes", "gauge", "Memory beside that, for weights in an order that a library wants.", memory_copies},
     {"device_working_bytes", "gauge", "Device memory beside that, which products under way need.", memory_working},
+    {"device_own_bytes", "gauge", "Device memory of gemmd's process there beside all that; 0: none, or not known.",
+     memory_own},
+    {"device_asleep", "gauge", "1 where its worker is closed until it is asked for something.", is_asleep},
+    {"device_naps_total", "counter", "How often that was done.", naps},
+    {"device_quiet_seconds", "gauge", "Since when no direct client was seen to use it; 0: there are none.", quiet_s},
+    {"device_untuned", "gauge", "Shapes that direct clients compute and that wait to be tuned.", untuned},
+    {"device_verified_total", "counter", "Comparisons of lent weights with what was loaded, while it was quiet.",
+     verified},
+    {"device_damaged_total", "counter", "Lent weights that these found damaged, and that were withdrawn.", damaged},
     {"device_queue", "gauge", "Requests that have not begun.", waiting},
     {"device_stuck_seconds", "gauge",
      "For which the oldest product has been on the device, or nothing was done that should.", stuck},

@@ -5,6 +5,7 @@
 #include "commands/cmd_hello.h"
 #include "commands/dispatch.h"
 #include "context.h"
+#include "idle/idle.h"
 #include "net/descriptors.h"
 #include "net/foreign.h"
 #include "net/listener.h"
@@ -20,6 +21,7 @@
 #include "weights/store.h"
 #include "workers/fleet.h"
 #include "workers/recovery.h"
+#include "workers/sleep.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,6 +65,7 @@ static void stop(struct supervisor *supervisor, int exit_status) {
   for (size_t i = 0; i < sizeof process.signals / sizeof *process.signals; i++)
     uv_close((uv_handle_t *)&process.signals[i], NULL);
   publishing_stop(supervisor);
+  idle_stop(supervisor->idle);
   sessions_end(supervisor);
   fleet_stop(supervisor);
 }
@@ -168,6 +171,8 @@ static void close_slabs(struct catalog *catalog) {
 
 /* ---- what the parts ask of each other */
 
+static const struct idle_hooks idle_hooks = {.damaged = lend_withdraw};
+
 static void on_arena_removed(struct session *session, const struct error *error) {
   (void)error; /* the workers have let go, whatever they said */
   session_release(session);
@@ -190,6 +195,7 @@ static const struct supervisor_hooks hooks = {.stop = stop,
                                               .devices_known = store_check,
                                               .worker_started = recovery_begin,
                                               .worker_lost = recovery_worker_lost,
+                                              .worker_asleep = sleep_begun,
                                               .worker_failed = recovery_worker_failed,
                                               .session_broken = session_broken,
                                               .tuning_found = publishing_found,
@@ -216,6 +222,7 @@ static void make_parts(struct supervisor *supervisor) {
   loads_init(supervisor->loads);
   placer_init(supervisor->placer);
   publishing_init(supervisor);
+  supervisor->idle = idle_start(supervisor, &idle_hooks);
   watch_signals(supervisor);
   feed_watchdog(&supervisor->loop);
 }
@@ -247,6 +254,7 @@ int supervisor_run(const struct config *config, const char *program, const char 
   if (process.upgrading)
     become_successor(supervisor);
   publishing_free(supervisor);
+  idle_free(supervisor->idle);
   close_slabs(&supervisor->catalog);
   catalog_free(&supervisor->catalog);
   users_free(&supervisor->users);

@@ -276,6 +276,11 @@ void ring_set_worker_state(struct ring_queue *queue, enum ring_worker_state stat
   PUBLISH_IN_ORDER(queue->worker_state, (uint32_t)state);
 }
 
+bool ring_rest_worker(struct ring_queue *queue) {
+  PUBLISH_IN_ORDER(queue->worker_sleeping, 1);
+  return READ_IN_ORDER(queue->submission_tail) != READ_IN_ORDER(queue->submission_head);
+}
+
 /* ---- entries */
 
 enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,

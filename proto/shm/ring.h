@@ -177,6 +177,9 @@ bool ring_worker_wanted(const struct ring_worker *ring);
  * counts generations itself: what stands in the arena may have been rewritten. */
 void ring_replace_worker(struct ring_queue *queue, uint32_t generation);
 void ring_set_worker_state(struct ring_queue *queue, enum ring_worker_state state);
+/* There is no worker, and none comes before it is asked for: from now on whatever the client submits rings the
+ * doorbell. True where it has submitted something before. */
+bool ring_rest_worker(struct ring_queue *queue);
 
 /* ---- entries <-> products */
 /* A PRODUCT or a PLAN. Numbers are taken as they are (gemm_product_check and plan_call_check judge them), but: opcode,

@@ -45,7 +45,7 @@ static const struct catalog_part *find_part(const struct supervisor *supervisor,
     return NULL;
   }
   for (uint32_t i = 0; i < weight->part_count; i++)
-    if (supervisor->fleet->workers[weight->parts[i].device].state == WORKER_READY)
+    if (worker_usable(&supervisor->fleet->workers[weight->parts[i].device]))
       return &weight->parts[i];
   (void)error_set(error, STATUS_DEVICE_LOST, "no device that holds the weight is ready");
   return NULL;

@@ -1,6 +1,7 @@
 /* status, metrics: what the supervisor knows, and what the workers count; device_retry. */
 #include "../../memfd.h"
 #include "../context.h"
+#include "../idle/idle.h"
 #include "../metrics.h"
 #include "../workers/fleet.h"
 #include "cmd.h"
@@ -39,7 +40,7 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .failures = totals.failures,
                                         .device_ns = totals.device_ns,
                                         .products = totals.products};
-  if (worker->state != WORKER_READY) {
+  if (!worker_usable(worker)) {
     uint64_t now = uv_now(worker->loop);
     out->down_ms = now > worker->down_ms ? now - worker->down_ms : 1;
     out->retry_ms = worker->waits && worker->retry_ms > now ? worker->retry_ms - now : 0;
@@ -67,6 +68,8 @@ static struct message_status_reply describe(struct supervisor *supervisor) {
     reply.arena_bytes += each->arena.rings == NULL ? 0 : each->arena.bytes;
   for (uint32_t i = 0; i < supervisor->fleet->count; i++)
     describe_device(supervisor, &supervisor->fleet->workers[i], &reply.devices[i]);
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
+    idle_describe(supervisor->idle, i, &reply.devices[i]);
   return reply;
 }
 

@@ -151,6 +151,10 @@ void arena_worker_ready(struct arena *arena, uint32_t device) {
   wake_client(arena);
 }
 
+bool arena_worker_asleep(const struct arena *arena, uint32_t device) {
+  return ring_rest_worker(queue_at(arena, device));
+}
+
 void arena_worker_failed(struct arena *arena, uint32_t device) {
   ring_set_worker_state(queue_at(arena, device), RING_WORKER_FAILED);
   wake_client(arena);

@@ -37,6 +37,9 @@ void arena_close(struct arena *arena);
 void arena_worker_lost(struct arena *arena, uint32_t device);
 /* The worker of `device` serves: the client hears of it, and that it is another one if it is. */
 void arena_worker_ready(struct arena *arena, uint32_t device);
+/* The worker of `device` has gone to sleep: the client's doorbell is rung for what it submits. True where it has
+ * submitted something before. */
+bool arena_worker_asleep(const struct arena *arena, uint32_t device);
 /* There will be no worker of `device` any more. */
 void arena_worker_failed(struct arena *arena, uint32_t device);
 

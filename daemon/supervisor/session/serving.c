@@ -4,13 +4,10 @@
 #include "../context.h"
 #include "../weights/reclaim.h"
 #include "../workers/fleet.h"
+#include "../workers/sleep.h"
 #include "session.h"
 
 #include <string.h>
-
-bool serving_wanted(const struct session *session) {
-  return session->arena.rings != NULL && !session->arena_leaving;
-}
 
 struct message_session_add serving_message(const struct session *session, uint32_t device) {
   return (struct message_session_add){.session = session->id,
@@ -50,6 +47,8 @@ static void close_arena(struct session *session) {
   tensors_free(&session->tensors);
   session->account->arena_bytes -= session->arena.bytes;
   session->account->entries -= (uint64_t)session->arena.entries * session->arena.devices;
+  for (uint32_t i = 0; i < session->arena.devices; i++)
+    doorbells_remove(session->supervisor->fleet->doorbells[i], session->arena.doorbells[i]);
   arena_close(&session->arena);
   session->arena_leaving = false;
 }
@@ -104,8 +103,10 @@ static void ask_add(struct session *session, struct worker *worker) {
     keep_error(&session->adding, &error);
   else if (worker->failed)
     arena_worker_failed(&session->arena, worker->device);
-  else /* the successor hears of the arena, and must not serve it before it has heard of the handles opened by then */
+  else { /* the successor hears of the arena, and must not serve it before it has heard of the handles opened by then */
     arena_worker_lost(&session->arena, worker->device);
+    sleep_listen(session->supervisor, &session->arena, worker->device);
+  }
 }
 
 void serving_add(struct session *session, void (*done)(struct session *session, const struct error *error)) {
@@ -140,7 +141,7 @@ static void ask_remove(struct session *session, struct worker *worker) {
 
 void serving_remove(struct session *session, void (*done)(struct session *session, const struct error *error)) {
   struct fleet *fleet = session->supervisor->fleet;
-  if (!serving_wanted(session)) {
+  if (!session_served(session)) {
     done(session, NULL);
     return;
   }

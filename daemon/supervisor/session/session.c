@@ -43,6 +43,10 @@ struct session *session_find(struct supervisor *supervisor, uint32_t id) {
   return NULL;
 }
 
+bool session_served(const struct session *session) {
+  return session->arena.rings != NULL && !session->arena_leaving;
+}
+
 /* ---- what the log hears, and what is counted */
 
 static const char *request_name(const struct session *session, uint32_t id) {

@@ -105,6 +105,8 @@ void sessions_drain(struct session *asker);
 /* What all sessions of this user have staged. */
 struct catalog_holding sessions_staged(const struct sessions *sessions, uint32_t uid);
 void sessions_end(struct supervisor *supervisor);
+/* It has an arena, of which workers and their successors must know. */
+bool session_served(const struct session *session);
 
 /* Cuts the client off and gives back all that it held, when the workers have finished with it. */
 void session_end(struct session *session, const char *why);

@@ -57,6 +57,7 @@ struct catalog_weight {
   uint32_t handles; /* that sessions have open */
   uint32_t borrows; /* of sessions that map it themselves */
   bool withdrawn;   /* its bytes are not those that were loaded */
+  bool unverified;  /* it was given back while no worker could compare them */
 };
 
 struct catalog_name {

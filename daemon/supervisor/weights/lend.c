@@ -107,13 +107,15 @@ static void on_verified(void *user, struct worker_answer *answer) {
   free(checking);
 }
 
-/* Where its worker is not there, the next one verifies it if it has reason to. */
-static void verify(struct supervisor *supervisor, const struct catalog_weight *weight) {
+/* Where its worker sleeps, that is done when the device is quiet; where it is not there, the next one verifies it if it
+ * has reason to. */
+static void verify(struct supervisor *supervisor, struct catalog_weight *weight) {
   for (uint32_t i = 0; i < weight->part_count; i++) {
     const struct catalog_part *part = &weight->parts[i];
     struct worker *worker = &supervisor->fleet->workers[part->device];
     struct message_weight_id body = {.weight = weight->id};
     struct error error;
+    weight->unverified |= worker->nap != NAP_NONE && part->checksum != 0;
     struct checking *checking = part->checksum != 0 && worker->state == WORKER_READY ? malloc(sizeof *checking) : NULL;
     if (checking == NULL)
       continue;

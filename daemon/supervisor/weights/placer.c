@@ -381,8 +381,8 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
   for (uint32_t i = 0; i < supervisor->fleet->count; i++) {
     const struct worker *worker = worker_of(supervisor, i);
     uint64_t used = catalog_device_usage(&supervisor->catalog, i).used, total = worker->ready.memory_total;
-    devices[i] = (struct placement_device){.usable = worker->state == WORKER_READY,
-                                           .free_bytes = used < total ? total - used : 0};
+    devices[i] =
+        (struct placement_device){.usable = worker_usable(worker), .free_bytes = used < total ? total - used : 0};
   }
   return placement_choose(&load->request, load->done.n, devices, supervisor->fleet->count, placer->draft.parts,
                           &placer->part_target, error);
@@ -400,7 +400,7 @@ static enum status make_copy(struct supervisor *supervisor, struct load *load, s
   placer->taken = placer->spoiled = false;
   placer->slab = 0;
   for (uint32_t i = 0; i < placer->part_target; i++)
-    if (worker_of(supervisor, load->source->parts[i].device)->state != WORKER_READY)
+    if (!worker_usable(worker_of(supervisor, load->source->parts[i].device)))
       return error_set(error, STATUS_DEVICE_LOST, "device %u has no worker at the moment",
                        load->source->parts[i].device);
   return STATUS_OK;
@@ -431,7 +431,7 @@ static enum status check_cap(struct supervisor *supervisor, const struct load *l
 static bool serves(struct supervisor *supervisor, const struct catalog_weight *weight) {
   bool copies = weight->placement == PLACEMENT_REPLICAS;
   for (uint32_t i = 0; i < weight->part_count; i++)
-    if ((worker_of(supervisor, weight->parts[i].device)->state == WORKER_READY) == copies)
+    if (worker_usable(worker_of(supervisor, weight->parts[i].device)) == copies)
       return copies;
   return !copies;
 }
@@ -440,7 +440,7 @@ static bool serves(struct supervisor *supervisor, const struct catalog_weight *w
 static struct catalog_weight *find_same(struct supervisor *supervisor, const struct load *load) {
   uint32_t usable = 0;
   for (uint32_t i = 0; i < supervisor->fleet->count; i++)
-    usable += worker_of(supervisor, i)->state == WORKER_READY;
+    usable += worker_usable(worker_of(supervisor, i));
   struct catalog_wish wish = wish_of(load);
   struct catalog_class of = catalog_class_wished(&supervisor->catalog, &wish);
   struct catalog_weight *same = NULL;

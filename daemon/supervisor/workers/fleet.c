@@ -13,9 +13,15 @@ static void found(struct worker *worker, const struct message_tuning_found *mess
 static void stuck(struct worker *worker);
 static void lost(struct worker *worker);
 static void ended(struct worker *worker);
+static void asleep(struct worker *worker);
 
-static const struct worker_hooks hooks = {
-    .started = started, .session_broken = broken, .tuning_found = found, .stuck = stuck, .lost = lost, .ended = ended};
+static const struct worker_hooks hooks = {.started = started,
+                                          .session_broken = broken,
+                                          .tuning_found = found,
+                                          .stuck = stuck,
+                                          .lost = lost,
+                                          .ended = ended,
+                                          .asleep = asleep};
 
 static enum status start_one(struct supervisor *supervisor, struct error *error) {
   struct fleet *fleet = supervisor->fleet;
@@ -56,8 +62,14 @@ static void start_others(struct supervisor *supervisor, const struct message_wor
   }
 }
 
+void fleet_ignore_doorbells(struct fleet *fleet, uint32_t device) {
+  doorbells_close(fleet->doorbells[device]);
+  fleet->doorbells[device] = NULL;
+}
+
 static void started(struct worker *worker, const struct message_worker_ready *ready) {
   struct supervisor *supervisor = worker->owner;
+  fleet_ignore_doorbells(supervisor->fleet, worker->device);
   log_info("worker %u: process %u has %s, %llu MiB", worker->device, worker->pid, ready->device_name,
            (unsigned long long)(ready->memory_total >> 20));
   if (!supervisor->fleet->known) {
@@ -101,6 +113,13 @@ static void ended(struct worker *worker) {
   fleet_changed(supervisor);
 }
 
+static void asleep(struct worker *worker) {
+  struct supervisor *supervisor = worker->owner;
+  log_info("worker %u: asleep; the weights stay, and what is asked for starts it", worker->device);
+  supervisor->hooks->worker_asleep(supervisor, worker);
+  supervisor->hooks->devices_changed(supervisor);
+}
+
 void fleet_changed(struct supervisor *supervisor) {
   struct fleet *fleet = supervisor->fleet;
   supervisor->hooks->devices_changed(supervisor);
@@ -119,6 +138,8 @@ void fleet_changed(struct supervisor *supervisor) {
 }
 
 void fleet_stop(struct supervisor *supervisor) {
-  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++) {
+    fleet_ignore_doorbells(supervisor->fleet, i);
     worker_stop(&supervisor->fleet->workers[i]);
+  }
 }

@@ -20,7 +20,7 @@ static void finish(struct supervisor *supervisor, struct worker *worker) {
   worker_serves(worker);
   struct session *session;
   for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
-    if (serving_wanted(session))
+    if (session_served(session))
       arena_worker_ready(&session->arena, worker->device);
   fleet_changed(supervisor);
 }
@@ -221,7 +221,7 @@ void recovery_begin(struct supervisor *supervisor, struct worker *worker) {
   give_weights(&supervisor->catalog, worker);
   struct session *session;
   for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
-    if (serving_wanted(session))
+    if (session_served(session))
       give_session(session, worker);
   if (--worker->recovering == 0 && worker->state == WORKER_RECOVERING)
     finish(supervisor, worker);

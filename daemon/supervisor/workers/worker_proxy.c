@@ -34,6 +34,7 @@ void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const 
                             .exit_status = -1,
                             .suspect = true};
   TAILQ_INIT(&worker->requests);
+  TAILQ_INIT(&worker->parked);
 }
 
 struct totals worker_totals(const struct worker *worker) {
@@ -43,11 +44,18 @@ struct totals worker_totals(const struct worker *worker) {
 }
 
 bool worker_settled(const struct worker *worker) {
-  return worker->state == WORKER_READY || worker->failed || worker->stuck;
+  return worker_usable(worker) || worker->failed || worker->stuck;
+}
+
+bool worker_usable(const struct worker *worker) {
+  return worker->state == WORKER_READY || worker->state == WORKER_ASLEEP;
 }
 
 const char *worker_state_name(const struct worker *worker) {
-  return worker->state == WORKER_READY ? "ready" : worker->failed ? "failed" : "starting";
+  return worker->state == WORKER_READY ? "ready"
+         : worker->nap == NAP_ASLEEP   ? "asleep"
+         : worker->failed              ? "failed"
+                                       : "starting";
 }
 
 /* ---- requests */
@@ -67,18 +75,44 @@ static bool needs_no_end(enum command command) {
   }
 }
 
+/* To one that sleeps, or is on its way there or back. True: the request waits until it serves. */
+static bool parks(struct worker *worker, enum command command, const void *body, size_t fd_count, worker_done done,
+                  void *user, enum status *status, struct error *error) {
+  enum parked_way way = parked_way(command);
+  bool waits = way == PARKED_WAITS && fd_count == 0;
+  if (waits)
+    *status = parked_add(&worker->parked, command, body, done, user, error);
+  if (way != PARKED_NEEDS_NONE)
+    worker_wake(worker, false);
+  return waits;
+}
+
+/* What is asked in the background keeps no worker awake. */
+static bool is_background(enum command command) {
+  return command == COMMAND_worker_stats || command == COMMAND_worker_quiet || command == COMMAND_weight_seen ||
+         command == COMMAND_weight_verify;
+}
+
 enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds, size_t fd_count,
                        worker_done done, void *user, struct error *error) {
   bool takes = worker->state == WORKER_RECOVERING || worker->state == WORKER_READY;
+  if (worker->state != WORKER_RECOVERING && !is_background(command) && parked_way(command) != PARKED_NEEDS_NONE) {
+    worker->asked_ms = uv_now(worker->loop);
+    worker->errand = false;
+  }
+  enum status status = STATUS_OK;
+  if (!takes && worker->nap != NAP_NONE && !worker->stopping &&
+      parks(worker, command, body, fd_count, done, user, &status, error))
+    return status;
   if (!takes && (worker->state != WORKER_DYING || needs_no_end(command)))
-    return error_set(error, STATUS_DEVICE_LOST, "device %u has no worker at the moment", worker->device);
+    return error_set(error, STATUS_DEVICE_LOST, "device %u has no worker at the moment%s", worker->device,
+                     worker->nap == NAP_ASLEEP ? ": it sleeps until it is asked for something" : "");
   struct worker_request *request = malloc(sizeof *request);
   if (request == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for a request to a worker");
   const struct command_info *info = command_find(command);
   *request = (struct worker_request){.id = ++worker->last_id, .command = info, .done = done, .user = user};
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = request->id, .code = command};
-  enum status status = STATUS_OK;
   if (takes)
     status = channel_send(&worker->process->channel, &head, info->request, body, fds, fd_count, error);
   if (status != STATUS_OK && status != STATUS_DISCONNECTED) {
@@ -104,6 +138,29 @@ static void fail_requests(struct worker *worker) {
     struct worker_request *request = TAILQ_FIRST(&requests);
     TAILQ_REMOVE(&requests, request, link);
     fail_request(worker, request);
+  }
+}
+
+static void fail_parked(struct worker *worker) {
+  struct parked_request *request;
+  while ((request = parked_take(&worker->parked)) != NULL) {
+    struct worker_answer answer = {.fd = -1};
+    answer.status =
+        error_set(&answer.error, STATUS_DEVICE_LOST, "the worker of device %u does not start", worker->device);
+    request->done(request->user, &answer);
+    parked_free(request);
+  }
+}
+
+static void send_parked(struct worker *worker) {
+  struct parked_request *request;
+  while ((request = parked_take(&worker->parked)) != NULL) {
+    struct worker_answer answer = {.fd = -1};
+    answer.status =
+        worker_ask(worker, request->command, request->body, NULL, 0, request->done, request->user, &answer.error);
+    if (answer.status != STATUS_OK)
+      request->done(request->user, &answer);
+    parked_free(request);
   }
 }
 
@@ -230,6 +287,7 @@ static void watch(struct worker *worker) {
 static void take_ready(struct worker *worker, const struct message_worker_ready *ready) {
   worker->ready = *ready;
   worker->state = WORKER_RECOVERING;
+  worker->nap = NAP_NONE;
   worker->ever_ready = true;
   watch(worker);
   worker->hooks->started(worker, &worker->ready);
@@ -309,7 +367,7 @@ static const struct worker_process_events events;
 /* Ahead of time: while it opens its device, the one before serves, or dies. */
 static void start_next(struct worker *worker) {
   struct error error;
-  if (worker->next != NULL || worker->stopping)
+  if (worker->next != NULL || worker->stopping || worker->nap != NAP_NONE)
     return;
   if (worker_process_start(worker->loop, worker->program, worker->device, true, worker->config, &events, worker,
                            &worker->next, &error) == STATUS_OK)
@@ -406,6 +464,51 @@ static void stopped(struct worker *worker) {
     worker->hooks->ended(worker);
 }
 
+/* ---- sleep */
+
+static void lie_down(struct worker *worker) {
+  worker->nap = NAP_ASLEEP;
+  worker->state = WORKER_ASLEEP;
+  worker->lost_ms = 0;
+  worker->errand = true; /* until somebody waits for it */
+  worker->hooks->asleep(worker);
+}
+
+static void get_up(struct worker *worker) {
+  struct worker_process *process;
+  struct error error;
+  worker->nap = NAP_WAKING;
+  worker->wanted = false;
+  if (worker_process_start(worker->loop, worker->program, worker->device, false, worker->config, &events, worker,
+                           &process, &error) == STATUS_OK) {
+    begin(worker, process);
+    return;
+  }
+  log_error("worker %u: %s", worker->device, error.text);
+  worker->nap = NAP_NONE;
+  fail_parked(worker);
+  replace_after(worker, next_pause_ms(worker));
+}
+
+/* The process that was to go to sleep, or to wake, is reaped. True: that is all there is to do. */
+static bool reaped_napping(struct worker *worker) {
+  bool falling = worker->nap == NAP_FALLING;
+  if (worker->stopping || worker->nap == NAP_NONE)
+    return false;
+  if (!falling && !worker->errand) {
+    worker->nap = NAP_NONE;
+    fail_parked(worker);
+    return false;
+  }
+  if (!falling)
+    log_warning("worker %u: it could not be started for work in the background, and sleeps on", worker->device);
+  bool wanted = falling && worker->wanted;
+  lie_down(worker);
+  if (wanted)
+    worker_wake(worker, false);
+  return true;
+}
+
 /* The process is reaped: nothing of it is left, not even a copy to the device that could still land in memory that is
  * used again. */
 static void reaped(struct worker *worker, int exit_status) {
@@ -418,9 +521,12 @@ static void reaped(struct worker *worker, int exit_status) {
   worker->hooks->lost(worker);
   fail_requests(worker);
   if (worker->stopping) {
+    fail_parked(worker);
     stopped(worker);
     return;
   }
+  if (reaped_napping(worker))
+    return;
   uint64_t pause_ms = next_pause_ms(worker);
   /* Where there is no such device there will hardly be one at once. */
   if (pause_ms > 0 || (!worker->ever_ready && exit_status == WORKER_PROCESS_NO_BACKEND))
@@ -492,7 +598,8 @@ static void log_exit(struct worker *worker, const struct worker_process *process
   say_exit(process, why);
   if (process == worker->process)
     blame(worker, why);
-  if (worker->stopping || (process == worker->next && worker->state == WORKER_FAILED))
+  bool closed = worker->nap == NAP_FALLING && process->exit_status == 0;
+  if (worker->stopping || closed || (process == worker->next && worker->state == WORKER_FAILED))
     return;
   log_error("worker %u: %s", worker->device, why);
 }
@@ -509,7 +616,7 @@ static void on_ended(struct worker_process *process) {
   }
   worker->process = NULL;
   worker->exit_status = process->exit_status;
-  worker->suspect |= process->exit_signal != SIGKILL;
+  worker->suspect |= process->exit_signal != SIGKILL && !(worker->nap == NAP_FALLING && process->exit_status == 0);
   worker->faults += worker->suspect;
   let_die(worker);
   stop_watching(worker);
@@ -536,6 +643,8 @@ void worker_serves(struct worker *worker) {
   worker->lost_ms = 0;
   worker->suspect = worker->failed = false;
   restarts_served(&worker->policy, uv_now(worker->loop));
+  worker->asked_ms = uv_now(worker->loop);
+  send_parked(worker);
   if (spare_wanted(worker))
     start_next(worker);
 }
@@ -558,8 +667,42 @@ void worker_stop(struct worker *worker) {
     worker_process_close(worker->next, false);
   if (worker->waits && !uv_is_closing((const uv_handle_t *)&worker->retry))
     uv_close((uv_handle_t *)&worker->retry, on_retry_closed);
+  if (worker->state == WORKER_ASLEEP) {
+    fail_parked(worker);
+    stopped(worker);
+  }
   if (worker->process == NULL)
     return; /* what else is open closes by itself */
   let_die(worker);
   worker_process_close(worker->process, false);
+}
+
+static bool is_asked(const struct worker *worker) {
+  const struct worker_request *request;
+  for (request = TAILQ_FIRST(&worker->requests); request != NULL; request = TAILQ_NEXT(request, link))
+    if (!is_background((enum command)request->command->number))
+      return true;
+  return false;
+}
+
+bool worker_sleep(struct worker *worker) {
+  if (worker->state != WORKER_READY || is_asked(worker) || worker->stopping)
+    return false;
+  worker->nap = NAP_FALLING;
+  worker->naps++;
+  if (worker->next != NULL)
+    worker_process_close(worker->next, false);
+  let_die(worker);
+  worker_process_close(worker->process, false);
+  return true;
+}
+
+void worker_wake(struct worker *worker, bool errand) {
+  if (worker->nap == NAP_NONE || worker->stopping)
+    return;
+  worker->errand &= errand;
+  if (worker->nap == NAP_FALLING)
+    worker->wanted = true;
+  else if (worker->nap == NAP_ASLEEP)
+    get_up(worker);
 }

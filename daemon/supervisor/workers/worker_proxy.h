@@ -7,6 +7,7 @@
 #include "../../../proto/wire/message.h"
 #include "../../config.h"
 #include "../totals.h"
+#include "parked.h"
 #include "restarts.h"
 #include "worker_process.h"
 
@@ -22,6 +23,7 @@ enum worker_state {
   WORKER_RECOVERING, /* takes requests, in order, behind those that bring it to its predecessor's state */
   WORKER_READY,
   WORKER_DYING,  /* its socket is closed; the process may still live */
+  WORKER_ASLEEP, /* closed because nobody asked for anything, and started when somebody does */
   WORKER_FAILED, /* waits for its next try, see restarts.h */
   WORKER_STOPPED /* ended because gemmd ends */
 };
@@ -60,9 +62,19 @@ struct worker_hooks {
   void (*lost)(struct worker *worker);
   /* Waits for its next try, or stopped. */
   void (*ended)(struct worker *worker);
+  /* There is no process; worker_wake starts one. */
+  void (*asleep)(struct worker *worker);
 };
 
 struct worker_request;
+
+/* How a worker that nobody asks for anything goes, and comes back. */
+enum worker_nap {
+  NAP_NONE,
+  NAP_FALLING, /* its process is being closed */
+  NAP_ASLEEP,
+  NAP_WAKING /* a process has been started, and has not said that it is ready */
+};
 
 struct worker {
   uint32_t device;
@@ -93,6 +105,12 @@ struct worker {
   uint32_t faults; /* processes that ended so */
   uint32_t pid;
   uint32_t restarts;
+  enum worker_nap nap;
+  bool errand;          /* it was woken for work in the background alone; nobody waits */
+  bool wanted;          /* woken while NAP_FALLING */
+  struct parked parked; /* owned; while it naps */
+  uint64_t asked_ms;    /* when a client last asked it for something */
+  uint32_t naps;        /* how often it went to sleep */
   struct restarts policy;
   bool failed;                /* its device counts as out of order, from the first pause until a process serves */
   uv_timer_t retry;           /* while `waits` */
@@ -119,6 +137,14 @@ MUST_CHECK enum status worker_ask(struct worker *worker, enum command command, c
                                   size_t fd_count, worker_done done, void *user, struct error *error);
 /* Recovery is over. */
 void worker_serves(struct worker *worker);
+/* Closes its process, which takes its memory on the device but for the weights: these stay in slabs. False, and nothing
+ * happens, where it does not serve, or somebody waits for it. */
+bool worker_sleep(struct worker *worker);
+/* Starts a process again; nothing where it does not sleep. `errand`: for work in the background, and where the process
+ * cannot start it sleeps on. */
+void worker_wake(struct worker *worker, bool errand);
+/* It serves, or will as soon as it is asked. */
+bool worker_usable(const struct worker *worker);
 /* Kills the process because of what it did; a successor follows. */
 void worker_kill(struct worker *worker, const char *why);
 /* Tries again now where it waits for its next try, and forgets that it died; false where it does not wait. */
@@ -129,7 +155,7 @@ void worker_stop(struct worker *worker);
 struct totals worker_totals(const struct worker *worker);
 /* Who decides where something is to lie need not wait to hear more of it. */
 bool worker_settled(const struct worker *worker);
-/* "starting", "ready", "failed": as in device_status. */
+/* "starting", "ready", "asleep", "failed": as in device_status. */
 const char *worker_state_name(const struct worker *worker);
 
 #endif

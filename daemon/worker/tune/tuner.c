@@ -284,7 +284,8 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
 
 static uint64_t step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
   bool quiet = still_quiet(tuner, now);
-  if (now >= tuner->allowed_until_ns && !tuner->settled && !by_hand(tuner)) {
+  bool held = now >= tuner->allowed_until_ns && tuner->options.mode != TUNE_EAGER;
+  if (held && !tuner->settled && !by_hand(tuner)) {
     uint64_t wait = hold_back(tuner);
     if (!by_hand(tuner))
       return wait;
