@@ -83,14 +83,12 @@ static enum status begin(struct session *session, uint32_t id, struct catalog_we
   return STATUS_OK;
 }
 
-void cmd_weight_fetch(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_name *request = body;
+enum status cmd_weight_fetch(struct session *session, struct call *call) {
+  const struct message_weight_name *request = call->body;
   const struct catalog_name *name;
-  struct error error;
-  (void)packet;
-  enum status status = catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error);
+  enum status status =
+      catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &call->error);
   if (status == STATUS_OK)
-    status = begin(session, id, name->weight, &error);
-  if (status != STATUS_OK)
-    session_fail(session, id, &error);
+    status = begin(session, call->id, name->weight, &call->error);
+  return status;
 }

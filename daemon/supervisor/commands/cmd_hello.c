@@ -24,27 +24,23 @@ static void answer(struct session *session) {
   session_continue(session);
 }
 
-void cmd_hello(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_hello_request *request = body;
-  (void)packet;
+enum status cmd_hello(struct session *session, struct call *call) {
+  const struct message_hello_request *request = call->body;
   uint32_t least = request->version_min > PROTOCOL_VERSION_MIN ? request->version_min : PROTOCOL_VERSION_MIN;
   uint32_t most = request->version_max < PROTOCOL_VERSION_MAX ? request->version_max : PROTOCOL_VERSION_MAX;
-  if (least > most) {
-    struct error error;
-    (void)error_set(&error, STATUS_VERSION, "versions %u..%u are spoken here, %u..%u were offered",
-                    PROTOCOL_VERSION_MIN, PROTOCOL_VERSION_MAX, request->version_min, request->version_max);
-    session_fail(session, id, &error);
-    return;
-  }
+  if (least > most)
+    return error_set(&call->error, STATUS_VERSION, "versions %u..%u are spoken here, %u..%u were offered",
+                     PROTOCOL_VERSION_MIN, PROTOCOL_VERSION_MAX, request->version_min, request->version_max);
   uv_timer_stop(&session->timer);
   session->version = most;
-  session->hello_id = id;
+  session->hello_id = call->id;
   snprintf(session->client, sizeof session->client, "%s", request->client);
   log_debug("session %u: %s, process %u of user %u", session->id, session->client, session->pid, session->user.uid);
   session->hello_waits = true;
   session_wait(session);
   if (session->supervisor->fleet->ready)
     answer(session);
+  return STATUS_OK;
 }
 
 void cmd_hello_answer_all(struct supervisor *supervisor) {
@@ -56,7 +52,6 @@ void cmd_hello_answer_all(struct supervisor *supervisor) {
   }
 }
 
-void cmd_ping(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  (void)packet;
-  session_reply(session, id, &message_ping_type, body, NULL, 0);
+enum status cmd_ping(struct session *session, struct call *call) {
+  return call_reply(session, call, &message_ping_type, call->body);
 }

@@ -43,71 +43,58 @@ static enum status may_have_arena(const struct session *session, struct error *e
   return STATUS_OK;
 }
 
-/* The arena is there, or `status` and *error say why not. */
-static void serve_arena(struct session *session, uint32_t id, enum status status, struct error *error) {
-  if (status == STATUS_OK && (status = charge_arena(session, error)) != STATUS_OK)
+/* The arena is there, or `status` and call->error say why not. */
+static enum status serve_arena(struct session *session, struct call *call, enum status status) {
+  if (status == STATUS_OK && (status = charge_arena(session, &call->error)) != STATUS_OK)
     arena_close(&session->arena);
-  if (status != STATUS_OK) {
-    session_fail(session, id, error);
-    return;
-  }
-  session->arena_id = id;
+  if (status != STATUS_OK)
+    return status;
+  session->arena_id = call->id;
   session_wait(session);
   serving_add(session, on_arena_added);
+  return STATUS_OK;
 }
 
-void cmd_arena_create(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_arena_request *request = body;
+enum status cmd_arena_create(struct session *session, struct call *call) {
+  const struct message_arena_request *request = call->body;
   const struct supervisor *supervisor = session->supervisor;
-  struct error error;
-  (void)packet;
-  enum status status = may_have_arena(session, &error);
+  enum status status = may_have_arena(session, &call->error);
   if (status == STATUS_OK)
     status = arena_open(&session->arena, supervisor->fleet->count, request->entries, request->bytes,
-                        (uint64_t)supervisor->config->arena_bytes_max, &error);
-  serve_arena(session, id, status, &error);
+                        (uint64_t)supervisor->config->arena_bytes_max, &call->error);
+  return serve_arena(session, call, status);
 }
 
-void cmd_arena_adopt(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_arena_request *request = body;
+enum status cmd_arena_adopt(struct session *session, struct call *call) {
+  const struct message_arena_request *request = call->body;
   const struct supervisor *supervisor = session->supervisor;
-  struct error error;
-  enum status status = may_have_arena(session, &error);
+  enum status status = may_have_arena(session, &call->error);
   if (status == STATUS_OK)
-    status = arena_adopt(&session->arena, packet->fds[0], supervisor->fleet->count, request->entries, request->bytes,
-                         (uint64_t)supervisor->config->arena_bytes_max, &error);
-  serve_arena(session, id, status, &error);
+    status = arena_adopt(&session->arena, call->packet->fds[0], supervisor->fleet->count, request->entries,
+                         request->bytes, (uint64_t)supervisor->config->arena_bytes_max, &call->error);
+  return serve_arena(session, call, status);
 }
 
-void cmd_queue_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_queue_open *request = body;
-  (void)packet;
-  if (request->device >= session->arena.devices) {
-    struct error error;
-    (void)error_field(&error, STATUS_INVALID, FIELD_DEVICE, request->device, 0, (int64_t)session->arena.devices - 1);
-    session_fail(session, id, &error);
-    return;
-  }
-  session_reply(session, id, &message_queue_open_type, request, &session->arena.doorbells[request->device], 1);
+enum status cmd_queue_open(struct session *session, struct call *call) {
+  const struct message_queue_open *request = call->body;
+  if (request->device >= session->arena.devices)
+    return error_field(&call->error, STATUS_INVALID, FIELD_DEVICE, request->device, 0,
+                       (int64_t)session->arena.devices - 1);
+  session_reply(session, call->id, &message_queue_open_type, request, &session->arena.doorbells[request->device], 1);
+  return STATUS_OK;
 }
 
 /* ---- drain */
 
-void cmd_drain(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  struct message_empty reply = {.reserved = 0};
-  (void)body;
-  (void)packet;
-  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
+enum status cmd_drain(struct session *session, struct call *call) {
+  (void)call_done(session, call);
   if (!session->ending)
     sessions_drain(session);
+  return STATUS_OK;
 }
 
 /* ---- upgrade */
 
-void cmd_upgrade(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  struct error error;
-  (void)body;
-  (void)packet;
-  if (successor_ask(session, id, &error) != STATUS_OK)
-    session_fail(session, id, &error);
+enum status cmd_upgrade(struct session *session, struct call *call) {
+  return successor_ask(session, call->id, &call->error);
 }

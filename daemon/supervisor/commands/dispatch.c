@@ -3,30 +3,24 @@
 #include "../session/session.h"
 #include "cmd.h"
 
-struct handler {
-  enum command command;
-  void (*run)(struct session *session, uint32_t id, const void *body, struct packet *packet);
-};
-
-static const struct handler handlers[] = {
-#define HANDLER_USER(name) {COMMAND_##name, cmd_##name},
-#define HANDLER_ADMIN(name) {COMMAND_##name, cmd_##name},
-#define HANDLER_INTERNAL(name)
-#define COMMAND(number, name, permission, ...) HANDLER_##permission(name)
-#include "../../../proto/wire/commands.def"
-};
-
 /* Room for the body of any request. */
 union request_body {
 #define COMMAND(number, name, permission, state, request, ...) struct message_##request name;
 #include "../../../proto/wire/commands.def"
 };
 
-static const struct handler *find_handler(uint32_t command) {
-  for (size_t i = 0; i < sizeof handlers / sizeof *handlers; i++)
-    if (handlers[i].command == command)
-      return &handlers[i];
-  return NULL;
+static enum status run(struct session *session, uint32_t command, struct call *call) {
+  switch (command) {
+#define RUN_USER(name)                                                                                                 \
+  case COMMAND_##name:                                                                                                 \
+    return cmd_##name(session, call);
+#define RUN_ADMIN(name) RUN_USER(name)
+#define RUN_INTERNAL(name)
+#define COMMAND(number, name, permission, ...) RUN_##permission(name)
+#include "../../../proto/wire/commands.def"
+  default:
+    return error_set(&call->error, STATUS_UNSUPPORTED, "command %u is not served", command);
+  }
 }
 
 static enum status check_permission(const struct session *session, const struct command_info *info,
@@ -64,21 +58,16 @@ static enum status check(const struct session *session, const struct command_inf
 enum status dispatch_request(struct session *session, const struct message_head *head, struct message_body body,
                              struct packet *packet, struct error *error) {
   const struct command_info *info = command_find(head->code);
-  const struct handler *handler = find_handler(head->code);
   union request_body decoded;
+  struct call call = {.id = head->id, .body = &decoded, .packet = packet};
   session_asked(session, head->id, info);
   if (info == NULL) {
-    (void)error_set(error, STATUS_UNSUPPORTED, "command %u is unknown", head->code);
-  } else if (check(session, info, packet, error) != STATUS_OK) {
-    /* answered below */
-  } else if (handler == NULL) {
-    (void)error_set(error, STATUS_UNSUPPORTED, "%s is not served", info->name);
-  } else {
+    (void)error_set(&call.error, STATUS_UNSUPPORTED, "command %u is unknown", head->code);
+  } else if (check(session, info, packet, &call.error) == STATUS_OK) {
     enum status status = message_decode_body(body, info->request, &decoded, error);
-    if (status == STATUS_OK)
-      handler->run(session, head->id, &decoded, packet);
-    return status;
+    if (status != STATUS_OK || run(session, head->code, &call) == STATUS_OK)
+      return status;
   }
-  session_fail(session, head->id, error);
+  session_fail(session, head->id, &call.error);
   return STATUS_OK;
 }
