@@ -378,6 +378,17 @@ GEMMD_API int gemmd_tunings_open(gemmd_session *session, unsigned device, int *f
 /* A ring by which this process tells the daemon what it computes for the first time, so that it is tuned for: a memfd
  * of *bytes, open for writing, the caller's. PERMISSION as of gemmd_weight_borrow. */
 GEMMD_API int gemmd_shapes_open(gemmd_session *session, int *fd, uint64_t *bytes);
+/* A kernel that this process has found for products by a borrowed weight. */
+typedef struct gemmd_proposal {
+  int64_t m; /* of a bucket of rows: its largest */
+  enum gemmd_type x_type, y_type, bias_type;
+  const char *kernel; /* as gemmctl names it */
+} gemmd_proposal;
+/* Tells the daemon, which tries it when the device is quiet: what no test has seen in a process of its own, then
+ * against other kernels, and tells all others if it wins. OK: it is noted. PERMISSION as of gemmd_weight_borrow;
+ * NOT_FOUND where the daemon does not know that it is borrowed; UNSUPPORTED: one that takes no proposals. */
+GEMMD_API int gemmd_tune_propose(gemmd_session *session, const gemmd_borrowed *borrowed,
+                                 const gemmd_proposal *proposal);
 /* How often this session has gone on with another daemon: table and ring are then others, to be opened again. */
 GEMMD_API uint32_t gemmd_resumes(const gemmd_session *session);
 

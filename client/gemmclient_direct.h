@@ -39,8 +39,8 @@
  * Results: every function that can fail returns GEMMD_OK or a negative status of gemmclient.h, and leaves a sentence
  * for gemmd_direct_error in this thread. What is wrong with a product is found before anything of it is queued.
  *
- * Threads: gemmd_direct_open, _borrow, _look, _return and _close use the session, which belongs to one thread at a
- * time. gemmd_direct_matmul and _run do not: any number of threads may call them at once, each with lanes of its own.
+ * Threads: gemmd_direct_open, _borrow, _look, _tune, _return and _close use the session, which belongs to one thread at
+ * a time. gemmd_direct_matmul and _run do not: any number of threads may call them at once, each with lanes of its own.
  */
 #ifndef GEMMCLIENT_DIRECT_H
 #define GEMMCLIENT_DIRECT_H
@@ -124,11 +124,38 @@ GEMMD_API int gemmd_direct_kernel_find(gemmd_direct_weight *weight, int64_t m, e
                                        enum gemmd_type y_type, enum gemmd_type bias_type, const char *text,
                                        gemmd_direct_kernel **out);
 
-/* Without one the library takes the kernel that gemmd has found and published for the shape, or where there is none the
- * backend's own choice; gemmd is told of shapes that are computed for the first time, and finds kernels for them when
- * the device is idle. This number changes whenever gemmd publishes something: products from then on use it, CUDA graphs
- * keep what they have recorded. 0: gemmd publishes nothing. */
+/* Without one the library takes the kernel that gemmd_direct_tune has found, else the one that gemmd has found and
+ * published for the shape, or where there is none the backend's own choice; gemmd is told of shapes that are computed
+ * for the first time, and finds kernels for them when the device is idle. This number changes whenever something was
+ * found: products from then on use it, CUDA graphs keep what they have recorded. 0: nothing was, so far. */
 GEMMD_API uint64_t gemmd_direct_generation(const gemmd_direct *direct);
+
+typedef struct gemmd_direct_tuning {
+  size_t bytes;        /* sizeof(gemmd_direct_tuning) */
+  const int64_t *rows; /* M of products to come, 1..rows_most; those of one bucket (see gemmctl tune) count once */
+  unsigned row_count;
+  enum gemmd_type x_type, y_type, bias_type; /* of these products; bias_type NONE: without bias */
+  uint32_t budget_ms;                        /* for all rows together, about; 0: 1000 */
+  int lane;                                  /* whose memory is used */
+} gemmd_direct_tuning;
+
+/* Looks for the fastest kernels for products by this weight, here and now: an engine's warm-up. Candidates are kernels
+ * of this library and of cuBLASLt; each is compared with the library's own choice before its time is taken, with all
+ * weights of the same shape that this process has borrowed in turn, as a model reads them. What is found is used at
+ * once by all weights of the shape in this process, before what gemmd publishes, for as long as it is open; gemmd is
+ * told, tries it itself when the device is idle, and publishes what has proved. *found, which may be NULL: buckets for
+ * which another kernel is used now than before.
+ *
+ * Computes in memory and on a stream of its own; no product of the lane may be under way, while other lanes, and other
+ * users of the device, only make times less exact. A stream that another thread is capturing is left alone; graphs keep
+ * what they have recorded, so tune before. INVALID and UNSUPPORTED name the field; BUSY: another thread is queueing
+ * a product of the lane; NOMEM: no memory for x and y; what was found before is kept. */
+GEMMD_API int gemmd_direct_tune(gemmd_direct_weight *weight, const gemmd_direct_tuning *tuning, unsigned *found);
+
+/* Says that this process gives the device nothing to do for so long, at most an hour: gemmd need not wait to see it
+ * idle before it tunes there what was computed for the first time. The next product here ends the pause; so does 0.
+ * Replays of CUDA graphs do not: say 0 before. Any thread; nothing happens where gemmd does not listen. */
+GEMMD_API void gemmd_direct_quiet(gemmd_direct *direct, uint32_t milliseconds);
 
 /* ---- plans: sequences of products in which the result of one is x of the next; gemmclient.h says what is computed */
 

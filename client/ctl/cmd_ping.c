@@ -1,4 +1,5 @@
 /* ping: whether gemmd answers; with --deep, whether it computes. */
+#include "../../proto/clock.h"
 #include "ctl.h"
 
 #include "../tool/print.h"
@@ -6,14 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- a canary: a weight of small whole numbers that is loaded, multiplied with and dropped. Each of its rows holds a
  * 127, and so does each of x, so that nothing is rounded on the way and the answer is known to the bit. */
@@ -95,7 +89,7 @@ static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uin
   gemmd_load load = {
       .name = name, .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = (int)device, .mode = GEMMD_MODE_PRIVATE};
   bool right = false;
-  uint64_t begin = now_ns();
+  uint64_t begin = clock_ns();
   int file = canary_file(salt);
   if (file < 0)
     return tool_cannot(call, GEMMD_NOMEM, "no memory for the canary's file");
@@ -104,7 +98,7 @@ static enum tool_exit canary(struct tool_call *call, gemmd_session *session, uin
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
   status = canary_product(session, name, salt, &right);
-  *ns = now_ns() - begin;
+  *ns = clock_ns() - begin;
   code = status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
   if (code == TOOL_OK && !right)
     code = tool_cannot(call, GEMMD_INTERNAL, "device %u computes wrong results", device);

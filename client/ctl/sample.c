@@ -1,10 +1,10 @@
 #include "sample.h"
+#include "../../proto/clock.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static struct sample_waits *waits_of(struct sample *sample, uint32_t device, const char *format) {
   for (uint32_t i = 0; i < sample->waits_count; i++)
@@ -54,7 +54,6 @@ void sample_parse(const char *text, struct sample *out) {
 }
 
 int sample_read(gemmd_session *session, struct sample *out) {
-  struct timespec now;
   char *text;
   memset(out, 0, sizeof *out);
   int status = gemmd_daemon_status(session, &out->info);
@@ -62,8 +61,7 @@ int sample_read(gemmd_session *session, struct sample *out) {
     status = gemmd_metrics(session, &text);
   if (status != GEMMD_OK)
     return status;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  out->ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  out->ns = clock_ns();
   sample_parse(text, out);
   free(text);
   return GEMMD_OK;

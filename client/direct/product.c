@@ -97,6 +97,7 @@ int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direct_product 
     job.weight = weight->handle;
     if (product->kernel == NULL)
       job.variant = tuned_find(weight, job.m, job.x_type, job.y_type, job.bias_type);
+    tuned_computes(weight);
     status = direct->ops->enqueue(direct->backend, product->lane, &job, stream, &error);
   }
   return direct_result(status, &error);

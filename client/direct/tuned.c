@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- memory of gemmd's: the session's thread opens it, any thread reads the two atomic pointers */
@@ -64,25 +65,85 @@ void tuned_refresh(struct gemmd_direct *direct, unsigned device) {
   }
   direct->asked = true;
   direct->resumes = resumes;
-  for (struct gemmd_direct_weight *weight = direct->weights; weight != NULL; weight = weight->next)
+  struct gemmd_direct_weight *weight;
+  LIST_FOREACH (weight, &direct->weights, link)
     atomic_store_explicit(&weight->number, gemmd_borrowed_number(weight->borrowed), memory_order_relaxed);
 }
 
+/* Both numbers only grow. */
+static uint64_t generation_of(const struct gemmd_direct *direct, const struct told *table) {
+  return (table != NULL ? published_generation(&table->table) : 0) +
+         atomic_load_explicit(&direct->found, memory_order_acquire);
+}
+
+uint64_t gemmd_direct_generation(const gemmd_direct *direct) {
+  return generation_of(direct, atomic_load_explicit(&direct->table, memory_order_acquire));
+}
+
+/* ---- what gemmd is told */
+
+void tuned_computes(const struct gemmd_direct_weight *weight) {
+  seen_computes(atomic_load_explicit(&weight->direct->ring, memory_order_acquire), weight->device);
+}
+
+void gemmd_direct_quiet(gemmd_direct *direct, uint32_t milliseconds) {
+  void *ring = atomic_load_explicit(&direct->ring, memory_order_acquire);
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+  if (ring != NULL)
+    seen_pause(ring, direct->device, milliseconds > 0 ? now_ns + (uint64_t)milliseconds * 1000000u : 0);
+}
+
+/* ---- what this process has found */
+
+struct finding {
+  struct finding *next;
+  struct variant_problem problem;
+  struct variant variant;
+};
+
+/* Under the lock. */
+static struct finding *finding_of(const struct gemmd_direct *direct, const struct variant_problem *problem) {
+  struct finding *finding = direct->findings;
+  while (finding != NULL && !variant_problem_equal(&finding->problem, problem))
+    finding = finding->next;
+  return finding;
+}
+
+enum status tuned_set(struct gemmd_direct *direct, const struct variant_problem *problem, const struct variant *variant,
+                      struct error *error) {
+  void *saved = direct_enter(direct);
+  struct finding *finding = finding_of(direct, problem);
+  if (finding == NULL && (finding = calloc(1, sizeof *finding)) != NULL) {
+    finding->next = direct->findings;
+    direct->findings = finding;
+  }
+  if (finding != NULL) {
+    finding->problem = *problem;
+    finding->variant = *variant;
+    atomic_fetch_add_explicit(&direct->found, 1, memory_order_release);
+  }
+  direct_leave(direct, saved);
+  return finding != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for a kernel that was found");
+}
+
+static void findings_forget(struct gemmd_direct *direct) {
+  while (direct->findings != NULL) {
+    struct finding *finding = direct->findings;
+    direct->findings = finding->next;
+    free(finding);
+  }
+}
+
 void tuned_close(struct gemmd_direct *direct) {
+  findings_forget(direct);
   while (direct->told != NULL) {
     struct told *told = direct->told;
     direct->told = told->next;
     munmap(told->memory, told->bytes);
     free(told);
   }
-}
-
-static uint64_t generation_of(const struct told *table) {
-  return table != NULL ? published_generation(&table->table) : 0;
-}
-
-uint64_t gemmd_direct_generation(const gemmd_direct *direct) {
-  return generation_of(atomic_load_explicit(&direct->table, memory_order_acquire));
 }
 
 /* ---- choices */
@@ -138,8 +199,8 @@ static const char *usable(const struct gemmd_direct *direct, const struct publis
   return itself ? row->kernel : row->built_in;
 }
 
-static bool look_up(struct gemmd_direct *direct, const struct told *table, const struct variant_problem *problem,
-                    struct variant *out) {
+static bool published_kernel(struct gemmd_direct *direct, const struct told *table,
+                             const struct variant_problem *problem, struct variant *out) {
   char shape[VARIANT_TEXT_BYTES];
   struct published_row row;
   struct error ignored;
@@ -150,6 +211,24 @@ static bool look_up(struct gemmd_direct *direct, const struct told *table, const
          out->family != NULL &&
          direct->ops->variant_check(direct->backend, problem, out, NULL, &ignored) == STATUS_OK &&
          (direct->ops->variant_foreign == NULL || !direct->ops->variant_foreign(out));
+}
+
+/* Under the lock. */
+static bool look_up(struct gemmd_direct *direct, const struct told *table, const struct variant_problem *problem,
+                    struct variant *out) {
+  const struct finding *finding = finding_of(direct, problem);
+  if (finding != NULL) {
+    *out = finding->variant;
+    return true;
+  }
+  return published_kernel(direct, table, problem, out);
+}
+
+bool tuned_current(struct gemmd_direct *direct, const struct variant_problem *problem, struct variant *out) {
+  void *saved = direct_enter(direct);
+  bool has = look_up(direct, atomic_load_explicit(&direct->table, memory_order_acquire), problem, out);
+  direct_leave(direct, saved);
+  return has;
 }
 
 static void tell(struct gemmd_direct_weight *weight, const struct variant_problem *problem) {
@@ -168,7 +247,7 @@ static struct tuned *renew(struct gemmd_direct_weight *weight, const struct vari
                            struct tuned *before) {
   struct gemmd_direct *direct = weight->direct;
   const struct told *table = atomic_load_explicit(&direct->table, memory_order_acquire);
-  uint64_t generation = generation_of(table);
+  uint64_t generation = generation_of(direct, table);
   struct variant variant = {.family = NULL};
   bool has = look_up(direct, table, problem, &variant);
   if (before == NULL || before->has != has || (has && !variant_equal(&before->variant, &variant))) {
@@ -196,7 +275,7 @@ const struct variant *tuned_find(struct gemmd_direct_weight *weight, int64_t m, 
   const struct told *table = atomic_load_explicit(&direct->table, memory_order_acquire);
   uint64_t key = key_of(&problem);
   struct tuned *tuned = find(weight, key);
-  if (tuned == NULL || atomic_load_explicit(&tuned->generation, memory_order_acquire) != generation_of(table) ||
+  if (tuned == NULL || atomic_load_explicit(&tuned->generation, memory_order_acquire) != generation_of(direct, table) ||
       atomic_load_explicit(&tuned->table, memory_order_relaxed) != table) {
     bool first = tuned == NULL;
     void *saved = direct_enter(direct);

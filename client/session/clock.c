@@ -1,4 +1,5 @@
 #include "clock.h"
+#include "../../proto/clock.h"
 
 #include <errno.h>
 #include <time.h>
@@ -6,9 +7,7 @@
 #define NS_PER_S INT64_C(1000000000)
 
 int64_t clock_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+  return (int64_t)clock_ns();
 }
 
 int64_t clock_deadline(int64_t ns) {

@@ -1,11 +1,11 @@
 /* The requests that Triton gives at a time: their rows go into the arena one after the other, are computed together, in
  * as many products as the arena asks for, and go back each to its own response. A request that is wrong, cancelled or
  * late gets an error; the others do not notice. */
+#include "../../proto/clock.h"
 #include "gemmd_triton.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct item {
   TRITONBACKEND_Request *request;
@@ -24,12 +24,6 @@ struct run {
   struct item *items;
   uint32_t count;
 };
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- one request */
 
@@ -60,7 +54,7 @@ static failure item_prepare(const struct run *run, struct item *item) {
     return error_make(TRITONSERVER_ERROR_INVALID_ARG, "%s has %llu bytes, which are no whole rows of %zu",
                       instance->model->x_name, (unsigned long long)bytes, instance->x_row);
   item->rows = bytes / instance->x_row;
-  item->deadline_ns = limit_us > 0 ? now_ns() + limit_us * 1000 : UINT64_MAX;
+  item->deadline_ns = limit_us > 0 ? clock_ns() + limit_us * 1000 : UINT64_MAX;
   memcpy(y_shape, shape, dims * sizeof *shape);
   y_shape[dims - 1] = info->n;
   error = TRITONBACKEND_ResponseOutput(item->response, &output, instance->model->y_name, instance->model->y_type,
@@ -79,7 +73,7 @@ static failure item_unwanted(const struct item *item) {
   failure error = TRITONBACKEND_RequestIsCancelled(item->request, &cancelled);
   if (error == NULL && cancelled)
     error = error_make(TRITONSERVER_ERROR_CANCELLED, "the request was cancelled");
-  if (error == NULL && now_ns() > item->deadline_ns)
+  if (error == NULL && clock_ns() > item->deadline_ns)
     error = error_make(TRITONSERVER_ERROR_UNAVAILABLE, "the request's time limit has passed");
   return error;
 }
@@ -190,7 +184,7 @@ static void log_failure(failure error) {
 
 static void item_finish(TRITONBACKEND_ModelInstance *of, struct item *item, const uint64_t times[3]) {
   bool good = item->error == NULL;
-  uint64_t end = now_ns();
+  uint64_t end = clock_ns();
   log_failure(TRITONBACKEND_ModelInstanceReportStatistics(of, item->request, good, times[0], times[1], times[2], end));
   if (item->response == NULL) {
     log_failure(item->error);
@@ -212,19 +206,19 @@ failure instance_execute(TRITONBACKEND_ModelInstance *of, struct instance *insta
     return error_make(TRITONSERVER_ERROR_INTERNAL, "no memory for %u requests", count);
   }
   struct run run = {.instance = instance, .items = items, .count = count};
-  uint64_t times[3] = {now_ns()};
+  uint64_t times[3] = {clock_ns()};
   for (uint32_t i = 0; i < count; i++) {
     items[i].request = requests[i];
     items[i].error = TRITONBACKEND_ResponseNew(&items[i].response, requests[i]);
     if (items[i].error == NULL)
       items[i].error = item_prepare(&run, &items[i]);
   }
-  times[1] = now_ns();
+  times[1] = clock_ns();
   run_compute(&run, part);
-  times[2] = now_ns();
+  times[2] = clock_ns();
   for (uint32_t i = 0; i < count; i++)
     item_finish(of, &items[i], times);
-  log_failure(TRITONBACKEND_ModelInstanceReportBatchStatistics(of, count, times[0], times[1], times[2], now_ns()));
+  log_failure(TRITONBACKEND_ModelInstanceReportBatchStatistics(of, count, times[0], times[1], times[2], clock_ns()));
   free(items);
   free(part);
   return NULL;

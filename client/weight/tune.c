@@ -120,3 +120,18 @@ int gemmd_tune_pin(gemmd_session *session, const char *pattern, const char *kern
     *weights = reply.count;
   return session_result(status);
 }
+
+int gemmd_tune_propose(gemmd_session *session, const gemmd_borrowed *borrowed, const gemmd_proposal *proposal) {
+  struct message_tune_propose request = {.borrow = gemmd_borrowed_number(borrowed),
+                                         .m = proposal->m,
+                                         .x_type = (uint32_t)proposal->x_type,
+                                         .y_type = (uint32_t)proposal->y_type,
+                                         .bias_type = (uint32_t)proposal->bias_type};
+  struct message_empty reply;
+  struct call call = {.command = COMMAND_tune_propose, .request = &request, .reply = &reply, .fd = -1};
+  if (strlen(proposal->kernel) >= sizeof request.kernel)
+    return session_result(error_set(&session->error, STATUS_INVALID, "the kernel's name has %zu bytes, at most %zu",
+                                    strlen(proposal->kernel), sizeof request.kernel - 1));
+  strcpy(request.kernel, proposal->kernel);
+  return session_result(control_call(session, &call));
+}

@@ -361,8 +361,9 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
   count_working(backend);
   count_longest(backend, cpu_unit_predict_ns(&backend->unit, job));
   if (status == STATUS_OK) {
+    uint64_t took_ns = clock_ns() - begin;
     backend->done[backend->done_count++] =
-        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = clock_ns() - begin};
+        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = took_ns, .turn_ns = took_ns};
   }
   return status;
 }
@@ -450,9 +451,9 @@ static enum status check_variant(struct backend *backend, const struct variant_p
   return cpu_variant_check(&backend->unit.engine, problem, variant, nearest, error);
 }
 
-static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
-                               struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
-                               uint64_t *ns, struct error *error) {
+static enum status measure_alone(struct backend *backend, const struct backend_job *job,
+                                 struct backend_weight *const *weights, size_t count,
+                                 const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   bool library = job->variant != NULL && job->variant->family == &cpu_family_onednn && job->steps == NULL;
   for (size_t i = 0; library && i < count; i++) {
     struct backend_job one = *job;
@@ -472,6 +473,40 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
     }
   }
   *ns = (clock_ns() - begin) / timing->launches;
+  return STATUS_OK;
+}
+
+static enum status cpu_measure(struct backend *backend, const struct backend_job *job,
+                               struct backend_weight *const *weights, size_t count, const struct backend_timing *timing,
+                               uint64_t *ns, struct error *error) {
+  bool direct = backend->rows_most > 0; /* other threads enqueue */
+  if (direct) {
+    pthread_mutex_lock(&backend->alone);
+  }
+  enum status status = measure_alone(backend, job, weights, count, timing, ns, error);
+  if (direct) {
+    count_working(backend);
+    pthread_mutex_unlock(&backend->alone);
+  }
+  return status;
+}
+
+static enum status take_tensor(struct backend *backend, uint64_t bytes, void **out, struct error *error) {
+  (void)backend;
+  *out = aligned_alloc(GEMM_SECTION, gemm_round_up(bytes, GEMM_SECTION));
+  return *out != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory to measure products with");
+}
+
+static void give_tensor(struct backend *backend, void *tensor) {
+  (void)backend;
+  free(tensor);
+}
+
+static enum status copy_tensor(struct backend *backend, void *to, const void *from, uint64_t bytes,
+                               struct error *error) {
+  (void)backend;
+  (void)error;
+  memcpy(to, from, bytes);
   return STATUS_OK;
 }
 
@@ -508,6 +543,9 @@ const struct backend_ops cpu_backend = {
     .turns_abandon = abandon_turns,
     .rest = cpu_rest,
     .enqueue = cpu_enqueue,
+    .tensor_take = take_tensor,
+    .tensor_give = give_tensor,
+    .tensor_copy = copy_tensor,
     .families = cpu_families,
     .variants = list_variants,
     .library_variants = list_library_variants,

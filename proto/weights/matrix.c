@@ -1,18 +1,11 @@
 #include "matrix.h"
 
 #include "parallel.h"
+#include "processor.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-/* Compiled for what the processor may have; with fused multiplications the last bits differ. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
-    !defined(__SANITIZE_THREAD__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
 
 FOR_EACH_PROCESSOR
 static void accumulate_whole(matrix_tile tile, const struct matrix_left *left, const double *right, size_t right_step,

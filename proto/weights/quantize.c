@@ -1,18 +1,13 @@
 #include "quantize.h"
 
 #include "../number.h"
+#include "processor.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-/* Compiled for what the processor may have: loops over rows, in arithmetic whose results do not depend on that. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
-    !defined(__SANITIZE_THREAD__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
+/* FOR_EACH_PROCESSOR: loops over rows, in arithmetic whose results do not depend on the processor. */
 
 /* The order of positive floats is that of their bits. */
 FOR_EACH_PROCESSOR

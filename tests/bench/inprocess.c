@@ -9,6 +9,7 @@
  * last two being the product alone, and with its quantizer. Of a plan, kernel is what its kernels take one after the
  * other, as a graph in which none begins before the one ahead has ended, and plan what the plan takes on the device. */
 #include "inprocess.h"
+#include "proto/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,12 +24,6 @@ struct times {
   uint32_t *ns; /* owned */
   size_t count;
 };
-
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static int by_value(const void *left, const void *right) {
   uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
@@ -161,9 +156,9 @@ static enum status plan_kernels(struct best *best, double *apart_ns, double *pla
 static enum status time_turn(struct best *best, struct inprocess_obvious *obvious, struct times *times,
                              struct error *error) {
   for (int i = 0; i < TURN && times->count < CALLS_MOST; i++) {
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns();
     enum status status = best != NULL ? best_call(best, error) : obvious_call(obvious, error);
-    uint64_t ns = now_ns() - begin;
+    uint64_t ns = clock_ns() - begin;
     if (status != STATUS_OK)
       return status;
     times->ns[times->count++] = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
@@ -188,8 +183,8 @@ static enum status run(const char *backend, const struct inprocess_request *requ
     status = obvious_open(request, &obvious, error);
   if (status == STATUS_OK && obvious != NULL)
     status = obvious_kernel(obvious, &product_ns, &both_ns, error);
-  uint64_t end = now_ns() + (uint64_t)(seconds * 1e9);
-  for (unsigned turn = 0; status == STATUS_OK && (turn < 4 || now_ns() < end); turn++) {
+  uint64_t end = clock_ns() + (uint64_t)(seconds * 1e9);
+  for (unsigned turn = 0; status == STATUS_OK && (turn < 4 || clock_ns() < end); turn++) {
     status = time_turn(&best, NULL, &best_times, error);
     if (status == STATUS_OK && obvious != NULL)
       status = time_turn(NULL, obvious, &obvious_times, error);

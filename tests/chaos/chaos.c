@@ -1,6 +1,7 @@
 /* Many clients that misbehave, one that checks: see usage(). Everything that a client does is drawn from the seed; the
  * order in which processes run is not. */
 #include "client/gemmclient.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/oracle.h"
@@ -40,12 +41,6 @@ struct scene {
 };
 static struct scene *scene;
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void nap(long ms) {
   const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
   nanosleep(&time, NULL);
@@ -70,10 +65,10 @@ static int control(int index) {
       return 1;
   }
   for (int i = 0; !atomic_load(&scene->stop); i = (i + 1) % KEPT) {
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns();
     memset(products[i].product.y, 0xfd, (size_t)(products[i].request.m * shapes[i].n) * sizeof(float));
     int status = gemmd_matmul(handles[i], &products[i].product);
-    uint64_t ns = now_ns() - begin, longest = atomic_load(&scene->longest_ns);
+    uint64_t ns = clock_ns() - begin, longest = atomic_load(&scene->longest_ns);
     while (ns > longest && !atomic_compare_exchange_weak(&scene->longest_ns, &longest, ns))
       continue;
     atomic_fetch_add(&scene->checked, 1);
@@ -360,13 +355,13 @@ static void play(long seconds, uint64_t seed, gemmd_session *session) {
     controls[i] = start(control_life, i, 0);
   for (int i = 0; i < CROWD; i++)
     crowd[i] = start(rogue_life, i, oracle_random(&seed));
-  uint64_t end = now_ns() + (uint64_t)seconds * 1000000000u, next_kill = now_ns() + WORKER_KILL_MS * 1000000u;
-  while (now_ns() < end && controls_live(controls)) {
+  uint64_t end = clock_ns() + (uint64_t)seconds * 1000000000u, next_kill = clock_ns() + WORKER_KILL_MS * 1000000u;
+  while (clock_ns() < end && controls_live(controls)) {
     stir(crowd, &seed);
     nap(5);
-    if (now_ns() > next_kill) {
+    if (clock_ns() > next_kill) {
       kill_worker(session, true);
-      next_kill = now_ns() + WORKER_KILL_MS * 1000000u;
+      next_kill = clock_ns() + WORKER_KILL_MS * 1000000u;
     }
   }
   atomic_store(&scene->stop, true);

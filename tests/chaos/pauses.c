@@ -3,15 +3,8 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { AFTERWARDS = 20 }; /* right products of each client, until a fault counts as over */
-
-uint64_t pauses_now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 void pauses_note(struct pauses *pauses, int client, uint64_t waited_ns, int status, bool right) {
   if (waited_ns > atomic_load(&pauses->longest_ns[client]))

@@ -25,7 +25,6 @@ struct pauses_fault {
   int rounds;           /* 1..PAUSES_ROUNDS */
 };
 
-uint64_t pauses_now_ns(void);
 /* By a client, for each product: how long it waited and what it got. */
 void pauses_note(struct pauses *pauses, int client, uint64_t waited_ns, int status, bool right);
 void pauses_head(const struct pauses *pauses);

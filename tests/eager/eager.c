@@ -4,7 +4,9 @@
  *
  * Times are microseconds of the calling thread for one call: medians of batches that the device's queue holds; between
  * them the device is waited for. x and y are bf16. "new": they lie elsewhere in every call, as an engine's allocator
- * may have it. Built where the CUDA toolkit is; opens the driver and cuBLASLt at run time. */
+ * may have it. "launches": as many empty kernels as a product has, launched by turns with it; "beyond": what a product
+ * takes more than these, which is this library's own part. Built where the CUDA toolkit is; opens the driver and
+ * cuBLASLt at run time. */
 #include "eager.h"
 
 #include <gemmclient.h>
@@ -36,17 +38,33 @@ static double now_us(void) {
   return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
 }
 
-double eager_time(const struct call *call) {
-  double times[BATCHES];
-  for (int batch = 0; batch < BATCHES; batch++) {
-    double begin = now_us();
-    for (int i = 0; i < BATCH; i++)
-      call->once(call->context, i);
-    times[batch] = (now_us() - begin) / BATCH;
-    gpu_wait();
-  }
+static double batch_us(const struct call *call) {
+  double begin = now_us();
+  for (int i = 0; i < BATCH; i++)
+    call->once(call->context, i);
+  double us = (now_us() - begin) / BATCH;
+  gpu_wait();
+  return us;
+}
+
+static double median(double times[BATCHES]) {
   qsort(times, BATCHES, sizeof *times, by_size);
   return times[BATCHES / 2];
+}
+
+void eager_times(const struct call *calls, int count, double *us) {
+  double times[EAGER_CALLS_MOST][BATCHES];
+  for (int batch = 0; batch < BATCHES; batch++)
+    for (int i = 0; i < count; i++)
+      times[i][batch] = batch_us(&calls[i]);
+  for (int i = 0; i < count; i++)
+    us[i] = median(times[i]);
+}
+
+double eager_time(const struct call *call) {
+  double us;
+  eager_times(call, 1, &us);
+  return us;
 }
 
 /* ---- gemmd */
@@ -62,22 +80,42 @@ struct layer {
   gemmd_direct_weight *weight;
   gemmd_direct_product product;
   void *x[TENSORS], *y[TENSORS];
-  bool moves;
 };
 
-static void layer_call(void *context, int i) {
-  struct layer *layer = context;
-  int at = layer->moves ? i % TENSORS : 0;
+static void layer_at(struct layer *layer, int at) {
   layer->product.x = layer->x[at];
   layer->product.y = layer->y[at];
   if (gemmd_direct_matmul(layer->weight, &layer->product, gpu_stream()) != GEMMD_OK)
     eager_give_up("gemmd_direct_matmul", gemmd_direct_error());
 }
 
-static double layer_time(struct layer *layer, int64_t m, bool moves) {
+static void same(void *layer, int i) {
+  (void)i;
+  layer_at(layer, 0);
+}
+
+static void moved(void *layer, int i) {
+  layer_at(layer, i % TENSORS);
+}
+
+static void one_launch(void *unused, int i) {
+  (void)unused;
+  gpu_launch(i);
+}
+
+static void two_launches(void *unused, int i) {
+  one_launch(unused, i);
+  one_launch(unused, i);
+}
+
+static void print_times(struct layer *layer, int format, int64_t m) {
+  bool quantizes = formats[format].format != GEMMD_FORMAT_INT2;
+  const struct call calls[] = {{same, layer}, {moved, layer}, {quantizes ? two_launches : one_launch, NULL}};
+  double us[3];
   layer->product.m = m;
-  layer->moves = moves;
-  return eager_time(&(struct call){layer_call, layer});
+  eager_times(calls, 3, us);
+  printf("%-5s M=%-20lld %8.2f %8.2f %8.2f %8.2f\n", formats[format].name, (long long)m, us[0], us[1], us[2],
+         us[1] - us[2]);
 }
 
 /* A file of one f32 tensor. */
@@ -120,15 +158,11 @@ static void print_gemmd(gemmd_session *session, gemmd_direct *direct, int64_t n,
     layer.y[i] = gpu_take((size_t)(ROWS_MOST * n) * 2);
   }
   int fd = file_of(n, k);
-  printf("%-28s %8s %8s\n", "gemmd_direct_matmul", "same", "new");
+  printf("%-28s %8s %8s %8s %8s\n", "gemmd_direct_matmul", "same", "new", "launches", "beyond");
   for (int format = 0; format < FORMATS; format++) {
     layer.weight = weight_of(session, direct, fd, format);
-    for (int i = 0; i < ROWS; i++) {
-      char what[32];
-      snprintf(what, sizeof what, "%s, M=%lld", formats[format].name, (long long)rows[i]);
-      double same = layer_time(&layer, rows[i], false), moved = layer_time(&layer, rows[i], true);
-      printf("%-28s %8.2f %8.2f\n", what, same, moved);
-    }
+    for (int i = 0; i < ROWS; i++)
+      print_times(&layer, format, rows[i]);
   }
   close(fd);
 }

@@ -12,7 +12,9 @@ struct call {
 };
 
 _Noreturn void eager_give_up(const char *what, const char *why);
-/* Microseconds of the calling thread for one; see eager.c. */
+/* Microseconds of the calling thread for one; see eager.c. Several: by turns. */
+enum { EAGER_CALLS_MOST = 4 };
+void eager_times(const struct call *calls, int count, double *us);
 double eager_time(const struct call *call);
 
 /* ---- gpu.c: the driver, device 0 */
@@ -22,6 +24,8 @@ void gpu_open(void);
 void *gpu_take(size_t bytes);
 void *gpu_stream(void);
 void gpu_wait(void);
+/* An empty kernel as products launch theirs; `i` is one of its parameters. */
+void gpu_launch(int i);
 /* What a call of the driver takes that a product cannot do without, a row each. */
 void gpu_print(void);
 

@@ -34,6 +34,46 @@ static void must(CUresult result, const char *what) {
     eager_give_up(what, "the driver has refused it");
 }
 
+/* ---- an empty kernel */
+
+static const char nothing[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                              ".visible .entry nothing(.param .align 8 .b8 p[256]) { ret; }\n";
+
+static struct {
+  CUfunction function;
+  CUlaunchAttribute attributes[2];
+  CUlaunchConfig config;
+  uint64_t parameters[32];
+} empty;
+
+static void empty_make(void) {
+  CUmodule module;
+  must(cuda.cuModuleLoadData(&module, nothing), "cuModuleLoadData");
+  must(cuda.cuModuleGetFunction(&empty.function, module, "nothing"), "cuModuleGetFunction");
+  empty.attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  empty.attributes[0].value.programmaticStreamSerializationAllowed = 1;
+  empty.attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  empty.attributes[1].value.clusterDim.x = 2;
+  empty.attributes[1].value.clusterDim.y = empty.attributes[1].value.clusterDim.z = 1;
+  empty.config = (CUlaunchConfig){.gridDimX = 132,
+                                  .gridDimY = 1,
+                                  .gridDimZ = 1,
+                                  .blockDimX = 128,
+                                  .blockDimY = 1,
+                                  .blockDimZ = 1,
+                                  .hStream = stream,
+                                  .attrs = empty.attributes,
+                                  .numAttrs = 1};
+}
+
+void gpu_launch(int i) {
+  void *values[] = {empty.parameters};
+  empty.parameters[0] = (uint64_t)i;
+  must(cuda.cuLaunchKernelEx(&empty.config, empty.function, values, NULL), "cuLaunchKernelEx");
+}
+
+/* ---- opening */
+
 void gpu_open(void) {
   CUdevice device;
   CUcontext context;
@@ -50,6 +90,7 @@ void gpu_open(void) {
   must(cuda.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
   must(cuda.cuCtxSetCurrent(context), "cuCtxSetCurrent");
   must(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  empty_make();
 }
 
 void *gpu_stream(void) {
@@ -75,25 +116,9 @@ void *gpu_take(size_t bytes) {
 
 /* ---- parts */
 
-struct parameters {
-  uint64_t words[32];
-};
-
-static const char nothing[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
-                              ".visible .entry nothing(.param .align 8 .b8 p[256]) { ret; }\n";
-
-struct launch {
-  CUfunction function;
-  CUlaunchAttribute attributes[2];
-  CUlaunchConfig config;
-  struct parameters parameters;
-};
-
-static void launch_once(void *context, int i) {
-  struct launch *launch = context;
-  void *values[] = {&launch->parameters};
-  launch->parameters.words[0] = (uint64_t)i;
-  must(cuda.cuLaunchKernelEx(&launch->config, launch->function, values, NULL), "cuLaunchKernelEx");
+static void launch_once(void *attributes, int i) {
+  empty.config.numAttrs = *(const unsigned *)attributes;
+  gpu_launch(i);
 }
 
 static void current_once(void *context, int i) {
@@ -122,27 +147,9 @@ static void print(const char *what, void (*once)(void *, int), void *context) {
 }
 
 void gpu_print(void) {
-  CUmodule module;
-  struct launch launch = {.config = {.gridDimX = 132,
-                                     .gridDimY = 1,
-                                     .gridDimZ = 1,
-                                     .blockDimX = 128,
-                                     .blockDimY = 1,
-                                     .blockDimZ = 1,
-                                     .hStream = stream,
-                                     .attrs = launch.attributes}};
-  must(cuda.cuModuleLoadData(&module, nothing), "cuModuleLoadData");
-  must(cuda.cuModuleGetFunction(&launch.function, module, "nothing"), "cuModuleGetFunction");
-  print("launch", launch_once, &launch);
-  launch.attributes[0].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-  launch.attributes[0].value.programmaticStreamSerializationAllowed = 1;
-  launch.config.numAttrs = 1;
-  print("launch, dependent", launch_once, &launch);
-  launch.attributes[1].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  launch.attributes[1].value.clusterDim.x = 2;
-  launch.attributes[1].value.clusterDim.y = launch.attributes[1].value.clusterDim.z = 1;
-  launch.config.numAttrs = 2;
-  print("launch, dependent, cluster", launch_once, &launch);
+  print("launch", launch_once, &(unsigned){0});
+  print("launch, dependent, cluster", launch_once, &(unsigned){2});
+  print("launch, dependent", launch_once, &(unsigned){1});
   print("cuCtxGetCurrent", current_once, NULL);
   print("cuStreamIsCapturing", capturing_once, NULL);
   print("cuStreamGetCtx", context_once, NULL);

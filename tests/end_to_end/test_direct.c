@@ -1,9 +1,8 @@
 /* Engines: processes that borrow weights from a real gemmd and compute with them themselves, on a GPU on streams and in
- * graphs of their own. What gemmd, its worker, and other engines do meanwhile, their dying included, does not show. */
+ * graphs of their own. */
 #include "client/gemmclient_direct.h"
 #include "tests/support/daemon.h"
 #include "tests/support/engine.h"
-#include "tests/support/gpu.h"
 #include "tests/support/layers.h"
 #include "tests/support/nap.h"
 #include "tests/support/plan.h"
@@ -11,9 +10,7 @@
 
 #include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,35 +23,7 @@
 
 enum { ROWS_MOST = 64, LANES = 2, TYPES_END = 7 };
 
-/* In a client process: assertions of cmocka are for the test's own. */
-#define EXPECT(condition)                                                                                              \
-  do {                                                                                                                 \
-    if (!(condition)) {                                                                                                \
-      fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, gemmd_direct_error());                       \
-      return 1;                                                                                                        \
-    }                                                                                                                  \
-  } while (0)
-
-static void run_clients(int count, int (*run)(int index, void *user), void *user) {
-  struct clients clients;
-  clients_start(&clients, count, run, user);
-  clients_wait(&clients);
-}
-
 /* ---- products */
-
-static bool one_product(const struct engine *engine, gemmd_direct_weight *weight, int layer, int64_t m,
-                        enum gemm_type x_type, enum gemm_type y_type) {
-  struct engine_product product;
-  bool good = engine_product_make(engine, &product, weight, &layers.weights[layer], m, x_type, y_type, 5);
-  product.product.lane = layer % LANES;
-  good = good && engine_product_run(engine, &product);
-  if (good && engine->gpu)
-    good = engine_product_record(engine, &product) && engine_product_run(engine, &product) &&
-           engine_product_run(engine, &product);
-  engine_product_free(engine, &product);
-  return good;
-}
 
 static bool every_type(const struct engine *engine, gemmd_direct_weight *weight, int layer) {
   static const int64_t ms[] = {1, 7, ROWS_MOST};
@@ -64,7 +33,7 @@ static bool every_type(const struct engine *engine, gemmd_direct_weight *weight,
     if (!gemm_takes_x(format, x_type) || !gemm_takes_y(format, x_type, y_type))
       continue;
     for (int j = 0; j < COUNT(ms); j++)
-      if (!one_product(engine, weight, layer, ms[j], x_type, y_type))
+      if (!engine_product_check(engine, weight, &layers.weights[layer], layer % LANES, ms[j], x_type, y_type))
         return false;
   }
   return true;
@@ -89,14 +58,14 @@ static int borrow_all(int index, void *user) {
   for (int i = 0; i < LAYERS; i++)
     while (gemmd_direct_return(weights[i]) == GEMMD_BUSY)
       nap_shortly(); /* until the driver has let go of the graphs */
-  EXPECT(one_product(&engine, again, 2, 3, GEMM_F32, GEMM_F32));
+  EXPECT(engine_product_check(&engine, again, &layers.weights[2], 0, 3, GEMM_F32, GEMM_F32));
   engine_close(&engine);
   return 0;
 }
 
 static void test_products(void **state) {
   (void)state;
-  run_clients(2, borrow_all, NULL);
+  clients_run(2, borrow_all, NULL);
 }
 
 /* The same kernels: a CPU's give the same bits whoever calls them. */
@@ -127,7 +96,7 @@ static int compare_bits(int index, void *user) {
 
 static void test_same_bits(void **state) {
   (void)state;
-  run_clients(1, compare_bits, NULL);
+  clients_run(1, compare_bits, NULL);
 }
 
 /* ---- kernels by name */
@@ -164,7 +133,7 @@ static int name_kernels(int index, void *user) {
 
 static void test_kernels(void **state) {
   (void)state;
-  run_clients(1, name_kernels, NULL);
+  clients_run(1, name_kernels, NULL);
 }
 
 /* ---- what gemmd finds and is told */
@@ -206,7 +175,7 @@ static int follow_tunings(int index, void *user) {
 
 static void test_tunings(void **state) {
   (void)state;
-  run_clients(1, follow_tunings, NULL);
+  clients_run(1, follow_tunings, NULL);
 }
 
 /* ---- plans */
@@ -263,7 +232,7 @@ static int run_plans(int index, void *user) {
 
 static void test_plans(void **state) {
   (void)state;
-  run_clients(1, run_plans, NULL);
+  clients_run(1, run_plans, NULL);
 }
 
 /* ---- an engine's own threads */
@@ -325,287 +294,7 @@ static int compute_on_lent(int index, void *user) {
 
 static void test_lent_threads(void **state) {
   (void)state;
-  run_clients(1, compute_on_lent, NULL);
-}
-
-/* ---- what is refused */
-
-static bool refused(const struct engine *engine, gemmd_direct_weight *weight, gemmd_direct_product product, int status,
-                    const char *text) {
-  int got = gemmd_direct_matmul(weight, &product, engine->stream);
-  if (got == status && strstr(gemmd_direct_error(), text) != NULL)
-    return true;
-  fprintf(stderr, "expected %s, '%s'\n", gemmd_status_name(status), text);
-  return false;
-}
-
-static bool refused_open(gemmd_session *session, gemmd_direct_options options, const char *text) {
-  gemmd_direct *direct;
-  return gemmd_direct_open(session, &options, &direct) == GEMMD_INVALID && direct == NULL &&
-         strstr(gemmd_direct_error(), text) != NULL;
-}
-
-static int ask_wrongly(int index, void *user) {
-  struct engine engine;
-  gemmd_direct_weight *weight;
-  struct engine_product right;
-  (void)index;
-  (void)user;
-  EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
-  const gemmd_direct_options options = {.bytes = sizeof options};
-  gemmd_direct_options wrong = options;
-  wrong.bytes = 4;
-  EXPECT(refused_open(engine.session, wrong, "bytes"));
-  wrong = options;
-  wrong.lanes = 17;
-  EXPECT(refused_open(engine.session, wrong, "lanes"));
-  wrong = options;
-  wrong.rows_most = -1;
-  EXPECT(refused_open(engine.session, wrong, "rows_most"));
-  EXPECT(gemmd_direct_borrow(engine.direct, "no such", &weight) == GEMMD_NOT_FOUND && weight == NULL);
-  EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
-  EXPECT(engine_product_make(&engine, &right, weight, &layers.weights[2], 3, GEMM_F32, GEMM_F32, 5));
-  gemmd_direct_product product = right.product;
-  product.m = ROWS_MOST + 1;
-  EXPECT(refused(&engine, weight, product, GEMMD_INVALID, "M must be 1..64, got 65"));
-  product = right.product;
-  product.lane = LANES;
-  EXPECT(refused(&engine, weight, product, GEMMD_INVALID, "lane"));
-  product = right.product;
-  product.x = (const uint8_t *)product.x + 4;
-  EXPECT(refused(&engine, weight, product, GEMMD_INVALID, "x must be aligned to 16 bytes"));
-  product = right.product;
-  product.y = right.x;
-  EXPECT(refused(&engine, weight, product, GEMMD_INVALID, "y overlaps"));
-  product = right.product;
-  product.x_type = GEMMD_E4M3;
-  EXPECT(refused(&engine, weight, product, GEMMD_UNSUPPORTED, "x type"));
-  product = right.product;
-  product.x_type = GEMMD_INT8;
-  EXPECT(refused(&engine, weight, product, GEMMD_INVALID, "needs x_scale"));
-  product = right.product;
-  product.x_stride = 64;
-  EXPECT(refused(&engine, weight, product, GEMMD_INVALID, "x stride"));
-  product = right.product;
-  product.bytes = 8;
-  EXPECT(refused(&engine, weight, product, GEMMD_INVALID, "bytes"));
-  EXPECT(engine_product_run(&engine, &right)); /* nothing is lost */
-  engine_product_free(&engine, &right);
-  engine_close(&engine);
-  return 0;
-}
-
-static void test_refusals(void **state) {
-  (void)state;
-  run_clients(1, ask_wrongly, NULL);
-}
-
-/* A weight of which each device has some rows is for gemmd to compute with. */
-static int borrow_parts(int index, void *user) {
-  const struct daemon *daemon = user;
-  struct engine engine;
-  gemmd_direct_weight *weight;
-  (void)index;
-  EXPECT(engine_open(&engine, daemon, LANES, ROWS_MOST));
-  EXPECT(gemmd_direct_borrow(engine.direct, "parts", &weight) == GEMMD_UNSUPPORTED && weight == NULL);
-  EXPECT(strstr(gemmd_direct_error(), "parts on several devices") != NULL);
-  EXPECT(engine_report(gemmd_direct_borrow(engine.direct, "copies", &weight)));
-  EXPECT(one_product(&engine, weight, 5, 3, GEMM_F32, GEMM_F32));
-  engine_close(&engine);
-  return 0;
-}
-
-static void test_parts(void **state) {
-  (void)state;
-  struct daemon daemon;
-  gemmd_load load = {.name = "parts",
-                     .tensor = layers_name(5),
-                     .format = GEMMD_FORMAT_FP8,
-                     .device = -1,
-                     .placement = GEMMD_PLACEMENT_SPLIT};
-  if (engine_has_gpu())
-    skip(); /* which may be the only one */
-  daemon_make(&daemon, "devices = 2\n");
-  daemon_start(&daemon);
-  gemmd_session *session = daemon_join(&daemon, NULL);
-  expect_ok(session, gemmd_weight_load_file(session, layers_model(), &load, NULL));
-  load.name = "copies";
-  load.placement = GEMMD_PLACEMENT_REPLICAS;
-  expect_ok(session, gemmd_weight_load_file(session, layers_model(), &load, NULL));
-  run_clients(1, borrow_parts, &daemon);
-  gemmd_disconnect(session);
-  daemon_stop(&daemon);
-  daemon_remove(&daemon);
-}
-
-/* The caller's context is as it was, and a thread need have none. */
-static int keep_context(int index, void *user) {
-  struct engine engine;
-  gemmd_direct_weight *weight;
-  struct engine_product product;
-  (void)index;
-  (void)user;
-  if (!engine_has_gpu())
-    return 0;
-  EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
-  void *own = gpu_current();
-  EXPECT(own != NULL);
-  EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
-  EXPECT(gpu_current() == own);
-  EXPECT(engine_product_make(&engine, &product, weight, &layers.weights[2], 3, GEMM_F32, GEMM_F32, 5));
-  EXPECT(gpu_make_current(NULL));
-  EXPECT(engine_report(gemmd_direct_matmul(weight, &product.product, engine.stream)));
-  EXPECT(gpu_current() == NULL);
-  EXPECT(engine_report(gemmd_direct_return(NULL)));
-  EXPECT(gpu_make_current(own));
-  EXPECT(engine_product_run(&engine, &product));
-  EXPECT(engine_product_record(&engine, &product));
-  EXPECT(gemmd_direct_return(weight) == GEMMD_BUSY);
-  EXPECT(gemmd_direct_close(engine.direct) == GEMMD_BUSY);
-  EXPECT(engine_product_run(&engine, &product));
-  engine_product_free(&engine, &product);
-  while (gemmd_direct_return(weight) == GEMMD_BUSY)
-    nap_shortly();
-  EXPECT(gpu_current() == own);
-  engine_close(&engine);
-  EXPECT(gpu_current() == own);
-  return 0;
-}
-
-static void test_context(void **state) {
-  (void)state;
-  if (!engine_has_gpu())
-    skip();
-  run_clients(1, keep_context, NULL);
-}
-
-/* ---- what happens meanwhile */
-
-enum { ENGINES = 2, ROUNDS = 40 };
-
-struct scene {
-  atomic_int rounds[ENGINES]; /* products so far */
-  atomic_bool stop;
-  atomic_bool back; /* gemmd is there again, without the weight */
-};
-
-/* Computes until it is told to stop; always the same x, always the same bits. */
-static int compute_on(int index, void *user) {
-  struct scene *scene = user;
-  struct engine engine;
-  gemmd_direct_weight *weight;
-  struct engine_product product;
-  EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
-  EXPECT(engine_report(gemmd_direct_borrow(engine.direct, "lent", &weight)));
-  EXPECT(engine_product_make(&engine, &product, weight, &layers.weights[2], 6 + index, GEMM_F16, GEMM_F16, 5));
-  EXPECT(!engine.gpu || engine_product_record(&engine, &product));
-  void *first = malloc(product.y_bytes), *y = malloc(product.y_bytes);
-  EXPECT(first != NULL && y != NULL && engine_product_run(&engine, &product));
-  EXPECT(engine_get(&engine, first, product.y, product.y_bytes));
-  while (!atomic_load(&scene->stop)) {
-    EXPECT(engine_product_run(&engine, &product));
-    EXPECT(engine_get(&engine, y, product.y, product.y_bytes) && memcmp(first, y, product.y_bytes) == 0);
-    atomic_fetch_add(&scene->rounds[index], 1);
-  }
-  if (atomic_load(&scene->back)) {
-    for (int i = 0; i < 100 && gemmd_direct_look(weight) == GEMMD_BORROWED_SHARED; i++)
-      (void)gemmd_dispatch(engine.session, 100);
-    EXPECT(gemmd_direct_look(weight) == GEMMD_BORROWED_ALONE);
-    EXPECT(engine_product_run(&engine, &product));
-  }
-  free(first);
-  free(y);
-  engine_product_free(&engine, &product);
-  while (gemmd_direct_return(weight) == GEMMD_BUSY)
-    nap_shortly();
-  engine_close(&engine);
-  return 0;
-}
-
-/* Until each of the first `count` engines has computed some more. */
-static void await_rounds(struct scene *scene, int first, int count) {
-  for (int i = first; i < first + count; i++) {
-    int seen = atomic_load(&scene->rounds[i]);
-    while (atomic_load(&scene->rounds[i]) < seen + ROUNDS)
-      nap_shortly();
-  }
-}
-
-static gemmd_session *lend(void) {
-  gemmd_session *session = daemon_join(&layers.daemon, NULL);
-  layers_load(session, layers_name(2), "lent", GEMMD_FORMAT_INT8);
-  return session;
-}
-
-/* The name goes, others come and go where it was, the worker is killed. */
-static void test_unload_and_worker(void **state) {
-  (void)state;
-  struct scene *scene = clients_share(sizeof *scene);
-  struct clients clients;
-  gemmd_session *session = lend();
-  clients_start(&clients, ENGINES, compute_on, scene);
-  await_rounds(scene, 0, ENGINES);
-  expect_ok(session, gemmd_weight_unload(session, "lent", NULL));
-  for (int i = 0; i < 5; i++) {
-    layers_load(session, "real", "passing", i % 2 ? GEMMD_FORMAT_FP8 : GEMMD_FORMAT_INT8);
-    await_rounds(scene, 0, ENGINES);
-    expect_ok(session, gemmd_weight_unload(session, "passing", NULL));
-  }
-  device_kill_worker(session);
-  await_rounds(scene, 0, ENGINES);
-  atomic_store(&scene->stop, true);
-  clients_wait(&clients);
-  gemmd_disconnect(session);
-}
-
-/* One engine is killed; the other does not notice, and a third finds the weight. */
-static void test_engine_killed(void **state) {
-  (void)state;
-  struct scene *scene = clients_share(sizeof *scene);
-  struct clients victim, other;
-  gemmd_session *session = lend();
-  gemmd_borrower borrowers[4];
-  unsigned count;
-  clients_start(&victim, 1, compute_on, scene);
-  await_rounds(scene, 0, 1);
-  struct scene *second = clients_share(sizeof *second);
-  clients_start(&other, 1, compute_on, second);
-  await_rounds(second, 0, 1);
-  expect_ok(session, gemmd_weight_borrowers(session, "lent", borrowers, 4, &count, NULL));
-  assert_int_equal(count, 2);
-  assert_int_equal(kill(victim.pids[0], SIGKILL), 0);
-  assert_int_equal(waitpid(victim.pids[0], NULL, 0), victim.pids[0]);
-  await_rounds(second, 0, 1);
-  do {
-    expect_ok(session, gemmd_weight_borrowers(session, "lent", borrowers, 4, &count, NULL));
-  } while (count != 1);
-  struct scene *third = clients_share(sizeof *third);
-  struct clients late;
-  clients_start(&late, 1, compute_on, third);
-  await_rounds(third, 0, 1);
-  atomic_store(&second->stop, true);
-  atomic_store(&third->stop, true);
-  clients_wait(&other);
-  clients_wait(&late);
-  expect_ok(session, gemmd_weight_unload(session, "lent", NULL));
-  gemmd_disconnect(session);
-}
-
-/* All of gemmd is killed, and comes back empty. */
-static void test_gemmd_killed(void **state) {
-  (void)state;
-  struct scene *scene = clients_share(sizeof *scene);
-  struct clients clients;
-  gemmd_disconnect(lend());
-  clients_start(&clients, ENGINES, compute_on, scene);
-  await_rounds(scene, 0, ENGINES);
-  daemon_kill(&layers.daemon);
-  await_rounds(scene, 0, ENGINES);
-  daemon_start(&layers.daemon);
-  await_rounds(scene, 0, ENGINES);
-  atomic_store(&scene->back, true);
-  atomic_store(&scene->stop, true);
-  clients_wait(&clients);
+  clients_run(1, compute_on_lent, NULL);
 }
 
 /* ---- the example */
@@ -628,19 +317,9 @@ static void test_example(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_products),
-      cmocka_unit_test(test_same_bits),
-      cmocka_unit_test(test_kernels),
-      cmocka_unit_test(test_tunings),
-      cmocka_unit_test(test_plans),
-      cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_lent_threads),
-      cmocka_unit_test(test_parts),
-      cmocka_unit_test(test_context),
+      cmocka_unit_test(test_products), cmocka_unit_test(test_same_bits), cmocka_unit_test(test_kernels),
+      cmocka_unit_test(test_tunings),  cmocka_unit_test(test_plans),     cmocka_unit_test(test_lent_threads),
       cmocka_unit_test(test_example),
-      cmocka_unit_test(test_unload_and_worker),
-      cmocka_unit_test(test_engine_killed),
-      cmocka_unit_test(test_gemmd_killed),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);
 }

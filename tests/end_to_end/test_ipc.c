@@ -116,11 +116,9 @@ static bool serves(const struct client *client) {
 }
 
 static void run_clients(int count, int (*run)(int index, void *user), void *user) {
-  struct clients clients;
   if (!has_gpu)
     skip();
-  clients_start(&clients, count, run, user);
-  clients_wait(&clients);
+  clients_run(count, run, user);
 }
 
 /* ---- events */

@@ -361,11 +361,9 @@ static int run_on_the_gpu(int index, void *user) {
 
 static void two_processes_on_a_gpu(void **state) {
   (void)state;
-  struct clients clients;
   if (takes_memfd)
     skip();
-  clients_start(&clients, CLIENTS, run_on_the_gpu, NULL);
-  clients_wait(&clients);
+  clients_run(CLIENTS, run_on_the_gpu, NULL);
 }
 
 /* Its client has sealed it against mappings for writing that are new, which the next worker's are. Others do not

@@ -186,12 +186,10 @@ static int client(int index, void *user) {
 static void processes_share_the_weights(void **state) {
   (void)state;
   struct scene *scene = clients_share(sizeof *scene);
-  struct clients clients;
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_daemon_info before, after;
   expect_ok(session, gemmd_daemon_status(session, &before));
-  clients_start(&clients, CLIENTS, client, scene);
-  clients_wait(&clients);
+  clients_run(CLIENTS, client, scene);
   expect_ok(session, gemmd_daemon_status(session, &after));
   assert_int_equal(after.weights, 2);
   assert_true(after.weight_bytes == before.weight_bytes);

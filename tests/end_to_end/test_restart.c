@@ -1,6 +1,7 @@
 /* gemmd itself is killed, or replaced in place, again and again while several processes compute: they see right
  * products and a pause, and the weights are not read again (their file is gone). */
 #include "client/gemmclient.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"
@@ -78,12 +79,6 @@ static void unmake(void) {
 
 /* ---- clients */
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static bool make_products(gemmd_session *session, struct product *products, int index) {
   for (int i = 0; i < IN_FLIGHT; i++) {
     struct product_request request = {.weight = &weights[i % WEIGHTS],
@@ -135,7 +130,7 @@ static int client(int index, void *user) {
   for (int i = 0; good && i < WEIGHTS; i++)
     good = gemmd_weight_open(session, names[i], &handles[i]) == GEMMD_OK;
   while (good && !atomic_load(&scene->stop)) {
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns();
     if (index == 1)
       good = compute(session, handles, products, 0, IN_FLIGHT);
     else if (index == 2)
@@ -146,7 +141,7 @@ static int client(int index, void *user) {
       gemmd_weight_close(handles[0]);
       good = gemmd_weight_open(session, names[0], &handles[0]) == GEMMD_OK;
     }
-    uint64_t ns = now_ns() - begin, longest = atomic_load(&scene->pause_ns);
+    uint64_t ns = clock_ns() - begin, longest = atomic_load(&scene->pause_ns);
     while (ns > longest && !atomic_compare_exchange_weak(&scene->pause_ns, &longest, ns))
       continue;
     atomic_fetch_add(&scene->done[index], 1);

@@ -67,9 +67,7 @@ static int client_of_all_weights(int index, void *user) {
 
 static void several_processes_all_formats(void **state) {
   (void)state;
-  struct clients clients;
-  clients_start(&clients, 4, client_of_all_weights, NULL);
-  clients_wait(&clients);
+  clients_run(4, client_of_all_weights, NULL);
 }
 
 enum { IN_FLIGHT = 24 };
@@ -117,9 +115,7 @@ static int client_of_many(int index, void *user) {
 
 static void several_processes_many_in_flight(void **state) {
   (void)state;
-  struct clients clients;
-  clients_start(&clients, 3, client_of_many, NULL);
-  clients_wait(&clients);
+  clients_run(3, client_of_many, NULL);
 }
 
 /* As a program with an event loop does it: it sleeps in poll, never in the library. */
@@ -178,10 +174,8 @@ static int client_of_bits(int index, void *user) {
 
 static void the_same_bits_for_everybody(void **state) {
   (void)state;
-  struct clients clients;
   float *shared = clients_share(2 * 9 * 200 * sizeof *shared);
-  clients_start(&clients, 2, client_of_bits, shared);
-  clients_wait(&clients);
+  clients_run(2, client_of_bits, shared);
   assert_memory_equal(shared, shared + 9 * 200, 9 * 200 * sizeof *shared);
 }
 

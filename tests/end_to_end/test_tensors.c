@@ -183,9 +183,7 @@ static int over_a_death(int index, void *user) {
 
 static void test_over_a_death(void **state) {
   (void)state;
-  struct clients clients;
-  clients_start(&clients, 3, over_a_death, NULL);
-  clients_wait(&clients);
+  clients_run(3, over_a_death, NULL);
 }
 
 int main(void) {

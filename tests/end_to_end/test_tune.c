@@ -158,9 +158,7 @@ static int client_run(int index, void *user) {
 /* Every product is compared with float64, before, while and after kernels are tried and changed. */
 static void test_products_stay_right(void **state) {
   (void)state;
-  struct clients clients;
-  clients_start(&clients, CLIENTS, client_run, NULL);
-  clients_wait(&clients);
+  clients_run(CLIENTS, client_run, NULL);
 }
 
 static void test_what_was_served_is_listed_and_tuned(void **state) {

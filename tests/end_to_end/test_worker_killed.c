@@ -1,6 +1,7 @@
 /* The worker is killed again and again, or hangs, while several processes compute: they see right products and a pause,
  * and the weights are not read again (their file is gone). */
 #include "client/gemmclient.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hold.h"
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -117,12 +117,6 @@ static void await_state(gemmd_session *session, const char *state) {
 
 /* ---- clients */
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void note_pause(struct scene *scene, uint64_t ns) {
   uint64_t longest = atomic_load(&scene->pause_ns);
   while (ns > longest && !atomic_compare_exchange_weak(&scene->pause_ns, &longest, ns))
@@ -152,7 +146,7 @@ static void forget_y(struct product *product) {
 /* Computes `count` products from `first` on, which are in flight at the same time. */
 static bool compute(gemmd_session *session, gemmd_weight **handles, struct product *products, int first, int count,
                     struct scene *scene, int index) {
-  uint64_t begin_ns = now_ns();
+  uint64_t begin_ns = clock_ns();
   for (int i = first; i < first + count; i++) {
     forget_y(&products[i]);
     if (gemmd_submit(handles[i % WEIGHTS], &products[i].product, &products[i].ticket) != GEMMD_OK)
@@ -163,7 +157,7 @@ static bool compute(gemmd_session *session, gemmd_weight **handles, struct produ
       return false;
     atomic_fetch_add(&scene->done[index], 1);
   }
-  note_pause(scene, now_ns() - begin_ns);
+  note_pause(scene, clock_ns() - begin_ns);
   return true;
 }
 

@@ -1,16 +1,10 @@
-/* CLOCK_MONOTONIC in nanoseconds. */
+/* Sleeping by proto/clock.h. */
 #ifndef BENCH_CLOCK_H
 #define BENCH_CLOCK_H
 
-#include <errno.h>
-#include <stdint.h>
-#include <time.h>
+#include "../../proto/clock.h"
 
-static inline uint64_t clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include <errno.h>
 
 static inline void clock_sleep_until(uint64_t ns) {
   struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};

@@ -3,6 +3,7 @@
  * on; what is not computed within PATIENCE_MS is dropped. Prints the longest waits with their cases; exit 1 where an
  * answer was wrong, a product failed, or the worker keeps memory. Times are printed, not judged. */
 #include "client/gemmclient.h"
+#include "proto/clock.h"
 #include "tests/support/checkpoint.h"
 #include "tests/support/daemon.h"
 #include "tests/support/hostile.h"
@@ -51,12 +52,6 @@ struct scene {
 static struct daemon daemon_under_test;
 static struct oracle_weight weight;
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void note(struct scene *scene, int class, uint64_t ns) {
   uint32_t at = atomic_fetch_add(&scene->counts[class], 1), now = scene->current;
   if (at < WAITS_MOST)
@@ -83,9 +78,9 @@ static int be_good(int index, void *user) {
   }
   for (int class = 0; !scene->stop; class = (class + 1) % CLASSES) {
     product.product.priority = classes[class];
-    uint64_t begin = now_ns();
+    uint64_t begin = clock_ns();
     int status = gemmd_matmul(handle, &product.product);
-    note(scene, class, now_ns() - begin);
+    note(scene, class, clock_ns() - begin);
     if (status != GEMMD_OK || !product_right(&product)) {
       fprintf(stderr, "the good client: %s\n", status != GEMMD_OK ? gemmd_error(session) : "a wrong product");
       scene->wrong = true;

@@ -66,6 +66,18 @@ class Direct(unittest.TestCase):
         for _ in range(100):
             np.testing.assert_array_equal(product(weight, self.x), before)
 
+    def test_it_computes_the_same_when_it_is_tuned(self):
+        weight = self.direct.borrow("w")
+        before = product(weight, self.x)
+        self.assertIn(weight.tune([1, M], "f32", "f32", budget_ms=300, lane=1), (0, 1, 2))
+        self.assertLess(worst_row(product(weight, self.x), before), 1e-6)
+        with self.assertRaisesRegex(gemmclient.InvalidError, "1..64, got 65"):
+            weight.tune([1, 65], "f32", "f32")
+        with self.assertRaisesRegex(gemmclient.UnsupportedError, "y type"):
+            weight.tune([1], "f32", "s32")
+        self.direct.quiet(1000)
+        np.testing.assert_array_equal(product(weight, self.x), product(weight, self.x, lane=1))
+
     def test_what_is_wrong_is_said(self):
         weight = self.direct.borrow("w")
         with self.assertRaisesRegex(gemmclient.NotFoundError, "none"):

@@ -157,6 +157,16 @@ class Direct(Torch):
         self.check(linear, source, torch.randn(2 * _torch_direct.ROWS_MOST + 1, K), 1e-6)
         self.check(linear, source, torch.randn(_torch_direct.ROWS_MOST + 5, 2 * K)[:, K:], 1e-6)
 
+    def test_tuning_leaves_the_values(self):
+        source, linear = self.linear()
+        model = torch.nn.Sequential(linear, torch.nn.ReLU())
+        x = torch.randn(7, K)
+        self.assertIn(gemmclient.torch.tune(model, rows=[1, 7, 8, 10**6], device="cpu", budget_ms=300), range(4))
+        self.check(linear, source, x, 1e-6)
+        by_worker(self.session)
+        other, _ = self.linear(bias=False)[::-1]
+        self.assertEqual(gemmclient.torch.tune(other, rows=[1], device="cpu"), 0)
+
     def test_it_goes_on_when_gemmd_is_gone(self):
         with contextlib.closing(Daemon()) as daemon, gemmclient.connect(daemon.socket, reconnect=0) as session:
             served, x = model(), torch.randn(3, K)
@@ -393,6 +403,17 @@ class CudaDirect(Torch):
             for _ in range(4):
                 x = torch.randn(7, K, dtype=torch.bfloat16, device="cuda")
                 self.assertTrue(torch.equal(compiled(x), self.layer(x)))
+
+    def test_tuned_before_a_capture(self):
+        expected = self.layer(self.x_there).float()
+        gemmclient.torch.tune(torch.nn.Sequential(self.layer), rows=[1, 7], budget_ms=500)
+        with torch.inference_mode(), torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+            y = self.layer(self.x_there)
+        graph.replay()
+        self.assertLess(worst_row(y.float().cpu().numpy(), expected.cpu().numpy()), 5e-3)
+        with self.assertRaisesRegex(gemmclient.WrongStateError, "being captured"):
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                gemmclient.torch.tune(self.layer, rows=[1])
 
     def test_more_streams_than_lanes(self):
         streams = [torch.cuda.Stream() for _ in range(_torch_direct.STREAM_LANES + 2)]

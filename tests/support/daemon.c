@@ -251,3 +251,9 @@ void clients_wait(struct clients *clients) {
   }
   assert_int_equal(failed, 0);
 }
+
+void clients_run(int count, int (*run)(int index, void *user), void *user) {
+  struct clients clients;
+  clients_start(&clients, count, run, user);
+  clients_wait(&clients);
+}

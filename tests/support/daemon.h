@@ -46,5 +46,7 @@ void *clients_share(size_t bytes);
 void clients_start(struct clients *clients, int count, int (*run)(int index, void *user), void *user);
 /* Waits for all; each must have returned 0. */
 void clients_wait(struct clients *clients);
+/* Starts them and waits for all. */
+void clients_run(int count, int (*run)(int index, void *user), void *user);
 
 #endif

@@ -150,3 +150,16 @@ bool engine_product_run(const struct engine *engine, struct engine_product *prod
   free(y);
   return good;
 }
+
+bool engine_product_check(const struct engine *engine, gemmd_direct_weight *weight, const struct oracle_weight *values,
+                          int lane, int64_t m, enum gemm_type x_type, enum gemm_type y_type) {
+  struct engine_product product;
+  bool good = engine_product_make(engine, &product, weight, values, m, x_type, y_type, 5);
+  product.product.lane = lane;
+  good = good && engine_product_run(engine, &product);
+  if (good && engine->gpu)
+    good = engine_product_record(engine, &product) && engine_product_run(engine, &product) &&
+           engine_product_run(engine, &product);
+  engine_product_free(engine, &product);
+  return good;
+}

@@ -7,12 +7,23 @@
 #include "daemon.h"
 #include "oracle.h"
 
+#include <stdio.h>
+
 struct engine {
   gemmd_session *session;
   gemmd_direct *direct;
   bool gpu;
   void *stream; /* of lane 0; NULL on a CPU */
 };
+
+/* In a client process: assertions of cmocka are for the test's own. */
+#define EXPECT(condition)                                                                                              \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, gemmd_direct_error());                       \
+      return 1;                                                                                                        \
+    }                                                                                                                  \
+  } while (0)
 
 /* True where the daemons of this test serve GPUs. */
 bool engine_has_gpu(void);
@@ -48,5 +59,8 @@ void engine_product_free(const struct engine *engine, struct engine_product *pro
 bool engine_product_run(const struct engine *engine, struct engine_product *product);
 /* On a GPU: records it. */
 bool engine_product_record(const struct engine *engine, struct engine_product *product);
+/* All of these with a product of `m` rows by the weight, on that lane; on a GPU it is run twice from the graph. */
+bool engine_product_check(const struct engine *engine, gemmd_direct_weight *weight, const struct oracle_weight *values,
+                          int lane, int64_t m, enum gemm_type x_type, enum gemm_type y_type);
 
 #endif

@@ -1,4 +1,5 @@
 #include "hostile.h"
+#include "proto/clock.h"
 
 #include "nap.h"
 
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -254,12 +254,6 @@ static bool product_right_there(const struct attack *attack, unsigned index) {
   return true;
 }
 
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void take(struct attack *attack, unsigned index, int status) {
   if (status == GEMMD_CANCELLED) {
     attack->out->dropped++;
@@ -273,7 +267,7 @@ static void take(struct attack *attack, unsigned index, int status) {
 
 static void take_all(struct attack *attack, unsigned count, int64_t until_ms) {
   for (unsigned i = 0; i < count; i++) {
-    int64_t left = until_ms - now_ms();
+    int64_t left = until_ms - (int64_t)(clock_ns() / 1000000);
     int status = gemmd_wait(attack->session, attack->tickets[i], left > 0 ? (int)left : 0, NULL);
     if (status == GEMMD_TIMEOUT)
       status = gemmd_cancel(attack->session, attack->tickets[i]) == GEMMD_OK
@@ -288,7 +282,7 @@ bool hostile_run(gemmd_session *session, const struct hostile_case *what, int pa
   *out = (struct hostile_result){.status = GEMMD_OK};
   bool asked = what->in_flight <= sizeof attack.tickets / sizeof *attack.tickets && lay_out(&attack);
   unsigned count = 0;
-  int64_t until_ms = now_ms() + patience_ms;
+  int64_t until_ms = (int64_t)(clock_ns() / 1000000) + patience_ms;
   while (asked && count < what->in_flight && submit(&attack, count))
     count++;
   take_all(&attack, count, until_ms);

@@ -54,7 +54,8 @@ int loading_f32(const float *values, int64_t n, int64_t k) {
 
 static uint64_t random_state = 7;
 
-float loading_uniform(void) {
+/* in -1..1 */
+static float uniform(void) {
   random_state = random_state * 6364136223846793005u + 1442695040888963407u;
   return (float)((double)(int32_t)(random_state >> 32) / 2147483648.0);
 }
@@ -63,7 +64,7 @@ float *loading_values(int64_t count) {
   float *values = malloc((size_t)count * sizeof *values);
   assert_non_null(values);
   for (int64_t i = 0; i < count; i++)
-    values[i] = loading_uniform() + loading_uniform() * loading_uniform();
+    values[i] = uniform() + uniform() * uniform();
   return values;
 }
 

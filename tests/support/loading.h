@@ -25,7 +25,6 @@ int loading_finish(struct loading_file *file);
 /* A file of one tensor "w" [n, k]. */
 int loading_f32(const float *values, int64_t n, int64_t k);
 
-float loading_uniform(void); /* in -1..1 */
 /* Random numbers, the caller's to free. */
 float *loading_values(int64_t count);
 

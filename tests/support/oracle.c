@@ -456,7 +456,9 @@ double oracle_row_error(enum gemm_format format, const double *reference, const 
   return error == 0 ? 0 : norm == 0 ? INFINITY : sqrt(error / norm);
 }
 
-double oracle_row_rounding(enum gemm_format format, const double *reference, enum gemm_type y_type, int64_t n) {
+/* The same measure of the reference itself, rounded to y's type: no y can be better. In a row of few elements it may
+ * exceed what a long row averages to. */
+static double row_rounding(enum gemm_format format, const double *reference, enum gemm_type y_type, int64_t n) {
   uint8_t *rounded = allocate((uint64_t)n * sizeof(float));
   for (int64_t i = 0; i < n; i++) {
     element_set(rounded, i, y_type, (float)reference[i]);
@@ -484,6 +486,6 @@ double oracle_row_gate(const struct gemm_weight *shape, enum gemm_type y_type, c
   if (y_type != GEMM_BF16) {
     return limit;
   }
-  return fmax(limit, hypot(oracle_row_rounding(shape->format, reference, y_type, shape->n),
-                           oracle_gate(shape->format, GEMM_F32)));
+  return fmax(limit,
+              hypot(row_rounding(shape->format, reference, y_type, shape->n), oracle_gate(shape->format, GEMM_F32)));
 }

@@ -96,10 +96,6 @@ double oracle_element(const void *data, int64_t index, enum gemm_type type);
 double oracle_row_error(enum gemm_format format, const double *reference, const void *y, enum gemm_type y_type,
                         int64_t n);
 
-/* The same measure of the reference itself, rounded to y's type: no y can be better. In a row of few elements it may
- * exceed what a long row averages to. */
-double oracle_row_rounding(enum gemm_format format, const double *reference, enum gemm_type y_type, int64_t n);
-
 /* The numerics contract: what a row's error may be. */
 double oracle_gate(enum gemm_format format, enum gemm_type y_type);
 /* The same for one row of `shape->n` elements. Rounding to bf16 alone can exceed the gate, by up to 2^-8, where few

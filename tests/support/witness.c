@@ -12,7 +12,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 const struct gemm_weight witness_int8_shape = {48, 100, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
-const struct gemm_weight witness_f16_shape = {16, 64, GEMM_FORMAT_F16, GEMM_SCALE_NONE};
+static const struct gemm_weight f16_shape = {16, 64, GEMM_FORMAT_F16, GEMM_SCALE_NONE};
 struct witness witness;
 
 void witness_ok(gemmd_session *session, int status) {
@@ -54,7 +54,7 @@ int witness_start(void **state) {
   static struct checkpoint checkpoint;
   daemon_make(&witness.daemon, "sessions_max = 8\narena_bytes_max = 67108864\n");
   oracle_weight_make(&witness.int8_values, &witness_int8_shape, 1);
-  oracle_weight_make(&witness.f16_values, &witness_f16_shape, 2);
+  oracle_weight_make(&witness.f16_values, &f16_shape, 2);
   checkpoint_add_weight(&checkpoint, "int8", &witness.int8_values);
   checkpoint_add_weight(&checkpoint, "f16", &witness.f16_values);
   checkpoint_write(&checkpoint, witness_model());

@@ -7,7 +7,7 @@
 #include "daemon.h"
 #include "oracle.h"
 
-extern const struct gemm_weight witness_int8_shape, witness_f16_shape;
+extern const struct gemm_weight witness_int8_shape;
 
 struct witness {
   struct daemon daemon;                         /* takes 8 sessions, arenas of 64 MiB */

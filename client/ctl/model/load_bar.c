@@ -1,24 +1,21 @@
 #include "load_bar.h"
 
+#include "../../../proto/clock.h"
 #include "../../tool/print.h"
 
 #include <unistd.h>
 
-static double seconds_between(const struct timespec *from, const struct timespec *to) {
-  return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) / 1e9;
-}
+enum { PAUSE_NS = 100000000 }; /* between two drawings */
 
 void load_bar_begin(struct load_bar *bar) {
-  *bar = (struct load_bar){.terminal = isatty(STDERR_FILENO) == 1};
-  clock_gettime(CLOCK_MONOTONIC, &bar->start);
+  *bar = (struct load_bar){.start_ns = clock_ns(), .terminal = isatty(STDERR_FILENO) == 1};
 }
 
 void load_bar_draw(void *user, uint64_t done, uint64_t total) {
   struct load_bar *progress = user;
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  double seconds = seconds_between(&progress->start, &now);
-  if (!progress->terminal || seconds < 1 || (progress->visible && seconds_between(&progress->drawn, &now) < 0.1))
+  uint64_t now = clock_ns();
+  double seconds = (double)(now - progress->start_ns) / 1e9;
+  if (!progress->terminal || seconds < 1 || (progress->visible && now - progress->drawn_ns < PAUSE_NS))
     return;
   static const char bar[] = "########################################";
   double part = total > 0 && done < total ? (double)done / (double)total : 1, rate = (double)done / seconds;
@@ -28,7 +25,7 @@ void load_bar_draw(void *user, uint64_t done, uint64_t total) {
           print_bytes(done, have), print_bytes(total, all), print_bytes((uint64_t)rate, each),
           print_duration(left_ns, left));
   progress->visible = true;
-  progress->drawn = now;
+  progress->drawn_ns = now;
 }
 
 void load_bar_end(const struct load_bar *bar) {

@@ -3,11 +3,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 /* A bar on stderr: from the second second on, where stderr is a terminal. */
 struct load_bar {
-  struct timespec start, drawn;
+  uint64_t start_ns, drawn_ns;
   bool terminal, visible;
 };
 

@@ -10,7 +10,6 @@ struct tune_parameter {
   const char *option, *name; /* of gemmctl, of the kernel */
   int64_t low, high, step, fallback;
 };
-extern const struct tune_parameter tune_parameters[];
 
 /* The kernel that --kernel and the parameters' options describe; *given where any was. False after having said what is
  * wrong. */

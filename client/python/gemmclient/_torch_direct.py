@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 import weakref
-from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -194,6 +194,27 @@ class Layer:
     ) -> Optional["Layer"]:
         borrowed = borrow(session, device, name)
         return cls(*borrowed, bias) if borrowed is not None else None
+
+
+def tune(layers: Sequence["Layer"], dtype: torch.dtype, rows: Sequence[int], budget_ms: int) -> int:
+    """Kernels for each shape among the layers, with all that this process has of the shape. What is queued ends first;
+    the lane is the last of those that are named."""
+    found, seen = 0, set()
+    for layer in layers:
+        info, where = layer.weight.info, layer.where
+        bias_type = _TYPES[layer.bias.dtype] if layer.bias is not None else None
+        shape = (where.device, info.n, info.k, info.format, info.scale, bias_type)
+        if shape in seen:
+            continue
+        seen.add(shape)
+        check_not_capturing(where.device, "kernels are looked for before")
+        if where.cuda:
+            torch.cuda.synchronize(where.device)
+        found += layer.weight.tune(
+            [min(m, where.direct.rows_most) for m in rows], _TYPES[dtype], _TYPES[dtype], bias_type,
+            budget_ms=budget_ms, lane=where.direct.lanes - 1,
+        )  # fmt: skip
+    return found
 
 
 class Call:

@@ -11,7 +11,7 @@ Where gemmd serves with the CPU backend, the product has been computed when laun
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from ._library import direct_library, ffi, lib
 from .errors import UnsupportedError, error_for
@@ -57,6 +57,11 @@ class Direct:
             _check(self._library, self._library.gemmd_direct_borrow(self._handle, text, out))
             core.blocks += 1
         return DirectWeight(self, out[0])
+
+    def quiet(self, milliseconds: int) -> None:
+        """This process gives the device nothing to do for so long; 0, or its next product, ends that. gemmd uses such
+        times to look for kernels. Before graphs are replayed again, say 0."""
+        self._library.gemmd_direct_quiet(self._handle, milliseconds)
 
     def __del__(self) -> None:
         if hasattr(self, "_handle"):
@@ -116,6 +121,30 @@ class DirectWeight:
         status = self._library.gemmd_direct_matmul(self._handle, product, ffi.cast(_POINTER, stream))
         if status != lib.GEMMD_OK:
             _check(self._library, status)
+
+    def tune(
+        self,
+        rows: Sequence[int],
+        x_type: Named,
+        y_type: Named,
+        bias_type: Optional[Named] = None,
+        *,
+        budget_ms: int = 0,
+        lane: int = 0,
+    ) -> int:
+        """Looks for the fastest kernels for products of so many rows by weights of this shape, here and now, for about
+        `budget_ms` in all (0: 1000). They are used from then on; gemmd is told of them. Returns for how many sizes
+        another kernel is used than before. No product of the lane may be under way."""
+        counts = ffi.new("int64_t[]", list(rows))
+        found = ffi.new("unsigned *")
+        tuning = ffi.new("gemmd_direct_tuning *")
+        tuning.bytes, tuning.rows, tuning.row_count = ffi.sizeof("gemmd_direct_tuning"), counts, len(counts)
+        tuning.x_type, tuning.y_type = member(ElementType, x_type, "x_type"), member(ElementType, y_type, "y_type")
+        tuning.bias_type = member(ElementType, bias_type, "bias_type") if bias_type is not None else 0
+        tuning.budget_ms, tuning.lane = budget_ms, lane
+        with self._core:
+            _check(self._library, self._library.gemmd_direct_tune(self._handle, tuning, found))
+        return found[0]
 
     def __del__(self) -> None:
         if hasattr(self, "_handle"):

@@ -18,19 +18,44 @@ after a restart, finds them there and sends nothing.
 from __future__ import annotations
 
 import contextlib
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import nn
 
 from . import _safetensors
-from ._torch_direct import lane
+from ._torch_direct import Layer, lane
+from ._torch_direct import tune as _tune
 from ._torch_module import GemmdLinear, Path, as_array, state_dict
 from ._torch_replace import matching, replace_linear, tensor_name
 from ._torch_served import served as _served
 from .errors import WrongStateError
 
-__all__ = ["GemmdLinear", "lane", "record_inputs", "replace_linear", "state_dict"]
+__all__ = ["GemmdLinear", "lane", "record_inputs", "replace_linear", "state_dict", "tune"]
+
+
+def tune(
+    model: nn.Module,
+    rows: Sequence[int],
+    *,
+    device: Optional[Union[torch.device, str]] = None,
+    dtype: Optional[torch.dtype] = None,
+    budget_ms: int = 1000,
+) -> int:
+    """Warms up: looks for the fastest kernels for x of so many rows in each GemmdLinear of the model that is computed in
+    this process, about `budget_ms` for each shape of weights. Before CUDA graphs are captured: these keep the kernels
+    that they were captured with. `device`: where x will be, without one the current CUDA device where there is one.
+    `dtype`: of x, else the layer's. Nothing else should compute on the device meanwhile. Returns for how many sizes
+    another kernel is used than before; 0 where gemmd's worker computes, which tunes by itself."""
+    at = torch.device(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+    if at.type == "cuda" and at.index is None:
+        at = torch.device("cuda", torch.cuda.current_device())
+    by_type: Dict[torch.dtype, List[Layer]] = {}
+    for module in model.modules():
+        layer = _served[module.number].layer(at) if isinstance(module, GemmdLinear) else None
+        if layer is not None:
+            by_type.setdefault(dtype or module.weight.dtype, []).append(layer)
+    return sum(_tune(layers, of, rows, budget_ms) for of, layers in by_type.items())
 
 
 @contextlib.contextmanager

@@ -47,8 +47,10 @@ void cmd_hello_answer_all(struct supervisor *supervisor) {
   struct session *session, *next;
   for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = next) {
     next = TAILQ_NEXT(session, link);
-    if (session->hello_waits)
+    if (session->hello_waits) {
       answer(session);
+      channel_settle(&session->channel);
+    }
   }
 }
 

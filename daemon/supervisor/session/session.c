@@ -391,6 +391,11 @@ static enum status identify(struct supervisor *supervisor, struct session *sessi
   return session->account != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for a user");
 }
 
+static bool owes_answers(const struct channel *channel) {
+  const struct session *session = channel->owner;
+  return session->busy || session->hello_waits || session->loads > 0;
+}
+
 static void start_timers(struct session *session) {
   uv_loop_t *loop = &session->supervisor->loop;
   uv_timer_init(loop, &session->timer);
@@ -401,7 +406,7 @@ static void start_timers(struct session *session) {
 
 void session_accept(struct supervisor *supervisor, int fd) {
   static const struct channel_events events = {
-      .packet = on_packet, .end = on_end, .closed = on_closed, .flushed = on_flushed};
+      .packet = on_packet, .end = on_end, .closed = on_closed, .flushed = on_flushed, .owes = owes_answers};
   struct error error;
   struct session *session = calloc(1, sizeof *session);
   enum status status =

@@ -61,6 +61,8 @@ static void finish(struct load *load, const struct message_weight_info *info) {
     close(load->canonical);
   session->loads--;
   session->account->loads--;
+  if (!session->ending)
+    channel_settle(&session->channel);
   free(load);
   session_release(session);
 }

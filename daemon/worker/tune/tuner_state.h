@@ -17,7 +17,7 @@
 #include "../proof/proof.h"
 #include "tune_lister.h"
 #include "tune_pins.h"
-#include "tune_race.h"
+#include "../../../kernels/race.h"
 #include "tune_trial.h"
 #include "tuner_types.h"
 

@@ -20,8 +20,8 @@ static enum status variant_has_code(const struct variant *variant, struct error 
   return STATUS_OK;
 }
 
-static enum status job_check(const struct backend *backend, int lane, const struct backend_job *job,
-                             struct error *error) {
+static enum status lane_job_check(const struct backend *backend, int lane, const struct backend_job *job,
+                                  struct error *error) {
   if (!backend->direct)
     return error_set(error, STATUS_WRONG_STATE, "this backend serves; it computes nothing for its caller");
   if (lane < 0 || lane >= backend->slot_count)
@@ -57,15 +57,6 @@ static enum status stream_check(const struct backend *backend, struct slot *lane
 
 /* ---- one product */
 
-/* A kernel of ours may start while the caller's own still runs, as long as all that it reads early is W. A bias may
- * have been written by the kernel ahead. */
-static bool starts_early(const struct backend *backend, const struct backend_job *job) {
-  bool bias = job->bias != NULL;
-  for (uint32_t i = 0; i < job->step_count; i++)
-    bias = bias || job->steps[i].bias != NULL;
-  return backend->gpu.capability >= 90 && !bias;
-}
-
 static struct direct_pass pass_of(struct backend *backend, const struct slot *lane, const struct backend_job *job,
                                   cudaStream_t stream, int64_t row, int64_t rows) {
   uint64_t scale_columns = gemm_x_scale_columns(&job->weight->weight);
@@ -87,12 +78,14 @@ static struct direct_pass pass_of(struct backend *backend, const struct slot *la
       .bias = job->bias,
       .y = (uint8_t *)job->y + (uint64_t)row * job->y_stride,
       .y_stride = job->y_stride,
-      .early = starts_early(backend, job),
+      /* While the caller's own kernel still runs: all that is read of what it may have written, x and a bias, is read
+       * behind the wait for it. */
+      .early = backend->gpu.capability >= 90,
   };
 }
 
-static enum status product_enqueue(struct backend *backend, const struct slot *lane, const struct backend_job *job,
-                                   cudaStream_t stream, struct error *error) {
+enum status direct_queue(struct backend *backend, const struct slot *lane, const struct backend_job *job,
+                         cudaStream_t stream, struct error *error) {
   const struct backend_weight *weight = job->weight;
   int64_t each = staging_go(job->m, weight->rows_most);
   enum status status = STATUS_OK;
@@ -115,7 +108,7 @@ static enum status product_repeat(struct backend *backend, struct slot *lane, co
     return driver_check(backend->driver, record_run(record, (CUstream)stream), "computing a product", error);
   launch_on(backend->runtime_ordinal);
   memo_begin(lane->memo);
-  enum status status = product_enqueue(backend, lane, job, stream, error);
+  enum status status = direct_queue(backend, lane, job, stream, error);
   memo_end(lane->memo, entry, job, status == STATUS_OK);
   return status;
 }
@@ -159,7 +152,7 @@ static cudaError_t activate_into(const struct direct_pass *v, const struct backe
   sequence_reads(weight, next->rows_padded, step->y_type, &pass);
   bool codes = pass.to != ACTIVATE_TO_VALUES;
   pass.clusters = pass.dependent;
-  pass.out = direct_staged(next, weight->weight.format == GEMM_FORMAT_INT2 ? next->at.x : next->at.codes);
+  pass.out = direct_staged(next, layout_keeps_x(&weight->weight) ? next->at.x : next->at.codes);
   pass.scales = codes ? direct_staged(next, next->at.scales) : NULL;
   next->x = pass.out;
   next->x_stride = codes ? weight->layout.x_row_bytes : pass.out_stride;
@@ -240,7 +233,7 @@ static enum status enqueue(struct backend *backend, struct slot *lane, const str
 
 enum status cuda_enqueue(struct backend *backend, int lane, const struct backend_job *job, void *stream,
                          struct error *error) {
-  enum status status = job_check(backend, lane, job, error);
+  enum status status = lane_job_check(backend, lane, job, error);
   if (status != STATUS_OK)
     return status;
   struct slot *slot = &backend->slots[lane];

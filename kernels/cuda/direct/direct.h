@@ -6,6 +6,10 @@
 
 #include "../state.h"
 
+/* All kernels of one product, without a look at lane, stream and types; the context is current. */
+MUST_CHECK enum status direct_queue(struct backend *backend, const struct slot *lane, const struct backend_job *job,
+                                    cudaStream_t stream, struct error *error);
+
 enum status cuda_enqueue(struct backend *, int, const struct backend_job *, void *, struct error *);
 
 #endif

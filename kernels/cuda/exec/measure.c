@@ -4,12 +4,12 @@
 #include "product.h"
 #include "sequence.h"
 
-static enum status capture_begin(cudaStream_t stream, struct error *error) {
+enum status measure_begin(cudaStream_t stream, struct error *error) {
   return runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
 }
 
 /* `status` is that of what was captured. */
-static enum status capture_end(cudaStream_t stream, enum status status, cudaGraphExec_t *out, struct error *error) {
+enum status measure_end(cudaStream_t stream, enum status status, cudaGraphExec_t *out, struct error *error) {
   cudaGraph_t graph = NULL;
   struct error later;
   enum status ended = runtime_check(cudaStreamEndCapture(stream, &graph), "capturing a product", &later);
@@ -24,21 +24,21 @@ static enum status capture_end(cudaStream_t stream, enum status status, cudaGrap
   return status;
 }
 
-static enum status launches_time(struct slot *slot, cudaGraphExec_t graph, uint32_t launches, uint64_t *ns,
-                                 struct error *error) {
+enum status measure_time(cudaStream_t stream, cudaGraphExec_t graph, uint32_t launches, uint64_t *ns,
+                         struct error *error) {
   cudaEvent_t begin = NULL, end = NULL;
   float milliseconds = 0;
   cudaError_t result = cudaEventCreate(&begin);
   if (result == cudaSuccess)
     result = cudaEventCreate(&end);
   if (result == cudaSuccess)
-    result = cudaGraphUpload(graph, slot->stream);
+    result = cudaGraphUpload(graph, stream);
   if (result == cudaSuccess)
-    result = cudaEventRecord(begin, slot->stream);
+    result = cudaEventRecord(begin, stream);
   if (result == cudaSuccess)
-    result = cudaGraphLaunch(graph, slot->stream);
+    result = cudaGraphLaunch(graph, stream);
   if (result == cudaSuccess)
-    result = cudaEventRecord(end, slot->stream);
+    result = cudaEventRecord(end, stream);
   if (result == cudaSuccess)
     result = cudaEventSynchronize(end);
   if (result == cudaSuccess)
@@ -68,7 +68,7 @@ static enum status product_graph(struct backend *backend, struct backend_weight 
   chunk.in_row = timing->dependent && !quantizes;
   enum status status = quantizes ? chunk_stage_bare(&chunk, error) : chunk_stage(&chunk, error);
   if (status == STATUS_OK)
-    status = capture_begin(slot->stream, error);
+    status = measure_begin(slot->stream, error);
   if (status != STATUS_OK)
     return status;
   for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
@@ -78,7 +78,7 @@ static enum status product_graph(struct backend *backend, struct backend_weight 
     if (status == STATUS_OK)
       status = chunk_compute(backend, &chunk, error);
   }
-  return capture_end(slot->stream, status, graph, error);
+  return measure_end(slot->stream, status, graph, error);
 }
 
 static enum status sequence_graph(struct backend *backend, const struct backend_timing *timing, cudaGraphExec_t *graph,
@@ -91,12 +91,12 @@ static enum status sequence_graph(struct backend *backend, const struct backend_
                                     .stays = true};
   enum status status = sequence_stage(&sequence, timing->quantize, error);
   if (status == STATUS_OK)
-    status = capture_begin(slot->stream, error);
+    status = measure_begin(slot->stream, error);
   if (status != STATUS_OK)
     return status;
   for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++)
     status = sequence_run(backend, &sequence, timing->quantize, error);
-  return capture_end(slot->stream, status, graph, error);
+  return measure_end(slot->stream, status, graph, error);
 }
 
 enum status cuda_measure(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
@@ -104,6 +104,7 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
   struct slot *slot = &backend->slots[0];
   cudaGraphExec_t graph = NULL;
   slot->job = *job;
+  slot->first_row = 0;
   slot->rows = job->m;
   slot->rows_most = staging_go(job->m, job->weight->rows_most);
   enum status status = backend_enter(backend, error);
@@ -113,7 +114,7 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
     status = job->steps ? sequence_graph(backend, timing, &graph, error)
                         : product_graph(backend, weights, count, timing, &graph, error);
   if (status == STATUS_OK)
-    status = launches_time(slot, graph, timing->launches, ns, error);
+    status = measure_time(slot->stream, graph, timing->launches, ns, error);
   if (graph)
     (void)cudaGraphExecDestroy(graph);
   /* Products of many rows are computed in several goes. */

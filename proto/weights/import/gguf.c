@@ -58,13 +58,9 @@ static enum status take_type(struct import_weight *out, struct error *error) {
 static enum status take_matrix(const struct import_model *model, struct import_weight *out, struct error *error) {
   const struct safetensors_tensor *tensor = out->tensor->tensor;
   const struct import_entry *scale = import_beside(model, tensor->name, strlen(".weight"), ".scale");
-  if (tensor->rank != 2)
-    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; a weight is a matrix [N, K]",
-                     IMPORT_SHOW(tensor->name), tensor->rank, plural(tensor->rank));
-  if (tensor->shape[0] > INT64_MAX || tensor->shape[1] > INT64_MAX)
-    return error_field(error, STATUS_TOO_LARGE, FIELD_N, INT64_MAX, 1, LIMIT_N);
-  out->n = (int64_t)tensor->shape[0];
-  out->k = (int64_t)tensor->shape[1];
+  enum status status = import_matrix(out, error);
+  if (status != STATUS_OK)
+    return status;
   if (import_ends(tensor->name, ".weight") && scale != NULL)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has a marker that is not understood ('%s')",
                      IMPORT_SHOW(tensor->name), IMPORT_SHOW(scale->tensor->name));

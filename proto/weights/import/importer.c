@@ -40,6 +40,18 @@ void import_begin(struct import_weight *out, const struct importer *importer, co
   out->files[out->file_count++] = tensor->file;
 }
 
+enum status import_matrix(struct import_weight *out, struct error *error) {
+  const struct safetensors_tensor *tensor = out->tensor->tensor;
+  if (tensor->rank != 2)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; a weight is a matrix [N, K]",
+                     IMPORT_SHOW(tensor->name), tensor->rank, plural(tensor->rank));
+  if (tensor->shape[0] > INT64_MAX || tensor->shape[1] > INT64_MAX)
+    return error_field(error, STATUS_TOO_LARGE, FIELD_N, INT64_MAX, 1, LIMIT_N);
+  out->n = (int64_t)tensor->shape[0];
+  out->k = (int64_t)tensor->shape[1];
+  return STATUS_OK;
+}
+
 enum status import_add(struct import_weight *out, enum import_aux which, const struct import_entry *entry,
                        struct error *error) {
   out->aux[which] = entry;

@@ -122,6 +122,8 @@ const struct import_entry *import_beside(const struct import_model *model, const
 bool import_ends(const char *name, const char *suffix);
 /* Begins to fill in: name, tensor, file. */
 void import_begin(struct import_weight *out, const struct importer *importer, const struct import_entry *tensor);
+/* N and K of a matrix. UNSUPPORTED for a tensor of other dimensions. */
+MUST_CHECK enum status import_matrix(struct import_weight *out, struct error *error);
 /* Notes that a tensor belongs to the weight. UNSUPPORTED where it lies in too many files. */
 MUST_CHECK enum status import_add(struct import_weight *out, enum import_aux which, const struct import_entry *entry,
                                   struct error *error);

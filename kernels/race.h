@@ -4,10 +4,10 @@
  * final, in the order A B B A, so that a drift of the clock meets both. What disturbs a sample makes it longer: so a
  * quarter of them undisturbed keeps a candidate in the heats. Finals go by medians, and the quartiles may not speak
  * against them. Pure: says what to measure next and is told the result. */
-#ifndef WORKER_TUNE_TUNE_RACE_H
-#define WORKER_TUNE_TUNE_RACE_H
+#ifndef KERNELS_RACE_H
+#define KERNELS_RACE_H
 
-#include "../../../kernels/variant.h"
+#include "variant.h"
 
 enum { RACE_MOST = 3072, RACE_SAMPLES = 64 };
 

@@ -1,5 +1,5 @@
 /* The race: who wins with a good clock, a noisy one, and against planted cheats. */
-#include "daemon/worker/tune/tune_race.h"
+#include "kernels/race.h"
 
 #include "tests/support/oracle.h"
 

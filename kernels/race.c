@@ -1,4 +1,4 @@
-#include "tune_race.h"
+#include "race.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -129,7 +129,7 @@ bool race_beats(const struct race_candidate *a, const struct race_candidate *b, 
 /* The best few by `figure`. */
 static int ranked(const struct race *race, uint64_t (*figure)(const struct race_candidate *candidate), int *who,
                   int most) {
-  static uint64_t figures[RACE_MOST]; /* of who[]; one race at a time, one thread */
+  uint64_t figures[RACE_MOST]; /* of who[] */
   int count = 0;
   for (int i = 0; i < race->count; i++) {
     uint64_t ns = figure(&race->candidates[i]);
