@@ -5,7 +5,7 @@
 
 static struct control_tensor *find_tensor(const struct control_session *session, uint32_t handle) {
   struct control_tensor *tensor = NULL;
-  LIST_FOREACH(tensor, &session->tensors, link) {
+  LIST_FOREACH (tensor, &session->tensors, link) {
     if (tensor->handle == handle)
       return tensor;
   }

@@ -13,11 +13,11 @@
 #ifndef WORKER_TUNE_TUNER_STATE_H
 #define WORKER_TUNE_TUNER_STATE_H
 
+#include "../../../kernels/race.h"
 #include "../../../proto/clock.h"
 #include "../proof/proof.h"
 #include "tune_lister.h"
 #include "tune_pins.h"
-#include "../../../kernels/race.h"
 #include "tune_trial.h"
 #include "tuner_types.h"
 
