@@ -1,5 +1,6 @@
 #include "stage.h"
 
+#include "../../list.h"
 #include "../context.h"
 #include "pins.h"
 #include "reclaim.h"
@@ -31,14 +32,10 @@ enum status stage_add(struct stage *stage, const struct catalog_wish *wish, stru
     return STATUS_OK;
   if (stage->count == LIMIT_SESSION_WEIGHTS)
     return error_set(error, STATUS_TOO_LARGE, "a session may have %u weights staged", LIMIT_SESSION_WEIGHTS);
-  if (stage->count == stage->capacity) {
-    size_t more = stage->capacity == 0 ? 16 : stage->capacity * 2;
-    void *grown = realloc(stage->items, more * sizeof *stage->items);
-    if (grown == NULL)
-      return error_set(error, STATUS_NOMEM, "no memory for another staged weight");
-    stage->items = grown;
-    stage->capacity = more;
-  }
+  enum status status =
+      list_grow(&stage->items, stage->count, &stage->capacity, sizeof *stage->items, "another staged weight", error);
+  if (status != STATUS_OK)
+    return status;
   struct stage_item *item = &stage->items[stage->count++];
   *item = (struct stage_item){.wish = *wish, .weight = weight};
   snprintf(item->name, sizeof item->name, "%s", wish->name);
