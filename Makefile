@@ -18,9 +18,9 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@)
 BUILD := build$(if $(SANITIZE),/sanitize-$(subst $(comma),-,$(SANITIZE)))
 
 MSGPACK := $(firstword $(foreach p,msgpack-c msgpack,$(shell pkg-config --exists $(p) 2>/dev/null && echo $(p))))
-PACKAGES := libuv $(MSGPACK) inih jansson libb2
+PACKAGES := libuv $(MSGPACK) jansson libb2
 # what a build cannot do without, by the names that pkg-config has for it; of hwloc and libmicrohttpd the headers
-NEEDED := libuv $(or $(MSGPACK),msgpack) inih jansson libb2 hwloc libmicrohttpd ncursesw
+NEEDED := libuv $(or $(MSGPACK),msgpack) jansson libb2 hwloc libmicrohttpd ncursesw
 MISSING := $(shell pkg-config --exists $(NEEDED) 2>/dev/null || for package in $(NEEDED); do \
   pkg-config --exists $$package 2>/dev/null || echo $$package; done)
 CFLAGS ?= -O2 -g
@@ -30,7 +30,7 @@ BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow 
 SYSTEM_LIBS := -lpthread -lm -ldl
 LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) $(SYSTEM_LIBS)
 MSGPACK_STATIC := -l:lib$(if $(filter msgpack-c,$(MSGPACK)),msgpack-c,msgpackc).a
-STATIC_LIBS := -l:libuv_a.a $(MSGPACK_STATIC) -l:libinih.a -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
+STATIC_LIBS := -l:libuv_a.a $(MSGPACK_STATIC) -l:libjansson.a -l:libb2.a $(SYSTEM_LIBS)
 ifneq ($(SANITIZE),)
 BASE_CFLAGS += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=$(SANITIZE)

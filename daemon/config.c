@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <ini.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,90 +147,50 @@ enum status config_set(struct config *config, const char *name, const char *valu
 
 /* ---- the file */
 
-struct reading {
-  FILE *file;
-  struct config *config;
-  const char *path;
-  int line;
-  char text[512]; /* the line itself */
-  bool failed;    /* *error holds the first failure */
-  struct error *error;
-};
-
-static void fail_at(struct reading *reading, const char *why) {
-  if (reading->failed)
-    return;
-  reading->failed = true;
-  (void)error_set(reading->error, STATUS_INVALID, "%.100s:%d: %.120s", reading->path, reading->line, why);
-}
-
-/* What libinih has to see of a line: an option's name and what separates it from the value, which may have more bytes
- * than there is room for; of a comment nothing. */
-static size_t head_length(const char *begin) {
-  size_t name = strcspn(begin, "=:");
-  return *begin == '#' || *begin == ';' ? 0 : *begin == '[' || begin[name] == '\0' ? strlen(begin) : name + 1;
-}
-
-/* Hands lines to libinih without their indentation, which it would take for the continuation of a value, and counts
- * them; a line that does not fit is refused instead of being split. */
-static char *read_line(char *text, int bytes, void *opaque) {
-  struct reading *reading = opaque;
-  char *line = reading->text;
-  const size_t room = sizeof reading->text;
-  if (reading->failed || fgets(line, (int)room, reading->file) == NULL)
-    return NULL;
-  reading->line++;
-  char *begin = line + strspn(line, " \t");
-  size_t length = head_length(begin);
-  bool whole = strlen(line) < room - 1 || line[room - 2] == '\n';
-  if (!whole || length >= (size_t)bytes) {
-    fail_at(reading, "the line is too long");
-    return NULL;
-  }
-  memcpy(text, begin, length);
-  text[length] = '\0';
-  return text;
-}
-
-/* The line's, whole: libinih takes what stands behind " ;" for a comment, and tune_pins has several parts. */
-static const char *value_of(char *line) {
-  char *value = line + strcspn(line, "=:"), *end = value + strlen(value);
-  while (end > value && isspace((unsigned char)end[-1]))
+static char *trim(char *text) {
+  char *end = text + strlen(text);
+  while (end > text && isspace((unsigned char)end[-1]))
     end--;
   *end = '\0';
-  value += strspn(value, "=:") != 0;
-  return value + strspn(value, " \t");
+  return text + strspn(text, " \t");
 }
 
-static int take_option(void *opaque, const char *section, const char *name, const char *cut) {
-  struct reading *reading = opaque;
-  struct error error;
-  (void)cut;
-  if (reading->failed)
-    return 0;
-  if (*section != '\0')
-    fail_at(reading, "sections are not used here");
-  else if (config_set(reading->config, name, value_of(reading->text), &error) != STATUS_OK)
-    fail_at(reading, error.text);
-  return !reading->failed;
+/* Takes "name = value" or "name: value", where the value is the rest of the line; nothing of an empty line or a
+ * comment. *sections: there was a "[section]". */
+static enum status take_line(struct config *config, char *line, bool *sections, struct error *error) {
+  char *name = trim(line), *value = name + strcspn(name, "=:");
+  if (*name == '\0' || *name == '#' || *name == ';')
+    return STATUS_OK;
+  if (*name == '[' && strchr(name, ']') != NULL) {
+    *sections = true;
+    return STATUS_OK;
+  }
+  if (*value == '\0')
+    return error_set(error, STATUS_INVALID, "not of the form name = value");
+  if (*sections)
+    return error_set(error, STATUS_INVALID, "sections are not used here");
+  *value++ = '\0';
+  return config_set(config, trim(name), trim(value), error);
 }
 
 enum status config_read(struct config *config, const char *path, struct error *error) {
+  char line[512];
+  bool sections = false;
+  enum status status = STATUS_OK;
   FILE *file = fopen(path, "re");
   if (file == NULL)
     return error_set(error, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_SYSTEM, "%.128s: %s", path, strerror(errno));
-  struct reading reading = {.file = file, .config = config, .path = path, .error = error};
-  int bad_line = ini_parse_stream(read_line, &reading, take_option, &reading);
-  if (!reading.failed && ferror(file)) {
-    reading.failed = true;
-    (void)error_set(error, STATUS_SYSTEM, "%.128s: cannot be read", path);
+  for (int number = 1; status == STATUS_OK && fgets(line, sizeof line, file) != NULL; number++) {
+    struct error why;
+    bool whole = strlen(line) < sizeof line - 1 || line[sizeof line - 2] == '\n';
+    status = whole ? take_line(config, line, &sections, &why) : error_set(&why, STATUS_INVALID, "the line is too long");
+    if (status != STATUS_OK)
+      status = error_set(error, STATUS_INVALID, "%.100s:%d: %.120s", path, number, why.text);
   }
+  if (status == STATUS_OK && ferror(file))
+    status = error_set(error, STATUS_SYSTEM, "%.128s: cannot be read", path);
   fclose(file);
-  if (reading.failed)
-    return error->status;
-  if (bad_line != 0)
-    return error_set(error, STATUS_INVALID, "%.128s:%d: not of the form name = value", path, bad_line);
-  return STATUS_OK;
+  return status;
 }
 
 /* ---- the table */

@@ -4,7 +4,7 @@
 # Prints what it installs. Where it may not install, it prints the command to run and exits 1.
 set -eu
 
-packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libinih-dev libjansson-dev libb2-dev libhwloc-dev \
+packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libjansson-dev libb2-dev libhwloc-dev \
   libmicrohttpd-dev libncurses-dev"
 packages_test="libcmocka-dev libdnnl-dev python3 python3-numpy python3-cffi"
 packages_demo="python3 python3-pip"

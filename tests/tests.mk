@@ -111,7 +111,7 @@ test-threads: ## where threads meet, under ThreadSanitizer: the pool, the CPU ba
 	@$(MAKE) --no-print-directory SANITIZE=thread run-test-threads
 
 THREADS := $(addprefix $(BUILD)/tests/unit/,$(addprefix kernels/cpu/test_,pool cores backend) \
-  $(addprefix daemon/worker/test_,tune_lister engine events) proto/shm/test_ring_threads)
+  daemon/worker/tune/test_tune_lister $(addprefix daemon/worker/serve/test_,engine events) proto/shm/test_ring_threads)
 run-test-threads: $(THREADS)
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(THREADS)
 

@@ -2,27 +2,11 @@
 
 #include "../../proto/gemm.h"
 #include "context.h"
+#include "workers/fleet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-void metrics_answered(struct metrics *metrics, const struct command_info *command, uint64_t ns) {
-  uint32_t i = 0;
-  while (i < metrics->command_count && metrics->commands[i].command != command)
-    i++;
-  if (i == METRICS_COMMANDS)
-    return;
-  if (i == metrics->command_count)
-    metrics->commands[metrics->command_count++].command = command;
-  metrics->commands[i].ns += ns;
-  metrics->commands[i].tally[tally_bucket(ns, TALLY_NS)]++;
-}
-
-void metrics_refused(struct metrics *metrics, enum status status) {
-  if ((unsigned)status < METRICS_STATUSES)
-    metrics->refusals[status]++;
-}
 
 /* ---- the format */
 
@@ -179,13 +163,13 @@ static void write_batches(FILE *out, const struct device *devices, uint32_t coun
   }
 }
 
-static void write_refusals(FILE *out, const struct metrics *metrics, const struct device *devices, uint32_t count) {
+static void write_refusals(FILE *out, const struct counts *counts, const struct device *devices, uint32_t count) {
   head(out, "refusals_total", "counter", "What was asked for and refused, by status; at: control, or the device.");
-  for (uint32_t status = 1; status < METRICS_STATUSES; status++) {
+  for (uint32_t status = 1; status < COUNTS_STATUSES; status++) {
     const char *name = status_name((enum status)status);
-    if (metrics->refusals[status] != 0)
+    if (counts->refusals[status] != 0)
       fprintf(out, "gemmd_refusals_total{at=\"control\",reason=\"%s\"} %llu\n", name,
-              (unsigned long long)metrics->refusals[status]);
+              (unsigned long long)counts->refusals[status]);
     for (uint32_t i = 0; i < count; i++)
       if (devices[i].totals.refusals[status] != 0)
         fprintf(out, "gemmd_refusals_total{at=\"%u\",reason=\"%s\"} %llu\n", i, name,
@@ -193,27 +177,27 @@ static void write_refusals(FILE *out, const struct metrics *metrics, const struc
   }
 }
 
-static void write_commands(FILE *out, const struct metrics *metrics) {
+static void write_commands(FILE *out, const struct counts *counts) {
   head(out, "command_seconds", "histogram", "From a control request to its reply, by command.");
-  for (uint32_t i = 0; i < metrics->command_count; i++) {
+  for (uint32_t i = 0; i < counts->command_count; i++) {
     char labels[64];
-    snprintf(labels, sizeof labels, "command=\"%s\"", metrics->commands[i].command->name);
-    histogram(out, "command_seconds", labels, metrics->commands[i].tally, TALLY_NS / 1e9,
-              (double)metrics->commands[i].ns / 1e9);
+    snprintf(labels, sizeof labels, "command=\"%s\"", counts->commands[i].command->name);
+    histogram(out, "command_seconds", labels, counts->commands[i].tally, TALLY_NS / 1e9,
+              (double)counts->commands[i].ns / 1e9);
   }
 }
 
 static void write_all(FILE *out, const struct supervisor *supervisor, const struct message_status_reply *status,
                       const struct device *devices) {
-  const struct metrics *metrics = &supervisor->metrics;
+  const struct counts *counts = &supervisor->counts;
   sample(out, "uptime_seconds", "gauge", "Since this gemmd was started, or took over.",
          (double)status->uptime_ms / 1e3);
   sample(out, "sessions", "gauge", "Clients that are connected, whoever asks included.", status->sessions);
-  sample(out, "sessions_total", "counter", "Clients that have connected.", (double)metrics->sessions);
+  sample(out, "sessions_total", "counter", "Clients that have connected.", (double)counts->sessions);
   sample(out, "cut_off_total", "counter", "Sessions that were ended because of what the client did.",
-         (double)metrics->cut_off);
+         (double)counts->cut_off);
   sample(out, "weights_withdrawn_total", "counter", "Weights that were damaged, or refused by a worker.",
-         (double)metrics->withdrawn);
+         (double)counts->withdrawn);
   sample(out, "names", "gauge", "Names of weights.", status->names);
   sample(out, "weights", "gauge", "Distinct contents.", status->weights);
   sample(out, "weight_bytes", "gauge", "Of all weights on all devices.", (double)status->weight_bytes);
@@ -221,8 +205,8 @@ static void write_all(FILE *out, const struct supervisor *supervisor, const stru
   write_numbers(out, devices, status->devices_count);
   write_waits(out, devices, status->devices_count);
   write_batches(out, devices, status->devices_count);
-  write_refusals(out, metrics, devices, status->devices_count);
-  write_commands(out, metrics);
+  write_refusals(out, counts, devices, status->devices_count);
+  write_commands(out, counts);
 }
 
 enum status metrics_write(const struct supervisor *supervisor, const struct message_status_reply *status, char **text,
@@ -231,7 +215,7 @@ enum status metrics_write(const struct supervisor *supervisor, const struct mess
   FILE *out = open_memstream(text, bytes);
   bool written = devices != NULL && out != NULL;
   for (uint32_t i = 0; written && i < status->devices_count; i++) {
-    const struct worker *worker = &supervisor->fleet.workers[i];
+    const struct worker *worker = &supervisor->fleet->workers[i];
     devices[i] = (struct device){.status = &status->devices[i], .now = &worker->stats, .totals = worker_totals(worker)};
   }
   if (written)

@@ -3,7 +3,7 @@
 #include "../log.h"
 #include "../transport.h"
 #include "control/control.h"
-#include "tune/prove.h"
+#include "proof/prove.h"
 
 #include <errno.h>
 #if defined(__GLIBC__)

@@ -5,6 +5,8 @@
 #define TESTS_SUPPORT_TUNING_H
 
 #include "daemon/worker/tune/tuner.h"
+#include "daemon/worker/tune/tuner_requests.h"
+#include "daemon/worker/tune/tuner_saves.h"
 
 #include "device.h"
 

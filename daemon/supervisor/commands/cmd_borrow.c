@@ -1,7 +1,11 @@
 /* For processes that compute themselves: weight_borrow, weight_return, weight_hold, tunings_open, shapes_open,
  * tune_propose. */
 #include "../context.h"
+#include "../session/publishing.h"
 #include "../weights/lend.h"
+#include "../weights/loads.h"
+#include "../weights/store.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include "../../../proto/shm/published.h"
@@ -73,7 +77,7 @@ static void describe(const struct supervisor *supervisor, const struct catalog_n
                                        .bytes = part->bytes,
                                        .layout = part->layout,
                                        .checksum = part->checksum};
-    memcpy(out->parts[i].device_uuid, supervisor->fleet.workers[part->device].ready.device_uuid,
+    memcpy(out->parts[i].device_uuid, supervisor->fleet->workers[part->device].ready.device_uuid,
            sizeof out->parts[i].device_uuid);
   }
 }
@@ -166,40 +170,31 @@ static void go_on(struct borrowing *borrowing) {
   session_continue(session);
 }
 
-void cmd_weight_borrow(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_borrow *request = body;
-  struct error error;
-  (void)packet;
-  enum status status = check_right(session, &error);
+enum status cmd_weight_borrow(struct session *session, struct call *call) {
+  const struct message_weight_borrow *request = call->body;
+  enum status status = check_right(session, &call->error);
   struct borrowing *borrowing = status == STATUS_OK ? malloc(sizeof *borrowing) : NULL;
   if (status == STATUS_OK && borrowing == NULL)
-    status = error_set(&error, STATUS_NOMEM, "no memory for the request");
-  if (status != STATUS_OK) {
-    session_fail(session, id, &error);
-    return;
-  }
+    status = error_set(&call->error, STATUS_NOMEM, "no memory for the request");
+  if (status != STATUS_OK)
+    return call->error.status;
   for (uint32_t i = 0; i < request->lost_count; i++)
     borrows_lose(&session->borrows, request->lost[i].slab);
-  *borrowing = (struct borrowing){.session = session, .id = id, .request = *request};
+  *borrowing = (struct borrowing){.session = session, .id = call->id, .request = *request};
   session_wait(session);
   go_on(borrowing);
+  return STATUS_OK;
 }
 
 /* ---- weight_return */
 
-void cmd_weight_return(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_return *request = body;
-  struct message_empty reply = {.reserved = 0};
-  struct error error;
-  (void)packet;
+enum status cmd_weight_return(struct session *session, struct call *call) {
+  const struct message_weight_return *request = call->body;
   struct catalog_weight *weight = borrows_remove(&session->borrows, request->borrow);
-  if (weight == NULL) {
-    (void)error_set(&error, STATUS_NOT_FOUND, "borrow %u stands for nothing", request->borrow);
-    session_fail(session, id, &error);
-    return;
-  }
+  if (weight == NULL)
+    return error_set(&call->error, STATUS_NOT_FOUND, "borrow %u stands for nothing", request->borrow);
   lend_return(session->supervisor, weight);
-  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
+  return call_done(session, call);
 }
 
 /* ---- weight_hold */
@@ -245,64 +240,47 @@ static enum status hold(struct session *session, const struct message_weight_hol
   return status == STATUS_OK ? add_borrow(session, name->weight, &reply->borrow, error) : status;
 }
 
-void cmd_weight_hold(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+enum status cmd_weight_hold(struct session *session, struct call *call) {
   struct message_weight_held reply = {.same = false};
-  struct error error;
-  (void)packet;
-  if (hold(session, body, &reply, &error) == STATUS_OK)
-    session_reply(session, id, &message_weight_held_type, &reply, NULL, 0);
-  else
-    session_fail(session, id, &error);
+  enum status status = hold(session, call->body, &reply, &call->error);
+  return status == STATUS_OK ? call_reply(session, call, &message_weight_held_type, &reply) : status;
 }
 
 /* ---- tunings_open, shapes_open, tune_propose */
 
-void cmd_tunings_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tunings_request *request = body;
+enum status cmd_tunings_open(struct session *session, struct call *call) {
+  const struct message_tunings_request *request = call->body;
   const struct message_memory_reply reply = {.bytes = published_bytes(PUBLISHED_ROWS)};
-  struct error error;
   int table, fd;
-  (void)packet;
   enum status status = STATUS_OK;
-  if (request->device >= session->supervisor->fleet.count)
-    status =
-        error_field(&error, STATUS_INVALID, FIELD_DEVICE, request->device, 0, session->supervisor->fleet.count - 1);
+  if (request->device >= session->supervisor->fleet->count)
+    status = error_field(&call->error, STATUS_INVALID, FIELD_DEVICE, request->device, 0,
+                         session->supervisor->fleet->count - 1);
   if (status == STATUS_OK)
-    status = publishing_table(session->supervisor, request->device, &table, &error);
+    status = publishing_table(session->supervisor, request->device, &table, &call->error);
   if (status == STATUS_OK)
-    status = lend_descriptor(table, &fd, &error);
-  if (status != STATUS_OK) {
-    session_fail(session, id, &error);
-    return;
-  }
-  session_reply(session, id, &message_memory_reply_type, &reply, &fd, 1);
+    status = lend_descriptor(table, &fd, &call->error);
+  if (status != STATUS_OK)
+    return call->error.status;
+  session_reply(session, call->id, &message_memory_reply_type, &reply, &fd, 1);
   close(fd);
+  return STATUS_OK;
 }
 
-void cmd_shapes_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
+enum status cmd_shapes_open(struct session *session, struct call *call) {
   const struct message_memory_reply reply = {.bytes = SEEN_BYTES};
-  struct error error;
   int fd;
-  (void)body;
-  (void)packet;
-  enum status status = check_right(session, &error);
+  enum status status = check_right(session, &call->error);
   if (status == STATUS_OK)
-    status = publishing_ring(session, &fd, &error);
+    status = publishing_ring(session, &fd, &call->error);
   if (status == STATUS_OK)
-    session_reply(session, id, &message_memory_reply_type, &reply, &fd, 1);
-  else
-    session_fail(session, id, &error);
+    session_reply(session, call->id, &message_memory_reply_type, &reply, &fd, 1);
+  return status;
 }
 
-void cmd_tune_propose(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_empty reply = {.reserved = 0};
-  struct error error;
-  (void)packet;
-  enum status status = check_right(session, &error);
+enum status cmd_tune_propose(struct session *session, struct call *call) {
+  enum status status = check_right(session, &call->error);
   if (status == STATUS_OK)
-    status = publishing_propose(session, body, &error);
-  if (status == STATUS_OK)
-    session_reply(session, id, &message_empty_type, &reply, NULL, 0);
-  else
-    session_fail(session, id, &error);
+    status = publishing_propose(session, call->body, &call->error);
+  return status == STATUS_OK ? call_done(session, call) : status;
 }

@@ -1,6 +1,7 @@
 /* weight_fetch: the content of a weight, out of the worker that has it. */
 #include "../context.h"
 #include "../weights/reclaim.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include "../../memfd.h"
@@ -44,7 +45,7 @@ static const struct catalog_part *find_part(const struct supervisor *supervisor,
     return NULL;
   }
   for (uint32_t i = 0; i < weight->part_count; i++)
-    if (worker_usable(&supervisor->fleet.workers[weight->parts[i].device]))
+    if (worker_usable(&supervisor->fleet->workers[weight->parts[i].device]))
       return &weight->parts[i];
   (void)error_set(error, STATUS_DEVICE_LOST, "no device that holds the weight is ready");
   return NULL;
@@ -71,7 +72,7 @@ static enum status begin(struct session *session, uint32_t id, struct catalog_we
                                           .scale = weight->shape.scale,
                                           .bytes = layout.total_bytes}};
   struct message_weight_id body = {.weight = weight->id};
-  status = worker_ask(&supervisor->fleet.workers[part->device], COMMAND_weight_read, &body, NULL, 0, on_read, fetching,
+  status = worker_ask(&supervisor->fleet->workers[part->device], COMMAND_weight_read, &body, NULL, 0, on_read, fetching,
                       error);
   if (status != STATUS_OK) {
     free(fetching);
@@ -82,14 +83,12 @@ static enum status begin(struct session *session, uint32_t id, struct catalog_we
   return STATUS_OK;
 }
 
-void cmd_weight_fetch(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_name *request = body;
+enum status cmd_weight_fetch(struct session *session, struct call *call) {
+  const struct message_weight_name *request = call->body;
   const struct catalog_name *name;
-  struct error error;
-  (void)packet;
-  enum status status = catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error);
+  enum status status =
+      catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &call->error);
   if (status == STATUS_OK)
-    status = begin(session, id, name->weight, &error);
-  if (status != STATUS_OK)
-    session_fail(session, id, &error);
+    status = begin(session, call->id, name->weight, &call->error);
+  return status;
 }

@@ -1,6 +1,7 @@
 /* weight_open, weight_close: handles that stand for the parts of a weight in one session. */
 #include "../context.h"
 #include "../weights/reclaim.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <stdlib.h>
@@ -14,16 +15,14 @@ struct opening {
   struct message_weight_info info; /* for the reply of weight_open; its parts are what is worked on */
 };
 
-static struct opening *begin(struct session *session, uint32_t id, void (*finish)(struct opening *opening)) {
+static struct opening *begin(struct session *session, struct call *call, void (*finish)(struct opening *opening)) {
   struct opening *opening = calloc(1, sizeof *opening);
   if (opening == NULL) {
-    struct error error;
-    (void)error_set(&error, STATUS_NOMEM, "no memory for the request");
-    session_fail(session, id, &error);
+    (void)error_set(&call->error, STATUS_NOMEM, "no memory for the request");
     return NULL;
   }
   opening->session = session;
-  opening->id = id;
+  opening->id = call->id;
   opening->waiting = 1;
   opening->finish = finish;
   session_wait(session);
@@ -56,7 +55,7 @@ static void ask_all(struct opening *opening, enum command command) {
     const struct opened_slot *slot = opened_find(&session->opened, part->handle);
     struct message_session_weight body = {.session = session->id, .handle = part->handle, .weight = slot->weight->id};
     struct error error;
-    enum status status = worker_ask(&session->supervisor->fleet.workers[part->device], command, &body, NULL, 0,
+    enum status status = worker_ask(&session->supervisor->fleet->workers[part->device], command, &body, NULL, 0,
                                     on_answer, opening, &error);
     opening->waiting += status == STATUS_OK;
     keep_error(opening, status, &error);
@@ -116,24 +115,20 @@ static enum status take_handles(struct session *session, struct catalog_weight *
   return STATUS_OK;
 }
 
-void cmd_weight_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_name *request = body;
-  (void)packet;
-  struct error error;
+enum status cmd_weight_open(struct session *session, struct call *call) {
+  const struct message_weight_name *request = call->body;
   const struct catalog_name *name;
-  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error) != STATUS_OK) {
-    session_fail(session, id, &error);
-    return;
-  }
-  struct opening *opening = begin(session, id, finish_open);
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &call->error) != STATUS_OK)
+    return call->error.status;
+  struct opening *opening = begin(session, call, finish_open);
   if (opening == NULL)
-    return;
+    return call->error.status;
   catalog_describe(name, &opening->info);
-  if (take_handles(session, name->weight, &opening->info, &opening->error) != STATUS_OK) {
+  if (take_handles(session, name->weight, &opening->info, &opening->error) != STATUS_OK)
     finish_undo(opening);
-    return;
-  }
-  ask_all(opening, COMMAND_session_weight_add);
+  else
+    ask_all(opening, COMMAND_session_weight_add);
+  return STATUS_OK;
 }
 
 /* ---- weight_close */
@@ -160,19 +155,16 @@ static enum status check_close(const struct session *session, const struct messa
   return STATUS_OK;
 }
 
-void cmd_weight_close(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_close *request = body;
-  (void)packet;
-  struct error error;
-  if (check_close(session, request, &error) != STATUS_OK) {
-    session_fail(session, id, &error);
-    return;
-  }
-  struct opening *opening = begin(session, id, finish_close);
+enum status cmd_weight_close(struct session *session, struct call *call) {
+  const struct message_weight_close *request = call->body;
+  if (check_close(session, request, &call->error) != STATUS_OK)
+    return call->error.status;
+  struct opening *opening = begin(session, call, finish_close);
   if (opening == NULL)
-    return;
+    return call->error.status;
   opening->info.parts_count = request->parts_count;
   for (uint32_t i = 0; i < request->parts_count; i++)
     opening->info.parts[i] = request->parts[i];
   ask_all(opening, COMMAND_session_weight_remove);
+  return STATUS_OK;
 }

@@ -2,6 +2,8 @@
 #include "../../memfd.h"
 #include "../context.h"
 #include "../idle/idle.h"
+#include "../metrics.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <stdio.h>
@@ -52,21 +54,21 @@ static struct message_status_reply describe(struct supervisor *supervisor) {
   const struct catalog *catalog = &supervisor->catalog;
   struct message_status_reply reply = {.pid = (uint32_t)getpid(),
                                        .uptime_ms = uv_now(&supervisor->loop) - supervisor->started_ms,
-                                       .sessions = supervisor->sessions.count,
+                                       .sessions = supervisor->sessions->count,
                                        .names = (uint32_t)catalog->name_count,
                                        .weights = (uint32_t)catalog->weight_count,
-                                       .devices_count = supervisor->fleet.count};
+                                       .devices_count = supervisor->fleet->count};
   snprintf(reply.server, sizeof reply.server, "gemmd %s", GEMMD_RELEASE);
-  snprintf(reply.backend, sizeof reply.backend, "%.15s", supervisor->fleet.config.backend);
-  snprintf(reply.backend_reason, sizeof reply.backend_reason, "%s", supervisor->fleet.reason);
+  snprintf(reply.backend, sizeof reply.backend, "%.15s", supervisor->fleet->config.backend);
+  snprintf(reply.backend_reason, sizeof reply.backend_reason, "%s", supervisor->fleet->reason);
   for (size_t i = 0; i < catalog->weight_count; i++)
     reply.weight_bytes += catalog_weight_bytes(catalog->weights[i]);
   const struct session *each;
-  for (each = TAILQ_FIRST(&supervisor->sessions.list); each != NULL; each = TAILQ_NEXT(each, link))
+  for (each = TAILQ_FIRST(&supervisor->sessions->list); each != NULL; each = TAILQ_NEXT(each, link))
     reply.arena_bytes += each->arena.rings == NULL ? 0 : each->arena.bytes;
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
-    describe_device(supervisor, &supervisor->fleet.workers[i], &reply.devices[i]);
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
+    describe_device(supervisor, &supervisor->fleet->workers[i], &reply.devices[i]);
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
     idle_describe(supervisor->idle, i, &reply.devices[i]);
   return reply;
 }
@@ -126,48 +128,37 @@ static void ask(struct gathering *gathering, struct worker *worker) {
     free(counted);
 }
 
-static void gather(struct session *session, uint32_t id,
-                   void (*answer)(struct session *session, uint32_t id, const struct message_status_reply *status)) {
-  struct fleet *fleet = &session->supervisor->fleet;
+static enum status gather(struct session *session, struct call *call,
+                          void (*answer)(struct session *session, uint32_t id,
+                                         const struct message_status_reply *status)) {
+  struct fleet *fleet = session->supervisor->fleet;
   struct gathering *gathering = malloc(sizeof *gathering);
-  if (gathering == NULL) {
-    struct error error;
-    (void)error_set(&error, STATUS_NOMEM, "no memory for the request");
-    session_fail(session, id, &error);
-    return;
-  }
-  *gathering = (struct gathering){.session = session, .id = id, .waiting = 1, .answer = answer};
+  if (gathering == NULL)
+    return error_set(&call->error, STATUS_NOMEM, "no memory for the request");
+  *gathering = (struct gathering){.session = session, .id = call->id, .waiting = 1, .answer = answer};
   session_wait(session);
   for (uint32_t i = 0; i < fleet->count; i++)
     ask(gathering, &fleet->workers[i]);
   count_down(gathering);
+  return STATUS_OK;
 }
 
-void cmd_status(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  (void)body;
-  (void)packet;
-  gather(session, id, answer_status);
+enum status cmd_status(struct session *session, struct call *call) {
+  return gather(session, call, answer_status);
 }
 
-void cmd_metrics(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  (void)body;
-  (void)packet;
-  gather(session, id, answer_metrics);
+enum status cmd_metrics(struct session *session, struct call *call) {
+  return gather(session, call, answer_metrics);
 }
 
-void cmd_device_retry(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_device_retry *request = body;
-  struct fleet *fleet = &session->supervisor->fleet;
+enum status cmd_device_retry(struct session *session, struct call *call) {
+  const struct message_device_retry *request = call->body;
+  struct fleet *fleet = session->supervisor->fleet;
   struct message_device_retry_reply reply = {.tried = 0};
-  struct error error;
-  (void)packet;
-  if (request->device < -1 || request->device >= (int64_t)fleet->count) {
-    (void)error_field(&error, STATUS_INVALID, FIELD_DEVICE, request->device, -1, (int64_t)fleet->count - 1);
-    session_fail(session, id, &error);
-    return;
-  }
+  if (request->device < -1 || request->device >= (int64_t)fleet->count)
+    return error_field(&call->error, STATUS_INVALID, FIELD_DEVICE, request->device, -1, (int64_t)fleet->count - 1);
   for (uint32_t i = 0; i < fleet->count; i++)
     if (request->device < 0 || request->device == (int64_t)i)
       reply.tried += worker_retry(&fleet->workers[i]);
-  session_reply(session, id, &message_device_retry_reply_type, &reply, NULL, 0);
+  return call_reply(session, call, &message_device_retry_reply_type, &reply);
 }

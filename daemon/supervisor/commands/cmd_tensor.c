@@ -4,6 +4,7 @@
 #include "../net/descriptors.h"
 #include "../net/foreign.h"
 #include "../session/serving.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <stdlib.h>
@@ -73,21 +74,19 @@ static enum status check_device(const struct session *session, uint32_t device, 
 }
 
 /* Asks the worker where `status`, of what went before, is OK. */
-static void open_taken(struct session *session, uint32_t id, struct asking *asking, enum status status,
-                       struct error *error) {
+static enum status open_taken(struct session *session, struct asking *asking, enum status status, struct error *error) {
   if (status == STATUS_OK) {
     struct tensor_slot *slot = &session->tensors.slots[asking->slot];
-    status = serving_give_tensor(session, asking->slot, &session->supervisor->fleet.workers[slot->device], on_mapped,
+    status = serving_give_tensor(session, asking->slot, &session->supervisor->fleet->workers[slot->device], on_mapped,
                                  asking, error);
     if (status != STATUS_OK)
       drop(session, slot);
   }
-  if (status == STATUS_OK) {
+  if (status == STATUS_OK)
     session_wait(session);
-    return;
-  }
-  free(asking);
-  session_fail(session, id, error);
+  else
+    free(asking);
+  return status;
 }
 
 static struct asking *ask(struct session *session, uint32_t id, struct error *error) {
@@ -99,23 +98,22 @@ static struct asking *ask(struct session *session, uint32_t id, struct error *er
   return asking;
 }
 
-void cmd_tensor_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tensor_open *request = body;
-  const struct tensor_slot from = {.device = request->device, .fd = packet->fds[0], .bytes = request->bytes};
-  struct error error;
-  struct asking *asking = ask(session, id, &error);
-  enum status status = asking != NULL ? check_device(session, request->device, &error) : error.status;
+enum status cmd_tensor_open(struct session *session, struct call *call) {
+  const struct message_tensor_open *request = call->body;
+  const struct tensor_slot from = {.device = request->device, .fd = call->packet->fds[0], .bytes = request->bytes};
+  struct asking *asking = ask(session, call->id, &call->error);
+  enum status status = asking != NULL ? check_device(session, request->device, &call->error) : call->error.status;
   if (status == STATUS_OK)
-    status = check_bytes(request->bytes, &error);
+    status = check_bytes(request->bytes, &call->error);
   if (status == STATUS_OK && !descriptors_left(session->user.admin))
-    status = error_set(&error, STATUS_BUSY, "gemmd has no descriptors for more memory at the moment");
+    status = error_set(&call->error, STATUS_BUSY, "gemmd has no descriptors for more memory at the moment");
   if (status == STATUS_OK)
-    status = foreign_check_memory(from.fd, &error);
+    status = foreign_check_memory(from.fd, &call->error);
   if (status == STATUS_OK)
-    status = take(session, &from, asking, &error);
+    status = take(session, &from, asking, &call->error);
   if (status == STATUS_OK)
-    (void)packet_take_fd(packet, 0);
-  open_taken(session, id, asking, status, &error);
+    (void)packet_take_fd(call->packet, 0);
+  return open_taken(session, asking, status, &call->error);
 }
 
 /* ---- ipc_open */
@@ -141,20 +139,18 @@ static enum status check_kind(const struct session *session, const struct messag
   return check_bytes(request->bytes, error);
 }
 
-void cmd_ipc_open(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_ipc_open *request = body;
+enum status cmd_ipc_open(struct session *session, struct call *call) {
+  const struct message_ipc_open *request = call->body;
   struct tensor_slot from = {.device = request->device, .kind = request->kind, .fd = -1};
-  struct error error;
-  (void)packet;
-  struct asking *asking = ask(session, id, &error);
-  enum status status = asking != NULL ? check_device(session, request->device, &error) : error.status;
+  struct asking *asking = ask(session, call->id, &call->error);
+  enum status status = asking != NULL ? check_device(session, request->device, &call->error) : call->error.status;
   if (status == STATUS_OK)
-    status = check_kind(session, request, &error);
+    status = check_kind(session, request, &call->error);
   from.bytes = request->kind == MESSAGE_IPC_MEMORY ? request->bytes : 0;
   memcpy(from.ipc, request->ipc, sizeof from.ipc);
   if (status == STATUS_OK)
-    status = take(session, &from, asking, &error);
-  open_taken(session, id, asking, status, &error);
+    status = take(session, &from, asking, &call->error);
+  return open_taken(session, asking, status, &call->error);
 }
 
 /* ---- tensor_close */
@@ -172,33 +168,29 @@ static void on_unmapped(void *user, struct worker_answer *answer) {
   end(asking, status, &answer->error);
 }
 
-void cmd_tensor_close(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tensor_handle *request = body;
+enum status cmd_tensor_close(struct session *session, struct call *call) {
+  const struct message_tensor_handle *request = call->body;
   struct tensor_slot *slot = tensors_find(&session->tensors, request->handle);
-  struct error error;
-  (void)packet;
   struct asking *asking = malloc(sizeof *asking);
   enum status status = STATUS_OK;
   if (asking == NULL)
-    status = error_set(&error, STATUS_NOMEM, "no memory for the request");
+    status = error_set(&call->error, STATUS_NOMEM, "no memory for the request");
   else if (slot == NULL)
-    status = error_set(&error, STATUS_NOT_FOUND, "handle %u stands for nothing", request->handle);
+    status = error_set(&call->error, STATUS_NOT_FOUND, "handle %u stands for nothing", request->handle);
   if (status == STATUS_OK) {
     struct message_session_tensor ask = {.session = session->id, .handle = request->handle};
-    *asking = (struct asking){.session = session, .id = id, .slot = (size_t)(slot - session->tensors.slots)};
-    status = worker_ask(&session->supervisor->fleet.workers[slot->device], COMMAND_session_tensor_remove, &ask, NULL, 0,
-                        on_unmapped, asking, &error);
+    *asking = (struct asking){.session = session, .id = call->id, .slot = (size_t)(slot - session->tensors.slots)};
+    status = worker_ask(&session->supervisor->fleet->workers[slot->device], COMMAND_session_tensor_remove, &ask, NULL,
+                        0, on_unmapped, asking, &call->error);
   }
   if (status == STATUS_OK) {
     session_wait(session);
-    return;
+    return STATUS_OK;
   }
   free(asking);
   if (status == STATUS_DEVICE_LOST) { /* there is no worker that has it mapped */
-    struct message_empty reply = {.reserved = 0};
     drop(session, slot);
-    session_reply(session, id, &message_empty_type, &reply, NULL, 0);
-    return;
+    return call_done(session, call);
   }
-  session_fail(session, id, &error);
+  return status;
 }

@@ -1,5 +1,7 @@
 /* tune_list, tune_run, tune_forget, tune_import, tune_pin: the workers' tuners, asked on behalf of clients. */
 #include "../context.h"
+#include "../weights/pins.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include <fnmatch.h>
@@ -25,56 +27,44 @@ static void on_forwarded(void *user, struct worker_answer *answer) {
   free(forwarded);
 }
 
-static void forward(struct session *session, uint32_t id, uint32_t device, enum command command, const void *body) {
-  struct error error;
-  struct fleet *fleet = &session->supervisor->fleet;
-  if (device >= fleet->count) {
-    (void)error_field(&error, STATUS_INVALID, FIELD_DEVICE, device, 0, (int64_t)fleet->count - 1);
-    session_fail(session, id, &error);
-    return;
-  }
+static enum status forward(struct session *session, struct call *call, uint32_t device, enum command command,
+                           const void *body) {
+  struct fleet *fleet = session->supervisor->fleet;
+  if (device >= fleet->count)
+    return error_field(&call->error, STATUS_INVALID, FIELD_DEVICE, device, 0, (int64_t)fleet->count - 1);
   struct forwarded *forwarded = malloc(sizeof *forwarded);
-  if (forwarded == NULL) {
-    (void)error_set(&error, STATUS_NOMEM, "no memory for the request");
-    session_fail(session, id, &error);
-    return;
-  }
-  *forwarded = (struct forwarded){.session = session, .id = id, .reply = command_find(command)->reply};
-  session_wait(session);
-  if (worker_ask(&fleet->workers[device], command, body, NULL, 0, on_forwarded, forwarded, &error) == STATUS_OK)
-    return;
-  session_fail(session, id, &error);
-  session_continue(session);
-  free(forwarded);
+  if (forwarded == NULL)
+    return error_set(&call->error, STATUS_NOMEM, "no memory for the request");
+  *forwarded = (struct forwarded){.session = session, .id = call->id, .reply = command_find(command)->reply};
+  enum status status =
+      worker_ask(&fleet->workers[device], command, body, NULL, 0, on_forwarded, forwarded, &call->error);
+  if (status == STATUS_OK)
+    session_wait(session);
+  else
+    free(forwarded);
+  return status;
 }
 
-void cmd_tune_list(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tune_list_request *request = body;
-  (void)packet;
-  forward(session, id, request->device, COMMAND_tune_list, request);
+enum status cmd_tune_list(struct session *session, struct call *call) {
+  const struct message_tune_list_request *request = call->body;
+  return forward(session, call, request->device, COMMAND_tune_list, request);
 }
 
-void cmd_tune_forget(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tune_forget_request *request = body;
-  (void)packet;
-  forward(session, id, request->device, COMMAND_tune_forget, request);
+enum status cmd_tune_forget(struct session *session, struct call *call) {
+  const struct message_tune_forget_request *request = call->body;
+  return forward(session, call, request->device, COMMAND_tune_forget, request);
 }
 
-void cmd_tune_import(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tune_import_request *request = body;
-  (void)packet;
-  forward(session, id, request->device, COMMAND_tune_import, request);
+enum status cmd_tune_import(struct session *session, struct call *call) {
+  const struct message_tune_import_request *request = call->body;
+  return forward(session, call, request->device, COMMAND_tune_import, request);
 }
 
-void cmd_tune_run(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tune_run_request *request = body;
+enum status cmd_tune_run(struct session *session, struct call *call) {
+  const struct message_tune_run_request *request = call->body;
   const struct catalog_name *name;
-  struct error error;
-  (void)packet;
-  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error) != STATUS_OK) {
-    session_fail(session, id, &error);
-    return;
-  }
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &call->error) != STATUS_OK)
+    return call->error.status;
   struct message_weight_tune ask = {.weight = name->weight->id,
                                     .m = request->m,
                                     .x_type = request->x_type,
@@ -82,7 +72,7 @@ void cmd_tune_run(struct session *session, uint32_t id, const void *body, struct
                                     .bias_type = request->bias_type,
                                     .all = request->all};
   memcpy(ask.kernel, request->kernel, sizeof ask.kernel);
-  forward(session, id, name->weight->parts[0].device, COMMAND_weight_tune, &ask);
+  return forward(session, call, name->weight->parts[0].device, COMMAND_weight_tune, &ask);
 }
 
 /* ---- tune_pin */
@@ -111,7 +101,7 @@ static void count_down(struct pinning *pinning) {
   struct supervisor *supervisor = session->supervisor;
   struct message_tune_count reply = {.count = pinning->weights};
   if (pinning->error.status == STATUS_OK)
-    pinning->error.status = pins_set(&supervisor->pins, pinning->pattern, pinning->kernel, &pinning->error);
+    pinning->error.status = pins_set(supervisor->pins, pinning->pattern, pinning->kernel, &pinning->error);
   if (pinning->error.status == STATUS_OK) {
     session_reply(session, pinning->id, &message_tune_count_type, &reply, NULL, 0);
   } else {
@@ -145,11 +135,11 @@ static void ask_all(struct supervisor *supervisor, const char *pattern, const ch
       continue;
     struct message_weight_pin body = {.weight = weight->id};
     snprintf(body.kernel, sizeof body.kernel, "%s",
-             kernel != NULL ? kernel : pins_find(&supervisor->pins, catalog, weight));
+             kernel != NULL ? kernel : pins_find(supervisor->pins, catalog, weight));
     if (pinning != NULL)
       pinning->weights++;
     for (uint32_t p = 0; p < weight->part_count; p++) {
-      struct worker *worker = &supervisor->fleet.workers[weight->parts[p].device];
+      struct worker *worker = &supervisor->fleet->workers[weight->parts[p].device];
       struct error error;
       if (worker_ask(worker, COMMAND_weight_pin, &body, NULL, 0, pinning != NULL ? on_pinned : on_restored, pinning,
                      &error) == STATUS_OK &&
@@ -163,24 +153,20 @@ static void restore(struct supervisor *supervisor, const struct pinning *pinning
   ask_all(supervisor, pinning->pattern, NULL, NULL);
 }
 
-void cmd_tune_pin(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_tune_pin_request *request = body;
-  (void)packet;
+enum status cmd_tune_pin(struct session *session, struct call *call) {
+  const struct message_tune_pin_request *request = call->body;
+  if (request->pattern[0] == '\0')
+    return error_set(&call->error, STATUS_INVALID, "the pattern of weights is empty");
   struct pinning *pinning = calloc(1, sizeof *pinning);
-  if (pinning == NULL || request->pattern[0] == '\0') {
-    struct error error;
-    (void)(pinning == NULL ? error_set(&error, STATUS_NOMEM, "no memory for the request")
-                           : error_set(&error, STATUS_INVALID, "the pattern of weights is empty"));
-    session_fail(session, id, &error);
-    free(pinning);
-    return;
-  }
+  if (pinning == NULL)
+    return error_set(&call->error, STATUS_NOMEM, "no memory for the request");
   pinning->session = session;
-  pinning->id = id;
+  pinning->id = call->id;
   pinning->waiting = 1;
   memcpy(pinning->pattern, request->pattern, sizeof pinning->pattern);
   memcpy(pinning->kernel, request->kernel, sizeof pinning->kernel);
   session_wait(session);
   ask_all(session->supervisor, pinning->pattern, pinning->kernel, pinning);
   count_down(pinning);
+  return STATUS_OK;
 }

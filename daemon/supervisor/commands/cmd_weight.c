@@ -2,9 +2,12 @@
  * cmd_open.c. */
 #include "../context.h"
 #include "../net/foreign.h"
+#include "../weights/loads.h"
 #include "../weights/placement.h"
 #include "../weights/reclaim.h"
 #include "../weights/stage.h"
+#include "../weights/store.h"
+#include "../workers/fleet.h"
 #include "cmd.h"
 
 #include "../../log.h"
@@ -39,40 +42,35 @@ static enum status check_request(const struct message_weight_load *request, uint
   return placement_check(request, devices, error);
 }
 
-void cmd_weight_load(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_load *request = body;
-  struct error error;
+enum status cmd_weight_load(struct session *session, struct call *call) {
+  const struct message_weight_load *request = call->body;
   struct load_files files = {.count = 0};
-  enum status status = check_request(request, session->supervisor->fleet.count, &error);
-  for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
-    status = foreign_check_file(packet->fds[i], &error);
-  for (size_t i = 0; status == STATUS_OK && i < packet->fd_count; i++)
-    files.fds[files.count++] = packet_take_fd(packet, i);
+  enum status status = check_request(request, session->supervisor->fleet->count, &call->error);
+  for (size_t i = 0; status == STATUS_OK && i < call->packet->fd_count; i++)
+    status = foreign_check_file(call->packet->fds[i], &call->error);
+  for (size_t i = 0; status == STATUS_OK && i < call->packet->fd_count; i++)
+    files.fds[files.count++] = packet_take_fd(call->packet, i);
   if (status == STATUS_OK)
-    status = loads_add(session, id, request, &files, &error);
-  if (status != STATUS_OK)
-    session_fail(session, id, &error);
+    status = loads_add(session, call->id, request, &files, &call->error);
+  return status;
 }
 
 /* ---- weight_commit, weight_abandon */
 
-void cmd_weight_commit(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_commit *request = body;
+enum status cmd_weight_commit(struct session *session, struct call *call) {
+  const struct message_weight_commit *request = call->body;
   struct message_weight_commit_reply reply = {.named = (uint32_t)session->stage.count};
-  struct error error;
-  (void)packet;
-  if (stage_commit(session->supervisor, session, request->instead_of, &reply.dropped, &error) == STATUS_OK)
-    session_reply(session, id, &message_weight_commit_reply_type, &reply, NULL, 0);
-  else
-    session_fail(session, id, &error);
+  if (stage_commit(session->supervisor, &session->stage, session->user, request->instead_of, &reply.dropped,
+                   &call->error) != STATUS_OK)
+    return call->error.status;
+  log_info("session %u (user %u): %u weights of a model have their names, %u name%s went", session->id,
+           session->user.uid, reply.named, reply.dropped, plural(reply.dropped));
+  return call_reply(session, call, &message_weight_commit_reply_type, &reply);
 }
 
-void cmd_weight_abandon(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_empty reply = {0};
-  (void)body;
-  (void)packet;
+enum status cmd_weight_abandon(struct session *session, struct call *call) {
   stage_drop(session->supervisor, &session->stage);
-  session_reply(session, id, &message_empty_type, &reply, NULL, 0);
+  return call_done(session, call);
 }
 
 /* ---- weight_list, weight_info */
@@ -82,10 +80,9 @@ static size_t item_bytes(const struct catalog_name *name) {
   return 220 + strlen(name->text) + 64 * (size_t)name->weight->part_count;
 }
 
-void cmd_weight_list(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_list_request *request = body;
+enum status cmd_weight_list(struct session *session, struct call *call) {
+  const struct message_weight_list_request *request = call->body;
   const struct catalog *catalog = &session->supervisor->catalog;
-  (void)packet;
   struct message_weight_list_reply reply = {.weights_count = 0};
   size_t room = LIMIT_MESSAGE_BYTES - 1024;
   size_t at = request->after[0] == '\0' ? 0 : catalog_after(catalog, request->after);
@@ -101,32 +98,28 @@ void cmd_weight_list(struct session *session, uint32_t id, const void *body, str
     room -= item_bytes(name);
     catalog_describe(name, &reply.weights[reply.weights_count++]);
   }
-  session_reply(session, id, &message_weight_list_reply_type, &reply, NULL, 0);
+  return call_reply(session, call, &message_weight_list_reply_type, &reply);
 }
 
 static void add_borrowers(struct supervisor *supervisor, const struct catalog_weight *weight,
                           struct message_weight_info *out) {
   enum { MOST = sizeof out->borrowers / sizeof *out->borrowers };
   const struct session *each;
-  for (each = TAILQ_FIRST(&supervisor->sessions.list); each != NULL; each = TAILQ_NEXT(each, link))
+  for (each = TAILQ_FIRST(&supervisor->sessions->list); each != NULL; each = TAILQ_NEXT(each, link))
     if (out->borrowers_count < MOST && borrows_of(&each->borrows, weight) != 0)
       out->borrowers[out->borrowers_count++] =
           (struct message_weight_borrower){.pid = each->pid, .user = each->user.uid};
 }
 
-void cmd_weight_info(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_name *request = body;
-  (void)packet;
+enum status cmd_weight_info(struct session *session, struct call *call) {
+  const struct message_weight_name *request = call->body;
   const struct catalog_name *name;
-  struct error error;
-  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &error) != STATUS_OK) {
-    session_fail(session, id, &error);
-    return;
-  }
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &call->error) != STATUS_OK)
+    return call->error.status;
   struct message_weight_info reply;
   catalog_describe(name, &reply);
   add_borrowers(session->supervisor, name->weight, &reply);
-  session_reply(session, id, &message_weight_info_type, &reply, NULL, 0);
+  return call_reply(session, call, &message_weight_info_type, &reply);
 }
 
 /* ---- weight_unload */
@@ -146,20 +139,17 @@ static void on_reclaimed(void *user) {
   session_continue(session);
 }
 
-void cmd_weight_unload(struct session *session, uint32_t id, const void *body, struct packet *packet) {
-  const struct message_weight_name *request = body;
+enum status cmd_weight_unload(struct session *session, struct call *call) {
+  const struct message_weight_name *request = call->body;
   struct supervisor *supervisor = session->supervisor;
   struct catalog_weight *weight;
-  struct error error;
-  (void)packet;
   struct unloading *unloading = malloc(sizeof *unloading);
   enum status status = unloading == NULL
-                           ? error_set(&error, STATUS_NOMEM, "no memory for the request")
-                           : catalog_unname(&supervisor->catalog, request->name, session->user, &weight, &error);
+                           ? error_set(&call->error, STATUS_NOMEM, "no memory for the request")
+                           : catalog_unname(&supervisor->catalog, request->name, session->user, &weight, &call->error);
   if (status != STATUS_OK) {
     free(unloading);
-    session_fail(session, id, &error);
-    return;
+    return call->error.status;
   }
   store_catalog(supervisor);
   log_info("unloaded \"%s\" for user %u: %u name%s, %u handle%s and %u borrow%s left", request->name, session->user.uid,
@@ -168,10 +158,11 @@ void cmd_weight_unload(struct session *session, uint32_t id, const void *body, s
   if (!catalog_unused(weight)) {
     struct message_weight_unload_reply reply = {.references = weight->names, .freed = 0};
     free(unloading);
-    session_reply(session, id, &message_weight_unload_reply_type, &reply, NULL, 0);
-    return;
+    session_reply(session, call->id, &message_weight_unload_reply_type, &reply, NULL, 0);
+    return STATUS_OK;
   }
-  *unloading = (struct unloading){.session = session, .id = id, .bytes = catalog_weight_bytes(weight)};
+  *unloading = (struct unloading){.session = session, .id = call->id, .bytes = catalog_weight_bytes(weight)};
   session_wait(session);
   reclaim_weight(supervisor, weight, on_reclaimed, unloading);
+  return STATUS_OK;
 }

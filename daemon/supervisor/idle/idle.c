@@ -2,6 +2,8 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../session/publishing.h"
+#include "../workers/fleet.h"
 #include "device_load.h"
 #include "own_memory.h"
 #include "quiet.h"
@@ -49,14 +51,14 @@ struct idle {
 };
 
 static struct worker *worker_of(const struct idle_device *device) {
-  struct fleet *fleet = &device->idle->supervisor->fleet;
+  struct fleet *fleet = device->idle->supervisor->fleet;
   return &fleet->workers[device - device->idle->devices];
 }
 
 /* ---- how quiet it is */
 
 static bool on_gpu(const struct supervisor *supervisor) {
-  return strcmp(supervisor->fleet.config.backend, "cuda") == 0;
+  return strcmp(supervisor->fleet->config.backend, "cuda") == 0;
 }
 
 static uint64_t look_around(struct idle_device *device, const struct usage *usage, uint64_t now_ns) {
@@ -102,7 +104,7 @@ static void on_seen(void *user, struct worker_answer *answer) {
 
 static void tell_shapes(struct idle_device *device) {
   struct worker *worker = worker_of(device);
-  struct untuned *untuned = &device->idle->supervisor->publishing.untuned[worker->device];
+  struct untuned *untuned = &device->idle->supervisor->publishing->untuned[worker->device];
   const struct message_weight_seen *seen;
   struct error error;
   while ((seen = untuned_tell(untuned)) != NULL) {
@@ -130,7 +132,7 @@ static void on_stats(void *user, struct worker_answer *answer) {
   device->requests = stats->requests;
   device->tuned = !stats->tuning && !device->seen_since && device->seen_asked == 0;
   if (device->tuned)
-    untuned_done(&device->idle->supervisor->publishing.untuned[worker->device]);
+    untuned_done(&device->idle->supervisor->publishing->untuned[worker->device]);
 }
 
 static void ask_stats(struct idle_device *device, uint64_t now_ms) {
@@ -152,7 +154,7 @@ static bool has_errand(const struct idle_device *device, uint64_t now_ms) {
   const struct supervisor *supervisor = device->idle->supervisor;
   const struct worker *worker = worker_of(device);
   bool shapes =
-      supervisor->publishing.untuned[worker->device].count > 0 && strcmp(supervisor->config->tune, "off") != 0;
+      supervisor->publishing->untuned[worker->device].count > 0 && strcmp(supervisor->config->tune, "off") != 0;
   return shapes || verify_due(&device->verify, supervisor, worker->device, now_ms);
 }
 
@@ -192,7 +194,7 @@ static void look_at_worker(struct idle_device *device, const struct usage *usage
   struct supervisor *supervisor = device->idle->supervisor;
   struct worker *worker = worker_of(device);
   if (device->stats_pid != worker->pid && device->told_pid != worker->pid)
-    untuned_again(&supervisor->publishing.untuned[worker->device]);
+    untuned_again(&supervisor->publishing->untuned[worker->device]);
   tell_quiet(device);
   tell_shapes(device);
   ask_stats(device, now_ms);
@@ -219,16 +221,16 @@ static void on_timer(uv_timer_t *timer) {
   struct idle *idle = timer->data;
   struct supervisor *supervisor = idle->supervisor;
   uint64_t now_ms = uv_now(&supervisor->loop), now_ns = uv_hrtime();
-  if (!idle->asked_for_load && supervisor->fleet.known) {
+  if (!idle->asked_for_load && supervisor->fleet->known) {
     idle->asked_for_load = true;
     if (on_gpu(supervisor))
       idle->load = device_load_open();
     if (on_gpu(supervisor) && idle->load == NULL)
       log_info("NVML is not there: what uses a device beside gemmd is known by its own word alone");
   }
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
     look_at(&idle->devices[i], now_ms, now_ns);
-  uint64_t period_ms = supervisor->publishing.rings > 0 ? LOOK_MS : SELDOM_MS;
+  uint64_t period_ms = supervisor->publishing->rings > 0 ? LOOK_MS : SELDOM_MS;
   if (uv_timer_get_repeat(timer) != period_ms)
     uv_timer_start(timer, on_timer, period_ms, period_ms);
 }
@@ -243,7 +245,7 @@ void idle_describe(const struct idle *idle, uint32_t device, struct message_devi
     reading = device_load_read(idle->load, device);
   out->memory_own = own_memory(worker, on_gpu(idle->supervisor), &reading, out->memory_slabs);
   out->naps = worker->naps;
-  out->untuned = idle->supervisor->publishing.untuned[device].count;
+  out->untuned = idle->supervisor->publishing->untuned[device].count;
   out->verified = of->verify.verified;
   out->damaged = of->verify.damaged_count;
   if (of->allowed_ns == UINT64_MAX)

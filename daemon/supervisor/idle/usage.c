@@ -1,6 +1,9 @@
 #include "usage.h"
 
 #include "../context.h"
+#include "../session/session.h"
+#include "../weights/loads.h"
+#include "../weights/placer.h"
 
 static bool lies_on(const struct catalog_weight *weight, uint32_t device) {
   for (uint32_t i = 0; i < weight->part_count; i++)
@@ -27,8 +30,8 @@ static bool has_open_there(const struct session *session, uint32_t device) {
 }
 
 static bool is_loading(const struct supervisor *supervisor) {
-  return !TAILQ_EMPTY(&supervisor->loads.running) || !TAILQ_EMPTY(&supervisor->loads.waiting.entries) ||
-         !TAILQ_EMPTY(&supervisor->placer.line);
+  return !TAILQ_EMPTY(&supervisor->loads->running) || !TAILQ_EMPTY(&supervisor->loads->waiting.entries) ||
+         !TAILQ_EMPTY(&supervisor->placer->line);
 }
 
 static void add_direct(struct usage *usage, const struct session *session, uint32_t device, uint64_t now_ns) {
@@ -44,7 +47,7 @@ static void add_direct(struct usage *usage, const struct session *session, uint3
 struct usage usage_of(const struct supervisor *supervisor, uint32_t device, uint64_t now_ns) {
   struct usage usage = {.served = is_loading(supervisor)};
   const struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link)) {
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link)) {
     if (borrows_there(session, device))
       add_direct(&usage, session, device, now_ns);
     usage.served |= has_open_there(session, device);

@@ -1,6 +1,7 @@
 #include "verify.h"
 
 #include "../context.h"
+#include "../workers/fleet.h"
 
 enum { REST = 10 /* times as long as a comparison took, before the next one */ };
 

@@ -168,19 +168,19 @@ static bool turn_away(struct listener *listener) {
 
 static void on_poll(uv_poll_t *poll, int status, int events) {
   struct supervisor *supervisor = poll->data;
-  struct listener *listener = &supervisor->listener;
+  struct listener *listener = supervisor->listener;
   (void)events;
   for (int i = 0; status == 0 && i < ACCEPTS_A_TURN && listener->open; i++) {
     int client = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client >= 0)
-      session_accept(supervisor, client);
+      supervisor->hooks->connected(supervisor, client);
     else if (errno == EMFILE || errno == ENFILE ? !turn_away(listener) : errno != EINTR && errno != ECONNABORTED)
       return;
   }
 }
 
 static enum status watch(struct supervisor *supervisor, struct error *error) {
-  struct listener *listener = &supervisor->listener;
+  struct listener *listener = supervisor->listener;
   int rc = uv_poll_init(&supervisor->loop, &listener->poll, listener->fd);
   if (rc != 0)
     return error_set(error, STATUS_SYSTEM, "the socket cannot be watched: %s", uv_strerror(rc));
@@ -192,7 +192,7 @@ static enum status watch(struct supervisor *supervisor, struct error *error) {
 }
 
 enum status listener_open(struct supervisor *supervisor, struct inherited *inherited, struct error *error) {
-  struct listener *listener = &supervisor->listener;
+  struct listener *listener = supervisor->listener;
   const struct config *config = supervisor->config;
   listener->open = true;
   enum status status = take_inherited(listener, inherited, config->socket, error);

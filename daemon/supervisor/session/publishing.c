@@ -4,6 +4,8 @@
 #include "../../log.h"
 #include "../../memfd.h"
 #include "../context.h"
+#include "../workers/fleet.h"
+#include "session.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +47,7 @@ static enum status make_table(struct publishing_table *table, struct error *erro
 }
 
 enum status publishing_table(struct supervisor *supervisor, uint32_t device, int *fd, struct error *error) {
-  struct publishing_table *table = &supervisor->publishing.tables[device];
+  struct publishing_table *table = &supervisor->publishing->tables[device];
   enum status status = table->memory == NULL ? make_table(table, error) : STATUS_OK;
   if (status == STATUS_OK)
     *fd = table->fd;
@@ -53,7 +55,7 @@ enum status publishing_table(struct supervisor *supervisor, uint32_t device, int
 }
 
 void publishing_found(struct supervisor *supervisor, uint32_t device, const struct message_tuning_found *found) {
-  struct publishing_table *table = &supervisor->publishing.tables[device];
+  struct publishing_table *table = &supervisor->publishing->tables[device];
   struct published_row row = {
       .kind = (enum published_kind)found->kind, .kernel_ns = found->kernel_ns, .built_in_ns = found->built_in_ns};
   struct error error;
@@ -73,7 +75,7 @@ void publishing_found(struct supervisor *supervisor, uint32_t device, const stru
 /* ---- rings */
 
 static void keep(struct session *session, const struct catalog_weight *weight, const struct message_weight_seen *seen) {
-  struct publishing *publishing = &session->supervisor->publishing;
+  struct publishing *publishing = session->supervisor->publishing;
   for (uint32_t i = 0; i < weight->part_count; i++)
     untuned_add(&publishing->untuned[weight->parts[i].device], seen);
 }
@@ -121,14 +123,14 @@ enum status publishing_propose(struct session *session, const struct message_tun
 static void on_timer(uv_timer_t *timer) {
   struct supervisor *supervisor = timer->data;
   struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
     if (session->ring.taker.memory != NULL)
       look(session);
 }
 
 enum status publishing_ring(struct session *session, int *fd, struct error *error) {
-  struct publishing *publishing = &session->supervisor->publishing;
-  struct publishing_ring *ring = &session->ring;
+  struct publishing *publishing = session->supervisor->publishing;
+  struct session_ring *ring = &session->ring;
   if (ring->taker.memory != NULL) {
     *fd = ring->fd;
     return STATUS_OK;
@@ -149,8 +151,8 @@ enum status publishing_ring(struct session *session, int *fd, struct error *erro
 }
 
 void publishing_session_left(struct session *session) {
-  struct publishing *publishing = &session->supervisor->publishing;
-  struct publishing_ring *ring = &session->ring;
+  struct publishing *publishing = session->supervisor->publishing;
+  struct session_ring *ring = &session->ring;
   if (ring->taker.memory == NULL)
     return;
   munmap(ring->taker.memory, SEEN_BYTES);
@@ -163,18 +165,18 @@ void publishing_session_left(struct session *session) {
 /* ---- begin and end */
 
 void publishing_init(struct supervisor *supervisor) {
-  uv_timer_init(&supervisor->loop, &supervisor->publishing.timer);
-  supervisor->publishing.timer.data = supervisor;
+  uv_timer_init(&supervisor->loop, &supervisor->publishing->timer);
+  supervisor->publishing->timer.data = supervisor;
 }
 
 void publishing_stop(struct supervisor *supervisor) {
-  uv_close((uv_handle_t *)&supervisor->publishing.timer, NULL);
+  uv_close((uv_handle_t *)&supervisor->publishing->timer, NULL);
 }
 
 void publishing_free(struct supervisor *supervisor) {
   for (uint32_t i = 0; i < LIMIT_DEVICES; i++) {
-    untuned_free(&supervisor->publishing.untuned[i]);
-    struct publishing_table *table = &supervisor->publishing.tables[i];
+    untuned_free(&supervisor->publishing->untuned[i]);
+    struct publishing_table *table = &supervisor->publishing->tables[i];
     if (table->memory == NULL)
       continue;
     munmap(table->memory, published_bytes(PUBLISHED_ROWS));

@@ -3,7 +3,6 @@
 #ifndef SUPERVISOR_SESSION_PUBLISHING_H
 #define SUPERVISOR_SESSION_PUBLISHING_H
 
-#include "../../../proto/shm/seen.h"
 #include "../../../proto/wire/message.h"
 #include "../idle/untuned.h"
 
@@ -24,12 +23,6 @@ struct publishing {
   struct untuned untuned[LIMIT_DEVICES]; /* for the workers, when these may tune */
   uv_timer_t timer;                      /* runs while there are rings */
   uint32_t rings;
-};
-
-/* The ring of a session. */
-struct publishing_ring {
-  struct seen_taker taker; /* its memory is an owned mapping; NULL: there is none */
-  int fd;                  /* owned, where there is memory */
 };
 
 void publishing_init(struct supervisor *supervisor);

@@ -3,12 +3,11 @@
 #include "../../log.h"
 #include "../context.h"
 #include "../weights/reclaim.h"
+#include "../workers/fleet.h"
+#include "../workers/sleep.h"
+#include "session.h"
 
 #include <string.h>
-
-bool serving_wanted(const struct session *session) {
-  return session->arena.rings != NULL && !session->arena_leaving;
-}
 
 struct message_session_add serving_message(const struct session *session, uint32_t device) {
   return (struct message_session_add){.session = session->id,
@@ -49,7 +48,7 @@ static void close_arena(struct session *session) {
   session->account->arena_bytes -= session->arena.bytes;
   session->account->entries -= (uint64_t)session->arena.entries * session->arena.devices;
   for (uint32_t i = 0; i < session->arena.devices; i++)
-    doorbells_remove(session->supervisor->fleet.doorbells[i], session->arena.doorbells[i]);
+    doorbells_remove(session->supervisor->fleet->doorbells[i], session->arena.doorbells[i]);
   arena_close(&session->arena);
   session->arena_leaving = false;
 }
@@ -106,12 +105,12 @@ static void ask_add(struct session *session, struct worker *worker) {
     arena_worker_failed(&session->arena, worker->device);
   else { /* the successor hears of the arena, and must not serve it before it has heard of the handles opened by then */
     arena_worker_lost(&session->arena, worker->device);
-    fleet_listen(session->supervisor, &session->arena, worker->device);
+    sleep_listen(session->supervisor, &session->arena, worker->device);
   }
 }
 
 void serving_add(struct session *session, void (*done)(struct session *session, const struct error *error)) {
-  struct fleet *fleet = &session->supervisor->fleet;
+  struct fleet *fleet = session->supervisor->fleet;
   begin(session, &session->adding, done);
   for (uint32_t i = 0; i < fleet->count; i++)
     ask_add(session, &fleet->workers[i]);
@@ -141,8 +140,8 @@ static void ask_remove(struct session *session, struct worker *worker) {
 }
 
 void serving_remove(struct session *session, void (*done)(struct session *session, const struct error *error)) {
-  struct fleet *fleet = &session->supervisor->fleet;
-  if (!serving_wanted(session)) {
+  struct fleet *fleet = session->supervisor->fleet;
+  if (!session_served(session)) {
     done(session, NULL);
     return;
   }

@@ -14,8 +14,7 @@ void serving_add(struct session *session, void (*done)(struct session *session, 
  * then calls `done`. Nothing but that where there is no arena. May be called before this returns. */
 void serving_remove(struct session *session, void (*done)(struct session *session, const struct error *error));
 
-/* A successor of a worker must be told of this session. */
-bool serving_wanted(const struct session *session);
+/* What a successor of a worker must be told of a session that is served. */
 struct message_session_add serving_message(const struct session *session, uint32_t device);
 /* Arena, doorbell of the device, wakeup; not owned. */
 void serving_descriptors(const struct session *session, uint32_t device, int fds[SERVING_FDS]);

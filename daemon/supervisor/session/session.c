@@ -1,14 +1,9 @@
 #include "session.h"
 
 #include "../../log.h"
-#include "../commands/cmd.h"
-#include "../commands/dispatch.h"
 #include "../context.h"
 #include "../net/descriptors.h"
 #include "../net/foreign.h"
-#include "../weights/lend.h"
-#include "../weights/loads.h"
-#include "serving.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,12 +24,27 @@ void sessions_init(struct sessions *sessions) {
   TAILQ_INIT(&sessions->list);
 }
 
+struct catalog_holding sessions_staged(const struct sessions *sessions, uint32_t uid) {
+  struct catalog_holding holding = {.names = 0};
+  const struct session *session;
+  for (session = TAILQ_FIRST(&sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
+    for (size_t i = 0; session->user.uid == uid && i < session->stage.count; i++) {
+      holding.names++;
+      holding.bytes += catalog_weight_bytes(session->stage.items[i].weight);
+    }
+  return holding;
+}
+
 struct session *session_find(struct supervisor *supervisor, uint32_t id) {
   struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
     if (session->id == id && !session->ending)
       return session;
   return NULL;
+}
+
+bool session_served(const struct session *session) {
+  return session->arena.rings != NULL && !session->arena_leaving;
 }
 
 /* ---- what the log hears, and what is counted */
@@ -62,7 +72,7 @@ static void report(struct session *session, enum log_level level, uint32_t id, e
 static void report_cut_off(struct session *session, enum log_level level, uint32_t id, enum status reason,
                            const char *why) {
   char text[ERROR_TEXT_BYTES + 16];
-  session->supervisor->metrics.cut_off++;
+  session->supervisor->counts.cut_off++;
   snprintf(text, sizeof text, "cut off: %s", why);
   report(session, level, id, reason, text);
 }
@@ -73,7 +83,7 @@ void session_asked(struct session *session, uint32_t id, const struct command_in
 
 static void count_answer(struct session *session, uint32_t id) {
   if (session->asked.command != NULL && session->asked.id == id)
-    metrics_answered(&session->supervisor->metrics, session->asked.command, uv_hrtime() - session->asked.begin_ns);
+    counts_answered(&session->supervisor->counts, session->asked.command, uv_hrtime() - session->asked.begin_ns);
 }
 
 /* ---- the end */
@@ -82,7 +92,7 @@ static void free_if_done(struct session *session) {
   if (!session->ending || session->open > 0 || session->holds > 0)
     return;
   struct supervisor *supervisor = session->supervisor;
-  TAILQ_REMOVE(&supervisor->sessions.list, session, link);
+  TAILQ_REMOVE(&supervisor->sessions->list, session, link);
   users_leave(&supervisor->users, session->account, uv_now(&supervisor->loop));
   free(session);
 }
@@ -108,15 +118,10 @@ static void on_timer_closed(uv_handle_t *handle) {
   free_if_done(session);
 }
 
-static void on_arena_removed(struct session *session, const struct error *error) {
-  (void)error; /* the workers have let go, whatever they said */
-  session_release(session);
-}
-
 static void end_if_drained(struct supervisor *supervisor) {
-  const struct sessions *sessions = &supervisor->sessions;
+  const struct sessions *sessions = supervisor->sessions;
   if (sessions->draining && sessions->count == sessions->drainers)
-    supervisor_stop(supervisor, 0);
+    supervisor->hooks->stop(supervisor, 0);
 }
 
 void session_end(struct session *session, const char *why) {
@@ -125,10 +130,10 @@ void session_end(struct session *session, const char *why) {
   session->ending = true;
   struct supervisor *supervisor = session->supervisor;
   if (session->refusal.status != STATUS_OK) {
-    supervisor->sessions.refused--;
+    supervisor->sessions->refused--;
   } else {
-    supervisor->sessions.count--;
-    supervisor->sessions.drainers -= session->drains_gemmd;
+    supervisor->sessions->count--;
+    supervisor->sessions->drainers -= session->drains_gemmd;
     session->account->sessions--;
     log_debug("session %u (%s): ends: %s", session->id, session->client, why);
   }
@@ -136,26 +141,24 @@ void session_end(struct session *session, const char *why) {
   channel_close(&session->channel);
   uv_close((uv_handle_t *)&session->timer, on_timer_closed);
   uv_close((uv_handle_t *)&session->throttle, on_timer_closed);
-  loads_session_left(supervisor, session);
-  publishing_session_left(session);
-  lend_session_left(session);
-  stage_drop(supervisor, &session->stage);
-  serving_remove(session, on_arena_removed);
+  supervisor->hooks->session_left(session);
+  session_release(session);
   if (supervisor->embedded)
-    supervisor_stop(supervisor, supervisor->exit_status);
+    supervisor->hooks->stop(supervisor, 0);
   end_if_drained(supervisor);
 }
 
-void session_broken(struct session *session, const char *why) {
-  struct message_session_broken broken = {.session = session->id};
-  snprintf(broken.text, sizeof broken.text, "%s", why);
-  report_cut_off(session, LOG_LEVEL_WARNING, 0, STATUS_PROTOCOL, why);
-  session_event(session, EVENT_session_broken, &message_session_broken_type, &broken);
-  session_end(session, why);
+void session_broken(struct supervisor *supervisor, const struct message_session_broken *message) {
+  struct session *session = session_find(supervisor, message->session);
+  if (session == NULL)
+    return; /* it left in the meantime */
+  report_cut_off(session, LOG_LEVEL_WARNING, 0, STATUS_PROTOCOL, message->text);
+  session_event(session, EVENT_session_broken, &message_session_broken_type, message);
+  session_end(session, message->text);
 }
 
 void sessions_drain(struct session *asker) {
-  struct sessions *sessions = &asker->supervisor->sessions;
+  struct sessions *sessions = asker->supervisor->sessions;
   log_info("session %u (%s, user %u): no new sessions and loads from here on", asker->id, asker->client,
            asker->user.uid);
   sessions->draining = true;
@@ -166,7 +169,7 @@ void sessions_drain(struct session *asker) {
 
 void sessions_end(struct supervisor *supervisor) {
   struct session *session, *next;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = next) {
     next = TAILQ_NEXT(session, link);
     session_end(session, "gemmd stops");
   }
@@ -247,7 +250,7 @@ void session_fail(struct session *session, uint32_t id, const struct error *caus
     return;
   struct error error;
   count_answer(session, id);
-  metrics_refused(&session->supervisor->metrics, cause->status);
+  counts_refused(&session->supervisor->counts, cause->status);
   report(session, LOG_LEVEL_INFO, id, cause->status, cause->text);
   uint32_t retry_ms = cause->status == STATUS_BUSY ? SESSION_RETRY_MS : 0;
   check_sent(session, channel_send_failure(&session->channel, id, cause, retry_ms, &error), &error);
@@ -320,7 +323,7 @@ static void on_packet(struct channel *channel, struct packet *packet) {
     status = error_set(&error, STATUS_PROTOCOL, "descriptors of clients cannot be closed; no more are taken");
   }
   if (status == STATUS_OK)
-    status = dispatch_request(session, &head, body, packet, &error);
+    status = session->supervisor->hooks->requested(session, &head, body, packet, &error);
   if (status == STATUS_OK)
     return;
   report_cut_off(session, LOG_LEVEL_INFO, head.id, status, error.text);
@@ -342,17 +345,6 @@ static void on_flushed(struct channel *channel) {
     session_end(session, "its last reply is out");
 }
 
-void session_fleet_ready(struct supervisor *supervisor) {
-  struct session *session, *next;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
-    next = TAILQ_NEXT(session, link);
-    if (session->hello_waits) {
-      cmd_hello_answer(session);
-      channel_settle(&session->channel);
-    }
-  }
-}
-
 /* ---- the beginning */
 
 /* Whether there is a place. Some are kept for admins, so that whoever must look after a daemon that is full gets in. */
@@ -360,18 +352,18 @@ static enum status check_places(struct supervisor *supervisor, struct session *s
   const struct config *config = supervisor->config;
   bool admin = session->role == ROLE_ADMIN;
   int64_t places = config->sessions_max - (admin ? 0 : config->sessions_reserved);
-  if (supervisor->sessions.draining && !admin)
+  if (supervisor->sessions->draining && !admin)
     return error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new sessions and ends with those it has");
-  if (supervisor->sessions.count >= places)
+  if (supervisor->sessions->count >= places)
     return error_set(error, STATUS_BUSY, "gemmd serves %u session%s and takes no more at the moment",
-                     supervisor->sessions.count, plural(supervisor->sessions.count));
+                     supervisor->sessions->count, plural(supervisor->sessions->count));
   if (!descriptors_left(admin))
     return error_set(error, STATUS_BUSY, "gemmd has no descriptors for another session at the moment");
   return user_add_session(&supervisor->users, session->account, error);
 }
 
 static bool count_in(struct supervisor *supervisor, struct session *session) {
-  struct sessions *sessions = &supervisor->sessions;
+  struct sessions *sessions = supervisor->sessions;
   if (check_places(supervisor, session, &session->refusal) == STATUS_OK) {
     sessions->count++;
     return true;
@@ -426,7 +418,7 @@ void session_accept(struct supervisor *supervisor, int fd) {
     return;
   }
   session->supervisor = supervisor;
-  session->id = ++supervisor->sessions.last_id;
+  session->id = ++supervisor->sessions->last_id;
   session->state = STATE_NEW;
   arena_init(&session->arena);
   if (!count_in(supervisor, session)) {
@@ -439,17 +431,17 @@ void session_accept(struct supervisor *supervisor, int fd) {
       STATUS_OK) {
     log_error("a connection is dropped: %s", error.text);
     if (session->refusal.status != STATUS_OK) {
-      supervisor->sessions.refused--;
+      supervisor->sessions->refused--;
     } else {
-      supervisor->sessions.count--;
+      supervisor->sessions->count--;
       session->account->sessions--;
     }
     users_leave(&supervisor->users, session->account, uv_now(&supervisor->loop));
     free(session);
     return;
   }
-  supervisor->metrics.sessions++;
+  supervisor->counts.sessions++;
   session->open = 3;
   start_timers(session);
-  TAILQ_INSERT_TAIL(&supervisor->sessions.list, session, link);
+  TAILQ_INSERT_TAIL(&supervisor->sessions->list, session, link);
 }

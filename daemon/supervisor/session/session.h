@@ -3,6 +3,7 @@
 #ifndef SUPERVISOR_SESSION_SESSION_H
 #define SUPERVISOR_SESSION_SESSION_H
 
+#include "../../../proto/shm/seen.h"
 #include "../../../proto/wire/message.h"
 #include "../net/channel.h"
 #include "../net/role.h"
@@ -11,7 +12,6 @@
 #include "../weights/stage.h"
 #include "arena.h"
 #include "opened.h"
-#include "publishing.h"
 #include "tensors.h"
 #include "users.h"
 
@@ -35,6 +35,12 @@ struct serving_round {
 struct serving_question {
   struct session *session;
   uint32_t device;
+};
+
+/* The ring by which it tells what it computes itself: see publishing.h. */
+struct session_ring {
+  struct seen_taker taker; /* its memory is an owned mapping; NULL: there is none */
+  int fd;                  /* owned, where there is memory */
 };
 
 struct session_request {
@@ -74,7 +80,7 @@ struct session {
   bool arena_leaving; /* the workers have been told to forget it */
   struct opened opened;
   struct borrows borrows;
-  struct publishing_ring ring;
+  struct session_ring ring;
   struct tensors tensors;
   struct serving_round adding, removing;
   struct serving_question questions[LIMIT_DEVICES];
@@ -96,14 +102,16 @@ struct session *session_find(struct supervisor *supervisor, uint32_t id);
 /* New sessions and loads are turned away from now on, and gemmd ends with the last session that has not asked for
  * that itself. */
 void sessions_drain(struct session *asker);
-/* Answers those that said hello early. */
-void session_fleet_ready(struct supervisor *supervisor);
+/* What all sessions of this user have staged. */
+struct catalog_holding sessions_staged(const struct sessions *sessions, uint32_t uid);
 void sessions_end(struct supervisor *supervisor);
+/* It has an arena, of which workers and their successors must know. */
+bool session_served(const struct session *session);
 
 /* Cuts the client off and gives back all that it held, when the workers have finished with it. */
 void session_end(struct session *session, const char *why);
-/* The same for what the client did to its rings: it is counted, and the log hears of it. */
-void session_broken(struct session *session, const char *why);
+/* The same for what a worker says that the client did to its rings: it is counted, and the log hears of it. */
+void session_broken(struct supervisor *supervisor, const struct message_session_broken *message);
 
 /* A request is under way: nothing more is received until session_continue, and the session's memory stays. */
 void session_wait(struct session *session);

@@ -1,5 +1,7 @@
 #include "users.h"
 
+#include "../../list.h"
+
 #include <stdlib.h>
 
 enum {
@@ -53,18 +55,6 @@ static void forget_some(struct users *users, uint64_t now_ms) {
   }
 }
 
-static bool make_room(struct users *users) {
-  if (users->count < users->capacity)
-    return true;
-  size_t capacity = users->capacity == 0 ? 16 : users->capacity * 2;
-  struct user **list = realloc(users->list, capacity * sizeof(*list));
-  if (list == NULL)
-    return false;
-  users->list = list;
-  users->capacity = capacity;
-  return true;
-}
-
 struct user *users_enter(struct users *users, uint32_t uid, bool admin, uint64_t now_ms) {
   for (size_t i = 0; i < users->count; i++) {
     if (users->list[i]->uid != uid || users->list[i]->admin != admin)
@@ -73,7 +63,10 @@ struct user *users_enter(struct users *users, uint32_t uid, bool admin, uint64_t
     return users->list[i];
   }
   forget_some(users, now_ms);
-  struct user *user = make_room(users) ? malloc(sizeof *user) : NULL;
+  struct error ignored;
+  enum status status =
+      list_grow(&users->list, users->count, &users->capacity, sizeof(struct user *), "a user", &ignored);
+  struct user *user = status == STATUS_OK ? malloc(sizeof *user) : NULL;
   if (user == NULL)
     return NULL;
   *user = (struct user){

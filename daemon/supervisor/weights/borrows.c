@@ -1,7 +1,11 @@
 #include "borrows.h"
 
+#include "../../list.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+static const char what[] = "what the session has borrowed";
 
 void borrows_free(struct borrows *borrows) {
   free(borrows->list);
@@ -9,25 +13,11 @@ void borrows_free(struct borrows *borrows) {
   *borrows = (struct borrows){.last_id = borrows->last_id};
 }
 
-/* Room for one more item of `size` bytes. */
-static enum status make_room(void **items, size_t count, size_t *capacity, size_t size, struct error *error) {
-  if (count < *capacity)
-    return STATUS_OK;
-  size_t more = *capacity == 0 ? 16 : *capacity * 2;
-  void *grown = realloc(*items, more * size);
-  if (grown == NULL)
-    return error_set(error, STATUS_NOMEM, "no memory for what the session has borrowed");
-  *items = grown;
-  *capacity = more;
-  return STATUS_OK;
-}
-
 enum status borrows_add(struct borrows *borrows, struct catalog_weight *weight, uint32_t *id, struct error *error) {
   if (borrows->count >= LIMIT_SESSION_WEIGHTS || borrows->last_id == UINT32_MAX)
     return error_set(error, STATUS_TOO_LARGE, "a session may borrow %u weights", LIMIT_SESSION_WEIGHTS);
-  void *list = borrows->list;
-  enum status status = make_room(&list, borrows->count, &borrows->capacity, sizeof *borrows->list, error);
-  borrows->list = list;
+  enum status status =
+      list_grow(&borrows->list, borrows->count, &borrows->capacity, sizeof *borrows->list, what, error);
   if (status != STATUS_OK)
     return status;
   *id = ++borrows->last_id;
@@ -78,9 +68,8 @@ bool borrows_given(const struct borrows *borrows, uint32_t slab) {
 enum status borrows_give(struct borrows *borrows, uint32_t slab, struct error *error) {
   if (borrows_given(borrows, slab))
     return STATUS_OK;
-  void *given = borrows->given;
-  enum status status = make_room(&given, borrows->given_count, &borrows->given_capacity, sizeof *borrows->given, error);
-  borrows->given = given;
+  enum status status =
+      list_grow(&borrows->given, borrows->given_count, &borrows->given_capacity, sizeof *borrows->given, what, error);
   if (status == STATUS_OK)
     borrows->given[borrows->given_count++] = slab;
   return status;

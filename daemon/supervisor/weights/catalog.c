@@ -1,5 +1,7 @@
 #include "catalog.h"
 
+#include "../../list.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,19 +23,6 @@ void catalog_free(struct catalog *catalog) {
   free(catalog->weights);
   free(catalog->slabs);
   catalog_init(catalog);
-}
-
-/* Room for one more item of `size` bytes in a growing array. */
-static enum status make_room(void **items, size_t count, size_t *capacity, size_t size, struct error *error) {
-  if (count < *capacity)
-    return STATUS_OK;
-  size_t more = *capacity == 0 ? 16 : *capacity * 2;
-  void *grown = realloc(*items, more * size);
-  if (grown == NULL)
-    return error_set(error, STATUS_NOMEM, "no memory for the catalog");
-  *items = grown;
-  *capacity = more;
-  return STATUS_OK;
 }
 
 /* ---- names */
@@ -132,9 +121,8 @@ struct catalog_class catalog_class_wished(const struct catalog *catalog, const s
 
 static enum status insert_name(struct catalog *catalog, const struct catalog_wish *wish, struct catalog_weight *weight,
                                struct error *error) {
-  void *names = catalog->names;
-  enum status status = make_room(&names, catalog->name_count, &catalog->name_capacity, sizeof *catalog->names, error);
-  catalog->names = names;
+  enum status status = list_grow(&catalog->names, catalog->name_count, &catalog->name_capacity, sizeof *catalog->names,
+                                 "the catalog", error);
   if (status != STATUS_OK)
     return status;
   char *text = strdup(wish->name);
@@ -281,10 +269,8 @@ static bool take_out(struct catalog *catalog, const struct catalog_weight *weigh
 
 enum status catalog_add(struct catalog *catalog, const struct catalog_weight *weight, struct catalog_weight **out,
                         struct error *error) {
-  void *weights = catalog->weights;
-  enum status status =
-      make_room(&weights, catalog->weight_count, &catalog->weight_capacity, sizeof(struct catalog_weight *), error);
-  catalog->weights = weights;
+  enum status status = list_grow(&catalog->weights, catalog->weight_count, &catalog->weight_capacity,
+                                 sizeof(struct catalog_weight *), "the catalog", error);
   if (status != STATUS_OK)
     return status;
   struct catalog_weight *copy = malloc(sizeof *copy);
@@ -347,10 +333,8 @@ static size_t slab_index(const struct catalog *catalog, uint32_t id) {
 
 enum status catalog_slab_add(struct catalog *catalog, uint32_t id, uint32_t device, uint64_t bytes, int fd,
                              struct error *error) {
-  void *slabs = catalog->slabs;
-  enum status status =
-      make_room(&slabs, catalog->slab_count, &catalog->slab_capacity, sizeof(struct catalog_slab *), error);
-  catalog->slabs = slabs;
+  enum status status = list_grow(&catalog->slabs, catalog->slab_count, &catalog->slab_capacity,
+                                 sizeof(struct catalog_slab *), "the catalog", error);
   if (status != STATUS_OK)
     return status;
   struct catalog_slab *slab = malloc(sizeof *slab);

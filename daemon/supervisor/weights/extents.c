@@ -1,6 +1,7 @@
 #include "extents.h"
 
 #include "../../../proto/gemm.h"
+#include "../../list.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,25 +15,14 @@ void extents_free(struct extents *extents) {
   *extents = (struct extents){.bytes = 0};
 }
 
-static enum status make_room(struct extents *extents, struct error *error) {
-  if (extents->count < extents->capacity)
-    return STATUS_OK;
-  size_t capacity = extents->capacity == 0 ? 8 : extents->capacity * 2;
-  struct extent *taken = realloc(extents->taken, capacity * sizeof *taken);
-  if (taken == NULL)
-    return error_set(error, STATUS_NOMEM, "no memory for the list of ranges of a slab");
-  extents->taken = taken;
-  extents->capacity = capacity;
-  return STATUS_OK;
-}
-
 /* Whether `bytes` fit between the aligned end of the range before and `end`. */
 static bool gap_fits(uint64_t begin, uint64_t end, uint64_t bytes) {
   return begin <= end && bytes <= end - begin;
 }
 
 static enum status insert(struct extents *extents, size_t at, uint64_t offset, uint64_t bytes, struct error *error) {
-  enum status status = make_room(extents, error);
+  enum status status = list_grow(&extents->taken, extents->count, &extents->capacity, sizeof *extents->taken,
+                                 "the list of ranges of a slab", error);
   if (status != STATUS_OK)
     return status;
   memmove(&extents->taken[at + 1], &extents->taken[at], (extents->count - at) * sizeof *extents->taken);

@@ -2,7 +2,10 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../session/session.h"
+#include "../workers/fleet.h"
 #include "reclaim.h"
+#include "store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -73,10 +76,10 @@ void lend_withdraw(struct supervisor *supervisor, struct catalog_weight *weight,
     (void)!catalog_unname(catalog, catalog->names[i].text, root, &same, &error);
   }
   weight->withdrawn = true;
-  supervisor->metrics.withdrawn++;
+  supervisor->counts.withdrawn++;
   catalog_disown(catalog, weight);
   store_catalog(supervisor);
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = next) {
     next = TAILQ_NEXT(session, link);
     tell_borrower(session, weight, what);
     if (has_open(session, weight))
@@ -109,7 +112,7 @@ static void on_verified(void *user, struct worker_answer *answer) {
 static void verify(struct supervisor *supervisor, struct catalog_weight *weight) {
   for (uint32_t i = 0; i < weight->part_count; i++) {
     const struct catalog_part *part = &weight->parts[i];
-    struct worker *worker = &supervisor->fleet.workers[part->device];
+    struct worker *worker = &supervisor->fleet->workers[part->device];
     struct message_weight_id body = {.weight = weight->id};
     struct error error;
     weight->unverified |= worker->nap != NAP_NONE && part->checksum != 0;

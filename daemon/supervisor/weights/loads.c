@@ -5,6 +5,8 @@
 #include "../context.h"
 #include "../net/descriptors.h"
 #include "../net/foreign.h"
+#include "../session/session.h"
+#include "placer.h"
 #include "reclaim.h"
 
 #include <signal.h>
@@ -23,7 +25,7 @@ void loads_init(struct loads *loads) {
   loads->aside = false;
 }
 
-struct load *load_of(struct load_entry *entry) {
+static struct load *load_of(struct load_entry *entry) {
   return entry == NULL ? NULL : (struct load *)((uint8_t *)entry - offsetof(struct load, entry));
 }
 
@@ -40,7 +42,7 @@ static void close_files(struct load_files *files) {
     foreign_close(files->fds[--files->count]);
 }
 
-void load_finish(struct load *load, const struct message_weight_info *info) {
+static void finish(struct load *load, const struct message_weight_info *info) {
   struct session *session = load->session;
   if (load->source != NULL) {
     finish_move(load, info != NULL);
@@ -71,17 +73,17 @@ static void start_next(struct supervisor *supervisor);
 
 static void loader_gone(struct load *load) {
   struct supervisor *supervisor = load->supervisor;
-  TAILQ_REMOVE(&supervisor->loads.running, load, link);
+  TAILQ_REMOVE(&supervisor->loads->running, load, link);
   if (load->aside)
-    supervisor->loads.aside = false;
+    supervisor->loads->aside = false;
   else
-    supervisor->loads.running_count--;
+    supervisor->loads->running_count--;
   if (!load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
   if (load->error.status == STATUS_OK && !load->cancelled)
     placer_add(supervisor, load);
   else
-    load_finish(load, NULL);
+    finish(load, NULL);
   start_next(supervisor);
 }
 
@@ -225,7 +227,7 @@ static enum status start(struct load *load, struct error *error) {
 
 /* The load that there is a place for; NULL: none waits, or there is none. */
 static struct load *choose(struct supervisor *supervisor) {
-  struct loads *loads = &supervisor->loads;
+  struct loads *loads = supervisor->loads;
   bool aside = loads->running_count >= supervisor->config->loaders_max;
   if (aside && loads->aside)
     return NULL;
@@ -236,10 +238,10 @@ static struct load *choose(struct supervisor *supervisor) {
 }
 
 static void start_next(struct supervisor *supervisor) {
-  struct loads *loads = &supervisor->loads;
+  struct loads *loads = supervisor->loads;
   for (struct load *load; (load = choose(supervisor)) != NULL;) {
     if (start(load, &load->error) != STATUS_OK) {
-      load_finish(load, NULL);
+      finish(load, NULL);
       continue;
     }
     TAILQ_INSERT_TAIL(&loads->running, load, link);
@@ -270,9 +272,9 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
     close_files(files);
     return error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
   }
-  if (supervisor->sessions.draining || !descriptors_left(session->user.admin)) {
+  if (supervisor->sessions->draining || !descriptors_left(session->user.admin)) {
     close_files(files);
-    return supervisor->sessions.draining
+    return supervisor->sessions->draining
                ? error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new loads and ends with the sessions it has")
                : error_set(error, STATUS_BUSY, "gemmd has no descriptors for another load at the moment");
   }
@@ -295,10 +297,11 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
   load->user = session->user;
   load->files = *files;
   load->canonical = -1;
+  load->placed = finish;
   session->loads++;
   session_hold(session);
   load->entry = (struct load_entry){.turn = &session->account->load_turn, .small = is_small(files)};
-  load_line_add(&supervisor->loads.waiting, &load->entry);
+  load_line_add(&supervisor->loads->waiting, &load->entry);
   start_next(supervisor);
   return STATUS_OK;
 }
@@ -314,6 +317,7 @@ enum status loads_move(struct session *session, struct catalog_weight *weight, s
   snprintf(load->request.name, sizeof load->request.name, "%s", name);
   load->mover = user;
   load->canonical = -1;
+  load->placed = finish;
   load->source = weight;
   load->of = of;
   load->moved = moved;
@@ -325,17 +329,17 @@ enum status loads_move(struct session *session, struct catalog_weight *weight, s
 
 void loads_session_left(struct supervisor *supervisor, struct session *session) {
   struct load_entry *entry, *next;
-  for (entry = TAILQ_FIRST(&supervisor->loads.waiting.entries); entry != NULL; entry = next) {
+  for (entry = TAILQ_FIRST(&supervisor->loads->waiting.entries); entry != NULL; entry = next) {
     struct load *load = load_of(entry);
     next = TAILQ_NEXT(entry, link);
     if (load->session != session)
       continue;
-    load_line_remove(&supervisor->loads.waiting, entry);
+    load_line_remove(&supervisor->loads->waiting, entry);
     load->cancelled = true;
-    load_finish(load, NULL);
+    finish(load, NULL);
   }
   struct load *load;
-  for (load = TAILQ_FIRST(&supervisor->loads.running); load != NULL; load = TAILQ_NEXT(load, link)) {
+  for (load = TAILQ_FIRST(&supervisor->loads->running); load != NULL; load = TAILQ_NEXT(load, link)) {
     if (load->session != session)
       continue;
     load->cancelled = true;

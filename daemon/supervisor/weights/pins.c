@@ -2,6 +2,7 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../workers/fleet.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -71,7 +72,7 @@ static void on_answer(void *user, struct worker_answer *answer) {
 void pins_apply_part(struct supervisor *supervisor, const struct catalog_weight *weight, struct worker *worker) {
   struct message_weight_pin body = {.weight = weight->id};
   struct error error;
-  snprintf(body.kernel, sizeof body.kernel, "%s", pins_find(&supervisor->pins, &supervisor->catalog, weight));
+  snprintf(body.kernel, sizeof body.kernel, "%s", pins_find(supervisor->pins, &supervisor->catalog, weight));
   if (body.kernel[0] != '\0' &&
       worker_ask(worker, COMMAND_weight_pin, &body, NULL, 0, on_answer, NULL, &error) != STATUS_OK)
     log_debug("the successor will hear of the kernel set by hand: %s", error.text);
@@ -79,5 +80,5 @@ void pins_apply_part(struct supervisor *supervisor, const struct catalog_weight 
 
 void pins_apply(struct supervisor *supervisor, const struct catalog_weight *weight) {
   for (uint32_t i = 0; i < weight->part_count; i++)
-    pins_apply_part(supervisor, weight, &supervisor->fleet.workers[weight->parts[i].device]);
+    pins_apply_part(supervisor, weight, &supervisor->fleet->workers[weight->parts[i].device]);
 }

@@ -2,10 +2,15 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../session/session.h"
+#include "../workers/fleet.h"
 #include "lend.h"
+#include "load.h"
+#include "pins.h"
 #include "placement.h"
 #include "reclaim.h"
 #include "stage.h"
+#include "store.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -18,11 +23,11 @@ void placer_init(struct placer *placer) {
 }
 
 static struct load *current(struct supervisor *supervisor) {
-  return TAILQ_FIRST(&supervisor->placer.line);
+  return TAILQ_FIRST(&supervisor->placer->line);
 }
 
 static struct worker *worker_of(struct supervisor *supervisor, uint32_t device) {
-  return &supervisor->fleet.workers[device];
+  return &supervisor->fleet->workers[device];
 }
 
 static struct catalog_part *part_at_work(struct placer *placer) {
@@ -37,14 +42,14 @@ static void take_room(struct supervisor *supervisor);
 
 static void finish(struct supervisor *supervisor, const struct message_weight_info *info) {
   struct load *load = current(supervisor);
-  TAILQ_REMOVE(&supervisor->placer.line, load, link);
-  supervisor->placer.busy = false;
-  load_finish(load, info);
+  TAILQ_REMOVE(&supervisor->placer->line, load, link);
+  supervisor->placer->busy = false;
+  load->placed(load, info);
 }
 
 /* Gives back all that the draft has taken. */
 static void undo(struct supervisor *supervisor) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   const struct catalog_part *part = part_at_work(placer);
   if (placer->taken)
     reclaim_extent(supervisor, part->slab, part->offset);
@@ -62,7 +67,7 @@ static void fail(struct supervisor *supervisor, const struct error *error) {
   undo(supervisor);
   if (error->status == STATUS_DEVICE_LOST && !load->cancelled && ++load->attempts < ATTEMPTS_MAX) {
     log_info("session %u: \"%s\" waits for the next worker", load->session->id, load->request.name);
-    supervisor->placer.busy = false; /* and is tried again from the start */
+    supervisor->placer->busy = false; /* and is tried again from the start */
     return;
   }
   finish(supervisor, NULL);
@@ -78,7 +83,7 @@ static struct catalog_wish wish_of(const struct load *load) {
 /* What was stored among weights of one class must not come under a name of another. */
 static enum status check_class(struct supervisor *supervisor, const struct catalog_wish *wish, bool shared,
                                struct error *error) {
-  const struct catalog_class of = supervisor->placer.of;
+  const struct catalog_class of = supervisor->placer->of;
   if (shared || of.mode == MODE_DEFAULT || catalog_class_equal(of, catalog_class_wished(&supervisor->catalog, wish)))
     return STATUS_OK;
   return error_set(error, STATUS_BUSY, "the name \"%.160s\" has changed hands during the load", wish->name);
@@ -152,7 +157,7 @@ static void commit_move(struct supervisor *supervisor, struct catalog_weight *co
 }
 
 static void commit_draft(struct supervisor *supervisor) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   struct load *load = current(supervisor);
   struct catalog_weight *weight;
   struct error error;
@@ -176,7 +181,7 @@ static void commit_draft(struct supervisor *supervisor) {
 
 static bool ask(struct supervisor *supervisor, enum command command, const void *body, const int *fds, size_t fd_count,
                 worker_done done) {
-  struct worker *worker = worker_of(supervisor, part_at_work(&supervisor->placer)->device);
+  struct worker *worker = worker_of(supervisor, part_at_work(supervisor->placer)->device);
   struct error error;
   if (worker_ask(worker, command, body, fds, fd_count, done, supervisor, &error) == STATUS_OK)
     return true;
@@ -215,13 +220,13 @@ static void fail_damaged(struct supervisor *supervisor) {
     lend_withdraw(supervisor, load->source, "was damaged on its device");
   (void)error_set(&error, STATUS_NOT_FOUND, "the weight \"%.128s\" was damaged on its device, and must be loaded again",
                   load->request.name);
-  supervisor->placer.draft.part_count++;
+  supervisor->placer->draft.part_count++;
   fail(supervisor, &error);
 }
 
 static void on_stored(void *user, struct worker_answer *answer) {
   struct supervisor *supervisor = user;
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   if (answer->status != STATUS_OK) {
     fail(supervisor, &answer->error);
   } else {
@@ -244,7 +249,7 @@ static void on_stored(void *user, struct worker_answer *answer) {
 }
 
 static void store_part(struct supervisor *supervisor) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   struct message_weight_place body = placer_place(&placer->draft, part_at_work(placer));
   const struct load *load = current(supervisor);
   if (load->source == NULL) {
@@ -259,7 +264,7 @@ static void create_slab(struct supervisor *supervisor, uint64_t bytes);
 
 /* The least that a slab for this part may have. */
 static uint64_t least_slab_bytes(struct supervisor *supervisor) {
-  const struct catalog_part *part = part_at_work(&supervisor->placer);
+  const struct catalog_part *part = part_at_work(supervisor->placer);
   uint64_t granularity = worker_of(supervisor, part->device)->ready.slab_granularity;
   if (granularity == 0)
     granularity = 1;
@@ -269,7 +274,7 @@ static uint64_t least_slab_bytes(struct supervisor *supervisor) {
 
 static void on_slab(void *user, struct worker_answer *answer) {
   struct supervisor *supervisor = user;
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   struct error error;
   uint32_t device = part_at_work(placer)->device;
   if (answer->status == STATUS_NOMEM && placer->slab_bytes > least_slab_bytes(supervisor)) {
@@ -293,7 +298,7 @@ static void on_slab(void *user, struct worker_answer *answer) {
 }
 
 static void create_slab(struct supervisor *supervisor, uint64_t bytes) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   placer->slab = catalog_next_slab(&supervisor->catalog);
   placer->slab_bytes = bytes;
   struct message_slab_create body = {.slab = placer->slab, .bytes = bytes};
@@ -301,7 +306,7 @@ static void create_slab(struct supervisor *supervisor, uint64_t bytes) {
 }
 
 static void take_room(struct supervisor *supervisor) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   struct catalog_part *part = part_at_work(placer);
   struct error error;
   enum status status = catalog_take(&supervisor->catalog, part->device, placer->of, part->bytes, placer->plan_align,
@@ -322,7 +327,7 @@ static void take_room(struct supervisor *supervisor) {
 
 static void on_plan(void *user, struct worker_answer *answer) {
   struct supervisor *supervisor = user;
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   if (answer->status != STATUS_OK) {
     fail(supervisor, &answer->error);
   } else {
@@ -338,7 +343,7 @@ static void on_plan(void *user, struct worker_answer *answer) {
 }
 
 static void plan_part(struct supervisor *supervisor) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   const struct catalog_part *part = part_at_work(placer);
   struct message_weight_plan body = {.n = part->n_count,
                                      .k = placer->draft.shape.k,
@@ -350,14 +355,14 @@ static void plan_part(struct supervisor *supervisor) {
 /* ---- the beginning of one load */
 
 static bool devices_settled(struct supervisor *supervisor) {
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
     if (!worker_settled(worker_of(supervisor, i)))
       return false;
   return true;
 }
 
 static enum status make_draft(struct supervisor *supervisor, struct load *load, struct error *error) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   placer->draft = (struct catalog_weight){
       .id = catalog_next_weight(&supervisor->catalog),
       .shape = {.n = load->done.n,
@@ -373,19 +378,19 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
   placer->taken = placer->spoiled = false;
   placer->slab = 0;
   struct placement_device devices[LIMIT_DEVICES];
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++) {
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++) {
     const struct worker *worker = worker_of(supervisor, i);
     uint64_t used = catalog_device_usage(&supervisor->catalog, i).used, total = worker->ready.memory_total;
-    devices[i] = (struct placement_device){.usable = worker_usable(worker),
-                                           .free_bytes = used < total ? total - used : 0};
+    devices[i] =
+        (struct placement_device){.usable = worker_usable(worker), .free_bytes = used < total ? total - used : 0};
   }
-  return placement_choose(&load->request, load->done.n, devices, supervisor->fleet.count, placer->draft.parts,
+  return placement_choose(&load->request, load->done.n, devices, supervisor->fleet->count, placer->draft.parts,
                           &placer->part_target, error);
 }
 
 /* The parts stay on their devices. */
 static enum status make_copy(struct supervisor *supervisor, struct load *load, struct error *error) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   placer->draft = *load->source;
   placer->draft.id = catalog_next_weight(&supervisor->catalog);
   placer->draft.names = placer->draft.handles = placer->draft.borrows = 0;
@@ -407,12 +412,12 @@ static enum status check_cap(struct supervisor *supervisor, const struct load *l
                              struct error *error) {
   const struct catalog_name *there = catalog_find(&supervisor->catalog, load->request.name);
   struct catalog_holding held = catalog_owner_holds(&supervisor->catalog, load->user.uid);
-  struct catalog_holding staged = stage_holds(supervisor, load->user.uid);
+  struct catalog_holding staged = sessions_staged(supervisor->sessions, load->user.uid);
   held.names += staged.names;
   held.bytes += staged.bytes;
   uint64_t copies = load->request.placement != PLACEMENT_REPLICAS ? 1
                     : load->request.devices != 0                  ? load->request.devices
-                                                                  : supervisor->fleet.count;
+                                                                  : supervisor->fleet->count;
   uint64_t bytes = same != NULL ? catalog_weight_bytes(same) : load->done.bytes * copies;
   if (there != NULL && there->owner == load->user.uid)
     held.bytes -= catalog_weight_bytes(there->weight); /* makes room for what replaces it */
@@ -434,7 +439,7 @@ static bool serves(struct supervisor *supervisor, const struct catalog_weight *w
 /* Equal content that lies as the load wants it; NULL: none. */
 static struct catalog_weight *find_same(struct supervisor *supervisor, const struct load *load) {
   uint32_t usable = 0;
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++)
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
     usable += worker_usable(worker_of(supervisor, i));
   struct catalog_wish wish = wish_of(load);
   struct catalog_class of = catalog_class_wished(&supervisor->catalog, &wish);
@@ -467,7 +472,7 @@ static void begin(struct supervisor *supervisor) {
   struct catalog *catalog = &supervisor->catalog;
   choose_hash(catalog, load);
   load->error.status = STATUS_OK;
-  supervisor->placer.busy = true;
+  supervisor->placer->busy = true;
   if (load->source != NULL) {
     begin_move(supervisor, load);
     return;
@@ -489,14 +494,14 @@ static void begin(struct supervisor *supervisor) {
 }
 
 static void work(struct supervisor *supervisor) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   while (!placer->busy && current(supervisor) != NULL &&
          (devices_settled(supervisor) || current(supervisor)->cancelled))
     begin(supervisor);
 }
 
 void placer_add(struct supervisor *supervisor, struct load *load) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   struct load *behind = TAILQ_FIRST(&placer->line);
   if (placer->busy)
     behind = TAILQ_NEXT(behind, link);
@@ -511,14 +516,14 @@ void placer_add(struct supervisor *supervisor, struct load *load) {
 
 void placer_session_left(struct supervisor *supervisor, struct session *session) {
   struct load *load;
-  for (load = TAILQ_FIRST(&supervisor->placer.line); load != NULL; load = TAILQ_NEXT(load, link))
+  for (load = TAILQ_FIRST(&supervisor->placer->line); load != NULL; load = TAILQ_NEXT(load, link))
     if (load->session == session)
       load->cancelled = true;
   work(supervisor);
 }
 
 void placer_worker_lost(struct supervisor *supervisor, uint32_t device) {
-  struct placer *placer = &supervisor->placer;
+  struct placer *placer = supervisor->placer;
   for (uint32_t i = 0; placer->busy && i < placer->draft.part_count; i++)
     placer->spoiled |= placer->draft.parts[i].device == device;
 }

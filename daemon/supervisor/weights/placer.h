@@ -5,7 +5,7 @@
 
 #include "../../../proto/wire/message.h"
 #include "catalog.h"
-#include "loads.h"
+#include "load.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ struct placer {
 };
 
 void placer_init(struct placer *placer);
-/* The load has been read and waits for its place, a small one ahead of those that are not; ends with load_finish. */
+/* The load has been read and waits for its place, a small one ahead of those that are not; ends with load->placed. */
 void placer_add(struct supervisor *supervisor, struct load *load);
 /* What the session asked for is undone instead of committed. */
 void placer_session_left(struct supervisor *supervisor, struct session *session);

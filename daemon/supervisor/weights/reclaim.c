@@ -2,6 +2,8 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../workers/fleet.h"
+#include "store.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -25,7 +27,7 @@ void reclaim_slab(struct supervisor *supervisor, uint32_t id) {
   store_remove_slab(id);
   struct message_slab_free body = {.slab = id};
   struct error error;
-  if (worker_ask(&supervisor->fleet.workers[device], COMMAND_slab_free, &body, NULL, 0, on_slab_freed,
+  if (worker_ask(&supervisor->fleet->workers[device], COMMAND_slab_free, &body, NULL, 0, on_slab_freed,
                  (void *)(intptr_t)fd, &error) != STATUS_OK)
     close(fd);
 }
@@ -79,7 +81,7 @@ static void detach(struct leaving *leaving, uint32_t weight, const struct catalo
   *part = (struct leaving_part){.leaving = leaving, .slab = place->slab, .offset = place->offset};
   struct message_weight_id body = {.weight = weight};
   struct error error;
-  enum status status = worker_ask(&supervisor->fleet.workers[place->device], COMMAND_weight_detach, &body, NULL, 0,
+  enum status status = worker_ask(&supervisor->fleet->workers[place->device], COMMAND_weight_detach, &body, NULL, 0,
                                   on_detached, part, &error);
   if (status == STATUS_OK) {
     leaving->waiting++;

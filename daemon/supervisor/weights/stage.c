@@ -1,8 +1,10 @@
 #include "stage.h"
 
-#include "../../log.h"
+#include "../../list.h"
 #include "../context.h"
+#include "pins.h"
 #include "reclaim.h"
+#include "store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,14 +32,10 @@ enum status stage_add(struct stage *stage, const struct catalog_wish *wish, stru
     return STATUS_OK;
   if (stage->count == LIMIT_SESSION_WEIGHTS)
     return error_set(error, STATUS_TOO_LARGE, "a session may have %u weights staged", LIMIT_SESSION_WEIGHTS);
-  if (stage->count == stage->capacity) {
-    size_t more = stage->capacity == 0 ? 16 : stage->capacity * 2;
-    void *grown = realloc(stage->items, more * sizeof *stage->items);
-    if (grown == NULL)
-      return error_set(error, STATUS_NOMEM, "no memory for another staged weight");
-    stage->items = grown;
-    stage->capacity = more;
-  }
+  enum status status =
+      list_grow(&stage->items, stage->count, &stage->capacity, sizeof *stage->items, "another staged weight", error);
+  if (status != STATUS_OK)
+    return status;
   struct stage_item *item = &stage->items[stage->count++];
   *item = (struct stage_item){.wish = *wish, .weight = weight};
   snprintf(item->name, sizeof item->name, "%s", wish->name);
@@ -50,17 +48,6 @@ void stage_drop(struct supervisor *supervisor, struct stage *stage) {
     reclaim_handle(supervisor, stage->items[i].weight);
   free(stage->items);
   *stage = (struct stage){.count = 0};
-}
-
-struct catalog_holding stage_holds(const struct supervisor *supervisor, uint32_t uid) {
-  struct catalog_holding holding = {.names = 0};
-  const struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
-    for (size_t i = 0; session->user.uid == uid && i < session->stage.count; i++) {
-      holding.names++;
-      holding.bytes += catalog_weight_bytes(session->stage.items[i].weight);
-    }
-  return holding;
 }
 
 /* ---- names */
@@ -134,24 +121,24 @@ static void drop_name(struct supervisor *supervisor, struct catalog_user user, s
     reclaim_weight(supervisor, weight, NULL, NULL);
 }
 
-static uint32_t drop_others(struct supervisor *supervisor, const struct session *session, const char *instead_of) {
+static uint32_t drop_others(struct supervisor *supervisor, const struct stage *stage, struct catalog_user user,
+                            const char *instead_of) {
   struct catalog *catalog = &supervisor->catalog;
   size_t length = strlen(instead_of);
   uint32_t dropped = 0;
   for (size_t i = length > 0 ? catalog->name_count : 0; i-- > 0;) {
     const struct catalog_name *name = &catalog->names[i];
-    bool may = session->user.admin || session->user.uid == name->owner;
-    if (!may || strncmp(name->text, instead_of, length) != 0 || find(&session->stage, name->text) != NULL)
+    bool may = user.admin || user.uid == name->owner;
+    if (!may || strncmp(name->text, instead_of, length) != 0 || find(stage, name->text) != NULL)
       continue;
-    drop_name(supervisor, session->user, i);
+    drop_name(supervisor, user, i);
     dropped++;
   }
   return dropped;
 }
 
-enum status stage_commit(struct supervisor *supervisor, struct session *session, const char *instead_of,
-                         uint32_t *dropped, struct error *error) {
-  struct stage *stage = &session->stage;
+enum status stage_commit(struct supervisor *supervisor, struct stage *stage, struct catalog_user user,
+                         const char *instead_of, uint32_t *dropped, struct error *error) {
   struct before *before = calloc(stage->count + 1, sizeof *before);
   if (before == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for the names");
@@ -162,10 +149,8 @@ enum status stage_commit(struct supervisor *supervisor, struct session *session,
     for (size_t i = 0; i < stage->count; i++)
       pins_apply(supervisor, stage->items[i].weight);
     reclaim_before(supervisor, before, stage->count);
-    *dropped = drop_others(supervisor, session, instead_of);
+    *dropped = drop_others(supervisor, stage, user, instead_of);
     store_catalog(supervisor);
-    log_info("session %u (user %u): %zu weights of a model have their names, %u name%s went", session->id,
-             session->user.uid, stage->count, *dropped, plural(*dropped));
     stage_drop(supervisor, stage);
   }
   free(before);

@@ -5,7 +5,6 @@
 
 #include "catalog.h"
 
-struct session;
 struct supervisor;
 
 struct stage_item {
@@ -25,11 +24,9 @@ MUST_CHECK enum status stage_add(struct stage *stage, const struct catalog_wish 
 /* Names all that is staged. Names that begin with `instead_of` ("": none), that the user may change and that are not
  * among them go. *dropped counts those. Nothing is changed, and all stays staged, where one of them may not be named.
  */
-MUST_CHECK enum status stage_commit(struct supervisor *supervisor, struct session *session, const char *instead_of,
-                                    uint32_t *dropped, struct error *error);
+MUST_CHECK enum status stage_commit(struct supervisor *supervisor, struct stage *stage, struct catalog_user user,
+                                    const char *instead_of, uint32_t *dropped, struct error *error);
 /* Forgets what is staged. */
 void stage_drop(struct supervisor *supervisor, struct stage *stage);
-/* What all sessions of this user have staged. */
-struct catalog_holding stage_holds(const struct supervisor *supervisor, uint32_t uid);
 
 #endif

@@ -3,7 +3,9 @@
 #include "../../log.h"
 #include "../../memfd.h"
 #include "../context.h"
+#include "../net/listener.h"
 #include "../net/notify.h"
+#include "../workers/fleet.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,7 +44,7 @@ static enum status make_image(struct supervisor *supervisor, int *fd, struct err
   uint8_t *bytes;
   size_t length;
   enum status status =
-      catalog_image_write(&supervisor->catalog, supervisor->fleet.config.backend, &bytes, &length, error);
+      catalog_image_write(&supervisor->catalog, supervisor->fleet->config.backend, &bytes, &length, error);
   if (status != STATUS_OK)
     return status;
   status = memfd_fill("gemmd-catalog", bytes, length, fd, error);
@@ -51,7 +53,7 @@ static enum status make_image(struct supervisor *supervisor, int *fd, struct err
 }
 
 void store_catalog(struct supervisor *supervisor) {
-  struct store *store = &supervisor->store;
+  struct store *store = supervisor->store;
   struct error error;
   char state[96];
   int fd;
@@ -75,9 +77,9 @@ void store_catalog(struct supervisor *supervisor) {
 }
 
 bool store_is_current(struct supervisor *supervisor) {
-  if (supervisor->store.behind)
+  if (supervisor->store->behind)
     store_catalog(supervisor);
-  return !supervisor->store.behind || supervisor->store.parked == 0;
+  return !supervisor->store->behind || supervisor->store->parked == 0;
 }
 
 /* ---- taking over */
@@ -99,7 +101,7 @@ static enum status read_image(struct supervisor *supervisor, int fd, struct erro
   if (bytes == NULL)
     return error->status;
   enum status status =
-      catalog_image_read(&supervisor->catalog, supervisor->store.backend, bytes, (size_t)stat.st_size, error);
+      catalog_image_read(&supervisor->catalog, supervisor->store->backend, bytes, (size_t)stat.st_size, error);
   munmap(bytes, (size_t)stat.st_size);
   return status;
 }
@@ -196,7 +198,7 @@ void store_choose_epoch(struct catalog *catalog) {
 }
 
 void store_restore(struct supervisor *supervisor, struct inherited *inherited) {
-  struct store *store = &supervisor->store;
+  struct store *store = supervisor->store;
   struct catalog *catalog = &supervisor->catalog;
   struct inherited_fd *image = newest_image(inherited, &store->version);
   struct error error;
@@ -217,15 +219,15 @@ void store_restore(struct supervisor *supervisor, struct inherited *inherited) {
 
 void store_check(struct supervisor *supervisor) {
   struct catalog *catalog = &supervisor->catalog;
-  const struct fleet *fleet = &supervisor->fleet;
-  bool fits = strcmp(supervisor->store.backend, fleet->config.backend) == 0;
+  const struct fleet *fleet = supervisor->fleet;
+  bool fits = strcmp(supervisor->store->backend, fleet->config.backend) == 0;
   for (size_t i = 0; i < catalog->slab_count; i++)
     fits &= catalog->slabs[i]->device < fleet->count;
   if (catalog->slab_count == 0 || fits)
     return;
   log_error("weights of an earlier gemmd with backend %s cannot be used by backend %s with %u devices; they must be "
             "loaded again",
-            supervisor->store.backend, fleet->config.backend, fleet->count);
+            supervisor->store->backend, fleet->config.backend, fleet->count);
   drop_slabs(catalog);
   store_choose_epoch(catalog);
   store_catalog(supervisor);
@@ -235,7 +237,7 @@ void store_check(struct supervisor *supervisor) {
 
 enum status store_leave(struct supervisor *supervisor, struct error *error) {
   const struct catalog *catalog = &supervisor->catalog;
-  const struct listener *listener = &supervisor->listener;
+  const struct listener *listener = supervisor->listener;
   struct inherited_fd *list = calloc(catalog->slab_count + 3, sizeof *list);
   size_t count = 0;
   int image;
@@ -244,7 +246,7 @@ enum status store_leave(struct supervisor *supervisor, struct error *error) {
   enum status status = make_image(supervisor, &image, error);
   if (status == STATUS_OK) {
     list[count].fd = image;
-    snprintf(list[count++].name, INHERITED_NAME_BYTES, IMAGE_NAME, supervisor->store.version);
+    snprintf(list[count++].name, INHERITED_NAME_BYTES, IMAGE_NAME, supervisor->store->version);
     list[count].fd = listener->fd;
     snprintf(list[count++].name, INHERITED_NAME_BYTES, "%s", LISTENER_SOCKET_NAME);
     if (listener->lock >= 0) {

@@ -3,8 +3,6 @@
 #include "../../log.h"
 #include "../context.h"
 #include "../net/notify.h"
-#include "../session/serving.h"
-#include "recovery.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +24,7 @@ static const struct worker_hooks hooks = {.started = started,
                                           .asleep = asleep};
 
 static enum status start_one(struct supervisor *supervisor, struct error *error) {
-  struct fleet *fleet = &supervisor->fleet;
+  struct fleet *fleet = supervisor->fleet;
   struct worker *worker = &fleet->workers[fleet->count];
   worker_init(worker, fleet->count, &supervisor->loop, supervisor->children, &fleet->config, &hooks, supervisor);
   enum status status = worker_start(worker, error);
@@ -36,7 +34,7 @@ static enum status start_one(struct supervisor *supervisor, struct error *error)
 }
 
 enum status fleet_start(struct supervisor *supervisor, struct error *error) {
-  supervisor->fleet.config = *supervisor->config;
+  supervisor->fleet->config = *supervisor->config;
   return start_one(supervisor, error);
 }
 
@@ -49,7 +47,7 @@ static uint32_t devices_wanted(const struct config *config, const struct message
 }
 
 static void start_others(struct supervisor *supervisor, const struct message_worker_ready *ready) {
-  struct fleet *fleet = &supervisor->fleet;
+  struct fleet *fleet = supervisor->fleet;
   struct error error;
   fleet->known = true;
   log_info("backend %s: %s", ready->backend, ready->reason);
@@ -64,45 +62,42 @@ static void start_others(struct supervisor *supervisor, const struct message_wor
   }
 }
 
-static void begin_serving(struct supervisor *supervisor, const struct message_worker_ready *ready) {
-  start_others(supervisor, ready);
-  store_check(supervisor);
-}
-
-static void ignore_doorbells(struct fleet *fleet, uint32_t device) {
+void fleet_ignore_doorbells(struct fleet *fleet, uint32_t device) {
   doorbells_close(fleet->doorbells[device]);
   fleet->doorbells[device] = NULL;
 }
 
 static void started(struct worker *worker, const struct message_worker_ready *ready) {
   struct supervisor *supervisor = worker->owner;
-  ignore_doorbells(&supervisor->fleet, worker->device);
+  fleet_ignore_doorbells(supervisor->fleet, worker->device);
   log_info("worker %u: process %u has %s, %llu MiB", worker->device, worker->pid, ready->device_name,
            (unsigned long long)(ready->memory_total >> 20));
-  if (!supervisor->fleet.known)
-    begin_serving(supervisor, ready);
-  recovery_begin(supervisor, worker);
+  if (!supervisor->fleet->known) {
+    start_others(supervisor, ready);
+    supervisor->hooks->devices_known(supervisor);
+  }
+  supervisor->hooks->worker_started(supervisor, worker);
 }
 
 static void broken(struct worker *worker, const struct message_session_broken *message) {
   struct supervisor *supervisor = worker->owner;
-  struct session *session = session_find(supervisor, message->session);
-  if (session != NULL) /* else it left in the meantime */
-    session_broken(session, message->text);
+  supervisor->hooks->session_broken(supervisor, message);
 }
 
 static void found(struct worker *worker, const struct message_tuning_found *message) {
-  publishing_found(worker->owner, worker->device, message);
+  struct supervisor *supervisor = worker->owner;
+  supervisor->hooks->tuning_found(supervisor, worker->device, message);
 }
 
 static void stuck(struct worker *worker) {
   struct supervisor *supervisor = worker->owner;
-  if (supervisor->fleet.known && !supervisor->stopping)
+  if (supervisor->fleet->known && !supervisor->stopping)
     fleet_changed(supervisor);
 }
 
 static void lost(struct worker *worker) {
-  recovery_worker_lost(worker->owner, worker);
+  struct supervisor *supervisor = worker->owner;
+  supervisor->hooks->worker_lost(supervisor, worker);
 }
 
 static void ended(struct worker *worker) {
@@ -111,67 +106,23 @@ static void ended(struct worker *worker) {
     return;
   if (worker->device == 0 && !worker->ever_ready) {
     log_error("no backend could be started");
-    supervisor_stop(supervisor, 1);
+    supervisor->hooks->stop(supervisor, 1);
     return;
   }
-  recovery_worker_failed(supervisor, worker);
+  supervisor->hooks->worker_failed(supervisor, worker);
   fleet_changed(supervisor);
-}
-
-/* ---- sleep */
-
-static void wake(struct worker *worker) {
-  struct supervisor *supervisor = worker->owner;
-  ignore_doorbells(&supervisor->fleet, worker->device);
-  worker_wake(worker, false);
-}
-
-/* One that was rung long ago tells of nothing. */
-static void on_doorbell(void *user) {
-  struct worker *worker = user;
-  struct supervisor *supervisor = worker->owner;
-  const struct session *session;
-  bool submitted = false;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
-    submitted |= serving_wanted(session) && arena_worker_asleep(&session->arena, worker->device);
-  if (submitted)
-    wake(worker);
-}
-
-/* What is submitted there from now on is heard. False: something has been, or it cannot be heard. */
-static bool listens(struct supervisor *supervisor, const struct arena *arena, uint32_t device) {
-  struct doorbells **doorbells = &supervisor->fleet.doorbells[device];
-  struct error error;
-  enum status status = STATUS_OK;
-  if (*doorbells == NULL)
-    status = doorbells_open(&supervisor->loop, on_doorbell, &supervisor->fleet.workers[device], doorbells, &error);
-  if (status == STATUS_OK)
-    status = doorbells_add(*doorbells, arena->doorbells[device], &error);
-  if (status == STATUS_OK)
-    return !arena_worker_asleep(arena, device);
-  log_warning("worker %u: it does not sleep: %s", device, error.text);
-  return false;
-}
-
-void fleet_listen(struct supervisor *supervisor, const struct arena *arena, uint32_t device) {
-  struct worker *worker = &supervisor->fleet.workers[device];
-  if (worker->state == WORKER_ASLEEP && !listens(supervisor, arena, device))
-    wake(worker);
 }
 
 static void asleep(struct worker *worker) {
   struct supervisor *supervisor = worker->owner;
-  struct session *session;
   log_info("worker %u: asleep; the weights stay, and what is asked for starts it", worker->device);
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
-    if (serving_wanted(session))
-      fleet_listen(supervisor, &session->arena, worker->device);
-  placer_devices_changed(supervisor);
+  supervisor->hooks->worker_asleep(supervisor, worker);
+  supervisor->hooks->devices_changed(supervisor);
 }
 
 void fleet_changed(struct supervisor *supervisor) {
-  struct fleet *fleet = &supervisor->fleet;
-  placer_devices_changed(supervisor);
+  struct fleet *fleet = supervisor->fleet;
+  supervisor->hooks->devices_changed(supervisor);
   for (uint32_t i = 0; i < fleet->count; i++)
     if (!worker_settled(&fleet->workers[i]))
       return;
@@ -183,12 +134,12 @@ void fleet_changed(struct supervisor *supervisor) {
            plural(fleet->count), fleet->config.backend);
   notify_send(state);
   log_info("ready: %u device%s", fleet->count, plural(fleet->count));
-  session_fleet_ready(supervisor);
+  supervisor->hooks->fleet_ready(supervisor);
 }
 
 void fleet_stop(struct supervisor *supervisor) {
-  for (uint32_t i = 0; i < supervisor->fleet.count; i++) {
-    ignore_doorbells(&supervisor->fleet, i);
-    worker_stop(&supervisor->fleet.workers[i]);
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++) {
+    fleet_ignore_doorbells(supervisor->fleet, i);
+    worker_stop(&supervisor->fleet->workers[i]);
   }
 }

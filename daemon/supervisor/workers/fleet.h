@@ -5,7 +5,6 @@
 #include "doorbells.h"
 #include "worker_proxy.h"
 
-struct arena;
 struct supervisor;
 
 struct fleet {
@@ -20,8 +19,8 @@ struct fleet {
 
 /* Starts the first worker; what it says about the machine decides about the others. */
 MUST_CHECK enum status fleet_start(struct supervisor *supervisor, struct error *error);
-/* A session has got its arena while the worker sleeps: what it submits there is heard. Nothing where it does not. */
-void fleet_listen(struct supervisor *supervisor, const struct arena *arena, uint32_t device);
+/* What is submitted to the device's worker is its own to hear. */
+void fleet_ignore_doorbells(struct fleet *fleet, uint32_t device);
 void fleet_stop(struct supervisor *supervisor);
 /* After a worker's state has changed: serving begins once all have one. */
 void fleet_changed(struct supervisor *supervisor);

@@ -2,8 +2,8 @@
 #ifndef SUPERVISOR_WORKERS_PARKED_H
 #define SUPERVISOR_WORKERS_PARKED_H
 
-#include "../../../proto/wire/message.h"
 #include "../../../proto/status.h"
+#include "../../../proto/wire/message.h"
 
 #include <sys/queue.h>
 

@@ -3,8 +3,12 @@
 #include "../../log.h"
 #include "../context.h"
 #include "../session/serving.h"
+#include "../session/session.h"
 #include "../weights/lend.h"
+#include "../weights/pins.h"
+#include "../weights/placer.h"
 #include "../weights/store.h"
+#include "fleet.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +19,8 @@ static void finish(struct supervisor *supervisor, struct worker *worker) {
              worker->verified, plural(worker->verified), (unsigned long long)(worker->verified_bytes >> 20));
   worker_serves(worker);
   struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
-    if (serving_wanted(session))
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (session_served(session))
       arena_worker_ready(&session->arena, worker->device);
   fleet_changed(supervisor);
 }
@@ -216,8 +220,8 @@ void recovery_begin(struct supervisor *supervisor, struct worker *worker) {
   give_slabs(&supervisor->catalog, worker);
   give_weights(&supervisor->catalog, worker);
   struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
-    if (serving_wanted(session))
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
+    if (session_served(session))
       give_session(session, worker);
   if (--worker->recovering == 0 && worker->state == WORKER_RECOVERING)
     finish(supervisor, worker);
@@ -225,7 +229,7 @@ void recovery_begin(struct supervisor *supervisor, struct worker *worker) {
 
 void recovery_worker_lost(struct supervisor *supervisor, struct worker *worker) {
   struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
     if (session->arena.rings != NULL)
       arena_worker_lost(&session->arena, worker->device);
   placer_worker_lost(supervisor, worker->device);
@@ -233,7 +237,7 @@ void recovery_worker_lost(struct supervisor *supervisor, struct worker *worker) 
 
 void recovery_worker_failed(struct supervisor *supervisor, struct worker *worker) {
   struct session *session;
-  for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = TAILQ_NEXT(session, link))
+  for (session = TAILQ_FIRST(&supervisor->sessions->list); session != NULL; session = TAILQ_NEXT(session, link))
     if (session->arena.rings != NULL)
       arena_worker_failed(&session->arena, worker->device);
   placer_devices_changed(supervisor);

@@ -1,7 +1,14 @@
 #include "control.h"
 
 #include "../../log.h"
-#include "../serve/serve.h"
+#include "../tune/tuner_saves.h"
+#include "control_line.h"
+#include "control_send.h"
+#include "control_session.h"
+#include "control_slab.h"
+#include "control_tensor.h"
+#include "control_tune.h"
+#include "control_weight.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +25,6 @@ void control_end(struct control *control) {
   uv_close((uv_handle_t *)&control->poll, NULL);
   uv_unref((uv_handle_t *)&control->async);
   control_line_advance(control);
-}
-
-void control_device_lost(struct control *control, const struct error *error) {
-  if (control->lost.status == STATUS_OK)
-    control->lost = *error;
-  uv_stop(control->loop);
 }
 
 /* ---- from the engine */
@@ -100,7 +101,7 @@ static void read_mail(struct control *control) {
     if (message->verb == ENGINE_SESSION_BROKEN)
       session_broken(control, message);
     else if (message->verb == ENGINE_DEVICE_LOST)
-      control_device_lost(control, &message->error);
+      control_line_lost(control, &message->error);
     else if (message->verb == ENGINE_TUNE_FOUND)
       tell_found(control, message);
     else if (message->verb == ENGINE_TUNE_SAVE)
@@ -214,10 +215,10 @@ static void on_socket(uv_poll_t *poll, int failure, int events) {
     control_send_kept(control);
   if (events & (UV_READABLE | UV_DISCONNECT))
     receive(control);
-  control_watch(control);
+  control->watch(control);
 }
 
-void control_watch(struct control *control) {
+static void watch(struct control *control) {
   if (!control->closing)
     uv_poll_start(&control->poll, UV_READABLE | UV_DISCONNECT | (control->unsent != NULL ? UV_WRITABLE : 0), on_socket);
 }
@@ -244,6 +245,8 @@ enum status control_start(struct control *control, const struct control_options 
   control->device = options->device;
   control->ops = options->ops;
   control->backend = options->backend;
+  control->watch = watch;
+  control->end = control_end;
   enum status status = open_handles(control, error);
   if (status != STATUS_OK)
     return status;
@@ -275,7 +278,7 @@ enum status control_start(struct control *control, const struct control_options 
     mailbox_close(&control->mail);
     return status;
   }
-  control_watch(control);
+  control->watch(control);
   return STATUS_OK;
 }
 
@@ -284,7 +287,7 @@ void control_close(struct control *control) {
   read_mail(control);
   uv_close((uv_handle_t *)&control->async, NULL);
   uv_run(control->loop, UV_RUN_DEFAULT); /* what goes back to the backend on the pool, or to the disk */
-  control_session_close_all(control);
+  control_session_close_all(control);    /* first sessions, then weights, then slabs */
   control_weight_close_all(control);
   control_slab_close_all(control);
   mailbox_close(&control->mail);

@@ -1,10 +1,12 @@
 /* A command's life: in the line -> begin -> (pool) -> (engine) -> (line again, pool) -> finish. See control_handler. */
-#include "control.h"
+#include "control_line.h"
+
+#include "control_send.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-void control_task_free(struct control_task *task) {
+static void free_task(struct control_task *task) {
   for (size_t i = 0; i < CONTROL_FDS; i++)
     if (task->fds[i] >= 0)
       close(task->fds[i]);
@@ -14,17 +16,23 @@ void control_task_free(struct control_task *task) {
   free(task);
 }
 
+void control_line_lost(struct control *control, const struct error *error) {
+  if (control->lost.status == STATUS_OK)
+    control->lost = *error;
+  uv_stop(control->loop);
+}
+
 /* The end of a task: cleans up, answers and forgets it. */
 static void finish(struct control *control, struct control_task *task) {
   if (task->handler->finish != NULL)
     task->handler->finish(control, task);
   if (task->status == STATUS_DEVICE_LOST)
-    control_device_lost(control, &task->error);
+    control_line_lost(control, &task->error);
   else if (task->status != STATUS_OK)
     control_send_failure(control, task->id, &task->error);
   else
     control_send_reply(control, task->id, command_find(task->handler->command)->reply, &task->reply, task->reply_fd);
-  control_task_free(task);
+  free_task(task);
 }
 
 static void run_work(uv_work_t *work) {
@@ -76,7 +84,7 @@ static void begin(struct control *control, struct control_task *task) {
   task->status = handler->begin(control, task, &task->error);
   if (task->status != STATUS_OK) {
     control_send_failure(control, task->id, &task->error);
-    control_task_free(task);
+    free_task(task);
   } else if (handler->work != NULL) {
     start_work(control, task);
   } else if (handler->post != NULL) {
@@ -95,7 +103,7 @@ void control_line_advance(struct control *control) {
     if (task->releasing)
       start_work(control, task);
     else if (control->closing)
-      control_task_free(task);
+      free_task(task);
     else
       begin(control, task);
   }

@@ -1,4 +1,4 @@
-#include "control.h"
+#include "control_send.h"
 
 #include "../../log.h"
 
@@ -25,7 +25,7 @@ static void keep(struct control *control, const uint8_t *bytes, size_t length, i
   struct control_letter *letter = malloc(sizeof *letter + length);
   if (letter == NULL) {
     log_error("no memory for a message to the supervisor");
-    control_end(control);
+    control->end(control);
     return;
   }
   *letter = (struct control_letter){.fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1, .length = length};
@@ -35,7 +35,7 @@ static void keep(struct control *control, const uint8_t *bytes, size_t length, i
   else
     control->unsent = letter;
   control->unsent_last = letter;
-  control_watch(control);
+  control->watch(control);
 }
 
 /* False where the socket takes nothing at the moment. */
@@ -47,7 +47,7 @@ static bool try_send(struct control *control, const uint8_t *bytes, size_t lengt
   if (status != STATUS_OK && status != STATUS_DISCONNECTED)
     log_error("sending to the supervisor: %s", error.text);
   if (status != STATUS_OK)
-    control_end(control);
+    control->end(control);
   return true;
 }
 

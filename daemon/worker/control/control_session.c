@@ -1,7 +1,8 @@
 /* Sessions and their handles: session_add, session_remove, session_weight_add, session_weight_remove. */
-#include "control.h"
+#include "control_session.h"
 
 #include "../../memfd.h"
+#include "control_tensor.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

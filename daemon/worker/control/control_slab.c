@@ -1,5 +1,5 @@
 /* Device memory: slab_create, slab_import, slab_free. */
-#include "control.h"
+#include "control_slab.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 /* Memory and events of a client's own: session_tensor_add, session_ipc_add, session_tensor_remove. */
-#include "control.h"
+#include "control_tensor.h"
 
 #include <stdlib.h>
 
 static struct control_tensor *find_tensor(const struct control_session *session, uint32_t handle) {
   struct control_tensor *tensor = NULL;
-  LIST_FOREACH(tensor, &session->tensors, link) {
+  LIST_FOREACH (tensor, &session->tensors, link) {
     if (tensor->handle == handle)
       return tensor;
   }

@@ -1,7 +1,7 @@
 /* What clients ask of the tuner: tune_list, tune_forget, tune_import, weight_tune, weight_pin; weight_seen,
  * which tells it of products that clients compute themselves, worker_quiet, when these leave it the device, and
  * worker_follow, of the worker before. The engine's thread answers, so that the tuner needs no lock. */
-#include "control.h"
+#include "control_tune.h"
 
 #include <stdio.h>
 #include <stdlib.h>

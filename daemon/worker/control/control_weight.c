@@ -1,6 +1,6 @@
 /* Weights in slabs: weight_plan, weight_store, weight_attach, weight_copy, weight_verify, weight_read,
  * weight_detach. */
-#include "control.h"
+#include "control_weight.h"
 
 #include "../../memfd.h"
 #include "canonical.h"

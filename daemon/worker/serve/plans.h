@@ -4,7 +4,7 @@
 #define WORKER_SERVE_PLANS_H
 
 #include "../../../proto/shm/plan.h"
-#include "engine.h"
+#include "objects.h"
 
 enum { PLANS_MOST = 256 }; /* kept; of those that nothing uses, the one unused for longest goes first */
 

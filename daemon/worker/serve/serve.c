@@ -1,8 +1,8 @@
 #include "serve.h"
 
-#include "../tune/prepare.h"
+#include "../../list.h"
 #include "../tune/tuner.h"
-#include "serve_parts.h"
+#include "prepare.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -35,15 +35,10 @@ void serve_close(struct serve *serve) {
 }
 
 enum status serve_session_add(struct serve *serve, struct engine_session *session, struct error *error) {
-  if (serve->session_count == serve->session_capacity) {
-    size_t capacity = serve->session_capacity == 0 ? 16 : serve->session_capacity * 2;
-    struct engine_session **larger = realloc(serve->sessions, capacity * sizeof *larger);
-    if (larger == NULL)
-      return error_set(error, STATUS_NOMEM, "no memory for one more session");
-    serve->sessions = larger;
-    serve->session_capacity = capacity;
-  }
-  enum status status = queue_join(&serve->queue, &session->lane, session->user, error);
+  enum status status = list_grow(&serve->sessions, serve->session_count, &serve->session_capacity,
+                                 sizeof(struct engine_session *), "one more session", error);
+  if (status == STATUS_OK)
+    status = queue_join(&serve->queue, &session->lane, session->user, error);
   if (status != STATUS_OK)
     return status;
   session->place = serve->session_count;

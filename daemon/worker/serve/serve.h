@@ -1,14 +1,17 @@
-/* What the engine does in each round: takes products from rings, starts them on the device, publishes their ends.
- * One thread; nothing in here waits. */
+/* What the engine does in each round: takes products from rings, and publishes their ends; between, serve_device.h. One
+ * thread; nothing in here waits. */
 #ifndef WORKER_SERVE_SERVE_H
 #define WORKER_SERVE_SERVE_H
 
 #include "../../../proto/clock.h"
-#include "engine.h"
+#include "counters.h"
+#include "objects.h"
 #include "plans.h"
 #include "wake.h"
 
 enum { SERVE_IN_FLIGHT = 64 + 1 }; /* products, and one turn of a long one more */
+
+struct tuner;
 
 struct serve {
   const struct backend_ops *ops;
@@ -50,24 +53,29 @@ void serve_weight_detach(struct serve *serve, struct engine_weight *weight, stru
 void serve_tensor_remove(struct serve *serve, struct engine_message *message);
 void serve_event_remove(struct serve *serve, struct engine_message *message);
 
-/* Each returns how much it did. serve_start starts one product at most, or gives one its next turn: its end should be
- * published before the next one keeps this thread. */
+/* Each returns how much it did. */
 unsigned serve_take(struct serve *serve);
 /* Asks one event whether it has come, and lets the products go that are held for it; those whose time is over end. */
 unsigned serve_look(struct serve *serve);
 /* Every few milliseconds: ends what waits and whose deadline has passed. */
 unsigned serve_expire(struct serve *serve);
-unsigned serve_start(struct serve *serve, struct error *lost);
-/* DEVICE_LOST in lost->status ends it all; the same holds for serve_start. */
-unsigned serve_finish(struct serve *serve, struct error *lost);
-
-/* When the oldest product on the device should end, by how long those before it took; 0 where there is none. */
-uint64_t serve_expected_ns(struct serve *serve);
 
 /* True where a client has asked for something. */
 bool serve_wanted(const struct serve *serve);
 /* Announces sleep on every ring; false, and nothing is announced, where there is something to do first. */
 bool serve_sleep(struct serve *serve);
 void serve_awake(struct serve *serve);
+
+/* ---- for serve_device.c */
+
+/* `error` says how the product ended. The client of a session that is no longer served hears nothing. */
+void serve_complete(struct serve *serve, struct queue_job *job, const struct error *error, uint64_t device_ns);
+/* A product that was waiting ends. */
+void serve_give_up(struct serve *serve, struct queue_job *job, enum status status);
+/* A product under way is to end in its next turn, with this status. */
+void serve_stop(struct serve *serve, struct queue_job *job, enum status status);
+bool serve_expired(const struct queue_job *job, uint64_t now_ns);
+/* Of what the product multiplies with. */
+struct engine_traffic *serve_traffic_of(struct serve *serve, const struct queue_job *job);
 
 #endif

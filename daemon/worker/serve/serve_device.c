@@ -1,4 +1,4 @@
-#include "serve_parts.h"
+#include "serve_device.h"
 
 #include "../tune/tuner.h"
 

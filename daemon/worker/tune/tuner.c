@@ -1,11 +1,19 @@
-#include "tuner_state.h"
+#include "tuner.h"
 
 #include "../../log.h"
+#include "tuner_current.h"
+#include "tuner_kept.h"
+#include "tuner_proof.h"
+#include "tuner_race.h"
+#include "tuner_requests.h"
+#include "tuner_saves.h"
+#include "tuner_shape.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
@@ -14,57 +22,7 @@ enum {
 };
 #define ARENA_LEAST ((uint64_t)1 << 20)
 
-const struct backend_roof *tuner_roof(struct tuner *tuner) {
-  if (!tuner->roof_known)
-    tuner->options.ops->roof(tuner->options.backend, &tuner->roof);
-  tuner->roof_known = true;
-  return &tuner->roof;
-}
-
 /* ---- open and close */
-
-static void read_kept(struct tuner *tuner) {
-  const struct book_visit nobodys = {.user = BOOK_NOBODY};
-  struct variant_problem *problems = malloc(TUNE_DB_FILES * sizeof *problems);
-  uint32_t count = problems != NULL ? tune_db_list(&tuner->db, problems, TUNE_DB_FILES) : 0;
-  for (uint32_t i = 0; i < count && i < TUNE_DB_FILES; i++) {
-    struct book_entry kept = {.problem = problems[i], .used = true, .user = BOOK_NOBODY};
-    if (!tune_db_load(&tuner->db, &kept))
-      continue;
-    struct book_entry *entry = book_visit(&tuner->book, &problems[i], NULL, &nobodys);
-    if (entry != NULL)
-      *entry = kept;
-  }
-  free(problems);
-}
-
-/* What a predecessor noted that it was trying is not tried again, unless somebody else killed that. Returns the shape
- * whose file is to say so; NULL: none. */
-static struct book_entry *heed_note(struct tuner *tuner, bool outside) {
-  const struct book_visit nobodys = {.user = BOOK_NOBODY};
-  struct variant_problem died;
-  struct variant cause;
-  if (!tune_db_died(&tuner->db, &died, &cause))
-    return NULL;
-  char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
-  if (outside) {
-    log_info("a worker was killed while it tried kernel %s for %s: the kernel is not to blame",
-             variant_text(&cause, kernel), variant_problem_text(&died, shape));
-    return NULL;
-  }
-  log_warning("a worker died while it tried kernel %s for %s: it is not tried again", variant_text(&cause, kernel),
-              variant_problem_text(&died, shape));
-  struct book_entry *entry = book_visit(&tuner->book, &died, NULL, &nobodys);
-  if (entry == NULL)
-    return NULL;
-  book_killed(entry, &cause);
-  if (variant_equal(&entry->variant, &cause)) {
-    entry->variant.family = NULL;
-    entry->state = BOOK_SEEN;
-    entry->confirmed = false; /* kept without a kernel, it would say that nothing is faster */
-  }
-  return entry;
-}
 
 enum status tuner_open(const struct tuner_options *options, struct tuner **out, struct error *error) {
   struct backend_info info;
@@ -86,7 +44,7 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
   if (options->state_dir != NULL && options->state_dir[0] != '\0' && options->mode != TUNE_OFF) {
     if (tune_db_open(&tuner->db, options->state_dir, info.identity, options->device, options->ops->families, &kept) ==
         STATUS_OK)
-      read_kept(tuner);
+      tuner_read_kept(tuner);
     else
       log_warning("%s", kept.text);
   }
@@ -104,24 +62,11 @@ enum status tuner_open(const struct tuner_options *options, struct tuner **out, 
     tuner_close(tuner);
     return status;
   }
-  const struct book_entry *blamed = options->heir ? NULL : heed_note(tuner, false);
+  const struct book_entry *blamed = options->heir ? NULL : tuner_heed_note(tuner, false);
   if (blamed != NULL && tune_db_save(&tuner->db, blamed, &kept) != STATUS_OK)
     log_warning("%s", kept.text);
   *out = tuner;
   return STATUS_OK;
-}
-
-void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults) {
-  const struct book_entry *blamed = heed_note(tuner, outside);
-  if (blamed != NULL) {
-    tuner_keep(tuner, blamed);
-    tuner_unpublish(tuner, blamed);
-  }
-  if (faults == 0 || tuner->db.folder[0] != '\0' || tuner->options.mode == TUNE_OFF)
-    return;
-  /* It would be tried again, and again end the worker. */
-  log_info("nothing is tuned from here on: a worker died, and no state_dir tells of which kernel");
-  tuner->options.mode = TUNE_OFF;
 }
 
 void tuner_close(struct tuner *tuner) {

@@ -1,6 +1,7 @@
-#include "tuner_state.h"
+#include "tuner_proof.h"
 
 #include "../../log.h"
+#include "tuner_current.h"
 
 #include <stdio.h>
 

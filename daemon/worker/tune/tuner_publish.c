@@ -1,4 +1,4 @@
-#include "tuner_state.h"
+#include "tuner_publish.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,9 @@
-#include "tuner_state.h"
+#include "tuner_race.h"
 
 #include "../../log.h"
+#include "tuner_current.h"
+#include "tuner_publish.h"
+#include "tuner_saves.h"
 
 #include <string.h>
 
@@ -131,7 +134,7 @@ static void fill_results(struct tuner *tuner, struct tune_request *request) {
     request->timed += race->candidates[i].count > 0;
   request->wrong = entry->wrong_count;
   request->spent_ns = tuner->spent_ns;
-  request->roof_ns = book_roof_ns(&entry->problem, tuner_roof(tuner));
+  request->roof_ns = tuner_roof_ns(tuner, &entry->problem);
   if (tuner->library_first >= 0)
     request->library_first_ns = race_median(&race->candidates[tuner->library_first]);
   request->library_ns = entry->library_ns;

@@ -1,5 +1,10 @@
+#include "tuner_requests.h"
+
 #include "../../log.h"
-#include "tuner_state.h"
+#include "tuner_current.h"
+#include "tuner_kept.h"
+#include "tuner_publish.h"
+#include "tuner_saves.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -20,7 +25,7 @@ static void describe(struct tuner *tuner, const struct book_entry *entry, struct
                              .own_ns = entry->own_ns,
                              .tuned_ns = entry->tuned_ns,
                              .library_ns = entry->library_ns,
-                             .roof_ns = book_roof_ns(&entry->problem, tuner_roof(tuner))};
+                             .roof_ns = tuner_roof_ns(tuner, &entry->problem)};
   variant_problem_text(&entry->problem, out->shape);
   variant_text(entry->pin != NULL ? entry->pin : &entry->variant, out->kernel);
   snprintf(out->why, sizeof out->why, "%s", entry->why);

@@ -1,4 +1,4 @@
-#include "tuner_state.h"
+#include "tuner_saves.h"
 
 #include "../../log.h"
 

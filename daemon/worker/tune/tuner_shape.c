@@ -1,101 +1,12 @@
-#include "tuner_state.h"
+#include "tuner_shape.h"
 
-#include "../../log.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "tuner_current.h"
+#include "tuner_proof.h"
+#include "tuner_publish.h"
+#include "tuner_race.h"
+#include "tuner_saves.h"
 
 enum { CALIBRATIONS = 2 };
-
-/* ---- who asked, and whose turn it is */
-
-void tuner_answer(struct tuner *tuner, enum status status, const char *why) {
-  struct engine_message *message = tuner->ask;
-  if (message == NULL)
-    return;
-  tuner->ask = NULL;
-  message->error.status = STATUS_OK;
-  if (status != STATUS_OK)
-    (void)error_set(&message->error, status, "%s", why);
-  tuner->options.notify(tuner->options.user, message);
-}
-
-static bool ask_is_for(const struct tuner *tuner, const struct engine_message *message,
-                       const struct book_entry *entry) {
-  (void)tuner;
-  return variant_problem_equal(&message->tune->problem, &entry->problem) && entry->pin == NULL;
-}
-
-static struct engine_message *take_ask(struct tuner *tuner, const struct book_entry *entry) {
-  struct engine_message *before = NULL;
-  for (struct engine_message *each = tuner->asks; each != NULL; before = each, each = each->next)
-    if (ask_is_for(tuner, each, entry)) {
-      *(before != NULL ? &before->next : &tuner->asks) = each->next;
-      tuner->asks_last = tuner->asks_last == each ? before : tuner->asks_last;
-      each->next = NULL;
-      return each;
-    }
-  return NULL;
-}
-
-static void end_compare(struct tuner *tuner, const struct book_entry *entry) {
-  if (tuner->comparing && tuner->trial.variant.family != NULL)
-    tuner_note(tuner, entry, NULL);
-  tuner->comparing = false;
-}
-
-void tuner_leave(struct tuner *tuner) {
-  struct book_entry *entry = tuner->current;
-  tuner->current = NULL;
-  if (entry == NULL)
-    return;
-  entry->held = false;
-  end_compare(tuner, entry);
-  proof_stop(&tuner->proof);
-  entry->asked = false;
-  for (const struct engine_message *each = tuner->asks; each != NULL; each = each->next)
-    entry->asked |= ask_is_for(tuner, each, entry);
-}
-
-void tuner_give_up(struct tuner *tuner, enum status status, const char *why) {
-  struct book_entry *entry = tuner->current;
-  entry->state = BOOK_FAILED;
-  snprintf(entry->why, sizeof entry->why, "%.127s", why);
-  tuner_answer(tuner, status, why);
-  tuner_leave(tuner);
-}
-
-/* Whether what was kept, or is set by hand, is known to be wrong. Who died of a pin is noted with the shape itself,
- * which outlives the pin. */
-static bool given_is_wrong(struct tuner *tuner, const struct book_entry *entry) {
-  if (entry->pin == NULL)
-    return book_is_wrong(entry, &entry->variant);
-  const struct book_entry *shape = book_find(&tuner->book, &entry->problem, NULL);
-  return book_is_wrong(entry, entry->pin) || (shape != NULL && book_is_wrong(shape, entry->pin));
-}
-
-bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
-  struct error error;
-  tuner->current = entry;
-  tuner->ask = take_ask(tuner, entry);
-  entry->aside = false;
-  entry->held = true;
-  tuner->phase = PHASE_PREPARE;
-  tuner->comparing = false;
-  book_gather_weights(&tuner->book, entry);
-  tuner->spent_ns = 0;
-  tuner->checked = 0;
-  tuner->launch_ns = 0;
-  tuner->calibrated = 0;
-  memset(tuner->proven, 0, sizeof tuner->proven);
-  tuner->given_failed = given_is_wrong(tuner, entry);
-  if (trial_start(&tuner->trial, &entry->problem, entry->weights[0], &error) == STATUS_OK)
-    return true;
-  tuner_give_up(tuner, error.status, error.text);
-  return false;
-}
-
-/* ---- pieces of work */
 
 /* Begins to compare; false, with it noted as wrong, where the backend does not take the variant. */
 static bool begin_compare(struct tuner *tuner, struct variant *variant) {
@@ -110,31 +21,13 @@ static bool begin_compare(struct tuner *tuner, struct variant *variant) {
   return true;
 }
 
-bool tuner_by_hand(const struct tuner *tuner, const struct variant *variant) {
-  const struct tune_request *request = tuner->ask != NULL ? tuner->ask->tune : NULL;
-  struct variant hand;
-  struct error ignored;
-  return request != NULL && request->text[0] != '\0' &&
-         variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK &&
-         variant_equal(&hand, variant);
-}
-
-void tuner_blame(struct tuner *tuner, const struct variant *variant, const char *why) {
-  char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
-  book_wrong(tuner->current, variant);
-  log_warning("kernel %s is never used for %s: %s", variant_text(variant, kernel),
-              variant_problem_text(&tuner->current->problem, shape), why);
-  if (tuner_by_hand(tuner, variant))
-    snprintf(tuner->ask->tune->why, sizeof tuner->ask->tune->why, "%.127s", why);
-}
-
 /* A piece of the comparison that has begun. *done: it is over. */
 static enum status compare(struct tuner *tuner, bool *done, bool *right, struct error *error) {
   char why[128];
   enum status status = trial_compare_next(&tuner->trial, done, right, why, sizeof why, error);
   if (status != STATUS_OK || !*done)
     return status;
-  end_compare(tuner, tuner->current);
+  tuner_end_compare(tuner, tuner->current);
   if (!*right && tuner->trial.variant.family != NULL) {
     tuner_blame(tuner, &tuner->trial.variant, why);
   }

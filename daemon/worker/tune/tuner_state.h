@@ -1,22 +1,25 @@
-/* What the parts of the tuner share: the shape at hand, and where its tuning stands. For tuner*.c alone.
+/* What the parts of the tuner share: the shape at hand, and where its tuning stands. For tuner*.c alone, where each
+ * uses those below it:
  *
  *   tuner.c           open and close; which kernel serves; bursts
- *   tuner_shape.c     one shape: its phases, pieces of work, who asked for it
+ *   tuner_requests.c  list, ask, forget, import, pin
+ *   tuner_shape.c     pieces of work on a shape
  *   tuner_race.c      candidates of a shape, and what came of them
- *   tuner_saves.c     what goes to the disk
- *   tuner_publish.c   what others are told
  *   tuner_proof.c     kernels that no test has seen
- *   tuner_requests.c  list, ask, forget, import, pin */
+ *   tuner_current.c   which shape is at hand, and who asked for it
+ *   tuner_kept.c      what was found before
+ *   tuner_publish.c   what others are told
+ *   tuner_saves.c     what goes to the disk */
 #ifndef WORKER_TUNE_TUNER_STATE_H
 #define WORKER_TUNE_TUNER_STATE_H
 
+#include "../../../kernels/race.h"
 #include "../../../proto/clock.h"
-#include "proof.h"
+#include "../proof/proof.h"
 #include "tune_lister.h"
 #include "tune_pins.h"
-#include "../../../kernels/race.h"
 #include "tune_trial.h"
-#include "tuner.h"
+#include "tuner_types.h"
 
 #include <stdatomic.h>
 
@@ -71,62 +74,8 @@ struct tuner {
   uint64_t not_before_ns;                  /* while requests come */
   struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */
 };
+
 /* A time longer than any burst. */
 #define TUNER_UNKNOWN_NS ((uint64_t)1 << 40)
-
-/* What the device delivers at most. Asks the backend when it is first wanted: that may take a while. */
-const struct backend_roof *tuner_roof(struct tuner *tuner);
-
-/* Has the entry's winner written, or what was written removed, where anything is kept. */
-void tuner_keep(struct tuner *tuner, const struct book_entry *entry);
-void tuner_unkeep(struct tuner *tuner, const struct book_entry *entry);
-/* Tells everybody of the kernel that serves the entry, and of the fastest that is built in where it is not (NULL: none
- * is known); or that none does any more. Not of pins, which are for some weights only. */
-void tuner_publish(struct tuner *tuner, const struct book_entry *entry, const struct race_candidate *built_in);
-void tuner_unpublish(struct tuner *tuner, const struct book_entry *entry);
-/* Has it noted that the variant is about to run for the first time, NULL: that it did. */
-void tuner_note(struct tuner *tuner, const struct book_entry *entry, const struct variant *variant);
-/* Whether what is about to run still waits for its note. */
-bool tuner_notes(const struct tuner *tuner);
-
-/* A predecessor is gone: see struct tune_request. */
-void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults);
-
-/* ---- the shape at hand
- * Takes one up; false where it cannot be tuned. */
-bool tuner_begin(struct tuner *tuner, struct book_entry *entry);
-/* Leaves it; it comes again where it is still to be tuned. */
-void tuner_leave(struct tuner *tuner);
-void tuner_give_up(struct tuner *tuner, enum status status, const char *why);
-/* Sends the message of who asked for it back, if anybody did. */
-void tuner_answer(struct tuner *tuner, enum status status, const char *why);
-/* The variant is never used for it: noted, logged, and told to who asked for the variant by hand. */
-void tuner_blame(struct tuner *tuner, const struct variant *variant, const char *why);
-/* Whether the shape is tuned for somebody who asked for this variant by hand. */
-bool tuner_by_hand(const struct tuner *tuner, const struct variant *variant);
-/* A piece of work. DEVICE_LOST is the only failure. */
-MUST_CHECK enum status tuner_work(struct tuner *tuner, struct error *error);
-
-/* Candidates: the backend's own choice, what was kept or has won, what was asked for by hand, and the backend's best
- * guesses. A library's come later: they need not be known yet, and trying them takes a while without requests. */
-void tuner_race_begin(struct tuner *tuner);
-/* Once they are known. False: not yet. */
-bool tuner_race_library(struct tuner *tuner);
-/* More of them, like the best so far and like what was asked for by hand. */
-void tuner_race_refine(struct tuner *tuner);
-/* Publishes the winner, and leaves the shape where no library waits. */
-void tuner_race_end(struct tuner *tuner);
-
-/* ---- proof
- * Whether the variant has to be proven in a process of its own first, as candidate `who` of the race, 0 for what is
- * given; if so, that is what comes next. */
-bool tuner_proof_needed(struct tuner *tuner, const struct variant *variant, int who);
-/* In PHASE_PROOF: starts and hears the process while it is quiet. Returns as tuner_step does. */
-uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now_ns, bool quiet);
-
-/* ---- requests */
-void tuner_unpin(struct tuner *tuner, struct engine_weight *weight);
-/* Those that wait for a shape of the weight go back with CANCELLED; NULL: all. */
-void tuner_cancel_asks(struct tuner *tuner, const struct engine_weight *weight);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../session/session.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static void on_exit_of(uv_process_t *process, int64_t exit_status, int signal) {
   if (signal == 0 && exit_status == 0) {
     session_reply(session, asking->id, &message_empty_type, &reply, NULL, 0);
     if (!supervisor->stopping)
-      supervisor_upgrade(supervisor);
+      supervisor->hooks->upgrade(supervisor);
   } else {
     if (signal != 0)
       (void)error_set(&error, STATUS_SYSTEM, "%.160s with --check was ended by signal %d (%s)", supervisor->program,

@@ -1,7 +1,7 @@
 /* Kernels that no test has seen run first in a process of their own, so that a fault in one costs nobody anything:
  * this is the side that starts it and hears what came of each. That process is prove.h's. One thread. */
-#ifndef WORKER_TUNE_PROOF_H
-#define WORKER_TUNE_PROOF_H
+#ifndef WORKER_PROOF_PROOF_H
+#define WORKER_PROOF_PROOF_H
 
 #include "../../../kernels/variant.h"
 

@@ -1,7 +1,7 @@
 #include "prove.h"
 
 #include "../../../proto/number.h"
-#include "tune_trial.h"
+#include "../tune/tune_trial.h"
 
 #include <errno.h>
 #include <stdlib.h>

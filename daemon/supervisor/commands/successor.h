@@ -1,7 +1,7 @@
 /* The program that is to take this one's place, asked first whether it starts with the options that there are now: with
  * --check it reads them and ends. Where it does not, the gemmd that runs goes on. */
-#ifndef SUPERVISOR_NET_SUCCESSOR_H
-#define SUPERVISOR_NET_SUCCESSOR_H
+#ifndef SUPERVISOR_COMMANDS_SUCCESSOR_H
+#define SUPERVISOR_COMMANDS_SUCCESSOR_H
 
 #include "../../../proto/status.h"
 

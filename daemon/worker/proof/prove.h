@@ -1,7 +1,7 @@
 /* The process that runs kernels which no test has seen, for the tuner of the worker that started it: builds them,
  * compares them with the plain kernel over random weights, and says what came of each. It may die of any. */
-#ifndef WORKER_TUNE_PROVE_H
-#define WORKER_TUNE_PROVE_H
+#ifndef WORKER_PROOF_PROVE_H
+#define WORKER_PROOF_PROVE_H
 
 #include "../../../kernels/backend.h"
 

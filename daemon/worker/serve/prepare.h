@@ -1,8 +1,8 @@
 /* From a submission to a product for the backend. */
-#ifndef WORKER_TUNE_PREPARE_H
-#define WORKER_TUNE_PREPARE_H
+#ifndef WORKER_SERVE_PREPARE_H
+#define WORKER_SERVE_PREPARE_H
 
-#include "../serve/plans.h"
+#include "plans.h"
 
 /* Fills the job from a private copy of the submission; everything in that is the client's word until checked. Weights,
  * plan and memory count the job as theirs from then on. *event: what it is to be held for; NULL: nothing. Otherwise

@@ -1,7 +1,7 @@
 /* Kernels that no test has seen run in a process of their own first, and one that is wrong, faults, hangs or cannot be
  * built never runs in this one. This program is that process too. */
 #include "daemon/log.h"
-#include "daemon/worker/tune/prove.h"
+#include "daemon/worker/proof/prove.h"
 
 #include "tests/support/planted.h"
 

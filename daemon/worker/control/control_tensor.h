@@ -1,0 +1,12 @@
+/* Memory and events of a client's own; the last row has command 0. */
+#ifndef WORKER_CONTROL_CONTROL_TENSOR_H
+#define WORKER_CONTROL_CONTROL_TENSOR_H
+
+#include "control_state.h"
+
+extern const struct control_handler control_tensor_handlers[];
+
+/* Gives back the memory of a session that the engine has let go. */
+void control_tensor_close_all(struct control *control, struct control_session *session);
+
+#endif
