@@ -53,7 +53,7 @@ struct backend_roof {
   uint64_t bytes_per_s; /* of its memory; 0: not known */
   /* By the weight's format, with the instructions that products take; a multiplication and an addition are two. 0: not
    * known. */
-  uint64_t operations_per_s[GEMM_FORMAT_INT2A8 + 1];
+  uint64_t operations_per_s[GEMM_FORMATS];
 };
 
 struct backend_info {

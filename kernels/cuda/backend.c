@@ -59,6 +59,7 @@ static enum status device_open(struct backend *backend, const struct backend_con
       config->direct
           ? driver_device_own(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error)
           : driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
+  backend->lanes.device = backend->runtime_ordinal;
   if (status == STATUS_OK)
     status = driver_capability(backend->driver, backend->device, &backend->gpu.capability, error);
   if (status == STATUS_OK)
@@ -315,14 +316,9 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
 }
 
 static void cuda_roof(struct backend *backend, struct backend_roof *out) {
-  uint64_t eight = backend->operations_per_s;
-  *out = (struct backend_roof){.bytes_per_s = backend->bytes_per_s,
-                               .operations_per_s = {[GEMM_FORMAT_INT8] = eight,
-                                                    [GEMM_FORMAT_FP8] = eight,
-                                                    [GEMM_FORMAT_INT2A8] = eight,
-                                                    [GEMM_FORMAT_INT2] = eight / 2,
-                                                    [GEMM_FORMAT_F16] = eight / 2,
-                                                    [GEMM_FORMAT_BF16] = eight / 2}};
+  *out = (struct backend_roof){.bytes_per_s = backend->bytes_per_s};
+  for (int format = 1; format < GEMM_FORMATS; format++)
+    out->operations_per_s[format] = backend->operations_per_s / (gemm_quantizes_x((enum gemm_format)format) ? 1 : 2);
 }
 
 static uint64_t cuda_working(const struct backend *backend) {

@@ -332,6 +332,10 @@ __device__ inline void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+__device__ inline void store_shared_uint2(uint32_t address, uint2 value) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");
+}
+
 // 16 bytes, if `wanted`.
 __device__ inline void load_shared_int4_if(uint32_t (&value)[4], uint32_t address, bool wanted) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
@@ -363,6 +367,21 @@ __device__ inline float max_nan(float left, float right) {
   float out;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(left), "f"(right));
   return out;
+}
+
+// 16 bytes that another kernel of the stream may have written: not moved up over the wait for it.
+__device__ inline uint4 load_global(const uint4 *from) {
+  uint4 value;
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from)
+               : "memory");
+  return value;
+}
+
+// Into the L2: `bytes`, and the address, are multiples of 16.
+__device__ inline void prefetch_bulk(const void *from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // 16 bytes of what is read once, past L1, if `wanted`.

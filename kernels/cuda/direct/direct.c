@@ -57,15 +57,6 @@ static enum status stream_check(const struct backend *backend, struct slot *lane
 
 /* ---- one product */
 
-/* A kernel of ours may start while the caller's own still runs, as long as all that it reads early is W. A bias may
- * have been written by the kernel ahead. */
-static bool starts_early(const struct backend *backend, const struct backend_job *job) {
-  bool bias = job->bias != NULL;
-  for (uint32_t i = 0; i < job->step_count; i++)
-    bias = bias || job->steps[i].bias != NULL;
-  return backend->gpu.capability >= 90 && !bias;
-}
-
 static struct direct_pass pass_of(struct backend *backend, const struct slot *lane, const struct backend_job *job,
                                   cudaStream_t stream, int64_t row, int64_t rows) {
   uint64_t scale_columns = gemm_x_scale_columns(&job->weight->weight);
@@ -87,7 +78,9 @@ static struct direct_pass pass_of(struct backend *backend, const struct slot *la
       .bias = job->bias,
       .y = (uint8_t *)job->y + (uint64_t)row * job->y_stride,
       .y_stride = job->y_stride,
-      .early = starts_early(backend, job),
+      /* While the caller's own kernel still runs: all that is read of what it may have written, x and a bias, is read
+       * behind the wait for it. */
+      .early = backend->gpu.capability >= 90,
   };
 }
 
@@ -159,7 +152,7 @@ static cudaError_t activate_into(const struct direct_pass *v, const struct backe
   sequence_reads(weight, next->rows_padded, step->y_type, &pass);
   bool codes = pass.to != ACTIVATE_TO_VALUES;
   pass.clusters = pass.dependent;
-  pass.out = direct_staged(next, weight->weight.format == GEMM_FORMAT_INT2 ? next->at.x : next->at.codes);
+  pass.out = direct_staged(next, layout_keeps_x(&weight->weight) ? next->at.x : next->at.codes);
   pass.scales = codes ? direct_staged(next, next->at.scales) : NULL;
   next->x = pass.out;
   next->x_stride = codes ? weight->layout.x_row_bytes : pass.out_stride;

@@ -45,7 +45,7 @@ enum way { WAY_BARE, WAY_SCALED, WAY_SCALED_F32 };
 bool library_way(const struct kernel_problem *problem, int way, struct library_way *out) {
   bool biased = problem->bias_type != GEMM_TYPE_NONE, fp8 = problem->format == GEMM_FORMAT_FP8;
   bool int8 = problem->format == GEMM_FORMAT_INT8, block = problem->scale == GEMM_SCALE_BLOCK;
-  if (gemm_is_int2(problem->format))
+  if (gemm_is_packed(problem->format))
     return false;
   if (way == WAY_BARE) {
     *out = (struct library_way){.leaves = {.type = int8 ? GEMM_S32 : GEMM_F32}};
@@ -132,7 +132,7 @@ bool library_predict(const struct kernel_problem *problem, struct variant *out, 
   enum { EQUAL_ROWS = 256 };
   static const double MANY = 0.975, FEWER = 1.03;
   bool cut_off = problem->format == GEMM_FORMAT_FP8 && problem->y_type != GEMM_BF16 && problem->device.capability != 90;
-  if (gemm_is_int2(problem->format) || kernel_problem_cancels(problem) || cut_off)
+  if (gemm_is_packed(problem->format) || kernel_problem_cancels(problem) || cut_off)
     return false;
   *out = (struct variant){.family = &library_family};
   *us = library_has_model(problem) ? (problem->m <= EQUAL_ROWS ? FEWER : MANY) * library_us(problem) : KERNEL_NO_MODEL;

@@ -99,15 +99,24 @@ __device__ inline void fetch_x(const work &w, uint32_t to) {
 struct column {
   float scale, bias;
 
+  // The scale; the bias may be what the kernel ahead writes.
   __device__ column(const work &w, int tile) : scale(1.0f), bias(0.0f) {
-    const hopper_product &p = w.product;
-    const int row = static_cast<int>(threadIdx.x), n = tile * w.rows + row;
-    if (row >= w.rows || tile >= w.tiles || n >= static_cast<int>(p.n))
-      return;
-    if (p.w_scale)
-      scale = p.w_scale[n];
-    if (p.bias)
-      bias = number_load_as(p.bias, n, p.bias_type);
+    if (w.product.w_scale && there(w, tile))
+      scale = w.product.w_scale[at(w, tile)];
+  }
+
+  __device__ void fetch_bias(const work &w, int tile) {
+    if (w.product.bias && there(w, tile))
+      bias = number_load_as(w.product.bias, at(w, tile), w.product.bias_type);
+  }
+
+private:
+  __device__ static int at(const work &w, int tile) {
+    return tile * w.rows + static_cast<int>(threadIdx.x);
+  }
+
+  __device__ static bool there(const work &w, int tile) {
+    return static_cast<int>(threadIdx.x) < w.rows && tile < w.tiles && at(w, tile) < static_cast<int>(w.product.n);
   }
 };
 
@@ -175,6 +184,7 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
     fetch_x(w, x_begin);
   }
 #endif
+  own.fetch_bias(w, tile);
   if (threadIdx.x < FEW_COLUMNS_MOST)
     s.x_scale[threadIdx.x] = p.x_scale && threadIdx.x < p.m ? p.x_scale[threadIdx.x] : 1.0f;
   ptx::copy_async_wait<0>();
@@ -209,6 +219,7 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
       s.bias[buffer][threadIdx.x] = own.bias;
     }
     own = column(w, tile + grid);
+    own.fetch_bias(w, tile + grid);
     __syncthreads(); // sums of the tile after the next go over these: whoever writes them has passed the next barrier
     write_tile<T, kColumns>(w, s, buffer, tile);
   }

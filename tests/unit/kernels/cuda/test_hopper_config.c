@@ -102,6 +102,43 @@ static void test_hopper_in_row(void **state) {
   }
 }
 
+/* Where two blocks that share K would have rings of six steps, more of them have less under way. */
+static void test_hopper_shares_more_in_row(void **state) {
+  (void)state;
+  static const int64_t ms[] = {1, 8, 16};
+  for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
+    struct kernel_problem product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, ms[i], 4096, 4096);
+    struct hopper_config config = hopper_configure(&product);
+    assert_true(config.split_k == 2 && config.ahead == 6);
+    product.in_row = true;
+    config = hopper_configure(&product);
+    assert_true(config.split_k > 2 && config.ahead < 6 && hopper_config_valid(&config, product.scale));
+  }
+}
+
+static struct hopper_start start_of(int64_t m, int64_t n, int64_t k, struct hopper_config config, bool dependent) {
+  struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, m, n, k);
+  return hopper_start_of(&config, &product, dependent);
+}
+
+/* Only few rows with a long way to go, in blocks that are all there at once, fetch more of W than the ring holds; only
+ * blocks that share no K let the next kernel wait for their last steps. */
+static void test_hopper_start(void **state) {
+  (void)state;
+  const struct hopper_config whole = {8, 2, 112, 1, 2}, shared = {8, 1, 56, 3, 4}, brief = {8, 2, 96, 2, 4},
+                             turns = {8, 1, 56, 4, 2};
+  struct hopper_start start = start_of(1, 28672, 4096, whole, true);
+  assert_true(start.dependent && start.beyond == 512 && start.let == whole.ahead);
+  start = start_of(16, 4096, 14336, shared, true);
+  assert_true(start.dependent && start.beyond == 512 && start.let == 0);
+  const struct hopper_start others[] = {start_of(1, 6144, 4096, brief, true), start_of(1, 28672, 4096, turns, true),
+                                        start_of(17, 28672, 4096, whole, true)};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    assert_true(others[i].dependent && others[i].beyond == 0 && others[i].let == 0);
+  start = start_of(1, 28672, 4096, whole, false);
+  assert_false(start.dependent || start.beyond || start.let);
+}
+
 /* Two blocks of one group in a multiprocessor rather than one of two, where all run at once. */
 static void test_hopper_halves(void **state) {
   (void)state;
@@ -252,6 +289,8 @@ int main(void) {
       cmocka_unit_test(test_hopper_always_valid),
       cmocka_unit_test(test_hopper_scatters_what_is_large),
       cmocka_unit_test(test_hopper_in_row),
+      cmocka_unit_test(test_hopper_shares_more_in_row),
+      cmocka_unit_test(test_hopper_start),
       cmocka_unit_test(test_hopper_neighbours),
       cmocka_unit_test(test_hopper_candidates),
       cmocka_unit_test(test_hopper_shared_memory),

@@ -52,6 +52,15 @@ int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct 
 int hopper_groups_most(int columns, enum gemm_scale scale);
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
+/* How a launch begins and lets the next one begin, where it may start before the kernel ahead of it has ended. */
+struct hopper_start {
+  bool dependent; /* it may */
+  int beyond;     /* bytes of a row of W, behind the ring of copies, that are fetched into the L2 until x is there */
+  int let;        /* steps before its end at which a block lets the next kernel start; 0: at once */
+};
+/* What measurements hold for the fastest. Pure. */
+struct hopper_start hopper_start_of(const struct hopper_config *config, const struct kernel_problem *problem,
+                                    bool dependent);
 /* Eights of columns that a block of a cluster joins, at most. Pure. */
 int hopper_places(const struct hopper_config *config);
 /* Where in shared memory the sums of the other blocks of a cluster come: behind the ring of copies and behind what

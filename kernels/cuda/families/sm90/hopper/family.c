@@ -100,7 +100,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   struct hopper_config config = config_of(variant);
   struct hopper_product product = kernel_call_rows(call);
-  cudaError_t result = hopper_launch(call->stream, &config, &product, call->follows);
+  struct hopper_start start = hopper_start_of(&config, &problem, call->follows);
+  cudaError_t result = hopper_launch(call->stream, &config, &product, &start);
   return runtime_check(result, "computing a product", error);
 }
 

@@ -48,6 +48,16 @@ __device__ inline void write_eights(const hopper_product &p, const Rest &...rest
   }
 }
 
+// What of W follows the ring, into the L2: the device's memory would rest until x is there.
+__device__ inline void fetch_beyond(const work &w, const part &at) {
+  const int row = static_cast<int>(threadIdx.x), first = (at.first_step + w.ahead) * step_bytes;
+  const int left = min((at.steps - w.ahead) * step_bytes, static_cast<int>(w.product.k) - first),
+            bytes = min(w.start.beyond, left);
+  if (row < at.rows && bytes > 0)
+    ptx::prefetch_bulk(static_cast<const uint8_t *>(w.product.w) + (at.first_row + row) * w.product.w_stride + first,
+                       bytes);
+}
+
 // One warp a scheduler runs an instruction in 4 to 6 cycles, so what stands before the first copies and behind the last
 // products counts: no divisions, and nothing is looked at before the first steps of W and x are under way.
 template <sums kSums, int kColumns>
@@ -102,12 +112,15 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
   for (int i = 0; i < w.ahead; i++) {
     if (!early || i > 0)
       fetch_w(i, i);
-    if (!w.dependent)
+    if (!w.start.dependent)
       begin_x(i);
   }
-  if (w.dependent) {
+  if (w.start.dependent) {
     ptx::copy_async_commit();
-    ptx::let_next_grid_start();
+    if (w.start.beyond > 0)
+      fetch_beyond(w, at);
+    if (w.start.let == 0 || at.steps <= w.start.let)
+      ptx::let_next_grid_start();
     ptx::wait_for_previous_grid();
 #pragma unroll 1
     for (int i = 0; i < w.ahead; i++)
@@ -148,6 +161,8 @@ __global__ void __launch_bounds__(128 * groups_most(kSums, kColumns)) run(const 
       fetch_w(next, step + w.ahead);
       fetch_x(next, step + w.ahead);
       ptx::copy_async_commit();
+      if (w.start.let > 0 && step + w.start.let == at.steps)
+        ptx::let_next_grid_start();
       __syncwarp(); // lanes have different numbers of rows to fetch; the tensor cores want the warp together
     };
     const step_operands operands = {begin + slot * w_bytes + group * group_rows * chunk_bytes, w_chunk,

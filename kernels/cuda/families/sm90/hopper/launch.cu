@@ -36,7 +36,7 @@ kernel kernel_of(const hopper_config &c, const hopper_product &p) {
 } // namespace
 
 extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_config *config,
-                                     const struct hopper_product *product, bool dependent) {
+                                     const struct hopper_product *product, const struct hopper_start *start) {
   const int64_t tiles = (product->n + config->rows - 1) / config->rows;
   const int64_t column_tiles = (product->m + config->columns - 1) / config->columns;
   const int rows_at_a_time = config->groups * 128 / hopper::row_lanes;
@@ -57,14 +57,14 @@ extern "C" cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_co
   work.sums = hopper_sums_offset(config, product->scale);
   work.inverse = (65536 + rows_at_a_time - 1) / rows_at_a_time;
   work.column_tiles = static_cast<int>(column_tiles);
-  work.dependent = dependent;
+  work.start = *start;
   launch_shape shape;
   shape.grid = dim3(static_cast<unsigned>(tiles * column_tiles), static_cast<unsigned>(config->split_k));
   shape.block = dim3(static_cast<unsigned>(config->groups * 128));
   shape.shared_bytes = static_cast<size_t>(shared_bytes);
   if (config->split_k > 1)
     shape.cluster = dim3(1, static_cast<unsigned>(config->split_k));
-  shape.dependent = dependent;
+  shape.dependent = start->dependent;
   return launch_kernel(stream, shape, run, work);
 }
 

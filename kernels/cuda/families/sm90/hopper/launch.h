@@ -11,9 +11,9 @@
 extern "C" {
 #endif
 
-/* Queues the product. `dependent`: W may be read before the kernel ahead in the stream has ended. */
+/* Queues the product. */
 cudaError_t hopper_launch(cudaStream_t stream, const struct hopper_config *config, const struct hopper_product *product,
-                          bool dependent);
+                          const struct hopper_start *start);
 
 /* One kernel of the file, which leads to the others. */
 const void *kernel_of_hopper(void);

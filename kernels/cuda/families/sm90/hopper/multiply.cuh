@@ -45,8 +45,8 @@ struct step_operands {
 };
 
 // `meanwhile`: what is done while the first products are under way.
-template <int kRegisters, typename Meanwhile>
-__device__ inline void multiply_step(int (&sum)[kRegisters], const step_operands &at, bool first,
+template <int kRegisters, typename Operands, typename Meanwhile>
+__device__ inline void multiply_step(int (&sum)[kRegisters], const Operands &at, bool first,
                                      const Meanwhile &meanwhile) {
   keep(sum);
   ptx::wgmma_fence();
@@ -77,8 +77,8 @@ __device__ inline void add_parts(float (&sum)[kRegisters], float (&part)[kParts]
 
 // Instructions [first, first + kCount), of which `kRun` of every partial sum stay in the tensor cores. As many partial
 // sums are under way as registers allow, so that their latencies overlap.
-template <int kRun, int kCount, int kRegisters, typename Meanwhile>
-__device__ inline void multiply_parts(float (&sum)[kRegisters], const step_operands &at, int first,
+template <int kRun, int kCount, int kRegisters, typename Operands, typename Meanwhile>
+__device__ inline void multiply_parts(float (&sum)[kRegisters], const Operands &at, int first,
                                       const Meanwhile &meanwhile) {
   constexpr int fit = part_registers<kRegisters> / kRegisters, all = kCount / kRun, parts = fit < all ? fit : all;
 #pragma unroll

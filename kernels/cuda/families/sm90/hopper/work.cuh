@@ -21,7 +21,7 @@ struct work {
   int sums;          // where in shared memory those of other ranks come
   int inverse;       // 65536 divided by the rows that are copied at a time, rounded up: a division is long
   int column_tiles;  // of x; the block index runs through them first, so that W is read from memory once
-  bool dependent;
+  hopper_start start;
   hopper_product product;
 };
 
