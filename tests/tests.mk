@@ -106,6 +106,9 @@ test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests o
 test-gpu-sanitizers: $(CONFORMANCE) ## conformance on the cuda backend under compute-sanitizer's tools
 	@GEMMD_BUILD=$(BUILD) tests/gpu_sanitizers.sh
 
+test-compat: all $(BUILD)/gemm-demo ## version 0.1.0, rebuilt from its commit, beside this one: either's client, and an upgrade in place
+	@GEMMD_BUILD=$(BUILD) tests/compat/run.sh
+
 test-threads: ## where threads meet, under ThreadSanitizer: the pool, the CPU backend, the worker's engine, the rings
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory SANITIZE=thread run-test-threads
@@ -165,5 +168,5 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@tests/check_modules.py
 	@echo "check: nothing found"
 
-.PHONY: demo run-demo test run-tests test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+.PHONY: test-compat demo run-demo test run-tests test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd bench bench-tuning check

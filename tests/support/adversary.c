@@ -364,11 +364,18 @@ struct adversary_row adversary_judge(const struct adversary_case *what, const st
   return row;
 }
 
-struct adversary_bound adversary_bound(bool device, enum gemm_format format, enum gemm_type x_type,
-                                       enum gemm_type y_type) {
-  double rounding = y_type == GEMM_S32 ? 0 : y_type == GEMM_F32 ? 4e-7 : y_type == GEMM_F16 ? 4.9e-4 : 3.92e-3;
-  (void)x_type;
-  (void)device;
-  double sums = format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_INT2A8 ? 1e-6 : 5e-4;
-  return (struct adversary_bound){.value = rounding, .size = y_type == GEMM_S32 ? 0 : sums};
+/* The tables of NUMERICS.md. */
+struct adversary_bound adversary_bound(bool device, enum gemm_format format, enum gemm_type y_type) {
+  double rounding = y_type == GEMM_F32 ? 4e-7 : y_type == GEMM_F16 ? 4.9e-4 : 3.92e-3, sums = 2e-5;
+  if (y_type == GEMM_S32)
+    return (struct adversary_bound){0};
+  if (format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_INT2A8)
+    sums = 1e-6;
+  else if (device && format == GEMM_FORMAT_FP8)
+    sums = 3.9e-3;
+  else if (device && format == GEMM_FORMAT_INT2)
+    sums = y_type == GEMM_F32 ? 1e-5 : 2.5e-4;
+  else if (device)
+    sums = 2e-4;
+  return (struct adversary_bound){.value = rounding, .size = sums};
 }
