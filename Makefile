@@ -82,7 +82,7 @@ CLIENT_CUDA := $(call object,$(wildcard client/cuda/*.c))
 # products in the client's own process
 CLIENT_DIRECT := $(call object,$(wildcard client/direct/*.c))
 
-all: packages backend-note $(PROGRAMS) $(LIBRARIES) ## gemmd, gemmctl, gemm-bench and libgemmclient in build/
+all: packages backend-note $(PROGRAMS) $(LIBRARIES) $(BUILD)/protocol.json ## gemmd, gemmctl, gemm-bench and libgemmclient in build/
 
 backend-note:
 ifeq ($(NVCC),)

@@ -53,7 +53,7 @@ struct backend_roof {
   uint64_t bytes_per_s; /* of its memory; 0: not known */
   /* By the weight's format, with the instructions that products take; a multiplication and an addition are two. 0: not
    * known. */
-  uint64_t operations_per_s[GEMM_FORMAT_INT2A8 + 1];
+  uint64_t operations_per_s[GEMM_FORMATS];
 };
 
 struct backend_info {
@@ -150,6 +150,8 @@ struct backend_done {
   uint64_t tag;
   enum status status;
   uint64_t device_ns; /* of the product itself, copies included */
+  uint64_t turn_ns;   /* of what has just ended of it: a product, or a turn */
+  bool goes_on;       /* a turn of turns_submit has ended, and there are more; device_ns is of this turn */
 };
 
 struct backend_ops {
@@ -242,8 +244,9 @@ struct backend_ops {
   /* Reports up to `most` finished products, in any order; returns how many. Never blocks. */
   int (*poll)(struct backend *backend, struct backend_done *done, int most);
 
-  /* ---- products that take long, where a submission keeps the caller; by the engine thread. NULL, all: none does
-   * How long `submit` would keep it, rather too long than too short. */
+  /* ---- products that take long: a turn at a time, with others between; by the engine thread. NULL, all: none does.
+   * A backend has turns_next, which computes while the caller waits, or turns_submit.
+   * How long `submit` would keep the caller, or the device, rather too long than too short. */
   uint64_t (*predict_ns)(const struct backend *backend, const struct backend_job *job);
   /* Takes a product that is computed by turns_next, with other products between. `job` stays as of submit. BUSY where
    * `most` are under way so, or as many as can be; else as submit. */
@@ -254,6 +257,10 @@ struct backend_ops {
    * of this turn. */
   bool (*turns_next)(struct backend *backend, struct backend_turns *turns, uint64_t budget_ns,
                      struct backend_done *done, struct error *error);
+  /* Starts about `budget_ns` of it; poll reports the turn's end. BUSY where `in_flight` turns are under way: none was
+   * started. Anything else but OK: the product has ended so, and `turns` is gone. */
+  enum status (*turns_submit)(struct backend *backend, struct backend_turns *turns, uint64_t budget_ns,
+                              struct error *error);
   /* Nobody wants it any more: it ends with CANCELLED in its next turn. */
   void (*turns_abandon)(struct backend *backend, struct backend_turns *turns);
   /* Nothing has been asked for for a while, and nothing is under way: gives back what products have taken, as `working`

@@ -17,100 +17,39 @@ static const uint32_t type_bytes[] = {
 };
 #define BIT(number) (1u << (number))
 #define REAL (BIT(GEMM_F32) | BIT(GEMM_F16) | BIT(GEMM_BF16))
+
 static const struct gemm_format_facts formats[GEMM_FORMATS] = {
     [GEMM_FORMAT_NONE] = {.name = "none"},
-    [GEMM_FORMAT_INT8] = {.name = "int8",
-                          .bits = 8,
-                          .align = 16,
-                          .k_most = LIMIT_K_INT8,
-                          .scales = BIT(GEMM_SCALE_ONE) | BIT(GEMM_SCALE_ROW),
-                          .scale_default = GEMM_SCALE_ROW,
-                          .scale_type = GEMM_F32,
-                          .codes = GEMM_INT8,
-                          .x_types = REAL | BIT(GEMM_INT8),
-                          .raw = true,
-                          .sums_error = 1e-6},
-    [GEMM_FORMAT_FP8] = {.name = "fp8",
-                         .bits = 8,
-                         .align = 16,
-                         .k_most = LIMIT_K,
-                         .scales = BIT(GEMM_SCALE_ONE) | BIT(GEMM_SCALE_ROW) | BIT(GEMM_SCALE_BLOCK),
-                         .scale_default = GEMM_SCALE_ROW,
-                         .scale_type = GEMM_F32,
-                         .codes = GEMM_E4M3,
-                         .x_types = REAL | BIT(GEMM_E4M3),
-                         .sums_error = 3e-4},
-    [GEMM_FORMAT_INT2] = {.name = "int2",
-                          .bits = 2,
-                          .align = GEMM_GROUP,
-                          .k_most = LIMIT_K,
-                          .scales = BIT(GEMM_SCALE_ROW) | BIT(GEMM_SCALE_GROUP),
-                          .scale_default = GEMM_SCALE_GROUP,
-                          .scale_type = GEMM_F16,
-                          .x_types = REAL,
-                          .sums_error = 3e-4},
-    [GEMM_FORMAT_F16] = {.name = "f16",
-                         .bits = 16,
-                         .align = 16,
-                         .k_most = LIMIT_K,
-                         .scales = BIT(GEMM_SCALE_NONE),
-                         .scale_type = GEMM_F32,
-                         .x_types = BIT(GEMM_F16),
-                         .sums_error = 1e-5},
-    [GEMM_FORMAT_BF16] = {.name = "bf16",
-                          .bits = 16,
-                          .align = 16,
-                          .k_most = LIMIT_K,
-                          .scales = BIT(GEMM_SCALE_NONE),
-                          .scale_type = GEMM_F32,
-                          .x_types = BIT(GEMM_BF16),
-                          .sums_error = 1e-5},
-    [GEMM_FORMAT_INT2A8] = {.name = "int2a8",
-                            .bits = 2,
-                            .align = GEMM_GROUP,
-                            .k_most = LIMIT_K,
-                            .scales = BIT(GEMM_SCALE_ROW) | BIT(GEMM_SCALE_GROUP),
-                            .scale_default = GEMM_SCALE_GROUP,
-                            .scale_type = GEMM_F16,
-                            .codes = GEMM_INT8,
-                            .x_types = REAL | BIT(GEMM_INT8),
-                            .sums_error = 1e-5},
+#define FORMAT(number, name, ...) [GEMM_FORMAT_##name] = {__VA_ARGS__},
+#include "formats.def"
 };
-static const char *const scale_names[] = {
-    [GEMM_SCALE_NONE] = "none",   [GEMM_SCALE_ONE] = "one",     [GEMM_SCALE_ROW] = "row",
-    [GEMM_SCALE_BLOCK] = "block", [GEMM_SCALE_GROUP] = "group",
+static const struct gemm_scale_facts scales[GEMM_SCALES] = {
+#define SCALE(number, name, ...) [GEMM_SCALE_##name] = {__VA_ARGS__},
+#include "formats.def"
 };
-
-static const char *name_at(const char *const *names, size_t count, uint32_t number) {
-  return number < count ? names[number] : "unknown";
-}
-
-/* The number of a name; 0 where there is none. "none" itself is no choice of a type or format. */
-static uint32_t name_find(const char *const *names, size_t count, const char *name) {
-  for (uint32_t i = 1; i < count; i++)
-    if (strcmp(names[i], name) == 0)
-      return i;
-  return 0;
-}
 
 uint32_t gemm_type_bytes(enum gemm_type type) {
   return (uint32_t)type < COUNT(type_bytes) ? type_bytes[type] : 0;
 }
 
 const char *gemm_type_name(enum gemm_type type) {
-  return name_at(type_names, COUNT(type_names), (uint32_t)type);
+  return (uint32_t)type < COUNT(type_names) ? type_names[type] : "unknown";
 }
 
 const char *gemm_format_name(enum gemm_format format) {
-  return (uint32_t)format < GEMM_FORMATS ? formats[format].name : "unknown";
+  return gemm_format_facts(format)->name;
 }
 
 const char *gemm_scale_name(enum gemm_scale scale) {
-  return name_at(scale_names, COUNT(scale_names), (uint32_t)scale);
+  return gemm_scale_facts(scale)->name;
 }
 
+/* "none" itself is no choice of a type or format. */
 bool gemm_type_parse(const char *name, enum gemm_type *out) {
-  *out = (enum gemm_type)name_find(type_names, COUNT(type_names), name);
+  *out = GEMM_TYPE_NONE;
+  for (uint32_t i = 1; i < COUNT(type_names) && *out == GEMM_TYPE_NONE; i++)
+    if (strcmp(type_names[i], name) == 0)
+      *out = (enum gemm_type)i;
   return *out != GEMM_TYPE_NONE;
 }
 
@@ -123,8 +62,11 @@ bool gemm_format_parse(const char *name, enum gemm_format *out) {
 }
 
 bool gemm_scale_parse(const char *name, enum gemm_scale *out) {
-  *out = (enum gemm_scale)name_find(scale_names, COUNT(scale_names), name);
-  return *out != GEMM_SCALE_NONE || strcmp(name, scale_names[GEMM_SCALE_NONE]) == 0;
+  *out = GEMM_SCALE_NONE;
+  for (int i = 1; i < GEMM_SCALES && *out == GEMM_SCALE_NONE; i++)
+    if (strcmp(scales[i].name, name) == 0)
+      *out = (enum gemm_scale)i;
+  return *out != GEMM_SCALE_NONE || strcmp(name, scales[GEMM_SCALE_NONE].name) == 0;
 }
 
 const struct gemm_format_facts *gemm_format_facts(enum gemm_format format) {
@@ -132,12 +74,32 @@ const struct gemm_format_facts *gemm_format_facts(enum gemm_format format) {
   return (uint32_t)format < GEMM_FORMATS ? &formats[format] : &none;
 }
 
+const struct gemm_scale_facts *gemm_scale_facts(enum gemm_scale scale) {
+  static const struct gemm_scale_facts none = {.name = "unknown"};
+  return (uint32_t)scale < GEMM_SCALES ? &scales[scale] : &none;
+}
+
 bool gemm_takes_scale(enum gemm_format format, enum gemm_scale scale) {
-  return (uint32_t)scale < COUNT(scale_names) && (gemm_format_facts(format)->scales & BIT(scale)) != 0;
+  return (uint32_t)scale < GEMM_SCALES && (gemm_format_facts(format)->scales & BIT(scale)) != 0;
+}
+
+bool gemm_takes_method(enum gemm_format format, enum gemm_method method) {
+  return method == GEMM_METHOD_DEFAULT ||
+         ((uint32_t)method < 32 && (gemm_format_facts(format)->methods & BIT(method)) != 0);
+}
+
+bool gemm_stored_alike(enum gemm_format a, enum gemm_format b) {
+  enum gemm_format a_as = gemm_format_facts(a)->stored_as, b_as = gemm_format_facts(b)->stored_as;
+  return (a_as != GEMM_FORMAT_NONE ? a_as : a) == (b_as != GEMM_FORMAT_NONE ? b_as : b);
 }
 
 bool gemm_is_int2(enum gemm_format format) {
   return gemm_format_facts(format)->bits == 2;
+}
+
+bool gemm_is_packed(enum gemm_format format) {
+  int bits = gemm_format_facts(format)->bits;
+  return bits > 0 && bits < 8;
 }
 
 bool gemm_is_wide(enum gemm_format format) {
@@ -181,26 +143,11 @@ enum status gemm_weight_check(const struct gemm_weight *weight, struct error *er
 }
 
 static void scale_shape(const struct gemm_weight *weight, struct gemm_layout *out) {
-  uint64_t n = (uint64_t)weight->n, k = (uint64_t)weight->k;
-  switch (weight->scale) {
-  case GEMM_SCALE_ONE:
-    out->scale_rows = out->scale_columns = 1;
-    break;
-  case GEMM_SCALE_ROW:
-    out->scale_rows = n;
-    out->scale_columns = 1;
-    break;
-  case GEMM_SCALE_BLOCK:
-    out->scale_rows = gemm_ceil_div(n, GEMM_GROUP);
-    out->scale_columns = gemm_ceil_div(k, GEMM_GROUP);
-    break;
-  case GEMM_SCALE_GROUP:
-    out->scale_rows = n;
-    out->scale_columns = gemm_ceil_div(k, GEMM_GROUP);
-    break;
-  default:
-    break;
-  }
+  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->scale);
+  if (weight->scale == GEMM_SCALE_NONE)
+    return;
+  out->scale_rows = facts->n > 0 ? gemm_ceil_div((uint64_t)weight->n, (uint64_t)facts->n) : 1;
+  out->scale_columns = facts->k > 0 ? gemm_ceil_div((uint64_t)weight->k, (uint64_t)facts->k) : 1;
 }
 
 enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_layout *out, struct error *error) {

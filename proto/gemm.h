@@ -21,26 +21,26 @@ enum gemm_type {
   GEMM_S32 = 6,
 };
 
-/* How a weight is stored. The numbers travel. */
+/* How a weight is stored, GEMM_FORMAT_<NAME>, and how it is scaled, GEMM_SCALE_<NAME>: rows of formats.def. The numbers
+ * travel. */
 enum gemm_format {
   GEMM_FORMAT_NONE = 0,
-  GEMM_FORMAT_INT8 = 1,
-  GEMM_FORMAT_FP8 = 2,  /* e4m3 */
-  GEMM_FORMAT_INT2 = 3, /* code c in 0..3 stands for c - 1 */
-  GEMM_FORMAT_F16 = 4,
-  GEMM_FORMAT_BF16 = 5,
-  GEMM_FORMAT_INT2A8 = 6, /* stored as INT2; its activations are quantized as those of INT8 */
+#define FORMAT(number, name, ...) GEMM_FORMAT_##name = (number),
+#include "formats.def"
   GEMM_FORMATS,
 };
-
-/* How a weight is scaled. The numbers travel. INT8: ONE, ROW. FP8: ONE, ROW, BLOCK. INT2, INT2A8: ROW, GROUP.
- * F16, BF16: NONE. Scales are f32 (INT2, INT2A8: f16). */
 enum gemm_scale {
-  GEMM_SCALE_NONE = 0,
-  GEMM_SCALE_ONE = 1,   /* one for all of W */
-  GEMM_SCALE_ROW = 2,   /* [N] */
-  GEMM_SCALE_BLOCK = 3, /* [ceil(N/128), ceil(K/128)]; x is then quantized in 1x128 blocks */
-  GEMM_SCALE_GROUP = 4, /* [N, ceil(K/128)] */
+#define SCALE(number, name, ...) GEMM_SCALE_##name = (number),
+#include "formats.def"
+  GEMM_SCALES,
+};
+
+/* How codes are made of real numbers. The numbers travel. */
+enum gemm_method {
+  GEMM_METHOD_DEFAULT = 0, /* as stored where the file is quantized; else the format's own */
+  GEMM_METHOD_ABSMAX = 1,
+  GEMM_METHOD_LEAST_SQUARES = 2, /* codes and scale of each group that minimize the squared error */
+  GEMM_METHOD_TERNARY = 3,       /* {-1, 0, 1} times the mean magnitude */
 };
 
 /* What is done to each element of a product inside a plan, in f32. The numbers travel. */
@@ -105,33 +105,52 @@ struct gemm_extent {
 /* Bytes of one element; 0 for a number that is no type. */
 uint32_t gemm_type_bytes(enum gemm_type type);
 const char *gemm_type_name(enum gemm_type type);       /* "f32"; "unknown" */
-const char *gemm_format_name(enum gemm_format format); /* "int8", "fp8", "int2", "f16", "bf16", "int2a8"; "unknown" */
-const char *gemm_scale_name(enum gemm_scale scale);    /* "none", "one", "row", "block", "group"; "unknown" */
+const char *gemm_format_name(enum gemm_format format); /* "int8"; "unknown" */
+const char *gemm_scale_name(enum gemm_scale scale);    /* "row"; "unknown" */
 /* The reverse; *_NONE with false where the name is unknown. */
 bool gemm_type_parse(const char *name, enum gemm_type *out);
 bool gemm_format_parse(const char *name, enum gemm_format *out);
 bool gemm_scale_parse(const char *name, enum gemm_scale *out);
 
-/* What a weight format is: a row of the table of formats in gemm.c. */
+/* What a weight format is: a row of formats.def. */
 struct gemm_format_facts {
   const char *name;
-  int bits;                      /* of an element of W */
-  int align;                     /* elements that a row of the canonical form is padded to a multiple of */
-  int64_t k_most;                /* that a weight may have */
-  uint32_t scales;               /* modes that it takes: bits 1 << enum gemm_scale */
-  enum gemm_scale scale_default; /* where whoever loads it names none */
-  enum gemm_type scale_type;     /* in which scales are stored */
-  enum gemm_type codes;          /* what activations are quantized to; NONE: they are read as they come */
-  uint32_t x_types;              /* that it takes: bits 1 << enum gemm_type */
-  bool raw;                      /* gives s32 sums, where x comes as codes */
-  double sums_error;             /* relative, of a row of sums that any kernel makes: at most */
+  int bits;                        /* of an element of W */
+  enum gemm_type element;          /* what an element of W is; NONE: codes of less than a byte, packed */
+  int align;                       /* elements that a row of the canonical form is padded to a multiple of */
+  uint8_t padding;                 /* each byte of a row behind K: zeros as codes */
+  enum gemm_format stored_as;      /* whose canonical form it has; NONE: its own */
+  int64_t k_most;                  /* that a weight may have */
+  uint32_t scales;                 /* modes that it takes: bits 1 << enum gemm_scale */
+  enum gemm_scale scale_default;   /* where whoever loads it names none */
+  enum gemm_type scale_type;       /* in which scales are stored */
+  uint32_t methods;                /* that make it of real numbers: bits 1 << enum gemm_method; 0: rounding alone */
+  enum gemm_method method_default; /* where whoever loads it names none */
+  enum gemm_type codes;            /* what activations are quantized to; NONE: they are read as they come */
+  uint32_t x_types;                /* that it takes: bits 1 << enum gemm_type */
+  bool raw;                        /* gives s32 sums, where x comes as codes */
+  double sums_error;               /* relative, of a row of sums that any kernel makes: at most */
 };
 /* Of zeros for a number that is no format. */
 const struct gemm_format_facts *gemm_format_facts(enum gemm_format format);
 bool gemm_takes_scale(enum gemm_format format, enum gemm_scale scale);
+/* DEFAULT goes with every format. */
+bool gemm_takes_method(enum gemm_format format, enum gemm_method method);
+/* The canonical form of one is that of the other. */
+bool gemm_stored_alike(enum gemm_format a, enum gemm_format b);
+
+/* What a scale mode is: a row of formats.def. */
+struct gemm_scale_facts {
+  const char *name;
+  int64_t n, k; /* elements of W that share a scale, along N and along K; 0: all there are */
+};
+/* Of zeros for a number that is no mode. */
+const struct gemm_scale_facts *gemm_scale_facts(enum gemm_scale scale);
 
 /* Codes of 2 bits: INT2 and INT2A8, which differ in what happens to x alone. */
 bool gemm_is_int2(enum gemm_format format);
+/* Codes of less than a byte, with the scales of a group or a row beside them. */
+bool gemm_is_packed(enum gemm_format format);
 /* 16 bits: W in the type of x, without scales. */
 bool gemm_is_wide(enum gemm_format format);
 /* f32, f16 and bf16 activations are quantized on the way, a row or block at a time. */

@@ -19,7 +19,7 @@ TEST_LIBS := -lcmocka $(LIBS)
 # family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
   $(filter %/config.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
-  $(addprefix kernels/cuda/,exec/launches.c exec/staging.c weight/layout.c))
+  $(addprefix kernels/cuda/,exec/launches.c exec/pieces.c exec/staging.c weight/layout.c))
 
 SUPPORT := $(call object,$(wildcard tests/support/*.c))
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))

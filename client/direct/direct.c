@@ -97,10 +97,10 @@ int gemmd_direct_close(gemmd_direct *direct) {
     return GEMMD_OK;
   if (direct->ops->held != NULL && direct->ops->held(direct->backend))
     return direct_result(error_set(&error, STATUS_BUSY, "a CUDA graph has recorded products and lives"), &error);
-  while (direct->plans != NULL)
-    plan_release(direct->plans);
-  while (direct->weights != NULL)
-    weight_release(direct->weights);
+  while (!LIST_EMPTY(&direct->plans))
+    plan_release(LIST_FIRST(&direct->plans));
+  while (!LIST_EMPTY(&direct->weights))
+    weight_release(LIST_FIRST(&direct->weights));
   void *saved = direct_enter(direct);
   direct->ops->close(direct->backend);
   direct_leave(direct, saved);

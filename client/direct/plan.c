@@ -8,7 +8,7 @@
 
 struct gemmd_direct_plan {
   struct gemmd_direct *direct;
-  struct gemmd_direct_plan *next, *previous;
+  LIST_ENTRY(gemmd_direct_plan) link;
   struct gemm_weight whole; /* K of x, columns of y */
   uint32_t count;
   struct gemmd_direct_weight *weights[GEMM_STEPS_MOST];
@@ -64,10 +64,7 @@ static enum status build(struct gemmd_direct_plan *plan, const gemmd_direct_step
 static void plan_link(struct gemmd_direct_plan *plan) {
   struct gemmd_direct *direct = plan->direct;
   pthread_mutex_lock(&direct->lock);
-  plan->next = direct->plans;
-  if (plan->next != NULL)
-    plan->next->previous = plan;
-  direct->plans = plan;
+  LIST_INSERT_HEAD(&direct->plans, plan, link);
   for (uint32_t i = 0; i < plan->count; i++)
     plan->weights[i]->plans++;
   pthread_mutex_unlock(&direct->lock);
@@ -92,12 +89,7 @@ int gemmd_direct_plan_create(const gemmd_direct_step *steps, unsigned count, gem
 void plan_release(struct gemmd_direct_plan *plan) {
   struct gemmd_direct *direct = plan->direct;
   pthread_mutex_lock(&direct->lock);
-  if (plan->previous != NULL)
-    plan->previous->next = plan->next;
-  else
-    direct->plans = plan->next;
-  if (plan->next != NULL)
-    plan->next->previous = plan->previous;
+  LIST_REMOVE(plan, link);
   for (uint32_t i = 0; i < plan->count; i++)
     plan->weights[i]->plans--;
   pthread_mutex_unlock(&direct->lock);

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 /* A slab of gemmd's, mapped once for all weights in it. */
 struct mapped {
@@ -37,13 +38,13 @@ struct gemmd_direct {
   unsigned device; /* gemmd's number of it, as of the last weight */
   bool asked;      /* for table and ring, of the gemmd that the session has found so often: */
   uint32_t resumes;
-  struct told *told;                   /* all mappings of both, owned */
-  struct told *_Atomic table;          /* NULL: there is none */
-  struct finding *findings;            /* of this process, owned; under the lock */
-  _Atomic uint64_t found;              /* how often something was added to them */
-  void *_Atomic ring;                  /* likewise */
-  struct gemmd_direct_weight *weights; /* all, owned */
-  struct gemmd_direct_plan *plans;     /* all, owned */
+  struct told *told;                        /* all mappings of both, owned */
+  struct told *_Atomic table;               /* NULL: there is none */
+  struct finding *findings;                 /* of this process, owned; under the lock */
+  _Atomic uint64_t found;                   /* how often something was added to them */
+  void *_Atomic ring;                       /* likewise */
+  LIST_HEAD(, gemmd_direct_weight) weights; /* all, owned */
+  LIST_HEAD(, gemmd_direct_plan) plans;     /* all, owned */
   /* Over the lists of plans and of weights' kernels, and around what of the backend two threads must not call at once:
    * all but enqueue. */
   pthread_mutex_t lock;
@@ -58,7 +59,7 @@ struct gemmd_direct_kernel {
 
 struct gemmd_direct_weight {
   struct gemmd_direct *direct;
-  struct gemmd_direct_weight *next, *previous;
+  LIST_ENTRY(gemmd_direct_weight) link;
   gemmd_borrowed *borrowed; /* owned; of the session */
   gemmd_weight_info info;
   struct gemm_weight shape;

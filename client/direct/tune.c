@@ -50,7 +50,8 @@ static int64_t rows_of(const struct search *search) {
 static void weights_find(struct search *search) {
   const struct gemm_weight *shape = &search->weight->shape;
   search->weights[search->weight_count++] = search->weight->handle;
-  for (struct gemmd_direct_weight *each = search->direct->weights; each != NULL; each = each->next)
+  struct gemmd_direct_weight *each;
+  LIST_FOREACH (each, &search->direct->weights, link)
     if (each != search->weight && each->shape.n == shape->n && each->shape.k == shape->k &&
         each->shape.format == shape->format && each->shape.scale == shape->scale && search->weight_count < IN_TURN)
       search->weights[search->weight_count++] = each->handle;

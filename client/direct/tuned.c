@@ -65,7 +65,8 @@ void tuned_refresh(struct gemmd_direct *direct, unsigned device) {
   }
   direct->asked = true;
   direct->resumes = resumes;
-  for (struct gemmd_direct_weight *weight = direct->weights; weight != NULL; weight = weight->next)
+  struct gemmd_direct_weight *weight;
+  LIST_FOREACH (weight, &direct->weights, link)
     atomic_store_explicit(&weight->number, gemmd_borrowed_number(weight->borrowed), memory_order_relaxed);
 }
 

@@ -80,10 +80,7 @@ static enum status attach(struct gemmd_direct_weight *weight, const gemmd_borrow
 
 static void weight_link(struct gemmd_direct_weight *weight) {
   struct gemmd_direct *direct = weight->direct;
-  weight->next = direct->weights;
-  if (weight->next != NULL)
-    weight->next->previous = weight;
-  direct->weights = weight;
+  LIST_INSERT_HEAD(&direct->weights, weight, link);
 }
 
 static enum status take(struct gemmd_direct_weight *weight, struct error *error) {
@@ -135,12 +132,7 @@ int gemmd_direct_borrow(gemmd_direct *direct, const char *name, gemmd_direct_wei
 void weight_release(struct gemmd_direct_weight *weight) {
   struct gemmd_direct *direct = weight->direct;
   void *saved = direct_enter(direct);
-  if (weight->previous != NULL)
-    weight->previous->next = weight->next;
-  else
-    direct->weights = weight->next;
-  if (weight->next != NULL)
-    weight->next->previous = weight->previous;
+  LIST_REMOVE(weight, link);
   direct->ops->weight_detach(direct->backend, weight->handle);
   weight->mapped->uses--;
   unmap_unused(direct);

@@ -17,10 +17,7 @@ static enum status open_it(struct gemmd_memory *tensor) {
   enum status status = tensor_ask(tensor, control_call, &tensor->handle);
   if (status != STATUS_OK)
     return status;
-  tensor->next = session->tensors;
-  if (tensor->next != NULL)
-    tensor->next->previous = tensor;
-  session->tensors = tensor;
+  LIST_INSERT_HEAD(&session->tensors, tensor, link);
   return STATUS_OK;
 }
 

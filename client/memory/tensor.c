@@ -21,12 +21,7 @@ enum status tensor_ask(struct gemmd_memory *tensor, call_function *how, uint32_t
 }
 
 void tensor_forget(struct gemmd_memory *tensor) {
-  if (tensor->previous != NULL)
-    tensor->previous->next = tensor->next;
-  else
-    tensor->session->tensors = tensor->next;
-  if (tensor->next != NULL)
-    tensor->next->previous = tensor->previous;
+  LIST_REMOVE(tensor, link);
   if (tensor->fd >= 0)
     close(tensor->fd);
   free(tensor);
@@ -36,7 +31,8 @@ void tensor_forget(struct gemmd_memory *tensor) {
 
 const struct gemmd_memory *tensor_find(const struct gemmd_session *session, const void *pointer) {
   uintptr_t address = (uintptr_t)pointer;
-  for (const struct gemmd_memory *tensor = session->tensors; tensor != NULL; tensor = tensor->next)
+  const struct gemmd_memory *tensor;
+  LIST_FOREACH (tensor, &session->tensors, link)
     if (address >= tensor->address && address - tensor->address < tensor->bytes)
       return tensor;
   return NULL;
@@ -71,13 +67,15 @@ enum status tensor_offset(struct gemmd_session *session, const void *pointer, co
 
 enum status tensors_open_again(struct gemmd_session *session) {
   enum status status = STATUS_OK;
-  for (struct gemmd_memory *tensor = session->tensors; status == STATUS_OK && tensor != NULL; tensor = tensor->next)
+  for (struct gemmd_memory *tensor = LIST_FIRST(&session->tensors); status == STATUS_OK && tensor != NULL;
+       tensor = LIST_NEXT(tensor, link))
     status = tensor_ask(tensor, exchange_call, &tensor->next_handle);
   return status;
 }
 
 static uint32_t next_handle(const struct gemmd_session *session, uint32_t handle) {
-  for (const struct gemmd_memory *tensor = session->tensors; handle != 0 && tensor != NULL; tensor = tensor->next)
+  for (const struct gemmd_memory *tensor = LIST_FIRST(&session->tensors); handle != 0 && tensor != NULL;
+       tensor = LIST_NEXT(tensor, link))
     if (tensor->handle == handle)
       return tensor->next_handle;
   return handle;
@@ -95,6 +93,7 @@ void tensors_rename_handles(struct gemmd_session *session) {
     if (submission->opcode == RING_OP_TENSORS)
       request->parts[0].handle = next_handle(session, request->parts[0].handle);
   }
-  for (struct gemmd_memory *tensor = session->tensors; tensor != NULL; tensor = tensor->next)
+  struct gemmd_memory *tensor;
+  LIST_FOREACH (tensor, &session->tensors, link)
     tensor->handle = tensor->next_handle;
 }

@@ -7,7 +7,7 @@
 /* Memory behind a descriptor, or what an IPC handle stands for. */
 struct gemmd_memory {
   struct gemmd_session *session;
-  struct gemmd_memory *next, *previous;
+  LIST_ENTRY(gemmd_memory) link;
   int fd;          /* owned: the next daemon maps it, too; -1: none */
   uint32_t kind;   /* enum message_ipc; 0: behind fd */
   uint8_t ipc[64]; /* where there is no fd */

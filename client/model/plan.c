@@ -204,8 +204,7 @@ static enum status apply_rule(struct model_item *item, const gemmd_model *wanted
   if (item->format == GEMM_FORMAT_NONE)
     (void)error_set(&item->error, STATUS_UNSUPPORTED, "tensor '%s' is %s, which no format holds as it is: name one",
                     IMPORT_SHOW(item->base), safetensors_dtype_name(first->tensor->tensor->dtype));
-  else if (!first->real && item->format != first->format &&
-           !(gemm_is_int2(item->format) && gemm_is_int2(first->format)))
+  else if (!first->real && !gemm_stored_alike(item->format, first->format))
     (void)error_set(&item->error, STATUS_UNSUPPORTED, "tensor '%s' is %s, quantized already; it loads as %s, not as %s",
                     IMPORT_SHOW(item->base), safetensors_dtype_name(first->tensor->tensor->dtype),
                     gemm_format_name(first->format), gemm_format_name(item->format));

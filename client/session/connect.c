@@ -167,14 +167,14 @@ static void close_fd(int *fd) {
 
 /* Gives back all but the session itself. Returns the wait status of an embedded daemon; -1: there was none. */
 static int session_close(struct gemmd_session *session) {
-  while (session->tensors != NULL)
-    tensor_forget(session->tensors);
-  while (session->borrowed != NULL)
-    borrowed_forget(session->borrowed);
-  while (session->plans != NULL)
-    plan_forget(session->plans);
-  while (session->weights != NULL)
-    weight_forget(session->weights);
+  while (!LIST_EMPTY(&session->tensors))
+    tensor_forget(LIST_FIRST(&session->tensors));
+  while (!LIST_EMPTY(&session->borrowed))
+    borrowed_forget(LIST_FIRST(&session->borrowed));
+  while (!LIST_EMPTY(&session->plans))
+    plan_forget(LIST_FIRST(&session->plans));
+  while (!LIST_EMPTY(&session->weights))
+    weight_forget(LIST_FIRST(&session->weights));
   for (uint32_t device = 0; device < session->devices; device++)
     queue_close(&session->queues[device]);
   if (session->arena != NULL)

@@ -82,7 +82,8 @@ static enum status open_again(struct gemmd_session *session, struct gemmd_weight
 
 static enum status open_all_again(struct gemmd_session *session) {
   enum status status = STATUS_OK;
-  for (struct gemmd_weight *weight = session->weights; status == STATUS_OK && weight != NULL; weight = weight->next)
+  for (struct gemmd_weight *weight = LIST_FIRST(&session->weights); status == STATUS_OK && weight != NULL;
+       weight = LIST_NEXT(weight, link))
     status = open_again(session, weight);
   for (uint32_t device = 0; status == STATUS_OK && device < session->devices; device++) {
     struct queue *queue = &session->queues[device];
@@ -116,8 +117,8 @@ static enum status hold_again(struct gemmd_session *session, struct gemmd_borrow
 /* The next daemon is told what is still here; what it has not is alone from now on. */
 static enum status hold_all_again(struct gemmd_session *session) {
   enum status status = STATUS_OK;
-  for (struct gemmd_borrowed *borrowed = session->borrowed; status == STATUS_OK && borrowed != NULL;
-       borrowed = borrowed->next)
+  for (struct gemmd_borrowed *borrowed = LIST_FIRST(&session->borrowed); status == STATUS_OK && borrowed != NULL;
+       borrowed = LIST_NEXT(borrowed, link))
     status = hold_again(session, borrowed);
   return status;
 }
@@ -134,7 +135,8 @@ static void use_new_handles(struct gemmd_session *session) {
   }
   plans_rename_handles(session);
   tensors_rename_handles(session);
-  for (struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+  struct gemmd_weight *weight;
+  LIST_FOREACH (weight, &session->weights, link)
     for (uint32_t i = 0; i < weight->part_count; i++)
       weight->parts[i].handle = weight->next_handles[i];
 }

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <sys/types.h>
 
 enum { SESSION_ABANDONED = 16 }; /* calls given up whose answers may still come */
@@ -68,11 +69,11 @@ struct gemmd_session {
   struct spin spin;
   bool crowded; /* so few cores that who spins may stand in the worker's way */
 
-  struct gemmd_weight *weights;    /* all open ones, owned */
-  struct gemmd_plan *plans;        /* all, owned */
-  struct gemmd_borrowed *borrowed; /* all, owned */
-  struct slab *slabs;              /* whose descriptors are here, owned */
-  struct gemmd_memory *tensors;    /* all, owned */
+  LIST_HEAD(, gemmd_weight) weights;    /* all open ones, owned */
+  LIST_HEAD(, gemmd_plan) plans;        /* all, owned */
+  LIST_HEAD(, gemmd_borrowed) borrowed; /* all, owned */
+  struct slab *slabs;                   /* whose descriptors are here, owned */
+  LIST_HEAD(, gemmd_memory) tensors;    /* all, owned */
 };
 
 static inline int session_result(enum status status) {

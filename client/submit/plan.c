@@ -111,21 +111,13 @@ int gemmd_plan_create(gemmd_session *session, const gemmd_step *steps, unsigned 
     release(plan);
     return session_result(status);
   }
-  plan->next = session->plans;
-  if (plan->next != NULL)
-    plan->next->previous = plan;
-  session->plans = plan;
+  LIST_INSERT_HEAD(&session->plans, plan, link);
   *out = plan;
   return GEMMD_OK;
 }
 
 void plan_forget(struct gemmd_plan *plan) {
-  if (plan->previous != NULL)
-    plan->previous->next = plan->next;
-  else
-    plan->session->plans = plan->next;
-  if (plan->next != NULL)
-    plan->next->previous = plan->previous;
+  LIST_REMOVE(plan, link);
   release(plan);
 }
 
@@ -135,7 +127,8 @@ void gemmd_plan_free(gemmd_plan *plan) {
 }
 
 void plans_rename_handles(struct gemmd_session *session) {
-  for (struct gemmd_plan *plan = session->plans; plan != NULL; plan = plan->next)
+  struct gemmd_plan *plan;
+  LIST_FOREACH (plan, &session->plans, link)
     for (uint32_t i = 0; i < plan->place_count; i++)
       for (uint32_t j = 0; j < plan->count; j++) {
         struct ring_step *step = &plan->descriptions[i][j];

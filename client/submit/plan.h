@@ -7,7 +7,7 @@
 
 struct gemmd_plan {
   struct gemmd_session *session;
-  struct gemmd_plan *next, *previous;
+  LIST_ENTRY(gemmd_plan) link;
   uint32_t count;
   struct plan_step steps[GEMM_STEPS_MOST];
   uint32_t place_count;

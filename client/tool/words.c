@@ -59,6 +59,14 @@ void word_list(const struct word *words, char *out, size_t bytes) {
   }
 }
 
+const struct format_stored *format_stored(int format) {
+  static const struct format_stored each[] = {
+      [GEMMD_FORMAT_INT8] = {8, "I8", "F32"},    [GEMMD_FORMAT_FP8] = {8, "F8_E4M3", "F32"},
+      [GEMMD_FORMAT_INT2] = {2, "U8", "F16"},    [GEMMD_FORMAT_F16] = {16, "F16", "F32"},
+      [GEMMD_FORMAT_BF16] = {16, "BF16", "F32"}, [GEMMD_FORMAT_INT2A8] = {2, "U8", "F16"}};
+  return &each[format];
+}
+
 size_t type_bytes(enum gemmd_type type) {
   switch (type) {
   case GEMMD_F32:

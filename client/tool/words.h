@@ -26,6 +26,13 @@ bool word_number(const struct word *words, const char *text, int *number);
 /* "f32, f16 or bf16", for error sentences; cut to `bytes`. */
 void word_list(const struct word *words, char *out, size_t bytes);
 
+/* A weight format as safetensors files hold it: bits of an element, and the types of codes and scales. */
+struct format_stored {
+  int bits;
+  const char *codes, *scales;
+};
+const struct format_stored *format_stored(int format);
+
 /* Bytes of one element; 0 for a number that is no type. */
 size_t type_bytes(enum gemmd_type type);
 

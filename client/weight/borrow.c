@@ -178,10 +178,7 @@ int gemmd_weight_borrow(gemmd_session *session, const char *name, gemmd_borrowed
   }
   borrowed->session = session;
   fill(borrowed, request.name, &reply);
-  borrowed->next = session->borrowed;
-  if (borrowed->next != NULL)
-    borrowed->next->previous = borrowed;
-  session->borrowed = borrowed;
+  LIST_INSERT_HEAD(&session->borrowed, borrowed, link);
   slabs_close_unused(session);
   *out = borrowed;
   return GEMMD_OK;

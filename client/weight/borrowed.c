@@ -47,18 +47,14 @@ void borrowed_forget(struct gemmd_borrowed *borrowed) {
   struct gemmd_session *session = borrowed->session;
   for (unsigned i = 0; i < borrowed->part_count; i++)
     slab_find(session, borrowed->epoch, borrowed->parts[i].slab)->uses--;
-  if (borrowed->previous != NULL)
-    borrowed->previous->next = borrowed->next;
-  else
-    session->borrowed = borrowed->next;
-  if (borrowed->next != NULL)
-    borrowed->next->previous = borrowed->previous;
+  LIST_REMOVE(borrowed, link);
   free(borrowed);
   slabs_close_unused(session);
 }
 
 void borrowed_withdraw(struct gemmd_session *session, const struct message_weight_withdrawn *event) {
-  for (struct gemmd_borrowed *borrowed = session->borrowed; borrowed != NULL; borrowed = borrowed->next)
+  struct gemmd_borrowed *borrowed;
+  LIST_FOREACH (borrowed, &session->borrowed, link)
     if (borrowed->borrow == event->borrow)
       borrowed->state = GEMMD_BORROWED_WITHDRAWN;
 }

@@ -15,7 +15,7 @@ struct slab {
 
 struct gemmd_borrowed {
   struct gemmd_session *session;
-  struct gemmd_borrowed *next, *previous;
+  LIST_ENTRY(gemmd_borrowed) link;
   uint32_t borrow; /* of the session with the daemon; 0: it counts none */
   uint64_t epoch;
   enum gemmd_borrowed_state state;

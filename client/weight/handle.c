@@ -2,15 +2,9 @@
 
 #include <stdlib.h>
 
-void weight_link(gemmd_session *session, gemmd_weight *weight) {
-  weight->next = session->weights;
-  if (weight->next != NULL)
-    weight->next->previous = weight;
-  session->weights = weight;
-}
-
 const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
-  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+  const struct gemmd_weight *weight;
+  LIST_FOREACH (weight, &session->weights, link)
     for (uint32_t i = 0; i < weight->part_count; i++)
       if (weight->parts[i].device == device && weight->parts[i].handle == handle)
         return weight;
@@ -18,17 +12,13 @@ const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint
 }
 
 void weight_forget(struct gemmd_weight *weight) {
-  if (weight->previous != NULL)
-    weight->previous->next = weight->next;
-  else
-    weight->session->weights = weight->next;
-  if (weight->next != NULL)
-    weight->next->previous = weight->previous;
+  LIST_REMOVE(weight, link);
   free(weight);
 }
 
 uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
-  for (const struct gemmd_weight *weight = session->weights; weight != NULL; weight = weight->next)
+  const struct gemmd_weight *weight;
+  LIST_FOREACH (weight, &session->weights, link)
     for (uint32_t i = 0; i < weight->part_count; i++)
       if (weight->parts[i].device == device && weight->parts[i].handle == handle)
         return weight->next_handles[i];

@@ -6,7 +6,7 @@
 
 struct gemmd_weight {
   struct gemmd_session *session;
-  struct gemmd_weight *next, *previous;
+  LIST_ENTRY(gemmd_weight) link;
   gemmd_weight_info info;
   struct gemm_weight shape;
   enum message_placement placement;
@@ -15,8 +15,6 @@ struct gemmd_weight {
   uint32_t next_handles[LIMIT_PARTS]; /* of the session with the next daemon */
 };
 
-/* The session's from then on. */
-void weight_link(struct gemmd_session *session, struct gemmd_weight *weight);
 /* The open weight with a part that is `handle` on `device`; NULL where it has been closed. */
 const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 /* Frees the handle without telling the daemon. */

@@ -201,7 +201,7 @@ int gemmd_weight_open(gemmd_session *session, const char *name, gemmd_weight **o
     free(weight);
     return session_result(status);
   }
-  weight_link(session, weight);
+  LIST_INSERT_HEAD(&session->weights, weight, link);
   for (uint32_t i = 0; i < weight->part_count && status == STATUS_OK; i++)
     status = queue_open(session, weight->parts[i].device, control_call);
   if (status != STATUS_OK) {

@@ -29,8 +29,8 @@ struct convert {
 struct scratch {
   uint8_t *raw;     /* a band (block scales: a tile) as it is in the file */
   float *values;    /* a row (a tile) */
-  uint8_t *codes;   /* INT2: a row */
-  uint32_t *sorted; /* INT2: twice a row */
+  uint8_t *codes;   /* packed formats: a row */
+  uint32_t *sorted; /* packed formats: twice a row */
 };
 
 static bool is_blocked(const struct source *source) {
@@ -55,8 +55,8 @@ static uint64_t raw_bytes(const struct convert *convert) {
 
 static size_t scratch_bytes(const struct convert *convert) {
   uint64_t count = values_count(convert);
-  bool int2 = gemm_is_int2(convert->source->weight.format);
-  return (size_t)(raw_bytes(convert) + count * sizeof(float) + (int2 ? count * (2 * sizeof(uint32_t) + 1) : 0));
+  bool packed = gemm_is_packed(convert->source->weight.format);
+  return (size_t)(raw_bytes(convert) + count * sizeof(float) + (packed ? count * (2 * sizeof(uint32_t) + 1) : 0));
 }
 
 static struct scratch scratch_cut(const struct convert *convert, void *memory) {
@@ -160,7 +160,8 @@ static enum status write_int2(const struct convert *convert, uint64_t row, const
                               struct error *error) {
   const struct source *source = convert->source;
   uint64_t k = convert->k;
-  uint64_t group = source->weight.scale == GEMM_SCALE_GROUP ? GEMM_GROUP : k, columns = source->layout.scale_columns;
+  uint64_t columns = source->layout.scale_columns;
+  uint64_t group = columns > 1 ? (uint64_t)gemm_scale_facts(source->weight.scale)->k : k;
   for (uint64_t i = 0; i < k; i++)
     if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
       return refuse_value(convert, row, i, scratch->values[i], "is beyond what an f16 scale can express", error);
@@ -168,7 +169,7 @@ static enum status write_int2(const struct convert *convert, uint64_t row, const
     const float *values = scratch->values + begin;
     uint64_t count = k - begin < group ? k - begin : group;
     *scale_f16(convert, row * columns + i) =
-        source->method == METHOD_TERNARY
+        source->method == GEMM_METHOD_TERNARY
             ? quantize_ternary(values, count, scratch->codes + begin)
             : quantize_least_squares(values, count, scratch->sorted, scratch->codes + begin);
   }
@@ -305,15 +306,16 @@ static enum status check_e4m3(const struct convert *convert, uint64_t row, struc
 static enum status put_scale(const struct convert *convert, const struct source_piece *piece, uint64_t index,
                              float value, struct error *error) {
   const struct import_entry *scales = piece->from.aux[IMPORT_SCALES];
-  bool int2 = gemm_is_int2(convert->source->weight.format);
-  uint16_t half = int2 ? number_to_f16(value) : 0;
-  /* A factor below zero is possible for INT2 alone, whose codes are not symmetric. */
-  if (!isfinite(value) || (value < 0.0f && !int2) || (int2 && (half & 0x7c00) == 0x7c00) ||
-      (int2 && value != 0.0f && (half & 0x7fff) == 0))
+  enum gemm_format format = convert->source->weight.format;
+  bool is_half = gemm_format_facts(format)->scale_type == GEMM_F16;
+  uint16_t half = is_half ? number_to_f16(value) : 0;
+  /* A factor below zero is possible for packed formats alone, whose codes are not symmetric. */
+  if (!isfinite(value) || (value < 0.0f && !gemm_is_packed(format)) || (is_half && (half & 0x7c00) == 0x7c00) ||
+      (is_half && value != 0.0f && (half & 0x7fff) == 0))
     return error_set(error, STATUS_BAD_FILE, "scale tensor '%s': element %llu is %g",
                      safetensors_show((scales ? scales : piece->from.tensor)->tensor->name).text,
                      (unsigned long long)index, (double)value);
-  if (int2)
+  if (is_half)
     *scale_f16(convert, index) = half;
   else
     *scale_f32(convert, index) = value;
@@ -335,8 +337,9 @@ static enum status put_tile_scales(const struct convert *convert, const struct r
 static enum status work_codes(void *context, uint64_t band, void *memory, struct error *error) {
   const struct convert *convert = context;
   const struct source *source = convert->source;
+  const struct gemm_format_facts *facts = gemm_format_facts(source->weight.format);
   struct scratch scratch = scratch_cut(convert, memory);
-  uint64_t row_bytes = source->layout.row_bytes;
+  uint64_t row_bytes = source->layout.row_bytes, used = convert->k * (uint64_t)facts->bits / 8;
   struct import_tile tile;
   enum status status = STATUS_OK;
   for (struct run run = {.rows = 0}; status == STATUS_OK && next_run(convert, band, &run);) {
@@ -346,9 +349,9 @@ static enum status work_codes(void *context, uint64_t band, void *memory, struct
     if (status != STATUS_OK)
       return status;
     importer->codes(&run.piece->from, &convert->aux->data[run.piece - source->pieces], &tile, to, row_bytes);
-    for (uint64_t i = 0; gemm_is_int2(source->weight.format) && i < run.rows; i++)
-      memset(to + i * row_bytes + convert->k / 4, 0x55, row_bytes - convert->k / 4); /* code 1 stands for 0 */
-    for (uint64_t i = 0; status == STATUS_OK && source->weight.format == GEMM_FORMAT_FP8 && i < run.rows; i++)
+    for (uint64_t i = 0; used < row_bytes && i < run.rows; i++)
+      memset(to + i * row_bytes + used, facts->padding, row_bytes - used);
+    for (uint64_t i = 0; status == STATUS_OK && facts->element == GEMM_E4M3 && i < run.rows; i++)
       status = check_e4m3(convert, run.first + i, error);
     if (status == STATUS_OK && importer->tile_scales)
       status = put_tile_scales(convert, &run, &tile, scratch.values, error);
@@ -359,13 +362,14 @@ static enum status work_codes(void *context, uint64_t band, void *memory, struct
 static enum status put_scales(const struct convert *convert, struct error *error) {
   const struct source *source = convert->source;
   const struct gemm_layout *layout = &source->layout;
-  uint64_t height = source->weight.scale == GEMM_SCALE_BLOCK ? GEMM_GROUP : 1;
+  const struct gemm_scale_facts *facts = gemm_scale_facts(source->weight.scale);
+  uint64_t height = facts->n > 0 ? (uint64_t)facts->n : 1;
   enum status status = STATUS_OK;
   for (uint64_t i = 0; i < layout->scale_rows; i++) {
     const struct source_piece *piece = source_piece_at(source, i * height);
     const struct importer *importer = piece->from.importer;
     uint64_t row = (i * height - (uint64_t)piece->begin + (uint64_t)piece->row) / height;
-    uint64_t column = (uint64_t)piece->column / GEMM_GROUP;
+    uint64_t column = facts->k > 0 ? (uint64_t)(piece->column / facts->k) : 0;
     for (uint64_t j = 0; importer->scale && status == STATUS_OK && j < layout->scale_columns; j++) {
       float value = importer->scale(&piece->from, &convert->aux->data[piece - source->pieces], row, column + j);
       status = put_scale(convert, piece, i * layout->scale_columns + j, value, error);
@@ -416,7 +420,7 @@ static bool is_copied(const struct source *source) {
   for (uint32_t i = 0; i < source->count; i++)
     if (source->pieces[i].from.format != source->weight.format || source->pieces[i].from.pack_bytes != 2)
       return false;
-  return source->weight.format == GEMM_FORMAT_F16 || source->weight.format == GEMM_FORMAT_BF16;
+  return gemm_is_wide(source->weight.format);
 }
 
 static enum status find_one_scale(struct convert *convert, const struct bands *bands, struct error *error) {

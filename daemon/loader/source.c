@@ -28,18 +28,19 @@ static enum status cut(const struct source_piece *piece, const char *what, int64
   return STATUS_OK;
 }
 
+static int64_t max_i64(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+
 /* Of what is packed or has scales of its own for so many rows or columns, whole ones must be taken. */
 static int64_t row_step(const struct import_weight *from) {
   int64_t step = from->row_group;
-  return !from->real && from->scale == GEMM_SCALE_BLOCK && step < GEMM_GROUP ? GEMM_GROUP : step;
+  return from->real ? step : max_i64(step, gemm_scale_facts(from->scale)->n);
 }
 
 static int64_t column_step(const struct import_weight *from) {
-  int64_t step = from->pack;
-  bool grouped = !from->real && (from->scale == GEMM_SCALE_BLOCK || from->scale == GEMM_SCALE_GROUP);
-  if (grouped || (!from->real && gemm_is_int2(from->format)))
-    return step > GEMM_GROUP ? step : GEMM_GROUP;
-  return step;
+  int64_t step = from->pack, packed = gemm_is_packed(from->format) ? gemm_format_facts(from->format)->align : 1;
+  return from->real ? step : max_i64(max_i64(step, packed), gemm_scale_facts(from->scale)->k);
 }
 
 static enum status add_piece(const struct import_model *model, const struct message_weight_load *request,
@@ -110,11 +111,11 @@ static enum status resolve_stored(const struct message_weight_load *request, str
     if (from->real)
       return error_set(error, STATUS_UNSUPPORTED, "'%s' is %s and not quantized, as '%s' is: they cannot be one weight",
                        SHOW(from->name), type, SHOW(out->pieces[0].from.name));
-    if (out->weight.format != from->format && !(gemm_is_int2(out->weight.format) && gemm_is_int2(from->format)))
+    if (!gemm_stored_alike(out->weight.format, from->format))
       return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is %s, quantized already; it loads as %s, not as %s",
                        SHOW(from->tensor->tensor->name), type, gemm_format_name(from->format),
                        gemm_format_name(out->weight.format));
-    if (request->method != METHOD_DEFAULT)
+    if (request->method != GEMM_METHOD_DEFAULT)
       return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is %s, quantized already; it takes no method",
                        SHOW(from->tensor->tensor->name), type);
   }
@@ -123,16 +124,11 @@ static enum status resolve_stored(const struct message_weight_load *request, str
 
 /* ---- numbers */
 
-static enum status resolve_method(enum gemm_format format, uint32_t wanted, enum message_method *out,
+static enum status resolve_method(enum gemm_format format, uint32_t wanted, enum gemm_method *out,
                                   struct error *error) {
-  bool int2 = gemm_is_int2(format), quantized = int2 || format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
-  bool fits = wanted == METHOD_DEFAULT || (wanted == METHOD_ABSMAX && quantized && !int2) ||
-              (wanted == METHOD_LEAST_SQUARES && int2) || (wanted == METHOD_TERNARY && int2);
-  if (!fits)
+  if (!gemm_takes_method(format, (enum gemm_method)wanted))
     return error_set(error, STATUS_UNSUPPORTED, "method %u does not make %s weights", wanted, gemm_format_name(format));
-  *out = (enum message_method)wanted;
-  if (quantized && wanted == METHOD_DEFAULT)
-    *out = int2 ? METHOD_LEAST_SQUARES : METHOD_ABSMAX;
+  *out = wanted != GEMM_METHOD_DEFAULT ? (enum gemm_method)wanted : gemm_format_facts(format)->method_default;
   return STATUS_OK;
 }
 
@@ -155,8 +151,8 @@ static enum status resolve_real(const struct message_weight_load *request, struc
 enum status source_resolve(const struct import_model *model, const struct message_weight_load *request,
                            struct source *out, struct error *error) {
   *out = (struct source){.count = 0};
-  if (request->format < GEMM_FORMAT_INT8 || request->format > GEMM_FORMAT_INT2A8)
-    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2A8);
+  if (request->format < 1 || request->format >= GEMM_FORMATS)
+    return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, 1, GEMM_FORMATS - 1);
   if (request->parts > 0 && request->part >= request->parts)
     return error_set(error, STATUS_INVALID, "part must be below parts (%u), got %u", request->parts, request->part);
   enum status status = add_pieces(model, request, out, error);

@@ -17,8 +17,8 @@ struct source_piece {
 struct source {
   struct gemm_weight weight; /* checked */
   struct gemm_layout layout;
-  enum message_method method; /* DEFAULT: nothing is quantized, the values go over as they are */
-  bool stored;                /* the tensors hold codes and scales, which are taken as they are */
+  enum gemm_method method; /* DEFAULT: nothing is quantized, the values go over as they are */
+  bool stored;             /* the tensors hold codes and scales, which are taken as they are */
   struct source_piece pieces[SOURCE_PIECES];
   uint32_t count;
 };

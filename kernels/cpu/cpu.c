@@ -361,8 +361,9 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
   count_working(backend);
   count_longest(backend, cpu_unit_predict_ns(&backend->unit, job));
   if (status == STATUS_OK) {
+    uint64_t took_ns = clock_ns() - begin;
     backend->done[backend->done_count++] =
-        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = clock_ns() - begin};
+        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = took_ns, .turn_ns = took_ns};
   }
   return status;
 }

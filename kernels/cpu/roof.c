@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 enum {
-  FORMATS = GEMM_FORMAT_INT2A8 + 1,
   PASSES = 4, /* of which the fastest counts: others may use the machine, too */
   CACHES = 4, /* what is read is so many times as large as the last cache */
   PATH_BYTES = 4096,
@@ -137,7 +136,7 @@ static void measure(struct cpu_pool *pool, const struct micro_ops *micro, struct
   for (int i = 0; i < MICRO_SPINS; i++) {
     rates[i] = micro->spin[i] != NULL ? measure_spin(pool, micro->spin[i]) : 0;
   }
-  for (int format = GEMM_FORMAT_INT8; format < FORMATS; format++) {
+  for (int format = 1; format < GEMM_FORMATS; format++) {
     out->operations_per_s[format] = rates[spin_of((enum gemm_format)format, micro)];
   }
   out->bytes_per_s = measure_memory(pool);
@@ -151,7 +150,7 @@ static bool load(const char *path, struct backend_roof *out) {
     return false;
   }
   bool ok = fscanf(file, "%" SCNu64, &out->bytes_per_s) == 1;
-  for (int format = GEMM_FORMAT_INT8; ok && format < FORMATS; format++) {
+  for (int format = 1; ok && format < GEMM_FORMATS; format++) {
     ok = fscanf(file, "%" SCNu64, &out->operations_per_s[format]) == 1 && out->operations_per_s[format] > 0;
   }
   fclose(file);
@@ -167,7 +166,7 @@ static void save(const char *path, const struct backend_roof *roof) {
     return;
   }
   fprintf(file, "%" PRIu64 "\n", roof->bytes_per_s);
-  for (int format = GEMM_FORMAT_INT8; format < FORMATS; format++) {
+  for (int format = 1; format < GEMM_FORMATS; format++) {
     fprintf(file, "%" PRIu64 "\n", roof->operations_per_s[format]);
   }
   if (fclose(file) != 0 || rename(temporary, path) != 0) {

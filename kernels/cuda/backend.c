@@ -6,7 +6,9 @@
 #include "direct/open.h"
 #include "exec/graph.h"
 #include "exec/measure.h"
+#include "exec/predict.h"
 #include "exec/submit.h"
+#include "exec/turns.h"
 #include "families/select.h"
 #include "families/sm90/int2/places.h"
 #include "families/sm90/int2/scales.h"
@@ -57,6 +59,7 @@ static enum status device_open(struct backend *backend, const struct backend_con
       config->direct
           ? driver_device_own(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error)
           : driver_device_at(backend->driver, config->device, &backend->device, &backend->runtime_ordinal, error);
+  backend->lanes.device = backend->runtime_ordinal;
   if (status == STATUS_OK)
     status = driver_capability(backend->driver, backend->device, &backend->gpu.capability, error);
   if (status == STATUS_OK)
@@ -142,7 +145,7 @@ static enum status slot_open(struct backend *backend, struct slot *slot, int str
   if (status == STATUS_OK)
     status = region_open(backend->driver, STAGING_ADDRESSES, backend->granularity, &slot->staging, error);
   if (status == STATUS_OK)
-    status = region_open(backend->driver, STAGING_ADDRESSES, backend->granularity, &slot->operand, error);
+    status = region_open(backend->driver, OPERAND_ADDRESSES, backend->granularity, &slot->operand, error);
   uint64_t workspace = backend->library.workspace_bytes;
   if (status == STATUS_OK)
     status = region_open(backend->driver, workspace, backend->granularity, &slot->workspace, error);
@@ -195,6 +198,7 @@ static void cuda_close(struct backend *backend) {
       direct_close(backend);
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
+    turns_close(backend);
     lanes_close(&backend->lanes);
     side_close(&backend->side);
     if (backend->words)
@@ -228,9 +232,11 @@ static enum status serving_open(struct backend *backend, const struct backend_co
     status = side_open(&backend->side, error);
   if (status == STATUS_OK)
     status = words_open(backend, error);
-  for (int i = 0; i < config->in_flight && status == STATUS_OK; i++, backend->slot_count++)
-    status = slot_open(backend, &backend->slots[i], config->in_flight, error);
-  uint64_t share = backend->memory_total / 32 / (uint64_t)config->in_flight;
+  int slots = config->in_flight < SLOTS_MAX ? config->in_flight + 1 : SLOTS_MAX;
+  backend->in_flight = config->in_flight;
+  for (int i = 0; i < slots && status == STATUS_OK; i++, backend->slot_count++)
+    status = slot_open(backend, &backend->slots[i], slots, error);
+  uint64_t share = backend->memory_total / 32 / (uint64_t)slots;
   backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
   return status;
 }
@@ -310,14 +316,9 @@ static void cuda_describe(const struct backend *backend, struct backend_info *ou
 }
 
 static void cuda_roof(struct backend *backend, struct backend_roof *out) {
-  uint64_t eight = backend->operations_per_s;
-  *out = (struct backend_roof){.bytes_per_s = backend->bytes_per_s,
-                               .operations_per_s = {[GEMM_FORMAT_INT8] = eight,
-                                                    [GEMM_FORMAT_FP8] = eight,
-                                                    [GEMM_FORMAT_INT2A8] = eight,
-                                                    [GEMM_FORMAT_INT2] = eight / 2,
-                                                    [GEMM_FORMAT_F16] = eight / 2,
-                                                    [GEMM_FORMAT_BF16] = eight / 2}};
+  *out = (struct backend_roof){.bytes_per_s = backend->bytes_per_s};
+  for (int format = 1; format < GEMM_FORMATS; format++)
+    out->operations_per_s[format] = backend->operations_per_s / (gemm_quantizes_x((enum gemm_format)format) ? 1 : 2);
 }
 
 static uint64_t cuda_working(const struct backend *backend) {
@@ -329,7 +330,7 @@ static uint64_t cuda_working(const struct backend *backend) {
     bytes += atomic_load_explicit(&slot->workspace.bytes, memory_order_relaxed);
     bytes += (uint64_t)LAUNCHES_GRAPH_BYTES * atomic_load_explicit(&slot->launches.graphs, memory_order_relaxed);
   }
-  return bytes;
+  return bytes + turns_bytes(backend);
 }
 
 static enum status measure(struct backend *backend, const struct backend_job *job,
@@ -347,6 +348,7 @@ const struct backend_ops cuda_backend = {
     .describe = cuda_describe,
     .roof = cuda_roof,
     .working = cuda_working,
+    .longest_ns = cuda_longest_ns,
     .slab_create = cuda_slab_create,
     .slab_import = cuda_slab_import,
     .slab_close = cuda_slab_close,
@@ -368,6 +370,11 @@ const struct backend_ops cuda_backend = {
     .event_query = cuda_event_query,
     .submit = cuda_submit,
     .poll = cuda_poll,
+    .predict_ns = cuda_predict_ns,
+    .turns_begin = cuda_turns_begin,
+    .turns_submit = cuda_turns_submit,
+    .turns_abandon = cuda_turns_abandon,
+    .rest = cuda_rest,
     .enqueue = cuda_enqueue,
     .tensor_take = cuda_tensor_take,
     .tensor_give = cuda_tensor_give,

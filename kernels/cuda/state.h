@@ -4,6 +4,7 @@
 
 #include "../backend.h"
 #include "exec/launches.h"
+#include "exec/turn.h"
 #include "families/cublaslt/library.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
@@ -17,6 +18,7 @@
 #include <cuda_runtime_api.h>
 
 enum { SLOTS_MAX = 64 };
+#define OPERAND_ADDRESSES ((uint64_t)4 << 30) /* set apart for W that comes with its product */
 
 struct backend_weight {
   struct gemm_weight weight;
@@ -44,7 +46,7 @@ struct slot {
   struct region workspace; /* cuBLASLt's */
   void *int2_sums; /* on the device, what int2_many/launch.h wants; from the first INT2 or INT2A8 weight in tiles on */
   struct region staging;
-  struct region operand; /* W of a job that brings its own, behind what else is staged for it; grown by the engine */
+  struct region operand; /* W of a job that brings its own and takes no turns, and what else is staged for it */
   void *bounce;          /* pinned, BOUNCE_BYTES; NULL while every arena could be registered */
 
   struct selector *selector; /* of a lane, whose thread need not be another's */
@@ -54,11 +56,14 @@ struct slot {
   _Atomic bool entered; /* a thread is queueing a product of the lane */
 
   bool busy;
-  struct backend_job job;    /* the first of its chain */
-  struct backend_weight own; /* what the job's weight points to where the job brings W itself */
-  int64_t rows;              /* of the chain */
-  int64_t rows_most;         /* of these that go at a time */
-  int64_t next_row;          /* rows before it have been queued */
+  struct backend_job job;      /* the first of its chain */
+  struct backend_weight own;   /* what the job's weight points to where the job brings W itself */
+  CUdeviceptr scratch;         /* with `own`: where what is staged begins */
+  struct backend_turns *turns; /* whose piece this is; NULL: all of a job */
+  int64_t first_row;           /* where the piece begins; 0 */
+  int64_t rows;                /* of the chain; of a piece, the row behind it */
+  int64_t rows_most;           /* of these that go at a time */
+  int64_t next_row;            /* rows before it have been queued */
   enum status status;
   uint64_t begin_ns;
   uint64_t looked_ns; /* when the stream was asked for faults, or began */
@@ -116,8 +121,11 @@ struct backend {
   int64_t rows_most;              /* of its jobs */
   CUcontext context;              /* direct: the device's primary one, retained */
   _Atomic uint32_t graphs;        /* of others, that have recorded its products */
-  int slot_count;
+  int in_flight;                  /* products, and pieces of long ones, that are taken at a time */
+  int slot_count;                 /* one more, so that neither keeps the other out; direct: lanes */
   struct slot slots[SLOTS_MAX];
+  struct backend_turns turns[CUDA_TURNS];
+  _Atomic uint64_t longest_ns; /* predicted, of what was queued in one go */
 };
 
 /* Makes the device current for the calling thread. */

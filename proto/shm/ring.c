@@ -214,8 +214,12 @@ void ring_worker_init(struct ring_worker *ring, void *arena, uint32_t entries, u
 enum status ring_worker_take(struct ring_worker *ring, struct ring_submission *out, bool *taken, struct error *error) {
   struct ring_queue *queue = ring->queue;
   *taken = false;
-  if (READ(queue->client_generation) != ring->generation)
-    return STATUS_OK;
+  uint32_t generation = READ(queue->client_generation);
+  if (generation == 0 || generation > ring->generation)
+    return error_set(error, STATUS_PROTOCOL, "client_generation is %" PRIu32 ", the worker's %" PRIu32, generation,
+                     ring->generation);
+  if (generation != ring->generation)
+    return STATUS_OK; /* the client has not seen yet that this worker took another's place */
   /* In this order: a client publishes what it has taken before it submits more. So an honest one never has more than
    * `entries` on the way, and what waits here has room for its completion. */
   uint32_t waiting = READ(queue->submission_tail) - ring->submission_head;

@@ -8,14 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a loader makes codes from real numbers. The numbers travel. */
-enum message_method {
-  METHOD_DEFAULT = 0, /* as stored where the file is quantized; else ABSMAX (INT8, FP8), LEAST_SQUARES (INT2) */
-  METHOD_ABSMAX = 1,
-  METHOD_LEAST_SQUARES = 2, /* INT2: codes and scale of each group that minimize the squared error */
-  METHOD_TERNARY = 3,       /* INT2: {-1, 0, 1} times the mean magnitude */
-};
-
 /* Who may see and open a weight, besides its owner and admins. */
 enum message_mode {
   MODE_DEFAULT = 0, /* what the name has already; else ALL where an admin loads it, PRIVATE where not */

@@ -274,7 +274,9 @@ static void test_working_memory(void **state) {
   assert_true(used < info.memory_total / 16);
   if (own.ops->rest != NULL) {
     own.ops->rest(own.backend);
-    assert_int_equal(own.ops->working(own.backend), loaded);
+    if (own.ops->on_cores)
+      assert_int_equal(own.ops->working(own.backend), loaded);
+    assert_in_range(own.ops->working(own.backend), loaded, used); /* graphs stay */
   }
   own.ops->weight_detach(own.backend, request.weight);
   device_close(&own);

@@ -18,21 +18,6 @@
 
 enum { ROWS_MOST = 40, LANES = 2, BUDGET_MS = 600 };
 
-/* In a client process: assertions of cmocka are for the test's own. */
-#define EXPECT(condition)                                                                                              \
-  do {                                                                                                                 \
-    if (!(condition)) {                                                                                                \
-      fprintf(stderr, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, gemmd_direct_error());                       \
-      return 1;                                                                                                        \
-    }                                                                                                                  \
-  } while (0)
-
-static void run_client(int (*run)(int index, void *user)) {
-  struct clients clients;
-  clients_start(&clients, 1, run, NULL);
-  clients_wait(&clients);
-}
-
 static uint64_t now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -93,7 +78,7 @@ static int tune_all(int index, void *user) {
 
 static void test_tune(void **state) {
   (void)state;
-  run_client(tune_all);
+  clients_run(1, tune_all, NULL);
 }
 
 static bool refused(gemmd_direct_weight *weight, gemmd_direct_tuning tuning, int status, const char *text) {
@@ -141,7 +126,7 @@ static int tune_wrongly(int index, void *user) {
 
 static void test_refusals(void **state) {
   (void)state;
-  run_client(tune_wrongly);
+  clients_run(1, tune_wrongly, NULL);
 }
 
 /* ---- what gemmd is told */
@@ -167,7 +152,7 @@ static int propose(int index, void *user) {
 
 static void test_propose(void **state) {
   (void)state;
-  run_client(propose);
+  clients_run(1, propose, NULL);
 }
 
 /* Looks at the page as gemmd does. */
@@ -203,7 +188,7 @@ static int pause_and_go_on(int index, void *user) {
 
 static void test_quiet(void **state) {
   (void)state;
-  run_client(pause_and_go_on);
+  clients_run(1, pause_and_go_on, NULL);
 }
 
 int main(void) {

@@ -304,6 +304,32 @@ static void engines_that_pause_are_taken_at_their_word(void **state) {
   end(session);
 }
 
+/* What a client has found is tried beside what the worker knows; who lends nothing has nothing to say. */
+static void what_a_client_found_is_published_by_the_worker(void **state) {
+  gemmd_proposal proposal = {.m = 7, .x_type = GEMMD_F16, .y_type = GEMMD_F32, .kernel = "cpu threads=1"};
+  struct published_row row;
+  (void)state;
+  if (!is_cpu())
+    skip();
+  gemmd_session *session = begin(SLEEPY "device_quiet_ms = 300\ntune_quiet_ms = 0\n");
+  struct engine engine = open_engine();
+  await_state(session, "asleep");
+  expect_ok(engine.session, gemmd_tune_propose(engine.session, engine.borrowed, &proposal));
+  while (!is_published(&engine, &row))
+    sched_yield();
+  assert_int_not_equal(row.kind, PUBLISHED_NONE);
+  proposal.kernel = "no\nkernel";
+  assert_int_equal(gemmd_tune_propose(engine.session, engine.borrowed, &proposal), GEMMD_INVALID);
+  proposal.kernel = "no such kernel";
+  expect_ok(engine.session, gemmd_tune_propose(engine.session, engine.borrowed, &proposal));
+  while (rest_of(session).untuned > 0)
+    sched_yield();
+  assert_int_equal(daemon_log_count(&daemon_under_test, "kernel no such kernel, which a client has found"), 1);
+  assert_int_equal(device_info(session).restarts, 0);
+  close_engine(&engine);
+  end(session);
+}
+
 /* ---- verification */
 
 /* By a descriptor that root alone can open for writing. */
@@ -368,6 +394,7 @@ int main(void) {
       cmocka_unit_test(who_has_a_weight_open_keeps_it_awake),
       cmocka_unit_test(shapes_are_tuned_when_nobody_computes),
       cmocka_unit_test(engines_that_pause_are_taken_at_their_word),
+      cmocka_unit_test(what_a_client_found_is_published_by_the_worker),
       cmocka_unit_test(what_was_written_to_is_found),
       cmocka_unit_test(what_is_given_back_meanwhile_is_compared_as_well),
   };

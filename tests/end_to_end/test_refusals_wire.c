@@ -1,5 +1,6 @@
 /* Bad input that no library sends: records on the control socket, and rings. Each gets a status and a sentence with the
  * field and the value, and nothing is lost. */
+#include "tests/support/checkpoint.h"
 #include "tests/support/raw.h"
 #include "tests/support/witness.h"
 
@@ -87,6 +88,47 @@ static void one_memory_in_two_sessions(void **state) {
   assert_int_equal(reply.status, STATUS_OK);
   raw_close(&sessions[1]);
   close(fd);
+  witness_undisturbed();
+}
+
+static void send_request(int socket, uint32_t id, enum command command, const struct message_type *type,
+                         const void *body, const int *fds, size_t fd_count) {
+  struct message_head head = {.kind = MESSAGE_REQUEST, .id = id, .code = command};
+  struct error error;
+  uint8_t bytes[1024];
+  size_t length;
+  assert_int_equal(message_encode(&head, type, body, bytes, sizeof bytes, &length, &error), STATUS_OK);
+  raw_send(socket, bytes, length, fds, fd_count);
+}
+
+/* A client that has nothing more to say gets its answers, that of a load among them, and then the end. */
+static void half_closed_sockets_are_answered(void **state) {
+  (void)state;
+  static const float values[4] = {1, 2, 3, 4};
+  static struct checkpoint checkpoint;
+  const char *path = daemon_path(&witness.daemon, "half.safetensors");
+  checkpoint_add(&checkpoint, "w", "F32", 2, 2, values, sizeof values);
+  checkpoint_write(&checkpoint, path);
+  checkpoint_free(&checkpoint);
+  int socket = raw_connect(witness.daemon.socket), file = open(path, O_RDONLY | O_CLOEXEC);
+  struct message_ping ping = {.payload = 40}, pong;
+  struct message_weight_load load = {.name = "half", .tensor = "w", .format = GEMM_FORMAT_INT8};
+  struct message_weight_info info;
+  struct raw_reply reply;
+  hello(socket);
+  send_request(socket, 5, COMMAND_weight_load, &message_weight_load_type, &load, &file, 1);
+  for (uint32_t id = 6; id < 12; id++)
+    send_request(socket, id, COMMAND_ping, &message_ping_type, &ping, NULL, 0);
+  assert_int_equal(shutdown(socket, SHUT_WR), 0);
+  for (uint32_t id = 6; id < 12; id++) {
+    assert_true(raw_receive(socket, id, &message_ping_type, &pong, &reply));
+    assert_int_equal(pong.payload, 40);
+  }
+  assert_true(raw_receive(socket, 5, &message_weight_info_type, &info, &reply));
+  assert_int_equal(reply.status, STATUS_OK);
+  raw_expect_end(socket);
+  close(file);
+  witness_ok(witness.session, gemmd_weight_unload(witness.session, "half", NULL));
   witness_undisturbed();
 }
 
@@ -366,6 +408,23 @@ static void rings_that_lie(void **state) {
   assert_int_equal(cut_off() - before, COUNT(tails));
 }
 
+/* So does a generation that no worker has had. */
+static void generations_that_never_were(void **state) {
+  (void)state;
+  static const uint32_t generations[] = {0, 2, UINT32_MAX};
+  for (size_t i = 0; i < COUNT(generations); i++) {
+    struct raw_session session;
+    raw_open(&session, witness.daemon.socket, 4, "int8");
+    atomic_store(&session.ring.queue->client_generation, generations[i]);
+    raw_ring(&session);
+    expect_broken(session.socket);
+    raw_expect_end(session.socket);
+    session.socket = -1;
+    raw_close(&session);
+    witness_undisturbed();
+  }
+}
+
 /* Whoever makes the descriptor block by which gemmd wakes it loses its session, and holds nobody up. */
 static void a_wakeup_that_blocks(void **state) {
   (void)state;
@@ -444,6 +503,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(an_id_comes_back),
       cmocka_unit_test(one_memory_in_two_sessions),
+      cmocka_unit_test(half_closed_sockets_are_answered),
       cmocka_unit_test(a_version_that_is_not_spoken),
       cmocka_unit_test(commands_in_the_wrong_state),
       cmocka_unit_test(commands_that_are_not_for_clients),
@@ -451,6 +511,7 @@ int main(void) {
       cmocka_unit_test(messages_that_are_none),
       cmocka_unit_test(submissions_that_cannot_be),
       cmocka_unit_test(rings_that_lie),
+      cmocka_unit_test(generations_that_never_were),
       cmocka_unit_test(a_wakeup_that_blocks),
       cmocka_unit_test(handles_of_others),
       cmocka_unit_test(clients_without_a_descriptor),

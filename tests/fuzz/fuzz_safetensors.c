@@ -16,7 +16,7 @@ static const struct message_weight_load requests[] = {
     {.tensor = "w", .format = GEMM_FORMAT_FP8},
     {.tensor = "w", .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK},
     {.tensor = "w", .format = GEMM_FORMAT_INT2},
-    {.tensor = "w", .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW, .method = METHOD_TERNARY},
+    {.tensor = "w", .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW, .method = GEMM_METHOD_TERNARY},
     {.tensor = "w", .format = GEMM_FORMAT_INT2A8},
     {.tensor = "w", .format = GEMM_FORMAT_F16},
     {.tensor = "w", .format = GEMM_FORMAT_BF16},

@@ -15,6 +15,7 @@ enum pattern {
   PATTERN_GROWING,   /* along K, by 2^range */
   PATTERN_FALLING,
   PATTERN_STAIRS, /* the first of 32, or of 128, far above the others */
+  PATTERN_STEPS,  /* the same, all others alike and of its sign: as if made for what is cut off below the largest */
   PATTERN_SUBNORMAL,
   PATTERN_LIMIT,          /* largest magnitudes, either sign */
   PATTERN_LIMIT_ONE_SIGN, /* largest magnitudes */
@@ -78,6 +79,8 @@ static double value_at(uint64_t seed, enum side side, int64_t row, int64_t place
     return value * exp2(-range * along);
   case PATTERN_STAIRS:
     return place % (of_row / PATTERNS % 2 ? 32 : 128) == 0 ? copysign(1, value) : value * exp2(-range);
+  case PATTERN_STEPS:
+    return place % (of_row / PATTERNS % 2 ? 32 : 128) == 0 ? 1 : 0.97 * exp2(-range);
   case PATTERN_LIMIT:
     return copysign(1, value);
   case PATTERN_LIMIT_ONE_SIGN:
@@ -161,6 +164,8 @@ static double x_element(const void *context, int64_t m, int64_t k) {
   if (what->x_type != GEMM_INT8 && is_subnormal(what->seed, SIDE_X, row))
     return subnormal(what->x_type, value);
   double size = amplitude(what->x_type, mix(what->seed, SIDE_X, row, -2));
+  if (gemm_is_int2(what->shape.format)) /* sums of x and codes, before their scale, stay within f32 */
+    size = fmin(size, 1e30);
   return what->x_type == GEMM_INT8 ? rint(value * size) : value * size;
 }
 

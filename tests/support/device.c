@@ -177,6 +177,30 @@ void *device_run(struct device *device, const struct device_request *request) {
   return device_collect(device, request, &job);
 }
 
+bool device_turn(struct device *device, struct backend_turns *turns, uint64_t budget_ns, struct backend_done *done) {
+  struct error error = {.status = STATUS_OK};
+  if (device->ops->turns_next != NULL)
+    return !device->ops->turns_next(device->backend, turns, budget_ns, done, &error);
+  enum status status = device->ops->turns_submit(device->backend, turns, budget_ns, &error);
+  *done = (struct backend_done){.status = status};
+  while (status == STATUS_OK && device->ops->poll(device->backend, done, 1) == 0) {
+  }
+  return done->goes_on;
+}
+
+int device_finish_by_turns(struct device *device, const struct backend_job *job, uint64_t budget_ns) {
+  struct backend_turns *turns;
+  struct backend_done done;
+  struct error error = {0};
+  int count = 1;
+  check(device->ops->turns_begin(device->backend, job, 1, &turns, &error), &error, "turns_begin");
+  while (device_turn(device, turns, budget_ns, &done)) {
+    count++;
+  }
+  assert_int_equal(done.status, STATUS_OK);
+  return count;
+}
+
 void *device_run_chain(struct device *device, const struct device_request *request, int64_t rows_most) {
   struct backend_job whole = device_stage(device, request);
   struct backend_job *parts = calloc((size_t)request->m, sizeof(*parts)), *odd = NULL, **odd_end = &odd, *last = NULL;

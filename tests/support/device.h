@@ -54,6 +54,10 @@ struct backend_job device_stage(struct device *device, const struct device_reque
 void device_poison(void *at, uint64_t bytes);
 /* Submits and polls until it is done. */
 void device_finish(struct device *device, const struct backend_job *job);
+/* The same by turns of so long, where the backend has such; returns how many there were. */
+int device_finish_by_turns(struct device *device, const struct backend_job *job, uint64_t budget_ns);
+/* Takes one turn; *done is what came of it. False where the product has ended. */
+bool device_turn(struct device *device, struct backend_turns *turns, uint64_t budget_ns, struct backend_done *done);
 /* Dense y, [m, n], after a look at every byte around and every element within. The caller frees. */
 void *device_collect(struct device *device, const struct device_request *request, const struct backend_job *job);
 /* The three in a row. */

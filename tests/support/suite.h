@@ -5,7 +5,7 @@
 
 #include "device.h"
 
-enum { SUITE_FORMATS = 7, SUITE_TYPES = 7 }; /* one more than the last of enum gemm_format and of enum gemm_type */
+enum { SUITE_FORMATS = GEMM_FORMATS, SUITE_TYPES = 7 }; /* one more than the last of enum gemm_type */
 
 /* Of the scales that a row of x has where the weight is of this shape. */
 int64_t suite_scale_columns(const struct gemm_weight *shape);

@@ -30,20 +30,21 @@ static bool append(void *user, const gemmd_weight_info *info) {
 
 /* ---- what stands in the file: rows without padding, then scales under the name with _scale */
 
-static bool is_int2(int format) {
-  return format == GEMMD_FORMAT_INT2 || format == GEMMD_FORMAT_INT2A8;
+static const struct format_stored *stored(const gemmd_weight_info *info) {
+  return format_stored((int)info->format);
 }
 
 static uint64_t row_bytes(const gemmd_weight_info *info) {
-  bool halves = info->format == GEMMD_FORMAT_F16 || info->format == GEMMD_FORMAT_BF16;
-  return is_int2((int)info->format) ? (uint64_t)info->k / 4 : (uint64_t)info->k * (halves ? 2 : 1);
+  return (uint64_t)info->k * (uint64_t)stored(info)->bits / 8;
 }
 
-static const char *dtype(const gemmd_weight_info *info) {
-  static const char *const names[] = {
-      [GEMMD_FORMAT_INT8] = "I8", [GEMMD_FORMAT_FP8] = "F8_E4M3", [GEMMD_FORMAT_INT2] = "U8",
-      [GEMMD_FORMAT_F16] = "F16", [GEMMD_FORMAT_BF16] = "BF16",   [GEMMD_FORMAT_INT2A8] = "U8"};
-  return names[info->format];
+/* Elements of W in one of codes. */
+static uint64_t packed(const gemmd_weight_info *info) {
+  return stored(info)->bits < 8 ? 8 / (uint64_t)stored(info)->bits : 1;
+}
+
+static uint64_t scale_bytes(const gemmd_weight_info *info) {
+  return strcmp(stored(info)->scales, "F16") == 0 ? 2 : 4;
 }
 
 static uint64_t groups(int64_t count) {
@@ -73,15 +74,15 @@ static bool announce(json_t *header, const char *name, const char *type, json_t 
 
 static bool announce_weight(json_t *header, const gemmd_weight_info *info, uint64_t *offset) {
   char scales[sizeof info->name + sizeof "_scale"];
-  uint64_t elements, columns = is_int2((int)info->format) ? (uint64_t)info->k / 4 : (uint64_t)info->k;
-  bool good = announce(header, info->name, dtype(info), json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
-                       (uint64_t)info->n * row_bytes(info), offset);
+  uint64_t elements, columns = (uint64_t)info->k / packed(info);
+  bool good =
+      announce(header, info->name, stored(info)->codes, json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
+               (uint64_t)info->n * row_bytes(info), offset);
   if (info->scale == 0)
     return good;
   snprintf(scales, sizeof scales, "%s_scale", info->name);
   json_t *shape = scale_shape(info, &elements);
-  return good && announce(header, scales, is_int2((int)info->format) ? "F16" : "F32", shape,
-                          elements * (is_int2((int)info->format) ? 2 : 4), offset);
+  return good && announce(header, scales, stored(info)->scales, shape, elements * scale_bytes(info), offset);
 }
 
 static enum tool_exit write_header(struct tool_call *call, const struct list *list, FILE *out) {
@@ -90,9 +91,9 @@ static enum tool_exit write_header(struct tool_call *call, const struct list *li
   for (size_t i = 0; i < list->count; i++) {
     const gemmd_weight_info *info = &list->infos[i];
     enum tool_exit code = TOOL_OK;
-    if (is_int2((int)info->format) && info->k % 4 != 0)
-      code = tool_cannot(call, GEMMD_UNSUPPORTED, "%s has K = %lld; 2-bit weights in files have a multiple of 4",
-                         info->name, (long long)info->k);
+    if ((uint64_t)info->k % packed(info) != 0)
+      code = tool_cannot(call, GEMMD_UNSUPPORTED, "%s has K = %lld; %d-bit weights in files have a multiple of %d",
+                         info->name, (long long)info->k, stored(info)->bits, (int)packed(info));
     else if (!announce_weight(header, info, &offset))
       code = tool_cannot(call, GEMMD_INVALID, "%s cannot stand in a file: the name is taken, or no UTF-8", info->name);
     if (code != TOOL_OK) {
@@ -116,12 +117,12 @@ static enum tool_exit write_header(struct tool_call *call, const struct list *li
 /* ---- the weights */
 
 static bool write_content(const gemmd_weight_info *info, const gemmd_content *content, FILE *out) {
-  uint64_t bytes = row_bytes(info), scale_bytes = is_int2((int)info->format) ? 2 : 4;
+  uint64_t bytes = row_bytes(info);
   for (int64_t i = 0; i < content->n; i++)
     if (fwrite((const uint8_t *)content->codes + (uint64_t)i * content->row_bytes, (size_t)bytes, 1, out) != 1)
       return false;
   uint64_t count = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
-  return count == 0 || fwrite(content->scales, (size_t)scale_bytes, (size_t)count, out) == count;
+  return count == 0 || fwrite(content->scales, (size_t)scale_bytes(info), (size_t)count, out) == count;
 }
 
 static enum tool_exit write_weight(struct tool_call *call, gemmd_session *session, const gemmd_weight_info *info,

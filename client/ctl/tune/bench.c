@@ -143,12 +143,6 @@ static enum tool_exit whole_linear(const struct bench *bench, gemmd_weight *weig
 
 /* ---- the report */
 
-static double code_bytes(int format) {
-  return format == GEMMD_FORMAT_INT2 || format == GEMMD_FORMAT_INT2A8 ? 0.25
-         : format == GEMMD_FORMAT_F16 || format == GEMMD_FORMAT_BF16  ? 2
-                                                                      : 1;
-}
-
 /* The best three, and what was set by hand. */
 static bool shown(const gemmd_tune_result *result, uint32_t rank) {
   return rank < 3 || result->hand;
@@ -173,7 +167,7 @@ static void result_text(const struct bench *bench, const gemmd_tune_report *repo
   char time[PRINT_UNIT_BYTES];
   FILE *out = bench->call->out;
   double operations = 2 * (double)bench->m * (double)bench->n * (double)bench->k;
-  double bytes = (double)bench->n * (double)bench->k * code_bytes(bench->format) +
+  double bytes = (double)bench->n * (double)bench->k * format_stored(bench->format)->bits / 8 +
                  (double)bench->m * (double)bench->k * (double)type_bytes(bench->x_type) +
                  (double)bench->m * (double)bench->n * (double)type_bytes(bench->y_type);
   struct print_table table;

@@ -15,20 +15,6 @@
 
 /* ---- weight_load */
 
-static bool method_fits(uint32_t format, uint32_t method) {
-  switch (method) {
-  case METHOD_DEFAULT:
-    return true;
-  case METHOD_ABSMAX:
-    return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
-  case METHOD_LEAST_SQUARES:
-  case METHOD_TERNARY:
-    return gemm_is_int2((enum gemm_format)format);
-  default:
-    return false;
-  }
-}
-
 static enum status check_request(const struct message_weight_load *request, uint32_t devices, struct error *error) {
   if (request->name[0] == '\0')
     return error_set(error, STATUS_INVALID, "name must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
@@ -36,14 +22,14 @@ static enum status check_request(const struct message_weight_load *request, uint
     return error_set(error, STATUS_INVALID, "tensor must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
   if (request->format < 1 || request->format >= GEMM_FORMATS)
     return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, 1, GEMM_FORMATS - 1);
-  if (request->scale > GEMM_SCALE_GROUP)
-    return error_field(error, STATUS_INVALID, FIELD_SCALE, request->scale, GEMM_SCALE_NONE, GEMM_SCALE_GROUP);
+  if (request->scale >= GEMM_SCALES)
+    return error_field(error, STATUS_INVALID, FIELD_SCALE, request->scale, GEMM_SCALE_NONE, GEMM_SCALES - 1);
   if (request->scale != GEMM_SCALE_NONE &&
       !gemm_takes_scale((enum gemm_format)request->format, (enum gemm_scale)request->scale))
     return error_set(error, STATUS_INVALID, "scale mode %s does not go with format %s",
                      gemm_scale_name((enum gemm_scale)request->scale),
                      gemm_format_name((enum gemm_format)request->format));
-  if (!method_fits(request->format, request->method))
+  if (!gemm_takes_method((enum gemm_format)request->format, (enum gemm_method)request->method))
     return error_set(error, STATUS_INVALID, "method %u does not go with format %s", request->method,
                      gemm_format_name((enum gemm_format)request->format));
   if (request->old_hash)

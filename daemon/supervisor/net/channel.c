@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,11 +24,18 @@ static void record_free(struct channel_record *record) {
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
+/* All that a peer is to have that writes no more. */
+static bool finished(const struct channel *channel) {
+  bool owes = channel->events->owes != NULL && channel->events->owes(channel);
+  return channel->finishing && channel->first == NULL && !owes;
+}
+
 static void watch(struct channel *channel) {
-  int events = UV_DISCONNECT;
-  if (!channel->paused)
+  /* half closed stays half closed; that both are is told with anything that is watched */
+  int events = channel->half ? UV_PRIORITIZED : UV_DISCONNECT;
+  if (!channel->paused && !channel->finishing)
     events |= UV_READABLE;
-  if (channel->first != NULL)
+  if (channel->first != NULL || finished(channel))
     events |= UV_WRITABLE;
   if (!channel->ended && !channel->closing)
     uv_poll_start(&channel->poll, events, on_poll);
@@ -64,15 +72,25 @@ static bool flush(struct channel *channel) {
   return true;
 }
 
+/* The peer has shut down its direction alone. */
+static bool is_half_closed(const struct channel *channel) {
+  struct pollfd peer = {.fd = channel->fd, .events = POLLRDHUP};
+  return poll(&peer, 1, 0) == 1 && (peer.revents & POLLRDHUP) && !(peer.revents & (POLLHUP | POLLERR));
+}
+
 /* True while there may be more. */
 static bool receive_one(struct channel *channel) {
   struct packet packet;
   struct error error;
-  if (channel->paused || channel->ended || channel->closing)
+  if (channel->paused || channel->ended || channel->closing || channel->finishing)
     return false;
   enum status status = transport_receive(channel->fd, &packet, &error);
   if (status == STATUS_BUSY)
     return false;
+  if (status == STATUS_DISCONNECTED && is_half_closed(channel)) {
+    channel->half = channel->finishing = true;
+    return false;
+  }
   if (status != STATUS_OK) {
     end(channel, &error);
     return false;
@@ -103,9 +121,11 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
   /* An error of the socket: the peer left with something unread; what it sent before may still be there. */
   if (status < 0 || (events & UV_READABLE))
     receive(channel);
-  else if (events & UV_DISCONNECT)
+  else if ((events & UV_DISCONNECT) && is_half_closed(channel))
+    channel->half = true;
+  else if (events & (UV_DISCONNECT | UV_PRIORITIZED))
     end(channel, &gone);
-  if (status < 0)
+  if (status < 0 || finished(channel))
     end(channel, &gone);
   watch(channel);
 }
@@ -183,6 +203,11 @@ void channel_pause(struct channel *channel, bool paused) {
     return;
   channel->paused = paused;
   watch(channel);
+}
+
+void channel_settle(struct channel *channel) {
+  if (channel->finishing)
+    watch(channel);
 }
 
 static void on_closed(uv_handle_t *handle) {

@@ -22,6 +22,9 @@ struct channel_events {
   void (*closed)(struct channel *channel);
   /* What waited to be sent has gone out. NULL: nobody wants to hear. */
   void (*flushed)(struct channel *channel);
+  /* Whether answers are still to be sent to a peer that has shut down its own direction: `end` waits for them. NULL:
+   * none is. */
+  bool (*owes)(const struct channel *channel);
 };
 
 struct channel_record;
@@ -35,6 +38,8 @@ struct channel {
   size_t queued, queue_max;
   uint64_t sent; /* records that had to wait and have gone out */
   bool paused, ended, closing;
+  bool half;      /* the peer writes no more, and reads */
+  bool finishing; /* and all that it wrote has been taken */
 };
 
 /* Takes in all that the peer had sent. For a peer that is known to be gone: its exit may be seen before its last words.
@@ -54,6 +59,8 @@ MUST_CHECK enum status channel_send_failure(struct channel *channel, uint32_t id
                                             uint32_t retry_ms, struct error *error);
 /* While paused nothing is received, but `end` is still called when the peer goes. */
 void channel_pause(struct channel *channel, bool paused);
+/* What `owes` would say may have changed. */
+void channel_settle(struct channel *channel);
 /* Closes the socket; what is queued is dropped. Again: nothing. */
 void channel_close(struct channel *channel);
 

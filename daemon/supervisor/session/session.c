@@ -346,8 +346,10 @@ void session_fleet_ready(struct supervisor *supervisor) {
   struct session *session, *next;
   for (session = TAILQ_FIRST(&supervisor->sessions.list); session != NULL; session = next) {
     next = TAILQ_NEXT(session, link);
-    if (session->hello_waits)
+    if (session->hello_waits) {
       cmd_hello_answer(session);
+      channel_settle(&session->channel);
+    }
   }
 }
 
@@ -397,6 +399,11 @@ static enum status identify(struct supervisor *supervisor, struct session *sessi
   return session->account != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for a user");
 }
 
+static bool owes_answers(const struct channel *channel) {
+  const struct session *session = channel->owner;
+  return session->busy || session->hello_waits || session->loads > 0;
+}
+
 static void start_timers(struct session *session) {
   uv_loop_t *loop = &session->supervisor->loop;
   uv_timer_init(loop, &session->timer);
@@ -407,7 +414,7 @@ static void start_timers(struct session *session) {
 
 void session_accept(struct supervisor *supervisor, int fd) {
   static const struct channel_events events = {
-      .packet = on_packet, .end = on_end, .closed = on_closed, .flushed = on_flushed};
+      .packet = on_packet, .end = on_end, .closed = on_closed, .flushed = on_flushed, .owes = owes_answers};
   struct error error;
   struct session *session = calloc(1, sizeof *session);
   enum status status =

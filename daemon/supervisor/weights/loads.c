@@ -59,6 +59,8 @@ void load_finish(struct load *load, const struct message_weight_info *info) {
     close(load->canonical);
   session->loads--;
   session->account->loads--;
+  if (!session->ending)
+    channel_settle(&session->channel);
   free(load);
   session_release(session);
 }

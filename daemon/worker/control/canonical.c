@@ -17,25 +17,17 @@ enum status canonical_part_check(const struct gemm_weight *part, int64_t n_begin
   if (n_begin < 0 || n_begin > n_total - part->n)
     return error_set(error, STATUS_INVALID, "first row must be 0..%lld, got %lld", (long long)(n_total - part->n),
                      (long long)n_begin);
-  if (part->scale == GEMM_SCALE_BLOCK && n_begin % GEMM_GROUP != 0)
-    return error_set(error, STATUS_INVALID, "first row must be a multiple of %d for block scales, got %lld", GEMM_GROUP,
-                     (long long)n_begin);
+  int64_t rows = gemm_scale_facts(part->scale)->n;
+  if (rows > 1 && n_begin % rows != 0)
+    return error_set(error, STATUS_INVALID, "first row must be a multiple of %lld for %s scales, got %lld",
+                     (long long)rows, gemm_scale_name(part->scale), (long long)n_begin);
   return STATUS_OK;
 }
 
 /* Rows of scales that stand before row `n_begin` of W. */
 static uint64_t scale_rows_before(enum gemm_scale scale, int64_t n_begin) {
-  switch (scale) {
-  case GEMM_SCALE_ROW:
-  case GEMM_SCALE_GROUP:
-    return (uint64_t)n_begin;
-  case GEMM_SCALE_BLOCK:
-    return (uint64_t)n_begin / GEMM_GROUP;
-  case GEMM_SCALE_ONE:
-  case GEMM_SCALE_NONE:
-    break;
-  }
-  return 0;
+  int64_t rows = gemm_scale_facts(scale)->n;
+  return rows > 0 ? (uint64_t)(n_begin / rows) : 0;
 }
 
 void canonical_part_copy(enum gemm_scale scale, const struct gemm_layout *whole_layout, const void *whole,

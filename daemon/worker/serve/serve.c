@@ -112,6 +112,11 @@ void serve_session_drop(struct serve *serve, struct engine_session *session) {
     if (job != NULL && job->mate == NULL)
       serve_stop(serve, job, STATUS_CANCELLED);
   }
+  for (uint32_t i = 0; i < serve->in_flight; i++) {
+    struct queue_job *job = serve->on_device[i];
+    if (job->lane == &session->lane && job->turns != NULL && job->mate == NULL)
+      serve_stop(serve, job, STATUS_CANCELLED);
+  }
 }
 
 void serve_session_remove(struct serve *serve, struct engine_session *session, struct engine_message *message) {
@@ -199,8 +204,20 @@ void serve_stop(struct serve *serve, struct queue_job *job, enum status status) 
   serve->ops->turns_abandon(serve->backend, job->turns);
 }
 
+/* A turn of it is on the device. */
+static struct queue_job *find_turn(const struct serve *serve, const struct engine_session *session, uint64_t tag) {
+  for (uint32_t i = 0; i < serve->in_flight; i++) {
+    struct queue_job *job = serve->on_device[i];
+    if (job->turns != NULL && job->lane == &session->lane && job->tag == tag)
+      return job;
+  }
+  return NULL;
+}
+
 static void cancel(struct serve *serve, struct engine_session *session, uint64_t tag) {
   struct queue_job *job = queue_find(&session->lane, tag);
+  if (job == NULL)
+    job = find_turn(serve, session, tag);
   if (job == NULL)
     return; /* it has begun, or has ended */
   if (job->turns != NULL) {

@@ -8,7 +8,7 @@
 #include "plans.h"
 #include "wake.h"
 
-enum { SERVE_IN_FLIGHT = 64 };
+enum { SERVE_IN_FLIGHT = 64 + 1 }; /* products, and one turn of a long one more */
 
 struct serve {
   const struct backend_ops *ops;

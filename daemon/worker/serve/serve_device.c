@@ -7,7 +7,8 @@
 enum {
   POLL_AT_ONCE = 16,
   LONG_NS = 2000000,         /* what is predicted to take longer has turns */
-  TURN_NS = 3000000,         /* of such, where the device computes for this thread */
+  TURN_NS = 3000000,         /* of such, where the device computes for this thread, */
+  DEVICE_TURN_NS = 2000000,  /* and where it computes beside it: two of them, and what was started before */
   GATHERED_BYTES = 16 << 20, /* of x and y of a product that several requests are gathered into */
   GATHERED_ELEMENT_BYTES = 4 /* at most */
 };
@@ -55,9 +56,9 @@ static bool worth_waiting(struct serve *serve, const struct queue_job *front, in
 }
 
 uint64_t serve_expected_ns(struct serve *serve) {
-  if (serve->in_flight == 0)
+  const struct queue_job *oldest = serve->in_flight > 0 ? serve->on_device[0] : NULL;
+  if (oldest == NULL || oldest->turns != NULL)
     return 0;
-  const struct queue_job *oldest = serve->on_device[0];
   const struct engine_traffic *traffic = serve_traffic_of(serve, oldest);
   return traffic->typical_ns > 0 ? oldest->started_ns + traffic->typical_ns : 0;
 }
@@ -130,10 +131,20 @@ static void device_returns(struct serve *serve, const struct queue_job *front) {
   memmove(&serve->on_device[at], &serve->on_device[at + 1], (serve->in_flight - at) * sizeof(struct queue_job *));
 }
 
-/* ---- products that take long, where the device computes for this thread: a turn at a time, others between */
+/* ---- products that take long: a turn at a time, others between */
 
 static bool takes_long(const struct serve *serve, const struct queue_job *front) {
   return serve->ops->predict_ns != NULL && serve->ops->predict_ns(serve->backend, &front->product) > LONG_NS;
+}
+
+/* Room on the device for one more of a kind: turns, where they go there, or whole products. Neither keeps the other
+ * from having one there. */
+static bool has_room(const struct serve *serve, bool turn) {
+  uint32_t alike = 0;
+  for (uint32_t i = 0; i < serve->in_flight; i++)
+    alike += (serve->on_device[i]->turns != NULL) == turn;
+  bool turns_there = serve->ops->turns_submit != NULL;
+  return alike < serve->in_flight_max && serve->in_flight < serve->in_flight_max + (turns_there ? 1 : 0);
 }
 
 /* Its client wants it no more, or not so late. */
@@ -142,9 +153,41 @@ static void note_stop(struct serve *serve, struct queue_job *front, uint64_t now
     serve_stop(serve, front, STATUS_TIMEOUT);
 }
 
+/* It has ended in a turn. Nothing where the device is lost with it. */
+static void end_turns(struct serve *serve, struct queue_job *front, struct error *error, uint64_t device_ns,
+                      struct error *lost) {
+  front->turns = NULL;
+  if (error->status == STATUS_DEVICE_LOST) {
+    *lost = *error;
+    return;
+  }
+  if (error->status == STATUS_CANCELLED && front->stop != STATUS_OK)
+    *error = (struct error){.status = front->stop, .low = 1, .high = 0};
+  complete_batch(serve, front, error, device_ns);
+}
+
+/* The turn is the device's, which reports its end. */
+static unsigned submit_turn(struct serve *serve, struct queue_job *front, struct error *lost) {
+  struct error error = {.status = STATUS_OK};
+  if (!has_room(serve, true))
+    return 0;
+  queue_resume(&serve->queue, front);
+  note_stop(serve, front, clock_ns());
+  enum status status = serve->ops->turns_submit(serve->backend, front->turns, DEVICE_TURN_NS, &error);
+  if (status == STATUS_OK)
+    device_takes(serve, front);
+  else if (status == STATUS_BUSY)
+    queue_return(&serve->queue, front);
+  else
+    end_turns(serve, front, &error, 0, lost);
+  return status != STATUS_BUSY;
+}
+
 static unsigned take_turn(struct serve *serve, struct queue_job *front, struct error *lost) {
   struct error error = {.status = STATUS_OK, .low = 1, .high = 0};
   struct backend_done done;
+  if (serve->ops->turns_submit != NULL)
+    return submit_turn(serve, front, lost);
   uint64_t begin_ns = clock_ns();
   queue_resume(&serve->queue, front);
   note_stop(serve, front, begin_ns);
@@ -155,20 +198,14 @@ static unsigned take_turn(struct serve *serve, struct queue_job *front, struct e
     queue_return(&serve->queue, front);
     return 1;
   }
-  front->turns = NULL;
-  if (done.status == STATUS_DEVICE_LOST) {
-    *lost = error;
-    return 1;
-  }
-  if (done.status == STATUS_CANCELLED && front->stop != STATUS_OK)
-    error = (struct error){.status = front->stop, .low = 1, .high = 0};
-  complete_batch(serve, front, &error, done.device_ns);
+  error.status = done.status;
+  end_turns(serve, front, &error, done.device_ns, lost);
   return 1;
 }
 
 /* Where the one whose turn it is has to wait, another one goes on. */
 static unsigned take_other_turn(struct serve *serve, struct queue_job *front, struct error *lost) {
-  if (serve->queue.under_way == 0)
+  if (serve->queue.under_way == 0 || (serve->ops->turns_submit != NULL && !has_room(serve, true)))
     return 0;
   queue_pass(&serve->queue, front);
   struct queue_job *other = queue_any_under_way(&serve->queue, front);
@@ -188,10 +225,20 @@ static int64_t rows_most(const struct serve *serve, const struct queue_job *fron
   return most > front->product.m ? most : front->product.m;
 }
 
+/* Of its user and class: those that wait for a turn, and those whose turn is on the device. */
+static uint32_t under_way_of(const struct serve *serve, const struct queue_job *front) {
+  uint32_t count = queue_under_way_of(front);
+  for (uint32_t i = 0; i < serve->in_flight; i++) {
+    const struct queue_job *job = serve->on_device[i];
+    count += job->turns != NULL && job->lane->user == front->lane->user && job->priority == front->priority;
+  }
+  return count;
+}
+
 /* The product with its mates is the device's, or has ended; BUSY: it goes on waiting. */
 static enum status begin(struct serve *serve, struct queue_job *front, struct error *error) {
   bool turns = takes_long(serve, front);
-  if (turns && queue_under_way_of(front) >= OWN_UNDER_WAY_MOST)
+  if (turns ? under_way_of(serve, front) >= OWN_UNDER_WAY_MOST : !has_room(serve, false))
     return STATUS_BUSY;
   enum status status = turns ? serve->ops->turns_begin(serve->backend, &front->product, under_way_most[front->priority],
                                                        &front->turns, error)
@@ -212,7 +259,7 @@ static enum status begin(struct serve *serve, struct queue_job *front, struct er
 
 unsigned serve_start(struct serve *serve, struct error *lost) {
   struct queue_job *front = queue_front(&serve->queue);
-  if (front == NULL || serve->in_flight == serve->in_flight_max)
+  if (front == NULL || !(has_room(serve, false) || has_room(serve, true)))
     return 0;
   if (front->turns != NULL)
     return take_turn(serve, front, lost);
@@ -250,9 +297,15 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
     }
     struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
     device_returns(serve, front);
-    note_end(serve_traffic_of(serve, front), clock_ns() - front->started_ns);
-    charge_batch(serve, front, done[i].device_ns);
-    complete_batch(serve, front, &error, done[i].device_ns);
+    charge_batch(serve, front, done[i].turn_ns);
+    if (done[i].goes_on) {
+      queue_return(&serve->queue, front);
+    } else if (front->turns != NULL) {
+      end_turns(serve, front, &error, done[i].device_ns, lost);
+    } else {
+      note_end(serve_traffic_of(serve, front), clock_ns() - front->started_ns);
+      complete_batch(serve, front, &error, done[i].device_ns);
+    }
   }
   return (unsigned)finished;
 }

@@ -30,14 +30,14 @@ static uint64_t next_random(uint64_t *state) { /* xorshift64 (Marsaglia, 2003) *
   return *state;
 }
 
-/* Any bits are a code of INT8 and INT2; those of the others stay below 2 and are finite. */
-static void fill_codes(enum gemm_format format, uint8_t *codes, uint64_t bytes) {
+/* Any bits are a code of integers; floats stay below 2 and are finite. */
+static void fill_codes(enum gemm_type element, uint8_t *codes, uint64_t bytes) {
   uint64_t state = 0x9e3779b97f4a7c15u, keep = UINT64_MAX, set = 0;
-  if (format == GEMM_FORMAT_FP8)
+  if (element == GEMM_E4M3)
     keep = 0xbfbfbfbfbfbfbfbfu;
-  if (format == GEMM_FORMAT_F16)
+  if (element == GEMM_F16)
     keep = 0x83ff83ff83ff83ffu, set = 0x3800380038003800u;
-  if (format == GEMM_FORMAT_BF16)
+  if (element == GEMM_BF16)
     keep = 0x807f807f807f807fu, set = 0x3f003f003f003f00u;
   for (uint64_t i = 0; i < bytes; i += 8) {
     uint64_t word = (next_random(&state) & keep) | set;
@@ -54,7 +54,7 @@ static void *make_canonical(const struct gemm_weight *weight, struct error *erro
     (void)error_set(error, STATUS_NOMEM, "no memory for a random weight");
     return NULL;
   }
-  fill_codes(weight->format, canonical, layout.codes_bytes);
+  fill_codes(gemm_format_facts(weight->format)->element, canonical, layout.codes_bytes);
   bool halves = layout.scale_count > 0 && layout.scales_bytes / layout.scale_count == 2;
   for (uint64_t i = 0; i < layout.scale_count; i++) {
     float scale = 0.001f * (float)(1 + i % 7);

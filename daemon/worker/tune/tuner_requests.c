@@ -177,7 +177,7 @@ static enum status pin(struct tuner *tuner, struct engine_message *message) {
     tuner_unpin(tuner, weight);
     return STATUS_OK;
   }
-  enum gemm_type type = weight->shape.format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F16;
+  enum gemm_type type = gemm_takes_x(weight->shape.format, GEMM_F16) ? GEMM_F16 : GEMM_BF16;
   request->problem = (struct variant_problem){.weight = weight->shape, .m = 1, .x_type = type, .y_type = type};
   if (check_by_hand(tuner, &request->problem, request->text, &variant, &message->error) != STATUS_OK)
     return message->error.status;

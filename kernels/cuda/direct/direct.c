@@ -20,8 +20,8 @@ static enum status variant_has_code(const struct variant *variant, struct error 
   return STATUS_OK;
 }
 
-static enum status job_check(const struct backend *backend, int lane, const struct backend_job *job,
-                             struct error *error) {
+static enum status lane_job_check(const struct backend *backend, int lane, const struct backend_job *job,
+                                  struct error *error) {
   if (!backend->direct)
     return error_set(error, STATUS_WRONG_STATE, "this backend serves; it computes nothing for its caller");
   if (lane < 0 || lane >= backend->slot_count)
@@ -152,7 +152,7 @@ static cudaError_t activate_into(const struct direct_pass *v, const struct backe
   sequence_reads(weight, next->rows_padded, step->y_type, &pass);
   bool codes = pass.to != ACTIVATE_TO_VALUES;
   pass.clusters = pass.dependent;
-  pass.out = direct_staged(next, weight->weight.format == GEMM_FORMAT_INT2 ? next->at.x : next->at.codes);
+  pass.out = direct_staged(next, layout_keeps_x(&weight->weight) ? next->at.x : next->at.codes);
   pass.scales = codes ? direct_staged(next, next->at.scales) : NULL;
   next->x = pass.out;
   next->x_stride = codes ? weight->layout.x_row_bytes : pass.out_stride;
@@ -233,7 +233,7 @@ static enum status enqueue(struct backend *backend, struct slot *lane, const str
 
 enum status cuda_enqueue(struct backend *backend, int lane, const struct backend_job *job, void *stream,
                          struct error *error) {
-  enum status status = job_check(backend, lane, job, error);
+  enum status status = lane_job_check(backend, lane, job, error);
   if (status != STATUS_OK)
     return status;
   struct slot *slot = &backend->slots[lane];

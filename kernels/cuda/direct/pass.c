@@ -21,13 +21,6 @@ bool direct_quantizes(const struct direct_pass *pass) {
 
 /* ---- x */
 
-/* Elements of a row of x as the kernel reads it. */
-static int64_t x_columns(const struct direct_pass *pass) {
-  const struct backend_weight *weight = pass->weight;
-  return weight->layout.layout == LAYOUT_CODES2 && !gemm_quantizes_x(weight->weight.format) ? weight->weight.k
-                                                                                            : weight->layout.k;
-}
-
 static cudaError_t quantize(struct direct_pass *pass) {
   const struct gemm_weight *weight = &pass->weight->weight;
   const struct layout *layout = &pass->weight->layout;
@@ -38,7 +31,7 @@ static cudaError_t quantize(struct direct_pass *pass) {
                                          .rows_padded = pass->rows_padded,
                                          .k = weight->k,
                                          .k_padded = layout->k,
-                                         .e4m3 = weight->format == GEMM_FORMAT_FP8,
+                                         .e4m3 = gemm_format_facts(weight->format)->codes == GEMM_E4M3,
                                          .codes = direct_staged(pass, pass->at.codes),
                                          .scales = direct_staged(pass, pass->at.scales),
                                          .dependent = pass->early};
@@ -52,8 +45,7 @@ static cudaError_t quantize(struct direct_pass *pass) {
 
 /* Rows behind each other, zeros behind K, and behind the last row where there are to be more. */
 static cudaError_t copy(struct direct_pass *pass, uint64_t row_bytes, uint64_t stride) {
-  bool int2 = pass->weight->weight.format == GEMM_FORMAT_INT2;
-  uint8_t *to = direct_staged(pass, int2 ? pass->at.x : pass->at.codes);
+  uint8_t *to = direct_staged(pass, layout_keeps_x(&pass->weight->weight) ? pass->at.x : pass->at.codes);
   uint64_t rows = (uint64_t)pass->rows, more = (uint64_t)(pass->rows_padded - pass->rows);
   cudaError_t result = cudaSuccess;
   launch_flush(pass->stream);
@@ -86,7 +78,8 @@ cudaError_t direct_stage(struct direct_pass *pass) {
   if (direct_quantizes(pass))
     return quantize(pass);
   uint64_t element = gemm_type_bytes(pass->x_type);
-  uint64_t row_bytes = (uint64_t)pass->weight->weight.k * element, stride = (uint64_t)x_columns(pass) * element;
+  uint64_t row_bytes = (uint64_t)pass->weight->weight.k * element,
+           stride = (uint64_t)layout_x_columns(&pass->weight->weight, &pass->weight->layout) * element;
   /* Kernels of 2-bit tiles read rows that are any multiple of 16 bytes apart. */
   bool apart = pass->weight->layout.layout == LAYOUT_TILES2 && pass->x_stride >= stride && pass->x_stride % 16 == 0;
   bool in_place = (pass->x_stride == stride || apart) && row_bytes == stride && pass->rows_padded == pass->rows &&

@@ -6,7 +6,7 @@
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
   const struct slot *slot = chunk->slot;
-  return (void *)(uintptr_t)((slot->job.operand ? slot->operand.address : slot->staging.address) + offset);
+  return (void *)(uintptr_t)((slot->job.operand ? slot->scratch : slot->staging.address) + offset);
 }
 
 struct chain chunk_chain(const struct chunk *chunk) {
@@ -69,7 +69,7 @@ static bool quantize_in_place(struct chunk *chunk, cudaError_t *result) {
       y_rows = NULL;
     *result =
         launch_quantize_table(chunk->slot->stream, &table, job->x_type, count, chunk->weight->weight.k, layout->k,
-                              chunk->weight->weight.format == GEMM_FORMAT_FP8,
+                              gemm_format_facts(chunk->weight->weight.format)->codes == GEMM_E4M3,
                               (uint8_t *)chunk_staged(chunk, chunk->at.codes) + (uint64_t)done * layout->x_row_bytes,
                               (float *)chunk_staged(chunk, chunk->at.scales) + done, &y, y_rows ? y_rows + done : NULL);
     done += count;
@@ -89,7 +89,7 @@ static cudaError_t quantize(const struct chunk *chunk) {
                                      .rows_padded = chunk->rows_padded,
                                      .k = weight->k,
                                      .k_padded = layout->k,
-                                     .e4m3 = weight->format == GEMM_FORMAT_FP8,
+                                     .e4m3 = gemm_format_facts(weight->format)->codes == GEMM_E4M3,
                                      .codes = chunk_staged(chunk, chunk->at.codes),
                                      .scales = chunk_staged(chunk, chunk->at.scales)};
   return weight->scale == GEMM_SCALE_BLOCK ? launch_quantize_blocks(chunk->slot->stream, &pass)
@@ -111,7 +111,8 @@ cudaError_t chunk_bias(const struct chunk *chunk) {
 static cudaError_t x_in(const struct chunk *chunk) {
   const struct backend_weight *weight = chunk->weight;
   uint64_t element = gemm_type_bytes(chunk->job->x_type), row_bytes = (uint64_t)weight->weight.k * element;
-  uint64_t stride = weight->layout.layout == LAYOUT_TILES2 ? (uint64_t)weight->layout.k * element : row_bytes;
+  bool kept = layout_keeps_x(&weight->weight);
+  uint64_t stride = kept ? (uint64_t)layout_x_columns(&weight->weight, &weight->layout) * element : row_bytes;
   uint8_t *x = chunk_staged(chunk, chunk->at.x);
   cudaError_t result = cudaSuccess;
   if (stride > row_bytes)
@@ -124,7 +125,7 @@ static cudaError_t x_in(const struct chunk *chunk) {
 static cudaError_t stage(struct chunk *chunk) {
   const struct backend_job *job = chunk->job;
   bool quantizes = gemm_quantizes_x(chunk->weight->weight.format);
-  cudaError_t result = chunk->row == 0 && job->bias ? chunk_bias(chunk) : cudaSuccess;
+  cudaError_t result = chunk->row == chunk->slot->first_row && job->bias ? chunk_bias(chunk) : cudaSuccess;
   if (result != cudaSuccess)
     return result;
   if (chunk_as_is(job)) {
@@ -162,10 +163,10 @@ static const struct backend_arena *y_memory(const struct backend_job *job) {
   return job->y_memory ? job->y_memory : job->arena;
 }
 
-/* Not so many rows of INT2, which come in runs of a few bytes each: those go faster as one copy. */
+/* Not so many rows by packed codes, which come in runs of a few bytes each: those go faster as one copy. */
 static bool in_place(const struct chunk *chunk) {
   const struct backend_job *whole = &chunk->slot->job;
-  return !whole->next && y_memory(whole)->device && (!gemm_is_int2(chunk->weight->weight.format) || chunk->rows <= 4);
+  return !whole->next && y_memory(whole)->device && (!gemm_is_packed(chunk->weight->weight.format) || chunk->rows <= 4);
 }
 
 void *chunk_y(const struct chunk *chunk, uint64_t at, uint64_t row_bytes, uint64_t *stride) {

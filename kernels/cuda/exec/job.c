@@ -16,3 +16,7 @@ enum status job_types_check(const struct backend_job *job, struct error *error) 
     return error_set(error, STATUS_INVALID, "x of type %s needs scales", gemm_type_name(job->x_type));
   return STATUS_OK;
 }
+
+enum status job_check(const struct backend_job *job, struct error *error) {
+  return job->m < 1 ? error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, INT64_MAX) : job_types_check(job, error);
+}

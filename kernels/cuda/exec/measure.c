@@ -104,6 +104,7 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
   struct slot *slot = &backend->slots[0];
   cudaGraphExec_t graph = NULL;
   slot->job = *job;
+  slot->first_row = 0;
   slot->rows = job->m;
   slot->rows_most = staging_go(job->m, job->weight->rows_most);
   enum status status = backend_enter(backend, error);

@@ -4,7 +4,7 @@
 #include "../families/table.h"
 #include "run.h"
 
-/* x where the product reads it: as it comes for INT2, else codes, or what needs none. */
+/* x where the product reads it: as it comes, or codes. */
 static void x_of(const struct chunk *chunk, struct kernel_call *call) {
   const struct layout *layout = &chunk->weight->layout;
   const struct gemm_weight *weight = &chunk->weight->weight;
@@ -12,11 +12,10 @@ static void x_of(const struct chunk *chunk, struct kernel_call *call) {
   call->x_stride = layout->x_row_bytes;
   if (gemm_quantizes_x(weight->format))
     call->x_scale = chunk_staged(chunk, chunk->at.scales);
-  if (weight->format != GEMM_FORMAT_INT2)
+  if (!layout_keeps_x(weight))
     return;
-  int64_t k = layout->layout == LAYOUT_TILES2 ? layout->k : weight->k;
   call->x = chunk_staged(chunk, chunk->at.x);
-  call->x_stride = (uint64_t)k * gemm_type_bytes(chunk->job->x_type);
+  call->x_stride = (uint64_t)layout_x_columns(weight, layout) * gemm_type_bytes(chunk->job->x_type);
 }
 
 /* Behind kernels of ours, W streams in while those still run: a thing of Hopper. Where so many products run at a time

@@ -81,12 +81,12 @@ static struct activate_pass pass_of(const struct chunk *v, const struct backend_
 
 void sequence_reads(const struct backend_weight *weight, int64_t rows_padded, enum gemm_type type,
                     struct activate_pass *out) {
-  bool e4m3 = weight->weight.format == GEMM_FORMAT_FP8, block = weight->weight.scale == GEMM_SCALE_BLOCK;
-  bool canonical = weight->weight.format == GEMM_FORMAT_INT2 && weight->layout.layout != LAYOUT_TILES2;
+  enum gemm_type codes = gemm_format_facts(weight->weight.format)->codes;
+  bool block = weight->weight.scale == GEMM_SCALE_BLOCK;
   out->to = ACTIVATE_TO_VALUES;
-  if (gemm_quantizes_x(weight->weight.format))
-    out->to = block && e4m3 ? ACTIVATE_TO_E4M3_BLOCKS : e4m3 ? ACTIVATE_TO_E4M3 : ACTIVATE_TO_INT8;
-  out->k_padded = canonical ? weight->weight.k : weight->layout.k;
+  if (codes != GEMM_TYPE_NONE)
+    out->to = codes == GEMM_INT8 ? ACTIVATE_TO_INT8 : block ? ACTIVATE_TO_E4M3_BLOCKS : ACTIVATE_TO_E4M3;
+  out->k_padded = layout_x_columns(&weight->weight, &weight->layout);
   out->rows_padded = rows_padded;
   out->out_stride = (uint64_t)out->k_padded * gemm_type_bytes(type);
 }
@@ -97,7 +97,7 @@ static cudaError_t activate_into(const struct backend *backend, const struct chu
   const struct backend_weight *weight = next->weight;
   struct activate_pass pass = pass_of(v, step);
   sequence_reads(weight, next->rows_padded, step->y_type, &pass);
-  pass.out = chunk_staged(next, weight->weight.format == GEMM_FORMAT_INT2 ? next->at.x : next->at.codes);
+  pass.out = chunk_staged(next, layout_keeps_x(&weight->weight) ? next->at.x : next->at.codes);
   pass.scales = chunk_staged(next, next->at.scales);
   pass.clusters = backend->gpu.capability >= 90;
   return launch_activate(v->slot->stream, &pass);
@@ -126,7 +126,7 @@ enum status sequence_stage(const struct sequence *sequence, bool bare, struct er
     struct chunk chunk = step_chunk(sequence, i, x_type, &used, &job);
     if (i == 0)
       status = bare ? chunk_stage_bare(&chunk, error) : chunk_stage(&chunk, error);
-    else if (sequence->row == 0 && job.bias)
+    else if (sequence->row == sequence->slot->first_row && job.bias)
       status = runtime_check(chunk_bias(&chunk), "copying a bias to the GPU", error);
     x_type = job.y_type;
   }

@@ -14,14 +14,14 @@ struct staging staging_place(const struct gemm_weight *weight, const struct layo
   /* At most ROWS_MOST rows of 2^24 elements of 4 bytes: nothing overflows. */
   uint64_t m = (uint64_t)staging_pad(weight, rows), n = (uint64_t)layout->n, k = (uint64_t)weight->k;
   bool as_is = gemm_is_wide(weight->format);
-  bool int2 = gemm_is_int2(weight->format), block = weight->scale == GEMM_SCALE_BLOCK;
+  bool packed = gemm_is_packed(weight->format), block = weight->scale == GEMM_SCALE_BLOCK;
   uint64_t scale_bytes = !gemm_quantizes_x(weight->format) ? 0 : 4 * m * (block ? (uint64_t)layout->k / GEMM_GROUP : 1);
   struct staging out = {0};
-  out.x = take(&out.bytes, as_is ? 0 : 4 * m * (int2 ? (uint64_t)layout->k : k));
+  out.x = take(&out.bytes, as_is ? 0 : 4 * m * (packed ? (uint64_t)layout->k : k));
   out.codes = take(&out.bytes, m * layout->x_row_bytes);
   out.scales = take(&out.bytes, scale_bytes);
   out.scales_in = take(&out.bytes, block ? scale_bytes : 0);
-  out.sums = take(&out.bytes, int2 ? 0 : 4 * m * n);
+  out.sums = take(&out.bytes, packed ? 0 : 4 * m * n);
   out.y = take(&out.bytes, 4 * m * (uint64_t)weight->n);
   out.bias = take(&out.bytes, 4 * n);
   out.y_rows = take(&out.bytes, gemm_quantizes_x(weight->format) ? 8 * m : 0);

@@ -2,11 +2,15 @@
 #include "submit.h"
 
 #include "../../../proto/clock.h"
+#include "chunk.h"
 #include "graph.h"
 #include "job.h"
 #include "operand.h"
+#include "predict.h"
 #include "product.h"
 #include "sequence.h"
+#include "staging.h"
+#include "turn.h"
 
 /* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */
 enum { CHUNKS_AHEAD = 16 };
@@ -76,46 +80,70 @@ static enum status slot_advance(struct backend *backend, struct slot *slot, stru
   return status;
 }
 
-static enum status job_check(const struct backend_job *job, struct error *error) {
-  return job->m < 1 ? error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, INT64_MAX) : job_types_check(job, error);
-}
-
 /* How many rows of its job go at a time. */
 static enum status slot_rows(struct slot *slot, struct error *error) {
   int64_t most = slot->job.weight->rows_most;
   if (slot->job.steps)
-    return sequence_rows(slot, &slot->job, slot->rows, &slot->rows_most, error);
-  slot->rows_most = staging_go(slot->rows, most);
+    return sequence_rows(slot, &slot->job, slot->rows - slot->first_row, &slot->rows_most, error);
+  slot->rows_most = staging_go(slot->rows - slot->first_row, most);
   return STATUS_OK;
 }
 
+struct slot *submit_slot(struct backend *backend, bool piece) {
+  struct slot *found = NULL;
+  int alike = 0;
+  for (int i = 0; i < backend->slot_count; i++) {
+    struct slot *slot = &backend->slots[i];
+    alike += slot->busy && (slot->turns != NULL) == piece;
+    found = found || slot->busy ? found : slot;
+  }
+  return alike < backend->in_flight ? found : NULL;
+}
+
+void submit_take(struct slot *slot, const struct backend_job *job, struct backend_turns *turns, int64_t row,
+                 int64_t end) {
+  slot->begin_ns = clock_ns();
+  slot->job = *job;
+  slot->turns = turns;
+  slot->first_row = slot->next_row = row;
+  slot->rows = end;
+  slot->status = STATUS_OK;
+}
+
+enum status submit_start(struct backend *backend, struct slot *slot, struct error *error) {
+  enum status status = slot_rows(slot, error);
+  if (status == STATUS_OK)
+    status = slot_advance(backend, slot, error);
+  slot->busy = status == STATUS_OK;
+  return status;
+}
+
+static enum status stage_w(struct backend *backend, struct slot *slot, struct error *error) {
+  struct operand_panel panel = {.columns = slot->job.operand->shape.n,
+                                .rows = slot->rows,
+                                .bytes = predict_operand_bytes(backend) / 4,
+                                .region = &slot->operand};
+  return operand_stage(backend, slot, &panel, error);
+}
+
 enum status cuda_submit(struct backend *backend, const struct backend_job *job, struct error *error) {
-  struct slot *slot = NULL;
-  for (int i = 0; i < backend->slot_count && !slot; i++)
-    slot = backend->slots[i].busy ? NULL : &backend->slots[i];
+  struct slot *slot = submit_slot(backend, false);
   if (!slot)
-    return error_set(error, STATUS_BUSY, "%d products are under way", backend->slot_count);
-  uint64_t begin_ns = clock_ns();
+    return error_set(error, STATUS_BUSY, "%d products are under way", backend->in_flight);
   enum status status = job_check(job, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
   if (status != STATUS_OK)
     return status;
-  slot->job = *job;
-  slot->rows = 0;
+  int64_t rows = 0;
   for (const struct backend_job *each = job; each; each = each->next)
-    slot->rows += each->m;
-  status = job->operand ? operand_stage(backend, slot, slot->rows, error) : STATUS_OK;
-  if (status == STATUS_OK)
-    status = slot_rows(slot, error);
+    rows += each->m;
+  submit_take(slot, job, NULL, 0, rows);
+  status = job->operand ? stage_w(backend, slot, error) : STATUS_OK;
   if (status != STATUS_OK)
     return status;
-  slot->next_row = 0;
-  slot->status = STATUS_OK;
-  slot->begin_ns = begin_ns;
-  status = slot_advance(backend, slot, error);
-  slot->busy = status == STATUS_OK;
-  return status;
+  predict_note(backend, cuda_predict_ns(backend, job));
+  return submit_start(backend, slot, error);
 }
 
 /* A fault stops the stream before it writes the word, so that is asked about from time to time. */
@@ -167,10 +195,14 @@ int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
     slot->busy = false;
     /* While another product was under way, the device was busy with that. */
     uint64_t begin_ns = slot->begin_ns > backend->ended_ns ? slot->begin_ns : backend->ended_ns;
+    uint64_t took_ns = now_ns > begin_ns ? now_ns - begin_ns : 0;
+    bool goes_on = slot->turns && turn_ended(slot->turns, slot->status, took_ns);
     done[count++] = (struct backend_done){
         .tag = slot->job.tag,
         .status = slot->status,
-        .device_ns = now_ns > begin_ns ? now_ns - begin_ns : 0,
+        .device_ns = slot->turns && !goes_on ? slot->turns->took_ns : took_ns,
+        .turn_ns = took_ns,
+        .goes_on = goes_on,
     };
     backend->ended_ns = now_ns;
   }

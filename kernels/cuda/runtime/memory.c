@@ -121,13 +121,19 @@ enum status region_grow(const struct driver *driver, CUdevice device, struct reg
   return STATUS_OK;
 }
 
-void region_close(const struct driver *driver, struct region *region) {
+void region_empty(const struct driver *driver, struct region *region) {
   uint64_t at = 0;
   for (int i = 0; i < region->part_count; i++) {
     driver->cuMemUnmap(region->address + at, region->part_bytes[i]);
     driver->cuMemRelease(region->parts[i]);
     at += region->part_bytes[i];
   }
+  region->part_count = 0;
+  atomic_store_explicit(&region->bytes, 0, memory_order_release);
+}
+
+void region_close(const struct driver *driver, struct region *region) {
+  region_empty(driver, region);
   if (region->reserved)
     driver->cuMemAddressFree(region->address, region->reserved);
   memset(region, 0, sizeof *region);

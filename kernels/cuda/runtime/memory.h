@@ -40,6 +40,8 @@ MUST_CHECK enum status region_open(const struct driver *driver, uint64_t most, u
 /* Makes the region at least `bytes` long; NOMEM leaves it as it was. */
 MUST_CHECK enum status region_grow(const struct driver *driver, CUdevice device, struct region *region, uint64_t bytes,
                                    uint64_t granularity, struct error *error);
+/* Gives back what it consists of and keeps its addresses. Nothing uses what is in it any more. */
+void region_empty(const struct driver *driver, struct region *region);
 /* Nothing may use the region any more. A region of zeros is fine. */
 void region_close(const struct driver *driver, struct region *region);
 

@@ -234,7 +234,7 @@ static enum status prepare(struct convert *convert, struct error *error) {
 static enum status find_one_scale(struct backend *backend, struct convert *convert, uint64_t slices,
                                   struct error *error) {
   const struct lanes_job job = {.slices = slices, .work = work_magnitude, .context = convert};
-  enum status status = lanes_run(backend, &job, error);
+  enum status status = lanes_run(&backend->lanes, &job, error);
   uint32_t bits = atomic_load(&convert->greatest);
   float absmax;
   memcpy(&absmax, &bits, sizeof absmax);
@@ -254,5 +254,5 @@ enum status cuda_weight_convert(struct backend *backend, const struct gemm_weigh
       .slices = gemm_ceil_div((uint64_t)weight->n, convert.slice_rows), .work = work_codes, .context = &convert};
   if (weight->scale == GEMM_SCALE_ONE)
     status = find_one_scale(backend, &convert, job.slices, error);
-  return status == STATUS_OK ? lanes_run(backend, &job, error) : status;
+  return status == STATUS_OK ? lanes_run(&backend->lanes, &job, error) : status;
 }

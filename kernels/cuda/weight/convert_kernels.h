@@ -1,4 +1,5 @@
-/* Launchers of convert.cuh: rows of numbers on the device to rows of codes and scales in canonical form, there too. */
+/* Launchers of convert_kernels.cuh: rows of numbers on the device to rows of codes and scales in canonical form, there
+ * too. */
 #ifndef KERNELS_CUDA_WEIGHT_CONVERT_KERNELS_H
 #define KERNELS_CUDA_WEIGHT_CONVERT_KERNELS_H
 

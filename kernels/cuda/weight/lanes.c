@@ -1,7 +1,8 @@
 #include "lanes.h"
 
-#include "../state.h"
+#include "../runtime/driver.h"
 
+#include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <sys/resource.h>
 
@@ -80,7 +81,7 @@ cudaError_t lane_finish(struct lane *lane, cudaError_t queued) {
 /* ---- the threads */
 
 struct run {
-  struct backend *backend;
+  int device;
   const struct lanes_job *job;
   pthread_mutex_t mutex; /* guards what follows */
   uint64_t next;
@@ -113,13 +114,17 @@ static void note_failure(struct run *run, uint64_t slice, const struct error *er
   pthread_mutex_unlock(&run->mutex);
 }
 
+static enum status enter(int device, struct error *error) {
+  return runtime_check(cudaSetDevice(device), "using the GPU", error);
+}
+
 static void *runner_main(void *argument) {
   const struct runner *runner = argument;
   struct run *run = runner->run;
   struct error error;
   uint64_t slice;
   (void)setpriority(PRIO_PROCESS, 0, NICE); /* of this thread alone; as it was is fine, too */
-  if (backend_enter(run->backend, &error) != STATUS_OK) {
+  if (enter(run->device, &error) != STATUS_OK) {
     note_failure(run, 0, &error);
     return NULL;
   }
@@ -129,12 +134,11 @@ static void *runner_main(void *argument) {
   return NULL;
 }
 
-enum status lanes_run(struct backend *backend, const struct lanes_job *job, struct error *error) {
-  struct lanes *lanes = &backend->lanes;
-  struct run run = {.backend = backend, .job = job, .failed = UINT64_MAX};
+enum status lanes_run(struct lanes *lanes, const struct lanes_job *job, struct error *error) {
+  struct run run = {.device = lanes->device, .job = job, .failed = UINT64_MAX};
   struct runner runners[LANES_MOST];
   int started = 0;
-  enum status status = backend_enter(backend, error);
+  enum status status = enter(lanes->device, error);
   if (status == STATUS_OK && lanes->count < LANES_MOST)
     status = lanes_open(lanes, error);
   if (status != STATUS_OK)

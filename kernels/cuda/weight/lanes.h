@@ -9,8 +9,6 @@
 #include <driver_types.h>
 #include <stdint.h>
 
-struct backend;
-
 enum {
   LANES_MOST = 6,
   LANE_IN = 8 << 20,    /* bytes of a slice as it comes */
@@ -26,6 +24,7 @@ struct lane {
 };
 
 struct lanes {
+  int device; /* the runtime's number */
   struct lane lane[LANES_MOST];
   _Atomic int count; /* that are open: 0 until they are wanted for the first time */
 };
@@ -38,7 +37,7 @@ struct lanes_job {
 
 /* Works on all slices, each lane on one at a time. The error is that of the first slice that failed. Opens the lanes
  * where they are not yet: one at least, NOMEM without. One call at a time. */
-MUST_CHECK enum status lanes_run(struct backend *backend, const struct lanes_job *job, struct error *error);
+MUST_CHECK enum status lanes_run(struct lanes *lanes, const struct lanes_job *job, struct error *error);
 /* Waits until what the lane has queued has ended; `queued`: how queueing it went. */
 cudaError_t lane_finish(struct lane *lane, cudaError_t queued);
 uint64_t lanes_bytes(const struct lanes *lanes); /* of the device */

@@ -33,6 +33,16 @@ struct layout {
  * check of places.h; INT2 lies in no tiles without. */
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places);
 
+/* True where x is read as it comes though W is not of its type: its codes become numbers of x's on the way. */
+static inline bool layout_keeps_x(const struct gemm_weight *weight) {
+  return gemm_is_packed(weight->format) && !gemm_quantizes_x(weight->format);
+}
+
+/* Elements of a row of x as the product reads it, zeros behind K. */
+static inline int64_t layout_x_columns(const struct gemm_weight *weight, const struct layout *layout) {
+  return layout_keeps_x(weight) && layout->layout == LAYOUT_CODES2 ? weight->k : layout->k;
+}
+
 /* Of 2-bit codes in the order of a Hopper kernel. */
 bool layout_is_tiled(const struct layout *layout);
 

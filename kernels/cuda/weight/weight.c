@@ -68,7 +68,7 @@ enum status cuda_weight_store(struct backend *backend, const struct gemm_weight 
   struct store store = {.weight = weight, .layout = &layout, .canonical = canonical, .to = writable + offset};
   const struct lanes_job job = {
       .slices = gemm_ceil_div(layout.total_bytes, STORE_BYTES), .work = work_store, .context = &store};
-  status = lanes_run(backend, &job, error);
+  status = lanes_run(&backend->lanes, &job, error);
   if (slab->read_only)
     memory_unmap(backend->driver, writable, slab->bytes);
   return status;

@@ -96,35 +96,12 @@ static enum status refuse_markers(const struct import_model *model, const struct
 /* ---- scales */
 
 static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *tensor, int64_t n, int64_t k) {
-  uint64_t groups = gemm_ceil_div((uint64_t)k, GEMM_GROUP);
+  const struct gemm_scale_facts *facts = gemm_scale_facts(scale);
   uint64_t rows = tensor->shape[0], columns = tensor->rank < 2 ? 1 : tensor->shape[1];
-  if (scale == GEMM_SCALE_ONE)
+  if (facts->n == 0)
     return tensor->elements == 1;
-  if (tensor->rank < 1 || tensor->rank > 2)
-    return false;
-  switch (scale) {
-  case GEMM_SCALE_ROW:
-    return rows == (uint64_t)n && columns == 1;
-  case GEMM_SCALE_BLOCK:
-    return rows == gemm_ceil_div((uint64_t)n, GEMM_GROUP) && columns == groups;
-  case GEMM_SCALE_GROUP:
-    return rows == (uint64_t)n && columns == groups;
-  default:
-    return false;
-  }
-}
-
-static bool format_takes(enum gemm_format format, enum gemm_scale scale) {
-  switch (scale) {
-  case GEMM_SCALE_ONE:
-    return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8;
-  case GEMM_SCALE_BLOCK:
-    return format == GEMM_FORMAT_FP8;
-  case GEMM_SCALE_GROUP:
-    return gemm_is_int2(format);
-  default:
-    return true;
-  }
+  return tensor->rank >= 1 && tensor->rank <= 2 && rows == gemm_ceil_div((uint64_t)n, (uint64_t)facts->n) &&
+         columns == (facts->k > 0 ? gemm_ceil_div((uint64_t)k, (uint64_t)facts->k) : 1);
 }
 
 /* The mode that the shape of the scales stands for; one that the request names must fit. */
@@ -134,7 +111,7 @@ static enum status choose_scale(enum gemm_scale wanted, struct import_weight *ou
   for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
     if (wanted != GEMM_SCALE_NONE && wanted != order[i])
       continue;
-    if (format_takes(out->format, order[i]) && scale_fits(order[i], scales, out->n, out->k)) {
+    if (gemm_takes_scale(out->format, order[i]) && scale_fits(order[i], scales, out->n, out->k)) {
       out->scale = order[i];
       return STATUS_OK;
     }
@@ -156,11 +133,11 @@ static enum status take_scales(const struct import_model *model, const struct im
   if (scales == NULL)
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is %s; the file has no scales of a usual name for it",
                      IMPORT_SHOW(name), type);
-  bool int2 = gemm_is_int2(out->format);
-  if (int2 ? scales->tensor->dtype != DTYPE_F16 : !is_real(scales->tensor->dtype))
+  bool half = gemm_format_facts(out->format)->scale_type == GEMM_F16;
+  if (half ? scales->tensor->dtype != DTYPE_F16 : !is_real(scales->tensor->dtype))
     return error_set(error, STATUS_UNSUPPORTED, "scale tensor '%s' is %s; %s is needed",
                      IMPORT_SHOW(scales->tensor->name), safetensors_dtype_name(scales->tensor->dtype),
-                     int2 ? "F16" : "F32, F16 or BF16");
+                     half ? "F16" : "F32, F16 or BF16");
   enum status status = import_add(out, IMPORT_SCALES, scales, error);
   return status == STATUS_OK ? choose_scale(wish != NULL ? wish->scale : GEMM_SCALE_NONE, out, error) : status;
 }
@@ -169,9 +146,9 @@ static enum status take_scales(const struct import_model *model, const struct im
 
 static enum status take_stored(const struct import_model *model, const struct import_wish *wish,
                                struct import_weight *out, struct error *error) {
-  if (gemm_is_int2(out->format)) {
-    out->pack = 4;
-    if (__builtin_mul_overflow(out->k, 4, &out->k))
+  if (gemm_is_packed(out->format)) {
+    out->pack = 8 / (uint32_t)gemm_format_facts(out->format)->bits;
+    if (__builtin_mul_overflow(out->k, out->pack, &out->k))
       return error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
   }
   return take_scales(model, wish, out, error);
@@ -251,12 +228,10 @@ static void codes(const struct import_weight *weight, const struct import_data *
 
 static float scale(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
   const struct safetensors_tensor *scales = weight->aux[IMPORT_SCALES]->tensor;
-  uint64_t columns = gemm_ceil_div((uint64_t)weight->k, GEMM_GROUP), index = 0;
+  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->scale);
+  uint64_t columns = facts->k > 0 ? gemm_ceil_div((uint64_t)weight->k, (uint64_t)facts->k) : 1;
+  uint64_t index = facts->n > 0 ? n * columns + column : 0;
   float value = 0.0f;
-  if (weight->scale == GEMM_SCALE_ROW)
-    index = n;
-  else if (weight->scale != GEMM_SCALE_ONE)
-    index = n * columns + column;
   safetensors_to_f32(scales->dtype, data->aux[IMPORT_SCALES] + index * (scales->dtype == DTYPE_F32 ? 4 : 2), 1, &value);
   return value;
 }

@@ -409,8 +409,49 @@ static void tensors(void **state) {
   assert_int_equal(error.field, FIELD_X_TYPE);
 }
 
+static void test_methods(void **state) {
+  (void)state;
+  for (int format = 1; format < GEMM_FORMATS; format++) {
+    const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
+    assert_true(gemm_takes_method((enum gemm_format)format, GEMM_METHOD_DEFAULT));
+    assert_true(gemm_takes_method((enum gemm_format)format, facts->method_default));
+    assert_int_equal(facts->methods == 0, gemm_is_wide((enum gemm_format)format));
+    assert_false(gemm_takes_method((enum gemm_format)format, (enum gemm_method)33)); /* 1 of 32 bits */
+  }
+  assert_true(gemm_takes_method(GEMM_FORMAT_FP8, GEMM_METHOD_ABSMAX));
+  assert_true(gemm_takes_method(GEMM_FORMAT_INT2A8, GEMM_METHOD_TERNARY));
+  assert_false(gemm_takes_method(GEMM_FORMAT_INT2, GEMM_METHOD_ABSMAX));
+  assert_false(gemm_takes_method(GEMM_FORMAT_INT8, GEMM_METHOD_LEAST_SQUARES));
+  assert_false(gemm_takes_method(GEMM_FORMAT_F16, GEMM_METHOD_ABSMAX));
+}
+
+static void test_stored_alike(void **state) {
+  (void)state;
+  for (int a = 1; a < GEMM_FORMATS; a++)
+    for (int b = 1; b < GEMM_FORMATS; b++)
+      assert_int_equal(gemm_stored_alike((enum gemm_format)a, (enum gemm_format)b),
+                       a == b || (gemm_is_int2((enum gemm_format)a) && gemm_is_int2((enum gemm_format)b)));
+}
+
+/* A row's bytes behind K are codes of zero, and a group does not straddle its end. */
+static void test_rows_end(void **state) {
+  (void)state;
+  for (int format = 1; format < GEMM_FORMATS; format++) {
+    const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
+    assert_int_equal(facts->padding, gemm_is_packed((enum gemm_format)format) ? 0x55 : 0);
+    assert_int_equal(facts->element == GEMM_TYPE_NONE, gemm_is_packed((enum gemm_format)format));
+    for (int scale = 0; scale < GEMM_SCALES; scale++)
+      if (gemm_is_packed((enum gemm_format)format) &&
+          gemm_takes_scale((enum gemm_format)format, (enum gemm_scale)scale))
+        assert_true(gemm_scale_facts((enum gemm_scale)scale)->k <= facts->align);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_methods),
+      cmocka_unit_test(test_stored_alike),
+      cmocka_unit_test(test_rows_end),
       cmocka_unit_test(names_and_numbers),
       cmocka_unit_test(unknown_names_and_numbers),
       cmocka_unit_test(arithmetic_saturates),

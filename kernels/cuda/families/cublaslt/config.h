@@ -25,6 +25,9 @@ enum {
   ALGORITHM_ATTRIBUTES
 };
 
+/* False for an algorithm that loses more of such a product's sums than may be. */
+bool library_keeps_sums(enum gemm_format format, const int32_t attributes[ALGORITHM_ATTRIBUTES]);
+
 /* How it is asked, then the algorithm's attributes. */
 extern const struct variant_family library_family;
 struct variant variant_of_library(int way, const int32_t attributes[ALGORITHM_ATTRIBUTES]);

@@ -1,6 +1,7 @@
 #include "../../exec/launch_kernel.h"
 #include "../call.h"
 #include "../table.h"
+#include "attributes.h"
 #include "list.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static enum status complete(struct backend *backend, const struct kernel_problem
     struct library_product product = product_of(&backend->library, problem, &way);
     if (library_find(&backend->library, &product, &algorithm, error) != STATUS_OK)
       continue;
-    library_attributes(&backend->library, &algorithm, attributes);
+    attributes_get(&backend->library.functions, &algorithm, attributes);
     *variant = variant_of_library(library_way_first(problem, ways[i]), attributes);
     algorithm_keep(&algorithm, variant);
     return STATUS_OK;

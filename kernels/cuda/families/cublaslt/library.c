@@ -1,6 +1,8 @@
 #include "library.h"
 
-enum { CANDIDATES = 8 };
+#include "attributes.h"
+
+enum { CANDIDATES = 16 };
 
 enum status library_open(const char *path, size_t workspace_bytes, struct library *out, struct error *error) {
   *out = (struct library){.workspace_bytes = workspace_bytes};
@@ -52,6 +54,10 @@ enum status library_find(struct library *library, const struct library_product *
     return status;
   for (int i = 0; i < count; i++) {
     if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > library->workspace_bytes)
+      continue;
+    int32_t attributes[ALGORITHM_ATTRIBUTES];
+    attributes_get(lt, &results[i].algo, attributes);
+    if (!library_keeps_sums(product->format, attributes))
       continue;
     *out = results[i].algo;
     return STATUS_OK;

@@ -1,5 +1,7 @@
 #include "list.h"
 
+#include "attributes.h"
+
 #include <string.h>
 
 enum {
@@ -8,34 +10,6 @@ enum {
   VALUES_MOST = 128, /* tiles or stages of one algorithm */
   CLUSTERS_MOST = 64,
 };
-
-/* The attributes behind the number, in the order of ALGORITHM_*. The last two are 16 bits wide. */
-static const cublasLtMatmulAlgoConfigAttributes_t attribute_names[ALGORITHM_ATTRIBUTES] = {
-    [ALGORITHM_ID] = CUBLASLT_ALGO_CONFIG_ID,
-    [ALGORITHM_TILE] = CUBLASLT_ALGO_CONFIG_TILE_ID,
-    [ALGORITHM_STAGES] = CUBLASLT_ALGO_CONFIG_STAGES_ID,
-    [ALGORITHM_SPLIT_K] = CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-    [ALGORITHM_REDUCTION] = CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-    [ALGORITHM_SWIZZLE] = CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
-    [ALGORITHM_CUSTOM] = CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
-    [ALGORITHM_INNER] = CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID,
-    [ALGORITHM_CLUSTER] = CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
-};
-
-static size_t attribute_bytes(int attribute) {
-  return attribute >= ALGORITHM_INNER ? sizeof(uint16_t) : sizeof(int32_t);
-}
-
-void library_attributes(struct library *library, const cublasLtMatmulAlgo_t *algorithm,
-                        int32_t out[ALGORITHM_ATTRIBUTES]) {
-  for (int i = 0; i < ALGORITHM_ATTRIBUTES; i++) {
-    uint32_t value = 0;
-    size_t written;
-    (void)library->functions.cublasLtMatmulAlgoConfigGetAttribute(algorithm, attribute_names[i], &value,
-                                                                  attribute_bytes(i), &written);
-    out[i] = (int32_t)value;
-  }
-}
 
 static cublasStatus_t init(struct library *library, const struct objects *objects, int id, cublasLtMatmulAlgo_t *out) {
   return library->functions.cublasLtMatmulAlgoInit(library->handle, objects->compute, objects->scale_type,
@@ -46,12 +20,7 @@ static cublasStatus_t init(struct library *library, const struct objects *object
 static cublasStatus_t configure(struct library *library, const struct objects *objects,
                                 const int32_t attributes[ALGORITHM_ATTRIBUTES], cublasLtMatmulAlgo_t *out) {
   cublasStatus_t result = init(library, objects, attributes[ALGORITHM_ID], out);
-  for (int i = ALGORITHM_TILE; i < ALGORITHM_ATTRIBUTES && result == CUBLAS_STATUS_SUCCESS; i++) {
-    uint32_t value = (uint32_t)attributes[i];
-    result =
-        library->functions.cublasLtMatmulAlgoConfigSetAttribute(out, attribute_names[i], &value, attribute_bytes(i));
-  }
-  return result;
+  return result == CUBLAS_STATUS_SUCCESS ? attributes_set(&library->functions, attributes, out) : result;
 }
 
 static cublasStatus_t check(struct library *library, const struct objects *objects,
@@ -68,6 +37,9 @@ enum status library_algorithm(struct library *library, const struct library_prod
                               const int32_t attributes[ALGORITHM_ATTRIBUTES], cublasLtMatmulAlgo_t *out,
                               struct error *error) {
   struct objects objects;
+  if (!library_keeps_sums(product->format, attributes))
+    return error_set(error, STATUS_UNSUPPORTED, "%d slices of K lose too much of %s sums",
+                     (int)attributes[ALGORITHM_SPLIT_K], gemm_format_name(product->format));
   enum status status = objects_create(&library->functions, product, &objects, error);
   if (status != STATUS_OK)
     return status;
@@ -83,6 +55,7 @@ enum status library_algorithm(struct library *library, const struct library_prod
 struct listing {
   struct library *library;
   const struct objects *objects;
+  enum gemm_format format;
   int32_t (*out)[ALGORITHM_ATTRIBUTES];
   int count, most;
 };
@@ -108,8 +81,9 @@ static void add_heuristic(struct listing *listing) {
     int32_t attributes[ALGORITHM_ATTRIBUTES];
     if (results[i].state != CUBLAS_STATUS_SUCCESS || results[i].workspaceSize > library->workspace_bytes)
       continue;
-    library_attributes(library, &results[i].algo, attributes);
-    add(listing, attributes);
+    attributes_get(&library->functions, &results[i].algo, attributes);
+    if (library_keeps_sums(listing->format, attributes))
+      add(listing, attributes);
   }
 }
 
@@ -163,7 +137,8 @@ int library_list(struct library *library, const struct library_product *product,
   int ids[IDS_MOST], id_count = 0;
   if (objects_create(&library->functions, product, &objects, &ignored) != STATUS_OK)
     return 0;
-  struct listing listing = {.library = library, .objects = &objects, .out = out, .most = most};
+  struct listing listing = {
+      .library = library, .objects = &objects, .format = product->format, .out = out, .most = most};
   add_heuristic(&listing);
   if (library->functions.cublasLtMatmulAlgoGetIds(library->handle, objects.compute, objects.scale_type, objects.operand,
                                                   objects.operand, objects.result, objects.result, IDS_MOST, ids,

@@ -12,7 +12,5 @@ int library_list(struct library *library, const struct library_product *product,
 MUST_CHECK enum status library_algorithm(struct library *library, const struct library_product *product,
                                          const int32_t attributes[ALGORITHM_ATTRIBUTES], cublasLtMatmulAlgo_t *out,
                                          struct error *error);
-void library_attributes(struct library *library, const cublasLtMatmulAlgo_t *algorithm,
-                        int32_t out[ALGORITHM_ATTRIBUTES]);
 
 #endif

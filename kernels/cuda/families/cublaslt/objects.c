@@ -8,21 +8,12 @@ static cudaDataType_t data_type(enum gemm_type type) {
     return CUDA_R_16BF;
   case GEMM_S32:
     return CUDA_R_32I;
+  case GEMM_INT8:
+    return CUDA_R_8I;
+  case GEMM_E4M3:
+    return CUDA_R_8F_E4M3;
   default:
     return CUDA_R_32F;
-  }
-}
-
-static cudaDataType_t operand_type(enum gemm_format format) {
-  switch (format) {
-  case GEMM_FORMAT_INT8:
-    return CUDA_R_8I;
-  case GEMM_FORMAT_FP8:
-    return CUDA_R_8F_E4M3;
-  case GEMM_FORMAT_F16:
-    return CUDA_R_16F;
-  default:
-    return CUDA_R_16BF;
   }
 }
 
@@ -99,7 +90,7 @@ void objects_destroy(const struct cublaslt *lt, struct objects *objects) {
 
 enum status objects_create(const struct cublaslt *lt, const struct library_product *product, struct objects *out,
                            struct error *error) {
-  cudaDataType_t type = operand_type(product->format);
+  cudaDataType_t type = data_type(gemm_format_facts(product->format)->element);
   uint64_t n = (uint64_t)product->n, k = (uint64_t)product->k, m = (uint64_t)product->m;
   bool integers = product->format == GEMM_FORMAT_INT8;
   *out = (struct objects){.compute = integers ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,

@@ -51,7 +51,7 @@ static struct scene scene_make(enum message_placement placement) {
     ring_set_worker_state(queue->ring.queue, RING_WORKER_READY);
   }
   scene.weight->session = session;
-  session->weights = scene.weight;
+  LIST_INSERT_HEAD(&session->weights, scene.weight, link);
   strcpy(scene.weight->info.name, "w");
   scene.weight->shape = (struct gemm_weight){.n = N, .k = K, .format = GEMM_FORMAT_F16};
   scene.weight->placement = placement;

@@ -98,7 +98,7 @@ static void test_many_bands(void **state) {
   expect_absmax(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 257, 4500);
 }
 
-static void expect_int2(enum gemm_scale scale, enum message_method method, int64_t n, int64_t k) {
+static void expect_int2(enum gemm_scale scale, enum gemm_method method, int64_t n, int64_t k) {
   float *values = loading_values(n * k);
   int fd = loading_f32(values, n, k);
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT2, scale);
@@ -112,8 +112,8 @@ static void expect_int2(enum gemm_scale scale, enum message_method method, int64
     for (int64_t j = 0; j < k; j += group, index++) {
       size_t count = (size_t)(k - j < group ? k - j : group);
       const float *from = values + i * k + j;
-      uint16_t expected = method == METHOD_TERNARY ? quantize_ternary(from, count, codes + j)
-                                                   : quantize_least_squares(from, count, scratch, codes + j);
+      uint16_t expected = method == GEMM_METHOD_TERNARY ? quantize_ternary(from, count, codes + j)
+                                                        : quantize_least_squares(from, count, scratch, codes + j);
       assert_int_equal(half_of(loaded.bytes + loaded.layout.scales_offset, index), expected);
     }
     for (uint64_t j = 0; j < 4 * loaded.layout.row_bytes; j++) {
@@ -132,11 +132,11 @@ static void expect_int2(enum gemm_scale scale, enum message_method method, int64
 
 static void test_int2(void **state) {
   (void)state;
-  expect_int2(GEMM_SCALE_GROUP, METHOD_DEFAULT, 1, 1);
-  expect_int2(GEMM_SCALE_GROUP, METHOD_LEAST_SQUARES, 9, 300);
-  expect_int2(GEMM_SCALE_GROUP, METHOD_TERNARY, 9, 130);
-  expect_int2(GEMM_SCALE_ROW, METHOD_LEAST_SQUARES, 4, 257);
-  expect_int2(GEMM_SCALE_ROW, METHOD_TERNARY, 3, 128);
+  expect_int2(GEMM_SCALE_GROUP, GEMM_METHOD_DEFAULT, 1, 1);
+  expect_int2(GEMM_SCALE_GROUP, GEMM_METHOD_LEAST_SQUARES, 9, 300);
+  expect_int2(GEMM_SCALE_GROUP, GEMM_METHOD_TERNARY, 9, 130);
+  expect_int2(GEMM_SCALE_ROW, GEMM_METHOD_LEAST_SQUARES, 4, 257);
+  expect_int2(GEMM_SCALE_ROW, GEMM_METHOD_TERNARY, 3, 128);
 }
 
 static void test_halves(void **state) {

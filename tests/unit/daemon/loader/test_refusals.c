@@ -122,15 +122,15 @@ static void test_requests_are_refused(void **state) {
   other.scale = 99;
   loading_refuse(fd, &other, STATUS_INVALID, "scale mode");
   other = request;
-  other.method = METHOD_TERNARY;
+  other.method = GEMM_METHOD_TERNARY;
   loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 3 does not make int8");
   other.method = 4;
   loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 4");
   other = loading_request(GEMM_FORMAT_INT2, GEMM_SCALE_GROUP);
-  other.method = METHOD_ABSMAX;
+  other.method = GEMM_METHOD_ABSMAX;
   loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 1 does not make int2");
   other = loading_request(GEMM_FORMAT_F16, GEMM_SCALE_NONE);
-  other.method = METHOD_ABSMAX;
+  other.method = GEMM_METHOD_ABSMAX;
   loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 1 does not make f16");
   close(fd);
 }

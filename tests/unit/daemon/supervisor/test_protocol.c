@@ -258,7 +258,7 @@ static void load_requests_are_checked(void **state) {
   REFUSED(load.format = 7, STATUS_INVALID, "format");
   REFUSED(load.scale = 5, STATUS_INVALID, "scale");
   REFUSED(load.scale = GEMM_SCALE_GROUP, STATUS_INVALID, "scale mode group");
-  REFUSED(load.method = METHOD_TERNARY, STATUS_INVALID, "method");
+  REFUSED(load.method = GEMM_METHOD_TERNARY, STATUS_INVALID, "method");
   REFUSED(load.method = 9, STATUS_INVALID, "method");
   REFUSED(load.placement = 3, STATUS_INVALID, "placement");
   REFUSED(load.device = 1, STATUS_INVALID, "device");

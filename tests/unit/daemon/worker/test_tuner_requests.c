@@ -141,6 +141,96 @@ static void test_a_weight_that_goes(void **state) {
 
 #define TUNER_TEST(test) cmocka_unit_test_setup_teardown(test, planted_set_up, planted_tear_down)
 
+/* ---- what direct clients say */
+
+static enum status ask(struct tune_request *request) {
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = request};
+  tuner_request(tuning.tuner, &message);
+  return message.error.status;
+}
+
+static void allow(uint64_t until_ns) {
+  struct tune_request request = {.verb = TUNE_ALLOW, .until_ns = until_ns};
+  assert_int_equal(ask(&request), STATUS_OK);
+}
+
+static void propose(const char *kernel) {
+  struct tune_request request = {.verb = TUNE_SEEN, .weight = &tuning.weight};
+  request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  snprintf(request.text, sizeof request.text, "%s", kernel);
+  assert_int_equal(ask(&request), STATUS_OK);
+}
+
+static void test_what_a_client_found_serves_when_it_has_won(void **state) {
+  (void)state;
+  planted.times[HONEST] = 3000; /* the search does not find it */
+  planted_open(TUNE_BACKGROUND);
+  propose("");
+  tuning_run();
+  assert_null(planted_serving());
+  propose("planted crime=0");
+  assert_null(planted_serving()); /* nobody takes a client's word */
+  tuning_run();
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
+static void test_what_a_client_found_is_right_and_faster_or_nothing(void **state) {
+  (void)state;
+  planted.times[HONEST] = 1000000000; /* slow */
+  planted.times[WRONG] = 3000;
+  planted_open(TUNE_BACKGROUND);
+  propose("planted crime=1");
+  tuning_run();
+  assert_null(planted_serving());
+  assert_true(planted.launched[WRONG] > 0);
+  propose("planted crime=0");
+  tuning_run();
+  assert_null(planted_serving());
+  assert_true(planted.launched[HONEST] > 0);
+  int launched = planted.launched[WRONG];
+  propose("planted crime=1"); /* it is known */
+  propose("planted crime=99");
+  propose("nonsense");
+  tuning_run();
+  assert_int_equal(planted.launched[WRONG], launched);
+  assert_null(planted_serving());
+}
+
+static void test_others_hold_it_back(void **state) {
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .text = "planted crime=0"};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  (void)state;
+  planted_offer(HONEST, 3000);
+  planted_open(TUNE_BACKGROUND);
+  assert_int_equal(tuning_step(TUNING_LATE), UINT64_MAX);
+  assert_false(tuner_has_work(tuning.tuner));
+  allow(0);
+  propose("");
+  assert_true(tuner_has_work(tuning.tuner));
+  for (int i = 0; i < 10; i++)
+    assert_int_equal(tuning_step(TUNING_LATE), UINT64_MAX);
+  assert_true(tuner_has_work(tuning.tuner)); /* it waits */
+  assert_int_equal(planted.trials, 0);
+  allow(TUNING_LATE + 1);
+  while (planted.trials < 3)
+    (void)tuning_step(TUNING_LATE);
+  int trials = planted.trials;
+  for (int i = 0; i < 10; i++)
+    assert_int_equal(tuning_step(TUNING_LATE + 1), UINT64_MAX); /* in the middle of a race */
+  assert_int_equal(planted.trials, trials);
+  request.problem = (struct variant_problem){.m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  tuning.answered = 0;
+  tuner_request(tuning.tuner, &message); /* whoever asks by hand wants it now */
+  while (tuning.answered == 0)
+    (void)tuning_step(TUNING_LATE + 1);
+  assert_int_equal(message.error.status, STATUS_OK);
+  assert_true(tuner_has_work(tuning.tuner));
+  allow(UINT64_MAX);
+  tuning_run();
+  assert_false(tuner_has_work(tuning.tuner));
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TUNER_TEST(test_off_does_nothing_by_itself),
@@ -149,6 +239,9 @@ int main(void) {
       TUNER_TEST(test_pin),
       TUNER_TEST(test_import_serves_after_its_check),
       TUNER_TEST(test_a_weight_that_goes),
+      TUNER_TEST(test_what_a_client_found_serves_when_it_has_won),
+      TUNER_TEST(test_what_a_client_found_is_right_and_faster_or_nothing),
+      TUNER_TEST(test_others_hold_it_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -373,17 +373,29 @@ static void the_workers_words_rewritten(void **state) {
   pair_free(&pair);
 }
 
-static void a_foreign_generation_gets_no_service(void **state) {
+static void an_earlier_generation_gets_no_service(void **state) {
   (void)state;
   struct pair pair = pair_make(2);
   assert_true(pair_submit(&pair, 1));
-  atomic_store(&pair.client.queue->client_generation, 2);
+  pair.worker.generation = 2; /* that has taken another's place, which the client has not seen */
   assert_int_equal(pair_take(&pair), -1);
   assert_true(ring_worker_sleep(&pair.worker));
   assert_false(ring_worker_wanted(&pair.worker)); /* or a client that rests would keep the worker from resting */
   atomic_store(&pair.client.queue->worker_state, 99);
   assert_int_equal(ring_client_worker_state(&pair.client), RING_WORKER_FAILED);
   pair_free(&pair);
+}
+
+static void a_generation_that_never_was_is_nonsense(void **state) {
+  static const uint32_t generations[] = {0, 2, UINT32_MAX};
+  (void)state;
+  for (size_t i = 0; i < sizeof generations / sizeof *generations; i++) {
+    struct pair pair = pair_make(2);
+    assert_true(pair_submit(&pair, 1));
+    atomic_store(&pair.client.queue->client_generation, generations[i]);
+    assert_int_equal(pair_take(&pair), -2);
+    pair_free(&pair);
+  }
 }
 
 /* ---- entries <-> products */
@@ -514,7 +526,8 @@ int main(void) {
       cmocka_unit_test(indices_that_cannot_be_true),
       cmocka_unit_test(no_room_for_completions),
       cmocka_unit_test(the_workers_words_rewritten),
-      cmocka_unit_test(a_foreign_generation_gets_no_service),
+      cmocka_unit_test(an_earlier_generation_gets_no_service),
+      cmocka_unit_test(a_generation_that_never_was_is_nonsense),
       cmocka_unit_test(submissions_become_products),
       cmocka_unit_test(submissions_of_another_version),
       cmocka_unit_test(cancellations_take_no_completion),

@@ -65,3 +65,21 @@ __device__ inline void int2_write_y(const int2_cut &cut, const Product &p, const
       number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
   }
 }
+
+// Waits for the sums of all ranks. kBarrier: a named one of the block's threads.
+template <int kBarrier, int kThreads> __device__ __forceinline__ void int2_await_sums(const int2_cut &cut) {
+  if (cut.split_log2 == 0) {
+    ptx::named_barrier_sync(kBarrier, kThreads);
+  } else {
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  }
+}
+
+// Nobody leaves while another reads its sums.
+__device__ __forceinline__ void int2_await_readers(const int2_cut &cut) {
+  if (cut.split_log2 > 0) {
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
+  }
+}

@@ -328,32 +328,18 @@ struct x_items {
   }
 };
 
-// kSplits: a row of x takes two columns; kHalves: clusters have an odd number of half blocks of rows.
-template <typename X, bool kSplits, bool kHalves>
-__global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ work w) {
-  using part = x_part<X, kSplits>;
-  extern __shared__ __align__(1024) uint8_t raw[];
-  __shared__ int2_parts parts;
-  ptx::let_next_grid_start();
-  const int2_cut &cut = w.plan.cut;
-  // The same for all lanes, and said to be: what follows from it is computed once a warp.
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes;
-  if (warp >= warps) {
-    supply<kHalves>(w, ring_at, warp - warps);
-    return;
-  }
-  if (threadIdx.x % 32 == 0)
-    make_barriers(w, ring_at, warp);
-  __syncwarp();
-  ptx::named_barrier_arrive(ring_barrier, all_threads);
-  const uint32_t zero = ptx::unknown_zero(); // added to what is not to be computed again in the loop
-  const int lane = threadIdx.x % 32 + zero, columns = w.plan.columns;
-  const int2_share mine = int2_cut_share(&cut, warps, blockIdx.y, warp);
-  const uint32_t slots_at = ring_at + w.plan.ring_bytes, slot_bytes = columns * (pitch * 4);
-  const uint32_t group_bytes = columns * INT2_FEW_X_BYTES, multiplier_bytes = max(columns, 2) * 4;
-  const uint32_t multipliers_at = x_at + mine.tiles * group_bytes;
+// Where a block keeps x and what comes of it, in shared memory.
+struct x_room {
+  uint32_t x, multipliers, slots;                     // addresses
+  uint32_t group_bytes, multiplier_bytes, slot_bytes; // of a group of x, of its multipliers, of a slot of sums
+};
 
+// x of the rank's groups to shared memory, and which parts of y the block has to add up. Behind the first loads the
+// suppliers are let go. True where products are to be multiplied by the groups' multipliers.
+template <typename X, bool kSplits>
+__device__ __forceinline__ bool stage_x(const work &w, const int2_share &mine, const x_room &room, int warp, int lane,
+                                        int2_parts &parts) {
+  using part = x_part<X, kSplits>;
   // Parts of x that a thread has under way at a time.
   constexpr int batch = kSplits ? 4 : 8;
   const x_items items(w, mine, lane, X());
@@ -365,14 +351,14 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
         held[i].load(items.at(item, lane));
   };
   const auto column_at = [&](int item, int column) {
-    return x_at + items.group(item, lane) * group_bytes + column * INT2_FEW_X_BYTES + part::place(lane, column);
+    return room.x + items.group(item, lane) * room.group_bytes + column * INT2_FEW_X_BYTES + part::place(lane, column);
   };
   // With its multiplier.
   const auto store_scaled = [&](const part &numbers, int item) {
     const int row = items.row(item), column = kSplits ? 2 * row : row;
     const float by = numbers.store_scaled(column_at(item, column), column_at(item, column + 1));
     if (lane % 8 == 0) {
-      const uint32_t to = multipliers_at + items.group(item, lane) * multiplier_bytes + column * 4;
+      const uint32_t to = room.multipliers + items.group(item, lane) * room.multiplier_bytes + column * 4;
       ptx::store_shared(to, __float_as_uint(by));
       if (kSplits)
         ptx::store_shared(to + 4, __float_as_uint(by));
@@ -381,7 +367,7 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   ptx::wait_for_previous_grid();
   load(warp);
   ptx::named_barrier_arrive(asked_barrier, all_threads);
-  int2_list_parts<warps, threads>(cut, slots_at, slot_bytes, parts);
+  int2_list_parts<warps, threads>(w.plan.cut, room.slots, room.slot_bytes, parts);
   x_doubts doubts;
 #pragma unroll 1
   for (int item = warp; item < items.count; item += batch * warps) {
@@ -411,7 +397,36 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
       ptx::named_barrier_sync(consumer_barrier, threads);
     }
   }
+  return multiplied;
+}
 
+// kSplits: a row of x takes two columns; kHalves: clusters have an odd number of half blocks of rows.
+template <typename X, bool kSplits, bool kHalves>
+__global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ work w) {
+  extern __shared__ __align__(1024) uint8_t raw[];
+  __shared__ int2_parts parts;
+  ptx::let_next_grid_start();
+  const int2_cut &cut = w.plan.cut;
+  // The same for all lanes, and said to be: what follows from it is computed once a warp.
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes;
+  if (warp >= warps) {
+    supply<kHalves>(w, ring_at, warp - warps);
+    return;
+  }
+  if (threadIdx.x % 32 == 0)
+    make_barriers(w, ring_at, warp);
+  __syncwarp();
+  ptx::named_barrier_arrive(ring_barrier, all_threads);
+  const uint32_t zero = ptx::unknown_zero(); // added to what is not to be computed again in the loop
+  const int lane = threadIdx.x % 32 + zero, columns = w.plan.columns;
+  const int2_share mine = int2_cut_share(&cut, warps, blockIdx.y, warp);
+  const uint32_t slots_at = ring_at + w.plan.ring_bytes, slot_bytes = columns * (pitch * 4);
+  const uint32_t group_bytes = columns * INT2_FEW_X_BYTES, multiplier_bytes = max(columns, 2) * 4;
+  const uint32_t multipliers_at = x_at + mine.tiles * group_bytes;
+
+  const bool multiplied = stage_x<X, kSplits>(
+      w, mine, {x_at, multipliers_at, slots_at, group_bytes, multiplier_bytes, slot_bytes}, warp, lane, parts);
   tile_ring ring(ring_at, w.plan.ring_bytes + zero, warp, lane);
   const operand_place x_first(x_at, columns, lane);
   uint32_t a[4];
@@ -448,17 +463,9 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
     products(std::true_type());
   else
     products(std::false_type());
-  if (cut.split_log2 == 0) {
-    ptx::named_barrier_sync(consumer_barrier, threads);
-  } else {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  }
+  int2_await_sums<consumer_barrier, threads>(cut);
   int2_write_y<threads, pitch, kHalves>(cut, w.product, parts, nullptr);
-  if (cut.split_log2 > 0) { // nobody leaves while another reads its sums
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
-  }
+  int2_await_readers(cut);
 }
 
 } // namespace int2_few

@@ -186,42 +186,24 @@ __device__ inline void produce(const work &w, uint32_t x_at, rings &rings) {
     copy();
 }
 
-template <int kEights> __global__ void __launch_bounds__(threads + 32, 1) run(const __grid_constant__ work w) {
-  using place = x_place<kEights>;
-  constexpr int slot_bytes = 8 * kEights * pitch * 4;
-  extern __shared__ __align__(1024) uint8_t raw[];
-  __shared__ rings rings;
-  __shared__ int2_parts parts;
-  __shared__ float x_scale[8 * kEights];
-  ptx::let_next_grid_start();
-  const int2_cut &cut = w.plan.cut;
-  // The same for all lanes, and said to be: what follows from it is computed once a warp.
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), group = warp / 4, quarter = warp % 4;
-  const int lane = threadIdx.x % 32, m = static_cast<int>(w.product.m), stages = w.plan.stages;
-  const uint32_t x_at = ptx::shared_address(raw);
-  if (warp == warps) {
-    ptx::named_barrier_sync(ring_barrier, threads + 32);
-    produce(w, x_at, rings);
-    return;
-  }
-  const uint32_t full = ptx::shared_address(rings.full[group]), empty = full + sizeof rings.full;
-  if (lane == 0) {
+// Barriers of a warpgroup's stages, by a lane of each of its warps.
+__device__ __forceinline__ void make_barriers(uint32_t full, uint32_t empty, int stages, int quarter) {
 #pragma unroll 1
-    for (int i = quarter; i < stages; i += 4) {
-      ptx::barrier_init(full + i * 8, 1);
-      ptx::barrier_init(empty + i * 8, 4);
-    }
-    ptx::fence_barrier_init();
+  for (int i = quarter; i < stages; i += 4) {
+    ptx::barrier_init(full + i * 8, 1);
+    ptx::barrier_init(empty + i * 8, 4);
   }
-  __syncwarp();
-  ptx::named_barrier_arrive(ring_barrier, threads + 32);
-  const int2_share mine = int2_cut_share(&cut, groups, blockIdx.y, group);
-  const int tiles = mine.tiles, first = mine.begin - mine.first_block * mine.tiles;
-  const uint32_t ring = ring_of(w, x_at, group), slots_at = ring_of(w, x_at, groups);
-  ptx::wait_for_previous_grid();
+  ptx::fence_barrier_init();
+}
 
-  const int x_groups = tile_groups * tiles, chunks = x_groups * 8;
-  const place x = {x_at, x_at + x_groups * place::codes_bytes};
+template <int kEights> constexpr int slot_bytes = 8 * kEights *pitch * 4;
+
+// x of the rank's groups and its scales to shared memory, and which parts of y the block has to add up. Behind the
+// first loads of x the supplier is let go.
+template <int kEights>
+__device__ __forceinline__ void stage_x(const work &w, const int2_share &mine, const x_place<kEights> &x, int chunks,
+                                        uint32_t slots_at, int warp, int lane, int2_parts &parts, float *x_scale) {
+  const int m = static_cast<int>(w.product.m);
   const int8_t *const x_from = w.product.x + mine.first_tile * INT2A8_TILE_K;
   // Whole warps: lanes behind the last number take some once more.
   const auto chunk_of = [&](int i) { return i < chunks ? i : i - 16; };
@@ -232,7 +214,7 @@ template <int kEights> __global__ void __launch_bounds__(threads + 32, 1) run(co
     held.load(w.product, 0, x_from + chunk_of(turn + lane) * 16);
   const float my_scale = threadIdx.x < m ? w.product.x_scale[threadIdx.x] : 0.0f;
   ptx::named_barrier_arrive(x_barrier, threads + 32);
-  int2_list_parts<groups, threads>(cut, slots_at, slot_bytes, parts);
+  int2_list_parts<groups, threads>(w.plan.cut, slots_at, slot_bytes<kEights>, parts);
 #pragma unroll 1
   while (turn < chunks) {
     held.store(w.product, row, x.of(chunk_of(turn + lane) / 8));
@@ -246,12 +228,43 @@ template <int kEights> __global__ void __launch_bounds__(threads + 32, 1) run(co
     x_scale[threadIdx.x] = my_scale;
   ptx::fence_async_shared();
   ptx::named_barrier_sync(consumer_barrier, threads);
+}
+
+template <int kEights> __global__ void __launch_bounds__(threads + 32, 1) run(const __grid_constant__ work w) {
+  using place = x_place<kEights>;
+  extern __shared__ __align__(1024) uint8_t raw[];
+  __shared__ rings rings;
+  __shared__ int2_parts parts;
+  __shared__ float x_scale[8 * kEights];
+  ptx::let_next_grid_start();
+  const int2_cut &cut = w.plan.cut;
+  // The same for all lanes, and said to be: what follows from it is computed once a warp.
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), group = warp / 4, quarter = warp % 4;
+  const int lane = threadIdx.x % 32, stages = w.plan.stages;
+  const uint32_t x_at = ptx::shared_address(raw);
+  if (warp == warps) {
+    ptx::named_barrier_sync(ring_barrier, threads + 32);
+    produce(w, x_at, rings);
+    return;
+  }
+  const uint32_t full = ptx::shared_address(rings.full[group]), empty = full + sizeof rings.full;
+  if (lane == 0)
+    make_barriers(full, empty, stages, quarter);
+  __syncwarp();
+  ptx::named_barrier_arrive(ring_barrier, threads + 32);
+  const int2_share mine = int2_cut_share(&cut, groups, blockIdx.y, group);
+  const int tiles = mine.tiles, first = mine.begin - mine.first_block * mine.tiles;
+  const uint32_t ring = ring_of(w, x_at, group), slots_at = ring_of(w, x_at, groups);
+  ptx::wait_for_previous_grid();
+  const int x_groups = tile_groups * tiles;
+  const place x = {x_at, x_at + x_groups * place::codes_bytes};
+  stage_x<kEights>(w, mine, x, x_groups * 8, slots_at, warp, lane, parts, x_scale);
 
   const place my_x = {x.codes, x.starts + lane % 4 * 16};
   place x_of_tile = my_x.of(tile_groups * first);
   float sum[4 * kEights] = {};
   int tile = first;
-  uint32_t slot = slots_at + int2_cut_slot(&cut, &mine, group, mine.first_block) * slot_bytes;
+  uint32_t slot = slots_at + int2_cut_slot(&cut, &mine, group, mine.first_block) * slot_bytes<kEights>;
   const uint32_t codes = ring + quarter * INT2A8_QUARTER_BYTES + lane * 16;
   int stage = 0;
   uint32_t parity = 0;
@@ -283,22 +296,14 @@ template <int kEights> __global__ void __launch_bounds__(threads + 32, 1) run(co
       const int thread = static_cast<int>(ptx::thread());
       store_sums<kEights>(sum, reinterpret_cast<float *>(raw + (slot - x_at)), thread / 32 % 4 * INT2A8_UNIT_ROWS,
                           thread % 32);
-      slot += slot_bytes;
+      slot += slot_bytes<kEights>;
       tile = 0;
       x_of_tile = my_x;
     }
   }
-  if (cut.split_log2 == 0) {
-    ptx::named_barrier_sync(consumer_barrier, threads);
-  } else {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  }
+  int2_await_sums<consumer_barrier, threads>(cut);
   int2_write_y<threads, pitch, false>(cut, w.product, parts, x_scale);
-  if (cut.split_log2 > 0) { // nobody leaves while another reads its sums
-    ptx::cluster_arrive_relaxed();
-    ptx::cluster_wait();
-  }
+  int2_await_readers(cut);
 }
 
 } // namespace int2a8

@@ -1,5 +1,5 @@
-// Launchers of convert.cuh.
-#include "convert.cuh"
+// Launchers of convert_kernels.cuh.
+#include "convert_kernels.cuh"
 #include "convert_kernels.h"
 
 // Enough to fill any device; rows beyond are a block's next ones.
