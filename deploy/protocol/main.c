@@ -2,9 +2,9 @@
  * limits, and where words and entries lie in the arena. What the numbers mean is in PROTOCOL.md. */
 #include "../../proto/gemm.h"
 #include "../../proto/limits.h"
-#include "../../proto/wire/message.h"
 #include "../../proto/shm/plan.h"
 #include "../../proto/shm/ring.h"
+#include "../../proto/wire/message.h"
 
 #include <inttypes.h>
 #include <stddef.h>
