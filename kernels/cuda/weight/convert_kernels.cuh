@@ -214,8 +214,9 @@ __device__ inline void convert_keys(const convert_groups &p, int64_t row, int64_
   for (int i = 0; i < 4; i++) {
     const int at = threadIdx.x % 32 + 32 * i;
     const float value = convert_value<X>(p, row, group * GEMM_GROUP + at);
-    const unsigned bits = __float_as_uint(value);
-    flawed |= !(fabsf(value) <= 65504.0f);
+    const bool good = fabsf(value) <= 65504.0f; // a walk over what is no number would not end
+    const unsigned bits = good ? __float_as_uint(value) : 0u;
+    flawed |= !good;
     keys[at] = bits << 1 | bits >> 31;
   }
   if (flawed)
