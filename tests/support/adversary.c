@@ -374,8 +374,8 @@ struct adversary_bound adversary_bound(bool device, enum gemm_format format, enu
   else if (device && format == GEMM_FORMAT_FP8)
     sums = 3.9e-3;
   else if (device && format == GEMM_FORMAT_INT2)
-    sums = y_type == GEMM_F32 ? 1e-5 : 2.5e-4;
+    sums = y_type == GEMM_F32 ? 2e-5 : 2.5e-4;
   else if (device)
-    sums = 2e-4;
+    sums = 1e-3;
   return (struct adversary_bound){.value = rounding, .size = sums};
 }
