@@ -1,8 +1,8 @@
 /* The identity of a weight's content. */
-#ifndef LOADER_HASH_H
-#define LOADER_HASH_H
+#ifndef DAEMON_HASH_H
+#define DAEMON_HASH_H
 
-#include "../../proto/gemm.h"
+#include "../proto/gemm.h"
 #include "bands.h"
 
 enum { HASH_BYTES = 32, HASH_PIECE_BYTES = 1 << 20 };
