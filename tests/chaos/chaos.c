@@ -2,11 +2,11 @@
  * order in which processes run is not. */
 #include "client/gemmclient.h"
 #include "proto/clock.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/raw.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 
 #include <dirent.h>
 #include <errno.h>

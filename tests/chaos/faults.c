@@ -3,14 +3,14 @@
 #include "client/gemmclient.h"
 #include "pauses.h"
 #include "proto/clock.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/raw.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/nap.h"
 
 #include <sched.h>
 #include <setjmp.h>

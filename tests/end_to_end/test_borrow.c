@@ -1,13 +1,13 @@
 /* Weights that processes borrow by the library, on the CPU backend: the bytes of what is mapped stay whatever becomes
  * of the worker, of gemmd and of other borrowers. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/manager.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/shell.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/manager.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/shell.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* gemm-bench as a shell uses it: what it counts, and what it refuses. */
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/shell.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/shell.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <jansson.h>
 #include <setjmp.h>

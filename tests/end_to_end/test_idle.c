@@ -4,12 +4,12 @@
 #include "client/gemmclient.h"
 #include "proto/shm/published.h"
 #include "proto/shm/seen.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/shell.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/shell.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 
 #include <fcntl.h>
 #include <sched.h>

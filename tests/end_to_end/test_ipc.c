@@ -3,11 +3,11 @@
  * and for whom they are not, they are refused. */
 #include "client/gemmclient.h"
 #include "client/gemmclient_cuda.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/gpu.h"
-#include "tests/support/oracle.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/gpu.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -2,13 +2,13 @@
  * is given up, and handles as no library writes them. */
 #include "client/gemmclient.h"
 #include "proto/limits.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/oracle.h"
-#include "tests/support/raw.h"
-#include "tests/support/sealed.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/sealed.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,12 +1,12 @@
 /* One weight on two devices, as copies and in ranges of its rows: products are right, both devices compute them, and
  * either's worker may die meanwhile. On a machine with one GPU these tests are skipped. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

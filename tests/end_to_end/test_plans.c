@@ -2,12 +2,12 @@
  * go, and descriptions that cannot be. */
 #include "client/gemmclient.h"
 #include "proto/shm/plan.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/nap.h"
-#include "tests/support/plan.h"
-#include "tests/support/raw.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/plan.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -3,10 +3,10 @@
 #include "client/gemmclient.h"
 #include "proto/shm/published.h"
 #include "proto/shm/seen.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/oracle.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 
 #include <errno.h>
 #include <fcntl.h>

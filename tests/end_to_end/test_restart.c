@@ -2,13 +2,13 @@
  * products and a pause, and the weights are not read again (their file is gone). */
 #include "client/gemmclient.h"
 #include "proto/clock.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/manager.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/manager.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
 
 #include <limits.h>
 #include <poll.h>

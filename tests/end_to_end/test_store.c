@@ -1,12 +1,12 @@
 /* What gemmd finds in the descriptor store after it was killed, where that is not what it should be: too much, too
  * little, or of no use to the configuration of now. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/manager.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/manager.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 
 #include <sched.h>
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* Products of two tensors of the arena, by the real daemon: right in both types, tall in K as the gradients of weights
  * are, beside products with stored weights, and over the death of a worker. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <setjmp.h>
 #include <signal.h>

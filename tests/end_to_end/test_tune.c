@@ -2,11 +2,11 @@
  * what was found is kept, listed, exported and imported, and kernels set by hand are used or refused with the reason.
  */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/nap.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/system/nap.h"
 
 #include <jansson.h>
 #include <setjmp.h>

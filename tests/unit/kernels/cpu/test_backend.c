@@ -3,7 +3,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/micro/micro.h"
 #include "kernels/cpu/weight/checksum.h"
-#include "tests/support/device.h"
+#include "tests/support/worker/device.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
 /* Products of the CPU backend that are computed a turn at a time: the same bits as in one go, whatever comes between;
  * they can be given up, and what they take is bounded and given back. */
 #include "kernels/backend.h"
-#include "tests/support/device.h"
-#include "tests/support/oracle.h"
-#include "tests/support/private_bytes.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/private_bytes.h"
+#include "tests/support/worker/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

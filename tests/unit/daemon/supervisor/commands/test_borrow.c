@@ -4,9 +4,9 @@
 #include "daemon/supervisor/weights/catalog.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/weight/weight.h"
-#include "tests/support/loading.h"
-#include "tests/support/nap.h"
-#include "tests/support/users.h"
+#include "tests/support/messages/users.h"
+#include "tests/support/system/nap.h"
+#include "tests/support/worker/loading.h"
 
 #include <dirent.h>
 #include <errno.h>

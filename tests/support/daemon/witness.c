@@ -1,7 +1,7 @@
 #include "witness.h"
 
-#include "checkpoint.h"
 #include "product.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

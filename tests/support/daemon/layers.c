@@ -1,7 +1,7 @@
 #include "layers.h"
 
-#include "checkpoint.h"
 #include "status.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
