@@ -10,9 +10,10 @@
 
 load.py [--backend cpu|cuda] [--mib N] [--folder DIR] [--rounds N] [FORMAT...]
 
-Rates are bytes of the files a second; `of cp` is against cp of the same round. `beside` is the most memory that
-gemmd's processes had at a time beside the slabs of weights: their own, and memfds, each counted once. Random bf16
-tensors in shards, made in DIR (a tmpfs by default, so that they are in memory); programs from $GEMMD_BUILD.
+Rates are bytes of the files a second; `of cp` is against cp of the same round. `core s/GB`: seconds that gemmd's
+processes computed for a GB of the files. `beside` is the most memory that they came to have beside the slabs of weights:
+their own, and memfds, each counted once. Random bf16 tensors in shards, made in DIR (a tmpfs by default, so that they
+are in memory); programs from $GEMMD_BUILD.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from daemon import Daemon, end_with_daemons
 
@@ -186,49 +187,69 @@ def bus() -> float:
 # ---- memory
 
 
-def memory_of(group: int, memfds: Dict[Tuple[int, int], int]) -> int:
-    """Of the processes of the group, what is their own; and memfds that are not slabs, by their number."""
-    own = 0
+def family(root: int) -> List[int]:
+    """The process and all below it."""
+    parents = {}
     for process in os.listdir("/proc"):
-        if not process.isdigit():
-            continue
+        if process.isdigit():
+            try:
+                parents[int(process)] = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it has just ended
+    found = [root]
+    for parent in found:
+        found += [process for process in parents if parents[process] == parent]
+    return found
+
+
+def memory_of(root: int) -> int:
+    """What is the processes' own, and memfds that are not slabs."""
+    own, memfds = 0, {}
+    for process in family(root):
         try:
-            if os.getpgid(int(process)) != group:
-                continue
             for line in Path(f"/proc/{process}/status").read_text().splitlines():
                 if line.startswith("RssAnon:"):
                     own += int(line.split()[1]) * 1024
             for fd in os.listdir(f"/proc/{process}/fd"):
                 path = f"/proc/{process}/fd/{fd}"
-                if "memfd:" in (link := os.readlink(path)) and "slab" not in link:
+                link = os.readlink(path)
+                if "memfd:" in link and "slab" not in link:
                     facts = os.stat(path)
                     memfds[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
-        except (OSError, ValueError):
-            continue  # it has just ended
-    return own
+        except OSError:
+            continue
+    return own + sum(memfds.values())
+
+
+def core_seconds(root: int) -> float:
+    """That the processes have computed, those that have ended included."""
+    ticks = 0
+    for process in family(root):
+        try:
+            ticks += sum(map(int, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:15]))
+        except OSError:
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Watch:
-    """The most memory that a group of processes has, looked at every 20 ms."""
+    """The most memory that gemmd has beyond what it had, looked at every 20 ms; and what it computes."""
 
-    def __init__(self, group: int) -> None:
-        self.group, self.most, self.ended = group, 0, threading.Event()
-        self.before = self.look()
+    def __init__(self, root: int) -> None:
+        self.root, self.most, self.ended = root, 0, threading.Event()
+        self.before, self.seconds = memory_of(root), core_seconds(root)
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
-    def look(self) -> int:
-        memfds: Dict[Tuple[int, int], int] = {}
-        return memory_of(self.group, memfds) + sum(memfds.values())
-
     def run(self) -> None:
         while not self.ended.wait(0.02):
-            self.most = max(self.most, self.look())
+            self.most = max(self.most, memory_of(self.root))
 
-    def end(self) -> int:
+    def end(self) -> None:
         self.ended.set()
         self.thread.join()
-        return max(0, self.most - self.before)
+        self.most = max(0, self.most - self.before)
+        self.seconds = core_seconds(self.root) - self.seconds
 
 
 # ---- loads
@@ -243,22 +264,34 @@ class Rates:
         self.total = total
         self.rates: Dict[str, List[float]] = {}
         self.against: Dict[str, List[float]] = {}
-        self.beside: Dict[str, int] = {}
+        self.beside: Dict[str, List[float]] = {}
+        self.cores: Dict[str, List[float]] = {}
 
-    def add(self, what: str, seconds: float, cp_seconds: float = 0.0, beside: int = 0) -> None:
-        self.rates.setdefault(what, []).append(self.total / seconds)
+    def add(self, what: str, seconds: float, cp_seconds: float = 0.0, watch: Optional[Watch] = None) -> None:
+        self.rates.setdefault(what, []).append(self.total / seconds / 1e9)
         if cp_seconds:
             self.against.setdefault(what, []).append(cp_seconds / seconds)
-        self.beside[what] = max(self.beside.get(what, 0), beside)
+        if watch:
+            self.beside.setdefault(what, []).append(watch.most / MIB)
+            self.cores.setdefault(what, []).append(watch.seconds / self.total * 1e9)
         print(f"# {what}: {self.total / seconds / 1e9:.2f} GB/s", flush=True)
 
     def table(self) -> None:
-        print(f"{'':16} {'GB/s':>6} {'least':>6} {'most':>6} {'of cp':>6} {'beside, MiB':>12}")
+        print(f"{'':16} {'GB/s':>6} {'least':>6} {'most':>6} {'of cp':>6} {'core s/GB':>9} {'beside, MiB':>11}")
         for what, rates in self.rates.items():
             of = f"{statistics.median(self.against[what]):6.2f}" if what in self.against else "     -"
-            beside = f"{self.beside[what] / MIB:12.0f}" if self.beside[what] else "           -"
-            rate = statistics.median(rates)
-            print(f"{what:16} {rate / 1e9:6.2f} {min(rates) / 1e9:6.2f} {max(rates) / 1e9:6.2f} {of} {beside}")
+            cores = f"{statistics.median(self.cores[what]):9.2f}" if what in self.cores else "        -"
+            beside = f"{max(self.beside[what]):11.0f}" if what in self.beside else "          -"
+            rate = f"{statistics.median(rates):6.2f} {min(rates):6.2f} {max(rates):6.2f}"
+            print(f"{what:16} {rate} {of} {cores} {beside}")
+
+
+def watched(daemon: Daemon, folder: Path, format: str, prefix: str) -> Tuple[float, Watch]:
+    watch = Watch(daemon.process.pid)
+    try:
+        return load(daemon, folder, format, prefix), watch
+    finally:
+        watch.end()
 
 
 def one_round(options: argparse.Namespace, folder: Path, where: Path, rates: Rates) -> None:
@@ -268,10 +301,9 @@ def one_round(options: argparse.Namespace, folder: Path, where: Path, rates: Rat
     rates.add("copy", copy(rates.total))
     for format in options.formats:
         with Daemon(options.backend, "off", *options.option) as daemon:
-            watch = Watch(os.getpgid(daemon.process.pid))
-            seconds = load(daemon, folder, format, "a.")
-            rates.add(format, seconds, cp_seconds, watch.end())
-            rates.add(format + " again", load(daemon, folder, format, "b."), cp_seconds)
+            for what, prefix in ((format, "a."), (format + " again", "b.")):
+                seconds, watch = watched(daemon, folder, format, prefix)
+                rates.add(what, seconds, cp_seconds, watch)
 
 
 def main() -> None:
