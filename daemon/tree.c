@@ -27,8 +27,8 @@ static void hash_leaf(const struct tree_kind *kind, const uint8_t *piece, uint64
 void tree_leaves(const struct tree_kind *kind, const void *bytes, uint64_t length, uint64_t first,
                  uint8_t (*leaves)[TREE_HASH_BYTES]) {
   const uint8_t *at = bytes;
-  uint64_t lanes = tree_lanes(), step = lanes * kind->piece_bytes;
-  for (; lanes > 0 && length >= step; length -= step, at += step, first += lanes, leaves += lanes)
+  uint64_t count = tree_lanes(), step = count * kind->piece_bytes;
+  for (; count > 0 && length >= step; length -= step, at += step, first += count, leaves += count)
     tree_lanes_hash(kind, at, first, leaves);
   for (uint64_t piece; length > 0; length -= piece, at += piece) {
     piece = length < kind->piece_bytes ? length : kind->piece_bytes;

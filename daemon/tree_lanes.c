@@ -4,10 +4,10 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-typedef uint64_t word4 __attribute__((vector_size(32)));
-typedef uint32_t half4 __attribute__((vector_size(32)));
-typedef uint8_t byte4 __attribute__((vector_size(32)));
-typedef uint64_t word8 __attribute__((vector_size(64)));
+typedef uint64_t word_4 __attribute__((vector_size(32)));
+typedef uint32_t half_4 __attribute__((vector_size(32)));
+typedef uint8_t byte_4 __attribute__((vector_size(32)));
+typedef uint64_t word_8 __attribute__((vector_size(64)));
 
 enum { BLOCK_BYTES = 128, HEADER_BYTES = 16, WORDS = 16, HASH_BYTES = 32 };
 #define TARGET_4 __attribute__((target("avx2")))
@@ -37,15 +37,15 @@ static const uint64_t start[8] = {
 
 /* The message words of one block of every lane: words[i] has word i of all lanes. `at` is that of lane 0, those of the
  * others follow every `stride` bytes. */
-TARGET_4 INLINE void transpose4(const uint8_t *at, uint64_t stride, word4 words[WORDS]) {
+TARGET_4 INLINE void transpose_4(const uint8_t *at, uint64_t stride, word_4 words[WORDS]) {
   for (int i = 0; i < WORDS; i += 4) {
-    word4 row[4];
+    word_4 row[4];
     for (int lane = 0; lane < 4; lane++)
       memcpy(&row[lane], at + (uint64_t)lane * stride + 8 * i, sizeof row[lane]);
-    word4 low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 2, 6);
-    word4 high01 = __builtin_shufflevector(row[0], row[1], 1, 5, 3, 7);
-    word4 low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 2, 6);
-    word4 high23 = __builtin_shufflevector(row[2], row[3], 1, 5, 3, 7);
+    word_4 low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 2, 6);
+    word_4 high01 = __builtin_shufflevector(row[0], row[1], 1, 5, 3, 7);
+    word_4 low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 2, 6);
+    word_4 high23 = __builtin_shufflevector(row[2], row[3], 1, 5, 3, 7);
     words[i] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
     words[i + 1] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
     words[i + 2] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
@@ -53,42 +53,42 @@ TARGET_4 INLINE void transpose4(const uint8_t *at, uint64_t stride, word4 words[
   }
 }
 
-TARGET_8 INLINE void transpose8(const uint8_t *at, uint64_t stride, word8 words[WORDS]) {
-  word4 low[WORDS], high[WORDS];
-  transpose4(at, stride, low);
-  transpose4(at + 4 * stride, stride, high);
+TARGET_8 INLINE void transpose_8(const uint8_t *at, uint64_t stride, word_8 words[WORDS]) {
+  word_4 low[WORDS], high[WORDS];
+  transpose_4(at, stride, low);
+  transpose_4(at + 4 * stride, stride, high);
   for (int i = 0; i < WORDS; i++)
     words[i] = __builtin_shufflevector(low[i], high[i], 0, 1, 2, 3, 4, 5, 6, 7);
 }
 
 /* Rotations to the right; those by whole bytes are one shuffle. */
-TARGET_4 INLINE word4 right32_4(word4 x) {
-  half4 y = (half4)x;
-  return (word4)__builtin_shufflevector(y, y, 1, 0, 3, 2, 5, 4, 7, 6);
+TARGET_4 INLINE word_4 right32_4(word_4 x) {
+  half_4 y = (half_4)x;
+  return (word_4)__builtin_shufflevector(y, y, 1, 0, 3, 2, 5, 4, 7, 6);
 }
-TARGET_4 INLINE word4 right24_4(word4 x) {
-  byte4 y = (byte4)x;
-  return (word4)__builtin_shufflevector(y, y, 3, 4, 5, 6, 7, 0, 1, 2, 11, 12, 13, 14, 15, 8, 9, 10, 19, 20, 21, 22, 23,
-                                        16, 17, 18, 27, 28, 29, 30, 31, 24, 25, 26);
+TARGET_4 INLINE word_4 right24_4(word_4 x) {
+  byte_4 y = (byte_4)x;
+  return (word_4)__builtin_shufflevector(y, y, 3, 4, 5, 6, 7, 0, 1, 2, 11, 12, 13, 14, 15, 8, 9, 10, 19, 20, 21, 22, 23,
+                                         16, 17, 18, 27, 28, 29, 30, 31, 24, 25, 26);
 }
-TARGET_4 INLINE word4 right16_4(word4 x) {
-  byte4 y = (byte4)x;
-  return (word4)__builtin_shufflevector(y, y, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15, 8, 9, 18, 19, 20, 21, 22,
-                                        23, 16, 17, 26, 27, 28, 29, 30, 31, 24, 25);
+TARGET_4 INLINE word_4 right16_4(word_4 x) {
+  byte_4 y = (byte_4)x;
+  return (word_4)__builtin_shufflevector(y, y, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15, 8, 9, 18, 19, 20, 21, 22,
+                                         23, 16, 17, 26, 27, 28, 29, 30, 31, 24, 25);
 }
-TARGET_4 INLINE word4 right63_4(word4 x) {
+TARGET_4 INLINE word_4 right63_4(word_4 x) {
   return x >> 63 ^ (x + x);
 }
-TARGET_8 INLINE word8 right32_8(word8 x) {
+TARGET_8 INLINE word_8 right32_8(word_8 x) {
   return x >> 32 | x << 32;
 }
-TARGET_8 INLINE word8 right24_8(word8 x) {
+TARGET_8 INLINE word_8 right24_8(word_8 x) {
   return x >> 24 | x << 40;
 }
-TARGET_8 INLINE word8 right16_8(word8 x) {
+TARGET_8 INLINE word_8 right16_8(word_8 x) {
   return x >> 16 | x << 48;
 }
-TARGET_8 INLINE word8 right63_8(word8 x) {
+TARGET_8 INLINE word_8 right63_8(word_8 x) {
   return x >> 63 | x << 1;
 }
 
@@ -116,12 +116,12 @@ TARGET_8 INLINE word8 right63_8(word8 x) {
 
 /* One block into the state of all lanes; `counted`: bytes so far, with this block; `last`: all ones in the last. */
 #define DEFINE_COMPRESS(lanes)                                                                                         \
-  TARGET_##lanes static void compress##lanes(word##lanes h[8], const word##lanes m[WORDS], uint64_t counted,           \
-                                             uint64_t last) {                                                          \
-    word##lanes v[WORDS];                                                                                              \
+  TARGET_##lanes static void compress_##lanes(word_##lanes h[8], const word_##lanes m[WORDS], uint64_t counted,        \
+                                              uint64_t last) {                                                         \
+    word_##lanes v[WORDS];                                                                                             \
     for (int i = 0; i < 8; i++) {                                                                                      \
       v[i] = h[i];                                                                                                     \
-      v[8 + i] = (word##lanes){0} + start[i];                                                                          \
+      v[8 + i] = (word_##lanes){0} + start[i];                                                                         \
     }                                                                                                                  \
     v[12] ^= counted;                                                                                                  \
     v[14] ^= last;                                                                                                     \
@@ -140,31 +140,31 @@ static uint64_t word_at(const void *at) {
 
 /* The first block has the header and what of the piece follows it, the last the piece's end and zeros. */
 #define DEFINE_HASH(lanes)                                                                                             \
-  TARGET_##lanes static void hash##lanes(const struct tree_kind *kind, const uint8_t *pieces, uint64_t first,          \
-                                         uint8_t(*leaves)[HASH_BYTES]) {                                               \
+  TARGET_##lanes static void blake_##lanes(const struct tree_kind *kind, const uint8_t *pieces, uint64_t first,        \
+                                           uint8_t(*leaves)[HASH_BYTES]) {                                             \
     uint64_t stride = kind->piece_bytes;                                                                               \
     uint8_t header[HEADER_BYTES] = {0};                                                                                \
-    word##lanes h[8], m[WORDS];                                                                                        \
+    word_##lanes h[8], m[WORDS];                                                                                       \
     memcpy(header, kind->text, sizeof kind->text);                                                                     \
     for (int i = 0; i < 8; i++)                                                                                        \
-      h[i] = (word##lanes){0} + (start[i] ^ (i == 0 ? PARAMETERS : 0));                                                \
+      h[i] = (word_##lanes){0} + (start[i] ^ (i == 0 ? PARAMETERS : 0));                                               \
     for (uint64_t lane = 0; lane < lanes; lane++) {                                                                    \
       m[0][lane] = word_at(header);                                                                                    \
       m[1][lane] = word_at(header + 8) | (first + lane) << 32;                                                         \
       for (int i = 2; i < WORDS; i++)                                                                                  \
         m[i][lane] = word_at(pieces + lane * stride + 8 * (i - 2));                                                    \
     }                                                                                                                  \
-    compress##lanes(h, m, BLOCK_BYTES, 0);                                                                             \
+    compress_##lanes(h, m, BLOCK_BYTES, 0);                                                                            \
     for (uint64_t at = BLOCK_BYTES; at < stride; at += BLOCK_BYTES) {                                                  \
-      transpose##lanes(pieces + at - HEADER_BYTES, stride, m);                                                         \
-      compress##lanes(h, m, at + BLOCK_BYTES, 0);                                                                      \
+      transpose_##lanes(pieces + at - HEADER_BYTES, stride, m);                                                        \
+      compress_##lanes(h, m, at + BLOCK_BYTES, 0);                                                                     \
     }                                                                                                                  \
     for (int i = 0; i < WORDS; i++)                                                                                    \
-      m[i] = (word##lanes){0};                                                                                         \
+      m[i] = (word_##lanes){0};                                                                                        \
     for (uint64_t lane = 0; lane < lanes; lane++)                                                                      \
       for (int i = 0; i < HEADER_BYTES / 8; i++)                                                                       \
         m[i][lane] = word_at(pieces + (lane + 1) * stride - HEADER_BYTES + 8 * i);                                     \
-    compress##lanes(h, m, stride + HEADER_BYTES, UINT64_MAX);                                                          \
+    compress_##lanes(h, m, stride + HEADER_BYTES, UINT64_MAX);                                                         \
     for (uint64_t lane = 0; lane < lanes; lane++)                                                                      \
       for (int i = 0; i < HASH_BYTES / 8; i++) {                                                                       \
         uint64_t word = h[i][lane];                                                                                    \
@@ -182,9 +182,9 @@ unsigned tree_lanes(void) {
 void tree_lanes_hash(const struct tree_kind *kind, const uint8_t *pieces, uint64_t first,
                      uint8_t (*leaves)[HASH_BYTES]) {
   if (tree_lanes() == 8)
-    hash8(kind, pieces, first, leaves);
+    blake_8(kind, pieces, first, leaves);
   else
-    hash4(kind, pieces, first, leaves);
+    blake_4(kind, pieces, first, leaves);
 }
 
 #else
