@@ -151,6 +151,10 @@ test-systemd: all ## the packages under a real systemd, in a container (takes ro
 	@$(MAKE) --no-print-directory deb >$(BUILD)/deb.log 2>&1 || { tail -n 30 $(BUILD)/deb.log; exit 1; }
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
 
+test-wheel: ## the Python wheel, installed in a Debian without a compiler (takes root)
+	@$(MAKE) --no-print-directory wheel
+	@GEMMD_BUILD=$(BUILD) tests/wheel/run.sh
+
 bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a daemon of its own
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 	@GEMMD_BUILD=$(BUILD) tests/bench/tail.py --backend $(or $(BACKEND),cpu) --shapes 1536x384 --turns 2
@@ -169,4 +173,4 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@echo "check: nothing found"
 
 .PHONY: test-compat demo run-demo test run-tests test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 \
-  run-test-arm64 test-threads run-test-threads test-systemd bench bench-tuning check
+  run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check
