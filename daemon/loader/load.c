@@ -39,7 +39,7 @@ static enum status fill(const struct files *files, const struct source *source, 
                                      .scale = source->weight.scale,
                                      .bytes = source->layout.total_bytes};
   if (old_hash)
-    hash_sequential(&source->weight, canonical, done->bytes, done->old_hash);
+    tree_sequential(&source->weight, canonical, done->bytes, done->old_hash);
   return hash_weight(&source->weight, canonical, done->bytes, threads, watch, done->hash, error);
 }
 

@@ -56,7 +56,7 @@ static enum status fill(struct control *control, const struct message_weight_mak
   if (status == STATUS_OK)
     status = hash_weight(&weight, canonical, bytes, bands_threads(), &watch, done->hash, error);
   if (status == STATUS_OK && make->old_hash)
-    hash_sequential(&weight, canonical, bytes, done->old_hash);
+    tree_sequential(&weight, canonical, bytes, done->old_hash);
   return status;
 }
 
