@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER_BYTES = 32, LEAF_HEADER_BYTES = 16 };
+enum { HEADER_BYTES = 32, EXPERTS_BYTES = 8, LEAF_HEADER_BYTES = 16 };
 
 static void put_number(uint8_t *to, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; i++)
@@ -53,11 +53,13 @@ enum status hash_weight(const struct gemm_weight *weight, const void *canonical,
   struct bands bands = {.count = count, .scratch_bytes = 1, .threads = threads, .work = hash_leaf, .context = &tree};
   enum status status = bands_run(&bands, watch, error);
   if (status == STATUS_OK) {
-    uint8_t header[HEADER_BYTES];
+    uint8_t header[HEADER_BYTES], experts[EXPERTS_BYTES];
     blake2b_state state;
-    put_header(header, "gemmd-2", weight);
+    put_header(header, weight->experts > 0 ? "gemmd-3" : "gemmd-2", weight);
+    put_number(experts, (uint64_t)weight->experts, EXPERTS_BYTES);
     blake2b_init(&state, HASH_BYTES);
     blake2b_update(&state, header, sizeof header);
+    blake2b_update(&state, experts, weight->experts > 0 ? sizeof experts : 0);
     blake2b_update(&state, (const uint8_t *)tree.leaves, (size_t)count * HASH_BYTES);
     blake2b_final(&state, hash, HASH_BYTES);
   }
