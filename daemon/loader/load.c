@@ -95,7 +95,7 @@ static enum status fill(struct load *load, uint8_t *canonical, struct message_lo
                                      .experts = (uint32_t)load->weight.experts,
                                      .bytes = load->layout.total_bytes};
   if (load->request->old_hash)
-    hash_sequential(&load->weight, canonical, done->bytes, done->old_hash);
+    tree_sequential(&load->weight, canonical, done->bytes, done->old_hash);
   return hash_weight(&load->weight, canonical, done->bytes, load->threads, &load->watch, done->hash, error);
 }
 
