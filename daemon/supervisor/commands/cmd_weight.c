@@ -46,6 +46,13 @@ static enum status check_request(const struct message_weight_load *request, uint
     return error_set(error, STATUS_INVALID, "tensor must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
   if (request->old_hash || request->matrix_type != 0)
     return error_set(error, STATUS_INVALID, "%s is not for clients", request->old_hash ? "old_hash" : "matrix_type");
+  if (request->experts > LIMIT_EXPERTS)
+    return error_field(error, STATUS_INVALID, FIELD_EXPERTS, request->experts, 0, LIMIT_EXPERTS);
+  if (request->experts > 0 && request->scale_tensor[0] != '\0')
+    return error_set(error, STATUS_INVALID, "experts have scales of the usual names, got scale tensor '%.80s'",
+                     request->scale_tensor);
+  if (request->experts > 0 && request->placement == PLACEMENT_SPLIT)
+    return error_set(error, STATUS_UNSUPPORTED, "a weight with experts is not split over devices by rows; load parts");
   return check_wish(request, devices, error);
 }
 
