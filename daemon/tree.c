@@ -3,7 +3,7 @@
 #include <blake2.h>
 #include <string.h>
 
-enum { HEADER_BYTES = 32, LEAF_HEADER_BYTES = 16 };
+enum { HEADER_BYTES = 32, EXPERTS_BYTES = 8, LEAF_HEADER_BYTES = 16 };
 
 static void put_number(uint8_t *to, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; i++)
@@ -46,18 +46,20 @@ static void put_header(uint8_t header[HEADER_BYTES], const char *kind, const str
 
 static void hash_all(const char *kind, const struct gemm_weight *weight, const void *bytes, uint64_t length,
                      uint8_t hash[TREE_HASH_BYTES]) {
-  uint8_t header[HEADER_BYTES];
+  uint8_t header[HEADER_BYTES], experts[EXPERTS_BYTES];
   blake2b_state state;
   put_header(header, kind, weight);
+  put_number(experts, (uint64_t)weight->experts, EXPERTS_BYTES);
   blake2b_init(&state, TREE_HASH_BYTES);
   blake2b_update(&state, header, sizeof header);
+  blake2b_update(&state, experts, weight->experts > 0 ? sizeof experts : 0);
   blake2b_update(&state, bytes, (size_t)length);
   blake2b_final(&state, hash, TREE_HASH_BYTES);
 }
 
 void tree_root(const struct gemm_weight *weight, const uint8_t (*leaves)[TREE_HASH_BYTES], uint64_t count,
                uint8_t hash[TREE_HASH_BYTES]) {
-  hash_all("gemmd-2", weight, leaves, count * TREE_HASH_BYTES, hash);
+  hash_all(weight->experts > 0 ? "gemmd-3" : "gemmd-2", weight, leaves, count * TREE_HASH_BYTES, hash);
 }
 
 void tree_sequential(const struct gemm_weight *weight, const void *canonical, uint64_t bytes,

@@ -17,7 +17,7 @@ extern const struct tree_kind tree_content;
 void tree_leaves(const struct tree_kind *kind, const void *bytes, uint64_t length, uint64_t first,
                  uint8_t (*leaves)[TREE_HASH_BYTES]);
 /* BLAKE2b-256 over a header of 32 bytes ("gemmd-2" and a NUL, then format, scale mode, N and K, little endian, of 4, 4,
- * 8 and 8 bytes) and all leaves. */
+ * 8 and 8 bytes) and all leaves. With experts the header begins with "gemmd-3", and behind it is E, of 8 bytes. */
 void tree_root(const struct gemm_weight *weight, const uint8_t (*leaves)[TREE_HASH_BYTES], uint64_t count,
                uint8_t hash[TREE_HASH_BYTES]);
 
