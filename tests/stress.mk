@@ -34,6 +34,18 @@ $(BUILD)/isolation: $(BUILD)/obj/tests/isolation/isolation.c.o $(BUILD)/tests.a 
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
 
+# how the kernels themselves cut the same products, without a daemon
+$(BUILD)/turns: $(BUILD)/obj/tests/isolation/turns.c.o $(addprefix $(BUILD)/,tests.a client.a libgemmkernels.so proto.a)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(TEST_LIBS)
+
+bench-turns: ## into how many turns hostile products go, and how long each takes (ARGUMENTS="first step case_ms")
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-bench-turns
+
+run-bench-turns: all $(BUILD)/turns
+	@$(BUILD)/turns $(ARGUMENTS)
+
 bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms")
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-bench-isolation
@@ -74,4 +86,4 @@ fuzz: ## all fuzz targets over their corpus, FUZZ_S=60 seconds together
 run-fuzz: $(FUZZ)
 	@GEMMD_BUILD=$(BUILD) tests/fuzz/run.sh
 
-.PHONY: chaos run-chaos faults run-faults bench-isolation run-bench-isolation fuzz run-fuzz
+.PHONY: chaos run-chaos faults run-faults bench-isolation run-bench-isolation bench-turns run-bench-turns fuzz run-fuzz
