@@ -2,6 +2,7 @@
 
 #include "../hash.h"
 #include "../memfd.h"
+#include "../pages.h"
 #include "convert.h"
 #include "file.h"
 #include "source.h"
@@ -84,7 +85,7 @@ static enum status convert_expert(struct load *load, int64_t expert, uint8_t *ca
 }
 
 static enum status fill(struct load *load, uint8_t *canonical, struct message_load_done *done, struct error *error) {
-  enum status status = STATUS_OK;
+  enum status status = pages_take(canonical, load->layout.total_bytes, load->threads, &load->watch, error);
   for (int64_t e = 0; status == STATUS_OK && e < gemm_matrices(&load->weight); e++)
     status = convert_expert(load, e, canonical, error);
   if (status != STATUS_OK)

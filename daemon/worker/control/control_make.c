@@ -4,6 +4,7 @@
 
 #include "../../hash.h"
 #include "../../memfd.h"
+#include "../../pages.h"
 #include "control_tensor.h"
 
 #include <sys/mman.h>
@@ -52,7 +53,9 @@ static enum status fill(struct control *control, const struct message_weight_mak
                                         .x = tensor->engine.address + make->offset,
                                         .stride = (uint64_t)make->k * gemm_type_bytes((enum gemm_type)make->type)};
   struct watch watch = {.total = bytes, .tick = go_on};
-  enum status status = control->ops->weight_convert(control->backend, &weight, &source, canonical, error);
+  enum status status = pages_take(canonical, bytes, bands_threads(), &watch, error);
+  if (status == STATUS_OK)
+    status = control->ops->weight_convert(control->backend, &weight, &source, canonical, error);
   if (status == STATUS_OK)
     status = hash_weight(&weight, canonical, bytes, bands_threads(), &watch, done->hash, error);
   if (status == STATUS_OK && make->old_hash)
