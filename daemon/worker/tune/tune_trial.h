@@ -28,10 +28,10 @@ struct trial {
   double own_error[TRIAL_KINDS]; /* of the first variant that was compared: the backend's own choice */
   bool own_known;
 
-  struct variant variant; /* that is being compared */
-  bool ragged;            /* second pass, with fewer rows than the bucket's */
-  int64_t m;              /* of this pass */
-  bool launched;
+  struct variant variant;  /* that is being compared */
+  bool ragged;             /* second pass, with fewer rows than the bucket's */
+  int64_t m;               /* of this pass */
+  bool launched, failed;   /* failed: the kernel could not run */
   double difference, norm; /* sums of squares of the row at `place` up to `column` */
   int64_t column;
   double error[TRIAL_KINDS]; /* worst of this variant */
