@@ -8,6 +8,8 @@
 #include "../session/session.h"
 #include "placer.h"
 #include "reclaim.h"
+#include "same.h"
+#include "stamp.h"
 
 #include <signal.h>
 #include <stddef.h>
@@ -59,6 +61,8 @@ static void finish(struct load *load, const struct message_weight_info *info) {
   close_files(&load->files);
   if (load->canonical >= 0)
     close(load->canonical);
+  if (load->found != NULL)
+    reclaim_handle(load->supervisor, load->found);
   session->loads--;
   session->account->loads--;
   if (!session->ending)
@@ -80,6 +84,7 @@ static void loader_gone(struct load *load) {
     supervisor->loads->running_count--;
   if (!load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
+  stamp_check(&load->request, &load->files, load->user.uid, &load->stamp);
   if (load->error.status == STATUS_OK && !load->cancelled)
     placer_add(supervisor, load);
   else
@@ -227,7 +232,6 @@ static enum status start(struct load *load, struct error *error) {
   }
   if (status != STATUS_OK)
     child_kill(load->child); /* load->error is reported when the process is reaped */
-  close_files(&load->files);
   return STATUS_OK;
 }
 
@@ -306,6 +310,11 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
   load->placed = finish;
   session->loads++;
   session_hold(session);
+  stamp_make(request, files, load->user.uid, &load->stamp);
+  if (request->trust && same_find_stamp(supervisor, load)) {
+    placer_add(supervisor, load);
+    return STATUS_OK;
+  }
   load->entry = (struct load_entry){.turn = &session->account->load_turn, .small = is_small(files)};
   load_line_add(&supervisor->loads->waiting, &load->entry);
   start_next(supervisor);
