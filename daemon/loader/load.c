@@ -4,6 +4,7 @@
 #include "convert.h"
 #include "file.h"
 #include "hash.h"
+#include "pages.h"
 #include "source.h"
 
 #include <stdio.h>
@@ -83,7 +84,7 @@ static enum status convert_expert(struct load *load, int64_t expert, uint8_t *ca
 }
 
 static enum status fill(struct load *load, uint8_t *canonical, struct message_load_done *done, struct error *error) {
-  enum status status = STATUS_OK;
+  enum status status = pages_take(canonical, load->layout.total_bytes, load->threads, &load->watch, error);
   for (int64_t e = 0; status == STATUS_OK && e < gemm_matrices(&load->weight); e++)
     status = convert_expert(load, e, canonical, error);
   if (status != STATUS_OK)
