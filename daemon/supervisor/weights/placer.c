@@ -131,9 +131,13 @@ static void commit(struct supervisor *supervisor, struct catalog_weight *weight,
   pins_apply(supervisor, weight);
   catalog_describe(catalog_find(&supervisor->catalog, load->request.name), &info);
   info.shared = shared;
-  log_info("loaded \"%s\" for user %u: %lld x %lld %s/%s, %llu bytes%s", info.name, load->user.uid, (long long)info.n,
-           (long long)info.k, gemm_format_name(weight->shape.format), gemm_scale_name(weight->shape.scale),
-           (unsigned long long)info.bytes, shared ? ", shared with equal content" : "");
+  char experts[32] = "";
+  if (info.experts > 0)
+    snprintf(experts, sizeof experts, "%u experts of ", info.experts);
+  log_info("loaded \"%s\" for user %u: %s%lld x %lld %s/%s, %llu bytes%s", info.name, load->user.uid, experts,
+           (long long)info.n, (long long)info.k, gemm_format_name(weight->shape.format),
+           gemm_scale_name(weight->shape.scale), (unsigned long long)info.bytes,
+           shared ? ", shared with equal content" : "");
   finish(supervisor, &info);
 }
 
