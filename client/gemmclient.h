@@ -306,6 +306,9 @@ typedef struct gemmd_model {
   void (*loaded)(void *user, const gemmd_weight_info *info); /* has no name before all have */
   void (*failed)(void *user, const char *name, int status, const char *sentence);
   void *user;
+  /* Weights whose names differ in the number behind "experts." alone, after they were fused, become one with experts,
+   * named without it. With `split_experts` a rank takes an equal number of them, whole, in place of a part of each. */
+  bool join_experts, split_experts;
 } gemmd_model;
 
 typedef struct gemmd_model_result {

@@ -15,7 +15,7 @@ enum { CHOICES = 16 };
 
 /* What a token's T experts are drawn from: expert e, in some order, as often as 1 / (1 + e) ^ skew. */
 struct odds {
-  double below[LIMIT_EXPERTS + 1]; /* sums */
+  double below[SETTINGS_EXPERTS + 1]; /* sums */
   int64_t experts;
 };
 

@@ -106,8 +106,8 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
       !tool_integer(call, "burst-ms", 1, 10000, cuda ? 2 : 40, &burst) ||
       !tool_integer(call, "cold-mib", 0, 65536, cuda ? 256 : 160, &cold) ||
       !tool_integer(call, "threads", 0, 256, 0, &threads) ||
-      !tool_integer(call, "experts", 1, LIMIT_EXPERTS, 0, &settings->experts) ||
-      !tool_integer(call, "top", 1, LIMIT_EXPERTS, 1, &top) || !tool_number(call, "zipf", 0, 8, 0, &skew) ||
+      !tool_integer(call, "experts", 1, SETTINGS_EXPERTS, 0, &settings->experts) ||
+      !tool_integer(call, "top", 1, SETTINGS_EXPERTS, 1, &top) || !tool_number(call, "zipf", 0, 8, 0, &skew) ||
       !tool_word(call, "x-type", words_type, 0, &x_type) || !tool_word(call, "y-type", words_type, 0, &y_type) ||
       !tool_word(call, "scale", words_scale, 0, &scale) ||
       !tool_word(call, "kernel", kernel_words, KERNEL_OWN, &kernel) || !parse_cases(call, settings)) {

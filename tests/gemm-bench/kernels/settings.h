@@ -4,9 +4,8 @@
 
 #include "client/tool/command.h"
 #include "kernels/backend.h"
-#include "proto/limits.h"
 
-enum { SETTINGS_ITEMS = 16, SETTINGS_CASES = 64, SETTINGS_ROUNDS = 99 };
+enum { SETTINGS_ITEMS = 16, SETTINGS_CASES = 64, SETTINGS_ROUNDS = 99, SETTINGS_EXPERTS = 512 };
 
 /* Every format with every shape and every M. */
 struct cases {
