@@ -85,6 +85,7 @@ static enum status make_request(const struct loading *loading, struct loading_sl
                                                .part = wanted->rank,
                                                .columns = item->columns,
                                                .staged = true,
+                                               .trust = wanted->trust_size_and_time,
                                                .more_count = item->count - 1,
                                                .experts = item->experts};
   if (wanted->split_experts && item->experts > 0) {

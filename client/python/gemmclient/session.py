@@ -226,6 +226,7 @@ class Session:
         placement: Named = Placement.SINGLE,
         device: int = -1,
         devices: int = 0,
+        trust_size_and_time: bool = False,
         progress: Optional[Callable[[int, int], None]] = None,
     ) -> ModelResult:
         """Loads the weights of a model: a folder, or files, of safetensors or GGUF. All of them or none; their names,
@@ -233,9 +234,10 @@ class Session:
         first that matches counts; `format` is for the rest, "stored" stands for what is in the file. `patterns` and
         `exclude` choose weights, `fuse` ("q_proj,k_proj,v_proj=qkv_proj") makes one of several, `rank` of `ranks` takes
         that part of every weight's rows, or of columns where `columns` match. With `keep_going` what cannot be loaded
-        is listed in the result. With `join_experts` weights that differ in the number behind "experts." alone become one
-        with experts, with `split_experts` a rank takes its share of them, whole. `progress(done, total)` hears of bytes
-        and must not use the session."""
+        is listed in the result. With `trust_size_and_time` files that look as in an earlier load of this user's count as
+        what they were, and are not read. With `join_experts` weights that differ in the number behind "experts." alone
+        become one with experts, with `split_experts` a rank takes its share of them, whole. `progress(done, total)`
+        hears of bytes and must not use the session."""
         model, kept = ffi.new("gemmd_model *"), []
 
         def texts(values):
@@ -265,6 +267,7 @@ class Session:
         model.join_experts, model.split_experts = join_experts, split_experts
         model.placement = member(Placement, placement, "placement")
         model.device, model.devices = device, devices
+        model.trust_size_and_time = trust_size_and_time
         prefix_text = ffi.new("char[]", encoded(prefix))
         model.prefix = prefix_text
         names: List[str] = []
