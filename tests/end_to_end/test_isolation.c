@@ -87,8 +87,7 @@ static void begin(void) {
 }
 
 static void end(void) {
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_weight_free(&weight);
 }
 
