@@ -52,6 +52,7 @@ struct load {
   uint8_t hash[CATALOG_HASH_BYTES]; /* of the two in `done` the one that counts */
   uint32_t hash_kind;               /* enum catalog_hash_kind */
   int canonical;                    /* owned memfd; -1: none */
+  int numbers;                      /* owned memfd that a worker makes the weight of; -1: none */
   struct catalog_weight *found;     /* by its stamp; nothing was read; counted by its handles. NULL: none */
   uint32_t attempts;                /* of the placer */
   /* A load of nothing: copies of a weight that is there, into memory that can be lent, come to stand for its names of
