@@ -2,7 +2,6 @@
 #include "bench.h"
 #include "options.h"
 
-#include "../../../proto/limits.h"
 #include "../../tool/print.h"
 #include "../../tool/words.h"
 
@@ -16,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { SIDE_MOST = 16384 };
+enum { SIDE_MOST = 16384, K_MOST = 1 << 24 };
 
 struct bench {
   struct tool_call *call;
@@ -68,7 +67,7 @@ static bool parse_ends(struct bench *bench) {
 static bool parse(struct bench *bench) {
   const struct tool_call *call = bench->call;
   gemmd_tune_request request;
-  if (!sizes(call, "bench-m", 2048, SIDE_MOST, &bench->m) || !sizes(call, "bench-k", 2048, LIMIT_K, &bench->k) ||
+  if (!sizes(call, "bench-m", 2048, SIDE_MOST, &bench->m) || !sizes(call, "bench-k", 2048, K_MOST, &bench->k) ||
       !sizes(call, "bench-n", 4096, SIDE_MOST, &bench->n) || !tune_effort(call, &bench->search) || !parse_ends(bench) ||
       !tool_word(call, "format", words_format, GEMMD_FORMAT_INT8, &bench->format) || !tune_request(call, &request))
     return false;
