@@ -142,7 +142,7 @@ static void add_result(const struct tuner *tuner, struct tune_request *request, 
 
 /* The candidate that the request names; -1: none. */
 static int find_by_hand(const struct tuner *tuner) {
-  for (int i = 1; i < tuner->race.count && tuner->ask->tune->text[0] != '\0'; i++)
+  for (int i = 0; i < tuner->race.count && tuner->ask->tune->text[0] != '\0'; i++)
     if (tuner_by_hand(tuner, &tuner->race.candidates[i].variant))
       return i;
   return -1;
