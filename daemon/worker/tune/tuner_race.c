@@ -65,7 +65,7 @@ void tuner_race_begin(struct tuner *tuner) {
   if (request != NULL) {
     tuner->race.iterations = request->iterations;
     tune_table_begin(&tuner->table, &entry->problem, tuner_roof_ns(tuner, &entry->problem));
-    tune_table_compared(&tuner->table, 0, tuner->trial.own_error, TRIAL_KINDS);
+    tune_table_compared(&tuner->table, 0, tuner->trial.own_error, OPERANDS_KINDS);
     tuner_note_needs(tuner, 0);
   }
   memset(tuner->proven, 0, sizeof tuner->proven);

@@ -29,7 +29,7 @@ static enum status compare(struct tuner *tuner, bool *done, bool *right, struct 
     return status;
   tuner_end_compare(tuner, tuner->current);
   if (tuner->phase == PHASE_RACE && !trial->failed)
-    tune_table_compared(&tuner->table, tuner->compared, trial->error, TRIAL_KINDS);
+    tune_table_compared(&tuner->table, tuner->compared, trial->error, OPERANDS_KINDS);
   if (tuner->phase == PHASE_RACE && !*right)
     tune_table_note(&tuner->table, tuner->compared, trial->failed ? OUTCOME_FAILED : OUTCOME_WRONG, why);
   if (!*right && trial->variant.family != NULL)
@@ -103,10 +103,12 @@ static enum status work_given(struct tuner *tuner, struct error *error) {
   return STATUS_OK;
 }
 
+/* As products run, the worker's and those of direct clients: behind the quantizer, which makes x while the kernel
+ * begins to read W, or after another product. A kernel that is fastest alone need not be so there. */
 static enum status sample(struct tuner *tuner, const struct variant *variant, uint32_t launches, uint64_t *ns,
                           struct error *error) {
   struct backend_job job = tuner->trial.job;
-  const struct backend_timing timing = {.launches = launches};
+  const struct backend_timing timing = {.launches = launches, .quantize = true, .dependent = true};
   *ns = 0;
   job.variant = variant;
   uint64_t begin = clock_ns();
