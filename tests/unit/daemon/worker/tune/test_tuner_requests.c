@@ -1,6 +1,5 @@
 /* What is asked of the tuner by hand: a search, kernels for it, pins, imports; refusals name the field and its range.
  * This program is the engine's thread. */
-#include "proto/clock.h"
 #include "tests/support/worker/planted.h"
 
 #include <setjmp.h>
@@ -106,6 +105,12 @@ static void test_the_table_has_all_that_was_tried(void **state) {
   assert_non_null(strstr(tried(&page, FAILING)->why, "an earlier search"));
 }
 
+/* Somebody wants the device after every piece of work. */
+static bool wanted_after_one(void *user) {
+  int *pieces = user;
+  return (*pieces)++ > 0;
+}
+
 /* While it is under way there is none, and none of one that was given up. */
 static void test_no_table_of_what_has_not_ended(void **state) {
   (void)state;
@@ -119,7 +124,9 @@ static void test_no_table_of_what_has_not_ended(void **state) {
   tuner_request(tuning.tuner, &message);
   enum status status = STATUS_OK;
   for (int steps = 0; steps < 1000 && status == STATUS_OK; steps++) {
-    (void)tuning_step(clock_ns());
+    struct error lost = {.status = STATUS_OK};
+    int pieces = 0;
+    (void)tuner_step(tuning.tuner, TUNING_LATE, wanted_after_one, &pieces, &lost);
     status = fetch(&page, 0);
   }
   assert_int_equal(status, STATUS_BUSY);
