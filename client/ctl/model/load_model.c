@@ -129,6 +129,7 @@ static bool take_numbers(struct wanted *wanted) {
     return false;
   }
   wanted->model.mode = (enum gemmd_mode)mode;
+  wanted->model.trust_size_and_time = tool_value(call, "trust-size-and-time") != NULL;
   wanted->model.placement = (enum gemmd_placement)placement;
   wanted->model.device = (int)device;
   wanted->model.devices = (unsigned)devices;
@@ -166,6 +167,8 @@ static bool take_options(struct wanted *wanted) {
   model->prefix = tool_value(call, "prefix");
   model->replace = tool_value(call, "replace") != NULL;
   model->keep_going = tool_value(call, "keep-going") != NULL;
+  model->join_experts = tool_value(call, "join-experts") != NULL;
+  model->split_experts = tool_value(call, "split-experts") != NULL;
   return true;
 }
 
