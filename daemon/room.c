@@ -102,9 +102,9 @@ enum status room_check(const struct room *room, uint64_t bytes, struct error *er
   uint64_t kept = room->total / SHARE < KEPT_MOST ? room->total / SHARE : KEPT_MOST;
   if (room->left >= kept && room->left - kept >= bytes)
     return STATUS_OK;
-  return error_set(
-      error, STATUS_NOMEM, "%llu MiB are wanted, and memory for %llu more is left, of which gemmd keeps %llu",
-      (unsigned long long)(bytes / MIB), (unsigned long long)(room->left / MIB), (unsigned long long)(kept / MIB));
+  return error_set(error, STATUS_NOMEM, "%llu MiB of host memory are wanted; %llu are left, of which gemmd keeps %llu",
+                   (unsigned long long)(bytes / MIB), (unsigned long long)(room->left / MIB),
+                   (unsigned long long)(kept / MIB));
 }
 
 enum status room_for(uint64_t bytes, struct error *error) {
