@@ -13,8 +13,11 @@
 /* What came must be what it is said to be: it is read as if it were. */
 static enum status check(struct gemmd_session *session, const struct message_weight_fetched *reply, int fd,
                          struct gemm_layout *layout) {
-  const struct gemm_weight shape = {
-      .n = reply->n, .k = reply->k, .format = (enum gemm_format)reply->format, .scale = (enum gemm_scale)reply->scale};
+  const struct gemm_weight shape = {.n = reply->n,
+                                    .k = reply->k,
+                                    .format = (enum gemm_format)reply->format,
+                                    .scale = (enum gemm_scale)reply->scale,
+                                    .input = reply->input};
   struct error error;
   int seals = fcntl(fd, F_GET_SEALS);
   off_t size = lseek(fd, 0, SEEK_END);
@@ -44,8 +47,13 @@ static enum status map(struct gemmd_session *session, const struct message_weigh
                          .row_bytes = layout.row_bytes,
                          .scale_rows = layout.scale_rows,
                          .scale_columns = layout.scale_columns,
+                         .input = reply->input,
                          .map = at,
                          .bytes = reply->bytes};
+  if (reply->input & GEMM_INPUT_SCALE)
+    out->x_scale = (const float *)(const void *)((const uint8_t *)at + layout.input_offset);
+  if (reply->input & GEMM_INPUT_ORDER)
+    out->order = (const uint32_t *)(const void *)((const uint8_t *)at + layout.order_offset);
   return STATUS_OK;
 }
 

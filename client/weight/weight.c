@@ -168,8 +168,11 @@ static bool parts_fit(const struct gemmd_session *session, const struct message_
 }
 
 static enum status weight_make(gemmd_session *session, const struct message_weight_info *from, gemmd_weight *weight) {
-  struct gemm_weight shape = {
-      .n = from->n, .k = from->k, .format = (enum gemm_format)from->format, .scale = (enum gemm_scale)from->scale};
+  struct gemm_weight shape = {.n = from->n,
+                              .k = from->k,
+                              .format = (enum gemm_format)from->format,
+                              .scale = (enum gemm_scale)from->scale,
+                              .input = from->input};
   struct error error;
   if (gemm_weight_check(&shape, &error) != STATUS_OK)
     return session_end(session, STATUS_PROTOCOL, "an opened weight cannot be: %s", error.text);

@@ -4,6 +4,7 @@
 #include "convert.h"
 #include "file.h"
 #include "hash.h"
+#include "input.h"
 #include "source.h"
 
 #include <stdio.h>
@@ -32,10 +33,12 @@ static enum status fill(const struct files *files, const struct source *source, 
   enum status status = convert_run(files, source, canonical, threads, watch, error);
   if (status != STATUS_OK)
     return status;
+  input_write(source, canonical);
   *done = (struct message_load_done){.n = source->weight.n,
                                      .k = source->weight.k,
                                      .format = source->weight.format,
                                      .scale = source->weight.scale,
+                                     .input = source->weight.input,
                                      .bytes = source->layout.total_bytes};
   if (old_hash)
     hash_sequential(&source->weight, canonical, done->bytes, done->old_hash);
@@ -74,12 +77,16 @@ enum status load_run(const struct message_weight_load *request, const int *fds, 
   struct files files;
   struct source source;
   enum status status = files_open(&files, fds, fd_count, request->config, error);
+  source.order = NULL;
   if (status == STATUS_OK)
     status = source_resolve(&files.model, request, &source, error);
+  if (status == STATUS_OK)
+    status = input_find(&files, &source, error);
   if (status == STATUS_OK) {
     struct watch watch = {.total = convert_bytes(&source) + source.layout.total_bytes, .tick = tick, .user = user};
     status = load_tensor(&files, &source, threads, &watch, request->old_hash, done, memfd, error);
   }
+  input_free(&source);
   files_close(&files);
   return status;
 }

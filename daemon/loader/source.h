@@ -21,6 +21,9 @@ struct source {
   bool stored;             /* the tensors hold codes and scales, which are taken as they are */
   struct source_piece pieces[SOURCE_PIECES];
   uint32_t count;
+  float x_scale;   /* with GEMM_INPUT_SCALE */
+  uint32_t *order; /* with GEMM_INPUT_ORDER, [k]; see input.h */
+  bool reorders;   /* codes are to be put in that order */
 };
 
 /* Finds the tensors that the request names, by the table of importers, and how they fit together: rows behind rows,

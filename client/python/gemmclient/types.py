@@ -168,6 +168,7 @@ class WeightInfo:
     hash: builtins.bytes  # of the content
     shared: bool  # after a load: equal content was there already, nothing was stored
     borrows: int = 0  # of processes that map it to compute with it themselves
+    input: int = 0  # what is done to x: of enum gemmd_input
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,7 @@ def weight_info(info) -> WeightInfo:
         hash=builtins.bytes(info.hash),
         shared=info.shared,
         borrows=info.borrows,
+        input=info.input,
     )
 
 

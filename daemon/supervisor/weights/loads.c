@@ -124,8 +124,11 @@ static void on_timeout(uv_timer_t *timer) {
 /* The loader has handled a file that nobody vouches for; what it says is not taken on trust. */
 static enum status check_done(struct load *load, struct error *error) {
   const struct message_load_done *done = &load->done;
-  struct gemm_weight shape = {
-      .n = done->n, .k = done->k, .format = (enum gemm_format)done->format, .scale = (enum gemm_scale)done->scale};
+  struct gemm_weight shape = {.n = done->n,
+                              .k = done->k,
+                              .format = (enum gemm_format)done->format,
+                              .scale = (enum gemm_scale)done->scale,
+                              .input = done->input};
   struct gemm_layout layout;
   enum status status = gemm_layout_compute(&shape, &layout, error);
   if (status != STATUS_OK)

@@ -198,6 +198,7 @@ struct message_weight_place placer_place(const struct catalog_weight *weight, co
                                        .k = weight->shape.k,
                                        .format = weight->shape.format,
                                        .scale = weight->shape.scale,
+                                       .input = weight->shape.input,
                                        .layout = part->layout,
                                        .checksum = part->checksum};
   if (weight->placement == PLACEMENT_SPLIT) {
@@ -348,7 +349,8 @@ static void plan_part(struct supervisor *supervisor) {
   struct message_weight_plan body = {.n = part->n_count,
                                      .k = placer->draft.shape.k,
                                      .format = placer->draft.shape.format,
-                                     .scale = placer->draft.shape.scale};
+                                     .scale = placer->draft.shape.scale,
+                                     .input = placer->draft.shape.input};
   ask(supervisor, COMMAND_weight_plan, &body, NULL, 0, on_plan);
 }
 
@@ -368,7 +370,8 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
       .shape = {.n = load->done.n,
                 .k = load->done.k,
                 .format = (enum gemm_format)load->done.format,
-                .scale = (enum gemm_scale)load->done.scale},
+                .scale = (enum gemm_scale)load->done.scale,
+                .input = load->done.input},
       .placement = (enum message_placement)load->request.placement,
       .hash_kind = load->hash_kind,
   };

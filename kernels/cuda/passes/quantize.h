@@ -4,6 +4,7 @@
 #define KERNELS_CUDA_PASSES_QUANTIZE_H
 
 #include "../../../proto/gemm.h"
+#include "input.h"
 #include "rows.h"
 
 #ifdef __cplusplus
@@ -19,12 +20,13 @@ struct quantize_pass {
   int64_t rows;
   int64_t rows_padded; /* BLOCK: rows from `rows` on become zeros */
   int64_t k, k_padded;
-  bool e4m3;      /* else INT8 */
-  void *codes;    /* [rows, k_padded] with zeros behind k */
-  float *scales;  /* [rows]; BLOCK: [k_padded / 128, rows_padded] */
-  bool dependent; /* may be started before the kernel ahead has ended; Hopper and newer alone */
+  bool e4m3;                   /* else INT8 */
+  void *codes;                 /* [rows, k_padded] with zeros behind k */
+  float *scales;               /* [rows]; BLOCK: [k_padded / 128, rows_padded] */
+  bool dependent;              /* may be started before the kernel ahead has ended; Hopper and newer alone */
+  struct quantize_input input; /* zeros, but for quantize_rows */
 };
-/* To INT8 or E4M3, one scale a row. */
+/* To INT8 or E4M3, one scale a row, of x as `input` wants it. */
 cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass);
 /* To E4M3 in blocks of 128 along K. */
 cudaError_t launch_quantize_blocks(cudaStream_t stream, const struct quantize_pass *pass);
