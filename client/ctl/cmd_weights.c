@@ -23,6 +23,7 @@ static bool append_row(void *user, const gemmd_weight_info *info) {
   print_cell(table, "%s", info->name);
   print_cell(table, "%s", word_text(words_format, (int)info->format));
   print_cell(table, "%s", word_text(words_scale, info->scale));
+  print_cell(table, "%u", info->experts);
   print_cell(table, "%lld", (long long)info->n);
   print_cell(table, "%lld", (long long)info->k);
   print_cell(table, "%s", print_bytes(info->bytes, bytes));
@@ -46,10 +47,10 @@ static void list_borrowers(const struct tool_call *call, gemmd_session *session,
 }
 
 static int list_text(const struct tool_call *call, gemmd_session *session, const char *pattern) {
-  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE",   "N",     "K",    "BYTES",
-                                      "NAMES", "BORROWS", "DEVICES", "OWNER", "MODE", "HASH"};
+  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE",   "EXPERTS", "N",    "K",   "BYTES",
+                                      "NAMES", "BORROWS", "DEVICES", "OWNER",   "MODE", "HASH"};
   struct print_table table;
-  print_table_begin(&table, "lllrrrrrrrll");
+  print_table_begin(&table, "lllrrrrrrrrll");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     print_cell(&table, "%s", heads[i]);
   int status = gemmd_weight_list(session, pattern, append_row, &table);
@@ -129,8 +130,11 @@ static void print_level(FILE *out, const gemmd_weight_info *infos, size_t count,
       print_level(out, infos + i, run, end, depth + 1);
     } else {
       run = 1;
-      fprintf(out, "%*s%s  %lld x %lld %s, %s\n", 2 * depth, "", name + begin, (long long)infos[i].n,
-              (long long)infos[i].k, word_text(words_format, (int)infos[i].format), print_bytes(infos[i].bytes, bytes));
+      fprintf(out, "%*s%s  ", 2 * depth, "", name + begin);
+      if (infos[i].experts > 0)
+        fprintf(out, "%u experts of ", infos[i].experts);
+      fprintf(out, "%lld x %lld %s, %s\n", (long long)infos[i].n, (long long)infos[i].k,
+              word_text(words_format, (int)infos[i].format), print_bytes(infos[i].bytes, bytes));
     }
     i += run;
   }
@@ -159,19 +163,16 @@ static int list_json(const struct tool_call *call, gemmd_session *session, const
   return status;
 }
 
-static enum tool_exit run_weights(struct tool_call *call) {
-  gemmd_session *session;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
+static enum tool_exit list_weights(struct tool_call *call, gemmd_session *session) {
   const char *pattern = call->count > 0 ? call->arguments[0] : NULL;
   int status = call->json                         ? list_json(call, session, pattern)
                : tool_value(call, "tree") != NULL ? list_tree(call, session, pattern)
                                                   : list_text(call, session, pattern);
-  if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  gemmd_disconnect(session);
-  return code;
+  return status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
+}
+
+static enum tool_exit run_weights(struct tool_call *call) {
+  return ctl_in_session(call, list_weights);
 }
 
 static const struct tool_option weights_options[] = {
@@ -233,18 +234,16 @@ static enum tool_exit unload_all(struct tool_call *call, gemmd_session *session,
   return TOOL_OK;
 }
 
-static enum tool_exit run_unload(struct tool_call *call) {
-  gemmd_session *session;
+static enum tool_exit unload(struct tool_call *call, gemmd_session *session) {
   gemmd_weight_info info;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
   const char *name = call->arguments[0];
   /* A name may hold what looks like a pattern. */
   bool pattern = strpbrk(name, "*?[") != NULL && gemmd_weight_stat(session, name, &info) != GEMMD_OK;
-  code = pattern ? unload_all(call, session, name) : unload_one(call, session, name);
-  gemmd_disconnect(session);
-  return code;
+  return pattern ? unload_all(call, session, name) : unload_one(call, session, name);
+}
+
+static enum tool_exit run_unload(struct tool_call *call) {
+  return ctl_in_session(call, unload);
 }
 
 const struct tool_command ctl_unload = {

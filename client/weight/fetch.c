@@ -17,7 +17,8 @@ static enum status check(struct gemmd_session *session, const struct message_wei
                                     .k = reply->k,
                                     .format = (enum gemm_format)reply->format,
                                     .scale = (enum gemm_scale)reply->scale,
-                                    .input = reply->input};
+                                    .input = reply->input,
+                                    .experts = reply->experts};
   struct error error;
   int seals = fcntl(fd, F_GET_SEALS);
   off_t size = lseek(fd, 0, SEEK_END);
@@ -49,7 +50,8 @@ static enum status map(struct gemmd_session *session, const struct message_weigh
                          .scale_columns = layout.scale_columns,
                          .input = reply->input,
                          .map = at,
-                         .bytes = reply->bytes};
+                         .bytes = reply->bytes,
+                         .experts = reply->experts};
   if (reply->input & GEMM_INPUT_SCALE)
     out->x_scale = (const float *)(const void *)((const uint8_t *)at + layout.input_offset);
   if (reply->input & GEMM_INPUT_ORDER)

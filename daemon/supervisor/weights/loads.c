@@ -128,7 +128,8 @@ static enum status check_done(struct load *load, struct error *error) {
                               .k = done->k,
                               .format = (enum gemm_format)done->format,
                               .scale = (enum gemm_scale)done->scale,
-                              .input = done->input};
+                              .input = done->input,
+                              .experts = done->experts};
   struct gemm_layout layout;
   enum status status = gemm_layout_compute(&shape, &layout, error);
   if (status != STATUS_OK)
@@ -138,6 +139,9 @@ static enum status check_done(struct load *load, struct error *error) {
                      gemm_format_name(shape.format), gemm_scale_name(shape.scale),
                      gemm_format_name((enum gemm_format)load->request.format),
                      gemm_scale_name((enum gemm_scale)load->request.scale));
+  if (done->experts != load->request.experts)
+    return error_set(error, STATUS_INTERNAL, "the loader made %u experts of what was to be %u", done->experts,
+                     load->request.experts);
   if (done->bytes != layout.total_bytes)
     return error_set(error, STATUS_INTERNAL, "the loader made %llu bytes where %llu are needed",
                      (unsigned long long)done->bytes, (unsigned long long)layout.total_bytes);

@@ -12,7 +12,10 @@
  *                 4i + j of 16: shifted by 2i and masked, a dword is four successive codes
  * K is padded to a whole step, for INT2 and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8
  * with one scale or one a row), or as they are in the canonical form (FP8 with block scales); then what is done to x,
- * as it is there. */
+ * as it is there.
+ *
+ * A weight with experts is that for each of them, one behind the other, each from a multiple of GEMM_SECTION on; what a
+ * struct cpu_layout says is then of one, but for total_bytes, and the offset and the size of the canonical form. */
 #ifndef KERNELS_CPU_WEIGHT_LAYOUT_H
 #define KERNELS_CPU_WEIGHT_LAYOUT_H
 
@@ -29,10 +32,15 @@ struct cpu_layout {
   uint64_t scales_offset, scales_bytes;
   uint64_t input_offset; /* of canonical.input_bytes */
   uint64_t total_bytes;
+  uint64_t expert_bytes; /* from one expert to the next; 0: there are none */
 };
 
 MUST_CHECK enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layout *out,
                                           struct error *error);
+/* The layout of expert `e` as a weight by itself, in which it is read from what is returned: its part of `canonical`,
+ * the canonical form of all of them, as *out->canonical names offsets. `layout` is of all; 0 where there are none. */
+const void *cpu_layout_expert(const struct cpu_layout *layout, int64_t e, const void *canonical,
+                              struct cpu_layout *out);
 /* Columns that panel `panel` has room for. */
 int cpu_layout_width(const struct cpu_layout *layout, const struct gemm_weight *weight, int64_t panel);
 /* Writes one panel, width * column_bytes. */
