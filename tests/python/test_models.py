@@ -574,6 +574,30 @@ class Whole(Served):
         with self.assertRaisesRegex(errors.UnsupportedError, "is no known scale"):
             self.session.load_model(self.folder / "one.safetensors", format="int8")
 
+    def test_layouts_that_are_mixed(self):
+        codes, ones = np.ones((N, K), np.int8), np.ones((N, 1), np.float32)
+        self.model({"a.weight": ("F16", random(1, N, K).astype(np.float16)), "b.weight": ("I8", codes), "b.weight_scale": ("F32", ones),
+                    "c.weight": ("F8_E4M3", fp8_codes(1, N, K)), "c.weight_scale": ("F32", ones)})  # fmt: skip
+        for fuse, format in (("a,b=d", "int8"), ("b,a=d", "stored"), ("b,c=d", "stored"), ("c,b=d", "fp8")):
+            with self.subTest(fuse), self.assertRaises(errors.UnsupportedError):
+                self.session.load_model(self.folder, format=format, fuse=[fuse], exclude=["c.*" if "c" not in fuse else "a.*"])
+            self.assertEqual(self.session.weights(), [])
+
+    def test_a_folder_that_changes_meanwhile(self):
+        self.llama(layers=24)
+        changed = []
+
+        def change(done, total):
+            if done * 4 > total and not changed:
+                changed.append(done)
+                for file in self.folder.glob("*.safetensors"):
+                    os.truncate(file, file.stat().st_size // 2)
+
+        with self.assertRaises(errors.BadFileError):
+            self.session.load_model(self.folder, format="int8", progress=change)
+        self.assertTrue(changed)
+        self.assertEqual((self.session.status().weights, self.session.weights()), (0, []))
+
     def test_a_client_that_dies_leaves_nothing(self):
         self.llama(layers=24)
         script = ("import sys, os, signal, gemmclient\n"

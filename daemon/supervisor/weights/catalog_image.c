@@ -207,7 +207,8 @@ static enum status take_parts(struct catalog *catalog, const struct image_weight
 
 static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   struct image_weight record;
-  struct image_input input = {.input = 0, struct image_experts experts = {.experts = 0};
+  struct image_input input = {.input = 0};
+  struct image_experts experts = {.experts = 0};
   struct catalog_weight *added;
   struct error error;
   enum status status = take(reader, &record, sizeof record);

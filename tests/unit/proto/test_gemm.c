@@ -447,8 +447,44 @@ static void test_rows_end(void **state) {
   }
 }
 
+/* What a weight may do to x, and where what it needs for that lies. */
+static void what_is_done_to_x(void **state) {
+  (void)state;
+  static const struct {
+    struct gemm_weight weight;
+    const char *text; /* NULL: it may */
+  } cases[] = {
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 3 * GEMM_INPUT_ROTATE}, NULL},
+      {{8, 64, GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 0, GEMM_INPUT_SCALE | GEMM_INPUT_ORDER}, NULL},
+      {{8, 64, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, GEMM_INPUT_ORDER}, NULL},
+      {{8, 64, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, GEMM_INPUT_SCALE},
+       "a int2 weight with scale mode row does not take"},
+      {{8, 64, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, GEMM_INPUT_ORDER}, "a f16 weight"},
+      {{8, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, GEMM_INPUT_SCALE}, "with scale mode block"},
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, GEMM_INPUT_ORDER}, "and experts"},
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 4 * GEMM_INPUT_ROTATE}, "K must be a multiple of 256"},
+      {{8, 4096, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 6 * GEMM_INPUT_ROTATE}, "does not take input 96"},
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 4}, "does not take input 4"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct error error = {.text = ""};
+    enum status status = gemm_weight_check(&cases[i].weight, &error);
+    assert_int_equal(status, cases[i].text == NULL ? STATUS_OK : STATUS_UNSUPPORTED);
+    if (cases[i].text != NULL)
+      assert_non_null(strstr(error.text, cases[i].text));
+  }
+  struct gemm_layout layout;
+  struct error error;
+  assert_int_equal(gemm_layout_compute(&cases[1].weight, &layout, &error), STATUS_OK);
+  assert_true(layout.input_offset == 768 && layout.order_offset == 1024 && layout.total_bytes == 1024 + 4 * 64);
+  assert_true(layout.input_bytes == 256 + 4 * 64);
+  assert_int_equal(gemm_layout_compute(&cases[0].weight, &layout, &error), STATUS_OK);
+  assert_true(layout.total_bytes == 512 + 8 * 4 && layout.input_bytes == 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_done_to_x),
       cmocka_unit_test(test_methods),
       cmocka_unit_test(test_stored_alike),
       cmocka_unit_test(test_rows_end),
