@@ -24,6 +24,7 @@ from .types import ElementType
 STREAM_LANES = 4  # that streams take by themselves
 NAMED_LANES = 4  # beside these, for `lane`
 ROWS_MOST = 4096  # of a product; more rows go some at a time
+PAIRS_MOST = 8 * ROWS_MOST  # of a product over experts; likewise
 
 _TYPES = {
     torch.float32: ElementType.F32,
@@ -105,7 +106,7 @@ class Here:
             lanes, ordinal, threads = STREAM_LANES + NAMED_LANES, device.index, 0
         else:
             lanes, ordinal, threads = 1, -1, torch.get_num_threads()
-        self.direct = Direct(session, ordinal=ordinal, lanes=lanes, rows_most=ROWS_MOST, threads=threads)
+        self.direct = Direct(session, ordinal=ordinal, lanes=lanes, rows_most=ROWS_MOST, threads=threads, pairs_most=PAIRS_MOST)
         self.streams = Streams(device) if self.cuda else None
         self.told: Set[type] = set()  # kinds of errors that a warning has told
         self._process = os.getpid()

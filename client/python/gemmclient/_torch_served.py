@@ -195,8 +195,8 @@ os.register_at_fork(after_in_child=_forked)
 
 # ---- the operator
 
-_library = torch.library.Library("gemmd", "DEF")
-_library.define("linear(Tensor x, int weight, int n) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+operators = torch.library.Library("gemmd", "DEF")
+operators.define("linear(Tensor x, int weight, int n) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 
 
 def _linear(x: torch.Tensor, weight: int, n: int) -> torch.Tensor:
@@ -210,7 +210,7 @@ def _fake(x: torch.Tensor, weight: int, n: int) -> torch.Tensor:
     return x.new_empty((*x.shape[:-1], n))
 
 
-def _no_gradient(ctx: object, inputs: object, output: object) -> None:
+def no_gradient(ctx: object, inputs: object, output: object) -> None:
     raise RuntimeError(
         "gemmd computes products for inference and no gradients: call the model in torch.inference_mode() or "
         "torch.no_grad(), or keep this layer out of replace_linear"
@@ -231,11 +231,11 @@ def _autocast(device: str, key: torch._C.DispatchKey) -> Callable[[torch.Tensor,
 
 
 for _device in ("CPU", "CUDA"):
-    _library.impl("linear", _linear, _device)
+    operators.impl("linear", _linear, _device)
     _key = f"Autocast{_device}"
-    _library.impl("linear", _autocast(_device.lower(), getattr(torch._C.DispatchKey, _key)), _key)
-torch.library.register_fake("gemmd::linear", _fake, lib=_library)
-torch.library.register_autograd("gemmd::linear", lambda *_: None, setup_context=_no_gradient, lib=_library)
+    operators.impl("linear", _autocast(_device.lower(), getattr(torch._C.DispatchKey, _key)), _key)
+torch.library.register_fake("gemmd::linear", _fake, lib=operators)
+torch.library.register_autograd("gemmd::linear", lambda *_: None, setup_context=no_gradient, lib=operators)
 
 
 def linear(x: torch.Tensor, number: int, n: int) -> torch.Tensor:

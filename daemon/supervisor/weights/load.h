@@ -1,5 +1,5 @@
-/* One load on its way from the client's request through the loader's process (loads.h) to its place on the devices
- * (placer.h). */
+/* One load on its way from the client's request through the loader's process, or the worker that has its numbers
+ * (loads.h), to its place on the devices (placer.h). */
 #ifndef SUPERVISOR_WEIGHTS_LOAD_H
 #define SUPERVISOR_WEIGHTS_LOAD_H
 
@@ -22,6 +22,8 @@ struct load_files {
   size_t count;
 };
 
+struct worker;
+
 struct load {
   TAILQ_ENTRY(load) link;  /* in loads.running, or the placer's line */
   struct load_entry entry; /* in loads.waiting */
@@ -31,9 +33,13 @@ struct load {
   struct session_request asked; /* the same */
   struct message_weight_load request;
   struct catalog_user user;
-  struct load_files files; /* none once the loader has them */
-  bool cancelled;          /* the client is gone */
-  bool aside;              /* runs in the place for small ones */
+  struct load_files files;
+  struct catalog_stamp stamp; /* of them */
+  bool cancelled;             /* the client is gone */
+  bool aside;                 /* runs in the place for small ones */
+  /* Of memory on a device: its worker makes the weight in the loader's stead. */
+  struct worker *maker; /* NULL: a loader does */
+  struct message_weight_make make;
   /* the loader */
   struct child *child; /* NULL: none lives */
   uv_timer_t timer;
@@ -46,6 +52,7 @@ struct load {
   uint8_t hash[CATALOG_HASH_BYTES]; /* of the two in `done` the one that counts */
   uint32_t hash_kind;               /* enum catalog_hash_kind */
   int canonical;                    /* owned memfd; -1: none */
+  struct catalog_weight *found;     /* by its stamp; nothing was read; counted by its handles. NULL: none */
   uint32_t attempts;                /* of the placer */
   /* A load of nothing: copies of a weight that is there, into memory that can be lent, come to stand for its names of
    * the class. NULL: it is a load. */

@@ -1,7 +1,7 @@
 #include "pages.h"
 
-#include "../../proto/gemm.h"
-#include "../memfd.h"
+#include "../proto/gemm.h"
+#include "memfd.h"
 
 enum { BAND_BYTES = 16 << 20 };
 

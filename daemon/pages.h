@@ -1,6 +1,6 @@
 /* Memory that a weight is written to. */
-#ifndef LOADER_PAGES_H
-#define LOADER_PAGES_H
+#ifndef DAEMON_PAGES_H
+#define DAEMON_PAGES_H
 
 #include "bands.h"
 
