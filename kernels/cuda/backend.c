@@ -16,6 +16,7 @@
 #include "launch/graph.h"
 #include "passes/activate.h"
 #include "passes/epilogue.h"
+#include "passes/input.h"
 #include "passes/quantize.h"
 #include "runtime/arena.h"
 #include "runtime/ipc.h"

@@ -9,7 +9,7 @@
 #include "families/sm90/int2a8/config.h"
 #include "families/tile/tile.h"
 #include "launch/launches.h"
-#include "passes/input.h"
+#include "passes/quantize.h"
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"

@@ -4,7 +4,7 @@
 #include "../families/call.h"
 #include "../families/select.h"
 #include "../launch/launch_kernel.h"
-#include "../passes/quantize.h"
+#include "../passes/input.h"
 #include "open.h"
 
 void *direct_staged(const struct direct_pass *pass, uint64_t offset) {
@@ -41,7 +41,7 @@ static cudaError_t quantize(struct direct_pass *pass) {
   pass->x_scale = quantize.scales;
   pass->early = pass->backend->gpu.capability >= 90;
   return weight->scale == GEMM_SCALE_BLOCK ? launch_quantize_blocks(pass->stream, &quantize)
-                                           : launch_quantize_rows(pass->stream, &quantize);
+                                           : launch_quantize_input(pass->stream, &quantize);
 }
 
 /* Rows that are not quantized, in the weight's order. */

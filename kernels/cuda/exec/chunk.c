@@ -1,7 +1,7 @@
 #include "chunk.h"
 
 #include "../launch/graph.h"
-#include "../passes/quantize.h"
+#include "../passes/input.h"
 #include "../runtime/transfer.h"
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
@@ -96,7 +96,7 @@ static cudaError_t quantize(const struct chunk *chunk) {
                                      .scales = chunk_staged(chunk, chunk->at.scales),
                                      .input = chunk->weight->input};
   return weight->scale == GEMM_SCALE_BLOCK ? launch_quantize_blocks(chunk->slot->stream, &pass)
-                                           : launch_quantize_rows(chunk->slot->stream, &pass);
+                                           : launch_quantize_input(chunk->slot->stream, &pass);
 }
 
 /* Rows that are not quantized, in the weight's order. */

@@ -1,7 +1,6 @@
 // Launchers of input.cuh.
 #include "../launch/launch_kernel.cuh"
 #include "input.cuh"
-#include "quantize.h"
 
 template <typename X> static cudaError_t rows_of(cudaStream_t stream, const quantize_pass &p) {
   const int64_t wanted = (p.k_padded + input_each - 1) / input_each;
@@ -16,6 +15,8 @@ template <typename X> static cudaError_t rows_of(cudaStream_t stream, const quan
 }
 
 extern "C" cudaError_t launch_quantize_input(cudaStream_t stream, const struct quantize_pass *pass) {
+  if (pass->input.order == nullptr && pass->input.stages == 0 && pass->input.scale == nullptr)
+    return launch_quantize_rows(stream, pass);
   if (pass->x_type == GEMM_F32)
     return rows_of<float>(stream, *pass);
   if (pass->x_type == GEMM_F16)

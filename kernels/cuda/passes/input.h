@@ -3,27 +3,13 @@
 #ifndef KERNELS_CUDA_PASSES_INPUT_H
 #define KERNELS_CUDA_PASSES_INPUT_H
 
-#include "../../../proto/gemm.h"
-
-#include <driver_types.h>
+#include "quantize.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* In this order. */
-struct quantize_input {
-  const uint32_t *order; /* [k]: element p is x[order[p]], x[0] for what is beyond k; NULL: as they come */
-  uint64_t stages;       /* of proto/rotate.h; 0: x is not rotated. No hole in what kernels are given */
-  const float *scale;    /* of every row, unless it is not finite; NULL: each row's own */
-};
-
-static inline bool input_changes(const struct quantize_input *input) {
-  return input->order || input->stages > 0 || input->scale;
-}
-
-struct quantize_pass;
-/* launch_quantize_rows with an input that changes x. */
+/* launch_quantize_rows of x as the pass's input wants it. */
 cudaError_t launch_quantize_input(cudaStream_t stream, const struct quantize_pass *pass);
 
 /* Rows of x in another order, as they are otherwise, for products that read it so. */

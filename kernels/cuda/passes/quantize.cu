@@ -37,8 +37,6 @@ template <typename X> static cudaError_t rows_of(cudaStream_t stream, const quan
 }
 
 extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass) {
-  if (input_changes(&pass->input))
-    return launch_quantize_input(stream, pass);
   if (pass->x_type == GEMM_F32)
     return rows_of<float>(stream, *pass);
   if (pass->x_type == GEMM_F16)

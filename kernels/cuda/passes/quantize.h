@@ -4,12 +4,18 @@
 #define KERNELS_CUDA_PASSES_QUANTIZE_H
 
 #include "../../../proto/gemm.h"
-#include "input.h"
 #include "rows.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* What is done to x before codes are made of it, in this order. */
+struct quantize_input {
+  const uint32_t *order; /* [k]: element p is x[order[p]], x[0] for what is beyond k; NULL: as they come */
+  uint64_t stages;       /* of proto/rotate.h; 0: x is not rotated. No hole in what kernels are given */
+  const float *scale;    /* of every row, unless it is not finite; NULL: each row's own */
+};
 
 /* Rows x [rows, k] of f32, f16 or bf16, as the product reads them. Any alignment of x to an element; rows that begin at
  * multiples of 16 bytes are fast. */
@@ -24,9 +30,9 @@ struct quantize_pass {
   void *codes;                 /* [rows, k_padded] with zeros behind k */
   float *scales;               /* [rows]; BLOCK: [k_padded / 128, rows_padded] */
   bool dependent;              /* may be started before the kernel ahead has ended; Hopper and newer alone */
-  struct quantize_input input; /* zeros, but for quantize_rows */
+  struct quantize_input input; /* of launch_quantize_input alone */
 };
-/* To INT8 or E4M3, one scale a row, of x as `input` wants it. */
+/* To INT8 or E4M3, one scale a row. */
 cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass);
 /* To E4M3 in blocks of 128 along K. */
 cudaError_t launch_quantize_blocks(cudaStream_t stream, const struct quantize_pass *pass);
