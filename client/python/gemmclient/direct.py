@@ -20,7 +20,7 @@ from .types import Activation, ElementType, Named, WeightInfo, member, weight_in
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Direct", "DirectPlan", "DirectWeight"]
+__all__ = ["Direct", "DirectKernel", "DirectPlan", "DirectWeight", "bucket"]
 
 _POINTER = ffi.typeof("void *")
 
@@ -103,9 +103,11 @@ class DirectWeight:
         x_stride: int = 0,
         y_stride: int = 0,
         lane: int = 0,
+        kernel: Optional["DirectKernel"] = None,
     ) -> None:
         """Queues y [m, n] = x [m, k] * W^T (+ bias [n]) on the stream. Tensors are addresses where the device reads and
-        writes them, x and y with bytes from row to row (0: dense); they stay as they are until the stream has come by."""
+        writes them, x and y with bytes from row to row (0: dense); they stay as they are until the stream has come by.
+        `kernel`: of this weight; None: the library's choice."""
         product = getattr(self._here, "product", None)
         if product is None:
             product = self._here.product = ffi.new("gemmd_direct_product *")
@@ -117,6 +119,7 @@ class DirectWeight:
         product.bias_type = member(ElementType, bias_type, "bias_type") if bias else 0
         product.x_scale = ffi.cast("const float *", x_scale)
         product.x_stride, product.y_stride, product.lane = x_stride, y_stride, lane
+        product.kernel = kernel._handle if kernel is not None else ffi.NULL
         self.launch_again(product, stream)
 
     def launch_again(self, product, stream: int) -> None:
@@ -124,6 +127,18 @@ class DirectWeight:
         status = self._library.gemmd_direct_matmul(self._handle, product, ffi.cast(_POINTER, stream))
         if status != lib.GEMMD_OK:
             _check(self._library, status)
+
+    def kernel(
+        self, text: str, m: int, x_type: Named, y_type: Named, bias_type: Optional[Named] = None
+    ) -> "DirectKernel":
+        """A kernel by name, for products of up to m rows of m's bucket (bucket(m)) with these types: family and
+        parameters as gemmctl prints them. UnsupportedError where it cannot compute them."""
+        out = ffi.new("gemmd_direct_kernel **")
+        types = member(ElementType, x_type, "x_type"), member(ElementType, y_type, "y_type")
+        bias = member(ElementType, bias_type, "bias_type") if bias_type is not None else 0
+        name = ffi.new("char[]", text.encode())
+        _check(self._library, self._library.gemmd_direct_kernel_find(self._handle, m, *types, bias, name, out))
+        return DirectKernel(self, text, out[0])
 
     def tune(
         self,
@@ -152,6 +167,24 @@ class DirectWeight:
     def __del__(self) -> None:
         if hasattr(self, "_handle"):
             self._core.drop(self._handle)
+
+
+class DirectKernel:
+    """From DirectWeight.kernel; lives with its weight."""
+
+    def __init__(self, weight: DirectWeight, text: str, handle):
+        self.weight, self.text, self._handle = weight, text, handle
+
+
+_SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def bucket(m: int) -> int:
+    """The most rows of the bucket that m rows belong to: a kernel is for one bucket."""
+    for rows in _SMALL:
+        if m <= rows:
+            return rows
+    return 1 << (m - 1).bit_length()
 
 
 class DirectPlan:

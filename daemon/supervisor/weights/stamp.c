@@ -24,7 +24,7 @@ static bool add_request(blake2b_state *state, const struct message_weight_load *
   size_t length = 0;
   struct error error;
   memset(recipe.name, 0, sizeof recipe.name);
-  recipe.replace = recipe.progress = recipe.staged = recipe.trust = recipe.old_hash = false;
+  recipe.replace = recipe.progress = recipe.staged = recipe.trust = recipe.old_hash = recipe.raw = false;
   recipe.placement = recipe.devices = recipe.mode = 0;
   recipe.device = 0;
   bool good = bytes != NULL && message_encode(&head, &message_weight_load_type, &recipe, bytes, LIMIT_MESSAGE_BYTES,
