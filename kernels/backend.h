@@ -168,6 +168,12 @@ struct backend_timing {
   int lane;       /* with config.direct, whose memory is used; then all is as enqueue has it, whatever the two say */
 };
 
+/* What a variant takes beside its tensors. */
+struct backend_needs {
+  uint64_t workspace_bytes;
+  uint32_t filling; /* slices of K with which its blocks fill the device once; 0: not known, or there are none */
+};
+
 struct backend_done {
   uint64_t tag;
   enum status status;
@@ -335,6 +341,9 @@ struct backend_ops {
    * *nearest is one that can, or has no family. `nearest` may be NULL. */
   enum status (*variant_check)(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
                                struct variant *nearest, struct error *error);
+  /* Of a variant that variant_check has passed. NULL: nothing is known of any. */
+  void (*variant_needs)(struct backend *backend, const struct variant_problem *problem, const struct variant *variant,
+                        struct backend_needs *out);
   /* True for a variant whose code no test has seen. variant_check passes it where variant_build can make it, but it
    * computes nothing before it has been built; whoever builds it, and runs it first, does so in a process of its own.
    * NULL: there are none. */

@@ -389,6 +389,7 @@ const struct backend_ops cuda_backend = {
     .variants = cuda_variants,
     .library_variants = cuda_library_variants,
     .variant_check = cuda_variant_check,
+    .variant_needs = cuda_variant_needs,
     .variant_foreign = cuda_variant_foreign,
     .variant_build = cuda_variant_build,
     .measure = measure,

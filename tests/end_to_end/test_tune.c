@@ -231,6 +231,8 @@ static void test_by_hand(void **state) {
   expect(with("'mlp/*' %s --pin --unpin", words->pinned), 2, "--pin and --unpin exclude each other");
   expect("'mlp/*' --unpin", 0, "1 weight free");
   expect("'nobody/*' --unpin", 1, "no weight's name matches nobody/*");
+  expect("'nobody/*' --kernel 'evil x=1' --pin", 1, "no kernels of family evil");
+  expect("'mlp/*' --kernel 'evil x=1' --pin", 1, "no kernels of family evil");
 }
 
 static void expect_written(const char *command, const char *path) {
