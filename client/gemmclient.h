@@ -188,6 +188,15 @@ GEMMD_API int gemmd_event_close(gemmd_event *event);
 
 /* ---- weights */
 
+/* What is done to each row of x before it is multiplied, in this order, as the file of the weight wants it; a sum. x of
+ * such a weight is f32, f16 or bf16. */
+enum gemmd_input {
+  GEMMD_INPUT_NONE = 0,
+  GEMMD_INPUT_ORDER = 1,  /* its elements are put in another order */
+  GEMMD_INPUT_SCALE = 2,  /* it is quantized with a scale of the file's, not of its own: what is beyond is cut off */
+  GEMMD_INPUT_ROTATE = 16 /* times 1..5: groups of 4^i elements are multiplied by a Hadamard matrix, before that */
+};
+
 typedef struct gemmd_weight_info {
   char name[256];
   int64_t n, k;
@@ -202,6 +211,7 @@ typedef struct gemmd_weight_info {
   bool shared;      /* after a load: equal content was there already, nothing was stored */
   uint32_t borrows; /* of all sessions: see gemmd_weight_borrow */
   uint32_t experts; /* E: W is [E, n, k]; 0: it is [n, k] */
+  uint32_t input;   /* of enum gemmd_input */
 } gemmd_weight_info;
 
 typedef struct gemmd_borrower {
@@ -329,14 +339,18 @@ GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model,
 
 /* What gemmd holds of a weight, in memory of this process: rows of codes, row_bytes from one to the next (INT8, e4m3,
  * f16 and bf16 as they are; 2 bits four a byte, the first in the lowest bits, code c for c - 1), then scales,
- * row-major: f32, of 2-bit weights f16. */
+ * row-major: f32, of 2-bit weights f16. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of
+ * x goes with each of K; else these are NULL. */
 typedef struct gemmd_content {
   int64_t n, k;
   enum gemmd_format format;
   int scale; /* enum gemmd_scale; 0: none */
   const void *codes, *scales;
   uint64_t row_bytes, scale_rows, scale_columns;
-  void *map; /* the library's */
+  uint32_t input; /* of enum gemmd_input */
+  const float *x_scale;
+  const uint32_t *order; /* [k] */
+  void *map;             /* the library's */
   uint64_t bytes;
   uint32_t experts; /* E: codes and scales are those of each, one behind the other; 0: none */
 } gemmd_content;

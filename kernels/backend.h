@@ -75,6 +75,10 @@ struct backend_plan {
   uint32_t layout;
 };
 
+/* Added to the number of a layout where something is done to x (gemm_weight.input), so that builds that would not do it
+ * refuse the weight. */
+enum { BACKEND_LAYOUT_INPUT = 0x10000 };
+
 /* One of the products of a sequence: its result, rounded to y_type, then activated and rounded again, is x of the next
  * one. proto/plan.h says what is computed. */
 struct backend_step {

@@ -91,6 +91,10 @@ test: ## build and run every test that needs no GPU
 run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
+test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)
+	@tests/python/importers.sh
+	@GEMMD_BUILD=$(BUILD) PYTHON=.cache/importers/bin/python tests/run.sh tests/python/test_importers.py
+
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
 	@$(if $(PYTHON),,tests/python/environment.sh)
 	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py
@@ -176,5 +180,5 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@tests/check_modules.py
 	@echo "check: nothing found"
 
-.PHONY: test-compat demo run-demo test run-tests test-torch bench-torch test-comfyui test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+.PHONY: test-compat demo run-demo test run-tests test-torch test-importers bench-torch test-comfyui test-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check

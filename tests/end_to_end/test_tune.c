@@ -72,7 +72,7 @@ static int start(void **state) {
   daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
   snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));
   setenv("STATE_DIRECTORY", options, 1);
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
   checkpoint_free(&checkpoint);
