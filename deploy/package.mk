@@ -134,6 +134,15 @@ uninstall: all ## removes what install with the same PREFIX, LIBDIR and DESTDIR 
 	@rmdir --ignore-fail-on-non-empty $(wildcard $(DESTDIR)/etc/gemmd $(DESTDIR)$(PREFIX)/share/gemmd)
 	$(Q)rm -rf $(INSTALLED)
 
+# Python's package with the libraries, and a gemmd for programs that start their own, inside
+WHEEL := $(BUILD)/wheel
+WHEEL_LIBRARIES := $(patsubst %,$(BUILD)/lib%.so.$(SOVERSION),gemmclient-cuda gemmclient-direct)
+wheel: $(BUNDLE)/bin/gemmd $(BUNDLE)/bin/gemmctl $(BUNDLE)/lib/libgemmclient.so.$(SOVERSION) $(WHEEL_LIBRARIES) ## a Python wheel that needs nothing installed: build/wheel
+	@deploy/deps.sh wheel
+	@cp -L $(WHEEL_LIBRARIES) $(shell $(CC) -print-file-name=libjansson.so.4) $(BUNDLE)/lib/
+	@deploy/wheel.sh $(BUNDLE)/bin $(BUNDLE)/lib $(WHEEL)
+	@ls -lh $(WHEEL)/*.whl
+
 # debian/ stands below deploy/, and the packages are built from a copy of the sources that has it where it belongs
 DEB := $(BUILD)/deb
 deb: ## Debian packages: gemmd, libgemmclient0, libgemmclient-cuda0, libgemmclient-direct0 and libgemmclient-dev, in build/deb
@@ -149,4 +158,4 @@ deb: ## Debian packages: gemmd, libgemmclient0, libgemmclient-cuda0, libgemmclie
 	lintian --allow-root --fail-on error,warning $(DEB)/*.changes
 	@ls -l $(DEB)/*.deb
 
-.PHONY: bundle install uninstall deb
+.PHONY: bundle wheel install uninstall deb

@@ -40,6 +40,7 @@ struct backend_config {
    * stored, and nothing that serving takes (streams, arenas, memory for loading) is opened. */
   bool direct;
   int64_t rows_most;    /* with `direct`: of a job of `enqueue`, at least 1 */
+  int64_t pairs_most;   /* with `direct`: M * T of a job with experts; 0: none has */
   const char *cublaslt; /* cuda: library to open; NULL: the usual names */
   const char *nvrtc;    /* cuda: the same */
   /* Where compiled kernels (cuda) and measured roofs (cpu) are kept. NULL: nowhere, and nothing is compiled */
@@ -79,7 +80,7 @@ struct backend_plan {
 struct backend_step {
   struct backend_weight *weight;
   enum gemm_type y_type, bias_type;
-  const void *bias; /* in the job's arena; NULL: none */
+  const void *bias; /* in the job's arena; NULL: none. [N], with experts [E, N] */
   enum gemm_activation activation;
   bool gated;
   const struct variant *variant; /* as a job's */
@@ -110,6 +111,20 @@ struct backend_source {
   uint64_t stride;
 };
 
+/* Which experts a job takes, as struct gemm_choice of proto/gemm.h says it. Of a sequence: all steps have weights with
+ * experts, as many each, and the same pairs; x is as x_pairs says for the first step and pairs for all others, y of all
+ * but the last is pairs, sum and routing are of the last. A dense layer of so many rows is what M is without experts:
+ * pairs, M * T of them. */
+struct backend_experts {
+  const int32_t *ids;   /* [M, T], where x lies. The host does not read them where that is memory of the device */
+  const float *routing; /* [M, T], there, too; NULL: 1 */
+  int64_t top;          /* T */
+  bool x_pairs, sum;
+  /* enqueue alone, where the device can address it: the number of pairs that were skipped is added. NULL: nobody
+   * counts. In submit it is backend_done's. */
+  uint32_t *skipped;
+};
+
 /* One product, checked by gemm_product_check before. The pointers are into a registered arena; strides are bytes. */
 struct backend_job {
   uint64_t tag; /* comes back from poll */
@@ -125,6 +140,9 @@ struct backend_job {
   const void *x, *bias, *x_scale; /* NULL where there is none */
   void *y;
   uint64_t x_stride, y_stride;
+  /* The weight has experts, then x is F32, F16 or BF16, bias [E, N], and there are neither chain nor operand. It stays
+   * as it is until poll has reported the job. NULL: it has none. */
+  const struct backend_experts *experts;
   /* Rows that are computed in the same product, of an arena of their own; NULL: none. All jobs of such a chain have
    * the same weight and types, or the same steps, and the same bias; they stay as they are until poll has reported the
    * first one, which stands for all. */
@@ -151,6 +169,7 @@ struct backend_done {
   enum status status;
   uint64_t device_ns; /* of the product itself, copies included */
   uint64_t turn_ns;   /* of what has just ended of it: a product, or a turn */
+  uint32_t skipped;   /* pairs whose id is no expert; saturates */
   bool goes_on;       /* a turn of turns_submit has ended, and there are more; device_ns is of this turn */
 };
 
@@ -269,14 +288,15 @@ struct backend_ops {
 
   /* With config.direct, in the place of the two before: queues the product on the caller's stream, with x, y, bias and
    * x scale where the device can address them as they are, which is where they must stay until the stream has computed
-   * it. No arena, chain or operand of its own; `tag` says nothing. What it needs beside is of `lane`, 0..in_flight-1: a
+   * it; so must ids, routing and `skipped` of its experts. No arena, chain or operand of its own; `tag` says nothing.
+   * What it needs beside is of `lane`, 0..in_flight-1: a
    * lane is used by one stream at a time, and by one thread; several lanes by several threads at once.
    *
    * cuda: `stream` is a CUstream of the backend's device, which may be capturing. Nothing is allocated, nothing waits,
    * nothing is compiled or loaded: what the variant needs is there since its variant_check. INVALID before
-   * anything is queued: `lane`, M beyond rows_most, types; UNSUPPORTED: a stream of another device; BUSY: another
-   * thread is using the lane.
-   * cpu: `stream` is NULL, and the product has been computed when the call returns; lanes take turns. */
+   * anything is queued: `lane`, M beyond rows_most, M * T beyond pairs_most, types; UNSUPPORTED: a stream of another
+   * device; BUSY: another thread is using the lane. cpu: `stream` is NULL, and the product has been computed when the
+   * call returns; lanes take turns. */
   enum status (*enqueue)(struct backend *backend, int lane, const struct backend_job *job, void *stream,
                          struct error *error);
   /* Whether a graph lives, or is being captured, that has recorded a product by the weight; it must not be detached

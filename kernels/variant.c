@@ -34,7 +34,7 @@ int64_t variant_bucket(int64_t m) {
 bool variant_problem_equal(const struct variant_problem *a, const struct variant_problem *b) {
   return a->weight.n == b->weight.n && a->weight.k == b->weight.k && a->weight.format == b->weight.format &&
          a->weight.scale == b->weight.scale && a->m == b->m && a->x_type == b->x_type && a->y_type == b->y_type &&
-         a->bias_type == b->bias_type;
+         a->bias_type == b->bias_type && a->weight.experts == b->weight.experts && a->top == b->top;
 }
 
 static const char *bias_name(enum gemm_type type) {

@@ -40,6 +40,7 @@ struct variant_problem {
   struct gemm_weight weight;
   int64_t m; /* the largest of its bucket */
   enum gemm_type x_type, y_type, bias_type;
+  int64_t top; /* experts that each of the M rows takes; 0: the weight has none */
 };
 
 /* Every backend's first family: simple and slow, what other kernels are compared with. Computes `columns` columns of y

@@ -125,6 +125,16 @@ uint64_t gemm_x_scale_columns(const struct gemm_weight *weight) {
 
 /* ---- weights */
 
+int64_t gemm_matrices(const struct gemm_weight *weight) {
+  return weight->experts > 0 ? weight->experts : 1;
+}
+
+struct gemm_weight gemm_expert(const struct gemm_weight *weight) {
+  struct gemm_weight one = *weight;
+  one.experts = 0;
+  return one;
+}
+
 enum status gemm_weight_check(const struct gemm_weight *weight, struct error *error) {
   int64_t k_most = gemm_format_facts(weight->format)->k_most;
   if (weight->format <= GEMM_FORMAT_NONE || weight->format >= GEMM_FORMATS)
@@ -133,6 +143,8 @@ enum status gemm_weight_check(const struct gemm_weight *weight, struct error *er
     return error_field(error, STATUS_INVALID, FIELD_N, weight->n, 1, LIMIT_N);
   if (weight->k < 1 || weight->k > k_most)
     return error_field(error, STATUS_INVALID, FIELD_K, weight->k, 1, k_most);
+  if (weight->experts < 0 || weight->experts > LIMIT_EXPERTS)
+    return error_field(error, STATUS_INVALID, FIELD_EXPERTS, weight->experts, 0, LIMIT_EXPERTS);
   if (!gemm_takes_scale(weight->format, weight->scale)) {
     error_field(error, STATUS_INVALID, FIELD_SCALE, weight->scale, 1, 0);
     snprintf(error->text, sizeof error->text, "scale mode %s (%d) does not go with format %s",
@@ -147,6 +159,7 @@ static void scale_shape(const struct gemm_weight *weight, struct gemm_layout *ou
   if (weight->scale == GEMM_SCALE_NONE)
     return;
   out->scale_rows = facts->n > 0 ? gemm_ceil_div((uint64_t)weight->n, (uint64_t)facts->n) : 1;
+  out->scale_rows *= (uint64_t)gemm_matrices(weight);
   out->scale_columns = facts->k > 0 ? gemm_ceil_div((uint64_t)weight->k, (uint64_t)facts->k) : 1;
 }
 
@@ -159,7 +172,8 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   struct gemm_layout layout = {.row_bytes = gemm_round_up((uint64_t)weight->k, (uint64_t)facts->align) *
                                             (uint64_t)facts->bits / 8};
   scale_shape(weight, &layout);
-  bool over = __builtin_mul_overflow((uint64_t)weight->n, layout.row_bytes, &layout.codes_bytes);
+  bool over =
+      __builtin_mul_overflow((uint64_t)(weight->n * gemm_matrices(weight)), layout.row_bytes, &layout.codes_bytes);
   layout.scales_offset = gemm_round_up(layout.codes_bytes, GEMM_SECTION);
   over |= layout.scales_offset == UINT64_MAX;
   over |= __builtin_mul_overflow(layout.scale_rows, layout.scale_columns, &layout.scale_count);
@@ -283,6 +297,55 @@ static enum status check_places(const struct gemm_product *product, uint64_t beg
   return STATUS_OK;
 }
 
+/* ---- products: experts */
+
+int64_t gemm_x_rows(int64_t m, const struct gemm_choice *choice) {
+  return choice->x_pairs ? m * choice->top : m;
+}
+
+int64_t gemm_y_rows(int64_t m, const struct gemm_choice *choice) {
+  return choice->top > 0 && !choice->sum ? m * choice->top : m;
+}
+
+static enum status check_choice(const struct gemm_product *product, const struct gemm_weight *weight,
+                                struct error *error) {
+  const struct gemm_choice *choice = &product->choice;
+  bool chooses = weight->experts > 0;
+  if (choice->top < (chooses ? 1 : 0) || choice->top > weight->experts)
+    return error_field(error, STATUS_INVALID, FIELD_TOP, choice->top, chooses ? 1 : 0, weight->experts);
+  if (product->m * choice->top > LIMIT_M)
+    return error_field(error, STATUS_INVALID, FIELD_PAIRS, product->m * choice->top, 1, LIMIT_M);
+  if (chooses && gemm_type_bytes(product->x_type) == 1)
+    return type_error(error, FIELD_X_TYPE, product->x_type);
+  if (choice->routed && !choice->sum)
+    return error_field(error, STATUS_INVALID, FIELD_ROUTING_OFFSET, to_signed(choice->routing_offset), 0, 0);
+  return STATUS_OK;
+}
+
+static enum status check_choice_places(const struct gemm_product *product, const struct gemm_extent *extent,
+                                       uint64_t begin, uint64_t end, struct error *error) {
+  const struct gemm_choice *choice = &product->choice;
+  const struct place places[] = {{choice->ids_offset, extent->ids_bytes, FIELD_IDS_OFFSET, 0, 0},
+                                 {choice->routing_offset, extent->routing_bytes, FIELD_ROUTING_OFFSET, 0, 0}};
+  bool own = product->x_tensor != 0;
+  for (size_t i = 0; i < COUNT(places); i++) {
+    const struct place *place = &places[i];
+    if (place->bytes == 0)
+      continue;
+    enum status status = check_place(place->offset, place->bytes, own ? 0 : begin, own ? product->x_tensor_bytes : end,
+                                     place->field, error);
+    if (status != STATUS_OK)
+      return status;
+    if (product->x_tensor == product->y_tensor &&
+        overlap(product->y_offset, extent->y_bytes, place->offset, place->bytes)) {
+      error_field(error, STATUS_INVALID, place->field, to_signed(place->offset), 1, 0);
+      gemm_error_compose(error);
+      return error->status;
+    }
+  }
+  return STATUS_OK;
+}
+
 enum status gemm_product_check(const struct gemm_product *product, const struct gemm_weight *weight,
                                uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
                                struct error *error) {
@@ -295,10 +358,15 @@ enum status gemm_product_check(const struct gemm_product *product, const struct 
     return error_field(error, STATUS_INVALID, FIELD_N, product->n, weight->n, weight->n);
   if (product->k != weight->k)
     return error_field(error, STATUS_INVALID, FIELD_K, product->k, weight->k, weight->k);
-  if ((status = check_types(product, weight->format, error)) != STATUS_OK)
+  if ((status = check_types(product, weight->format, error)) != STATUS_OK ||
+      (status = check_choice(product, weight, error)) != STATUS_OK)
     return status;
 
-  /* With all of M, N, K at most 2^24 no product of two of them and an element's size leaves 64 bits. */
+  /* With all of M, M * T, N, K at most 2^24 no product of two of them and an element's size leaves 64 bits; nor does
+   * E * N. */
+  const struct gemm_choice *choice = &product->choice;
+  int64_t x_rows = gemm_x_rows(product->m, choice), y_rows = gemm_y_rows(product->m, choice);
+  uint64_t pairs = (uint64_t)(product->m * choice->top);
   uint64_t m = (uint64_t)product->m, n = (uint64_t)product->n, k = (uint64_t)product->k;
   uint32_t x_element = gemm_type_bytes(product->x_type), y_element = gemm_type_bytes(product->y_type);
   struct gemm_extent extent = {
@@ -306,15 +374,18 @@ enum status gemm_product_check(const struct gemm_product *product, const struct 
       .y_stride = product->y_stride,
       .x_row_bytes = k * x_element,
       .y_row_bytes = n * y_element,
-      .bias_bytes = n * gemm_type_bytes(product->bias_type),
+      .bias_bytes = n * (uint64_t)gemm_matrices(weight) * gemm_type_bytes(product->bias_type),
+      .ids_bytes = pairs * sizeof(int32_t),
+      .routing_bytes = choice->routed ? pairs * sizeof(float) : 0,
   };
   if (x_element == 1 && product->y_type != GEMM_S32)
     extent.x_scale_bytes = m * gemm_x_scale_columns(weight) * sizeof(float);
-  if ((status = check_stride(product->m, extent.x_row_bytes, x_element, FIELD_X_STRIDE, &extent.x_stride,
-                             &extent.x_bytes, error)) != STATUS_OK ||
-      (status = check_stride(product->m, extent.y_row_bytes, y_element, FIELD_Y_STRIDE, &extent.y_stride,
-                             &extent.y_bytes, error)) != STATUS_OK ||
-      (status = check_places(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK)
+  if ((status = check_stride(x_rows, extent.x_row_bytes, x_element, FIELD_X_STRIDE, &extent.x_stride, &extent.x_bytes,
+                             error)) != STATUS_OK ||
+      (status = check_stride(y_rows, extent.y_row_bytes, y_element, FIELD_Y_STRIDE, &extent.y_stride, &extent.y_bytes,
+                             error)) != STATUS_OK ||
+      (status = check_places(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK ||
+      (status = check_choice_places(product, &extent, tensors_begin, arena_bytes, error)) != STATUS_OK)
     return status;
   *out = extent;
   return STATUS_OK;
@@ -365,6 +436,10 @@ void gemm_error_compose(struct error *error) {
              error->value);
   else if (apart && error->status == STATUS_INVALID)
     snprintf(error->text, sizeof error->text, "y offset %" PRId64 ": y overlaps x, bias or x scale", error->value);
+  else if ((error->field == FIELD_IDS_OFFSET || error->field == FIELD_ROUTING_OFFSET) && error->low == 1 &&
+           error->high == 0 && error->status == STATUS_INVALID)
+    snprintf(error->text, sizeof error->text, "%s %" PRId64 ": y overlaps them", field_text(error->field),
+             error->value);
   else if (error->field == FIELD_W_OFFSET && error->low == 1 && error->high == 0 && error->status == STATUS_INVALID)
     snprintf(error->text, sizeof error->text, "w offset %" PRId64 ": W overlaps y", error->value);
   else

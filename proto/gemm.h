@@ -57,9 +57,10 @@ enum { GEMM_STEPS_MOST = 16 }; /* products of one plan */
 #define GEMM_SECTION 256 /* bytes: alignment of scales behind codes */
 
 struct gemm_weight {
-  int64_t n, k;
+  int64_t n, k; /* with experts: of each of them */
   enum gemm_format format;
   enum gemm_scale scale;
+  int64_t experts; /* E: W is [E, N, K], of which a row of x takes those that it names by ids. 0: W is [N, K] */
 };
 
 /* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales.
@@ -67,15 +68,31 @@ struct gemm_weight {
  *   F16, BF16   two bytes an element; rows padded with zeros to a multiple of 16 elements
  *   INT2(A8)    four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
  *               multiple of 128 elements, so that a group never straddles the end
+ * With experts: the rows of all of them one behind the other, expert e from row e * N on, then the scales of all of
+ * them. Each has those that it would have alone: ONE is one an expert, BLOCK ceil(N/128) rows of blocks an expert.
  * All sizes are in bytes. */
 struct gemm_layout {
   uint64_t row_bytes;     /* from one row of codes to the next */
-  uint64_t codes_bytes;   /* n * row_bytes */
+  uint64_t codes_bytes;   /* n * row_bytes, for each expert */
   uint64_t scales_offset; /* codes_bytes rounded up to GEMM_SECTION */
   uint64_t scale_count;
   uint64_t scale_rows, scale_columns; /* scale_count == scale_rows * scale_columns, row-major */
   uint64_t scales_bytes;
   uint64_t total_bytes; /* scales_offset + scales_bytes */
+};
+
+/* Which experts a product over a weight with experts takes: row m of x goes to T of them, which makes T pairs. Pair
+ * (m, t) is x[m] (or x[m * T + t] where x has a row for each pair) times expert ids[m * T + t]. An id that is no
+ * expert, below 0 or not below E, skips: such a pair's row of y is zeros, and it adds nothing to a sum. An id may come
+ * twice in a row, and counts twice then. */
+struct gemm_choice {
+  int64_t top;  /* T: 1..E; 0: the product is none over experts */
+  bool x_pairs; /* x is [M*T, K]; else [M, K] */
+  bool sum;     /* y is [M, N]: over t, in order, in f32, routing[m * T + t] times the pair's product, which is rounded
+                   to y's type before as the sum is then. Else y is [M*T, N], and there is no routing */
+  bool routed;  /* there is routing; else it is 1 */
+  uint64_t ids_offset;     /* s32, [M, T], where x lies: in the arena, or in x_tensor */
+  uint64_t routing_offset; /* f32, [M, T], there, too */
 };
 
 /* One product as a client asks for it. Offsets are bytes into whatever holds the tensors; strides are bytes
@@ -90,8 +107,9 @@ struct gemm_product {
   /* Memory of the client's own in which x, y or W lies, and its size: the offset is then into that. 0: in the arena. */
   uint32_t x_tensor, y_tensor, w_tensor;
   uint64_t x_tensor_bytes, y_tensor_bytes, w_tensor_bytes;
-  uint64_t x_scale_offset; /* f32, for x_type INT8 or E4M3 only: [M], or [M, ceil(K/128)] for BLOCK weights.
-                              Ignored where y is S32. */
+  uint64_t x_scale_offset;   /* f32, for x_type INT8 or E4M3 only: [M], or [M, ceil(K/128)] for BLOCK weights.
+                                Ignored where y is S32. */
+  struct gemm_choice choice; /* x is then F32, F16 or BF16, y one of these, bias [E, N] */
 };
 
 /* A product's tensors in bytes, strides made explicit; what gemm_product_check computes. */
@@ -100,6 +118,7 @@ struct gemm_extent {
   uint64_t x_row_bytes, y_row_bytes; /* dense bytes of one row */
   uint64_t x_bytes, y_bytes;         /* from the first byte of row 0 to the last byte of row m-1 */
   uint64_t bias_bytes, x_scale_bytes;
+  uint64_t ids_bytes, routing_bytes;
 };
 
 /* Bytes of one element; 0 for a number that is no type. */
@@ -168,6 +187,13 @@ MUST_CHECK enum status gemm_weight_check(const struct gemm_weight *weight, struc
 /* The canonical layout of a weight; checks the weight first. TOO_LARGE where 64 bits do not hold a size. */
 MUST_CHECK enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_layout *out,
                                            struct error *error);
+/* 1 where there are none: how many matrices [N, K] a weight is. */
+int64_t gemm_matrices(const struct gemm_weight *weight);
+/* One expert of it, as a weight by itself. */
+struct gemm_weight gemm_expert(const struct gemm_weight *weight);
+/* Rows of x and of y; M where there are no experts. The product has been checked. */
+int64_t gemm_x_rows(int64_t m, const struct gemm_choice *choice);
+int64_t gemm_y_rows(int64_t m, const struct gemm_choice *choice);
 
 /* The product fits the weight (N, K, types) and every tensor lies in [tensors_begin, arena_bytes), or in the device
  * memory that is named for it: offsets

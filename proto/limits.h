@@ -16,6 +16,7 @@
 #define LIMIT_M ((int64_t)1 << 24)
 #define LIMIT_N ((int64_t)1 << 24)
 #define LIMIT_K ((int64_t)1 << 24)
+#define LIMIT_EXPERTS 512   /* of one weight */
 #define LIMIT_K_INT8 131071 /* so that s32 holds the sum of 127 * 127 * K */
 
 #define LIMIT_RING_ENTRIES 256u /* requests in flight, a session and device */

@@ -6,7 +6,7 @@
 set -eu
 ggml=$(cd "$1" && pwd)
 shift
-. "$(dirname "$0")/support/daemon.sh"
+. "$(dirname "$0")/support/daemon/daemon.sh"
 bin=$ggml/build/bin
 export LD_LIBRARY_PATH="$bin"
 backend="$build/libggml-gemmd.so"

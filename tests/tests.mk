@@ -21,7 +21,7 @@ PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/famili
   $(filter %/config.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
   $(addprefix kernels/cuda/,exec/pieces.c exec/staging.c launch/launches.c weight/layout.c))
 
-SUPPORT := $(call object,$(wildcard tests/support/*.c))
+SUPPORT := $(call object,$(call below,tests/support,c))
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
 # with the symbols that libgemmclient keeps to itself
 $(BUILD)/client.a: $(CLIENT) $(CLIENT_CUDA)
@@ -124,7 +124,7 @@ ARM64_CC ?= aarch64-linux-gnu-gcc
 ARM64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(ARM64)/root/usr/lib/aarch64-linux-gnu
 ARM64_CFLAGS = $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(CFLAGS) -isystem $(ARM64)/root/usr/include -DKERNELS_HASH='"arm64"'
 ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c status.c) $(wildcard kernels/*.c) $(call below,kernels/cpu,c) \
-  $(addprefix tests/support/,device.c micro.c oracle.c suite.c))
+  $(addprefix tests/support/,worker/device.c worker/micro.c reference/oracle.c worker/suite.c))
 ARM64_TESTS := $(addprefix $(ARM64)/tests/,$(addprefix unit/kernels/cpu/test_,micro micro_tiles pool backend) \
   $(addprefix conformance/test_,conformance variants))
 
@@ -151,6 +151,10 @@ test-systemd: all ## the packages under a real systemd, in a container (takes ro
 	@$(MAKE) --no-print-directory deb >$(BUILD)/deb.log 2>&1 || { tail -n 30 $(BUILD)/deb.log; exit 1; }
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
 
+test-wheel: ## the Python wheel, installed in a Debian without a compiler (takes root)
+	@$(MAKE) --no-print-directory wheel
+	@GEMMD_BUILD=$(BUILD) tests/wheel/run.sh
+
 bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a daemon of its own
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 	@GEMMD_BUILD=$(BUILD) tests/bench/tail.py --backend $(or $(BACKEND),cpu) --shapes 1536x384 --turns 2
@@ -169,4 +173,4 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@echo "check: nothing found"
 
 .PHONY: test-compat demo run-demo test run-tests test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 \
-  run-test-arm64 test-threads run-test-threads test-systemd bench bench-tuning check
+  run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check

@@ -1,7 +1,7 @@
 #!/bin/bash
 # gemm-bench against a daemon of its own, with one generated weight as INT8 and FP8.
 set -eu
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 
 "$build/gemm-demo" generate "$work/weights.safetensors" >/dev/null
 tensor=encoder.layer.0.intermediate.dense.weight

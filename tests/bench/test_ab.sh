@@ -2,7 +2,7 @@
 # A build against itself: every case gets its line, a mean above what is allowed is told by the exit status, and so is a
 # program that is none.
 set -u
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 failures=0
 
 # expect CODE TEXT ARGUMENTS...: the exit status, and a text that must be in what is said.

@@ -3,14 +3,14 @@
 #include "client/gemmclient.h"
 #include "pauses.h"
 #include "proto/clock.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/raw.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/nap.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@
 
 enum { CLIENTS = 4, M = 64 };
 
-static const struct gemm_weight shape = {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static struct pauses *pauses;

@@ -4,10 +4,10 @@
 #include "client/gemmclient.h"
 #include "pauses.h"
 #include "proto/clock.h"
-#include "tests/support/daemon.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
 #include "vast.h"
 
 #include <fcntl.h>

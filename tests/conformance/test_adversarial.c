@@ -1,11 +1,11 @@
-/* Products of operands that are made to do harm (tests/support/adversary.h), by every kernel that can be chosen,
- * against float64 and the bounds that NUMERICS.md states. What fails is made smaller before it is told.
+/* Products of operands that are made to do harm (tests/support/reference/adversary.h), by every kernel that can be
+ * chosen, against float64 and the bounds that NUMERICS.md states. What fails is made smaller before it is told.
  *
  * Arguments as for test_conformance. GEMMD_ADVERSARIAL_SECONDS: so long instead of a few hundred products;
  * GEMMD_ADVERSARIAL_SEED: where to begin; GEMMD_ADVERSARIAL_MEASURE: says what was seen, and fails nothing. */
 #include "kernels/backend.h"
-#include "tests/support/adversary.h"
-#include "tests/support/device.h"
+#include "tests/support/reference/adversary.h"
+#include "tests/support/worker/device.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,9 +2,9 @@
  * sizes, types and biases, with K whole and in slices of every mode, and the same bits twice. One line a backend says
  * how many products were compared, or why none. */
 #include "kernels/backend.h"
-#include "tests/support/device.h"
-#include "tests/support/folder.h"
-#include "tests/support/oracle.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/folder.h"
+#include "tests/support/worker/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
  * are a table of the worst row's relative error that was seen, by backend, format and type of y. */
 #include "kernels/backend.h"
 #include "kernels/cpu/micro/micro.h"
-#include "tests/support/suite.h"
+#include "tests/support/worker/suite.h"
 
 #include <math.h>
 #include <setjmp.h>

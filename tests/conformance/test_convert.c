@@ -5,7 +5,7 @@
 #include "kernels/backend.h"
 #include "proto/number.h"
 #include "proto/weights/quantize.h"
-#include "tests/support/device.h"
+#include "tests/support/worker/device.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,11 +3,11 @@
  *
  * Arguments and environment as for test_conformance. */
 #include "kernels/backend.h"
-#include "tests/support/gpu.h"
-#include "tests/support/lanes.h"
-#include "tests/support/nap.h"
-#include "tests/support/plan.h"
-#include "tests/support/suite.h"
+#include "tests/support/reference/plan.h"
+#include "tests/support/system/gpu.h"
+#include "tests/support/system/nap.h"
+#include "tests/support/worker/lanes.h"
+#include "tests/support/worker/suite.h"
 
 #include <pthread.h>
 #include <setjmp.h>

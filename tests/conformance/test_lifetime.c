@@ -3,8 +3,8 @@
  *
  * Arguments and environment as for test_conformance. */
 #include "kernels/backend.h"
-#include "tests/support/device.h"
-#include "tests/support/oracle.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/worker/device.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
  *
  * Arguments and environment as for test_conformance. */
 #include "kernels/backend.h"
-#include "tests/support/device.h"
-#include "tests/support/plan.h"
+#include "tests/support/reference/plan.h"
+#include "tests/support/worker/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

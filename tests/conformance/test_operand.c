@@ -1,8 +1,8 @@
 /* Products whose W comes from the arena, asked of every backend: ragged and strided, tall in K, one after the other
  * with stored weights between, the same bits twice. */
 #include "kernels/backend.h"
-#include "tests/support/device.h"
-#include "tests/support/oracle.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/worker/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * they lie in tiles; where it had not, they lie plainly and products are right, and what lies in tiles is refused.
  * Other devices and backends have nothing to check. Arguments and environment as for test_conformance. */
 #include "kernels/backend.h"
-#include "tests/support/device.h"
+#include "tests/support/worker/device.h"
 #ifdef GEMMD_CUDA
 #include "kernels/cuda/families/sm90/int2/places.h"
 #include "kernels/cuda/state.h"

@@ -3,7 +3,7 @@
  *
  * Arguments and environment as for test_conformance. */
 #include "kernels/backend.h"
-#include "tests/support/device.h"
+#include "tests/support/worker/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

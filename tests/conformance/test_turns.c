@@ -1,7 +1,7 @@
 /* Products a turn at a time, with others between, on every backend that has such: right, ended when they are not
  * wanted, as many as may be, and their memory given back. */
 #include "kernels/backend.h"
-#include "tests/support/suite.h"
+#include "tests/support/worker/suite.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  *
  * Arguments, environment and the table as for test_conformance. */
 #include "kernels/backend.h"
-#include "tests/support/suite.h"
+#include "tests/support/worker/suite.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

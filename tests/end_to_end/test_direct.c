@@ -1,12 +1,12 @@
 /* Engines: processes that borrow weights from a real gemmd and compute with them themselves, on a GPU on streams and in
  * graphs of their own. */
 #include "client/gemmclient_direct.h"
-#include "tests/support/daemon.h"
-#include "tests/support/engine.h"
-#include "tests/support/layers.h"
-#include "tests/support/nap.h"
-#include "tests/support/plan.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/engine.h"
+#include "tests/support/daemon/layers.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/plan.h"
+#include "tests/support/system/nap.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* Engines: what gemmd, its worker, and other engines do meanwhile, their dying included, does not show. */
 #include "client/gemmclient_direct.h"
-#include "tests/support/daemon.h"
-#include "tests/support/engine.h"
-#include "tests/support/layers.h"
-#include "tests/support/nap.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/engine.h"
+#include "tests/support/daemon/layers.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,12 +1,12 @@
 /* Engines: what is refused, and whose it is: weights in parts are gemmd's to compute with, the CUDA context of a thread
  * its caller's. */
 #include "client/gemmclient_direct.h"
-#include "tests/support/daemon.h"
-#include "tests/support/engine.h"
-#include "tests/support/gpu.h"
-#include "tests/support/layers.h"
-#include "tests/support/nap.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/engine.h"
+#include "tests/support/daemon/layers.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/system/gpu.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* An engine that tunes in its own process, tells gemmd what it found, and says when it pauses. */
 #include "client/gemmclient_direct.h"
 #include "proto/shm/seen.h"
-#include "tests/support/daemon.h"
-#include "tests/support/engine.h"
-#include "tests/support/layers.h"
-#include "tests/support/nap.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/engine.h"
+#include "tests/support/daemon/layers.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* gemm-bench as a shell uses it: what it counts, and what it refuses. */
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/shell.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/shell.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -23,7 +23,7 @@ static int begin(void **state) {
   (void)state;
   daemon_make(&gemmd, "");
   shell_begin(&gemmd);
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
   checkpoint_free(&checkpoint);

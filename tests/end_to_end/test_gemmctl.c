@@ -1,7 +1,7 @@
 /* gemmctl as a shell uses it: exit codes, sentences, JSON, and numbers against an independent computation. */
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/shell.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/shell.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <dlfcn.h>
 #include <jansson.h>

@@ -4,12 +4,12 @@
 #include "client/gemmclient.h"
 #include "proto/shm/published.h"
 #include "proto/shm/seen.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/shell.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/shell.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -29,7 +29,7 @@
 #define SLEEPY "worker_idle_s = 1\ncpu_library_bytes = 0\n"
 #define SHAPE "int8-row-200x512-f16-f32-none-m8"
 
-static const struct gemm_weight shape = {200, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {200, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static struct error failure;

@@ -3,11 +3,11 @@
  * and for whom they are not, they are refused. */
 #include "client/gemmclient.h"
 #include "client/gemmclient_cuda.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/gpu.h"
-#include "tests/support/oracle.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/gpu.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 
 enum { SIZE = 256, ROWS = 3, CLIENTS = 2, TURNS = 30, X_BYTES = ROWS * SIZE * 4, Y_AT = 65536, BYTES = 1 << 20 };
 
-static const struct gemm_weight shape = {SIZE, SIZE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {SIZE, SIZE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static struct daemon daemon_under_test, strict; /* strict: nobody may use legacy handles */
 static struct oracle_weight weight_values;
 static bool has_gpu;

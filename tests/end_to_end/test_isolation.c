@@ -1,14 +1,14 @@
 /* Users who ask for much beside one who asks for little, from the table of hostile cases: all answers are right,
  * nothing keeps the device for long at a time, as predicted, and what the worker takes for it is given back. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hostile.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/private_bytes.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/hostile.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
+#include "tests/support/system/private_bytes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ enum {
 #define TERMS_MOST 4e10 /* of a case: more take too long here */
 #define BYTES_MOST ((uint64_t)96 << 20)
 
-static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static struct daemon daemon_under_test;
 static struct oracle_weight weight;
 

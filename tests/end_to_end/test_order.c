@@ -1,12 +1,12 @@
 /* Which requests go first, which go together, and which do not go at all: the real daemon and several sessions. While
  * its worker is stopped, requests pile up; what it then does with them shows. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 
 enum { SESSIONS = 3 };
 
-static const struct gemm_weight shape = {96, 200, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {96, 200, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 
 static struct daemon daemon_under_test;
 static struct oracle_weight weight;

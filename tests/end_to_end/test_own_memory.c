@@ -2,14 +2,14 @@
  * daemons that are replaced. On another backend a memfd is refused: test_own_memory_refusals. */
 #include "client/gemmclient.h"
 #include "client/gemmclient_cuda.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/raw.h"
-#include "tests/support/sealed.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/nap.h"
+#include "tests/support/system/sealed.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -37,9 +37,9 @@ enum {
   SQUARE = 256
 };
 
-static const struct gemm_weight shape = {N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static struct daemon daemon_under_test;
-static const struct gemm_weight square_shape = {SQUARE, SQUARE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight square_shape = {SQUARE, SQUARE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static struct oracle_weight weight_values, square_values;
 static bool takes_memfd;
 

@@ -2,13 +2,13 @@
  * is given up, and handles as no library writes them. */
 #include "client/gemmclient.h"
 #include "proto/limits.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/oracle.h"
-#include "tests/support/raw.h"
-#include "tests/support/sealed.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/sealed.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static int start(void **state) {
   struct oracle_weight weight;
   gemmd_daemon_info info;
   daemon_make(&daemon_under_test, "");
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   oracle_weight_free(&weight);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));

@@ -1,12 +1,12 @@
 /* One weight on two devices, as copies and in ranges of its rows: products are right, both devices compute them, and
  * either's worker may die meanwhile. On a machine with one GPU these tests are skipped. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,9 +21,9 @@
 
 /* Rows that are no multiple of what devices are given. */
 static const struct gemm_weight shapes[] = {
-    {1100, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},  {700, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
-    {515, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {900, 640, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP},
-    {300, 500, GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {1100, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0},  {700, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0},
+    {515, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0}, {900, 640, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, 0},
+    {300, 500, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0},
 };
 enum { DEVICES = 2, IN_FLIGHT = 12, ROUNDS = 4 };
 

@@ -2,12 +2,12 @@
  * go, and descriptions that cannot be. */
 #include "client/gemmclient.h"
 #include "proto/shm/plan.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/nap.h"
-#include "tests/support/plan.h"
-#include "tests/support/raw.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/plan.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -24,8 +24,8 @@
 
 enum { F = 160, HIDDEN = 96, ROWS = 7, CLIENTS = 2, IN_FLIGHT = 4, TURNS = 25, KILLS = 4 };
 
-static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
-static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_ROW};
+static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0};
 
 static struct daemon daemon_under_test;
 static struct oracle_weight up, down;

@@ -3,10 +3,10 @@
 #include "client/gemmclient.h"
 #include "proto/shm/published.h"
 #include "proto/shm/seen.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/oracle.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-static const struct gemm_weight shape = {128, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {128, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static struct daemon daemon_under_test;
 static struct error failure;
 

@@ -1,10 +1,10 @@
 /* Bad input to the real daemon through the library, and daemons that must not start: each gets a status and a sentence
  * with the field and the value, and nothing is lost. */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/product.h"
-#include "tests/support/witness.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/witness.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,8 +1,8 @@
 /* Bad input that no library sends: records on the control socket, and rings. Each gets a status and a sentence with the
  * field and the value, and nothing is lost. */
-#include "tests/support/checkpoint.h"
-#include "tests/support/raw.h"
-#include "tests/support/witness.h"
+#include "tests/support/daemon/witness.h"
+#include "tests/support/messages/raw.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -2,13 +2,13 @@
  * products and a pause, and the weights are not read again (their file is gone). */
 #include "client/gemmclient.h"
 #include "proto/clock.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/manager.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/manager.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -28,9 +28,9 @@
 #include <cmocka.h>
 
 static const struct gemm_weight shapes[] = {
-    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
-    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
-    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP},
+    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0},
+    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0},
+    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0},
 };
 enum { WEIGHTS = 3, CLIENTS = 4, LOSSES = 6, IN_FLIGHT = 6, PROGRESS = 2 * IN_FLIGHT + 1 };
 static const char *const names[WEIGHTS] = {"int8", "fp8", "int2"};

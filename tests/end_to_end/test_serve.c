@@ -1,12 +1,12 @@
 /* Client processes get right products from the real daemon: every format, type and scale mode, from memory that they
  * share with it. */
 #include "client/gemmclient.h"
-#include "tests/support/daemon.h"
-#include "tests/support/layers.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/layers.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
 
 #include <poll.h>
 #include <setjmp.h>

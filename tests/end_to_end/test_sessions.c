@@ -1,11 +1,11 @@
 /* Sessions that do not end as others do: clients that are killed, forks that let go of what is their parent's, and a
  * daemon that lives for one session. */
 #include "client/gemmclient.h"
-#include "tests/support/daemon.h"
-#include "tests/support/layers.h"
-#include "tests/support/nap.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/layers.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <signal.h>

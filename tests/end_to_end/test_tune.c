@@ -2,11 +2,11 @@
  * what was found is kept, listed, exported and imported, and kernels set by hand are used or refused with the reason.
  */
 #include "client/gemmclient.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/nap.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/system/nap.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -72,7 +72,7 @@ static int start(void **state) {
   daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
   snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));
   setenv("STATE_DIRECTORY", options, 1);
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
   checkpoint_free(&checkpoint);

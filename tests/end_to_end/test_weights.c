@@ -1,10 +1,10 @@
 /* The weights of the real daemon: what was loaded, under which names, and whose content is stored how long. */
 #include "client/gemmclient.h"
-#include "tests/support/hold.h"
-#include "tests/support/layers.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/layers.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,13 +2,13 @@
  * and the weights are not read again (their file is gone). */
 #include "client/gemmclient.h"
 #include "proto/clock.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hold.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/product.h"
-#include "tests/support/status.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/nap.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -26,10 +26,10 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 static const struct gemm_weight shapes[] = {
-    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
-    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
-    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP},
-    {150, 500, GEMM_FORMAT_F16, GEMM_SCALE_NONE},
+    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0},
+    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0},
+    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0},
+    {150, 500, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},
 };
 enum {
   WEIGHTS = COUNT(shapes),

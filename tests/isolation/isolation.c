@@ -4,13 +4,13 @@
  * answer was wrong, a product failed, or the worker keeps memory. Times are printed, not judged. */
 #include "client/gemmclient.h"
 #include "proto/clock.h"
-#include "tests/support/checkpoint.h"
-#include "tests/support/daemon.h"
-#include "tests/support/hostile.h"
-#include "tests/support/nap.h"
-#include "tests/support/oracle.h"
-#include "tests/support/private_bytes.h"
-#include "tests/support/product.h"
+#include "tests/support/daemon/daemon.h"
+#include "tests/support/daemon/hostile.h"
+#include "tests/support/daemon/product.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
+#include "tests/support/system/private_bytes.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ enum {
   KEPT_MOST = 8 << 20,
   REST_S = 3 /* in which the worker gives memory back */
 };
-static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW};
+static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
 static const enum gemmd_priority classes[CLASSES] = {GEMMD_PRIORITY_URGENT, GEMMD_PRIORITY_NORMAL};
 static const char *const class_names[CLASSES] = {"urgent", "normal"};
 

@@ -51,7 +51,7 @@ def main():
             line += f" {rng.choice([2, 3, 8, 16])}"
         if line not in seen:
             seen.append(line)
-    print("// By make_cases.py: KIND FORMAT MxNxK CLASS IN_FLIGHT [STEPS], see tests/support/hostile.h.")
+    print("// By make_cases.py: KIND FORMAT MxNxK CLASS IN_FLIGHT [STEPS], see tests/support/daemon/hostile.h.")
     print("\n".join(f'"{line}",' for line in seen))
 
 

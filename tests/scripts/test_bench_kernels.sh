@@ -1,7 +1,7 @@
 #!/bin/bash
 # gemm-bench kernels on the CPU: every format passes its gate, files of cases are read, mistakes are told.
 set -u
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 failures=0
 short=(kernels --backend cpu --peer none --rounds 1 --burst-ms 1 --cold-mib 0 --threads 1)
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # gemmd as a shell starts it: both ways to write an option, what each mistake is told, and descriptors that are closed.
 set -u
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 failures=0
 
 # expect CODE FIRST_LINE ARGUMENTS...

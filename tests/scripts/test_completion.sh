@@ -1,7 +1,7 @@
 #!/bin/bash
 # bash completion: names of weights and of files as they are, also where they hold what a shell would execute.
 set -eu
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 cd "$work"
 failures=0
 

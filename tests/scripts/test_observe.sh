@@ -2,7 +2,7 @@
 # What is seen of gemmd from outside: metrics by command line, by HTTP on a port and on a Unix socket, ping --deep, top,
 # and the log's lines about refusals. Numbers are compared with what was asked for.
 set -eu
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 cd "$work"
 
 start() {
@@ -11,7 +11,7 @@ start() {
   pids="$pids $daemon"
   await $daemon
 }
-get() { python3 "$root/tests/support/http_get.py" "$@"; }
+get() { python3 "$root/tests/support/system/http_get.py" "$@"; }
 worker() { ctl status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"][0]["pid"])'; }
 # number NAME-WITH-LABELS: its value
 number() { awk -v name="$1" 'index($0, name " ") == 1 { print $NF }' text; }
@@ -96,7 +96,7 @@ done
 get "$work/http" /other | grep -q '^404'
 get "$work/http" /metrics POST | grep -q '^405'
 for where in "$work/http" "$port"; do
-  python3 "$root/tests/support/http_noise.py" "$where"
+  python3 "$root/tests/support/system/http_noise.py" "$where"
   get "$where" /metrics >got
   head -n 1 got | grep -q '^200'
 done

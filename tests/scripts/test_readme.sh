@@ -3,7 +3,7 @@
 # own, and what is printed compared with what the README says. Then the same program with the daemon embedded, and
 # compiled by pkg-config against an installation.
 set -eu
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 
 # Stands for the clone in which the README's reader types.
 ln -s "$root/client" "$work/client"

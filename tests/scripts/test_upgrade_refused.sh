@@ -1,7 +1,7 @@
 #!/bin/bash
 # An upgrade to what would not start costs nothing: the gemmd that runs goes on with its weights, and takes the next one.
 set -eu
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 cd "$work"
 
 upgrade() { "$build/gemmd" --upgrade --socket "$GEMMD_SOCKET" 2>>upgrade.log; }

@@ -2,7 +2,7 @@
 # Two snapshots of the CPU's small products are the same; one answer that changes, a line that is missing and a file
 # that is missing are each told.
 set -eu
-. "$(dirname "$0")/../support/daemon.sh"
+. "$(dirname "$0")/../support/daemon/daemon.sh"
 compare=$root/tests/snapshot/compare.py
 failures=0
 

@@ -1,8 +1,9 @@
 """libgemmclient through cffi. What it declares is read from gemmclient.h itself, so that the two cannot disagree.
 
-The library is $GEMMCLIENT_LIBRARY where that is set, else what the system's loader finds as libgemmclient.so.0; for
-memory of GPUs $GEMMCLIENT_CUDA_LIBRARY, else libgemmclient-cuda.so.0, and for products in this process
-$GEMMCLIENT_DIRECT_LIBRARY, else libgemmclient-direct.so.0, when they are first asked for.
+The library is $GEMMCLIENT_LIBRARY where that is set, else the one that this package's wheel carries, else what the
+system's loader finds as libgemmclient.so.0; likewise for memory of GPUs $GEMMCLIENT_CUDA_LIBRARY and
+libgemmclient-cuda.so.0, and for products in this process $GEMMCLIENT_DIRECT_LIBRARY and libgemmclient-direct.so.0, when
+they are first asked for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import cffi
+
+from . import _native
 
 __all__ = ["cuda_library", "direct_library", "ffi", "lib", "text"]
 
@@ -27,7 +30,7 @@ def _declarations(header: str) -> str:
 
 
 def _open(ffi: cffi.FFI):
-    name = os.environ.get("GEMMCLIENT_LIBRARY") or "libgemmclient.so.0"
+    name = os.environ.get("GEMMCLIENT_LIBRARY") or _native.library("libgemmclient.so.0")
     try:
         return ffi.dlopen(name)
     except OSError as error:
@@ -60,8 +63,9 @@ def direct_library() -> Any:
 
 
 def _open_part(part: str, *finalizers: str) -> Any:
+    named = os.environ.get(f"GEMMCLIENT_{part.upper()}_LIBRARY")
     try:
-        library = ffi.dlopen(os.environ.get(f"GEMMCLIENT_{part.upper()}_LIBRARY") or f"libgemmclient-{part}.so.0")
+        library = ffi.dlopen(named or _native.library(f"libgemmclient-{part}.so.0"))
     except OSError:
         return None
     look_up(library, *finalizers)

@@ -1,7 +1,7 @@
 /* The race: who wins with a good clock, a noisy one, and against planted cheats. */
 #include "kernels/race.h"
 
-#include "tests/support/oracle.h"
+#include "tests/support/reference/oracle.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "client/gemmclient.h"
 #include "proto/shm/ring.h"
 #include "proto/wire/message.h"
-#include "tests/support/liar.h"
+#include "tests/support/messages/liar.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -18,7 +18,7 @@
 #include "daemon/loader/load.h"
 #include "proto/number.h"
 #include "proto/weights/quantize.h"
-#include "tests/support/loading.h"
+#include "tests/support/worker/loading.h"
 
 static uint16_t half_of(const uint8_t *bytes, int64_t index) {
   uint16_t value;

@@ -18,7 +18,7 @@
 #include "daemon/loader/loader.h"
 #include "daemon/memfd.h"
 #include "daemon/transport.h"
-#include "tests/support/loading.h"
+#include "tests/support/worker/loading.h"
 
 static pid_t start_loader(int *control) {
   int pair[2];

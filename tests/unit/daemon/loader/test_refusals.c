@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "daemon/loader/convert.h"
-#include "tests/support/loading.h"
+#include "tests/support/worker/loading.h"
 
 static void test_values_are_refused_by_place(void **state) {
   (void)state;

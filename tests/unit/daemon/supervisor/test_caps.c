@@ -1,7 +1,7 @@
 /* How much of it: places, what one user may have over all of its sessions, the limit on descriptors. Other users are
  * played by processes of this test, which takes root. */
-#include "tests/support/nap.h"
-#include "tests/support/users.h"
+#include "tests/support/messages/users.h"
+#include "tests/support/system/nap.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 /* drain: what is there is served to its end, and nobody new is let in. */
-#include "tests/support/users.h"
+#include "tests/support/messages/users.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

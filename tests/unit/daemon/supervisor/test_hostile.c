@@ -1,6 +1,6 @@
 /* Descriptors of clients that are not what they should be: each is refused by name, or harms nobody but its owner. */
 #include "proto/shm/ring.h"
-#include "tests/support/peer.h"
+#include "tests/support/messages/peer.h"
 
 #include <fcntl.h>
 #include <linux/fuse.h>

@@ -1,7 +1,7 @@
 /* Weights and daemons over their lives: sharing, replacing and freeing; two daemons on one socket. */
-#include "tests/support/life.h"
-#include "tests/support/nap.h"
-#include "tests/support/peer.h"
+#include "tests/support/messages/life.h"
+#include "tests/support/messages/peer.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <signal.h>

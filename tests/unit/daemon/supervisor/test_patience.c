@@ -1,8 +1,8 @@
 /* Time limits: a peer that says nothing, one that reads nothing, a loader that comes to no end. */
-#include "tests/support/hold.h"
-#include "tests/support/life.h"
-#include "tests/support/nap.h"
-#include "tests/support/peer.h"
+#include "tests/support/messages/life.h"
+#include "tests/support/messages/peer.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/nap.h"
 
 #include <fcntl.h>
 #include <poll.h>

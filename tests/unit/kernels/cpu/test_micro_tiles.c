@@ -1,8 +1,8 @@
 /* The CPU's inner loops that multiply, for each instruction set that this machine has, against plain loops over the
  * layouts that they are documented to read. */
 #include "proto/number.h"
-#include "tests/support/micro.h"
-#include "tests/support/oracle.h"
+#include "tests/support/reference/oracle.h"
+#include "tests/support/worker/micro.h"
 
 #include <math.h>
 #include <setjmp.h>

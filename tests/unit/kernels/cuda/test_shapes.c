@@ -5,7 +5,7 @@
 #include "kernels/cuda/families/sm90/hopper/config.h"
 #include "kernels/cuda/families/sm90/int2/variants.h"
 #include "kernels/cuda/families/sm90/many/config.h"
-#include "tests/support/oracle.h"
+#include "tests/support/reference/oracle.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "kernels/cuda/families/tile/code_cache.h"
 #include "kernels/cuda/families/tile/config.h"
 
-#include "tests/support/folder.h"
+#include "tests/support/system/folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

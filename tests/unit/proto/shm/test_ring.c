@@ -1,7 +1,7 @@
 /* The rings by one thread: layout, order, bounds, replacement of the worker, words that lie. */
 #include "proto/limits.h"
 #include "proto/shm/ring.h"
-#include "tests/support/pair.h"
+#include "tests/support/worker/pair.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The rings between two threads: nothing is lost, torn or slept through. */
 #include "proto/shm/ring.h"
-#include "tests/support/pair.h"
+#include "tests/support/worker/pair.h"
 
 #include <pthread.h>
 #include <sched.h>

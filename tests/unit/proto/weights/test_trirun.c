@@ -1,7 +1,7 @@
 /* Weights packed by TriRun, loaded from a safetensors file. They are packed here in the steps that TriRun's own packer
  * publishes, lists of indices and all, which the loader does not have. */
 #include "proto/number.h"
-#include "tests/support/loading.h"
+#include "tests/support/worker/loading.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

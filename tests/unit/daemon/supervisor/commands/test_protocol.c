@@ -1,7 +1,7 @@
 /* What a client may send, and what it is told: every refusal names its reason, and only nonsense ends a session. */
 #include "daemon/memfd.h"
 #include "proto/shm/ring.h"
-#include "tests/support/peer.h"
+#include "tests/support/messages/peer.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,8 +1,8 @@
 /* A worker that cannot go on with a weight of the one before, as after an upgrade that reads its layout no more: that
  * weight is lost and nothing else is, but for failures that are not the weight's. Workers are this program, with a
  * thread between supervisor and worker that changes what is asked, or answers itself. */
-#include "tests/support/life.h"
-#include "tests/support/nap.h"
+#include "tests/support/messages/life.h"
+#include "tests/support/system/nap.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Who may do what: every command as every role, weights of one user and of all. Other users are played by processes of
  * this test, which takes root. */
 #include "daemon/supervisor/net/role.h"
-#include "tests/support/users.h"
+#include "tests/support/messages/users.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Which role a peer has: by its user and all of its groups, as the options say. */
 #include "daemon/supervisor/net/role.h"
-#include "tests/support/peer.h"
+#include "tests/support/messages/peer.h"
 
 #include <grp.h>
 #include <setjmp.h>

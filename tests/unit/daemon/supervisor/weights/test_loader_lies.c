@@ -3,7 +3,7 @@
 #include "daemon/memfd.h"
 #include "daemon/supervisor/weights/load_line.h"
 #include "proto/gemm.h"
-#include "tests/support/life.h"
+#include "tests/support/messages/life.h"
 
 #include <poll.h>
 #include <setjmp.h>

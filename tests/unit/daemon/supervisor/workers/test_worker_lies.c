@@ -1,6 +1,6 @@
 /* A worker that a kernel has run wild in, or a spare one: what it says without being asked is its end, and another
  * takes its place. The worker is this program, told by its environment which lie to tell, once. */
-#include "tests/support/life.h"
+#include "tests/support/messages/life.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* Workers over their lives: death, silence, damage; several devices. */
-#include "tests/support/hold.h"
-#include "tests/support/life.h"
-#include "tests/support/nap.h"
-#include "tests/support/peer.h"
+#include "tests/support/messages/life.h"
+#include "tests/support/messages/peer.h"
+#include "tests/support/system/hold.h"
+#include "tests/support/system/nap.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* A worker as a process of its own, with this program as its supervisor and client: every internal command, their
  * order, and a successor that takes a dead worker's memory over. */
 #include "daemon/transport.h"
-#include "tests/support/bare_worker.h"
-#include "tests/support/folder.h"
+#include "tests/support/messages/bare_worker.h"
+#include "tests/support/system/folder.h"
 
 #include <poll.h>
 #include <setjmp.h>

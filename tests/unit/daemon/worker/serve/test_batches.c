@@ -1,7 +1,7 @@
 /* The order in which the engine takes what waits, and products of several requests. */
 #include "daemon/worker/serve/engine.h"
 #include "daemon/worker/serve/serve.h"
-#include "tests/support/rig.h"
+#include "tests/support/worker/rig.h"
 
 #include <sched.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "daemon/worker/serve/engine.h"
 #include "daemon/worker/serve/serve.h"
 #include "daemon/worker/tune/tuner.h"
-#include "tests/support/rig.h"
+#include "tests/support/worker/rig.h"
 
 #include <fcntl.h>
 #include <poll.h>

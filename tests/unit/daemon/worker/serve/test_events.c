@@ -1,7 +1,7 @@
 /* Products that are held for an event of their client's: the engine with the real cpu backend, whose events are the
  * test's. One that comes, one that never does, one that fails, and others that are served meanwhile. */
 #include "daemon/worker/serve/serve.h"
-#include "tests/support/rig.h"
+#include "tests/support/worker/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Plans in the worker: which submissions are one plan, when a plan is forgotten, and that what hangs on weights and
  * sessions lets go of them. */
 #include "daemon/worker/serve/plans.h"
-#include "tests/support/rig.h"
+#include "tests/support/worker/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

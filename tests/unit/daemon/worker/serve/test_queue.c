@@ -1,6 +1,6 @@
 /* The worker's queue: order within a session, turns between sessions, classes, bounds, sessions that go, and what is
  * held for events. */
-#include "tests/support/queue_lanes.h"
+#include "tests/support/worker/queue_lanes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

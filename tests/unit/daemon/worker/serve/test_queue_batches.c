@@ -1,5 +1,5 @@
 /* The worker's queue: what is gathered into one product. */
-#include "tests/support/queue_lanes.h"
+#include "tests/support/worker/queue_lanes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

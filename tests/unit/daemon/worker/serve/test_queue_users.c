@@ -1,5 +1,5 @@
 /* The worker's queue: what users have of the device, and products that have several turns. */
-#include "tests/support/queue_lanes.h"
+#include "tests/support/worker/queue_lanes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

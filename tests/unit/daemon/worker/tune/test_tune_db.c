@@ -1,7 +1,7 @@
 /* Shapes and kernels as texts, and what is kept of them: also what is damaged, foreign or hostile. */
 #include "daemon/worker/tune/tune_db.h"
 
-#include "tests/support/folder.h"
+#include "tests/support/system/folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The tuner over the real CPU backend with planted kernels and a planted clock: what is wrong, slow, faulting or only
  * lucky must never serve. This program is the engine's thread; a planted fault has a process of its own. */
-#include "tests/support/folder.h"
-#include "tests/support/planted.h"
+#include "tests/support/system/folder.h"
+#include "tests/support/worker/planted.h"
 
 #include <setjmp.h>
 #include <signal.h>

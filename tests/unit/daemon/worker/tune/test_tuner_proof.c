@@ -3,7 +3,7 @@
 #include "daemon/log.h"
 #include "daemon/worker/proof/prove.h"
 
-#include "tests/support/planted.h"
+#include "tests/support/worker/planted.h"
 
 #include <sched.h>
 #include <setjmp.h>

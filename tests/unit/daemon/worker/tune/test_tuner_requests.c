@@ -1,6 +1,6 @@
 /* What is asked of the tuner by hand: a search, kernels for it, pins, imports; refusals name the field and its range.
  * This program is the engine's thread. */
-#include "tests/support/planted.h"
+#include "tests/support/worker/planted.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

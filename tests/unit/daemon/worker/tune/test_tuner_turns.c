@@ -1,6 +1,6 @@
 /* Whose turn it is: requests before the tuner, short pieces while they come, long ones and a library's kernels in
  * quiet. This program is the engine's thread. */
-#include "tests/support/planted.h"
+#include "tests/support/worker/planted.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "kernels/cuda/families/tile/tile.h"
 #include "kernels/cuda/runtime/nvrtc.h"
 
-#include "tests/support/folder.h"
+#include "tests/support/system/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

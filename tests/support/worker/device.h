@@ -4,7 +4,7 @@
 #define TESTS_DEVICE_H
 
 #include "kernels/backend.h"
-#include "oracle.h"
+#include "tests/support/reference/oracle.h"
 
 enum { DEVICE_ARENA_BYTES = 24 << 20, DEVICE_GUARD_BYTES = 64 };
 

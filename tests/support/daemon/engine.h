@@ -5,7 +5,7 @@
 
 #include "client/gemmclient_direct.h"
 #include "daemon.h"
-#include "oracle.h"
+#include "tests/support/reference/oracle.h"
 
 #include <stdio.h>
 

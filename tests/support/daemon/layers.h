@@ -5,7 +5,7 @@
 
 #include "client/gemmclient.h"
 #include "daemon.h"
-#include "oracle.h"
+#include "tests/support/reference/oracle.h"
 
 enum { LAYERS = 10 };
 extern const struct gemm_weight layers_shapes[LAYERS];

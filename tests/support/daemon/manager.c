@@ -1,8 +1,8 @@
 #include "manager.h"
 #include "proto/clock.h"
 
-#include "../../daemon/supervisor/weights/catalog.h"
-#include "nap.h"
+#include "daemon/supervisor/weights/catalog.h"
+#include "tests/support/system/nap.h"
 
 #include <blake2.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "planted.h"
 
-#include "folder.h"
+#include "tests/support/system/folder.h"
 
 #include <signal.h>
 #include <string.h>

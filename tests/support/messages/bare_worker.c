@@ -1,9 +1,9 @@
 #include "bare_worker.h"
 
-#include "../../daemon/log.h"
-#include "../../daemon/memfd.h"
-#include "../../daemon/transport.h"
-#include "../../daemon/worker/worker.h"
+#include "daemon/log.h"
+#include "daemon/memfd.h"
+#include "daemon/transport.h"
+#include "daemon/worker/worker.h"
 
 #include <poll.h>
 #include <setjmp.h>

@@ -3,9 +3,9 @@
 #ifndef TESTS_SUPPORT_PEER_H
 #define TESTS_SUPPORT_PEER_H
 
-#include "../../daemon/config.h"
-#include "../../daemon/transport.h"
-#include "../../proto/wire/message.h"
+#include "daemon/config.h"
+#include "daemon/transport.h"
+#include "proto/wire/message.h"
 
 #include <sys/types.h>
 

@@ -3,9 +3,9 @@
 #ifndef TESTS_SUPPORT_BARE_WORKER_H
 #define TESTS_SUPPORT_BARE_WORKER_H
 
-#include "../../proto/shm/ring.h"
-#include "../../proto/status.h"
-#include "../../proto/wire/message.h"
+#include "proto/shm/ring.h"
+#include "proto/status.h"
+#include "proto/wire/message.h"
 
 #include <stdbool.h>
 #include <stddef.h>

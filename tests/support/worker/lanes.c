@@ -1,6 +1,6 @@
 #include "lanes.h"
 
-#include "gpu.h"
+#include "tests/support/system/gpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

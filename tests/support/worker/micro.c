@@ -1,7 +1,7 @@
 #include "micro.h"
 
-#include "oracle.h"
 #include "proto/number.h"
+#include "tests/support/reference/oracle.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
 # For bash scripts that run what was built: where that is, a folder, and a gemmd of their own. Sourced, as
 #
 #   set -eu
-#   . "$(dirname "$0")/../support/daemon.sh"
+#   . "$(dirname "$0")/../support/daemon/daemon.sh"
 #
 # $root and $build: this tree and what is built of it. $work: goes when the script ends, and with it the processes whose
 # ids were added to $pids; where the script failed, the last lines of *.log in it are shown before.
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 build=$(cd "${GEMMD_BUILD:-$root/build}" && pwd)
 work=$(mktemp -d)
 export GEMMD_SOCKET=$work/gemmd.sock

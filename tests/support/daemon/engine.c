@@ -1,7 +1,7 @@
 #include "engine.h"
 
-#include "gpu.h"
-#include "nap.h"
+#include "tests/support/system/gpu.h"
+#include "tests/support/system/nap.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "layers.h"
 
-#include "checkpoint.h"
 #include "status.h"
+#include "tests/support/reference/checkpoint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +12,11 @@
 
 /* Sizes on no boundary, and on some. */
 const struct gemm_weight layers_shapes[LAYERS] = {
-    {1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE},      {33, 77, GEMM_FORMAT_INT8, GEMM_SCALE_ONE},
-    {96, 200, GEMM_FORMAT_INT8, GEMM_SCALE_ROW},   {64, 130, GEMM_FORMAT_FP8, GEMM_SCALE_ROW},
-    {40, 48, GEMM_FORMAT_FP8, GEMM_SCALE_ONE},     {200, 300, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
-    {48, 260, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {17, 132, GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
-    {31, 65, GEMM_FORMAT_F16, GEMM_SCALE_NONE},    {65, 31, GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0},      {33, 77, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0},
+    {96, 200, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0},   {64, 130, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0},
+    {40, 48, GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 0},     {200, 300, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0},
+    {48, 260, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0}, {17, 132, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0},
+    {31, 65, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},    {65, 31, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0},
 };
 struct layers layers;
 

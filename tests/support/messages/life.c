@@ -1,6 +1,6 @@
 #include "life.h"
 
-#include "nap.h"
+#include "tests/support/system/nap.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -5,7 +5,7 @@
 
 #include "client/gemmclient.h"
 #include "daemon.h"
-#include "oracle.h"
+#include "tests/support/reference/oracle.h"
 
 extern const struct gemm_weight witness_int8_shape;
 

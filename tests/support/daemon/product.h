@@ -4,7 +4,7 @@
 #define TESTS_PRODUCT_H
 
 #include "client/gemmclient.h"
-#include "oracle.h"
+#include "tests/support/reference/oracle.h"
 
 struct product_request {
   const struct oracle_weight *weight;

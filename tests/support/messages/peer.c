@@ -1,9 +1,9 @@
 #include "peer.h"
 
-#include "../../daemon/loader/loader.h"
-#include "../../daemon/log.h"
-#include "../../daemon/supervisor/supervisor.h"
-#include "../../daemon/worker/worker.h"
+#include "daemon/loader/loader.h"
+#include "daemon/log.h"
+#include "daemon/supervisor/supervisor.h"
+#include "daemon/worker/worker.h"
 
 #include <fcntl.h>
 #include <poll.h>

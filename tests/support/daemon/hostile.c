@@ -1,7 +1,7 @@
 #include "hostile.h"
 #include "proto/clock.h"
 
-#include "nap.h"
+#include "tests/support/system/nap.h"
 
 #include <math.h>
 #include <stdio.h>
