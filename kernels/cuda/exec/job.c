@@ -4,6 +4,8 @@
 
 enum status job_types_check(const struct backend_job *job, struct error *error) {
   const struct gemm_weight *weight = job->operand ? &job->operand->shape : &job->weight->weight;
+  if ((weight->experts > 0) != (job->experts != NULL))
+    return error_set(error, STATUS_INVALID, "a weight with experts and a choice of them come together");
   if (!gemm_takes_x(weight->format, job->x_type))
     return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
   if (!job->steps && !gemm_takes_y(weight->format, job->x_type, job->y_type))

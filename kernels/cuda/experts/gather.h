@@ -31,13 +31,14 @@ struct gather_pass {
   int64_t k, k_padded;  /* elements; those behind k become zeros */
   const float *x_scale; /* of codes: [rows], BLOCK [rows, scale_columns]; else NULL */
   enum gather_to to;
-  void *out;            /* [pairs, k_padded] */
-  float *scales;        /* [pairs]; of blocks [scale_columns, scale_stride]; NULL where there are none */
+  void *out;     /* [pairs, k_padded] */
+  float *scales; /* [pairs]; of blocks [scale_columns, scale_stride]; NULL where there are none */
   int64_t scale_columns, scale_stride;
 
   void *y; /* rows of skipped pairs become zeros; NULL: nothing does */
   int64_t y_stride, y_bytes;
-  bool dependent; /* may be started before the kernel ahead has ended */
+  uint32_t *skipped; /* the number of pairs that are is added; NULL: nobody counts */
+  bool dependent;    /* may be started before the kernel ahead has ended */
 };
 
 /* Up to so many pairs every block finds its own rows' places, in one kernel with the rest. */

@@ -15,7 +15,8 @@
 extern "C" {
 #endif
 
-enum { EXPERTS_MOST = 512, EXPERTS_ALIGN = 256 };
+/* TILE_ANY: of tiles that nobody looks at. */
+enum { EXPERTS_MOST = 512, EXPERTS_ALIGN = 256, EXPERTS_TILE_ANY = 128 };
 
 /* Sorted rows [first, first + rows) are of one expert. `alone`: they are all of its rows, so its weights are read
  * once. */

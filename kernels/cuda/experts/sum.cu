@@ -42,8 +42,8 @@ template <typename T> __global__ void __launch_bounds__(threads) sum_pairs(const
 
 template <typename T> cudaError_t launch_as(cudaStream_t stream, const sum_pass &p) {
   launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>((p.n + threads * columns - 1) / (threads * columns)),
-                    static_cast<unsigned>(p.m));
+  shape.grid =
+      dim3(static_cast<unsigned>((p.n + threads * columns - 1) / (threads * columns)), static_cast<unsigned>(p.m));
   shape.block = dim3(threads);
   shape.dependent = p.dependent;
   return launch_kernel(stream, shape, sum_pairs<T>, p);

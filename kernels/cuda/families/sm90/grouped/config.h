@@ -7,7 +7,7 @@
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_GROUPED_CONFIG_H
 
-#include "../../../../../proto/gemm.h"
+#include "../../problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,7 +28,14 @@ struct grouped_config {
 int grouped_stages(const struct grouped_config *config);
 /* Bytes of shared memory of a block. Pure. */
 int grouped_shared_bytes(const struct grouped_config *config);
-bool grouped_config_valid(const struct grouped_config *config);
+/* Whether there is a kernel for it, and shared memory enough. Pure. */
+bool grouped_config_valid(const struct grouped_config *config, enum gemm_scale scale);
+/* INT8, FP8, F16 and BF16 on Hopper. Pure. */
+bool grouped_takes(const struct kernel_problem *problem);
+/* What measurements hold for the fastest where ids are spread evenly. Pure. */
+struct grouped_config grouped_configure(const struct kernel_problem *problem);
+/* Microseconds, roughly: for the weights of experts that are hit. Pure. */
+double grouped_us(const struct kernel_problem *problem);
 
 #ifdef __cplusplus
 }

@@ -42,8 +42,7 @@ __device__ inline void copy_piece(const work &w, shared<kGroups> &s, const place
   }
 }
 
-template <int kGroups>
-__device__ inline void produce(const work &w, shared<kGroups> &s, const places<kGroups> &to) {
+template <int kGroups> __device__ inline void produce(const work &w, shared<kGroups> &s, const places<kGroups> &to) {
   cursor at(w.stages);
   const experts_route &route = w.product.route;
   ptx::wait_for_previous_grid();

@@ -32,8 +32,8 @@ extern "C" cudaError_t grouped_launch(cudaStream_t stream, const struct grouped_
   const int rows = 64 * config->groups;
   const int64_t pieces = (product->n + rows - 1) / rows;
   const int64_t tiles = experts_tiles_most(product->pairs, product->experts, config->columns);
-  if (!grouped_config_valid(config) || pieces * tiles > INT32_MAX / 2 ||
-      product->experts * product->n > INT32_MAX || (config->columns > 64 && product->scale == GEMM_SCALE_BLOCK))
+  if (!grouped_config_valid(config, product->scale) || pieces * tiles > INT32_MAX / 2 ||
+      product->experts * product->n > INT32_MAX)
     return cudaErrorInvalidConfiguration;
   grouped::work work = {};
   work.product = *product;

@@ -29,9 +29,9 @@ __device__ inline int width_of(int rows) {
 
 // Behind the ring in shared memory.
 template <int kGroups> struct shared {
-  static constexpr int pitch = 16 * 4 + 16;          // bytes: of a row of y on its way, the 16 for other banks
-  alignas(16) uint8_t out[kGroups * 4][8 * pitch];   // by warps
-  alignas(16) piece pieces[GROUPED_STAGES_MOST];     // which begin with a stage
+  static constexpr int pitch = 16 * 4 + 16;        // bytes: of a row of y on its way, the 16 for other banks
+  alignas(16) uint8_t out[kGroups * 4][8 * pitch]; // by warps
+  alignas(16) piece pieces[GROUPED_STAGES_MOST];   // which begin with a stage
   float x_scale[kGroups][GROUPED_COLUMNS_MOST];
   int pair[kGroups][GROUPED_COLUMNS_MOST];
   uint64_t full[GROUPED_STAGES_MOST], empty[GROUPED_STAGES_MOST];
