@@ -13,6 +13,7 @@
 #include "variants.h"
 #include "weight/checksum.h"
 #include "weight/memory.h"
+#include "weight/place.h"
 #include "weight/slab.h"
 #include "weight/weight.h"
 
@@ -40,7 +41,7 @@ struct backend {
   bool small_pages;
   char *state_dir; /* owned; NULL: none */
   int in_flight;
-  int64_t rows_most;                        /* of a direct job; 0: this backend takes none */
+  int64_t rows_most, pairs_most;            /* of a direct job; 0: this backend takes none */
   pthread_mutex_t alone;                    /* held while a direct job is computed: the pool is one */
   struct backend_done done[MOST_IN_FLIGHT]; /* finished and not yet reported, oldest first */
   int done_count;
@@ -84,6 +85,7 @@ static enum status cpu_open(const struct backend_config *config, struct backend 
   }
   backend->in_flight = config->in_flight;
   backend->rows_most = config->direct ? config->rows_most : 0;
+  backend->pairs_most = config->direct ? config->pairs_most : 0;
   pthread_mutex_init(&backend->alone, NULL);
   backend->small_pages = config->small_pages;
   backend->state_dir = config->state_dir != NULL ? strdup(config->state_dir) : NULL;
@@ -209,46 +211,10 @@ static enum status cpu_weight_plan(struct backend *backend, const struct gemm_we
   return status;
 }
 
-static enum status check_place(const struct gemm_weight *weight, uint64_t offset, struct cpu_layout *layout,
-                               struct error *error) {
-  if (offset % GEMM_SECTION != 0) {
-    return error_set(error, STATUS_INVALID, "a weight's place must be a multiple of %d, got %" PRIu64, GEMM_SECTION,
-                     offset);
-  }
-  return cpu_layout_compute(weight, layout, error);
-}
-
-static enum status store_panels(const struct gemm_weight *weight, const struct cpu_layout *layout,
-                                const void *canonical, struct backend_slab *slab, uint64_t offset,
-                                struct error *error) {
-  uint64_t panel_bytes = (uint64_t)layout->width * layout->column_bytes;
-  uint8_t *panel = malloc(panel_bytes > layout->scales_bytes ? panel_bytes : layout->scales_bytes);
-  if (panel == NULL) {
-    return error_set(error, STATUS_NOMEM, "no memory for %" PRIu64 " bytes of a weight", panel_bytes);
-  }
-  enum status status = STATUS_OK;
-  for (int64_t i = 0; status == STATUS_OK && i < layout->panels; i++) {
-    uint64_t bytes = (uint64_t)cpu_layout_width(layout, weight, i) * layout->column_bytes;
-    cpu_layout_pack(weight, layout, canonical, i, panel);
-    status = cpu_slab_write(slab, offset + (uint64_t)i * panel_bytes, panel, bytes, error);
-  }
-  if (status == STATUS_OK && layout->scales_bytes > 0) {
-    cpu_layout_scales(weight, layout, canonical, panel);
-    status = cpu_slab_write(slab, offset + layout->scales_offset, panel, layout->scales_bytes, error);
-  }
-  free(panel);
-  return status;
-}
-
 static enum status cpu_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
                                     struct backend_slab *slab, uint64_t offset, struct error *error) {
   (void)backend;
-  struct cpu_layout layout;
-  enum status status = check_place(weight, offset, &layout, error);
-  if (status == STATUS_OK && cpu_slab_read(slab, offset, layout.total_bytes, error) == NULL) {
-    status = error->status;
-  }
-  return status == STATUS_OK ? store_panels(weight, &layout, canonical, slab, offset, error) : status;
+  return cpu_place_store(weight, canonical, slab, offset, error);
 }
 
 static enum status copy_slab(struct backend *backend, struct backend_slab *from, uint64_t from_offset,
@@ -265,29 +231,12 @@ static enum status cpu_weight_attach(struct backend *backend, const struct gemm_
     return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in layout %" PRIu32 ", this build reads %d",
                      layout, CPU_LAYOUT);
   }
-  struct backend_weight *made = calloc(1, sizeof(*made));
-  if (made == NULL) {
-    return error_set(error, STATUS_NOMEM, "no memory to attach a weight");
-  }
-  made->shape = *weight;
-  enum status status = check_place(weight, offset, &made->layout, error);
-  if (status == STATUS_OK) {
-    made->panels = cpu_slab_read(slab, offset, made->layout.total_bytes, error);
-    status = made->panels != NULL ? STATUS_OK : error->status;
-  }
-  if (status != STATUS_OK) {
-    free(made);
-    return status;
-  }
-  cpu_slab_touch(slab, offset, made->layout.total_bytes, !backend->small_pages);
-  cpu_weight_inspect(made);
-  *out = made;
-  return STATUS_OK;
+  return cpu_place_attach(weight, slab, offset, !backend->small_pages, out, error);
 }
 
 static void cpu_weight_detach(struct backend *backend, struct backend_weight *weight) {
   cpu_library_forget(backend->unit.engine.library, weight);
-  free(weight);
+  cpu_place_detach(weight);
 }
 
 static enum status cpu_weight_checksum(struct backend *backend, struct backend_weight *weight, uint64_t *out,
@@ -302,7 +251,7 @@ static enum status cpu_weight_read(struct backend *backend, struct backend_weigh
                                    struct error *error) {
   (void)backend;
   (void)error;
-  cpu_weight_canonical(weight, canonical);
+  cpu_place_read(weight, canonical);
   return STATUS_OK;
 }
 
@@ -338,6 +287,9 @@ static enum status run(struct backend *backend, const struct backend_job *job, s
 }
 
 static enum status check_types(const struct backend_job *job, struct error *error) {
+  if (job->operand == NULL && (job->weight->shape.experts > 0) != (job->experts != NULL)) {
+    return error_set(error, STATUS_INVALID, "ids belong to a weight with experts, and to such a weight alone");
+  }
   enum gemm_format format = job->operand != NULL ? job->operand->shape.format : job->weight->shape.format;
   if (!gemm_takes_x(format, job->x_type)) {
     return error_field(error, STATUS_UNSUPPORTED, FIELD_X_TYPE, job->x_type, 1, 0);
@@ -363,7 +315,11 @@ static enum status cpu_submit(struct backend *backend, const struct backend_job 
   if (status == STATUS_OK) {
     uint64_t took_ns = clock_ns() - begin;
     backend->done[backend->done_count++] =
-        (struct backend_done){.tag = job->tag, .status = STATUS_OK, .device_ns = took_ns, .turn_ns = took_ns};
+        (struct backend_done){.tag = job->tag,
+                              .status = STATUS_OK,
+                              .device_ns = took_ns,
+                              .turn_ns = took_ns,
+                              .skipped = job->experts != NULL ? backend->unit.experts.skipped : 0};
   }
   return status;
 }
@@ -422,12 +378,18 @@ static enum status cpu_enqueue(struct backend *backend, int lane, const struct b
   if (job->m < 1 || job->m > backend->rows_most) {
     return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, backend->rows_most);
   }
+  if (job->experts != NULL && (job->experts->top < 1 || job->experts->top > backend->pairs_most / job->m)) {
+    return error_field(error, STATUS_INVALID, FIELD_TOP, job->experts->top, 1, backend->pairs_most / job->m);
+  }
   enum status status = check_types(job, error);
   if (status != STATUS_OK) {
     return status;
   }
   pthread_mutex_lock(&backend->alone);
   status = run(backend, job, error);
+  if (status == STATUS_OK && job->experts != NULL && job->experts->skipped != NULL) {
+    *job->experts->skipped += backend->unit.experts.skipped;
+  }
   count_working(backend);
   pthread_mutex_unlock(&backend->alone);
   return status;

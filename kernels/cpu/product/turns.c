@@ -78,6 +78,7 @@ bool cpu_turns_next(struct backend_turns *turns, uint64_t budget_ns, struct back
   uint64_t took_ns = clock_ns() - begin;
   turns->took_ns += took_ns;
   *done = (struct backend_done){.tag = turns->job.tag, .status = status, .device_ns = took_ns};
+  done->skipped = turns->job.experts != NULL ? turns->unit.experts.skipped : 0;
   turns->taken = !ended;
   if (ended) {
     done->device_ns = turns->took_ns;

@@ -49,10 +49,20 @@ static enum status run_operand(struct cpu_unit *unit, const struct backend_job *
   return cpu_operand_run(&unit->operand, &device, &own, error);
 }
 
+static enum status run_dense(void *context, const struct backend_job *job, struct error *error) {
+  return run_alone(context, job, error);
+}
+
+static enum status run_experts(struct cpu_unit *unit, const struct backend_job *job, struct error *error) {
+  const struct experts_device device = {.context = unit, .run = run_dense, .engine = &unit->engine};
+  return cpu_experts_run(&unit->experts, &device, job, error);
+}
+
 enum status cpu_unit_run(struct cpu_unit *unit, const struct backend_job *job, struct error *error) {
-  return job->operand != NULL ? run_operand(unit, job, error)
-         : job->next != NULL  ? run_gathered(unit, job, error)
-                              : run_alone(unit, job, error);
+  return job->operand != NULL   ? run_operand(unit, job, error)
+         : job->experts != NULL ? run_experts(unit, job, error)
+         : job->next != NULL    ? run_gathered(unit, job, error)
+                                : run_alone(unit, job, error);
 }
 
 /* ---- how long */
@@ -61,6 +71,15 @@ static uint64_t weight_ns(const struct gemm_weight *shape, int64_t m, bool packe
   uint64_t elements = (uint64_t)(shape->n * shape->k);
   uint64_t ns = cost_product_ns(m, elements, elements) + cost_stage_ns(m, shape->k);
   return packed ? ns + cost_stage_ns(shape->n, shape->k) : ns;
+}
+
+/* Every expert that may be hit is, by as many rows as any other. */
+static uint64_t job_weight_ns(const struct backend_job *job, const struct gemm_weight *shape, int64_t m) {
+  if (job->experts == NULL) {
+    return weight_ns(shape, m, false);
+  }
+  int64_t pairs = m * job->experts->top, hit = pairs < shape->experts ? pairs : shape->experts;
+  return hit > 0 ? (uint64_t)hit * weight_ns(shape, (pairs + hit - 1) / hit, false) : 0;
 }
 
 uint64_t cpu_unit_predict_ns(const struct cpu_unit *unit, const struct backend_job *job) {
@@ -74,16 +93,16 @@ uint64_t cpu_unit_predict_ns(const struct cpu_unit *unit, const struct backend_j
     return weight_ns(&job->operand->shape, m, true);
   }
   for (uint32_t i = 0; job->steps != NULL && i < job->step_count; i++) {
-    ns += weight_ns(&job->steps[i].weight->shape, m, false);
+    ns += job_weight_ns(job, &job->steps[i].weight->shape, m);
   }
-  return job->steps != NULL ? ns : weight_ns(&job->weight->shape, m, false);
+  return job->steps != NULL ? ns : job_weight_ns(job, &job->weight->shape, m);
 }
 
 /* ---- memory */
 
 uint64_t cpu_unit_bytes(const struct cpu_unit *unit) {
   return cpu_product_bytes(&unit->engine) + unit->gather.bytes + unit->sequence.bytes + unit->operand.panel_bytes +
-         unit->operand.sum_bytes;
+         unit->operand.sum_bytes + unit->experts.bytes;
 }
 
 void cpu_unit_rest(struct cpu_unit *unit) {
@@ -91,4 +110,5 @@ void cpu_unit_rest(struct cpu_unit *unit) {
   cpu_gather_free(&unit->gather);
   cpu_sequence_free(&unit->sequence);
   cpu_operand_free(&unit->operand);
+  cpu_experts_free(&unit->experts);
 }

@@ -1,9 +1,10 @@
-/* What computes one job at a time, be it one product, a sequence, several gathered or one that brings its W, with all
- * the memory that this takes. */
+/* What computes one job at a time, be it one product, a sequence, several gathered, one that brings its W or one over
+ * experts, with all the memory that this takes. */
 #ifndef KERNELS_CPU_PRODUCT_UNIT_H
 #define KERNELS_CPU_PRODUCT_UNIT_H
 
 #include "../../backend.h"
+#include "experts/experts.h"
 #include "gather.h"
 #include "operand.h"
 #include "product.h"
@@ -14,6 +15,7 @@ struct cpu_unit {
   struct gather gather;
   struct sequence sequence;
   struct operand operand;
+  struct experts experts; /* its `skipped` is of the last job, where that has experts */
 };
 
 /* The job with its chain. Its types have been checked. */

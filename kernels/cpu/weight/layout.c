@@ -28,7 +28,12 @@ static uint64_t column_bytes(const struct gemm_weight *weight, uint64_t k) {
 
 enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layout *out, struct error *error) {
   struct cpu_layout layout = {.width = gemm_is_int2(weight->format) ? 64 : 32};
-  enum status status = gemm_layout_compute(weight, &layout.canonical, error);
+  const struct gemm_weight one = gemm_expert(weight);
+  struct gemm_layout all;
+  enum status status = gemm_layout_compute(weight, &all, error);
+  if (status == STATUS_OK) {
+    status = gemm_layout_compute(&one, &layout.canonical, error);
+  }
   if (status != STATUS_OK) {
     return status;
   }
@@ -45,8 +50,27 @@ enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layo
   /* Dimensions are at most 2^24 and the canonical form fits 64 bits with room to spare. */
   layout.scales_offset = gemm_round_up(n * layout.column_bytes, GEMM_SECTION);
   layout.total_bytes = layout.scales_offset + layout.scales_bytes;
+  if (weight->experts > 0) {
+    layout.expert_bytes = gemm_round_up(layout.total_bytes, GEMM_SECTION);
+    layout.total_bytes += (uint64_t)(weight->experts - 1) * layout.expert_bytes;
+    layout.canonical.scales_offset = all.scales_offset;
+    layout.canonical.total_bytes = all.total_bytes;
+  }
   *out = layout;
   return STATUS_OK;
+}
+
+const void *cpu_layout_expert(const struct cpu_layout *layout, int64_t e, const void *canonical,
+                              struct cpu_layout *out) {
+  *out = *layout;
+  if (layout->expert_bytes == 0) {
+    return canonical;
+  }
+  uint64_t before = (uint64_t)e * layout->canonical.codes_bytes;
+  out->expert_bytes = 0;
+  out->total_bytes = layout->scales_offset + layout->scales_bytes;
+  out->canonical.scales_offset += (uint64_t)e * layout->canonical.scales_bytes - before;
+  return canonical != NULL ? (const uint8_t *)canonical + before : NULL;
 }
 
 int cpu_layout_width(const struct cpu_layout *layout, const struct gemm_weight *weight, int64_t panel) {

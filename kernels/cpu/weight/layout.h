@@ -11,7 +11,10 @@
  *   INT2, INT2A8  [K/128]: [8][w] dwords of codes, then [w] f16 scales. Bits 2i and 2i+1 of byte j of a dword are code
  *                 4i + j of 16: shifted by 2i and masked, a dword is four successive codes
  * K is padded to a whole step, for INT2 and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8
- * with one scale or one a row), or as they are in the canonical form (FP8 with block scales). */
+ * with one scale or one a row), or as they are in the canonical form (FP8 with block scales).
+ *
+ * A weight with experts is that for each of them, one behind the other, each from a multiple of GEMM_SECTION on; what a
+ * struct cpu_layout says is then of one, but for total_bytes, and the offset and the size of the canonical form. */
 #ifndef KERNELS_CPU_WEIGHT_LAYOUT_H
 #define KERNELS_CPU_WEIGHT_LAYOUT_H
 
@@ -27,10 +30,15 @@ struct cpu_layout {
   uint64_t column_bytes; /* of a panel, for each of its columns */
   uint64_t scales_offset, scales_bytes;
   uint64_t total_bytes;
+  uint64_t expert_bytes; /* from one expert to the next; 0: there are none */
 };
 
 MUST_CHECK enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layout *out,
                                           struct error *error);
+/* The layout of expert `e` as a weight by itself, in which it is read from what is returned: its part of `canonical`,
+ * the canonical form of all of them, as *out->canonical names offsets. `layout` is of all; 0 where there are none. */
+const void *cpu_layout_expert(const struct cpu_layout *layout, int64_t e, const void *canonical,
+                              struct cpu_layout *out);
 /* Columns that panel `panel` has room for. */
 int cpu_layout_width(const struct cpu_layout *layout, const struct gemm_weight *weight, int64_t panel);
 /* Writes one panel, width * column_bytes. */

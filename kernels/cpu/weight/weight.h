@@ -10,9 +10,10 @@ struct library_copy;
 struct backend_weight {
   struct gemm_weight shape;
   struct cpu_layout layout;
-  const uint8_t *panels;     /* of the slab; layout.total_bytes */
-  struct library_copy *copy; /* library.h's; NULL: none */
-  bool ordinary;             /* every scale is 0 or a number that f32 products stay within f32 with */
+  const uint8_t *panels;          /* of the slab; layout.total_bytes */
+  struct backend_weight *experts; /* owned; each of the shape's as a weight by itself, which has none. NULL: none */
+  struct library_copy *copy;      /* library.h's; NULL: none */
+  bool ordinary;                  /* every scale is 0 or a number that f32 products stay within f32 with */
 };
 
 /* Fills `ordinary` from the scales. */
@@ -31,7 +32,7 @@ float cpu_weight_block_scale(const struct backend_weight *weight, int64_t panel,
 double cpu_weight_code(const struct backend_weight *weight, int64_t n, int64_t k);
 double cpu_weight_scale(const struct backend_weight *weight, int64_t n, int64_t k);
 
-/* All of W as it was stored, into zeros of layout.canonical.total_bytes. */
+/* All of W, which has no experts, as it was stored, into zeros of layout.canonical.total_bytes. */
 void cpu_weight_canonical(const struct backend_weight *weight, uint8_t *canonical);
 
 #endif

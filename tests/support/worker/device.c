@@ -91,11 +91,30 @@ void device_poison(void *at, uint64_t bytes) {
   }
 }
 
+int64_t device_rows(const struct device_request *request) {
+  const struct backend_experts *experts = &request->experts;
+  return experts->top > 0 && !experts->sum ? request->m * experts->top : request->m;
+}
+
+/* Copies ids and routing to where the request's x lies, behind all else. */
+static void stage_experts(struct device *device, const struct device_request *request, uint64_t *used) {
+  const struct backend_experts *from = &request->experts;
+  uint64_t pairs = (uint64_t)(request->m * from->top), ids_at = place(used, pairs * sizeof(*from->ids));
+  uint64_t routing_at = place(used, from->routing != NULL ? pairs * sizeof(*from->routing) : 0);
+  device->experts = *from;
+  device->experts.ids = memcpy(device->base + ids_at, from->ids, pairs * sizeof(*from->ids));
+  if (from->routing != NULL) {
+    device->experts.routing = memcpy(device->base + routing_at, from->routing, pairs * sizeof(*from->routing));
+  }
+}
+
 struct backend_job device_stage(struct device *device, const struct device_request *request) {
   const struct oracle_x *x = request->x;
   uint64_t n = (uint64_t)request->shape->n, m = (uint64_t)request->m, used = 0;
   uint64_t x_size = gemm_type_bytes(x->type), y_size = gemm_type_bytes(request->y_type);
-  uint64_t x_row = (uint64_t)x->k * x_size;
+  uint64_t x_row = (uint64_t)x->k * x_size, y_rows = (uint64_t)device_rows(request);
+  uint64_t x_rows = request->experts.x_pairs ? m * (uint64_t)request->experts.top : m;
+  uint64_t matrices = request->experts.top > 0 ? (uint64_t)gemm_matrices(request->shape) : 1;
   struct backend_job job = {.tag = m << 32 | n,
                             .weight = request->weight,
                             .arena = device->arena,
@@ -108,12 +127,16 @@ struct backend_job device_stage(struct device *device, const struct device_reque
                             .step_count = request->step_count,
                             .x_stride = x_row + (uint64_t)request->x_extra * x_size,
                             .y_stride = (n + (uint64_t)request->y_extra) * y_size};
-  uint64_t bias_bytes = request->bias != NULL ? n * gemm_type_bytes(request->bias_type) : 0;
+  uint64_t bias_bytes = request->bias != NULL ? matrices * n * gemm_type_bytes(request->bias_type) : 0;
   uint64_t scale_bytes = x->scales != NULL ? m * (uint64_t)x->scale_columns * sizeof(float) : 0;
-  uint64_t x_at = place(&used, m * job.x_stride), bias_at = place(&used, bias_bytes);
-  uint64_t scale_at = place(&used, scale_bytes), y_at = place(&used, m * job.y_stride);
+  uint64_t x_at = place(&used, x_rows * job.x_stride), bias_at = place(&used, bias_bytes);
+  uint64_t scale_at = place(&used, scale_bytes), y_at = place(&used, y_rows * job.y_stride);
   device_poison(device->base, used / 2 * 2);
-  for (uint64_t row = 0; row < m; row++) {
+  if (request->experts.top > 0) {
+    stage_experts(device, request, &used);
+    job.experts = &device->experts;
+  }
+  for (uint64_t row = 0; row < x_rows; row++) {
     memcpy(device->base + x_at + row * job.x_stride, (const uint8_t *)x->data + row * x_row, x_row);
   }
   job.x = device->base + x_at;
@@ -135,6 +158,7 @@ void device_finish(struct device *device, const struct backend_job *job) {
   }
   assert_int_equal(done.tag, job->tag);
   assert_int_equal(done.status, STATUS_OK);
+  device->skipped = done.skipped;
 }
 
 static void check_untouched(const uint8_t *begin, const uint8_t *end, const char *where) {
@@ -155,7 +179,7 @@ static void check_written(const uint8_t *row, uint64_t n, uint64_t size, uint64_
 }
 
 void *device_collect(struct device *device, const struct device_request *request, const struct backend_job *job) {
-  uint64_t m = (uint64_t)request->m, n = (uint64_t)request->shape->n, size = gemm_type_bytes(request->y_type);
+  uint64_t m = (uint64_t)device_rows(request), n = (uint64_t)request->shape->n, size = gemm_type_bytes(request->y_type);
   const uint8_t *y = job->y, *end = y + m * job->y_stride;
   uint8_t *out = malloc(m * n * size);
   assert_non_null(out);
@@ -198,6 +222,7 @@ int device_finish_by_turns(struct device *device, const struct backend_job *job,
     count++;
   }
   assert_int_equal(done.status, STATUS_OK);
+  device->skipped = done.skipped;
   return count;
 }
 

@@ -16,7 +16,9 @@ struct device {
   int slab_fd;
   struct backend_slab *slab;
   uint64_t slab_bytes;
-  uint64_t kept; /* bytes at the end of the arena that stay as they are */
+  uint64_t kept;                  /* bytes at the end of the arena that stay as they are */
+  struct backend_experts experts; /* of the job that was staged last */
+  uint32_t skipped;               /* by the job that ended last */
 };
 
 /* What to ask. The first m rows of x are used. Strides are dense plus the extra elements. */
@@ -33,6 +35,8 @@ struct device_request {
    * device_keep has returned. */
   const struct backend_step *steps;
   uint32_t step_count;
+  /* Over a weight with experts: ids and routing are copied into the arena; bias is [E, n]. top 0: none. */
+  struct backend_experts experts;
 };
 
 /* `slab_bytes` is rounded up to the device's granularity; 0: no slab. Kernels that are built at run time are kept in
@@ -58,7 +62,9 @@ void device_finish(struct device *device, const struct backend_job *job);
 int device_finish_by_turns(struct device *device, const struct backend_job *job, uint64_t budget_ns);
 /* Takes one turn; *done is what came of it. False where the product has ended. */
 bool device_turn(struct device *device, struct backend_turns *turns, uint64_t budget_ns, struct backend_done *done);
-/* Dense y, [m, n], after a look at every byte around and every element within. The caller frees. */
+/* Rows of y: m, or m * T. */
+int64_t device_rows(const struct device_request *request);
+/* Dense y, [device_rows, n], after a look at every byte around and every element within. The caller frees. */
 void *device_collect(struct device *device, const struct device_request *request, const struct backend_job *job);
 /* The three in a row. */
 void *device_run(struct device *device, const struct device_request *request);
