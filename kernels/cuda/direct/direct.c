@@ -29,8 +29,8 @@ static enum status lane_job_check(const struct backend *backend, int lane, const
     return error_set(error, STATUS_INVALID, "lane must be 0..%d, got %d", backend->slot_count - 1, lane);
   if (job->m < 1 || job->m > backend->rows_most)
     return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, backend->rows_most);
-  if (job->experts && job->m * job->experts->top > backend->pairs_most)
-    return error_field(error, STATUS_INVALID, FIELD_PAIRS, job->m * job->experts->top, 1, backend->pairs_most);
+  if (job->experts && (job->experts->top < 1 || job->experts->top > backend->pairs_most / job->m))
+    return error_field(error, STATUS_INVALID, FIELD_TOP, job->experts->top, 1, backend->pairs_most / job->m);
   enum status status = job_types_check(job, error);
   if (status == STATUS_OK)
     status = variant_has_code(job->variant, error);

@@ -16,6 +16,7 @@ enum status direct_experts(struct backend *backend, const struct slot *lane, con
                             .y_stride = job->y_stride,
                             .skipped = experts->skipped,
                             .memory = lane->staging.address,
+                            .workspace = (void *)(uintptr_t)lane->workspace.address,
                             .early = true};
   run.bias[0] = job->bias;
   for (uint32_t i = 0; i < job->step_count; i++)

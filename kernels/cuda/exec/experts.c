@@ -96,7 +96,8 @@ static struct experts_run run_of(struct backend *backend, const struct slot *slo
                             .job = job,
                             .rows = rows,
                             .skipped = staged(slot, at->skipped),
-                            .memory = slot->staging.address + at->run};
+                            .memory = slot->staging.address + at->run,
+                            .workspace = (void *)(uintptr_t)slot->workspace.address};
   const void *x = (const uint8_t *)job->x + (uint64_t)(row * experts_x_rows(job)) * job->x_stride;
   void *y = (uint8_t *)job->y + (uint64_t)(row * experts_y_rows(job)) * job->y_stride;
   run.x = in_place(job->x_memory, x);

@@ -168,6 +168,7 @@ static struct kernel_call call_of(const struct course *course, uint32_t i, const
       .bias = run->bias[i],
       .y = out ? run->y : placed(course, course->at.y[i]),
       .y_stride = out ? run->y_stride : (uint64_t)weight->weight.n * gemm_type_bytes(step->y_type),
+      .workspace = run->workspace,
       .stream = run->stream,
       .groups = &course->groups,
       .follows = course->hopper,

@@ -21,6 +21,7 @@ struct experts_run {
   uint64_t y_stride;
   uint32_t *skipped;  /* the number of pairs that were skipped is added; NULL: nobody counts */
   CUdeviceptr memory; /* experts_run_bytes, aligned to EXPERTS_ALIGN */
+  void *workspace;    /* kernel_device's workspace_bytes */
   bool early;         /* it may begin while the kernel ahead still runs */
 };
 

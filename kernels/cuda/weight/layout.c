@@ -1,5 +1,6 @@
 #include "layout.h"
 
+#include "../families/sm90/grouped_int2/config.h"
 #include "../families/sm90/int2/a8_tile.h"
 #include "../families/sm90/int2/tile.h"
 #include "../families/sm90/int2_few/config.h"
@@ -33,8 +34,10 @@ enum { TILES_ROWS_LEAST = 128 };
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
   if (!gemm_is_int2(weight->format))
     return LAYOUT_ROWS;
-  if (weight->experts > 0)
-    return LAYOUT_CODES2;
+  if (weight->experts > 0) {
+    bool fits = weight->format == GEMM_FORMAT_INT2 && grouped_int2_fits(weight->n, weight->k);
+    return capability == 90 && places && fits ? LAYOUT_TILES2 : LAYOUT_CODES2;
+  }
   if (weight->format == GEMM_FORMAT_INT2A8)
     return capability == 90 && weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
   bool tiles = capability == 90 && places && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
@@ -58,7 +61,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
                      layout);
   out->layout = layout;
   if (layout == LAYOUT_TILES2) {
-    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2_BLOCK_ROWS);
+    out->n = (int64_t)gemm_round_up((uint64_t)rows_of(weight), INT2_BLOCK_ROWS);
     out->k = (int64_t)canonical->row_bytes * 4;
     /* At most 2^24 rows of a quarter of 2^24 bytes: nothing overflows. */
     out->codes_bytes = (uint64_t)(out->n / INT2_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * INT2_TILE_BYTES;
@@ -136,12 +139,14 @@ static const struct tiling int2a8_tiling = {INT2A8_TILE_BYTES, INT2A8_TILE_K, in
 static void tiles_fill(const struct gemm_weight *weight, const struct layout *layout, const struct tiling *tiling,
                        const void *canonical, uint64_t offset, uint8_t *out, uint64_t bytes) {
   uint8_t spare[INT2A8_TILE_BYTES];
+  struct gemm_weight all = gemm_expert(weight);
+  all.n = rows_of(weight);
   uint64_t end = min_u64(offset + bytes, layout->codes_bytes), tiles = (uint64_t)layout->k / tiling->tile_k;
   for (uint64_t at = offset; at < end;) {
     uint64_t tile = at / tiling->tile_bytes, within = at % tiling->tile_bytes;
     uint64_t run = min_u64(end - at, tiling->tile_bytes - within);
     uint8_t *to = run == tiling->tile_bytes ? out + (at - offset) : spare;
-    tiling->make(weight, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
+    tiling->make(&all, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
     if (to == spare)
       memcpy(out + (at - offset), spare + within, run);
     at += run;
@@ -232,7 +237,7 @@ static void tiles_read(const struct gemm_weight *weight, const struct layout *la
                        uint8_t *out) {
   const struct gemm_layout *to = &layout->canonical;
   bool a8 = layout->layout == LAYOUT_TILES2A8;
-  for (uint64_t n = 0; n < (uint64_t)weight->n; n++) {
+  for (uint64_t n = 0; n < (uint64_t)rows_of(weight); n++) {
     uint8_t *row = out + n * to->row_bytes, *scales = out + to->scales_offset + n * to->scale_columns * 2;
     for (uint64_t k = 0; k < 4 * to->row_bytes; k++) {
       unsigned code = k >= (uint64_t)weight->k ? 1 /* the value 0 */

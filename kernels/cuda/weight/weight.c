@@ -2,6 +2,7 @@
 
 #include "../exec/staging.h"
 #include "../experts/run.h"
+#include "../families/sm90/grouped_int2/config.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
 #include "checksum.h"
@@ -188,7 +189,11 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   if (layout == LAYOUT_TILES2 && !backend->gpu.places)
     return error_set(error, STATUS_UNSUPPORTED,
                      "the weight lies in tiles that this device's sparse matrix instructions do not read right");
-  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
+  if (layout == LAYOUT_TILES2 && weight->experts > 0 && !grouped_int2_fits(weight->n, weight->k))
+    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for INT2 experts of K %lld",
+                     (long long)weight->k);
+  if (layout == LAYOUT_TILES2 && weight->experts == 0 &&
+      !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
                      (long long)weight->k);
   if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
