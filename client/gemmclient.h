@@ -201,6 +201,7 @@ typedef struct gemmd_weight_info {
   uint8_t hash[32]; /* of the content */
   bool shared;      /* after a load: equal content was there already, nothing was stored */
   uint32_t borrows; /* of all sessions: see gemmd_weight_borrow */
+  uint32_t experts; /* E: W is [E, n, k]; 0: it is [n, k] */
 } gemmd_weight_info;
 
 typedef struct gemmd_borrower {
@@ -223,6 +224,12 @@ typedef struct gemmd_load {
    * control call. */
   void (*progress)(void *user, uint64_t done, uint64_t total);
   void *user;
+  /* E: the weight has so many experts. `{}` in the tensors' names is the number of one, `expert` for the first, and
+   * scale_tensor must be NULL; without it a tensor [.., N, K] of F32, F16 or BF16 has them stacked. All are of one
+   * shape. 0: a weight without. */
+  unsigned experts, expert;
+  const char *const *more; /* tensors whose rows follow those of `tensor`, up to 7 */
+  unsigned more_count;
 } gemmd_load;
 
 /* Loads a tensor of the safetensors file behind descriptor `fd` (a regular file, open for reading; stays the
@@ -316,6 +323,7 @@ typedef struct gemmd_content {
   uint64_t row_bytes, scale_rows, scale_columns;
   void *map; /* the library's */
   uint64_t bytes;
+  uint32_t experts; /* E: codes and scales are those of each, one behind the other; 0: none */
 } gemmd_content;
 
 /* For admins. Fills *out, which gemmd_content_free gives back. UNSUPPORTED for a weight that is split over
@@ -427,6 +435,7 @@ typedef struct gemmd_result {
   int status;         /* of the product */
   uint64_t device_ns; /* the backend's own time of the product */
   uint64_t queue_ns;  /* waited inside the daemon before that */
+  uint32_t skipped;   /* of a product over experts: pairs whose id is no expert; saturates */
 } gemmd_result;
 
 /* Computes one product and waits for it. */
@@ -501,6 +510,31 @@ GEMMD_API void gemmd_plan_free(gemmd_plan *plan);
  * must be NULL. Rows of several processes that submit equal plans without bias are computed together. */
 GEMMD_API int gemmd_plan_run(gemmd_plan *plan, const gemmd_product *product);
 GEMMD_API int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *ticket);
+
+/* ---- experts: weights [E, n, k], of which a row of x takes those that it names by ids. Row i of x goes to T of them,
+ * which makes T pairs; pair (i, t) is row i of x times expert ids[i * T + t]. */
+typedef struct gemmd_experts {
+  const int32_t *ids;   /* [m, T], where x lies: in the arena, or in the same memory of one's own. An id that is no
+                           expert, as -1 is, skips: its pair is zeros, and adds nothing to a sum */
+  const float *routing; /* [m, T], there, too: weights of the sum; NULL: 1, and without a sum it must be NULL */
+  uint32_t top;         /* T, 1..E */
+  bool x_pairs;         /* x is [m * T, k], a row for each pair; else [m, k] */
+  bool sum;             /* y is [m, n], over t in order in f32 the routing times the pair's product, which is rounded to
+                           y_type before; else y is [m * T, n] */
+} gemmd_experts;
+
+/* As gemmd_matmul and gemmd_submit: x is f32, f16 or bf16, bias is [E, n]. `result`, with what was skipped, may be
+ * NULL. Same bits for the same request. */
+GEMMD_API int gemmd_experts_matmul(gemmd_weight *weight, const gemmd_product *product, const gemmd_experts *experts,
+                                   gemmd_result *result);
+GEMMD_API int gemmd_experts_submit(gemmd_weight *weight, const gemmd_product *product, const gemmd_experts *experts,
+                                   uint64_t *ticket);
+/* A plan over experts is a layer: gate and up [E, 2F, k] gated, down [E, n, F], their sum. Its weights have as many
+ * experts each; what lies between its steps is pairs; y is of the last one as above. */
+GEMMD_API int gemmd_experts_plan_run(gemmd_plan *plan, const gemmd_product *product, const gemmd_experts *experts,
+                                     gemmd_result *result);
+GEMMD_API int gemmd_experts_plan_submit(gemmd_plan *plan, const gemmd_product *product, const gemmd_experts *experts,
+                                        uint64_t *ticket);
 
 /* ---- event loops */
 

@@ -23,6 +23,7 @@ static bool append_row(void *user, const gemmd_weight_info *info) {
   print_cell(table, "%s", info->name);
   print_cell(table, "%s", word_text(words_format, (int)info->format));
   print_cell(table, "%s", word_text(words_scale, info->scale));
+  print_cell(table, "%u", info->experts);
   print_cell(table, "%lld", (long long)info->n);
   print_cell(table, "%lld", (long long)info->k);
   print_cell(table, "%s", print_bytes(info->bytes, bytes));
@@ -46,10 +47,10 @@ static void list_borrowers(const struct tool_call *call, gemmd_session *session,
 }
 
 static int list_text(const struct tool_call *call, gemmd_session *session, const char *pattern) {
-  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE",   "N",     "K",    "BYTES",
-                                      "NAMES", "BORROWS", "DEVICES", "OWNER", "MODE", "HASH"};
+  static const char *const heads[] = {"NAME",  "FORMAT",  "SCALE",   "EXPERTS", "N",    "K",   "BYTES",
+                                      "NAMES", "BORROWS", "DEVICES", "OWNER",   "MODE", "HASH"};
   struct print_table table;
-  print_table_begin(&table, "lllrrrrrrrll");
+  print_table_begin(&table, "lllrrrrrrrrll");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
     print_cell(&table, "%s", heads[i]);
   int status = gemmd_weight_list(session, pattern, append_row, &table);
@@ -129,8 +130,11 @@ static void print_level(FILE *out, const gemmd_weight_info *infos, size_t count,
       print_level(out, infos + i, run, end, depth + 1);
     } else {
       run = 1;
-      fprintf(out, "%*s%s  %lld x %lld %s, %s\n", 2 * depth, "", name + begin, (long long)infos[i].n,
-              (long long)infos[i].k, word_text(words_format, (int)infos[i].format), print_bytes(infos[i].bytes, bytes));
+      fprintf(out, "%*s%s  ", 2 * depth, "", name + begin);
+      if (infos[i].experts > 0)
+        fprintf(out, "%u experts of ", infos[i].experts);
+      fprintf(out, "%lld x %lld %s, %s\n", (long long)infos[i].n, (long long)infos[i].k,
+              word_text(words_format, (int)infos[i].format), print_bytes(infos[i].bytes, bytes));
     }
     i += run;
   }

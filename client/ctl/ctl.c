@@ -24,5 +24,5 @@ json_t *ctl_weight_json(const gemmd_weight_info *info) {
                    "n", (json_int_t)info->n, "k", (json_int_t)info->k, "bytes", (json_int_t)info->bytes, "references",
                    (json_int_t)info->references, "owner", (json_int_t)info->owner, "mode",
                    word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash,
-                   "borrows", (json_int_t)info->borrows);
+                   "borrows", (json_int_t)info->borrows, "experts", (json_int_t)info->experts);
 }

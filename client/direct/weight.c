@@ -90,7 +90,8 @@ static enum status take(struct gemmd_direct_weight *weight, struct error *error)
   weight->shape = (struct gemm_weight){.n = weight->info.n,
                                        .k = weight->info.k,
                                        .format = (enum gemm_format)weight->info.format,
-                                       .scale = (enum gemm_scale)weight->info.scale};
+                                       .scale = (enum gemm_scale)weight->info.scale,
+                                       .experts = weight->info.experts};
   const gemmd_borrowed_part *part = part_here(direct, weight->borrowed, error);
   if (part == NULL)
     return error->status;

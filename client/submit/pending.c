@@ -102,6 +102,7 @@ void pending_complete(struct pending *pending, struct request *request, uint32_t
     ring_completion_to_error(completion, &request->error);
   request->device_ns = completion->device_ns > request->device_ns ? completion->device_ns : request->device_ns;
   request->queue_ns = completion->queue_ns > request->queue_ns ? completion->queue_ns : request->queue_ns;
+  request->skipped = completion->skipped;
   part_end(pending, request, part);
 }
 

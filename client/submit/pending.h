@@ -31,6 +31,7 @@ struct request {
   uint64_t finished;            /* order in which requests finished; 0 while in flight */
   struct error error;           /* of the first part that failed; status OK: none did */
   uint64_t device_ns, queue_ns; /* of the slowest part */
+  uint32_t skipped;             /* pairs of a product over experts */
 };
 
 struct pending {

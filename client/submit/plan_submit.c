@@ -1,10 +1,11 @@
-/* Submissions that name plans. */
+#include "plan_submit.h"
+
 #include "../session/control.h"
 #include "plan.h"
 #include "product.h"
 #include "submit.h"
 
-int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *ticket) {
+int submit_plan(gemmd_plan *plan, const gemmd_product *product, const gemmd_experts *experts, uint64_t *ticket) {
   struct gemmd_session *session = plan->session;
   struct gemm_product call;
   struct gemm_extent extent;
@@ -17,6 +18,8 @@ int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *
   call.k = plan->steps[0].weight.k;
   call.n = plan_step_columns(&plan->steps[plan->count - 1]);
   if (status == STATUS_OK)
+    status = product_experts(session, experts, &call);
+  if (status == STATUS_OK)
     status = plan_call_check(plan->steps, plan->count, &call, session->tensor_offset, session->arena_bytes, &extent,
                              &session->error);
   if (status != STATUS_OK)
@@ -28,10 +31,14 @@ int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *
   if (part == NULL)
     return session_result(session->error.status);
   product_submission(product, &call, &extent, &submission);
-  submission.opcode = RING_OP_PLAN;
+  submission.opcode = experts != NULL ? RING_OP_EXPERTS : RING_OP_PLAN;
   submission.steps = plan->count;
   submission.plan_offset = (uint64_t)((uint8_t *)plan->descriptions[part - plan->places] - session->arena);
   return submit_entry(session, &submission, part, 1, ticket);
+}
+
+int gemmd_plan_submit(gemmd_plan *plan, const gemmd_product *product, uint64_t *ticket) {
+  return submit_plan(plan, product, NULL, ticket);
 }
 
 int gemmd_plan_run(gemmd_plan *plan, const gemmd_product *product) {

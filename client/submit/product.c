@@ -57,6 +57,30 @@ enum status product_offsets(struct gemmd_session *session, const gemmd_product *
   return status;
 }
 
+static enum status beside_x(struct gemmd_session *session, const void *pointer, const char *what,
+                            const struct gemm_product *product, uint64_t *offset) {
+  uint32_t handle = 0;
+  uint64_t bytes;
+  enum status status = tensor_offset(session, pointer, what, offset, &handle, &bytes);
+  if (status == STATUS_OK && handle != product->x_tensor)
+    return error_set(&session->error, STATUS_INVALID, "%s must lie where x lies", what);
+  return status;
+}
+
+enum status product_experts(struct gemmd_session *session, const gemmd_experts *experts, struct gemm_product *out) {
+  if (experts == NULL)
+    return STATUS_OK;
+  struct gemm_choice *choice = &out->choice;
+  *choice = (struct gemm_choice){
+      .top = experts->top, .x_pairs = experts->x_pairs, .sum = experts->sum, .routed = experts->routing != NULL};
+  if (experts->top == 0)
+    return error_field(&session->error, STATUS_INVALID, FIELD_TOP, 0, 1, LIMIT_EXPERTS);
+  enum status status = beside_x(session, experts->ids, "ids", out, &choice->ids_offset);
+  return status == STATUS_OK && choice->routed
+             ? beside_x(session, experts->routing, "routing", out, &choice->routing_offset)
+             : status;
+}
+
 void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
                         struct ring_submission *out) {
   uint32_t device;
@@ -78,4 +102,12 @@ void product_submission(const gemmd_product *from, const struct gemm_product *pr
                                   .x_scale_offset = product->x_scale_offset,
                                   .x_tensor = product->x_tensor,
                                   .y_tensor = product->y_tensor};
+  const struct gemm_choice *choice = &product->choice;
+  if (choice->top == 0)
+    return;
+  out->opcode = RING_OP_EXPERTS;
+  out->choice = (struct ring_choice){
+      .top = (uint32_t)choice->top, .x_pairs = choice->x_pairs, .sum = choice->sum, .routed = choice->routed};
+  out->ids_offset = choice->ids_offset;
+  out->routing_offset = choice->routing_offset;
 }

@@ -7,6 +7,9 @@
 /* Types, rows, strides and offsets of what the caller points to; N and K are left to be filled in. INVALID. */
 MUST_CHECK enum status product_offsets(struct gemmd_session *session, const gemmd_product *from,
                                        struct gemm_product *out);
+/* Ids and routing; NULL: there are none. After product_offsets. INVALID where they do not lie where x lies. */
+MUST_CHECK enum status product_experts(struct gemmd_session *session, const gemmd_experts *experts,
+                                       struct gemm_product *out);
 /* All of x, y and the event that is the caller's own is on this device; LIMIT_DEVICES: nothing is. INVALID where they
  * differ. */
 MUST_CHECK enum status product_device(struct gemmd_session *session, const gemmd_product *product, uint32_t *device);

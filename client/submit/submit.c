@@ -7,13 +7,15 @@
 
 /* The whole product, checked as the daemon will check its parts; only the client sees a split as one. */
 static enum status product_translate(const struct gemmd_weight *weight, const gemmd_product *from,
-                                     struct ring_submission *out) {
+                                     const gemmd_experts *experts, struct ring_submission *out) {
   struct gemmd_session *session = weight->session;
   struct gemm_product product;
   struct gemm_extent extent;
   enum status status = product_offsets(session, from, &product);
   product.n = weight->shape.n;
   product.k = weight->shape.k;
+  if (status == STATUS_OK)
+    status = product_experts(session, experts, &product);
   if (status == STATUS_OK)
     status = gemm_product_check(&product, &weight->shape, session->tensor_offset, session->arena_bytes, &extent,
                                 &session->error);
@@ -75,14 +77,14 @@ int submit_entry(struct gemmd_session *session, const struct ring_submission *su
   return GEMMD_OK;
 }
 
-int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket) {
+int submit_product(gemmd_weight *weight, const gemmd_product *product, const gemmd_experts *experts, uint64_t *ticket) {
   struct gemmd_session *session = weight->session;
   struct ring_submission submission;
   *ticket = 0;
   enum status status = control_alive(session);
   if (status != STATUS_OK)
     return session_result(status);
-  status = product_translate(weight, product, &submission);
+  status = product_translate(weight, product, experts, &submission);
   if (status != STATUS_OK) {
     weight_name_error(weight, &session->error);
     return session_result(status);
@@ -99,6 +101,10 @@ int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *t
     return session_result(error_set(&session->error, STATUS_UNSUPPORTED,
                                     "x and y of a weight in parts on several devices must lie in the arena"));
   return submit_entry(session, &submission, weight->parts, weight->part_count, ticket);
+}
+
+int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket) {
+  return submit_product(weight, product, NULL, ticket);
 }
 
 int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product) {

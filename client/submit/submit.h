@@ -12,4 +12,7 @@ const struct pending_part *parts_choose(struct gemmd_session *session, const str
 int submit_entry(struct gemmd_session *session, const struct ring_submission *submission,
                  const struct pending_part *parts, uint32_t part_count, uint64_t *ticket);
 
+/* gemmd_submit, over experts where these are not NULL. */
+int submit_product(gemmd_weight *weight, const gemmd_product *product, const gemmd_experts *experts, uint64_t *ticket);
+
 #endif

@@ -127,7 +127,8 @@ static void take_result(struct gemmd_session *session, struct request *request, 
     *result = (gemmd_result){.ticket = request->ticket,
                              .status = session_result(request->error.status),
                              .device_ns = request->device_ns,
-                             .queue_ns = request->queue_ns};
+                             .queue_ns = request->queue_ns,
+                             .skipped = request->skipped};
   pending_remove(&session->pending, request);
 }
 

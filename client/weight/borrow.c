@@ -19,8 +19,11 @@ static bool part_fits(const struct message_weight_borrowed *reply, const struct 
 }
 
 static enum status reply_check(struct gemmd_session *session, const struct message_weight_borrowed *reply) {
-  const struct gemm_weight shape = {
-      .n = reply->n, .k = reply->k, .format = (enum gemm_format)reply->format, .scale = (enum gemm_scale)reply->scale};
+  const struct gemm_weight shape = {.n = reply->n,
+                                    .k = reply->k,
+                                    .format = (enum gemm_format)reply->format,
+                                    .scale = (enum gemm_scale)reply->scale,
+                                    .experts = reply->experts};
   struct error error;
   if (gemm_weight_check(&shape, &error) != STATUS_OK)
     return nonsense(session, error.text);
@@ -131,7 +134,8 @@ static void fill(struct gemmd_borrowed *borrowed, const char *name, const struct
                                        .bytes = reply->bytes,
                                        .owner = reply->owner,
                                        .mode = (enum gemmd_mode)reply->mode,
-                                       .devices = reply->parts_count};
+                                       .devices = reply->parts_count,
+                                       .experts = reply->experts};
   memcpy(borrowed->info.hash, reply->hash, sizeof borrowed->info.hash);
   strcpy(borrowed->info.name, name);
   for (uint32_t i = 0; i < reply->parts_count; i++) {

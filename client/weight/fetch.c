@@ -13,8 +13,11 @@
 /* What came must be what it is said to be: it is read as if it were. */
 static enum status check(struct gemmd_session *session, const struct message_weight_fetched *reply, int fd,
                          struct gemm_layout *layout) {
-  const struct gemm_weight shape = {
-      .n = reply->n, .k = reply->k, .format = (enum gemm_format)reply->format, .scale = (enum gemm_scale)reply->scale};
+  const struct gemm_weight shape = {.n = reply->n,
+                                    .k = reply->k,
+                                    .format = (enum gemm_format)reply->format,
+                                    .scale = (enum gemm_scale)reply->scale,
+                                    .experts = reply->experts};
   struct error error;
   int seals = fcntl(fd, F_GET_SEALS);
   off_t size = lseek(fd, 0, SEEK_END);
@@ -45,7 +48,8 @@ static enum status map(struct gemmd_session *session, const struct message_weigh
                          .scale_rows = layout.scale_rows,
                          .scale_columns = layout.scale_columns,
                          .map = at,
-                         .bytes = reply->bytes};
+                         .bytes = reply->bytes,
+                         .experts = reply->experts};
   return STATUS_OK;
 }
 

@@ -59,7 +59,8 @@ void info_convert(const struct message_weight_info *from, gemmd_weight_info *to)
                             .owner = from->owner,
                             .devices = from->parts_count,
                             .shared = from->shared,
-                            .borrows = from->borrows};
+                            .borrows = from->borrows,
+                            .experts = from->experts};
   COPY_TEXT(to->name, from->name);
   COPY_TEXT(to->hash, from->hash);
 }

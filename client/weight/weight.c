@@ -28,13 +28,21 @@ static enum status load_request(gemmd_session *session, const gemmd_load *load, 
                                           .device = load->device,
                                           .devices = load->devices,
                                           .mode = (uint32_t)load->mode,
-                                          .progress = load->progress != NULL};
+                                          .progress = load->progress != NULL,
+                                          .experts = load->experts,
+                                          .expert = load->expert};
   enum status status = text_copy(session, request->name, sizeof request->name, load->name, "name");
   if (status == STATUS_OK)
     status = text_copy(session, request->tensor, sizeof request->tensor, load->tensor, "tensor");
   if (status == STATUS_OK && load->scale_tensor != NULL)
     status =
         text_copy(session, request->scale_tensor, sizeof request->scale_tensor, load->scale_tensor, "scale tensor");
+  uint32_t most = sizeof request->more / sizeof *request->more;
+  if (status == STATUS_OK && load->more_count > most)
+    return error_set(&session->error, STATUS_INVALID, "more tensors must be 0..%u, got %u", most, load->more_count);
+  for (; status == STATUS_OK && request->more_count < load->more_count; request->more_count++)
+    status = text_copy(session, request->more[request->more_count].tensor, sizeof request->more->tensor,
+                       load->more[request->more_count], "tensor");
   return status;
 }
 
@@ -168,8 +176,11 @@ static bool parts_fit(const struct gemmd_session *session, const struct message_
 }
 
 static enum status weight_make(gemmd_session *session, const struct message_weight_info *from, gemmd_weight *weight) {
-  struct gemm_weight shape = {
-      .n = from->n, .k = from->k, .format = (enum gemm_format)from->format, .scale = (enum gemm_scale)from->scale};
+  struct gemm_weight shape = {.n = from->n,
+                              .k = from->k,
+                              .format = (enum gemm_format)from->format,
+                              .scale = (enum gemm_scale)from->scale,
+                              .experts = from->experts};
   struct error error;
   if (gemm_weight_check(&shape, &error) != STATUS_OK)
     return session_end(session, STATUS_PROTOCOL, "an opened weight cannot be: %s", error.text);

@@ -27,25 +27,80 @@ static enum status check_memory(uint64_t bytes, struct error *error) {
                    (unsigned long long)bytes / 1024, available);
 }
 
-static enum status fill(const struct files *files, const struct source *source, void *canonical, unsigned threads,
-                        struct watch *watch, bool old_hash, struct message_load_done *done, struct error *error) {
-  enum status status = convert_run(files, source, canonical, threads, watch, error);
-  if (status != STATUS_OK)
-    return status;
-  *done = (struct message_load_done){.n = source->weight.n,
-                                     .k = source->weight.k,
-                                     .format = source->weight.format,
-                                     .scale = source->weight.scale,
-                                     .bytes = source->layout.total_bytes};
-  if (old_hash)
-    hash_sequential(&source->weight, canonical, done->bytes, done->old_hash);
-  return hash_weight(&source->weight, canonical, done->bytes, threads, watch, done->hash, error);
+/* What is loaded: one weight, or as many alike as it has experts. */
+struct load {
+  const struct files *files;
+  const struct message_weight_load *request;
+  struct gemm_weight weight;
+  struct gemm_layout layout;
+  unsigned threads;
+  struct watch watch;
+};
+
+static const char *first_name(const struct source *source) {
+  return source->pieces[0].from.name;
 }
 
-static enum status load_tensor(const struct files *files, const struct source *source, unsigned threads,
-                               struct watch *watch, bool old_hash, struct message_load_done *done, int *memfd,
-                               struct error *error) {
-  uint64_t bytes = source->layout.total_bytes;
+/* One expert more, which must be as the first one is. */
+static enum status add_expert(struct load *load, int64_t expert, struct error *error) {
+  struct source source;
+  enum status status = source_resolve(&load->files->model, load->request, expert, &source, error);
+  if (status != STATUS_OK)
+    return status;
+  struct gemm_weight one = source.weight, *first = &load->weight;
+  if (expert > 0 && (one.n != first->n || one.k != first->k || one.scale != first->scale))
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "'%s' makes an expert of %lld x %lld with scales of mode %s, the first one has %lld x %lld and %s",
+                     safetensors_show(first_name(&source)).text, (long long)one.n, (long long)one.k,
+                     gemm_scale_name(one.scale), (long long)first->n, (long long)first->k,
+                     gemm_scale_name(first->scale));
+  load->weight = one;
+  load->watch.total += convert_bytes(&source);
+  return STATUS_OK;
+}
+
+static enum status resolve(struct load *load, struct error *error) {
+  enum status status = add_expert(load, 0, error);
+  for (int64_t e = 1; status == STATUS_OK && e < load->request->experts; e++)
+    status = add_expert(load, e, error);
+  load->weight.experts = load->request->experts;
+  if (status == STATUS_OK)
+    status = gemm_layout_compute(&load->weight, &load->layout, error);
+  if (status == STATUS_OK)
+    load->watch.total += load->layout.total_bytes;
+  return status;
+}
+
+/* An expert's codes and scales lie where they lie among those of all. */
+static enum status convert_expert(struct load *load, int64_t expert, uint8_t *canonical, struct error *error) {
+  struct source source;
+  enum status status = source_resolve(&load->files->model, load->request, expert, &source, error);
+  if (status != STATUS_OK)
+    return status;
+  uint64_t before = (uint64_t)expert * source.layout.codes_bytes;
+  source.layout.scales_offset = load->layout.scales_offset + (uint64_t)expert * source.layout.scales_bytes - before;
+  return convert_run(load->files, &source, canonical + before, load->threads, &load->watch, error);
+}
+
+static enum status fill(struct load *load, uint8_t *canonical, struct message_load_done *done, struct error *error) {
+  enum status status = STATUS_OK;
+  for (int64_t e = 0; status == STATUS_OK && e < gemm_matrices(&load->weight); e++)
+    status = convert_expert(load, e, canonical, error);
+  if (status != STATUS_OK)
+    return status;
+  *done = (struct message_load_done){.n = load->weight.n,
+                                     .k = load->weight.k,
+                                     .format = load->weight.format,
+                                     .scale = load->weight.scale,
+                                     .experts = (uint32_t)load->weight.experts,
+                                     .bytes = load->layout.total_bytes};
+  if (load->request->old_hash)
+    tree_sequential(&load->weight, canonical, done->bytes, done->old_hash);
+  return hash_weight(&load->weight, canonical, done->bytes, load->threads, &load->watch, done->hash, error);
+}
+
+static enum status load_tensors(struct load *load, struct message_load_done *done, int *memfd, struct error *error) {
+  uint64_t bytes = load->layout.total_bytes;
   int fd = -1;
   enum status status = check_memory(bytes, error);
   if (status == STATUS_OK)
@@ -54,7 +109,7 @@ static enum status load_tensor(const struct files *files, const struct source *s
     return status;
   void *canonical = memfd_map(fd, bytes, true, error);
   if (canonical) {
-    status = fill(files, source, canonical, threads, watch, old_hash, done, error);
+    status = fill(load, canonical, done, error);
     munmap(canonical, bytes); /* sealing against writing needs it gone */
     if (status == STATUS_OK)
       status = memfd_freeze(fd, error);
@@ -72,14 +127,12 @@ enum status load_run(const struct message_weight_load *request, const int *fds, 
                      bool (*tick)(void *user, uint64_t done, uint64_t total), void *user,
                      struct message_load_done *done, int *memfd, struct error *error) {
   struct files files;
-  struct source source;
+  struct load load = {.files = &files, .request = request, .threads = threads, .watch = {.tick = tick, .user = user}};
   enum status status = files_open(&files, fds, fd_count, request->config, error);
   if (status == STATUS_OK)
-    status = source_resolve(&files.model, request, &source, error);
-  if (status == STATUS_OK) {
-    struct watch watch = {.total = convert_bytes(&source) + source.layout.total_bytes, .tick = tick, .user = user};
-    status = load_tensor(&files, &source, threads, &watch, request->old_hash, done, memfd, error);
-  }
+    status = resolve(&load, error);
+  if (status == STATUS_OK)
+    status = load_tensors(&load, done, memfd, error);
   files_close(&files);
   return status;
 }

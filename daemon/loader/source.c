@@ -43,21 +43,31 @@ static int64_t column_step(const struct import_weight *from) {
   return from->real ? step : max_i64(max_i64(step, packed), gemm_scale_facts(from->scale)->k);
 }
 
+static enum status find_entry(const struct import_model *model, const struct message_weight_load *request,
+                              const char *tensor, int64_t expert, struct source *out, const struct import_entry **entry,
+                              struct error *error) {
+  if (request->experts > 0)
+    return expert_find(model, tensor, (int64_t)request->expert + expert, &out->slices[out->count], entry, error);
+  *entry = import_find(model, tensor);
+  return *entry != NULL ? STATUS_OK : error_set(error, STATUS_NOT_FOUND, "the file has no tensor '%s'", SHOW(tensor));
+}
+
 static enum status add_piece(const struct import_model *model, const struct message_weight_load *request,
-                             const char *tensor, struct source *out, int64_t *n, int64_t *k, struct error *error) {
-  const struct import_entry *entry = import_find(model, tensor);
+                             const char *tensor, int64_t expert, struct source *out, int64_t *n, int64_t *k,
+                             struct error *error) {
+  const struct import_entry *entry;
   const struct import_wish wish = {.scale_tensor = request->scale_tensor, .scale = (enum gemm_scale)request->scale};
   struct source_piece *piece = &out->pieces[out->count];
-  if (entry == NULL)
-    return error_set(error, STATUS_NOT_FOUND, "the file has no tensor '%s'", SHOW(tensor));
+  enum status status = find_entry(model, request, tensor, expert, out, &entry, error);
+  if (status != STATUS_OK)
+    return status;
   *piece = (struct source_piece){.begin = *n};
   (void)import_take(model, entry, &wish, &piece->from, error);
   if (error->status != STATUS_OK)
     return error->status;
   int64_t rows = piece->from.n, columns = piece->from.k;
-  enum status status = request->columns
-                           ? cut(piece, "columns", &columns, &piece->column, request, column_step(&piece->from), error)
-                           : cut(piece, "rows", &rows, &piece->row, request, row_step(&piece->from), error);
+  status = request->columns ? cut(piece, "columns", &columns, &piece->column, request, column_step(&piece->from), error)
+                            : cut(piece, "rows", &rows, &piece->row, request, row_step(&piece->from), error);
   if (status != STATUS_OK)
     return status;
   if (out->count > 0 && columns != *k)
@@ -75,11 +85,11 @@ static enum status add_piece(const struct import_model *model, const struct mess
 }
 
 static enum status add_pieces(const struct import_model *model, const struct message_weight_load *request,
-                              struct source *out, struct error *error) {
+                              int64_t expert, struct source *out, struct error *error) {
   int64_t n = 0, k = 0;
-  enum status status = add_piece(model, request, request->tensor, out, &n, &k, error);
+  enum status status = add_piece(model, request, request->tensor, expert, out, &n, &k, error);
   for (uint32_t i = 0; status == STATUS_OK && i < request->more_count; i++)
-    status = add_piece(model, request, request->more[i].tensor, out, &n, &k, error);
+    status = add_piece(model, request, request->more[i].tensor, expert, out, &n, &k, error);
   out->weight = (struct gemm_weight){.n = n, .k = k, .format = (enum gemm_format)request->format};
   return status;
 }
@@ -148,14 +158,14 @@ static enum status resolve_real(const struct message_weight_load *request, struc
   return resolve_method(out->weight.format, request->method, &out->method, error);
 }
 
-enum status source_resolve(const struct import_model *model, const struct message_weight_load *request,
+enum status source_resolve(const struct import_model *model, const struct message_weight_load *request, int64_t expert,
                            struct source *out, struct error *error) {
   *out = (struct source){.count = 0};
   if (request->format < 1 || request->format >= GEMM_FORMATS)
     return error_field(error, STATUS_INVALID, FIELD_FORMAT, request->format, 1, GEMM_FORMATS - 1);
   if (request->parts > 0 && request->part >= request->parts)
     return error_set(error, STATUS_INVALID, "part must be below parts (%u), got %u", request->parts, request->part);
-  enum status status = add_pieces(model, request, out, error);
+  enum status status = add_pieces(model, request, expert, out, error);
   if (status != STATUS_OK)
     return status;
   status = out->pieces[0].from.real ? resolve_real(request, out, error) : resolve_stored(request, out, error);

@@ -5,6 +5,7 @@
 #include "../../proto/gemm.h"
 #include "../../proto/weights/import/import.h"
 #include "../../proto/wire/message.h"
+#include "expert.h"
 
 enum { SOURCE_PIECES = 8 };
 
@@ -20,13 +21,15 @@ struct source {
   enum gemm_method method; /* DEFAULT: nothing is quantized, the values go over as they are */
   bool stored;             /* the tensors hold codes and scales, which are taken as they are */
   struct source_piece pieces[SOURCE_PIECES];
+  struct expert_slice slices[SOURCE_PIECES]; /* to which pieces may point */
   uint32_t count;
 };
 
 /* Finds the tensors that the request names, by the table of importers, and how they fit together: rows behind rows,
- * and of each tensor the range that the request wants. */
+ * and of each tensor the range that the request wants. Of a request with experts it is one of them, as a weight by
+ * itself: number `expert`, from 0, of those that the request wants; else that is ignored. *out stays where it is. */
 MUST_CHECK enum status source_resolve(const struct import_model *model, const struct message_weight_load *request,
-                                      struct source *out, struct error *error);
+                                      int64_t expert, struct source *out, struct error *error);
 
 /* The piece that row n of W is in. */
 const struct source_piece *source_piece_at(const struct source *source, uint64_t n);

@@ -115,6 +115,7 @@ static void types(void) {
   number("cancel", RING_OP_CANCEL);
   number("plan", RING_OP_PLAN);
   number("tensors", RING_OP_TENSORS);
+  number("experts", RING_OP_EXPERTS);
   end('}');
   begin("priorities", '{');
   number("normal", RING_PRIORITY_NORMAL);
@@ -136,6 +137,7 @@ static void limits(void) {
   LIMIT(LIMIT_M)
   LIMIT(LIMIT_N)
   LIMIT(LIMIT_K)
+  LIMIT(LIMIT_EXPERTS)
   LIMIT(LIMIT_K_INT8)
   LIMIT(LIMIT_RING_ENTRIES)
   LIMIT(LIMIT_ARENA_BYTES)

@@ -55,7 +55,7 @@ static enum status type_error(struct error *error, enum field field, enum gemm_t
 }
 
 static uint64_t bias_bytes(const struct plan_step *step) {
-  return (uint64_t)step->weight.n * gemm_type_bytes(step->bias_type);
+  return (uint64_t)(step->weight.n * gemm_matrices(&step->weight)) * gemm_type_bytes(step->bias_type);
 }
 
 static enum status check_bias(const struct plan_step *step, uint64_t begin, uint64_t end, struct error *error) {
@@ -81,6 +81,9 @@ static enum status check_step(const struct plan_step *step, const struct plan_st
   if (before != NULL && step->weight.k != plan_step_columns(before))
     return error_field(error, STATUS_INVALID, FIELD_K, step->weight.k, plan_step_columns(before),
                        plan_step_columns(before));
+  if (before != NULL && step->weight.experts != before->weight.experts)
+    return error_field(error, STATUS_INVALID, FIELD_EXPERTS, step->weight.experts, before->weight.experts,
+                       before->weight.experts);
   if (before != NULL && !gemm_takes_x(step->weight.format, before->y_type))
     return type_error(error, FIELD_X_TYPE, before->y_type);
   if (!is_real(step->y_type))

@@ -5,8 +5,9 @@
  *   not gated   x' = act(v), [M, N]
  *   gated       x' = act(gate) * up, [M, N / 2]: of a row of v, gate is the first half and up the second. W is the
  *               fused [2F, K] weight of a gated layer, rows of the gate first; with SILU this is SwiGLU
- * and x' is x of step i + 1, which quantizes it as its weight's format does to any x; that of the last step is y. So a
- * plan is what its client would get from single products with the activations computed in between. */
+ * (with experts [M*T, N] and [M*T, N / 2]: pairs), and x' is x of step i + 1, which quantizes it as its weight's format
+ * does to any x; that of the last step is y. So a plan is what its client would get from single products with the
+ * activations computed in between. */
 #ifndef PROTO_SHM_PLAN_H
 #define PROTO_SHM_PLAN_H
 
@@ -49,7 +50,8 @@ MUST_CHECK enum status plan_check(const struct plan_step *steps, uint32_t count,
                                   uint32_t *bad, struct error *error);
 /* Columns of what a step gives. */
 int64_t plan_step_columns(const struct plan_step *step);
-/* x, x scale and y of one submission of a checked plan: N is the columns of y, K those of x; no bias of its own. As
+/* With experts: all steps have as many, and bias is [E, N].
+ * x, x scale and y of one submission of a checked plan: N is the columns of y, K those of x; no bias of its own. As
  * gemm_product_check, and y apart from every bias of the plan. */
 MUST_CHECK enum status plan_call_check(const struct plan_step *steps, uint32_t count, const struct gemm_product *call,
                                        uint64_t begin, uint64_t end, struct gemm_extent *out, struct error *error);

@@ -287,19 +287,40 @@ bool ring_rest_worker(struct ring_queue *queue) {
 
 /* ---- entries */
 
+static enum status read_choice(const struct ring_submission *submission, struct gemm_choice *out, struct error *error) {
+  const struct ring_choice *choice = &submission->choice;
+  if (choice->x_pairs > 1 || choice->sum > 1 || choice->routed > 1 || choice->reserved != 0)
+    return error_field(error, STATUS_INVALID, FIELD_RESERVED, 1, 0, 0);
+  if (choice->top == 0)
+    return error_field(error, STATUS_INVALID, FIELD_TOP, 0, 1, LIMIT_EXPERTS);
+  if (choice->routed == 0 && submission->routing_offset != 0)
+    return error_field(error, STATUS_INVALID, FIELD_ROUTING_OFFSET, 1, 0, 0);
+  *out = (struct gemm_choice){.top = choice->top,
+                              .x_pairs = choice->x_pairs,
+                              .sum = choice->sum,
+                              .routed = choice->routed,
+                              .ids_offset = submission->ids_offset,
+                              .routing_offset = submission->routing_offset};
+  return STATUS_OK;
+}
+
 enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                     struct error *error) {
-  bool plan = submission->opcode == RING_OP_PLAN;
+  struct gemm_choice choice = {.top = 0};
+  bool experts = submission->opcode == RING_OP_EXPERTS;
+  bool plan = submission->opcode == RING_OP_PLAN || (experts && submission->steps != 0);
   bool tensors = submission->opcode == RING_OP_TENSORS;
-  if (submission->opcode != RING_OP_PRODUCT && !plan && !tensors)
-    return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_NOP, RING_OP_TENSORS);
+  if (submission->opcode != RING_OP_PRODUCT && !plan && !tensors && !experts)
+    return error_field(error, STATUS_INVALID, FIELD_OPCODE, submission->opcode, RING_OP_NOP, RING_OP_EXPERTS);
   if (submission->priority >= RING_PRIORITIES)
     return error_field(error, STATUS_INVALID, FIELD_PRIORITY, submission->priority, 0, RING_PRIORITIES - 1);
   if (!plan && submission->steps != 0)
     return error_field(error, STATUS_INVALID, FIELD_STEPS, submission->steps, 0, 0);
   if (!plan && submission->plan_offset != 0)
     return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
-  if (!tensors && (submission->w_offset != 0 || submission->w_stride != 0))
+  if (experts && read_choice(submission, &choice, error) != STATUS_OK)
+    return error->status;
+  if (!tensors && !experts && (submission->w_offset != 0 || submission->w_stride != 0))
     return error_field(error, STATUS_INVALID, submission->w_offset != 0 ? FIELD_W_OFFSET : FIELD_W_STRIDE, 1, 0, 0);
   *out = (struct gemm_product){
       .m = submission->m,
@@ -313,7 +334,8 @@ enum status ring_submission_product(const struct ring_submission *submission, st
       .x_stride = submission->x_stride,
       .y_stride = submission->y_stride,
       .bias_offset = submission->bias_offset,
-      .x_scale_offset = submission->x_scale_offset,
+      .x_scale_offset = experts ? 0 : submission->x_scale_offset,
+      .choice = choice,
       .x_tensor = submission->x_tensor,
       .y_tensor = submission->y_tensor,
       .w_tensor = tensors ? submission->weight : 0,

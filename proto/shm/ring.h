@@ -36,6 +36,7 @@ enum ring_opcode {
   RING_OP_CANCEL = 2,  /* the product of the same tag, if it has not begun; gets no completion of its own */
   RING_OP_PLAN = 3,    /* a sequence of products: see plan.h */
   RING_OP_TENSORS = 4, /* a product whose W is no stored weight but a tensor: [n, k] of x's type, F16 or BF16 */
+  RING_OP_EXPERTS = 5, /* over a weight with experts: a product, or a plan where `steps` says so */
 };
 /* Which products go first. Every RING_TURN_BELOW-th start goes to the last class that waits, so that none starves. */
 enum ring_priority { RING_PRIORITY_NORMAL = 0, RING_PRIORITY_URGENT = 1, RING_PRIORITY_BACKGROUND = 2 };
@@ -51,6 +52,13 @@ struct ring_header {
   uint8_t reserved[RING_HEADER_BYTES - 32];
 };
 
+/* EXPERTS: struct gemm_choice of gemm.h. */
+struct ring_choice {
+  uint32_t top;
+  uint8_t x_pairs, sum, routed; /* 0 or 1 */
+  uint8_t reserved;             /* 0 */
+};
+
 struct ring_submission {
   uint64_t tag;    /* the client's; comes back in the completion */
   uint32_t opcode; /* enum ring_opcode */
@@ -59,21 +67,32 @@ struct ring_submission {
   uint8_t x_type, y_type, bias_type;
   uint8_t priority; /* enum ring_priority */
   uint32_t m, n, k;
-  uint32_t steps; /* PLAN: of the plan; else 0 */
+  uint32_t steps; /* PLAN, EXPERTS: of the plan; else 0 */
   uint64_t x_offset, y_offset, x_stride, y_stride;
-  uint64_t bias_offset, x_scale_offset;
-  uint64_t deadline_ns;        /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
-  uint64_t plan_offset;        /* PLAN: of its first struct ring_step; else 0 */
-  uint64_t w_offset, w_stride; /* TENSORS: W, bytes from one row to the next; else 0 */
+  uint64_t bias_offset;
+  union {
+    uint64_t x_scale_offset;
+    struct ring_choice choice; /* EXPERTS */
+  };
+  uint64_t deadline_ns; /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
+  uint64_t plan_offset; /* of a plan's first struct ring_step; else 0 */
+  union {
+    struct {
+      uint64_t w_offset, w_stride; /* TENSORS: W, bytes from one row to the next; else 0 */
+    };
+    struct {
+      uint64_t ids_offset, routing_offset; /* EXPERTS: where x lies */
+    };
+  };
   uint32_t x_tensor, y_tensor; /* handles of memory of the client's own in which x or y lies; 0: in the arena */
 };
 _Static_assert(sizeof(struct ring_submission) == 128, "a submission is two lines");
 
 struct ring_completion {
   uint64_t tag;
-  uint16_t status; /* enum status */
-  uint16_t field;  /* enum field */
-  uint32_t reserved0;
+  uint16_t status;          /* enum status */
+  uint16_t field;           /* enum field */
+  uint32_t skipped;         /* EXPERTS: pairs whose id is no expert; saturates */
   int64_t value, low, high; /* as in struct error */
   uint32_t device_ns;       /* the backend's own time of the product, launch to finish; saturates */
   uint32_t queue_ns;        /* taken from the ring until handed to the backend; saturates */
@@ -182,8 +201,8 @@ void ring_set_worker_state(struct ring_queue *queue, enum ring_worker_state stat
 bool ring_rest_worker(struct ring_queue *queue);
 
 /* ---- entries <-> products */
-/* A PRODUCT or a PLAN. Numbers are taken as they are (gemm_product_check and plan_call_check judge them), but: opcode,
- * flags and reserved bytes must be what this version knows, else INVALID. */
+/* A PRODUCT, a PLAN, TENSORS or EXPERTS. Numbers are taken as they are (gemm_product_check and plan_call_check judge
+ * them), but: opcode, flags and reserved bytes must be what this version knows, else INVALID. */
 MUST_CHECK enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                                struct error *error);
 void ring_completion_from_error(struct ring_completion *completion, const struct error *error);

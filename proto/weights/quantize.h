@@ -13,7 +13,8 @@ bool quantize_finite(const float *values, size_t count);
 bool quantize_finite_halves(const uint16_t *halves, size_t count, uint16_t infinity);
 void quantize_int8(const float *values, size_t count, float scale, int8_t *codes);
 void quantize_e4m3(const float *values, size_t count, float scale, uint8_t *codes);
-/* To f16 or bf16 bits. Returns the index of the first value that overflows to infinity, `count` where none does. */
+/* To f16 or bf16 bits. Returns the index of the first value that overflows to infinity, `count` where none does; all
+ * are written. */
 size_t quantize_f16(const float *values, size_t count, uint16_t *out);
 size_t quantize_bf16(const float *values, size_t count, uint16_t *out);
 

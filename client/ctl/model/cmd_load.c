@@ -9,13 +9,17 @@
 #include <limits.h>
 #include <string.h>
 
-static bool take_options(const struct tool_call *call, gemmd_load *load) {
+enum { MORE_MOST = 7 };
+
+/* `more` is what *load points to. */
+static bool take_options(const struct tool_call *call, gemmd_load *load, const char *more[MORE_MOST]) {
   int format, scale, method, mode, placement;
-  int64_t device, devices;
+  int64_t device, devices, experts, expert;
   if (!tool_word(call, "format", words_format, 0, &format) || !tool_word(call, "scale", words_scale, 0, &scale) ||
       !tool_word(call, "method", words_method, 0, &method) || !tool_word(call, "mode", words_mode, 0, &mode) ||
       !tool_word(call, "placement", words_placement, GEMMD_PLACEMENT_SINGLE, &placement) ||
-      !tool_integer(call, "device", 0, 63, -1, &device) || !tool_integer(call, "devices", 1, 64, 0, &devices))
+      !tool_integer(call, "device", 0, 63, -1, &device) || !tool_integer(call, "devices", 1, 64, 0, &devices) ||
+      !tool_integer(call, "experts", 1, 512, 0, &experts) || !tool_integer(call, "expert", 0, 65535, 0, &expert))
     return false;
   const char *tensor = tool_value(call, "tensor"), *name = tool_value(call, "name");
   *load = (gemmd_load){.name = name != NULL ? name : tensor,
@@ -29,7 +33,11 @@ static bool take_options(const struct tool_call *call, gemmd_load *load) {
                        .device = (int)device,
                        .devices = (unsigned)devices,
                        .mode = (enum gemmd_mode)mode,
-                       .progress = load_bar_draw};
+                       .progress = load_bar_draw,
+                       .experts = (unsigned)experts,
+                       .expert = (unsigned)expert,
+                       .more = more,
+                       .more_count = tool_values(call, "more", more, MORE_MOST)};
   return true;
 }
 
@@ -40,23 +48,27 @@ static void load_report(const struct tool_call *call, const gemmd_weight_info *i
     print_json(call->out, object);
     return;
   }
-  char bytes[PRINT_UNIT_BYTES];
+  char bytes[PRINT_UNIT_BYTES], experts[32] = "";
   const char *format = word_text(words_format, (int)info->format);
   print_bytes(info->bytes, bytes);
+  if (info->experts > 0)
+    snprintf(experts, sizeof experts, "%u experts of ", info->experts);
   if (info->shared)
-    fprintf(call->out, "%s: %lld x %lld as %s; equal content was there already, %s shared by %u name%s\n", info->name,
-            (long long)info->n, (long long)info->k, format, bytes, info->references, print_plural(info->references));
+    fprintf(call->out, "%s: %s%lld x %lld as %s; equal content was there already, %s shared by %u name%s\n", info->name,
+            experts, (long long)info->n, (long long)info->k, format, bytes, info->references,
+            print_plural(info->references));
   else if (info->devices > 1)
-    fprintf(call->out, "%s: %lld x %lld as %s, %s on %u devices\n", info->name, (long long)info->n, (long long)info->k,
-            format, bytes, info->devices);
+    fprintf(call->out, "%s: %s%lld x %lld as %s, %s on %u devices\n", info->name, experts, (long long)info->n,
+            (long long)info->k, format, bytes, info->devices);
   else
-    fprintf(call->out, "%s: %lld x %lld as %s, %s\n", info->name, (long long)info->n, (long long)info->k, format,
-            bytes);
+    fprintf(call->out, "%s: %s%lld x %lld as %s, %s\n", info->name, experts, (long long)info->n, (long long)info->k,
+            format, bytes);
 }
 
 static enum tool_exit load_tensor(struct tool_call *call) {
   gemmd_load load;
-  if (!take_options(call, &load))
+  const char *more[MORE_MOST];
+  if (!take_options(call, &load, more))
     return TOOL_USAGE;
   if (call->count != 1)
     return tool_fail(call, TOOL_USAGE, "one argument too many: %s", call->arguments[1]);
@@ -95,9 +107,12 @@ static const struct tool_option load_options[] = {
     {"devices", "N", "how many, for that; else all", false},
     {"device", "N", "number of the device, or of the first; else the daemon chooses", false},
     {"mode", "MODE", "who may use it: private, or all, which takes an admin; else all if an admin loads it", false},
-    {"tensor", "NAME", "this tensor alone, of one FILE; the next two go with it", false},
+    {"tensor", "NAME", "this tensor alone, of one FILE; the next five go with it", false},
     {"name", "NAME", "to be known by; the tensor's name if not given", false},
     {"scale-tensor", "NAME", "tensor with the scales; else by the usual names", false},
+    {"more", "NAME", "a tensor whose rows follow; may be repeated", false},
+    {"experts", "E", "of so many experts: {} in the tensors' names is a number, or tensors are [.., N, K]", false},
+    {"expert", "FIRST", "the number of the first; 0 if not given", false},
     {"pattern", "GLOB", "of a model: the weights to load; all if not given. This and the next four may be repeated",
      false},
     {"exclude", "GLOB", "those not to load", false},

@@ -37,6 +37,13 @@ static enum status check_request(const struct message_weight_load *request, uint
                      gemm_format_name((enum gemm_format)request->format));
   if (request->old_hash)
     return error_set(error, STATUS_INVALID, "old_hash is not for clients");
+  if (request->experts > LIMIT_EXPERTS)
+    return error_field(error, STATUS_INVALID, FIELD_EXPERTS, request->experts, 0, LIMIT_EXPERTS);
+  if (request->experts > 0 && request->scale_tensor[0] != '\0')
+    return error_set(error, STATUS_INVALID, "experts have scales of the usual names, got scale tensor '%.80s'",
+                     request->scale_tensor);
+  if (request->experts > 0 && request->placement == PLACEMENT_SPLIT)
+    return error_set(error, STATUS_UNSUPPORTED, "a weight with experts is not split over devices by rows; load parts");
   if (request->mode > MODE_ALL)
     return error_set(error, STATUS_INVALID, "mode must be 0..%d, got %u", MODE_ALL, request->mode);
   return placement_check(request, devices, error);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before version 3 nothing could be lent. */
-enum { IMAGE_VERSION = 3, IMAGE_VERSION_LEAST = 2, IMAGE_HASH_BYTES = 32 };
+/* Before version 3 nothing could be lent, before version 4 weights had no experts. */
+enum { IMAGE_VERSION = 4, IMAGE_VERSION_LEAST = 2, IMAGE_HASH_BYTES = 32 };
 
 /* Read by the same machine that wrote them. Records lie one behind the other, without padding between or inside them
  * that is not named; then comes the hash of all that. */
@@ -38,6 +38,11 @@ struct image_weight {
   uint32_t part_count, hash_kind; /* which versions before the tree hash left 0 */
   uint8_t hash[CATALOG_HASH_BYTES];
   struct catalog_part parts[LIMIT_PARTS];
+};
+
+/* From version 4 on, behind each weight. */
+struct image_experts {
+  int64_t experts;
 };
 
 struct image_name {
@@ -98,7 +103,8 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
     head.weights += catalog->weights[i]->names > 0;
   const struct image_epoch epoch = {.epoch = catalog->epoch};
   *length = sizeof head + sizeof epoch + head.slabs * (sizeof(struct image_slab) + sizeof(struct image_lent)) +
-            head.weights * sizeof(struct image_weight) + head.names * sizeof(struct image_name) + IMAGE_HASH_BYTES;
+            head.weights * (sizeof(struct image_weight) + sizeof(struct image_experts)) +
+            head.names * sizeof(struct image_name) + IMAGE_HASH_BYTES;
   *bytes = malloc(*length);
   if (*bytes == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for an image of the catalog");
@@ -113,8 +119,9 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
   }
   for (size_t i = 0; i < catalog->weight_count; i++) {
     struct image_weight record = weight_record(catalog->weights[i]);
+    const struct image_experts experts = {.experts = catalog->weights[i]->shape.experts};
     if (catalog->weights[i]->names > 0)
-      at = put(at, &record, sizeof record);
+      at = put(put(at, &record, sizeof record), &experts, sizeof experts);
   }
   for (size_t i = 0; i < catalog->name_count; i++) {
     struct image_name record = name_record(&catalog->names[i]);
@@ -193,16 +200,20 @@ static enum status take_parts(struct catalog *catalog, const struct image_weight
 
 static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   struct image_weight record;
+  struct image_experts experts = {.experts = 0};
   struct catalog_weight *added;
   struct error error;
   enum status status = take(reader, &record, sizeof record);
+  if (status == STATUS_OK && reader->version >= 4)
+    status = take(reader, &experts, sizeof experts);
   if (status != STATUS_OK)
     return status;
   struct catalog_weight weight = {.id = record.id,
                                   .shape = {.n = record.n,
                                             .k = record.k,
                                             .format = (enum gemm_format)record.format,
-                                            .scale = (enum gemm_scale)record.scale},
+                                            .scale = (enum gemm_scale)record.scale,
+                                            .experts = experts.experts},
                                   .placement = (enum message_placement)record.placement,
                                   .part_count = record.part_count,
                                   .hash_kind = record.hash_kind};

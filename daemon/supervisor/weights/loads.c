@@ -124,8 +124,11 @@ static void on_timeout(uv_timer_t *timer) {
 /* The loader has handled a file that nobody vouches for; what it says is not taken on trust. */
 static enum status check_done(struct load *load, struct error *error) {
   const struct message_load_done *done = &load->done;
-  struct gemm_weight shape = {
-      .n = done->n, .k = done->k, .format = (enum gemm_format)done->format, .scale = (enum gemm_scale)done->scale};
+  struct gemm_weight shape = {.n = done->n,
+                              .k = done->k,
+                              .format = (enum gemm_format)done->format,
+                              .scale = (enum gemm_scale)done->scale,
+                              .experts = done->experts};
   struct gemm_layout layout;
   enum status status = gemm_layout_compute(&shape, &layout, error);
   if (status != STATUS_OK)
@@ -135,6 +138,9 @@ static enum status check_done(struct load *load, struct error *error) {
                      gemm_format_name(shape.format), gemm_scale_name(shape.scale),
                      gemm_format_name((enum gemm_format)load->request.format),
                      gemm_scale_name((enum gemm_scale)load->request.scale));
+  if (done->experts != load->request.experts)
+    return error_set(error, STATUS_INTERNAL, "the loader made %u experts of what was to be %u", done->experts,
+                     load->request.experts);
   if (done->bytes != layout.total_bytes)
     return error_set(error, STATUS_INTERNAL, "the loader made %llu bytes where %llu are needed",
                      (unsigned long long)done->bytes, (unsigned long long)layout.total_bytes);

@@ -198,6 +198,7 @@ struct message_weight_place placer_place(const struct catalog_weight *weight, co
                                        .k = weight->shape.k,
                                        .format = weight->shape.format,
                                        .scale = weight->shape.scale,
+                                       .experts = (uint32_t)weight->shape.experts,
                                        .layout = part->layout,
                                        .checksum = part->checksum};
   if (weight->placement == PLACEMENT_SPLIT) {
@@ -348,7 +349,8 @@ static void plan_part(struct supervisor *supervisor) {
   struct message_weight_plan body = {.n = part->n_count,
                                      .k = placer->draft.shape.k,
                                      .format = placer->draft.shape.format,
-                                     .scale = placer->draft.shape.scale};
+                                     .scale = placer->draft.shape.scale,
+                                     .experts = (uint32_t)placer->draft.shape.experts};
   ask(supervisor, COMMAND_weight_plan, &body, NULL, 0, on_plan);
 }
 
@@ -368,7 +370,8 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
       .shape = {.n = load->done.n,
                 .k = load->done.k,
                 .format = (enum gemm_format)load->done.format,
-                .scale = (enum gemm_scale)load->done.scale},
+                .scale = (enum gemm_scale)load->done.scale,
+                .experts = load->done.experts},
       .placement = (enum message_placement)load->request.placement,
       .hash_kind = load->hash_kind,
   };
@@ -462,7 +465,8 @@ static void begin_move(struct supervisor *supervisor, struct load *load) {
 
 /* Content that is stored under the hash of earlier versions keeps it, and so do its names and copies. */
 static void choose_hash(const struct catalog *catalog, struct load *load) {
-  bool old = load->request.old_hash && catalog_find_hash(catalog, load->done.old_hash, NULL) != NULL;
+  bool old = load->request.old_hash && load->done.experts == 0 &&
+             catalog_find_hash(catalog, load->done.old_hash, NULL) != NULL;
   load->hash_kind = old ? CATALOG_HASH_SEQUENTIAL : CATALOG_HASH_TREE;
   memcpy(load->hash, old ? load->done.old_hash : load->done.hash, sizeof load->hash);
 }

@@ -27,8 +27,8 @@ enum parked_way parked_way(enum command command) {
   }
 }
 
-enum status parked_add(struct parked *parked, enum command command, const void *body,
-                       void (*done)(void *user, struct worker_answer *answer), void *user, struct error *error) {
+enum status parked_add(struct parked *parked, enum command command, const void *body, worker_done done, void *user,
+                       struct error *error) {
   size_t bytes = command_find(command)->request->bytes;
   struct parked_request *request = malloc(sizeof *request);
   void *copy = malloc(bytes);
@@ -53,4 +53,14 @@ struct parked_request *parked_take(struct parked *parked) {
 void parked_free(struct parked_request *request) {
   free(request->body);
   free(request);
+}
+
+void parked_fail(struct parked *parked, uint32_t device) {
+  struct parked_request *request;
+  while ((request = parked_take(parked)) != NULL) {
+    struct worker_answer answer = {.fd = -1};
+    answer.status = error_set(&answer.error, STATUS_DEVICE_LOST, "the worker of device %u does not start", device);
+    request->done(request->user, &answer);
+    parked_free(request);
+  }
 }

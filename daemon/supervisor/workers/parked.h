@@ -4,16 +4,15 @@
 
 #include "../../../proto/status.h"
 #include "../../../proto/wire/message.h"
+#include "requests.h"
 
 #include <sys/queue.h>
-
-struct worker_answer;
 
 struct parked_request {
   TAILQ_ENTRY(parked_request) link;
   enum command command;
   void *body; /* owned; of the command's type */
-  void (*done)(void *user, struct worker_answer *answer);
+  worker_done done;
   void *user;
 };
 
@@ -28,11 +27,12 @@ enum parked_way {
 
 enum parked_way parked_way(enum command command);
 /* Copies the body. NOMEM. */
-MUST_CHECK enum status parked_add(struct parked *parked, enum command command, const void *body,
-                                  void (*done)(void *user, struct worker_answer *answer), void *user,
-                                  struct error *error);
+MUST_CHECK enum status parked_add(struct parked *parked, enum command command, const void *body, worker_done done,
+                                  void *user, struct error *error);
 /* The first one, which the caller gives to parked_free; NULL: there is none. */
 struct parked_request *parked_take(struct parked *parked);
 void parked_free(struct parked_request *request);
+/* Answers all DEVICE_LOST: the worker of `device` does not start. */
+void parked_fail(struct parked *parked, uint32_t device);
 
 #endif

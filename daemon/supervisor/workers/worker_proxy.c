@@ -4,24 +4,9 @@
 #include "../../log.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum {
-  WATCH_TICKS = 2,     /* within worker_timeout_s or device_timeout_s, the shorter */
-  START_TIMEOUTS = 6,  /* worker_timeout_s, that a process has to open its device */
-  STILL_THERE_MS = 50, /* for a spare one that is being ended when the next try is due */
-  END_MS = 10000,      /* that one has to end when it is killed; where its device hangs it never may */
-};
-
-struct worker_request {
-  TAILQ_ENTRY(worker_request) link;
-  uint32_t id;
-  const struct command_info *command;
-  worker_done done;
-  void *user;
-};
+enum { STILL_THERE_MS = 50 /* for a spare one that is being ended when the next try is due */ };
 
 void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const char *program,
                  const struct config *config, const struct worker_hooks *hooks, void *owner) {
@@ -33,7 +18,7 @@ void worker_init(struct worker *worker, uint32_t device, uv_loop_t *loop, const 
                             .owner = owner,
                             .exit_status = -1,
                             .suspect = true};
-  TAILQ_INIT(&worker->requests);
+  requests_init(&worker->requests);
   TAILQ_INIT(&worker->parked);
 }
 
@@ -60,21 +45,6 @@ const char *worker_state_name(const struct worker *worker) {
 
 /* ---- requests */
 
-/* Whoever asks for counters, as every status does, or for something new has nothing in the memory that a dying worker
- * may still write into, and is not kept waiting where a process cannot end because its device hangs. */
-static bool needs_no_end(enum command command) {
-  switch (command) {
-  case COMMAND_worker_stats:
-  case COMMAND_session_add:
-  case COMMAND_weight_plan:
-  case COMMAND_slab_create:
-  case COMMAND_weight_store:
-    return true;
-  default:
-    return false;
-  }
-}
-
 /* To one that sleeps, or is on its way there or back. True: the request waits until it serves. */
 static bool parks(struct worker *worker, enum command command, const void *body, size_t fd_count, worker_done done,
                   void *user, enum status *status, struct error *error) {
@@ -87,16 +57,11 @@ static bool parks(struct worker *worker, enum command command, const void *body,
   return waits;
 }
 
-/* What is asked in the background keeps no worker awake. */
-static bool is_background(enum command command) {
-  return command == COMMAND_worker_stats || command == COMMAND_worker_quiet || command == COMMAND_weight_seen ||
-         command == COMMAND_weight_verify;
-}
-
 enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds, size_t fd_count,
                        worker_done done, void *user, struct error *error) {
   bool takes = worker->state == WORKER_RECOVERING || worker->state == WORKER_READY;
-  if (worker->state != WORKER_RECOVERING && !is_background(command) && parked_way(command) != PARKED_NEEDS_NONE) {
+  if (worker->state != WORKER_RECOVERING && !request_is_background(command) &&
+      parked_way(command) != PARKED_NEEDS_NONE) {
     worker->asked_ms = uv_now(worker->loop);
     worker->errand = false;
   }
@@ -104,52 +69,12 @@ enum status worker_ask(struct worker *worker, enum command command, const void *
   if (!takes && worker->nap != NAP_NONE && !worker->stopping &&
       parks(worker, command, body, fd_count, done, user, &status, error))
     return status;
-  if (!takes && (worker->state != WORKER_DYING || needs_no_end(command)))
+  if (!takes && (worker->state != WORKER_DYING || request_needs_no_end(command)))
     return error_set(error, STATUS_DEVICE_LOST, "device %u has no worker at the moment%s", worker->device,
                      worker->nap == NAP_ASLEEP ? ": it sleeps until it is asked for something" : "");
-  struct worker_request *request = malloc(sizeof *request);
-  if (request == NULL)
-    return error_set(error, STATUS_NOMEM, "no memory for a request to a worker");
-  const struct command_info *info = command_find(command);
-  *request = (struct worker_request){.id = ++worker->last_id, .command = info, .done = done, .user = user};
-  struct message_head head = {.kind = MESSAGE_REQUEST, .id = request->id, .code = command};
-  if (takes)
-    status = channel_send(&worker->process->channel, &head, info->request, body, fds, fd_count, error);
-  if (status != STATUS_OK && status != STATUS_DISCONNECTED) {
-    free(request);
-    return status;
-  }
   /* To a worker that is dying nothing is sent, but the answer DEVICE_LOST comes only once it is reaped. */
-  TAILQ_INSERT_TAIL(&worker->requests, request, link);
-  return STATUS_OK;
-}
-
-static void fail_request(const struct worker *worker, struct worker_request *request) {
-  struct worker_answer answer = {.fd = -1};
-  answer.status = error_set(&answer.error, STATUS_DEVICE_LOST, "the worker of device %u died", worker->device);
-  request->done(request->user, &answer);
-  free(request);
-}
-
-static void fail_requests(struct worker *worker) {
-  struct worker_request_list requests = TAILQ_HEAD_INITIALIZER(requests);
-  TAILQ_CONCAT(&requests, &worker->requests, link); /* new ones may come in from the callbacks */
-  while (!TAILQ_EMPTY(&requests)) {
-    struct worker_request *request = TAILQ_FIRST(&requests);
-    TAILQ_REMOVE(&requests, request, link);
-    fail_request(worker, request);
-  }
-}
-
-static void fail_parked(struct worker *worker) {
-  struct parked_request *request;
-  while ((request = parked_take(&worker->parked)) != NULL) {
-    struct worker_answer answer = {.fd = -1};
-    answer.status =
-        error_set(&answer.error, STATUS_DEVICE_LOST, "the worker of device %u does not start", worker->device);
-    request->done(request->user, &answer);
-    parked_free(request);
-  }
+  return requests_send(&worker->requests, command, takes ? &worker->process->channel : NULL, body, fds, fd_count, done,
+                       user, error);
 }
 
 static void send_parked(struct worker *worker) {
@@ -162,53 +87,6 @@ static void send_parked(struct worker *worker) {
       request->done(request->user, &answer);
     parked_free(request);
   }
-}
-
-static void fail_at_once(struct worker *worker) {
-  struct worker_request *request = TAILQ_FIRST(&worker->requests);
-  while (request != NULL) {
-    if (!needs_no_end((enum command)request->command->number)) {
-      request = TAILQ_NEXT(request, link);
-      continue;
-    }
-    TAILQ_REMOVE(&worker->requests, request, link);
-    fail_request(worker, request);
-    request = TAILQ_FIRST(&worker->requests); /* the callback may have changed what comes next */
-  }
-}
-
-static struct worker_request *take_request(struct worker *worker, uint32_t id) {
-  struct worker_request *request;
-  for (request = TAILQ_FIRST(&worker->requests); request != NULL; request = TAILQ_NEXT(request, link)) {
-    if (request->id == id) {
-      TAILQ_REMOVE(&worker->requests, request, link);
-      return request;
-    }
-  }
-  return NULL;
-}
-
-static enum status take_reply(struct worker *worker, const struct message_head *head, struct message_body body,
-                              struct packet *packet, struct error *error) {
-  struct worker_request *request = take_request(worker, head->id);
-  if (request == NULL)
-    return error_set(error, STATUS_PROTOCOL, "a reply to nothing (id %u)", head->id);
-  union worker_reply_body decoded;
-  struct worker_answer answer = {.status = STATUS_OK, .body = &decoded, .fd = -1};
-  enum status status = STATUS_OK;
-  if (head->code != STATUS_OK) {
-    message_decode_failure(head->code, body, &answer.error);
-    answer.status = answer.error.status;
-  } else if ((status = message_decode_body(body, request->command->reply, &decoded, error)) != STATUS_OK) {
-    answer.error = *error;
-    answer.status = answer.error.status;
-  }
-  answer.fd = packet_take_fd(packet, 0);
-  request->done(request->user, &answer);
-  if (answer.fd >= 0)
-    close(answer.fd);
-  free(request);
-  return status;
 }
 
 /* ---- does it still answer, and get on?
@@ -230,58 +108,26 @@ static void on_stats(void *user, struct worker_answer *answer) {
   if (answer->status != STATUS_OK)
     return; /* it is gone by now */
   worker->stats = answer->body->worker_stats;
-  worker->silent = 0;
+  watch_answered(&worker->watch);
   check_progress(worker);
 }
 
-static void on_watch_timer(uv_timer_t *timer) {
-  struct worker *worker = timer->data;
+static bool read_more(void *owner) {
+  struct worker *worker = owner;
+  channel_drain(&worker->process->channel);
+  return worker->state != WORKER_DYING;
+}
+
+static void ask_stats(void *owner) {
+  struct worker *worker = owner;
   const struct message_empty body = {.reserved = 0};
   struct error error;
-  /* This process may have been held up itself, with the answer waiting to be read. */
-  channel_drain(&worker->process->channel);
-  if (worker->state == WORKER_DYING)
-    return;
-  if (worker->patience != 0 && worker->silent >= worker->patience) {
-    (void)error_set(&error, STATUS_TIMEOUT, "it has not answered for %lld s",
-                    (long long)worker->config->worker_timeout_s);
+  if (worker_ask(worker, COMMAND_worker_stats, &body, NULL, 0, on_stats, worker, &error) != STATUS_OK)
     worker_kill(worker, error.text);
-  } else if (worker->silent++ == 0 &&
-             worker_ask(worker, COMMAND_worker_stats, &body, NULL, 0, on_stats, worker, &error) != STATUS_OK) {
-    worker_kill(worker, error.text);
-  }
 }
 
-static void on_start_timer(uv_timer_t *timer) {
-  struct worker *worker = timer->data;
-  long long seconds = START_TIMEOUTS * worker->config->worker_timeout_s;
-  char why[96];
-  snprintf(why, sizeof why, "it has not opened its device for %lld s", seconds);
-  worker_kill(worker, why);
-}
-
-/* From the moment that it is to serve: first it has to open its device. */
-static void watch_start(struct worker *worker) {
-  uint64_t timeout_ms = (uint64_t)worker->config->worker_timeout_s * 1000;
-  if (timeout_ms == 0 && worker->config->device_timeout_s == 0)
-    return;
-  worker->watched = true;
-  worker->silent = 0;
-  uv_timer_init(worker->loop, &worker->watch_timer);
-  worker->watch_timer.data = worker;
-  worker->open++;
-  if (timeout_ms != 0)
-    uv_timer_start(&worker->watch_timer, on_start_timer, START_TIMEOUTS * timeout_ms, 0);
-}
-
-static void watch(struct worker *worker) {
-  uint64_t silence_s = (uint64_t)worker->config->worker_timeout_s, hang_s = (uint64_t)worker->config->device_timeout_s;
-  uint64_t shorter_s = hang_s == 0 || (silence_s != 0 && silence_s < hang_s) ? silence_s : hang_s;
-  uint64_t tick_ms = shorter_s * 1000 / WATCH_TICKS;
-  if (!worker->watched)
-    return;
-  worker->patience = (unsigned)(silence_s * 1000 / tick_ms);
-  uv_timer_start(&worker->watch_timer, on_watch_timer, tick_ms, tick_ms);
+static void kill_silent(void *owner, const char *why) {
+  worker_kill(owner, why);
 }
 
 static void take_ready(struct worker *worker, const struct message_worker_ready *ready) {
@@ -289,7 +135,7 @@ static void take_ready(struct worker *worker, const struct message_worker_ready 
   worker->state = WORKER_RECOVERING;
   worker->nap = NAP_NONE;
   worker->ever_ready = true;
-  watch(worker);
+  watch_serving(&worker->watch);
   worker->hooks->started(worker, &worker->ready);
 }
 
@@ -351,7 +197,7 @@ static void on_packet(struct worker_process *process, struct packet *packet) {
     return;
   }
   if (status == STATUS_OK && head.kind == MESSAGE_REPLY)
-    status = take_reply(worker, &head, body, packet, &error);
+    status = requests_answer(&worker->requests, &head, body, packet, &error);
   else if (status == STATUS_OK && head.kind == MESSAGE_EVENT)
     status = take_event(worker, head.code, body, &error);
   else if (status == STATUS_OK)
@@ -363,6 +209,7 @@ static void on_packet(struct worker_process *process, struct packet *packet) {
 /* ---- life and death */
 
 static const struct worker_process_events events;
+static const struct watch_hooks watched;
 
 /* Ahead of time: while it opens its device, the one before serves, or dies. */
 static void start_next(struct worker *worker) {
@@ -382,7 +229,7 @@ static void begin(struct worker *worker, struct worker_process *process) {
   worker->open = 1;
   worker->blamed = false;
   worker->state = WORKER_STARTING;
-  watch_start(worker);
+  worker->open += watch_start(&worker->watch, worker->loop, worker->config, &watched, worker);
 }
 
 static void blame(struct worker *worker, const char *why) {
@@ -486,7 +333,7 @@ static void get_up(struct worker *worker) {
   }
   log_error("worker %u: %s", worker->device, error.text);
   worker->nap = NAP_NONE;
-  fail_parked(worker);
+  parked_fail(&worker->parked, worker->device);
   replace_after(worker, next_pause_ms(worker));
 }
 
@@ -497,7 +344,7 @@ static bool reaped_napping(struct worker *worker) {
     return false;
   if (!falling && !worker->errand) {
     worker->nap = NAP_NONE;
-    fail_parked(worker);
+    parked_fail(&worker->parked, worker->device);
     return false;
   }
   if (!falling)
@@ -519,9 +366,9 @@ static void reaped(struct worker *worker, int exit_status) {
   worker->stuck = false;
   worker->state = worker->stopping ? WORKER_STOPPED : WORKER_STARTING;
   worker->hooks->lost(worker);
-  fail_requests(worker);
+  requests_fail(&worker->requests, worker->device);
   if (worker->stopping) {
-    fail_parked(worker);
+    parked_fail(&worker->parked, worker->device);
     stopped(worker);
     return;
   }
@@ -535,17 +382,14 @@ static void reaped(struct worker *worker, int exit_status) {
     replace(worker);
 }
 
-static void closed_one(struct worker *worker) {
+static void closed_one(void *owner) {
+  struct worker *worker = owner;
   if (--worker->open == 0)
     reaped(worker, worker->exit_status);
 }
 
-static void on_watch_closed(uv_handle_t *handle) {
-  closed_one(handle->data);
-}
-
-static void on_end_timer(uv_timer_t *timer) {
-  struct worker *worker = timer->data;
+static void never_ends(void *owner) {
+  struct worker *worker = owner;
   log_error("worker %u: process %u has been killed and does not end: its device is out of order until it does",
             worker->device, worker->pid);
   worker->stuck = true;
@@ -559,15 +403,8 @@ static void let_die(struct worker *worker) {
   if (worker->state == WORKER_READY)
     worker->down_ms = worker->lost_ms;
   worker->state = WORKER_DYING;
-  if (worker->watched)
-    uv_timer_start(&worker->watch_timer, on_end_timer, END_MS, 0);
-  fail_at_once(worker);
-}
-
-static void stop_watching(struct worker *worker) {
-  if (worker->watched)
-    uv_close((uv_handle_t *)&worker->watch_timer, on_watch_closed);
-  worker->watched = false;
+  watch_end(&worker->watch);
+  requests_fail_at_once(&worker->requests, worker->device);
 }
 
 static void on_end(struct worker_process *process, const struct error *cause) {
@@ -619,11 +456,13 @@ static void on_ended(struct worker_process *process) {
   worker->suspect |= process->exit_signal != SIGKILL && !(worker->nap == NAP_FALLING && process->exit_status == 0);
   worker->faults += worker->suspect;
   let_die(worker);
-  stop_watching(worker);
+  watch_stop(&worker->watch);
   closed_one(worker);
 }
 
 static const struct worker_process_events events = {.packet = on_packet, .end = on_end, .ended = on_ended};
+static const struct watch_hooks watched = {
+    .read = read_more, .ask = ask_stats, .kill = kill_silent, .stuck = never_ends, .closed = closed_one};
 
 enum status worker_start(struct worker *worker, struct error *error) {
   struct worker_process *process;
@@ -668,7 +507,7 @@ void worker_stop(struct worker *worker) {
   if (worker->waits && !uv_is_closing((const uv_handle_t *)&worker->retry))
     uv_close((uv_handle_t *)&worker->retry, on_retry_closed);
   if (worker->state == WORKER_ASLEEP) {
-    fail_parked(worker);
+    parked_fail(&worker->parked, worker->device);
     stopped(worker);
   }
   if (worker->process == NULL)
@@ -677,16 +516,8 @@ void worker_stop(struct worker *worker) {
   worker_process_close(worker->process, false);
 }
 
-static bool is_asked(const struct worker *worker) {
-  const struct worker_request *request;
-  for (request = TAILQ_FIRST(&worker->requests); request != NULL; request = TAILQ_NEXT(request, link))
-    if (!is_background((enum command)request->command->number))
-      return true;
-  return false;
-}
-
 bool worker_sleep(struct worker *worker) {
-  if (worker->state != WORKER_READY || is_asked(worker) || worker->stopping)
+  if (worker->state != WORKER_READY || requests_wanted(&worker->requests) || worker->stopping)
     return false;
   worker->nap = NAP_FALLING;
   worker->naps++;

@@ -8,7 +8,9 @@
 #include "../../config.h"
 #include "../totals.h"
 #include "parked.h"
+#include "requests.h"
 #include "restarts.h"
+#include "watch.h"
 #include "worker_process.h"
 
 #include <stdbool.h>
@@ -28,27 +30,6 @@ enum worker_state {
   WORKER_STOPPED /* ended because gemmd ends */
 };
 
-/* The answer to one request. */
-struct worker_answer {
-  enum status status;
-  struct error error;                  /* where status is not OK */
-  const union worker_reply_body *body; /* where status is OK; valid during the call */
-  int fd;                              /* that came with it; -1: none. Whoever takes it sets -1 here */
-};
-
-union worker_reply_body {
-  struct message_empty empty;
-  struct message_weight_plan_reply weight_plan;
-  struct message_weight_placed weight_placed;
-  struct message_worker_stats worker_stats;
-  struct message_tune_list_reply tune_list;
-  struct message_tune_run_reply tune_run;
-  struct message_tune_count tune_count;
-};
-
-/* DEVICE_LOST: the worker died, and is reaped by now. Never called from inside worker_request. */
-typedef void (*worker_done)(void *user, struct worker_answer *answer);
-
 struct worker;
 
 /* What happens to a worker, for the fleet. */
@@ -65,8 +46,6 @@ struct worker_hooks {
   /* There is no process; worker_wake starts one. */
   void (*asleep)(struct worker *worker);
 };
-
-struct worker_request;
 
 /* How a worker that nobody asks for anything goes, and comes back. */
 enum worker_nap {
@@ -88,17 +67,14 @@ struct worker {
   /* Owned: that which replaces it, started when the one before begins to die, or earlier (worker_spare). Gets nothing
    * before that one is reaped. NULL: there is none. */
   struct worker_process *next;
-  bool next_ready;        /* it has opened its device, and `next_says` is what it said */
-  uv_timer_t watch_timer; /* asks whether the process starts, still answers, and ends */
-  unsigned open;          /* of process and timer */
-  uint32_t last_id;
-  TAILQ_HEAD(worker_request_list, worker_request) requests; /* owned; in order of sending */
-  struct message_worker_ready ready, next_says;             /* the first of the last process that said so */
-  bool ever_ready, stopping, watched;
-  bool stuck;        /* see the hook; until it is reaped */
-  unsigned silent;   /* ticks of the watch since it asked; 0: it was answered */
-  unsigned patience; /* the most of these; 0: without end */
-  int exit_status;   /* of the last process; -1 where a signal ended it */
+  bool next_ready; /* it has opened its device, and `next_says` is what it said */
+  struct watch watch;
+  unsigned open; /* of process and watch */
+  struct requests requests;
+  struct message_worker_ready ready, next_says; /* the first of the last process that said so */
+  bool ever_ready, stopping;
+  bool stuck;      /* see the hook; until it is reaped */
+  int exit_status; /* of the last process; -1 where a signal ended it */
   /* What its device holds may have been damaged, and no process has come so far as to serve since. SIGKILL from outside
    * touches nothing; anything else that ends a process, or a gemmd, may have. */
   bool suspect;

@@ -9,14 +9,20 @@
 #include <sys/mman.h>
 
 static struct gemm_weight placed_shape(const struct message_weight_place *place) {
-  return (struct gemm_weight){
-      .n = place->n, .k = place->k, .format = (enum gemm_format)place->format, .scale = (enum gemm_scale)place->scale};
+  return (struct gemm_weight){.n = place->n,
+                              .k = place->k,
+                              .format = (enum gemm_format)place->format,
+                              .scale = (enum gemm_scale)place->scale,
+                              .experts = place->experts};
 }
 
 static enum status begin_plan(struct control *control, struct control_task *task, struct error *error) {
   const struct message_weight_plan *ask = &task->request.weight_plan;
-  struct gemm_weight weight = {
-      .n = ask->n, .k = ask->k, .format = (enum gemm_format)ask->format, .scale = (enum gemm_scale)ask->scale};
+  struct gemm_weight weight = {.n = ask->n,
+                               .k = ask->k,
+                               .format = (enum gemm_format)ask->format,
+                               .scale = (enum gemm_scale)ask->scale,
+                               .experts = ask->experts};
   struct backend_plan plan;
   enum status status = gemm_weight_check(&weight, error);
   if (status == STATUS_OK)
@@ -181,7 +187,7 @@ static enum status find_source(struct control *control, const struct message_wei
     return error_set(error, STATUS_NOT_FOUND, "weight %u is not attached", place->from);
   const struct gemm_weight *there = &source->engine.shape;
   if (source->bytes != place->bytes || there->n != shape.n || there->k != shape.k || there->format != shape.format ||
-      there->scale != shape.scale)
+      there->scale != shape.scale || there->experts != shape.experts)
     return error_set(error, STATUS_INVALID, "weight %u is not what is to be copied", place->from);
   *out = source;
   return STATUS_OK;

@@ -98,7 +98,14 @@ static void fill(struct queue_job *job, struct engine_session *session, const st
                  const struct gemm_extent *extent, const struct places *places) {
   const struct engine_weight *weight = job->weight;
   const struct engine_plan *plan = job->plan;
-  uint8_t *base = session->base;
+  const struct gemm_choice *choice = &product->choice;
+  uint8_t *base = session->base, *x_base = places->x != NULL ? places->x->address : base;
+  job->experts = (struct backend_experts){
+      .ids = (const int32_t *)(const void *)(x_base + choice->ids_offset),
+      .routing = choice->routed ? (const float *)(const void *)(x_base + choice->routing_offset) : NULL,
+      .top = choice->top,
+      .x_pairs = choice->x_pairs,
+      .sum = choice->sum};
   job->product = (struct backend_job){
       .tag = (uintptr_t)job,
       .weight = weight != NULL ? weight->device : NULL,
@@ -110,12 +117,13 @@ static void fill(struct queue_job *job, struct engine_session *session, const st
       .x_type = product->x_type,
       .y_type = product->y_type,
       .bias_type = product->bias_type,
-      .x = (places->x != NULL ? places->x->address : base) + product->x_offset,
+      .x = x_base + product->x_offset,
       .y = (places->y != NULL ? places->y->address : base) + product->y_offset,
       .bias = extent->bias_bytes > 0 ? base + product->bias_offset : NULL,
       .x_scale = extent->x_scale_bytes > 0 ? base + product->x_scale_offset : NULL,
       .x_stride = extent->x_stride,
       .y_stride = extent->y_stride,
+      .experts = choice->top > 0 ? &job->experts : NULL,
       .steps = plan != NULL ? plan->steps : NULL,
       .step_count = plan != NULL ? plan->count : 0,
   };
@@ -131,7 +139,7 @@ enum status prepare_job(struct plans *plans, struct engine_session *session, con
     status = find_event(session, submission->event, event, error);
   if (status == STATUS_OK)
     status = find_places(session, &product, &places, error);
-  if (status == STATUS_OK && submission->opcode == RING_OP_PLAN)
+  if (status == STATUS_OK && (submission->opcode == RING_OP_PLAN || submission->steps > 0))
     status = prepare_plan(plans, session, submission, &product, &extent, job, error);
   else if (status == STATUS_OK && submission->opcode == RING_OP_TENSORS)
     status = prepare_tensors(session, submission, &product, places.w, &extent, job, error);

@@ -42,6 +42,8 @@ struct queue_job {
   struct book_entry *tuned;       /* the shape that was launched; of the first job of a batch. NULL: not listed */
   struct backend_job product;     /* checked, ready for the backend */
   struct backend_operand operand; /* where the product brings W itself */
+  struct backend_experts experts; /* where the weight has some */
+  uint32_t skipped;               /* of its pairs, once it has ended */
 };
 
 /* A session's waiting jobs of one class. */

@@ -164,6 +164,7 @@ void serve_complete(struct serve *serve, struct queue_job *job, const struct err
     ring_completion_from_error(&completion, error);
   completion.tag = job->tag;
   uint64_t waited_ns = job->started_ns - job->taken_ns;
+  completion.skipped = job->skipped;
   completion.device_ns = saturate(device_ns);
   completion.queue_ns = saturate(waited_ns);
   const struct engine_weight *weight = job->weight;
@@ -232,6 +233,7 @@ static void admit(struct serve *serve, struct engine_session *session, struct qu
   job->deadline_ns = submission->deadline_ns;
   job->taken_ns = job->started_ns = clock_ns();
   job->product.m = 0;
+  job->skipped = 0;
   struct engine_event *event = NULL;
   bool nothing_to_do = submission->opcode == RING_OP_NOP;
   if (nothing_to_do || prepare_job(&serve->plans, session, submission, job, &event, &error) != STATUS_OK) {

@@ -43,12 +43,17 @@ static void complete_batch(struct serve *serve, struct queue_job *front, const s
   }
 }
 
+/* Nothing is gathered with it: it brings a W of its own, or its rows go to experts of their own. */
+static bool goes_alone(const struct queue_job *front) {
+  return front->product.operand != NULL || front->product.experts != NULL;
+}
+
 /* Rows that come within the window may still go with it. And while the device works on the same weight, nothing is
  * gained by starting the next product at once: it would only be small, and have to wait there. What is started evenly
  * over the time of a product keeps the device busy with the fewest and largest ones. */
 static bool worth_waiting(struct serve *serve, const struct queue_job *front, int64_t rows, uint64_t now_ns) {
   const struct engine_traffic *traffic = serve_traffic_of(serve, front);
-  if (rows >= serve->batch_rows || front->product.operand != NULL)
+  if (rows >= serve->batch_rows || goes_alone(front))
     return false;
   if (now_ns - front->taken_ns < serve->batch_window_ns)
     return true;
@@ -90,7 +95,9 @@ static void choose_step_kernels(struct serve *serve, uint32_t user, struct engin
 static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t rows) {
   const struct engine_session *session = front->lane->owner;
   front->tuned = NULL;
-  if (front->plan != NULL)
+  if (front->product.experts != NULL)
+    front->product.variant = NULL; /* the backend's own choice */
+  else if (front->plan != NULL)
     choose_step_kernels(serve, session->user, front->plan, front->product.x_type, rows);
   else if (front->product.operand != NULL)
     tuner_launch_tensors(serve->tuner, &front->product);
@@ -192,6 +199,7 @@ static unsigned take_turn(struct serve *serve, struct queue_job *front, struct e
   queue_resume(&serve->queue, front);
   note_stop(serve, front, begin_ns);
   bool ended = serve->ops->turns_next(serve->backend, front->turns, TURN_NS, &done, &error);
+  front->skipped = done.skipped;
   uint64_t took_ns = clock_ns() - begin_ns;
   charge_batch(serve, front, took_ns);
   if (!ended) {
@@ -218,8 +226,8 @@ static unsigned take_other_turn(struct serve *serve, struct queue_job *front, st
 static int64_t rows_most(const struct serve *serve, const struct queue_job *front) {
   const struct engine_plan *plan = front->plan;
   const struct engine_weight *weight = plan != NULL ? plan->weights[0] : front->weight;
-  if (front->product.operand != NULL)
-    return front->product.m; /* each with a W of its own: nothing goes with it */
+  if (goes_alone(front))
+    return front->product.m;
   int64_t most = GATHERED_BYTES / (GATHERED_ELEMENT_BYTES * (weight->shape.k + weight->shape.n));
   most = most < serve->batch_rows ? most : serve->batch_rows;
   return most > front->product.m ? most : front->product.m;
@@ -298,6 +306,7 @@ unsigned serve_finish(struct serve *serve, struct error *lost) {
     struct queue_job *front = (struct queue_job *)(uintptr_t)done[i].tag;
     device_returns(serve, front);
     charge_batch(serve, front, done[i].turn_ns);
+    front->skipped = done[i].skipped;
     if (done[i].goes_on) {
       queue_return(&serve->queue, front);
     } else if (front->turns != NULL) {

@@ -22,6 +22,9 @@ void loading_add(struct loading_file *builder, const char *name, const char *dty
     snprintf(shape, sizeof shape, "%lld", (long long)rows);
   if (rank == 2)
     snprintf(shape, sizeof shape, "%lld,%lld", (long long)rows, (long long)columns);
+  if (rank == 3) /* as many matrices as the bytes of F32 are */
+    snprintf(shape, sizeof shape, "%lld,%lld,%lld", (long long)bytes / 4 / rows / columns, (long long)rows,
+             (long long)columns);
   builder->json_length +=
       (size_t)snprintf(builder->json + builder->json_length, sizeof builder->json - builder->json_length,
                        "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
@@ -84,7 +87,8 @@ struct loaded loading_run(int fd, const struct message_weight_load *request, uns
   struct gemm_weight weight = {.n = loaded.done.n,
                                .k = loaded.done.k,
                                .format = (enum gemm_format)loaded.done.format,
-                               .scale = (enum gemm_scale)loaded.done.scale};
+                               .scale = (enum gemm_scale)loaded.done.scale,
+                               .experts = loaded.done.experts};
   assert_int_equal(gemm_layout_compute(&weight, &loaded.layout, &error), STATUS_OK);
   assert_int_equal(loaded.layout.total_bytes, loaded.done.bytes);
   loaded.bytes = memfd_map(memfd, loaded.done.bytes, false, &error);

@@ -17,7 +17,7 @@ struct loading_file {
   size_t bytes;
 };
 
-/* Adds a tensor of `rank` 0, 1 or 2. */
+/* Adds a tensor of `rank` 0, 1 or 2; 3, of F32: as many matrices of so many rows and columns as the bytes are. */
 void loading_add(struct loading_file *file, const char *name, const char *dtype, int rank, int64_t rows,
                  int64_t columns, const void *values, size_t bytes);
 /* The finished file, open for reading and writing; *file is empty again. */

@@ -410,7 +410,7 @@ static void header_of(const struct loaded *loaded, const char *kind, uint8_t hea
   put(header + 24, (uint64_t)loaded->done.k, 8);
 }
 
-/* Both hashes, as hash.h describes them, of a content of several leaves. */
+/* Both hashes, as tree.h describes them, of a content of several leaves. */
 static void test_hashes_are_what_they_are_said_to_be(void **state) {
   (void)state;
   enum { N = 700, K = 4000, LEAF = 1 << 20 };

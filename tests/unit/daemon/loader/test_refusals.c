@@ -187,7 +187,7 @@ static void test_file_truncated_while_read(void **state) {
   struct files files;
   struct source source;
   assert_int_equal(files_open(&files, &fd, 1, false, &error), STATUS_OK);
-  assert_int_equal(source_resolve(&files.model, &request, &source, &error), STATUS_OK);
+  assert_int_equal(source_resolve(&files.model, &request, 0, &source, &error), STATUS_OK);
   uint8_t *canonical = calloc(1, source.layout.total_bytes);
   assert_non_null(canonical);
   uint64_t end = source.pieces[0].from.tensor->tensor->begin + 123;

@@ -61,7 +61,7 @@ static void offsets_on_the_wire(void **state) {
   assert_int_equal(offsetof(struct ring_completion, tag), 0);
   assert_int_equal(offsetof(struct ring_completion, status), 8);
   assert_int_equal(offsetof(struct ring_completion, field), 10);
-  assert_int_equal(offsetof(struct ring_completion, reserved0), 12);
+  assert_int_equal(offsetof(struct ring_completion, skipped), 12);
   assert_int_equal(offsetof(struct ring_completion, value), 16);
   assert_int_equal(offsetof(struct ring_completion, low), 24);
   assert_int_equal(offsetof(struct ring_completion, high), 32);
@@ -432,7 +432,7 @@ static void submissions_of_another_version(void **state) {
   struct gemm_product product;
   struct error error;
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
-  assert_string_equal(error.text, "opcode must be 0..4, got 9");
+  assert_string_equal(error.text, "opcode must be 0..5, got 9");
   submission = (struct ring_submission){.opcode = RING_OP_PRODUCT, .priority = 3};
   assert_int_equal(ring_submission_product(&submission, &product, &error), STATUS_INVALID);
   assert_string_equal(error.text, "priority must be 0..2, got 3");

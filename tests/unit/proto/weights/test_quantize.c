@@ -246,6 +246,40 @@ static void test_pack(void **state) {
   assert_int_equal(packed[5], 0xee);
 }
 
+/* Every exponent, mantissas next to ties and at random: the bits are those of one element at a time. */
+static void test_elements_are_those_of_number_h(void **state) {
+  enum { COUNT = 16 };
+  static const uint32_t mantissas[COUNT / 2] = {0, 1, 0x7fffff, 0x80000, 0x80001, 0x1000, 0x180fff, 0x8000};
+  static const float scales[] = {1.0f, 0.0371f, 1e-30f, 1e30f, 0.0f};
+  (void)state;
+  for (uint32_t head = 0; head < 512; head++)
+    for (size_t s = 0; (head & 255) < 255 && s < sizeof scales / sizeof *scales; s++) {
+      float values[COUNT];
+      uint8_t e4m3[COUNT];
+      int8_t int8[COUNT];
+      for (int i = 0; i < COUNT; i++) {
+        uint32_t bits = head << 23 | (i < COUNT / 2 ? mantissas[i] : (uint32_t)rand() & 0x7fffff);
+        memcpy(&values[i], &bits, sizeof bits);
+      }
+      quantize_e4m3(values, COUNT, scales[s], e4m3);
+      quantize_int8(values, COUNT, scales[s], int8);
+      for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(e4m3[i], number_quantize_e4m3(values[i], scales[s]));
+        assert_int_equal(int8[i], number_quantize_int8(values[i], scales[s]));
+      }
+      uint16_t f16[COUNT], bf16[COUNT];
+      size_t f16_end = quantize_f16(values, COUNT, f16), bf16_end = quantize_bf16(values, COUNT, bf16);
+      for (size_t i = 0; i < COUNT; i++) {
+        assert_int_equal(f16[i], number_to_f16(values[i]));
+        assert_int_equal(bf16[i], number_to_bf16(values[i]));
+        assert_true(i != f16_end || (f16[i] & 0x7fff) == 0x7c00);
+        assert_true(i >= f16_end || (f16[i] & 0x7fff) != 0x7c00);
+        assert_true(i >= bf16_end || (bf16[i] & 0x7fff) != 0x7f80);
+        assert_true(i != bf16_end || (bf16[i] & 0x7fff) == 0x7f80);
+      }
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_least_squares_is_optimal),
@@ -255,6 +289,7 @@ int main(void) {
       cmocka_unit_test(test_least_squares_beats_simple_schemes),
       cmocka_unit_test(test_ternary),
       cmocka_unit_test(test_int8_and_e4m3),
+      cmocka_unit_test(test_elements_are_those_of_number_h),
       cmocka_unit_test(test_absmax_of_nothing_and_signs),
       cmocka_unit_test(test_halves_refuse_overflow),
       cmocka_unit_test(test_pack),

@@ -47,6 +47,7 @@ static int setup(void **state) {
       return -1;
   struct catalog_weight *first = add(1, 0, 1, 8192), *second = add(2, 1, 2, 0);
   second->hash_kind = CATALOG_HASH_TREE;
+  second->shape.experts = 12;
   add(3, 0, 1, 0)->handles = 1; /* no name stands for it any more */
   name("a", first, 1000, MODE_PRIVATE);
   name("b", first, 1001, MODE_ALL);
@@ -93,6 +94,8 @@ static void what_has_a_name_comes_back(void **state) {
   assert_int_equal(a->weight->parts[0].checksum, 99);
   assert_int_equal(catalog_slab_find(&back, 1)->extents.used, 4096); /* the unnamed one's room is free */
   assert_int_equal(catalog_slab_find(&back, 1)->fd, -1);
+  assert_int_equal(catalog_find(&back, "c")->weight->shape.experts, 12);
+  assert_int_equal(catalog_find(&back, "a")->weight->shape.experts, 0);
   catalog_free(&back);
 }
 
@@ -195,9 +198,11 @@ static void what_is_lent_as_anothers_is_refused(void **state) {
   assert_non_null(strstr(failure.text, "where nothing was taken"));
 }
 
-/* As a gemmd wrote it that knew nothing of lending: without the epoch and what stands behind each slab. */
+/* As a gemmd wrote it that knew nothing of lending and of experts: without the epoch and what stands behind each slab
+ * and each weight. */
 static void one_of_the_version_before_is_read(void **state) {
-  enum { HEAD = 48, EPOCH = 8, SLAB = 16, LENT = 24, HASH = 32 };
+  enum { HEAD = 48, EPOCH = 8, SLAB = 16, LENT = 24, EXPERTS = 8, HASH = 32, WEIGHTS_AT = 16 };
+  const size_t weight_bytes = 72 + LIMIT_PARTS * sizeof(struct catalog_part);
   uint8_t *older = malloc(length), *to = older;
   struct catalog back;
   (void)state;
@@ -208,6 +213,8 @@ static void one_of_the_version_before_is_read(void **state) {
   from += HEAD + EPOCH;
   for (int i = 0; i < 2; i++, to += SLAB, from += SLAB + LENT)
     memcpy(to, from, SLAB);
+  for (uint32_t i = 0; i < image[WEIGHTS_AT]; i++, to += weight_bytes, from += weight_bytes + EXPERTS)
+    memcpy(to, from, weight_bytes);
   size_t rest = (size_t)(image + length - HASH - from);
   memcpy(to, from, rest);
   to += rest;
