@@ -1,6 +1,7 @@
 // Launchers of gather.cuh.
 #include "../launch/launch_kernel.cuh"
 #include "gather.cuh"
+#include "gather.h"
 
 namespace {
 

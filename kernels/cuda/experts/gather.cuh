@@ -28,25 +28,39 @@ __device__ inline unsigned most_of_group(unsigned most) {
   return most;
 }
 
+// What a thread keeps of a row, asked for before anything else is done.
+template <typename X> struct row_of_eights {
+  const X *from;
+  int k, first;
+  bool aligned;
+  quantize_eight<X> kept[kept_most];
+
+  __device__ row_of_eights(const X *from, int64_t columns)
+      : from(from), k(static_cast<int>(columns)), first(8 * threadIdx.x) {
+    aligned = k % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+#pragma unroll
+    for (int i = 0; i < kept_most; i++)
+      kept[i] = load(first + i * 8 * threads);
+  }
+  __device__ quantize_eight<X> load(int i) const {
+    return quantize_load8(from, i, k, aligned);
+  }
+};
+
 // One row, quantized, to `count` places; those below zero are none.
-template <typename X, gather_to kTo>
-__device__ inline void quantize_to_places(const gather_pass &p, const X *from, const int *place, int count) {
+template <gather_to kTo, typename X>
+__device__ inline void quantize_to_places(const gather_pass &p, const row_of_eights<X> &row, const int *place,
+                                          int count) {
   constexpr bool e4m3 = kTo != GATHER_INT8, blocks = kTo == GATHER_E4M3_BLOCKS;
   __shared__ unsigned warps[threads / 32];
-  const int k = static_cast<int>(p.k), k_padded = static_cast<int>(p.k_padded), first = 8 * threadIdx.x;
-  const bool aligned = p.k % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
-  quantize_eight<X> kept[kept_most];
-  const auto load = [&](int i) { return quantize_load8(from, i, k, aligned); };
+  const int k_padded = static_cast<int>(p.k_padded);
   unsigned most = 0;
-#pragma unroll
-  for (int i = 0; i < kept_most; i++)
-    kept[i] = load(first + i * 8 * threads);
   if constexpr (!blocks) {
 #pragma unroll
     for (int i = 0; i < kept_most; i++)
-      most = quantize_magnitude(kept[i], most);
-    for (int i = first + kept_most * 8 * threads; i < k; i += 8 * threads)
-      most = quantize_magnitude(load(i), most);
+      most = quantize_magnitude(row.kept[i], most);
+    for (int i = row.first + kept_most * 8 * threads; i < row.k; i += 8 * threads)
+      most = quantize_magnitude(row.load(i), most);
     most = most_of_block(quantize_widen<X>(most), warps);
     const float scale = quantize_scale<e4m3>(most);
     for (int j = threadIdx.x; j < count; j += threads)
@@ -70,10 +84,10 @@ __device__ inline void quantize_to_places(const gather_pass &p, const X *from, c
   };
 #pragma unroll
   for (int i = 0; i < kept_most; i++)
-    write(kept[i], first + i * 8 * threads);
+    write(row.kept[i], row.first + i * 8 * threads);
   // All lanes of a warp take as many turns, for they ask each other.
   for (int i = kept_most * 8 * threads; i < k_padded; i += 8 * threads)
-    write(load(first + i), first + i);
+    write(row.load(row.first + i), row.first + i);
 }
 
 // Elements as they are, with the scales of codes.
@@ -100,33 +114,46 @@ __device__ inline void clear_skipped(const gather_pass &p, int64_t begin, const 
   }
 }
 
-// A row of x, or of a pair, to a block. kRoutes: and finds their places; the last block but one writes tiles.
+// Where the pairs of a block's row go. False for the last block, which writes tiles. kRoutes: they are found here.
+template <bool kRoutes> __device__ inline bool find_places(const gather_pass &p, int64_t begin, int count, counted &s) {
+  const bool tiles = begin >= p.pairs;
+  for (int i = threadIdx.x; i < count && !tiles; i += threads) {
+    if constexpr (kRoutes)
+      s.id[i] = p.ids[begin + i];
+    else
+      s.place[i] = p.route.place[begin + i];
+  }
+  if constexpr (kRoutes) {
+    count_ids(p, tiles ? 0 : begin, s);
+    if (tiles)
+      write_tiles(p, s);
+    else
+      place_range(p, begin, count, s);
+  } else {
+    __syncthreads();
+  }
+  return !tiles;
+}
+
+// A row of x, or of a pair, a block.
 template <typename X, gather_to kTo, bool kRoutes>
 __global__ void __launch_bounds__(threads) gather(const __grid_constant__ gather_pass p) {
   __shared__ counted s;
   quantize_wait_for_x();
   quantize_let_reader_start();
-  const int64_t row = blockIdx.x;
   const int count = p.x_pairs ? 1 : p.top;
-  const int64_t begin = row * count;
-  if constexpr (kRoutes) {
-    const bool tiles = begin >= p.pairs;
-    count_ids(p, tiles ? 0 : begin, s);
-    if (tiles) {
-      write_tiles(p, s);
+  const int64_t row = blockIdx.x, begin = row * count;
+  const X *const from = row_of_x<X>(p, row);
+  if constexpr (kTo == GATHER_AS_IT_IS) {
+    if (!find_places<kRoutes>(p, begin, count, s))
       return;
-    }
-    place_range(p, begin, begin + count, s);
-  } else {
-    for (int i = threadIdx.x; i < count; i += threads)
-      s.place[i] = p.route.place[begin + i];
-    __syncthreads();
-  }
-  const X *from = row_of_x<X>(p, row);
-  if constexpr (kTo == GATHER_AS_IT_IS)
     copy_to_places(p, from, row, s.place, count);
-  else
-    quantize_to_places<X, kTo>(p, from, s.place, count);
+  } else {
+    const row_of_eights<X> eights(from, begin < p.pairs ? p.k : 0);
+    if (!find_places<kRoutes>(p, begin, count, s))
+      return;
+    quantize_to_places<kTo>(p, eights, s.place, count);
+  }
   clear_skipped(p, begin, s.place, count);
 }
 
@@ -137,11 +164,14 @@ __global__ void __launch_bounds__(threads) route(const __grid_constant__ gather_
   quantize_let_reader_start();
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * range_most;
   const bool tiles = begin >= p.pairs;
+  const int count = tiles ? 0 : static_cast<int>(min(static_cast<int64_t>(range_most), p.pairs - begin));
+  for (int i = threadIdx.x; i < count; i += threads)
+    s.id[i] = p.ids[begin + i];
   count_ids(p, tiles ? 0 : begin, s);
   if (tiles)
     write_tiles(p, s);
   else
-    place_range(p, begin, min(begin + range_most, p.pairs), s);
+    place_range(p, begin, count, s);
 }
 
 } // namespace experts

@@ -1,12 +1,13 @@
 // Where pairs go: sorted by expert, those of an expert in their own order. Blocks share nothing: each counts all ids.
 #pragma once
 
-#include "gather.h"
+#include "gather_pass.h"
 
 namespace experts {
 
 constexpr int threads = EXPERTS_MOST; // a thread an expert where offsets are summed up
 constexpr int range_most = 512;       // pairs of a block
+constexpr int at_once = 8;            // ids that a thread has under way
 
 struct counted {
   int all[EXPERTS_MOST], before[EXPERTS_MOST]; // pairs of each expert; of these, those before the block's range
@@ -34,15 +35,24 @@ __device__ inline void count_ids(const gather_pass &p, int64_t begin, counted &s
   if (thread == 0)
     s.skipped = 0;
   __syncthreads();
-  for (int64_t i = thread; i < p.pairs; i += threads) {
-    const int id = p.ids[i];
-    if (id < 0 || id >= p.experts) {
-      atomicAdd(&s.skipped, 1);
-      continue;
+  for (int64_t i = thread; i < p.pairs; i += at_once * threads) {
+    int id[at_once]; // asked for together: each would be waited for by itself
+#pragma unroll
+    for (int j = 0; j < at_once; j++)
+      id[j] = p.ids[min(i + j * threads, p.pairs - 1)];
+#pragma unroll
+    for (int j = 0; j < at_once; j++) {
+      const int64_t pair = i + j * threads;
+      if (pair >= p.pairs)
+        break;
+      if (id[j] < 0 || id[j] >= p.experts) {
+        atomicAdd(&s.skipped, 1);
+        continue;
+      }
+      atomicAdd(&s.all[id[j]], 1);
+      if (pair < begin)
+        atomicAdd(&s.before[id[j]], 1);
     }
-    atomicAdd(&s.all[id], 1);
-    if (i < begin)
-      atomicAdd(&s.before[id], 1);
   }
   __syncthreads();
   const int rows = s.all[thread], tiles = (rows + p.tile_rows - 1) / p.tile_rows;
@@ -62,12 +72,8 @@ __device__ inline void count_ids(const gather_pass &p, int64_t begin, counted &s
   __syncthreads();
 }
 
-// Places of pairs [begin, end), of which there are at most range_most, behind count_ids.
-__device__ inline void place_range(const gather_pass &p, int64_t begin, int64_t end, counted &s) {
-  const int count = static_cast<int>(end - begin);
-  for (int i = threadIdx.x; i < count; i += threads)
-    s.id[i] = p.ids[begin + i];
-  __syncthreads();
+// Places of `count` pairs from `begin` on, at most range_most, whose ids are in s.id since before count_ids.
+__device__ inline void place_range(const gather_pass &p, int64_t begin, int count, counted &s) {
   for (int i = threadIdx.x; i < count; i += threads) {
     const int id = s.id[i];
     int place = -1;

@@ -7,7 +7,6 @@
 
 #include "../../../proto/gemm.h"
 
-#include <driver_types.h>
 #include <stdbool.h>
 #include <stdint.h>
 

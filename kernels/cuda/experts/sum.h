@@ -4,6 +4,8 @@
 
 #include "route.h"
 
+#include <driver_types.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif

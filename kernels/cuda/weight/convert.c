@@ -1,6 +1,5 @@
 #include "convert.h"
 
-#include "../../../proto/limits.h"
 #include "../../../proto/number.h"
 #include "convert_kernels.h"
 
@@ -250,7 +249,8 @@ static enum status experts_join(const struct gemm_weight *weight, struct gemm_we
   *out = gemm_expert(weight);
   out->n *= gemm_matrices(weight);
   bool apart = weight->scale != GEMM_SCALE_ONE && (weight->scale != GEMM_SCALE_BLOCK || weight->n % GEMM_GROUP == 0);
-  if (weight->experts == 0 || (apart && out->n <= LIMIT_N))
+  struct error ignored;
+  if (weight->experts == 0 || (apart && gemm_weight_check(out, &ignored) == STATUS_OK))
     return STATUS_OK;
   return error_set(error, STATUS_UNSUPPORTED, "experts whose rows share scales are not converted by the device");
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "../../device/number.cuh"
-#include "launch.h"
+#include "product.h"
+
+#include <type_traits>
 
 namespace pairs {
 

@@ -1,8 +1,7 @@
 // Launcher of pairs/kernel.cuh.
 #include "../../launch/launch_kernel.cuh"
 #include "kernel.cuh"
-
-#include <type_traits>
+#include "launch.h"
 
 namespace {
 

@@ -32,7 +32,8 @@ bool grouped_config_valid(const struct grouped_config *config, enum gemm_scale s
 }
 
 bool grouped_takes(const struct kernel_problem *problem) {
-  bool format = problem->format == GEMM_FORMAT_INT8 || problem->format == GEMM_FORMAT_FP8;
+  bool format =
+      problem->format == GEMM_FORMAT_INT8 || problem->format == GEMM_FORMAT_FP8 || gemm_is_wide(problem->format);
   return problem->device.capability == 90 && format && problem->experts > 0 && !kernel_problem_cancels(problem) &&
          problem->experts * problem->n <= INT32_MAX;
 }
@@ -53,6 +54,7 @@ double grouped_us(const struct kernel_problem *problem) {
   static const double BYTES_A_US = 4.5e6, OPERATIONS_A_US = 8e8, BEGIN_US = 3;
   double experts = (double)problem->experts, pairs = (double)problem->m;
   double hit = experts * (1 - pow(1 - 1 / experts, pairs)), row = (double)problem->n * (double)problem->k;
+  row *= gemm_is_wide(problem->format) ? 2 : 1;
   double reads = hit * row / BYTES_A_US, multiplies = 2 * pairs * row / OPERATIONS_A_US;
   return BEGIN_US + (reads > multiplies ? reads : multiplies);
 }

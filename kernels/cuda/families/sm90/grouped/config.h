@@ -1,5 +1,5 @@
-/* Products over experts of INT8 and FP8 weights on Hopper's warpgroup matrix instructions: rows of x sorted by expert
- * (experts/route.h), W as the wide side of the instruction, a tile's rows of x as its columns.
+/* Products over experts of INT8, FP8, F16 and BF16 weights on Hopper's warpgroup matrix instructions: rows of x sorted
+ * by expert (experts/route.h), W as the wide side of the instruction, a tile's rows of x as its columns.
  *
  * Blocks stay: one warp copies W and x ahead through a ring, across the borders of pieces, so that memory never rests;
  * one or two warpgroups of 64 rows of W multiply. Pieces, a tile and some rows of its expert's W, are handed out as

@@ -78,7 +78,7 @@ static struct grouped_product product_of(const struct kernel_call *call) {
       .n = weight->n,
       .k = (int64_t)layout->row_bytes,
       .experts = (int)weight->experts,
-      .w_scale = (const float *)(const void *)call->weight->scales,
+      .w_scale = weight->scale == GEMM_SCALE_NONE ? NULL : (const float *)(const void *)call->weight->scales,
       .x_scale = call->x_scale,
       .w_scale_stride = (int64_t)layout->scale_row_bytes / 4,
       .x_scale_stride = call->m_padded,

@@ -6,8 +6,6 @@
 
 namespace grouped {
 
-using hopper::sums;
-
 // ---- copies, by one thread
 
 template <int kGroups> struct places {
@@ -103,10 +101,33 @@ __device__ inline void multiply_block(float (&sum)[kRegisters], const hopper::st
     sum[r] = fmaf(block[r], w_scale[r % 4 / 2] * x_scale[r / 4 * 2 + r % 2], sum[r]);
 }
 
+template <int kRegisters>
+__device__ inline void multiply_wide(float (&d)[kRegisters], uint64_t w, uint64_t x, bool add, __half) {
+  ptx::wgmma_f16(d, w, x, add);
+}
+
+template <int kRegisters>
+__device__ inline void multiply_wide(float (&d)[kRegisters], uint64_t w, uint64_t x, bool add, __nv_bfloat16) {
+  ptx::wgmma_bf16(d, w, x, add);
+}
+
+// A step of 16-bit numbers, whose sums stay with the tensor cores.
+template <typename X, int kRegisters>
+__device__ inline void multiply_step(float (&sum)[kRegisters], const hopper::step_operands &at, bool first) {
+  hopper::keep(sum);
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < hopper::step_instructions; i++)
+    multiply_wide(sum, at.w_of(i), at.x_of(i), !first || i > 0, X());
+  ptx::wgmma_commit();
+  ptx::wgmma_wait<0>();
+  hopper::keep(sum);
+}
+
 template <sums kSums, int kWidth, int kGroups>
 __device__ inline void compute(const work &w, shared<kGroups> &s, const places<kGroups> &from, cursor &at,
                                const piece &p, int warp, int lane) {
-  using T = typename hopper::sum_of<kSums>::type;
+  using T = std::conditional_t<kSums == sums::integers, int, float>;
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
   const row_factors rows(w.product, p, warp, lane, kSums != sums::block_scaled);
   fetch_columns<kWidth>(w.product, s, p, group, kSums != sums::block_scaled);
@@ -130,6 +151,10 @@ __device__ inline void compute(const work &w, shared<kGroups> &s, const places<k
       hopper::multiply_parts<hopper::chunk_instructions, hopper::step_instructions>(sum, operands, 0, [] {});
     } else if constexpr (kSums == sums::every_32) {
       hopper::multiply_parts<1, hopper::step_instructions>(sum, operands, 0, [] {});
+    } else if constexpr (kSums == sums::f16) {
+      multiply_step<__half>(sum, operands, step == 0);
+    } else if constexpr (kSums == sums::bf16) {
+      multiply_step<__nv_bfloat16>(sum, operands, step == 0);
     } else {
 #pragma unroll
       for (int chunk = 0; chunk < 2; chunk++)

@@ -6,7 +6,7 @@
 namespace {
 
 using kernel = void (*)(grouped::work);
-using hopper::sums;
+using grouped::sums;
 
 template <sums kSums> kernel kernel_of(const grouped_config &c) {
   return c.groups == 1 ? grouped::run<kSums, 1> : grouped::run<kSums, 2>;
@@ -15,6 +15,10 @@ template <sums kSums> kernel kernel_of(const grouped_config &c) {
 kernel kernel_of(const grouped_config &c, const grouped_product &p) {
   if (p.format == GEMM_FORMAT_INT8)
     return kernel_of<sums::integers>(c);
+  if (p.format == GEMM_FORMAT_F16)
+    return kernel_of<sums::f16>(c);
+  if (p.format == GEMM_FORMAT_BF16)
+    return kernel_of<sums::bf16>(c);
   if (p.scale == GEMM_SCALE_BLOCK)
     return kernel_of<sums::block_scaled>(c);
   return p.y_type == GEMM_BF16 ? kernel_of<sums::every_128>(c) : kernel_of<sums::every_32>(c);

@@ -1,4 +1,4 @@
-/* A product over experts of rows of 8-bit codes, as the kernel for it is launched with it. */
+/* A product over experts of rows of 8-bit codes or 16-bit numbers, as the kernel for it is launched with it. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_PRODUCT_H
 #define KERNELS_CUDA_FAMILIES_SM90_GROUPED_PRODUCT_H
 

@@ -9,6 +9,9 @@
 
 namespace grouped {
 
+// How sums leave the tensor cores, FP8's as hopper/config.h says; of 16-bit numbers they stay.
+enum class sums { integers, every_128, every_32, block_scaled, f16, bf16 };
+
 constexpr int widths = 5; // of tiles in the tensor cores: 8, 16, 32, 64, 128
 
 // A launch. `pieces`: of 64 or 128 rows of W, of an expert.

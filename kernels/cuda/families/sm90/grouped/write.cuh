@@ -73,18 +73,18 @@ __device__ inline void write_as(const grouped_product &p, shared<kGroups> &s, co
   }
 }
 
-template <hopper::sums kSums, int kWidth, typename... Rest>
+template <sums kSums, int kWidth, typename... Rest>
 __device__ inline void write_sums(const grouped_product &p, Rest &...rest) {
-  if constexpr (kSums == hopper::sums::every_128) {
+  if constexpr (kSums == sums::every_128) {
     write_as<kWidth, __nv_bfloat16>(p, rest...);
   } else {
-    if (kSums != hopper::sums::every_32 && p.y_type == GEMM_BF16)
+    if (kSums != sums::every_32 && p.y_type == GEMM_BF16)
       write_as<kWidth, __nv_bfloat16>(p, rest...);
     else if (p.y_type == GEMM_F16)
       write_as<kWidth, __half>(p, rest...);
     else if (p.y_type == GEMM_F32)
       write_as<kWidth, float>(p, rest...);
-    else if constexpr (kSums == hopper::sums::integers)
+    else if constexpr (kSums == sums::integers)
       write_as<kWidth, int>(p, rest...);
   }
 }

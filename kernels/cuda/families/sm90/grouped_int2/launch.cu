@@ -1,6 +1,7 @@
 // Launchers of grouped_int2/make.cuh and kernel.cuh.
 #include "../../../launch/launch_kernel.cuh"
 #include "kernel.cuh"
+#include "launch.h"
 #include "make.cuh"
 
 namespace {

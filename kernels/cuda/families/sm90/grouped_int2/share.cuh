@@ -4,7 +4,8 @@
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
 #include "../int2/layout.h"
-#include "launch.h"
+#include "config.h"
+#include "product.h"
 
 namespace grouped_int2 {
 
