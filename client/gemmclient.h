@@ -238,6 +238,14 @@ GEMMD_API int gemmd_weight_load(gemmd_session *session, int fd, const gemmd_load
 /* The same with the path opened here, as this process may: NOT_FOUND where there is no such file, PERMISSION. */
 GEMMD_API int gemmd_weight_load_file(gemmd_session *session, const char *path, const gemmd_load *load,
                                      gemmd_weight_info *info);
+/* Loads numbers that lie in memory of gemmd_memory_open or gemmd_memory_open_ipc: n dense rows of k from `data` on, a
+ * multiple of 16 bytes into it, of type F32, F16 or BF16. On a GPU they are quantized there and never pass through this
+ * process. They stay as they are until the call returns. Of `load` tensors and progress say nothing; what load->format
+ * needs is as for a file, but on a GPU F16 and BF16 are made of their own type alone, and INT2 with scales in groups:
+ * UNSUPPORTED. INVALID for a matrix that is not in such memory; BAD_FILE for values that are not finite. DEVICE_LOST
+ * where the worker that has the memory died: call again. */
+GEMMD_API int gemmd_weight_take(gemmd_session *session, const gemmd_load *load, const void *data, enum gemmd_type type,
+                                int64_t n, int64_t k, gemmd_weight_info *info);
 /* Drops the name. The memory is freed with the last name and the last open handle. *freed may be NULL. */
 GEMMD_API int gemmd_weight_unload(gemmd_session *session, const char *name, uint64_t *freed);
 GEMMD_API int gemmd_weight_stat(gemmd_session *session, const char *name, gemmd_weight_info *info);

@@ -68,6 +68,7 @@ typedef struct gemmd_direct_options {
    * the thread that asks for a product. NULL: the library starts threads of its own. */
   void (*parallel)(void *context, int parts, void (*part)(void *task, int part, int parts), void *task);
   void *parallel_context;
+  int64_t pairs_most; /* m * T of a product over experts at most; what a lane takes grows with it. 0: there are none */
 } gemmd_direct_options;
 
 /* Opens a device for products. It belongs to the session, which must outlive it. With CUDA it is gemmd's device by its
@@ -176,6 +177,25 @@ GEMMD_API void gemmd_direct_plan_free(gemmd_direct_plan *plan);
 /* As gemmd_direct_matmul: x is [m, k] of the first step, y is what the last one gives, of its y_type; `bias` and
  * `kernel` must be NULL. */
 GEMMD_API int gemmd_direct_run(gemmd_direct_plan *plan, const gemmd_direct_product *product, void *stream);
+
+/* ---- experts; gemmclient.h says what is computed */
+
+typedef struct gemmd_direct_experts {
+  size_t bytes;         /* sizeof(gemmd_direct_experts) */
+  const int32_t *ids;   /* [m, T], where the device reads them when the stream comes to it; the host never does */
+  const float *routing; /* [m, T], there, too; NULL: 1 */
+  uint32_t top;         /* T, 1..E; m * T is at most pairs_most */
+  bool x_pairs, sum;    /* as in gemmd_experts */
+  uint32_t *skipped;    /* where the device adds the number of pairs whose id is no expert; NULL: nobody counts */
+} gemmd_direct_experts;
+
+/* As gemmd_direct_matmul and gemmd_direct_run, graphs included: how many rows an expert gets is known to the device
+ * alone. x is f32, f16 or bf16, bias [E, n], `kernel` NULL; ids, routing and `skipped` are aligned to 16 bytes, the
+ * last to 4. */
+GEMMD_API int gemmd_direct_experts_matmul(gemmd_direct_weight *weight, const gemmd_direct_product *product,
+                                          const gemmd_direct_experts *experts, void *stream);
+GEMMD_API int gemmd_direct_experts_run(gemmd_direct_plan *plan, const gemmd_direct_product *product,
+                                       const gemmd_direct_experts *experts, void *stream);
 
 /* The sentence of the last failure of these functions in this thread; "" before any. */
 GEMMD_API const char *gemmd_direct_error(void);

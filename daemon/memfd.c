@@ -9,6 +9,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
 static enum status system_error(struct error *error, const char *what) {
   enum status status = errno == ENOMEM || errno == ENOSPC   ? STATUS_NOMEM
                        : errno == EMFILE || errno == ENFILE ? STATUS_BUSY
@@ -111,16 +115,43 @@ enum status memfd_check_foreign(int fd, uint64_t bytes, struct error *error) {
   return memfd_check(fd, bytes, false, error);
 }
 
+static uint64_t whole_pages(uint64_t bytes) {
+  uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
 void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error) {
-  if (bytes > SIZE_MAX) {
+  if (bytes > SIZE_MAX - MEMFD_LARGE_PAGE) {
     (void)error_set(error, STATUS_TOO_LARGE, "memory of %llu bytes is more than can be addressed",
                     (unsigned long long)bytes);
     return NULL;
   }
-  void *base = mmap(NULL, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
-  if (base == MAP_FAILED) {
+  /* Large pages can be mapped as such where they lie at multiples of their size: room for that is taken first. */
+  size_t room = (size_t)(bytes + MEMFD_LARGE_PAGE);
+  uint8_t *taken = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (taken == MAP_FAILED) {
     (void)system_error(error, "mmap of a memfd");
     return NULL;
   }
+  uint8_t *at = taken + (-(uintptr_t)taken & (MEMFD_LARGE_PAGE - 1)), *end = at + whole_pages(bytes);
+  void *base = mmap(at, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_FIXED, fd, 0);
+  if (base == MAP_FAILED) {
+    (void)system_error(error, "mmap of a memfd");
+    munmap(taken, room);
+    return NULL;
+  }
+  if (at > taken)
+    munmap(taken, (size_t)(at - taken));
+  if (end < taken + room)
+    munmap(end, (size_t)(taken + room - end));
   return base;
+}
+
+/* Of a range without any page none is made: each gets one first. */
+void memfd_take_large_pages(uint8_t *at, uint64_t bytes) {
+  bytes = bytes / MEMFD_LARGE_PAGE * MEMFD_LARGE_PAGE;
+  for (uint64_t i = 0; i < bytes; i += MEMFD_LARGE_PAGE)
+    *(volatile uint8_t *)(at + i) = 0;
+  if (bytes > 0)
+    (void)madvise(at, (size_t)bytes, MADV_COLLAPSE); /* older kernels do not know it */
 }

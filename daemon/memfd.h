@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define MEMFD_LARGE_PAGE ((uint64_t)2 << 20)
+
 /* A memfd of `bytes`, zeroed, sealed against shrinking, growing and further seals. */
 MUST_CHECK enum status memfd_make(const char *name, uint64_t bytes, int *fd, struct error *error);
 /* The same, growable and unsealed, to be filled and sealed by memfd_freeze. */
@@ -21,7 +23,10 @@ MUST_CHECK enum status memfd_check(int fd, uint64_t bytes, bool frozen, struct e
  * and writing: on tmpfs (huge pages may run out under a mapping, which then faults), and sealed so that neither its
  * size nor what may be done with it can change. */
 MUST_CHECK enum status memfd_check_foreign(int fd, uint64_t bytes, struct error *error);
-/* Maps all of it, shared. NULL with *error otherwise. Give back with munmap. */
+/* Maps all of it, shared, from a multiple of MEMFD_LARGE_PAGE on. NULL with *error otherwise. Give back with munmap. */
 void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error);
+/* Of a memfd that nothing has been written to: takes pages of MEMFD_LARGE_PAGE for `bytes` from `at` on, a multiple of
+ * that in a writable mapping. Where the system does not let it they come one by one, small. */
+void memfd_take_large_pages(uint8_t *at, uint64_t bytes);
 
 #endif

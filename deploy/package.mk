@@ -79,7 +79,12 @@ $(BUNDLE)/tests/snapshot: $(call object,$(wildcard tests/snapshot/*.c)) $(addpre
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../lib' $(SYSTEM_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(BUNDLE)/tests/isolation $(BUNDLE)/tests/snapshot $(addprefix $(BUILD)/,libgemmclient-cuda.so libgemmclient-direct.so) ## one tar that runs on another x86-64 Linux with nothing installed
+$(BUNDLE)/tests/turns: $(BUILD)/obj/tests/isolation/turns.c.o $(addprefix $(BUILD)/,tests.a client.a libgemmkernels.so proto.a)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../lib' -lcmocka $(STATIC_LIBS)
+
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(addprefix $(BUNDLE)/tests/,isolation turns snapshot) $(addprefix $(BUILD)/,libgemmclient-cuda.so libgemmclient-direct.so) ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
 	cp -L $(addprefix $(BUILD)/,libgemmclient-cuda.so.$(SOVERSION) libgemmclient-direct.so.$(SOVERSION) libgemmkernels.so) $(BUNDLE)/lib/
 	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so

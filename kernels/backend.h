@@ -212,8 +212,8 @@ struct backend_ops {
                               struct backend_slab *slab, uint64_t offset, struct error *error);
   /* Quantizes numbers into canonical form, into total_bytes of zeros; the bits are those of proto/weights/quantize.h.
    * The work is in slices, below products. BAD_FILE with row and column for a value that is not finite, or beyond the
-   * format; UNSUPPORTED: F16, BF16, INT2 with a scale a row, rows beyond BACKEND_CONVERT_BYTES. NULL: the host does it.
-   */
+   * format; UNSUPPORTED: F16 and BF16 of anything but their own type on the device, INT2 with a scale a row, rows
+   * beyond BACKEND_CONVERT_BYTES. NULL: the host does it. */
   enum status (*weight_convert)(struct backend *backend, const struct gemm_weight *weight,
                                 const struct backend_source *source, void *canonical, struct error *error);
   /* Makes a stored weight usable. */

@@ -85,12 +85,12 @@ uint64_t race_median(const struct race_candidate *candidate) {
   return count == 0 ? 0 : (samples[(count - 1) / 2] + samples[count / 2]) / 2;
 }
 
-/* As race_low, of samples in order. */
+/* Their lower quartile, of samples in order: of three the least; 0 where there is none. */
 static uint64_t low_of(const uint64_t samples[RACE_SAMPLES], int count) {
   return count == 0 ? 0 : samples[(count - 1) / 4];
 }
 
-uint64_t race_low(const struct race_candidate *candidate) {
+static uint64_t low_quartile(const struct race_candidate *candidate) {
   uint64_t samples[RACE_SAMPLES];
   int count = sorted(candidate, samples);
   return low_of(samples, count);
@@ -111,11 +111,13 @@ double race_spread(const struct race_candidate *candidate) {
 static double standard_error(const struct race_candidate *candidate) {
   uint32_t count = candidate->count < RACE_SAMPLES ? candidate->count : RACE_SAMPLES;
   double median = (double)race_median(candidate);
-  return 1.2533 / 0.6745 * (median - (double)race_low(candidate)) / median / sqrt(count);
+  return 1.2533 / 0.6745 * (median - (double)low_quartile(candidate)) / median / sqrt(count);
 }
 
-bool race_beats(const struct race_candidate *a, const struct race_candidate *b, double least, double errors,
-                double *gain) {
+/* True where b is faster than a by more than `least` (0.02: 2 %) and by more than so many standard errors of the
+ * difference of their medians, and its lower quartile is less, too; *gain is 1 - b / a of the medians. */
+static bool beats(const struct race_candidate *a, const struct race_candidate *b, double least, double errors,
+                  double *gain) {
   double slow = (double)race_median(a), fast = (double)race_median(b);
   if (slow <= 0 || fast <= 0) {
     *gain = 0;
@@ -123,7 +125,7 @@ bool race_beats(const struct race_candidate *a, const struct race_candidate *b, 
   }
   *gain = 1 - fast / slow;
   double noise = errors * hypot(standard_error(a), standard_error(b));
-  return *gain > least && *gain > noise && race_low(b) < race_low(a);
+  return *gain > least && *gain > noise && low_quartile(b) < low_quartile(a);
 }
 
 /* The best few by `figure`. */
@@ -154,7 +156,7 @@ int race_best(const struct race *race, int *who, int most) {
 }
 
 int race_ahead(const struct race *race, int *who, int most) {
-  return ranked(race, race_low, who, most);
+  return ranked(race, low_quartile, who, most);
 }
 
 /* ---- heats */
@@ -226,12 +228,12 @@ static void eliminate(struct race *race) {
   int order[RACE_MOST], keep = (running(race) + 2) / 3;
   int count = race_ahead(race, order, RACE_MOST), kept = 0;
   keep = keep < FINALISTS ? FINALISTS : keep;
-  uint64_t fastest = count > 0 ? race_low(&race->candidates[order[0]]) : 0;
+  uint64_t fastest = count > 0 ? low_quartile(&race->candidates[order[0]]) : 0;
   for (int i = 0; i < count; i++) {
     struct race_candidate *candidate = &race->candidates[order[i]];
     if (order[i] == 0 || candidate->state != RACE_RUNNING)
       continue;
-    if (kept++ >= keep || (double)race_low(candidate) > HOPELESS * (double)fastest)
+    if (kept++ >= keep || (double)low_quartile(candidate) > HOPELESS * (double)fastest)
       candidate->state = RACE_OUT;
   }
   race->heat++;
@@ -246,7 +248,7 @@ static int next_challenger(const struct race *race) {
   int best = -1;
   uint64_t fastest = UINT64_MAX;
   for (int i = 1; i < race->count; i++) {
-    uint64_t low = race_low(&race->candidates[i]);
+    uint64_t low = low_quartile(&race->candidates[i]);
     if (race->candidates[i].state == RACE_RUNNING && i != race->winner && low > 0 && low < fastest) {
       best = i;
       fastest = low;
@@ -259,8 +261,8 @@ static int next_challenger(const struct race *race) {
 static void start_final(struct race *race) {
   int challenger = next_challenger(race);
   bool worth = challenger >= 0 && race->finals < FINALS_MOST &&
-               (race->finals == 0 || (double)race_low(&race->candidates[challenger]) <
-                                         (1 - WIN_LEAST) * (double)race_low(&race->candidates[race->winner]));
+               (race->finals == 0 || (double)low_quartile(&race->candidates[challenger]) <
+                                         (1 - WIN_LEAST) * (double)low_quartile(&race->candidates[race->winner]));
   race->final = true;
   if (!worth && !race->guest_met && race->guest > 0 && race->guest != race->winner && race->guest != race->challenger &&
       race->candidates[race->guest].count > 0) {
@@ -288,8 +290,8 @@ static bool decided(struct race *race) {
   double gain;
   if (race->final_turn > 0 || race->final_rounds < FINAL_ROUNDS)
     return false;
-  bool wins = race_beats(winner, challenger, WIN_LEAST, last ? WIN_ERRORS : WIN_ERRORS_AT_ONCE, &gain);
-  double promised = 1 - (double)race_low(challenger) / (double)race_low(winner);
+  bool wins = beats(winner, challenger, WIN_LEAST, last ? WIN_ERRORS : WIN_ERRORS_AT_ONCE, &gain);
+  double promised = 1 - (double)low_quartile(challenger) / (double)low_quartile(winner);
   if (!wins && !last && (gain > WIN_LEAST || promised > 2 * WIN_LEAST))
     return false;
   if (wins)

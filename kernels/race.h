@@ -80,14 +80,7 @@ int race_ahead(const struct race *race, int *who, int most);
 
 /* Median of the samples in ns; 0 where there is none. */
 uint64_t race_median(const struct race_candidate *candidate);
-/* Their lower quartile, of three samples the least; 0 where there is none. */
-uint64_t race_low(const struct race_candidate *candidate);
 /* Half the distance between the quartiles, relative to the median. */
 double race_spread(const struct race_candidate *candidate);
-
-/* True where b is faster than a by more than `least` (0.02: 2 %) and by more than so many standard errors of the
- * difference of their medians, and its lower quartile is less, too; *gain is 1 - b / a of the medians. */
-bool race_beats(const struct race_candidate *a, const struct race_candidate *b, double least, double errors,
-                double *gain);
 
 #endif

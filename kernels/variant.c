@@ -99,7 +99,8 @@ const char *variant_text(const struct variant *variant, char out[VARIANT_TEXT_BY
   return out;
 }
 
-int variant_parameter(const struct variant_family *family, const char *name) {
+/* Place of a parameter, -1 where the family has none of that name. */
+static int parameter_named(const struct variant_family *family, const char *name) {
   for (size_t i = 0; i < family->count; i++)
     if (strcmp(family->parameters[i].name, name) == 0)
       return (int)i;
@@ -120,7 +121,7 @@ static enum status parse_value(const struct variant_family *family, char *word, 
   if (equals == NULL)
     return error_set(error, STATUS_INVALID, "NAME=VALUE is expected, got %.40s", word);
   *equals = '\0';
-  int place = variant_parameter(family, word);
+  int place = parameter_named(family, word);
   if (place < 0)
     return error_set(error, STATUS_NOT_FOUND, "kernels of family %s have no %.40s", family->name, word);
   const struct variant_parameter *parameter = &family->parameters[place];
@@ -144,7 +145,7 @@ static enum status choose_family(const struct variant_family *const *families, c
     snprintf(copy, sizeof copy, "%s", words);
     for (char *word = strtok_r(copy, " ", &place); word != NULL; word = strtok_r(NULL, " ", &place)) {
       word[strcspn(word, "=")] = '\0';
-      all &= variant_parameter(*families, word) >= 0;
+      all &= parameter_named(*families, word) >= 0;
     }
     if (all) {
       *out = *families;

@@ -67,8 +67,6 @@ const char *variant_text(const struct variant *variant, char out[VARIANT_TEXT_BY
  * value and its range. */
 MUST_CHECK enum status variant_parse(const struct variant_family *const *families, const char *text,
                                      struct variant *out, struct error *error);
-/* Place of a parameter, -1 where the family has none of that name. */
-int variant_parameter(const struct variant_family *family, const char *name);
 /* The value in range and on the step that is nearest. */
 int32_t variant_nearest(const struct variant_parameter *parameter, int64_t value);
 

@@ -6,7 +6,7 @@ FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-f
 FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
 FUZZ_DAEMON := $(call fuzz_object,$(PROTO_SOURCES) daemon/config.c daemon/list.c daemon/log.c daemon/memfd.c $(wildcard daemon/loader/*.c proto/weights/*.c proto/weights/*/*.c) \
-  $(addprefix daemon/supervisor/weights/,catalog.c catalog_image.c extents.c) $(addprefix daemon/worker/serve/,handles.c plans.c) \
+  $(addprefix daemon/supervisor/weights/,catalog.c catalog_image.c) $(addprefix daemon/worker/serve/,handles.c plans.c) \
   daemon/transport.c daemon/worker/tune/tune_db.c kernels/variant.c client/model/index.c)
 FUZZ_CLIENT := $(call fuzz_object,$(PROTO_SOURCES) $(CLIENT_SOURCES))
 
@@ -33,6 +33,18 @@ $(BUILD)/chaos $(BUILD)/faults $(BUILD)/held: $(BUILD)/%: $(BUILD)/obj/tests/cha
 $(BUILD)/isolation: $(BUILD)/obj/tests/isolation/isolation.c.o $(BUILD)/tests.a $(BUILD)/client.a $(BUILD)/proto.a
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
+
+# how the kernels themselves cut the same products, without a daemon
+$(BUILD)/turns: $(BUILD)/obj/tests/isolation/turns.c.o $(addprefix $(BUILD)/,tests.a client.a libgemmkernels.so proto.a)
+	$(call say,LINK)
+	$(Q)$(CC) $(LDFLAGS) -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(TEST_LIBS)
+
+bench-turns: ## into how many turns hostile products go, and how long each takes (ARGUMENTS="first step case_ms")
+	@deploy/deps.sh build test
+	@$(MAKE) --no-print-directory run-bench-turns
+
+run-bench-turns: all $(BUILD)/turns
+	@$(BUILD)/turns $(ARGUMENTS)
 
 bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms")
 	@deploy/deps.sh build test
@@ -74,4 +86,4 @@ fuzz: ## all fuzz targets over their corpus, FUZZ_S=60 seconds together
 run-fuzz: $(FUZZ)
 	@GEMMD_BUILD=$(BUILD) tests/fuzz/run.sh
 
-.PHONY: chaos run-chaos faults run-faults bench-isolation run-bench-isolation fuzz run-fuzz
+.PHONY: chaos run-chaos faults run-faults bench-isolation run-bench-isolation bench-turns run-bench-turns fuzz run-fuzz

@@ -142,24 +142,20 @@ static int ask_conditions(gemmd_session *session, const gemmd_daemon_info *info,
   return status;
 }
 
-static enum tool_exit run_status(struct tool_call *call) {
-  gemmd_session *session;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
+static enum tool_exit show_status(struct tool_call *call, gemmd_session *session) {
   gemmd_daemon_info info;
   struct condition conditions[sizeof info.device / sizeof *info.device];
   int status = gemmd_daemon_status(session, &info);
   if (status == GEMMD_OK)
     status = ask_conditions(session, &info, conditions);
   if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  else if (call->json)
-    status_json(&info, conditions, call->out);
-  else
-    status_text(&info, conditions, call->out);
-  gemmd_disconnect(session);
-  return code;
+    return tool_refused(call, session, status);
+  (call->json ? status_json : status_text)(&info, conditions, call->out);
+  return TOOL_OK;
+}
+
+static enum tool_exit run_status(struct tool_call *call) {
+  return ctl_in_session(call, show_status);
 }
 
 const struct tool_command ctl_status = {
@@ -223,22 +219,21 @@ const struct tool_command ctl_device = {
 
 /* ---- drain */
 
-static enum tool_exit run_drain(struct tool_call *call) {
-  gemmd_session *session;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
+static enum tool_exit drain(struct tool_call *call, gemmd_session *session) {
   int status = gemmd_drain(session);
   if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
+    return tool_refused(call, session, status);
   while (status == GEMMD_OK)
     status = gemmd_dispatch(session, -1);
-  gemmd_disconnect(session);
-  if (code == TOOL_OK && call->json)
+  if (call->json)
     print_json(call->out, json_pack("{s:b}", "drained", true));
-  else if (code == TOOL_OK)
+  else
     fprintf(call->out, "gemmd has ended\n");
-  return code;
+  return TOOL_OK;
+}
+
+static enum tool_exit run_drain(struct tool_call *call) {
+  return ctl_in_session(call, drain);
 }
 
 const struct tool_command ctl_drain = {

@@ -3,19 +3,14 @@
 #include "export.h"
 #include "metrics_text.h"
 
-static enum tool_exit run_metrics(struct tool_call *call) {
-  gemmd_session *session;
-  const char *listen = tool_value(call, "listen");
-  if (listen != NULL)
-    return export_run(call, listen);
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
+static enum tool_exit write_metrics(struct tool_call *call, gemmd_session *session) {
   int status = metrics_text_write(session, call->out);
-  if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  gemmd_disconnect(session);
-  return code;
+  return status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
+}
+
+static enum tool_exit run_metrics(struct tool_call *call) {
+  const char *listen = tool_value(call, "listen");
+  return listen != NULL ? export_run(call, listen) : ctl_in_session(call, write_metrics);
 }
 
 static const struct tool_option metrics_options[] = {

@@ -163,19 +163,16 @@ static int list_json(const struct tool_call *call, gemmd_session *session, const
   return status;
 }
 
-static enum tool_exit run_weights(struct tool_call *call) {
-  gemmd_session *session;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
+static enum tool_exit list_weights(struct tool_call *call, gemmd_session *session) {
   const char *pattern = call->count > 0 ? call->arguments[0] : NULL;
   int status = call->json                         ? list_json(call, session, pattern)
                : tool_value(call, "tree") != NULL ? list_tree(call, session, pattern)
                                                   : list_text(call, session, pattern);
-  if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  gemmd_disconnect(session);
-  return code;
+  return status == GEMMD_OK ? TOOL_OK : tool_refused(call, session, status);
+}
+
+static enum tool_exit run_weights(struct tool_call *call) {
+  return ctl_in_session(call, list_weights);
 }
 
 static const struct tool_option weights_options[] = {
@@ -237,18 +234,16 @@ static enum tool_exit unload_all(struct tool_call *call, gemmd_session *session,
   return TOOL_OK;
 }
 
-static enum tool_exit run_unload(struct tool_call *call) {
-  gemmd_session *session;
+static enum tool_exit unload(struct tool_call *call, gemmd_session *session) {
   gemmd_weight_info info;
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
   const char *name = call->arguments[0];
   /* A name may hold what looks like a pattern. */
   bool pattern = strpbrk(name, "*?[") != NULL && gemmd_weight_stat(session, name, &info) != GEMMD_OK;
-  code = pattern ? unload_all(call, session, name) : unload_one(call, session, name);
-  gemmd_disconnect(session);
-  return code;
+  return pattern ? unload_all(call, session, name) : unload_one(call, session, name);
+}
+
+static enum tool_exit run_unload(struct tool_call *call) {
+  return ctl_in_session(call, unload);
 }
 
 const struct tool_command ctl_unload = {

@@ -11,6 +11,16 @@ enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session
   return tool_connect(call, &options, session);
 }
 
+enum tool_exit ctl_in_session(struct tool_call *call, enum tool_exit (*run)(struct tool_call *, gemmd_session *)) {
+  gemmd_session *session;
+  enum tool_exit code = ctl_connect(call, &session);
+  if (code != TOOL_OK)
+    return code;
+  code = run(call, session);
+  gemmd_disconnect(session);
+  return code;
+}
+
 void ctl_hash_text(const gemmd_weight_info *info, char out[65]) {
   for (size_t i = 0; i < sizeof info->hash; i++)
     snprintf(out + 2 * i, 3, "%02x", info->hash[i]);

@@ -20,6 +20,8 @@ CTL_COMMANDS(ROW)
 
 /* Connects for control calls. */
 enum tool_exit ctl_connect(const struct tool_call *call, gemmd_session **session);
+/* Does what a command does with a session that lasts as long as that. */
+enum tool_exit ctl_in_session(struct tool_call *call, enum tool_exit (*run)(struct tool_call *, gemmd_session *));
 
 /* A weight's hash in hexadecimal. */
 void ctl_hash_text(const gemmd_weight_info *info, char out[65]);

@@ -21,6 +21,9 @@ static enum status options_check(const gemmd_direct_options *options, struct err
   if (options->rows_most < 0 || options->rows_most > LIMIT_M)
     return error_set(error, STATUS_INVALID, "rows_most must be 1..%lld, got %lld", (long long)LIMIT_M,
                      (long long)options->rows_most);
+  if (options->pairs_most < 0 || options->pairs_most > LIMIT_M)
+    return error_set(error, STATUS_INVALID, "pairs_most must be 0..%lld, got %lld", (long long)LIMIT_M,
+                     (long long)options->pairs_most);
   if (options->threads < 0)
     return error_set(error, STATUS_INVALID, "threads must be at least 0, got %d", options->threads);
   return STATUS_OK;
@@ -47,7 +50,8 @@ static enum status backend_open(struct gemmd_direct *direct, const gemmd_direct_
                                         .parallel_context = options->parallel_context,
                                         .in_flight = direct->lanes,
                                         .direct = true,
-                                        .rows_most = direct->rows_most};
+                                        .rows_most = direct->rows_most,
+                                        .pairs_most = options->pairs_most};
   char reason[128];
   direct->ops = backend_choose(name, &config, reason, sizeof reason, error);
   if (direct->ops == NULL)

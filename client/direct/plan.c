@@ -102,9 +102,10 @@ void gemmd_direct_plan_free(gemmd_direct_plan *plan) {
 }
 
 static enum status run_job(const struct gemmd_direct_plan *plan, const gemmd_direct_product *product,
-                           struct backend_job *job, struct error *error) {
+                           const gemmd_direct_experts *experts, struct backend_experts *chosen, struct backend_job *job,
+                           struct error *error) {
   const struct backend_step *last = &plan->steps[plan->count - 1];
-  enum status status = product_job(plan->direct, product, &plan->whole, job, error);
+  enum status status = product_job(plan->direct, product, experts, &plan->whole, chosen, job, error);
   if (status != STATUS_OK)
     return status;
   if (product->bias != NULL || product->kernel != NULL)
@@ -118,28 +119,40 @@ static enum status run_job(const struct gemmd_direct_plan *plan, const gemmd_dir
   return STATUS_OK;
 }
 
-/* With the kernels that were found for so many rows. */
+/* With the kernels that were found for so many rows; experts have the backend's own choice. */
 static void choose(const struct gemmd_direct_plan *plan, struct backend_job *job,
                    struct backend_step steps[GEMM_STEPS_MOST]) {
   enum gemm_type x_type = job->x_type;
   for (uint32_t i = 0; i < plan->count; i++) {
     steps[i] = plan->steps[i];
-    steps[i].variant = tuned_find(plan->weights[i], job->m, x_type, steps[i].y_type, steps[i].bias_type);
+    if (job->experts == NULL)
+      steps[i].variant = tuned_find(plan->weights[i], job->m, x_type, steps[i].y_type, steps[i].bias_type);
     x_type = steps[i].y_type;
   }
   job->steps = steps;
 }
 
-int gemmd_direct_run(gemmd_direct_plan *plan, const gemmd_direct_product *product, void *stream) {
+static int run(const struct gemmd_direct_plan *plan, const gemmd_direct_product *product,
+               const gemmd_direct_experts *experts, void *stream) {
   struct gemmd_direct *direct = plan->direct;
+  struct backend_experts chosen;
   struct backend_step steps[GEMM_STEPS_MOST];
   struct backend_job job;
   struct error error;
-  enum status status = run_job(plan, product, &job, &error);
+  enum status status = run_job(plan, product, experts, &chosen, &job, &error);
   if (status == STATUS_OK) {
     choose(plan, &job, steps);
     tuned_computes(plan->weights[0]);
     status = direct->ops->enqueue(direct->backend, product->lane, &job, stream, &error);
   }
   return direct_result(status, &error);
+}
+
+int gemmd_direct_run(gemmd_direct_plan *plan, const gemmd_direct_product *product, void *stream) {
+  return run(plan, product, NULL, stream);
+}
+
+int gemmd_direct_experts_run(gemmd_direct_plan *plan, const gemmd_direct_product *product,
+                             const gemmd_direct_experts *experts, void *stream) {
+  return run(plan, product, experts, stream);
 }

@@ -19,15 +19,52 @@ static enum status check(const struct gemm_product *product, const struct gemm_w
                      : error->field == FIELD_Y_OFFSET       ? "y"
                      : error->field == FIELD_BIAS_OFFSET    ? "bias"
                      : error->field == FIELD_X_SCALE_OFFSET ? "x_scale"
+                     : error->field == FIELD_IDS_OFFSET     ? "ids"
+                     : error->field == FIELD_ROUTING_OFFSET ? "routing"
                                                             : NULL;
   if (name == NULL)
     return status;
+  if (error->field == FIELD_ROUTING_OFFSET && error->low == 0)
+    return error_set(error, STATUS_INVALID, "routing must be NULL where there is no sum");
+  if (error->low == 1 && (error->field == FIELD_IDS_OFFSET || error->field == FIELD_ROUTING_OFFSET))
+    return error_set(error, STATUS_INVALID, "y overlaps %s", name);
   return error->low == GEMM_ALIGN ? error_set(error, STATUS_INVALID, "%s must be aligned to %d bytes", name, GEMM_ALIGN)
                                   : error_set(error, STATUS_INVALID, "y overlaps x, bias or x_scale");
 }
 
+/* What the caller says of experts, for the check and for the backend. */
+static enum status take_experts(const gemmd_direct_experts *experts, struct gemm_choice *choice,
+                                struct backend_experts *chosen, struct error *error) {
+  if (experts == NULL)
+    return STATUS_OK;
+  if (experts->bytes < sizeof *experts)
+    return error_set(error, STATUS_INVALID, "bytes of the experts must be at least %zu, got %zu", sizeof *experts,
+                     experts->bytes);
+  if (experts->ids == NULL)
+    return error_set(error, STATUS_INVALID, "ids must not be NULL");
+  if (experts->top == 0)
+    return error_field(error, STATUS_INVALID, FIELD_TOP, 0, 1, LIMIT_EXPERTS);
+  if (address(experts->skipped) % sizeof *experts->skipped != 0)
+    return error_set(error, STATUS_INVALID, "skipped must be aligned to 4 bytes");
+  *choice = (struct gemm_choice){.top = experts->top,
+                                 .x_pairs = experts->x_pairs,
+                                 .sum = experts->sum,
+                                 .routed = experts->routing != NULL,
+                                 .ids_offset = address(experts->ids),
+                                 .routing_offset = address(experts->routing)};
+  *chosen = (struct backend_experts){.ids = experts->ids,
+                                     .routing = experts->routing,
+                                     .top = experts->top,
+                                     .x_pairs = experts->x_pairs,
+                                     .sum = experts->sum,
+                                     .skipped = experts->skipped};
+  return STATUS_OK;
+}
+
 enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_product *product,
-                        const struct gemm_weight *whole, struct backend_job *out, struct error *error) {
+                        const gemmd_direct_experts *experts, const struct gemm_weight *whole,
+                        struct backend_experts *chosen, struct backend_job *out, struct error *error) {
+  struct gemm_choice choice = {.top = 0};
   struct gemm_extent extent;
   if (product->bytes < sizeof *product)
     return error_set(error, STATUS_INVALID, "bytes of the product must be at least %zu, got %zu", sizeof *product,
@@ -36,6 +73,9 @@ enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_pr
     return error_field(error, STATUS_INVALID, FIELD_M, product->m, 1, direct->rows_most);
   if (product->x == NULL || product->y == NULL)
     return error_set(error, STATUS_INVALID, "%s must not be NULL", product->x == NULL ? "x" : "y");
+  enum status status = take_experts(experts, &choice, chosen, error);
+  if (status != STATUS_OK)
+    return status;
   const struct gemm_product checked = {.m = product->m,
                                        .n = whole->n,
                                        .k = whole->k,
@@ -48,8 +88,9 @@ enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_pr
                                        .x_stride = product->x_stride,
                                        .y_stride = product->y_stride,
                                        .bias_offset = address(product->bias),
-                                       .x_scale_offset = address(product->x_scale)};
-  enum status status = check(&checked, whole, &extent, error);
+                                       .x_scale_offset = address(product->x_scale),
+                                       .choice = choice};
+  status = check(&checked, whole, &extent, error);
   if (status != STATUS_OK)
     return status;
   if (product->bias != NULL && checked.bias_type == GEMM_TYPE_NONE)
@@ -65,7 +106,8 @@ enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_pr
                               .x_scale = extent.x_scale_bytes > 0 ? product->x_scale : NULL,
                               .y = product->y,
                               .x_stride = extent.x_stride,
-                              .y_stride = extent.y_stride};
+                              .y_stride = extent.y_stride,
+                              .experts = experts != NULL ? chosen : NULL};
   return STATUS_OK;
 }
 
@@ -88,7 +130,7 @@ int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direct_product 
   struct gemmd_direct *direct = weight->direct;
   struct backend_job job;
   struct error error;
-  enum status status = product_job(direct, product, &weight->shape, &job, &error);
+  enum status status = product_job(direct, product, NULL, &weight->shape, NULL, &job, &error);
   if (status == STATUS_OK && product->kernel != NULL) {
     status = kernel_check(product->kernel, weight, &job, &error);
     job.variant = &product->kernel->variant;
@@ -97,6 +139,23 @@ int gemmd_direct_matmul(gemmd_direct_weight *weight, const gemmd_direct_product 
     job.weight = weight->handle;
     if (product->kernel == NULL)
       job.variant = tuned_find(weight, job.m, job.x_type, job.y_type, job.bias_type);
+    tuned_computes(weight);
+    status = direct->ops->enqueue(direct->backend, product->lane, &job, stream, &error);
+  }
+  return direct_result(status, &error);
+}
+
+int gemmd_direct_experts_matmul(gemmd_direct_weight *weight, const gemmd_direct_product *product,
+                                const gemmd_direct_experts *experts, void *stream) {
+  struct gemmd_direct *direct = weight->direct;
+  struct backend_experts chosen;
+  struct backend_job job;
+  struct error error;
+  enum status status = product_job(direct, product, experts, &weight->shape, &chosen, &job, &error);
+  if (status == STATUS_OK && product->kernel != NULL)
+    status = error_set(&error, STATUS_INVALID, "kernel must be NULL: experts have the backend's own choice");
+  if (status == STATUS_OK) {
+    job.weight = weight->handle;
     tuned_computes(weight);
     status = direct->ops->enqueue(direct->backend, product->lane, &job, stream, &error);
   }

@@ -138,8 +138,7 @@ static enum status session_arena(struct gemmd_session *session, const gemmd_opti
   status = arena_map(session, fds[0], &reply);
   if (status != STATUS_OK)
     return status;
-  if (!heap_init(&session->heap, session->tensor_offset, session->arena_bytes))
-    return error_set(&session->error, STATUS_NOMEM, "no memory for the arena's bookkeeping");
+  heap_init(&session->heap, session->tensor_offset, session->arena_bytes);
   return pending_init(&session->pending, session->entries, &session->error);
 }
 

@@ -1,3 +1,4 @@
+#include "../memory/tensor.h"
 #include "../session/argument.h"
 #include "../session/control.h"
 #include "../submit/queue.h"
@@ -61,6 +62,47 @@ int gemmd_weight_load(gemmd_session *session, int fd, const gemmd_load *load, ge
                       .user = load->user};
   if (status == STATUS_OK)
     status = control_call(session, &call);
+  if (status == STATUS_OK && info != NULL)
+    info_convert(&reply, info);
+  return session_result(status);
+}
+
+/* ---- out of memory that the daemon has mapped */
+
+static enum status take_request(gemmd_session *session, const gemmd_load *load, enum gemmd_type type, int64_t n,
+                                int64_t k, struct message_weight_take *request) {
+  *request = (struct message_weight_take){.format = (uint32_t)load->format,
+                                          .scale = (uint32_t)load->scale,
+                                          .method = (uint32_t)load->method,
+                                          .replace = load->replace,
+                                          .placement = (uint32_t)load->placement,
+                                          .device = load->device,
+                                          .devices = load->devices,
+                                          .mode = (uint32_t)load->mode,
+                                          .type = (uint32_t)type,
+                                          .n = n,
+                                          .k = k};
+  return text_copy(session, request->name, sizeof request->name, load->name, "name");
+}
+
+int gemmd_weight_take(gemmd_session *session, const gemmd_load *load, const void *data, enum gemmd_type type, int64_t n,
+                      int64_t k, gemmd_weight_info *info) {
+  struct message_weight_take request;
+  struct message_weight_info reply;
+  struct tensor_place place;
+  const struct gemmd_memory *memory = tensor_find(session, data);
+  enum status status = take_request(session, load, type, n, k, &request);
+  if (status == STATUS_OK && memory == NULL)
+    status = error_set(&session->error, STATUS_INVALID, "data must lie in memory of gemmd_memory_open");
+  struct call call = {
+      .command = COMMAND_weight_take, .request = &request, .reply = &reply, .fd = -1, .patient = true, .once = true};
+  if (status == STATUS_OK)
+    do { /* the next daemon has another handle for the memory */
+      tensor_place(memory, data, &place);
+      request.memory = place.handle;
+      request.offset = place.offset;
+      status = control_call(session, &call);
+    } while (status == STATUS_DISCONNECTED && !session->ended);
   if (status == STATUS_OK && info != NULL)
     info_convert(&reply, info);
   return session_result(status);

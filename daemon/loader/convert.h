@@ -3,7 +3,7 @@
 #ifndef LOADER_CONVERT_H
 #define LOADER_CONVERT_H
 
-#include "bands.h"
+#include "../bands.h"
 #include "file.h"
 #include "source.h"
 

@@ -82,6 +82,48 @@ enum status files_open(struct files *files, const int *fds, size_t count, bool c
   return status;
 }
 
+static enum safetensors_dtype dtype_of(enum gemm_type type) {
+  return type == GEMM_F32 ? DTYPE_F32 : type == GEMM_F16 ? DTYPE_F16 : DTYPE_BF16;
+}
+
+static enum status matrix_header(const struct file *file, const struct file_matrix *matrix, struct safetensors *out,
+                                 struct error *error) {
+  uint64_t n = (uint64_t)matrix->n, k = (uint64_t)matrix->k, bytes;
+  if (matrix->n < 1 || matrix->k < 1 || __builtin_mul_overflow(n, k, &bytes) ||
+      __builtin_mul_overflow(bytes, gemm_type_bytes(matrix->type), &bytes) || bytes > file->bytes ||
+      matrix->offset > file->bytes - bytes)
+    return error_set(error, STATUS_BAD_FILE, "%lld x %lld %s at byte %llu do not lie in %llu bytes",
+                     (long long)matrix->n, (long long)matrix->k, gemm_type_name(matrix->type),
+                     (unsigned long long)matrix->offset, (unsigned long long)file->bytes);
+  struct safetensors_tensor *tensor = calloc(1, sizeof *tensor);
+  char *name = strdup(matrix->name);
+  if (tensor == NULL || name == NULL) {
+    free(tensor);
+    free(name);
+    return error_set(error, STATUS_NOMEM, "no memory for an entry of a tensor");
+  }
+  *tensor = (struct safetensors_tensor){.name = name,
+                                        .dtype = dtype_of(matrix->type),
+                                        .rank = 2,
+                                        .shape = {n, k},
+                                        .elements = n * k,
+                                        .begin = matrix->offset,
+                                        .end = matrix->offset + bytes};
+  *out = (struct safetensors){.tensors = tensor, .count = 1};
+  return STATUS_OK;
+}
+
+enum status files_open_matrix(struct files *files, int fd, const struct file_matrix *matrix, struct error *error) {
+  *files = (struct files){.count = 0};
+  enum status status = file_open(&files->file[0], fd, error);
+  if (status == STATUS_OK)
+    status = matrix_header(&files->file[0], matrix, &files->headers[0], error);
+  if (status != STATUS_OK)
+    return status;
+  files->count = 1;
+  return import_open(&files->model, files->headers, 1, NULL, 0, error);
+}
+
 void files_close(struct files *files) {
   import_close(&files->model);
   for (size_t i = 0; i < files->count; i++)

@@ -31,6 +31,17 @@ MUST_CHECK enum status file_header(struct file *file, struct safetensors *out, s
 /* Reads the headers of all files, and of the last of `fds` the model's configuration where `config` is set. The
  * descriptors stay the caller's. Close it, whatever is returned. */
 MUST_CHECK enum status files_open(struct files *files, const int *fds, size_t count, bool config, struct error *error);
+
+/* Numbers that lie in memory without a header: n dense rows of k. */
+struct file_matrix {
+  const char *name;
+  enum gemm_type type; /* F32, F16 or BF16 */
+  uint64_t offset;
+  int64_t n, k;
+};
+/* As files_open, of one such matrix, as the tensor `name`. */
+MUST_CHECK enum status files_open_matrix(struct files *files, int fd, const struct file_matrix *matrix,
+                                         struct error *error);
 void files_close(struct files *files);
 
 #endif

@@ -1,12 +1,14 @@
 #include "load.h"
 
+#include "../hash.h"
 #include "../memfd.h"
+#include "../pages.h"
 #include "convert.h"
 #include "file.h"
-#include "hash.h"
 #include "source.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -83,7 +85,7 @@ static enum status convert_expert(struct load *load, int64_t expert, uint8_t *ca
 }
 
 static enum status fill(struct load *load, uint8_t *canonical, struct message_load_done *done, struct error *error) {
-  enum status status = STATUS_OK;
+  enum status status = pages_take(canonical, load->layout.total_bytes, load->threads, &load->watch, error);
   for (int64_t e = 0; status == STATUS_OK && e < gemm_matrices(&load->weight); e++)
     status = convert_expert(load, e, canonical, error);
   if (status != STATUS_OK)
@@ -123,12 +125,27 @@ static enum status load_tensors(struct load *load, struct message_load_done *don
   return status;
 }
 
+/* A matrix in memory is the one tensor that there is, by whatever name the weight is to have. */
+static enum status open_files(struct files *files, struct message_weight_load *request, const int *fds, size_t count,
+                              struct error *error) {
+  if (request->matrix_type == 0)
+    return files_open(files, fds, count, request->config, error);
+  memcpy(request->tensor, request->name, sizeof request->tensor);
+  const struct file_matrix matrix = {.name = request->tensor,
+                                     .type = (enum gemm_type)request->matrix_type,
+                                     .offset = request->matrix_offset,
+                                     .n = request->matrix_n,
+                                     .k = request->matrix_k};
+  return files_open_matrix(files, fds[0], &matrix, error);
+}
+
 enum status load_run(const struct message_weight_load *request, const int *fds, size_t fd_count, unsigned threads,
                      bool (*tick)(void *user, uint64_t done, uint64_t total), void *user,
                      struct message_load_done *done, int *memfd, struct error *error) {
   struct files files;
-  struct load load = {.files = &files, .request = request, .threads = threads, .watch = {.tick = tick, .user = user}};
-  enum status status = files_open(&files, fds, fd_count, request->config, error);
+  struct message_weight_load wish = *request;
+  struct load load = {.files = &files, .request = &wish, .threads = threads, .watch = {.tick = tick, .user = user}};
+  enum status status = open_files(&files, &wish, fds, fd_count, error);
   if (status == STATUS_OK)
     status = resolve(&load, error);
   if (status == STATUS_OK)

@@ -3,7 +3,7 @@
 #define LOADER_LOAD_H
 
 #include "../../proto/wire/message.h"
-#include "bands.h"
+#include "../bands.h"
 
 /* Reads the files behind `fds` (they stay the caller's) with `threads` threads. *memfd is the caller's. `tick` sees
  * bytes worked on (read and hashed); it may be NULL; CANCELLED where it returns false. */

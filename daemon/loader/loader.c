@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -86,12 +85,6 @@ static enum status send_done(const struct conversation *talk, const struct messa
   return status == STATUS_OK ? send_reply(talk->control, bytes, length, memfd, error) : status;
 }
 
-static unsigned usable_cores(void) {
-  cpu_set_t cores;
-  int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-  return count > 0 ? (unsigned)count : 1;
-}
-
 /* The request out of a packet, whose descriptors are its files. */
 static enum status take_request(const struct packet *packet, struct conversation *talk,
                                 struct message_weight_load *request, struct error *error) {
@@ -120,7 +113,7 @@ static enum status serve(struct conversation *talk, struct packet *packet, struc
   int memfd = -1;
   enum status status = take_request(packet, talk, &request, &cause);
   if (status == STATUS_OK)
-    status = load_run(&request, packet->fds, packet->fd_count, usable_cores(), tick, talk, &done, &memfd, &cause);
+    status = load_run(&request, packet->fds, packet->fd_count, bands_threads(), tick, talk, &done, &memfd, &cause);
   packet_close(packet);
   if (status != STATUS_OK)
     return send_failure(talk, &cause, error);

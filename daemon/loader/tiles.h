@@ -2,7 +2,7 @@
 #ifndef LOADER_TILES_H
 #define LOADER_TILES_H
 
-#include "bands.h"
+#include "../bands.h"
 #include "file.h"
 #include "source.h"
 

@@ -213,7 +213,7 @@ def memory_of(root: int) -> int:
             for fd in os.listdir(f"/proc/{process}/fd"):
                 path = f"/proc/{process}/fd/{fd}"
                 link = os.readlink(path)
-                if "memfd:" in link and "slab" not in link:
+                if "memfd:" in link and "gemmd-weights" not in link:
                     facts = os.stat(path)
                     memfds[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
         except OSError:

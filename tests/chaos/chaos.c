@@ -427,8 +427,7 @@ static void chaos(void **state) {
   assert_true(atomic_load(&scene->checked) > 0);
   assert_true(clean);
   gemmd_disconnect(session);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   for (int i = 0; i < KEPT; i++)
     oracle_weight_free(&weights[i]);
 }

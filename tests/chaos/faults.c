@@ -238,8 +238,7 @@ static void all_faults(void **state) {
   clients_wait(&clients);
   assert_int_equal(atomic_load(&pauses->wrong), 0);
   gemmd_disconnect(watcher);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_weight_free(&weight);
 }
 

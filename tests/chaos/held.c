@@ -361,8 +361,7 @@ static void held(void **state) {
   assert_true(after.weight_bytes == before.weight_bytes);
   assert_true(after.device[0].memory_slabs == before.device[0].memory_slabs);
   gemmd_disconnect(watcher);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   char command[64];
   snprintf(command, sizeof command, "rm -r %s", state_folder);
   assert_int_equal(system(command), 0);

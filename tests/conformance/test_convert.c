@@ -161,6 +161,10 @@ static void by_rectangle(const struct numbers *numbers, const struct gemm_weight
 static void by_host(const struct numbers *numbers, const struct gemm_weight *weight, const struct gemm_layout *layout,
                     bool ternary, uint8_t *out) {
   size_t n = (size_t)numbers->n, k = (size_t)numbers->k;
+  for (size_t row = 0; gemm_is_wide(weight->format) && row < n; row++)
+    memcpy(out + row * layout->row_bytes, numbers->bytes + row * k * 2, k * 2);
+  if (gemm_is_wide(weight->format))
+    return;
   if (gemm_is_int2(weight->format)) {
     by_groups(numbers, layout, ternary, out);
     return;
@@ -263,6 +267,16 @@ static void test_from_device_memory(void **state) {
                                             .stride = K * 2};
       check(&numbers, &targets[j], &source);
     }
+    /* As they are; and the first K - 3 of each row, which is padded then. */
+    const struct target same = {weight.format, GEMM_SCALE_NONE, false};
+    const struct backend_source whole = {
+        .type = types[t], .memory = memory, .x = (uint8_t *)address + AT, .stride = K * 2};
+    check(&numbers, &same, &whole);
+    struct numbers narrow = numbers_make(types[t], N, K - 3);
+    for (int64_t row = 0; row < N; row++)
+      memcpy(narrow.bytes + row * (K - 3) * 2, numbers.bytes + row * K * 2, (K - 3) * 2);
+    check(&narrow, &same, &whole);
+    numbers_free(&narrow);
     device.ops->memory_close(device.backend, memory);
     numbers_free(&numbers);
   }

@@ -205,10 +205,40 @@ static void test_predicted(void **state) {
   oracle_weight_free(&weight);
 }
 
+/* One column of a W that comes with its product, and that is x, too: nothing is padded to 16 rows of so many bytes. */
+static void test_long_rows(void **state) {
+  enum { K = 5 << 20, BYTES_MOST = 48 << 20 };
+  static const struct gemm_weight shape = {.n = 1, .k = K, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};
+  (void)state;
+  if (!has_turns())
+    skip();
+  uint16_t *x = (uint16_t *)(void *)device.base;
+  for (int i = 0; i < K; i++)
+    x[i] = i % 4 == 0 ? 0x3800 : 0; /* a half; squares add up to less than 2^24 quarters */
+  struct backend_operand operand = {.shape = shape, .w = x, .stride = 2 * (uint64_t)K};
+  struct backend_job job = {.operand = &operand,
+                            .arena = device.arena,
+                            .m = 1,
+                            .x_type = GEMM_F16,
+                            .y_type = GEMM_F32,
+                            .x = x,
+                            .x_stride = operand.stride,
+                            .y = device.base + operand.stride,
+                            .y_stride = sizeof(float)};
+  if (device.ops->rest != NULL)
+    device.ops->rest(device.backend);
+  uint64_t before = device.ops->working != NULL ? device.ops->working(device.backend) : 0;
+  assert_true(device_finish_by_turns(&device, &job, NS_LEAST) >= 1);
+  if (device.ops->working != NULL)
+    assert_in_range(device.ops->working(device.backend), before, before + BYTES_MOST);
+  double y = *(const float *)job.y, expected = K / 4 * 0.25;
+  assert_true(fabs(y - expected) <= 5e-4 * expected);
+}
+
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_formats),    cmocka_unit_test(test_tensors),   cmocka_unit_test(test_plan),
-      cmocka_unit_test(test_not_wanted), cmocka_unit_test(test_predicted),
+      cmocka_unit_test(test_not_wanted), cmocka_unit_test(test_predicted), cmocka_unit_test(test_long_rows),
   };
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

@@ -122,8 +122,7 @@ static void test_parts(void **state) {
   expect_ok(session, gemmd_weight_load_file(session, layers_model(), &load, NULL));
   clients_run(1, borrow_parts, &daemon);
   gemmd_disconnect(session);
-  daemon_stop(&daemon);
-  daemon_remove(&daemon);
+  daemon_end(&daemon);
 }
 
 /* The caller's context is as it was, and a thread need have none. */

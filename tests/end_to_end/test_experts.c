@@ -99,8 +99,7 @@ static int start(void **state) {
 static int stop(void **state) {
   (void)state;
   gemmd_disconnect(session);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_experts_free(&up);
   oracle_experts_free(&down);
   return 0;

@@ -35,8 +35,7 @@ static int begin(void **state) {
 
 static int end(void **state) {
   (void)state;
-  daemon_stop(&gemmd);
-  daemon_remove(&gemmd);
+  daemon_end(&gemmd);
   return 0;
 }
 

@@ -54,8 +54,7 @@ static gemmd_session *begin(const char *options) {
 
 static void end(gemmd_session *session) {
   gemmd_disconnect(session);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_weight_free(&weight);
 }
 

@@ -87,13 +87,13 @@ static void begin(void) {
 }
 
 static void end(void) {
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_weight_free(&weight);
 }
 
 static void attack(const struct hostile_case *what) {
   struct hostile_result result;
+  print_message("%s\n", what->line); /* the last one of a log is what did not end */
   gemmd_session *session = hostile_join(daemon_under_test.socket, BAD, what);
   assert_non_null(session);
   bool asked = hostile_run(session, what, PATIENCE_MS, &result);

@@ -57,8 +57,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_weight_free(&weight);
   return 0;
 }

@@ -132,8 +132,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_weight_free(&weight_values);
   oracle_weight_free(&square_values);
   return 0;

@@ -46,8 +46,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   return 0;
 }
 

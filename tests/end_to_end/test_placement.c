@@ -76,8 +76,7 @@ static bool begin(enum gemmd_placement placement) {
     return true;
   }
   gemmd_disconnect(session);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   return false;
 }
 
@@ -88,8 +87,7 @@ static void end(void) {
     while (device_info_of(session, i).memory_slabs != 0)
       nap_shortly();
   gemmd_disconnect(session);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   for (int i = 0; i < COUNT(shapes); i++)
     oracle_weight_free(&weights[i]);
 }

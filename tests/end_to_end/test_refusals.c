@@ -379,8 +379,7 @@ static void a_socket_that_others_serve(void **state) {
     close(client);
     close(served);
     daemon_start(&daemon); /* now it was left behind */
-    daemon_stop(&daemon);
-    daemon_remove(&daemon);
+    daemon_end(&daemon);
   }
 }
 

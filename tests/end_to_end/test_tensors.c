@@ -51,8 +51,7 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  daemon_stop(&gemmd);
-  daemon_remove(&gemmd);
+  daemon_end(&gemmd);
   oracle_weight_free(&stored);
   for (int i = 0; i < SHAPES; i++)
     oracle_weight_free(&tensors[i]);

@@ -88,8 +88,7 @@ static void begin(const char *options) {
 }
 
 static void end(void) {
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   for (int i = 0; i < WEIGHTS; i++)
     oracle_weight_free(&weights[i]);
 }

@@ -45,8 +45,7 @@ static void begin(const char *options) {
 
 static void end(void) {
   gemmd_disconnect(session);
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   oracle_weight_free(&weight);
 }
 

@@ -186,7 +186,6 @@ int main(int count, char **words) {
   printf("%u cases, %u failed; the worker's own memory: %.1f MiB before, %.1f after\n", cases, failed,
          (double)before / 1048576, (double)after / 1048576);
   bool kept = after > before + KEPT_MOST;
-  daemon_stop(&daemon_under_test);
-  daemon_remove(&daemon_under_test);
+  daemon_end(&daemon_under_test);
   return failed > 0 || kept || scene->wrong;
 }

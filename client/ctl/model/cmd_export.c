@@ -162,27 +162,23 @@ static enum tool_exit write_file(struct tool_call *call, gemmd_session *session,
   return code;
 }
 
-static enum tool_exit run_export(struct tool_call *call) {
-  gemmd_session *session;
-  struct list list = {.count = 0};
-  const char *pattern = call->arguments[0], *path = call->arguments[1];
-  enum tool_exit code = ctl_connect(call, &session);
-  if (code != TOOL_OK)
-    return code;
+static enum tool_exit export(struct tool_call *call, gemmd_session *session) {
+  struct list list = {.count = 0}; const char *pattern = call->arguments[0], *path = call->arguments[1];
+  enum tool_exit code;
   int status = gemmd_weight_list(session, pattern, append, &list);
-  if (status != GEMMD_OK)
-    code = tool_refused(call, session, status);
-  else if (list.count == 0)
-    code = tool_cannot(call, GEMMD_NOT_FOUND, "no weight matches \"%s\"", pattern);
-  else
-    code = write_file(call, session, &list, path);
+  if (status != GEMMD_OK) code = tool_refused(call, session, status);
+  else if (list.count == 0) code = tool_cannot(call, GEMMD_NOT_FOUND, "no weight matches \"%s\"", pattern);
+  else code = write_file(call, session, &list, path);
   if (code == TOOL_OK && call->json)
-    print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)list.count));
+      print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)list.count));
   else if (code == TOOL_OK)
-    fprintf(call->out, "%zu weight%s written to %s\n", list.count, print_plural(list.count), path);
+      fprintf(call->out, "%zu weight%s written to %s\n", list.count, print_plural(list.count), path);
   free(list.infos);
-  gemmd_disconnect(session);
   return code;
+}
+
+static enum tool_exit run_export(struct tool_call *call) {
+  return ctl_in_session(call, export);
 }
 
 const struct tool_command ctl_export = {

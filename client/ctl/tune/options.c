@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-const struct tune_parameter tune_parameters[] = {
+static const struct tune_parameter tune_parameters[] = {
     {"block-m", "block_m", 16, 512, 16, 128}, {"block-n", "block_n", 16, 512, 16, 128},
     {"block-k", "block_k", 16, 512, 16, 64},  {"group-size-m", "group_size_m", 1, 64, 1, 8},
     {"num-warps", "num_warps", 1, 16, 1, 4},  {"num-stages", "num_stages", 1, 8, 1, 4},

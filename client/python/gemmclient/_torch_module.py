@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -14,6 +15,7 @@ from torch import nn
 from . import _safetensors
 from ._torch_places import TYPES
 from ._torch_served import Number, Served, linear, served
+from ._torch_take import Taker, fingerprint
 from .errors import InvalidError, NotFoundError, UnsupportedError, WrongStateError
 from .session import Session
 from .types import Format, Method, Named, Scale, member
@@ -63,16 +65,26 @@ class GemmdLinear(nn.Module):
         scale: Named = Scale.DEFAULT,
         method: Named = Method.DEFAULT,
         release: bool = False,
+        taker: Optional[Taker] = None,
     ) -> "GemmdLinear":
-        """Serves a weight [n, k]. Its name in gemmd is `name`, the format and a hash of what it is made of."""
+        """Serves a weight [n, k]. Its name in gemmd is `name`, the format and a hash of what it is made of. Of a CUDA
+        tensor it is made on the GPU, by `taker` where several are to be, unless it must go through the host."""
         chosen = member(Format, format, "format")
-        values, element = as_array(weight)
+        _check_values(weight)
+        element = TYPES[weight.dtype]
         made_of = f"{chosen}/{int(member(Scale, scale, 'scale'))}/{int(member(Method, method, 'method'))}/{element}"
-        digest = hashlib.blake2b(values.data, digest_size=8, person=made_of.encode()[:16], salt=_salt(values.shape))
-        full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
+        on_gpu = weight.device.type == "cuda"
+        digest = fingerprint(weight, made_of) if on_gpu else _digest(as_array(weight)[0], made_of)
+        full = f"{name}.{chosen.name.lower()}.{digest}"
 
         def load() -> None:
-            session.load_array(values, name=full, format=chosen, element=element, scale=scale, method=method)
+            if on_gpu:
+                with Taker(session) if taker is None else contextlib.nullcontext(taker) as one:
+                    if one.take(weight, name=full, format=chosen, scale=scale, method=method):
+                        return
+            session.load_array(
+                as_array(weight)[0], name=full, format=chosen, element=element, scale=scale, method=method
+            )
 
         layer = cls._opened(session, full, load, bias, weight.dtype, release)
         if weight.device.type == "cuda":  # now, because it takes what a graph's capture does not allow
@@ -213,16 +225,26 @@ def _fetch(layer: GemmdLinear, prefix: str) -> torch.Tensor:
     return fetched
 
 
-def as_array(weight: torch.Tensor) -> Tuple[np.ndarray, str]:
-    """On the host, and the name of its type."""
+def _check_values(weight: torch.Tensor) -> None:
     if weight.dtype not in TYPES:
         raise InvalidError(f"a weight must be float32, float16 or bfloat16, got {weight.dtype}")
     if weight.is_meta:
         raise InvalidError('a weight must have values, got one on device "meta"')
+
+
+def as_array(weight: torch.Tensor) -> Tuple[np.ndarray, str]:
+    """On the host, and the name of its type."""
+    _check_values(weight)
     values = weight.detach().cpu().contiguous()
     if values.dtype == torch.bfloat16:
         return values.view(torch.int16).numpy().view(np.uint16), "bf16"
     return values.numpy(), TYPES[values.dtype]
+
+
+def _digest(values: np.ndarray, made_of: str) -> str:
+    return hashlib.blake2b(
+        values.data, digest_size=8, person=made_of.encode()[:16], salt=_salt(values.shape)
+    ).hexdigest()
 
 
 def _salt(shape: Tuple[int, ...]) -> bytes:

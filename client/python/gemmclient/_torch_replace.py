@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from ._torch_module import GemmdLinear, Path
+from ._torch_take import Taker
 from .errors import GemmdError, InvalidError
 from .session import Session
 from .types import Method, Named, Scale
@@ -64,12 +65,13 @@ def replace_linear(
     found = matching(model, patterns, classes, predicate)
     made: Dict[nn.Linear, GemmdLinear] = {}
     try:
-        for one in found:
-            if one.linear not in made:
-                with _named(one.path):
-                    _check(one)
-                    name = f"{prefix}/{one.path}" if one.path else prefix
-                    made[one.linear] = _made(one, name, session, format, scale, method, quantized, release)
+        with Taker(session) as taker:
+            for one in found:
+                if one.linear not in made:
+                    with _named(one.path):
+                        _check(one)
+                        name = f"{prefix}/{one.path}" if one.path else prefix
+                        made[one.linear] = _made(one, name, taker, session, format, scale, method, quantized, release)
     except BaseException:
         for name in {layer.name for layer in made.values() if layer._loaded}:
             with contextlib.suppress(GemmdError):
@@ -88,6 +90,7 @@ def replace_linear(
 def _made(
     one: Found,
     name: str,
+    taker: Taker,
     session: Session,
     format: Named,
     scale: Named,
@@ -98,7 +101,7 @@ def _made(
     weight, bias = one.linear.weight, one.linear.bias
     if quantized is None:
         return GemmdLinear.from_weight(
-            weight, bias, session, name, format, scale=scale, method=method, release=release
+            weight, bias, session, name, format, scale=scale, method=method, release=release, taker=taker
         )
     tensor = tensor_name(one.path)
     layer = GemmdLinear.from_file(quantized, tensor, bias, session, name, format, weight.dtype, release=release)

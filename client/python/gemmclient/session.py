@@ -11,6 +11,7 @@ from . import _safetensors
 from ._core import Core
 from ._library import ffi, lib, text
 from .errors import InvalidError
+from .memory import Rows
 from .types import (
     DaemonInfo,
     Format,
@@ -146,6 +147,36 @@ class Session:
             else:
                 fd = source if isinstance(source, int) else source.fileno()
                 core.check(lib.gemmd_weight_load(core.session, fd, load, info))
+        return weight_info(info)
+
+    def take(
+        self,
+        rows: Rows,
+        *,
+        name: str,
+        format: Named,
+        scale: Named = Scale.DEFAULT,
+        method: Named = Method.DEFAULT,
+        replace: bool = False,
+        placement: Named = Placement.SINGLE,
+        device: int = -1,
+        devices: int = 0,
+    ) -> WeightInfo:
+        """The same of a matrix in memory that gemmd has mapped, f32, f16 or bf16: on a GPU (CudaMemory) it is quantized
+        there. The values stay as they are meanwhile: whoever copied them there has waited for that."""
+        load = ffi.new("gemmd_load *")
+        chosen_name = ffi.new("char[]", encoded(name))
+        load.name = chosen_name
+        load.format = member(Format, format, "format")
+        load.scale = member(Scale, scale, "scale")
+        load.method = member(Method, method, "method")
+        load.replace = replace
+        load.placement = member(Placement, placement, "placement")
+        load.device, load.devices = device, devices
+        info, place = ffi.new("gemmd_weight_info *"), ffi.cast("void *", rows.address)
+        n, k = rows.shape
+        with self._core as core:
+            core.check(lib.gemmd_weight_take(core.session, load, place, int(rows.type), n, k, info))
         return weight_info(info)
 
     def load_array(

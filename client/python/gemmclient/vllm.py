@@ -12,34 +12,19 @@ call waits for its stream, and vLLM has to be started with --enforce-eager.
 
 from __future__ import annotations
 
-import os
-import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import torch
 from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
-from .session import Session
+from ._torch_session import session_here
 from .torch import GemmdLinear
 
 __all__ = ["GemmdConfig", "GemmdLinearMethod", "register"]
 
 FORMATS = ("int8", "fp8", "int2")
-
-_session: Optional[Tuple[int, Session]] = None
-_session_lock = threading.Lock()
-
-
-def _session_here() -> Session:
-    """One a process: vLLM's workers may be forked from a process that has one."""
-    global _session
-    with _session_lock:
-        if _session is None or _session[0] != os.getpid() or _session[1].closed:
-            _session = (os.getpid(), Session(name="vllm"))
-        return _session[1]
-
 
 class GemmdLinearMethod(UnquantizedLinearMethod):
     """Creates and loads a layer as UnquantizedLinearMethod does."""
@@ -50,7 +35,7 @@ class GemmdLinearMethod(UnquantizedLinearMethod):
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         name = f"vllm/{layer.prefix or 'linear'}"
-        layer.gemmd = GemmdLinear.from_weight(layer.weight, None, _session_here(), name, self.format)
+        layer.gemmd = GemmdLinear.from_weight(layer.weight, None, session_here("vllm"), name, self.format)
         empty = torch.empty(0, dtype=layer.weight.dtype, device=layer.weight.device)
         layer.weight = torch.nn.Parameter(empty, requires_grad=False)
 

@@ -3,11 +3,11 @@
 #ifndef SUPERVISOR_WEIGHTS_CATALOG_H
 #define SUPERVISOR_WEIGHTS_CATALOG_H
 
+#include "../../../proto/extents.h"
 #include "../../../proto/gemm.h"
 #include "../../../proto/limits.h"
 #include "../../../proto/status.h"
 #include "../../../proto/wire/message.h"
-#include "extents.h"
 
 #include <stdbool.h>
 #include <stddef.h>

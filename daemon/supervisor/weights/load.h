@@ -1,5 +1,5 @@
-/* One load on its way from the client's request through the loader's process (loads.h) to its place on the devices
- * (placer.h). */
+/* One load on its way from the client's request through the loader's process, or the worker that has its numbers
+ * (loads.h), to its place on the devices (placer.h). */
 #ifndef SUPERVISOR_WEIGHTS_LOAD_H
 #define SUPERVISOR_WEIGHTS_LOAD_H
 
@@ -22,6 +22,8 @@ struct load_files {
   size_t count;
 };
 
+struct worker;
+
 struct load {
   TAILQ_ENTRY(load) link;  /* in loads.running, or the placer's line */
   struct load_entry entry; /* in loads.waiting */
@@ -34,6 +36,9 @@ struct load {
   struct load_files files; /* none once the loader has them */
   bool cancelled;          /* the client is gone */
   bool aside;              /* runs in the place for small ones */
+  /* Of memory on a device: its worker makes the weight in the loader's stead. */
+  struct worker *maker; /* NULL: a loader does */
+  struct message_weight_make make;
   /* the loader */
   struct child *child; /* NULL: none lives */
   uv_timer_t timer;

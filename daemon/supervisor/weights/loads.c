@@ -6,6 +6,7 @@
 #include "../net/descriptors.h"
 #include "../net/foreign.h"
 #include "../session/session.h"
+#include "../workers/worker_proxy.h"
 #include "placer.h"
 #include "reclaim.h"
 
@@ -231,6 +232,29 @@ static enum status start(struct load *load, struct error *error) {
   return STATUS_OK;
 }
 
+/* ---- by a worker */
+
+static void on_made(void *user, struct worker_answer *answer) {
+  struct load *load = user;
+  load->answered = true;
+  if (answer->status == STATUS_OK) {
+    load->done = answer->body->load_done;
+    load->canonical = answer->fd;
+    answer->fd = -1; /* the load's */
+    (void)check_done(load, &load->error);
+  } else {
+    load->error = answer->error;
+  }
+  loader_gone(load);
+}
+
+static enum status start_maker(struct load *load, struct error *error) {
+  load->request.old_hash = load->make.old_hash = catalog_has_old_hash(&load->supervisor->catalog);
+  return worker_ask(load->maker, COMMAND_weight_make, &load->make, NULL, 0, on_made, load, error);
+}
+
+/* ---- the line */
+
 /* The load that there is a place for; NULL: none waits, or there is none. */
 static struct load *choose(struct supervisor *supervisor) {
   struct loads *loads = supervisor->loads;
@@ -246,7 +270,7 @@ static struct load *choose(struct supervisor *supervisor) {
 static void start_next(struct supervisor *supervisor) {
   struct loads *loads = supervisor->loads;
   for (struct load *load; (load = choose(supervisor)) != NULL;) {
-    if (start(load, &load->error) != STATUS_OK) {
+    if ((load->maker != NULL ? start_maker : start)(load, &load->error) != STATUS_OK) {
       finish(load, NULL);
       continue;
     }
@@ -257,8 +281,6 @@ static void start_next(struct supervisor *supervisor) {
       loads->running_count++;
   }
 }
-
-/* ---- the line */
 
 static bool is_small(const struct load_files *files) {
   uint64_t left = LOAD_LINE_SMALL_BYTES;
@@ -271,44 +293,70 @@ static bool is_small(const struct load_files *files) {
   return true;
 }
 
-enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
-                      struct load_files *files, struct error *error) {
+/* Whether the session may have one more. */
+static enum status admit(struct session *session, struct error *error) {
   struct supervisor *supervisor = session->supervisor;
-  if (session->loads >= SESSION_LOADS_MAX) {
-    close_files(files);
+  if (session->loads >= SESSION_LOADS_MAX)
     return error_set(error, STATUS_BUSY, "%u loads of this session are under way", session->loads);
-  }
-  if (supervisor->sessions->draining || !descriptors_left(session->user.admin)) {
-    close_files(files);
-    return supervisor->sessions->draining
-               ? error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new loads and ends with the sessions it has")
-               : error_set(error, STATUS_BUSY, "gemmd has no descriptors for another load at the moment");
-  }
-  enum status status = user_add_load(&supervisor->users, session->account, error);
-  if (status != STATUS_OK) {
-    close_files(files);
-    return status;
-  }
+  if (supervisor->sessions->draining)
+    return error_set(error, STATUS_SHUTTING_DOWN, "gemmd takes no new loads and ends with the sessions it has");
+  if (!descriptors_left(session->user.admin))
+    return error_set(error, STATUS_BUSY, "gemmd has no descriptors for another load at the moment");
+  return user_add_load(&supervisor->users, session->account, error);
+}
+
+/* NULL: *error says why. */
+static struct load *make_load(struct session *session, uint32_t id, const struct message_weight_load *request,
+                              struct error *error) {
+  if (admit(session, error) != STATUS_OK)
+    return NULL;
   struct load *load = calloc(1, sizeof *load);
   if (load == NULL) {
-    close_files(files);
     session->account->loads--;
-    return error_set(error, STATUS_NOMEM, "no memory for a load");
+    (void)error_set(error, STATUS_NOMEM, "no memory for a load");
+    return NULL;
   }
-  load->supervisor = supervisor;
+  load->supervisor = session->supervisor;
   load->session = session;
   load->id = id;
   load->asked = session->asked;
   load->request = *request;
   load->user = session->user;
-  load->files = *files;
   load->canonical = -1;
   load->placed = finish;
   session->loads++;
   session_hold(session);
-  load->entry = (struct load_entry){.turn = &session->account->load_turn, .small = is_small(files)};
+  return load;
+}
+
+static void line_up(struct load *load, bool small) {
+  struct supervisor *supervisor = load->supervisor;
+  load->entry = (struct load_entry){.turn = &load->session->account->load_turn, .small = small};
   load_line_add(&supervisor->loads->waiting, &load->entry);
   start_next(supervisor);
+}
+
+enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
+                      struct load_files *files, struct error *error) {
+  struct load *load = make_load(session, id, request, error);
+  if (load == NULL) {
+    close_files(files);
+    return error->status;
+  }
+  load->files = *files;
+  line_up(load, is_small(files));
+  return STATUS_OK;
+}
+
+enum status loads_take(struct session *session, uint32_t id, const struct message_weight_load *request,
+                       struct worker *maker, const struct message_weight_make *make, struct error *error) {
+  struct load *load = make_load(session, id, request, error);
+  if (load == NULL)
+    return error->status;
+  load->maker = maker;
+  load->make = *make;
+  line_up(load,
+          (uint64_t)make->n * (uint64_t)make->k * gemm_type_bytes((enum gemm_type)make->type) <= LOAD_LINE_SMALL_BYTES);
   return STATUS_OK;
 }
 

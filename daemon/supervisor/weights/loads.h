@@ -12,6 +12,7 @@
 
 struct session;
 struct supervisor;
+struct worker;
 
 struct loads {
   struct load_line waiting; /* owned */
@@ -24,6 +25,9 @@ void loads_init(struct loads *loads);
 /* Takes the files over in any case. BUSY where the session has too many loads under way, NOMEM. */
 MUST_CHECK enum status loads_add(struct session *session, uint32_t id, const struct message_weight_load *request,
                                  struct load_files *files, struct error *error);
+/* The same of numbers in memory on the device of `maker`, which makes the weight. */
+MUST_CHECK enum status loads_take(struct session *session, uint32_t id, const struct message_weight_load *request,
+                                  struct worker *maker, const struct message_weight_make *make, struct error *error);
 /* Puts a weight into memory that can be lent, for its names of that class; `name` is one of them. `moved` is called
  * once, with an error where the session has ended meanwhile, too. NOMEM. */
 MUST_CHECK enum status loads_move(struct session *session, struct catalog_weight *weight, struct catalog_class of,

@@ -26,6 +26,7 @@ union worker_reply_body {
   struct message_tune_list_reply tune_list;
   struct message_tune_run_reply tune_run;
   struct message_tune_count tune_count;
+  struct message_load_done load_done;
 };
 
 /* DEVICE_LOST: the worker died, and is reaped by now. Never called from inside worker_ask. */

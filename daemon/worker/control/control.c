@@ -3,6 +3,7 @@
 #include "../../log.h"
 #include "../tune/tuner_saves.h"
 #include "control_line.h"
+#include "control_make.h"
 #include "control_send.h"
 #include "control_session.h"
 #include "control_slab.h"
@@ -119,8 +120,8 @@ static void on_async(uv_async_t *async) {
 /* ---- from the supervisor */
 
 static const struct control_handler *find_handler(uint32_t command) {
-  const struct control_handler *tables[] = {control_slab_handlers, control_weight_handlers, control_session_handlers,
-                                            control_tensor_handlers, control_tune_handlers};
+  const struct control_handler *tables[] = {control_slab_handlers,   control_weight_handlers, control_session_handlers,
+                                            control_tensor_handlers, control_make_handlers,   control_tune_handlers};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
     for (const struct control_handler *handler = tables[i]; handler->command != 0; handler++)
       if (handler->command == command)

@@ -65,6 +65,7 @@ struct control_task {
     struct message_weight_plan weight_plan;
     struct message_weight_place weight_place;
     struct message_weight_id weight_id;
+    struct message_weight_make weight_make;
     struct message_session_add session_add;
     struct message_session_id session_id;
     struct message_session_weight session_weight;
@@ -85,6 +86,7 @@ struct control_task {
     struct message_tune_run_reply tune_run;
     struct message_tune_count tune_count;
     struct message_weight_placed weight_placed;
+    struct message_load_done load_done;
   } reply;
   struct tune_request *tune; /* owned */
   int fds[CONTROL_FDS];      /* that came; owned, closed at the end, -1 where there is none */

@@ -21,6 +21,12 @@ static enum status find_session(struct control *control, struct control_task *ta
   return STATUS_OK;
 }
 
+struct control_tensor *control_tensor_find(struct control *control, uint32_t session, uint32_t handle) {
+  const struct control_session *of = idmap_find(&control->sessions, session);
+  struct control_tensor *tensor = of != NULL ? find_tensor(of, handle) : NULL;
+  return tensor != NULL && !tensor->is_event ? tensor : NULL;
+}
+
 static void forget(struct control *control, struct control_tensor *tensor) {
   if (tensor->event.device != NULL)
     control->ops->event_close(control->backend, tensor->event.device);

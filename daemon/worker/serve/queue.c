@@ -27,8 +27,10 @@ enum status queue_lane_open(struct queue_lane *lane, void *owner, uint32_t slots
   lane->slots = calloc(slots, sizeof *lane->slots);
   if (lane->slots == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for a queue of %u products", slots);
-  for (int i = 0; i < RING_PRIORITIES; i++)
+  for (int i = 0; i < RING_PRIORITIES; i++) {
     TAILQ_INIT(&lane->lines[i].jobs);
+    TAILQ_INIT(&lane->lines[i].under_way);
+  }
   TAILQ_INIT(&lane->held);
   for (uint32_t i = slots; i-- > 0;) {
     lane->slots[i].lane = lane;
@@ -102,7 +104,7 @@ static void remove_line(struct queue *queue, struct queue_lane *lane, enum ring_
 }
 
 static bool line_empty(const struct queue_line *line) {
-  return TAILQ_EMPTY(&line->jobs) && line->under_way == NULL;
+  return TAILQ_EMPTY(&line->jobs) && TAILQ_EMPTY(&line->under_way);
 }
 
 /* The next turn is another session's, and among users who are charged alike another user's. */
@@ -186,7 +188,7 @@ static void take_held(struct queue *queue, struct queue_job *job) {
 
 static struct queue_job *first_of(const struct queue_share *share) {
   const struct queue_line *line = TAILQ_FIRST(&share->lines);
-  return line->under_way != NULL ? line->under_way : TAILQ_FIRST(&line->jobs);
+  return TAILQ_FIRST(TAILQ_EMPTY(&line->under_way) ? &line->jobs : &line->under_way);
 }
 
 static const enum ring_priority first_to_last[RING_PRIORITIES] = {RING_PRIORITY_URGENT, RING_PRIORITY_NORMAL,
@@ -239,14 +241,20 @@ void queue_return(struct queue *queue, struct queue_job *job) {
   struct queue_line *line = &job->lane->lines[job->priority];
   if (line_empty(line))
     add_line(queue, job->lane, job->priority);
-  line->under_way = job;
+  struct queue_job *later = TAILQ_FIRST(&line->under_way);
+  while (later != NULL && later->taken_ns <= job->taken_ns)
+    later = TAILQ_NEXT(later, in_line);
+  if (later != NULL)
+    TAILQ_INSERT_BEFORE(later, job, in_line);
+  else
+    TAILQ_INSERT_TAIL(&line->under_way, job, in_line);
   share_of(job->lane, job->priority)->under_way++;
   queue->under_way++;
 }
 
 void queue_resume(struct queue *queue, struct queue_job *job) {
   note_turn(queue, job);
-  job->lane->lines[job->priority].under_way = NULL;
+  TAILQ_REMOVE(&job->lane->lines[job->priority].under_way, job, in_line);
   share_of(job->lane, job->priority)->under_way--;
   pass_turn(queue, job->lane, job->priority);
   queue->under_way--;
@@ -270,8 +278,8 @@ void queue_charge(struct queue *queue, const struct queue_job *job, uint64_t ns)
 static struct queue_job *under_way_in(const struct queue_share *share) {
   const struct queue_line *line;
   for (line = TAILQ_FIRST(&share->lines); line != NULL; line = TAILQ_NEXT(line, in_turns))
-    if (line->under_way != NULL)
-      return line->under_way;
+    if (!TAILQ_EMPTY(&line->under_way))
+      return TAILQ_FIRST(&line->under_way);
   return NULL;
 }
 
@@ -316,8 +324,9 @@ static struct queue_job *find_in(const struct queue_jobs *jobs, uint64_t tag) {
 struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag) {
   struct queue_job *job = find_in(&lane->held, tag);
   for (int i = 0; job == NULL && i < RING_PRIORITIES; i++) {
-    struct queue_job *under_way = lane->lines[i].under_way;
-    job = under_way != NULL && under_way->tag == tag ? under_way : find_in(&lane->lines[i].jobs, tag);
+    job = find_in(&lane->lines[i].under_way, tag);
+    if (job == NULL)
+      job = find_in(&lane->lines[i].jobs, tag);
   }
   return job;
 }

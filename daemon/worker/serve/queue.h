@@ -25,8 +25,9 @@ enum { QUEUE_TENSORS = 3 }; /* x, y and W */
 
 /* One product from the moment it was taken from a ring until its completion is published. */
 struct queue_job {
-  TAILQ_ENTRY(queue_job) in_line, in_group; /* while it waits; of its lane and event while it is held */
-  struct queue_job *mate;                   /* the next one of the same batch, or among the lane's free slots */
+  /* While it waits, for its next turn too; of its lane and event while it is held. */
+  TAILQ_ENTRY(queue_job) in_line, in_group;
+  struct queue_job *mate; /* the next one of the same batch, or among the lane's free slots */
   struct queue_lane *lane;
   struct queue_group *group; /* of its weight or plan */
   struct queue_event *event; /* that it is held for; NULL: none, or that has come */
@@ -50,7 +51,7 @@ struct queue_job {
 struct queue_line {
   TAILQ_ENTRY(queue_line) in_turns; /* while it has jobs, or one under way */
   struct queue_jobs jobs;
-  struct queue_job *under_way; /* that waits for its next turn, ahead of `jobs`; NULL: none */
+  struct queue_jobs under_way; /* that wait for their next turns, ahead of `jobs`, as they had come */
 };
 
 /* What a user has in one class. */
@@ -139,7 +140,8 @@ int64_t queue_gather(struct queue *queue, struct queue_job *front, int64_t rows_
 void queue_take(struct queue *queue, struct queue_job *job);
 /* Takes `front` and its mates out: they go to the device. */
 void queue_begin(struct queue *queue, struct queue_job *front);
-/* A job that had begun waits for its next turn, ahead of all that wait in its lane and class. */
+/* A job that had begun waits for its next turn, ahead of those in its lane and class that have not, and that came
+ * later: while a turn of one is on the device, others may begin. */
 void queue_return(struct queue *queue, struct queue_job *job);
 /* That turn begins; the next one in its class is another session's. */
 void queue_resume(struct queue *queue, struct queue_job *job);

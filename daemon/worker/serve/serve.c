@@ -103,8 +103,9 @@ void serve_session_drop(struct serve *serve, struct engine_session *session) {
     forget_job(serve, job);
   }
   for (int i = 0; i < RING_PRIORITIES; i++) {
-    struct queue_job *job = session->lane.lines[i].under_way;
-    if (job != NULL && job->mate == NULL)
+    struct queue_job *job;
+    TAILQ_FOREACH(job, &session->lane.lines[i].under_way, in_line)
+    if (job->mate == NULL)
       serve_stop(serve, job, STATUS_CANCELLED);
   }
   for (uint32_t i = 0; i < serve->in_flight; i++) {

@@ -139,6 +139,52 @@ static void pack_piece(const struct gemm_weight *weight, const struct piece *pie
   }
 }
 
+/* ---- four columns at a time */
+
+enum { COLUMNS = 4, VECTOR_BYTES = 16 };
+typedef uint32_t words4 __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint16_t pairs4 __attribute__((vector_size(VECTOR_BYTES)));
+
+/* Dword i of four rows, for i < 4. */
+static inline void transpose(const uint8_t *rows, uint64_t row_bytes, words4 out[COLUMNS]) {
+  words4 row[COLUMNS];
+  for (int i = 0; i < COLUMNS; i++) {
+    memcpy(&row[i], rows + (uint64_t)i * row_bytes, sizeof(row[i]));
+  }
+  words4 low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  words4 low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  words4 high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  words4 high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  out[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  out[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  out[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  out[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+}
+
+/* As pack_piece does it for each of four rows, row_bytes apart, as far as whole vectors go; returns where that is. */
+static int64_t pack_four(const struct gemm_weight *weight, const struct piece *piece, uint64_t row_bytes,
+                         uint8_t *out) {
+  bool wide = weight->format == GEMM_FORMAT_BF16;
+  if (!wide && weight->format != GEMM_FORMAT_INT8 && weight->format != GEMM_FORMAT_FP8) {
+    return piece->begin;
+  }
+  int64_t k = piece->begin, end = piece->end < weight->k ? piece->end : weight->k;
+  int64_t elements = wide ? VECTOR_BYTES / 2 : VECTOR_BYTES, step = (int64_t)step_of(weight->format);
+  uint32_t change = weight->format == GEMM_FORMAT_INT8 ? 0x80808080u : 0;
+  for (; k + elements <= end; k += elements) {
+    words4 words[COLUMNS];
+    transpose(piece->row + (wide ? 2 * k : k), row_bytes, words);
+    for (int i = 0; i < COLUMNS; i++) {
+      pairs4 pairs = (pairs4)(words[i] ^ change);
+      if (weight->format == GEMM_FORMAT_FP8) {
+        pairs = __builtin_shufflevector(pairs, pairs, 0, 2, 4, 6, 1, 3, 5, 7);
+      }
+      memcpy(out + ((k / step + i) * piece->width + piece->column) * (int64_t)sizeof(uint32_t), &pairs, sizeof(pairs));
+    }
+  }
+  return k;
+}
+
 static uint16_t scale_of(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
                          int64_t n, int64_t group) {
   const uint16_t *scales = (const uint16_t *)((const uint8_t *)canonical + layout->canonical.scales_offset);
@@ -177,6 +223,21 @@ static void pack_panel2(const struct gemm_weight *weight, const struct cpu_layou
   }
 }
 
+/* Of up to four columns of a panel whose first is `first`. */
+static void pack_columns(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                         int64_t first, struct piece piece, uint8_t *out) {
+  uint64_t row_bytes = layout->canonical.row_bytes;
+  piece.row = (const uint8_t *)canonical + (uint64_t)(first + piece.column) * row_bytes;
+  if (first + piece.column + COLUMNS <= weight->n) {
+    piece.begin = pack_four(weight, &piece, row_bytes, out);
+  }
+  for (int i = 0; i < COLUMNS && first + piece.column < weight->n && piece.begin < piece.end; i++) {
+    pack_piece(weight, &piece, out);
+    piece.row += row_bytes;
+    piece.column++;
+  }
+}
+
 void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
                      int64_t panel, uint8_t *out) {
   enum { STRETCH = 256 }; /* of K: what all columns write of it stays in a core's first cache */
@@ -189,10 +250,9 @@ void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *
   }
   for (int64_t begin = 0; begin < layout->k; begin += STRETCH) {
     int64_t end = begin + STRETCH < layout->k ? begin + STRETCH : layout->k;
-    for (int column = 0; column < width && first + column < weight->n; column++) {
-      const uint8_t *row = (const uint8_t *)canonical + (uint64_t)(first + column) * layout->canonical.row_bytes;
-      const struct piece piece = {.row = row, .begin = begin, .end = end, .column = column, .width = width};
-      pack_piece(weight, &piece, out);
+    for (int column = 0; column < width && first + column < weight->n; column += COLUMNS) {
+      pack_columns(weight, layout, canonical, first,
+                   (struct piece){.begin = begin, .end = end, .column = column, .width = width}, out);
     }
   }
 }

@@ -52,11 +52,14 @@ static enum status store_experts(const struct gemm_weight *weight, const struct 
 }
 
 enum status cpu_place_store(const struct gemm_weight *weight, const void *canonical, struct backend_slab *slab,
-                            uint64_t offset, struct error *error) {
+                            uint64_t offset, bool large_pages, struct error *error) {
   struct cpu_layout layout;
   enum status status = check_place(weight, offset, &layout, error);
   if (status == STATUS_OK && cpu_slab_read(slab, offset, layout.total_bytes, error) == NULL) {
     status = error->status;
+  }
+  if (status == STATUS_OK && large_pages) {
+    cpu_slab_prepare(slab, offset, layout.total_bytes);
   }
   return status == STATUS_OK ? store_experts(weight, &layout, canonical, slab, offset, error) : status;
 }

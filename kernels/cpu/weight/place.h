@@ -8,7 +8,8 @@
 
 /* INVALID: the place; NOMEM, SYSTEM. */
 MUST_CHECK enum status cpu_place_store(const struct gemm_weight *weight, const void *canonical,
-                                       struct backend_slab *slab, uint64_t offset, struct error *error);
+                                       struct backend_slab *slab, uint64_t offset, bool large_pages,
+                                       struct error *error);
 /* *out lies in the slab, and goes before it does. `large_pages` as of cpu_slab_touch. */
 MUST_CHECK enum status cpu_place_attach(const struct gemm_weight *weight, struct backend_slab *slab, uint64_t offset,
                                         bool large_pages, struct backend_weight **out, struct error *error);

@@ -127,6 +127,18 @@ static enum status check_range(const struct backend_slab *slab, uint64_t offset,
   return STATUS_OK;
 }
 
+/* Of a huge page without any small one none is made: each gets one first, in the range, where nobody's bytes are. */
+void cpu_slab_prepare(struct backend_slab *slab, uint64_t offset, uint64_t bytes) {
+  uint64_t begin = offset / HUGE_PAGE * HUGE_PAGE, end = (offset + bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  end = end < slab->bytes ? end : slab->bytes;
+  for (uint64_t at = begin; at < end; at += HUGE_PAGE) {
+    if (pwrite(slab->fd, "", 1, (off_t)(at > offset ? at : offset)) != 1) {
+      return; /* whoever writes the weight says why */
+    }
+  }
+  madvise((void *)(slab->base + begin), end - begin, MADV_COLLAPSE);
+}
+
 enum status cpu_slab_write(struct backend_slab *slab, uint64_t offset, const void *data, uint64_t bytes,
                            struct error *error) {
   enum status status = check_range(slab, offset, bytes, error);

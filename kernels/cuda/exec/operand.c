@@ -4,7 +4,8 @@
 #include "../runtime/transfer.h"
 #include "staging.h"
 
-enum { ALIGN = 256 }; /* that of staging, which kernels were chosen for */
+enum { PANEL_SHARE = 3 }; /* a panel may take so much of what is staged beside it */
+enum { ALIGN = 256 };     /* that of staging, which kernels were chosen for */
 
 /* As it grew once it stays, within what one product may take. */
 static enum status make_room(struct backend *backend, struct region *region, uint64_t bytes, struct error *error) {
@@ -54,6 +55,15 @@ static void turn_to_columns(struct backend_job *job, int64_t column) {
     job->bias = (const uint8_t *)job->bias + (uint64_t)column * gemm_type_bytes(job->bias_type);
 }
 
+/* Rows of zeros make few columns a multiple of what the library's fastest kernels want, but not where a few rows are
+ * all that there is room for. */
+static void fit_columns(const struct operand_panel *panel, struct layout *layout) {
+  if (layout->n == panel->columns || layout->codes_bytes / PANEL_SHARE <= panel->bytes)
+    return;
+  layout->n = panel->columns;
+  layout->codes_bytes = (uint64_t)panel->columns * layout->row_bytes;
+}
+
 enum status operand_stage(struct backend *backend, struct slot *slot, const struct operand_panel *panel,
                           struct error *error) {
   const struct backend_operand *operand = slot->job.operand;
@@ -64,6 +74,7 @@ enum status operand_stage(struct backend *backend, struct slot *slot, const stru
   enum status status = layout_compute(&made.weight, LAYOUT_ROWS, &made.layout, error);
   if (status != STATUS_OK)
     return status;
+  fit_columns(panel, &made.layout);
   int64_t most = staging_rows(&made.weight, &made.layout, panel->bytes);
   made.rows_most = most < 1 ? 1 : most < panel->rows ? most : panel->rows;
   uint64_t begin = staging_place(&made.weight, &made.layout, made.rows_most).bytes;

@@ -16,12 +16,31 @@ static double or_least(uint64_t rate, double least) {
   return rate > 0 ? (double)rate : least;
 }
 
+static double bytes_rate(const struct pieces_device *device) {
+  return or_least(device->bytes_per_s, BYTES_LEAST) / BYTES_SHARE;
+}
+
+/* W is read so long, whatever the rows. */
+static double reads_ns(const struct pieces_device *device, const struct pieces_work *work) {
+  return 1e9 * (double)work->weight_bytes / bytes_rate(device);
+}
+
+/* x and y of one row move so long. */
+static double move_ns(const struct pieces_device *device, const struct pieces_work *work) {
+  return 1e9 * (double)work->row_bytes / (work->far ? LINK_BYTES_PER_S : bytes_rate(device));
+}
+
 static double work_ns(const struct pieces_device *device, const struct pieces_work *work, double rows) {
   double operations = or_least(device->operations_per_s, OPERATIONS_LEAST) / OPERATIONS_SHARE;
-  double bytes = or_least(device->bytes_per_s, BYTES_LEAST) / BYTES_SHARE;
-  double multiplies = rows * work->operations_a_row / operations, reads = (double)work->weight_bytes / bytes;
-  double moves = rows * (double)work->row_bytes / (work->far ? LINK_BYTES_PER_S : bytes);
-  return 1e9 * ((multiplies > reads ? multiplies : reads) + moves);
+  double multiplies = 1e9 * rows * work->operations_a_row / operations, reads = reads_ns(device, work);
+  return (multiplies > reads ? multiplies : reads) + rows * move_ns(device, work);
+}
+
+/* Fewer rows take hardly less time, but where their own bytes are what takes it. */
+static int64_t rows_least(const struct pieces_device *device, const struct pieces_work *work, uint64_t budget_ns) {
+  double reads = reads_ns(device, work), each = move_ns(device, work);
+  double worth = (reads > (double)budget_ns ? reads : (double)budget_ns) / (each > 0 ? each : 1);
+  return worth < 1 ? 1 : worth < ROWS_LEAST ? (int64_t)worth : ROWS_LEAST;
 }
 
 uint64_t pieces_predict_ns(const struct pieces_device *device, const struct pieces_work *work, int64_t rows) {
@@ -31,7 +50,7 @@ uint64_t pieces_predict_ns(const struct pieces_device *device, const struct piec
 
 int64_t pieces_rows(const struct pieces_device *device, const struct pieces_work *work, int64_t rows,
                     uint64_t budget_ns) {
-  int64_t low = rows < ROWS_LEAST ? rows : ROWS_LEAST, high = rows;
+  int64_t least = rows_least(device, work, budget_ns), low = rows < least ? rows : least, high = rows;
   while (low < high) {
     int64_t middle = low + (high - low + 1) / 2;
     if (work_ns(device, work, (double)middle) <= (double)budget_ns)

@@ -23,7 +23,7 @@ struct pieces_work {
 uint64_t pieces_predict_ns(const struct pieces_device *device, const struct pieces_work *work, int64_t rows);
 
 /* Rows of a piece of so much work: as many as `budget_ns` allows, about equal, 1..rows. Where even few take longer,
- * those for which W is read about as long as multiplied with. */
+ * those for which W is read about as long as multiplied with, or as long as x and y of these rows move. */
 int64_t pieces_rows(const struct pieces_device *device, const struct pieces_work *work, int64_t rows,
                     uint64_t budget_ns);
 

@@ -49,6 +49,10 @@ static uint64_t bad_column(const struct convert *convert, const uint8_t *row, fl
   return beyond;
 }
 
+static uint64_t least(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
 /* Of the rows in the lane's memory. */
 static enum status refuse_value(const struct convert *convert, const struct lane *lane, uint64_t first, uint64_t rows,
                                 struct error *error) {
@@ -202,10 +206,40 @@ static enum status work_codes(void *context, struct lane *lane, uint64_t index, 
   return STATUS_OK;
 }
 
+/* ---- halves that stay what they are */
+
+static bool finite_halves(const uint8_t *row, uint64_t count, enum gemm_type type) {
+  uint16_t infinity = type == GEMM_F16 ? 0x7c00 : 0x7f80, half;
+  bool finite = true;
+  for (uint64_t i = 0; i < count; i++) {
+    memcpy(&half, row + 2 * i, sizeof half);
+    finite &= (half & infinity) != infinity;
+  }
+  return finite;
+}
+
+static enum status work_halves(void *context, struct lane *lane, uint64_t index, struct error *error) {
+  const struct convert *convert = context;
+  const struct backend_source *source = convert->source;
+  uint64_t first = index * convert->slice_rows, rows = least((uint64_t)convert->weight->n - first, convert->slice_rows);
+  cudaError_t result =
+      cudaMemcpy2DAsync(lane->pinned_in, convert->row_bytes, source_on_device(source, first), source->stride,
+                        convert->row_bytes, rows, cudaMemcpyDeviceToHost, lane->stream);
+  enum status status = runtime_check(lane_finish(lane, result), "copying a weight from the GPU", error);
+  for (uint64_t i = 0; status == STATUS_OK && i < rows; i++) {
+    const uint8_t *row = lane->pinned_in + i * convert->row_bytes;
+    if (!finite_halves(row, (uint64_t)convert->weight->k, source->type))
+      return refuse_value(convert, lane, first, rows, error);
+    memcpy(convert->canonical + (first + i) * convert->layout.row_bytes, row, convert->row_bytes);
+  }
+  return status;
+}
+
 /* ---- the whole */
 
-static uint64_t least(uint64_t a, uint64_t b) {
-  return a < b ? a : b;
+/* Whether halves go over as they are. */
+static bool as_they_are(const struct convert *convert) {
+  return gemm_format_facts(convert->weight->format)->element == convert->source->type && convert->source->memory;
 }
 
 static enum status prepare(struct convert *convert, struct error *error) {
@@ -215,16 +249,17 @@ static enum status prepare(struct convert *convert, struct error *error) {
     return status;
   const struct gemm_layout *layout = &convert->layout;
   bool block = weight->scale == GEMM_SCALE_BLOCK, int2 = gemm_is_int2(weight->format);
-  if (gemm_is_wide(weight->format) || (int2 && weight->scale != GEMM_SCALE_GROUP))
+  bool wide = gemm_is_wide(weight->format);
+  if ((wide && !as_they_are(convert)) || (int2 && weight->scale != GEMM_SCALE_GROUP))
     return error_set(error, STATUS_UNSUPPORTED, "the device does not convert to %s with scales of mode %s",
                      gemm_format_name(weight->format), gemm_scale_name(weight->scale));
   convert->row_bytes = (uint64_t)weight->k * gemm_type_bytes(convert->source->type);
-  convert->scale_bytes = weight->scale == GEMM_SCALE_ONE ? 0 : layout->scales_bytes / layout->scale_rows;
-  uint64_t rows = least(LANE_IN / convert->row_bytes, LANE_OUT / layout->row_bytes);
+  convert->scale_bytes = wide || weight->scale == GEMM_SCALE_ONE ? 0 : layout->scales_bytes / layout->scale_rows;
+  uint64_t out = wide ? LANE_IN : LANE_OUT, rows = least(LANE_IN / convert->row_bytes, out / layout->row_bytes);
   rows = least(rows, least((LANE_SCALES - 4) / (convert->scale_bytes + 1), SLICE_BYTES / convert->row_bytes + 1));
   if (block)
     rows = rows > GEMM_GROUP ? rows / GEMM_GROUP * GEMM_GROUP : GEMM_GROUP;
-  if (rows == 0 || rows * convert->row_bytes > LANE_IN || rows * layout->row_bytes > LANE_OUT)
+  if (rows == 0 || rows * convert->row_bytes > LANE_IN || rows * layout->row_bytes > out)
     return error_set(error, STATUS_UNSUPPORTED, "rows of %llu bytes are too long to be converted by the device",
                      (unsigned long long)convert->row_bytes);
   convert->slice_rows = rows;
@@ -266,8 +301,9 @@ enum status cuda_weight_convert(struct backend *backend, const struct gemm_weigh
   enum status status = prepare(&convert, error);
   if (status != STATUS_OK)
     return status;
-  const struct lanes_job job = {
-      .slices = gemm_ceil_div((uint64_t)weight->n, convert.slice_rows), .work = work_codes, .context = &convert};
+  const struct lanes_job job = {.slices = gemm_ceil_div((uint64_t)weight->n, convert.slice_rows),
+                                .work = gemm_is_wide(weight->format) ? work_halves : work_codes,
+                                .context = &convert};
   if (weight->scale == GEMM_SCALE_ONE)
     status = find_one_scale(backend, &convert, job.slices, error);
   return status == STATUS_OK ? lanes_run(&backend->lanes, &job, error) : status;

@@ -218,6 +218,11 @@ void daemon_remove(struct daemon *daemon) {
   demand(rmdir(daemon->folder) == 0, daemon->folder);
 }
 
+void daemon_end(struct daemon *daemon) {
+  daemon_stop(daemon);
+  daemon_remove(daemon);
+}
+
 /* ---- client processes */
 
 void *clients_share(size_t bytes) {

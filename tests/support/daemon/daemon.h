@@ -29,6 +29,8 @@ void daemon_kill(struct daemon *daemon);
 void daemon_upgrade(const struct daemon *daemon);
 /* Removes the folder, after a look at the log. */
 void daemon_remove(struct daemon *daemon);
+/* daemon_stop, and then daemon_remove. */
+void daemon_end(struct daemon *daemon);
 
 /* Path of a file in the folder; the result lasts for eight calls. */
 const char *daemon_path(const struct daemon *daemon, const char *name);

@@ -18,6 +18,9 @@ bool engine_report(int status) {
   return status == GEMMD_OK;
 }
 
+/* Room for products over experts, T up to this. */
+enum { PAIRS_A_ROW = 4 };
+
 bool engine_open(struct engine *engine, const struct daemon *daemon, int lanes, int64_t rows_most) {
   *engine = (struct engine){.gpu = engine_has_gpu()};
   if (engine->gpu && !gpu_open())
@@ -27,8 +30,12 @@ bool engine_open(struct engine *engine, const struct daemon *daemon, int lanes, 
     fprintf(stderr, "%s\n", gemmd_error(engine->session));
     return false;
   }
-  const gemmd_direct_options options = {
-      .bytes = sizeof options, .ordinal = -1, .lanes = lanes, .rows_most = rows_most, .threads = 2};
+  const gemmd_direct_options options = {.bytes = sizeof options,
+                                        .ordinal = -1,
+                                        .lanes = lanes,
+                                        .rows_most = rows_most,
+                                        .threads = 2,
+                                        .pairs_most = rows_most * PAIRS_A_ROW};
   return engine_report(gemmd_direct_open(engine->session, &options, &engine->direct));
 }
 

@@ -70,8 +70,7 @@ int layers_as_before(void **state) {
 
 int layers_stop(void **state) {
   (void)state;
-  daemon_stop(&layers.daemon);
-  daemon_remove(&layers.daemon);
+  daemon_end(&layers.daemon);
   for (int i = 0; i < LAYERS; i++)
     oracle_weight_free(&layers.weights[i]);
   return 0;

@@ -73,8 +73,7 @@ int witness_start(void **state) {
 int witness_stop(void **state) {
   (void)state;
   gemmd_disconnect(witness.session);
-  daemon_stop(&witness.daemon);
-  daemon_remove(&witness.daemon);
+  daemon_end(&witness.daemon);
   oracle_weight_free(&witness.int8_values);
   oracle_weight_free(&witness.f16_values);
   return 0;

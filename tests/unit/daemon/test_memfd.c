@@ -109,6 +109,33 @@ static void sizes_that_cannot_be_are_refused(void **state) {
   assert_int_equal(fd, -1);
 }
 
+/* Whether the system has large pages or not: zeros where nothing is written, and all that is written is there. */
+static void large_pages_are_memory_like_any(void **state) {
+  const uint64_t odd = 3 * MEMFD_LARGE_PAGE + 4097;
+  uint8_t byte;
+  int fd = -1;
+  (void)state;
+  assert_int_equal(memfd_make_open("test", odd, &fd, &failure), STATUS_OK);
+  uint8_t *base = memfd_map(fd, odd, true, &failure);
+  assert_non_null(base);
+  assert_int_equal((uintptr_t)base % MEMFD_LARGE_PAGE, 0);
+  memfd_take_large_pages(base, MEMFD_LARGE_PAGE);
+  memfd_take_large_pages(base + MEMFD_LARGE_PAGE, odd - MEMFD_LARGE_PAGE);
+  for (uint64_t i = 0; i < odd; i++)
+    if (base[i] != 0)
+      fail_msg("byte %llu is %u", (unsigned long long)i, base[i]);
+  for (uint64_t i = 0; i < odd; i += 4096)
+    base[i] = (uint8_t)(i / 4096 % 251);
+  assert_int_equal(munmap(base, odd), 0);
+  for (uint64_t i = 0; i < odd; i += 4096) {
+    assert_int_equal(pread(fd, &byte, 1, (off_t)i), 1);
+    assert_int_equal(byte, i / 4096 % 251);
+  }
+  assert_int_equal(size_of(fd), odd);
+  assert_int_equal(memfd_freeze(fd, &failure), STATUS_OK);
+  close(fd);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(made_memory_keeps_its_size),
@@ -117,6 +144,7 @@ int main(void) {
       cmocka_unit_test(memory_that_is_mapped_for_writing_cannot_be_frozen),
       cmocka_unit_test(the_check_refuses_what_could_change),
       cmocka_unit_test(sizes_that_cannot_be_are_refused),
+      cmocka_unit_test(large_pages_are_memory_like_any),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

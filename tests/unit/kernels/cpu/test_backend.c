@@ -3,6 +3,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/micro/micro.h"
 #include "kernels/cpu/weight/checksum.h"
+#include "kernels/cpu/weight/slab.h"
 #include "tests/support/worker/device.h"
 
 #include <dirent.h>
@@ -459,6 +460,35 @@ static void test_slab_descriptors(void **state) {
 }
 
 /* A weight must lie in its slab, at a multiple of the plan's alignment. */
+/* A weight whose pages are made large leaves what lies beside it on them as it is. */
+static void test_prepared_pages(void **state) {
+  enum { HUGE = 2 << 20, BYTES = 3 * HUGE, BEGIN = HUGE / 2 + 3, END = 2 * HUGE + HUGE / 2 + 5 };
+  struct backend_slab *slab = NULL;
+  struct error error = {0};
+  int fd = -1;
+  (void)state;
+  assert_int_equal(cpu_slab_create(BYTES, &fd, &slab, &error), STATUS_OK);
+  uint8_t *beside = malloc(BYTES);
+  assert_non_null(beside);
+  for (int i = 0; i < BYTES; i++) {
+    beside[i] = (uint8_t)(1 + i % 253);
+  }
+  assert_int_equal(cpu_slab_write(slab, 0, beside, BEGIN, &error), STATUS_OK);
+  assert_int_equal(cpu_slab_write(slab, END, beside + END, BYTES - END, &error), STATUS_OK);
+  cpu_slab_prepare(slab, BEGIN, END - BEGIN);
+  const uint8_t *there = cpu_slab_read(slab, 0, BYTES, &error);
+  assert_memory_equal(there, beside, BEGIN);
+  assert_memory_equal(there + END, beside + END, BYTES - END);
+  for (int i = BEGIN; i < END; i++) {
+    assert_int_equal(there[i], 0);
+  }
+  assert_int_equal(cpu_slab_write(slab, BEGIN, beside + BEGIN, END - BEGIN, &error), STATUS_OK);
+  assert_memory_equal(there, beside, BYTES);
+  free(beside);
+  cpu_slab_close(slab);
+  close(fd);
+}
+
 static void test_weight_places(void **state) {
   (void)state;
   struct device device;
@@ -563,6 +593,7 @@ int main(void) {
       cmocka_unit_test(test_set_by_name),
       cmocka_unit_test(test_roof_is_kept),
       cmocka_unit_test(test_slab_descriptors),
+      cmocka_unit_test(test_prepared_pages),
       cmocka_unit_test(test_weight_places),
       cmocka_unit_test(test_submit_refuses_types),
       cmocka_unit_test(test_checksum),

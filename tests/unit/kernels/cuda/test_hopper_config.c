@@ -1,5 +1,6 @@
 /* How the kernel for INT8 and FP8 on Hopper is configured. */
 #include "kernels/cuda/families/sm90/hopper/config.h"
+#include "tests/support/reference/hopper_problem.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,18 +8,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-enum { SMS = 132 };
-
-static struct kernel_problem product_of(enum gemm_format format, enum gemm_scale scale, int64_t m, int64_t n,
-                                        int64_t k) {
-  return (struct kernel_problem){.device = {.capability = 90, .multiprocessors = SMS},
-                                 .format = format,
-                                 .scale = scale,
-                                 .m = m,
-                                 .n = n,
-                                 .k_padded = k};
-}
 
 static void test_hopper_refuses(void **state) {
   (void)state;

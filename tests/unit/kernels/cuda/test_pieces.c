@@ -60,6 +60,21 @@ static void large_ones_are_cut(void **state) {
   assert_in_range(piece, GEMM_GROUP, 2048);
 }
 
+/* Rows of 2^24 elements in the host's memory: 16 of them would be half a GiB on its way at a time. */
+static void long_rows_go_alone(void **state) {
+  (void)state;
+  struct pieces_work work = of_weight(16, 1 << 24, true);
+  for (int64_t rows = 2; rows <= 4096; rows *= 2)
+    assert_int_equal(pieces_rows(&h200, &work, rows, BUDGET_NS), 1);
+  work.row_bytes /= 8;
+  int64_t piece = pieces_rows(&h200, &work, 128, BUDGET_NS);
+  assert_in_range(piece, 2, 16);
+  assert_true(pieces_predict_ns(&h200, &work, piece) <= 2 * BUDGET_NS);
+  /* W of 32 GiB is not read once more for each of them */
+  work.weight_bytes = (uint64_t)32 << 30;
+  assert_int_equal(pieces_rows(&h200, &work, 128, BUDGET_NS), 64);
+}
+
 static void copies_count(void **state) {
   (void)state;
   struct pieces_work work = of_weight(1024, 1024, false);
@@ -88,11 +103,9 @@ static void panels(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_of_weights),
-      cmocka_unit_test(usual_ones_stay_whole),
-      cmocka_unit_test(large_ones_are_cut),
-      cmocka_unit_test(copies_count),
-      cmocka_unit_test(panels),
+      cmocka_unit_test(rows_of_weights),    cmocka_unit_test(usual_ones_stay_whole),
+      cmocka_unit_test(large_ones_are_cut), cmocka_unit_test(long_rows_go_alone),
+      cmocka_unit_test(copies_count),       cmocka_unit_test(panels),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

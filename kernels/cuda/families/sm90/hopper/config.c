@@ -50,7 +50,8 @@ static int columns_most(enum gemm_scale scale) {
   return scale == GEMM_SCALE_BLOCK ? HOPPER_BLOCK_COLUMNS_MOST : HOPPER_COLUMNS_MOST;
 }
 
-int hopper_groups_most(int columns, enum gemm_scale scale) {
+/* Warpgroups that have registers for so many columns. */
+static int groups_most(int columns, enum gemm_scale scale) {
   return (columns == 32 || columns == 64) && scale != GEMM_SCALE_BLOCK ? 3 : 2;
 }
 
@@ -59,7 +60,7 @@ bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale sca
   bool known = (columns == 8 || columns == 16 || columns == 32 || columns == 64 || columns == 128) &&
                (config->ahead == 2 || config->ahead == 3 || config->ahead == 4 || config->ahead == 6);
   return known && columns <= columns_most(scale) && config->groups >= 1 &&
-         config->groups <= hopper_groups_most(columns, scale) && config->rows > 0 && config->rows % 8 == 0 &&
+         config->groups <= groups_most(columns, scale) && config->rows > 0 && config->rows % 8 == 0 &&
          config->rows <= config->groups * GROUP_ROWS && config->split_k >= 1 && config->split_k <= 8 &&
          hopper_shared_bytes(config, scale) <= SHARED_MOST;
 }
@@ -267,7 +268,7 @@ static struct hopper_config corrected(struct hopper_config config, const struct 
 struct hopper_config hopper_configure(const struct kernel_problem *problem) {
   static const int aheads[] = {2, 3, 4, 6};
   struct search search = {.problem = problem};
-  int most = GROUP_ROWS * hopper_groups_most(columns_for(problem->m, problem->scale), problem->scale);
+  int most = GROUP_ROWS * groups_most(columns_for(problem->m, problem->scale), problem->scale);
   for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2) {
     for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
       for (int rounds_wanted = 1; rounds_wanted <= 8; rounds_wanted++) {
@@ -319,7 +320,7 @@ static int split_after(int split_k) {
 static void visit(const struct kernel_problem *problem, int columns,
                   void (*see)(void *user, const struct hopper_config *each, double us), void *user) {
   static const int aheads[] = {2, 3, 4, 6};
-  for (int groups = 1; groups <= hopper_groups_most(columns, problem->scale); groups++)
+  for (int groups = 1; groups <= groups_most(columns, problem->scale); groups++)
     for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
       for (int split_k = 1; split_k <= 8; split_k = split_after(split_k))
         for (int i = 0; i < 4; i++) {
@@ -376,8 +377,7 @@ static int append(const struct hopper_config *from, int from_count, struct hoppe
 /* Behind out[0], which is there. */
 static int shortlist(const struct kernel_problem *problem, struct hopper_config *out, int most) {
   int usual = columns_for(problem->m, problem->scale), highest = columns_most(problem->scale), count = 1;
-  struct shortlist list = {.each_class =
-                               hopper_groups_most(usual, problem->scale) > 2 ? EACH_CLASS_OF_MANY : EACH_CLASS};
+  struct shortlist list = {.each_class = groups_most(usual, problem->scale) > 2 ? EACH_CLASS_OF_MANY : EACH_CLASS};
   visit(problem, usual, shortlist_see, &list);
   count = append(list.any, list.any_count, out, count, most);
   for (int class = 0; class < CLASSES; class ++)

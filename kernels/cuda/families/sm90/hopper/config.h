@@ -48,8 +48,6 @@ int hopper_candidates(const struct kernel_problem *problem, bool all, struct hop
  * alone, and the one with twice the columns. Returns how many. Pure. */
 enum { HOPPER_NEAR = 10 };
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
-/* Warpgroups that have registers for so many columns. Pure. */
-int hopper_groups_most(int columns, enum gemm_scale scale);
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
 /* How a launch begins and lets the next one begin, where it may start before the kernel ahead of it has ended. */

@@ -146,6 +146,34 @@ static void one_under_way_has_turns_like_others(void **state) {
   queue_lanes_close(&rig);
 }
 
+/* While a turn of one is on the device, the next one of the same session begins: neither takes the other's place, and
+ * the older goes first. */
+static void several_of_a_session_are_under_way(void **state) {
+  (void)state;
+  struct queue_lanes rig;
+  queue_lanes_open(&rig);
+  for (uint64_t tag = 1; tag <= 3; tag++)
+    queue_lanes_push_until(&rig, 0, tag, RING_PRIORITY_NORMAL, 0)->taken_ns = tag;
+  struct queue_job *first = begin_turns(&rig, 1);
+  queue_resume(&rig.queue, first); /* on the device */
+  struct queue_job *second = begin_turns(&rig, 2);
+  queue_resume(&rig.queue, second);
+  struct queue_job *third = begin_turns(&rig, 3);
+  queue_return(&rig.queue, second);
+  queue_return(&rig.queue, first);
+  assert_int_equal(rig.queue.under_way, 3);
+  assert_int_equal(queue_under_way_of(first), 3);
+  for (uint64_t tag = 1; tag <= 3; tag++)
+    assert_int_equal(queue_find(&rig.lane[0], tag)->tag, tag);
+  expect_turn(&rig, first, true);
+  expect_turn(&rig, first, false);
+  expect_turn(&rig, second, false);
+  expect_turn(&rig, third, false);
+  assert_null(queue_front(&rig.queue));
+  assert_int_equal(rig.queue.under_way, 0);
+  queue_lanes_close(&rig);
+}
+
 static void one_under_way_is_found_and_not_taken(void **state) {
   (void)state;
   struct queue_lanes rig;
@@ -214,6 +242,7 @@ int main(void) {
       cmocka_unit_test(a_flood_costs_a_factor),
       cmocka_unit_test(nothing_is_saved_up),
       cmocka_unit_test(one_under_way_has_turns_like_others),
+      cmocka_unit_test(several_of_a_session_are_under_way),
       cmocka_unit_test(one_under_way_is_found_and_not_taken),
       cmocka_unit_test(a_turn_can_be_passed),
       cmocka_unit_test(late_ones_are_found_wherever_they_wait),

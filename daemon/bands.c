@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -124,4 +125,10 @@ enum status bands_run(const struct bands *bands, struct watch *watch, struct err
   if (run.next < bands->count || atomic_load(&run.stop))
     return error_set(error, STATUS_CANCELLED, "the load was cancelled");
   return STATUS_OK;
+}
+
+unsigned bands_threads(void) {
+  cpu_set_t cores;
+  int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  return count > 0 ? (unsigned)count : 1;
 }

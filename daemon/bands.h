@@ -1,8 +1,8 @@
 /* Work on a weight, cut into bands of rows that threads take in order, while the calling thread watches. */
-#ifndef LOADER_BANDS_H
-#define LOADER_BANDS_H
+#ifndef DAEMON_BANDS_H
+#define DAEMON_BANDS_H
 
-#include "../../proto/status.h"
+#include "../proto/status.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,5 +30,8 @@ struct bands {
 /* Works on all bands. The error is that of the first band that failed, whatever the number of threads; CANCELLED
  * where the watch said stop. No thread is left when it returns. */
 MUST_CHECK enum status bands_run(const struct bands *bands, struct watch *watch, struct error *error);
+
+/* One for each core that this process may use. */
+unsigned bands_threads(void);
 
 #endif

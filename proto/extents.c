@@ -1,7 +1,6 @@
 #include "extents.h"
 
-#include "../../../proto/gemm.h"
-#include "../../list.h"
+#include "gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +19,28 @@ static bool gap_fits(uint64_t begin, uint64_t end, uint64_t bytes) {
   return begin <= end && bytes <= end - begin;
 }
 
+/* Index of the first range that begins at `offset` or behind it. */
+static size_t find(const struct extents *extents, uint64_t offset) {
+  size_t low = 0, high = extents->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (extents->taken[middle].offset < offset)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 static enum status insert(struct extents *extents, size_t at, uint64_t offset, uint64_t bytes, struct error *error) {
-  enum status status = list_grow(&extents->taken, extents->count, &extents->capacity, sizeof *extents->taken,
-                                 "the list of ranges of a slab", error);
-  if (status != STATUS_OK)
-    return status;
+  if (extents->count == extents->capacity) {
+    size_t capacity = extents->capacity > 0 ? 2 * extents->capacity : 16;
+    struct extent *taken = realloc(extents->taken, capacity * sizeof *taken);
+    if (taken == NULL)
+      return error_set(error, STATUS_NOMEM, "no memory for the list of ranges that are taken");
+    extents->taken = taken;
+    extents->capacity = capacity;
+  }
   memmove(&extents->taken[at + 1], &extents->taken[at], (extents->count - at) * sizeof *extents->taken);
   extents->taken[at] = (struct extent){.offset = offset, .bytes = bytes};
   extents->count++;
@@ -50,9 +66,7 @@ enum status extents_take(struct extents *extents, uint64_t from, uint64_t bytes,
 }
 
 enum status extents_take_at(struct extents *extents, uint64_t offset, uint64_t bytes, struct error *error) {
-  size_t at = 0;
-  while (at < extents->count && extents->taken[at].offset < offset)
-    at++;
+  size_t at = find(extents, offset);
   uint64_t begin = at == 0 ? 0 : extents->taken[at - 1].offset + extents->taken[at - 1].bytes;
   uint64_t end = at == extents->count ? extents->bytes : extents->taken[at].offset;
   if (bytes == 0 || offset < begin || !gap_fits(offset, end, bytes))
@@ -62,13 +76,23 @@ enum status extents_take_at(struct extents *extents, uint64_t offset, uint64_t b
 }
 
 bool extents_give(struct extents *extents, uint64_t offset) {
-  for (size_t at = 0; at < extents->count; at++) {
-    if (extents->taken[at].offset != offset)
-      continue;
-    extents->used -= extents->taken[at].bytes;
-    extents->count--;
-    memmove(&extents->taken[at], &extents->taken[at + 1], (extents->count - at) * sizeof *extents->taken);
-    return true;
+  size_t at = find(extents, offset);
+  if (at == extents->count || extents->taken[at].offset != offset)
+    return false;
+  extents->used -= extents->taken[at].bytes;
+  extents->count--;
+  memmove(&extents->taken[at], &extents->taken[at + 1], (extents->count - at) * sizeof *extents->taken);
+  return true;
+}
+
+uint64_t extents_largest(const struct extents *extents, uint64_t from) {
+  uint64_t begin = from, largest = 0;
+  for (size_t at = 0; at <= extents->count; at++) {
+    uint64_t end = at < extents->count ? extents->taken[at].offset : extents->bytes;
+    if (end > begin && end - begin > largest)
+      largest = end - begin;
+    if (at < extents->count && extents->taken[at].offset + extents->taken[at].bytes > begin)
+      begin = extents->taken[at].offset + extents->taken[at].bytes;
   }
-  return false;
+  return largest;
 }

@@ -1,9 +1,9 @@
 /* The identity of a weight's content, by all threads. */
-#ifndef LOADER_HASH_H
-#define LOADER_HASH_H
+#ifndef DAEMON_HASH_H
+#define DAEMON_HASH_H
 
-#include "../tree.h"
 #include "bands.h"
+#include "tree.h"
 
 /* By tree.h. Adds the bytes to watch->done; CANCELLED where the watch says stop. */
 MUST_CHECK enum status hash_weight(const struct gemm_weight *weight, const void *canonical, uint64_t bytes,

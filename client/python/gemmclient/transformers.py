@@ -1,0 +1,92 @@
+"""Models of transformers with their linear layers in gemmd: a quantization of from_pretrained.
+
+    from gemmclient.transformers import GemmdConfig
+    model = AutoModelForCausalLM.from_pretrained(folder, quantization_config=GemmdConfig("fp8"))
+
+Each nn.Linear but the head and what is tied to an embedding becomes a GemmdLinear, all or none (gemmclient.torch says
+what is refused). Where a second process loads the same model its weights are with gemmd already: nothing is sent, and
+this process's own copy is freed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.quantizers.quantizers_utils import should_convert_module
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from ._torch_session import session_here
+from .torch import replace_linear, state_dict
+from .types import Format, Method, Named, Scale, member
+
+__all__ = ["GemmdConfig", "GemmdQuantizer"]
+
+
+@register_quantization_config("gemmd")
+class GemmdConfig(QuantizationConfigMixin):
+    """`format`: int8, fp8, int2, int2a8, f16 or bf16. `modules_to_not_convert`: layers that stay as they are, as
+    transformers takes them: the end or the beginning of a path, or a regular expression; None: the head and what is tied
+    to an embedding. `quantized`: a file of `gemmctl quantize` with weights of 2 bits. `prefix`: of the weights' names in
+    gemmd. `socket`: of gemmd, None: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock."""
+
+    def __init__(
+        self,
+        format: Named = "int8",
+        *,
+        modules_to_not_convert: Optional[List[str]] = None,
+        scale: Named = Scale.DEFAULT,
+        method: Named = Method.DEFAULT,
+        quantized: Optional[str] = None,
+        prefix: str = "transformers",
+        socket: Optional[str] = None,
+        quant_method: str = "gemmd",
+    ):
+        # names, because transformers writes them into config.json
+        self.quant_method = quant_method
+        self.format = member(Format, format, "format").name.lower()
+        self.scale = member(Scale, scale, "scale").name.lower()
+        self.method = member(Method, method, "method").name.lower()
+        self.modules_to_not_convert = modules_to_not_convert
+        self.quantized, self.prefix, self.socket = quantized, prefix, socket
+
+
+@register_quantizer("gemmd")
+class GemmdQuantizer(HfQuantizer):
+    quantization_config: GemmdConfig
+
+    def validate_environment(self, *_: Any, **__: Any) -> None:
+        """Before any file is read."""
+        self._session()
+
+    def _session(self):
+        return session_here("transformers", self.quantization_config.socket)
+
+    def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
+        config = self.quantization_config
+        keep = self.get_modules_to_not_convert(model, config.modules_to_not_convert, model._keep_in_fp32_modules)
+
+        replace_linear(
+            model, config.format, session=self._session(), prefix=config.prefix, scale=config.scale,
+            method=config.method, quantized=config.quantized, classes=[nn.Linear],
+            predicate=lambda path, _: should_convert_module(path, keep),
+        )  # fmt: skip
+        return model
+
+    def is_serializable(self) -> bool:
+        """Of F16 and BF16 the values can be had back; what the others were made of is not with gemmd."""
+        return self.quantization_config.format in ("f16", "bf16")
+
+    def get_state_dict_and_metadata(self, model: PreTrainedModel) -> Tuple[Dict[str, object], Dict[str, str]]:
+        return state_dict(model, weights=True), {}
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+    @property
+    def is_compileable(self) -> bool:
+        """Products in this process go into torch.compile's graphs, and into CUDA's."""
+        return True

@@ -1,0 +1,172 @@
+#!/usr/bin/python3
+"""gemmclient.transformers with transformers itself: a small Llama with random weights, saved and loaded as its users do,
+against a real gemmd."""
+
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from support import PATIENCE_S, ROOT, Daemon
+
+try:
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+except ImportError as error:
+    raise SystemExit(f"test_transformers.py needs torch and transformers ({error}); make test-torch brings them") from None
+
+import gemmclient
+import gemmclient.torch
+from gemmclient import errors
+from gemmclient.torch import GemmdLinear
+from gemmclient.transformers import GemmdConfig
+
+LAYERS = 2
+LINEARS = 7 * LAYERS  # q, k, v, o, gate, up, down
+PROMPT = torch.arange(3, 15)[None]
+
+
+def make(folder, dtype=torch.float32, **options):
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=320, hidden_size=128, intermediate_size=256, num_hidden_layers=LAYERS, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, **options,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).to(dtype).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+class Transformers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+        cls.folder = tempfile.mkdtemp(prefix="gemmd-transformers-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.plain = make(f"{cls.folder}/f32")
+
+    def setUp(self):
+        self.session = gemmclient.connect(self.daemon.socket)
+        self.addCleanup(self.session.close)
+
+    def load(self, *arguments, folder="f32", dtype=torch.float32, **options):
+        config = GemmdConfig(*arguments, socket=self.daemon.socket, **options)
+        path = f"{self.folder}/{folder}"
+        return AutoModelForCausalLM.from_pretrained(path, dtype=dtype, quantization_config=config).eval()
+
+    def replaced(self, model):
+        return {name for name, module in model.named_modules() if isinstance(module, GemmdLinear)}
+
+    def logits(self, model):
+        with torch.inference_mode():
+            return model(PROMPT).logits.float()
+
+    def test_logits_are_those_of_the_layers_replaced_by_hand(self):
+        for format in ("int8", "fp8", "int2a8"):
+            with self.subTest(format):
+                model = self.load(format)
+                self.assertEqual(len(self.replaced(model)), LINEARS)
+                self.assertNotIn("lm_head", self.replaced(model))
+                by_hand = copy.deepcopy(self.plain)
+                gemmclient.torch.replace_linear(by_hand, format, ["model.*"], session=self.session)
+                self.assertTrue(torch.equal(self.logits(model), self.logits(by_hand)))
+
+    def test_logits_are_near_those_of_the_model(self):
+        expected = self.logits(self.plain)
+        for format, most in (("int8", 0.02), ("fp8", 0.06)):
+            error = torch.linalg.norm(self.logits(self.load(format)) - expected) / torch.linalg.norm(expected)
+            self.assertLess(float(error), most, format)
+            self.assertGreater(float(error), 0, format)
+
+    def test_static_and_dynamic_caches_give_the_same_tokens(self):
+        model = self.load("int8")
+        options = dict(max_new_tokens=24, min_new_tokens=24, do_sample=False)
+        static = model.generate(PROMPT, cache_implementation="static", **options)
+        self.assertEqual(static.shape[1], PROMPT.shape[1] + 24)
+        self.assertTrue(torch.equal(static, model.generate(PROMPT, **options)))
+        self.assertGreater(len(set(static[0, PROMPT.shape[1] :].tolist())), 1)
+
+    def test_the_model_compiles_without_a_break(self):
+        if shutil.which("c++") is None:
+            self.skipTest("torch.compile takes a C++ compiler")
+        model = self.load("int8")
+        self.assertTrue(model.hf_quantizer.is_compileable)
+        compiled = torch.compile(model, fullgraph=True)
+        with torch.inference_mode():
+            y = compiled(PROMPT, use_cache=False).logits
+            # what inductor fuses between the products may round otherwise, and a code of a row be the next
+            self.assertLess(float((y - model(PROMPT, use_cache=False).logits).abs().max()), 0.02)
+
+    def test_named_modules_stay(self):
+        model = self.load("int8", modules_to_not_convert=["lm_head", "down_proj"])
+        self.assertEqual(len(self.replaced(model)), LINEARS - LAYERS)
+        self.assertEqual([name for name in self.replaced(model) if "down" in name], [])
+
+    def test_a_head_that_is_an_embedding_stays(self):
+        make(f"{self.folder}/tied", tie_word_embeddings=True)
+        model = self.load("int8", folder="tied")
+        self.assertEqual(len(self.replaced(model)), LINEARS)
+        self.assertIs(model.lm_head.weight, model.model.embed_tokens.weight)
+
+    def test_a_second_model_sends_nothing(self):
+        self.load("fp8")
+        loads = self.daemon.log().count('loaded "')
+        self.assertGreaterEqual(loads, LINEARS)
+        self.load("fp8")
+        self.assertEqual(self.daemon.log().count('loaded "'), loads)
+
+    def test_bf16_saves_whole(self):
+        make(f"{self.folder}/bf16", torch.bfloat16)
+        model = self.load("bf16", folder="bf16", dtype=torch.bfloat16)
+        self.assertEqual(len(self.replaced(model)), LINEARS)
+        model.save_pretrained(f"{self.folder}/saved")
+        saved = json.loads(Path(self.folder, "saved/config.json").read_text())
+        self.assertEqual(saved["quantization_config"]["quant_method"], "gemmd")
+        # its configuration alone says that it goes into gemmd
+        os.environ["GEMMD_SOCKET"] = self.daemon.socket
+        self.addCleanup(os.environ.pop, "GEMMD_SOCKET")
+        again = AutoModelForCausalLM.from_pretrained(f"{self.folder}/saved", dtype=torch.bfloat16)
+        self.assertEqual(self.replaced(again), self.replaced(model))
+        self.assertTrue(torch.equal(self.logits(again), self.logits(model)))
+
+    def test_int8_refuses_to_save(self):
+        model = self.load("int8")
+        with self.assertRaisesRegex(ValueError, "not serializable"):
+            model.save_pretrained(f"{self.folder}/refused")
+        self.assertFalse(Path(self.folder, "refused").exists())
+
+    def test_without_gemmd_nothing_is_loaded(self):
+        config = GemmdConfig("int8", socket=f"{self.folder}/nobody")
+        with self.assertRaises(errors.GemmdError):
+            AutoModelForCausalLM.from_pretrained(f"{self.folder}/f32", quantization_config=config)
+
+    def test_an_unknown_format_is_named(self):
+        with self.assertRaisesRegex(ValueError, "int3"):
+            GemmdConfig("int3")
+
+    def test_two_processes_generate_with_one_copy(self):
+        """The example, with and without gemmd."""
+        example = ROOT / "client/python/examples/generate.py"
+        before = self.daemon.log().count('loaded "')
+        for format in ("f16", "none"):
+            command = [sys.executable, str(example), "--model", f"{self.folder}/f32", "--format", format,
+                       "--dtype", "float16", "--tokens", "8", "--socket", self.daemon.socket]  # fmt: skip
+            environment = {**os.environ, "PYTHONPATH": str(ROOT / "client/python")}
+            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=3 * PATIENCE_S)
+            self.assertEqual(run.returncode, 0)
+            tokens = re.findall(r"^\d: .* MiB its own, (\[.*\])$", run.stdout, flags=re.M)
+            self.assertEqual(len(tokens), 2, run.stdout)
+            self.assertEqual(tokens[0], tokens[1])
+            self.assertEqual(len(json.loads(tokens[0])), 8)
+        self.assertEqual(self.daemon.log().count('loaded "'), before + LINEARS)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
