@@ -137,7 +137,7 @@ template <bool kRoutes> __device__ inline bool find_places(const gather_pass &p,
 
 // A row of x, or of a pair, a block.
 template <typename X, gather_to kTo, bool kRoutes>
-__global__ void __launch_bounds__(threads) gather(const __grid_constant__ gather_pass p) {
+__global__ void __launch_bounds__(threads, 2) gather(const __grid_constant__ gather_pass p) {
   __shared__ counted s;
   quantize_wait_for_x();
   quantize_let_reader_start();
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(threads) gather(const __grid_constant__ gather
 }
 
 // Places of range_most pairs a block; the last block writes tiles.
-__global__ void __launch_bounds__(threads) route(const __grid_constant__ gather_pass p) {
+__global__ void __launch_bounds__(threads, 2) route(const __grid_constant__ gather_pass p) {
   __shared__ counted s;
   quantize_wait_for_x();
   quantize_let_reader_start();
