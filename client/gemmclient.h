@@ -230,6 +230,9 @@ typedef struct gemmd_load {
   unsigned experts, expert;
   const char *const *more; /* tensors whose rows follow those of `tensor`, up to 7 */
   unsigned more_count;
+  /* A file that has the size and the times of one that this user has loaded so before counts as what it was then: it is
+   * not read where what was made of it is there. What is written to a file without a change of both goes unnoticed. */
+  bool trust_size_and_time;
 } gemmd_load;
 
 /* Loads a tensor of the safetensors file behind descriptor `fd` (a regular file, open for reading; stays the
@@ -306,6 +309,7 @@ typedef struct gemmd_model {
   void (*loaded)(void *user, const gemmd_weight_info *info); /* has no name before all have */
   void (*failed)(void *user, const char *name, int status, const char *sentence);
   void *user;
+  bool trust_size_and_time; /* as in gemmd_load */
 } gemmd_model;
 
 typedef struct gemmd_model_result {

@@ -12,7 +12,8 @@ DIRECT := $(filter $(BUILD)/tests/end_to_end/test_direct%,$(END_TO_END))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
-PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_direct.py test_models.py test_quantize.py)
+PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
+  test_comfyui_nodes.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
@@ -92,10 +93,13 @@ run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
 	@$(if $(PYTHON),,tests/python/environment.sh)
-	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_trirun.py tests/python/test_model.py
+	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py
 
 bench-torch: all ## what a GemmdLinear costs beside nn.Linear, and where (PYTHON=path of a python with torch and cffi; ARGUMENTS=...)
 	@GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/python/bin/python) tests/python/bench_torch.py $(ARGUMENTS)
+
+test-comfyui: all ## the nodes in ComfyUI itself (COMFYUI=path of its sources, PYTHON=path of a python that can import it)
+	@COMFYUI=$(abspath $(COMFYUI)) PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_comfyui.py
 
 test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python with vllm and gemmclient installed)
 	@PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py
@@ -172,5 +176,5 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@tests/check_modules.py
 	@echo "check: nothing found"
 
-.PHONY: test-compat demo run-demo test run-tests test-torch bench-torch test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+.PHONY: test-compat demo run-demo test run-tests test-torch bench-torch test-comfyui test-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check

@@ -79,6 +79,7 @@ static enum status make_request(const struct loading *loading, struct loading_sl
                                                .part = wanted->rank,
                                                .columns = item->columns,
                                                .staged = true,
+                                               .trust = wanted->trust_size_and_time,
                                                .more_count = item->count - 1};
   memcpy(slot->request.name, item->name, sizeof slot->request.name);
   enum status status = copy_tensor(slot->request.tensor, item->pieces[0], error);

@@ -31,7 +31,8 @@ static enum status load_request(gemmd_session *session, const gemmd_load *load, 
                                           .mode = (uint32_t)load->mode,
                                           .progress = load->progress != NULL,
                                           .experts = load->experts,
-                                          .expert = load->expert};
+                                          .expert = load->expert,
+                                          .trust = load->trust_size_and_time};
   enum status status = text_copy(session, request->name, sizeof request->name, load->name, "name");
   if (status == STATUS_OK)
     status = text_copy(session, request->tensor, sizeof request->tensor, load->tensor, "tensor");

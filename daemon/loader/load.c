@@ -5,6 +5,7 @@
 #include "../pages.h"
 #include "convert.h"
 #include "file.h"
+#include "raw.h"
 #include "source.h"
 
 #include <stdio.h>
@@ -35,6 +36,9 @@ struct load {
   const struct message_weight_load *request;
   struct gemm_weight weight;
   struct gemm_layout layout;
+  enum gemm_type numbers; /* that a device makes the weight of; 0: it is made here */
+  bool ternary;
+  uint64_t bytes; /* of what is made */
   unsigned threads;
   struct watch watch;
 };
@@ -57,6 +61,8 @@ static enum status add_expert(struct load *load, int64_t expert, struct error *e
                      gemm_scale_name(one.scale), (long long)first->n, (long long)first->k,
                      gemm_scale_name(first->scale));
   load->weight = one;
+  load->ternary = source.method == GEMM_METHOD_TERNARY;
+  load->numbers = load->request->raw && load->request->experts == 0 ? raw_type(&source) : 0;
   load->watch.total += convert_bytes(&source);
   return STATUS_OK;
 }
@@ -68,8 +74,11 @@ static enum status resolve(struct load *load, struct error *error) {
   load->weight.experts = load->request->experts;
   if (status == STATUS_OK)
     status = gemm_layout_compute(&load->weight, &load->layout, error);
-  if (status == STATUS_OK)
-    load->watch.total += load->layout.total_bytes;
+  load->bytes = load->layout.total_bytes;
+  if (load->numbers != 0) /* no more than the file has */
+    load->bytes = (uint64_t)load->weight.n * (uint64_t)load->weight.k * gemm_type_bytes(load->numbers);
+  else if (status == STATUS_OK)
+    load->watch.total += load->bytes; /* it is hashed */
   return status;
 }
 
@@ -84,9 +93,17 @@ static enum status convert_expert(struct load *load, int64_t expert, uint8_t *ca
   return convert_run(load->files, &source, canonical + before, load->threads, &load->watch, error);
 }
 
+static enum status copy_numbers(struct load *load, uint8_t *out, struct error *error) {
+  struct source source;
+  enum status status = source_resolve(&load->files->model, load->request, 0, &source, error);
+  return status == STATUS_OK ? raw_run(load->files, &source, out, load->threads, &load->watch, error) : status;
+}
+
 static enum status fill(struct load *load, uint8_t *canonical, struct message_load_done *done, struct error *error) {
-  enum status status = pages_take(canonical, load->layout.total_bytes, load->threads, &load->watch, error);
-  for (int64_t e = 0; status == STATUS_OK && e < gemm_matrices(&load->weight); e++)
+  enum status status = pages_take(canonical, load->bytes, load->threads, &load->watch, error);
+  if (status == STATUS_OK && load->numbers != 0)
+    status = copy_numbers(load, canonical, error);
+  for (int64_t e = 0; status == STATUS_OK && load->numbers == 0 && e < gemm_matrices(&load->weight); e++)
     status = convert_expert(load, e, canonical, error);
   if (status != STATUS_OK)
     return status;
@@ -95,14 +112,18 @@ static enum status fill(struct load *load, uint8_t *canonical, struct message_lo
                                      .format = load->weight.format,
                                      .scale = load->weight.scale,
                                      .experts = (uint32_t)load->weight.experts,
-                                     .bytes = load->layout.total_bytes};
+                                     .bytes = load->bytes,
+                                     .numbers = load->numbers,
+                                     .ternary = load->ternary && load->numbers != 0};
+  if (load->numbers != 0)
+    return STATUS_OK;
   if (load->request->old_hash)
     tree_sequential(&load->weight, canonical, done->bytes, done->old_hash);
   return hash_weight(&load->weight, canonical, done->bytes, load->threads, &load->watch, done->hash, error);
 }
 
 static enum status load_tensors(struct load *load, struct message_load_done *done, int *memfd, struct error *error) {
-  uint64_t bytes = load->layout.total_bytes;
+  uint64_t bytes = load->bytes;
   int fd = -1;
   enum status status = check_memory(bytes, error);
   if (status == STATUS_OK)

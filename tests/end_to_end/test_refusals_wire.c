@@ -204,6 +204,10 @@ static void descriptors_too_few_and_too_many(void **state) {
   struct message_weight_load load = {.name = "new", .tensor = "int8", .format = GEMM_FORMAT_INT8};
   hello(socket);
   expect_status(socket, COMMAND_weight_load, &load, STATUS_BAD_DESCRIPTOR);
+  load.raw = true; /* what a loader alone is asked for */
+  assert_true(raw_ask(socket, COMMAND_weight_load, &load, fds, 1, NULL, &reply));
+  assert_int_equal(reply.status, STATUS_INVALID);
+  load.raw = false;
   assert_true(raw_ask(socket, COMMAND_weight_load, &load, fds, 2, NULL, &reply));
   assert_int_equal(reply.status, STATUS_BAD_FILE); /* twice the same tensors */
   assert_true(raw_ask(socket, COMMAND_weight_load, &load, fds, 8, NULL, &reply));

@@ -32,7 +32,8 @@ class Header(unittest.TestCase):
     def test_every_constant_of_the_header_has_a_name(self):
         for kind, enum in (("gemmd_type", ElementType), ("gemmd_format", Format), ("gemmd_scale", Scale),
                            ("gemmd_method", gemmclient.Method), ("gemmd_placement", gemmclient.Placement),
-                           ("gemmd_priority", gemmclient.Priority)):  # fmt: skip
+                           ("gemmd_priority", gemmclient.Priority),
+                           ("gemmd_activation", gemmclient.Activation)):  # fmt: skip
             values = set(_library.ffi.typeof(f"enum {kind}").elements) - {0} | ({0} if 0 in list(enum) else set())
             self.assertEqual(values, {int(one) for one in enum}, kind)
 

@@ -135,6 +135,25 @@ class ByWorker(Values):
 class Direct(Torch):
     """CPU tensors by products in this process; the tests' gemmd runs as the same user, so that it lends."""
 
+    def test_a_kernel_by_name_computes_the_same(self):
+        if not LENT:
+            self.skipTest("x is on the CPU")
+        source, linear = self.linear()
+        x = torch.randn(70, K)
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            y = linear(x)
+            linear.kernel = "cpu threads=1 block_m=16"
+            self.assertTrue(torch.equal(linear(x), y))
+            self.assertTrue(torch.equal(linear(x[:3]), y[:3]))  # another bucket of rows
+        linear.kernel = "cpu block_m=100000"
+        with torch.inference_mode(), self.assertWarnsRegex(UserWarning, "block_m"):
+            self.assertTrue(torch.equal(linear(x), y))
+        linear.kernel = None
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertTrue(torch.equal(linear(x), y))
+
     def test_the_worker_has_no_part_in_it(self):
         source, linear = self.linear()
         x = torch.randn(7, K)

@@ -129,6 +129,7 @@ static bool take_numbers(struct wanted *wanted) {
     return false;
   }
   wanted->model.mode = (enum gemmd_mode)mode;
+  wanted->model.trust_size_and_time = tool_value(call, "trust-size-and-time") != NULL;
   wanted->model.placement = (enum gemmd_placement)placement;
   wanted->model.device = (int)device;
   wanted->model.devices = (unsigned)devices;

@@ -13,12 +13,12 @@ with gemmclient.connect() as session:
 
 from ._library import lib as _lib, text as _text
 from .errors import *  # noqa: F401,F403
-from .direct import Direct, DirectWeight
+from .direct import Direct, DirectKernel, DirectWeight
 from .errors import __all__ as _errors
 from .memory import CudaEvent, CudaMemory, Rows, SharedMemory
 from .product import Pending
 from .session import Session, connect
-from .types import DaemonInfo, DeviceInfo, ElementType, Format, Method, ModelResult, Placement, Priority, Scale, WeightInfo
+from .types import Activation, DaemonInfo, DeviceInfo, ElementType, Format, Method, ModelResult, Placement, Priority, Scale, WeightInfo
 from .weight import Weight
 
 __version__ = "0.1.0"
@@ -30,6 +30,6 @@ def library_version() -> str:
 
 
 __all__ = [
-    "CudaEvent", "CudaMemory", "DaemonInfo", "DeviceInfo", "Direct", "DirectWeight", "ElementType", "Format", "Method", "ModelResult", "Pending", "Placement", "Priority", "Rows",
+    "Activation", "CudaEvent", "CudaMemory", "DaemonInfo", "DeviceInfo", "Direct", "DirectKernel", "DirectWeight", "ElementType", "Format", "Method", "ModelResult", "Pending", "Placement", "Priority", "Rows",
     "Scale", "Session", "SharedMemory", "Weight", "WeightInfo", "connect", "library_version", *(name for name in _errors if name != "error_for"),
 ]  # fmt: skip

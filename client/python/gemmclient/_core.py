@@ -28,9 +28,10 @@ _WEIGHT, _MEMORY, _CUDA_MEMORY, _CUDA_EVENT, _DIRECT_WEIGHT, _DIRECT = (
     ffi.typeof(f"gemmd_{name} *")
     for name in ("weight", "memory", "cuda_memory", "cuda_event", "direct_weight", "direct")
 )
+_PLAN = ffi.typeof("gemmd_plan *")
 _FREED, _RESULT = ffi.typeof("uint64_t *"), ffi.typeof("gemmd_result *")
 look_up(
-    lib, "GEMMD_OK", "GEMMD_BUSY", "gemmd_weight_unload", "gemmd_weight_close", "gemmd_memory_close", "gemmd_free",
+    lib, "GEMMD_OK", "GEMMD_BUSY", "gemmd_weight_unload", "gemmd_weight_close", "gemmd_plan_free", "gemmd_memory_close", "gemmd_free",
     "gemmd_wait_any", "gemmd_fd", "gemmd_disconnect",
 )  # fmt: skip
 
@@ -142,6 +143,9 @@ class Core:
             if kind is _WEIGHT:
                 if not self.closed:  # with the session all weights are closed
                     lib.gemmd_weight_close(dropped)
+            elif kind is _PLAN:
+                if not self.closed:  # the same of plans
+                    lib.gemmd_plan_free(dropped)
             elif kind is _DIRECT_WEIGHT or kind is _DIRECT:
                 self.recorded.append(dropped)
             else:
@@ -254,4 +258,4 @@ class Core:
         error = error_for(result.status, self.sentence()) if result.status != lib.GEMMD_OK else None
         pending = self.pending.get(result.ticket)
         if pending is not None:
-            pending.finish(error, result.device_ns, result.queue_ns)
+            pending.finish(error, result.device_ns, result.queue_ns, result.skipped)

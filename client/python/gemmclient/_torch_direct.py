@@ -24,8 +24,9 @@ from .types import ElementType
 STREAM_LANES = 4  # that streams take by themselves
 NAMED_LANES = 4  # beside these, for `lane`
 ROWS_MOST = 4096  # of a product; more rows go some at a time
+PAIRS_MOST = 8 * ROWS_MOST  # of a product over experts; likewise
 
-_TYPES = {
+TYPES_HERE = {
     torch.float32: ElementType.F32,
     torch.float16: ElementType.F16,
     torch.bfloat16: ElementType.BF16,
@@ -35,7 +36,7 @@ _X, _Y, _M, _X_STRIDE = (
     ffi.offsetof("gemmd_direct_product", field) // 8 for field in ("x", "y", "m", "x_stride")
 )
 _named = threading.local()
-_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
 
 
 @contextlib.contextmanager
@@ -69,13 +70,13 @@ class Streams:
         if named is not None:
             return named
         last = self._last
-        if last is not None and last[0] == stream and (last[1] in self._captured or not _capturing()):
+        if last is not None and last[0] == stream and (last[1] in self._captured or not capturing()):
             return last[1]
         with self._lock:
             lane = self._lanes.pop(stream, None)
             if lane is None:
                 lane = self._take()
-            if _capturing():
+            if capturing():
                 self._captured.add(lane)
             self._lanes[stream] = lane
             self._last = (stream, lane)
@@ -85,7 +86,7 @@ class Streams:
         if len(self._lanes) < STREAM_LANES:
             return next(number for number in range(STREAM_LANES) if number not in self._lanes.values())
         given_up = next((one for one, lane in self._lanes.items() if lane not in self._captured), None)
-        if given_up is None or _capturing():
+        if given_up is None or capturing():
             raise InvalidError(
                 f"all {STREAM_LANES} lanes of streams are taken; capture on fewer streams, "
                 "or within gemmclient.torch.lane(number)"
@@ -105,7 +106,7 @@ class Here:
             lanes, ordinal, threads = STREAM_LANES + NAMED_LANES, device.index, 0
         else:
             lanes, ordinal, threads = 1, -1, torch.get_num_threads()
-        self.direct = Direct(session, ordinal=ordinal, lanes=lanes, rows_most=ROWS_MOST, threads=threads)
+        self.direct = Direct(session, ordinal=ordinal, lanes=lanes, rows_most=ROWS_MOST, threads=threads, pairs_most=PAIRS_MOST)
         self.streams = Streams(device) if self.cuda else None
         self.told: Set[type] = set()  # kinds of errors that a warning has told
         self._process = os.getpid()
@@ -117,7 +118,7 @@ class Here:
         if not self.cuda or os.getpid() != self._process:
             return
         self._retired.append(weight)
-        if not _capturing():
+        if not capturing():
             torch.cuda.synchronize(self.device)
             self._retired.clear()
 
@@ -180,7 +181,7 @@ class Layer:
         self.where, self.weight = where, weight
         self.bias = None
         if bias is not None:
-            dtype = bias.dtype if bias.dtype in _TYPES else torch.float32
+            dtype = bias.dtype if bias.dtype in TYPES_HERE else torch.float32
             with torch.inference_mode(False):
                 self.bias = bias.detach().to(where.device, dtype, copy=True).contiguous()
 
@@ -202,7 +203,7 @@ def tune(layers: Sequence["Layer"], dtype: torch.dtype, rows: Sequence[int], bud
     found, seen = 0, set()
     for layer in layers:
         info, where = layer.weight.info, layer.where
-        bias_type = _TYPES[layer.bias.dtype] if layer.bias is not None else None
+        bias_type = TYPES_HERE[layer.bias.dtype] if layer.bias is not None else None
         shape = (where.device, info.n, info.k, info.format, info.scale, bias_type)
         if shape in seen:
             continue
@@ -211,7 +212,7 @@ def tune(layers: Sequence["Layer"], dtype: torch.dtype, rows: Sequence[int], bud
         if where.cuda:
             torch.cuda.synchronize(where.device)
         found += layer.weight.tune(
-            [min(m, where.direct.rows_most) for m in rows], _TYPES[dtype], _TYPES[dtype], bias_type,
+            [min(m, where.direct.rows_most) for m in rows], TYPES_HERE[dtype], TYPES_HERE[dtype], bias_type,
             budget_ms=budget_ms, lane=where.direct.lanes - 1,
         )  # fmt: skip
     return found
@@ -231,9 +232,9 @@ class Call:
         self.matmul, self.handle = weight._library.gemmd_direct_matmul, weight._handle
         self.product = product = ffi.new("gemmd_direct_product *")
         product.bytes = ffi.sizeof("gemmd_direct_product")
-        product.x_type = product.y_type = _TYPES[dtype]
+        product.x_type = product.y_type = TYPES_HERE[dtype]
         if bias is not None:
-            product.bias, product.bias_type = ffi.cast("void *", bias.data_ptr()), _TYPES[bias.dtype]
+            product.bias, product.bias_type = ffi.cast("void *", bias.data_ptr()), TYPES_HERE[bias.dtype]
         self.words = ffi.cast("uint64_t *", product)  # addresses are set as numbers: a cast each costs more
         self.stream, self.stream_pointer = 0, ffi.NULL
 
@@ -286,5 +287,5 @@ def _rows(x: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def check_not_capturing(device: torch.device, what: str) -> None:
-    if device.type == "cuda" and _capturing():
+    if device.type == "cuda" and capturing():
         raise WrongStateError(f"a CUDA graph is being captured: {what}")

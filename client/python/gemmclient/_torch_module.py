@@ -141,6 +141,17 @@ class GemmdLinear(nn.Module):
         layer._loaded = loaded
         return layer
 
+    @property
+    def kernel(self) -> Optional[str]:
+        """Which kernel computes this layer's products in this process, as gemmctl prints it, e.g. "tile block_m=64"; None:
+        the library's choice, which is also taken, with one warning, for rows that the kernel cannot compute. Set it
+        before a CUDA graph is captured, and call the layer once with as many rows."""
+        return served[self.number].kernel
+
+    @kernel.setter
+    def kernel(self, text: Optional[str]) -> None:
+        served[self.number].kernel = text
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return linear(x, self.number, self.out_features)
 

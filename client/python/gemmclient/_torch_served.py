@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ._torch_direct import Call, Layer, check_not_capturing
+from ._torch_kernel import CallByKernel
 from ._torch_places import HOST, TYPES, Mapped, Place, Staging, staging_of
 from .errors import InvalidError, OutOfMemoryError, TimedOutError, WrongStateError
 from .product import Pending
@@ -27,6 +28,7 @@ class Served:
         weight = session.open(name)
         self.session, self.name, self.release = session, name, release
         self.n, self.k, self.info = weight.n, weight.k, weight.info
+        self._kernel: Optional[str] = None
         self.given_bias = bias.detach() if bias is not None else None
         self._weight: Optional[Weight] = weight
         self._forget()
@@ -67,6 +69,16 @@ class Served:
         name = self.weight.info.name  # in a child this is what finds the session
         return Layer.borrow(self.session, device, name, self.given_bias)
 
+    @property
+    def kernel(self) -> Optional[str]:
+        """Of products in this process; None: the library's choice."""
+        return self._kernel
+
+    @kernel.setter
+    def kernel(self, text: Optional[str]) -> None:
+        if text != self._kernel:
+            self._kernel, self._local = text, threading.local()
+
     def places(self, device: torch.device, dtype: torch.dtype) -> Tuple[Staging, int, List[Place]]:
         """Where rows of a tensor pass, how many fit at a time, and the places themselves."""
         found = self._places.get((device, dtype))
@@ -100,7 +112,10 @@ class Served:
         if device.type not in ("cpu", "cuda"):
             raise InvalidError(f"x must be on the CPU or a CUDA device, got {device}")
         layer = self.layer(device)
-        call = Call(layer, dtype) if layer is not None else self.by_worker
+        if layer is None:
+            call: Callable[[torch.Tensor], torch.Tensor] = self.by_worker
+        else:
+            call = Call(layer, dtype) if self._kernel is None else CallByKernel(layer, dtype, self._kernel)
         if not hasattr(self._local, "calls"):
             self._local.calls = {}
         self._local.calls[dtype, device] = call
@@ -195,8 +210,8 @@ os.register_at_fork(after_in_child=_forked)
 
 # ---- the operator
 
-_library = torch.library.Library("gemmd", "DEF")
-_library.define("linear(Tensor x, int weight, int n) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+operators = torch.library.Library("gemmd", "DEF")
+operators.define("linear(Tensor x, int weight, int n) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 
 
 def _linear(x: torch.Tensor, weight: int, n: int) -> torch.Tensor:
@@ -210,7 +225,7 @@ def _fake(x: torch.Tensor, weight: int, n: int) -> torch.Tensor:
     return x.new_empty((*x.shape[:-1], n))
 
 
-def _no_gradient(ctx: object, inputs: object, output: object) -> None:
+def no_gradient(ctx: object, inputs: object, output: object) -> None:
     raise RuntimeError(
         "gemmd computes products for inference and no gradients: call the model in torch.inference_mode() or "
         "torch.no_grad(), or keep this layer out of replace_linear"
@@ -231,11 +246,11 @@ def _autocast(device: str, key: torch._C.DispatchKey) -> Callable[[torch.Tensor,
 
 
 for _device in ("CPU", "CUDA"):
-    _library.impl("linear", _linear, _device)
+    operators.impl("linear", _linear, _device)
     _key = f"Autocast{_device}"
-    _library.impl("linear", _autocast(_device.lower(), getattr(torch._C.DispatchKey, _key)), _key)
-torch.library.register_fake("gemmd::linear", _fake, lib=_library)
-torch.library.register_autograd("gemmd::linear", lambda *_: None, setup_context=_no_gradient, lib=_library)
+    operators.impl("linear", _autocast(_device.lower(), getattr(torch._C.DispatchKey, _key)), _key)
+torch.library.register_fake("gemmd::linear", _fake, lib=operators)
+torch.library.register_autograd("gemmd::linear", lambda *_: None, setup_context=no_gradient, lib=operators)
 
 
 def linear(x: torch.Tensor, number: int, n: int) -> torch.Tensor:

@@ -11,16 +11,16 @@ Where gemmd serves with the CPU backend, the product has been computed when laun
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from ._library import direct_library, ffi, lib
 from .errors import UnsupportedError, error_for
-from .types import ElementType, Named, WeightInfo, member, weight_info
+from .types import Activation, ElementType, Named, WeightInfo, member, weight_info
 
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Direct", "DirectWeight"]
+__all__ = ["Direct", "DirectKernel", "DirectPlan", "DirectWeight", "bucket"]
 
 _POINTER = ffi.typeof("void *")
 
@@ -31,10 +31,12 @@ class Direct:
 
     `ordinal`: the device as CUDA counts it here, -1: the current one. `lanes`: how many streams may compute at the same
     time, each with memory of its own; a product of a lane must not run beside another of the same lane. `rows_most`:
-    rows of x of one product. `threads`: of the CPU backend, 0: a thread for each core."""
+    rows of x of one product. `threads`: of the CPU backend, 0: a thread for each core. `pairs_most`: rows times experts
+    of one product over experts; 0: none is asked for."""
 
     def __init__(
-        self, session: "Session", *, ordinal: int = -1, lanes: int = 1, rows_most: int = 512, threads: int = 0
+        self, session: "Session", *, ordinal: int = -1, lanes: int = 1, rows_most: int = 512, threads: int = 0,
+        pairs_most: int = 0,
     ):
         library = direct_library()
         if library is None:
@@ -42,12 +44,13 @@ class Direct:
         options = ffi.new("gemmd_direct_options *")
         options.bytes = ffi.sizeof("gemmd_direct_options")
         options.ordinal, options.lanes, options.rows_most, options.threads = ordinal, lanes, rows_most, threads
+        options.pairs_most = pairs_most
         out = ffi.new("gemmd_direct **")
         with session._core as core:
             _check(library, library.gemmd_direct_open(core.session, options, out))
             core.blocks += 1
             self._core, self._handle, self._library = core, out[0], library
-        self.lanes, self.rows_most = lanes, rows_most
+        self.lanes, self.rows_most, self.pairs_most = lanes, rows_most, pairs_most
 
     def borrow(self, name: str) -> "DirectWeight":
         """Its content stays as it is, also when the name is unloaded or replaced, or gemmd dies."""
@@ -100,9 +103,11 @@ class DirectWeight:
         x_stride: int = 0,
         y_stride: int = 0,
         lane: int = 0,
+        kernel: Optional["DirectKernel"] = None,
     ) -> None:
         """Queues y [m, n] = x [m, k] * W^T (+ bias [n]) on the stream. Tensors are addresses where the device reads and
-        writes them, x and y with bytes from row to row (0: dense); they stay as they are until the stream has come by."""
+        writes them, x and y with bytes from row to row (0: dense); they stay as they are until the stream has come by.
+        `kernel`: of this weight; None: the library's choice."""
         product = getattr(self._here, "product", None)
         if product is None:
             product = self._here.product = ffi.new("gemmd_direct_product *")
@@ -114,6 +119,7 @@ class DirectWeight:
         product.bias_type = member(ElementType, bias_type, "bias_type") if bias else 0
         product.x_scale = ffi.cast("const float *", x_scale)
         product.x_stride, product.y_stride, product.lane = x_stride, y_stride, lane
+        product.kernel = kernel._handle if kernel is not None else ffi.NULL
         self.launch_again(product, stream)
 
     def launch_again(self, product, stream: int) -> None:
@@ -121,6 +127,18 @@ class DirectWeight:
         status = self._library.gemmd_direct_matmul(self._handle, product, ffi.cast(_POINTER, stream))
         if status != lib.GEMMD_OK:
             _check(self._library, status)
+
+    def kernel(
+        self, text: str, m: int, x_type: Named, y_type: Named, bias_type: Optional[Named] = None
+    ) -> "DirectKernel":
+        """A kernel by name, for products of up to m rows of m's bucket (bucket(m)) with these types: family and
+        parameters as gemmctl prints them. UnsupportedError where it cannot compute them."""
+        out = ffi.new("gemmd_direct_kernel **")
+        types = member(ElementType, x_type, "x_type"), member(ElementType, y_type, "y_type")
+        bias = member(ElementType, bias_type, "bias_type") if bias_type is not None else 0
+        name = ffi.new("char[]", text.encode())
+        _check(self._library, self._library.gemmd_direct_kernel_find(self._handle, m, *types, bias, name, out))
+        return DirectKernel(self, text, out[0])
 
     def tune(
         self,
@@ -149,6 +167,79 @@ class DirectWeight:
     def __del__(self) -> None:
         if hasattr(self, "_handle"):
             self._core.drop(self._handle)
+
+
+class DirectKernel:
+    """From DirectWeight.kernel; lives with its weight."""
+
+    def __init__(self, weight: DirectWeight, text: str, handle):
+        self.weight, self.text, self._handle = weight, text, handle
+
+
+_SMALL = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def bucket(m: int) -> int:
+    """The most rows of the bucket that m rows belong to: a kernel is for one bucket."""
+    for rows in _SMALL:
+        if m <= rows:
+            return rows
+    return 1 << (m - 1).bit_length()
+
+
+class DirectPlan:
+    """Steps of which one's result is x of the next, over experts: (weight, y_type, activation, gated) each. Any thread
+    may call launch."""
+
+    def __init__(self, steps: Sequence[Tuple[DirectWeight, Named, Named, bool]]):
+        self._handle = None
+        self.weights = tuple(step[0] for step in steps)  # which stay borrowed
+        self._library = library = self.weights[0]._library
+        all_steps = ffi.new("gemmd_direct_step[]", len(steps))
+        for to, (weight, y_type, activation, gated) in zip(all_steps, steps):
+            to.weight, to.gated = weight._handle, gated
+            to.y_type = member(ElementType, y_type, "y_type")
+            to.activation = member(Activation, activation, "activation")
+        out = ffi.new("gemmd_direct_plan **")
+        _check(library, library.gemmd_direct_plan_create(all_steps, len(steps), out))
+        self._handle = out[0]
+        self._here = threading.local()
+
+    def launch(
+        self,
+        m: int,
+        x: int,
+        x_type: Named,
+        y: int,
+        y_type: Named,
+        *,
+        ids: int,
+        routing: int = 0,
+        top: int,
+        x_pairs: bool = False,
+        sum: bool = True,
+        stream: int = 0,
+        lane: int = 0,
+    ) -> None:
+        """Queues the layer on the stream: ids [m, top] of int32 and routing [m, top] of float32 are addresses, too, where
+        the device reads them when the stream comes to it."""
+        if not hasattr(self._here, "call"):
+            product, experts = ffi.new("gemmd_direct_product *"), ffi.new("gemmd_direct_experts *")
+            product.bytes = ffi.sizeof("gemmd_direct_product")
+            experts.bytes = ffi.sizeof("gemmd_direct_experts")
+            self._here.call = product, experts
+        product, experts = self._here.call
+        product.m, product.lane = m, lane
+        product.x, product.x_type = ffi.cast(_POINTER, x), member(ElementType, x_type, "x_type")
+        product.y, product.y_type = ffi.cast(_POINTER, y), member(ElementType, y_type, "y_type")
+        experts.ids, experts.routing = ffi.cast("const int32_t *", ids), ffi.cast("const float *", routing)
+        experts.top, experts.x_pairs, experts.sum = top, x_pairs, sum
+        pointer = ffi.cast(_POINTER, stream)
+        _check(self._library, self._library.gemmd_direct_experts_run(self._handle, product, experts, pointer))
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            self._library.gemmd_direct_plan_free(self._handle)
 
 
 def _check(library, status: int) -> None:

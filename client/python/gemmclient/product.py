@@ -32,6 +32,7 @@ class Pending:
         self.weight = weight  # stays open for it
         self.device_ns = 0  # the backend's own time of the product
         self.queue_ns = 0  # waited inside the daemon before that
+        self.skipped = 0  # of a product over experts: pairs whose id is no expert
         self._core = core
         self._y = y
         self._tensors = tensors
@@ -45,11 +46,13 @@ class Pending:
         """True where wait() would not wait. Does not look; `Session.dispatch` does."""
         return self._done
 
-    def finish(self, error: Optional[GemmdError], device_ns: int = 0, queue_ns: int = 0) -> None:
+    def finish(
+        self, error: Optional[GemmdError], device_ns: int = 0, queue_ns: int = 0, skipped: int = 0
+    ) -> None:
         """By the holder of the core's lock."""
         self._core.pending.pop(self.ticket, None)
         self._done, self._error = True, error
-        self.device_ns, self.queue_ns = device_ns, queue_ns
+        self.device_ns, self.queue_ns, self.skipped = device_ns, queue_ns, skipped
         self._tensors = ()
         for future in self._futures:
             loop = future.get_loop()

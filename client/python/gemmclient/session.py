@@ -122,10 +122,15 @@ class Session:
         placement: Named = Placement.SINGLE,
         device: int = -1,
         devices: int = 0,
+        more: Sequence[str] = (),
+        experts: int = 0,
+        expert: int = 0,
         progress: Optional[Callable[[int, int], None]] = None,
     ) -> WeightInfo:
         """Loads a tensor of a safetensors file: a path, an open file or a descriptor. Takes as long as it takes;
-        `progress(done, total)` hears of it in bytes and must not use the session."""
+        `progress(done, total)` hears of it in bytes and must not use the session. The rows of `more` tensors follow.
+        With `experts` the weight has so many: "{}" in the names is the number of each, from `expert` on, and a name
+        without it a tensor [.., n, k] that has them stacked."""
         load = ffi.new("gemmd_load *")
         texts = [ffi.new("char[]", encoded(one)) for one in (name, tensor, scale_tensor or "")]
         load.name, load.tensor = texts[0], texts[1]
@@ -136,6 +141,10 @@ class Session:
         load.replace = replace
         load.placement = member(Placement, placement, "placement")
         load.device, load.devices = device, devices
+        more_texts = [ffi.new("char[]", encoded(one)) for one in more]
+        more_list = ffi.new("const char *[]", more_texts)
+        load.more, load.more_count = more_list, len(more_texts)
+        load.experts, load.expert = experts, expert
         if progress is not None:
             hear = progress
             report = ffi.callback("void(void *, uint64_t, uint64_t)", lambda _, done, total: hear(done, total))
@@ -182,10 +191,12 @@ class Session:
     def load_array(
         self, array: np.ndarray, *, name: str, format: Named, element: Optional[Named] = None, **options
     ) -> WeightInfo:
-        """The same from an array [n, k], by way of a file in memory. `element` names its type where its dtype does
-        not; `options` are load's, but for tensors of scales."""
-        if array.ndim != 2:
-            raise InvalidError(f"a weight must be [n, k], got shape {array.shape}")
+        """The same from an array [n, k], or [experts, n, k], by way of a file in memory. `element` names its type where
+        its dtype does not; `options` are load's, but for tensors of scales."""
+        if array.ndim not in (2, 3):
+            raise InvalidError(f"a weight must be [n, k] or [experts, n, k], got shape {array.shape}")
+        if array.ndim == 3:
+            options.setdefault("experts", array.shape[0])
         kind = element_type(array.dtype, element, "weight").name
         if kind not in _SAFETENSORS:
             raise InvalidError(f"a weight must be one of {', '.join(_SAFETENSORS).lower()}, got {kind.lower()}")
@@ -213,6 +224,7 @@ class Session:
         placement: Named = Placement.SINGLE,
         device: int = -1,
         devices: int = 0,
+        trust_size_and_time: bool = False,
         progress: Optional[Callable[[int, int], None]] = None,
     ) -> ModelResult:
         """Loads the weights of a model: a folder, or files, of safetensors or GGUF. All of them or none; their names,
@@ -220,7 +232,8 @@ class Session:
         first that matches counts; `format` is for the rest, "stored" stands for what is in the file. `patterns` and
         `exclude` choose weights, `fuse` ("q_proj,k_proj,v_proj=qkv_proj") makes one of several, `rank` of `ranks` takes
         that part of every weight's rows, or of columns where `columns` match. With `keep_going` what cannot be loaded
-        is listed in the result. `progress(done, total)` hears of bytes and must not use the session."""
+        is listed in the result. With `trust_size_and_time` files that look as in an earlier load of this user's count as
+        what they were, and are not read. `progress(done, total)` hears of bytes and must not use the session."""
         model, kept = ffi.new("gemmd_model *"), []
 
         def texts(values):
@@ -249,6 +262,7 @@ class Session:
         model.rank, model.ranks, model.replace, model.keep_going = rank, ranks, replace, keep_going
         model.placement = member(Placement, placement, "placement")
         model.device, model.devices = device, devices
+        model.trust_size_and_time = trust_size_and_time
         prefix_text = ffi.new("char[]", encoded(prefix))
         model.prefix = prefix_text
         names: List[str] = []

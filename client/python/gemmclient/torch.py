@@ -25,13 +25,16 @@ from torch import nn
 
 from . import _safetensors
 from ._torch_direct import Layer, lane
+from ._torch_experts import GemmdExperts, replace_experts
 from ._torch_direct import tune as _tune
 from ._torch_module import GemmdLinear, Path, as_array, state_dict
 from ._torch_replace import matching, replace_linear, tensor_name
 from ._torch_served import served as _served
 from .errors import WrongStateError
 
-__all__ = ["GemmdLinear", "lane", "record_inputs", "replace_linear", "state_dict", "tune"]
+__all__ = [
+    "GemmdExperts", "GemmdLinear", "lane", "record_inputs", "replace_experts", "replace_linear", "state_dict", "tune",
+]  # fmt: skip
 
 
 def tune(

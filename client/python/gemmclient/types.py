@@ -19,6 +19,7 @@ from ._library import lib, text
 from .errors import InvalidError
 
 __all__ = [
+    "Activation",
     "ElementType",
     "Format",
     "Scale",
@@ -77,6 +78,15 @@ class Placement(enum.IntEnum):
     SINGLE = lib.GEMMD_PLACEMENT_SINGLE
     REPLICAS = lib.GEMMD_PLACEMENT_REPLICAS
     SPLIT = lib.GEMMD_PLACEMENT_SPLIT
+
+
+class Activation(enum.IntEnum):
+    """Of a plan's step."""
+
+    NONE = lib.GEMMD_ACTIVATION_NONE
+    RELU = lib.GEMMD_RELU
+    GELU = lib.GEMMD_GELU
+    SILU = lib.GEMMD_SILU
 
 
 class Priority(enum.IntEnum):
@@ -168,6 +178,7 @@ class WeightInfo:
     hash: builtins.bytes  # of the content
     shared: bool  # after a load: equal content was there already, nothing was stored
     borrows: int = 0  # of processes that map it to compute with it themselves
+    experts: int = 0  # it is [experts, n, k]; 0: [n, k]
 
 
 @dataclass(frozen=True)
@@ -227,6 +238,7 @@ def weight_info(info) -> WeightInfo:
         hash=builtins.bytes(info.hash),
         shared=info.shared,
         borrows=info.borrows,
+        experts=info.experts,
     )
 
 

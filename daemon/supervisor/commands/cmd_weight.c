@@ -44,8 +44,11 @@ static enum status check_wish(const struct message_weight_load *request, uint32_
 static enum status check_request(const struct message_weight_load *request, uint32_t devices, struct error *error) {
   if (request->tensor[0] == '\0')
     return error_set(error, STATUS_INVALID, "tensor must have 1..%u bytes, got 0", LIMIT_NAME_BYTES - 1);
-  if (request->old_hash || request->matrix_type != 0)
-    return error_set(error, STATUS_INVALID, "%s is not for clients", request->old_hash ? "old_hash" : "matrix_type");
+  if (request->old_hash || request->raw || request->matrix_type != 0)
+    return error_set(error, STATUS_INVALID, "%s is not for clients",
+                     request->old_hash ? "old_hash"
+                     : request->raw    ? "raw"
+                                       : "matrix_type");
   if (request->experts > LIMIT_EXPERTS)
     return error_field(error, STATUS_INVALID, FIELD_EXPERTS, request->experts, 0, LIMIT_EXPERTS);
   if (request->experts > 0 && request->scale_tensor[0] != '\0')

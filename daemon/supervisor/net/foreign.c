@@ -95,6 +95,23 @@ uint64_t foreign_file_bytes(int fd) {
   return known ? stat.stx_size : UINT64_MAX;
 }
 
+static int64_t nanoseconds(const struct statx_timestamp *at) {
+  return at->tv_sec * 1000000000 + at->tv_nsec;
+}
+
+bool foreign_file_facts(int fd, struct foreign_facts *out) {
+  const unsigned wanted = STATX_SIZE | STATX_INO | STATX_MTIME | STATX_CTIME;
+  struct statx stat;
+  if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, wanted, &stat) != 0 || (stat.stx_mask & wanted) != wanted)
+    return false;
+  *out = (struct foreign_facts){.device = (uint64_t)stat.stx_dev_major << 32 | stat.stx_dev_minor,
+                                .inode = stat.stx_ino,
+                                .bytes = stat.stx_size,
+                                .modified_ns = nanoseconds(&stat.stx_mtime),
+                                .changed_ns = nanoseconds(&stat.stx_ctime)};
+  return true;
+}
+
 enum status foreign_check_file(int fd, struct error *error) {
   struct statx stat;
   int flags = fcntl(fd, F_GETFL);

@@ -6,6 +6,7 @@
 
 #include "../../../proto/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Returns at once, with the descriptor's number free: a child that is started next does not inherit it. */
@@ -17,6 +18,13 @@ unsigned foreign_pending(void);
 MUST_CHECK enum status foreign_check_file(int fd, struct error *error);
 /* Of a file that foreign_check_file has passed; UINT64_MAX where it does not say. */
 uint64_t foreign_file_bytes(int fd);
+/* Which file it is and when it was last changed. */
+struct foreign_facts {
+  uint64_t device, inode, bytes;
+  int64_t modified_ns, changed_ns; /* since 1970 */
+};
+/* The same of such a file; false where it does not say. */
+bool foreign_file_facts(int fd, struct foreign_facts *out);
 /* A memfd, or what a driver made: nothing that a user serves or that waits for anybody. BAD_DESCRIPTOR otherwise. */
 MUST_CHECK enum status foreign_check_memory(int fd, struct error *error);
 

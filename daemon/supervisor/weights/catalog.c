@@ -234,6 +234,17 @@ struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const ui
   return catalog->weights[at];
 }
 
+struct catalog_weight *catalog_find_stamp(const struct catalog *catalog, const struct catalog_stamp *stamp,
+                                          const struct catalog_weight *before) {
+  size_t at = before != NULL ? weight_bound(catalog, before->hash, before->id + 1) : 0;
+  for (; stamp->known && at < catalog->weight_count; at++) {
+    const struct catalog_stamp *there = &catalog->weights[at]->stamp;
+    if (there->known && memcmp(there->bytes, stamp->bytes, sizeof stamp->bytes) == 0)
+      return catalog->weights[at];
+  }
+  return NULL;
+}
+
 bool catalog_has_old_hash(const struct catalog *catalog) {
   for (size_t i = 0; i < catalog->weight_count; i++)
     if (catalog->weights[i]->hash_kind == CATALOG_HASH_SEQUENTIAL)
@@ -289,6 +300,7 @@ void catalog_disown(struct catalog *catalog, struct catalog_weight *weight) {
     return;
   memset(weight->hash, 0, sizeof weight->hash); /* of no content, and no other weight's */
   memcpy(weight->hash, &weight->id, sizeof weight->id);
+  weight->stamp.known = false;
   insert(catalog, weight);
 }
 

@@ -44,11 +44,18 @@ struct catalog_part {
 /* The numbers are kept with the catalog. */
 enum catalog_hash_kind { CATALOG_HASH_SEQUENTIAL = 0, CATALOG_HASH_TREE = 1 };
 
+/* By what a load that has been made is found again: of which files, as they looked from outside, and how (stamp.h). */
+struct catalog_stamp {
+  bool known;
+  uint8_t bytes[CATALOG_HASH_BYTES];
+};
+
 /* One content where it lies, whatever its names. The same content may lie elsewhere once more. */
 struct catalog_weight {
   uint32_t id; /* never reused */
   uint8_t hash[CATALOG_HASH_BYTES];
-  uint32_t hash_kind; /* enum catalog_hash_kind: how it was made */
+  uint32_t hash_kind;         /* enum catalog_hash_kind: how it was made */
+  struct catalog_stamp stamp; /* of the latest load that made it; not kept with the catalog */
   struct gemm_weight shape;
   enum message_placement placement;
   uint32_t part_count;
@@ -131,6 +138,9 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
 /* The first weight of that content, or with `before` the next one behind it; NULL: none. */
 struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash,
                                          const struct catalog_weight *before);
+/* The same by the stamp, in any order; NULL where that is not known. */
+struct catalog_weight *catalog_find_stamp(const struct catalog *catalog, const struct catalog_stamp *stamp,
+                                          const struct catalog_weight *before);
 /* Whether any content is known by the hash that earlier versions made. */
 bool catalog_has_old_hash(const struct catalog *catalog);
 /* NULL: none has that number. */

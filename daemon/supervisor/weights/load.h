@@ -33,9 +33,10 @@ struct load {
   struct session_request asked; /* the same */
   struct message_weight_load request;
   struct catalog_user user;
-  struct load_files files; /* none once the loader has them */
-  bool cancelled;          /* the client is gone */
-  bool aside;              /* runs in the place for small ones */
+  struct load_files files;
+  struct catalog_stamp stamp; /* of them */
+  bool cancelled;             /* the client is gone */
+  bool aside;                 /* runs in the place for small ones */
   /* Of memory on a device: its worker makes the weight in the loader's stead. */
   struct worker *maker; /* NULL: a loader does */
   struct message_weight_make make;
@@ -51,6 +52,8 @@ struct load {
   uint8_t hash[CATALOG_HASH_BYTES]; /* of the two in `done` the one that counts */
   uint32_t hash_kind;               /* enum catalog_hash_kind */
   int canonical;                    /* owned memfd; -1: none */
+  int numbers;                      /* owned memfd that a worker makes the weight of; -1: none */
+  struct catalog_weight *found;     /* by its stamp; nothing was read; counted by its handles. NULL: none */
   uint32_t attempts;                /* of the placer */
   /* A load of nothing: copies of a weight that is there, into memory that can be lent, come to stand for its names of
    * the class. NULL: it is a load. */

@@ -6,9 +6,12 @@
 #include "../net/descriptors.h"
 #include "../net/foreign.h"
 #include "../session/session.h"
+#include "../workers/fleet.h"
 #include "../workers/worker_proxy.h"
 #include "placer.h"
 #include "reclaim.h"
+#include "same.h"
+#include "stamp.h"
 
 #include <signal.h>
 #include <stddef.h>
@@ -60,6 +63,8 @@ static void finish(struct load *load, const struct message_weight_info *info) {
   close_files(&load->files);
   if (load->canonical >= 0)
     close(load->canonical);
+  if (load->found != NULL)
+    reclaim_handle(load->supervisor, load->found);
   session->loads--;
   session->account->loads--;
   if (!session->ending)
@@ -81,6 +86,7 @@ static void loader_gone(struct load *load) {
     supervisor->loads->running_count--;
   if (!load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
+  stamp_check(&load->request, &load->files, load->user.uid, &load->stamp);
   if (load->error.status == STATUS_OK && !load->cancelled)
     placer_add(supervisor, load);
   else
@@ -88,8 +94,10 @@ static void loader_gone(struct load *load) {
   start_next(supervisor);
 }
 
+static bool convert(struct load *load);
+
 static void closed_one(struct load *load) {
-  if (--load->open == 0)
+  if (--load->open == 0 && !convert(load))
     loader_gone(load);
 }
 
@@ -142,10 +150,15 @@ static enum status check_done(struct load *load, struct error *error) {
   if (done->experts != load->request.experts)
     return error_set(error, STATUS_INTERNAL, "the loader made %u experts of what was to be %u", done->experts,
                      load->request.experts);
-  if (done->bytes != layout.total_bytes)
+  uint64_t bytes = layout.total_bytes;
+  if (done->numbers != 0 && (!load->request.raw || done->experts != 0 || done->numbers > GEMM_BF16))
+    return error_set(error, STATUS_INTERNAL, "the loader left numbers of type %u to a device", done->numbers);
+  if (done->numbers != 0)
+    bytes = (uint64_t)done->n * (uint64_t)done->k * gemm_type_bytes((enum gemm_type)done->numbers);
+  if (done->bytes != bytes)
     return error_set(error, STATUS_INTERNAL, "the loader made %llu bytes where %llu are needed",
-                     (unsigned long long)done->bytes, (unsigned long long)layout.total_bytes);
-  return memfd_check(load->canonical, layout.total_bytes, true, error);
+                     (unsigned long long)done->bytes, (unsigned long long)bytes);
+  return memfd_check(load->canonical, bytes, true, error);
 }
 
 static void take_answer(struct load *load, const struct message_head *head, struct message_body body,
@@ -199,8 +212,15 @@ static void on_end(struct channel *channel, const struct error *cause) {
   child_kill(load->child);
 }
 
+/* A search for scales is worth the way of the numbers to the device. */
+static bool wants_numbers(const struct load *load) {
+  return strcmp(load->supervisor->fleet->config.backend, "cpu") != 0 &&
+         gemm_is_int2((enum gemm_format)load->request.format) && load->request.experts == 0;
+}
+
 static enum status ask_loader(struct load *load, struct error *error) {
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = LOADER_REQUEST, .code = COMMAND_load};
+  load->request.raw = wants_numbers(load);
   load->request.old_hash = catalog_has_old_hash(&load->supervisor->catalog);
   return channel_send(&load->channel, &head, &message_weight_load_type, &load->request, load->files.fds,
                       load->files.count, error);
@@ -228,7 +248,6 @@ static enum status start(struct load *load, struct error *error) {
   }
   if (status != STATUS_OK)
     child_kill(load->child); /* load->error is reported when the process is reaped */
-  close_files(&load->files);
   return STATUS_OK;
 }
 
@@ -246,6 +265,54 @@ static void on_made(void *user, struct worker_answer *answer) {
     load->error = answer->error;
   }
   loader_gone(load);
+}
+
+/* What the worker says of numbers is about a tensor. */
+static void on_converted(void *user, struct worker_answer *answer) {
+  struct load *load = user;
+  close(load->numbers);
+  load->numbers = -1;
+  if (answer->status == STATUS_BAD_FILE) {
+    struct error cause = answer->error;
+    (void)error_set(&answer->error, cause.status, "tensor '%.80s': %.300s", load->request.tensor, cause.text);
+  }
+  on_made(user, answer);
+}
+
+static struct worker *converter(const struct load *load) {
+  struct fleet *fleet = load->supervisor->fleet;
+  uint32_t device = load->request.device > 0 ? (uint32_t)load->request.device : 0;
+  for (uint32_t i = 0; i < fleet->count; i++) {
+    struct worker *worker = &fleet->workers[(device + i) % fleet->count];
+    if (worker_usable(worker))
+      return worker;
+  }
+  return NULL;
+}
+
+/* The loader has left numbers: a worker makes the weight. False: it does not, and load->error may say why. */
+static bool convert(struct load *load) {
+  const struct message_load_done *done = &load->done;
+  if (!load->answered || load->error.status != STATUS_OK || load->cancelled || done->numbers == 0)
+    return false;
+  const struct message_weight_make make = {.type = done->numbers,
+                                           .n = done->n,
+                                           .k = done->k,
+                                           .format = done->format,
+                                           .scale = done->scale,
+                                           .ternary = done->ternary,
+                                           .old_hash = load->request.old_hash};
+  struct worker *worker = converter(load);
+  load->numbers = load->canonical;
+  load->canonical = -1;
+  if (worker == NULL)
+    (void)error_set(&load->error, STATUS_DEVICE_LOST, "no device has a worker at the moment");
+  else if (worker_ask(worker, COMMAND_weight_convert, &make, &load->numbers, 1, on_converted, load, &load->error) ==
+           STATUS_OK)
+    return true;
+  close(load->numbers);
+  load->numbers = -1;
+  return false;
 }
 
 static enum status start_maker(struct load *load, struct error *error) {
@@ -322,7 +389,7 @@ static struct load *make_load(struct session *session, uint32_t id, const struct
   load->asked = session->asked;
   load->request = *request;
   load->user = session->user;
-  load->canonical = -1;
+  load->canonical = load->numbers = -1;
   load->placed = finish;
   session->loads++;
   session_hold(session);
@@ -344,7 +411,11 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
     return error->status;
   }
   load->files = *files;
-  line_up(load, is_small(files));
+  stamp_make(request, files, load->user.uid, &load->stamp);
+  if (request->trust && same_find_stamp(load->supervisor, load))
+    placer_add(load->supervisor, load);
+  else
+    line_up(load, is_small(files));
   return STATUS_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "pins.h"
 #include "placement.h"
 #include "reclaim.h"
+#include "same.h"
 #include "stage.h"
 #include "store.h"
 
@@ -73,13 +74,6 @@ static void fail(struct supervisor *supervisor, const struct error *error) {
   finish(supervisor, NULL);
 }
 
-static struct catalog_wish wish_of(const struct load *load) {
-  return (struct catalog_wish){.name = load->request.name,
-                               .replace = load->request.replace,
-                               .mode = (enum message_mode)load->request.mode,
-                               .user = load->user};
-}
-
 /* What was stored among weights of one class must not come under a name of another. */
 static enum status check_class(struct supervisor *supervisor, const struct catalog_wish *wish, bool shared,
                                struct error *error) {
@@ -100,7 +94,7 @@ static void refuse(struct supervisor *supervisor, struct catalog_weight *weight)
 static void stage(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
   struct load *load = current(supervisor);
   struct message_weight_info info;
-  struct catalog_wish wish = wish_of(load);
+  struct catalog_wish wish = same_wish(load);
   if (stage_add(&load->session->stage, &wish, weight, &load->error) != STATUS_OK) {
     refuse(supervisor, weight);
     return;
@@ -114,9 +108,11 @@ static void stage(struct supervisor *supervisor, struct catalog_weight *weight, 
 
 static void commit(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
   struct load *load = current(supervisor);
+  if (load->stamp.known)
+    weight->stamp = load->stamp;
   struct catalog_weight *before;
   struct message_weight_info info;
-  struct catalog_wish wish = wish_of(load);
+  struct catalog_wish wish = same_wish(load);
   if (check_class(supervisor, &wish, shared, &load->error) != STATUS_OK) {
     refuse(supervisor, weight);
     return;
@@ -135,9 +131,13 @@ static void commit(struct supervisor *supervisor, struct catalog_weight *weight,
   pins_apply(supervisor, weight);
   catalog_describe(catalog_find(&supervisor->catalog, load->request.name), &info);
   info.shared = shared;
-  log_info("loaded \"%s\" for user %u: %lld x %lld %s/%s, %llu bytes%s", info.name, load->user.uid, (long long)info.n,
-           (long long)info.k, gemm_format_name(weight->shape.format), gemm_scale_name(weight->shape.scale),
-           (unsigned long long)info.bytes, shared ? ", shared with equal content" : "");
+  char experts[32] = "";
+  if (info.experts > 0)
+    snprintf(experts, sizeof experts, "%u experts of ", info.experts);
+  log_info("loaded \"%s\" for user %u: %s%lld x %lld %s/%s, %llu bytes%s", info.name, load->user.uid, experts,
+           (long long)info.n, (long long)info.k, gemm_format_name(weight->shape.format),
+           gemm_scale_name(weight->shape.scale), (unsigned long long)info.bytes,
+           shared ? ", shared with equal content" : "");
   finish(supervisor, &info);
 }
 
@@ -376,7 +376,7 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
       .hash_kind = load->hash_kind,
   };
   memcpy(placer->draft.hash, load->hash, sizeof placer->draft.hash);
-  struct catalog_wish wish = wish_of(load);
+  struct catalog_wish wish = same_wish(load);
   placer->of = lend_class(supervisor, catalog_class_wished(&supervisor->catalog, &wish));
   placer->taken = placer->spoiled = false;
   placer->slab = 0;
@@ -430,30 +430,6 @@ static enum status check_cap(struct supervisor *supervisor, const struct load *l
              : status;
 }
 
-/* No part of it that a product needs lies on a device that is out of order: one copy will do, and every range must. */
-static bool serves(struct supervisor *supervisor, const struct catalog_weight *weight) {
-  bool copies = weight->placement == PLACEMENT_REPLICAS;
-  for (uint32_t i = 0; i < weight->part_count; i++)
-    if (worker_usable(worker_of(supervisor, weight->parts[i].device)) == copies)
-      return copies;
-  return !copies;
-}
-
-/* Equal content that lies as the load wants it; NULL: none. */
-static struct catalog_weight *find_same(struct supervisor *supervisor, const struct load *load) {
-  uint32_t usable = 0;
-  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
-    usable += worker_usable(worker_of(supervisor, i));
-  struct catalog_wish wish = wish_of(load);
-  struct catalog_class of = catalog_class_wished(&supervisor->catalog, &wish);
-  struct catalog_weight *same = NULL;
-  do
-    same = catalog_find_hash(&supervisor->catalog, load->hash, same);
-  while (same != NULL && !(placement_fits(&load->request, same, usable) && serves(supervisor, same) &&
-                           catalog_may_share(&supervisor->catalog, same, of)));
-  return same;
-}
-
 static void begin_move(struct supervisor *supervisor, struct load *load) {
   if (load->cancelled)
     (void)error_set(&load->error, STATUS_CANCELLED, "the client is gone");
@@ -474,20 +450,24 @@ static void choose_hash(const struct catalog *catalog, struct load *load) {
 static void begin(struct supervisor *supervisor) {
   struct load *load = current(supervisor);
   struct catalog *catalog = &supervisor->catalog;
-  choose_hash(catalog, load);
+  if (load->found == NULL)
+    choose_hash(catalog, load);
   load->error.status = STATUS_OK;
   supervisor->placer->busy = true;
   if (load->source != NULL) {
     begin_move(supervisor, load);
     return;
   }
-  struct catalog_wish wish = wish_of(load);
-  struct catalog_weight *same = find_same(supervisor, load);
+  struct catalog_wish wish = same_wish(load);
+  struct catalog_weight *same = same_find(supervisor, load);
   if (load->cancelled || catalog_may_name(catalog, &wish, load->hash, same, &load->error) != STATUS_OK) {
     finish(supervisor, NULL);
     return;
   }
-  if (check_cap(supervisor, load, same, &load->error) != STATUS_OK)
+  if (check_cap(supervisor, load, same, &load->error) != STATUS_OK ||
+      (load->found != NULL && same == NULL &&
+       error_set(&load->error, STATUS_BUSY,
+                 "what was made of these files before is of no use any more; load them again")))
     finish(supervisor, NULL);
   else if (same != NULL)
     commit(supervisor, same, true);

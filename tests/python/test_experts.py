@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""The Python client over experts, against a real gemmd."""
+
+import unittest
+
+import numpy as np
+from support import Daemon, random
+
+import gemmclient
+from gemmclient import experts
+
+E, F, K, T, M = 5, 48, 64, 2, 7
+
+
+def silu(v):
+    return v / (1 + np.exp(-v))
+
+
+class Experts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+        cls.session = gemmclient.connect(cls.daemon.socket)
+        cls.addClassCleanup(cls.session.close)
+        cls.up = random(1, E * 2 * F, K).reshape(E, 2 * F, K).astype(np.float16)
+        cls.down = random(2, E * K, F).reshape(E, K, F).astype(np.float16)
+        cls.session.load_array(cls.up, name="up", format="f16")
+        cls.session.load_array(cls.down, name="down", format="f16")
+        cls.x = random(3, M, K).astype(np.float16)
+        cls.ids = np.array([[0, 4], [1, 1], [-1, 2], [3, 5], [4, 0], [2, 3], [0, 1]], np.int32)
+        cls.routing = np.abs(random(4, M, T)).astype(np.float32)
+
+    def right(self, x, routing, layer):
+        """Pairs, [M, T, n], and their sum, in float64."""
+        pairs = []
+        for i, row in enumerate(self.ids):
+            for t, e in enumerate(row):
+                source = x[i] if x.ndim == 2 else x[i, t]
+                v = np.zeros(2 * F if not layer else K)
+                if 0 <= e < E:
+                    v = self.up[e].astype(np.float64) @ source
+                    if layer:
+                        v = self.down[e].astype(np.float64) @ (silu(v[:F]) * v[F:])
+                pairs.append(v)
+        pairs = np.array(pairs).reshape(M, T, -1)
+        weights = routing if routing is not None else np.ones((M, T))
+        return pairs, (pairs * weights[..., None]).sum(1)
+
+    def near(self, y, right, most):
+        self.assertEqual(y.shape, right.shape)
+        self.assertLess(np.linalg.norm(y - right) / np.linalg.norm(right), most)
+
+    def test_info(self):
+        info = self.session.stat("up")
+        self.assertEqual((info.experts, info.n, info.k), (E, 2 * F, K))
+
+    def test_products(self):
+        with self.session.open("up") as weight:
+            pending = experts.submit(weight, self.x, self.ids, sum=False, y_type="f32")
+            pairs, total = self.right(self.x, self.routing, False)
+            self.near(pending.wait(), pairs, 1e-3)
+            self.assertEqual(pending.skipped, 2)
+            self.near(experts.matmul(weight, self.x, self.ids, self.routing, y_type="f32"), total, 1e-3)
+            each = np.repeat(self.x[:, None], T, 1)
+            self.near(experts.matmul(weight, each, self.ids, sum=False, x_pairs=True, y_type="f32"), pairs, 1e-3)
+
+    def test_layer(self):
+        with self.session.open("up") as up, self.session.open("down") as down:
+            plan = experts.Plan(self.session, [experts.Step(up, "f16", "silu", True), experts.Step(down, "f32")])
+            pairs, total = self.right(self.x, self.routing, True)
+            self.near(plan.run(self.x, self.ids, self.routing), total, 5e-3)
+            self.near(plan.run(self.x, self.ids, sum=False), pairs, 5e-3)
+            self.near(plan.run(self.x, self.ids), self.right(self.x, None, True)[1], 5e-3)
+            out = self.session.empty((M, K), np.float32)
+            self.assertIs(plan.run(self.x, self.ids, self.routing, out=out), out)
+            self.near(out, total, 5e-3)
+            del plan
+
+    def test_refused(self):
+        with self.session.open("up") as up, self.session.open("down") as down:
+            with self.assertRaisesRegex(gemmclient.InvalidError, "ids must be int32"):
+                experts.matmul(up, self.x, self.ids.astype(np.int64))
+            with self.assertRaisesRegex(gemmclient.InvalidError, "x must have shape"):
+                experts.matmul(up, self.x[:3], self.ids)
+            with self.assertRaisesRegex(gemmclient.InvalidError, "routing must be float32"):
+                experts.matmul(up, self.x, self.ids, self.routing.astype(np.float64))
+            with self.assertRaisesRegex(gemmclient.InvalidError, "T must be 1..5, got 0"):
+                up.matmul(self.x)
+            with self.assertRaisesRegex(gemmclient.InvalidError, "step 1: K must be"):
+                experts.Plan(self.session, [experts.Step(down, "f16"), experts.Step(down, "f16")])
+
+    def test_stacked_and_part(self):
+        info = self.session.load_array(self.up, name="part", format="int8", experts=2, expert=3)
+        self.assertEqual(info.experts, 2)
+        with self.assertRaises(gemmclient.NotFoundError):
+            self.session.load_array(self.up, name="none", format="int8", experts=E + 1)
+        self.session.unload("part")
+
+
+if __name__ == "__main__":
+    unittest.main()
