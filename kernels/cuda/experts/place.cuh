@@ -100,7 +100,7 @@ __device__ inline void write_tiles(const gather_pass &p, const counted &s) {
   if (expert == 0 && p.skipped && s.skipped > 0)
     atomicAdd(p.skipped, static_cast<uint32_t>(s.skipped));
   if (expert == EXPERTS_MOST - 1)
-    *p.route.counts = {s.first_tile[expert] + count, 0, s.skipped, s.first[expert] + rows};
+    *p.route.counts = {s.first_tile[expert] + count, 0, 0, s.skipped, s.first[expert] + rows};
 }
 
 } // namespace experts

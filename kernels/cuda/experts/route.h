@@ -23,9 +23,10 @@ struct experts_tile {
   int32_t expert, first, rows, alone;
 };
 
-/* tile_count, then `next`: the tiles' pieces that were handed out, which kernels count up from zero. */
+/* `next`: pieces of tiles that a product has handed out to its blocks, and `done`: blocks that have got none any more;
+ * the last of these leaves zeros for the next product. */
 struct experts_counts {
-  int32_t tiles, next, skipped, rows;
+  int32_t tiles, next, done, skipped, rows;
 };
 
 /* Device memory of one routing. */

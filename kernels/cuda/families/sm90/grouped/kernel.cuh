@@ -53,6 +53,10 @@ template <int kGroups> __device__ inline void produce(const work &w, shared<kGro
     const experts_tile t = route.tiles[tile];
     copy_piece(w, s, to, at, {t.expert, t.first, t.rows, (mine - tile * w.pieces) * 64 * kGroups}, t.alone != 0);
   }
+  if (atomicAdd(&route.counts->done, 1) == static_cast<int>(gridDim.x) - 1) {
+    route.counts->next = 0;
+    route.counts->done = 0;
+  }
   ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
   s.pieces[at.stage] = {-1, 0, 0, 0};
   ptx::barrier_arrive(ptx::shared_address(&s.full[at.stage]));
