@@ -27,9 +27,6 @@ __device__ inline void supply_w(const work &w, const places &to) {
       ptx::copy_bulk(to.ring + at.stage * stage_bytes, from, bytes, to.full(at.stage), policy);
     }
   }
-  // An empty stage behind the last, so that nobody has to know which is the last.
-  ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
-  ptx::barrier_arrive(to.full(at.stage));
 }
 
 __device__ inline void supply_x(const work &w, const places &to) {
@@ -112,67 +109,53 @@ struct multiplier_place {
   }
 };
 
-// What a warp has of a stage: W's words of its tile, which were taken while the one before was multiplied, and x of the
-// first steps.
-struct warp_state {
-  tile_words now;
-  uint32_t b[buffers][4] = {};
-  float sum[units][4] = {};
-  cursor at;
-
-  __device__ explicit warp_state(int stages) : at(stages) {}
-  __device__ void take(const places &from, int warp, int lane) {
-    ptx::barrier_wait(from.full(at.stage), at.phase);
-    now.load(from.ring + at.stage * stage_bytes + warp * INT2_TILE_BYTES, lane);
-  }
-  // x of the first steps of a group, which begins `more` bytes further on.
-  __device__ void load_ahead(const operand_place &x, uint32_t more) {
+// A warp's tiles of one block of rows, of which `tile` is the first: every eighth. `next`: takes the warp to its next
+// stage, where it waits for what is there. Each stage is given back as soon as its words are in registers.
+template <bool kMultiplied>
+__device__ inline void multiply_block(const work &w, const places &from, cursor &at, const operand_place &x,
+                                      const multiplier_place &by, const uint32_t (&a)[4], int tile, int end, int first,
+                                      int warp, int lane, float (&sum)[units][4]) {
+  constexpr float zeros[4] = {};
+#pragma unroll 1
+  for (; tile < end; tile += warps) {
+    const int group = tile - first;
+    uint32_t b[buffers][4] = {};
+    tile_words now;
 #pragma unroll
     for (int step = 0; step < ahead; step++)
-      x.load(b[step], step, more);
-  }
-};
-
-// The tile that the warp has taken, of K's group `group`; what it takes then is of group `next`. kMultiplied: by the
-// rows' multipliers. `wanted`: a stage may have none of the warp's.
-template <bool kMultiplied>
-__device__ inline void multiply_tile(warp_state &s, const places &from, const operand_place &x,
-                                     const multiplier_place &by, const uint32_t (&a)[4], int group, int next,
-                                     bool wanted, int warp, int lane) {
-  constexpr float zeros[4] = {};
-  float part[units][4];
-  float2 scale[units], more = {1.0f, 1.0f};
+      x.load(b[step], step, group * GROUPED_INT2_X_BYTES);
+    ptx::barrier_wait(from.full(at.stage), at.phase);
+    now.load(from.ring + at.stage * stage_bytes + warp * INT2_TILE_BYTES, lane);
+    float part[units][4];
 #pragma unroll
-  for (int u = 0; u < units; u++)
-    scale[u] = __half22float2(reinterpret_cast<const __half2 &>(s.now.scales[u]));
-  if constexpr (kMultiplied)
-    more = by.load(group);
+    for (int step = 0; step < steps; step++) {
+      if (step + ahead < steps)
+        x.load(b[(step + ahead) % buffers], step + ahead, group * GROUPED_INT2_X_BYTES);
 #pragma unroll
-  for (int step = 0; step < steps; step++) {
-    const int then = step + ahead;
-    x.load(s.b[then % buffers], then % steps, (then < steps ? group : next) * GROUPED_INT2_X_BYTES);
+      for (int u = 0; u < units; u++) {
+        const auto &c = step == 0 ? zeros : static_cast<const float(&)[4]>(part[u]);
+        if (step % 2 == 0)
+          ptx::mma_sparse_f16<0>(part[u], a, b[step % buffers], c, now.codes[u][step / 2]);
+        else
+          ptx::mma_sparse_f16<1>(part[u], a, b[step % buffers], c, now.codes[u][step / 2]);
+      }
+      if (step == 0)
+        ptx::barrier_arrive(from.empty(at.stage));
+    }
+    at.advance();
+    float2 more = {1.0f, 1.0f};
+    if constexpr (kMultiplied)
+      more = by.load(group);
 #pragma unroll
     for (int u = 0; u < units; u++) {
-      const auto &c = step == 0 ? zeros : static_cast<const float(&)[4]>(part[u]);
-      if (step % 2 == 0)
-        ptx::mma_sparse_f16<0>(part[u], a, s.b[step % buffers], c, s.now.codes[u][step / 2]);
-      else
-        ptx::mma_sparse_f16<1>(part[u], a, s.b[step % buffers], c, s.now.codes[u][step / 2]);
-    }
-    if (step == 0)
-      ptx::barrier_arrive(from.empty(s.at.stage));
-  }
-  s.at.advance();
-  s.take(from, warp, lane);
-  if (!wanted)
-    return;
+      const __half2 pair = reinterpret_cast<const __half2 &>(now.scales[u]);
+      const float2 scale = __half22float2(pair);
 #pragma unroll
-  for (int u = 0; u < units; u++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      if constexpr (kMultiplied)
-        part[u][i] *= i % 2 ? more.y : more.x;
-      s.sum[u][i] = fmaf(part[u][i], i < 2 ? scale[u].x : scale[u].y, s.sum[u][i]);
+      for (int i = 0; i < 4; i++) {
+        if constexpr (kMultiplied)
+          part[u][i] *= i % 2 ? more.y : more.x;
+        sum[u][i] = fmaf(part[u][i], i < 2 ? scale.x : scale.y, sum[u][i]);
+      }
     }
   }
 }
@@ -200,101 +183,77 @@ template <bool kSplits> __device__ inline void leave_sums(float (&sum)[units][4]
   }
 }
 
-// y of a piece from all warps' sums, by warp, from the first on. `to`: of lane i, where the tile's row i of y is.
-__device__ inline void write_y(const work &w, const experts_tile &tile, int piece, const float *sums, int to) {
+// y of a piece from all warps' sums, by warp, from the first on.
+__device__ inline void write_y(const work &w, const experts_tile &tile, int piece, const float *sums) {
   const grouped_int2_product &p = w.product;
   const int blocks = blocks_of(w, piece), warp_floats = w.plan.rows * pitch;
   for (int i = threadIdx.x; i < blocks * tile.rows * INT2_BLOCK_ROWS; i += consumers) {
-    const int column = i % INT2_BLOCK_ROWS, pair = i / INT2_BLOCK_ROWS, block = pair / tile.rows,
-              row = pair - block * tile.rows;
+    const int column = i % INT2_BLOCK_ROWS, row = i / INT2_BLOCK_ROWS % tile.rows,
+              block = i / INT2_BLOCK_ROWS / tile.rows;
     const float *const from = sums + block * warps * warp_floats + row * pitch + column;
     float sum = 0.0f;
 #pragma unroll
     for (int warp = 0; warp < warps; warp++)
       sum += from[warp * warp_floats];
-    const int64_t n = (piece * w.plan.blocks + block) * INT2_BLOCK_ROWS + column;
+    const int64_t n = (piece * w.plan.blocks + block) * INT2_BLOCK_ROWS + column, sorted = tile.first + row;
     const float bias = p.bias ? number_load_as(p.bias, tile.expert * p.n + n, p.bias_type) : 0.0f;
-    const int64_t row_of_y = __shfl_sync(0xffffffffu, to, row);
-    number_store_as(static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride, n, p.y_type, sum + bias);
+    const int64_t to = p.y_sorted ? sorted : p.route.pair[sorted];
+    number_store_as(static_cast<uint8_t *>(p.y) + to * p.y_stride, n, p.y_type, sum + bias);
   }
-}
-
-// Whether a row of the tile has a multiplier that is not one.
-__device__ inline bool is_unusual(const work &w, const places &from, int rows, int lane) {
-  bool any = false;
-  for (int row = 0; row < rows; row++)
-    for (int group = lane; group < w.plan.groups; group += 32)
-      any |= ptx::load_shared(from.multipliers + (row * w.plan.multipliers + group) * 4) != __float_as_uint(1.0f);
-  return __any_sync(0xffffffffu, any);
-}
-
-// All of a piece's tiles that are this warp's: every eighth, one a stage.
-template <bool kSplits, bool kMultiplied>
-__device__ inline void multiply_piece(const work &w, warp_state &s, const places &from, const operand_place &x,
-                                      const multiplier_place &by, const uint32_t (&a)[4], int blocks, int rows,
-                                      float *sums, int warp, int lane) {
-  const int groups = w.plan.groups, all = blocks * groups;
-  float *const mine = sums + warp * w.plan.rows * pitch;
-  const auto group_of = [&](int tile) { return tile < groups ? tile : tile - groups; };
-  bool second = false;
-#pragma unroll 1
-  for (int tile = warp; tile - warp < all; tile += warps) {
-    const bool wanted = tile < all;
-    if (wanted && !second && tile >= groups) {
-      leave_sums<kSplits>(s.sum, mine, rows, lane);
-      second = true;
-    }
-    const int then = tile + warps < all ? tile + warps : warp;
-    multiply_tile<kMultiplied>(s, from, x, by, a, wanted ? group_of(tile) : 0, group_of(then), wanted, warp, lane);
-  }
-  if (blocks > 1 && !second)
-    leave_sums<kSplits>(s.sum, mine, rows, lane);
-  leave_sums<kSplits>(s.sum, mine + (blocks - 1) * warps * w.plan.rows * pitch, rows, lane);
 }
 
 template <bool kSplits> __device__ inline void consume(const work &w, const places &from, float *sums) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  cursor at(w.plan.stages);
   uint32_t a[4], x_phase = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++)
     a[i] = ptx::held(0x4000bc00); // f16 -1 and 2
+  float sum[units][4] = {};
   ptx::wait_for_previous_grid();
-  const grouped_int2_product &p = w.product;
+  const made extra(w);
   const multiplier_place by(w, from, lane);
   const uint32_t column_bytes = w.plan.groups * GROUPED_INT2_X_BYTES;
-  warp_state s(w.plan.stages);
   bool fresh = true, unusual = false;
-  int turn = 0, to = 0;
+  int turn = 0;
   experts_tile tile = {};
-  run list(w);
-  if (list.left > 0)
-    s.take(from, warp, lane);
 #pragma unroll 1
-  for (; list.left > 0; turn ^= 1) {
+  for (run list(w); list.left > 0; turn ^= 1) {
     if (fresh) {
-      tile = p.route.tiles[list.tile];
-      const int sorted = tile.first + min(lane, tile.rows - 1);
-      to = p.y_sorted ? sorted : p.route.pair[sorted];
+      tile = w.product.route.tiles[list.tile];
       ptx::barrier_wait(from.x_full(), x_phase);
       x_phase ^= 1;
-      unusual = kSplits || is_unusual(w, from, tile.rows, lane);
+      const int64_t row = tile.first - w.product.first_row + min(lane, tile.rows - 1);
+      unusual = kSplits || __any_sync(0xffffffffu, extra.flags[row] != 0);
     }
     const operand_place x(from.x, column_bytes, kSplits ? 2 * tile.rows : tile.rows,
                           kSplits ? lane / 4 : tile.first + lane / 4, lane);
-    if (fresh)
-      s.load_ahead(x, (warp < w.plan.groups ? warp : 0) * GROUPED_INT2_X_BYTES);
+    const int blocks = blocks_of(w, list.piece), groups = w.plan.groups, all = blocks * groups;
     float *const here = sums + turn * (w.plan.sums_bytes / 8);
-    const int piece = list.piece, blocks = blocks_of(w, piece);
-    if (unusual)
-      multiply_piece<kSplits, true>(w, s, from, x, by, a, blocks, tile.rows, here, warp, lane);
-    else
-      multiply_piece<kSplits, false>(w, s, from, x, by, a, blocks, tile.rows, here, warp, lane);
+    int next = warp;
+#pragma unroll 1
+    for (int block = 0; block < blocks; block++) {
+      const int first = block * groups, end = first + groups;
+      if (unusual)
+        multiply_block<true>(w, from, at, x, by, a, next, end, first, warp, lane, sum);
+      else
+        multiply_block<false>(w, from, at, x, by, a, next, end, first, warp, lane, sum);
+      next += next < end ? (end - next + warps - 1) / warps * warps : 0;
+      leave_sums<kSplits>(sum, here + (block * warps + warp) * w.plan.rows * pitch, tile.rows, lane);
+    }
+    // The last stage may have nothing of this warp's.
+    if (next / warps < (all + warps - 1) / warps) {
+      ptx::barrier_wait(from.full(at.stage), at.phase);
+      ptx::barrier_arrive(from.empty(at.stage));
+      at.advance();
+    }
+    const int piece = list.piece;
     const experts_tile of = tile;
     fresh = list.next();
     ptx::named_barrier_sync(piece_barrier, consumers);
     if (fresh && threadIdx.x == 0)
       ptx::barrier_arrive(from.x_empty());
-    write_y(w, of, piece, here, to);
+    write_y(w, of, piece, here);
   }
 }
 

@@ -24,7 +24,8 @@ int groups_of(int64_t k) {
 
 extern "C" uint64_t grouped_int2_made_bytes(int64_t rows, bool splits, int64_t k) {
   const int groups = groups_of(k);
-  return static_cast<uint64_t>(rows) * (grouped_int2::made_row(groups, splits) + (groups + 3) / 4 * 4 * sizeof(float));
+  return static_cast<uint64_t>(rows) *
+         (grouped_int2::made_row(groups, splits) + (groups + 3) / 4 * 4 * sizeof(float) + sizeof(uint32_t));
 }
 
 extern "C" cudaError_t grouped_int2_launch(cudaStream_t stream, const struct grouped_int2_plan *plan,
@@ -37,13 +38,18 @@ extern "C" cudaError_t grouped_int2_launch(cudaStream_t stream, const struct gro
   const int64_t rows = product->last_row - product->first_row;
   constexpr int at_once = grouped_int2::making_warps * grouped_int2::groups_at_once;
   launch_shape shape;
+  shape.grid = dim3(static_cast<unsigned>((rows + 127) / 128));
+  shape.block = dim3(128);
   shape.dependent = dependent;
+  cudaError_t result = launch_kernel(stream, shape, grouped_int2::clear, work);
+  if (result != cudaSuccess)
+    return result;
   shape.grid = dim3(static_cast<unsigned>((plan->groups + at_once - 1) / at_once),
                     static_cast<unsigned>(rows + GROUPED_INT2_COLUMNS < product->pairs - product->first_row
                                               ? rows + GROUPED_INT2_COLUMNS
                                               : product->pairs - product->first_row));
   shape.block = dim3(32 * grouped_int2::making_warps);
-  const cudaError_t result = launch_kernel(stream, shape, maker_of(*product), work);
+  result = launch_kernel(stream, shape, maker_of(*product), work);
   if (result != cudaSuccess)
     return result;
   shape.grid = dim3(static_cast<unsigned>(sms));

@@ -32,8 +32,11 @@ __global__ void __launch_bounds__(32 * making_warps, 4) make(const __grid_consta
   const float by = numbers.store_scaled(to + part::place(lane, first), rest + part::place(lane, 1));
   __syncwarp();
   const made out(w);
-  if (lane % 8 == 0 && group + lane / 8 < w.plan.groups)
+  if (lane % 8 == 0 && group + lane / 8 < w.plan.groups) {
     out.multipliers[at * w.plan.multipliers + mine] = by;
+    if (by != 1.0f)
+      out.flags[at] = 1;
+  }
   uint8_t *const x = out.x + at * made_row(w.plan.groups, kSplits) + group * GROUPED_INT2_X_BYTES;
   const int bytes = min(groups_at_once, w.plan.groups - group) * GROUPED_INT2_X_BYTES;
 #pragma unroll
@@ -41,6 +44,16 @@ __global__ void __launch_bounds__(32 * making_warps, 4) make(const __grid_consta
     for (int i = lane * 16; i < bytes; i += 32 * 16)
       *reinterpret_cast<uint4 *>(x + c * w.plan.groups * GROUPED_INT2_X_BYTES + i) =
           *reinterpret_cast<const uint4 *>(&room[warp][c][0][0] + i);
+}
+
+// No row is unusual, and what no group fills of their multipliers is one.
+__global__ void __launch_bounds__(128) clear(const __grid_constant__ work w) {
+  ptx::wait_for_previous_grid();
+  ptx::let_next_grid_start();
+  const made out(w);
+  const int64_t rows = w.product.last_row - w.product.first_row + GROUPED_INT2_COLUMNS;
+  for (int64_t i = blockIdx.x * 128 + threadIdx.x; i < rows; i += gridDim.x * 128)
+    out.flags[i] = 0;
 }
 
 } // namespace grouped_int2

@@ -20,7 +20,7 @@ struct work {
   int row_blocks, pieces; // of 64 rows of an expert's W, and pieces that these are
 };
 
-// Bytes of x that the pass makes of a row; behind all of them come their multipliers.
+// Bytes of x that the pass makes of a row, then come multipliers of all rows, then a flag each.
 __host__ __device__ inline int64_t made_row(int groups, bool splits) {
   return static_cast<int64_t>(groups) * GROUPED_INT2_X_BYTES * (splits ? 2 : 1);
 }
@@ -29,12 +29,14 @@ __host__ __device__ inline int64_t made_row(int groups, bool splits) {
 struct made {
   uint8_t *x;
   float *multipliers; // [rows][plan.multipliers]
+  uint32_t *flags;    // [rows]: not all multipliers are one
 
   __device__ explicit made(const work &w) {
     const grouped_int2_product &p = w.product;
     const int64_t rows = p.last_row - p.first_row + GROUPED_INT2_COLUMNS;
     x = static_cast<uint8_t *>(p.made);
     multipliers = reinterpret_cast<float *>(x + rows * made_row(w.plan.groups, p.splits));
+    flags = reinterpret_cast<uint32_t *>(multipliers + rows * w.plan.multipliers);
   }
 };
 
