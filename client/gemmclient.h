@@ -310,6 +310,9 @@ typedef struct gemmd_model {
   void (*failed)(void *user, const char *name, int status, const char *sentence);
   void *user;
   bool trust_size_and_time; /* as in gemmd_load */
+  /* Weights whose names differ in the number behind "experts." alone, after they were fused, become one with experts,
+   * named without it. With `split_experts` a rank takes an equal number of them, whole, in place of a part of each. */
+  bool join_experts, split_experts;
 } gemmd_model;
 
 typedef struct gemmd_model_result {

@@ -2,6 +2,7 @@
 #include "../session/control.h"
 #include "../session/session.h"
 #include "../weight/info.h"
+#include "experts.h"
 #include "plan.h"
 
 #include <stdlib.h>
@@ -55,8 +56,13 @@ static enum status choose_files(const struct loading *loading, struct loading_sl
   return STATUS_OK;
 }
 
-static enum status copy_tensor(char to[LIMIT_NAME_BYTES], const struct import_weight *weight, struct error *error) {
-  const char *name = weight->tensor->tensor->name;
+static enum status copy_tensor(char to[LIMIT_NAME_BYTES], const struct model_item *item, uint32_t piece,
+                               struct error *error) {
+  const char *name = item->pieces[piece]->tensor->tensor->name;
+  if (item->experts > 0 && !model_experts_pattern(name, to))
+    return error_set(error, STATUS_UNSUPPORTED, "'%s' has no number of an expert, or is too long", IMPORT_SHOW(name));
+  if (item->experts > 0)
+    return STATUS_OK;
   if (strlen(name) >= LIMIT_NAME_BYTES)
     return error_set(error, STATUS_UNSUPPORTED, "the name '%s' is too long", IMPORT_SHOW(name));
   strcpy(to, name);
@@ -80,11 +86,17 @@ static enum status make_request(const struct loading *loading, struct loading_sl
                                                .columns = item->columns,
                                                .staged = true,
                                                .trust = wanted->trust_size_and_time,
-                                               .more_count = item->count - 1};
+                                               .more_count = item->count - 1,
+                                               .experts = item->experts};
+  if (wanted->split_experts && item->experts > 0) {
+    slot->request.parts = slot->request.part = 0;
+    slot->request.experts = item->experts / wanted->ranks;
+    slot->request.expert = wanted->rank * slot->request.experts;
+  }
   memcpy(slot->request.name, item->name, sizeof slot->request.name);
-  enum status status = copy_tensor(slot->request.tensor, item->pieces[0], error);
+  enum status status = copy_tensor(slot->request.tensor, item, 0, error);
   for (uint32_t i = 1; status == STATUS_OK && i < item->count; i++)
-    status = copy_tensor(slot->request.more[i - 1].tensor, item->pieces[i], error);
+    status = copy_tensor(slot->request.more[i - 1].tensor, item, i, error);
   return status == STATUS_OK ? choose_files(loading, slot, error) : status;
 }
 

@@ -14,6 +14,7 @@ struct model_item {
   enum gemm_format format;
   uint32_t scale, method;
   bool columns;
+  uint32_t experts;   /* E: `{}` is for their numbers in the names of the pieces' tensors; 0: it is none of experts */
   uint64_t bytes;     /* of the files */
   struct error error; /* status not OK: it cannot be read */
 };

@@ -77,7 +77,7 @@ static enum status resolve(struct load *load, struct error *error) {
   load->bytes = load->layout.total_bytes;
   if (load->numbers != 0) /* no more than the file has */
     load->bytes = (uint64_t)load->weight.n * (uint64_t)load->weight.k * gemm_type_bytes(load->numbers);
-  else if (status == STATUS_OK)
+  if (status == STATUS_OK)
     load->watch.total += load->bytes; /* it is hashed */
   return status;
 }
@@ -115,11 +115,12 @@ static enum status fill(struct load *load, uint8_t *canonical, struct message_lo
                                      .bytes = load->bytes,
                                      .numbers = load->numbers,
                                      .ternary = load->ternary && load->numbers != 0};
-  if (load->numbers != 0)
-    return STATUS_OK;
-  if (load->request->old_hash)
+  if (load->request->old_hash && load->numbers == 0)
     tree_sequential(&load->weight, canonical, done->bytes, done->old_hash);
-  return hash_weight(&load->weight, canonical, done->bytes, load->threads, &load->watch, done->hash, error);
+  status = hash_weight(&load->weight, canonical, done->bytes, load->threads, &load->watch, done->hash, error);
+  if (load->numbers != 0)
+    tree_numbers(load->numbers, load->ternary, done->hash);
+  return status;
 }
 
 static enum status load_tensors(struct load *load, struct message_load_done *done, int *memfd, struct error *error) {

@@ -129,6 +129,8 @@ static enum tool_exit write_weight(struct tool_call *call, gemmd_session *sessio
                                    FILE *out) {
   gemmd_content content;
   enum tool_exit code = TOOL_OK;
+  if (info->experts > 0)
+    return tool_cannot(call, GEMMD_UNSUPPORTED, "%s has experts, which no file of one matrix holds", info->name);
   int status = gemmd_weight_fetch(session, info->name, &content);
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
