@@ -81,7 +81,7 @@ demo: ## set everything up, load real weights, check products from another proce
 	@deploy/deps.sh build demo
 	@$(MAKE) --no-print-directory run-demo
 
-run-demo: all $(BUILD)/gemm-demo
+run-demo: all $(BUILD)/gemm-demo $(BUILD)/direct-layer
 	@GEMMD_BUILD=$(BUILD) tests/demo/demo.sh $(MODEL)
 
 test: ## build and run every test that needs no GPU
