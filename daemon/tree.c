@@ -39,7 +39,7 @@ void tree_leaves(const struct tree_kind *kind, const void *bytes, uint64_t lengt
 static void put_header(uint8_t header[HEADER_BYTES], const char *kind, const struct gemm_weight *weight) {
   memcpy(header, kind, strlen(kind) + 1);
   put_number(header + 8, (uint64_t)weight->format, 4);
-  put_number(header + 12, (uint64_t)weight->scale, 4);
+  put_number(header + 12, (uint64_t)(weight->scale | weight->input << 8), 4);
   put_number(header + 16, (uint64_t)weight->n, 8);
   put_number(header + 24, (uint64_t)weight->k, 8);
 }
@@ -60,6 +60,17 @@ static void hash_all(const char *kind, const struct gemm_weight *weight, const v
 void tree_root(const struct gemm_weight *weight, const uint8_t (*leaves)[TREE_HASH_BYTES], uint64_t count,
                uint8_t hash[TREE_HASH_BYTES]) {
   hash_all(weight->experts > 0 ? "gemmd-3" : "gemmd-2", weight, leaves, count * TREE_HASH_BYTES, hash);
+}
+
+void tree_numbers(enum gemm_type type, bool ternary, uint8_t hash[TREE_HASH_BYTES]) {
+  uint8_t header[16] = "gemmd-n";
+  blake2b_state state;
+  put_number(header + 8, type, 4);
+  put_number(header + 12, ternary, 4);
+  blake2b_init(&state, TREE_HASH_BYTES);
+  blake2b_update(&state, header, sizeof header);
+  blake2b_update(&state, hash, TREE_HASH_BYTES);
+  blake2b_final(&state, hash, TREE_HASH_BYTES);
 }
 
 void tree_sequential(const struct gemm_weight *weight, const void *canonical, uint64_t bytes,

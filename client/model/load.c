@@ -2,6 +2,7 @@
 #include "../session/control.h"
 #include "../session/session.h"
 #include "../weight/info.h"
+#include "experts.h"
 #include "plan.h"
 
 #include <stdlib.h>
@@ -21,7 +22,8 @@ struct loading {
   struct loading_slot {
     struct loading *loading;
     const struct model_item *item;
-    uint64_t done; /* bytes of the item that count as done */
+    uint64_t under_way; /* bytes of the item; 0: it is none */
+    uint64_t done;      /* bytes of the item that count as done */
     struct message_weight_load request;
     struct message_weight_info reply;
     int fds[LIMIT_MESSAGE_FDS];
@@ -55,8 +57,13 @@ static enum status choose_files(const struct loading *loading, struct loading_sl
   return STATUS_OK;
 }
 
-static enum status copy_tensor(char to[LIMIT_NAME_BYTES], const struct import_weight *weight, struct error *error) {
-  const char *name = weight->tensor->tensor->name;
+static enum status copy_tensor(char to[LIMIT_NAME_BYTES], const struct model_item *item, uint32_t piece,
+                               struct error *error) {
+  const char *name = item->pieces[piece]->tensor->tensor->name;
+  if (item->experts > 0 && !model_experts_pattern(name, to))
+    return error_set(error, STATUS_UNSUPPORTED, "'%s' has no number of an expert, or is too long", IMPORT_SHOW(name));
+  if (item->experts > 0)
+    return STATUS_OK;
   if (strlen(name) >= LIMIT_NAME_BYTES)
     return error_set(error, STATUS_UNSUPPORTED, "the name '%s' is too long", IMPORT_SHOW(name));
   strcpy(to, name);
@@ -80,11 +87,17 @@ static enum status make_request(const struct loading *loading, struct loading_sl
                                                .columns = item->columns,
                                                .staged = true,
                                                .trust = wanted->trust_size_and_time,
-                                               .more_count = item->count - 1};
+                                               .more_count = item->count - 1,
+                                               .experts = item->experts};
+  if (wanted->split_experts && item->experts > 0) {
+    slot->request.parts = slot->request.part = 0;
+    slot->request.experts = item->experts / wanted->ranks;
+    slot->request.expert = wanted->rank * slot->request.experts;
+  }
   memcpy(slot->request.name, item->name, sizeof slot->request.name);
-  enum status status = copy_tensor(slot->request.tensor, item->pieces[0], error);
+  enum status status = copy_tensor(slot->request.tensor, item, 0, error);
   for (uint32_t i = 1; status == STATUS_OK && i < item->count; i++)
-    status = copy_tensor(slot->request.more[i - 1].tensor, item->pieces[i], error);
+    status = copy_tensor(slot->request.more[i - 1].tensor, item, i, error);
   return status == STATUS_OK ? choose_files(loading, slot, error) : status;
 }
 
@@ -123,11 +136,19 @@ static void on_progress(void *user, uint64_t done, uint64_t total) {
 
 /* ---- all of them */
 
+static uint64_t bytes_under_way(const struct loading *loading) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < WIDTH; i++)
+    bytes += loading->slots[i].under_way;
+  return bytes;
+}
+
 static bool on_next(void *user, unsigned which, struct call *call) {
   struct loading *loading = user;
   struct loading_slot *slot = &loading->slots[which];
   struct error cause;
-  while (loading->error.status == STATUS_OK && loading->next < loading->plan.count) {
+  while (loading->error.status == STATUS_OK && loading->next < loading->plan.count &&
+         model_may_begin(&loading->plan.items[loading->next], bytes_under_way(loading))) {
     slot->item = &loading->plan.items[loading->next++];
     slot->loading = loading;
     slot->done = 0;
@@ -141,6 +162,7 @@ static bool on_next(void *user, unsigned which, struct call *call) {
                             .more_fd_count = slot->fd_count - 1,
                             .progress = on_progress,
                             .user = slot};
+      slot->under_way = slot->item->bytes;
       return true;
     }
     fail_item(loading, slot->item, &cause);
@@ -152,6 +174,7 @@ static bool on_next(void *user, unsigned which, struct call *call) {
 static void on_done(void *user, unsigned which, enum status status) {
   struct loading *loading = user;
   struct loading_slot *slot = &loading->slots[which];
+  slot->under_way = 0;
   add_progress(slot, slot->item->bytes);
   if (status == STATUS_OK) {
     gemmd_weight_info info;

@@ -1,4 +1,5 @@
 #include "plan.h"
+#include "experts.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -260,6 +261,9 @@ static enum status name_items(struct model_plan *plan, const gemmd_model *wanted
     strcpy(item->name, prefix);
     strcat(item->name, item->base);
     item->columns = by_columns(wanted, item->base);
+    if (wanted->split_experts && item->experts % wanted->ranks != 0)
+      return error_set(error, STATUS_UNSUPPORTED, "'%s' has %u experts, which %u ranks cannot share",
+                       IMPORT_SHOW(item->base), item->experts, wanted->ranks);
     plan->bytes += item->bytes;
   }
   return check_names(plan, error);
@@ -288,6 +292,8 @@ static enum status check_wanted(const gemmd_model *wanted, struct error *error) 
   size_t length = strlen(prefix);
   if (wanted->ranks > 0 && wanted->rank >= wanted->ranks)
     return error_set(error, STATUS_INVALID, "rank must be below ranks (%u), got %u", wanted->ranks, wanted->rank);
+  if (wanted->split_experts && (wanted->ranks == 0 || !wanted->join_experts))
+    return error_set(error, STATUS_INVALID, "experts are split over ranks, of which there are none, or not joined");
   if (wanted->replace && length > 0 && strchr("./:-_", prefix[length - 1]) == NULL)
     return error_set(error, STATUS_INVALID, "a prefix that is replaced must end with one of ./:-_, got '%s'",
                      IMPORT_SHOW(prefix));
@@ -302,12 +308,19 @@ enum status model_plan_make(const struct model_files *files, const gemmd_model *
     status = select_weights(files, wanted, plan, error);
   for (unsigned i = 0; status == STATUS_OK && i < wanted->fuse_count; i++)
     status = apply_fuse(plan, wanted->fuses[i], error);
+  if (status == STATUS_OK && wanted->join_experts)
+    status = model_experts_join(plan, error);
   close_gaps(plan);
   if (status == STATUS_OK)
     status = apply_rules(plan, wanted, error);
   if (status == STATUS_OK)
     status = name_items(plan, wanted, error);
   return status == STATUS_OK ? check_readable(plan, wanted, error) : status;
+}
+
+bool model_may_begin(const struct model_item *item, uint64_t bytes_under_way) {
+  return bytes_under_way == 0 ||
+         (bytes_under_way < MODEL_BYTES_TOGETHER && item->bytes <= MODEL_BYTES_TOGETHER - bytes_under_way);
 }
 
 void model_plan_free(struct model_plan *plan) {

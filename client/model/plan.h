@@ -14,6 +14,7 @@ struct model_item {
   enum gemm_format format;
   uint32_t scale, method;
   bool columns;
+  uint32_t experts;   /* E: `{}` is for their numbers in the names of the pieces' tensors; 0: it is none of experts */
   uint64_t bytes;     /* of the files */
   struct error error; /* status not OK: it cannot be read */
 };
@@ -23,6 +24,12 @@ struct model_plan {
   size_t count, capacity;
   uint64_t bytes;
 };
+
+/* What is under way together is made in gemmd's host memory first: less than a GiB of it, but for a weight that has
+ * more by itself. */
+enum { MODEL_BYTES_TOGETHER = 960 << 20 };
+/* Whether the item may begin while so many bytes of the files are under way. */
+bool model_may_begin(const struct model_item *item, uint64_t bytes_under_way);
 
 /* What of the model is to become which weight. NOT_FOUND, EXISTS, INVALID, UNSUPPORTED. Items that cannot be read stay
  * among them only where the caller keeps going. Free it, whatever is returned. */

@@ -9,6 +9,7 @@
 #include "families/sm90/int2a8/config.h"
 #include "families/tile/tile.h"
 #include "launch/launches.h"
+#include "passes/quantize.h"
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"
@@ -25,6 +26,7 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  struct quantize_input input;            /* what is done to x before codes are made of it */
   uint64_t serial;                        /* from 1; no other weight of the process has or has had it */
   _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */
@@ -85,8 +87,12 @@ struct backend_slab {
   bool read_only; /* `address` is; a store maps the slab once more */
 };
 
+/* The host's memory is registered in pieces of so many bytes; one copy stays within a piece. */
+#define ARENA_PIECE ((uint64_t)32 << 20)
+
 struct backend_arena {
   uint8_t *base;
+  uint64_t bytes; /* of the host's memory; 0: it is none */
   uint8_t *device; /* the same memory as the device sees it; NULL: not registered, copied through `bounce` */
   /* Memory of another process, where base and device are one; else 0. */
   CUmemGenericAllocationHandle handle; /* of memory_import */

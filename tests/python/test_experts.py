@@ -4,7 +4,7 @@
 import unittest
 
 import numpy as np
-from support import Daemon, random
+from support import Daemon, random, write_safetensors
 
 import gemmclient
 from gemmclient import experts
@@ -96,6 +96,68 @@ class Experts(unittest.TestCase):
         with self.assertRaises(gemmclient.NotFoundError):
             self.session.load_array(self.up, name="none", format="int8", experts=E + 1)
         self.session.unload("part")
+
+    def model(self, name, leave_out=()):
+        """A checkpoint of two layers with a tensor an expert, bf16 as torch has it; experts[layer][which] as stacked."""
+        path = self.daemon.folder / f"{name}.safetensors"
+        tensors, stacked = {}, {}
+        for layer in range(2):
+            for i, (which, n, k) in enumerate((("gate_proj", F, K), ("up_proj", F, K), ("down_proj", K, F))):
+                values = random(10 * layer + i, 12 * n, k).reshape(12, n, k).astype(np.float16)
+                stacked[layer, which] = values
+                for e in range(12):
+                    text = f"model.layers.{layer}.mlp.experts.{e}.{which}.weight"
+                    if text not in leave_out:
+                        tensors[text] = ("F16", values[e])
+        tensors["model.norm.weight"] = ("F16", np.ones(K, np.float16))
+        tensors["lm_head.weight"] = ("F16", self.up[0])
+        write_safetensors(path, tensors)
+        return path, stacked
+
+    def load(self, path, **options):
+        return self.session.load_model(
+            path, format="int8", fuse=["gate_proj,up_proj=gate_up_proj"], join_experts=True, **options
+        )
+
+    def test_whole_models(self):
+        path, stacked = self.model("whole")
+        result = self.load(path, prefix="whole.")
+        names = [f"whole.model.layers.{i}.mlp.experts.{one}.weight" for i in (0, 1) for one in ("down_proj", "gate_up_proj")]
+        self.assertEqual(result.names, ["whole.lm_head.weight"] + names)
+        for layer in range(2):
+            fused = np.concatenate([stacked[layer, "gate_proj"], stacked[layer, "up_proj"]], 1)
+            for one, values in (("gate_up_proj", fused), ("down_proj", stacked[layer, "down_proj"])):
+                info = self.session.stat(f"whole.model.layers.{layer}.mlp.experts.{one}.weight")
+                self.assertEqual((info.experts, info.n, info.k), values.shape)
+                same = self.session.load_array(values, name="same", format="int8", replace=True)
+                self.assertTrue(same.shared)
+                self.assertEqual(same.hash, info.hash)
+                self.session.unload("same")
+
+    def test_ranks(self):
+        path, stacked = self.model("ranks")
+        self.load(path, prefix="r1.", rank=1, ranks=3, split_experts=True, exclude=["lm_head*"])
+        self.load(path, prefix="p1.", rank=1, ranks=2)
+        down, fused = stacked[0, "down_proj"], np.concatenate([stacked[0, "gate_proj"], stacked[0, "up_proj"]], 1)
+        half = np.concatenate([stacked[0, "gate_proj"][:, F // 2 :], stacked[0, "up_proj"][:, F // 2 :]], 1)
+        for name, values in (("r1.", fused[4:8]), ("p1.", half)):
+            same = self.session.load_array(values, name="same", format="int8", replace=True)
+            self.assertEqual(same.hash, self.session.stat(f"{name}model.layers.0.mlp.experts.gate_up_proj.weight").hash)
+        same = self.session.load_array(down[:, :, F // 2 :], name="same", format="int8", replace=True)
+        self.assertEqual(same.hash, self.session.stat("p1.model.layers.0.mlp.experts.down_proj.weight").hash)
+        self.session.unload("same")
+        with self.assertRaisesRegex(gemmclient.UnsupportedError, "has 12 experts, which 5 ranks cannot share"):
+            self.load(path, prefix="no.", rank=0, ranks=5, split_experts=True)
+
+    def test_models_refused(self):
+        path, _ = self.model("missing", ["model.layers.1.mlp.experts.7.down_proj.weight"])
+        with self.assertRaisesRegex(gemmclient.NotFoundError, "expert 7 of .*layers.1.mlp.experts.{}.down_proj"):
+            self.load(path, prefix="no.")
+        with self.assertRaisesRegex(gemmclient.NotFoundError, "no weight of the model is an expert"):
+            self.session.load_model(path, format="int8", patterns=["lm_head*"], join_experts=True, prefix="no.")
+        with self.assertRaisesRegex(gemmclient.InvalidError, "of which there are none"):
+            self.load(path, prefix="no.", split_experts=True)
+        self.assertEqual(self.session.weights("no.*"), [])
 
 
 if __name__ == "__main__":

@@ -127,6 +127,8 @@ static const struct tool_option load_options[] = {
     {"prefix", "TEXT", "before the names of the model", false},
     {"rank", "R", "of every weight the part of rank R, from 0", false},
     {"of", "N", "of so many", false},
+    {"join-experts", NULL, "weights that differ in the number behind experts. alone become one with experts", false},
+    {"split-experts", NULL, "--rank takes its share of them, whole, not a part of each", false},
     {"keep-going", NULL, "leave out what cannot be loaded, and list it", false},
     {0},
 };

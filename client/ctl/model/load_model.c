@@ -167,6 +167,8 @@ static bool take_options(struct wanted *wanted) {
   model->prefix = tool_value(call, "prefix");
   model->replace = tool_value(call, "replace") != NULL;
   model->keep_going = tool_value(call, "keep-going") != NULL;
+  model->join_experts = tool_value(call, "join-experts") != NULL;
+  model->split_experts = tool_value(call, "split-experts") != NULL;
   return true;
 }
 

@@ -29,6 +29,7 @@ from .types import (
     numpy_type,
     weight_info,
 )
+from .tuning import Tuning
 from .weight import Weight, allocate
 
 __all__ = ["Session", "connect"]
@@ -39,7 +40,7 @@ _NEVER = 0xFFFFFFFF  # spin_us: never spins; reconnect_ms: never
 _SAFETENSORS = {"F32": "F32", "F16": "F16", "BF16": "BF16", "INT8": "I8", "E4M3": "F8_E4M3"}
 
 
-class Session:
+class Session(Tuning):
     """Its methods may be called from any thread; they take turns, so that threads that compute at the same time are
     better served by a session each. After a fork the child connects anew. close() ends it; arrays in its memory stay
     readable as long as they are referred to, and hold the connection open until then."""
@@ -221,6 +222,8 @@ class Session:
         prefix: str = "",
         replace: bool = False,
         keep_going: bool = False,
+        join_experts: bool = False,
+        split_experts: bool = False,
         placement: Named = Placement.SINGLE,
         device: int = -1,
         devices: int = 0,
@@ -233,7 +236,9 @@ class Session:
         `exclude` choose weights, `fuse` ("q_proj,k_proj,v_proj=qkv_proj") makes one of several, `rank` of `ranks` takes
         that part of every weight's rows, or of columns where `columns` match. With `keep_going` what cannot be loaded
         is listed in the result. With `trust_size_and_time` files that look as in an earlier load of this user's count as
-        what they were, and are not read. `progress(done, total)` hears of bytes and must not use the session."""
+        what they were, and are not read. With `join_experts` weights that differ in the number behind "experts." alone
+        become one with experts, with `split_experts` a rank takes its share of them, whole. `progress(done, total)`
+        hears of bytes and must not use the session."""
         model, kept = ffi.new("gemmd_model *"), []
 
         def texts(values):
@@ -260,6 +265,7 @@ class Session:
         model.fuses, model.fuse_count = texts(fuse)
         model.columns, model.column_count = texts(columns)
         model.rank, model.ranks, model.replace, model.keep_going = rank, ranks, replace, keep_going
+        model.join_experts, model.split_experts = join_experts, split_experts
         model.placement = member(Placement, placement, "placement")
         model.device, model.devices = device, devices
         model.trust_size_and_time = trust_size_and_time

@@ -108,8 +108,9 @@ static void stage(struct supervisor *supervisor, struct catalog_weight *weight, 
 
 static void commit(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
   struct load *load = current(supervisor);
-  if (load->stamp.known)
-    weight->stamp = load->stamp;
+  for (int mark = 0; mark < CATALOG_MARKS; mark++)
+    if (load->stamps[mark].known)
+      weight->stamps[mark] = load->stamps[mark];
   struct catalog_weight *before;
   struct message_weight_info info;
   struct catalog_wish wish = same_wish(load);
@@ -198,6 +199,7 @@ struct message_weight_place placer_place(const struct catalog_weight *weight, co
                                        .k = weight->shape.k,
                                        .format = weight->shape.format,
                                        .scale = weight->shape.scale,
+                                       .input = weight->shape.input,
                                        .experts = (uint32_t)weight->shape.experts,
                                        .layout = part->layout,
                                        .checksum = part->checksum};
@@ -350,6 +352,7 @@ static void plan_part(struct supervisor *supervisor) {
                                      .k = placer->draft.shape.k,
                                      .format = placer->draft.shape.format,
                                      .scale = placer->draft.shape.scale,
+                                     .input = placer->draft.shape.input,
                                      .experts = (uint32_t)placer->draft.shape.experts};
   ask(supervisor, COMMAND_weight_plan, &body, NULL, 0, on_plan);
 }
@@ -371,6 +374,7 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
                 .k = load->done.k,
                 .format = (enum gemm_format)load->done.format,
                 .scale = (enum gemm_scale)load->done.scale,
+                .input = load->done.input,
                 .experts = load->done.experts},
       .placement = (enum message_placement)load->request.placement,
       .hash_kind = load->hash_kind,

@@ -3,6 +3,7 @@
 #include "control_weight.h"
 
 #include "../../memfd.h"
+#include "../../room.h"
 #include "canonical.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ static struct gemm_weight placed_shape(const struct message_weight_place *place)
                               .k = place->k,
                               .format = (enum gemm_format)place->format,
                               .scale = (enum gemm_scale)place->scale,
+                              .input = place->input,
                               .experts = place->experts};
 }
 
@@ -22,6 +24,7 @@ static enum status begin_plan(struct control *control, struct control_task *task
                                .k = ask->k,
                                .format = (enum gemm_format)ask->format,
                                .scale = (enum gemm_scale)ask->scale,
+                               .input = ask->input,
                                .experts = ask->experts};
   struct backend_plan plan;
   enum status status = gemm_weight_check(&weight, error);
@@ -134,6 +137,11 @@ static enum status begin_store(struct control *control, struct control_task *tas
   return status == STATUS_OK ? begin_attach(control, task, error) : status;
 }
 
+/* The cpu backend's slabs are the host's memory. */
+static enum status room_in_slab(const struct control *control, uint64_t bytes, struct error *error) {
+  return control->ops->on_cores ? room_for(bytes, error) : STATUS_OK;
+}
+
 static enum status store_part(struct control *control, struct control_task *task, const void *whole,
                               const struct gemm_layout *whole_layout, const struct gemm_layout *part_layout,
                               struct error *error) {
@@ -155,6 +163,8 @@ static enum status work_store(struct control *control, struct control_task *task
   const struct gemm_weight *shape = &task->weight->engine.shape;
   struct gemm_layout whole_layout, part_layout;
   enum status status = check_canonical(task, &whole_layout, &part_layout, error);
+  if (status == STATUS_OK)
+    status = room_in_slab(control, place->bytes, error);
   if (status != STATUS_OK)
     return status;
   void *whole = memfd_map(task->fds[0], whole_layout.total_bytes, false, error);
@@ -187,7 +197,7 @@ static enum status find_source(struct control *control, const struct message_wei
     return error_set(error, STATUS_NOT_FOUND, "weight %u is not attached", place->from);
   const struct gemm_weight *there = &source->engine.shape;
   if (source->bytes != place->bytes || there->n != shape.n || there->k != shape.k || there->format != shape.format ||
-      there->scale != shape.scale || there->experts != shape.experts)
+      there->scale != shape.scale || there->input != shape.input || there->experts != shape.experts)
     return error_set(error, STATUS_INVALID, "weight %u is not what is to be copied", place->from);
   *out = source;
   return STATUS_OK;
@@ -202,7 +212,9 @@ static enum status work_copy(struct control *control, struct control_task *task,
   const struct backend_ops *ops = control->ops;
   const struct control_weight *source = task->source, *weight = task->weight;
   uint64_t before, *after = &task->reply.weight_placed.checksum;
-  enum status status = ops->weight_checksum(control->backend, source->engine.device, &before, error);
+  enum status status = room_in_slab(control, weight->bytes, error);
+  if (status == STATUS_OK)
+    status = ops->weight_checksum(control->backend, source->engine.device, &before, error);
   if (status == STATUS_OK)
     status = ops->slab_copy(control->backend, source->slab->device, source->offset, weight->slab->device,
                             weight->offset, weight->bytes, error);

@@ -3,6 +3,7 @@
 #ifdef GEMMD_CUDA
 #include "cuda/device.h"
 #endif
+#include "experts.h"
 #include "turned.h"
 
 #include <string.h>
@@ -25,6 +26,6 @@ enum tool_exit bench_kernels(struct tool_call *call) {
     status = device_measure(call, &settings, &error);
   } else
 #endif
-    status = turned_measure(call, &settings, &error);
+    status = settings.experts > 0 ? experts_measure(call, &settings, &error) : turned_measure(call, &settings, &error);
   return status == STATUS_OK ? TOOL_OK : tool_fail(call, TOOL_REFUSED, "%s", error.text);
 }

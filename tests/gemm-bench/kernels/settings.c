@@ -98,14 +98,18 @@ static const struct word kernel_words[] = {
     {"own", KERNEL_OWN}, {"tuned", KERNEL_TUNED}, {"all", KERNEL_ALL}, {NULL, 0}};
 
 bool settings_parse(const struct tool_call *call, struct settings *settings) {
-  int64_t rounds, burst, cold, threads;
+  int64_t rounds, burst, cold, threads, top;
+  double skew;
   int x_type, y_type, scale, kernel;
   bool cuda = strcmp(settings->ops->name, "cuda") == 0;
   if (!tool_integer(call, "rounds", 1, SETTINGS_ROUNDS, 7, &rounds) ||
       !tool_integer(call, "burst-ms", 1, 10000, cuda ? 2 : 40, &burst) ||
       !tool_integer(call, "cold-mib", 0, 65536, cuda ? 256 : 160, &cold) ||
-      !tool_integer(call, "threads", 0, 256, 0, &threads) || !tool_word(call, "x-type", words_type, 0, &x_type) ||
-      !tool_word(call, "y-type", words_type, 0, &y_type) || !tool_word(call, "scale", words_scale, 0, &scale) ||
+      !tool_integer(call, "threads", 0, 256, 0, &threads) ||
+      !tool_integer(call, "experts", 1, SETTINGS_EXPERTS, 0, &settings->experts) ||
+      !tool_integer(call, "top", 1, SETTINGS_EXPERTS, 1, &top) || !tool_number(call, "zipf", 0, 8, 0, &skew) ||
+      !tool_word(call, "x-type", words_type, 0, &x_type) || !tool_word(call, "y-type", words_type, 0, &y_type) ||
+      !tool_word(call, "scale", words_scale, 0, &scale) ||
       !tool_word(call, "kernel", kernel_words, KERNEL_OWN, &kernel) || !parse_cases(call, settings)) {
     return false;
   }
@@ -125,6 +129,12 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
     settings->peer = "none"; /* the libraries there are asked for none */
   }
   settings->plot = tool_value(call, "plot");
+  settings->top = settings->experts > 0 ? top : 0;
+  settings->skew = skew;
+  if (settings->top > settings->experts || (settings->experts > 0 && cuda)) {
+    return tool_fail(call, TOOL_USAGE, "--experts and --top, which is at most as many, are for the cpu backend") ==
+           TOOL_OK;
+  }
   if (!cuda && (settings->kernel != KERNEL_OWN || settings->dependent || settings->quantizer || settings->plot)) {
     return tool_fail(call, TOOL_USAGE, "--kernel, --dependent, --quantizer and --plot are for the cuda backend") ==
            TOOL_OK;

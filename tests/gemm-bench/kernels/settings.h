@@ -5,7 +5,7 @@
 #include "client/tool/command.h"
 #include "kernels/backend.h"
 
-enum { SETTINGS_ITEMS = 16, SETTINGS_CASES = 64, SETTINGS_ROUNDS = 99 };
+enum { SETTINGS_ITEMS = 16, SETTINGS_CASES = 64, SETTINGS_ROUNDS = 99, SETTINGS_EXPERTS = 512 };
 
 /* Every format with every shape and every M. */
 struct cases {
@@ -29,8 +29,10 @@ struct settings {
   enum gemm_type x_type, y_type; /* NONE: what is usual for the format and the backend */
   enum settings_kernel kernel;
   bool dependent, quantizer;
-  bool bias;        /* of every product */
-  const char *plot; /* file, or NULL */
+  bool bias;            /* of every product */
+  const char *plot;     /* file, or NULL */
+  int64_t experts, top; /* of each weight, and that a row takes; 0: dense products */
+  double skew;          /* of the experts' odds: s of Zipf's law */
 };
 
 /* False after having said what is wrong. `ops` is set before: some defaults depend on the backend. */
