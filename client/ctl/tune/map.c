@@ -49,9 +49,13 @@ static int find_row(struct tune_map *map, const gemmd_tune_trial *trial) {
   char name[MAP_NAME_BYTES];
   name_row(trial->kernel, name);
   for (size_t i = 0; i < map->row_count; i++)
-    if (strcmp(map->rows[i].name, name) == 0)
+    if (strcmp(map->rows[i].name, name) == 0) {
+      map->hand = trial->hand ? (int)i : map->hand;
       return (int)i;
-  if (map->row_count == MAP_ROWS)
+    }
+  if (trial->hand)
+    map->hand = (int)map->row_count;
+  if (map->row_count == MAP_ROWS - (map->hand < 0)) /* the last one waits for that by hand */
     return -1;
   struct map_row *row = &map->rows[map->row_count];
   memcpy(row->name, name, sizeof row->name);
@@ -81,7 +85,8 @@ static void keep_least(uint64_t *cell, uint64_t ns) {
 }
 
 void tune_map_make(const struct tune_trials *trials, struct tune_map *out) {
-  *out = (struct tune_map){.across = any_has(trials, "split_k") || !any_has(trials, "threads") ? "split_k" : "threads"};
+  *out = (struct tune_map){.across = any_has(trials, "split_k") || !any_has(trials, "threads") ? "split_k" : "threads",
+                           .hand = -1};
   /* Fastest first: so rows come in the order of their fastest, and the columns that count find room. */
   for (size_t i = 0; i < trials->count; i++)
     if (timed(&trials->list[i]) && find_row(out, &trials->list[i]) >= 0 && out->column_count < MAP_COLUMNS &&
@@ -100,14 +105,19 @@ void tune_map_make(const struct tune_trials *trials, struct tune_map *out) {
   }
 }
 
+static bool has_curve(const struct tune_map *map, const struct map_row *row) {
+  size_t count = 0;
+  for (size_t c = 0; c < map->column_count; c++)
+    count += row->ns[c] > 0;
+  return count >= 2;
+}
+
 const struct map_row *tune_map_curves(const struct tune_map *map) {
-  for (size_t i = 0; i < map->row_count; i++) {
-    size_t count = 0;
-    for (size_t c = 0; c < map->column_count; c++)
-      count += map->rows[i].ns[c] > 0;
-    if (count >= 2)
+  if (map->hand >= 0 && has_curve(map, &map->rows[map->hand]))
+    return &map->rows[map->hand];
+  for (size_t i = 0; i < map->row_count; i++)
+    if (has_curve(map, &map->rows[i]))
       return &map->rows[i];
-  }
   return NULL;
 }
 

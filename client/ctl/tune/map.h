@@ -22,12 +22,14 @@ struct tune_map {
   size_t column_count;
   struct map_row rows[MAP_ROWS]; /* by their fastest */
   size_t row_count;
+  int hand;         /* the row of the kernel by hand, which has one however slow it is; -1: there is none */
   size_t left_out;  /* candidates with a time that no cell shows: of tiles or slices beyond what there is room for */
   uint64_t fastest; /* of all, ns */
 };
 
 void tune_map_make(const struct tune_trials *trials, struct tune_map *out);
-/* The row whose curves say most: the first with times for two slices or more; NULL: there is none. */
+/* The row whose curves say most, of those with times for two slices or more: that by hand, else the first; NULL: there
+ * is none. */
 const struct map_row *tune_map_curves(const struct tune_map *map);
 /* Whether the tile's blocks fill the device once with the slices of that column. */
 bool tune_map_fills(const struct tune_map *map, const struct map_row *row, size_t column);
