@@ -6,61 +6,50 @@
 const struct variant_family grouped_int2_family = {
     .name = "grouped_int2",
     .count = 2,
-    .parameters = {{"rows", "rows of x in a tile", 1, 8, 1, 8},
-                   {"blocks", "of 64 rows of W a piece", 1, 8, 1, 1}},
+    .parameters = {{"rows", "rows of x in a tile", 1, 8, 1, 8}, {"blocks", "of 64 rows of W a piece", 1, 8, 1, 1}},
 };
 
 static struct variant variant_of(int rows, int blocks) {
-  return (struct variant){.family = &grouped_int2_family,
-                          .values = {rows, blocks}};
+  return (struct variant){.family = &grouped_int2_family, .values = {rows, blocks}};
 }
 
 static bool splits_of(const struct kernel_problem *problem) {
   return int2_few_splits(problem->x_type, problem->y_type);
 }
 
-static bool predict(const struct kernel_problem *problem, struct variant *out,
-                    double *us) {
+static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   if (!grouped_int2_takes(problem))
     return false;
-  *out = variant_of(grouped_int2_rows(splits_of(problem), problem->k),
-                    grouped_int2_blocks(problem));
+  *out = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
   *us = grouped_int2_us(problem);
   return true;
 }
 
-static int list(struct backend *backend, const struct kernel_problem *problem,
-                bool all, struct variant *out, int count, int most) {
+static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
+                int most) {
   (void)backend;
   (void)all;
   if (!grouped_int2_takes(problem))
     return count;
-  for (int rows = grouped_int2_rows(splits_of(problem), problem->k); rows > 0;
-       rows /= 2)
-    for (int blocks = 1; blocks <= GROUPED_INT2_WARPS && count < most;
-         blocks *= 2)
+  for (int rows = grouped_int2_rows(splits_of(problem), problem->k); rows > 0; rows /= 2)
+    for (int blocks = 1; blocks <= GROUPED_INT2_WARPS && count < most; blocks *= 2)
       out[count++] = variant_of(rows, blocks);
   return count;
 }
 
-static enum status check(struct backend *backend,
-                         const struct kernel_problem *problem,
-                         struct variant *variant, struct variant *nearest,
-                         struct error *error) {
+static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
+                         struct variant *nearest, struct error *error) {
   struct grouped_int2_plan plan;
   (void)backend;
   if (!grouped_int2_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family grouped_int2 takes experts of INT2 in tiles, on "
                      "compute capability 9.0");
-  if (grouped_int2_plan_for(variant->values[0], variant->values[1],
-                            splits_of(problem), problem->k, &plan))
+  if (grouped_int2_plan_for(variant->values[0], variant->values[1], splits_of(problem), problem->k, &plan))
     return STATUS_OK;
   if (nearest)
-    *nearest = variant_of(grouped_int2_rows(splits_of(problem), problem->k),
-                          grouped_int2_blocks(problem));
-  return error_set(error, STATUS_UNSUPPORTED,
-                   "so many rows of x do not fit into shared memory");
+    *nearest = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
+  return error_set(error, STATUS_UNSUPPORTED, "so many rows of x do not fit into shared memory");
 }
 
 static int tile_rows(const struct variant *variant) {
@@ -68,23 +57,20 @@ static int tile_rows(const struct variant *variant) {
 }
 
 /* As many rows at a time as there is memory for what is made of them. */
-static int64_t rows_at_once(const struct backend *backend, bool splits,
-                            int64_t k) {
+static int64_t rows_at_once(const struct backend *backend, bool splits, int64_t k) {
   uint64_t row = grouped_int2_made_bytes(1, splits, k);
   return (int64_t)(backend->gpu.workspace_bytes / row) - GROUPED_INT2_COLUMNS;
 }
 
-static enum status launch(struct backend *backend,
-                          const struct kernel_call *call,
-                          const struct variant *variant, struct error *error) {
+static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
+                          struct error *error) {
   struct kernel_problem problem = kernel_call_problem(backend, call);
   const struct backend_weight *weight = call->weight;
   struct grouped_int2_plan plan;
   bool splits = splits_of(&problem);
   int blocks = variant->values[1];
   if (!grouped_int2_takes(&problem) ||
-      !grouped_int2_plan_for(call->groups->tile_rows, blocks, splits, problem.k,
-                             &plan))
+      !grouped_int2_plan_for(call->groups->tile_rows, blocks, splits, problem.k, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   int64_t each = rows_at_once(backend, splits, problem.k);
   struct grouped_int2_product product = {
@@ -110,8 +96,7 @@ static enum status launch(struct backend *backend,
   for (int64_t row = 0; row < call->m && result == cudaSuccess; row += each) {
     product.first_row = row;
     product.last_row = row + each < call->m ? row + each : call->m;
-    result = grouped_int2_launch(call->stream, &plan, &product,
-                                 backend->gpu.multiprocessors, call->follows);
+    result = grouped_int2_launch(call->stream, &plan, &product, backend->gpu.multiprocessors, call->follows);
   }
   return runtime_check(result, "computing a product over experts", error);
 }
