@@ -18,6 +18,7 @@
 
 #include "../../number.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is_real(enum safetensors_dtype dtype) {
@@ -104,6 +105,20 @@ static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *t
          columns == (facts->k > 0 ? gemm_ceil_div((uint64_t)k, (uint64_t)facts->k) : 1);
 }
 
+enum { SHAPE_BYTES = 64 };
+
+/* As many dimensions as it has, of which two are kept: "[]", "[3]", "[3, 4]". */
+static const char *shape_text(const struct safetensors_tensor *tensor, char out[SHAPE_BYTES]) {
+  unsigned long long first = tensor->shape[0], second = tensor->shape[1];
+  if (tensor->rank == 0)
+    snprintf(out, SHAPE_BYTES, "[]");
+  else if (tensor->rank == 1)
+    snprintf(out, SHAPE_BYTES, "[%llu]", first);
+  else
+    snprintf(out, SHAPE_BYTES, "[%llu, %llu%s]", first, second, tensor->rank > 2 ? ", .." : "");
+  return out;
+}
+
 /* The mode that the shape of the scales stands for; one that the request names must fit. */
 static enum status choose_scale(enum gemm_scale wanted, struct import_weight *out, struct error *error) {
   static const enum gemm_scale order[] = {GEMM_SCALE_ONE, GEMM_SCALE_GROUP, GEMM_SCALE_ROW, GEMM_SCALE_BLOCK};
@@ -116,11 +131,12 @@ static enum status choose_scale(enum gemm_scale wanted, struct import_weight *ou
       return STATUS_OK;
     }
   }
+  char shape[SHAPE_BYTES];
   return error_set(error, STATUS_UNSUPPORTED,
-                   "scale tensor '%s' of %zu dimensions [%llu, %llu] is no %s%s%s scale of a %s weight %lld x %lld",
-                   IMPORT_SHOW(scales->name), scales->rank, (unsigned long long)scales->shape[0],
-                   (unsigned long long)scales->shape[1], wanted ? "'" : "", wanted ? gemm_scale_name(wanted) : "known",
-                   wanted ? "'" : "", gemm_format_name(out->format), (long long)out->n, (long long)out->k);
+                   "scale tensor '%s' of shape %s is no %s%s%s scale of a %s weight %lld x %lld",
+                   IMPORT_SHOW(scales->name), shape_text(scales, shape), wanted ? "'" : "",
+                   wanted ? gemm_scale_name(wanted) : "known", wanted ? "'" : "", gemm_format_name(out->format),
+                   (long long)out->n, (long long)out->k);
 }
 
 static enum status take_scales(const struct import_model *model, const struct import_wish *wish,
