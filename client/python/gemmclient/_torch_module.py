@@ -105,11 +105,17 @@ class GemmdLinear(nn.Module):
         *,
         release: bool = False,
     ) -> "GemmdLinear":
-        """Serves 2-bit weights of a file that `gemmctl quantize` has made. Named as from_weight does."""
+        """Serves 2-bit weights of a file that `gemmctl quantize` has made, or of TriRun's layers, of which "up.weight" is
+        up.B with up.s. Named as from_weight does."""
         chosen = member(Format, format, "format")
         file = _safetensors.Reader(path)
+        layer = tensor[: -len("weight")]
+        if tensor not in file and tensor.endswith("weight") and f"{layer}B" in file:
+            tensor, scales = f"{layer}B", f"{layer}s"
+        else:
+            scales = f"{tensor}_scale"
         digest = hashlib.blake2b(file.data(tensor), digest_size=8)
-        digest.update(file.data(f"{tensor}_scale"))
+        digest.update(file.data(scales))
         full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
 
         def load() -> None:
