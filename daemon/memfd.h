@@ -26,7 +26,7 @@ MUST_CHECK enum status memfd_check_foreign(int fd, uint64_t bytes, struct error 
 /* Maps all of it, shared, from a multiple of MEMFD_LARGE_PAGE on. NULL with *error otherwise. Give back with munmap. */
 void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error);
 /* Of a memfd that nothing has been written to: takes pages of MEMFD_LARGE_PAGE for `bytes` from `at` on, a multiple of
- * that in a writable mapping. Where the system does not let it they come one by one, small. */
+ * that in a writable mapping. Where the system does not let it, or is slow at it, they come one by one, small. */
 void memfd_take_large_pages(uint8_t *at, uint64_t bytes);
 
 #endif

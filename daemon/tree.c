@@ -62,6 +62,17 @@ void tree_root(const struct gemm_weight *weight, const uint8_t (*leaves)[TREE_HA
   hash_all(weight->experts > 0 ? "gemmd-3" : "gemmd-2", weight, leaves, count * TREE_HASH_BYTES, hash);
 }
 
+void tree_numbers(enum gemm_type type, bool ternary, uint8_t hash[TREE_HASH_BYTES]) {
+  uint8_t header[16] = "gemmd-n";
+  blake2b_state state;
+  put_number(header + 8, type, 4);
+  put_number(header + 12, ternary, 4);
+  blake2b_init(&state, TREE_HASH_BYTES);
+  blake2b_update(&state, header, sizeof header);
+  blake2b_update(&state, hash, TREE_HASH_BYTES);
+  blake2b_final(&state, hash, TREE_HASH_BYTES);
+}
+
 void tree_sequential(const struct gemm_weight *weight, const void *canonical, uint64_t bytes,
                      uint8_t hash[TREE_HASH_BYTES]) {
   hash_all("gemmd-1", weight, canonical, bytes, hash);

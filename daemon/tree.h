@@ -21,6 +21,11 @@ void tree_leaves(const struct tree_kind *kind, const void *bytes, uint64_t lengt
 void tree_root(const struct gemm_weight *weight, const uint8_t (*leaves)[TREE_HASH_BYTES], uint64_t count,
                uint8_t hash[TREE_HASH_BYTES]);
 
+/* What stands for numbers that content is made of, in a certain way: BLAKE2b-256 over "gemmd-n" and a NUL, their type
+ * and whether the method is ternary, little endian, of 4 bytes each, and the hash that they have as if they were the
+ * content, which is in `hash`. */
+void tree_numbers(enum gemm_type type, bool ternary, uint8_t hash[TREE_HASH_BYTES]);
+
 /* What stood for content before: BLAKE2b-256 over such a header, with "gemmd-1", and the canonical bytes. Content that
  * was stored under it is still found by it. */
 void tree_sequential(const struct gemm_weight *weight, const void *canonical, uint64_t bytes,

@@ -2,17 +2,21 @@
 """Linear layers of a GPU engine: torch in bf16 beside gemmd's direct products, both as CUDA graphs, in one run.
 
     GEMMD_BUILD=build/gemmd-0.1.0-x86_64 tests/gpu_engine.py [--formats fp8,int8,int2] [--rows 1,16,64] [--parts products,blocks,eager]
-                                                                  [--peers torch-fp8,humming-int2]
+                                                                  [--peers torch-fp8,humming-int2] [--tune worker,direct]
 
 Blocks of four layers, 6144x4096, 4096x4096, 28672x4096 and 4096x14336 (--blocks of them, 8). `products`: chained by
 views, nothing between them. `blocks`: with SiLU, multiplication and residuals. bf16 in and out, quantizing counted.
 Medians of graph replays in the order A B B A, in microseconds, and torch's time by gemmd's. Before anything is timed each
 graph's result is compared with the same products by gemmd's worker.
 
+--tune: what is measured again after kernels were looked for: `worker` by gemmctl tune for each shape and M, as gemmd does
+in the background, `direct` by gemmd_direct_tune in this process; several in turn.
+
 --distinct: blocks with weights of their own, the others repeat them; what all of them take must not fit into the L2.
 """
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -172,6 +176,30 @@ def host_us(run, count=2000):
     return statistics.median(times)
 
 
+def tune(how, folder, layers, rows):
+    """Finds kernels for all shapes and rows; seconds."""
+    begin = time.perf_counter()
+    if how == "direct":
+        model = torch.nn.ModuleList(layer for block in layers for layer in block.values())
+        found = gemmclient.torch.tune(model, rows, dtype=torch.bfloat16, budget_ms=1500)
+        print(f"gemmd_direct_tune: other kernels for {found} of {len(LAYERS) * len(rows)}", flush=True)
+        return time.perf_counter() - begin
+    program = next(place / "gemmctl" for place in (BUILD / "bin", BUILD) if (place / "gemmctl").exists())
+    for layer in layers[0].values():
+        for m in rows:
+            command = [str(program), "tune", layer.name, "--m", str(m), "--x-type", "bf16", "--y-type", "bf16"]
+            command += ["--socket", str(folder / "gemmd.sock"), "--json"]
+            said = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+            best = {result["kernel"]: result["ns"] for result in said["results"]}
+            own = next((result for result in said["results"] if result["own"]), None)
+            print(
+                f"  {said['shape']}: {said['kernel']} {best.get(said['kernel'], 0) / 1e3:.2f} us; "
+                f"own {own['ns'] / 1e3 if own else 0:.2f} us",
+                flush=True,
+            )
+    return time.perf_counter() - begin
+
+
 def beside(peer, layers, made, arguments, m):
     """A peer's chained products and gemmd's, in turns."""
     x = torch.randn(m, 4096, device=DEVICE, dtype=torch.bfloat16)
@@ -198,6 +226,24 @@ def eager(format, layer):
     print(f"{format} eager, host: nn.Linear {theirs:.1f} us, GemmdLinear {ours:.1f}, gemmd_direct_matmul {call:.1f}", flush=True)
 
 
+def measure(layers, made, arguments, format, rows, what):
+    parts = arguments.parts.split(",")
+    for m in rows:
+        x = torch.randn(m, 4096, device=DEVICE, dtype=torch.bfloat16)
+        for part, function in (("products", products), ("blocks", whole)):
+            if part not in parts:
+                continue
+            ours, y = captured(lambda x: function(gemmd_linear, layers, arguments.blocks, x), x)
+            theirs, _ = captured(lambda x: function(torch_linear, made, arguments.blocks, x), x)
+            theirs_us, ours_us = compare_us(theirs, ours)
+            finite = bool(torch.isfinite(y).all())
+            print(
+                f"{format} {part} m={m}{what}: torch bf16 {theirs_us:.0f} us, gemmd {ours_us:.0f} us, "
+                f"{theirs_us / ours_us:.2f}{'' if finite else ' NOT FINITE'}",
+                flush=True,
+            )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--formats", default="fp8,int8,int2")
@@ -205,6 +251,7 @@ def main():
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--distinct", type=int, default=3)
     parser.add_argument("--parts", default="products,blocks,eager")
+    parser.add_argument("--tune", default="", help="worker, direct")
     parser.add_argument("--peers", default="", help="of gpu_peers.py, for products: torch-fp8,humming-fp8,humming-int8,humming-int2")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
@@ -219,20 +266,11 @@ def main():
                 layers = serve(session, made, format)
                 loaded = time.perf_counter() - begin
                 print(f"{format}: loaded in {loaded:.1f} s, worst row off the worker's by {check(layers, format):.1e}", flush=True)
-                for m in rows:
-                    x = torch.randn(m, 4096, device=DEVICE, dtype=torch.bfloat16)
-                    for part, function in (("products", products), ("blocks", whole)):
-                        if part not in parts:
-                            continue
-                        ours, y = captured(lambda x: function(gemmd_linear, layers, arguments.blocks, x), x)
-                        theirs, _ = captured(lambda x: function(torch_linear, made, arguments.blocks, x), x)
-                        theirs_us, ours_us = compare_us(theirs, ours)
-                        finite = bool(torch.isfinite(y).all())
-                        print(
-                            f"{format} {part} m={m}: torch bf16 {theirs_us:.0f} us, gemmd {ours_us:.0f} us, "
-                            f"{theirs_us / ours_us:.2f}{'' if finite else ' NOT FINITE'}",
-                            flush=True,
-                        )
+                measure(layers, made, arguments, format, rows, "")
+                for how in arguments.tune.split(",") if arguments.tune else ():
+                    seconds = tune(how, Path(folder), layers, rows)
+                    print(f"{format}: tuned ({how}) in {seconds:.1f} s", flush=True)
+                    measure(layers, made, arguments, format, rows, f" tuned ({how})")
                 names = [name for name in arguments.peers.split(",") if f"-{format}" in name]
                 for peer in gpu_peers.peers(made, rows, names) if names else ():
                     for m in rows:

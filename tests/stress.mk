@@ -25,7 +25,7 @@ $(BUILD)/fuzz/fuzz_client: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_client.c.o $(FUZZ_C
 
 # ---- clients that die, and faults under load
 FAULTS_SUPPORT := $(call object,tests/chaos/pauses.c tests/chaos/vast.c) $(BUILD)/tests.a
-$(BUILD)/chaos $(BUILD)/faults $(BUILD)/held: $(BUILD)/%: $(BUILD)/obj/tests/chaos/%.c.o $(FAULTS_SUPPORT) $(BUILD)/client.a $(BUILD)/proto.a
+$(addprefix $(BUILD)/,chaos faults held starved): $(BUILD)/%: $(BUILD)/obj/tests/chaos/%.c.o $(FAULTS_SUPPORT) $(BUILD)/client.a $(BUILD)/proto.a
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
 
@@ -46,7 +46,7 @@ bench-turns: ## into how many turns hostile products go, and how long each takes
 run-bench-turns: all $(BUILD)/turns
 	@$(BUILD)/turns $(ARGUMENTS)
 
-bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms")
+bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms seconds")
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-bench-isolation
 
@@ -72,9 +72,10 @@ faults: ## one fault after the other under load, and the pauses that clients saw
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-faults
 
-run-faults: all $(BUILD)/faults $(BUILD)/held $(if $(NVCC),$(addprefix $(BUILD)/,libcublaslt-faulty.so libnvrtc-faulty.so))
+run-faults: all $(addprefix $(BUILD)/,faults held starved) $(if $(NVCC),$(addprefix $(BUILD)/,libcublaslt-faulty.so libnvrtc-faulty.so))
 	@GEMMD_BUILD=$(BUILD) $(BUILD)/faults
 	@GEMMD_BUILD=$(BUILD) $(BUILD)/held $(or $(FAULTS_GB),0.06)
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/starved
 
 run-chaos: all $(BUILD)/chaos
 	@TEST_LIMIT_S=$$(($${CHAOS_S:-600} + 120)) GEMMD_BUILD=$(BUILD) tests/chaos/run.sh $(BUILD)/chaos

@@ -37,6 +37,8 @@ static int write_tuning(gemmd_session *session, FILE *out) {
                "# TYPE gemmd_tune_shapes gauge\n");
   for (uint32_t i = 0; status == GEMMD_OK && i < info.devices; i++) {
     struct states states = {.count = 0};
+    if (strcmp(info.device[i].state, "asleep") == 0) /* to ask for its list would start it, at every scrape */
+      continue;
     int listed = gemmd_tune_list(session, i, count_shape, &states);
     if (listed == GEMMD_OK)
       write_device(out, i, &states);

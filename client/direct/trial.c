@@ -1,71 +1,13 @@
 /* What kernels are tuned with: tensors, and the look at what comes out. */
 #include "trial.h"
 
-#include "../../proto/number.h"
+#include "../../kernels/operands.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 5 };
-
-/* ---- values */
-
-static float uniform(uint64_t place) {
-  uint64_t z = (place + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return (float)((double)((z ^ z >> 31) >> 11) * 0x1p-52 - 1);
-}
-
-/* Ordinary, with outliers, small, alternating, zero. */
-static float value_of(int kind, uint64_t place) {
-  float value = uniform(place * KINDS + (uint64_t)kind);
-  switch (kind) {
-  case 0:
-    return value;
-  case 1:
-    return place % 61 == 7 ? value * 50 : value;
-  case 2:
-    return value * 0.01f;
-  case 3:
-    return place % 2 == 0 ? 1 + value * 0.001f : -1 - value * 0.001f;
-  default:
-    return 0;
-  }
-}
-
-static void put(void *data, int64_t i, enum gemm_type type, float value) {
-  switch (type) {
-  case GEMM_F16:
-    ((uint16_t *)data)[i] = number_to_f16(value);
-    break;
-  case GEMM_BF16:
-    ((uint16_t *)data)[i] = number_to_bf16(value);
-    break;
-  case GEMM_INT8:
-    ((int8_t *)data)[i] = number_quantize_int8(value, 1.0f / 32);
-    break;
-  case GEMM_E4M3:
-    ((uint8_t *)data)[i] = number_to_e4m3(value);
-    break;
-  default:
-    ((float *)data)[i] = value;
-  }
-}
-
-static double get(const uint8_t *row, int64_t i, enum gemm_type type) {
-  switch (type) {
-  case GEMM_F16:
-    return (double)number_from_f16(((const uint16_t *)(const void *)row)[i]);
-  case GEMM_BF16:
-    return (double)number_from_bf16(((const uint16_t *)(const void *)row)[i]);
-  case GEMM_S32:
-    return ((const int32_t *)(const void *)row)[i];
-  default:
-    return (double)((const float *)(const void *)row)[i];
-  }
-}
+enum { BLOCK = 256 }; /* elements that are compared at a time */
 
 /* ---- tensors */
 
@@ -77,11 +19,11 @@ static enum status rows_take(struct trial *trial, int64_t rows, int64_t columns,
   uint8_t *host = malloc(bytes);
   if (host == NULL)
     return error_set(error, STATUS_NOMEM, "no memory to tune with");
-  for (int64_t i = 0; i < rows && i < KINDS; i++)
+  for (int64_t i = 0; i < rows && i < OPERANDS_KINDS; i++)
     for (int64_t j = 0; j < columns; j++)
-      put(host + (uint64_t)i * row_bytes, j, type, value_of((int)i, (uint64_t)j));
-  for (int64_t i = KINDS; i < rows; i++)
-    memcpy(host + (uint64_t)i * row_bytes, host + (uint64_t)(i % KINDS) * row_bytes, row_bytes);
+      operands_put(host + (uint64_t)i * row_bytes, j, type, operands_value((int)i, (uint64_t)(i * columns + j)));
+  for (int64_t i = OPERANDS_KINDS; i < rows; i++)
+    memcpy(host + (uint64_t)i * row_bytes, host + (uint64_t)(i % OPERANDS_KINDS) * row_bytes, row_bytes);
   enum status status = ops->tensor_take(trial->direct->backend, bytes, out, error);
   if (status == STATUS_OK)
     status = ops->tensor_copy(trial->direct->backend, *out, host, bytes, error);
@@ -183,22 +125,33 @@ static double allowed(const struct variant_problem *problem) {
   return problem->y_type == GEMM_S32 ? 0 : 2 * (sums + rounding);
 }
 
+/* Sums of squares: of what is off, and of what should be. False where one is no number and not what it should be. */
+static bool add_squares(const double *is, const double *should, int count, double *difference, double *norm) {
+  for (int i = 0; i < count; i++) {
+    if (isfinite(is[i]) && isfinite(should[i])) {
+      *difference += (is[i] - should[i]) * (is[i] - should[i]);
+      *norm += should[i] * should[i];
+    } else if (!(is[i] == should[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
 static bool row_right(const struct trial *trial, const struct variant_problem *problem, int64_t row) {
   const uint8_t *is = trial->is + (uint64_t)row * trial->y_row_bytes;
   const uint8_t *should = trial->should + (uint64_t)row * trial->y_row_bytes;
-  const uint8_t *first = trial->is + (uint64_t)(row % KINDS) * trial->y_row_bytes;
-  double difference = 0, norm = 0;
-  if (memcmp(is, should, trial->y_row_bytes) == 0 || (row >= KINDS && memcmp(is, first, trial->y_row_bytes) == 0))
+  const uint8_t *first = trial->is + (uint64_t)(row % OPERANDS_KINDS) * trial->y_row_bytes;
+  double difference = 0, norm = 0, a[BLOCK], b[BLOCK];
+  if (memcmp(is, should, trial->y_row_bytes) == 0 ||
+      (row >= OPERANDS_KINDS && memcmp(is, first, trial->y_row_bytes) == 0))
     return true;
-  for (int64_t j = 0; j < problem->weight.n; j++) {
-    double a = get(is, j, problem->y_type), b = get(should, j, problem->y_type);
-    if (!isfinite(a) || !isfinite(b)) {
-      if (!(a == b))
-        return false;
-      continue;
-    }
-    difference += (a - b) * (a - b);
-    norm += b * b;
+  for (int64_t column = 0, n = problem->weight.n; column < n; column += BLOCK) {
+    int count = (int)(n - column < BLOCK ? n - column : BLOCK);
+    operands_widen(is, column, count, problem->y_type, a);
+    operands_widen(should, column, count, problem->y_type, b);
+    if (!add_squares(a, b, count, &difference, &norm))
+      return false;
   }
   double limit = allowed(problem);
   return difference <= limit * limit * norm;

@@ -22,7 +22,8 @@ struct loading {
   struct loading_slot {
     struct loading *loading;
     const struct model_item *item;
-    uint64_t done; /* bytes of the item that count as done */
+    uint64_t under_way; /* bytes of the item; 0: it is none */
+    uint64_t done;      /* bytes of the item that count as done */
     struct message_weight_load request;
     struct message_weight_info reply;
     int fds[LIMIT_MESSAGE_FDS];
@@ -135,11 +136,19 @@ static void on_progress(void *user, uint64_t done, uint64_t total) {
 
 /* ---- all of them */
 
+static uint64_t bytes_under_way(const struct loading *loading) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < WIDTH; i++)
+    bytes += loading->slots[i].under_way;
+  return bytes;
+}
+
 static bool on_next(void *user, unsigned which, struct call *call) {
   struct loading *loading = user;
   struct loading_slot *slot = &loading->slots[which];
   struct error cause;
-  while (loading->error.status == STATUS_OK && loading->next < loading->plan.count) {
+  while (loading->error.status == STATUS_OK && loading->next < loading->plan.count &&
+         model_may_begin(&loading->plan.items[loading->next], bytes_under_way(loading))) {
     slot->item = &loading->plan.items[loading->next++];
     slot->loading = loading;
     slot->done = 0;
@@ -153,6 +162,7 @@ static bool on_next(void *user, unsigned which, struct call *call) {
                             .more_fd_count = slot->fd_count - 1,
                             .progress = on_progress,
                             .user = slot};
+      slot->under_way = slot->item->bytes;
       return true;
     }
     fail_item(loading, slot->item, &cause);
@@ -164,6 +174,7 @@ static bool on_next(void *user, unsigned which, struct call *call) {
 static void on_done(void *user, unsigned which, enum status status) {
   struct loading *loading = user;
   struct loading_slot *slot = &loading->slots[which];
+  slot->under_way = 0;
   add_progress(slot, slot->item->bytes);
   if (status == STATUS_OK) {
     gemmd_weight_info info;

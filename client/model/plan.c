@@ -318,6 +318,11 @@ enum status model_plan_make(const struct model_files *files, const gemmd_model *
   return status == STATUS_OK ? check_readable(plan, wanted, error) : status;
 }
 
+bool model_may_begin(const struct model_item *item, uint64_t bytes_under_way) {
+  return bytes_under_way == 0 ||
+         (bytes_under_way < MODEL_BYTES_TOGETHER && item->bytes <= MODEL_BYTES_TOGETHER - bytes_under_way);
+}
+
 void model_plan_free(struct model_plan *plan) {
   for (size_t i = 0; i < plan->count; i++)
     for (uint32_t j = 0; j < plan->items[i].count; j++)

@@ -25,6 +25,12 @@ struct model_plan {
   uint64_t bytes;
 };
 
+/* What is under way together is made in gemmd's host memory first: less than a GiB of it, but for a weight that has
+ * more by itself. */
+enum { MODEL_BYTES_TOGETHER = 960 << 20 };
+/* Whether the item may begin while so many bytes of the files are under way. */
+bool model_may_begin(const struct model_item *item, uint64_t bytes_under_way);
+
 /* What of the model is to become which weight. NOT_FOUND, EXISTS, INVALID, UNSUPPORTED. Items that cannot be read stay
  * among them only where the caller keeps going. Free it, whatever is returned. */
 MUST_CHECK enum status model_plan_make(const struct model_files *files, const gemmd_model *wanted,

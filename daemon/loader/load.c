@@ -3,32 +3,15 @@
 #include "../hash.h"
 #include "../memfd.h"
 #include "../pages.h"
+#include "../room.h"
 #include "convert.h"
 #include "file.h"
 #include "raw.h"
 #include "source.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-/* Shared memory that the host does not have ends in the kernel killing processes, and not always this one: a hostile
- * file can be sparse and claim terabytes. */
-static enum status check_memory(uint64_t bytes, struct error *error) {
-  FILE *meminfo = fopen("/proc/meminfo", "re");
-  unsigned long long available = 0;
-  bool known = false;
-  char line[128];
-  while (meminfo && !known && fgets(line, sizeof line, meminfo))
-    known = sscanf(line, "MemAvailable: %llu kB", &available) == 1;
-  if (meminfo)
-    fclose(meminfo);
-  if (!known || bytes / 1024 < available)
-    return STATUS_OK;
-  return error_set(error, STATUS_NOMEM, "the weight takes %llu KiB of host memory while it is loaded; %llu are free",
-                   (unsigned long long)bytes / 1024, available);
-}
 
 /* What is loaded: one weight, or as many alike as it has experts. */
 struct load {
@@ -77,7 +60,7 @@ static enum status resolve(struct load *load, struct error *error) {
   load->bytes = load->layout.total_bytes;
   if (load->numbers != 0) /* no more than the file has */
     load->bytes = (uint64_t)load->weight.n * (uint64_t)load->weight.k * gemm_type_bytes(load->numbers);
-  else if (status == STATUS_OK)
+  if (status == STATUS_OK)
     load->watch.total += load->bytes; /* it is hashed */
   return status;
 }
@@ -115,17 +98,18 @@ static enum status fill(struct load *load, uint8_t *canonical, struct message_lo
                                      .bytes = load->bytes,
                                      .numbers = load->numbers,
                                      .ternary = load->ternary && load->numbers != 0};
-  if (load->numbers != 0)
-    return STATUS_OK;
-  if (load->request->old_hash)
+  if (load->request->old_hash && load->numbers == 0)
     tree_sequential(&load->weight, canonical, done->bytes, done->old_hash);
-  return hash_weight(&load->weight, canonical, done->bytes, load->threads, &load->watch, done->hash, error);
+  status = hash_weight(&load->weight, canonical, done->bytes, load->threads, &load->watch, done->hash, error);
+  if (load->numbers != 0)
+    tree_numbers(load->numbers, load->ternary, done->hash);
+  return status;
 }
 
 static enum status load_tensors(struct load *load, struct message_load_done *done, int *memfd, struct error *error) {
   uint64_t bytes = load->bytes;
   int fd = -1;
-  enum status status = check_memory(bytes, error);
+  enum status status = room_for(bytes, error); /* a hostile file can be sparse and claim terabytes */
   if (status == STATUS_OK)
     status = memfd_make_open("gemmd-weight", bytes, &fd, error);
   if (status != STATUS_OK)

@@ -85,8 +85,12 @@ struct backend_slab {
   bool read_only; /* `address` is; a store maps the slab once more */
 };
 
+/* The host's memory is registered in pieces of so many bytes; one copy stays within a piece. */
+#define ARENA_PIECE ((uint64_t)32 << 20)
+
 struct backend_arena {
   uint8_t *base;
+  uint64_t bytes; /* of the host's memory; 0: it is none */
   uint8_t *device; /* the same memory as the device sees it; NULL: not registered, copied through `bounce` */
   /* Memory of another process, where base and device are one; else 0. */
   CUmemGenericAllocationHandle handle; /* of memory_import */

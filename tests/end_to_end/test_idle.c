@@ -213,10 +213,25 @@ static void a_product_in_the_ring_starts_it(void **state) {
   end(session);
 }
 
+struct sought {
+  const char *shape;
+  unsigned count;
+};
+
+static bool count_shape(void *user, const gemmd_tune_shape *row) {
+  struct sought *sought = user;
+  sought->count += strcmp(row->shape, sought->shape) == 0;
+  return true;
+}
+
 static void what_is_asked_for_starts_it(void **state) {
   (void)state;
   if (!is_cpu())
     skip();
+  static char state_dir[] = "/tmp/gemmd-idle-XXXXXX";
+  char remove[64];
+  assert_non_null(mkdtemp(state_dir));
+  assert_int_equal(setenv("STATE_DIRECTORY", state_dir, 1), 0); /* where what was tuned is kept */
   gemmd_session *session = begin(SLEEPY);
   const gemmd_tune_request request = {.weight = "w", .m = 2, .x_type = GEMMD_F16, .y_type = GEMMD_F16};
   const gemmd_load load = {.name = "second", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
@@ -229,9 +244,22 @@ static void what_is_asked_for_starts_it(void **state) {
   expect_ok(session,
             gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "model.safetensors"), &load, NULL));
   await_state(session, "asleep");
+  unsigned naps = rest_of(session).naps;
+  shell_begin(&daemon_under_test);
+  shell_expect("$T/gemmctl metrics >/dev/null", 0); /* at every scrape: that wakes nobody */
+  assert_string_equal(device_info(session).state, "asleep");
+  assert_int_equal(rest_of(session).naps, naps);
+  struct sought sought = {.shape = report.shape};
+  expect_ok(session, gemmd_tune_list(session, 0, count_shape, &sought)); /* what was kept */
+  assert_int_equal(sought.count, 1);
+  await_state(session, "asleep");
+  assert_int_equal(rest_of(session).naps, naps + 1);
   daemon_upgrade(&daemon_under_test); /* with nobody awake */
   expect_product(session);
   end(session);
+  unsetenv("STATE_DIRECTORY");
+  snprintf(remove, sizeof remove, "rm -rf %s", state_dir);
+  assert_int_equal(system(remove), 0);
 }
 
 static void who_has_a_weight_open_keeps_it_awake(void **state) {

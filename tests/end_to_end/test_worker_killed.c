@@ -495,6 +495,34 @@ static void a_program_that_was_replaced_on_disk(void **state) {
   end();
 }
 
+static int kernels_choice(pid_t pid) {
+  char path[64];
+  int value = INT_MIN;
+  snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%d", &value), 1);
+  fclose(file);
+  return value;
+}
+
+/* Where memory ends the kernel takes a worker, each that follows too, before gemmd, which is as it was. */
+static void gemmd_is_not_the_first_to_go(void **state) {
+  (void)state;
+  int own = kernels_choice(getpid()), above = own + 500 < 1000 ? own + 500 : 1000;
+  daemon_make(&daemon_under_test, "");
+  daemon_start(&daemon_under_test);
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  for (int life = 0; life < 2; life++) {
+    assert_int_equal(kernels_choice(daemon_under_test.pid), own);
+    assert_int_equal(kernels_choice((pid_t)device_info(session).pid), above);
+    device_kill_worker(session);
+  }
+  gemmd_disconnect(session);
+  daemon_stop(&daemon_under_test);
+  daemon_remove(&daemon_under_test);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(killed_under_load),
@@ -507,6 +535,7 @@ int main(void) {
       cmocka_unit_test(killed_eight_times),
       cmocka_unit_test(failed_and_then_replaced),
       cmocka_unit_test(a_program_that_was_replaced_on_disk),
+      cmocka_unit_test(gemmd_is_not_the_first_to_go),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

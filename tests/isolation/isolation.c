@@ -1,7 +1,8 @@
 /* Asks for hostile products, one case of the table after the other, while a good client of another user asks for one
- * row at a time and is told how long it waited: isolation [FIRST [STEP [PATIENCE_MS]]]. Every STEP-th case from FIRST
- * on; what is not computed within PATIENCE_MS is dropped. Prints the longest waits with their cases; exit 1 where an
- * answer was wrong, a product failed, or the worker keeps memory. Times are printed, not judged. */
+ * row at a time and is told how long it waited: isolation [FIRST [STEP [PATIENCE_MS [SECONDS]]]]. Every STEP-th case
+ * from FIRST on, as many as SECONDS allow; what is not computed within PATIENCE_MS is dropped. Prints the longest waits
+ * with their cases; exit 1 where an answer was wrong, a product failed, or the worker keeps memory. Times are printed,
+ * not judged. */
 #include "client/gemmclient.h"
 #include "proto/clock.h"
 #include "tests/support/daemon/daemon.h"
@@ -163,6 +164,7 @@ int main(int count, char **words) {
   static char lines[2048][96];
   long first = count > 1 ? atol(words[1]) : 0, step = count > 2 ? atol(words[2]) : 1;
   int patience_ms = count > 3 ? atoi(words[3]) : 1000;
+  uint64_t seconds = count > 4 ? strtoull(words[4], NULL, 10) : 1 << 20;
   struct hostile_case what;
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients = {.count = 0};
@@ -170,9 +172,9 @@ int main(int count, char **words) {
   if (first < 0 || step < 1)
     return 1;
   begin();
-  uint64_t before = private_bytes(worker_pid());
+  uint64_t before = private_bytes(worker_pid()), until_ns = clock_ns() + seconds * 1000000000;
   clients_start(&clients, 1, be_good, scene);
-  for (long i = first; hostile_read((size_t)i, &what); i += step) {
+  for (long i = first; hostile_read((size_t)i, &what) && clock_ns() < until_ns; i += step) {
     memcpy(lines[cases], what.line, sizeof lines[cases]);
     scene->current = cases++;
     failed += !attack(&what, patience_ms);

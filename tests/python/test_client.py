@@ -465,6 +465,20 @@ class OwnMemory(Served):
         self.session.load_array(values, name=name, format="int8")
         return self.session.open(name)
 
+    def test_a_weight_is_taken_out_of_it(self):
+        memory = gemmclient.SharedMemory(self.session, 1 << 20)
+        values = np.random.default_rng(3).standard_normal((96, 160), dtype=np.float32)
+        rows = memory.rows(4096, 96, 160, "f32")
+        np.asarray(rows)[...] = values
+        for format in ("int8", "fp8", "int2", "f16"):
+            taken = self.session.take(rows, name=f"taken.{format}", format=format)
+            loaded = self.session.load_array(values, name=f"loaded.{format}", format=format)
+            self.assertEqual((taken.n, taken.k, taken.hash), (96, 160, loaded.hash))
+        with self.assertRaises(gemmclient.ExistsError):
+            self.session.take(memory.rows(0, 96, 160, "f32"), name="taken.int8", format="int8")
+        with self.assertRaisesRegex(gemmclient.InvalidError, "type"):
+            self.session.take(memory.rows(0, 96, 160, "int8"), name="taken", format="int8")
+
     def test_products_where_the_rows_lie(self):
         memory = gemmclient.SharedMemory(self.session, 1 << 20)
         x, y = memory.rows(64, 5, 160, "f32"), memory.rows(512 << 10, 5, 96, "f32")

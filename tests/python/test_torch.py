@@ -13,6 +13,7 @@ import tempfile
 import threading
 import unittest
 import warnings
+from unittest import mock
 
 from support import BUILD, Daemon, int8_product, worst_row
 
@@ -25,6 +26,7 @@ except ImportError:
 import gemmclient
 import gemmclient.torch
 from gemmclient import _torch_direct, _torch_places
+from gemmclient._torch_module import as_array
 from gemmclient.torch import GemmdLinear, replace_linear
 
 K, N = 96, 160
@@ -403,6 +405,36 @@ class CudaDirect(Torch):
         y = self.layer(self.x.cuda())
         self.assertIsNotNone(served.layer(y.device))
         self.assertLess(worst_row(y.float().cpu().numpy(), served.by_worker(self.x).float().numpy()), 5e-3)
+
+    def test_taken_over_on_the_gpu(self):
+        """To the content that it has by way of the host, and without that way; in one memory for all layers."""
+        shapes = ((N, K, torch.float32), (K, N, torch.bfloat16), (7, K, torch.float16))
+        sources = [torch.randn(n, k, device="cuda").to(dtype) for n, k, dtype in shapes]
+        for number, format in enumerate(("int8", "fp8", "int2", "bf16")):
+            fresh = torch.nn.Sequential(*(torch.nn.Linear(w.shape[1], w.shape[0], bias=False) for w in sources)).cuda()
+            for layer, source in zip(fresh, sources):
+                layer.weight = torch.nn.Parameter(source)
+            with mock.patch.object(self.session, "load_array", side_effect=AssertionError):
+                gemmclient.torch.replace_linear(fresh, format, session=self.session, prefix=f"taken{number}")
+            for layer, source in zip(fresh, sources):
+                exact = source.to(torch.bfloat16) if format == "bf16" else source
+                values, element = as_array(exact)
+                info = self.session.load_array(values, name="again", format=format, element=element, replace=True)
+                self.assertEqual(info.hash, self.session.stat(layer.name).hash)
+
+    def test_what_is_not_finite_is_not_taken_over(self):
+        linear = torch.nn.Linear(K, N).cuda()
+        with torch.no_grad():
+            linear.weight[3, 5] = float("inf")
+        with self.assertRaisesRegex(gemmclient.BadFileError, "row 3, column 5"):
+            gemmclient.torch.replace_linear(torch.nn.Sequential(linear), "int8", session=self.session)
+
+    def test_scales_that_the_gpu_does_not_make_come_by_way_of_the_host(self):
+        linear = torch.nn.Linear(K, N).cuda()
+        layer = GemmdLinear.from_weight(linear.weight, None, self.session, "rows", "int2", scale="row")
+        values, element = as_array(linear.weight)
+        info = self.session.load_array(values, name="again", format="int2", element=element, scale="row", replace=True)
+        self.assertEqual(info.hash, self.session.stat(layer.name).hash)
 
     def test_a_graph_records_it(self):
         x = torch.zeros_like(self.x, device="cuda")

@@ -196,7 +196,7 @@ static void write_page(FILE *file, const gemmd_daemon_info *info, uint32_t devic
   write_text(file, device < info->devices ? info->device[device].name : "an unknown device");
   fprintf(file, "</h1><p>");
   write_text(file, info->server);
-  fprintf(file, ". One product of each shape, x where the kernel wants it. The roof is what memory and arithmetic of "
+  fprintf(file, ". One product of each shape, behind the quantizer of x. The roof is what memory and arithmetic of "
                 "the device deliver at most; where that is not known, the best bandwidth and the best rate of the "
                 "format that any kernel reached here.</p>\n");
   for (size_t first = 0, last; first < count; first = last) {

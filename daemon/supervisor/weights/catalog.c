@@ -234,11 +234,11 @@ struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const ui
   return catalog->weights[at];
 }
 
-struct catalog_weight *catalog_find_stamp(const struct catalog *catalog, const struct catalog_stamp *stamp,
-                                          const struct catalog_weight *before) {
+struct catalog_weight *catalog_find_stamp(const struct catalog *catalog, enum catalog_mark mark,
+                                          const struct catalog_stamp *stamp, const struct catalog_weight *before) {
   size_t at = before != NULL ? weight_bound(catalog, before->hash, before->id + 1) : 0;
   for (; stamp->known && at < catalog->weight_count; at++) {
-    const struct catalog_stamp *there = &catalog->weights[at]->stamp;
+    const struct catalog_stamp *there = &catalog->weights[at]->stamps[mark];
     if (there->known && memcmp(there->bytes, stamp->bytes, sizeof stamp->bytes) == 0)
       return catalog->weights[at];
   }
@@ -300,7 +300,7 @@ void catalog_disown(struct catalog *catalog, struct catalog_weight *weight) {
     return;
   memset(weight->hash, 0, sizeof weight->hash); /* of no content, and no other weight's */
   memcpy(weight->hash, &weight->id, sizeof weight->id);
-  weight->stamp.known = false;
+  memset(weight->stamps, 0, sizeof weight->stamps);
   insert(catalog, weight);
 }
 

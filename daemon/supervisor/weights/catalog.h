@@ -44,7 +44,12 @@ struct catalog_part {
 /* The numbers are kept with the catalog. */
 enum catalog_hash_kind { CATALOG_HASH_SEQUENTIAL = 0, CATALOG_HASH_TREE = 1 };
 
-/* By what a load that has been made is found again: of which files, as they looked from outside, and how (stamp.h). */
+/* By what a load that has been made is found again. */
+enum catalog_mark {
+  CATALOG_FILES,   /* of which files, as they looked from outside, and how: stamp.h */
+  CATALOG_NUMBERS, /* of which numbers, and how: what the loader's `hash` is for these */
+  CATALOG_MARKS,
+};
 struct catalog_stamp {
   bool known;
   uint8_t bytes[CATALOG_HASH_BYTES];
@@ -54,8 +59,8 @@ struct catalog_stamp {
 struct catalog_weight {
   uint32_t id; /* never reused */
   uint8_t hash[CATALOG_HASH_BYTES];
-  uint32_t hash_kind;         /* enum catalog_hash_kind: how it was made */
-  struct catalog_stamp stamp; /* of the latest load that made it; not kept with the catalog */
+  uint32_t hash_kind;                         /* enum catalog_hash_kind: how it was made */
+  struct catalog_stamp stamps[CATALOG_MARKS]; /* of the latest load that made it; not kept with the catalog */
   struct gemm_weight shape;
   enum message_placement placement;
   uint32_t part_count;
@@ -139,8 +144,8 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
 struct catalog_weight *catalog_find_hash(const struct catalog *catalog, const uint8_t *hash,
                                          const struct catalog_weight *before);
 /* The same by the stamp, in any order; NULL where that is not known. */
-struct catalog_weight *catalog_find_stamp(const struct catalog *catalog, const struct catalog_stamp *stamp,
-                                          const struct catalog_weight *before);
+struct catalog_weight *catalog_find_stamp(const struct catalog *catalog, enum catalog_mark mark,
+                                          const struct catalog_stamp *stamp, const struct catalog_weight *before);
 /* Whether any content is known by the hash that earlier versions made. */
 bool catalog_has_old_hash(const struct catalog *catalog);
 /* NULL: none has that number. */

@@ -34,9 +34,9 @@ struct load {
   struct message_weight_load request;
   struct catalog_user user;
   struct load_files files;
-  struct catalog_stamp stamp; /* of them */
-  bool cancelled;             /* the client is gone */
-  bool aside;                 /* runs in the place for small ones */
+  struct catalog_stamp stamps[CATALOG_MARKS];
+  bool cancelled; /* the client is gone */
+  bool aside;     /* runs in the place for small ones */
   /* Of memory on a device: its worker makes the weight in the loader's stead. */
   struct worker *maker; /* NULL: a loader does */
   struct message_weight_make make;
@@ -52,7 +52,8 @@ struct load {
   uint8_t hash[CATALOG_HASH_BYTES]; /* of the two in `done` the one that counts */
   uint32_t hash_kind;               /* enum catalog_hash_kind */
   int canonical;                    /* owned memfd; -1: none */
-  int numbers;                      /* owned memfd that a worker makes the weight of; -1: none */
+  int numbers;                      /* owned memfd that a worker, or a second loader, makes the weight of; -1: none */
+  struct message_load_done left;    /* what was said of them */
   struct catalog_weight *found;     /* by its stamp; nothing was read; counted by its handles. NULL: none */
   uint32_t attempts;                /* of the placer */
   /* A load of nothing: copies of a weight that is there, into memory that can be lent, come to stand for its names of
@@ -61,6 +62,8 @@ struct load {
   struct catalog_class of;
   void (*moved)(void *user, const struct error *error); /* NULL: all went well */
   void *mover;
+  /* Called once when neither a loader nor a worker is at it any more. */
+  void (*ended)(struct load *load);
   /* Called by the placer, once: answers the client, or who wanted a weight moved, and frees the load. A reply where
    * `info` is given, else `error`. */
   void (*placed)(struct load *load, const struct message_weight_info *info);

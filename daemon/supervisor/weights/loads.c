@@ -6,8 +6,8 @@
 #include "../net/descriptors.h"
 #include "../net/foreign.h"
 #include "../session/session.h"
-#include "../workers/fleet.h"
-#include "../workers/worker_proxy.h"
+#include "answer.h"
+#include "maker.h"
 #include "placer.h"
 #include "reclaim.h"
 #include "same.h"
@@ -63,6 +63,8 @@ static void finish(struct load *load, const struct message_weight_info *info) {
   close_files(&load->files);
   if (load->canonical >= 0)
     close(load->canonical);
+  if (load->numbers >= 0)
+    close(load->numbers);
   if (load->found != NULL)
     reclaim_handle(load->supervisor, load->found);
   session->loads--;
@@ -77,7 +79,7 @@ static void start_next(struct supervisor *supervisor);
 
 /* ---- the loader's process */
 
-static void loader_gone(struct load *load) {
+static void load_ended(struct load *load) {
   struct supervisor *supervisor = load->supervisor;
   TAILQ_REMOVE(&supervisor->loads->running, load, link);
   if (load->aside)
@@ -86,7 +88,7 @@ static void loader_gone(struct load *load) {
     supervisor->loads->running_count--;
   if (!load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
-  stamp_check(&load->request, &load->files, load->user.uid, &load->stamp);
+  stamp_check(&load->request, &load->files, load->user.uid, &load->stamps[CATALOG_FILES]);
   if (load->error.status == STATUS_OK && !load->cancelled)
     placer_add(supervisor, load);
   else
@@ -94,11 +96,24 @@ static void loader_gone(struct load *load) {
   start_next(supervisor);
 }
 
-static bool convert(struct load *load);
+static enum status start(struct load *load, struct error *error);
+
+/* By a second loader, which sees nothing but the numbers. */
+static bool start_again(struct load *load) {
+  load->answered = false;
+  return start(load, &load->error) == STATUS_OK;
+}
+
+/* The loader may have left numbers. */
+static bool goes_on(struct load *load) {
+  if (!load->answered || load->error.status != STATUS_OK || load->cancelled || load->done.numbers == 0)
+    return false;
+  return maker_take_numbers(load) && (maker_on_device(load) ? maker_convert(load) : start_again(load));
+}
 
 static void closed_one(struct load *load) {
-  if (--load->open == 0 && !convert(load))
-    loader_gone(load);
+  if (--load->open == 0 && !goes_on(load))
+    load_ended(load);
 }
 
 static void on_handle_closed(uv_handle_t *handle) {
@@ -130,37 +145,6 @@ static void on_timeout(uv_timer_t *timer) {
   child_kill(load->child);
 }
 
-/* The loader has handled a file that nobody vouches for; what it says is not taken on trust. */
-static enum status check_done(struct load *load, struct error *error) {
-  const struct message_load_done *done = &load->done;
-  struct gemm_weight shape = {.n = done->n,
-                              .k = done->k,
-                              .format = (enum gemm_format)done->format,
-                              .scale = (enum gemm_scale)done->scale,
-                              .experts = done->experts};
-  struct gemm_layout layout;
-  enum status status = gemm_layout_compute(&shape, &layout, error);
-  if (status != STATUS_OK)
-    return status;
-  if (done->format != load->request.format || (load->request.scale != 0 && done->scale != load->request.scale))
-    return error_set(error, STATUS_INTERNAL, "the loader made %s/%s of what was to be %s/%s",
-                     gemm_format_name(shape.format), gemm_scale_name(shape.scale),
-                     gemm_format_name((enum gemm_format)load->request.format),
-                     gemm_scale_name((enum gemm_scale)load->request.scale));
-  if (done->experts != load->request.experts)
-    return error_set(error, STATUS_INTERNAL, "the loader made %u experts of what was to be %u", done->experts,
-                     load->request.experts);
-  uint64_t bytes = layout.total_bytes;
-  if (done->numbers != 0 && (!load->request.raw || done->experts != 0 || done->numbers > GEMM_BF16))
-    return error_set(error, STATUS_INTERNAL, "the loader left numbers of type %u to a device", done->numbers);
-  if (done->numbers != 0)
-    bytes = (uint64_t)done->n * (uint64_t)done->k * gemm_type_bytes((enum gemm_type)done->numbers);
-  if (done->bytes != bytes)
-    return error_set(error, STATUS_INTERNAL, "the loader made %llu bytes where %llu are needed",
-                     (unsigned long long)done->bytes, (unsigned long long)bytes);
-  return memfd_check(load->canonical, bytes, true, error);
-}
-
 static void take_answer(struct load *load, const struct message_head *head, struct message_body body,
                         struct packet *packet) {
   enum status status = STATUS_OK;
@@ -171,7 +155,7 @@ static void take_answer(struct load *load, const struct message_head *head, stru
     message_decode_failure(head->code, body, &load->error);
   } else if ((status = message_decode_body(body, &message_load_done_type, &load->done, &load->error)) == STATUS_OK) {
     load->canonical = packet_take_fd(packet, 0);
-    status = check_done(load, &load->error);
+    status = answer_check(load, &load->error);
   }
   if (status != STATUS_OK)
     child_kill(load->child);
@@ -212,18 +196,18 @@ static void on_end(struct channel *channel, const struct error *cause) {
   child_kill(load->child);
 }
 
-/* A search for scales is worth the way of the numbers to the device. */
-static bool wants_numbers(const struct load *load) {
-  return strcmp(load->supervisor->fleet->config.backend, "cpu") != 0 &&
-         gemm_is_int2((enum gemm_format)load->request.format) && load->request.experts == 0;
-}
-
 static enum status ask_loader(struct load *load, struct error *error) {
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = LOADER_REQUEST, .code = COMMAND_load};
-  load->request.raw = wants_numbers(load);
   load->request.old_hash = catalog_has_old_hash(&load->supervisor->catalog);
-  return channel_send(&load->channel, &head, &message_weight_load_type, &load->request, load->files.fds,
-                      load->files.count, error);
+  if (load->numbers >= 0) {
+    const struct message_weight_load request = maker_request(load);
+    return channel_send(&load->channel, &head, &message_weight_load_type, &request, &load->numbers, 1, error);
+  }
+  load->request.raw = maker_wants_numbers(load);
+  struct message_weight_load request = load->request;
+  request.progress = request.progress && (!request.raw || maker_on_device(load)); /* of a second loader, else */
+  return channel_send(&load->channel, &head, &message_weight_load_type, &request, load->files.fds, load->files.count,
+                      error);
 }
 
 static enum status start(struct load *load, struct error *error) {
@@ -251,75 +235,6 @@ static enum status start(struct load *load, struct error *error) {
   return STATUS_OK;
 }
 
-/* ---- by a worker */
-
-static void on_made(void *user, struct worker_answer *answer) {
-  struct load *load = user;
-  load->answered = true;
-  if (answer->status == STATUS_OK) {
-    load->done = answer->body->load_done;
-    load->canonical = answer->fd;
-    answer->fd = -1; /* the load's */
-    (void)check_done(load, &load->error);
-  } else {
-    load->error = answer->error;
-  }
-  loader_gone(load);
-}
-
-/* What the worker says of numbers is about a tensor. */
-static void on_converted(void *user, struct worker_answer *answer) {
-  struct load *load = user;
-  close(load->numbers);
-  load->numbers = -1;
-  if (answer->status == STATUS_BAD_FILE) {
-    struct error cause = answer->error;
-    (void)error_set(&answer->error, cause.status, "tensor '%.80s': %.300s", load->request.tensor, cause.text);
-  }
-  on_made(user, answer);
-}
-
-static struct worker *converter(const struct load *load) {
-  struct fleet *fleet = load->supervisor->fleet;
-  uint32_t device = load->request.device > 0 ? (uint32_t)load->request.device : 0;
-  for (uint32_t i = 0; i < fleet->count; i++) {
-    struct worker *worker = &fleet->workers[(device + i) % fleet->count];
-    if (worker_usable(worker))
-      return worker;
-  }
-  return NULL;
-}
-
-/* The loader has left numbers: a worker makes the weight. False: it does not, and load->error may say why. */
-static bool convert(struct load *load) {
-  const struct message_load_done *done = &load->done;
-  if (!load->answered || load->error.status != STATUS_OK || load->cancelled || done->numbers == 0)
-    return false;
-  const struct message_weight_make make = {.type = done->numbers,
-                                           .n = done->n,
-                                           .k = done->k,
-                                           .format = done->format,
-                                           .scale = done->scale,
-                                           .ternary = done->ternary,
-                                           .old_hash = load->request.old_hash};
-  struct worker *worker = converter(load);
-  load->numbers = load->canonical;
-  load->canonical = -1;
-  if (worker == NULL)
-    (void)error_set(&load->error, STATUS_DEVICE_LOST, "no device has a worker at the moment");
-  else if (worker_ask(worker, COMMAND_weight_convert, &make, &load->numbers, 1, on_converted, load, &load->error) ==
-           STATUS_OK)
-    return true;
-  close(load->numbers);
-  load->numbers = -1;
-  return false;
-}
-
-static enum status start_maker(struct load *load, struct error *error) {
-  load->request.old_hash = load->make.old_hash = catalog_has_old_hash(&load->supervisor->catalog);
-  return worker_ask(load->maker, COMMAND_weight_make, &load->make, NULL, 0, on_made, load, error);
-}
-
 /* ---- the line */
 
 /* The load that there is a place for; NULL: none waits, or there is none. */
@@ -337,7 +252,7 @@ static struct load *choose(struct supervisor *supervisor) {
 static void start_next(struct supervisor *supervisor) {
   struct loads *loads = supervisor->loads;
   for (struct load *load; (load = choose(supervisor)) != NULL;) {
-    if ((load->maker != NULL ? start_maker : start)(load, &load->error) != STATUS_OK) {
+    if ((load->maker != NULL ? maker_make : start)(load, &load->error) != STATUS_OK) {
       finish(load, NULL);
       continue;
     }
@@ -390,6 +305,7 @@ static struct load *make_load(struct session *session, uint32_t id, const struct
   load->request = *request;
   load->user = session->user;
   load->canonical = load->numbers = -1;
+  load->ended = load_ended;
   load->placed = finish;
   session->loads++;
   session_hold(session);
@@ -411,8 +327,8 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
     return error->status;
   }
   load->files = *files;
-  stamp_make(request, files, load->user.uid, &load->stamp);
-  if (request->trust && same_find_stamp(load->supervisor, load))
+  stamp_make(request, files, load->user.uid, &load->stamps[CATALOG_FILES]);
+  if (request->trust && same_find_stamp(load->supervisor, load, CATALOG_FILES))
     placer_add(load->supervisor, load);
   else
     line_up(load, is_small(files));
@@ -441,7 +357,7 @@ enum status loads_move(struct session *session, struct catalog_weight *weight, s
   load->session = session;
   snprintf(load->request.name, sizeof load->request.name, "%s", name);
   load->mover = user;
-  load->canonical = -1;
+  load->canonical = load->numbers = -1;
   load->placed = finish;
   load->source = weight;
   load->of = of;

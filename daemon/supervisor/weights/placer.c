@@ -108,8 +108,9 @@ static void stage(struct supervisor *supervisor, struct catalog_weight *weight, 
 
 static void commit(struct supervisor *supervisor, struct catalog_weight *weight, bool shared) {
   struct load *load = current(supervisor);
-  if (load->stamp.known)
-    weight->stamp = load->stamp;
+  for (int mark = 0; mark < CATALOG_MARKS; mark++)
+    if (load->stamps[mark].known)
+      weight->stamps[mark] = load->stamps[mark];
   struct catalog_weight *before;
   struct message_weight_info info;
   struct catalog_wish wish = same_wish(load);

@@ -43,10 +43,10 @@ struct catalog_weight *same_find(struct supervisor *supervisor, const struct loa
   return same;
 }
 
-bool same_find_stamp(struct supervisor *supervisor, struct load *load) {
+bool same_find_stamp(struct supervisor *supervisor, struct load *load, enum catalog_mark mark) {
   struct catalog_weight *found = NULL;
   do
-    found = catalog_find_stamp(&supervisor->catalog, &load->stamp, found);
+    found = catalog_find_stamp(&supervisor->catalog, mark, &load->stamps[mark], found);
   while (found != NULL && (found->withdrawn || !fits(supervisor, load, found)));
   if (found == NULL)
     return false;

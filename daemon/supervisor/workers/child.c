@@ -47,6 +47,33 @@ static bool make_words(struct command_line *line, const char *self, const char *
   return true;
 }
 
+/* ---- who ends first where memory ends */
+
+/* Workers and loaders hold nothing that cannot be had again; gemmd holds all weights. A child begins with what its
+ * parent has, and has memory before it could say anything itself. */
+enum { CHILD_BEFORE_PARENT = 500, ADJUSTMENT_MOST = 1000 };
+static const char adjustment_path[] = "/proc/self/oom_score_adj";
+
+static void adjust(int value) {
+  FILE *file = fopen(adjustment_path, "we");
+  if (file == NULL)
+    return; /* no /proc: then the kernel takes whoever is largest */
+  fprintf(file, "%d", value < ADJUSTMENT_MOST ? value : ADJUSTMENT_MOST);
+  fclose(file);
+}
+
+/* Its own adjustment, which is higher from here on. Lowering it again to what it was needs no privilege. */
+static int offer_children(void) {
+  int own = 0;
+  FILE *file = fopen(adjustment_path, "re");
+  if (file == NULL || fscanf(file, "%d", &own) != 1)
+    own = 0;
+  if (file != NULL)
+    fclose(file);
+  adjust(own + CHILD_BEFORE_PARENT);
+  return own;
+}
+
 /* ---- the process */
 
 struct child {
@@ -83,7 +110,9 @@ static enum status spawn(uv_loop_t *loop, struct child *child, const char *progr
       .stdio = stdio,
   };
   child->process.data = child;
+  int own = offer_children();
   int rc = uv_spawn(loop, &child->process, &options);
+  adjust(own);
   if (rc == 0)
     return STATUS_OK;
   /* The loop has the handle in its list even so. */

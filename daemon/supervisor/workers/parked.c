@@ -13,8 +13,10 @@ enum parked_way parked_way(enum command command) {
   case COMMAND_weight_copy:
   case COMMAND_weight_verify:
   case COMMAND_weight_read:
+  case COMMAND_weight_make:
   case COMMAND_weight_tune:
   case COMMAND_weight_pin:
+  case COMMAND_tune_list:
   case COMMAND_tune_forget:
   case COMMAND_tune_import:
     return PARKED_WAITS;

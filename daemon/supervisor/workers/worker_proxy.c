@@ -60,7 +60,8 @@ static bool parks(struct worker *worker, enum command command, const void *body,
 enum status worker_ask(struct worker *worker, enum command command, const void *body, const int *fds, size_t fd_count,
                        worker_done done, void *user, struct error *error) {
   bool takes = worker->state == WORKER_RECOVERING || worker->state == WORKER_READY;
-  if (worker->state != WORKER_RECOVERING && !request_is_background(command) &&
+  /* Who looks at its list, again and again perhaps, does not want it for anything. */
+  if (worker->state != WORKER_RECOVERING && !request_is_background(command) && command != COMMAND_tune_list &&
       parked_way(command) != PARKED_NEEDS_NONE) {
     worker->asked_ms = uv_now(worker->loop);
     worker->errand = false;

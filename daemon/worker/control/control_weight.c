@@ -3,6 +3,7 @@
 #include "control_weight.h"
 
 #include "../../memfd.h"
+#include "../../room.h"
 #include "canonical.h"
 
 #include <stdlib.h>
@@ -134,6 +135,11 @@ static enum status begin_store(struct control *control, struct control_task *tas
   return status == STATUS_OK ? begin_attach(control, task, error) : status;
 }
 
+/* The cpu backend's slabs are the host's memory. */
+static enum status room_in_slab(const struct control *control, uint64_t bytes, struct error *error) {
+  return control->ops->on_cores ? room_for(bytes, error) : STATUS_OK;
+}
+
 static enum status store_part(struct control *control, struct control_task *task, const void *whole,
                               const struct gemm_layout *whole_layout, const struct gemm_layout *part_layout,
                               struct error *error) {
@@ -155,6 +161,8 @@ static enum status work_store(struct control *control, struct control_task *task
   const struct gemm_weight *shape = &task->weight->engine.shape;
   struct gemm_layout whole_layout, part_layout;
   enum status status = check_canonical(task, &whole_layout, &part_layout, error);
+  if (status == STATUS_OK)
+    status = room_in_slab(control, place->bytes, error);
   if (status != STATUS_OK)
     return status;
   void *whole = memfd_map(task->fds[0], whole_layout.total_bytes, false, error);
@@ -202,7 +210,9 @@ static enum status work_copy(struct control *control, struct control_task *task,
   const struct backend_ops *ops = control->ops;
   const struct control_weight *source = task->source, *weight = task->weight;
   uint64_t before, *after = &task->reply.weight_placed.checksum;
-  enum status status = ops->weight_checksum(control->backend, source->engine.device, &before, error);
+  enum status status = room_in_slab(control, weight->bytes, error);
+  if (status == STATUS_OK)
+    status = ops->weight_checksum(control->backend, source->engine.device, &before, error);
   if (status == STATUS_OK)
     status = ops->slab_copy(control->backend, source->slab->device, source->offset, weight->slab->device,
                             weight->offset, weight->bytes, error);

@@ -1,7 +1,6 @@
 #include "tune_trial.h"
 
 #include "../../../proto/clock.h"
-#include "../../../proto/number.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,18 +17,6 @@ enum {
 };
 
 enum stage { STAGE_KINDS, STAGE_ROWS, STAGE_BIAS, STAGE_POISON, STAGE_REFERENCE, STAGE_READY };
-
-/* splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014), one value a place. */
-static uint64_t mix(uint64_t place) {
-  uint64_t z = (place + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
-
-static float uniform(uint64_t place) {
-  return (float)((double)(mix(place) >> 11) * 0x1p-52 - 1);
-}
 
 /* ---- pieces, and what one core makes of their time, about */
 
@@ -61,7 +48,7 @@ enum status trial_start(struct trial *trial, const struct variant_problem *probl
   bool coded = (problem->x_type == GEMM_INT8 || problem->x_type == GEMM_E4M3) && problem->y_type != GEMM_S32;
   uint64_t scale_columns = gemm_x_scale_columns(&problem->weight), x = cut(&used, m * x_row),
            y = cut(&used, m * y_stride);
-  uint64_t reference = cut(&used, TRIAL_KINDS * y_stride), bias = cut(&used, n * 4);
+  uint64_t reference = cut(&used, OPERANDS_KINDS * y_stride), bias = cut(&used, n * 4);
   uint64_t scales = cut(&used, coded ? m * scale_columns * sizeof(float) : 0);
   if (used > trial->bytes)
     return error_set(error, STATUS_TOO_LARGE, "x and y take %llu MiB, tune_bytes allows %llu",
@@ -92,66 +79,6 @@ enum status trial_start(struct trial *trial, const struct variant_problem *probl
 
 /* ---- data */
 
-static float value_of(int kind, uint64_t place) {
-  float value = uniform(place);
-  switch (kind) {
-  case 0:
-    return value + uniform(place ^ (uint64_t)1 << 40) + uniform(place ^ (uint64_t)1 << 41);
-  case 1:
-    return mix(place ^ (uint64_t)1 << 42) % 64 == 0 ? value * 100 : value;
-  case 2:
-    return 0;
-  case 3:
-    return value * 0.01f;
-  default:
-    return place % 2 == 0 ? 1 + value * 0.001f : -1 - value * 0.001f;
-  }
-}
-
-static void put(void *data, int64_t i, enum gemm_type type, float value) {
-  switch (type) {
-  case GEMM_F16:
-    ((uint16_t *)data)[i] = number_to_f16(value);
-    break;
-  case GEMM_BF16:
-    ((uint16_t *)data)[i] = number_to_bf16(value);
-    break;
-  case GEMM_INT8:
-    ((int8_t *)data)[i] = number_quantize_int8(value, 1.0f / 32);
-    break;
-  case GEMM_E4M3:
-    ((uint8_t *)data)[i] = number_to_e4m3(value);
-    break;
-  default:
-    ((float *)data)[i] = value;
-  }
-}
-
-/* The other way, many at a time: a call for each element would take most of a trial. */
-static void widen(const void *data, int64_t first, int count, enum gemm_type type, double *out) {
-  const uint16_t *halves = (const uint16_t *)data + first;
-  switch (type) {
-  case GEMM_F16:
-    for (int i = 0; i < count; i++)
-      out[i] = number_from_f16(halves[i]);
-    break;
-  case GEMM_BF16:
-    for (int i = 0; i < count; i++) {
-      float value;
-      memcpy(&value, &(uint32_t){(uint32_t)halves[i] << 16}, sizeof value);
-      out[i] = value;
-    }
-    break;
-  case GEMM_S32:
-    for (int i = 0; i < count; i++)
-      out[i] = ((const int32_t *)data)[first + i];
-    break;
-  default:
-    for (int i = 0; i < count; i++)
-      out[i] = ((const float *)data)[first + i];
-  }
-}
-
 static uint8_t *x_row(const struct trial *trial, int64_t row) {
   return (uint8_t *)(uintptr_t)trial->job.x + (uint64_t)row * trial->job.x_stride;
 }
@@ -161,9 +88,9 @@ static void make_kinds(struct trial *trial) {
   int64_t k = trial->problem.weight.k, row = trial->place / k, first = trial->place % k;
   int64_t count = k - first < piece_elements(trial) ? k - first : piece_elements(trial);
   for (int64_t i = first; i < first + count; i++)
-    put(x_row(trial, row), i, trial->problem.x_type, value_of((int)row, (uint64_t)(row * k + i)));
+    operands_put(x_row(trial, row), i, trial->problem.x_type, operands_value((int)row, (uint64_t)(row * k + i)));
   trial->place += count;
-  int64_t kinds = trial->problem.m < TRIAL_KINDS ? trial->problem.m : TRIAL_KINDS;
+  int64_t kinds = trial->problem.m < OPERANDS_KINDS ? trial->problem.m : OPERANDS_KINDS;
   if (trial->place == kinds * k) {
     trial->stage = STAGE_ROWS;
     trial->place = kinds;
@@ -173,7 +100,7 @@ static void make_kinds(struct trial *trial) {
 static void copy_rows(struct trial *trial) {
   for (uint64_t bytes = 0; bytes < piece_bytes(trial) && trial->place < trial->problem.m;
        bytes += trial->job.x_stride) {
-    memcpy(x_row(trial, trial->place), x_row(trial, trial->place % TRIAL_KINDS), trial->job.x_stride);
+    memcpy(x_row(trial, trial->place), x_row(trial, trial->place % OPERANDS_KINDS), trial->job.x_stride);
     trial->place++;
   }
   if (trial->place < trial->problem.m)
@@ -181,7 +108,7 @@ static void copy_rows(struct trial *trial) {
   uint64_t columns = gemm_x_scale_columns(&trial->problem.weight);
   float *scales = (float *)(uintptr_t)trial->job.x_scale;
   for (uint64_t i = 0; scales != NULL && i < (uint64_t)trial->problem.m * columns; i++)
-    scales[i] = 0.03125f * (float)(1 + (i / columns % TRIAL_KINDS + i % columns) % 3);
+    scales[i] = 0.03125f * (float)(1 + (i / columns % OPERANDS_KINDS + i % columns) % 3);
   trial->stage = STAGE_BIAS;
   trial->place = 0;
 }
@@ -192,7 +119,7 @@ static void make_bias(struct trial *trial) {
   if (bias == NULL)
     trial->place = n;
   for (int64_t i = 0; i < piece_elements(trial) && trial->place < n; i++, trial->place++)
-    put(bias, trial->place, trial->problem.bias_type, uniform((uint64_t)trial->place));
+    operands_put(bias, trial->place, trial->problem.bias_type, operands_uniform((uint64_t)trial->place));
   if (trial->place < n)
     return;
   trial->stage = STAGE_POISON;
@@ -202,7 +129,7 @@ static void make_bias(struct trial *trial) {
 /* y, the reference and their guards. */
 static void poison(struct trial *trial) {
   uint64_t begin = (uint64_t)((uint8_t *)trial->job.y - trial->base);
-  uint64_t end = trial->reference + TRIAL_KINDS * trial->job.y_stride, at = begin + (uint64_t)trial->place;
+  uint64_t end = trial->reference + OPERANDS_KINDS * trial->job.y_stride, at = begin + (uint64_t)trial->place;
   uint64_t bytes = end - at < piece_bytes(trial) ? end - at : piece_bytes(trial);
   memset(trial->base + at, POISON, bytes);
   trial->place += (int64_t)bytes;
@@ -256,7 +183,7 @@ static enum status make_reference(struct trial *trial, struct error *error) {
   if (count == trial->columns)
     trial->columns = took < piece_ns / 2 ? count * 2 : took > piece_ns && count > 1 ? count / 2 : count;
   trial->place += written(trial, job.y, n - 1) ? n - first : count;
-  int64_t kinds = trial->problem.m < TRIAL_KINDS ? trial->problem.m : TRIAL_KINDS;
+  int64_t kinds = trial->problem.m < OPERANDS_KINDS ? trial->problem.m : OPERANDS_KINDS;
   if (trial->place == kinds * n)
     trial->stage = STAGE_READY;
   return STATUS_OK;
@@ -334,18 +261,18 @@ static uint8_t *y_row(const struct trial *trial, int64_t row) {
 
 /* Most rows have the bits of the first one of their kind, which has been compared. */
 static bool known_row(const struct trial *trial) {
-  return trial->place >= TRIAL_KINDS &&
-         memcmp(y_row(trial, trial->place), y_row(trial, trial->place % TRIAL_KINDS), trial->job.y_stride) == 0;
+  return trial->place >= OPERANDS_KINDS &&
+         memcmp(y_row(trial, trial->place), y_row(trial, trial->place % OPERANDS_KINDS), trial->job.y_stride) == 0;
 }
 
 /* The first rows stay for known_row until the pass is over. */
 static void poison_row(struct trial *trial, int64_t row) {
-  if (row >= TRIAL_KINDS)
+  if (row >= OPERANDS_KINDS)
     memset(y_row(trial, row), POISON, trial->job.y_stride);
 }
 
 static void poison_first_rows(struct trial *trial) {
-  int64_t rows = trial->m < TRIAL_KINDS ? trial->m : TRIAL_KINDS;
+  int64_t rows = trial->m < OPERANDS_KINDS ? trial->m : OPERANDS_KINDS;
   memset(trial->job.y, POISON, (uint64_t)rows * trial->job.y_stride);
 }
 
@@ -375,8 +302,8 @@ static int drop_infinities(double *is, double *should, int count) {
  * nor what it should be. -1: none is. */
 static int compare_block(struct trial *trial, const uint8_t *row, const uint8_t *right, int count) {
   double is[BLOCK], should[BLOCK], difference, norm;
-  widen(row, trial->column, count, trial->problem.y_type, is);
-  widen(right, trial->column, count, trial->problem.y_type, should);
+  operands_widen(row, trial->column, count, trial->problem.y_type, is);
+  operands_widen(right, trial->column, count, trial->problem.y_type, should);
   add_squares(is, should, count, &difference, &norm);
   if (!isfinite(difference + norm)) {
     int wrong = drop_infinities(is, should, count);
@@ -394,7 +321,7 @@ static int compare_block(struct trial *trial, const uint8_t *row, const uint8_t 
 static bool compare_columns(struct trial *trial, char *why, size_t why_bytes) {
   const struct variant_problem *problem = &trial->problem;
   int64_t n = problem->weight.n, last = trial->column + piece_elements(trial);
-  int kind = (int)(trial->place % TRIAL_KINDS);
+  int kind = (int)(trial->place % OPERANDS_KINDS);
   const uint8_t *row = y_row(trial, trial->place);
   const uint8_t *right = trial->base + trial->reference + (uint64_t)kind * trial->job.y_stride;
   if (trial->column == 0 && known_row(trial)) {
@@ -407,8 +334,8 @@ static bool compare_columns(struct trial *trial, char *why, size_t why_bytes) {
     if (wrong < 0)
       continue;
     double is, should;
-    widen(row, trial->column + wrong, 1, problem->y_type, &is);
-    widen(right, trial->column + wrong, 1, problem->y_type, &should);
+    operands_widen(row, trial->column + wrong, 1, problem->y_type, &is);
+    operands_widen(right, trial->column + wrong, 1, problem->y_type, &should);
     snprintf(why, why_bytes, "row %lld column %lld of %lld rows is %g, should be %g", (long long)trial->place,
              (long long)trial->column + wrong, (long long)trial->m, is, should);
     return false;

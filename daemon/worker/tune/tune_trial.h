@@ -1,15 +1,13 @@
 /* The trial of kernels for one shape: data to compute with, what must come out, and the comparison. In pieces, because
  * requests wait for the end of a piece.
  *
- * Rows of x repeat five distinct ones: ordinary, with outliers, zero, uniform, and alternating. So five rows by the
- * plain kernel say what every row of y must be, and a kernel that mixes rows up is found, because five is no block
- * size. */
+ * Rows of x repeat the kinds of kernels/operands.h. So five rows by the plain kernel say what every row of y must be,
+ * and a kernel that mixes rows up is found, because five is no block size. */
 #ifndef WORKER_TUNE_TUNE_TRIAL_H
 #define WORKER_TUNE_TUNE_TRIAL_H
 
 #include "../../../kernels/backend.h"
-
-enum { TRIAL_KINDS = 5 };
+#include "../../../kernels/operands.h"
 
 struct trial {
   const struct backend_ops *ops;
@@ -20,12 +18,12 @@ struct trial {
 
   struct variant_problem problem;
   struct backend_job job;        /* all m rows, no variant */
-  uint64_t reference;            /* offset of TRIAL_KINDS rows, as wide as those of y */
+  uint64_t reference;            /* offset of OPERANDS_KINDS rows, as wide as those of y */
   uint64_t used;                 /* bytes of base */
   int stage;                     /* of the preparation */
   int64_t place;                 /* within the stage: a row, a byte or a column */
   int64_t columns;               /* of the plain kernel in one piece */
-  double own_error[TRIAL_KINDS]; /* of the first variant that was compared: the backend's own choice */
+  double own_error[OPERANDS_KINDS]; /* of the first variant that was compared: the backend's own choice */
   bool own_known;
 
   struct variant variant; /* that is being compared */
@@ -34,7 +32,7 @@ struct trial {
   bool launched;
   double difference, norm; /* sums of squares of the row at `place` up to `column` */
   int64_t column;
-  double error[TRIAL_KINDS]; /* worst of this variant */
+  double error[OPERANDS_KINDS]; /* worst of this variant */
 };
 
 /* What a piece takes, about. */

@@ -1,6 +1,7 @@
 #include "arena.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* Memory that the device cannot be given is reached through pinned memory of the slots instead. */
 static enum status bounce_ensure(struct backend *backend, struct error *error) {
@@ -17,6 +18,53 @@ static enum status bounce_ensure(struct backend *backend, struct error *error) {
   return STATUS_OK;
 }
 
+/* ---- pieces: while memory is registered or given back, nothing else of the process starts a kernel. 1 GiB whose pages
+ * are there holds the driver for some 30 ms, one whose pages the kernel has yet to find for 450. So pages come first,
+ * and the driver is asked for a piece at a time. */
+
+static uint64_t piece_bytes(const struct backend_arena *arena, uint64_t at) {
+  uint64_t left = arena->bytes - at;
+  return left < ARENA_PIECE ? left : ARENA_PIECE;
+}
+
+static void unregister_pieces(const struct backend_arena *arena, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += ARENA_PIECE)
+    if (cudaHostUnregister(arena->base + at) != cudaSuccess)
+      (void)cudaGetLastError();
+}
+
+/* The next piece, at *device; it must lie behind the one before as it does for the host. */
+static cudaError_t register_piece(const struct backend_arena *arena, uint64_t at, const uint8_t *first,
+                                  uint8_t **device) {
+  uint64_t bytes = piece_bytes(arena, at);
+  void *there = NULL;
+  (void)madvise(arena->base + at, bytes, MADV_POPULATE_WRITE); /* an older kernel finds them below */
+  cudaError_t result = cudaHostRegister(arena->base + at, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
+  if (result != cudaSuccess)
+    return result;
+  result = cudaHostGetDevicePointer(&there, arena->base + at, 0);
+  if (result == cudaSuccess && first && (uint8_t *)there != first + at)
+    result = cudaErrorNotSupported;
+  if (result != cudaSuccess)
+    (void)cudaHostUnregister(arena->base + at);
+  *device = there;
+  return result;
+}
+
+static cudaError_t register_pieces(struct backend_arena *arena) {
+  uint8_t *first = NULL, *device = NULL;
+  for (uint64_t at = 0; at < arena->bytes; at += ARENA_PIECE) {
+    cudaError_t result = register_piece(arena, at, first, &device);
+    if (result != cudaSuccess) {
+      unregister_pieces(arena, at);
+      return result;
+    }
+    first = first ? first : device;
+  }
+  arena->device = first;
+  return cudaSuccess;
+}
+
 enum status cuda_arena_register(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
                                 struct error *error) {
   enum status status = backend_enter(backend, error);
@@ -26,15 +74,8 @@ enum status cuda_arena_register(struct backend *backend, void *base, uint64_t by
   if (!arena)
     return error_set(error, STATUS_NOMEM, "no memory for an arena");
   arena->base = base;
-  void *device = NULL;
-  cudaError_t result = cudaHostRegister(base, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
-  if (result == cudaSuccess) {
-    result = cudaHostGetDevicePointer(&device, base, 0);
-    if (result != cudaSuccess)
-      (void)cudaHostUnregister(base);
-  }
-  arena->device = result == cudaSuccess ? device : NULL;
-  status = runtime_check(result, "registering an arena", error);
+  arena->bytes = bytes;
+  status = runtime_check(register_pieces(arena), "registering an arena", error);
   if (status != STATUS_OK && status != STATUS_DEVICE_LOST)
     status = bounce_ensure(backend, error);
   if (status != STATUS_OK) {
@@ -49,8 +90,8 @@ void cuda_arena_unregister(struct backend *backend, struct backend_arena *arena)
   struct error ignored;
   if (!arena)
     return;
-  if (arena->device && backend_enter(backend, &ignored) == STATUS_OK && cudaHostUnregister(arena->base) != cudaSuccess)
-    (void)cudaGetLastError();
+  if (arena->device && backend_enter(backend, &ignored) == STATUS_OK)
+    unregister_pieces(arena, arena->bytes);
   free(arena);
 }
 

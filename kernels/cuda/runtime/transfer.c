@@ -25,6 +25,44 @@ static cudaError_t direct(struct slot *slot, const struct rows *rows, bool in, e
   return result;
 }
 
+/* The pieces that an arena is registered in, one after the other: whole rows where they lie in one, else parts of a
+ * row. */
+
+static uint64_t left_in_piece(const struct backend_arena *arena, const uint8_t *host) {
+  return ARENA_PIECE - (uint64_t)(host - arena->base) % ARENA_PIECE;
+}
+
+static cudaError_t row_by_pieces(struct slot *slot, const struct backend_arena *arena, const struct rows *row, bool in,
+                                 enum cudaMemcpyKind kind) {
+  cudaError_t result = cudaSuccess;
+  for (uint64_t column = 0; column < row->row_bytes && result == cudaSuccess;) {
+    struct rows part = *row;
+    part.device = (uint8_t *)row->device + column;
+    part.host = (uint8_t *)row->host + column;
+    uint64_t left = left_in_piece(arena, part.host);
+    part.row_bytes = row->row_bytes - column < left ? row->row_bytes - column : left;
+    result = direct(slot, &part, in, kind);
+    column += part.row_bytes;
+  }
+  return result;
+}
+
+static cudaError_t by_pieces(struct slot *slot, const struct backend_arena *arena, const struct rows *rows, bool in,
+                             enum cudaMemcpyKind kind) {
+  cudaError_t result = cudaSuccess;
+  for (uint64_t row = 0; row < rows->rows && result == cudaSuccess;) {
+    struct rows part = *rows;
+    part.device = (uint8_t *)rows->device + row * rows->device_stride;
+    part.host = (uint8_t *)rows->host + row * rows->host_stride;
+    uint64_t left = left_in_piece(arena, part.host), more = rows->rows - row;
+    uint64_t fit = left < rows->row_bytes ? 0 : more == 1 ? 1 : 1 + (left - rows->row_bytes) / rows->host_stride;
+    part.rows = fit == 0 ? 1 : fit < more ? fit : more;
+    result = fit == 0 ? row_by_pieces(slot, arena, &part, in, kind) : direct(slot, &part, in, kind);
+    row += part.rows;
+  }
+  return result;
+}
+
 /* ---- an arena that the device cannot reach: pieces of it go through the slot's pinned memory. A thread of the
  * driver moves them between two steps of the stream, so that submit does not wait. */
 
@@ -91,11 +129,13 @@ static cudaError_t bounce(struct slot *slot, const struct rows *rows, enum cudaM
 cudaError_t transfer_in(struct slot *slot, const struct backend_arena *arena, const struct rows *rows) {
   if (arena->imported_bytes > 0)
     return direct(slot, rows, true, cudaMemcpyDeviceToDevice);
-  return arena->device ? direct(slot, rows, true, cudaMemcpyHostToDevice) : bounce(slot, rows, cudaMemcpyHostToDevice);
+  return arena->device ? by_pieces(slot, arena, rows, true, cudaMemcpyHostToDevice)
+                       : bounce(slot, rows, cudaMemcpyHostToDevice);
 }
 
 cudaError_t transfer_out(struct slot *slot, const struct backend_arena *arena, const struct rows *rows) {
   if (arena->imported_bytes > 0)
     return direct(slot, rows, false, cudaMemcpyDeviceToDevice);
-  return arena->device ? direct(slot, rows, false, cudaMemcpyDeviceToHost) : bounce(slot, rows, cudaMemcpyDeviceToHost);
+  return arena->device ? by_pieces(slot, arena, rows, false, cudaMemcpyDeviceToHost)
+                       : bounce(slot, rows, cudaMemcpyDeviceToHost);
 }

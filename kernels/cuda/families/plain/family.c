@@ -30,14 +30,15 @@ static struct kernel_sums leaves(const struct kernel_problem *problem, const str
                               .scaled = problem->scale == GEMM_SCALE_BLOCK};
 }
 
-static cudaError_t sums_launch(const struct kernel_call *call) {
+static cudaError_t sums_launch(const struct kernel_device *device, const struct kernel_call *call) {
   const struct backend_weight *weight = call->weight;
+  int64_t m = call->m_padded, n = weight->layout.n, k = weight->layout.k;
   bool block = weight->weight.scale == GEMM_SCALE_BLOCK;
   const struct plain_product product = {
       .format = weight->weight.format,
-      .m = call->m_padded,
-      .n = weight->layout.n,
-      .k = weight->layout.k,
+      .m = m,
+      .n = n,
+      .k = k,
       .x = call->x,
       .w = weight->codes,
       .x_scale = block ? call->x_scale : NULL,
@@ -45,12 +46,15 @@ static cudaError_t sums_launch(const struct kernel_call *call) {
       .x_scale_stride = call->m_padded,
       .w_scale_stride = (int64_t)weight->layout.scale_row_bytes / 4,
       .sums = call->sums,
+      .cut = plain_cut(m, n, k, plain_blocks(m, n), device->multiprocessors, device->workspace_bytes),
+      .parts = call->workspace,
   };
   return launch_plain(call->stream, &product);
 }
 
-static cudaError_t int2_launch(const struct kernel_call *call) {
+static cudaError_t int2_launch(const struct kernel_device *device, const struct kernel_call *call) {
   const struct backend_weight *weight = call->weight;
+  int64_t m = call->m, n = weight->weight.n, k = weight->weight.k;
   enum gemm_type x_type = gemm_quantizes_x(weight->weight.format) ? GEMM_INT8 : call->x_type;
   const struct int2_product product = {
       .x = call->x,
@@ -66,9 +70,11 @@ static cudaError_t int2_launch(const struct kernel_call *call) {
       .y = call->y,
       .y_type = call->y_type,
       .y_stride = call->y_stride,
-      .m = call->m,
-      .n = weight->weight.n,
-      .k = weight->weight.k,
+      .m = m,
+      .n = n,
+      .k = k,
+      .cut = plain_cut(m, n, k, int2_blocks(m, n), device->multiprocessors, device->workspace_bytes),
+      .parts = call->workspace,
   };
   return launch_int2(call->stream, &product);
 }
@@ -76,12 +82,12 @@ static cudaError_t int2_launch(const struct kernel_call *call) {
 /* Nothing reads tiles but the kernels that they are for. */
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
-  (void)backend;
   (void)variant;
   if (layout_is_tiled(&call->weight->layout))
     return error_set(error, STATUS_UNSUPPORTED, "the plain kernel does not read weights in tiles");
   bool int2 = gemm_is_int2(call->weight->weight.format);
-  return runtime_check(int2 ? int2_launch(call) : sums_launch(call), "computing a product", error);
+  return runtime_check(int2 ? int2_launch(&backend->gpu, call) : sums_launch(&backend->gpu, call),
+                       "computing a product", error);
 }
 
 const struct kernel_family plain_kernels = {

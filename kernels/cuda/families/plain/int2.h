@@ -10,6 +10,8 @@
 extern "C" {
 #endif
 
+/* Blocks that compute y [m, n] of a slice of K. */
+int64_t int2_blocks(int64_t m, int64_t n);
 cudaError_t launch_int2(cudaStream_t stream, const struct int2_product *product);
 
 /* One kernel of the file, which leads to the others. */

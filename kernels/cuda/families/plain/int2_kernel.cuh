@@ -2,15 +2,23 @@
 // come out as IEEE arithmetic has them. Sums of INT8 x are exact before they are scaled.
 //
 // A warp computes `rows` x `columns` of y. Eight lanes share a group of 128 along K, 16 codes (one word) each; a warp
-// reads 128 bytes of a row of codes at a time, and every code once for `rows` rows of x.
+// reads 128 bytes of a row of codes at a time, and every code once for `rows` rows of x. Warps of the same y have a
+// slice of K each (config.h).
 #pragma once
 
 #include "../../device/number.cuh"
-#include "product.h"
+#include "kernel.cuh"
 
 constexpr int int2_threads = 128;
 constexpr int int2_codes = 16;             // a lane and step
 constexpr int int2_step = 32 * int2_codes; // of K, a warp
+static_assert(PLAIN_SLICE_ALIGN % int2_step == 0, "slices are whole steps");
+
+__device__ inline void int2_write(const int2_product &p, int64_t m, int64_t n, float sum) {
+  const float bias = p.bias ? number_load_as(p.bias, n, p.bias_type) : 0.0f;
+  number_store_as(static_cast<uint8_t *>(p.y) + m * p.y_stride, n, p.y_type,
+                  number_scaled(sum, 1.0f, p.x_scale ? p.x_scale[m] : 1.0f, bias));
+}
 
 // Code c as the f32 c - 1: c in the low bits of 2^23 is the number 2^23 + c.
 __device__ inline float int2_value(unsigned word, int index) {
@@ -46,9 +54,10 @@ __global__ void __launch_bounds__(int2_threads) int2_products(const int2_product
   if (first_n >= p.n)
     return;
   const bool aligned = p.k % 8 == 0;
+  const int64_t slice = blockIdx.z, first_k = slice * p.cut.slice_k, end_k = min(first_k + p.cut.slice_k, p.k);
   float sums[rows][columns] = {};
   // Rows behind the last are computed from the last and not written.
-  for (int64_t i = lane * int2_codes; i < p.k; i += int2_step) {
+  for (int64_t i = first_k + lane * int2_codes; i < end_k; i += int2_step) {
     float x[rows][int2_codes];
     unsigned words[columns];
     float scales[columns];
@@ -94,9 +103,16 @@ __global__ void __launch_bounds__(int2_threads) int2_products(const int2_product
       const int64_t m = first_m + r, n = first_n + c;
       if (lane != r * columns + c || m >= p.m || n >= p.n)
         continue;
-      const float bias = p.bias ? number_load_as(p.bias, n, p.bias_type) : 0.0f;
-      const float sum = number_scaled(sums[r][c], 1.0f, p.x_scale ? p.x_scale[m] : 1.0f, bias);
-      number_store_as(static_cast<uint8_t *>(p.y) + m * p.y_stride, n, p.y_type, sum);
+      if (p.cut.slices > 1)
+        p.parts[(slice * p.m + m) * p.n + n] = sums[r][c];
+      else
+        int2_write(p, m, n, sums[r][c]);
     }
   }
+}
+
+__global__ void __launch_bounds__(plain_adders) int2_join(const int2_product p) {
+  const int64_t elements = p.m * p.n, i = static_cast<int64_t>(blockIdx.x) * plain_adders + threadIdx.x;
+  if (i < elements)
+    int2_write(p, i / p.n, i % p.n, plain_add<float>(p.parts, i, elements, p.cut.slices));
 }

@@ -10,6 +10,8 @@
 extern "C" {
 #endif
 
+/* Blocks that compute sums [m, n] of a slice of K. */
+int64_t plain_blocks(int64_t m, int64_t n);
 cudaError_t launch_plain(cudaStream_t stream, const struct plain_product *product);
 
 /* One kernel of the file, which leads to the others. */

@@ -4,6 +4,7 @@
 #define KERNELS_CUDA_FAMILIES_PLAIN_PRODUCT_H
 
 #include "../../../../proto/gemm.h"
+#include "config.h"
 
 #include <stdint.h>
 
@@ -15,6 +16,8 @@ struct plain_product {
   const float *x_scale, *w_scale; /* BLOCK weights: [k / 128, x_scale_stride], [n / 128, w_scale_stride]; else NULL */
   int64_t x_scale_stride, w_scale_stride;
   void *sums;
+  struct plain_cut cut;
+  void *parts; /* [slices, m, n], of sums' type; more than one slice */
 };
 
 /* y = x * W^T + bias with an INT2 weight, or INT2A8 where x is INT8. */
@@ -33,6 +36,8 @@ struct int2_product {
   enum gemm_type y_type;
   uint64_t y_stride; /* bytes */
   int64_t m, n, k;
+  struct plain_cut cut;
+  float *parts; /* as above */
 };
 
 #endif

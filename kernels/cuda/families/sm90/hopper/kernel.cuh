@@ -25,7 +25,7 @@ __device__ inline void write_eights(const hopper_product &p, const Rest &...rest
   if constexpr (kSums == sums::every_128) {
     write_eights<kColumns, __nv_bfloat16, T>(p, rest...);
   } else {
-    if (kSums != sums::every_32 && p.y_type == GEMM_BF16)
+    if ((kSums != sums::every_32 || kColumns <= fine_columns) && p.y_type == GEMM_BF16)
       write_eights<kColumns, __nv_bfloat16, T>(p, rest...);
     else if (p.y_type == GEMM_F16)
       write_eights<kColumns, __half, T>(p, rest...);

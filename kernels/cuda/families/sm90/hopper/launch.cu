@@ -11,9 +11,13 @@ using hopper::sums;
 template <sums kSums> kernel kernel_of(const hopper_config &c) {
   switch (c.columns) {
   case 8:
-    return hopper::run<kSums, 8>;
+    if constexpr (kSums != sums::every_128)
+      return hopper::run<kSums, 8>;
+    return nullptr;
   case 16:
-    return hopper::run<kSums, 16>;
+    if constexpr (kSums != sums::every_128)
+      return hopper::run<kSums, 16>;
+    return nullptr;
   case 32:
     return hopper::run<kSums, 32>;
   case 64:
@@ -30,7 +34,8 @@ kernel kernel_of(const hopper_config &c, const hopper_product &p) {
     return kernel_of<sums::integers>(c);
   if (p.scale == GEMM_SCALE_BLOCK)
     return kernel_of<sums::block_scaled>(c);
-  return p.y_type == GEMM_BF16 ? kernel_of<sums::every_128>(c) : kernel_of<sums::every_32>(c);
+  const bool fine = p.y_type != GEMM_BF16 || c.columns <= hopper::fine_columns;
+  return fine ? kernel_of<sums::every_32>(c) : kernel_of<sums::every_128>(c);
 }
 
 } // namespace
