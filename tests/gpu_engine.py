@@ -10,7 +10,7 @@ Medians of graph replays in the order A B B A, in microseconds, and torch's time
 graph's result is compared with the same products by gemmd's worker.
 
 --tune: what is measured again after kernels were looked for: `worker` by gemmctl tune for each shape and M, as gemmd does
-in the background, `direct` by gemmd_direct_tune in this process; several in turn.
+in the background, `direct` by gemmd_direct_tune in this process; `forget` drops what gemmctl found; several in turn.
 
 --distinct: blocks with weights of their own, the others repeat them; what all of them take must not fit into the L2.
 """
@@ -185,7 +185,9 @@ def tune(how, folder, layers, rows):
         print(f"gemmd_direct_tune: other kernels for {found} of {len(LAYERS) * len(rows)}", flush=True)
         return time.perf_counter() - begin
     program = next(place / "gemmctl" for place in (BUILD / "bin", BUILD) if (place / "gemmctl").exists())
-    for layer in layers[0].values():
+    if how == "forget":
+        subprocess.run([str(program), "tune", "forget", "*", "--socket", str(folder / "gemmd.sock")], check=True)
+    for layer in layers[0].values() if how == "worker" else ():
         for m in rows:
             command = [str(program), "tune", layer.name, "--m", str(m), "--x-type", "bf16", "--y-type", "bf16"]
             command += ["--socket", str(folder / "gemmd.sock"), "--json"]
@@ -251,7 +253,7 @@ def main():
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--distinct", type=int, default=3)
     parser.add_argument("--parts", default="products,blocks,eager")
-    parser.add_argument("--tune", default="", help="worker, direct")
+    parser.add_argument("--tune", default="", help="worker, direct, forget")
     parser.add_argument("--peers", default="", help="of gpu_peers.py, for products: torch-fp8,humming-fp8,humming-int8,humming-int2")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")

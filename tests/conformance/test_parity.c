@@ -82,6 +82,19 @@ static double measured(const struct side *side, const struct variant *variant) {
   return (double)ns / 1e3;
 }
 
+/* x and y of the direct side as an engine has them, in memory that begins where the device likes best. */
+static void take_tensors(struct side *side, const struct oracle_x *x) {
+  uint64_t x_bytes = (uint64_t)(x->m * x->k) * 2, y_bytes = side->job.y_stride * (uint64_t)x->m;
+  void *tensors[2] = {NULL, NULL};
+  struct error error;
+  if (owner.ops->tensor_take(side->backend, x_bytes, &tensors[0], &error) != STATUS_OK ||
+      owner.ops->tensor_take(side->backend, y_bytes, &tensors[1], &error) != STATUS_OK ||
+      owner.ops->tensor_copy(side->backend, tensors[0], x->data, x_bytes, &error) != STATUS_OK)
+    fail_msg("%s", error.text);
+  side->job.x = tensors[0];
+  side->job.y = tensors[1];
+}
+
 static void compare_times(struct side sides[2], const struct variant *variant, const struct variant_problem *problem) {
   char shape[VARIANT_TEXT_BYTES], kernel[VARIANT_TEXT_BYTES];
   for (int side = 0; side < 2; side++)
@@ -117,7 +130,10 @@ static void one(struct side sides[2], const struct gemm_weight *shape, int64_t m
   void *direct = lanes_run(&lanes, 0, &request);
   assert_memory_equal(served, direct, (size_t)(m * shape->n) * 2);
   sides[1].job = lanes_stage(&lanes, 0, &request);
+  take_tensors(&sides[1], &x);
   compare_times(sides, &here, &problem);
+  owner.ops->tensor_give(lanes.device.backend, (void *)(uintptr_t)sides[1].job.x);
+  owner.ops->tensor_give(lanes.device.backend, sides[1].job.y);
   free(served);
   free(direct);
   oracle_x_free(&x);

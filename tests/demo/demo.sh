@@ -102,9 +102,24 @@ echo
 "$bin/gemmctl" status
 echo
 
+# ---- a product without gemmd: its weights and kernels in a process of the demo's own, on a GPU recorded as a CUDA graph
+
+direct_failed=0
+if [ -x "$bin/direct-layer" ]; then
+  weight=$(head -n 1 <<<"$tensors").fp8
+  if direct=$("$bin/direct-layer" "$weight" "$GEMMD_SOCKET" 2>&1); then
+    say "direct: $weight, borrowed by a process of its own: $(tail -n 1 <<<"$direct") from what gemmd computes"
+  else
+    say "direct: $weight: $direct" >&2
+    direct_failed=1
+  fi
+fi
+echo
+
 # ---- products, by another
 
 "$bin/gemm-demo" check "$model"
 code=$?
+[ $direct_failed -eq 0 ] || code=1
 [ $code -eq 0 ] || tail -n 20 "$temporary/gemmd.log" >&2
 exit $code

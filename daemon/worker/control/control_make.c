@@ -5,6 +5,7 @@
 #include "../../hash.h"
 #include "../../memfd.h"
 #include "../../pages.h"
+#include "../../room.h"
 #include "control_tensor.h"
 
 #include <string.h>
@@ -82,6 +83,8 @@ static enum status make_of(struct control *control, struct control_task *task, c
   const struct gemm_weight weight = wanted(make);
   struct gemm_layout layout;
   enum status status = gemm_layout_compute(&weight, &layout, error);
+  if (status == STATUS_OK)
+    status = room_for(layout.total_bytes, error);
   if (status == STATUS_OK)
     status = memfd_make_open("gemmd-weight", layout.total_bytes, &task->reply_fd, error);
   if (status != STATUS_OK)
