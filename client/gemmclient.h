@@ -188,6 +188,15 @@ GEMMD_API int gemmd_event_close(gemmd_event *event);
 
 /* ---- weights */
 
+/* What is done to each row of x before it is multiplied, in this order, as the file of the weight wants it; a sum. x of
+ * such a weight is f32, f16 or bf16. */
+enum gemmd_input {
+  GEMMD_INPUT_NONE = 0,
+  GEMMD_INPUT_ORDER = 1,  /* its elements are put in another order */
+  GEMMD_INPUT_SCALE = 2,  /* it is quantized with a scale of the file's, not of its own: what is beyond is cut off */
+  GEMMD_INPUT_ROTATE = 16 /* times 1..5: groups of 4^i elements are multiplied by a Hadamard matrix, before that */
+};
+
 typedef struct gemmd_weight_info {
   char name[256];
   int64_t n, k;
@@ -202,6 +211,7 @@ typedef struct gemmd_weight_info {
   bool shared;      /* after a load: equal content was there already, nothing was stored */
   uint32_t borrows; /* of all sessions: see gemmd_weight_borrow */
   uint32_t experts; /* E: W is [E, n, k]; 0: it is [n, k] */
+  uint32_t input;   /* of enum gemmd_input */
 } gemmd_weight_info;
 
 typedef struct gemmd_borrower {
@@ -329,14 +339,18 @@ GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model,
 
 /* What gemmd holds of a weight, in memory of this process: rows of codes, row_bytes from one to the next (INT8, e4m3,
  * f16 and bf16 as they are; 2 bits four a byte, the first in the lowest bits, code c for c - 1), then scales,
- * row-major: f32, of 2-bit weights f16. */
+ * row-major: f32, of 2-bit weights f16. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of
+ * x goes with each of K; else these are NULL. */
 typedef struct gemmd_content {
   int64_t n, k;
   enum gemmd_format format;
   int scale; /* enum gemmd_scale; 0: none */
   const void *codes, *scales;
   uint64_t row_bytes, scale_rows, scale_columns;
-  void *map; /* the library's */
+  uint32_t input; /* of enum gemmd_input */
+  const float *x_scale;
+  const uint32_t *order; /* [k] */
+  void *map;             /* the library's */
   uint64_t bytes;
   uint32_t experts; /* E: codes and scales are those of each, one behind the other; 0: none */
 } gemmd_content;
@@ -609,8 +623,44 @@ typedef struct gemmd_tune_report {
   uint64_t library_first_ns, library_ns; /* by the kernel that a library names first, and by its fastest; 0: none */
 } gemmd_tune_report;
 
-/* Finds the fastest kernel for one shape now. Blocks as long as it takes; requests go first. For admins. */
+/* Finds the fastest kernel for one shape now. Blocks as long as it takes; requests go first. Exhaustively, and for a
+ * weight that another user has loaded, for admins; else a user may have one search under way at a time. */
 GEMMD_API int gemmd_tune(gemmd_session *session, const gemmd_tune_request *request, gemmd_tune_report *report);
+
+/* A search, and the table of all that it has tried, which the device keeps until the next search begins there. */
+typedef struct gemmd_tune_search {
+  uint32_t warmup;     /* products of each candidate that are not timed; at most 100 */
+  uint32_t iterations; /* samples of each at least, at most 100; 0: as few as decide */
+  uint32_t device;
+  uint64_t number;  /* 0: the last one of the device */
+  char shape[128];  /* gemmd_tune_trials */
+  uint64_t roof_ns; /* where the device's memory or arithmetic delivers all it can; 0: not known */
+  uint32_t total;   /* rows of the table */
+} gemmd_tune_search;
+
+typedef struct gemmd_tune_trial {
+  char kernel[256];
+  char state[16]; /* "timed", "untried" (the search ended without it), "refused" for this shape, "failed", "wrong" */
+  char why[128];  /* it has no time */
+  uint64_t ns;    /* median of one product; 0: not timed */
+  double spread;  /* half the distance of the quartiles over the median */
+  uint32_t samples;
+  double error;       /* of the worst row of y against the plain kernel, in the 2-norm; below 0: not compared */
+  uint64_t workspace; /* bytes of the device beside the tensors */
+  uint32_t filling;   /* slices of K with which its blocks fill the device once; 0: not known */
+  bool own;           /* the backend's own choice */
+  bool incumbent;     /* what served when the search began */
+  bool winner, library_first, hand;
+} gemmd_tune_trial;
+
+/* As gemmd_tune, with warmup and iterations of *search; then device and number say which search it was. */
+GEMMD_API int gemmd_tune_measured(gemmd_session *session, const gemmd_tune_request *request, gemmd_tune_search *search,
+                                  gemmd_tune_report *report);
+/* Calls `each` for every candidate of a search by its device and number, fastest first, those without a time last,
+ * until it returns false; fills the rest of *search before. NOT_FOUND where another search has begun since, BUSY while
+ * it is under way. */
+GEMMD_API int gemmd_tune_trials(gemmd_session *session, gemmd_tune_search *search,
+                                bool (*each)(void *user, const gemmd_tune_trial *trial), void *user);
 /* Forgets what was found for shapes that match the fnmatch(3) pattern, on disk, too. *count may be NULL. */
 GEMMD_API int gemmd_tune_forget(gemmd_session *session, uint32_t device, const char *pattern, uint32_t *count);
 /* Makes known what was found on another machine of the same kind. It serves once it has been checked. */

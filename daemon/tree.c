@@ -39,7 +39,7 @@ void tree_leaves(const struct tree_kind *kind, const void *bytes, uint64_t lengt
 static void put_header(uint8_t header[HEADER_BYTES], const char *kind, const struct gemm_weight *weight) {
   memcpy(header, kind, strlen(kind) + 1);
   put_number(header + 8, (uint64_t)weight->format, 4);
-  put_number(header + 12, (uint64_t)weight->scale, 4);
+  put_number(header + 12, (uint64_t)(weight->scale | weight->input << 8), 4);
   put_number(header + 16, (uint64_t)weight->n, 8);
   put_number(header + 24, (uint64_t)weight->k, 8);
 }

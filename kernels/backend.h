@@ -75,6 +75,10 @@ struct backend_plan {
   uint32_t layout;
 };
 
+/* Added to the number of a layout where something is done to x (gemm_weight.input), so that builds that would not do it
+ * refuse the weight. */
+enum { BACKEND_LAYOUT_INPUT = 0x10000 };
+
 /* One of the products of a sequence: its result, rounded to y_type, then activated and rounded again, is x of the next
  * one. proto/plan.h says what is computed. */
 struct backend_step {
@@ -162,6 +166,12 @@ struct backend_timing {
   bool quantize;  /* x is converted to what the kernel reads in every launch, from the device's memory; cpu: always */
   bool dependent; /* cuda: a kernel may read its weight before the one ahead of it has ended */
   int lane;       /* with config.direct, whose memory is used; then all is as enqueue has it, whatever the two say */
+};
+
+/* What a variant takes beside its tensors. */
+struct backend_needs {
+  uint64_t workspace_bytes;
+  uint32_t filling; /* slices of K with which its blocks fill the device once; 0: not known, or there are none */
 };
 
 struct backend_done {
@@ -331,6 +341,9 @@ struct backend_ops {
    * *nearest is one that can, or has no family. `nearest` may be NULL. */
   enum status (*variant_check)(struct backend *backend, const struct variant_problem *problem, struct variant *variant,
                                struct variant *nearest, struct error *error);
+  /* Of a variant that variant_check has passed. NULL: nothing is known of any. */
+  void (*variant_needs)(struct backend *backend, const struct variant_problem *problem, const struct variant *variant,
+                        struct backend_needs *out);
   /* True for a variant whose code no test has seen. variant_check passes it where variant_build can make it, but it
    * computes nothing before it has been built; whoever builds it, and runs it first, does so in a process of its own.
    * NULL: there are none. */

@@ -28,6 +28,7 @@ void race_start(struct race *race, const struct variant *first, bool all) {
   race->count = 1;
   race->candidates[0] = (struct race_candidate){.variant = *first, .state = RACE_UNCHECKED};
   race->all = all;
+  race->iterations = 0;
   race->hurry = race->final = race->over = false;
   race->heat = race->refinements = 0;
   race->fastest = UINT64_MAX;
@@ -185,17 +186,21 @@ static bool challenged(const struct race *race) {
   return false;
 }
 
-/* Of each candidate in this heat. Who is left when others like it are to be asked for needs no more to be among the
- * best; more samples would decide nothing. */
-static uint32_t wanted(const struct race *race) {
-  if (race->hurry)
-    return 1;
+/* Who is left when others like it are to be asked for needs no more to be among the best; more samples would decide
+ * nothing. */
+static uint32_t deciding(const struct race *race) {
   if (race->all)
     return ALL_SAMPLES;
   if (running(race) <= FINALISTS && to_refine(race))
     return FIRST_SAMPLES;
   uint32_t samples = FIRST_SAMPLES << race->heat;
   return samples < RACE_SAMPLES / 2 ? samples : RACE_SAMPLES / 2;
+}
+
+/* Of each candidate in this heat. */
+static uint32_t wanted(const struct race *race) {
+  uint32_t samples = deciding(race);
+  return race->hurry ? 1 : samples > race->iterations ? samples : race->iterations;
 }
 
 static int first_of(const struct race *race, enum race_state state) {
@@ -286,9 +291,10 @@ static void start_final(struct race *race) {
 static bool decided(struct race *race) {
   const struct race_candidate *winner = &race->candidates[race->winner];
   const struct race_candidate *challenger = &race->candidates[race->challenger];
-  bool last = race->final_rounds >= FINAL_ROUNDS_MOST;
+  uint32_t asked = (race->iterations + 1) / 2; /* rounds of two samples each */
+  bool last = race->final_rounds >= FINAL_ROUNDS_MOST && race->final_rounds >= asked;
   double gain;
-  if (race->final_turn > 0 || race->final_rounds < FINAL_ROUNDS)
+  if (race->final_turn > 0 || race->final_rounds < FINAL_ROUNDS || race->final_rounds < asked)
     return false;
   bool wins = beats(winner, challenger, WIN_LEAST, last ? WIN_ERRORS : WIN_ERRORS_AT_ONCE, &gain);
   double promised = 1 - (double)low_quartile(challenger) / (double)low_quartile(winner);

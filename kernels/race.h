@@ -37,11 +37,12 @@ struct race_step {
 struct race {
   struct race_candidate candidates[RACE_MOST]; /* 0: the one that serves */
   int count;
-  bool all;         /* nobody leaves the heats but who is far behind at once: to judge the shortcut by */
-  uint64_t fastest; /* sample of all */
-  int refinements;  /* how often the backend was asked for variants of the best */
-  int known;        /* candidates before it was asked last */
-  bool hurry;       /* the time is up: on to the final, as soon as the winner has somebody to meet */
+  bool all;            /* nobody leaves the heats but who is far behind at once: to judge the shortcut by */
+  uint32_t iterations; /* samples of each candidate at least, in heats and in a final; 0: as few as decide */
+  uint64_t fastest;    /* sample of all */
+  int refinements;     /* how often the backend was asked for variants of the best */
+  int known;           /* candidates before it was asked last */
+  bool hurry;          /* the time is up: on to the final, as soon as the winner has somebody to meet */
   int heat;
   bool final;
   int finals;            /* so far */

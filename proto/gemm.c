@@ -125,6 +125,26 @@ uint64_t gemm_x_scale_columns(const struct gemm_weight *weight) {
 
 /* ---- weights */
 
+uint32_t gemm_rotation(uint32_t input) {
+  return input / GEMM_INPUT_ROTATE;
+}
+
+static enum status check_input(const struct gemm_weight *weight, struct error *error) {
+  uint32_t input = weight->input, stages = gemm_rotation(input);
+  uint32_t kinds = input % GEMM_INPUT_ROTATE + (stages > 0 ? GEMM_INPUT_ROTATE : 0);
+  if (input == 0)
+    return STATUS_OK;
+  if (stages > GEMM_ROTATE_MOST || (kinds & ~gemm_format_facts(weight->format)->inputs) != 0 ||
+      weight->scale == GEMM_SCALE_BLOCK || weight->experts > 0)
+    return error_set(error, STATUS_UNSUPPORTED, "a %s weight with scale mode %s%s does not take input %" PRIu32,
+                     gemm_format_name(weight->format), gemm_scale_name(weight->scale),
+                     weight->experts > 0 ? " and experts" : "", input);
+  if (weight->k % ((int64_t)1 << 2 * stages) != 0)
+    return error_set(error, STATUS_UNSUPPORTED, "K must be a multiple of %d to be rotated, got %" PRId64,
+                     1 << 2 * stages, weight->k);
+  return STATUS_OK;
+}
+
 int64_t gemm_matrices(const struct gemm_weight *weight) {
   return weight->experts > 0 ? weight->experts : 1;
 }
@@ -151,7 +171,7 @@ enum status gemm_weight_check(const struct gemm_weight *weight, struct error *er
              gemm_scale_name(weight->scale), (int)weight->scale, gemm_format_name(weight->format));
     return error->status;
   }
-  return STATUS_OK;
+  return check_input(weight, error);
 }
 
 static void scale_shape(const struct gemm_weight *weight, struct gemm_layout *out) {
@@ -179,6 +199,13 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   over |= __builtin_mul_overflow(layout.scale_rows, layout.scale_columns, &layout.scale_count);
   over |= __builtin_mul_overflow(layout.scale_count, scale_bytes, &layout.scales_bytes);
   over |= __builtin_add_overflow(layout.scales_offset, layout.scales_bytes, &layout.total_bytes);
+  if (weight->input & (GEMM_INPUT_SCALE | GEMM_INPUT_ORDER)) {
+    bool scaled = (weight->input & GEMM_INPUT_SCALE) != 0, ordered = (weight->input & GEMM_INPUT_ORDER) != 0;
+    layout.input_bytes = (scaled ? GEMM_SECTION : 0) + (ordered ? (uint64_t)weight->k * sizeof(uint32_t) : 0);
+    layout.input_offset = gemm_round_up(layout.total_bytes, GEMM_SECTION);
+    layout.order_offset = layout.input_offset + (scaled ? GEMM_SECTION : 0);
+    over |= __builtin_add_overflow(layout.input_offset, layout.input_bytes, &layout.total_bytes);
+  }
   if (over)
     return error_set(error, STATUS_TOO_LARGE, "a weight of %" PRId64 " x %" PRId64 " does not fit into 64 bits",
                      weight->n, weight->k);
@@ -358,6 +385,8 @@ enum status gemm_product_check(const struct gemm_product *product, const struct 
     return error_field(error, STATUS_INVALID, FIELD_N, product->n, weight->n, weight->n);
   if (product->k != weight->k)
     return error_field(error, STATUS_INVALID, FIELD_K, product->k, weight->k, weight->k);
+  if (weight->input != 0 && gemm_type_bytes(product->x_type) == 1)
+    return error_set(error, STATUS_UNSUPPORTED, "x comes as codes, and the weight changes x before codes are made");
   if ((status = check_types(product, weight->format, error)) != STATUS_OK ||
       (status = check_choice(product, weight, error)) != STATUS_OK)
     return status;

@@ -50,6 +50,18 @@ enum gemm_activation {
   GEMM_GELU = 2, /* v * erfc(-v / sqrt(2)) / 2 */
   GEMM_SILU = 3, /* v / (1 + exp(-v)) */
 };
+/* What is done to each row of x before it is multiplied, in this order: struct gemm_weight's `input` is a sum of them.
+ * It is done in f32, with what the weight brings along. The numbers travel. */
+enum gemm_input {
+  GEMM_INPUT_NONE = 0,
+  GEMM_INPUT_ORDER = 1, /* element p becomes element order[p] */
+  GEMM_INPUT_SCALE = 2, /* codes are made with the weight's own scale of x, whatever the row holds */
+  /* Times i, 1..GEMM_ROTATE_MOST, before codes are made: each group of 4^i elements is multiplied by the regular
+   * Hadamard matrix of that size, see rotate.h. */
+  GEMM_INPUT_ROTATE = 16,
+};
+enum { GEMM_ROTATE_MOST = 5 };
+
 enum { GEMM_STEPS_MOST = 16 }; /* products of one plan */
 
 #define GEMM_GROUP 128   /* of K: elements that share a scale, and the most that a tensor core sums before f32 */
@@ -61,6 +73,7 @@ struct gemm_weight {
   enum gemm_format format;
   enum gemm_scale scale;
   int64_t experts; /* E: W is [E, N, K], of which a row of x takes those that it names by ids. 0: W is [N, K] */
+  uint32_t input;  /* of enum gemm_input; with experts 0 */
 };
 
 /* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales.
@@ -70,6 +83,8 @@ struct gemm_weight {
  *               multiple of 128 elements, so that a group never straddles the end
  * With experts: the rows of all of them one behind the other, expert e from row e * N on, then the scales of all of
  * them. Each has those that it would have alone: ONE is one an expert, BLOCK ceil(N/128) rows of blocks an expert.
+ * Behind the scales, where `input` says so: the scale of x, one f32, and the order of x's elements, K of u32, each from
+ * a multiple of GEMM_SECTION on.
  * All sizes are in bytes. */
 struct gemm_layout {
   uint64_t row_bytes;     /* from one row of codes to the next */
@@ -78,7 +93,10 @@ struct gemm_layout {
   uint64_t scale_count;
   uint64_t scale_rows, scale_columns; /* scale_count == scale_rows * scale_columns, row-major */
   uint64_t scales_bytes;
-  uint64_t total_bytes; /* scales_offset + scales_bytes */
+  uint64_t total_bytes;  /* scales_offset + scales_bytes, with input input_offset + input_bytes */
+  uint64_t input_offset; /* of the scale of x, or of where it would be */
+  uint64_t order_offset; /* the same of the order */
+  uint64_t input_bytes;  /* from input_offset to the end of both; 0: there is neither */
 };
 
 /* Which experts a product over a weight with experts takes: row m of x goes to T of them, which makes T pairs. Pair
@@ -145,6 +163,7 @@ struct gemm_format_facts {
   enum gemm_type scale_type;       /* in which scales are stored */
   uint32_t methods;                /* that make it of real numbers: bits 1 << enum gemm_method; 0: rounding alone */
   enum gemm_method method_default; /* where whoever loads it names none */
+  uint32_t inputs;                 /* that it takes: a sum of enum gemm_input, rotation as GEMM_INPUT_ROTATE */
   enum gemm_type codes;            /* what activations are quantized to; NONE: they are read as they come */
   uint32_t x_types;                /* that it takes: bits 1 << enum gemm_type */
   bool raw;                        /* gives s32 sums, where x comes as codes */
@@ -179,6 +198,8 @@ bool gemm_quantizes_x(enum gemm_format format);
 uint64_t gemm_round_up(uint64_t value, uint64_t to);
 /* Quotient rounded up. */
 uint64_t gemm_ceil_div(uint64_t value, uint64_t by);
+/* Stages of the rotation that `input` asks for, groups being of 4^stages elements; 0: there is none. */
+uint32_t gemm_rotation(uint32_t input);
 /* Scales of a row of x: 1, or ceil(k/128) for BLOCK weights. */
 uint64_t gemm_x_scale_columns(const struct gemm_weight *weight);
 

@@ -13,7 +13,7 @@ HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc)
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
-  test_comfyui_nodes.py)
+  test_comfyui_nodes.py test_tuning.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
@@ -90,6 +90,10 @@ test: ## build and run every test that needs no GPU
 
 run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
+
+test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)
+	@tests/python/importers.sh
+	@GEMMD_BUILD=$(BUILD) PYTHON=.cache/importers/bin/python tests/run.sh tests/python/test_importers.py
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
 	@$(if $(PYTHON),,tests/python/environment.sh)
@@ -176,5 +180,5 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@tests/check_modules.py
 	@echo "check: nothing found"
 
-.PHONY: test-compat demo run-demo test run-tests test-torch bench-torch test-comfyui test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+.PHONY: test-compat demo run-demo test run-tests test-torch test-importers bench-torch test-comfyui test-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check

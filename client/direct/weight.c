@@ -91,6 +91,7 @@ static enum status take(struct gemmd_direct_weight *weight, struct error *error)
                                        .k = weight->info.k,
                                        .format = (enum gemm_format)weight->info.format,
                                        .scale = (enum gemm_scale)weight->info.scale,
+                                       .input = weight->info.input,
                                        .experts = weight->info.experts};
   const gemmd_borrowed_part *part = part_here(direct, weight->borrowed, error);
   if (part == NULL)

@@ -23,6 +23,7 @@ static enum status reply_check(struct gemmd_session *session, const struct messa
                                     .k = reply->k,
                                     .format = (enum gemm_format)reply->format,
                                     .scale = (enum gemm_scale)reply->scale,
+                                    .input = reply->input,
                                     .experts = reply->experts};
   struct error error;
   if (gemm_weight_check(&shape, &error) != STATUS_OK)
@@ -135,6 +136,7 @@ static void fill(struct gemmd_borrowed *borrowed, const char *name, const struct
                                        .owner = reply->owner,
                                        .mode = (enum gemmd_mode)reply->mode,
                                        .devices = reply->parts_count,
+                                       .input = reply->input,
                                        .experts = reply->experts};
   memcpy(borrowed->info.hash, reply->hash, sizeof borrowed->info.hash);
   strcpy(borrowed->info.name, name);

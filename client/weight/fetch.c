@@ -17,6 +17,7 @@ static enum status check(struct gemmd_session *session, const struct message_wei
                                     .k = reply->k,
                                     .format = (enum gemm_format)reply->format,
                                     .scale = (enum gemm_scale)reply->scale,
+                                    .input = reply->input,
                                     .experts = reply->experts};
   struct error error;
   int seals = fcntl(fd, F_GET_SEALS);
@@ -47,9 +48,14 @@ static enum status map(struct gemmd_session *session, const struct message_weigh
                          .row_bytes = layout.row_bytes,
                          .scale_rows = layout.scale_rows,
                          .scale_columns = layout.scale_columns,
+                         .input = reply->input,
                          .map = at,
                          .bytes = reply->bytes,
                          .experts = reply->experts};
+  if (reply->input & GEMM_INPUT_SCALE)
+    out->x_scale = (const float *)(const void *)((const uint8_t *)at + layout.input_offset);
+  if (reply->input & GEMM_INPUT_ORDER)
+    out->order = (const uint32_t *)(const void *)((const uint8_t *)at + layout.order_offset);
   return STATUS_OK;
 }
 

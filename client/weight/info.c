@@ -60,6 +60,7 @@ void info_convert(const struct message_weight_info *from, gemmd_weight_info *to)
                             .devices = from->parts_count,
                             .shared = from->shared,
                             .borrows = from->borrows,
+                            .input = from->input,
                             .experts = from->experts};
   COPY_TEXT(to->name, from->name);
   COPY_TEXT(to->hash, from->hash);

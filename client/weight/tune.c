@@ -46,11 +46,19 @@ static enum status kernel_copy(struct gemmd_session *session, char *to, size_t b
 }
 
 int gemmd_tune(gemmd_session *session, const gemmd_tune_request *ask, gemmd_tune_report *report) {
+  gemmd_tune_search search = {.warmup = 0};
+  return gemmd_tune_measured(session, ask, &search, report);
+}
+
+int gemmd_tune_measured(gemmd_session *session, const gemmd_tune_request *ask, gemmd_tune_search *search,
+                        gemmd_tune_report *report) {
   struct message_tune_run_request request = {.m = ask->m,
                                              .x_type = (uint32_t)ask->x_type,
                                              .y_type = (uint32_t)ask->y_type,
                                              .bias_type = (uint32_t)ask->bias_type,
-                                             .all = ask->exhaustive};
+                                             .all = ask->exhaustive,
+                                             .warmup = search->warmup,
+                                             .iterations = search->iterations};
   struct message_tune_run_reply reply = {.checked = 0};
   struct call call = {.command = COMMAND_tune_run, .request = &request, .reply = &reply, .fd = -1, .patient = true};
   enum status status = text_copy(session, request.name, sizeof request.name, ask->weight, "weight");
@@ -68,6 +76,8 @@ int gemmd_tune(gemmd_session *session, const gemmd_tune_request *ask, gemmd_tune
                                 .roof_ns = reply.roof_ns,
                                 .library_first_ns = reply.library_first_ns,
                                 .library_ns = reply.library_ns};
+  search->device = reply.device;
+  search->number = reply.search;
   COPY_TEXT(report->shape, reply.shape);
   COPY_TEXT(report->kernel, reply.kernel);
   COPY_TEXT(report->why, reply.why);
@@ -80,6 +90,49 @@ int gemmd_tune(gemmd_session *session, const gemmd_tune_request *ask, gemmd_tune
                                              .hand = from->hand};
     COPY_TEXT(report->results[i].kernel, from->kernel);
   }
+  return GEMMD_OK;
+}
+
+static void trial_convert(const struct message_tune_trial *from, gemmd_tune_trial *to) {
+  *to = (gemmd_tune_trial){.ns = from->ns,
+                           .spread = from->spread_ppm / 1e6,
+                           .samples = from->samples,
+                           .error = from->error == UINT64_MAX ? -1 : (double)from->error / 1e12,
+                           .workspace = from->workspace,
+                           .filling = from->filling,
+                           .own = from->own,
+                           .incumbent = from->incumbent,
+                           .winner = from->winner,
+                           .library_first = from->library_first,
+                           .hand = from->hand};
+  COPY_TEXT(to->kernel, from->kernel);
+  COPY_TEXT(to->state, from->state);
+  COPY_TEXT(to->why, from->why);
+}
+
+int gemmd_tune_trials(gemmd_session *session, gemmd_tune_search *search,
+                      bool (*each)(void *user, const gemmd_tune_trial *trial), void *user) {
+  struct message_tune_trials_request request = {.device = search->device, .search = search->number};
+  struct message_tune_trials_reply reply = {.next = 0};
+  struct call call = {.command = COMMAND_tune_trials, .request = &request, .reply = &reply, .fd = -1};
+  do {
+    enum status status = control_call(session, &call);
+    if (status != STATUS_OK)
+      return session_result(status);
+    if (reply.next != 0 && reply.next <= request.from)
+      return session_result(session_end(session, STATUS_PROTOCOL, "the table of a search goes round"));
+    request.search = search->number = reply.search; /* further pages are of the same one */
+    search->roof_ns = reply.roof_ns;
+    search->total = reply.total;
+    COPY_TEXT(search->shape, reply.shape);
+    for (uint32_t i = 0; i < reply.trials_count; i++) {
+      gemmd_tune_trial trial;
+      trial_convert(&reply.trials[i], &trial);
+      if (!each(user, &trial))
+        return GEMMD_OK;
+    }
+    request.from = reply.next;
+  } while (request.from != 0);
   return GEMMD_OK;
 }
 

@@ -223,6 +223,7 @@ static enum status weight_make(gemmd_session *session, const struct message_weig
                               .k = from->k,
                               .format = (enum gemm_format)from->format,
                               .scale = (enum gemm_scale)from->scale,
+                              .input = from->input,
                               .experts = from->experts};
   struct error error;
   if (gemm_weight_check(&shape, &error) != STATUS_OK)

@@ -2,6 +2,7 @@
 
 #include "../../proto/number.h"
 #include "../../proto/weights/quantize.h"
+#include "input.h"
 #include "tiles.h"
 
 #include <limits.h>
@@ -349,6 +350,8 @@ static enum status work_codes(void *context, uint64_t band, void *memory, struct
     if (status != STATUS_OK)
       return status;
     importer->codes(&run.piece->from, &convert->aux->data[run.piece - source->pieces], &tile, to, row_bytes);
+    for (uint64_t i = 0; source->reorders && i < run.rows; i++)
+      input_reorder(source, to + i * row_bytes, (uint8_t *)(void *)scratch.values);
     for (uint64_t i = 0; used < row_bytes && i < run.rows; i++)
       memset(to + i * row_bytes + used, facts->padding, row_bytes - used);
     for (uint64_t i = 0; status == STATUS_OK && facts->element == GEMM_E4M3 && i < run.rows; i++)

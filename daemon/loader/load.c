@@ -6,6 +6,7 @@
 #include "../room.h"
 #include "convert.h"
 #include "file.h"
+#include "input.h"
 #include "raw.h"
 #include "source.h"
 
@@ -34,10 +35,13 @@ static const char *first_name(const struct source *source) {
 static enum status add_expert(struct load *load, int64_t expert, struct error *error) {
   struct source source;
   enum status status = source_resolve(&load->files->model, load->request, expert, &source, error);
+  if (status == STATUS_OK)
+    status = input_find(load->files, &source, error);
+  input_free(&source);
   if (status != STATUS_OK)
     return status;
   struct gemm_weight one = source.weight, *first = &load->weight;
-  if (expert > 0 && (one.n != first->n || one.k != first->k || one.scale != first->scale))
+  if (expert > 0 && (one.n != first->n || one.k != first->k || one.scale != first->scale || one.input != first->input))
     return error_set(error, STATUS_UNSUPPORTED,
                      "'%s' makes an expert of %lld x %lld with scales of mode %s, the first one has %lld x %lld and %s",
                      safetensors_show(first_name(&source)).text, (long long)one.n, (long long)one.k,
@@ -69,11 +73,16 @@ static enum status resolve(struct load *load, struct error *error) {
 static enum status convert_expert(struct load *load, int64_t expert, uint8_t *canonical, struct error *error) {
   struct source source;
   enum status status = source_resolve(&load->files->model, load->request, expert, &source, error);
-  if (status != STATUS_OK)
-    return status;
+  if (status == STATUS_OK)
+    status = input_find(load->files, &source, error);
   uint64_t before = (uint64_t)expert * source.layout.codes_bytes;
   source.layout.scales_offset = load->layout.scales_offset + (uint64_t)expert * source.layout.scales_bytes - before;
-  return convert_run(load->files, &source, canonical + before, load->threads, &load->watch, error);
+  if (status == STATUS_OK)
+    status = convert_run(load->files, &source, canonical + before, load->threads, &load->watch, error);
+  if (status == STATUS_OK)
+    input_write(&source, canonical);
+  input_free(&source);
+  return status;
 }
 
 static enum status copy_numbers(struct load *load, uint8_t *out, struct error *error) {
@@ -94,6 +103,7 @@ static enum status fill(struct load *load, uint8_t *canonical, struct message_lo
                                      .k = load->weight.k,
                                      .format = load->weight.format,
                                      .scale = load->weight.scale,
+                                     .input = load->weight.input,
                                      .experts = (uint32_t)load->weight.experts,
                                      .bytes = load->bytes,
                                      .numbers = load->numbers,

@@ -23,6 +23,9 @@ struct source {
   struct source_piece pieces[SOURCE_PIECES];
   struct expert_slice slices[SOURCE_PIECES]; /* to which pieces may point */
   uint32_t count;
+  float x_scale;   /* with GEMM_INPUT_SCALE */
+  uint32_t *order; /* with GEMM_INPUT_ORDER, [k]; see input.h */
+  bool reorders;   /* codes are to be put in that order */
 };
 
 /* Finds the tensors that the request names, by the table of importers, and how they fit together: rows behind rows,

@@ -200,13 +200,17 @@ static void cpu_close_slab(struct backend *backend, struct backend_slab *slab) {
   cpu_slab_close(slab);
 }
 
+static uint32_t layout_number(const struct gemm_weight *weight) {
+  return weight->input != 0 ? CPU_LAYOUT | BACKEND_LAYOUT_INPUT : CPU_LAYOUT;
+}
+
 static enum status cpu_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
                                    struct error *error) {
   (void)backend;
   struct cpu_layout layout;
   enum status status = cpu_layout_compute(weight, &layout, error);
   if (status == STATUS_OK) {
-    *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = CPU_LAYOUT};
+    *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout_number(weight)};
   }
   return status;
 }
@@ -227,9 +231,9 @@ static enum status copy_slab(struct backend *backend, struct backend_slab *from,
 static enum status cpu_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                      struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                      struct error *error) {
-  if (layout != CPU_LAYOUT) {
-    return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in layout %" PRIu32 ", this build reads %d",
-                     layout, CPU_LAYOUT);
+  if (layout != layout_number(weight)) {
+    return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in layout %" PRIu32 ", this build reads %" PRIu32,
+                     layout, layout_number(weight));
   }
   return cpu_place_attach(weight, slab, offset, !backend->small_pages, out, error);
 }

@@ -16,6 +16,7 @@
 #include "launch/graph.h"
 #include "passes/activate.h"
 #include "passes/epilogue.h"
+#include "passes/input.h"
 #include "passes/quantize.h"
 #include "runtime/arena.h"
 #include "runtime/ipc.h"
@@ -259,8 +260,9 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
 
 /* The passes' kernels, and every family's. */
 static void kernels_load(const struct driver *driver) {
-  const void *const passes[] = {kernel_of_activate(), kernel_of_epilogue(),    kernel_of_quantize(), kernel_of_rows(),
-                                kernel_of_checksum(), kernel_of_int2_scales(), kernel_of_convert()};
+  const void *const passes[] = {kernel_of_activate(),    kernel_of_epilogue(), kernel_of_input(),
+                                kernel_of_quantize(),    kernel_of_rows(),     kernel_of_checksum(),
+                                kernel_of_int2_scales(), kernel_of_convert()};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
     load_kernels(driver, passes[i]);
   for (int i = 0; kernel_families[i]; i++)
@@ -387,6 +389,7 @@ const struct backend_ops cuda_backend = {
     .variants = cuda_variants,
     .library_variants = cuda_library_variants,
     .variant_check = cuda_variant_check,
+    .variant_needs = cuda_variant_needs,
     .variant_foreign = cuda_variant_foreign,
     .variant_build = cuda_variant_build,
     .measure = measure,

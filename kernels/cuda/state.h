@@ -9,6 +9,7 @@
 #include "families/sm90/int2a8/config.h"
 #include "families/tile/tile.h"
 #include "launch/launches.h"
+#include "passes/quantize.h"
 #include "runtime/cublaslt.h"
 #include "runtime/driver.h"
 #include "runtime/memory.h"
@@ -25,6 +26,7 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  struct quantize_input input;            /* what is done to x before codes are made of it */
   uint64_t serial;                        /* from 1; no other weight of the process has or has had it */
   _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */

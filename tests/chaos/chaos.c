@@ -26,8 +26,8 @@
 
 enum { CROWD = 24, ACTS = 8, KEPT = 2, WORKER_KILL_MS = 4000, CONTROLS = 2 };
 
-static const struct gemm_weight shapes[KEPT] = {{96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0},
-                                                {128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0}};
+static const struct gemm_weight shapes[KEPT] = {{96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0},
+                                                {128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}};
 static const char *const names[KEPT] = {"kept.int8", "kept.fp8"};
 static const char *const act_names[ACTS] = {"computed",  "died computing", "stopped for a while", "scribbled",
                                             "truncated", "reconnected",    "loaded and dropped",  "fell silent"};
@@ -296,7 +296,7 @@ static void make_all(void) {
   for (int i = 0; i < 3; i++) {
     struct oracle_weight weight;
     char name[32];
-    const struct gemm_weight shape = {200 + i, 300, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+    const struct gemm_weight shape = {200 + i, 300, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
     oracle_weight_make(&weight, &shape, (uint64_t)i + 50);
     checkpoint_add_values(&checkpoint, "t", &weight);
     snprintf(name, sizeof name, "model-%d.safetensors", i);

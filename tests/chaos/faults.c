@@ -28,7 +28,7 @@
 
 enum { CLIENTS = 4, M = 64 };
 
-static const struct gemm_weight shape = {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static struct pauses *pauses;

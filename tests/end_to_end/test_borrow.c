@@ -27,7 +27,7 @@
 #include <cmocka.h>
 
 enum { WEIGHTS = 4 };
-static const struct gemm_weight shape = {200, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {200, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static const char *const names[WEIGHTS] = {"a", "b", "c", "d"};
 static struct oracle_weight weights[WEIGHTS];
 static struct daemon daemon_under_test;
@@ -461,7 +461,7 @@ static void there_is_nothing_to_borrow(void **state) {
 
 /* More parts than descriptors fit into a message. */
 static void a_weight_in_sixteen_parts_comes_in_two_answers(void **state) {
-  static const struct gemm_weight tall = {16 * 128, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+  static const struct gemm_weight tall = {16 * 128, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
   static struct checkpoint checkpoint;
   struct oracle_weight weight;
   gemmd_borrowed *borrowed;

@@ -23,7 +23,7 @@ static int begin(void **state) {
   (void)state;
   daemon_make(&gemmd, "");
   shell_begin(&gemmd);
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
   checkpoint_free(&checkpoint);

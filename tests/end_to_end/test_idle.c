@@ -29,7 +29,7 @@
 #define SLEEPY "worker_idle_s = 1\ncpu_library_bytes = 0\n"
 #define SHAPE "int8-row-200x512-f16-f32-none-m8"
 
-static const struct gemm_weight shape = {200, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {200, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static struct error failure;

@@ -23,7 +23,7 @@
 
 enum { SIZE = 256, ROWS = 3, CLIENTS = 2, TURNS = 30, X_BYTES = ROWS * SIZE * 4, Y_AT = 65536, BYTES = 1 << 20 };
 
-static const struct gemm_weight shape = {SIZE, SIZE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {SIZE, SIZE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct daemon daemon_under_test, strict; /* strict: nobody may use legacy handles */
 static struct oracle_weight weight_values;
 static bool has_gpu;

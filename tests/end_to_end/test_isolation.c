@@ -32,7 +32,7 @@ enum {
 #define TERMS_MOST 4e10 /* of a case: more take too long here */
 #define BYTES_MOST ((uint64_t)96 << 20)
 
-static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct daemon daemon_under_test;
 static struct oracle_weight weight;
 

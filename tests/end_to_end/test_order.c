@@ -20,7 +20,7 @@
 
 enum { SESSIONS = 3 };
 
-static const struct gemm_weight shape = {96, 200, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {96, 200, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 
 static struct daemon daemon_under_test;
 static struct oracle_weight weight;

@@ -37,9 +37,9 @@ enum {
   SQUARE = 256
 };
 
-static const struct gemm_weight shape = {N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct daemon daemon_under_test;
-static const struct gemm_weight square_shape = {SQUARE, SQUARE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight square_shape = {SQUARE, SQUARE, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct oracle_weight weight_values, square_values;
 static bool takes_memfd;
 

@@ -30,7 +30,7 @@ static int start(void **state) {
   struct oracle_weight weight;
   gemmd_daemon_info info;
   daemon_make(&daemon_under_test, "");
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   oracle_weight_free(&weight);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));

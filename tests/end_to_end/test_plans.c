@@ -24,8 +24,8 @@
 
 enum { F = 160, HIDDEN = 96, ROWS = 7, CLIENTS = 2, IN_FLIGHT = 4, TURNS = 25, KILLS = 4 };
 
-static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
-static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
+static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0};
 
 static struct daemon daemon_under_test;
 static struct oracle_weight up, down;

@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-static const struct gemm_weight shape = {128, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {128, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct daemon daemon_under_test;
 static struct error failure;
 

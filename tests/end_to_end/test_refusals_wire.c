@@ -311,7 +311,7 @@ static void submissions_that_cannot_be(void **state) {
       {good, STATUS_INVALID, "y overlaps x, bias or x scale"},
       {good, STATUS_INVALID, "x stride must be 400"},
       {good, STATUS_INVALID, "bytes must be"},
-      {good, STATUS_INVALID, "opcode must be 0..4, got 77"},
+      {good, STATUS_INVALID, "opcode must be 0..5, got 77"},
       {good, STATUS_NOT_FOUND, "event 1: not found"},
       {good, STATUS_NOT_FOUND, "y tensor"},
       {good, STATUS_INVALID, "w offset must be 0"},

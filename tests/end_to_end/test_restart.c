@@ -28,9 +28,9 @@
 #include <cmocka.h>
 
 static const struct gemm_weight shapes[] = {
-    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0},
-    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0},
-    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0},
+    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0},
+    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0},
+    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0},
 };
 enum { WEIGHTS = 3, CLIENTS = 4, LOSSES = 6, IN_FLIGHT = 6, PROGRESS = 2 * IN_FLIGHT + 1 };
 static const char *const names[WEIGHTS] = {"int8", "fp8", "int2"};

@@ -23,8 +23,8 @@
 
 #include <cmocka.h>
 
-static const struct gemm_weight shape = {96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
-static const struct gemm_weight more_than_a_slab = {2100, 1024, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
+static const struct gemm_weight more_than_a_slab = {2100, 1024, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static struct manager *manager;

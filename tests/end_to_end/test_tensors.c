@@ -23,9 +23,9 @@ static struct daemon gemmd;
 static struct oracle_weight stored;
 
 static const struct gemm_weight shapes[] = {
-    {1, 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},      {17, 33, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0},
-    {64, 256, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},   {70, 130, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0},
-    {48, 25088, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},
+    {1, 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},      {17, 33, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0},
+    {64, 256, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},   {70, 130, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0},
+    {48, 25088, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
 };
 enum { SHAPES = COUNT(shapes) };
 static struct oracle_weight tensors[SHAPES];
@@ -35,7 +35,7 @@ static int start(void **state) {
   static struct checkpoint checkpoint;
   gemmd_load request = {.name = "stored", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
   daemon_make(&gemmd, "cpu_threads = 2\n");
-  oracle_weight_make(&stored, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&stored, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   for (int i = 0; i < SHAPES; i++)
     oracle_weight_make(&tensors[i], &shapes[i], (uint64_t)i + 2);
   checkpoint_add_weight(&checkpoint, "w", &stored);

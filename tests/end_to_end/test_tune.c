@@ -72,7 +72,7 @@ static int start(void **state) {
   daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
   snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));
   setenv("STATE_DIRECTORY", options, 1);
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
   checkpoint_free(&checkpoint);
@@ -231,6 +231,8 @@ static void test_by_hand(void **state) {
   expect(with("'mlp/*' %s --pin --unpin", words->pinned), 2, "--pin and --unpin exclude each other");
   expect("'mlp/*' --unpin", 0, "1 weight free");
   expect("'nobody/*' --unpin", 1, "no weight's name matches nobody/*");
+  expect("'nobody/*' --kernel 'evil x=1' --pin", 1, "no kernels of family evil");
+  expect("'mlp/*' --kernel 'evil x=1' --pin", 1, "no kernels of family evil");
 }
 
 static void expect_written(const char *command, const char *path) {

@@ -26,10 +26,10 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 static const struct gemm_weight shapes[] = {
-    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0},
-    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0},
-    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0},
-    {150, 500, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},
+    {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0},
+    {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0},
+    {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0},
+    {150, 500, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
 };
 enum {
   WEIGHTS = COUNT(shapes),

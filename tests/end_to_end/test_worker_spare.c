@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-static const struct gemm_weight shape = {96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static gemmd_session *session;

@@ -1,7 +1,8 @@
 /* What stands beside a model's tensors: config.json and its like with a header of safetensors, and the index. The first
- * byte says which; of the former, four bytes follow that are the length of the data, then a configuration up to a zero
- * byte, then the header's JSON. */
+ * byte says which, 255 being a marker of ComfyUI's; of the first, four bytes follow that are the length of the data,
+ * then a configuration up to a zero byte, then the header's JSON. */
 #include "client/model/index.h"
+#include "proto/weights/import/comfy.h"
 #include "proto/weights/import/import.h"
 
 #include <stdlib.h>
@@ -43,6 +44,20 @@ static void read_model(const char *config, size_t config_bytes, const char *head
   safetensors_free(&file);
 }
 
+/* What is said of x is something that a weight may have. */
+static void read_marker(const char *text, size_t bytes) {
+  char name[] = "w.weight";
+  const struct safetensors_tensor codes = {.name = name, .dtype = DTYPE_I8};
+  struct error error;
+  uint32_t input;
+  if (import_comfy_marker(text, bytes, &codes, &input, &error) == STATUS_OK) {
+    struct gemm_weight weight = {
+        .n = 1, .k = 1024, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW, .input = input};
+    if (gemm_weight_check(&weight, &error) != STATUS_OK)
+      abort();
+  }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   enum { HEAD = 5 };
   uint32_t data_bytes;
@@ -52,7 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   size_t bytes = size - HEAD;
   const char *end = memchr(text, '\0', bytes);
   memcpy(&data_bytes, data + 1, sizeof data_bytes);
-  if (data[0] % 2 == 0)
+  if (data[0] == UINT8_MAX)
+    read_marker(text, bytes);
+  else if (data[0] % 2 == 0)
     read_index(text, bytes);
   else if (end != NULL)
     read_model(text, (size_t)(end - text), end + 1, bytes - (size_t)(end - text) - 1, data_bytes);

@@ -37,7 +37,7 @@ enum {
   KEPT_MOST = 8 << 20,
   REST_S = 3 /* in which the worker gives memory back */
 };
-static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 static const enum gemmd_priority classes[CLASSES] = {GEMMD_PRIORITY_URGENT, GEMMD_PRIORITY_NORMAL};
 static const char *const class_names[CLASSES] = {"urgent", "normal"};
 

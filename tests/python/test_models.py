@@ -55,6 +55,15 @@ def short(values):
     return (np.ascontiguousarray(values, np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
+def hadamard(size):
+    """ConvRot's regular matrix of `size`, a power of 4."""
+    four = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]])
+    out = np.ones((1, 1))
+    while len(out) < size:
+        out = np.kron(out, four)
+    return out / np.sqrt(size)
+
+
 class Served(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -83,6 +92,8 @@ class Served(unittest.TestCase):
         with self.session.open(name) as weight:
             kind = weight.info.format.name
             eye = np.eye(weight.k, dtype=np.float32)
+            if weight.info.input:  # codes would be taken as they are
+                return weight.matmul(eye, y_type="f32").T.copy()
             if kind == "INT8":
                 return weight.matmul(eye.astype(np.int8), x_scale=np.ones(weight.k, np.float32), y_type="f32").T.copy()
             if kind == "FP8":
@@ -134,9 +145,66 @@ class Layouts(Served):
         self.expect(codes.astype(np.float32) * scales, "int8")
         self.forget()
         codes, scale = fp8_codes(3, N, K), np.array([0.0123], np.float32)
-        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale": ("F32", scale),
-                    STEM + ".input_scale": ("F32", scale)}, dict(config, format="float-quantized"))  # fmt: skip
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale": ("F32", scale)},
+                   dict(config, format="float-quantized"))  # fmt: skip
         self.expect(E4M3[codes] * scale, "fp8")
+
+    def test_static_scales_of_x(self):
+        """x is quantized with the file's scale: rounded to its steps, and cut off where its codes end."""
+        x = random(5, 3, K) * 4
+        for dtype, codes, most in (("I8", np.random.default_rng(1).integers(-127, 128, (N, K), np.int8), 127),
+                                   ("F8_E4M3", fp8_codes(3, N, K), 448)):  # fmt: skip
+            w = codes.astype(np.float32) if dtype == "I8" else E4M3[codes]
+            x_scale, scales = np.float32(3 / most), np.full((N, 1), 0.01, np.float32)
+            self.model({STEM + ".weight": (dtype, codes), STEM + ".weight_scale": ("F32", scales),
+                        STEM + ".input_scale": ("F32", np.array([x_scale]))})  # fmt: skip
+            self.session.load_model(self.folder, format="stored")
+            steps = np.clip(x / x_scale, -most, most)
+            steps = np.rint(steps) if dtype == "I8" else E4M3[np.abs(E4M3[None, None, :] - steps[..., None]).argmin(-1)]
+            with self.session.open(STEM + ".weight") as weight:
+                self.assertEqual(weight.info.input, 2)
+                y = weight.matmul(x, y_type="f32")
+                with self.assertRaisesRegex(errors.UnsupportedError, "x comes as codes"):
+                    weight.matmul(np.ones((1, K), np.int8), x_scale=np.ones(1, np.float32), y_type="f32") if dtype == "I8" else weight.matmul(
+                        np.ones((1, K), np.uint8), x_type="e4m3", x_scale=np.ones(1, np.float32), y_type="f32"
+                    )
+            expected = (steps.astype(np.float64) * x_scale) @ (w.astype(np.float64) * scales).T
+            self.assertLess(np.linalg.norm(y - expected) / np.linalg.norm(expected), 2e-4)
+            self.assertGreater(np.linalg.norm(y - x @ (w * scales).T) / np.linalg.norm(expected), 0.05)
+            self.forget()
+
+    def test_static_scales_that_cannot_be_taken(self):
+        codes, row = fp8_codes(1, N, K), np.ones((N, 1), np.float32)
+        for scale, kind, sentence in ((np.zeros(1, np.float32), errors.BadFileError, "cannot be quantized by the scale 0"),
+                                      (np.array([np.nan], np.float32), errors.BadFileError, "cannot be quantized"),
+                                      (np.ones(2, np.float32), errors.UnsupportedError, "input_scale")):  # fmt: skip
+            self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale": ("F32", row),
+                        STEM + ".input_scale": ("F32", scale)})  # fmt: skip
+            self.refuse(kind, sentence)
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale_inv": ("F32", np.ones((N // 128, K // 128), np.float32)),
+                    STEM + ".input_scale": ("F32", np.ones(1, np.float32))})  # fmt: skip
+        self.refuse(errors.UnsupportedError, "input_scale")
+        self.model({STEM + ".weight": ("F8_E4M3", codes), STEM + ".weight_scale": ("F32", row),
+                    STEM + ".input_zero_point": ("I32", np.ones(1, np.int32))})  # fmt: skip
+        self.refuse(errors.UnsupportedError, "input_zero_point")
+
+    def test_static_scales_of_what_is_fused(self):
+        """One weight quantizes x once: by the largest of the scales, which cuts nothing off that one of them keeps."""
+        tensors = {}
+        for name, x_scale in (("a", 0.5), ("b", 2.0)):
+            tensors[name + ".weight"] = ("I8", np.ones((N, K), np.int8))
+            tensors[name + ".weight_scale"] = ("F32", np.ones((N, 1), np.float32))
+            tensors[name + ".input_scale"] = ("F32", np.array([x_scale], np.float32))
+        self.model(tensors)
+        self.session.load_model(self.folder, format="stored", fuse=["a,b=c"])
+        with self.session.open("c.weight") as weight:
+            y = weight.matmul(np.full((1, K), 100, np.float32), y_type="f32")
+        np.testing.assert_array_equal(y, np.full((1, 2 * N), 100 * K, np.float32))
+        self.forget()
+        del tensors["b.input_scale"]
+        self.model(tensors)
+        with self.assertRaisesRegex(errors.UnsupportedError, "cannot be one weight"):
+            self.session.load_model(self.folder, format="stored", fuse=["a,b=c"])
 
     def test_compressed_tensors_that_change_the_meaning(self):
         codes, scale = np.ones((N, K), np.int8), np.ones((N, 1), np.float32)
@@ -165,7 +233,7 @@ class Layouts(Served):
         (self.folder / "hf_quant_config.json").write_text(json.dumps(about))
         self.refuse(errors.UnsupportedError, "NVFP4")
 
-    def gptq(self, bits, groups, zeros, version="gptq", order=None):
+    def gptq(self, bits, groups, zeros, version="gptq", order=None, desc_act=None):
         """Packs as QuantLinear.pack does; returns W."""
         rng, per = np.random.default_rng(bits + groups), 32 // bits
         codes = rng.integers(0, 2**bits, (K, N)).astype(np.uint32)
@@ -178,7 +246,7 @@ class Layouts(Served):
         qzeros = (stored.reshape(groups, N // per, per).astype(np.uint32) << shifts).sum(2).astype(np.uint32)
         self.model({STEM + ".qweight": ("I32", qweight), STEM + ".qzeros": ("I32", qzeros),
                     STEM + ".scales": ("F16", scales), STEM + ".g_idx": ("I32", index)},
-                   {"quant_method": "gptq", "bits": bits, "group_size": K // groups, "desc_act": order is not None,
+                   {"quant_method": "gptq", "bits": bits, "group_size": K // groups, "desc_act": order is not None if desc_act is None else desc_act,
                     "checkpoint_format": version})  # fmt: skip
         return ((codes.astype(np.float32) - zeros[index]) * scales.astype(np.float32)[index]).T
 
@@ -196,6 +264,40 @@ class Layouts(Served):
         self.forget()
         self.expect(self.gptq(2, 1, 2), "int2")
 
+    def test_gptq_in_act_order(self):
+        """Elements of a group lie anywhere in K: W comes in the order of the groups, and so does x."""
+        order = np.random.default_rng(1).permutation(K) // 128
+        mixed = np.random.default_rng(9).integers(1, 3, (K // 128, N))
+        for zeros, version in ((2, "gptq"), (mixed, "gptq_v2")):
+            for format in ("int2", "int2a8"):
+                w = self.gptq(2, K // 128, zeros, version, order=order)
+                self.expect(w, format) if format == "int2" else self.session.load_model(self.folder, format=format)
+                with self.session.open(STEM + ".weight") as weight:
+                    self.assertEqual(weight.info.input, 1)
+                    x = random(4, 5, K)
+                    y, expected = weight.matmul(x, y_type="f32"), x.astype(np.float64) @ w.T
+                    self.assertLess(np.linalg.norm(y - expected) / np.linalg.norm(expected), 1e-5 if format == "int2" else 2e-2)
+                self.forget()
+        self.expect(self.gptq(8, 1, 128, order=np.zeros(K)), "int8")  # one group: there is no order
+
+    def test_gptq_in_an_order_that_cannot_be_taken(self):
+        order = np.random.default_rng(1).permutation(K) // 128
+        self.gptq(2, 4, 2, order=order, desc_act=False)
+        self.refuse(errors.UnsupportedError, "g_idx", "no desc_act")
+        order[order == 3] = 2
+        self.gptq(2, 4, 2, order=order)
+        self.refuse(errors.UnsupportedError, "group 2 of its g_idx has not 128 elements")
+        order[0] = 4
+        w = self.gptq(2, 4, 2, order=np.minimum(order, 3))
+        del w
+        tensors = {STEM + ".qweight": ("I32", np.zeros((K // 16, N), np.int32)), STEM + ".qzeros": ("I32", np.full((4, N // 16), 0x55555555, np.int32)),
+                   STEM + ".scales": ("F16", np.ones((4, N), np.float16)), STEM + ".g_idx": ("I32", order.astype(np.int32))}  # fmt: skip
+        self.model(tensors, {"quant_method": "gptq", "bits": 2, "group_size": 128, "desc_act": True})
+        self.refuse(errors.BadFileError, "g_idx is 4 at 0")
+        self.gptq(2, 4, 2, order=np.random.default_rng(1).permutation(K) // 128)
+        with self.assertRaisesRegex(errors.UnsupportedError, "columns cannot be cut"):
+            self.session.load_model(self.folder, format="stored", rank=0, ranks=2, columns=["*"])
+
     def test_gptq_that_cannot_be_taken(self):
         self.gptq(8, 1, np.where(np.arange(N) == 7, 127, 128))
         self.refuse(errors.UnsupportedError, "zero point of row 7, group 0 is 127")
@@ -207,8 +309,6 @@ class Layouts(Served):
         self.refuse(errors.UnsupportedError, "groups of 64")
         self.gptq(4, 4, 8)
         self.refuse(errors.UnsupportedError, "4 bits")
-        self.gptq(2, 4, 2, order=np.random.default_rng(1).permutation(K) // 128)
-        self.refuse(errors.UnsupportedError, "act order", "g_idx")
         self.gptq(2, 4, 2)
         (self.folder / "config.json").unlink()
         self.refuse(errors.UnsupportedError, "configuration")
@@ -249,14 +349,45 @@ class Layouts(Served):
         marked(format="int8_tensorwise", convrot=False)
         self.expect(codes * scales, "stored")
         self.forget()
-        marked(format="int8_tensorwise", convrot=True, convrot_groupsize=256)
-        self.refuse(errors.UnsupportedError, "comfy_quant has 'convrot'")
-        with self.assertRaisesRegex(errors.UnsupportedError, "convrot"):
-            self.session.load(self.folder / "model.safetensors", tensor=STEM + ".weight", name="w", format="int8")
+        for group in (8, 0, 512, 4096):
+            marked(format="int8_tensorwise", convrot=True, convrot_groupsize=group)
+            self.refuse(errors.UnsupportedError, f"rotated in groups of {group}")
+        marked(format="int8_tensorwise", convrot="yes")
+        self.refuse(errors.UnsupportedError, "comfy_quant has a 'convrot'")
+        marked(format="int8_tensorwise", convrot=True, convrot_groupsize=1024)
+        self.refuse(errors.UnsupportedError, "multiple of 1024")
+        marked(format="int8_tensorwise", convrot=True, seed=3)
+        self.refuse(errors.UnsupportedError, "comfy_quant has 'seed'")
         marked(format="int8_blockwise", group_size=128)
         self.refuse(errors.UnsupportedError, "comfy_quant")
         marked(format="nvfp4")
         self.refuse(errors.UnsupportedError, "nvfp4")
+
+    def test_comfy_rotated(self):
+        """ConvRot: the codes are those of W in another basis, and x is brought there."""
+        codes, scales = np.random.default_rng(1).integers(-127, 128, (N, K), np.int8), np.abs(random(2, N, 1))
+        for group in (4, 16, 64, 256):
+            marker = np.frombuffer(json.dumps({"format": "int8_tensorwise", "per_row": True, "convrot": True,
+                                               "convrot_groupsize": group}).encode(), np.uint8)  # fmt: skip
+            self.model({STEM + ".weight": ("I8", codes), STEM + ".weight_scale": ("F32", scales), STEM + ".comfy_quant": ("U8", marker)})
+            self.session.load_model(self.folder, format="stored")
+            self.assertEqual(self.session.weights()[0].input, 16 * {4: 1, 16: 2, 64: 3, 256: 4}[group])
+            w = (codes * scales.astype(np.float64)).reshape(N, -1, group) @ hadamard(group)
+            expected = w.reshape(N, K)
+            np.testing.assert_allclose(self.values(STEM + ".weight"), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+            x = random(7, 6, K)
+            with self.session.open(STEM + ".weight") as weight:
+                y = weight.matmul(x, y_type="f32")
+            self.assertLess(np.linalg.norm(y - x @ expected.T) / np.linalg.norm(x @ expected.T), 2e-2)
+            name = self.folder / "single.safetensors"
+            write_safetensors(name, {"w": ("I8", codes), "w_scale": ("F32", scales), "w_input_rotation": ("I32", np.array([group], np.int32))})
+            before = self.session.weights()[0].hash
+            self.assertEqual(self.session.load(name, tensor="w", name="w", format="int8").hash, before)
+            self.forget()
+            os.unlink(name)
+        self.model({STEM + ".weight": ("I8", codes), STEM + ".weight_scale": ("F32", scales)})
+        self.session.load_model(self.folder, format="stored")
+        self.assertNotEqual(self.session.weights()[0].hash, before)
 
     def test_comfy_scaled_fp8(self):
         codes, scale = fp8_codes(3, N, K), np.array([0.25], np.float32)
@@ -272,7 +403,10 @@ class Layouts(Served):
                   STEM + ".weight_scale": {"dtype": "F32", "shape": scale.shape, "data_offsets": [codes.nbytes, codes.nbytes + scale.nbytes]}}  # fmt: skip
         text = json.dumps(header).encode()
         (self.folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + codes.tobytes() + scale.tobytes())
-        self.refuse(errors.UnsupportedError, "convrot")
+        self.session.load_model(self.folder, format="stored")
+        self.assertEqual(self.session.weights()[0].input, 64)
+        sums = np.tile(hadamard(256).sum(0), K // 256)
+        np.testing.assert_allclose(self.values(STEM + ".weight"), np.tile(sums, (N, 1)), atol=1e-5)
 
     def test_what_no_importer_knows(self):
         self.model({STEM + ".weight_packed": ("I32", np.zeros((N, K // 8), np.int32))})
@@ -440,6 +574,30 @@ class Whole(Served):
         with self.assertRaisesRegex(errors.UnsupportedError, "is no known scale"):
             self.session.load_model(self.folder / "one.safetensors", format="int8")
 
+    def test_layouts_that_are_mixed(self):
+        codes, ones = np.ones((N, K), np.int8), np.ones((N, 1), np.float32)
+        self.model({"a.weight": ("F16", random(1, N, K).astype(np.float16)), "b.weight": ("I8", codes), "b.weight_scale": ("F32", ones),
+                    "c.weight": ("F8_E4M3", fp8_codes(1, N, K)), "c.weight_scale": ("F32", ones)})  # fmt: skip
+        for fuse, format in (("a,b=d", "int8"), ("b,a=d", "stored"), ("b,c=d", "stored"), ("c,b=d", "fp8")):
+            with self.subTest(fuse), self.assertRaises(errors.UnsupportedError):
+                self.session.load_model(self.folder, format=format, fuse=[fuse], exclude=["c.*" if "c" not in fuse else "a.*"])
+            self.assertEqual(self.session.weights(), [])
+
+    def test_a_folder_that_changes_meanwhile(self):
+        self.llama(layers=24)
+        changed = []
+
+        def change(done, total):
+            if done * 4 > total and not changed:
+                changed.append(done)
+                for file in self.folder.glob("*.safetensors"):
+                    os.truncate(file, file.stat().st_size // 2)
+
+        with self.assertRaises(errors.BadFileError):
+            self.session.load_model(self.folder, format="int8", progress=change)
+        self.assertTrue(changed)
+        self.assertEqual((self.session.status().weights, self.session.weights()), (0, []))
+
     def test_a_client_that_dies_leaves_nothing(self):
         self.llama(layers=24)
         script = ("import sys, os, signal, gemmclient\n"
@@ -464,19 +622,27 @@ class Whole(Served):
 class Export(Served):
     def test_what_is_exported_loads_as_it_is(self):
         w = random(1, 130, 260)
+        codes, row = np.random.default_rng(1).integers(-127, 128, (64, 256), np.int8), np.ones((64, 1), np.float32)
+        order = np.random.default_rng(2).permutation(256).astype(np.int32)
+        self.model({"b": ("I8", codes), "b_scale": ("F32", row), "b_input_rotation": ("I32", np.array([64], np.int32)),
+                    "b_input_order": ("I32", order), "b_input_scale": ("F32", np.array([0.1], np.float32)),
+                    "c": ("U8", codes[:, :64].view(np.uint8)), "c_scale": ("F16", row.astype(np.float16)),
+                    "c_input_order": ("I32", order)})  # fmt: skip
+        self.session.load_model(self.folder, format="stored", prefix="changed.")
         self.model({"a.weight": ("F32", w)})
         for name, format, scale in (("int8", "int8", "row"), ("one", "int8", "one"), ("fp8", "fp8", "row"), ("block", "fp8", "block"),
                                     ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0)):  # fmt: skip
             self.session.load_model(self.folder, format=format, scale=scale, prefix=name + ".")
-        before = {info.name: (info.hash, info.format, info.scale) for info in self.session.weights()}
-        self.assertEqual(len(before), 8)
+        before = {info.name: (info.hash, info.format, info.scale, info.input) for info in self.session.weights()}
+        self.assertEqual(len(before), 10)
+        self.assertEqual([before["changed." + name][3] for name in "bc"], [51, 1])
         file = self.folder / "export" / "all.safetensors"
         file.parent.mkdir()
         ctl = [BUILD / "gemmctl", "--socket", self.daemon.socket]
         subprocess.run([*ctl, "export", "*", file], check=True, stdout=subprocess.DEVNULL)
         self.forget()
         self.session.load_model(file, format="stored")
-        self.assertEqual({info.name: (info.hash, info.format, info.scale) for info in self.session.weights()}, before)
+        self.assertEqual({info.name: (info.hash, info.format, info.scale, info.input) for info in self.session.weights()}, before)
         self.assertEqual(subprocess.run([*ctl, "export", "nothing*", file], stderr=subprocess.DEVNULL).returncode, 1)
         self.assertEqual(sorted(path.name for path in file.parent.iterdir()), ["all.safetensors"])
 

@@ -28,7 +28,8 @@ static bool append(void *user, const gemmd_weight_info *info) {
   return true;
 }
 
-/* ---- what stands in the file: rows without padding, then scales under the name with _scale */
+/* ---- what stands in the file: rows without padding, then scales under the name with _scale, then what is done to x
+ * under names with _input_scale, _input_order and _input_rotation */
 
 static const struct format_stored *stored(const gemmd_weight_info *info) {
   return format_stored((int)info->format);
@@ -72,17 +73,43 @@ static bool announce(json_t *header, const char *name, const char *type, json_t 
   return json_object_get(header, name) == NULL && json_object_set_new(header, name, tensor) == 0;
 }
 
+/* Elements of x that are rotated together, the first power of 4 being GEMMD_INPUT_ROTATE; 0: x is not. */
+static int32_t rotation(uint32_t input) {
+  uint32_t power = input / GEMMD_INPUT_ROTATE;
+  return power > 0 ? (int32_t)(1u << 2 * power) : 0;
+}
+
+static bool announce_input(json_t *header, const gemmd_weight_info *info, uint64_t *offset) {
+  const struct {
+    const char *suffix, *type;
+    bool there;
+    int64_t elements;
+  } parts[] = {{"_input_scale", "F32", (info->input & GEMMD_INPUT_SCALE) != 0, 1},
+               {"_input_order", "I32", (info->input & GEMMD_INPUT_ORDER) != 0, info->k},
+               {"_input_rotation", "I32", rotation(info->input) > 0, 1}};
+  char name[sizeof info->name + 32];
+  bool good = true;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    snprintf(name, sizeof name, "%s%s", info->name, parts[i].suffix);
+    if (parts[i].there)
+      good = good && announce(header, name, parts[i].type, json_pack("[I]", (json_int_t)parts[i].elements),
+                              (uint64_t)parts[i].elements * 4, offset);
+  }
+  return good;
+}
+
 static bool announce_weight(json_t *header, const gemmd_weight_info *info, uint64_t *offset) {
   char scales[sizeof info->name + sizeof "_scale"];
   uint64_t elements, columns = (uint64_t)info->k / packed(info);
   bool good =
       announce(header, info->name, stored(info)->codes, json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
                (uint64_t)info->n * row_bytes(info), offset);
-  if (info->scale == 0)
-    return good;
-  snprintf(scales, sizeof scales, "%s_scale", info->name);
-  json_t *shape = scale_shape(info, &elements);
-  return good && announce(header, scales, stored(info)->scales, shape, elements * scale_bytes(info), offset);
+  if (info->scale != 0) {
+    snprintf(scales, sizeof scales, "%s_scale", info->name);
+    json_t *shape = scale_shape(info, &elements);
+    good = good && announce(header, scales, stored(info)->scales, shape, elements * scale_bytes(info), offset);
+  }
+  return good && announce_input(header, info, offset);
 }
 
 static enum tool_exit write_header(struct tool_call *call, const struct list *list, FILE *out) {
@@ -116,13 +143,22 @@ static enum tool_exit write_header(struct tool_call *call, const struct list *li
 
 /* ---- the weights */
 
+static bool write_input(const gemmd_content *content, FILE *out) {
+  int32_t group = rotation(content->input);
+  size_t k = (size_t)content->k;
+  return (content->x_scale == NULL || fwrite(content->x_scale, sizeof *content->x_scale, 1, out) == 1) &&
+         (content->order == NULL || fwrite(content->order, sizeof *content->order, k, out) == k) &&
+         (group == 0 || fwrite(&group, sizeof group, 1, out) == 1);
+}
+
 static bool write_content(const gemmd_weight_info *info, const gemmd_content *content, FILE *out) {
   uint64_t bytes = row_bytes(info);
   for (int64_t i = 0; i < content->n; i++)
     if (fwrite((const uint8_t *)content->codes + (uint64_t)i * content->row_bytes, (size_t)bytes, 1, out) != 1)
       return false;
   uint64_t count = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
-  return count == 0 || fwrite(content->scales, (size_t)scale_bytes(info), (size_t)count, out) == count;
+  return (count == 0 || fwrite(content->scales, (size_t)scale_bytes(info), (size_t)count, out) == count) &&
+         write_input(content, out);
 }
 
 static enum tool_exit write_weight(struct tool_call *call, gemmd_session *session, const gemmd_weight_info *info,
@@ -134,7 +170,8 @@ static enum tool_exit write_weight(struct tool_call *call, gemmd_session *sessio
   int status = gemmd_weight_fetch(session, info->name, &content);
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
-  if (content.n != info->n || content.k != info->k || content.format != info->format || content.scale != info->scale)
+  if (content.n != info->n || content.k != info->k || content.format != info->format || content.scale != info->scale ||
+      content.input != info->input)
     code = tool_cannot(call, GEMMD_EXISTS, "%s has been replaced meanwhile", info->name);
   else if (!write_content(info, &content, out))
     code = tool_cannot(call, GEMMD_SYSTEM, "writing %s: %s", info->name, strerror(errno));

@@ -5,9 +5,13 @@
 #include "options.h"
 #include "report.h"
 #include "shapes.h"
+#include "trials.h"
 #include "watch.h"
 
 #include "../../tool/print.h"
+#include "../output.h"
+
+#include <errno.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +105,7 @@ static enum tool_exit pin(struct tool_call *call, gemmd_session *session, const 
 
 /* ---- a weight, now */
 
-static json_t *report_json(const gemmd_tune_report *report) {
+static json_t *report_json(const gemmd_tune_report *report, const struct tune_trials *trials) {
   json_t *results = json_array();
   for (uint32_t i = 0; i < report->count; i++) {
     const gemmd_tune_result *result = &report->results[i];
@@ -110,11 +114,12 @@ static json_t *report_json(const gemmd_tune_report *report) {
                                     (json_int_t)result->ns, "spread", result->spread, "samples",
                                     (json_int_t)result->samples, "own", result->own, "hand", result->hand));
   }
-  return json_pack("{s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "shape", print_json_text(report->shape),
-                   "kernel", print_json_text(report->kernel), "checked", (json_int_t)report->checked, "wrong",
-                   (json_int_t)report->wrong, "timed", (json_int_t)report->timed, "spent_ns",
-                   (json_int_t)report->spent_ns, "library_first_ns", (json_int_t)report->library_first_ns, "library_ns",
-                   (json_int_t)report->library_ns, "roof_ns", (json_int_t)report->roof_ns, "why",
+  return json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "search",
+                   (json_int_t)trials->search.number, "trials", tune_trials_json(trials), "shape",
+                   print_json_text(report->shape), "kernel", print_json_text(report->kernel), "checked",
+                   (json_int_t)report->checked, "wrong", (json_int_t)report->wrong, "timed", (json_int_t)report->timed,
+                   "spent_ns", (json_int_t)report->spent_ns, "library_first_ns", (json_int_t)report->library_first_ns,
+                   "library_ns", (json_int_t)report->library_ns, "roof_ns", (json_int_t)report->roof_ns, "why",
                    print_json_text(report->why), "results", results);
 }
 
@@ -146,21 +151,44 @@ static void report_text(const gemmd_tune_report *report, FILE *out) {
   }
 }
 
+/* What came of it, and to `csv` (NULL: none) all that was tried. */
+static enum tool_exit tell(struct tool_call *call, gemmd_session *session, const gemmd_tune_report *report,
+                           struct tune_trials *trials, FILE *csv) {
+  bool table = trials->search.number != 0; /* older daemons keep none */
+  if (csv != NULL && !table)
+    return tool_cannot(call, GEMMD_UNSUPPORTED, "this daemon keeps no table of what a search tried");
+  enum tool_exit code = table && (csv != NULL || call->json) ? tune_trials_fetch(call, session, trials) : TOOL_OK;
+  if (code == TOOL_OK && csv != NULL)
+    tune_trials_csv(trials, csv);
+  if (code == TOOL_OK && call->json)
+    print_json(call->out, report_json(report, trials));
+  else if (code == TOOL_OK)
+    report_text(report, call->out);
+  return code;
+}
+
 static enum tool_exit run(struct tool_call *call, gemmd_session *session, const char *weight, const char *kernel) {
+  const char *path = tool_value(call, "csv");
+  struct tune_trials trials = {.count = 0};
+  struct output output = {.file = NULL};
   gemmd_tune_request request;
   gemmd_tune_report report;
-  if (!tune_request(call, &request))
+  if (!tune_request(call, &request) || !tune_effort(call, &trials.search))
     return TOOL_USAGE;
   request.weight = weight;
   request.kernel = kernel;
-  int status = gemmd_tune(session, &request, &report);
-  if (status != GEMMD_OK)
-    return tool_refused(call, session, status);
-  if (call->json)
-    print_json(call->out, report_json(&report));
-  else
-    report_text(&report, call->out);
-  return TOOL_OK;
+  /* A place that cannot be written to is found before the search, which takes long. */
+  if (path != NULL && !output_open(&output, path))
+    return tool_cannot(call, GEMMD_SYSTEM, "cannot write %s: %s", path, strerror(errno));
+  int status = gemmd_tune_measured(session, &request, &trials.search, &report);
+  enum tool_exit code =
+      status == GEMMD_OK ? tell(call, session, &report, &trials, output.file) : tool_refused(call, session, status);
+  if (path != NULL && !output_close(&output, code == TOOL_OK) && code == TOOL_OK)
+    code = tool_cannot(call, GEMMD_SYSTEM, "cannot write %s: %s", path, strerror(errno));
+  if (code == TOOL_OK && path != NULL && !call->json)
+    fprintf(call->out, "\nAll %zu candidates are in %s\n", trials.count, path);
+  free(trials.list);
+  return code;
 }
 
 /* ---- which of these */
@@ -195,13 +223,11 @@ static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, u
     return TOOL_USAGE;
   if (tool_value(call, "pin") != NULL && tool_value(call, "unpin") != NULL)
     return tool_fail(call, TOOL_USAGE, "--pin and --unpin exclude each other");
-  if (tool_value(call, "microbench") != NULL && call->count > 0)
-    return tool_fail(call, TOOL_USAGE, "--microbench has a weight of its own, and takes no argument \"%s\"",
-                     call->arguments[0]);
   if (tool_value(call, "microbench") != NULL)
     return tune_microbench(call, session, device, given ? kernel : NULL);
   if (call->count == 0)
-    return tool_fail(call, TOOL_USAGE, "list, show, export, import, forget, watch, report, a weight, or --microbench");
+    return tool_fail(call, TOOL_USAGE,
+                     "list, show, export, import, forget, watch, report, trials, a weight, or --microbench");
   const char *word = call->arguments[0];
   if (call->count > 1)
     return with_argument(call, session, device, word, call->arguments[1]);
@@ -213,6 +239,8 @@ static enum tool_exit dispatch(struct tool_call *call, gemmd_session *session, u
     return tune_watch(call, session, device);
   if (strcmp(word, "report") == 0)
     return tune_report(call, session, device);
+  if (strcmp(word, "trials") == 0)
+    return tune_trials_show(call, session, device);
   if (tool_value(call, "unpin") != NULL)
     return pin(call, session, word, NULL);
   if (tool_value(call, "pin") != NULL && !given)
@@ -251,23 +279,25 @@ static const struct tool_option tune_options[] = {
     {"num-stages", "N", "1..8; 4", false},
     {"split-k", "N", "1..128; 1", false},
     {"split-k-mode", "MODE", "serial, parallel or parallel-y; serial", false},
-    {"pin", NULL, "set the kernel by hand for the weights that match", false},
+    {"pin", NULL, "set the kernel by hand, or what --microbench finds, for the weights that match", false},
     {"unpin", NULL, "take it off", false},
-    {"html", "FILE", "with report: where to write it", false},
+    {"html", "FILE", "with report: where to write it; else what the last search tried is drawn as text", false},
+    {"csv", "FILE", "with WEIGHT or trials: every candidate with its parameters and what came of it", false},
     {"microbench", NULL, "time a linear of any size, with random data; the next ones say which", false},
     {"format", "FORMAT", "int8, fp8, int2, int2a8, f16 or bf16; int8", false},
     {"bench-m", "N", "64..16384, step 64; 2048", false},
-    {"bench-k", "N", "64..16384, step 64; 2048", false},
+    {"bench-k", "N", "64..16777216, step 64; 2048", false},
     {"bench-n", "N", "64..16384, step 64; 4096", false},
-    {"bench-warmup", "N", "1..20; 2", false},
-    {"bench-iterations", "N", "2..100; 6", false},
+    {"bench-warmup", "N", "products of each candidate that are not timed, 1..20; 2", false},
+    {"bench-iterations", "N", "samples of each candidate at least, 2..100; 6", false},
+    {"on-failure", "WHAT", "with --microbench --pin: manual sets the manual parameters then; nothing", false},
     {"bench-include-scalar", NULL, "weights with one scale as well as with one a row", false},
     {0},
 };
 
 const struct tool_command ctl_tune = {
     .name = "tune",
-    .arguments = "list | show PATTERN | export FILE | import FILE | forget PATTERN | watch | report | WEIGHT",
+    .arguments = "list | show PATTERN | export FILE | import FILE | forget PATTERN | watch | report | trials | WEIGHT",
     .most = 2,
     .summary = "Which kernels compute what: looks at it, finds the fastest, or sets one by hand.\n"
                "A WEIGHT's fastest kernel is looked for now; with --pin or --unpin, WEIGHT is a pattern.",

@@ -66,3 +66,15 @@ bool tune_request(const struct tool_call *call, gemmd_tune_request *out) {
                               .exhaustive = tool_value(call, "exhaustive") != NULL};
   return true;
 }
+
+bool tune_effort(const struct tool_call *call, gemmd_tune_search *out) {
+  int64_t warmup, iterations;
+  if (!tool_integer(call, "bench-warmup", 1, 20, 2, &warmup) ||
+      !tool_integer(call, "bench-iterations", 2, 100, 6, &iterations))
+    return false;
+  bool given = tool_value(call, "bench-warmup") != NULL || tool_value(call, "bench-iterations") != NULL;
+  bool bench = given || tool_value(call, "microbench") != NULL;
+  out->warmup = bench ? (uint32_t)warmup : 0;
+  out->iterations = bench ? (uint32_t)iterations : 0;
+  return true;
+}

@@ -16,5 +16,7 @@ struct tune_parameter {
 bool tune_kernel(const struct tool_call *call, char kernel[TUNE_KERNEL_BYTES], bool *given);
 /* --m, --x-type, --y-type, --bias-type and --exhaustive. */
 bool tune_request(const struct tool_call *call, gemmd_tune_request *out);
+/* --bench-warmup and --bench-iterations; without either, and without --microbench, as few as decide. */
+bool tune_effort(const struct tool_call *call, gemmd_tune_search *out);
 
 #endif

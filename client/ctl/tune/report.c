@@ -1,5 +1,7 @@
-/* tune report: one HTML file, with nothing to fetch, of what was found: a plot a format and shape, and a table. */
+/* tune report: one HTML file, with nothing to fetch, of what was found: a plot a format and shape, a table, and what
+ * the last search has tried as a map; without a file that map as text. */
 #include "report.h"
+#include "draw.h"
 #include "shapes.h"
 
 #include "../../tool/print.h"
@@ -191,7 +193,14 @@ static void write_row(FILE *file, const struct point *point, const struct roof *
   fprintf(file, "</td></tr>\n");
 }
 
-static void write_page(FILE *file, const gemmd_daemon_info *info, uint32_t device, struct point *points, size_t count) {
+/* What the last search has tried; with no rows where there is no such table. */
+struct last {
+  struct tune_trials trials; /* owned */
+  struct tune_map map;
+};
+
+static void write_page(FILE *file, const gemmd_daemon_info *info, uint32_t device, struct point *points, size_t count,
+                       const struct last *last_search) {
   fprintf(file, "%s<h1>Tunings of ", head);
   write_text(file, device < info->devices ? info->device[device].name : "an unknown device");
   fprintf(file, "</h1><p>");
@@ -205,6 +214,7 @@ static void write_page(FILE *file, const gemmd_daemon_info *info, uint32_t devic
     struct roof roof = find_roof(points, count, points[first].format);
     write_plot(file, points + first, last - first, &roof);
   }
+  tune_draw_svg(&last_search->trials, &last_search->map, file);
   fprintf(file, "<table><tr><th>shape<th>calls<th>first choice<th>tuned<th>library<th>roof<th>gain<th>kernel</tr>\n");
   for (size_t i = 0; i < count; i++) {
     struct roof roof = find_roof(points, count, points[i].format);
@@ -215,32 +225,70 @@ static void write_page(FILE *file, const gemmd_daemon_info *info, uint32_t devic
 
 /* False with errno where not all of it could be written; an older file is there then. */
 static bool write_file(const char *path, const gemmd_daemon_info *info, uint32_t device, struct point *points,
-                       size_t count) {
+                       size_t count, const struct last *last_search) {
   struct output output;
   if (!output_open(&output, path))
     return false;
   qsort(points, count, sizeof *points, by_series);
-  write_page(output.file, info, device, points, count);
+  write_page(output.file, info, device, points, count, last_search);
   return output_close(&output, true);
+}
+
+/* The map in the terminal. */
+static enum tool_exit draw(struct tool_call *call, gemmd_session *session, uint32_t device) {
+  struct tune_trials trials = {.search = {.device = device}};
+  struct tune_map map;
+  enum tool_exit code = tune_trials_fetch(call, session, &trials);
+  if (code == TOOL_OK) {
+    tune_map_make(&trials, &map);
+    tune_draw_text(&trials, &map, call->out);
+  }
+  free(trials.list);
+  return code;
+}
+
+static bool first_alone(void *user, const gemmd_tune_trial *trial) {
+  (void)user;
+  (void)trial;
+  return false;
+}
+
+/* A page without a map where no search has ended that somebody asked for. */
+static enum tool_exit fetch_last(const struct tool_call *call, gemmd_session *session, uint32_t device,
+                                 struct last *out) {
+  gemmd_tune_search search = {.device = device};
+  *out = (struct last){.trials = {.search = {.device = device}}};
+  int status = gemmd_tune_trials(session, &search, first_alone, NULL);
+  if (status == GEMMD_NOT_FOUND || status == GEMMD_BUSY)
+    return TOOL_OK;
+  enum tool_exit code = tune_trials_fetch(call, session, &out->trials);
+  if (code == TOOL_OK)
+    tune_map_make(&out->trials, &out->map);
+  return code;
 }
 
 enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint32_t device) {
   const char *path = tool_value(call, "html");
+  static struct last last_search; /* tens of KiB */
   struct tune_shapes shapes;
   gemmd_daemon_info info;
   size_t count = 0;
+  if (path == NULL && call->json)
+    return tool_fail(call, TOOL_USAGE, "report --json needs --html FILE; `tune trials --json` has what a search tried");
   if (path == NULL)
-    return tool_fail(call, TOOL_USAGE, "report needs --html FILE");
+    return draw(call, session, device);
   enum tool_exit code = tune_shapes(call, session, device, &shapes);
   int status = code == TOOL_OK ? gemmd_daemon_status(session, &info) : GEMMD_OK;
   if (status != GEMMD_OK)
     code = tool_refused(call, session, status);
+  if (code == TOOL_OK)
+    code = fetch_last(call, session, device, &last_search);
   struct point *points = calloc(shapes.count + 1, sizeof *points);
   for (size_t i = 0; i < shapes.count && points != NULL; i++)
     count += shapes.list[i].own_ns > 0 && shapes.list[i].tuned_ns > 0 && parse(&shapes.list[i], &points[count]);
   if (code == TOOL_OK && count == 0)
     code = tool_cannot(call, GEMMD_NOT_FOUND, "nothing has been tuned yet");
-  else if (code == TOOL_OK && !write_file(path, &info, device, points, count))
+  else if (code == TOOL_OK && !write_file(path, &info, device, points, count, &last_search))
     code = tool_cannot(call, GEMMD_SYSTEM, "cannot write %s: %s", path, strerror(errno));
   else if (code == TOOL_OK && call->json)
     print_json(call->out, json_pack("{s:o, s:I}", "file", print_json_text(path), "written", (json_int_t)count));
@@ -248,5 +296,6 @@ enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint3
     fprintf(call->out, "%zu shape%s in %s\n", count, print_plural(count), path);
   free(points);
   free(shapes.list);
+  free(last_search.trials.list);
   return code;
 }

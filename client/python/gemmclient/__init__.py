@@ -18,6 +18,7 @@ from .errors import __all__ as _errors
 from .memory import CudaEvent, CudaMemory, Rows, SharedMemory
 from .product import Pending
 from .session import Session, connect
+from .tuning import TuneReport, TuneShape, TuneTrial
 from .types import Activation, DaemonInfo, DeviceInfo, ElementType, Format, Method, ModelResult, Placement, Priority, Scale, WeightInfo
 from .weight import Weight
 
@@ -31,5 +32,5 @@ def library_version() -> str:
 
 __all__ = [
     "Activation", "CudaEvent", "CudaMemory", "DaemonInfo", "DeviceInfo", "Direct", "DirectKernel", "DirectWeight", "ElementType", "Format", "Method", "ModelResult", "Pending", "Placement", "Priority", "Rows",
-    "Scale", "Session", "SharedMemory", "Weight", "WeightInfo", "connect", "library_version", *(name for name in _errors if name != "error_for"),
+    "Scale", "Session", "SharedMemory", "TuneReport", "TuneShape", "TuneTrial", "Weight", "WeightInfo", "connect", "library_version", *(name for name in _errors if name != "error_for"),
 ]  # fmt: skip

@@ -29,6 +29,7 @@ from .types import (
     numpy_type,
     weight_info,
 )
+from .tuning import Tuning
 from .weight import Weight, allocate
 
 __all__ = ["Session", "connect"]
@@ -39,7 +40,7 @@ _NEVER = 0xFFFFFFFF  # spin_us: never spins; reconnect_ms: never
 _SAFETENSORS = {"F32": "F32", "F16": "F16", "BF16": "BF16", "INT8": "I8", "E4M3": "F8_E4M3"}
 
 
-class Session:
+class Session(Tuning):
     """Its methods may be called from any thread; they take turns, so that threads that compute at the same time are
     better served by a session each. After a fork the child connects anew. close() ends it; arrays in its memory stay
     readable as long as they are referred to, and hold the connection open until then."""

@@ -179,6 +179,7 @@ class WeightInfo:
     shared: bool  # after a load: equal content was there already, nothing was stored
     borrows: int = 0  # of processes that map it to compute with it themselves
     experts: int = 0  # it is [experts, n, k]; 0: [n, k]
+    input: int = 0  # what is done to x: of enum gemmd_input
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,7 @@ def weight_info(info) -> WeightInfo:
         shared=info.shared,
         borrows=info.borrows,
         experts=info.experts,
+        input=info.input,
     )
 
 

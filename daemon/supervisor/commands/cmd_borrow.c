@@ -58,6 +58,7 @@ static void describe(const struct supervisor *supervisor, const struct catalog_n
                                           .k = weight->shape.k,
                                           .format = weight->shape.format,
                                           .scale = weight->shape.scale,
+                                          .input = weight->shape.input,
                                           .experts = (uint32_t)weight->shape.experts,
                                           .bytes = catalog_weight_bytes(weight),
                                           .owner = name->owner,

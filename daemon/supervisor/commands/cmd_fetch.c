@@ -70,6 +70,7 @@ static enum status begin(struct session *session, uint32_t id, struct catalog_we
                                           .k = weight->shape.k,
                                           .format = weight->shape.format,
                                           .scale = weight->shape.scale,
+                                          .input = weight->shape.input,
                                           .experts = (uint32_t)weight->shape.experts,
                                           .bytes = layout.total_bytes}};
   struct message_weight_id body = {.weight = weight->id};

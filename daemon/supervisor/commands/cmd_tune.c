@@ -1,4 +1,5 @@
-/* tune_list, tune_run, tune_forget, tune_import, tune_pin: the workers' tuners, asked on behalf of clients. */
+/* tune_list, tune_trials, tune_run, tune_forget, tune_import, tune_pin: the workers' tuners, asked on behalf of
+ * clients. */
 #include "../context.h"
 #include "../weights/pins.h"
 #include "../workers/fleet.h"
@@ -14,11 +15,14 @@ struct forwarded {
   struct session *session;
   uint32_t id;
   const struct message_type *reply;
+  bool search; /* the account counts it */
 };
 
 static void on_forwarded(void *user, struct worker_answer *answer) {
   struct forwarded *forwarded = user;
   struct session *session = forwarded->session;
+  if (forwarded->search)
+    session->account->searches--;
   if (answer->status == STATUS_OK)
     session_reply(session, forwarded->id, forwarded->reply, answer->body, NULL, 0);
   else
@@ -35,7 +39,10 @@ static enum status forward(struct session *session, struct call *call, uint32_t 
   struct forwarded *forwarded = malloc(sizeof *forwarded);
   if (forwarded == NULL)
     return error_set(&call->error, STATUS_NOMEM, "no memory for the request");
-  *forwarded = (struct forwarded){.session = session, .id = call->id, .reply = command_find(command)->reply};
+  *forwarded = (struct forwarded){.session = session,
+                                  .id = call->id,
+                                  .reply = command_find(command)->reply,
+                                  .search = command == COMMAND_weight_tune};
   enum status status =
       worker_ask(&fleet->workers[device], command, body, NULL, 0, on_forwarded, forwarded, &call->error);
   if (status == STATUS_OK)
@@ -50,6 +57,11 @@ enum status cmd_tune_list(struct session *session, struct call *call) {
   return forward(session, call, request->device, COMMAND_tune_list, request);
 }
 
+enum status cmd_tune_trials(struct session *session, struct call *call) {
+  const struct message_tune_trials_request *request = call->body;
+  return forward(session, call, request->device, COMMAND_tune_trials, request);
+}
+
 enum status cmd_tune_forget(struct session *session, struct call *call) {
   const struct message_tune_forget_request *request = call->body;
   return forward(session, call, request->device, COMMAND_tune_forget, request);
@@ -60,19 +72,44 @@ enum status cmd_tune_import(struct session *session, struct call *call) {
   return forward(session, call, request->device, COMMAND_tune_import, request);
 }
 
+enum { EFFORT_MOST = 100 }; /* products and samples of a candidate that a search may be asked for */
+
+/* What a search takes of a device is its owner's to give: others search for weights of their own, among the best
+ * guesses. */
+static enum status may_search(const struct session *session, const struct message_tune_run_request *request,
+                              const struct catalog_name *name, struct error *error) {
+  if (request->warmup > EFFORT_MOST)
+    return error_set(error, STATUS_INVALID, "warmup must be 0..%d, got %u", EFFORT_MOST, request->warmup);
+  if (request->iterations > EFFORT_MOST)
+    return error_set(error, STATUS_INVALID, "iterations must be 0..%d, got %u", EFFORT_MOST, request->iterations);
+  if (session->user.admin)
+    return STATUS_OK;
+  if (name->owner != session->user.uid)
+    return error_set(error, STATUS_PERMISSION, "to tune \"%.128s\" takes its owner or an admin", request->name);
+  if (request->all)
+    return error_set(error, STATUS_PERMISSION, "an exhaustive search takes an admin");
+  return STATUS_OK;
+}
+
 enum status cmd_tune_run(struct session *session, struct call *call) {
   const struct message_tune_run_request *request = call->body;
   const struct catalog_name *name;
-  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &call->error) != STATUS_OK)
+  if (catalog_look_up(&session->supervisor->catalog, request->name, session->user, &name, &call->error) != STATUS_OK ||
+      may_search(session, request, name, &call->error) != STATUS_OK ||
+      user_add_search(session->account, &call->error) != STATUS_OK)
     return call->error.status;
   struct message_weight_tune ask = {.weight = name->weight->id,
                                     .m = request->m,
                                     .x_type = request->x_type,
                                     .y_type = request->y_type,
                                     .bias_type = request->bias_type,
-                                    .all = request->all};
+                                    .all = request->all,
+                                    .warmup = request->warmup,
+                                    .iterations = request->iterations};
   memcpy(ask.kernel, request->kernel, sizeof ask.kernel);
-  return forward(session, call, name->weight->parts[0].device, COMMAND_weight_tune, &ask);
+  enum status status = forward(session, call, name->weight->parts[0].device, COMMAND_weight_tune, &ask);
+  session->account->searches -= status != STATUS_OK;
+  return status;
 }
 
 /* ---- tune_pin */
@@ -153,6 +190,20 @@ static void restore(struct supervisor *supervisor, const struct pinning *pinning
   ask_all(supervisor, pinning->pattern, NULL, NULL);
 }
 
+/* Nothing matches yet: a kernel that no backend has would be found out when a weight comes that does. */
+static void ask_any(struct supervisor *supervisor, struct pinning *pinning) {
+  struct message_weight_pin body = {.weight = 0};
+  struct error error;
+  memcpy(body.kernel, pinning->kernel, sizeof body.kernel);
+  for (uint32_t i = 0; i < supervisor->fleet->count; i++)
+    if (worker_usable(&supervisor->fleet->workers[i]) &&
+        worker_ask(&supervisor->fleet->workers[i], COMMAND_weight_pin, &body, NULL, 0, on_pinned, pinning, &error) ==
+            STATUS_OK) {
+      pinning->waiting++;
+      return;
+    }
+}
+
 enum status cmd_tune_pin(struct session *session, struct call *call) {
   const struct message_tune_pin_request *request = call->body;
   if (request->pattern[0] == '\0')
@@ -167,6 +218,8 @@ enum status cmd_tune_pin(struct session *session, struct call *call) {
   memcpy(pinning->kernel, request->kernel, sizeof pinning->kernel);
   session_wait(session);
   ask_all(session->supervisor, pinning->pattern, pinning->kernel, pinning);
+  if (pinning->weights == 0 && pinning->kernel[0] != '\0')
+    ask_any(session->supervisor, pinning);
   count_down(pinning);
   return STATUS_OK;
 }

@@ -109,6 +109,14 @@ enum status user_add_load(const struct users *users, struct user *user, struct e
   return status;
 }
 
+enum status user_add_search(struct user *user, struct error *error) {
+  if (!user->admin && user->searches > 0)
+    return error_set(error, STATUS_BUSY, "user %u has a search for a kernel under way, and may have one at a time",
+                     user->uid);
+  user->searches++;
+  return STATUS_OK;
+}
+
 enum status user_add_arena(const struct users *users, struct user *user, uint64_t bytes, uint64_t entries,
                            struct error *error) {
   enum status status =

@@ -16,6 +16,7 @@ struct user {
   bool admin;
   uint32_t references; /* sessions that point here, those that end included */
   uint32_t sessions, loads;
+  uint32_t searches;  /* for a fastest kernel, under way */
   uint64_t load_turn; /* see load_line.h */
   uint64_t entries;   /* of rings: the most that can be in flight */
   uint64_t arena_bytes;
@@ -42,6 +43,8 @@ void users_leave(struct users *users, struct user *user, uint64_t now_ms);
 /* Count something in, or BUSY with what the cap is. */
 MUST_CHECK enum status user_add_session(const struct users *users, struct user *user, struct error *error);
 MUST_CHECK enum status user_add_load(const struct users *users, struct user *user, struct error *error);
+/* One at a time: each takes the device for as long as it is left alone. */
+MUST_CHECK enum status user_add_search(struct user *user, struct error *error);
 MUST_CHECK enum status user_add_arena(const struct users *users, struct user *user, uint64_t bytes, uint64_t entries,
                                       struct error *error);
 /* Whether `held` + `more` bytes of devices are within the cap: BUSY otherwise. */

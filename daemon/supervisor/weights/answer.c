@@ -8,7 +8,8 @@ enum status answer_check(const struct load *load, struct error *error) {
                               .k = done->k,
                               .format = (enum gemm_format)done->format,
                               .scale = (enum gemm_scale)done->scale,
-                              .experts = done->experts};
+                              .experts = done->experts,
+                              .input = done->input};
   struct gemm_layout layout;
   enum status status = gemm_layout_compute(&shape, &layout, error);
   if (status != STATUS_OK)

@@ -194,6 +194,7 @@ void catalog_describe(const struct catalog_name *name, struct message_weight_inf
                                       .k = weight->shape.k,
                                       .format = weight->shape.format,
                                       .scale = weight->shape.scale,
+                                      .input = weight->shape.input,
                                       .experts = (uint32_t)weight->shape.experts,
                                       .bytes = catalog_weight_bytes(weight),
                                       .references = weight->names,

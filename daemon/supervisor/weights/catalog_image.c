@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before version 3 nothing could be lent, before version 4 weights had no experts. */
-enum { IMAGE_VERSION = 4, IMAGE_VERSION_LEAST = 2, IMAGE_HASH_BYTES = 32 };
+/* Before version 3 nothing could be lent, before version 4 weights had no experts, before version 5 nothing was done to
+ * x. */
+enum { IMAGE_VERSION = 5, IMAGE_VERSION_LEAST = 2, IMAGE_HASH_BYTES = 32 };
 
 /* Read by the same machine that wrote them. Records lie one behind the other, without padding between or inside them
  * that is not named; then comes the hash of all that. */
@@ -43,6 +44,11 @@ struct image_weight {
 /* From version 4 on, behind each weight. */
 struct image_experts {
   int64_t experts;
+};
+
+/* From version 5 on, behind that. */
+struct image_input {
+  uint32_t input, reserved;
 };
 
 struct image_name {
@@ -103,7 +109,7 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
     head.weights += catalog->weights[i]->names > 0;
   const struct image_epoch epoch = {.epoch = catalog->epoch};
   *length = sizeof head + sizeof epoch + head.slabs * (sizeof(struct image_slab) + sizeof(struct image_lent)) +
-            head.weights * (sizeof(struct image_weight) + sizeof(struct image_experts)) +
+            head.weights * (sizeof(struct image_weight) + sizeof(struct image_experts) + sizeof(struct image_input)) +
             head.names * sizeof(struct image_name) + IMAGE_HASH_BYTES;
   *bytes = malloc(*length);
   if (*bytes == NULL)
@@ -120,8 +126,9 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
   for (size_t i = 0; i < catalog->weight_count; i++) {
     struct image_weight record = weight_record(catalog->weights[i]);
     const struct image_experts experts = {.experts = catalog->weights[i]->shape.experts};
+    const struct image_input input = {.input = catalog->weights[i]->shape.input};
     if (catalog->weights[i]->names > 0)
-      at = put(put(at, &record, sizeof record), &experts, sizeof experts);
+      at = put(put(put(at, &record, sizeof record), &experts, sizeof experts), &input, sizeof input);
   }
   for (size_t i = 0; i < catalog->name_count; i++) {
     struct image_name record = name_record(&catalog->names[i]);
@@ -200,12 +207,15 @@ static enum status take_parts(struct catalog *catalog, const struct image_weight
 
 static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   struct image_weight record;
+  struct image_input input = {.input = 0};
   struct image_experts experts = {.experts = 0};
   struct catalog_weight *added;
   struct error error;
   enum status status = take(reader, &record, sizeof record);
   if (status == STATUS_OK && reader->version >= 4)
     status = take(reader, &experts, sizeof experts);
+  if (status == STATUS_OK && reader->version >= 5)
+    status = take(reader, &input, sizeof input);
   if (status != STATUS_OK)
     return status;
   struct catalog_weight weight = {.id = record.id,
@@ -213,6 +223,7 @@ static enum status read_weight(struct reader *reader, struct catalog *catalog) {
                                             .k = record.k,
                                             .format = (enum gemm_format)record.format,
                                             .scale = (enum gemm_scale)record.scale,
+                                            .input = input.input,
                                             .experts = experts.experts},
                                   .placement = (enum message_placement)record.placement,
                                   .part_count = record.part_count,

@@ -199,6 +199,7 @@ struct message_weight_place placer_place(const struct catalog_weight *weight, co
                                        .k = weight->shape.k,
                                        .format = weight->shape.format,
                                        .scale = weight->shape.scale,
+                                       .input = weight->shape.input,
                                        .experts = (uint32_t)weight->shape.experts,
                                        .layout = part->layout,
                                        .checksum = part->checksum};
@@ -351,6 +352,7 @@ static void plan_part(struct supervisor *supervisor) {
                                      .k = placer->draft.shape.k,
                                      .format = placer->draft.shape.format,
                                      .scale = placer->draft.shape.scale,
+                                     .input = placer->draft.shape.input,
                                      .experts = (uint32_t)placer->draft.shape.experts};
   ask(supervisor, COMMAND_weight_plan, &body, NULL, 0, on_plan);
 }
@@ -372,6 +374,7 @@ static enum status make_draft(struct supervisor *supervisor, struct load *load, 
                 .k = load->done.k,
                 .format = (enum gemm_format)load->done.format,
                 .scale = (enum gemm_scale)load->done.scale,
+                .input = load->done.input,
                 .experts = load->done.experts},
       .placement = (enum message_placement)load->request.placement,
       .hash_kind = load->hash_kind,

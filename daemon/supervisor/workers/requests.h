@@ -24,6 +24,7 @@ union worker_reply_body {
   struct message_weight_placed weight_placed;
   struct message_worker_stats worker_stats;
   struct message_tune_list_reply tune_list;
+  struct message_tune_trials_reply tune_trials;
   struct message_tune_run_reply tune_run;
   struct message_tune_count tune_count;
   struct message_load_done load_done;

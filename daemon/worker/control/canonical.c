@@ -36,6 +36,11 @@ void canonical_part_copy(enum gemm_scale scale, const struct gemm_layout *whole_
   uint8_t *out = to;
   memset(out + part_layout->codes_bytes, 0, part_layout->scales_offset - part_layout->codes_bytes);
   memcpy(out, from + (uint64_t)n_begin * whole_layout->row_bytes, part_layout->codes_bytes);
+  if (part_layout->input_bytes > 0) {
+    uint64_t scales_end = part_layout->scales_offset + part_layout->scales_bytes;
+    memset(out + scales_end, 0, part_layout->input_offset - scales_end);
+    memcpy(out + part_layout->input_offset, from + whole_layout->input_offset, part_layout->input_bytes);
+  }
   if (part_layout->scales_bytes == 0)
     return;
   uint64_t scale_row_bytes = part_layout->scales_bytes / part_layout->scale_rows;

@@ -72,6 +72,7 @@ struct control_task {
     struct message_session_tensor session_tensor;
     struct message_session_ipc session_ipc;
     struct message_tune_list_request tune_list;
+    struct message_tune_trials_request tune_trials;
     struct message_tune_forget_request tune_forget;
     struct message_tune_import_request tune_import;
     struct message_weight_tune weight_tune;
@@ -83,6 +84,7 @@ struct control_task {
   union {
     struct message_weight_plan_reply weight_plan;
     struct message_tune_list_reply tune_list;
+    struct message_tune_trials_reply tune_trials;
     struct message_tune_run_reply tune_run;
     struct message_tune_count tune_count;
     struct message_weight_placed weight_placed;

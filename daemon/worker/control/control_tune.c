@@ -1,6 +1,6 @@
-/* What clients ask of the tuner: tune_list, tune_forget, tune_import, weight_tune, weight_pin; weight_seen,
- * which tells it of products that clients compute themselves, worker_quiet, when these leave it the device, and
- * worker_follow, of the worker before. The engine's thread answers, so that the tuner needs no lock. */
+/* What clients ask of the tuner: tune_list, tune_trials, tune_forget, tune_import, weight_tune, weight_pin;
+ * weight_seen, which tells it of products that clients compute themselves, worker_quiet, when these leave it the
+ * device, and worker_follow, of the worker before. The engine's thread answers, so that the tuner needs no lock. */
 #include "control_tune.h"
 
 #include <stdio.h>
@@ -51,6 +51,55 @@ static void finish_list(struct control *control, struct control_task *task) {
     snprintf(to->shape, sizeof to->shape, "%.127s", from->shape);
     snprintf(to->kernel, sizeof to->kernel, "%s", from->kernel);
     snprintf(to->state, sizeof to->state, "%s", from->state);
+    snprintf(to->why, sizeof to->why, "%s", from->why);
+  }
+}
+
+/* ---- tune_trials */
+
+static enum status begin_trials(struct control *control, struct control_task *task, struct error *error) {
+  (void)control;
+  enum status status = make(task, TUNE_TRIALS, error);
+  if (status != STATUS_OK)
+    return status;
+  task->tune->from = task->request.tune_trials.from;
+  task->tune->search = task->request.tune_trials.search;
+  return STATUS_OK;
+}
+
+static uint32_t spread_ppm(double spread) {
+  return (uint32_t)(spread < 1000 ? spread * 1e6 : 1e9);
+}
+
+static void finish_trials(struct control *control, struct control_task *task) {
+  static const char *const states[] = {"timed", "untried", "refused", "failed", "wrong"};
+  struct message_tune_trials_reply *reply = &task->reply.tune_trials;
+  const struct tune_request *request = task->tune;
+  (void)control;
+  reply->search = request->search;
+  reply->roof_ns = request->roof_ns;
+  reply->total = request->total;
+  reply->next = request->next;
+  reply->trials_count = request->count;
+  snprintf(reply->shape, sizeof reply->shape, "%.127s", request->shape);
+  for (uint32_t i = 0; i < request->count; i++) {
+    const struct tune_row *from = &request->trials[i];
+    struct message_tune_trial *to = &reply->trials[i];
+    *to = (struct message_tune_trial){.ns = from->ns,
+                                      .spread_ppm = spread_ppm(from->spread),
+                                      .samples = from->samples,
+                                      .error = from->error < 0     ? UINT64_MAX
+                                               : from->error < 1e6 ? (uint64_t)(from->error * 1e12)
+                                                                   : (uint64_t)1e18,
+                                      .workspace = from->needs.workspace_bytes,
+                                      .filling = from->needs.filling,
+                                      .own = from->own,
+                                      .incumbent = from->incumbent,
+                                      .winner = from->winner,
+                                      .library_first = from->library_first,
+                                      .hand = from->hand};
+    variant_text(&from->variant, to->kernel);
+    snprintf(to->state, sizeof to->state, "%s", states[from->outcome]);
     snprintf(to->why, sizeof to->why, "%s", from->why);
   }
 }
@@ -121,6 +170,8 @@ static enum status begin_tune(struct control *control, struct control_task *task
                                                  .y_type = (enum gemm_type)request->y_type,
                                                  .bias_type = (enum gemm_type)request->bias_type};
   task->tune->all = request->all;
+  task->tune->warmup = request->warmup;
+  task->tune->iterations = request->iterations;
   memcpy(task->tune->text, request->kernel, sizeof task->tune->text);
   return STATUS_OK;
 }
@@ -129,7 +180,8 @@ static void finish_tune(struct control *control, struct control_task *task) {
   struct message_tune_run_reply *reply = &task->reply.tune_run;
   const struct tune_request *tuned = task->tune;
   char shape[VARIANT_TEXT_BYTES];
-  (void)control;
+  reply->device = (uint32_t)control->device;
+  reply->search = tuned->search;
   snprintf(reply->shape, sizeof reply->shape, "%.127s", variant_problem_text(&tuned->problem, shape));
   memcpy(reply->kernel, tuned->kernel, sizeof reply->kernel);
   reply->checked = tuned->checked;
@@ -145,7 +197,7 @@ static void finish_tune(struct control *control, struct control_task *task) {
     const struct tune_result *from = &tuned->results[i];
     struct message_tune_result *to = &reply->results[i];
     *to = (struct message_tune_result){.ns = from->ns,
-                                       .spread_ppm = (uint32_t)(from->spread < 1000 ? from->spread * 1e6 : 1e9),
+                                       .spread_ppm = spread_ppm(from->spread),
                                        .samples = from->samples,
                                        .own = from->own,
                                        .hand = from->hand};
@@ -156,7 +208,7 @@ static void finish_tune(struct control *control, struct control_task *task) {
 static enum status begin_pin(struct control *control, struct control_task *task, struct error *error) {
   const struct message_weight_pin *request = &task->request.weight_pin;
   enum status status = make(task, TUNE_PIN, error);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK && request->weight != 0)
     status = find_weight(control, task, request->weight, error);
   if (status != STATUS_OK)
     return status;
@@ -210,6 +262,7 @@ static enum status begin_follow(struct control *control, struct control_task *ta
 
 const struct control_handler control_tune_handlers[] = {
     {.command = COMMAND_tune_list, .overtaken = true, .begin = begin_list, .post = post, .finish = finish_list},
+    {.command = COMMAND_tune_trials, .overtaken = true, .begin = begin_trials, .post = post, .finish = finish_trials},
     {.command = COMMAND_tune_forget, .overtaken = true, .begin = begin_forget, .post = post, .finish = finish_count},
     {.command = COMMAND_tune_import, .overtaken = true, .begin = begin_import, .post = post},
     {.command = COMMAND_weight_tune, .overtaken = true, .begin = begin_tune, .post = post, .finish = finish_tune},

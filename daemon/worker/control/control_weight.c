@@ -14,6 +14,7 @@ static struct gemm_weight placed_shape(const struct message_weight_place *place)
                               .k = place->k,
                               .format = (enum gemm_format)place->format,
                               .scale = (enum gemm_scale)place->scale,
+                              .input = place->input,
                               .experts = place->experts};
 }
 
@@ -23,6 +24,7 @@ static enum status begin_plan(struct control *control, struct control_task *task
                                .k = ask->k,
                                .format = (enum gemm_format)ask->format,
                                .scale = (enum gemm_scale)ask->scale,
+                               .input = ask->input,
                                .experts = ask->experts};
   struct backend_plan plan;
   enum status status = gemm_weight_check(&weight, error);
@@ -195,7 +197,7 @@ static enum status find_source(struct control *control, const struct message_wei
     return error_set(error, STATUS_NOT_FOUND, "weight %u is not attached", place->from);
   const struct gemm_weight *there = &source->engine.shape;
   if (source->bytes != place->bytes || there->n != shape.n || there->k != shape.k || there->format != shape.format ||
-      there->scale != shape.scale || there->experts != shape.experts)
+      there->scale != shape.scale || there->input != shape.input || there->experts != shape.experts)
     return error_set(error, STATUS_INVALID, "weight %u is not what is to be copied", place->from);
   *out = source;
   return STATUS_OK;

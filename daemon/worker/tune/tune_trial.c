@@ -225,7 +225,7 @@ static void start_pass(struct trial *trial, int64_t m) {
 
 void trial_compare(struct trial *trial, const struct variant *variant) {
   trial->variant = *variant;
-  trial->ragged = false;
+  trial->ragged = trial->failed = false;
   memset(trial->error, 0, sizeof trial->error);
   start_pass(trial, trial->problem.m);
 }
@@ -380,6 +380,7 @@ static enum status launch_compared(struct trial *trial, bool *right, char *why, 
   if (status == STATUS_OK || status == STATUS_DEVICE_LOST)
     return status;
   *right = false;
+  trial->failed = true;
   snprintf(why, why_bytes, "%s", error->text);
   return STATUS_OK;
 }

@@ -17,19 +17,19 @@ struct trial {
   uint64_t bytes;
 
   struct variant_problem problem;
-  struct backend_job job;        /* all m rows, no variant */
-  uint64_t reference;            /* offset of OPERANDS_KINDS rows, as wide as those of y */
-  uint64_t used;                 /* bytes of base */
-  int stage;                     /* of the preparation */
-  int64_t place;                 /* within the stage: a row, a byte or a column */
-  int64_t columns;               /* of the plain kernel in one piece */
+  struct backend_job job;           /* all m rows, no variant */
+  uint64_t reference;               /* offset of OPERANDS_KINDS rows, as wide as those of y */
+  uint64_t used;                    /* bytes of base */
+  int stage;                        /* of the preparation */
+  int64_t place;                    /* within the stage: a row, a byte or a column */
+  int64_t columns;                  /* of the plain kernel in one piece */
   double own_error[OPERANDS_KINDS]; /* of the first variant that was compared: the backend's own choice */
   bool own_known;
 
-  struct variant variant; /* that is being compared */
-  bool ragged;            /* second pass, with fewer rows than the bucket's */
-  int64_t m;              /* of this pass */
-  bool launched;
+  struct variant variant;  /* that is being compared */
+  bool ragged;             /* second pass, with fewer rows than the bucket's */
+  int64_t m;               /* of this pass */
+  bool launched, failed;   /* failed: the kernel could not run */
   double difference, norm; /* sums of squares of the row at `place` up to `column` */
   int64_t column;
   double error[OPERANDS_KINDS]; /* worst of this variant */

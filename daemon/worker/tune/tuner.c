@@ -79,6 +79,7 @@ void tuner_close(struct tuner *tuner) {
     munmap(tuner->trial.base, tuner->trial.bytes);
   proof_close(&tuner->proof);
   tune_pins_close(&tuner->pins);
+  tune_table_close(&tuner->table);
   book_close(&tuner->book);
   free(tuner);
 }

@@ -8,6 +8,7 @@
 
 void tuner_answer(struct tuner *tuner, enum status status, const char *why) {
   struct engine_message *message = tuner->ask;
+  tune_table_drop(&tuner->table);
   if (message == NULL)
     return;
   tuner->ask = NULL;

@@ -38,12 +38,14 @@ static const struct variant *variant_at(const struct tuner *tuner, int who) {
   return tuner->proof_for == PHASE_GIVEN ? &tuner->given : &tuner->race.candidates[who].variant;
 }
 
-static void blame(struct tuner *tuner, int who, const char *why) {
+static void blame(struct tuner *tuner, int who, enum tune_outcome outcome, const char *why) {
   tuner_blame(tuner, variant_at(tuner, who), why);
-  if (tuner->proof_for == PHASE_RACE)
+  if (tuner->proof_for == PHASE_RACE) {
+    tune_table_note(&tuner->table, who, outcome, why);
     race_checked(&tuner->race, who, false);
-  else
+  } else {
     tuner->given_failed = true;
+  }
 }
 
 /* Nothing can be said of any: none of them serves this time. */
@@ -54,8 +56,10 @@ static void pass_over(struct tuner *tuner, const char *why) {
   if (tuner->proof_for == PHASE_GIVEN)
     tuner->given_failed = true;
   else
-    for (int who = next_unproven(tuner); who >= 0; who = next_unproven(tuner))
+    for (int who = next_unproven(tuner); who >= 0; who = next_unproven(tuner)) {
+      tune_table_note(&tuner->table, who, OUTCOME_UNTRIED, why);
       race_checked(&tuner->race, who, false);
+    }
 }
 
 static void start(struct tuner *tuner, uint64_t now) {
@@ -85,7 +89,7 @@ static bool hear(struct tuner *tuner, uint64_t now) {
     tuner->proven[who] = true;
     break;
   case PROOF_WRONG:
-    blame(tuner, who, why);
+    blame(tuner, who, OUTCOME_WRONG, why);
     break;
   case PROOF_CANNOT:
     proof_stop(&tuner->proof);
@@ -93,7 +97,7 @@ static bool hear(struct tuner *tuner, uint64_t now) {
     break;
   case PROOF_END:
     if (!ended)
-      blame(tuner, who, why);
+      blame(tuner, who, OUTCOME_FAILED, why);
     break;
   }
   tuner->proof_deadline_ns = now + PATIENCE_NS;
@@ -117,7 +121,7 @@ uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
   if (hear(tuner, now))
     return 0;
   if (now > tuner->proof_deadline_ns && !tuner->proof.ending) {
-    blame(tuner, next_unproven(tuner), "it does not come to an end");
+    blame(tuner, next_unproven(tuner), OUTCOME_FAILED, "it does not come to an end");
     proof_stop(&tuner->proof);
   }
   return NAP_NS;

@@ -13,10 +13,20 @@ enum {
   BASES = 3, /* the best ones that are refined */
 };
 
+/* The candidate's number; -1: it is not in the race. */
+static int find(const struct race *race, const struct variant *variant) {
+  for (int i = 0; i < race->count; i++)
+    if (variant_equal(&race->candidates[i].variant, variant))
+      return i;
+  return -1;
+}
+
 static void add_right(struct tuner *tuner, const struct variant *list, int count) {
   for (int i = 0; i < count; i++)
     if (!book_is_wrong(tuner->current, &list[i]))
       race_add(&tuner->race, &list[i]);
+    else if (find(&tuner->race, &list[i]) < 0)
+      tune_table_left_out(&tuner->table, &list[i]);
 }
 
 /* Among what has been added from a list: what a library names first. */
@@ -25,9 +35,17 @@ static void note_library_first(struct tuner *tuner, const struct variant *list, 
   int first = 0;
   while (first < count && !list[first].family->library)
     first++;
-  for (int i = 0; first < count && i < race->count; i++)
-    if (variant_equal(&race->candidates[i].variant, &list[first]))
-      tuner->library_first = i;
+  int found = first < count ? find(race, &list[first]) : -1;
+  tuner->library_first = found >= 0 ? found : tuner->library_first;
+}
+
+void tuner_note_needs(struct tuner *tuner, int who) {
+  const struct backend_ops *ops = tuner->options.ops;
+  struct backend_needs needs;
+  if (!tuner->table.open || ops->variant_needs == NULL)
+    return;
+  ops->variant_needs(tuner->options.backend, &tuner->current->problem, &tuner->race.candidates[who].variant, &needs);
+  tune_table_needs(&tuner->table, who, &needs);
 }
 
 void tuner_race_begin(struct tuner *tuner) {
@@ -44,6 +62,12 @@ void tuner_race_begin(struct tuner *tuner) {
     tune_lister_ask(tuner->lister, &entry->problem, all, all ? LISTER_MOST : LIBRARY_CANDIDATES);
   int count = tuner->options.ops->variants(tuner->options.backend, &entry->problem, NULL, all, list, most);
   race_start(&tuner->race, &list[0], all);
+  if (request != NULL) {
+    tuner->race.iterations = request->iterations;
+    tune_table_begin(&tuner->table, &entry->problem, tuner_roof_ns(tuner, &entry->problem));
+    tune_table_compared(&tuner->table, 0, tuner->trial.own_error, OPERANDS_KINDS);
+    tuner_note_needs(tuner, 0);
+  }
   memset(tuner->proven, 0, sizeof tuner->proven);
   tuner->race.candidates[0].state = RACE_RUNNING; /* PHASE_OWN has compared it */
   if (entry->variant.family != NULL)
@@ -54,6 +78,7 @@ void tuner_race_begin(struct tuner *tuner) {
       variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK)
     race_invite(&tuner->race, &hand);
   add_right(tuner, list + 1, count - 1);
+  tuner->incumbent = entry->serves ? find(&tuner->race, &entry->variant) : 0;
   note_library_first(tuner, list, count);
   /* Whoever asked waits for all of it, and one race is shorter than two; the whole of a library is long in coming. */
   bool together = raced || (request != NULL && !all);
@@ -115,12 +140,22 @@ static void add_result(const struct tuner *tuner, struct tune_request *request, 
   result->hand = tuner_by_hand(tuner, &candidate->variant);
 }
 
+/* The candidate that the request names; -1: none. */
+static int find_by_hand(const struct tuner *tuner) {
+  for (int i = 0; i < tuner->race.count && tuner->ask->tune->text[0] != '\0'; i++)
+    if (tuner_by_hand(tuner, &tuner->race.candidates[i].variant))
+      return i;
+  return -1;
+}
+
 static void fill_results(struct tuner *tuner, struct tune_request *request) {
   const struct race *race = &tuner->race;
   const struct book_entry *entry = tuner->current;
-  int best[TUNE_RESULTS], count = race_best(race, best, TUNE_RESULTS - 3), by_hand = -1;
-  for (int i = 1; i < race->count && request->text[0] != '\0'; i++)
-    by_hand = tuner_by_hand(tuner, &race->candidates[i].variant) ? i : by_hand;
+  int best[TUNE_RESULTS], count = race_best(race, best, TUNE_RESULTS - 3), by_hand = find_by_hand(tuner);
+  const struct tune_marks marks = {
+      .incumbent = tuner->incumbent, .library_first = tuner->library_first, .hand = by_hand};
+  tune_table_end(&tuner->table, race, &marks);
+  request->search = tuner->table.search;
   request->count = 0;
   add_result(tuner, request, race->winner);
   for (int i = 0; i < count; i++)

@@ -40,6 +40,29 @@ static void list(struct tuner *tuner, struct tune_request *request) {
   request->next = at < BOOK_ENTRIES ? at : 0;
 }
 
+/* A page of what the last search has tried. */
+static enum status trials(struct tuner *tuner, struct engine_message *message) {
+  struct tune_request *request = message->tune;
+  const struct tune_table *table = &tuner->table;
+  if (table->open)
+    return error_set(&message->error, STATUS_BUSY, "a search is under way: its table is there when it has ended");
+  if (table->count == 0)
+    return error_set(&message->error, STATUS_NOT_FOUND, "no search that was asked for has ended on this device");
+  if (request->search != 0 && request->search != table->search)
+    return error_set(&message->error, STATUS_NOT_FOUND,
+                     "the table of search %llu is gone: the last one is search %llu, of %s",
+                     (unsigned long long)request->search, (unsigned long long)table->search, table->shape);
+  uint32_t left = request->from < table->count ? table->count - request->from : 0;
+  request->search = table->search;
+  request->roof_ns = table->roof_ns;
+  request->total = table->count;
+  request->count = left < TUNE_PAGE ? left : TUNE_PAGE;
+  request->next = left > TUNE_PAGE ? request->from + TUNE_PAGE : 0;
+  memcpy(request->shape, table->shape, sizeof request->shape);
+  memcpy(request->trials, table->rows + request->from, request->count * sizeof *table->rows);
+  return STATUS_OK;
+}
+
 static enum status check_by_hand(struct tuner *tuner, const struct variant_problem *problem, const char *text,
                                  struct variant *out, struct error *error) {
   struct variant nearest = {.family = NULL};
@@ -178,6 +201,13 @@ static enum status pin(struct tuner *tuner, struct engine_message *message) {
   struct tune_request *request = message->tune;
   struct engine_weight *weight = request->weight;
   struct variant variant;
+  enum status status = request->text[0] == '\0'
+                           ? STATUS_OK
+                           : variant_parse(tuner->options.ops->families, request->text, &variant, &message->error);
+  if (status == STATUS_NOT_FOUND) /* which says of a pin that its weight is gone */
+    message->error.status = STATUS_UNSUPPORTED;
+  if (status != STATUS_OK || weight == NULL)
+    return message->error.status;
   if (request->text[0] == '\0') {
     tuner_unpin(tuner, weight);
     return STATUS_OK;
@@ -214,6 +244,9 @@ void tuner_request(struct tuner *tuner, struct engine_message *message) {
     break;
   case TUNE_PIN:
     (void)pin(tuner, message);
+    break;
+  case TUNE_TRIALS:
+    (void)trials(tuner, message);
     break;
   case TUNE_SEEN:
     note_seen(tuner, message->tune);

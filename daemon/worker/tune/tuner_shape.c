@@ -8,11 +8,10 @@
 
 enum { CALIBRATIONS = 2 };
 
-/* Begins to compare; false, with it noted as wrong, where the backend does not take the variant. */
-static bool begin_compare(struct tuner *tuner, struct variant *variant) {
-  struct error error;
+/* Begins to compare; false, with the reason, where the backend does not take the variant. */
+static bool begin_compare(struct tuner *tuner, struct variant *variant, struct error *error) {
   if (variant->family != NULL && tuner->options.ops->variant_check(tuner->options.backend, &tuner->current->problem,
-                                                                   variant, NULL, &error) != STATUS_OK)
+                                                                   variant, NULL, error) != STATUS_OK)
     return false;
   if (variant->family != NULL)
     tuner_note(tuner, tuner->current, variant);
@@ -24,13 +23,17 @@ static bool begin_compare(struct tuner *tuner, struct variant *variant) {
 /* A piece of the comparison that has begun. *done: it is over. */
 static enum status compare(struct tuner *tuner, bool *done, bool *right, struct error *error) {
   char why[128];
+  const struct trial *trial = &tuner->trial;
   enum status status = trial_compare_next(&tuner->trial, done, right, why, sizeof why, error);
   if (status != STATUS_OK || !*done)
     return status;
   tuner_end_compare(tuner, tuner->current);
-  if (!*right && tuner->trial.variant.family != NULL) {
-    tuner_blame(tuner, &tuner->trial.variant, why);
-  }
+  if (tuner->phase == PHASE_RACE && !trial->failed)
+    tune_table_compared(&tuner->table, tuner->compared, trial->error, OPERANDS_KINDS);
+  if (tuner->phase == PHASE_RACE && !*right)
+    tune_table_note(&tuner->table, tuner->compared, trial->failed ? OUTCOME_FAILED : OUTCOME_WRONG, why);
+  if (!*right && trial->variant.family != NULL)
+    tuner_blame(tuner, &trial->variant, why);
   return STATUS_OK;
 }
 
@@ -39,7 +42,7 @@ static enum status work_own(struct tuner *tuner, struct error *error) {
   struct variant own = {.family = NULL};
   struct book_entry *entry = tuner->current;
   if (!tuner->comparing)
-    (void)begin_compare(tuner, &own);
+    (void)begin_compare(tuner, &own, error);
   enum status status = compare(tuner, &done, &right, error);
   if (status != STATUS_OK || !done)
     return status;
@@ -87,9 +90,10 @@ static void end_given(struct tuner *tuner, bool right) {
 
 static enum status work_given(struct tuner *tuner, struct error *error) {
   bool done = true, right = false;
+  struct error refusal;
   if (!tuner->given_failed && !tuner->comparing && tuner_proof_needed(tuner, &tuner->given, 0))
     return STATUS_OK;
-  if (!tuner->given_failed && (tuner->comparing || begin_compare(tuner, &tuner->given))) {
+  if (!tuner->given_failed && (tuner->comparing || begin_compare(tuner, &tuner->given, &refusal))) {
     enum status status = compare(tuner, &done, &right, error);
     if (status != STATUS_OK)
       return status;
@@ -101,9 +105,10 @@ static enum status work_given(struct tuner *tuner, struct error *error) {
 
 /* As products run, the worker's and those of direct clients: behind the quantizer, which makes x while the kernel
  * begins to read W, or after another product. A kernel that is fastest alone need not be so there. */
-static enum status sample(struct tuner *tuner, const struct variant *variant, uint64_t *ns, struct error *error) {
+static enum status sample(struct tuner *tuner, const struct variant *variant, uint32_t launches, uint64_t *ns,
+                          struct error *error) {
   struct backend_job job = tuner->trial.job;
-  const struct backend_timing timing = {.launches = tuner->launches, .quantize = true, .dependent = true};
+  const struct backend_timing timing = {.launches = launches, .quantize = true, .dependent = true};
   *ns = 0;
   job.variant = variant;
   uint64_t begin = clock_ns();
@@ -118,7 +123,7 @@ static enum status sample(struct tuner *tuner, const struct variant *variant, ui
 static enum status calibrate(struct tuner *tuner, struct error *error) {
   struct error failure;
   uint64_t ns;
-  enum status status = sample(tuner, &tuner->race.candidates[0].variant, &ns, &failure);
+  enum status status = sample(tuner, &tuner->race.candidates[0].variant, tuner->launches, &ns, &failure);
   if (status == STATUS_OK)
     tuner->launch_ns = ns > 0 ? ns : 1;
   if (status == STATUS_DEVICE_LOST)
@@ -130,16 +135,38 @@ static enum status calibrate(struct tuner *tuner, struct error *error) {
 static enum status time_one(struct tuner *tuner, int who, struct error *error) {
   struct error failure;
   uint64_t ns;
-  enum status status = sample(tuner, &tuner->race.candidates[who].variant, &ns, &failure);
+  const struct race_candidate *candidate = &tuner->race.candidates[who];
+  uint32_t warmup = tuner->ask != NULL && candidate->count == 0 ? tuner->ask->tune->warmup : 0;
+  enum status status = STATUS_OK;
+  if (warmup > 0)
+    status = sample(tuner, &candidate->variant, warmup, &ns, &failure);
+  if (status == STATUS_OK)
+    status = sample(tuner, &candidate->variant, tuner->launches, &ns, &failure);
   if (status == STATUS_DEVICE_LOST) {
     *error = failure;
     return status;
   }
-  if (status == STATUS_OK)
+  if (status == STATUS_OK) {
     race_timed(&tuner->race, who, ns);
-  else
+  } else {
+    tune_table_note(&tuner->table, who, OUTCOME_FAILED, failure.text);
     race_failed(&tuner->race, who);
+  }
   return STATUS_OK;
+}
+
+/* Compares the candidate, where the backend takes it. */
+static void begin_check(struct tuner *tuner, int who) {
+  struct variant *variant = &tuner->race.candidates[who].variant;
+  struct error refusal;
+  tuner->compared = who;
+  tuner->checked++;
+  if (begin_compare(tuner, variant, &refusal)) {
+    tuner_note_needs(tuner, who);
+    return;
+  }
+  tune_table_note(&tuner->table, who, OUTCOME_REFUSED, refusal.text);
+  race_checked(&tuner->race, who, false);
 }
 
 static enum status work_race(struct tuner *tuner, struct error *error) {
@@ -157,10 +184,7 @@ static enum status work_race(struct tuner *tuner, struct error *error) {
   case RACE_CHECK:
     if (tuner_proof_needed(tuner, &tuner->race.candidates[step.who].variant, step.who))
       return STATUS_OK;
-    tuner->compared = step.who;
-    tuner->checked++;
-    if (!begin_compare(tuner, &tuner->race.candidates[step.who].variant))
-      race_checked(&tuner->race, step.who, false);
+    begin_check(tuner, step.who);
     return STATUS_OK;
   case RACE_TIME:
     return time_one(tuner, step.who, error);

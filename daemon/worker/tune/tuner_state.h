@@ -18,6 +18,7 @@
 #include "../proof/proof.h"
 #include "tune_lister.h"
 #include "tune_pins.h"
+#include "tune_table.h"
 #include "tune_trial.h"
 #include "tuner_types.h"
 
@@ -41,6 +42,8 @@ struct tuner {
   struct tune_pin *pins; /* owned */
   struct trial trial;
   struct race race;
+  struct tune_table table;    /* of the last race that somebody asked for */
+  int incumbent;              /* candidate that served when the race began */
   struct tune_lister *lister; /* owned; NULL: the backend's list is all there is */
   bool settled;               /* a look at the book found nothing to do, and nothing has changed since */
   bool waiting;               /* or nothing but what was set aside */

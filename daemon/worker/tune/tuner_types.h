@@ -5,6 +5,7 @@
 #include "../../../proto/shm/published.h"
 #include "../serve/objects.h"
 #include "tune_db.h"
+#include "tune_table.h"
 
 struct tuner;
 
@@ -56,7 +57,17 @@ struct tune_found {
 
 /* ---- what it is asked */
 
-enum tune_verb { TUNE_LIST, TUNE_ASK, TUNE_FORGET, TUNE_IMPORT, TUNE_PIN, TUNE_FOLLOW, TUNE_SEEN, TUNE_ALLOW };
+enum tune_verb {
+  TUNE_LIST,
+  TUNE_ASK,
+  TUNE_FORGET,
+  TUNE_IMPORT,
+  TUNE_PIN,
+  TUNE_FOLLOW,
+  TUNE_SEEN,
+  TUNE_ALLOW,
+  TUNE_TRIALS
+};
 enum { TUNE_PAGE = 32, TUNE_RESULTS = 8 };
 
 struct tune_shape {
@@ -83,22 +94,27 @@ struct tune_request {
   /* ASK: rows and types to tune for; `all`: the whole product of parameters. `text`: one more candidate, by hand.
    * SEEN: rows and types of a product that a client computes itself; `text`: the kernel that it found for that, one
    * more candidate. FORGET: `text` is an fnmatch pattern of shapes. IMPORT: a shape, and in `text` its kernel. PIN:
-   * `text`, "" takes the pin off. */
+   * `text`, "" takes the pin off; weight NULL: only whether there is such a kernel. */
   struct variant_problem problem;
   bool all;
-  bool outside;      /* FOLLOW: the predecessor was killed from outside */
-  uint32_t faults;   /* FOLLOW: predecessors that were not */
-  uint64_t until_ns; /* ALLOW: of clock_ns; nothing is tuned from then on that nobody asks for */
+  uint32_t warmup, iterations; /* ASK: of every candidate: products that are not timed, samples at least; 0: no more
+                                  than it takes to decide */
+  uint64_t search;             /* ASK: its number. TRIALS: of which search; 0: the last one, and then its number */
+  bool outside;                /* FOLLOW: the predecessor was killed from outside */
+  uint32_t faults;             /* FOLLOW: predecessors that were not */
+  uint64_t until_ns;           /* ALLOW: of clock_ns; nothing is tuned from then on that nobody asks for */
   char text[VARIANT_TEXT_BYTES];
   char shape[VARIANT_TEXT_BYTES];
-  uint32_t from; /* LIST: where to go on */
-  uint32_t next; /* LIST: where the next page begins; 0: none */
+  uint32_t from; /* LIST, TRIALS: where to go on */
+  uint32_t next; /* LIST, TRIALS: where the next page begins; 0: none */
   uint32_t count;
+  uint32_t total;                           /* TRIALS: rows of all pages */
   struct tune_shape page[TUNE_PAGE];        /* LIST */
+  struct tune_row trials[TUNE_PAGE];        /* TRIALS, of `shape` */
   struct tune_result results[TUNE_RESULTS]; /* ASK: fastest first, then the backend's own choice and that by hand */
   uint32_t checked, wrong, timed;           /* ASK: candidates */
   uint64_t library_first_ns, library_ns;    /* ASK: by the kernel that a library names first, and its fastest */
-  uint64_t spent_ns, roof_ns;               /* ASK */
+  uint64_t spent_ns, roof_ns;               /* ASK; TRIALS: roof_ns */
   char why[128];                            /* ASK: why `text` cannot serve; "": it can, or there is none */
   char kernel[VARIANT_TEXT_BYTES];          /* ASK: what serves now */
 };

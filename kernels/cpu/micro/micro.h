@@ -118,6 +118,8 @@ struct micro_ops {
 
   /* The largest magnitude; NaN where there is one. */
   float (*largest)(const float *values, int64_t count);
+  /* rotate.h's. */
+  void (*rotate)(float *values, int64_t count, uint32_t stages);
   /* number_quantize_int8 of each. `scale` is a positive number. */
   void (*quantize_int8)(const float *values, float scale, int8_t *to, int64_t count);
   /* The values of number_quantize_e4m3 of each, in place. `scale` is a positive number. */

@@ -3,6 +3,7 @@
 #ifndef KERNELS_CPU_MICRO_MICRO_QUANTIZE_H
 #define KERNELS_CPU_MICRO_MICRO_QUANTIZE_H
 
+#include "../../../proto/rotate.h"
 #include "micro_widen.h"
 
 /* Magnitudes are ordered as their bits are, and NaN comes last. */

@@ -8,9 +8,9 @@
 /* What the table of every instruction set has. */
 #define MICRO_FIELDS(name_, usable_)                                                                                   \
   .name = name_, .usable = usable_, .widen_bf16 = widen_bf16, .widen_s8 = widen_s8, .narrow_f16 = narrow_f16,          \
-  .narrow_bf16 = narrow_bf16, .largest = largest, .quantize_int8 = quantize_int8, .quantize_e4m3 = quantize_e4m3,      \
-  .sum_s8 = sum_s8, .finish_s32 = finish_s32, .finish_f32 = finish_f32, .finish_s32_wide = finish_s32_wide,            \
-  .finish_f32_wide = finish_f32_wide, MICRO_SPIN_FIELDS
+  .narrow_bf16 = narrow_bf16, .largest = largest, .rotate = rotate_groups, .quantize_int8 = quantize_int8,             \
+  .quantize_e4m3 = quantize_e4m3, .sum_s8 = sum_s8, .finish_s32 = finish_s32, .finish_f32 = finish_f32,                \
+  .finish_s32_wide = finish_s32_wide, .finish_f32_wide = finish_f32_wide, MICRO_SPIN_FIELDS
 
 /* The table of one whose compiler makes the most of plain loops. */
 #define MICRO_SET(symbol, name_, usable_)                                                                              \

@@ -1,7 +1,9 @@
 #include "plain.h"
 
 #include "../../../proto/number.h"
+#include "../../../proto/rotate.h"
 #include "../weight/weight.h"
+#include "input.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@
 
 /* One row of x as the product sees it: values as they are multiplied, and a scale for each group of K. */
 struct row {
+  float *turned;           /* [k]; of weights that rotate x */
   double *values, *scales; /* [k], [groups] */
   double factor;           /* of the whole sum */
 };
@@ -39,35 +42,52 @@ static double element(const void *data, int64_t i, enum gemm_type type) {
 }
 
 /* Codes of values[0 .. count), and their scale. */
-static double quantize(double *values, int64_t count, bool int8) {
+static double quantize(const struct backend_weight *weight, double *values, int64_t count) {
+  bool int8 = weight->shape.format != GEMM_FORMAT_FP8;
   float largest = 0;
   for (int64_t i = 0; i < count; i++)
     largest = isnan(largest) || fabs(values[i]) <= largest ? largest : (float)fabs(values[i]);
-  float scale = int8 ? number_scale_int8(largest) : number_scale_e4m3(largest);
+  float scale = cpu_input_scale(weight, largest);
   for (int64_t i = 0; i < count; i++)
     values[i] = int8 ? number_quantize_int8((float)values[i], scale)
                      : number_from_e4m3(number_quantize_e4m3((float)values[i], scale));
   return scale;
 }
 
+/* Of element i of x as the weight reads it; see reorder in input.c. */
+static int64_t place_of(const struct backend_weight *weight, int64_t i) {
+  int64_t at = weight->order != NULL ? weight->order[i] : i;
+  return at < weight->shape.k ? at : 0;
+}
+
+static void turn(struct row *row, int64_t k, uint32_t stages) {
+  for (int64_t i = 0; i < k; i++)
+    row->turned[i] = (float)row->values[i];
+  rotate_groups(row->turned, k, stages);
+  for (int64_t i = 0; i < k; i++)
+    row->values[i] = (double)row->turned[i];
+}
+
 static void read_row(const struct backend_job *job, int64_t m, struct row *row) {
   const struct gemm_weight *shape = &job->weight->shape;
   const void *x = (const uint8_t *)job->x + (uint64_t)m * job->x_stride;
   int64_t k = shape->k, groups = (k + GEMM_GROUP - 1) / GEMM_GROUP;
-  bool int8 = shape->format != GEMM_FORMAT_FP8, coded = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
+  bool coded = job->x_type == GEMM_INT8 || job->x_type == GEMM_E4M3;
   bool block = shape->scale == GEMM_SCALE_BLOCK;
   const float *given = job->y_type == GEMM_S32 ? NULL : job->x_scale;
   for (int64_t i = 0; i < k; i++)
-    row->values[i] = element(x, i, job->x_type);
+    row->values[i] = element(x, place_of(job->weight, i), job->x_type);
+  if (row->turned != NULL)
+    turn(row, k, gemm_rotation(shape->input));
   row->factor = 1;
   for (int64_t group = 0; group < groups; group++)
     row->scales[group] = block && given != NULL ? given[m * groups + group] : 1;
   if (block && !coded) {
     for (int64_t first = 0; first < k; first += GEMM_GROUP)
       row->scales[first / GEMM_GROUP] =
-          quantize(row->values + first, k - first < GEMM_GROUP ? k - first : GEMM_GROUP, false);
+          quantize(job->weight, row->values + first, k - first < GEMM_GROUP ? k - first : GEMM_GROUP);
   } else if (!block && gemm_quantizes_x(shape->format)) {
-    row->factor = !coded ? quantize(row->values, k, int8) : given != NULL ? given[m] : 1;
+    row->factor = !coded ? quantize(job->weight, row->values, k) : given != NULL ? given[m] : 1;
   }
 }
 
@@ -122,10 +142,12 @@ enum status cpu_plain_run(struct cpu_pool *pool, int threads, struct cpu_pause *
                           int64_t first, int64_t count, struct error *error) {
   int64_t k = job->weight->shape.k, groups = (k + GEMM_GROUP - 1) / GEMM_GROUP;
   int64_t at_once = pause == NULL ? count : PIECE_TERMS / k > threads ? PIECE_TERMS / k : threads;
-  struct row row = {.values = malloc((size_t)(k + groups) * sizeof(double))};
+  bool turns = gemm_rotation(job->weight->shape.input) > 0;
+  struct row row = {.values = malloc((size_t)(k + groups) * sizeof(double) + (turns ? (size_t)k * sizeof(float) : 0))};
   if (row.values == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for a row of x");
   row.scales = row.values + k;
+  row.turned = turns ? (float *)(row.scales + groups) : NULL;
   enum status status = STATUS_OK;
   for (int64_t m = 0; status == STATUS_OK && m < job->m; m++) {
     read_row(job, m, &row);

@@ -1,6 +1,6 @@
 #include "stage.h"
 
-#include "../../../proto/number.h"
+#include "input.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -53,6 +53,7 @@ enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *
   uint64_t factors = cut(&used, rows * sizeof(double));
   uint64_t ordinary = cut(&used, rows * sizeof(bool));
   uint64_t scratch_stride = kind == MICRO_F32 ? 0 : kind == MICRO_WORDS ? k + k / 4 : k;
+  scratch_stride += (uint64_t)cpu_input_spare(&weight->shape);
   uint64_t scratch = cut(&used, (uint64_t)threads * scratch_stride * sizeof(float));
   if (used > stage->memory_bytes) {
     void *memory = aligned_alloc(CACHE_LINE, used);
@@ -85,22 +86,6 @@ void cpu_stage_free(struct stage *stage) {
   *stage = (struct stage){0};
 }
 
-static void widen(const struct micro_ops *micro, enum gemm_type type, const void *from, float *to, int64_t count) {
-  switch (type) {
-  case GEMM_F16:
-    micro->widen_f16(from, to, count);
-    break;
-  case GEMM_BF16:
-    micro->widen_bf16(from, to, count);
-    break;
-  case GEMM_E4M3:
-    micro->widen_e4m3(from, to, count);
-    break;
-  default:
-    memcpy(to, from, (size_t)count * sizeof(float));
-  }
-}
-
 /* A power of two that brings values of this magnitude to where neither a sum of 2^24 products with 2 and an f16
  * scale overflows nor a product with the smallest f16 scale is lost. 1 for what is not finite. */
 static float normalizer(float magnitude) {
@@ -116,18 +101,18 @@ static void multiply(float *values, int64_t count, float by) {
 /* ---- INT8 and INT2A8 */
 
 static double stage_codes(const struct micro_ops *micro, const struct backend_job *job, const void *x, int64_t row,
-                          float *scratch, int8_t *to) {
+                          float *scratch, float *spare, int8_t *to) {
   int64_t k = job->weight->shape.k;
   if (job->x_type == GEMM_INT8) {
     memcpy(to, x, (size_t)k);
     return job->y_type == GEMM_S32 ? 1 : ((const float *)job->x_scale)[row];
   }
   const float *values = x;
-  if (job->x_type != GEMM_F32) {
-    widen(micro, job->x_type, x, scratch, k);
+  if (job->x_type != GEMM_F32 || job->weight->shape.input != 0) {
+    cpu_input_row(job->weight, micro, job->x_type, x, spare, scratch);
     values = scratch;
   }
-  float scale = number_scale_int8(micro->largest(values, k));
+  float scale = cpu_input_scale(job->weight, micro->largest(values, k));
   if (scale > 0) {
     micro->quantize_int8(values, scale, to, k);
   } else {
@@ -151,8 +136,9 @@ static void stage_starts(struct stage *stage, const struct micro_ops *micro, boo
 /* ---- FP8 */
 
 /* Quantizes in place and returns the scale. */
-static float quantize_e4m3(const struct micro_ops *micro, float *values, int64_t count) {
-  float scale = number_scale_e4m3(micro->largest(values, count));
+static float quantize_e4m3(const struct backend_weight *weight, const struct micro_ops *micro, float *values,
+                           int64_t count) {
+  float scale = cpu_input_scale(weight, micro->largest(values, count));
   if (scale > 0) {
     micro->quantize_e4m3(values, scale, count);
   } else {
@@ -166,8 +152,9 @@ static double stage_blocks(struct stage *stage, const struct micro_ops *micro, c
                            int64_t row, int64_t place, float *values) {
   float largest = 0, *scales = stage->group_scales + place;
   for (int64_t group = 0; group < stage->groups; group++) {
-    float scale = job->x_type == GEMM_E4M3 ? ((const float *)job->x_scale)[row * stage->groups + group]
-                                           : quantize_e4m3(micro, values + group * MICRO_GROUP, MICRO_GROUP);
+    float scale = job->x_type == GEMM_E4M3
+                      ? ((const float *)job->x_scale)[row * stage->groups + group]
+                      : quantize_e4m3(job->weight, micro, values + group * MICRO_GROUP, MICRO_GROUP);
     scales[group * stage->rows] = scale;
     largest = micro->largest((const float[]){largest, scale}, 2);
   }
@@ -184,15 +171,15 @@ static double stage_fp8(struct stage *stage, const struct micro_ops *micro, cons
     return stage_blocks(stage, micro, job, row, place, values);
   }
   return job->x_type == GEMM_E4M3 ? ((const float *)job->x_scale)[row]
-                                  : quantize_e4m3(micro, values, job->weight->shape.k);
+                                  : quantize_e4m3(job->weight, micro, values, job->weight->shape.k);
 }
 
 /* ---- a row */
 
 static double stage_real(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job,
-                         const void *x, int64_t row, int64_t place, float *values) {
+                         const void *x, int64_t row, int64_t place, float *spare, float *values) {
   const struct gemm_weight *shape = &job->weight->shape;
-  widen(micro, job->x_type, x, values, shape->k);
+  cpu_input_row(job->weight, micro, job->x_type, x, spare, values);
   memset(values + shape->k, 0, (size_t)(stage->k - shape->k) * sizeof(*values));
   if (shape->format == GEMM_FORMAT_FP8) {
     return stage_fp8(stage, micro, job, row, place, values);
@@ -211,22 +198,23 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
   const void *x = (const uint8_t *)job->x + (uint64_t)row * job->x_stride;
   uint32_t *to = stage->values + place * stage->stride;
   float *scratch = stage->scratch + thread * stage->scratch_stride;
+  float *spare = scratch + stage->scratch_stride - cpu_input_spare(shape);
   if (micro_is_integer(stage->kind)) {
     int8_t *codes = stage->kind == MICRO_WORDS ? (int8_t *)(scratch + stage->k) : (int8_t *)to;
-    stage->factors[place] = stage_codes(micro, job, x, row, scratch, codes);
+    stage->factors[place] = stage_codes(micro, job, x, row, scratch, spare, codes);
     memset(codes + shape->k, 0, (size_t)(stage->k - shape->k));
     stage_starts(stage, micro, shape->format == GEMM_FORMAT_INT2A8, codes, place);
     if (stage->kind == MICRO_WORDS) {
       micro->words_s8(codes, to, stage->k);
     }
   } else if (stage->kind == MICRO_F32) {
-    stage->factors[place] = stage_real(stage, micro, job, x, row, place, (float *)to);
+    stage->factors[place] = stage_real(stage, micro, job, x, row, place, spare, (float *)to);
   } else if (shape->format == GEMM_FORMAT_BF16) {
     memcpy(to, x, (size_t)shape->k * sizeof(uint16_t));
     memset((uint16_t *)to + shape->k, 0, (size_t)(stage->k - shape->k) * sizeof(uint16_t));
     stage->factors[place] = 1;
   } else {
-    stage->factors[place] = stage_real(stage, micro, job, x, row, place, scratch);
+    stage->factors[place] = stage_real(stage, micro, job, x, row, place, spare, scratch);
     micro->narrow_bf16(scratch, (uint16_t *)to, stage->k);
   }
   stage->ordinary[place] = cpu_weight_is_ordinary(stage->factors[place]);

@@ -50,6 +50,10 @@ enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layo
   /* Dimensions are at most 2^24 and the canonical form fits 64 bits with room to spare. */
   layout.scales_offset = gemm_round_up(n * layout.column_bytes, GEMM_SECTION);
   layout.total_bytes = layout.scales_offset + layout.scales_bytes;
+  if (layout.canonical.input_bytes > 0) {
+    layout.input_offset = gemm_round_up(layout.total_bytes, GEMM_SECTION);
+    layout.total_bytes = layout.input_offset + layout.canonical.input_bytes;
+  }
   if (weight->experts > 0) {
     layout.expert_bytes = gemm_round_up(layout.total_bytes, GEMM_SECTION);
     layout.total_bytes += (uint64_t)(weight->experts - 1) * layout.expert_bytes;

@@ -11,7 +11,8 @@
  *   INT2, INT2A8  [K/128]: [8][w] dwords of codes, then [w] f16 scales. Bits 2i and 2i+1 of byte j of a dword are code
  *                 4i + j of 16: shifted by 2i and masked, a dword is four successive codes
  * K is padded to a whole step, for INT2 and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8
- * with one scale or one a row), or as they are in the canonical form (FP8 with block scales).
+ * with one scale or one a row), or as they are in the canonical form (FP8 with block scales); then what is done to x,
+ * as it is there.
  *
  * A weight with experts is that for each of them, one behind the other, each from a multiple of GEMM_SECTION on; what a
  * struct cpu_layout says is then of one, but for total_bytes, and the offset and the size of the canonical form. */
@@ -29,6 +30,7 @@ struct cpu_layout {
   int width;             /* of a panel but the last */
   uint64_t column_bytes; /* of a panel, for each of its columns */
   uint64_t scales_offset, scales_bytes;
+  uint64_t input_offset; /* of canonical.input_bytes */
   uint64_t total_bytes;
   uint64_t expert_bytes; /* from one expert to the next; 0: there are none */
 };

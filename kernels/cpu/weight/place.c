@@ -28,6 +28,11 @@ static enum status store_panels(const struct gemm_weight *weight, const struct c
     cpu_layout_scales(weight, layout, canonical, panel);
     status = cpu_slab_write(slab, offset + layout->scales_offset, panel, layout->scales_bytes, error);
   }
+  if (status == STATUS_OK && layout->canonical.input_bytes > 0) {
+    status =
+        cpu_slab_write(slab, offset + layout->input_offset, (const uint8_t *)canonical + layout->canonical.input_offset,
+                       layout->canonical.input_bytes, error);
+  }
   return status;
 }
 

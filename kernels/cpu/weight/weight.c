@@ -20,6 +20,12 @@ bool cpu_weight_is_ordinary(double scale) {
 }
 
 void cpu_weight_inspect(struct backend_weight *weight) {
+  const uint8_t *input = weight->panels + weight->layout.input_offset;
+  if (weight->shape.input & GEMM_INPUT_SCALE)
+    memcpy(&weight->x_scale, input, sizeof weight->x_scale);
+  if (weight->shape.input & GEMM_INPUT_ORDER)
+    weight->order = (const uint32_t *)(const void *)(input + (weight->layout.canonical.order_offset -
+                                                              weight->layout.canonical.input_offset));
   weight->ordinary = true;
   for (int64_t n = 0; has_column_scales(weight) && n < weight->shape.n; n++) {
     weight->ordinary = weight->ordinary && cpu_weight_is_ordinary((double)scales_of(weight)[n]);
@@ -133,4 +139,5 @@ void cpu_weight_canonical(const struct backend_weight *weight, uint8_t *canonica
   if (weight->shape.scale != GEMM_SCALE_NONE) {
     put_scales(weight, canonical + layout->scales_offset);
   }
+  memcpy(canonical + layout->input_offset, weight->panels + weight->layout.input_offset, layout->input_bytes);
 }

@@ -13,10 +13,12 @@ struct backend_weight {
   const uint8_t *panels;          /* of the slab; layout.total_bytes */
   struct backend_weight *experts; /* owned; each of the shape's as a weight by itself, which has none. NULL: none */
   struct library_copy *copy;      /* library.h's; NULL: none */
+  const uint32_t *order;          /* of the slab, [shape.k]; NULL: x is read in its own order */
+  float x_scale;                  /* with GEMM_INPUT_SCALE */
   bool ordinary;                  /* every scale is 0 or a number that f32 products stay within f32 with */
 };
 
-/* Fills `ordinary` from the scales. */
+/* Fills in what follows from the panels and the scales. */
 void cpu_weight_inspect(struct backend_weight *weight);
 /* Panel `panel`, from element k on. `k` is a multiple of 4, where there are group scales of 128. */
 const uint8_t *cpu_weight_panel(const struct backend_weight *weight, int64_t panel, int64_t k);

@@ -152,13 +152,15 @@ static cudaError_t activate_into(const struct direct_pass *v, const struct backe
   sequence_reads(weight, next->rows_padded, step->y_type, &pass);
   bool codes = pass.to != ACTIVATE_TO_VALUES;
   pass.clusters = pass.dependent;
-  pass.out = direct_staged(next, layout_keeps_x(&weight->weight) ? next->at.x : next->at.codes);
+  bool as_it_comes = weight->weight.input || layout_keeps_x(&weight->weight);
+  pass.out = direct_staged(next, as_it_comes ? next->at.x : next->at.codes);
   pass.scales = codes ? direct_staged(next, next->at.scales) : NULL;
   next->x = pass.out;
   next->x_stride = codes ? weight->layout.x_row_bytes : pass.out_stride;
   next->x_scale = pass.scales;
   next->early = pass.dependent;
-  return launch_activate(next->stream, &pass);
+  cudaError_t result = launch_activate(next->stream, &pass);
+  return result == cudaSuccess && weight->weight.input ? direct_input(next) : result;
 }
 
 static cudaError_t activate_out(const struct direct_pass *v, const struct backend_step *step, void *y,

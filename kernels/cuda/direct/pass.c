@@ -4,7 +4,7 @@
 #include "../families/call.h"
 #include "../families/select.h"
 #include "../launch/launch_kernel.h"
-#include "../passes/quantize.h"
+#include "../passes/input.h"
 #include "open.h"
 
 void *direct_staged(const struct direct_pass *pass, uint64_t offset) {
@@ -34,13 +34,36 @@ static cudaError_t quantize(struct direct_pass *pass) {
                                          .e4m3 = gemm_format_facts(weight->format)->codes == GEMM_E4M3,
                                          .codes = direct_staged(pass, pass->at.codes),
                                          .scales = direct_staged(pass, pass->at.scales),
-                                         .dependent = pass->early};
+                                         .dependent = pass->early,
+                                         .input = pass->weight->input};
   pass->x = quantize.codes;
   pass->x_stride = layout->x_row_bytes;
   pass->x_scale = quantize.scales;
   pass->early = pass->backend->gpu.capability >= 90;
   return weight->scale == GEMM_SCALE_BLOCK ? launch_quantize_blocks(pass->stream, &quantize)
-                                           : launch_quantize_rows(pass->stream, &quantize);
+                                           : launch_quantize_input(pass->stream, &quantize);
+}
+
+/* Rows that are not quantized, in the weight's order. */
+static cudaError_t reorder(struct direct_pass *pass) {
+  const struct gemm_weight *weight = &pass->weight->weight;
+  const struct order_pass order = {.x = pass->x,
+                                   .type = pass->x_type,
+                                   .x_stride = pass->x_stride,
+                                   .rows = pass->rows,
+                                   .k = weight->k,
+                                   .columns = layout_x_columns(weight, &pass->weight->layout),
+                                   .order = pass->weight->input.order,
+                                   .to = direct_staged(pass, pass->at.ordered),
+                                   .dependent = pass->early};
+  pass->x = order.to;
+  pass->x_stride = (uint64_t)order.columns * gemm_type_bytes(pass->x_type);
+  pass->early = pass->backend->gpu.capability >= 90;
+  return launch_order(pass->stream, &order);
+}
+
+cudaError_t direct_input(struct direct_pass *pass) {
+  return gemm_quantizes_x(pass->weight->weight.format) ? quantize(pass) : reorder(pass);
 }
 
 /* Rows behind each other, zeros behind K, and behind the last row where there are to be more. */
@@ -75,8 +98,8 @@ static cudaError_t scales(struct direct_pass *pass) {
 }
 
 cudaError_t direct_stage(struct direct_pass *pass) {
-  if (quantizes(pass))
-    return quantize(pass);
+  if (quantizes(pass) || pass->weight->weight.input)
+    return direct_input(pass);
   uint64_t element = gemm_type_bytes(pass->x_type);
   uint64_t row_bytes = (uint64_t)pass->weight->weight.k * element,
            stride = (uint64_t)layout_x_columns(&pass->weight->weight, &pass->weight->layout) * element;

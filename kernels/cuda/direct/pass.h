@@ -29,6 +29,8 @@ struct direct_pass {
 void *direct_staged(const struct direct_pass *pass, uint64_t offset);
 /* Makes of x what the kernel reads, where it is not that already. */
 cudaError_t direct_stage(struct direct_pass *pass);
+/* The same of what is staged as it comes, in rows of weight.k, for a weight that changes x. */
+cudaError_t direct_input(struct direct_pass *pass);
 /* The product of what is staged. pass->y and y_stride are where y is afterwards: where they have been before, or where
  * `anywhere` y was left in staging memory without a copy. */
 MUST_CHECK enum status direct_product(struct direct_pass *pass, bool anywhere, struct error *error);

@@ -1,7 +1,7 @@
 #include "chunk.h"
 
 #include "../launch/graph.h"
-#include "../passes/quantize.h"
+#include "../passes/input.h"
 #include "../runtime/transfer.h"
 
 void *chunk_staged(const struct chunk *chunk, uint64_t offset) {
@@ -60,7 +60,8 @@ static bool quantize_in_place(struct chunk *chunk, cudaError_t *result) {
   struct row_table table, y;
   void **y_rows = job->next && !chunk->stays ? chunk_staged(chunk, chunk->at.y_rows) : NULL;
   *result = cudaSuccess;
-  if (chunk->weight->weight.scale == GEMM_SCALE_BLOCK || (!job->next && chunk->rows > ROW_TABLE))
+  if (chunk->weight->weight.scale == GEMM_SCALE_BLOCK || chunk->weight->weight.input ||
+      (!job->next && chunk->rows > ROW_TABLE))
     return false;
   for (int64_t done = 0; done < chunk->rows && *result == cudaSuccess;) {
     int count = chain_table(&rows, CHAIN_X, done, &table);
@@ -92,9 +93,28 @@ static cudaError_t quantize(const struct chunk *chunk) {
                                      .k_padded = layout->k,
                                      .e4m3 = gemm_format_facts(weight->format)->codes == GEMM_E4M3,
                                      .codes = chunk_staged(chunk, chunk->at.codes),
-                                     .scales = chunk_staged(chunk, chunk->at.scales)};
+                                     .scales = chunk_staged(chunk, chunk->at.scales),
+                                     .input = chunk->weight->input};
   return weight->scale == GEMM_SCALE_BLOCK ? launch_quantize_blocks(chunk->slot->stream, &pass)
-                                           : launch_quantize_rows(chunk->slot->stream, &pass);
+                                           : launch_quantize_input(chunk->slot->stream, &pass);
+}
+
+/* Rows that are not quantized, in the weight's order. */
+static cudaError_t reorder(const struct chunk *chunk) {
+  const struct gemm_weight *weight = &chunk->weight->weight;
+  const struct order_pass pass = {.x = chunk_staged(chunk, chunk->at.x),
+                                  .type = chunk->job->x_type,
+                                  .x_stride = (uint64_t)weight->k * gemm_type_bytes(chunk->job->x_type),
+                                  .rows = chunk->rows,
+                                  .k = weight->k,
+                                  .columns = layout_x_columns(weight, &chunk->weight->layout),
+                                  .order = chunk->weight->input.order,
+                                  .to = chunk_staged(chunk, chunk->at.ordered)};
+  return launch_order(chunk->slot->stream, &pass);
+}
+
+cudaError_t chunk_input(const struct chunk *chunk) {
+  return gemm_quantizes_x(chunk->weight->weight.format) ? quantize(chunk) : reorder(chunk);
 }
 
 cudaError_t chunk_bias(const struct chunk *chunk) {
@@ -112,7 +132,7 @@ cudaError_t chunk_bias(const struct chunk *chunk) {
 static cudaError_t x_in(const struct chunk *chunk) {
   const struct backend_weight *weight = chunk->weight;
   uint64_t element = gemm_type_bytes(chunk->job->x_type), row_bytes = (uint64_t)weight->weight.k * element;
-  bool kept = layout_keeps_x(&weight->weight);
+  bool kept = layout_keeps_x(&weight->weight) && weight->weight.input == 0;
   uint64_t stride = kept ? (uint64_t)layout_x_columns(&weight->weight, &weight->layout) * element : row_bytes;
   uint8_t *x = chunk_staged(chunk, chunk->at.x);
   cudaError_t result = cudaSuccess;
@@ -121,6 +141,12 @@ static cudaError_t x_in(const struct chunk *chunk) {
                                graph_stream(chunk->slot));
   struct chain rows = chunk_chain(chunk);
   return result == cudaSuccess ? chain_in(chunk->slot, &rows, CHAIN_X, x, stride) : result;
+}
+
+/* What the product reads is made on the device of x as it comes. */
+static bool made_of_x(const struct chunk *chunk) {
+  return !chunk_as_is(chunk->job) &&
+         (chunk->weight->weight.input != 0 || gemm_quantizes_x(chunk->weight->weight.format));
 }
 
 static cudaError_t stage(struct chunk *chunk) {
@@ -136,7 +162,7 @@ static cudaError_t stage(struct chunk *chunk) {
   if (quantizes && quantize_in_place(chunk, &result))
     return result;
   result = x_in(chunk);
-  return result == cudaSuccess && quantizes ? quantize(chunk) : result;
+  return result == cudaSuccess && made_of_x(chunk) ? chunk_input(chunk) : result;
 }
 
 enum status chunk_stage(struct chunk *chunk, struct error *error) {
@@ -144,7 +170,7 @@ enum status chunk_stage(struct chunk *chunk, struct error *error) {
 }
 
 bool chunk_quantizes(const struct chunk *chunk) {
-  return !chunk_as_is(chunk->job) && gemm_quantizes_x(chunk->weight->weight.format);
+  return made_of_x(chunk);
 }
 
 enum status chunk_stage_bare(struct chunk *chunk, struct error *error) {
@@ -155,7 +181,7 @@ enum status chunk_stage_bare(struct chunk *chunk, struct error *error) {
 }
 
 enum status chunk_quantize_bare(const struct chunk *chunk, struct error *error) {
-  return runtime_check(chunk_quantizes(chunk) ? quantize(chunk) : cudaSuccess, "quantizing x", error);
+  return runtime_check(chunk_quantizes(chunk) ? chunk_input(chunk) : cudaSuccess, "quantizing x", error);
 }
 
 /* ---- y on its way out */

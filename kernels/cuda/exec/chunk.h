@@ -24,8 +24,11 @@ struct chunk {
 void *chunk_staged(const struct chunk *chunk, uint64_t offset);
 /* True where x already is what the product reads. */
 bool chunk_as_is(const struct backend_job *job);
-/* True where x is quantized on the device. */
+/* True where x is quantized, or put in another order, on the device. */
 bool chunk_quantizes(const struct chunk *chunk);
+/* What the weight wants done to x, which is staged as it comes in rows of weight.k, and codes made of it where the
+ * product reads those. */
+cudaError_t chunk_input(const struct chunk *chunk);
 /* Copies the bias in. */
 cudaError_t chunk_bias(const struct chunk *chunk);
 /* Copies x in and quantizes it where the product wants that, with the bias ahead of the first rows. */

@@ -14,7 +14,7 @@ static void x_of(const struct chunk *chunk, struct kernel_call *call) {
     call->x_scale = chunk_staged(chunk, chunk->at.scales);
   if (!layout_keeps_x(weight))
     return;
-  call->x = chunk_staged(chunk, chunk->at.x);
+  call->x = chunk_staged(chunk, weight->input ? chunk->at.ordered : chunk->at.x);
   call->x_stride = (uint64_t)layout_x_columns(weight, layout) * gemm_type_bytes(chunk->job->x_type);
 }
 

@@ -7,7 +7,8 @@
 
 struct staging sequence_place(const struct backend_step *step, int64_t rows, uint64_t *used) {
   struct staging at = staging_place(&step->weight->weight, &step->weight->layout, rows);
-  uint64_t *const offsets[] = {&at.x, &at.codes, &at.scales, &at.scales_in, &at.sums, &at.y, &at.bias, &at.y_rows};
+  uint64_t *const offsets[] = {&at.x,    &at.ordered, &at.codes, &at.scales, &at.scales_in,
+                               &at.sums, &at.y,       &at.bias,  &at.y_rows};
   for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
     *offsets[i] += *used;
   *used += at.bytes;
@@ -84,9 +85,9 @@ void sequence_reads(const struct backend_weight *weight, int64_t rows_padded, en
   enum gemm_type codes = gemm_format_facts(weight->weight.format)->codes;
   bool block = weight->weight.scale == GEMM_SCALE_BLOCK;
   out->to = ACTIVATE_TO_VALUES;
-  if (codes != GEMM_TYPE_NONE)
+  if (weight->weight.input == 0 && codes != GEMM_TYPE_NONE)
     out->to = codes == GEMM_INT8 ? ACTIVATE_TO_INT8 : block ? ACTIVATE_TO_E4M3_BLOCKS : ACTIVATE_TO_E4M3;
-  out->k_padded = layout_x_columns(&weight->weight, &weight->layout);
+  out->k_padded = weight->weight.input ? weight->weight.k : layout_x_columns(&weight->weight, &weight->layout);
   out->rows_padded = rows_padded;
   out->out_stride = (uint64_t)out->k_padded * gemm_type_bytes(type);
 }
@@ -97,10 +98,12 @@ static cudaError_t activate_into(const struct backend *backend, const struct chu
   const struct backend_weight *weight = next->weight;
   struct activate_pass pass = pass_of(v, step);
   sequence_reads(weight, next->rows_padded, step->y_type, &pass);
-  pass.out = chunk_staged(next, layout_keeps_x(&weight->weight) ? next->at.x : next->at.codes);
+  bool as_it_comes = weight->weight.input || layout_keeps_x(&weight->weight);
+  pass.out = chunk_staged(next, as_it_comes ? next->at.x : next->at.codes);
   pass.scales = chunk_staged(next, next->at.scales);
   pass.clusters = backend->gpu.capability >= 90;
-  return launch_activate(v->slot->stream, &pass);
+  cudaError_t result = launch_activate(v->slot->stream, &pass);
+  return result == cudaSuccess && weight->weight.input ? chunk_input(next) : result;
 }
 
 /* From v of the last step to y, by way of staging memory at `at` where that must be. */

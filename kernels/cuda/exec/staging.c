@@ -18,6 +18,7 @@ struct staging staging_place(const struct gemm_weight *weight, const struct layo
   uint64_t scale_bytes = !gemm_quantizes_x(weight->format) ? 0 : 4 * m * (block ? (uint64_t)layout->k / GEMM_GROUP : 1);
   struct staging out = {0};
   out.x = take(&out.bytes, as_is ? 0 : 4 * m * (packed ? (uint64_t)layout->k : k));
+  out.ordered = take(&out.bytes, weight->input && packed && scale_bytes == 0 ? 4 * m * (uint64_t)layout->k : 0);
   out.codes = take(&out.bytes, m * layout->x_row_bytes);
   out.scales = take(&out.bytes, scale_bytes);
   out.scales_in = take(&out.bytes, block ? scale_bytes : 0);

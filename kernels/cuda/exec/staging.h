@@ -8,6 +8,7 @@
 /* Offsets in bytes, each a multiple of 256. */
 struct staging {
   uint64_t x;         /* rows as they come, dense; INT2: of layout.k elements */
+  uint64_t ordered;   /* the same in the weight's order, where x is not quantized */
   uint64_t codes;     /* quantized rows as the product reads them, layout.x_row_bytes each */
   uint64_t scales;    /* f32, one a row, or for BLOCK [blocks of K, rows] */
   uint64_t scales_in; /* BLOCK: scales as they come, [rows, blocks of K] */

@@ -9,6 +9,7 @@
 #include "problem.h"
 
 struct backend;
+struct backend_needs;
 struct backend_weight;
 struct CUstream_st;
 
@@ -72,6 +73,9 @@ struct kernel_family {
    * of the family that can; left as it is where the family takes no such problem. `nearest` may be NULL. */
   enum status (*check)(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                        struct variant *nearest, struct error *error);
+  /* What a variant that check has passed takes beside its tensors; *out is zeros. NULL: not known. */
+  void (*needs)(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
+                struct backend_needs *out);
   /* Compiles the variant's code at run time, which no test has seen: seconds. NULL: its kernels are built in. */
   enum status (*build)(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
                        struct error *error);

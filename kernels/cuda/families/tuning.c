@@ -93,6 +93,16 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
   return status;
 }
 
+void cuda_variant_needs(struct backend *backend, const struct variant_problem *asked, const struct variant *variant,
+                        struct backend_needs *out) {
+  const struct kernel_family *family = kernel_family_of(variant);
+  struct kernel_problem problem;
+  struct error ignored;
+  *out = (struct backend_needs){.workspace_bytes = 0};
+  if (family && family->needs && ask(backend, asked, &problem, &ignored) == STATUS_OK)
+    family->needs(backend, &problem, variant, out);
+}
+
 bool cuda_variant_foreign(const struct variant *variant) {
   const struct kernel_family *family = kernel_family_of(variant);
   return family && family->build;

@@ -11,6 +11,8 @@ int cuda_library_variants(struct backend *backend, const struct variant_problem 
                           int most);
 MUST_CHECK enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem,
                                           struct variant *variant, struct variant *nearest, struct error *error);
+void cuda_variant_needs(struct backend *backend, const struct variant_problem *problem, const struct variant *variant,
+                        struct backend_needs *out);
 bool cuda_variant_foreign(const struct variant *variant);
 MUST_CHECK enum status cuda_variant_build(struct backend *backend, const struct variant_problem *problem,
                                           const struct variant *variant, struct error *error);

@@ -10,6 +10,13 @@
 extern "C" {
 #endif
 
+/* What is done to x before codes are made of it, in this order. */
+struct quantize_input {
+  const uint32_t *order; /* [k]: element p is x[order[p]], x[0] for what is beyond k; NULL: as they come */
+  uint64_t stages;       /* of proto/rotate.h; 0: x is not rotated. No hole in what kernels are given */
+  const float *scale;    /* of every row, unless it is not finite; NULL: each row's own */
+};
+
 /* Rows x [rows, k] of f32, f16 or bf16, as the product reads them. Any alignment of x to an element; rows that begin at
  * multiples of 16 bytes are fast. */
 struct quantize_pass {
@@ -19,10 +26,11 @@ struct quantize_pass {
   int64_t rows;
   int64_t rows_padded; /* BLOCK: rows from `rows` on become zeros */
   int64_t k, k_padded;
-  bool e4m3;      /* else INT8 */
-  void *codes;    /* [rows, k_padded] with zeros behind k */
-  float *scales;  /* [rows]; BLOCK: [k_padded / 128, rows_padded] */
-  bool dependent; /* may be started before the kernel ahead has ended; Hopper and newer alone */
+  bool e4m3;                   /* else INT8 */
+  void *codes;                 /* [rows, k_padded] with zeros behind k */
+  float *scales;               /* [rows]; BLOCK: [k_padded / 128, rows_padded] */
+  bool dependent;              /* may be started before the kernel ahead has ended; Hopper and newer alone */
+  struct quantize_input input; /* of launch_quantize_input alone */
 };
 /* To INT8 or E4M3, one scale a row. */
 cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass);

@@ -89,7 +89,8 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
   if (weight->format == GEMM_FORMAT_INT2A8)
     out->x_row_bytes = (uint64_t)out->k;
   out->scales_offset = gemm_round_up(out->codes_bytes, GEMM_SECTION);
-  out->total_bytes = gemm_round_up(out->scales_offset + out->scales_bytes, GEMM_SECTION);
+  out->input_offset = gemm_round_up(out->scales_offset + out->scales_bytes, GEMM_SECTION);
+  out->total_bytes = gemm_round_up(out->input_offset + canonical->input_bytes, GEMM_SECTION);
   return STATUS_OK;
 }
 
@@ -113,6 +114,20 @@ static void section_fill(const struct section *section, uint64_t offset, uint64_
              min_u64(run, section->source_used - column));
     at += run;
   }
+}
+
+static void input_fill(const struct layout *layout, const void *canonical, uint64_t offset, uint64_t end,
+                       uint8_t *out) {
+  const struct section input = {
+      .begin = layout->input_offset,
+      .end = layout->input_offset + layout->canonical.input_bytes,
+      .row_bytes = layout->canonical.input_bytes,
+      .source = (const uint8_t *)canonical + layout->canonical.input_offset,
+      .source_row_bytes = layout->canonical.input_bytes,
+      .source_used = layout->canonical.input_bytes,
+      .source_rows = 1,
+  };
+  section_fill(&input, offset, end, out);
 }
 
 /* A form in tiles: one of them, by its block of rows and its place in that. */
@@ -149,6 +164,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
     const struct tiling *tiling = layout->layout == LAYOUT_TILES2 ? &int2_tiling : &int2a8_tiling;
     memset(out, 0, bytes);
     tiles_fill(weight, layout, tiling, canonical, offset, out, bytes);
+    input_fill(layout, canonical, offset, offset + bytes, out);
     return;
   }
   if (layout->row_bytes == from->row_bytes && offset + bytes <= (uint64_t)weight->n * from->row_bytes) {
@@ -165,6 +181,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
   };
   memset(out, 0, bytes);
   section_fill(&codes, offset, offset + bytes, out);
+  input_fill(layout, canonical, offset, offset + bytes, out);
   if (layout->scales_bytes == 0)
     return;
   uint64_t used = from->scales_bytes / from->scale_rows;
@@ -235,6 +252,7 @@ void layout_read(const struct gemm_weight *weight, const struct layout *layout, 
   const struct gemm_layout *to = &layout->canonical;
   const uint8_t *from = stored;
   uint8_t *out = canonical;
+  memcpy(out + to->input_offset, from + layout->input_offset, to->input_bytes);
   if (layout_is_tiled(layout)) {
     tiles_read(weight, layout, from, out);
     return;

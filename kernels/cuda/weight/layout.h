@@ -25,7 +25,8 @@ struct layout {
   uint64_t scale_columns;   /* that carry a scale, in one row of scales */
   uint64_t scale_row_bytes; /* from one row of scales to the next */
   uint64_t scales_bytes;
-  uint64_t total_bytes; /* a multiple of GEMM_SECTION */
+  uint64_t input_offset; /* of canonical.input_bytes as they are there, behind all else */
+  uint64_t total_bytes;  /* a multiple of GEMM_SECTION */
   struct gemm_layout canonical;
 };
 

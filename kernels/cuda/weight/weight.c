@@ -10,13 +10,18 @@
 /* Rows that a product would like to have staged at a time. */
 enum { ROWS_WANTED = 4096 };
 
+static uint32_t layout_flag(const struct gemm_weight *weight) {
+  return weight->input != 0 ? BACKEND_LAYOUT_INPUT : 0;
+}
+
 enum status cuda_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
                              struct error *error) {
   struct layout layout;
   enum status status =
       layout_compute(weight, layout_choose(weight, backend->gpu.capability, backend->gpu.places), &layout, error);
   if (status == STATUS_OK)
-    *out = (struct backend_plan){.bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout};
+    *out = (struct backend_plan){
+        .bytes = layout.total_bytes, .align = GEMM_SECTION, .layout = layout.layout | layout_flag(weight)};
   return status;
 }
 
@@ -149,7 +154,7 @@ static enum status scales_look(struct backend *backend, struct backend_weight *w
   struct side *side = &backend->side;
   uint64_t large = 0;
   enum status status =
-      answer_take(side, launch_int2_large_scales(side->stream, weight->codes, weight->layout.total_bytes, side->answer),
+      answer_take(side, launch_int2_large_scales(side->stream, weight->codes, weight->layout.codes_bytes, side->answer),
                   &large, "looking at a weight's scales", error);
   weight->large_scales = large != 0;
   return status;
@@ -164,12 +169,25 @@ static int64_t rows_fit(const struct backend *backend, const struct backend_weig
   return staging_rows(&weight->weight, &weight->layout, bytes);
 }
 
+/* What is done to x, where it lies in the slab. */
+static struct quantize_input input_of(const struct backend_weight *weight) {
+  const struct gemm_layout *canonical = &weight->layout.canonical;
+  const uint8_t *at = weight->codes + weight->layout.input_offset;
+  struct quantize_input out = {.stages = gemm_rotation(weight->weight.input)};
+  if (weight->weight.input & GEMM_INPUT_SCALE)
+    out.scale = (const float *)(const void *)at;
+  if (weight->weight.input & GEMM_INPUT_ORDER)
+    out.order = (const uint32_t *)(const void *)(at + (canonical->order_offset - canonical->input_offset));
+  return out;
+}
+
 static _Atomic uint64_t serials;
 
 enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
                                struct backend_slab *slab, uint64_t offset, struct backend_weight **out,
                                struct error *error) {
   struct backend_weight made = {.weight = *weight};
+  layout ^= layout_flag(weight); /* a flag that is not as it must be makes it one that nobody knows */
   enum status status = layout_compute(weight, layout, &made.layout, error);
   if (status != STATUS_OK)
     return status;
@@ -194,6 +212,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   made.serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
   made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
   made.scales = made.codes + made.layout.scales_offset;
+  made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
   if (layout == LAYOUT_TILES2)
     status = scales_look(backend, &made, error);

@@ -1,10 +1,11 @@
 /* ComfyUI's markers of quantized layers. A layer <stem> may have a tensor <stem>.comfy_quant of U8, whose bytes are a
  * JSON object, or a member of "layers" in the header's metadata _quantization_metadata (ComfyUI, QUANTIZATION.md and
  * comfy/ops.py): "format" names the layout of <stem>.weight and <stem>.weight_scale. The INT8 toolkit (comfy_kitchen,
- * TensorWiseINT8Layout) adds "convrot" and "convrot_groupsize": W was multiplied by Hadamard matrices, and so must x
- * be.
+ * TensorWiseINT8Layout) adds "convrot" and "convrot_groupsize", 256 where it is absent: groups of so many neighbours of
+ * each row of W were multiplied by the regular Hadamard matrix of that size (proto/rotate.h), and so must x be
+ * (comfy_kitchen 0.2, tensor/int8_utils.py; ConvRot, arXiv 2512.03673).
  *
- * Only what is known to leave code * scale as the weight is taken. */
+ * Only what is known to leave code * scale as the weight, or as the rotated weight, is taken. */
 #include "comfy.h"
 
 #include <jansson.h>
@@ -24,12 +25,26 @@ static bool is_harmless(const char *key, const json_t *value) {
   if (strcmp(key, "format") == 0 || strcmp(key, "full_precision_matrix_mult") == 0 || strcmp(key, "orig_dtype") == 0 ||
       strcmp(key, "orig_shape") == 0 || strcmp(key, "per_row") == 0 || strcmp(key, "per_channel") == 0)
     return true;
-  if (strcmp(key, "convrot_groupsize") == 0)
-    return true; /* of "convrot", which is looked at by itself */
+  if (strcmp(key, "convrot_groupsize") == 0 || strcmp(key, "convrot") == 0)
+    return true; /* looked at by themselves */
   return json_is_false(value) || json_is_null(value);
 }
 
-static enum status check_layer(const json_t *layer, const struct safetensors_tensor *codes, struct error *error) {
+/* Weights with a scale a row alone are rotated, and INT8 alone. */
+static enum status check_rotation(const json_t *layer, const struct safetensors_tensor *codes, uint32_t *input,
+                                  struct error *error) {
+  const json_t *rotated = json_object_get(layer, "convrot"), *group = json_object_get(layer, "convrot_groupsize");
+  *input = GEMM_INPUT_NONE;
+  if (rotated == NULL || json_is_false(rotated) || json_is_null(rotated))
+    return STATUS_OK;
+  if (!json_is_true(rotated) || (group != NULL && !json_is_integer(group)) || codes->dtype != DTYPE_I8)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s': its comfy_quant has a 'convrot' that is not understood",
+                     IMPORT_SHOW(codes->name));
+  return import_rotation(codes, group != NULL ? json_integer_value(group) : 256, input, error);
+}
+
+static enum status check_layer(const json_t *layer, const struct safetensors_tensor *codes, uint32_t *input,
+                               struct error *error) {
   const char *format = json_string_value(json_object_get(layer, "format")), *key;
   json_t *value;
   if (format == NULL)
@@ -42,18 +57,18 @@ static enum status check_layer(const json_t *layer, const struct safetensors_ten
   }
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
     if (strcmp(format, formats[i].format) == 0 && codes->dtype == formats[i].dtype)
-      return STATUS_OK;
+      return check_rotation(layer, codes, input, error);
   return error_set(error, STATUS_UNSUPPORTED, "tensor '%s': comfy_quant says '%s' of %s, which is not understood",
                    IMPORT_SHOW(codes->name), IMPORT_SHOW(format), safetensors_dtype_name(codes->dtype));
 }
 
-enum status import_comfy_marker(const char *text, size_t bytes, const struct safetensors_tensor *codes,
+enum status import_comfy_marker(const char *text, size_t bytes, const struct safetensors_tensor *codes, uint32_t *input,
                                 struct error *error) {
   while (bytes > 0 && text[bytes - 1] == '\0')
     bytes--;
   json_t *layer = json_loadb(text, bytes, 0, NULL);
   enum status status = json_is_object(layer)
-                           ? check_layer(layer, codes, error)
+                           ? check_layer(layer, codes, input, error)
                            : error_set(error, STATUS_UNSUPPORTED, "tensor '%s': its comfy_quant is no JSON object",
                                        IMPORT_SHOW(codes->name));
   json_decref(layer);
@@ -61,7 +76,8 @@ enum status import_comfy_marker(const char *text, size_t bytes, const struct saf
 }
 
 enum status import_comfy_metadata(const struct safetensors *file, const struct safetensors_tensor *codes,
-                                  struct error *error) {
+                                  uint32_t *input, struct error *error) {
+  *input = GEMM_INPUT_NONE;
   if (file->quantization == NULL)
     return STATUS_OK;
   char stem[LIMIT_NAME_BYTES] = "";
@@ -74,7 +90,7 @@ enum status import_comfy_metadata(const struct safetensors *file, const struct s
   if (!json_is_object(layers))
     status = error_set(error, STATUS_UNSUPPORTED, "the header's _quantization_metadata lists no layers");
   else if (layer != NULL)
-    status = check_layer(layer, codes, error);
+    status = check_layer(layer, codes, input, error);
   json_decref(root);
   return status;
 }

@@ -65,6 +65,13 @@ static enum status check_bitnet(const json_t *config, struct error *error) {
   return STATUS_OK;
 }
 
+/* All that it says, the tensors say. */
+static enum status check_torchao(const json_t *config, struct error *error) {
+  (void)config;
+  (void)error;
+  return STATUS_OK;
+}
+
 static const struct {
   const char *name;
   enum status (*check)(const json_t *config, struct error *error);
@@ -74,6 +81,7 @@ static const struct {
     {"gptq", check_gptq},
     {"fp8", check_fp8},
     {"bitnet", check_bitnet},
+    {"torchao", check_torchao},
 };
 
 static enum status check_method(struct import_model *model, struct error *error) {

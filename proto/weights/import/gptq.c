@@ -3,10 +3,10 @@
  *   <stem>.qzeros   I32 [G, N/pack]: zero points z of a group, packed along N; stored less 1 where checkpoint_format is
  *                   "gptq", as they are where it is "gptq_v2"
  *   <stem>.scales   F16 [G, N]
- *   <stem>.g_idx    I32 [K]: the group of each k; k / (K/G) unless the weight was quantized in act order
+ *   <stem>.g_idx    I32 [K]: the group of each k; k / (K/G) unless the weight was quantized in act order ("desc_act")
  * W[n][k] = scales[g][n] * (q - z). Taken: 8 bits with one group and z = 128, which is INT8 with a scale a row; 2 bits
  * with groups of a multiple of 128 or one, and z = 1 or 2: q - 1 is the value of code q, and q - 2 that of code 3 - q
- * with the scale's sign changed. */
+ * with the scale's sign changed. Act order: K is put in the order of the groups, and so is x. */
 #include "config.h"
 #include "importer.h"
 
@@ -88,6 +88,8 @@ static enum status take_shape(const struct import_model *model, struct import_we
   if (status != STATUS_OK)
     return status;
   uint64_t groups = groups_of(out), group = (uint64_t)out->k / groups;
+  if (import_config_has(model, "desc_act") && groups > 1 && out->aux[IMPORT_INDEX] != NULL)
+    out->input = GEMM_INPUT_ORDER;
   out->format = bits_of(out) == 8 ? GEMM_FORMAT_INT8 : GEMM_FORMAT_INT2;
   out->scale = groups == 1 ? GEMM_SCALE_ROW : GEMM_SCALE_GROUP;
   if (groups > 1 && (bits_of(out) == 8 || group % GEMM_GROUP != 0))
@@ -127,15 +129,31 @@ static uint32_t zero_of(const struct import_weight *weight, const struct import_
   return ((word >> (n % weight->pack * bits) & mask) + weight->parameter) & mask;
 }
 
-static enum status check(const struct import_weight *weight, const struct import_data *data, struct error *error) {
+static uint64_t group_of(const struct import_weight *weight, const struct import_data *data, uint64_t k) {
+  return data->aux[IMPORT_INDEX] ? word_at(data->aux[IMPORT_INDEX], k) : k / ((uint64_t)weight->k / groups_of(weight));
+}
+
+static enum status check_index(const struct import_weight *weight, const struct import_data *data,
+                               struct error *error) {
   uint64_t groups = groups_of(weight), group = (uint64_t)weight->k / groups;
+  bool ordered = (weight->input & GEMM_INPUT_ORDER) != 0;
+  for (uint64_t k = 0; k < (uint64_t)weight->k; k++) {
+    uint64_t index = group_of(weight, data, k);
+    if (ordered ? index >= groups : index != k / group)
+      return error_set(error, ordered ? STATUS_BAD_FILE : STATUS_UNSUPPORTED,
+                       "tensor '%s': its g_idx is %d at %llu, and there are %llu groups of %s",
+                       IMPORT_SHOW(weight->tensor->tensor->name), (int)index, (unsigned long long)k,
+                       (unsigned long long)groups, ordered ? "it" : "neighbours: the configuration has no desc_act");
+  }
+  return STATUS_OK;
+}
+
+static enum status check(const struct import_weight *weight, const struct import_data *data, struct error *error) {
+  uint64_t groups = groups_of(weight);
   const char *name = weight->tensor->tensor->name;
-  for (uint64_t k = 0; data->aux[IMPORT_INDEX] != NULL && k < (uint64_t)weight->k; k++)
-    if (word_at(data->aux[IMPORT_INDEX], k) != k / group)
-      return error_set(error, STATUS_UNSUPPORTED,
-                       "tensor '%s' was quantized in act order: its g_idx is %d at %llu, and only groups of "
-                       "neighbours are computed",
-                       IMPORT_SHOW(name), (int)word_at(data->aux[IMPORT_INDEX], k), (unsigned long long)k);
+  enum status status = check_index(weight, data, error);
+  if (status != STATUS_OK)
+    return status;
   for (uint64_t g = 0; g < groups; g++)
     for (uint64_t n = 0; n < (uint64_t)weight->n; n++) {
       uint32_t zero = zero_of(weight, data, g, n);
@@ -147,16 +165,45 @@ static enum status check(const struct import_weight *weight, const struct import
   return STATUS_OK;
 }
 
+/* The elements of each group one behind the other. */
+static enum status input(const struct import_weight *weight, const struct import_data *data, struct import_input *out,
+                         struct error *error) {
+  uint64_t k = (uint64_t)weight->k, groups = groups_of(weight), group = k / groups, place = 0;
+  out->input = weight->input;
+  out->reorders = (weight->input & GEMM_INPUT_ORDER) != 0;
+  for (uint64_t g = 0; (weight->input & GEMM_INPUT_ORDER) && g < groups; g++) {
+    for (uint64_t i = 0; i < k && place < (g + 1) * group + 1; i++)
+      if (group_of(weight, data, i) == g && place < k)
+        out->order[place++] = (uint32_t)i;
+    if (place != (g + 1) * group)
+      return error_set(error, STATUS_UNSUPPORTED, "tensor '%s': group %llu of its g_idx has not %llu elements",
+                       IMPORT_SHOW(weight->tensor->tensor->name), (unsigned long long)g, (unsigned long long)group);
+  }
+  return STATUS_OK;
+}
+
+/* Codes of 2 bits in a word whose elements may be of several groups, whose zero point may be either. */
+static uint32_t mixed_word(const struct import_weight *weight, const struct import_data *data, uint64_t row, uint64_t k,
+                           uint32_t word) {
+  for (uint32_t j = 0; j < weight->pack; j++)
+    if (zero_of(weight, data, group_of(weight, data, k + j), row) == 2)
+      word ^= 3u << 2 * j; /* 3 - q */
+  return word;
+}
+
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
   uint32_t bits = bits_of(weight), mask = (1u << bits) - 1;
-  uint64_t group = (uint64_t)weight->k / groups_of(weight), words = tile->columns / weight->pack;
+  uint64_t words = tile->columns / weight->pack;
+  bool mixed = (weight->input & GEMM_INPUT_ORDER) != 0;
   for (uint64_t row = 0; row < tile->rows; row++) {
     uint8_t *to = out + row * row_bytes;
     for (uint64_t i = 0; i < words; i++) {
       uint32_t word = word_at(tile->raw + i * tile->stride, row);
       uint64_t k = tile->column + i * weight->pack;
-      if (bits == 2 && zero_of(weight, data, k / group, tile->first + row) == 2)
+      if (mixed)
+        word = mixed_word(weight, data, tile->first + row, k, word);
+      else if (bits == 2 && zero_of(weight, data, group_of(weight, data, k), tile->first + row) == 2)
         word = ~word; /* 3 - q of each */
       if (bits == 2)
         memcpy(to + i * sizeof word, &word, sizeof word); /* little endian: the first code in the lowest bits */
@@ -175,4 +222,5 @@ static float scale(const struct import_weight *weight, const struct import_data 
   return bits_of(weight) == 2 && zero_of(weight, data, g, n) == 2 ? -value : value;
 }
 
-const struct importer import_gptq = {.name = "GPTQ", .take = take, .check = check, .codes = codes, .scale = scale};
+const struct importer import_gptq = {
+    .name = "GPTQ", .take = take, .check = check, .input = input, .codes = codes, .scale = scale};

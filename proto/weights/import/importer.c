@@ -28,6 +28,10 @@ const struct import_entry *import_beside(const struct import_model *model, const
   return import_find(model, text);
 }
 
+bool import_is_real(enum safetensors_dtype dtype) {
+  return dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16;
+}
+
 bool import_ends(const char *name, const char *suffix) {
   size_t length = strlen(name), end = strlen(suffix);
   return length >= end && strcmp(name + length - end, suffix) == 0;
@@ -63,4 +67,16 @@ enum status import_add(struct import_weight *out, enum import_aux which, const s
                      IMPORT_FILES);
   out->files[out->file_count++] = entry->file;
   return STATUS_OK;
+}
+
+enum status import_rotation(const struct safetensors_tensor *codes, int64_t group, uint32_t *input,
+                            struct error *error) {
+  for (uint32_t stages = 1; stages <= GEMM_ROTATE_MOST; stages++)
+    if (group == (int64_t)1 << 2 * stages) {
+      *input = stages * GEMM_INPUT_ROTATE;
+      return STATUS_OK;
+    }
+  return error_set(error, STATUS_UNSUPPORTED,
+                   "tensor '%s': x is rotated in groups of %lld; powers of 4 up to %d are taken",
+                   IMPORT_SHOW(codes->name), (long long)group, 1 << 2 * GEMM_ROTATE_MOST);
 }

@@ -31,7 +31,7 @@ struct import_model {
 
 enum {
   IMPORT_FILES = 7, /* of the model that one weight lies in, its sidecars included */
-  IMPORT_AUX = 4,
+  IMPORT_AUX = 6,
 };
 
 /* Tensors beside the codes, read whole before anything is unpacked. */
@@ -39,7 +39,9 @@ enum import_aux {
   IMPORT_SCALES,
   IMPORT_ZEROS,
   IMPORT_INDEX,
-  IMPORT_MARKER, /* a text about the weight */
+  IMPORT_MARKER,   /* a text about the weight */
+  IMPORT_X_SCALE,  /* of x, one element */
+  IMPORT_ROTATION, /* of x: elements of a group, one I32 */
 };
 
 /* One weight, as its files have it. */
@@ -52,6 +54,7 @@ struct import_weight {
   /* Codes: that they are in (INT2: for INT2A8, too). Real: that holds them without loss, NONE where none does. */
   enum gemm_format format;
   enum gemm_scale scale; /* codes */
+  uint32_t input;        /* codes: of enum gemm_input, as far as headers tell */
   /* By rows: `pack` elements of a row lie in `pack_bytes` bytes, rows behind each other. By columns: a word of
    * `pack_bytes` holds `pack` elements of one row of W, which is a column of the tensor. */
   bool by_columns;
@@ -85,6 +88,14 @@ enum import_claim {
   IMPORT_WEIGHT,
 };
 
+/* What is done to x before it is multiplied by codes, in full. */
+struct import_input {
+  uint32_t input; /* of enum gemm_input */
+  float scale;
+  uint32_t *order; /* [k], the caller's; filled in where `input` has an order */
+  bool reorders;   /* columns of codes are in x's own order, and are to be put in that one, too */
+};
+
 struct importer {
   const char *name;
   /* Judges a tensor that a request names; `wish` NULL: of a model that is listed, where what is no matrix and what is
@@ -93,6 +104,9 @@ struct importer {
                             const struct import_wish *wish, struct import_weight *out, struct error *error);
   /* Looks through the tensors beside the codes; NULL: nothing to look at. */
   enum status (*check)(const struct import_weight *weight, const struct import_data *data, struct error *error);
+  /* Fills in *out, but for `order` itself. NULL: nothing is done to x. */
+  enum status (*input)(const struct import_weight *weight, const struct import_data *data, struct import_input *out,
+                       struct error *error);
   /* The row of the tensor that row n of W lies in; NULL: n. */
   uint64_t (*file_row)(const struct import_weight *weight, uint64_t n);
   /* Real: row `row` of the tile as f32. */
@@ -107,7 +121,7 @@ struct importer {
   void (*tile_scales)(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out);
 };
 
-extern const struct importer import_plain, import_gptq, import_bitnet, import_trirun, import_gguf;
+extern const struct importer import_plain, import_gptq, import_bitnet, import_trirun, import_gguf, import_torchao;
 
 /* ---- of use to all importers */
 
@@ -118,8 +132,13 @@ const struct import_entry *import_find(const struct import_model *model, const c
 /* `name` with `suffix` in place of what is behind its last `drop` bytes, in the model; NULL: none. */
 const struct import_entry *import_beside(const struct import_model *model, const char *name, size_t drop,
                                          const char *suffix);
+/* F32, F16 or BF16. */
+bool import_is_real(enum safetensors_dtype dtype);
 /* Whether `name` ends so. */
 bool import_ends(const char *name, const char *suffix);
+/* `group` elements of x are rotated together; UNSUPPORTED where that is no size that is computed. */
+MUST_CHECK enum status import_rotation(const struct safetensors_tensor *codes, int64_t group, uint32_t *input,
+                                       struct error *error);
 /* Begins to fill in: name, tensor, file. */
 void import_begin(struct import_weight *out, const struct importer *importer, const struct import_entry *tensor);
 /* N and K of a matrix. UNSUPPORTED for a tensor of other dimensions. */

@@ -5,7 +5,11 @@
  *                       [N/128, K/128], a factor in spite of its name), ComfyUI's scaled_fp8 (scale_weight of one
  *                       element) and comfy_quant (comfy.c)
  *   U8 [N, K/4]         gemmd's own INT2: four codes a byte, the first in the lowest bits, F16 scales
- * Static scales of activations (input_scale, scale_input) are not used: gemmd quantizes each row of x by what is in it.
+ *
+ * What is done to x: <tensor>_input_scale, <stem>.input_scale (compressed-tensors with static activations, ModelOpt) or
+ * <stem>.scale_input (ComfyUI), real, of one element, is the scale by which x is quantized; <tensor>_input_order, I32
+ * [K], which element of x goes with each column, and <tensor>_input_rotation, I32 of one element, are gemmd's own, as
+ * `gemmctl export` writes them.
  *
  * Scales: the tensor that the request names, else the first there is of
  *   <tensor>_scale, <tensor>_scale_inv, <tensor>.scale,
@@ -15,14 +19,11 @@
  * (FP8), [N, ceil(K/128)] GROUP (INT2). */
 #include "comfy.h"
 #include "importer.h"
+#include "scales.h"
 
 #include "../../number.h"
 
 #include <string.h>
-
-static bool is_real(enum safetensors_dtype dtype) {
-  return dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16;
-}
 
 /* The format whose codes a type holds; NONE for a type that no format takes. */
 static enum gemm_format stored_format(enum safetensors_dtype dtype) {
@@ -59,9 +60,9 @@ static const struct import_entry *find_scales(const struct import_model *model, 
 /* Tensors that are about a weight of the same stem, or of the name before the suffix. */
 static bool is_beside(const struct import_model *model, const char *name) {
   static const char *const suffixes[] = {
-      "_scale",       "_scale_inv",        ".scale",        ".scales",  ".scale_weight",
-      ".scale_input", ".weight_scale_inv", ".weight_scale", ".k_scale", ".input_scale",
-      ".output_scale"};
+      "_scale",        "_scale_inv",        ".scale",        ".scales",        ".scale_weight",
+      ".scale_input",  ".weight_scale_inv", ".weight_scale", ".k_scale",       ".input_scale",
+      ".output_scale", "_input_scale",      "_input_order",  "_input_rotation"};
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
     size_t length = strlen(suffixes[i]);
     if (!import_ends(name, suffixes[i]))
@@ -77,8 +78,8 @@ static enum status refuse_markers(const struct import_model *model, const struct
                                   struct error *error) {
   static const char *const at_tensor[] = {"_zero_point", ".absmax", ".quant_map", ".quant_state", "_g_idx"};
   static const char *const at_stem[] = {
-      ".weight_zero_point", ".zero_point",      ".zeros",        ".weight_g_idx", ".g_idx",
-      ".weight_scale_2",    ".pre_quant_scale", ".weight_shape", ".SCB",          ".qzeros"};
+      ".weight_zero_point", ".zero_point",   ".zeros", ".weight_g_idx", ".g_idx",           ".weight_scale_2",
+      ".pre_quant_scale",   ".weight_shape", ".SCB",   ".qzeros",       ".input_zero_point"};
   const char *name = entry->tensor->name;
   const struct import_entry *found = NULL;
   for (size_t i = 0; found == NULL && i < sizeof at_tensor / sizeof *at_tensor; i++)
@@ -95,34 +96,6 @@ static enum status refuse_markers(const struct import_model *model, const struct
 
 /* ---- scales */
 
-static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *tensor, int64_t n, int64_t k) {
-  const struct gemm_scale_facts *facts = gemm_scale_facts(scale);
-  uint64_t rows = tensor->shape[0], columns = tensor->rank < 2 ? 1 : tensor->shape[1];
-  if (facts->n == 0)
-    return tensor->elements == 1;
-  return tensor->rank >= 1 && tensor->rank <= 2 && rows == gemm_ceil_div((uint64_t)n, (uint64_t)facts->n) &&
-         columns == (facts->k > 0 ? gemm_ceil_div((uint64_t)k, (uint64_t)facts->k) : 1);
-}
-
-/* The mode that the shape of the scales stands for; one that the request names must fit. */
-static enum status choose_scale(enum gemm_scale wanted, struct import_weight *out, struct error *error) {
-  static const enum gemm_scale order[] = {GEMM_SCALE_ONE, GEMM_SCALE_GROUP, GEMM_SCALE_ROW, GEMM_SCALE_BLOCK};
-  const struct safetensors_tensor *scales = out->aux[IMPORT_SCALES]->tensor;
-  for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-    if (wanted != GEMM_SCALE_NONE && wanted != order[i])
-      continue;
-    if (gemm_takes_scale(out->format, order[i]) && scale_fits(order[i], scales, out->n, out->k)) {
-      out->scale = order[i];
-      return STATUS_OK;
-    }
-  }
-  return error_set(error, STATUS_UNSUPPORTED,
-                   "scale tensor '%s' of %zu dimensions [%llu, %llu] is no %s%s%s scale of a %s weight %lld x %lld",
-                   IMPORT_SHOW(scales->name), scales->rank, (unsigned long long)scales->shape[0],
-                   (unsigned long long)scales->shape[1], wanted ? "'" : "", wanted ? gemm_scale_name(wanted) : "known",
-                   wanted ? "'" : "", gemm_format_name(out->format), (long long)out->n, (long long)out->k);
-}
-
 static enum status take_scales(const struct import_model *model, const struct import_wish *wish,
                                struct import_weight *out, struct error *error) {
   const char *name = out->tensor->tensor->name, *type = safetensors_dtype_name(out->tensor->tensor->dtype);
@@ -134,12 +107,56 @@ static enum status take_scales(const struct import_model *model, const struct im
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is %s; the file has no scales of a usual name for it",
                      IMPORT_SHOW(name), type);
   bool half = gemm_format_facts(out->format)->scale_type == GEMM_F16;
-  if (half ? scales->tensor->dtype != DTYPE_F16 : !is_real(scales->tensor->dtype))
+  if (half ? scales->tensor->dtype != DTYPE_F16 : !import_is_real(scales->tensor->dtype))
     return error_set(error, STATUS_UNSUPPORTED, "scale tensor '%s' is %s; %s is needed",
                      IMPORT_SHOW(scales->tensor->name), safetensors_dtype_name(scales->tensor->dtype),
                      half ? "F16" : "F32, F16 or BF16");
   enum status status = import_add(out, IMPORT_SCALES, scales, error);
-  return status == STATUS_OK ? choose_scale(wish != NULL ? wish->scale : GEMM_SCALE_NONE, out, error) : status;
+  return status == STATUS_OK ? import_scale_mode(wish != NULL ? wish->scale : GEMM_SCALE_NONE, out, error) : status;
+}
+
+/* ---- what is done to x */
+
+static enum status take_beside(const struct import_model *model, const char *suffix, enum import_aux which,
+                               enum safetensors_dtype dtype, uint64_t elements, struct import_weight *out,
+                               struct error *error) {
+  const struct import_entry *found = import_beside(model, out->tensor->tensor->name, 0, suffix);
+  if (found == NULL)
+    return STATUS_OK;
+  if (found->tensor->dtype != dtype || found->tensor->elements != elements)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is not %llu of %s", IMPORT_SHOW(found->tensor->name),
+                     (unsigned long long)elements, safetensors_dtype_name(dtype));
+  return import_add(out, which, found, error);
+}
+
+static enum status take_x_scale(const struct import_model *model, struct import_weight *out, struct error *error) {
+  static const char *const at_stem[] = {".input_scale", ".scale_input"};
+  const char *name = out->tensor->tensor->name;
+  const struct import_entry *found = import_beside(model, name, 0, "_input_scale");
+  for (size_t i = 0; strchr(name, '.') != NULL && found == NULL && i < sizeof at_stem / sizeof *at_stem; i++)
+    found = import_beside(model, name, behind_stem(name), at_stem[i]);
+  if (found == NULL)
+    return STATUS_OK;
+  if (!import_is_real(found->tensor->dtype) || found->tensor->elements != 1 || out->scale == GEMM_SCALE_BLOCK ||
+      !gemm_quantizes_x(out->format))
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "tensor '%s': x is quantized by one scale of F32, F16 or BF16, for %s weights with %s scales or "
+                     "one",
+                     IMPORT_SHOW(found->tensor->name), "INT8 and FP8", "a row");
+  out->input |= GEMM_INPUT_SCALE;
+  return import_add(out, IMPORT_X_SCALE, found, error);
+}
+
+static enum status take_input(const struct import_model *model, struct import_weight *out, struct error *error) {
+  enum status status = take_x_scale(model, out, error);
+  if (status == STATUS_OK)
+    status =
+        take_beside(model, "_input_order", IMPORT_INDEX, DTYPE_I32, (uint64_t)(out->k > 0 ? out->k : 0), out, error);
+  if (status == STATUS_OK)
+    status = take_beside(model, "_input_rotation", IMPORT_ROTATION, DTYPE_I32, 1, out, error);
+  if (out->aux[IMPORT_INDEX] != NULL)
+    out->input |= GEMM_INPUT_ORDER;
+  return status;
 }
 
 /* ---- weights */
@@ -151,12 +168,13 @@ static enum status take_stored(const struct import_model *model, const struct im
     if (__builtin_mul_overflow(out->k, out->pack, &out->k))
       return error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
   }
-  return take_scales(model, wish, out, error);
+  enum status status = take_scales(model, wish, out, error);
+  return status == STATUS_OK ? take_input(model, out, error) : status;
 }
 
 static enum status take_marker(const struct import_model *model, struct import_weight *out, struct error *error) {
   const struct safetensors_tensor *tensor = out->tensor->tensor;
-  enum status status = import_comfy_metadata(&model->files[out->tensor->file], tensor, error);
+  enum status status = import_comfy_metadata(&model->files[out->tensor->file], tensor, &out->input, error);
   const struct import_entry *marker =
       strchr(tensor->name, '.') != NULL ? import_beside(model, tensor->name, behind_stem(tensor->name), ".comfy_quant")
                                         : NULL;
@@ -169,7 +187,7 @@ static enum status take_matrix(const struct import_model *model, const struct im
   enum status status = import_matrix(out, error);
   if (status != STATUS_OK)
     return status;
-  out->real = is_real(tensor->dtype);
+  out->real = import_is_real(tensor->dtype);
   out->format = stored_format(tensor->dtype);
   if (!out->real && out->format == GEMM_FORMAT_NONE)
     return error_set(error, STATUS_UNSUPPORTED,
@@ -207,12 +225,55 @@ static enum import_claim take(const struct import_model *model, const struct imp
   return IMPORT_WEIGHT;
 }
 
-static enum status check(const struct import_weight *weight, const struct import_data *data, struct error *error) {
+static enum status look_at_marker(const struct import_weight *weight, const struct import_data *data, uint32_t *input,
+                                  struct error *error) {
   const struct import_entry *marker = weight->aux[IMPORT_MARKER];
+  *input = GEMM_INPUT_NONE;
   if (marker == NULL)
     return STATUS_OK;
   return import_comfy_marker((const char *)data->aux[IMPORT_MARKER],
-                             (size_t)(marker->tensor->end - marker->tensor->begin), weight->tensor->tensor, error);
+                             (size_t)(marker->tensor->end - marker->tensor->begin), weight->tensor->tensor, input,
+                             error);
+}
+
+static enum status check(const struct import_weight *weight, const struct import_data *data, struct error *error) {
+  uint32_t rotation;
+  return look_at_marker(weight, data, &rotation, error);
+}
+
+/* The order that a file brings has every element of x once. */
+static enum status take_order(const struct import_weight *weight, const uint8_t *from, uint32_t *order,
+                              struct error *error) {
+  uint32_t k = (uint32_t)weight->k;
+  memset(order, 0, k * sizeof *order);
+  for (uint32_t i = 0; i < k; i++) {
+    uint32_t at;
+    memcpy(&at, from + i * sizeof at, sizeof at);
+    if (at >= k || order[at] != 0)
+      return error_set(error, STATUS_BAD_FILE, "tensor '%s': element %u is %d, which is no element of x, or is twice",
+                       IMPORT_SHOW(weight->aux[IMPORT_INDEX]->tensor->name), i, (int)at);
+    order[at] = 1;
+  }
+  memcpy(order, from, k * sizeof *order);
+  return STATUS_OK;
+}
+
+static enum status input(const struct import_weight *weight, const struct import_data *data, struct import_input *out,
+                         struct error *error) {
+  uint32_t rotation;
+  enum status status = look_at_marker(weight, data, &rotation, error);
+  out->input = weight->input | rotation;
+  if (status == STATUS_OK && weight->aux[IMPORT_X_SCALE] != NULL)
+    safetensors_to_f32(weight->aux[IMPORT_X_SCALE]->tensor->dtype, data->aux[IMPORT_X_SCALE], 1, &out->scale);
+  if (status == STATUS_OK && weight->aux[IMPORT_ROTATION] != NULL) {
+    int32_t group;
+    memcpy(&group, data->aux[IMPORT_ROTATION], sizeof group);
+    status = import_rotation(weight->tensor->tensor, group, &rotation, error);
+    out->input |= rotation;
+  }
+  return status == STATUS_OK && (out->input & GEMM_INPUT_ORDER)
+             ? take_order(weight, data->aux[IMPORT_INDEX], out->order, error)
+             : status;
 }
 
 static void numbers(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out) {
@@ -226,15 +287,10 @@ static void codes(const struct import_weight *weight, const struct import_data *
     memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / weight->pack);
 }
 
-static float scale(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
-  const struct safetensors_tensor *scales = weight->aux[IMPORT_SCALES]->tensor;
-  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->scale);
-  uint64_t columns = facts->k > 0 ? gemm_ceil_div((uint64_t)weight->k, (uint64_t)facts->k) : 1;
-  uint64_t index = facts->n > 0 ? n * columns + column : 0;
-  float value = 0.0f;
-  safetensors_to_f32(scales->dtype, data->aux[IMPORT_SCALES] + index * (scales->dtype == DTYPE_F32 ? 4 : 2), 1, &value);
-  return value;
-}
-
-const struct importer import_plain = {
-    .name = "safetensors", .take = take, .check = check, .numbers = numbers, .codes = codes, .scale = scale};
+const struct importer import_plain = {.name = "safetensors",
+                                      .take = take,
+                                      .check = check,
+                                      .input = input,
+                                      .numbers = numbers,
+                                      .codes = codes,
+                                      .scale = import_scale_at};

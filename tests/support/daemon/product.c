@@ -34,7 +34,7 @@ static double *make_bias(void *to, int64_t n, enum gemm_type type, uint64_t seed
 static bool make_reference(struct product *out, const double *bias) {
   const struct product_request *request = &out->request;
   bool raw = request->y_type == GEMM_S32;
-  double *values = oracle_x_values(&out->x, &request->weight->shape, raw);
+  double *values = oracle_x_seen(&out->x, request->weight, raw);
   out->reference = raw ? oracle_product_raw(values, request->m, request->weight)
                        : oracle_product(values, request->m, request->weight, bias);
   free(values);

@@ -11,8 +11,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-const struct gemm_weight witness_int8_shape = {48, 100, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
-static const struct gemm_weight f16_shape = {16, 64, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0};
+const struct gemm_weight witness_int8_shape = {48, 100, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
+static const struct gemm_weight f16_shape = {16, 64, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0};
 struct witness witness;
 
 void witness_ok(gemmd_session *session, int status) {

@@ -1,6 +1,7 @@
 #include "oracle.h"
 
 #include "proto/number.h"
+#include "proto/rotate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -165,6 +166,23 @@ static void weight_finish(struct oracle_weight *weight) {
   }
 }
 
+static uint32_t *order_of(const struct oracle_weight *weight) {
+  return (uint32_t *)(void *)(weight->canonical + weight->layout.order_offset);
+}
+
+static void input_make(struct oracle_weight *out, uint64_t *state) {
+  uint32_t *order = order_of(out), k = (uint32_t)out->shape.k;
+  if (out->shape.input & GEMM_INPUT_SCALE) {
+    element_set(out->canonical + out->layout.input_offset, 0, GEMM_F32,
+                3.0f / (out->shape.format == GEMM_FORMAT_FP8 ? 448 : 127));
+  }
+  for (uint32_t i = 0; (out->shape.input & GEMM_INPUT_ORDER) && i < k; i++) {
+    uint32_t at = (uint32_t)(oracle_random(state) % (i + 1));
+    order[i] = order[at];
+    order[at] = i;
+  }
+}
+
 /* Codes use the whole range of their format, scales make W's columns about 1 / sqrt(K) large. */
 void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *shape, uint64_t seed) {
   uint64_t state = seed;
@@ -197,6 +215,7 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
     scale_set(out, i, (float)(sign * exp2(oracle_uniform(&state)) * unit / typical));
   }
   weight_finish(out);
+  input_make(out, &state);
 }
 
 void oracle_weight_fill(struct oracle_weight *out, const struct gemm_weight *shape,
@@ -319,8 +338,8 @@ void oracle_x_free(struct oracle_x *x) {
   free(x->scales);
 }
 
-/* Quantizes and dequantizes `count` values in place; false where one is not finite. */
-static bool round_trip(double *values, int64_t count, bool int8) {
+/* Quantizes and dequantizes `count` values in place, `fixed` being a scale or NULL; false where one is not finite. */
+static bool round_trip(double *values, int64_t count, bool int8, const float *fixed) {
   float largest = 0;
   for (int64_t i = 0; i < count; i++) {
     if (!isfinite(values[i])) {
@@ -328,7 +347,7 @@ static bool round_trip(double *values, int64_t count, bool int8) {
     }
     largest = fmaxf(largest, fabsf((float)values[i]));
   }
-  float scale = int8 ? number_scale_int8(largest) : number_scale_e4m3(largest);
+  float scale = fixed != NULL ? *fixed : int8 ? number_scale_int8(largest) : number_scale_e4m3(largest);
   for (int64_t i = 0; i < count; i++) {
     double code = int8 ? number_quantize_int8((float)values[i], scale)
                        : number_from_e4m3(number_quantize_e4m3((float)values[i], scale));
@@ -337,7 +356,26 @@ static bool round_trip(double *values, int64_t count, bool int8) {
   return true;
 }
 
-double *oracle_x_values(const struct oracle_x *x, const struct gemm_weight *shape, bool raw) {
+/* A row of x as the weight reads it; *fixed is its scale, or NULL. */
+static void change(const struct oracle_weight *weight, double *row, const float **fixed) {
+  uint32_t input = weight->shape.input, *order = order_of(weight);
+  int64_t k = weight->shape.k;
+  float *copy = allocate((uint64_t)k * sizeof *copy);
+  for (int64_t i = 0; i < k; i++) {
+    copy[i] = (float)row[input & GEMM_INPUT_ORDER ? order[i] : i];
+  }
+  rotate_groups(copy, k, gemm_rotation(input));
+  for (int64_t i = 0; i < k; i++) {
+    row[i] = (double)copy[i];
+  }
+  free(copy);
+  *fixed =
+      input & GEMM_INPUT_SCALE ? (const float *)(const void *)(weight->canonical + weight->layout.input_offset) : NULL;
+}
+
+static double *x_values(const struct oracle_x *x, const struct gemm_weight *shape, const struct oracle_weight *weight,
+                        bool raw) {
+  const float *fixed = NULL;
   bool quantized = gemm_quantizes_x(shape->format);
   int64_t block = shape->scale == GEMM_SCALE_BLOCK ? 128 : x->k;
   double *values = allocate((uint64_t)(x->m * x->k) * sizeof(double));
@@ -350,15 +388,26 @@ double *oracle_x_values(const struct oracle_x *x, const struct gemm_weight *shap
         out[k] *= x->scales[row * x->scale_columns + (x->scale_columns > 1 ? k / 128 : 0)];
       }
     }
+    if (shape->input != 0) {
+      change(weight, out, &fixed);
+    }
     for (int64_t begin = 0; quantized && x->scales == NULL && begin < x->k; begin += block) {
       int64_t count = x->k - begin < block ? x->k - begin : block;
-      finite = round_trip(out + begin, count, shape->format != GEMM_FORMAT_FP8) && finite;
+      finite = round_trip(out + begin, count, shape->format != GEMM_FORMAT_FP8, fixed) && finite;
     }
     for (int64_t k = 0; !finite && k < x->k; k++) {
       out[k] = NAN;
     }
   }
   return values;
+}
+
+double *oracle_x_values(const struct oracle_x *x, const struct gemm_weight *shape, bool raw) {
+  return x_values(x, shape, NULL, raw);
+}
+
+double *oracle_x_seen(const struct oracle_x *x, const struct oracle_weight *weight, bool raw) {
+  return x_values(x, &weight->shape, weight, raw);
 }
 
 /* ---- the product */

@@ -1,6 +1,6 @@
 /* What a product must be, computed in float64 by plain loops, and the data to ask it of.
  *
- * Shares no code with the backends but proto/number.h, whose element rules are the contract. Whatever `*_make`
+ * Shares no code with the backends but proto/number.h and rotate.h, whose rules are the contract. Whatever `*_make`
  * fills is owned by the struct and given back by `*_free`; running out of memory ends the test program. */
 #ifndef TESTS_ORACLE_H
 #define TESTS_ORACLE_H
@@ -58,6 +58,8 @@ struct oracle_filler {
   const void *context;
 };
 
+/* x is brought into a random order where the shape wants one, and quantized with a scale that cuts off what is beyond 3
+ * where it wants that. */
 void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *shape, uint64_t seed);
 /* Elements are codes, but for F16 and BF16, which have no scales. */
 void oracle_weight_fill(struct oracle_weight *out, const struct gemm_weight *shape, const struct oracle_filler *filler);
@@ -80,6 +82,8 @@ void oracle_x_free(struct oracle_x *x);
 /* x as a product with a weight of this shape sees it: quantized and dequantized where the format says so, [m, k].
  * A row that is quantized and not finite becomes NaN throughout. `raw`: codes without scales. */
 double *oracle_x_values(const struct oracle_x *x, const struct gemm_weight *shape, bool raw);
+/* The same with a weight that may change x (gemm_weight.input). */
+double *oracle_x_seen(const struct oracle_x *x, const struct oracle_weight *weight, bool raw);
 
 /* [m, n]: x_values * W^T + bias, for the first m rows of x_values. bias, [n], may be NULL. The caller frees. */
 double *oracle_product(const double *x_values, int64_t m, const struct oracle_weight *weight, const double *bias);

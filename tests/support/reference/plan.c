@@ -97,7 +97,7 @@ struct oracle_answer oracle_plan(const struct oracle_x *x, const struct oracle_s
     const struct oracle_step *step = &steps[i];
     const struct oracle_x *from = i == 0 ? x : &own;
     struct oracle_x v;
-    double *values = oracle_x_values(from, &step->weight->shape, false);
+    double *values = oracle_x_seen(from, step->weight, false);
     double *sums = oracle_product(values, x->m, step->weight, step->bias);
     bool plain = !step->gated && step->activation == GEMM_ACTIVATION_NONE;
     errors_move(answer.gates, step, values, x->m);

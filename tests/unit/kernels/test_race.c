@@ -75,6 +75,24 @@ static void test_the_fastest_wins(void **state) {
   }
 }
 
+/* Everybody who is timed at all gets the samples that are asked for, more than decide, also in a final. */
+static void test_as_many_samples_as_are_asked_for(void **state) {
+  (void)state;
+  uint64_t times[12];
+  for (int i = 0; i < 12; i++)
+    times[i] = 10000 + (uint64_t)i * 3000;
+  for (uint32_t asked = 5; asked <= 95; asked += 30) {
+    struct track track = {.times = times, .noise = 0.01, .wrong = 7, .random = asked};
+    times[5] = 8000;
+    add(12);
+    assert_int_equal(race.iterations, 0);
+    race.iterations = asked;
+    assert_int_equal(run(&track), 5);
+    for (int i = 0; i < 12; i++)
+      assert_true(i == 7 ? race.candidates[i].count == 0 : race.candidates[i].count >= asked);
+  }
+}
+
 static void test_fewer_samples_than_exhaustive(void **state) {
   (void)state;
   uint64_t times[64];
@@ -382,6 +400,7 @@ static void test_best_are_in_order(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_fastest_wins),
+      cmocka_unit_test(test_as_many_samples_as_are_asked_for),
       cmocka_unit_test(test_fewer_samples_than_exhaustive),
       cmocka_unit_test(test_far_behind),
       cmocka_unit_test(test_less_than_two_percent_changes_nothing),

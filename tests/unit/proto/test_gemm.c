@@ -72,21 +72,21 @@ static void refused_weights(void **state) {
     struct gemm_weight weight;
     const char *text;
   } cases[] = {
-      {{0, 8, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, "N must be 1..16777216, got 0"},
-      {{-1, 8, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0}, "N must be 1..16777216, got -1"},
-      {{LIMIT_N + 1, 8, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, "N must be 1..16777216, got 16777217"},
-      {{8, 0, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, "K must be 1..131071, got 0"},
-      {{8, LIMIT_K_INT8 + 1, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, "K must be 1..131071, got 131072"},
-      {{8, LIMIT_K + 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0}, "K must be 1..16777216, got 16777217"},
-      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE, 0}, "format must be 1..6, got 0"},
-      {{8, 8, (enum gemm_format)7, GEMM_SCALE_NONE, 0}, "format must be 1..6, got 7"},
-      {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_BLOCK, 0}, "scale mode block (3) does not go with format int8"},
-      {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_NONE, 0}, "scale mode none (0) does not go with format int8"},
-      {{8, 8, GEMM_FORMAT_FP8, GEMM_SCALE_GROUP, 0}, "scale mode group (4) does not go with format fp8"},
-      {{8, 8, GEMM_FORMAT_INT2, GEMM_SCALE_ONE, 0}, "scale mode one (1) does not go with format int2"},
-      {{8, 8, GEMM_FORMAT_INT2A8, GEMM_SCALE_ONE, 0}, "scale mode one (1) does not go with format int2a8"},
-      {{8, 8, GEMM_FORMAT_F16, GEMM_SCALE_ROW, 0}, "scale mode row (2) does not go with format f16"},
-      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)9, 0}, "scale mode unknown (9) does not go with format bf16"},
+      {{0, 8, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "N must be 1..16777216, got 0"},
+      {{-1, 8, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0}, "N must be 1..16777216, got -1"},
+      {{LIMIT_N + 1, 8, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "N must be 1..16777216, got 16777217"},
+      {{8, 0, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "K must be 1..131071, got 0"},
+      {{8, LIMIT_K_INT8 + 1, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "K must be 1..131071, got 131072"},
+      {{8, LIMIT_K + 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, "K must be 1..16777216, got 16777217"},
+      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE, 0, 0}, "format must be 1..6, got 0"},
+      {{8, 8, (enum gemm_format)7, GEMM_SCALE_NONE, 0, 0}, "format must be 1..6, got 7"},
+      {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_BLOCK, 0, 0}, "scale mode block (3) does not go with format int8"},
+      {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_NONE, 0, 0}, "scale mode none (0) does not go with format int8"},
+      {{8, 8, GEMM_FORMAT_FP8, GEMM_SCALE_GROUP, 0, 0}, "scale mode group (4) does not go with format fp8"},
+      {{8, 8, GEMM_FORMAT_INT2, GEMM_SCALE_ONE, 0, 0}, "scale mode one (1) does not go with format int2"},
+      {{8, 8, GEMM_FORMAT_INT2A8, GEMM_SCALE_ONE, 0, 0}, "scale mode one (1) does not go with format int2a8"},
+      {{8, 8, GEMM_FORMAT_F16, GEMM_SCALE_ROW, 0, 0}, "scale mode row (2) does not go with format f16"},
+      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)9, 0, 0}, "scale mode unknown (9) does not go with format bf16"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct error error;
@@ -104,19 +104,19 @@ static void layouts(void **state) {
     struct gemm_weight weight;
     struct gemm_layout layout;
   } cases[] = {
-      {{1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0}, {16, 16, 256, 1, 1, 1, 4, 260}},
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, {32, 96, 256, 3, 3, 1, 12, 268}},
-      {{8, 32, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0}, {32, 256, 256, 8, 8, 1, 32, 288}},
-      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0}, {272, 35088, 35328, 6, 2, 3, 24, 35352}},
-      {{128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0}, {128, 16384, 16384, 1, 1, 1, 4, 16388}},
-      {{2, 1, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0}, {32, 64, 256, 2, 2, 1, 4, 260}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0}, {64, 192, 256, 6, 3, 2, 12, 268}},
-      {{3, 129, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, 0}, {64, 192, 256, 6, 3, 2, 12, 268}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0}, {64, 192, 256, 3, 3, 1, 6, 262}},
-      {{5, 15, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0}, {32, 160, 256, 0, 0, 0, 0, 256}},
-      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0}, {64, 320, 512, 0, 0, 0, 0, 512}},
-      {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},
-       {(uint64_t)1 << 25, (uint64_t)1 << 49, (uint64_t)1 << 49, 0, 0, 0, 0, (uint64_t)1 << 49}},
+      {{1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0, 0}, {16, 16, 256, 1, 1, 1, 4, 260, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, {32, 96, 256, 3, 3, 1, 12, 268, 0, 0, 0}},
+      {{8, 32, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0}, {32, 256, 256, 8, 8, 1, 32, 288, 0, 0, 0}},
+      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {272, 35088, 35328, 6, 2, 3, 24, 35352, 0, 0, 0}},
+      {{128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {128, 16384, 16384, 1, 1, 1, 4, 16388, 0, 0, 0}},
+      {{2, 1, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {32, 64, 256, 2, 2, 1, 4, 260, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, 0}, {64, 192, 256, 3, 3, 1, 6, 262, 0, 0, 0}},
+      {{5, 15, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, {32, 160, 256, 0, 0, 0, 0, 256, 0, 0, 0}},
+      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0}},
+      {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
+       {(uint64_t)1 << 25, (uint64_t)1 << 49, (uint64_t)1 << 49, 0, 0, 0, 0, (uint64_t)1 << 49, 0, 0, 0}},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct gemm_layout layout;
@@ -162,7 +162,7 @@ static void types_by_format(void **state) {
 
 enum { BEGIN = 4096, END = 65536 };
 
-static const struct gemm_weight int8_weight = {48, 100, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+static const struct gemm_weight int8_weight = {48, 100, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
 
 /* x [4, 100] f32 at 4096, y [4, 48] f32 at 8192. */
 static struct gemm_product good_product(void) {
@@ -219,7 +219,7 @@ static void good_products(void **state) {
 
 static void block_scales_of_x(void **state) {
   (void)state;
-  struct gemm_weight weight = {48, 300, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0};
+  struct gemm_weight weight = {48, 300, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0};
   struct gemm_product product = good_product();
   product.k = 300;
   product.x_type = GEMM_E4M3;
@@ -355,7 +355,7 @@ static void y_apart_from_all_inputs(void **state) {
 
 static void a_bad_weight_is_refused_with_the_product(void **state) {
   (void)state;
-  struct gemm_weight weight = {48, 100, GEMM_FORMAT_INT2, GEMM_SCALE_BLOCK, 0};
+  struct gemm_weight weight = {48, 100, GEMM_FORMAT_INT2, GEMM_SCALE_BLOCK, 0, 0};
   struct gemm_product product = good_product();
   struct gemm_extent extent;
   struct error error;
@@ -447,8 +447,44 @@ static void test_rows_end(void **state) {
   }
 }
 
+/* What a weight may do to x, and where what it needs for that lies. */
+static void what_is_done_to_x(void **state) {
+  (void)state;
+  static const struct {
+    struct gemm_weight weight;
+    const char *text; /* NULL: it may */
+  } cases[] = {
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 3 * GEMM_INPUT_ROTATE}, NULL},
+      {{8, 64, GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 0, GEMM_INPUT_SCALE | GEMM_INPUT_ORDER}, NULL},
+      {{8, 64, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, GEMM_INPUT_ORDER}, NULL},
+      {{8, 64, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, GEMM_INPUT_SCALE},
+       "a int2 weight with scale mode row does not take"},
+      {{8, 64, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, GEMM_INPUT_ORDER}, "a f16 weight"},
+      {{8, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, GEMM_INPUT_SCALE}, "with scale mode block"},
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, GEMM_INPUT_ORDER}, "and experts"},
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 4 * GEMM_INPUT_ROTATE}, "K must be a multiple of 256"},
+      {{8, 4096, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 6 * GEMM_INPUT_ROTATE}, "does not take input 96"},
+      {{8, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 4}, "does not take input 4"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    struct error error = {.text = ""};
+    enum status status = gemm_weight_check(&cases[i].weight, &error);
+    assert_int_equal(status, cases[i].text == NULL ? STATUS_OK : STATUS_UNSUPPORTED);
+    if (cases[i].text != NULL)
+      assert_non_null(strstr(error.text, cases[i].text));
+  }
+  struct gemm_layout layout;
+  struct error error;
+  assert_int_equal(gemm_layout_compute(&cases[1].weight, &layout, &error), STATUS_OK);
+  assert_true(layout.input_offset == 768 && layout.order_offset == 1024 && layout.total_bytes == 1024 + 4 * 64);
+  assert_true(layout.input_bytes == 256 + 4 * 64);
+  assert_int_equal(gemm_layout_compute(&cases[0].weight, &layout, &error), STATUS_OK);
+  assert_true(layout.total_bytes == 512 + 8 * 4 && layout.input_bytes == 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_is_done_to_x),
       cmocka_unit_test(test_methods),
       cmocka_unit_test(test_stored_alike),
       cmocka_unit_test(test_rows_end),

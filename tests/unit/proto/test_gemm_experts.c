@@ -18,13 +18,13 @@ static void layouts(void **state) {
     struct gemm_weight weight;
     struct gemm_layout layout;
   } cases[] = {
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2}, {32, 192, 256, 6, 6, 1, 24, 280}},
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2}, {32, 192, 256, 2, 2, 1, 8, 264}},
-      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3}, {272, 105264, 105472, 18, 6, 3, 72, 105544}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4}, {64, 768, 768, 24, 12, 2, 48, 816}},
-      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1}, {64, 320, 512, 0, 0, 0, 0, 512}},
-      {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, LIMIT_EXPERTS},
-       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, 0}, {32, 192, 256, 6, 6, 1, 24, 280, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2, 0}, {32, 192, 256, 2, 2, 1, 8, 264, 0, 0, 0}},
+      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3, 0}, {272, 105264, 105472, 18, 6, 3, 72, 105544, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4, 0}, {64, 768, 768, 24, 12, 2, 48, 816, 0, 0, 0}},
+      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0}},
+      {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, LIMIT_EXPERTS, 0},
+       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58, 0, 0, 0}},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct gemm_layout layout;
@@ -54,7 +54,7 @@ static void an_expert_is_a_weight(void **state) {
 
 static void refused_weights(void **state) {
   (void)state;
-  struct gemm_weight weight = {8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, LIMIT_EXPERTS + 1};
+  struct gemm_weight weight = {8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, LIMIT_EXPERTS + 1, 0};
   struct error error;
   assert_int_equal(gemm_weight_check(&weight, &error), STATUS_INVALID);
   assert_string_equal(error.text, "experts must be 0..512, got 513");
@@ -63,7 +63,7 @@ static void refused_weights(void **state) {
   assert_string_equal(error.text, "experts must be 0..512, got -1");
 }
 
-static const struct gemm_weight layer = {48, 100, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 6};
+static const struct gemm_weight layer = {48, 100, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 6, 0};
 
 /* x [4, 100] f32 at 4096, y [4 * 2, 48] f32 at 8192, ids at 16384. */
 static struct gemm_product good_product(void) {

@@ -110,6 +110,15 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   return status;
 }
 
+static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
+                  struct backend_needs *out) {
+  struct library_way way;
+  if (!library_way(problem, variant->values[0], &way))
+    return;
+  struct library_product product = product_of(&backend->library, problem, &way);
+  out->workspace_bytes = library_workspace(&backend->library, &product, variant->values + 1);
+}
+
 /* The library may refuse an algorithm that it gave for more rows. */
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
@@ -137,6 +146,7 @@ const struct kernel_family library_kernels = {
     .candidates = list,
     .neighbours = neighbours,
     .check = check,
+    .needs = needs,
     .launch = launch,
     .leaves = library_leaves,
 };

@@ -50,6 +50,22 @@ enum status library_algorithm(struct library *library, const struct library_prod
   return cublaslt_check(result, "checking an algorithm", error);
 }
 
+uint64_t library_workspace(struct library *library, const struct library_product *product,
+                           const int32_t attributes[ALGORITHM_ATTRIBUTES]) {
+  struct objects objects;
+  cublasLtMatmulAlgo_t algorithm;
+  cublasLtMatmulHeuristicResult_t answer = {.workspaceSize = 0};
+  struct error ignored;
+  if (objects_create(&library->functions, product, &objects, &ignored) != STATUS_OK)
+    return 0;
+  if (configure(library, &objects, attributes, &algorithm) == CUBLAS_STATUS_SUCCESS &&
+      library->functions.cublasLtMatmulAlgoCheck(library->handle, objects.operation, objects.a, objects.b, objects.d,
+                                                 objects.d, &algorithm, &answer) != CUBLAS_STATUS_SUCCESS)
+    answer.workspaceSize = 0;
+  objects_destroy(&library->functions, &objects);
+  return answer.workspaceSize;
+}
+
 /* ---- listing */
 
 struct listing {

@@ -12,5 +12,8 @@ int library_list(struct library *library, const struct library_product *product,
 MUST_CHECK enum status library_algorithm(struct library *library, const struct library_product *product,
                                          const int32_t attributes[ALGORITHM_ATTRIBUTES], cublasLtMatmulAlgo_t *out,
                                          struct error *error);
+/* Bytes that an algorithm which the library takes wants beside the tensors. */
+uint64_t library_workspace(struct library *library, const struct library_product *product,
+                           const int32_t attributes[ALGORITHM_ATTRIBUTES]);
 
 #endif

@@ -38,6 +38,17 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   return status;
 }
 
+static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
+                  struct backend_needs *out) {
+  struct tile_plan plan;
+  struct error ignored;
+  (void)backend;
+  if (tile_plan(problem, variant, &plan, &ignored) != STATUS_OK)
+    return;
+  out->workspace_bytes = plan.sums_bytes > 0 ? plan.sums_offset + plan.sums_bytes : plan.turns_bytes;
+  out->filling = (uint32_t)tile_split_filling(problem, variant);
+}
+
 static enum status build(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
                          struct error *error) {
   struct tile_plan plan;
@@ -113,6 +124,7 @@ const struct kernel_family tile_kernels = {
     .predict = predict,
     .neighbours = neighbours,
     .check = check,
+    .needs = needs,
     .build = build,
     .launch = launch,
 };

@@ -115,7 +115,7 @@ static void library_open(struct library_bench *bench, int64_t k, int64_t rows) {
   struct error error = {0};
   *bench = (struct library_bench){0};
   device_open(&bench->device, &cpu_backend, 1, 1 << 20);
-  oracle_weight_make(&bench->weight, &(struct gemm_weight){203, k, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&bench->weight, &(struct gemm_weight){203, k, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   oracle_x_make(&bench->x, rows, k, GEMM_F32, 1, 1);
   assert_int_equal(variant_parse(cpu_backend.families, "onednn", &bench->onednn, &error), STATUS_OK);
   bench->request = (struct device_request){.weight = device_load(&bench->device, &bench->weight, 0),
@@ -177,7 +177,7 @@ static void test_library(void **state) {
 /* What was kept with another oneDNN, or without one, is of another identity: nobody has compared it with this one. */
 static void test_library_is_of_the_identity(void **state) {
   (void)state;
-  const struct gemm_weight shape = {64, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+  const struct gemm_weight shape = {64, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
   const struct backend_config with = {.in_flight = 1, .threads = 1, .library_bytes = 1 << 20};
   const struct backend_config without = {.in_flight = 1, .threads = 1};
   const struct variant_problem problem = {.weight = shape, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -302,7 +302,7 @@ static void test_int2_sums_do_not_overflow_midway(void **state) {
   struct oracle_x x;
   const int64_t k = 1024;
   device_open(&device, &cpu_backend, 1, 1 << 20);
-  oracle_weight_make(&weight, &(struct gemm_weight){4, k, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){4, k, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, 0}, 1);
   memset(weight.canonical, 0xff, weight.layout.codes_bytes); /* 2 everywhere */
   for (uint64_t i = 0; i < weight.layout.scale_count; i++) {
     ((uint16_t *)(weight.canonical + weight.layout.scales_offset))[i] = 0x1400; /* 2^-10 */
@@ -497,7 +497,7 @@ static void test_weight_places(void **state) {
   struct backend_plan plan;
   struct error error = {0};
   device_open(&device, &cpu_backend, 1, 8192);
-  oracle_weight_make(&weight, &(struct gemm_weight){16, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){16, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   assert_int_equal(cpu_backend.weight_plan(device.backend, &weight.shape, &plan, &error), STATUS_OK);
   assert_int_equal(plan.bytes, 16 * 64 + 16 * 4);
   const uint64_t refused[] = {16, 8192 - 1024, 8192, UINT64_MAX / 256 * 256};
@@ -525,7 +525,7 @@ static void test_submit_refuses_types(void **state) {
   struct error error = {0};
   struct backend_done done;
   device_open(&device, &cpu_backend, 1, 8192);
-  oracle_weight_make(&weight, &(struct gemm_weight){16, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){16, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   oracle_x_make(&x, 2, 64, GEMM_F32, 1, 1);
   struct device_request request = {
       .weight = device_load(&device, &weight, 0), .shape = &weight.shape, .x = &x, .m = 2, .y_type = GEMM_F32};

@@ -57,7 +57,7 @@ static unsigned finish_in_turns(const struct backend_job *job, const struct back
 
 static void same_bits(const struct gemm_weight *shape, int64_t m, enum gemm_type x_type, bool interrupted) {
   struct oracle_weight weight, small;
-  const struct gemm_weight small_shape = {48, 96, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+  const struct gemm_weight small_shape = {48, 96, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
   struct oracle_x x, small_x;
   oracle_weight_make(&weight, shape, 1);
   oracle_weight_make(&small, &small_shape, 2);
@@ -110,10 +110,10 @@ static void every_format_gives_the_same_bits(void **state) {
 /* So long that one panel is more than a piece: K is divided, too. */
 static void long_k_gives_the_same_bits(void **state) {
   (void)state;
-  const struct gemm_weight shapes[] = {{40, 400000, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0},
-                                       {40, 400000, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0},
-                                       {33, 300003, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0},
-                                       {33, 300003, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0}};
+  const struct gemm_weight shapes[] = {{40, 400000, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0},
+                                       {40, 400000, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0},
+                                       {33, 300003, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
+                                       {33, 300003, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     same_bits(&shapes[i], 15,
               shapes[i].format == GEMM_FORMAT_F16    ? GEMM_F16
@@ -148,7 +148,7 @@ static void make_tensors(struct tensors *out, int64_t m, int64_t n, int64_t k) {
   for (int64_t i = 0; i < n * k; i++)
     out->w[i] = half(i + 3);
   out->operand = (struct backend_operand){
-      .shape = {n, k, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0}, .w = out->w, .stride = (uint64_t)k * 2};
+      .shape = {n, k, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, .w = out->w, .stride = (uint64_t)k * 2};
   out->job = (struct backend_job){.tag = 5,
                                   .operand = &out->operand,
                                   .arena = device.arena,
@@ -284,7 +284,7 @@ static void no_piece_is_long(void **state) {
 /* What decides whether a product has turns grows with everything that takes time. */
 static void predictions_know_every_dimension(void **state) {
   (void)state;
-  struct backend_operand operand = {.shape = {256, 256, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0}};
+  struct backend_operand operand = {.shape = {256, 256, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}};
   struct backend_job job = {.operand = &operand, .m = 1};
   assert_true(device.ops->predict_ns(device.backend, &job) < 2000000);
   job.m = 1 << 20;

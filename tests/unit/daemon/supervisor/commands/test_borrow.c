@@ -111,7 +111,7 @@ static void expect_codes(struct backend_weight *weight, uint32_t seed) {
 static void what_is_borrowed_is_what_was_loaded(void **state) {
   extern const struct backend_ops cpu_backend;
   const struct backend_config config = {.threads = 1, .in_flight = 1};
-  const struct gemm_weight shape = {N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0};
+  const struct gemm_weight shape = {N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
   struct backend *backend;
   struct backend_slab *slab;
   struct backend_weight *weight;

@@ -1,6 +1,7 @@
 /* Who may do what: every command as every role, weights of one user and of all. Other users are played by processes of
  * this test, which takes root. */
 #include "daemon/supervisor/net/role.h"
+#include "proto/gemm.h"
 #include "tests/support/messages/users.h"
 
 #include <setjmp.h>
@@ -128,6 +129,70 @@ static void weights_have_an_owner_and_a_mode(void **state) {
   life_end();
 }
 
+/* The status of a search for the weight's fastest kernel, of one row of f32. */
+static enum status tune(int peer, const char *name, bool all, uint32_t iterations) {
+  static struct message_tune_run_reply reply;
+  struct message_tune_run_request request = {
+      .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .all = all, .iterations = iterations};
+  snprintf(request.name, sizeof request.name, "%s", name);
+  return peer_ask(peer, COMMAND_tune_run, &request, NULL, 0, &reply, &life.failure);
+}
+
+static void alice_tunes(void) {
+  struct message_weight_info info;
+  static struct message_tune_trials_reply trials;
+  struct message_tune_trials_request first = {.device = 0};
+  const struct message_tune_pin_request pin = {.pattern = "hers", .kernel = ""};
+  int peer = peer_connect(&life.config);
+  EXPECT(users_greet(peer) == STATUS_OK);
+  EXPECT(users_load(peer, "hers", 1, MODE_DEFAULT, &info) == STATUS_OK);
+  EXPECT(tune(peer, "public", false, 0) == STATUS_PERMISSION);
+  EXPECT(strstr(life.failure.text, "takes its owner or an admin") != NULL);
+  EXPECT(tune(peer, "hers", true, 0) == STATUS_PERMISSION);
+  EXPECT(strstr(life.failure.text, "an exhaustive search takes an admin") != NULL);
+  EXPECT(tune(peer, "hers", false, 101) == STATUS_INVALID);
+  EXPECT(strstr(life.failure.text, "iterations must be 0..100, got 101") != NULL);
+  EXPECT(tune(peer, "hers", false, 2) == STATUS_OK);
+  EXPECT(peer_ask(peer, COMMAND_tune_trials, &first, NULL, 0, &trials, &life.failure) == STATUS_OK);
+  EXPECT(trials.trials_count > 0 && trials.total >= trials.trials_count);
+  EXPECT(peer_ask(peer, COMMAND_tune_pin, &pin, NULL, 0, NULL, &life.failure) == STATUS_PERMISSION);
+  EXPECT(tune(peer, "hers", false, 2) == STATUS_OK); /* the one before has ended */
+}
+
+/* Two at a time are one too many for a user: of those sent by two sessions at once one is refused, or the first had its
+ * answer already; then it is tried again. */
+static void alice_tunes_twice(void) {
+  struct message_tune_run_request request = {
+      .name = "hers", .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .iterations = 100};
+  static struct peer_reply reply;
+  int one = peer_connect(&life.config), other = peer_connect(&life.config);
+  enum status status = STATUS_OK;
+  EXPECT(users_greet(one) == STATUS_OK && users_greet(other) == STATUS_OK);
+  for (int tries = 0; tries < 50 && status == STATUS_OK; tries++) {
+    peer_send(one, 7, COMMAND_tune_run, &message_tune_run_request_type, &request, NULL, 0);
+    status = tune(other, "hers", false, 2);
+    peer_receive(one, 7, NULL, NULL, &reply);
+    EXPECT(status == STATUS_OK || reply.status == STATUS_OK);
+    status = status == STATUS_OK ? reply.status : status;
+  }
+  EXPECT(status == STATUS_BUSY);
+}
+
+static void who_may_look_for_kernels(void **state) {
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  life_begin();
+  int peer = peer_connect(&life.config);
+  peer_hello(peer);
+  assert_int_equal(users_load(peer, "public", 2, MODE_DEFAULT, NULL), STATUS_OK);
+  users_play(USERS_ALICE, USERS_USE, alice_tunes);
+  users_play(USERS_ALICE, USERS_USE, alice_tunes_twice);
+  assert_int_equal(tune(peer, "public", true, 0), STATUS_OK);
+  close(peer);
+  life_end();
+}
+
 /* Whoever gemmd is not cannot have it look at CUDA's events, whose files are their owner's to take away; and memory by
  * IPC handles is for users whom the configuration names. */
 static void open_by_ipc(void) {
@@ -162,6 +227,7 @@ int main(int count, char **words) {
   const struct CMUnitTest tests[] = {
       USERS(every_command_as_every_role),
       USERS(weights_have_an_owner_and_a_mode),
+      USERS(who_may_look_for_kernels),
       USERS(ipc_is_not_for_every_user),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,7 @@ static int setup(void **state) {
   struct catalog_weight *first = add(1, 0, 1, 8192), *second = add(2, 1, 2, 0);
   second->hash_kind = CATALOG_HASH_TREE;
   second->shape.experts = 12;
+  first->shape.input = GEMM_INPUT_SCALE;
   add(3, 0, 1, 0)->handles = 1; /* no name stands for it any more */
   name("a", first, 1000, MODE_PRIVATE);
   name("b", first, 1001, MODE_ALL);
@@ -96,6 +97,8 @@ static void what_has_a_name_comes_back(void **state) {
   assert_int_equal(catalog_slab_find(&back, 1)->fd, -1);
   assert_int_equal(catalog_find(&back, "c")->weight->shape.experts, 12);
   assert_int_equal(catalog_find(&back, "a")->weight->shape.experts, 0);
+  assert_int_equal(catalog_find(&back, "a")->weight->shape.input, GEMM_INPUT_SCALE);
+  assert_int_equal(catalog_find(&back, "c")->weight->shape.input, GEMM_INPUT_NONE);
   catalog_free(&back);
 }
 
@@ -198,10 +201,10 @@ static void what_is_lent_as_anothers_is_refused(void **state) {
   assert_non_null(strstr(failure.text, "where nothing was taken"));
 }
 
-/* As a gemmd wrote it that knew nothing of lending and of experts: without the epoch and what stands behind each slab
- * and each weight. */
+/* As a gemmd wrote it that knew nothing of lending, of experts and of what is done to x: without the epoch and what
+ * stands behind each slab and each weight. */
 static void one_of_the_version_before_is_read(void **state) {
-  enum { HEAD = 48, EPOCH = 8, SLAB = 16, LENT = 24, EXPERTS = 8, HASH = 32, WEIGHTS_AT = 16 };
+  enum { HEAD = 48, EPOCH = 8, SLAB = 16, LENT = 24, EXPERTS = 8, INPUT = 8, HASH = 32, WEIGHTS_AT = 16 };
   const size_t weight_bytes = 72 + LIMIT_PARTS * sizeof(struct catalog_part);
   uint8_t *older = malloc(length), *to = older;
   struct catalog back;
@@ -213,7 +216,7 @@ static void one_of_the_version_before_is_read(void **state) {
   from += HEAD + EPOCH;
   for (int i = 0; i < 2; i++, to += SLAB, from += SLAB + LENT)
     memcpy(to, from, SLAB);
-  for (uint32_t i = 0; i < image[WEIGHTS_AT]; i++, to += weight_bytes, from += weight_bytes + EXPERTS)
+  for (uint32_t i = 0; i < image[WEIGHTS_AT]; i++, to += weight_bytes, from += weight_bytes + EXPERTS + INPUT)
     memcpy(to, from, weight_bytes);
   size_t rest = (size_t)(image + length - HASH - from);
   memcpy(to, from, rest);

@@ -38,6 +38,103 @@ static void test_asked_for_by_hand(void **state) {
   assert_non_null(planted_serving());
 }
 
+/* The row of a planted kernel in the table of the last search; NULL: there is none. */
+static const struct tune_row *tried(struct tune_request *page, enum crime crime) {
+  for (uint32_t i = 0; i < page->count; i++)
+    if (page->trials[i].variant.family == &planted_family && planted_crime(&page->trials[i].variant) == crime)
+      return &page->trials[i];
+  return NULL;
+}
+
+static enum status fetch(struct tune_request *page, uint64_t search) {
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = page};
+  *page = (struct tune_request){.verb = TUNE_TRIALS, .search = search};
+  tuner_request(tuning.tuner, &message);
+  return message.error.status;
+}
+
+static void search(struct tune_request *request) {
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = request};
+  *request = (struct tune_request){.verb = TUNE_ASK, .weight = &tuning.weight, .warmup = 19, .iterations = 25};
+  request->problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  tuner_request(tuning.tuner, &message);
+  tuning_run();
+  assert_int_equal(message.error.status, STATUS_OK);
+}
+
+static void test_the_table_has_all_that_was_tried(void **state) {
+  (void)state;
+  static struct tune_request request, page;
+  planted_offer(HONEST, 4000);
+  planted_offer(WRONG, 1000);
+  planted_offer(ONLY_RAGGED, 1000);
+  planted_offer(FAILING, 1000);
+  planted_open(TUNE_OFF);
+  assert_int_equal(fetch(&page, 0), STATUS_NOT_FOUND);
+  search(&request);
+  assert_true(planted.warmed >= 2); /* the backend's own choice and the one that is right */
+  assert_int_equal(fetch(&page, request.search), STATUS_OK);
+  assert_int_equal(page.total, 5);
+  assert_int_equal(page.count, 5);
+  assert_int_equal(page.next, 0);
+  assert_string_equal(page.shape, "fp8-row-96x300-f32-f32-none-m16");
+  const struct tune_row *honest = tried(&page, HONEST), *wrong = tried(&page, WRONG), *failing = tried(&page, FAILING);
+  assert_ptr_equal(honest, &page.trials[0]);
+  assert_int_equal(honest->outcome, OUTCOME_TIMED);
+  assert_int_equal(honest->ns, 4000);
+  assert_true(honest->samples >= 25);
+  assert_true(honest->error >= 0 && honest->error < 1e-5);
+  assert_true(honest->winner && !honest->incumbent && !honest->own);
+  assert_true(page.trials[1].own && page.trials[1].incumbent && page.trials[1].samples >= 25);
+  assert_int_equal(wrong->outcome, OUTCOME_WRONG);
+  assert_non_null(strstr(wrong->why, "is off by"));
+  assert_true(wrong->error > 1e-3);
+  assert_int_equal(wrong->ns, 0);
+  assert_int_equal(tried(&page, ONLY_RAGGED)->outcome, OUTCOME_WRONG);
+  assert_int_equal(failing->outcome, OUTCOME_FAILED);
+  assert_string_equal(failing->why, "it never runs");
+  assert_true(failing->error < 0);
+  uint64_t first = request.search;
+  search(&request); /* what was wrong is not tried again, and says so */
+  assert_int_equal(request.search, first + 1);
+  assert_int_equal(fetch(&page, first), STATUS_NOT_FOUND);
+  assert_int_equal(fetch(&page, 0), STATUS_OK);
+  assert_int_equal(page.total, 5);
+  assert_true(tried(&page, HONEST)->incumbent);
+  assert_int_equal(tried(&page, FAILING)->outcome, OUTCOME_WRONG);
+  assert_non_null(strstr(tried(&page, FAILING)->why, "an earlier search"));
+}
+
+/* Somebody wants the device after every piece of work. */
+static bool wanted_after_one(void *user) {
+  int *pieces = user;
+  return (*pieces)++ > 0;
+}
+
+/* While it is under way there is none, and none of one that was given up. */
+static void test_no_table_of_what_has_not_ended(void **state) {
+  (void)state;
+  static struct tune_request request, page;
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  planted_offer(HONEST, 4000);
+  planted_open(TUNE_OFF);
+  search(&request);
+  assert_int_equal(fetch(&page, 0), STATUS_OK);
+  request.verb = TUNE_ASK;
+  tuner_request(tuning.tuner, &message);
+  enum status status = STATUS_OK;
+  for (int steps = 0; steps < 1000 && status == STATUS_OK; steps++) {
+    struct error lost = {.status = STATUS_OK};
+    int pieces = 0;
+    (void)tuner_step(tuning.tuner, TUNING_LATE, wanted_after_one, &pieces, &lost);
+    status = fetch(&page, 0);
+  }
+  assert_int_equal(status, STATUS_BUSY);
+  tuner_weight_gone(tuning.tuner, &tuning.weight);
+  assert_int_equal(message.error.status, STATUS_CANCELLED);
+  assert_int_equal(fetch(&page, 0), STATUS_NOT_FOUND);
+}
+
 static void test_refused_by_hand(void **state) {
   (void)state;
   static const struct {
@@ -82,6 +179,7 @@ static void test_pin(void **state) {
   tuning_run();
   assert_non_null(planted_serving());
   pin("planted crime=99", STATUS_INVALID);
+  pin("other", STATUS_UNSUPPORTED);
   assert_non_null(planted_serving()); /* as it was */
   pin("planted crime=1", STATUS_OK);
   (void)planted_serving();
@@ -235,6 +333,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TUNER_TEST(test_off_does_nothing_by_itself),
       TUNER_TEST(test_asked_for_by_hand),
+      TUNER_TEST(test_the_table_has_all_that_was_tried),
+      TUNER_TEST(test_no_table_of_what_has_not_ended),
       TUNER_TEST(test_refused_by_hand),
       TUNER_TEST(test_pin),
       TUNER_TEST(test_import_serves_after_its_check),

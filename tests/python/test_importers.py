@@ -1,0 +1,253 @@
+#!/usr/bin/python3
+"""Files that the tools themselves write, against what their own code says the weights in them are.
+
+`make test-importers` runs this with the tools from PyPI; without one its tests are skipped."""
+
+import importlib.util
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+from support import random
+from test_models import K, N, STEM, Served
+
+from gemmclient import errors
+
+
+def needs(*packages):
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return unittest.skipIf(missing, f"not installed: {', '.join(missing)}")
+
+
+def layer(n=N, k=K, seed=1, dtype="bfloat16"):
+    """A model of one linear layer, named as layers of Hugging Face's are."""
+    import torch
+
+    class Holder(torch.nn.Module):
+        pass
+
+    linear = torch.nn.Linear(k, n, bias=False, dtype=getattr(torch, dtype))
+    with torch.no_grad():
+        linear.weight.copy_(torch.from_numpy(random(seed, n, k)))
+    at = linear
+    for name in reversed(STEM.split(".")):
+        holder = Holder()
+        holder.add_module(name, at)
+        at = holder
+    return at, linear
+
+
+class Written(Served):
+    def save(self, tensors, config=None, metadata=None):
+        from safetensors.torch import save_file
+
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, self.folder / "model.safetensors", metadata=metadata)
+        if config is not None:
+            (self.folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+
+    def near(self, y, expected, most):
+        expected = np.asarray(expected, np.float64)
+        self.assertLess(np.linalg.norm(y - expected) / np.linalg.norm(expected), most)
+
+
+@needs("torch", "safetensors", "compressed_tensors")
+class CompressedTensors(Written):
+    def compressed(self, weights, activations):
+        """As llm-compressor does it: scales are observed, the layer is compressed, the configuration is saved."""
+        import torch
+        from compressed_tensors.compressors import ModelCompressor
+        from compressed_tensors.quantization import QuantizationConfig, QuantizationScheme, QuantizationStatus, apply_quantization_config
+        from compressed_tensors.quantization.utils import calculate_qparams
+
+        model, linear = layer(dtype="float32")
+        scheme = QuantizationScheme(targets=["Linear"], weights=weights, input_activations=activations)
+        config = QuantizationConfig(config_groups={"group_0": scheme}, quantization_status=QuantizationStatus.FROZEN)
+        apply_quantization_config(model, config)
+        w = linear.weight.detach()
+        whole = scheme.weights.strategy == "tensor"
+        low, high = (w.min().reshape(1), w.max().reshape(1)) if whole else (w.amin(1, keepdim=True), w.amax(1, keepdim=True))
+        scale, _ = calculate_qparams(low, high, scheme.weights)
+        linear.weight_scale.data = scale.to(linear.weight_scale.dtype).reshape(linear.weight_scale.shape)
+        if hasattr(linear, "input_scale"):
+            linear.input_scale.data = torch.full_like(linear.input_scale, 2.0**-5)
+        compressor = ModelCompressor.from_pretrained_model(model)
+        compressor.compress_model(model)
+        (self.folder / "config.json").write_text("{}")
+        compressor.update_config(self.folder)
+        self.save({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        compressor.decompress_model(model)
+        return linear.weight.detach().float().numpy()
+
+    def arguments(self, bits, kind, strategy, dynamic=False):
+        from compressed_tensors.quantization import QuantizationArgs
+
+        return QuantizationArgs(num_bits=bits, type=kind, strategy=strategy, symmetric=True, dynamic=dynamic)
+
+    def test_dynamic(self):
+        for bits, kind, strategy, format in ((8, "int", "channel", "int8"), (8, "int", "tensor", "int8"), (8, "float", "channel", "fp8"),
+                                             (8, "float", "tensor", "fp8")):  # fmt: skip
+            w = self.compressed(self.arguments(bits, kind, strategy), self.arguments(bits, kind, "token", True))
+            self.expect(w, format)
+            self.assertEqual(self.session.weights()[0].input, 0)
+            self.forget()
+
+    def test_static(self):
+        from compressed_tensors.quantization.lifecycle.forward import fake_quantize
+
+        import torch
+
+        for kind in ("int", "float"):
+            activations = self.arguments(8, kind, "tensor")
+            w = self.compressed(self.arguments(8, kind, "channel"), activations)
+            x = random(3, 7, K) * 3
+            scale = torch.tensor([2.0**-5])
+            seen = fake_quantize(torch.from_numpy(x), scale, torch.zeros(1), activations).numpy()
+            if kind == "int":
+                seen = np.maximum(seen, -127 * 2.0**-5)  # gemmd's codes end at -127
+            self.session.load_model(self.folder, format="stored")
+            with self.session.open(STEM + ".weight") as weight:
+                self.assertEqual(weight.info.input, 2)
+                self.near(weight.matmul(x, y_type="f32"), seen.astype(np.float64) @ w.T.astype(np.float64), 3e-4)
+            self.forget()
+
+
+@needs("torch", "safetensors", "torchao")
+class TorchAo(Written):
+    def quantized(self, config):
+        from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+        from torchao.quantization import quantize_
+
+        model, linear = layer()
+        quantize_(model, config)
+        tensors, metadata = flatten_tensor_state_dict(model.state_dict())
+        self.save(tensors, {"quant_method": "torchao"}, metadata)
+        return linear.weight
+
+    def test_int8_and_fp8(self):
+        from torchao.quantization import Float8WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig
+
+        for config, format in ((Int8DynamicActivationInt8WeightConfig(), "int8"), (Int8WeightOnlyConfig(), "stored"), (Float8WeightOnlyConfig(), "fp8")):
+            weight = self.quantized(config)
+            codes, scale = weight.qdata, weight.scale
+            self.expect((codes.float() * scale.float()).numpy(), format)
+            # its own dequantization rounds the same product to the weight's type
+            self.assertTrue((weight.dequantize().float() == (codes.float() * scale.float()).to(weight.dtype).float()).all())
+            self.forget()
+
+    def test_what_is_not_taken(self):
+        from safetensors.torch import load_file
+        from torchao.quantization import Int8WeightOnlyConfig
+
+        self.quantized(Int8WeightOnlyConfig())
+        tensors = load_file(self.folder / "model.safetensors")
+        whole = dict(tensors)
+        tensors[STEM + "._weight_zero_point"][5] = 3
+        self.save(tensors)
+        self.refuse(errors.UnsupportedError, "_weight_zero_point", "element 5 is 3")
+        self.save(dict(whole, **{STEM + "._weight_act_pre_scale": whole[STEM + "._weight_scale"].clone()}))
+        self.refuse(errors.UnsupportedError, "_weight_act_pre_scale")
+        packed = dict(whole)
+        packed[STEM + "._weight_qdata"] = packed[STEM + "._weight_qdata"].view(__import__("torch").uint8)
+        self.save(packed)
+        self.refuse(errors.UnsupportedError, "torchao's, of U8")
+
+
+@needs("torch", "safetensors", "comfy_kitchen")
+class Comfy(Written):
+    def test_int8_rows_and_rotated(self):
+        import comfy_kitchen
+        import torch
+        from comfy_kitchen.tensor import TensorWiseINT8Layout
+
+        w, x = torch.from_numpy(random(1, N, K)), torch.from_numpy(random(2, 5, K))
+        for rotated, group in ((False, 0), (True, 256), (True, 64), (True, 16)):
+            about = {"convrot": True, "convrot_groupsize": group} if rotated else {}
+            codes, params = TensorWiseINT8Layout.quantize(w, per_channel=True, **about)
+            marker = json.dumps({"format": "int8_tensorwise", "per_row": True, **about}).encode()
+            self.save({STEM + ".weight": codes, STEM + ".weight_scale": params.scale, STEM + ".comfy_quant": torch.tensor(list(marker), dtype=torch.uint8)})
+            self.session.load_model(self.folder, format="stored")
+            expected = TensorWiseINT8Layout.dequantize(codes, params).float().numpy()
+            np.testing.assert_allclose(self.values(STEM + ".weight"), expected, rtol=1e-4, atol=1e-5)
+            with comfy_kitchen.use_backend("eager") if hasattr(comfy_kitchen, "use_backend") else comfy_kitchen.registry.registry.use_backend("eager"):
+                own = comfy_kitchen.int8_linear(x, codes, params.scale, None, torch.float32, convrot=rotated, convrot_groupsize=group or 256)
+            with self.session.open(STEM + ".weight") as weight:
+                self.near(weight.matmul(x.numpy(), y_type="f32"), own.numpy(), 2e-3)  # where the sums of a rotation round, a code differs
+            self.forget()
+
+
+@needs("torch", "safetensors", "transformers")
+class Transformers(Written):
+    def test_bitnet(self):
+        import torch
+        from transformers.integrations.bitnet import pack_weights, unpack_weights
+
+        codes = torch.randint(-1, 2, (N, K), generator=torch.Generator().manual_seed(1))
+        packed = pack_weights(codes.to(torch.bfloat16))
+        self.assertTrue((unpack_weights(packed, torch.bfloat16) == codes).all())
+        self.save({STEM + ".weight": packed, STEM + ".weight_scale": torch.tensor([0.5], dtype=torch.bfloat16)},
+                  {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"})  # fmt: skip
+        self.expect(codes.numpy().astype(np.float32) * np.float32(0.5), "stored")
+
+    def test_fp8_of_blocks(self):
+        """What FineGrainedFP8Config keeps, and what its own code makes of it."""
+        import torch
+
+        codes = torch.from_numpy(random(1, N, K)).to(torch.float8_e4m3fn)
+        scales = torch.from_numpy(np.abs(random(2, N // 128, K // 128)))
+        self.save({STEM + ".weight": codes, STEM + ".weight_scale_inv": scales},
+                  {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})  # fmt: skip
+        from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+        own = Fp8Dequantize(None)._dequantize_one(codes, scales, torch.float32)
+        self.expect(own.numpy(), "fp8")
+
+    def test_a_model_that_save_pretrained_writes(self):
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        torch.manual_seed(1)
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+                                             num_attention_heads=4, num_key_value_heads=2)).to(torch.bfloat16)  # fmt: skip
+        model.save_pretrained(self.folder, max_shard_size="200KB")
+        self.assertTrue((self.folder / "model.safetensors.index.json").exists())
+        result = self.session.load_model(self.folder, format="stored", exclude=["*embed*", "lm_head*"])
+        self.assertEqual(len(result.names), 14)
+        state = model.state_dict()
+        for name in result.names:
+            np.testing.assert_array_equal(self.values(name), state[name].float().numpy())
+
+
+@needs("gguf")
+class Gguf(Written):
+    def test_files_of_its_writer(self):
+        from gguf import GGUFReader, GGUFWriter
+        from gguf import GGMLQuantizationType as Type
+        from gguf.quants import dequantize, quantize
+
+        w = random(1, N, K)
+        ternary = np.random.default_rng(1).integers(-1, 2, (N, K)).astype(np.float32) * np.float32(0.25)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.gguf"
+            writer = GGUFWriter(str(path), "qwen2")
+            writer.add_block_count(1)
+            kept = {}
+            for name, kind, values in (("ffn_up", Type.F16, w), ("ffn_gate", Type.BF16, w), ("ffn_down", Type.TQ1_0, ternary),
+                                       ("attn_q", Type.TQ2_0, ternary), ("attn_k", Type.F32, w)):  # fmt: skip
+                raw = quantize(values, kind)
+                writer.add_tensor(f"blk.0.{name}.weight", raw, raw_dtype=kind)
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
+            for tensor in GGUFReader(str(path)).tensors:
+                kept[tensor.name] = dequantize(np.asarray(tensor.data), tensor.tensor_type).reshape(N, K)
+            self.session.load_model(path, rules=[("*k_proj*", "bf16"), ("*", "stored")])
+        names = {"ffn_up": "mlp.up_proj", "ffn_gate": "mlp.gate_proj", "ffn_down": "mlp.down_proj", "attn_q": "self_attn.q_proj"}
+        for name, own in names.items():
+            np.testing.assert_array_equal(self.values(f"model.layers.0.{own}.weight"), kept[f"blk.0.{name}.weight"])
+
+
+if __name__ == "__main__":
+    unittest.main()
