@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, for the groups named: build, test, demo, check,
-# fuzz, systemd, deb, arm64, wheel.
+# fuzz, systemd, deb, arm64, wheel, image.
 # Prints what it installs. Where it may not install, it prints the command to run and exits 1.
 set -eu
 
@@ -12,6 +12,7 @@ packages_fuzz="clang libclang-rt-14-dev"
 packages_deb="build-essential debhelper dpkg-dev fakeroot lintian"
 packages_systemd="mmdebstrap systemd-container procps"
 packages_wheel="python3 python3-setuptools python3-wheel python3-pip mmdebstrap"
+packages_image="mmdebstrap umoci python3 procps"
 packages_check="clang-format cppcheck git python3"
 packages_arm64="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
@@ -22,7 +23,7 @@ else
   packages_build="$packages_build libmsgpack-dev"
 fi
 
-[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd|deb|arm64|wheel ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd|deb|arm64|wheel|image ..." >&2; exit 2; }
 wanted=
 for group; do
   case $group in
@@ -33,6 +34,7 @@ for group; do
     deb) wanted="$wanted $packages_deb" ;;
     systemd) wanted="$wanted $packages_systemd" ;;
     wheel) wanted="$wanted $packages_wheel" ;;
+    image) wanted="$wanted $packages_image" ;;
     check) wanted="$wanted $packages_check" ;;
     arm64) wanted="$wanted $packages_arm64" ;;
     *) echo "deps.sh: no group $group" >&2; exit 2 ;;

@@ -286,12 +286,12 @@ class Rates:
         print(f"# {what}: {self.total / seconds / 1e9:.2f} GB/s", flush=True)
 
     def table(self) -> None:
-        print(f"{'':16} {'GB/s':>6} {'least':>6} {'most':>6} {'of cp':>6} {'core s/GB':>9} {'beside, MiB':>11}")
+        print(f"{'':16} {'GB/s':>7} {'least':>7} {'most':>7} {'of cp':>6} {'core s/GB':>9} {'beside, MiB':>11}")
         for what, rates in self.rates.items():
             of = f"{statistics.median(self.against[what]):6.2f}" if what in self.against else "     -"
             cores = f"{statistics.median(self.cores[what]):9.2f}" if what in self.cores else "        -"
             beside = f"{max(self.beside[what]):11.0f}" if what in self.beside else "          -"
-            rate = f"{statistics.median(rates):6.2f} {min(rates):6.2f} {max(rates):6.2f}"
+            rate = f"{statistics.median(rates):7.2f} {min(rates):7.2f} {max(rates):7.2f}"
             print(f"{what:16} {rate} {of} {cores} {beside}")
 
 

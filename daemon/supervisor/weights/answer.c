@@ -23,8 +23,7 @@ enum status answer_check(const struct load *load, struct error *error) {
     return error_set(error, STATUS_INTERNAL, "the loader made %u experts of what was to be %u", done->experts,
                      load->request.experts);
   uint64_t bytes = layout.total_bytes;
-  if (done->numbers != 0 &&
-      (!load->request.raw || load->numbers >= 0 || done->experts != 0 || done->numbers > GEMM_BF16))
+  if (done->numbers != 0 && (!load->request.raw || done->experts != 0 || done->numbers > GEMM_BF16))
     return error_set(error, STATUS_INTERNAL, "the loader left numbers of type %u to a device", done->numbers);
   if (done->numbers != 0)
     bytes = (uint64_t)done->n * (uint64_t)done->k * gemm_type_bytes((enum gemm_type)done->numbers);

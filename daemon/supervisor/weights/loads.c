@@ -63,8 +63,6 @@ static void finish(struct load *load, const struct message_weight_info *info) {
   close_files(&load->files);
   if (load->canonical >= 0)
     close(load->canonical);
-  if (load->numbers >= 0)
-    close(load->numbers);
   if (load->found != NULL)
     reclaim_handle(load->supervisor, load->found);
   session->loads--;
@@ -88,6 +86,9 @@ static void load_ended(struct load *load) {
     supervisor->loads->running_count--;
   if (!load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
+  if (load->numbers >= 0)
+    close(load->numbers);
+  load->numbers = -1;
   stamp_check(&load->request, &load->files, load->user.uid, &load->stamps[CATALOG_FILES]);
   if (load->error.status == STATUS_OK && !load->cancelled)
     placer_add(supervisor, load);
@@ -200,7 +201,7 @@ static enum status ask_loader(struct load *load, struct error *error) {
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = LOADER_REQUEST, .code = COMMAND_load};
   load->request.old_hash = catalog_has_old_hash(&load->supervisor->catalog);
   if (load->numbers >= 0) {
-    const struct message_weight_load request = maker_request(load);
+    const struct message_weight_load request = maker_request(load); /* not raw */
     return channel_send(&load->channel, &head, &message_weight_load_type, &request, &load->numbers, 1, error);
   }
   load->request.raw = maker_wants_numbers(load);

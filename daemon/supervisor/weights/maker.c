@@ -18,6 +18,7 @@ bool maker_take_numbers(struct load *load) {
   load->left = load->done;
   load->numbers = load->canonical;
   load->canonical = -1;
+  load->request.raw = false; /* not once more */
   stamp->known = true;
   memcpy(stamp->bytes, load->done.hash, sizeof stamp->bytes);
   return !same_find_stamp(load->supervisor, load, CATALOG_NUMBERS);
