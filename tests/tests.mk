@@ -97,7 +97,7 @@ test-importers: all ## files of models as the tools themselves write them (downl
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
 	@$(if $(PYTHON),,tests/python/environment.sh)
-	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py
+	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py tests/python/test_perplexity.py
 
 bench-torch: all ## what a GemmdLinear costs beside nn.Linear, and where (PYTHON=path of a python with torch and cffi; ARGUMENTS=...)
 	@GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/python/bin/python) tests/python/bench_torch.py $(ARGUMENTS)
