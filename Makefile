@@ -93,7 +93,8 @@ endif
 packages:
 ifneq ($(MISSING),)
 	@echo "gemmd: pkg-config does not find: $(MISSING)" >&2
-	@echo "gemmd: deploy/deps.sh build installs what a build needs (Debian and Ubuntu), or says which packages that are" >&2
+	@deploy/deps.sh --say build || true
+	@echo "gemmd: or deploy/deps.sh build, which does that (Debian and Ubuntu)" >&2
 	@exit 2
 endif
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, for the groups named: build, test, demo, check,
-# fuzz, systemd, deb, arm64, wheel.
-# Prints what it installs. Where it may not install, it prints the command to run and exits 1.
+# fuzz, systemd, deb, arm64, wheel, image.
+# Prints what it installs. Where it may not install, or is told not to (--say), it prints the command to run and exits 1.
 set -eu
 
 packages_build="gcc g++ make pkg-config libc6-dev libuv1-dev libjansson-dev libb2-dev libhwloc-dev \
@@ -12,6 +12,7 @@ packages_fuzz="clang libclang-rt-14-dev"
 packages_deb="build-essential debhelper dpkg-dev fakeroot lintian"
 packages_systemd="mmdebstrap systemd-container procps"
 packages_wheel="python3 python3-setuptools python3-wheel python3-pip mmdebstrap"
+packages_image="mmdebstrap umoci python3 procps"
 packages_check="clang-format cppcheck git python3"
 packages_arm64="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
@@ -22,7 +23,12 @@ else
   packages_build="$packages_build libmsgpack-dev"
 fi
 
-[ $# -gt 0 ] || { echo "usage: deps.sh build|test|demo|check|fuzz|systemd|deb|arm64|wheel ..." >&2; exit 2; }
+say=
+if [ "${1:-}" = --say ]; then
+  say=yes
+  shift
+fi
+[ $# -gt 0 ] || { echo "usage: deps.sh [--say] build|test|demo|check|fuzz|systemd|deb|arm64|wheel|image ..." >&2; exit 2; }
 wanted=
 for group; do
   case $group in
@@ -33,6 +39,7 @@ for group; do
     deb) wanted="$wanted $packages_deb" ;;
     systemd) wanted="$wanted $packages_systemd" ;;
     wheel) wanted="$wanted $packages_wheel" ;;
+    image) wanted="$wanted $packages_image" ;;
     check) wanted="$wanted $packages_check" ;;
     arm64) wanted="$wanted $packages_arm64" ;;
     *) echo "deps.sh: no group $group" >&2; exit 2 ;;
@@ -60,8 +67,8 @@ if ! command -v apt-get >/dev/null; then
   exit 1
 fi
 as_root=
-if [ "$(id -u)" -ne 0 ]; then
-  if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+if [ "$(id -u)" -ne 0 ] || [ -n "$say" ]; then
+  if [ -z "$say" ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
     as_root=sudo
   else
     echo "gemmd needs packages that are not installed. Please run:" >&2

@@ -163,4 +163,10 @@ deb: ## Debian packages: gemmd, libgemmclient0, libgemmclient-cuda0, libgemmclie
 	lintian --allow-root --fail-on error,warning $(DEB)/*.changes
 	@ls -l $(DEB)/*.deb
 
-.PHONY: bundle wheel install uninstall deb
+image: ## an OCI image of the Debian package: build/image (takes root)
+	@deploy/deps.sh build deb image
+	@$(MAKE) --no-print-directory deb
+	@deploy/image.sh $(VERSION) $(BUILD)/image $(BUILD)/deb/gemmd_*.deb
+	@ls -d $(BUILD)/image
+
+.PHONY: bundle image wheel install uninstall deb

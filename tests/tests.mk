@@ -97,7 +97,7 @@ test-importers: all ## files of models as the tools themselves write them (downl
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
 	@$(if $(PYTHON),,tests/python/environment.sh)
-	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py
+	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py tests/python/test_perplexity.py
 
 bench-torch: all ## what a GemmdLinear costs beside nn.Linear, and where (PYTHON=path of a python with torch and cffi; ARGUMENTS=...)
 	@GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/python/bin/python) tests/python/bench_torch.py $(ARGUMENTS)
@@ -105,8 +105,21 @@ bench-torch: all ## what a GemmdLinear costs beside nn.Linear, and where (PYTHON
 test-comfyui: all ## the nodes in ComfyUI itself (COMFYUI=path of its sources, PYTHON=path of a python that can import it)
 	@COMFYUI=$(abspath $(COMFYUI)) PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_comfyui.py
 
-test-vllm: all ## the vLLM plugin in the vLLM package (PYTHON=path of a python with vllm and gemmclient installed)
-	@PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py
+test-kubernetes: ## deploy/kubernetes by Kubernetes' own schemas (installs kubernetes-validate from PyPI into .cache)
+	@tests/python/packages.sh kubernetes kubernetes-validate numpy
+	@PYTHON=.cache/kubernetes/bin/python GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_kubernetes.py
+
+test-ray: all ## actors of Ray that share their node's gemmd, a node killed (installs Ray from PyPI into .cache)
+	@tests/python/packages.sh ray ray numpy cffi
+	@PYTHON=.cache/ray/bin/python GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_ray.py
+
+test-image: ## the OCI image in a container (takes root)
+	@$(MAKE) --no-print-directory image
+	@tests/image.sh $(BUILD)/image $(VERSION)
+
+test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs about 7 GB into .cache; PYTHON=path has both already)
+	@$(if $(PYTHON),,tests/python/vllm_environment.sh)
+	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
@@ -180,5 +193,6 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@tests/check_modules.py
 	@echo "check: nothing found"
 
-.PHONY: test-compat demo run-demo test run-tests test-torch test-importers bench-torch test-comfyui test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+.PHONY: test-compat demo run-demo test run-tests test-torch test-importers bench-torch test-comfyui test-kubernetes test-ray \
+  test-image test-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check

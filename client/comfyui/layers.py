@@ -18,8 +18,8 @@ _CALLBACK = "gemmd"
 
 class ServedLinear(nn.Module):
     """In the place of a model's linear layer while ComfyUI has the model loaded. It has no parameters, so that ComfyUI
-    moves, casts and offloads nothing of it; the layer itself stays outside of the model, in the memory that it was in, and
-    its weights are what the state of the model shows: names, types and shapes are as before."""
+    moves, casts and offloads nothing of it; the layer itself stays outside of the model, in the memory that it was in,
+    and its weights are what the state of the model shows: names, types and shapes are as before."""
 
     def __init__(self, key: str, original: nn.Linear, options: Dict[str, Any]):
         super().__init__()
@@ -52,8 +52,8 @@ class ServedLinear(nn.Module):
         return self.current(x)
 
     def use(self, patches: Dict[str, List[Any]], version: uuid.UUID, device: torch.device) -> None:
-        """With the patches (LoRA and its kind) of a model, whose `version` changes with them. What they make of the weight
-        goes to gemmd as one of its own, and is forgotten with the next patches."""
+        """With the patches (LoRA and its kind) of a model, whose `version` changes with them. What they make of the
+        weight goes to gemmd as one of its own, and is forgotten with the next patches."""
         weight_key, bias_key = f"{self.key}.weight", f"{self.key}.bias"
         if weight_key not in patches and bias_key not in patches:
             self.__dict__["current"] = self.base
@@ -132,7 +132,7 @@ def serve(patcher: Any, pattern: str, format: str, session: Any) -> Tuple[Any, s
 
 def _check(path: str, linear: nn.Linear) -> None:
     if getattr(linear, "scale_weight", None) is not None or getattr(linear, "scale_input", None) is not None:
-        raise ValueError(f"{path}: weights with scales beside them (scaled fp8) cannot be taken; load the model in bf16")
+        raise ValueError(f"{path}: weights with scales beside them (scaled fp8) are not taken; load the model in bf16")
 
 
 def _watch(patcher: Any) -> None:
@@ -171,4 +171,4 @@ def _refuse(layers: Dict[str, ServedLinear], keys: Any, what: str) -> None:
     for key in keys:
         path = key.rpartition(".")[0]
         if path in layers:
-            raise ValueError(f"{path}: {what} cannot be applied to a layer that is with gemmd; leave it out by the pattern")
+            raise ValueError(f"{path}: {what} cannot be had for a layer that is with gemmd; leave it out by `layers`")

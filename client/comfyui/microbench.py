@@ -22,7 +22,7 @@ class Size(NamedTuple):
 class Timed(NamedTuple):
     choice: Choice
     name: str
-    seconds: Tuple[float, ...]  # of a product, median; with one scale a row, and with one for all where that was asked for
+    seconds: Tuple[float, ...]  # of a product, median: with a scale a row; with one for all where that was asked for
 
     @property
     def mean(self) -> float:

@@ -15,8 +15,8 @@ def _whole(least: int, most: int, step: int, default: int) -> Tuple[str, Dict[st
 
 
 class GemmdKernelConfig:
-    """Says by which kernel the layers of the model that are with gemmd compute their products, before or after them in the
-    graph. With run_microbench it is the fastest of some, on this machine."""
+    """Says by which kernel the layers of the model that are with gemmd compute their products, before or after them in
+    the graph. With run_microbench it is the fastest of some, on this machine."""
 
     @classmethod
     def INPUT_TYPES(cls) -> Dict[str, Dict[str, Any]]:

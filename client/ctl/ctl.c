@@ -29,10 +29,11 @@ void ctl_hash_text(const gemmd_weight_info *info, char out[65]) {
 json_t *ctl_weight_json(const gemmd_weight_info *info) {
   char hash[65];
   ctl_hash_text(info, hash);
-  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s, s:I}", "name", print_json_text(info->name),
-                   "format", word_text(words_format, (int)info->format), "scale", word_text(words_scale, info->scale),
-                   "n", (json_int_t)info->n, "k", (json_int_t)info->k, "bytes", (json_int_t)info->bytes, "references",
-                   (json_int_t)info->references, "owner", (json_int_t)info->owner, "mode",
-                   word_text(words_mode, (int)info->mode), "devices", (json_int_t)info->devices, "hash", hash,
-                   "borrows", (json_int_t)info->borrows, "experts", (json_int_t)info->experts);
+  return json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:s, s:I, s:I, s:I}", "name",
+                   print_json_text(info->name), "format", word_text(words_format, (int)info->format), "scale",
+                   word_text(words_scale, info->scale), "n", (json_int_t)info->n, "k", (json_int_t)info->k, "bytes",
+                   (json_int_t)info->bytes, "references", (json_int_t)info->references, "owner",
+                   (json_int_t)info->owner, "mode", word_text(words_mode, (int)info->mode), "devices",
+                   (json_int_t)info->devices, "hash", hash, "borrows", (json_int_t)info->borrows, "experts",
+                   (json_int_t)info->experts, "input", (json_int_t)info->input);
 }

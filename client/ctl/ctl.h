@@ -28,10 +28,8 @@ void ctl_hash_text(const gemmd_weight_info *info, char out[65]);
 /* A weight as a JSON object; the keys are CTL_WEIGHT_KEYS. */
 json_t *ctl_weight_json(const gemmd_weight_info *info);
 #define CTL_WEIGHT_KEYS                                                                                                \
-  "{name, format, scale, n, k, bytes, references, owner, mode, devices, hash, borrows, experts}; bytes is what it "    \
-  "takes on "                                                                                                          \
-  "the "                                                                                                               \
-  "device,\n"                                                                                                          \
+  "{name, format, scale, n, k, bytes, references, owner, mode, devices, hash, borrows, experts, input};\n"             \
+  "  bytes is what it takes on the device, input a sum of what is done to x (1 order, 2 scale, 16 i rotation),\n"      \
   "  references counts the names of this content, owner is a user id, hash is hexadecimal,\n"                          \
   "  borrows counts the processes that map it to compute with it themselves,\n"                                        \
   "  experts is how many matrices n x k it has, 0: it is one"

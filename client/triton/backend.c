@@ -57,6 +57,14 @@ TRITONSERVER_Error *TRITONBACKEND_ModelInstanceFinalize(TRITONBACKEND_ModelInsta
   return error;
 }
 
+/* Asked by servers that know it, when somebody asks whether the model is ready; others take a model that was loaded for
+ * ready. */
+TRITONSERVER_Error *TRITONBACKEND_ModelInstanceReady(TRITONBACKEND_ModelInstance *of) {
+  void *instance;
+  failure error = TRITONBACKEND_ModelInstanceState(of, &instance);
+  return error != NULL ? error : instance_look(instance);
+}
+
 TRITONSERVER_Error *TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance *of,
                                                        TRITONBACKEND_Request **requests, const uint32_t count) {
   void *instance;

@@ -46,17 +46,16 @@ static failure item_prepare(const struct run *run, struct item *item) {
     error = TRITONBACKEND_InferenceRequestTimeoutMicroseconds(item->request, &limit_us);
   if (error != NULL)
     return error;
-  const gemmd_weight_info *info = gemmd_weight_get_info(instance->weight);
-  if (dims < 1 || dims > 16 || shape[dims - 1] != info->k)
+  if (dims < 1 || dims > 16 || shape[dims - 1] != instance->k)
     return error_make(TRITONSERVER_ERROR_INVALID_ARG, "%s must end in %lld columns, got %lld", instance->model->x_name,
-                      (long long)info->k, dims > 0 ? (long long)shape[dims - 1] : 0);
+                      (long long)instance->k, dims > 0 ? (long long)shape[dims - 1] : 0);
   if (bytes % instance->x_row != 0)
     return error_make(TRITONSERVER_ERROR_INVALID_ARG, "%s has %llu bytes, which are no whole rows of %zu",
                       instance->model->x_name, (unsigned long long)bytes, instance->x_row);
   item->rows = bytes / instance->x_row;
   item->deadline_ns = limit_us > 0 ? clock_ns() + limit_us * 1000 : UINT64_MAX;
   memcpy(y_shape, shape, dims * sizeof *shape);
-  y_shape[dims - 1] = info->n;
+  y_shape[dims - 1] = instance->n;
   error = TRITONBACKEND_ResponseOutput(item->response, &output, instance->model->y_name, instance->model->y_type,
                                        y_shape, dims);
   if (error == NULL)

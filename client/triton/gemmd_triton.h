@@ -66,15 +66,19 @@ struct instance {
   gemmd_session *session;
   gemmd_weight *weight;
   uint8_t *x, *y;      /* model->rows of each in the arena */
+  int64_t n, k;        /* the weight's; with the sizes below they stay when the session has ended */
   size_t x_row, y_row; /* bytes */
+  bool lost;           /* the session has ended */
   uint64_t left;       /* ticket of a product that was given up and uses x and y; 0: none */
 };
 
 failure instance_make(const struct model *model, struct instance **out);
 /* NULL is fine: Triton finalizes also what could not be initialized. */
 void instance_free(struct instance *instance);
-/* Waits until x and y are free to be written to. */
+/* Waits until x and y are free to be written to. Where the session has ended it is opened anew. */
 failure instance_ready(struct instance *instance);
+/* Whether a gemmd is there now, and has the weight; in a session of its own, beside whatever the instance does. */
+failure instance_look(const struct instance *instance);
 /* A product of `rows` rows that lie at instance->x, into instance->y. Waits until it is finished, or until `give_up`
  * says that nobody wants it any more: CANCELLED then. After instance_ready. */
 failure instance_compute(struct instance *instance, uint32_t rows, bool (*give_up)(void *user), void *user);

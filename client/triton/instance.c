@@ -21,6 +21,12 @@ static failure instance_open(struct instance *instance) {
     status = gemmd_weight_stat(instance->session, model->weight, &info);
   if (status != GEMMD_OK)
     return instance_error(instance, status);
+  if (instance->lost && (info.n != instance->n || info.k != instance->k))
+    return error_make(TRITONSERVER_ERROR_UNAVAILABLE, "%s is %lld x %lld now, and was %lld x %lld; load the model anew",
+                      model->weight, (long long)info.n, (long long)info.k, (long long)instance->n,
+                      (long long)instance->k);
+  instance->n = info.n;
+  instance->k = info.k;
   instance->x_row = (size_t)info.k * type_bytes(model->x_type);
   instance->y_row = (size_t)info.n * type_bytes(model->y_type);
   gemmd_disconnect(instance->session);
@@ -59,13 +65,38 @@ void instance_free(struct instance *instance) {
   free(instance);
 }
 
+/* A session that has waited in vain for the next gemmd has ended for good; another may find one by now. */
+static failure instance_reopen(struct instance *instance) {
+  gemmd_disconnect(instance->session);
+  instance->session = NULL;
+  instance->weight = NULL;
+  instance->x = instance->y = NULL;
+  failure error = instance_open(instance);
+  instance->lost = error != NULL;
+  return error;
+}
+
 failure instance_ready(struct instance *instance) {
-  if (instance->left == 0)
-    return NULL;
-  /* Whatever became of it, its tensors are free; only a session that is gone has no answer. */
-  int status = gemmd_wait(instance->session, instance->left, -1, NULL);
-  instance->left = 0;
-  return status == GEMMD_DISCONNECTED ? instance_error(instance, status) : NULL;
+  if (instance->left != 0) {
+    /* Whatever became of it, its tensors are free; only a session that is gone has no answer. */
+    instance->lost |= gemmd_wait(instance->session, instance->left, -1, NULL) == GEMMD_DISCONNECTED;
+    instance->left = 0;
+  }
+  return instance->lost ? instance_reopen(instance) : NULL;
+}
+
+failure instance_look(const struct instance *instance) {
+  const struct model *model = instance->model;
+  gemmd_options options = {.name = "tritonserver ready"};
+  gemmd_session *session = NULL;
+  gemmd_weight_info info;
+  int status = gemmd_connect(&session, model->socket[0] != '\0' ? model->socket : NULL, &options);
+  if (status == GEMMD_OK)
+    status = gemmd_weight_stat(session, model->weight, &info);
+  failure error =
+      status == GEMMD_OK ? NULL : error_of(status, session != NULL ? gemmd_error(session) : gemmd_status_name(status));
+  gemmd_disconnect(session);
+  return error;
 }
 
 failure instance_compute(struct instance *instance, uint32_t rows, bool (*give_up)(void *user), void *user) {
@@ -76,11 +107,13 @@ failure instance_compute(struct instance *instance, uint32_t rows, bool (*give_u
                            .y_type = type_convert(instance->model->y_type)};
   uint64_t ticket;
   int status = gemmd_submit(instance->weight, &product, &ticket);
+  instance->lost = status == GEMMD_DISCONNECTED;
   if (status != GEMMD_OK)
     return instance_error(instance, status);
   do {
     status = gemmd_wait(instance->session, ticket, LOOK_MS, NULL);
   } while (status == GEMMD_TIMEOUT && !give_up(user));
+  instance->lost = status == GEMMD_DISCONNECTED;
   if (status != GEMMD_TIMEOUT)
     return instance_error(instance, status);
   gemmd_cancel(instance->session, ticket); /* at best it never begins; it has to be waited for either way */

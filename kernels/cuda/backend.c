@@ -8,6 +8,8 @@
 #include "exec/predict.h"
 #include "exec/submit.h"
 #include "exec/turns.h"
+#include "experts/gather.h"
+#include "experts/sum.h"
 #include "families/select.h"
 #include "families/sm90/int2/places.h"
 #include "families/sm90/int2/scales.h"
@@ -260,9 +262,9 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
 
 /* The passes' kernels, and every family's. */
 static void kernels_load(const struct driver *driver) {
-  const void *const passes[] = {kernel_of_activate(),    kernel_of_epilogue(), kernel_of_input(),
-                                kernel_of_quantize(),    kernel_of_rows(),     kernel_of_checksum(),
-                                kernel_of_int2_scales(), kernel_of_convert()};
+  const void *const passes[] = {
+      kernel_of_activate(), kernel_of_epilogue(),    kernel_of_input(),   kernel_of_quantize(), kernel_of_rows(),
+      kernel_of_checksum(), kernel_of_int2_scales(), kernel_of_convert(), kernel_of_gather(),   kernel_of_sum()};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
     load_kernels(driver, passes[i]);
   for (int i = 0; kernel_families[i]; i++)

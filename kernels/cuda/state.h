@@ -124,7 +124,7 @@ struct backend {
   bool no_graphs;                 /* one could not be made */
   void *words;                    /* pinned; WORD_BYTES for each slot */
   bool direct;                    /* for enqueue alone */
-  int64_t rows_most;              /* of its jobs */
+  int64_t rows_most, pairs_most;  /* of its jobs */
   CUcontext context;              /* direct: the device's primary one, retained */
   _Atomic uint32_t graphs;        /* of others, that have recorded its products */
   int in_flight;                  /* products, and pieces of long ones, that are taken at a time */

@@ -299,6 +299,44 @@ static void test_many_rows(void **state) {
   layer_free(&layer);
 }
 
+/* Products of more blocks of rows of W than a GPU computes at a time, one behind the other. */
+static void test_layers_of_many_blocks(void **state) {
+  (void)state;
+  static const int64_t rows[] = {5};
+  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+    enum gemm_format format = oracle_kinds[kind].format;
+    struct step steps[] = {step_of(kind, 1024, 256, 10, type_for(format, kind)),
+                           step_of(kind, 896, 512, 10, type_for(GEMM_FORMAT_INT8, kind / 2))};
+    struct layer layer;
+    steps[0].activation = GEMM_SILU;
+    steps[0].gated = true;
+    layer_make(&layer, steps, 2);
+    check_layer(&layer, type_for(format, kind / 3), 4, rows, COUNT(rows));
+    layer_free(&layer);
+  }
+}
+
+/* Whole blocks of 64 rows, which a GPU may keep in tiles: few and many groups of K, any type of x and y. */
+static void test_whole_blocks(void **state) {
+  (void)state;
+  static const int64_t rows[] = {1, 23};
+  static const struct { int64_t n, k; } shapes[] = {{64, 100}, {192, 1152}, {320, 1064}};
+  for (int i = 0; i < ORACLE_KINDS * COUNT(shapes); i++) {
+    int kind = i / COUNT(shapes), shape = i % COUNT(shapes);
+    enum gemm_format format = oracle_kinds[kind].format;
+    if (!gemm_is_int2(format))
+      continue;
+    for (int type = 0; type < 3; type++) {
+      struct step step = step_of(kind, shapes[shape].n, shapes[shape].k, 5, type_for(GEMM_FORMAT_INT8, type + shape));
+      struct layer layer;
+      step.bias_type = shape == 1 ? GEMM_F32 : GEMM_TYPE_NONE;
+      layer_make(&layer, &step, 1);
+      check_layer(&layer, type_for(format, type), 2, rows, COUNT(rows));
+      layer_free(&layer);
+    }
+  }
+}
+
 /* More pairs than are sorted at once. */
 static void test_a_great_many_pairs(void **state) {
   (void)state;
@@ -456,6 +494,8 @@ static int run_group(const struct backend_ops *ops) {
       cmocka_unit_test(test_counts),
       cmocka_unit_test(test_layers),
       cmocka_unit_test(test_many_rows),
+      cmocka_unit_test(test_layers_of_many_blocks),
+      cmocka_unit_test(test_whole_blocks),
       cmocka_unit_test(test_a_great_many_pairs),
       cmocka_unit_test(test_against_dense_products),
       cmocka_unit_test(test_a_row_that_is_not_finite),

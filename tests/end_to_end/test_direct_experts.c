@@ -18,8 +18,8 @@
 
 enum { E = 5, F = 64, HIDDEN = 96, T = 2, M = 9, PAIRS = M * T };
 
-static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, E};
-static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, E};
+static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, E, 0};
+static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, E, 0};
 
 static struct daemon daemon_under_test;
 static struct oracle_experts up, down;

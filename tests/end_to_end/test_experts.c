@@ -21,8 +21,8 @@
 
 enum { E = 6, F = 80, HIDDEN = 96, T = 2, ROWS = 7 };
 
-static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, E};
-static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, E};
+static const struct gemm_weight up_shape = {2 * F, HIDDEN, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, E, 0};
+static const struct gemm_weight down_shape = {HIDDEN, F, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, E, 0};
 
 static struct daemon daemon_under_test;
 static struct oracle_experts up, down;

@@ -211,6 +211,11 @@ static void descriptors_that_are_no_file_to_read(void **state) {
     close(fds[i]);
   }
   close(pipes[1]);
+  int direct = open(witness_model(), O_RDONLY | O_DIRECT); /* a tmpfs may know no such thing */
+  if (direct >= 0)
+    witness_status(witness.session, gemmd_weight_load(witness.session, direct, &load, NULL), GEMMD_BAD_DESCRIPTOR,
+                   "open it without");
+  close(direct);
   assert_int_not_equal(gemmd_weight_load(witness.session, -1, &load, NULL), GEMMD_OK);
   witness_undisturbed();
 }

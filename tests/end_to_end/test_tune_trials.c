@@ -29,7 +29,7 @@ static int start(void **state) {
   static struct checkpoint checkpoint;
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
   daemon_make(&gemmd, "tune = off\ncpu_threads = 2\ntune_bytes = 1048576\n");
-  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0}, 1);
+  oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   checkpoint_add_weight(&checkpoint, "w", &weight);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
   checkpoint_free(&checkpoint);

@@ -1,6 +1,6 @@
 /* A submission as its client writes it: a good one with bytes replaced. What passes the checks lies, every byte of it,
  * in the arena or in the memory that is named for it, and y apart from what is read; a backend uses it without another
- * look. The first byte says whether W is a stored weight and of which format, or a tensor of the arena; plans are
+ * look. The first byte says whether W is a stored weight, of which format and with experts, or a tensor; plans are
  * fuzz_plan.c's. */
 #include "proto/shm/ring.h"
 
@@ -38,15 +38,21 @@ static void expect_apart(struct range one, struct range other) {
     abort();
 }
 
+/* Of struct gemm_choice, if there is one: rows of x and of y, and what lies beside x. */
 static void check(const struct gemm_product *product, const struct gemm_extent *extent, struct range w) {
+  const struct gemm_choice *choice = &product->choice;
   const struct range y = {product->y_tensor, product->y_offset, extent->y_bytes};
   const struct range read[] = {{product->x_tensor, product->x_offset, extent->x_bytes},
                                {0, product->bias_offset, extent->bias_bytes},
                                {0, product->x_scale_offset, extent->x_scale_bytes},
+                               {product->x_tensor, choice->ids_offset, extent->ids_bytes},
+                               {product->x_tensor, choice->routing_offset, extent->routing_bytes},
                                w};
-  uint64_t m = (uint64_t)product->m;
-  if (product->m < 1 || extent->x_bytes < (m - 1) * extent->x_stride + extent->x_row_bytes ||
-      extent->y_bytes < (m - 1) * extent->y_stride + extent->y_row_bytes)
+  uint64_t m = (uint64_t)product->m, pairs = m * (uint64_t)choice->top;
+  uint64_t x_rows = choice->x_pairs ? pairs : m, y_rows = pairs > 0 && !choice->sum ? pairs : m;
+  if (product->m < 1 || extent->x_bytes < (x_rows - 1) * extent->x_stride + extent->x_row_bytes ||
+      extent->y_bytes < (y_rows - 1) * extent->y_stride + extent->y_row_bytes ||
+      extent->ids_bytes != pairs * sizeof(int32_t) || (choice->routed && extent->routing_bytes != extent->ids_bytes))
     abort();
   expect_inside(y);
   for (size_t i = 0; i < sizeof read / sizeof *read; i++)
@@ -73,15 +79,26 @@ static struct ring_submission good(const struct gemm_weight *weight, bool tensor
   return one;
 }
 
+static struct ring_submission good_experts(const struct gemm_weight *weight) {
+  struct ring_submission one = good(weight, false);
+  one.opcode = RING_OP_EXPERTS;
+  one.choice = (struct ring_choice){.top = 2, .sum = 1, .routed = 1};
+  one.ids_offset = BEGIN + 40960;
+  one.routing_offset = BEGIN + 49152;
+  return one;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct gemm_product product;
   struct gemm_extent extent;
   struct error error;
   if (size < 1)
     return 0;
-  const struct gemm_weight *weight = &weights[data[0] % WEIGHTS];
-  bool tensors = data[0] / WEIGHTS % 2 == 1;
-  struct ring_submission one = good(weight, tensors);
+  struct gemm_weight layer = weights[data[0] % WEIGHTS];
+  const struct gemm_weight *weight = &layer;
+  bool tensors = data[0] / WEIGHTS % 2 == 1, experts = data[0] / WEIGHTS % 4 == 2;
+  layer.experts = experts ? 7 : 0;
+  struct ring_submission one = experts ? good_experts(weight) : good(weight, tensors);
   for (size_t i = 1; i + 2 <= size; i += 2)
     ((uint8_t *)&one)[data[i] % sizeof one] = data[i + 1];
   if (ring_submission_product(&one, &product, &error) != STATUS_OK)
@@ -90,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   product.y_tensor_bytes = product.y_tensor != 0 ? MEMORY_BYTES : 0;
   struct range w = {.memory = 0};
   uint64_t stride = one.w_stride;
-  if (one.opcode == RING_OP_PRODUCT) {
+  if (one.opcode == RING_OP_PRODUCT || one.opcode == RING_OP_EXPERTS) {
     if (gemm_product_check(&product, weight, BEGIN, END, &extent, &error) == STATUS_OK)
       check(&product, &extent, w);
   } else if (one.opcode == RING_OP_TENSORS) {

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char program[] = "gemm-inprocess";
+enum { NOT_FOUND = 127 }; /* what a shell ends with */
 
 /* Beside this program where it is there, else by its name alone. */
 static void find_program(char *path, size_t bytes) {
@@ -37,8 +39,13 @@ static enum tool_exit read_answer(const struct tool_call *call, const char *comm
   out->kernel_us = number_at(object, "kernel", NULL);
   out->plan_us = number_at(object, "plan", NULL);
   json_decref(object);
+  if (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == NOT_FOUND)
+    return tool_cannot(call, GEMMD_SYSTEM,
+                       "%s is neither beside this program nor in the PATH: a source tree builds it (make bench), as "
+                       "build/%s",
+                       program, program);
   if (status != 0 || !(out->best_us > 0))
-    return tool_cannot(call, GEMMD_SYSTEM, "%s has not answered; it is built by make bench", program);
+    return tool_cannot(call, GEMMD_SYSTEM, "%s has not answered", program);
   return TOOL_OK;
 }
 

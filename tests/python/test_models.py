@@ -173,6 +173,13 @@ class Layouts(Served):
             self.assertGreater(np.linalg.norm(y - x @ (w * scales).T) / np.linalg.norm(expected), 0.05)
             self.forget()
 
+    def test_gemmctl_says_what_is_done_to_x(self):
+        self.model({"w": ("I8", np.ones((N, K), np.int8)), "w_scale": ("F32", np.ones((N, 1), np.float32)),
+                    "w_input_rotation": ("I32", np.array([16], np.int32))})  # fmt: skip
+        self.session.load_model(self.folder, format="stored")
+        said = json.loads(subprocess.run([BUILD / "gemmctl", "--socket", self.daemon.socket, "weights", "--json"], check=True, stdout=subprocess.PIPE).stdout)
+        self.assertEqual([(one["input"], one["experts"]) for one in said["weights"]], [(32, 0)])
+
     def test_static_scales_that_cannot_be_taken(self):
         codes, row = fp8_codes(1, N, K), np.ones((N, 1), np.float32)
         for scale, kind, sentence in ((np.zeros(1, np.float32), errors.BadFileError, "cannot be quantized by the scale 0"),

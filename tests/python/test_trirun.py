@@ -16,6 +16,7 @@ except ImportError:
     raise SystemExit("test_trirun.py needs torch; make test-torch brings it") from None
 
 import gemmclient
+import gemmclient.torch
 
 SCRIPT = ROOT / "client" / "python" / "trirun_to_safetensors.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -78,6 +79,23 @@ class Script(unittest.TestCase):
             session.load(str(self.target), tensor="model.up.B", name="up", format="int2")
             y = session.open("up").matmul(x)
             self.assertLess(worst_row(np.array(y), x.astype(np.float64) @ reference), 3e-4)
+
+    def test_layers_of_a_model_are_replaced(self):
+        rng = np.random.default_rng(2)
+        codes, scales = rng.integers(0, 4, (K, N)), rng.uniform(0.5, 1.0, (K // 128, N)).astype(np.float16)
+        shuffled = scales.reshape(-1, 8, 8).transpose(0, 2, 1).reshape(scales.shape)
+        torch.save({"up": {"B": torch.tensor(packed(codes)), "s": torch.tensor(shuffled)}}, self.source)
+        trirun_to_safetensors.convert(self.source, self.target)
+        self.addCleanup(self.target.unlink)
+        model = torch.nn.Sequential()
+        model.add_module("up", torch.nn.Linear(K, N))
+        x, bias = torch.from_numpy(rng.standard_normal((5, K)).astype(np.float32)), model.up.bias.detach().numpy()
+        with gemmclient.connect(self.daemon.socket) as session:
+            replaced = gemmclient.torch.replace_linear(model, "int2", session=session, quantized=self.target)
+            self.assertEqual(replaced, ["up"])
+            y = model(x).detach().numpy()
+        reference = (codes - 1) * np.repeat(scales, 128, axis=0).astype(np.float64)
+        self.assertLess(worst_row(y, x.numpy().astype(np.float64) @ reference + bias), 3e-4)
 
     def test_refusals(self):
         b = torch.zeros(K // 16, N, dtype=torch.int32)

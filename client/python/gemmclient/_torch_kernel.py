@@ -33,8 +33,10 @@ class CallByKernel(Call):
     def _find(self, rows: int) -> Optional[DirectKernel]:
         of, bias = TYPES_HERE[self.dtype], self.layer.bias
         try:
-            return self.layer.weight.kernel(self.text, rows, of, of, TYPES_HERE[bias.dtype] if bias is not None else None)
+            bias_type = TYPES_HERE[bias.dtype] if bias is not None else None
+            return self.layer.weight.kernel(self.text, rows, of, of, bias_type)
         except GemmdError as error:
             name = self.layer.weight.info.name
-            warnings.warn(f"gemmclient.torch: {name}: {rows} rows by a kernel of the library's choice: {error}", stacklevel=2)
+            text = f"gemmclient.torch: {name}: {rows} rows by a kernel of the library's choice: {error}"
+            warnings.warn(text, stacklevel=2)
             return None

@@ -23,6 +23,7 @@ from .types import Format, Method, Named, Scale, member
 Path = Union[str, "os.PathLike[str]"]
 
 _EXACT = {"f16": torch.float16, "bf16": torch.bfloat16}  # formats that keep the values they were made of
+_CODES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 _EXPORT_BYTES = 1 << 20  # of rows in the arena at a time
 
 
@@ -104,15 +105,57 @@ class GemmdLinear(nn.Module):
         *,
         release: bool = False,
     ) -> "GemmdLinear":
-        """Serves 2-bit weights of a file that `gemmctl quantize` has made. Named as from_weight does."""
+        """Serves 2-bit weights of a file that `gemmctl quantize` has made, or of TriRun's layers, of which "up.weight" is
+        up.B with up.s. Named as from_weight does."""
         chosen = member(Format, format, "format")
         file = _safetensors.Reader(path)
+        layer = tensor[: -len("weight")]
+        if tensor not in file and tensor.endswith("weight") and f"{layer}B" in file:
+            tensor, scales = f"{layer}B", f"{layer}s"
+        else:
+            scales = f"{tensor}_scale"
         digest = hashlib.blake2b(file.data(tensor), digest_size=8)
-        digest.update(file.data(f"{tensor}_scale"))
+        digest.update(file.data(scales))
         full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
 
         def load() -> None:
             session.load(path, tensor=tensor, name=full, format=chosen)
+
+        return cls._opened(session, full, load, bias, dtype, release)
+
+    @classmethod
+    def from_codes(
+        cls,
+        codes: torch.Tensor,
+        scales: torch.Tensor,
+        bias: Optional[torch.Tensor],
+        session: Session,
+        name: str,
+        format: Named,
+        dtype: torch.dtype = torch.float32,
+        *,
+        release: bool = False,
+    ) -> "GemmdLinear":
+        """Serves a weight that is quantized already: codes [n, k] of int8 or float8_e4m3fn; scales, one, [n], or
+        [n/128, k/128] of blocks. Named as from_weight does."""
+        chosen = member(Format, format, "format")
+        if codes.dtype != _CODES.get(chosen.name.lower()):
+            raise InvalidError(f"codes of {codes.dtype} are not those of {chosen.name.lower()}")
+        held = codes.detach().cpu().contiguous().view(torch.uint8).numpy()
+        factors = scales.detach().float().cpu().contiguous().numpy()
+        if factors.ndim == 1 and factors.size == codes.shape[0] and factors.size > 1:
+            factors = factors[:, None]
+        digest = hashlib.blake2b(held.data, digest_size=8, person=b"codes", salt=_salt(held.shape))
+        digest.update(factors.data)
+        full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
+
+        def load() -> None:
+            kind = "I8" if chosen == Format.INT8 else "F8_E4M3"
+            with os.fdopen(os.memfd_create("gemmclient", os.MFD_CLOEXEC), "wb") as file:
+                tensors = {"weight": (kind, held.shape, held.data), "scale": ("F32", factors.shape, factors.data)}
+                _safetensors.write(file, tensors)
+                file.flush()
+                session.load(file, tensor="weight", scale_tensor="scale", name=full, format=chosen)
 
         return cls._opened(session, full, load, bias, dtype, release)
 

@@ -6,6 +6,8 @@ vLLM finds it by the entry point vllm.general_plugins of this package. Layers ar
 that is not quantized; then each weight, this rank's part of it, goes to gemmd, and its memory here is freed. Embeddings
 and the head stay with vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
 
+Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py).
+
 CUDA graphs record the products where gemmd lends its weights to this user, its option `direct`. Where it does not, a
 call waits for its stream, and vLLM has to be started with --enforce-eager.
 """
@@ -19,12 +21,14 @@ from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMetho
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
+from . import _vllm_kernels
 from ._torch_session import session_here
 from .torch import GemmdLinear
 
 __all__ = ["GemmdConfig", "GemmdLinearMethod", "register"]
 
 FORMATS = ("int8", "fp8", "int2")
+
 
 class GemmdLinearMethod(UnquantizedLinearMethod):
     """Creates and loads a layer as UnquantizedLinearMethod does."""
@@ -78,3 +82,4 @@ def register() -> None:
             register_quantization_config(f"gemmd_{format}")(
                 type(f"GemmdConfig_{format}", (GemmdConfig,), {"format": format})
             )
+    _vllm_kernels.register()

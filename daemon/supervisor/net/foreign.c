@@ -121,6 +121,10 @@ enum status foreign_check_file(int fd, struct error *error) {
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no regular file");
   if ((flags & O_PATH) || (flags & O_ACCMODE) == O_WRONLY)
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the file is not open for reading");
+  if (flags & O_DIRECT)
+    return error_set(error, STATUS_BAD_DESCRIPTOR,
+                     "the file is open with O_DIRECT, by which only whole blocks can be "
+                     "read: open it without");
   if (served_by_user(fd, &stat))
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the file lies on a file system that a user serves (FUSE)");
   return STATUS_OK;

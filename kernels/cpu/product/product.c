@@ -312,6 +312,80 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
   return status;
 }
 
+/* ---- groups of rows with weights of their own */
+
+struct groups_part {
+  struct product_engine *engine;
+  const struct product_way *way;
+  const struct backend_job *job;
+  const struct product_group *groups;
+  int64_t count, panels, cost; /* panels of one; cost of all */
+};
+
+/* The first panel of the group, whose panels begin at cost `before`, that begins at `cost` or behind it. */
+static int64_t panel_at(const struct groups_part *task, int64_t group, int64_t before, int64_t cost) {
+  int64_t each = task->groups[group].cost, panel = cost <= before ? 0 : (cost - before + each - 1) / each;
+  return panel < task->panels ? panel : task->panels;
+}
+
+static void compute_group(const struct groups_part *task, const struct product_group *group, int part, int64_t begin,
+                          int64_t end) {
+  const struct product_engine *engine = task->engine;
+  struct backend_job job = *task->job;
+  job.weight = (struct backend_weight *)(uintptr_t)group->weight;
+  job.bias = group->bias;
+  struct block_task block = {.micro = task->way->micro,
+                             .sizes = &task->way->sizes,
+                             .stage = &engine->stage,
+                             .job = &job,
+                             .row_begin = group->begin,
+                             .row_end = group->end};
+  block.rows_ordinary =
+      memchr(engine->stage.ordinary + group->begin, 0, (size_t)(group->end - group->begin) * sizeof(bool)) == NULL;
+  cpu_block_run(&block, &engine->spaces[part], begin, end);
+}
+
+static void run_groups_part(void *context, int part, int parts) {
+  const struct groups_part *task = context;
+  int64_t begin, end, before = 0;
+  share(task->job->m, part, parts, &begin, &end);
+  for (int64_t row = begin; row < end; row++) {
+    cpu_stage_row(&task->engine->stage, task->way->micro, task->job, row, row, part);
+  }
+  if (parts > 1) {
+    cpu_pool_meet(task->engine->pool);
+  }
+  share(task->cost, part, parts, &begin, &end);
+  for (int64_t i = 0; i < task->count && before < end; before += task->panels * task->groups[i++].cost) {
+    int64_t first = panel_at(task, i, before, begin), last = panel_at(task, i, before, end);
+    if (first < last) {
+      compute_group(task, &task->groups[i], part, first, last);
+    }
+  }
+}
+
+enum status cpu_product_groups(struct product_engine *engine, const struct backend_job *job,
+                               const struct product_group *groups, int64_t count, struct error *error) {
+  struct backend_job one = *job;
+  one.weight = (struct backend_weight *)(uintptr_t)groups[0].weight;
+  struct product_way way = cpu_product_way(engine, &one.weight->shape, job->m * count);
+  struct groups_part task = {.engine = engine,
+                             .way = &way,
+                             .job = &one,
+                             .groups = groups,
+                             .count = count,
+                             .panels = one.weight->layout.panels};
+  for (int64_t i = 0; i < count; i++) {
+    task.cost += task.panels * groups[i].cost;
+  }
+  enum status status = prepare(engine, &way, &one, error);
+  if (status == STATUS_OK) {
+    way.threads = threads_left(engine, way.threads, one.awake, time_alone_ns(&one) * count);
+    cpu_pool_run(engine->pool, way.threads, run_groups_part, &task);
+  }
+  return status;
+}
+
 enum status cpu_product_open(struct product_engine *engine, const struct product_options *options,
                              struct error *error) {
   *engine = (struct product_engine){.micro = micro_choose(options->set), .cores = options->cores};

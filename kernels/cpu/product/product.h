@@ -56,6 +56,18 @@ void cpu_product_rest(struct product_engine *engine);
  * row of W alone: not on the other rows, nor on the number of threads. */
 MUST_CHECK enum status cpu_product_run(struct product_engine *engine, const struct product_way *way,
                                        const struct backend_job *job, struct error *error);
+/* Rows [begin, end) of a job that have a weight and a bias of their own. */
+struct product_group {
+  const struct backend_weight *weight; /* all of one shape */
+  const void *bias;
+  int64_t begin, end;
+  int64_t cost; /* of one of its panels, by which they are shared out */
+};
+
+/* All of them in one run of the threads: the rows of the groups are those of the job, whose weight and bias say nothing
+ * beyond shape and type. As of cpu_product_run, and M is at most cpu_stage_room of the weights. Not with pauses. */
+MUST_CHECK enum status cpu_product_groups(struct product_engine *engine, const struct backend_job *job,
+                                          const struct product_group *groups, int64_t count, struct error *error);
 /* What the backend takes by itself. */
 struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m);
 /* The way's, but for a product that ends before who waits for it goes to sleep: that leaves them their cores. */

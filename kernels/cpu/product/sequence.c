@@ -13,15 +13,15 @@ enum {
   ACTIVATED_AT_ONCE = 1 << 18 /* elements, between two pauses */
 };
 
-static int64_t step_columns(const struct backend_step *step) {
+int64_t cpu_step_columns(const struct backend_step *step) {
   return step->gated ? step->weight->shape.n / 2 : step->weight->shape.n;
 }
 
 int64_t cpu_job_columns(const struct backend_job *job) {
-  return job->steps != NULL ? step_columns(&job->steps[job->step_count - 1]) : job->weight->shape.n;
+  return job->steps != NULL ? cpu_step_columns(&job->steps[job->step_count - 1]) : job->weight->shape.n;
 }
 
-static bool activates(const struct backend_step *step) {
+bool cpu_step_activates(const struct backend_step *step) {
   return step->gated || step->activation != GEMM_ACTIVATION_NONE;
 }
 
@@ -100,7 +100,7 @@ static enum status activate(const struct sequence_device *device, const struct a
 static enum status step_run(const struct sequence_device *device, const struct backend_step *step, bool last,
                             struct rows *rows, uint64_t y_stride, struct error *error) {
   struct backend_job one = step_job(step, rows);
-  if (last && !activates(step)) {
+  if (last && !cpu_step_activates(step)) {
     one.y = rows->y;
     one.y_stride = y_stride;
     return device->run(device->engine, &one, error);
@@ -111,7 +111,7 @@ static enum status step_run(const struct sequence_device *device, const struct b
   struct activate_task task = {.v = rows->v,
                                .out = last ? rows->y : rows->between,
                                .rows = rows->x.m,
-                               .columns = step_columns(step),
+                               .columns = cpu_step_columns(step),
                                .type = step->y_type,
                                .activation = step->activation,
                                .gated = step->gated};

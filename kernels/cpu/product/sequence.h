@@ -13,6 +13,10 @@ struct sequence {
 /* Columns of y of a job, be it one product or a sequence. */
 int64_t cpu_job_columns(const struct backend_job *job);
 
+/* Columns of what a step gives, and whether that is more than its product. */
+int64_t cpu_step_columns(const struct backend_step *step);
+bool cpu_step_activates(const struct backend_step *step);
+
 struct sequence_device {
   struct product_engine *engine;
   enum status (*run)(void *engine, const struct backend_job *job, struct error *error); /* one product */

@@ -37,9 +37,16 @@ static uint64_t row_stride(uint64_t steps) {
   return (lines | 1) * CACHE_LINE / sizeof(uint32_t);
 }
 
+static const int per_step[MICRO_KINDS] = {[MICRO_INTEGER] = 4, [MICRO_WORDS] = 2, [MICRO_BF16] = 2, [MICRO_F32] = 1};
+
+int64_t cpu_stage_room(const struct backend_weight *weight, const struct micro_ops *micro) {
+  uint64_t steps = (uint64_t)weight->layout.k / (uint64_t)per_step[cpu_stage_kind(&weight->shape, micro)];
+  uint64_t rows = MOST_BYTES / (row_stride(steps) * sizeof(uint32_t));
+  return rows > STAGE_ROWS ? STAGE_ROWS : rows < 1 ? 1 : (int64_t)rows;
+}
+
 enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight, const struct micro_ops *micro,
                               int64_t m, int64_t rows_least, bool dense, int threads, struct error *error) {
-  static const int per_step[MICRO_KINDS] = {[MICRO_INTEGER] = 4, [MICRO_WORDS] = 2, [MICRO_BF16] = 2, [MICRO_F32] = 1};
   enum micro_kind kind = cpu_stage_kind(&weight->shape, micro);
   uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, MICRO_GROUP), used = 0;
   uint64_t steps = k / (uint64_t)per_step[kind], stride = dense ? steps : row_stride(steps);

@@ -37,6 +37,8 @@ enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct mic
 MUST_CHECK enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight,
                                          const struct micro_ops *micro, int64_t m, int64_t rows_least, bool dense,
                                          int threads, struct error *error);
+/* How many rows at a time the stage has room for, asked for without `dense` and with rows_least 1. */
+int64_t cpu_stage_room(const struct backend_weight *weight, const struct micro_ops *micro);
 void cpu_stage_free(struct stage *stage);
 
 /* Row `row` of the job's x to place `place`. Threads may do this at the same time for different places. */

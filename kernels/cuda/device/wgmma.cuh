@@ -85,6 +85,18 @@ WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n64k32.s32.s8.s8", "", 32, 32, 33, 34
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n128k32.s32.s8.s8", "", 64, 64, 65, 66)
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n256k32.s32.s8.s8", "", 128, 128, 129, 130)
 
+// 16-bit numbers, 16 of K.
+WGMMA_SHARED(wgmma_f16, float, WGMMA_F32, "m64n8k16.f32.f16.f16", ", 1, 1, 0, 0", 4, 4, 5, 6)
+WGMMA_SHARED(wgmma_f16, float, WGMMA_F32, "m64n16k16.f32.f16.f16", ", 1, 1, 0, 0", 8, 8, 9, 10)
+WGMMA_SHARED(wgmma_f16, float, WGMMA_F32, "m64n32k16.f32.f16.f16", ", 1, 1, 0, 0", 16, 16, 17, 18)
+WGMMA_SHARED(wgmma_f16, float, WGMMA_F32, "m64n64k16.f32.f16.f16", ", 1, 1, 0, 0", 32, 32, 33, 34)
+WGMMA_SHARED(wgmma_f16, float, WGMMA_F32, "m64n128k16.f32.f16.f16", ", 1, 1, 0, 0", 64, 64, 65, 66)
+WGMMA_SHARED(wgmma_bf16, float, WGMMA_F32, "m64n8k16.f32.bf16.bf16", ", 1, 1, 0, 0", 4, 4, 5, 6)
+WGMMA_SHARED(wgmma_bf16, float, WGMMA_F32, "m64n16k16.f32.bf16.bf16", ", 1, 1, 0, 0", 8, 8, 9, 10)
+WGMMA_SHARED(wgmma_bf16, float, WGMMA_F32, "m64n32k16.f32.bf16.bf16", ", 1, 1, 0, 0", 16, 16, 17, 18)
+WGMMA_SHARED(wgmma_bf16, float, WGMMA_F32, "m64n64k16.f32.bf16.bf16", ", 1, 1, 0, 0", 32, 32, 33, 34)
+WGMMA_SHARED(wgmma_bf16, float, WGMMA_F32, "m64n128k16.f32.bf16.bf16", ", 1, 1, 0, 0", 64, 64, 65, 66)
+
 // Unsigned bytes of `a`: of each 16 of K a thread holds bytes 4 (t % 4) and on of its two rows.
 WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n8k32.s32.u8.s8", 4, 4, 5, 6, 7, 8)
 WGMMA_ADDS(wgmma_u8_s8, int, WGMMA_S32, "m64n16k32.s32.u8.s8", 8, 8, 9, 10, 11, 12)

@@ -7,6 +7,7 @@
 #include "../launch/function.h"
 #include "../passes/activate.h"
 #include "capture.h"
+#include "experts.h"
 #include "memo.h"
 #include "open.h"
 #include "pass.h"
@@ -28,6 +29,8 @@ static enum status lane_job_check(const struct backend *backend, int lane, const
     return error_set(error, STATUS_INVALID, "lane must be 0..%d, got %d", backend->slot_count - 1, lane);
   if (job->m < 1 || job->m > backend->rows_most)
     return error_field(error, STATUS_INVALID, FIELD_M, job->m, 1, backend->rows_most);
+  if (job->experts && (job->experts->top < 1 || job->experts->top > backend->pairs_most / job->m))
+    return error_field(error, STATUS_INVALID, FIELD_TOP, job->experts->top, 1, backend->pairs_most / job->m);
   enum status status = job_types_check(job, error);
   if (status == STATUS_OK)
     status = variant_has_code(job->variant, error);
@@ -225,7 +228,9 @@ static enum status enqueue(struct backend *backend, struct slot *lane, const str
     status = direct_retain(backend, job, stream, error);
   }
   launch_on(backend->runtime_ordinal);
-  if (status == STATUS_OK)
+  if (status == STATUS_OK && job->experts)
+    status = direct_experts(backend, lane, job, stream, error);
+  else if (status == STATUS_OK)
     status = job->steps ? sequence_enqueue(backend, lane, job, stream, error)
                         : product_repeat(backend, lane, job, stream, error);
   if (capturing)

@@ -3,6 +3,7 @@
 #include "../exec/measure.h"
 #include "../launch/function.h"
 #include "direct.h"
+#include "experts.h"
 
 enum status cuda_tensor_take(struct backend *backend, uint64_t bytes, void **out, struct error *error) {
   *out = NULL;
@@ -38,7 +39,8 @@ static enum status graph_make(struct backend *backend, struct slot *lane, const 
   for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
     struct backend_job one = *job;
     one.weight = weights[i % count];
-    status = direct_queue(backend, lane, &one, stream, error);
+    status = one.experts ? direct_experts(backend, lane, &one, stream, error)
+                         : direct_queue(backend, lane, &one, stream, error);
   }
   return measure_end(stream, status, graph, error);
 }

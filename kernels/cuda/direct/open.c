@@ -44,6 +44,7 @@ enum status direct_open(struct backend *backend, const struct backend_config *co
   const struct driver *driver = backend->driver;
   backend->direct = true;
   backend->rows_most = config->rows_most;
+  backend->pairs_most = config->pairs_most;
   backend->selector = selector_open(); /* of who asks for variants */
   if (!backend->selector)
     return error_set(error, STATUS_NOMEM, "no memory for the choices of kernels");

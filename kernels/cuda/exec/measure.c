@@ -1,6 +1,7 @@
 /* Products for the clock: as a graph, so that what the host does for each launch is not in it. */
 #include "measure.h"
 
+#include "experts.h"
 #include "product.h"
 #include "sequence.h"
 
@@ -99,18 +100,38 @@ static enum status sequence_graph(struct backend *backend, const struct backend_
   return measure_end(slot->stream, status, graph, error);
 }
 
+/* x, ids and routing lie on the device; what each launch does is all that a product over experts is. */
+static enum status experts_graph(struct backend *backend, struct backend_weight *const *weights, size_t count,
+                                 const struct backend_timing *timing, cudaGraphExec_t *graph, struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  enum status status = experts_stage(slot, slot->rows_most, error);
+  if (status == STATUS_OK)
+    status = measure_begin(slot->stream, error);
+  if (status != STATUS_OK)
+    return status;
+  for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
+    if (!slot->job.steps)
+      slot->job.weight = weights[i % count];
+    status = experts_bare(backend, slot, slot->rows_most, error);
+  }
+  return measure_end(slot->stream, status, graph, error);
+}
+
 enum status cuda_measure(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
                          size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   struct slot *slot = &backend->slots[0];
   cudaGraphExec_t graph = NULL;
   slot->job = *job;
-  slot->first_row = 0;
+  slot->first_row = slot->next_row = 0;
   slot->rows = job->m;
-  slot->rows_most = staging_go(job->m, job->weight->rows_most);
   enum status status = backend_enter(backend, error);
-  if (status == STATUS_OK && job->steps)
-    status = sequence_rows(slot, job, job->m, &slot->rows_most, error);
-  if (status == STATUS_OK)
+  if (!job->experts && !job->steps)
+    slot->rows_most = staging_go(job->m, job->weight->rows_most);
+  else if (status == STATUS_OK)
+    status = (job->experts ? experts_rows : sequence_rows)(slot, job, job->m, &slot->rows_most, error);
+  if (status == STATUS_OK && job->experts)
+    status = experts_graph(backend, weights, count, timing, &graph, error);
+  else if (status == STATUS_OK)
     status = job->steps ? sequence_graph(backend, timing, &graph, error)
                         : product_graph(backend, weights, count, timing, &graph, error);
   if (status == STATUS_OK)

@@ -20,7 +20,17 @@ static uint64_t row_bytes_of(const struct backend_job *job, int64_t n, int64_t k
   return (uint64_t)k * gemm_type_bytes(job->x_type) + (uint64_t)n * gemm_type_bytes(job->y_type);
 }
 
-static struct pieces_work work_of(const struct backend_job *job) {
+/* With experts a row is multiplied by some of them; of few rows W is not read as a whole. */
+static struct pieces_work experts_work(const struct backend_job *job, struct pieces_work work) {
+  double top = (double)job->experts->top, pairs = top * (double)job->m;
+  double share = pairs / (double)job->weight->weight.experts;
+  work.operations_a_row *= top;
+  work.weight_bytes = (uint64_t)((double)work.weight_bytes * (share < 1 ? share : 1));
+  work.row_bytes *= job->experts->sum && !job->experts->x_pairs ? 1 : (uint64_t)job->experts->top;
+  return work;
+}
+
+static struct pieces_work dense_work(const struct backend_job *job) {
   struct pieces_work work = {.far = is_far(job)};
   if (!job->steps) {
     const struct gemm_weight *shape = &job->weight->weight;
@@ -36,6 +46,11 @@ static struct pieces_work work_of(const struct backend_job *job) {
   }
   work.row_bytes = row_bytes_of(job, chain_columns(job), job->steps[0].weight->weight.k);
   return work;
+}
+
+static struct pieces_work work_of(const struct backend_job *job) {
+  struct pieces_work work = dense_work(job);
+  return job->experts ? experts_work(job, work) : work;
 }
 
 /* Of columns of y with a panel of W. */

@@ -3,6 +3,7 @@
 
 #include "../../../proto/clock.h"
 #include "../launch/graph.h"
+#include "experts.h"
 #include "job.h"
 #include "operand.h"
 #include "predict.h"
@@ -46,6 +47,8 @@ static uint64_t graph_key(const struct slot *slot) {
 }
 
 static enum status chunk_queue(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
+  if (slot->job.experts)
+    return experts_queue(backend, slot, rows, error);
   return slot->job.steps ? sequence_queue(backend, slot, rows, error) : product_queue(backend, slot, rows, error);
 }
 
@@ -63,7 +66,7 @@ static enum status graph_queue(struct backend *backend, struct slot *slot, int64
 /* Queues the next chunks of a slot's job, and behind them a write of the word that poll looks at. What fails once
  * something is queued is reported by poll, when the device has let go of the job's memory. */
 static enum status slot_advance(struct backend *backend, struct slot *slot, struct error *error) {
-  bool graph = slot->rows <= GRAPH_ROWS_MOST && !backend->no_graphs;
+  bool graph = slot->rows <= GRAPH_ROWS_MOST && !backend->no_graphs && !slot->job.experts;
   for (int i = 0; i < CHUNKS_AHEAD && slot->next_row < slot->rows && slot->status == STATUS_OK; i++) {
     int64_t left = slot->rows - slot->next_row, rows = left < slot->rows_most ? left : slot->rows_most;
     slot->status = graph ? graph_queue(backend, slot, rows, error) : chunk_queue(backend, slot, rows, error);
@@ -81,6 +84,8 @@ static enum status slot_advance(struct backend *backend, struct slot *slot, stru
 /* How many rows of its job go at a time. */
 static enum status slot_rows(struct slot *slot, struct error *error) {
   int64_t most = slot->job.weight->rows_most;
+  if (slot->job.experts)
+    return experts_rows(slot, &slot->job, slot->rows - slot->first_row, &slot->rows_most, error);
   if (slot->job.steps)
     return sequence_rows(slot, &slot->job, slot->rows - slot->first_row, &slot->rows_most, error);
   slot->rows_most = staging_go(slot->rows - slot->first_row, most);
@@ -194,12 +199,16 @@ int cuda_poll(struct backend *backend, struct backend_done *done, int most) {
     /* While another product was under way, the device was busy with that. */
     uint64_t begin_ns = slot->begin_ns > backend->ended_ns ? slot->begin_ns : backend->ended_ns;
     uint64_t took_ns = now_ns > begin_ns ? now_ns - begin_ns : 0;
+    uint32_t skipped = experts_skipped(slot);
+    if (slot->turns)
+      skipped = slot->turns->skipped += skipped;
     bool goes_on = slot->turns && turn_ended(slot->turns, slot->status, took_ns);
     done[count++] = (struct backend_done){
         .tag = slot->job.tag,
         .status = slot->status,
         .device_ns = slot->turns && !goes_on ? slot->turns->took_ns : took_ns,
         .turn_ns = took_ns,
+        .skipped = skipped,
         .goes_on = goes_on,
     };
     backend->ended_ns = now_ns;

@@ -21,6 +21,7 @@ struct backend_turns {
   int64_t staged;        /* the column at which the panel begins that is on the device; -1: none is */
   struct region operand; /* the panel and what else is staged for it; of no addresses before it is needed */
   uint64_t took_ns;
+  uint32_t skipped; /* pairs whose id is no expert, so far */
 };
 
 /* Columns of the panel that is multiplied with next. */

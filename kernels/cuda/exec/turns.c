@@ -64,6 +64,7 @@ enum status cuda_turns_begin(struct backend *backend, const struct backend_job *
   turns->row = turns->next_row = turns->column = 0;
   turns->staged = -1;
   turns->took_ns = 0;
+  turns->skipped = 0;
   *out = turns;
   return STATUS_OK;
 }

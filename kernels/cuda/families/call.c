@@ -9,6 +9,8 @@ struct kernel_problem kernel_call_problem(const struct backend *backend, const s
       .tiled = layout_is_tiled(&weight->layout),
       .n = weight->weight.n,
       .k = weight->weight.k,
+      .experts = weight->weight.experts,
+      .top = call->groups ? call->groups->top : 0,
       .n_padded = weight->layout.n,
       .k_padded = weight->layout.k,
       .m = call->m_padded,

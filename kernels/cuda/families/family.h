@@ -6,12 +6,22 @@
 #define KERNELS_CUDA_FAMILIES_FAMILY_H
 
 #include "../../variant.h"
+#include "../experts/route.h"
 #include "problem.h"
 
 struct backend;
 struct backend_needs;
 struct backend_weight;
 struct CUstream_st;
+
+/* What a product over experts has beside: rows of x and of sums are those of pairs, sorted by expert. */
+struct kernel_groups {
+  struct experts_route route;
+  const int32_t *ids; /* [pairs] */
+  int64_t top;
+  int tile_rows; /* rows of the route's tiles at most */
+  bool y_sorted; /* y, too; else each row is where its pair is, and those of pairs that are skipped are left alone */
+};
 
 /* One product on the device. Every pointer is device memory, aligned to 256 bytes but for y. */
 struct kernel_call {
@@ -30,8 +40,9 @@ struct kernel_call {
   void *workspace;      /* kernel_device's workspace_bytes */
   void *int2_sums;      /* 2-bit weights in tiles: what int2_many/launch.h wants of its sums */
   struct CUstream_st *stream;
-  bool follows;  /* the kernel ahead lets this one start while it runs: W may be read then */
-  bool in_row;   /* and is a product, too, or little work behind one */
+  const struct kernel_groups *groups; /* NULL: the weight has no experts */
+  bool follows;                       /* the kernel ahead lets this one start while it runs: W may be read then */
+  bool in_row;                        /* and is a product, too, or little work behind one */
   bool resident; /* so much runs beside it that blocks that wait for each other must be launched together */
 };
 
@@ -86,6 +97,9 @@ struct kernel_family {
   /* What it leaves; NULL: y. Pure. */
   struct kernel_sums (*leaves)(const struct kernel_problem *problem, const struct variant *variant);
   bool writes_rows; /* where call->y_rows says */
+  bool experts;     /* it takes products over experts, and no others */
+  /* With `experts`: rows of the tiles that the variant takes at most. Pure. */
+  int (*tile_rows)(const struct variant *variant);
 
   /* One kernel of each of its files, which leads to the others: to load them by before they are needed. */
   const void *(*kernels[KERNEL_FILES])(void);

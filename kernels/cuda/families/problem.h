@@ -24,9 +24,10 @@ struct kernel_problem {
   enum gemm_format format;
   enum gemm_scale scale;
   bool tiled;                       /* INT2, INT2A8: codes lie as Hopper's kernels want them */
-  int64_t n, k;                     /* of the weight */
+  int64_t n, k;                     /* of the weight; of each of its experts */
+  int64_t experts, top;             /* 0: it has none; that each row of x takes */
   int64_t n_padded, k_padded;       /* as it is stored */
-  int64_t m;                        /* FP8 with block scales: a multiple of four */
+  int64_t m;                        /* FP8 with block scales: a multiple of four; with experts: pairs */
   enum gemm_type x_type;            /* as it comes: matters where the weight is INT2 */
   enum gemm_type y_type, bias_type; /* GEMM_TYPE_NONE: no bias */
   bool in_row;                      /* launched behind another product, so that W comes in while that one ends */

@@ -9,7 +9,7 @@ int select_offers(const struct kernel_problem *problem, struct offer out[OFFERS_
   int count = 0;
   for (int i = 0; kernel_families[i] && count < OFFERS_MOST; i++) {
     struct offer offer = {.family = kernel_families[i]};
-    if (!offer.family->predict(problem, &offer.variant, &offer.us))
+    if (offer.family->experts != (problem->experts > 0) || !offer.family->predict(problem, &offer.variant, &offer.us))
       continue;
     int place = count++;
     for (; place > 0 && out[place - 1].us > offer.us; place--)
@@ -37,7 +37,7 @@ enum { ENTRIES = 4096, PROBES = 8 };
 
 struct key {
   uint8_t format, scale, y_type, bias_type, x_type, tiled, in_row, exact;
-  int32_t n, k;
+  int32_t n, k, experts, top;
   int64_t m;
 };
 
@@ -103,7 +103,9 @@ struct variant selector_find(struct selector *selector, struct backend *backend,
       .tiled = at.tiled,
       .in_row = at.in_row,
       .exact = exact && !at.tiled,
-      .n = (int32_t)at.n_padded,
+      .experts = (int32_t)at.experts,
+      .top = (int32_t)at.top,
+      .n = (int32_t)(at.experts > 0 ? at.n : at.n_padded),
       .k = (int32_t)at.k_padded,
       .m = at.m,
   };

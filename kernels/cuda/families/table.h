@@ -15,7 +15,10 @@
   ROW(fp8_many_kernels, fp8_many_family)                                                                               \
   ROW(int2_few_kernels, int2_few_family)                                                                               \
   ROW(int2_many_kernels, int2_many_family)                                                                             \
-  ROW(int2a8_kernels, int2a8_family)
+  ROW(int2a8_kernels, int2a8_family)                                                                                   \
+  ROW(grouped_kernels, grouped_family)                                                                                 \
+  ROW(grouped_int2_kernels, grouped_int2_family)                                                                       \
+  ROW(pairs_kernels, pairs_family)
 
 #define ROW(kernels, variants)                                                                                         \
   extern const struct kernel_family kernels;                                                                           \

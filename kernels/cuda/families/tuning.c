@@ -2,6 +2,7 @@
 
 #include "../exec/staging.h"
 #include "select.h"
+#include "table.h"
 
 /* UNSUPPORTED where no weight of this shape is stored. */
 static enum status ask(const struct backend *backend, const struct variant_problem *asked, struct kernel_problem *out,
@@ -19,9 +20,11 @@ static enum status ask(const struct backend *backend, const struct variant_probl
       .tiled = layout_is_tiled(&layout),
       .n = weight->n,
       .k = weight->k,
+      .experts = weight->experts,
+      .top = asked->top,
       .n_padded = layout.n,
       .k_padded = layout.k,
-      .m = staging_pad(weight, asked->m),
+      .m = staging_pad(weight, asked->top > 0 ? asked->m * asked->top : asked->m),
       .x_type = asked->x_type,
       .y_type = asked->y_type,
       .bias_type = asked->bias_type,
@@ -45,7 +48,8 @@ static int candidates(struct backend *backend, const struct kernel_problem *prob
   for (int last = 0; last < 2; last++)
     for (int i = 0; kernel_families[i]; i++) {
       const struct kernel_family *family = kernel_families[i];
-      if (family->candidates && family->variants->library == library && family->lists_last == (last == 1))
+      if (family->experts == (problem->experts > 0) && family->candidates && family->variants->library == library &&
+          family->lists_last == (last == 1))
         count = family->candidates(backend, problem, all, out, count, most);
     }
   return count;
@@ -57,7 +61,7 @@ int cuda_variants(struct backend *backend, const struct variant_problem *asked, 
   struct error ignored;
   if (base)
     return neighbours(backend, asked, base, all, out, most);
-  out[0] = variant_default(&variant_plain);
+  out[0] = variant_default(asked->weight.experts > 0 ? &pairs_family : &variant_plain);
   if (ask(backend, asked, &problem, &ignored) != STATUS_OK || backend_enter(backend, &ignored) != STATUS_OK)
     return 1;
   out[0] = selector_find(backend->selector, backend, &problem, false);
@@ -83,8 +87,8 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
     status = backend_enter(backend, error);
   if (status != STATUS_OK)
     return status;
-  if (!family)
-    return error_set(error, STATUS_UNSUPPORTED, "no kernel of this backend's");
+  if (!family || family->experts != (problem.experts > 0))
+    return error_set(error, STATUS_UNSUPPORTED, "no kernel of this backend's for such a weight");
   if (nearest)
     nearest->family = NULL;
   status = family->check(backend, &problem, variant, nearest, error);

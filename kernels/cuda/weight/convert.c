@@ -279,8 +279,24 @@ static enum status find_one_scale(struct backend *backend, struct convert *conve
   return status;
 }
 
-enum status cuda_weight_convert(struct backend *backend, const struct gemm_weight *weight,
+/* One behind the other they are rows of a single matrix, where no scale is of several rows of one of them. */
+static enum status experts_join(const struct gemm_weight *weight, struct gemm_weight *out, struct error *error) {
+  *out = gemm_expert(weight);
+  out->n *= gemm_matrices(weight);
+  bool apart = weight->scale != GEMM_SCALE_ONE && (weight->scale != GEMM_SCALE_BLOCK || weight->n % GEMM_GROUP == 0);
+  struct error ignored;
+  if (weight->experts == 0 || (apart && gemm_weight_check(out, &ignored) == STATUS_OK))
+    return STATUS_OK;
+  return error_set(error, STATUS_UNSUPPORTED, "experts whose rows share scales are not converted by the device");
+}
+
+enum status cuda_weight_convert(struct backend *backend, const struct gemm_weight *asked,
                                 const struct backend_source *source, void *canonical, struct error *error) {
+  struct gemm_weight joined;
+  const struct gemm_weight *weight = &joined;
+  enum status together = experts_join(asked, &joined, error);
+  if (together != STATUS_OK)
+    return together;
   struct convert convert = {.weight = weight, .source = source, .canonical = canonical};
   enum status status = prepare(&convert, error);
   if (status != STATUS_OK)

@@ -1,5 +1,6 @@
 #include "layout.h"
 
+#include "../families/sm90/grouped_int2/config.h"
 #include "../families/sm90/int2/a8_tile.h"
 #include "../families/sm90/int2/tile.h"
 #include "../families/sm90/int2_few/config.h"
@@ -20,6 +21,11 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
+/* Rows of W, of all experts. */
+static int64_t rows_of(const struct gemm_weight *weight) {
+  return weight->n * gemm_matrices(weight);
+}
+
 /* Sums of the tensor cores are good to 2^-16 of the numbers that they are made of: few columns of y might all cancel.
  * Nor does the rounding of sums of two of x (int2_few/kernel.cuh) average out in few columns.
  */
@@ -28,6 +34,10 @@ enum { TILES_ROWS_LEAST = 128 };
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
   if (!gemm_is_int2(weight->format))
     return LAYOUT_ROWS;
+  if (weight->experts > 0) {
+    bool fits = weight->format == GEMM_FORMAT_INT2 && grouped_int2_fits(weight->n, weight->k);
+    return capability == 90 && places && fits ? LAYOUT_TILES2 : LAYOUT_CODES2;
+  }
   if (weight->format == GEMM_FORMAT_INT2A8)
     return capability == 90 && weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
   bool tiles = capability == 90 && places && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
@@ -51,7 +61,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
                      layout);
   out->layout = layout;
   if (layout == LAYOUT_TILES2) {
-    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2_BLOCK_ROWS);
+    out->n = (int64_t)gemm_round_up((uint64_t)rows_of(weight), INT2_BLOCK_ROWS);
     out->k = (int64_t)canonical->row_bytes * 4;
     /* At most 2^24 rows of a quarter of 2^24 bytes: nothing overflows. */
     out->codes_bytes = (uint64_t)(out->n / INT2_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * INT2_TILE_BYTES;
@@ -60,7 +70,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, INT2A8_TILE_K);
     out->codes_bytes = (uint64_t)(out->n / INT2A8_BLOCK_ROWS) * (uint64_t)(out->k / INT2A8_TILE_K) * INT2A8_TILE_BYTES;
   } else if (int2) {
-    out->n = weight->n;
+    out->n = rows_of(weight);
     out->k = (int64_t)canonical->row_bytes * 4;
     out->row_bytes = canonical->row_bytes;
     out->codes_bytes = canonical->codes_bytes;
@@ -70,7 +80,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
   } else {
     bool block = weight->scale == GEMM_SCALE_BLOCK;
     uint64_t element = gemm_is_wide(weight->format) ? 2 : 1;
-    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, GEMM_ALIGN);
+    out->n = (int64_t)gemm_round_up((uint64_t)rows_of(weight), GEMM_ALIGN);
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : GEMM_ALIGN);
     /* Dimensions are at most 2^24: no product of two and an element overflows. */
     out->row_bytes = (uint64_t)out->k * element;
@@ -144,12 +154,14 @@ static const struct tiling int2a8_tiling = {INT2A8_TILE_BYTES, INT2A8_TILE_K, in
 static void tiles_fill(const struct gemm_weight *weight, const struct layout *layout, const struct tiling *tiling,
                        const void *canonical, uint64_t offset, uint8_t *out, uint64_t bytes) {
   uint8_t spare[INT2A8_TILE_BYTES];
+  struct gemm_weight all = gemm_expert(weight);
+  all.n = rows_of(weight);
   uint64_t end = min_u64(offset + bytes, layout->codes_bytes), tiles = (uint64_t)layout->k / tiling->tile_k;
   for (uint64_t at = offset; at < end;) {
     uint64_t tile = at / tiling->tile_bytes, within = at % tiling->tile_bytes;
     uint64_t run = min_u64(end - at, tiling->tile_bytes - within);
     uint8_t *to = run == tiling->tile_bytes ? out + (at - offset) : spare;
-    tiling->make(weight, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
+    tiling->make(&all, &layout->canonical, canonical, (int64_t)(tile / tiles), (int64_t)(tile % tiles), to);
     if (to == spare)
       memcpy(out + (at - offset), spare + within, run);
     at += run;
@@ -167,7 +179,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
     input_fill(layout, canonical, offset, offset + bytes, out);
     return;
   }
-  if (layout->row_bytes == from->row_bytes && offset + bytes <= (uint64_t)weight->n * from->row_bytes) {
+  if (layout->row_bytes == from->row_bytes && offset + bytes <= (uint64_t)rows_of(weight) * from->row_bytes) {
     memcpy(out, (const uint8_t *)canonical + offset, bytes);
     return;
   }
@@ -177,14 +189,14 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
       .source = canonical,
       .source_row_bytes = from->row_bytes,
       .source_used = from->row_bytes,
-      .source_rows = (uint64_t)weight->n,
+      .source_rows = (uint64_t)rows_of(weight),
   };
   memset(out, 0, bytes);
   section_fill(&codes, offset, offset + bytes, out);
   input_fill(layout, canonical, offset, offset + bytes, out);
   if (layout->scales_bytes == 0)
     return;
-  uint64_t used = from->scales_bytes / from->scale_rows;
+  uint64_t used = from->scales_bytes / from->scale_rows, n = (uint64_t)weight->n;
   struct section scales = {
       .begin = layout->scales_offset,
       .end = layout->scales_offset + layout->scales_bytes,
@@ -192,9 +204,16 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
       .source = (const uint8_t *)canonical + from->scales_offset,
       .source_row_bytes = one ? 0 : used,
       .source_used = used,
-      .source_rows = one ? (uint64_t)weight->n : from->scale_rows,
+      .source_rows = one ? n : from->scale_rows,
   };
-  section_fill(&scales, offset, offset + bytes, out);
+  if (one)
+    scales.end = scales.begin + n * scales.row_bytes;
+  for (int64_t i = 0; i < (one ? gemm_matrices(weight) : 1); i++) {
+    section_fill(&scales, offset, offset + bytes, out);
+    scales.begin = scales.end;
+    scales.end += n * scales.row_bytes;
+    scales.source += used;
+  }
 }
 
 /* ---- back: where an element of tiles lies, by int2/layout.h and int2/a8_layout.h */
@@ -235,7 +254,7 @@ static void tiles_read(const struct gemm_weight *weight, const struct layout *la
                        uint8_t *out) {
   const struct gemm_layout *to = &layout->canonical;
   bool a8 = layout->layout == LAYOUT_TILES2A8;
-  for (uint64_t n = 0; n < (uint64_t)weight->n; n++) {
+  for (uint64_t n = 0; n < (uint64_t)rows_of(weight); n++) {
     uint8_t *row = out + n * to->row_bytes, *scales = out + to->scales_offset + n * to->scale_columns * 2;
     for (uint64_t k = 0; k < 4 * to->row_bytes; k++) {
       unsigned code = k >= (uint64_t)weight->k ? 1 /* the value 0 */
@@ -258,9 +277,10 @@ void layout_read(const struct gemm_weight *weight, const struct layout *layout, 
     return;
   }
   /* Padded rows are not longer in the canonical form. */
-  for (uint64_t row = 0; row < (uint64_t)weight->n; row++)
+  for (uint64_t row = 0; row < (uint64_t)rows_of(weight); row++)
     memcpy(out + row * to->row_bytes, from + row * layout->row_bytes, min_u64(to->row_bytes, layout->row_bytes));
   uint64_t used = to->scales_bytes > 0 ? to->scales_bytes / to->scale_rows : 0;
+  uint64_t apart = layout->scale_row_bytes * (weight->scale == GEMM_SCALE_ONE ? (uint64_t)weight->n : 1);
   for (uint64_t row = 0; used > 0 && row < to->scale_rows; row++)
-    memcpy(out + to->scales_offset + row * used, from + layout->scales_offset + row * layout->scale_row_bytes, used);
+    memcpy(out + to->scales_offset + row * used, from + layout->scales_offset + row * apart, used);
 }

@@ -4,6 +4,7 @@
  *       takes: N and K to multiples of 16 (BLOCK: K of 128). Scales f32 behind them: one a
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
+ *       With experts: the rows of all of them behind each other, padded at their end alone; scales likewise.
  *   LAYOUT_CODES2 (INT2, INT2A8)  the canonical form.
  *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles, for Hopper: int2/layout.h.
  *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: int2/a8_layout.h. */
@@ -18,7 +19,7 @@ enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2A8 = 0x4304, L
 
 struct layout {
   uint32_t layout;
-  int64_t n, k; /* padded */
+  int64_t n, k; /* padded; with experts: n is of all of them */
   uint64_t row_bytes, codes_bytes;
   uint64_t x_row_bytes; /* of quantized x as the product reads it; 0: x stays as it comes */
   uint64_t scales_offset;

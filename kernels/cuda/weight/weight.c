@@ -1,6 +1,8 @@
 #include "weight.h"
 
 #include "../exec/staging.h"
+#include "../experts/run.h"
+#include "../families/sm90/grouped_int2/config.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
 #include "checksum.h"
@@ -79,13 +81,22 @@ enum status cuda_weight_store(struct backend *backend, const struct gemm_weight 
   return status;
 }
 
+/* Of a product over experts, and of another one between whose products they are the same: a layer has two. Beside, of
+ * serving, what comes in and goes out, and a bias. */
+static uint64_t experts_bytes(const struct backend_weight *weight, int64_t pairs) {
+  const struct gemm_weight *of = &weight->weight;
+  uint64_t in_and_out = 4 * (uint64_t)(pairs * (of->n + of->k)), bias = 4 * (uint64_t)(of->n * of->experts);
+  return 2 * (experts_weight_bytes(of, &weight->layout, pairs) + bias) + in_and_out + (64 << 10);
+}
+
 static uint64_t power_of_two(uint64_t value) {
   return value <= 1 ? 1 : (uint64_t)1 << (64 - __builtin_clzll(value - 1));
 }
 
 /* Regions grow a few times in a backend's life, not with every weight: by powers of two. */
 static uint64_t serving_bytes(const struct backend *backend, const struct backend_weight *weight) {
-  uint64_t wanted = staging_place(&weight->weight, &weight->layout, ROWS_WANTED).bytes;
+  uint64_t wanted = weight->weight.experts > 0 ? experts_bytes(weight, ROWS_WANTED)
+                                               : staging_place(&weight->weight, &weight->layout, ROWS_WANTED).bytes;
   return power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
 }
 
@@ -93,14 +104,16 @@ static uint64_t serving_bytes(const struct backend *backend, const struct backen
 static uint64_t direct_bytes(const struct backend *backend, const struct backend_weight *weight) {
   enum { LEAST = 8 << 20 };
   int64_t rows = backend->rows_most < ROWS_MOST ? backend->rows_most : ROWS_MOST;
-  uint64_t wanted = staging_place(&weight->weight, &weight->layout, rows).bytes;
+  uint64_t wanted = weight->weight.experts > 0 ? experts_bytes(weight, backend->pairs_most)
+                                               : staging_place(&weight->weight, &weight->layout, rows).bytes;
   wanted = wanted < LEAST ? LEAST : gemm_round_up(wanted, power_of_two(wanted) / 8);
   return wanted < backend->staging_most ? wanted : backend->staging_most;
 }
 
 /* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. */
 static enum status staging_ensure(struct backend *backend, const struct backend_weight *weight, struct error *error) {
-  uint64_t least = staging_place(&weight->weight, &weight->layout, 1).bytes;
+  uint64_t least = weight->weight.experts > 0 ? experts_bytes(weight, weight->weight.experts)
+                                              : staging_place(&weight->weight, &weight->layout, 1).bytes;
   uint64_t wanted = backend->direct ? direct_bytes(backend, weight) : serving_bytes(backend, weight);
   for (int i = 0; i < backend->slot_count; i++) {
     struct region *region = &backend->slots[i].staging;
@@ -194,7 +207,11 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   if (layout == LAYOUT_TILES2 && !backend->gpu.places)
     return error_set(error, STATUS_UNSUPPORTED,
                      "the weight lies in tiles that this device's sparse matrix instructions do not read right");
-  if (layout == LAYOUT_TILES2 && !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
+  if (layout == LAYOUT_TILES2 && weight->experts > 0 && !grouped_int2_fits(weight->n, weight->k))
+    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for INT2 experts of K %lld",
+                     (long long)weight->k);
+  if (layout == LAYOUT_TILES2 && weight->experts == 0 &&
+      !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
                      (long long)weight->k);
   if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))

@@ -1,5 +1,7 @@
 #include "scales.h"
 
+#include <stdio.h>
+
 static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *tensor, int64_t n, int64_t k) {
   const struct gemm_scale_facts *facts = gemm_scale_facts(scale);
   uint64_t rows = tensor->shape[0], columns = tensor->rank < 2 ? 1 : tensor->shape[1];
@@ -7,6 +9,20 @@ static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *t
     return tensor->elements == 1;
   return tensor->rank >= 1 && tensor->rank <= 2 && rows == gemm_ceil_div((uint64_t)n, (uint64_t)facts->n) &&
          columns == (facts->k > 0 ? gemm_ceil_div((uint64_t)k, (uint64_t)facts->k) : 1);
+}
+
+enum { SHAPE_BYTES = 64 };
+
+/* As many dimensions as it has, of which two are kept: "[]", "[3]", "[3, 4]". */
+static const char *shape_text(const struct safetensors_tensor *tensor, char out[SHAPE_BYTES]) {
+  unsigned long long first = tensor->shape[0], second = tensor->shape[1];
+  if (tensor->rank == 0)
+    snprintf(out, SHAPE_BYTES, "[]");
+  else if (tensor->rank == 1)
+    snprintf(out, SHAPE_BYTES, "[%llu]", first);
+  else
+    snprintf(out, SHAPE_BYTES, "[%llu, %llu%s]", first, second, tensor->rank > 2 ? ", .." : "");
+  return out;
 }
 
 enum status import_scale_mode(enum gemm_scale wanted, struct import_weight *out, struct error *error) {
@@ -20,11 +36,12 @@ enum status import_scale_mode(enum gemm_scale wanted, struct import_weight *out,
       return STATUS_OK;
     }
   }
+  char shape[SHAPE_BYTES];
   return error_set(error, STATUS_UNSUPPORTED,
-                   "scale tensor '%s' of %zu dimensions [%llu, %llu] is no %s%s%s scale of a %s weight %lld x %lld",
-                   IMPORT_SHOW(scales->name), scales->rank, (unsigned long long)scales->shape[0],
-                   (unsigned long long)scales->shape[1], wanted ? "'" : "", wanted ? gemm_scale_name(wanted) : "known",
-                   wanted ? "'" : "", gemm_format_name(out->format), (long long)out->n, (long long)out->k);
+                   "scale tensor '%s' of shape %s is no %s%s%s scale of a %s weight %lld x %lld",
+                   IMPORT_SHOW(scales->name), shape_text(scales, shape), wanted ? "'" : "",
+                   wanted ? gemm_scale_name(wanted) : "known", wanted ? "'" : "", gemm_format_name(out->format),
+                   (long long)out->n, (long long)out->k);
 }
 
 float import_scale_at(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {

@@ -4,6 +4,7 @@
 #include "../../weight/weight.h"
 #include "../cost.h"
 #include "../sequence.h"
+#include "fused.h"
 #include "pairs.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 enum {
   BYTES_AT_ONCE = 64 << 20, /* of gathered rows of x and y, but for one row of x */
   COPIED_AT_ONCE = 1 << 20, /* bytes, between two pauses */
-  WORTH_SHARING = 1 << 15,  /* bytes below which waking other threads costs more than it saves */
+  WORTH_SHARING = 1 << 18,  /* bytes below which waking other threads costs more than it saves */
   PAIRS_AT_ONCE = 1 << 18,  /* a millisecond of sorting */
 };
 
@@ -24,6 +25,7 @@ struct run {
   uint64_t x_row_bytes, y_row_bytes;
   int64_t columns; /* of y */
   uint8_t *x, *y;  /* rows of the sorted pairs */
+  void *fused;     /* see fused.h; NULL: an expert at a time */
   int64_t first;   /* row of the job */
 };
 
@@ -191,7 +193,10 @@ static enum status run_rows(struct run *run, const struct experts_device *device
   const struct backend_experts *experts = run->job->experts;
   enum status status =
       run_pass(device, run, gather_part, run->pairs.begins[run->pairs.experts], run->x_row_bytes, error);
-  for (int64_t e = 0; status == STATUS_OK && e < run->pairs.experts; e++) {
+  if (status == STATUS_OK && run->fused != NULL) {
+    status = cpu_fused_run(device->engine, run->job, run->pairs.begins, run->x, run->y, run->fused, error);
+  }
+  for (int64_t e = 0; status == STATUS_OK && run->fused == NULL && e < run->pairs.experts; e++) {
     status = run_expert(run, device, e, error);
   }
   return status != STATUS_OK ? status
@@ -209,11 +214,14 @@ static int64_t rows_at_once(const struct run *run) {
   return rows < run->job->m ? rows : run->job->m;
 }
 
-static enum status reserve(struct experts *experts, struct run *run, int64_t rows, struct error *error) {
+static enum status reserve(struct experts *experts, const struct experts_device *device, struct run *run, int64_t rows,
+                           struct error *error) {
+  bool fused = cpu_fused_takes(device->engine, run->job, rows * run->pairs.top);
+  uint64_t fused_bytes = fused ? cpu_fused_bytes(run->job, rows * run->pairs.top) : 0;
   uint64_t pairs = (uint64_t)(rows * run->pairs.top);
   uint64_t x_bytes = gemm_round_up(pairs * run->x_row_bytes, GEMM_SECTION);
   uint64_t y_bytes = gemm_round_up(pairs * run->y_row_bytes, GEMM_SECTION);
-  uint64_t bytes = x_bytes + y_bytes + gemm_round_up(pairs_bytes(&run->pairs, rows), GEMM_SECTION);
+  uint64_t bytes = x_bytes + y_bytes + fused_bytes + gemm_round_up(pairs_bytes(&run->pairs, rows), GEMM_SECTION);
   if (bytes > experts->bytes) {
     void *memory = aligned_alloc(GEMM_SECTION, bytes);
     if (memory == NULL) {
@@ -225,7 +233,8 @@ static enum status reserve(struct experts *experts, struct run *run, int64_t row
   }
   run->x = experts->memory;
   run->y = run->x + x_bytes;
-  pairs_place(&run->pairs, rows, run->y + y_bytes);
+  run->fused = fused ? run->y + y_bytes : NULL;
+  pairs_place(&run->pairs, rows, run->y + y_bytes + fused_bytes);
   return STATUS_OK;
 }
 
@@ -259,7 +268,7 @@ enum status cpu_experts_run(struct experts *experts, const struct experts_device
   run.y_row_bytes = (uint64_t)run.columns * gemm_type_bytes(job->y_type);
   int64_t at_once = rows_at_once(&run);
   uint64_t skipped = 0;
-  status = reserve(experts, &run, at_once, error);
+  status = reserve(experts, device, &run, at_once, error);
   for (; status == STATUS_OK && run.first < job->m; run.first += at_once) {
     int64_t left = job->m - run.first;
     pairs_sort(&run.pairs, job->experts->ids + run.first * run.pairs.top, left < at_once ? left : at_once);

@@ -45,7 +45,7 @@ enum way { WAY_BARE, WAY_SCALED, WAY_SCALED_F32 };
 bool library_way(const struct kernel_problem *problem, int way, struct library_way *out) {
   bool biased = problem->bias_type != GEMM_TYPE_NONE, fp8 = problem->format == GEMM_FORMAT_FP8;
   bool int8 = problem->format == GEMM_FORMAT_INT8, block = problem->scale == GEMM_SCALE_BLOCK;
-  if (gemm_is_packed(problem->format))
+  if (gemm_is_packed(problem->format) || kernel_problem_cancels(problem))
     return false;
   if (way == WAY_BARE) {
     *out = (struct library_way){.leaves = {.type = int8 ? GEMM_S32 : GEMM_F32}};

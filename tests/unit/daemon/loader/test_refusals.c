@@ -76,6 +76,22 @@ static void test_stored_values_are_refused(void **state) {
   refuse_stored("BOOL", 0, 1.0f, int8, STATUS_UNSUPPORTED, "BOOL");
 }
 
+/* The shape is said as the file has it. */
+static void test_scales_of_a_wrong_shape(void **state) {
+  (void)state;
+  const uint8_t codes[8] = {0};
+  const float scales[] = {1, 1, 1, 1, 1, 1};
+  for (int rank = 1; rank <= 2; rank++) {
+    struct loading_file builder = {0};
+    loading_add(&builder, "w", "I8", 2, 2, 4, codes, sizeof codes);
+    loading_add(&builder, "w_scale", "F32", rank, rank == 1 ? 6 : 3, 2, scales, sizeof scales);
+    int fd = loading_finish(&builder);
+    struct message_weight_load request = loading_request(GEMM_FORMAT_INT8, GEMM_SCALE_NONE);
+    loading_refuse(fd, &request, STATUS_UNSUPPORTED, rank == 1 ? "of shape [6] is no" : "of shape [3, 2] is no");
+    close(fd);
+  }
+}
+
 static void test_requests_are_refused(void **state) {
   (void)state;
   const float values[] = {1, 2, 3, 4};
@@ -206,8 +222,9 @@ static void test_file_truncated_while_read(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_values_are_refused_by_place), cmocka_unit_test(test_stored_values_are_refused),
-      cmocka_unit_test(test_requests_are_refused),        cmocka_unit_test(test_descriptors_are_refused),
-      cmocka_unit_test(test_sparse_giant_is_refused),     cmocka_unit_test(test_file_truncated_while_read),
+      cmocka_unit_test(test_scales_of_a_wrong_shape),     cmocka_unit_test(test_requests_are_refused),
+      cmocka_unit_test(test_descriptors_are_refused),     cmocka_unit_test(test_sparse_giant_is_refused),
+      cmocka_unit_test(test_file_truncated_while_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

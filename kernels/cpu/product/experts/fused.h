@@ -1,0 +1,22 @@
+/* Few pairs, sorted by their experts: all of a step in one run of the threads, so that they wait for one another once a
+ * step and not once an expert. */
+#ifndef KERNELS_CPU_PRODUCT_EXPERTS_FUSED_H
+#define KERNELS_CPU_PRODUCT_EXPERTS_FUSED_H
+
+#include "../../../backend.h"
+#include "../product.h"
+
+/* The most that are computed so. */
+enum { FUSED_PAIRS = 256 };
+
+/* Whether this job is, for `pairs` at a time: not where kernels are named, nor with pauses, and not rows so long that
+ * there is no room for all of them. */
+bool cpu_fused_takes(const struct product_engine *engine, const struct backend_job *job, int64_t pairs);
+/* Bytes that it needs beside x and y. */
+uint64_t cpu_fused_bytes(const struct backend_job *job, int64_t pairs);
+
+/* x, [begins[experts], K], becomes y; both dense. `memory` as cpu_fused_bytes says. NOMEM. */
+MUST_CHECK enum status cpu_fused_run(struct product_engine *engine, const struct backend_job *job,
+                                     const int32_t *begins, const void *x, void *y, void *memory, struct error *error);
+
+#endif

@@ -1,0 +1,177 @@
+// Rows of x to the places of their pairs: read and quantized once, written once for each of their ids.
+#pragma once
+
+#include "../passes/quantize.cuh"
+#include "place.cuh"
+
+namespace experts {
+
+// A thread's eights of a row, at most; longer rows are read twice.
+constexpr int kept_most = 2;
+
+template <typename X> __device__ inline const X *row_of_x(const gather_pass &p, int64_t row) {
+  return reinterpret_cast<const X *>(static_cast<const uint8_t *>(p.x) + row * p.x_stride);
+}
+
+__device__ inline unsigned most_of_block(unsigned most, unsigned (&warps)[threads / 32]) {
+  most = __reduce_max_sync(0xffffffffu, most);
+  if (threadIdx.x % 32 == 0)
+    warps[threadIdx.x / 32] = most;
+  __syncthreads();
+  return __reduce_max_sync(0xffffffffu, threadIdx.x % 32 < threads / 32 ? warps[threadIdx.x % 32] : 0);
+}
+
+__device__ inline unsigned most_of_group(unsigned most) {
+#pragma unroll
+  for (int offset = 8; offset > 0; offset /= 2)
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, offset));
+  return most;
+}
+
+// What a thread keeps of a row, asked for before anything else is done.
+template <typename X> struct row_of_eights {
+  const X *from;
+  int k, first;
+  bool aligned;
+  quantize_eight<X> kept[kept_most];
+
+  __device__ row_of_eights(const X *from, int64_t columns)
+      : from(from), k(static_cast<int>(columns)), first(8 * threadIdx.x) {
+    aligned = k % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+#pragma unroll
+    for (int i = 0; i < kept_most; i++)
+      kept[i] = load(first + i * 8 * threads);
+  }
+  __device__ quantize_eight<X> load(int i) const {
+    return quantize_load8(from, i, k, aligned);
+  }
+};
+
+// One row, quantized, to `count` places; those below zero are none.
+template <gather_to kTo, typename X>
+__device__ inline void quantize_to_places(const gather_pass &p, const row_of_eights<X> &row, const int *place,
+                                          int count) {
+  constexpr bool e4m3 = kTo != GATHER_INT8, blocks = kTo == GATHER_E4M3_BLOCKS;
+  __shared__ unsigned warps[threads / 32];
+  const int k_padded = static_cast<int>(p.k_padded);
+  unsigned most = 0;
+  if constexpr (!blocks) {
+#pragma unroll
+    for (int i = 0; i < kept_most; i++)
+      most = quantize_magnitude(row.kept[i], most);
+    for (int i = row.first + kept_most * 8 * threads; i < row.k; i += 8 * threads)
+      most = quantize_magnitude(row.load(i), most);
+    most = most_of_block(quantize_widen<X>(most), warps);
+    const float scale = quantize_scale<e4m3>(most);
+    for (int j = threadIdx.x; j < count; j += threads)
+      if (place[j] >= 0)
+        p.scales[place[j]] = scale;
+  }
+  const auto write = [&](const quantize_eight<X> &eight, int i) {
+    if constexpr (blocks)
+      most = most_of_group(quantize_widen<X>(quantize_magnitude(eight, 0)));
+    if (i >= k_padded)
+      return;
+    const quantize_factors factors(quantize_scale<e4m3>(most));
+    const uint2 codes = quantize_codes<e4m3>(eight, factors);
+    for (int j = 0; j < count; j++) {
+      if (place[j] < 0)
+        continue;
+      *reinterpret_cast<uint2 *>(static_cast<uint8_t *>(p.out) + place[j] * p.k_padded + i) = codes;
+      if (blocks && i % GEMM_GROUP == 0)
+        p.scales[i / GEMM_GROUP * p.scale_stride + place[j]] = factors.scale;
+    }
+  };
+#pragma unroll
+  for (int i = 0; i < kept_most; i++)
+    write(row.kept[i], row.first + i * 8 * threads);
+  // All lanes of a warp take as many turns, for they ask each other.
+  for (int i = kept_most * 8 * threads; i < k_padded; i += 8 * threads)
+    write(row.load(row.first + i), row.first + i);
+}
+
+// Elements as they are, with the scales of codes.
+template <typename X>
+__device__ inline void copy_to_places(const gather_pass &p, const X *from, int64_t row, const int *place, int count) {
+  for (int i = threadIdx.x; i < p.k_padded; i += threads) {
+    const X value = i < p.k ? from[i] : X();
+    for (int j = 0; j < count; j++)
+      if (place[j] >= 0)
+        static_cast<X *>(p.out)[place[j] * p.k_padded + i] = value;
+  }
+  for (int i = threadIdx.x; p.x_scale && i < p.scale_columns; i += threads)
+    for (int j = 0; j < count; j++)
+      if (place[j] >= 0)
+        p.scales[i * p.scale_stride + place[j]] = p.x_scale[row * p.scale_columns + i];
+}
+
+// y of pairs that name no expert.
+__device__ inline void clear_skipped(const gather_pass &p, int64_t begin, const int *place, int count) {
+  for (int j = 0; p.y && j < count; j++) {
+    uint8_t *y = static_cast<uint8_t *>(p.y) + (begin + j) * p.y_stride;
+    for (int64_t i = threadIdx.x; place[j] < 0 && i < p.y_bytes; i += threads)
+      y[i] = 0;
+  }
+}
+
+// Where the pairs of a block's row go. False for the last block, which writes tiles. kRoutes: they are found here.
+template <bool kRoutes> __device__ inline bool find_places(const gather_pass &p, int64_t begin, int count, counted &s) {
+  const bool tiles = begin >= p.pairs;
+  for (int i = threadIdx.x; i < count && !tiles; i += threads) {
+    if constexpr (kRoutes)
+      s.id[i] = p.ids[begin + i];
+    else
+      s.place[i] = p.route.place[begin + i];
+  }
+  if constexpr (kRoutes) {
+    count_ids(p, tiles ? 0 : begin, s);
+    if (tiles)
+      write_tiles(p, s);
+    else
+      place_range(p, begin, count, s);
+  } else {
+    __syncthreads();
+  }
+  return !tiles;
+}
+
+// A row of x, or of a pair, a block.
+template <typename X, gather_to kTo, bool kRoutes>
+__global__ void __launch_bounds__(threads, 2) gather(const __grid_constant__ gather_pass p) {
+  __shared__ counted s;
+  quantize_wait_for_x();
+  quantize_let_reader_start();
+  const int count = p.x_pairs ? 1 : p.top;
+  const int64_t row = blockIdx.x, begin = row * count;
+  const X *const from = row_of_x<X>(p, row);
+  if constexpr (kTo == GATHER_AS_IT_IS) {
+    if (!find_places<kRoutes>(p, begin, count, s))
+      return;
+    copy_to_places(p, from, row, s.place, count);
+  } else {
+    const row_of_eights<X> eights(from, begin < p.pairs ? p.k : 0);
+    if (!find_places<kRoutes>(p, begin, count, s))
+      return;
+    quantize_to_places<kTo>(p, eights, s.place, count);
+  }
+  clear_skipped(p, begin, s.place, count);
+}
+
+// Places of range_most pairs a block; the last block writes tiles.
+__global__ void __launch_bounds__(threads, 2) route(const __grid_constant__ gather_pass p) {
+  __shared__ counted s;
+  quantize_wait_for_x();
+  quantize_let_reader_start();
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * range_most;
+  const bool tiles = begin >= p.pairs;
+  const int count = tiles ? 0 : static_cast<int>(min(static_cast<int64_t>(range_most), p.pairs - begin));
+  for (int i = threadIdx.x; i < count; i += threads)
+    s.id[i] = p.ids[begin + i];
+  count_ids(p, tiles ? 0 : begin, s);
+  if (tiles)
+    write_tiles(p, s);
+  else
+    place_range(p, begin, count, s);
+}
+
+} // namespace experts

@@ -1,0 +1,29 @@
+/* A product over experts as pairs/kernel.cuh is launched with it. Pointers are device memory. */
+#ifndef KERNELS_CUDA_FAMILIES_PAIRS_PRODUCT_H
+#define KERNELS_CUDA_FAMILIES_PAIRS_PRODUCT_H
+
+#include "../../experts/route.h"
+
+/* y of all pairs, each by itself: any format. Rows of x are sorted by expert. */
+struct pairs_product {
+  enum gemm_format format;
+  enum gemm_scale scale;
+  int64_t pairs, n, k;        /* k: elements of a row that are read */
+  const void *w;              /* [experts * n], rows of w_stride bytes */
+  const void *w_scale;        /* f32 a row, BLOCK [experts * ceil(n / 128), w_scale_stride]; f16 of 2-bit weights */
+  const void *x;              /* [pairs], rows of x_stride bytes */
+  const float *x_scale;       /* [pairs], BLOCK [k / 128, x_scale_stride]; NULL where x is no codes */
+  enum gemm_type x_type;      /* as x is read: INT8 and E4M3 of codes */
+  int64_t w_stride, x_stride; /* bytes */
+  int64_t w_scale_stride, x_scale_stride; /* elements; of 2-bit weights 1: a scale a row */
+  const void *bias;                       /* [experts, n], or NULL */
+  enum gemm_type bias_type;
+  void *y;
+  enum gemm_type y_type;
+  uint64_t y_stride; /* bytes */
+  bool y_sorted;
+  const int32_t *ids; /* [pairs] */
+  struct experts_route route;
+};
+
+#endif

@@ -1,0 +1,90 @@
+"""Small Llamas with random weights, as checkpoints of vLLM's in the formats that people have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Dict, List, Tuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+E4M3_MOST = 448.0
+BLOCK = 128
+FORMATS = ("plain", "int8", "fp8", "fp8_block")
+
+
+def make(folder: Path) -> Dict[str, Path]:
+    """One model in each of the formats: the quantized ones from the plain one's values."""
+    torch.manual_seed(11)
+    config = LlamaConfig(
+        vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    plain = folder / "plain"
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(plain)
+    folders = {"plain": plain}
+    tensors = load_file(plain / "model.safetensors")
+    settings = json.loads((plain / "config.json").read_text())
+    for format in FORMATS[1:]:
+        to = folders[format] = folder / format
+        to.mkdir()
+        made = {}
+        for name, tensor in tensors.items():
+            if name.endswith("proj.weight"):
+                made[name], scale_name, made_scale = _quantized(tensor.float(), format)
+                made[name.removesuffix("weight") + scale_name] = made_scale
+            else:
+                made[name] = tensor
+        save_file(made, to / "model.safetensors")
+        (to / "config.json").write_text(json.dumps({**settings, "quantization_config": _settings(format)}))
+    return folders
+
+
+def _quantized(w: torch.Tensor, format: str) -> Tuple[torch.Tensor, str, torch.Tensor]:
+    if format == "int8":
+        scale = w.abs().amax(1, keepdim=True) / 127
+        return torch.round(w / scale).to(torch.int8), "weight_scale", scale
+    if format == "fp8":
+        scale = w.abs().amax() / E4M3_MOST
+        return (w / scale).to(torch.float8_e4m3fn), "weight_scale", scale
+    blocks = w.reshape(w.shape[0] // BLOCK, BLOCK, w.shape[1] // BLOCK, BLOCK)
+    scale = blocks.abs().amax((1, 3)) / E4M3_MOST
+    return (blocks / scale[:, None, :, None]).reshape(w.shape).to(torch.float8_e4m3fn), "weight_scale_inv", scale
+
+
+def _settings(format: str) -> dict:
+    if format == "fp8":
+        return {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    if format == "fp8_block":
+        return {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
+    eight = {"num_bits": 8, "type": "int", "symmetric": True}
+    group = {
+        "targets": ["Linear"],
+        "weights": {**eight, "strategy": "channel", "dynamic": False},
+        "input_activations": {**eight, "strategy": "token", "dynamic": True},
+    }
+    return {
+        "quant_method": "compressed-tensors", "format": "int-quantized", "quantization_status": "compressed",
+        "config_groups": {"group_0": group}, "ignore": ["lm_head"],
+    }  # fmt: skip
+
+
+def reference(folders: Dict[str, Path], prompt: List[int], count: int) -> List[int]:
+    """Greedy tokens of the INT8 model as its codes say: x by rows to 8 bits, products in float32, by transformers."""
+    model = LlamaForCausalLM.from_pretrained(folders["plain"], dtype=torch.float32).eval()
+    codes = load_file(folders["int8"] / "model.safetensors")
+    for name, module in model.named_modules():
+        if name.endswith("proj"):
+            module.weight.data = codes[f"{name}.weight"].float() * codes[f"{name}.weight_scale"]
+            module.register_forward_pre_hook(lambda _, inputs: (_rounded(inputs[0]), *inputs[1:]))
+    made = model.generate(
+        torch.tensor([prompt]), max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None
+    )
+    return made[0, len(prompt) :].tolist()
+
+
+def _rounded(x: torch.Tensor) -> torch.Tensor:
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return torch.round(x / scale) * scale
