@@ -90,15 +90,26 @@ __device__ inline void quantize_to_places(const gather_pass &p, const row_of_eig
     write(row.load(row.first + i), row.first + i);
 }
 
+template <typename T>
+__device__ inline void copy_elements(const T *from, int64_t k, int64_t k_padded, void *out, const int *place,
+                                     int count) {
+  for (int64_t i = threadIdx.x; i < k_padded; i += threads) {
+    const T value = i < k ? from[i] : T();
+    for (int j = 0; j < count; j++)
+      if (place[j] >= 0)
+        static_cast<T *>(out)[place[j] * k_padded + i] = value;
+  }
+}
+
 // Elements as they are, with the scales of codes.
 template <typename X>
 __device__ inline void copy_to_places(const gather_pass &p, const X *from, int64_t row, const int *place, int count) {
-  for (int i = threadIdx.x; i < p.k_padded; i += threads) {
-    const X value = i < p.k ? from[i] : X();
-    for (int j = 0; j < count; j++)
-      if (place[j] >= 0)
-        static_cast<X *>(p.out)[place[j] * p.k_padded + i] = value;
-  }
+  constexpr int per_vector = 16 / sizeof(X);
+  if (p.k % per_vector == 0 && p.k_padded % per_vector == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0)
+    copy_elements(reinterpret_cast<const uint4 *>(from), p.k / per_vector, p.k_padded / per_vector, p.out, place,
+                  count);
+  else
+    copy_elements(from, p.k, p.k_padded, p.out, place, count);
   for (int i = threadIdx.x; p.x_scale && i < p.scale_columns; i += threads)
     for (int j = 0; j < count; j++)
       if (place[j] >= 0)

@@ -17,6 +17,9 @@ extern "C" {
 #endif
 
 enum { GROUPED_STEP = 256 /* bytes of K */, GROUPED_COLUMNS_MOST = 128, GROUPED_STAGES_MOST = 16 };
+/* Rows of x that the instruction takes at a time, which boxes of x have: 8, 16, 32, 64, 96, 128. */
+enum { GROUPED_WIDTHS = 6 };
+#define GROUPED_WIDTH(i) ((i) < 4 ? 8 << (i) : 32 * ((i)-1))
 
 struct grouped_config {
   int columns; /* rows of x in a tile, at most: 8, 16, 32, 64, 128 */

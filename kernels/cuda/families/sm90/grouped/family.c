@@ -111,9 +111,9 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   CUtensorMap w, x[GROUPED_WIDTHS];
   enum status status = tensor_map_make(backend->driver, call->weight->codes, rows, product.k,
                                        (int64_t)layout->row_bytes, 64 * config.groups, &w, error);
-  for (int i = 0; i < GROUPED_WIDTHS && 8 << i <= config.columns && status == STATUS_OK; i++)
-    status =
-        tensor_map_make(backend->driver, call->x, x_rows, product.k, (int64_t)call->x_stride, 8 << i, &x[i], error);
+  for (int i = 0; i < GROUPED_WIDTHS && GROUPED_WIDTH(i) <= config.columns && status == STATUS_OK; i++)
+    status = tensor_map_make(backend->driver, call->x, x_rows, product.k, (int64_t)call->x_stride, GROUPED_WIDTH(i),
+                             &x[i], error);
   if (status != STATUS_OK)
     return status;
   cudaError_t result =

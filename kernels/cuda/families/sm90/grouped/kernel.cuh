@@ -22,7 +22,7 @@ __device__ inline void copy_piece(const work &w, shared<kGroups> &s, const place
                                   const piece &p, bool once) {
   const int width = width_of(p.rows), row = static_cast<int>(p.expert * w.product.n) + p.row;
   const CUtensorMap *const x = &w.x[width];
-  const uint32_t bytes = 2 * (to.w_chunk + (8u << width) * hopper::chunk_bytes);
+  const uint32_t bytes = 2 * (to.w_chunk + static_cast<uint32_t>(GROUPED_WIDTH(width)) * hopper::chunk_bytes);
   const uint64_t policy = once ? ptx::policy_evict_first() : ptx::policy_evict_normal();
 #pragma unroll 1
   for (int step = 0; step < w.steps; step++, at.advance()) {
@@ -194,6 +194,10 @@ __device__ inline void consume(const work &w, shared<kGroups> &s, const places<k
       break;
     case 3:
       compute<kSums, 64>(w, s, from, at, p, warp, lane);
+      break;
+    case 4: // a third tile where two would be a few rows short
+      if constexpr (kGroups == 2 && kSums != sums::block_scaled)
+        compute<kSums, 96>(w, s, from, at, p, warp, lane);
       break;
     default: // registers hold no more where blocks have scales of their own
       if constexpr (kGroups == 2 && kSums != sums::block_scaled)

@@ -24,7 +24,6 @@ kernel kernel_of(const grouped_config &c, const grouped_product &p) {
   return p.y_type == GEMM_BF16 ? kernel_of<sums::every_128>(c) : kernel_of<sums::every_32>(c);
 }
 
-static_assert(GROUPED_WIDTHS == grouped::widths, "one number");
 static_assert(sizeof(grouped::shared<2>) + 1024 <= 5 * 1024 + 2 * 4 * 8 * 80, "grouped_shared_bytes has room");
 static_assert(sizeof(grouped::shared<1>) + 1024 <= 5 * 1024 + 1 * 4 * 8 * 80, "grouped_shared_bytes has room");
 
@@ -46,7 +45,7 @@ extern "C" cudaError_t grouped_launch(cudaStream_t stream, const struct grouped_
   work.stages = grouped_stages(config);
   work.columns = config->columns;
   work.w = *w;
-  for (int i = 0; i < GROUPED_WIDTHS && 8 << i <= config->columns; i++)
+  for (int i = 0; i < GROUPED_WIDTHS && GROUPED_WIDTH(i) <= config->columns; i++)
     work.x[i] = x[i];
   launch_shape shape;
   const int64_t blocks = static_cast<int64_t>(sms) * config->blocks;

@@ -12,10 +12,8 @@
 extern "C" {
 #endif
 
-enum { GROUPED_WIDTHS = 5 };
-
 /* Queues the product on a device of `sms` multiprocessors. `w`: a tensor map of all experts' rows in boxes of 64 *
- * config->groups; `x`: of the sorted rows in boxes of 8, 16, 32, 64 and 128, as far as config->columns goes. */
+ * config->groups; `x`: of the sorted rows in boxes of GROUPED_WIDTH, as far as config->columns goes. */
 cudaError_t grouped_launch(cudaStream_t stream, const struct grouped_config *config,
                            const struct grouped_product *product, const CUtensorMap *w,
                            const CUtensorMap x[GROUPED_WIDTHS], int sms, bool dependent);

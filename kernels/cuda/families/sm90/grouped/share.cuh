@@ -12,7 +12,7 @@ namespace grouped {
 // How sums leave the tensor cores, FP8's as hopper/config.h says; of 16-bit numbers they stay.
 enum class sums { integers, every_128, every_32, block_scaled, f16, bf16 };
 
-constexpr int widths = 5; // of tiles in the tensor cores: 8, 16, 32, 64, 128
+constexpr int widths = GROUPED_WIDTHS; // of tiles in the tensor cores: GROUPED_WIDTH
 
 // A launch. `pieces`: of 64 or 128 rows of W, of an expert.
 struct work {
@@ -27,7 +27,7 @@ struct piece {
 };
 
 __device__ inline int width_of(int rows) {
-  return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : rows <= 64 ? 3 : 4;
+  return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : rows <= 64 ? 3 : rows <= 96 ? 4 : 5;
 }
 
 // Behind the ring in shared memory.

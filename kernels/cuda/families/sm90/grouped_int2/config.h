@@ -1,10 +1,13 @@
-/* Products over experts of few rows each, with INT2 weights in LAYOUT_TILES2, on a warp's sparse matrix instruction as
- * int2_few/kernel.cuh has it: W is not unpacked.
+/* Products over experts of few rows each, with INT2 weights in LAYOUT_TILES2,
+ * on a warp's sparse matrix instruction as int2_few/kernel.cuh has it: W is not
+ * unpacked.
  *
- * A pass makes of each sorted row of x what the instruction takes, once for all blocks. Blocks stay, each with a run of
- * pieces that follow each other: one or two blocks of 64 rows of an expert's W by a tile of up to eight rows of x,
- * which stays in shared memory from piece to piece. Eight warps share a piece's K; their sums are added in one order.
- */
+ * A pass makes of each sorted row of x what the instruction takes, once for all
+ * blocks. Blocks stay, each with a run of pieces that follow each other: up to
+ * eight blocks of 64 rows of an expert's W by a tile of up to eight rows of x,
+ * which stays in shared memory from piece to piece. Each of a piece's blocks of
+ * rows has as many of eight warps, which share its K; sums are added in one
+ * order. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_CONFIG_H
 
@@ -18,27 +21,35 @@ extern "C" {
 #endif
 
 enum {
-  GROUPED_INT2_COLUMNS = 8, /* of the instruction: rows of x, each of which takes two where it is split */
+  GROUPED_INT2_COLUMNS = 8, /* of the instruction: rows of x, each of which
+                               takes two where it is split */
   GROUPED_INT2_WARPS = 8,
   GROUPED_INT2_STAGES_LEAST = 3,
   GROUPED_INT2_STAGES_MOST = 8,
-  GROUPED_INT2_X_BYTES = 512, /* of 128 of K and a column, as the instruction takes it */
+  GROUPED_INT2_X_BYTES =
+      512, /* of 128 of K and a column, as the instruction takes it */
 };
 
 /* How a launch is laid out in shared memory. */
 struct grouped_int2_plan {
-  int rows, columns;       /* of x in a tile at most, and columns of the instruction */
-  int blocks;              /* of 64 rows of W a piece: 1, 2 */
-  int groups, multipliers; /* of 128 of K; those that a row of multipliers has room for */
+  int rows,
+      columns; /* of x in a tile at most, and columns of the instruction */
+  int blocks;  /* of 64 rows of W a piece: 1, 2, 4, 8 */
+  int groups, multipliers; /* of 128 of K; those that a row of multipliers has
+                              room for */
   int x_bytes, multiplier_bytes, sums_bytes;
   int stages;
   int shared_bytes;
 };
 
-/* Whether a weight with experts may lie in tiles: these kernels are then all that reads it. Pure. */
+/* Whether a weight with experts may lie in tiles: these kernels are then all
+ * that reads it. Pure. */
 bool grouped_int2_fits(int64_t n, int64_t k);
 /* False where there is no room for three stages. Pure. */
-bool grouped_int2_plan_for(int rows, bool splits, int64_t k, struct grouped_int2_plan *out);
+bool grouped_int2_plan_for(int rows, int blocks, bool splits, int64_t k,
+                           struct grouped_int2_plan *out);
+/* Blocks of rows of a piece that measurements hold for the fastest. Pure. */
+int grouped_int2_blocks(void);
 /* Rows of x in a tile, as many as there is room for. Pure. */
 int grouped_int2_rows(bool splits, int64_t k);
 bool grouped_int2_takes(const struct kernel_problem *problem);

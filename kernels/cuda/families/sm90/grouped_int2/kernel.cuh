@@ -16,24 +16,38 @@ __device__ inline void supply_w(const work &w, const places &to) {
 #pragma unroll 1
   for (run list(w); list.left > 0; list.next()) {
     const int expert = w.product.route.tiles[list.tile].expert;
-    const int64_t block = static_cast<int64_t>(expert) * w.row_blocks + list.piece * w.plan.blocks;
-    const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) + block * w.plan.groups * INT2_TILE_BYTES;
-    int tiles = blocks_of(w, list.piece) * w.plan.groups;
+    const int64_t block = static_cast<int64_t>(expert) * w.row_blocks +
+                          list.piece * w.plan.blocks;
+    const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) +
+                          block * w.plan.groups * INT2_TILE_BYTES;
+    const int blocks = blocks_of(w, list.piece), parts = warps / w.plan.blocks;
 #pragma unroll 1
-    for (; tiles > 0; tiles -= warps, from += stage_bytes, at.advance()) {
-      const uint32_t bytes = min(tiles, warps) * INT2_TILE_BYTES;
+    for (int group = 0; group < w.plan.groups; group += parts, at.advance()) {
+      const uint32_t bytes =
+                         min(parts, w.plan.groups - group) * INT2_TILE_BYTES,
+                     full = to.full(at.stage);
       ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
-      ptx::barrier_expect(to.full(at.stage), bytes);
-      ptx::copy_bulk(to.ring + at.stage * stage_bytes, from, bytes, to.full(at.stage), policy);
+      ptx::barrier_expect(full, blocks * bytes);
+      for (int b = 0; b < blocks; b++)
+        ptx::copy_bulk(to.ring + at.stage * stage_bytes +
+                           b * parts * INT2_TILE_BYTES,
+                       from + static_cast<int64_t>(b * w.plan.groups + group) *
+                                  INT2_TILE_BYTES,
+                       bytes, full, policy);
     }
   }
+  // An empty stage behind the last, so that nobody has to know which is the
+  // last.
+  ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
+  ptx::barrier_arrive(to.full(at.stage));
 }
 
 __device__ inline void supply_x(const work &w, const places &to) {
   const uint64_t policy = ptx::policy_evict_normal();
   ptx::wait_for_previous_grid();
   const made from(w);
-  const uint32_t row_bytes = w.plan.groups * GROUPED_INT2_X_BYTES * (w.plan.columns / w.plan.rows),
+  const uint32_t row_bytes = w.plan.groups * GROUPED_INT2_X_BYTES *
+                             (w.plan.columns / w.plan.rows),
                  multiplier_bytes = w.plan.multipliers * sizeof(float);
   uint32_t phase = 1;
   bool fresh = true;
@@ -45,10 +59,13 @@ __device__ inline void supply_x(const work &w, const places &to) {
     const int64_t first = tile.first - w.product.first_row;
     ptx::barrier_wait(to.x_empty(), phase);
     phase ^= 1;
-    ptx::barrier_expect(to.x_full(), tile.rows * (row_bytes + multiplier_bytes));
+    ptx::barrier_expect(to.x_full(),
+                        tile.rows * (row_bytes + multiplier_bytes));
     for (int row = 0; row < tile.rows; row++) {
-      ptx::copy_bulk(to.x + row * row_bytes, from.x + (first + row) * row_bytes, row_bytes, to.x_full(), policy);
-      ptx::copy_bulk(to.multipliers + row * multiplier_bytes, from.multipliers + (first + row) * w.plan.multipliers,
+      ptx::copy_bulk(to.x + row * row_bytes, from.x + (first + row) * row_bytes,
+                     row_bytes, to.x_full(), policy);
+      ptx::copy_bulk(to.multipliers + row * multiplier_bytes,
+                     from.multipliers + (first + row) * w.plan.multipliers,
                      multiplier_bytes, to.x_full(), policy);
     }
   }
@@ -59,14 +76,17 @@ __device__ inline void supply_x(const work &w, const places &to) {
 constexpr int units = INT2_BLOCK_ROWS / INT2_UNIT_ROWS, steps = 8;
 constexpr int buffers = 4, ahead = buffers - 1; // right operands under way
 
-// Where a lane's part of x lies, by (h ^ i / 2) % 2 and i % 2; see int2_few/x.cuh.
+// Where a lane's part of x lies, by (h ^ i / 2) % 2 and i % 2; see
+// int2_few/x.cuh.
 struct operand_place {
   uint32_t at[2][2];
   bool wanted; // by a lane of a column that there is
 
-  __device__ operand_place(uint32_t x, uint32_t column_bytes, int columns, int odd, int lane) {
+  __device__ operand_place(uint32_t x, uint32_t column_bytes, int columns,
+                           int odd, int lane) {
     const int column = lane / 4;
-    const uint32_t first = x + column * column_bytes + odd % 2 * 64 + lane % 4 * 16;
+    const uint32_t first =
+        x + column * column_bytes + odd % 2 * 64 + lane % 4 * 16;
     wanted = column < columns;
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -75,7 +95,8 @@ struct operand_place {
   // Of the group that begins `more` bytes further on.
   __device__ void load(uint32_t (&out)[4], int step, uint32_t more) const {
     const int i = step / 2, h = step % 2;
-    ptx::load_shared_int4_if(out, at[(h ^ i / 2) % 2][i % 2] + i * 128 + more, wanted);
+    ptx::load_shared_int4_if(out, at[(h ^ i / 2) % 2][i % 2] + i * 128 + more,
+                             wanted);
   }
 };
 
@@ -87,14 +108,18 @@ struct tile_words {
 #pragma unroll
     for (int u = 0; u < units; u++) {
       const uint32_t half = tile + u / 2 * INT2_HALF_BYTES;
-      const int4 four = ptx::load_shared_int4(half + u % 2 * INT2_UNIT_BYTES + lane * 16);
-      codes[u][0] = four.x, codes[u][1] = four.y, codes[u][2] = four.z, codes[u][3] = four.w;
-      scales[u] = ptx::load_shared(half + INT2_HALF_SCALES + u % 2 * (INT2_UNIT_ROWS * 2) + lane / 4 * 4);
+      const int4 four =
+          ptx::load_shared_int4(half + u % 2 * INT2_UNIT_BYTES + lane * 16);
+      codes[u][0] = four.x, codes[u][1] = four.y, codes[u][2] = four.z,
+      codes[u][3] = four.w;
+      scales[u] = ptx::load_shared(half + INT2_HALF_SCALES +
+                                   u % 2 * (INT2_UNIT_ROWS * 2) + lane / 4 * 4);
     }
   }
 };
 
-// By what sums of a lane's two columns are multiplied, of rows that are unusual.
+// By what sums of a lane's two columns are multiplied, of rows that are
+// unusual.
 struct multiplier_place {
   uint32_t at[2];
 
@@ -102,60 +127,84 @@ struct multiplier_place {
     const int split = w.plan.columns / w.plan.rows, most = w.plan.rows - 1;
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      at[i] = from.multipliers + min((lane % 4 * 2 + i) / split, most) * w.plan.multipliers * sizeof(float);
+      at[i] = from.multipliers + min((lane % 4 * 2 + i) / split, most) *
+                                     w.plan.multipliers * sizeof(float);
   }
   __device__ float2 load(int group) const {
-    return {__uint_as_float(ptx::load_shared(at[0] + group * 4)), __uint_as_float(ptx::load_shared(at[1] + group * 4))};
+    return {__uint_as_float(ptx::load_shared(at[0] + group * 4)),
+            __uint_as_float(ptx::load_shared(at[1] + group * 4))};
   }
 };
 
-// A warp's tiles of one block of rows, of which `tile` is the first: every eighth. `next`: takes the warp to its next
-// stage, where it waits for what is there. Each stage is given back as soon as its words are in registers.
-template <bool kMultiplied>
-__device__ inline void multiply_block(const work &w, const places &from, cursor &at, const operand_place &x,
-                                      const multiplier_place &by, const uint32_t (&a)[4], int tile, int end, int first,
-                                      int warp, int lane, float (&sum)[units][4]) {
-  constexpr float zeros[4] = {};
-#pragma unroll 1
-  for (; tile < end; tile += warps) {
-    const int group = tile - first;
-    uint32_t b[buffers][4] = {};
-    tile_words now;
-#pragma unroll
-    for (int step = 0; step < ahead; step++)
-      x.load(b[step], step, group * GROUPED_INT2_X_BYTES);
+// What a warp has of a stage: W's words of its tile, which were taken while the
+// one before was multiplied, and x of the first steps.
+struct warp_state {
+  tile_words now;
+  uint32_t b[buffers][4] = {};
+  float sum[units][4] = {};
+  cursor at;
+
+  __device__ explicit warp_state(int stages) : at(stages) {}
+  __device__ void take(const places &from, int warp, int lane) {
     ptx::barrier_wait(from.full(at.stage), at.phase);
     now.load(from.ring + at.stage * stage_bytes + warp * INT2_TILE_BYTES, lane);
-    float part[units][4];
+  }
+  // x of the first steps of a group, which begins `more` bytes further on.
+  __device__ void load_ahead(const operand_place &x, uint32_t more) {
 #pragma unroll
-    for (int step = 0; step < steps; step++) {
-      if (step + ahead < steps)
-        x.load(b[(step + ahead) % buffers], step + ahead, group * GROUPED_INT2_X_BYTES);
+    for (int step = 0; step < ahead; step++)
+      x.load(b[step], step, more);
+  }
+};
+
+// The tile that the warp has taken, of K's group `group`; what it takes then is
+// of group `next`. kMultiplied: by the rows' multipliers. `wanted`: a stage may
+// have none of the warp's.
+template <bool kMultiplied>
+__device__ inline void
+multiply_tile(warp_state &s, const places &from, const operand_place &x,
+              const multiplier_place &by, const uint32_t (&a)[4], int group,
+              int next, bool wanted, int warp, int lane) {
+  constexpr float zeros[4] = {};
+  float part[units][4];
+  float2 scale[units], more = {1.0f, 1.0f};
 #pragma unroll
-      for (int u = 0; u < units; u++) {
-        const auto &c = step == 0 ? zeros : static_cast<const float(&)[4]>(part[u]);
-        if (step % 2 == 0)
-          ptx::mma_sparse_f16<0>(part[u], a, b[step % buffers], c, now.codes[u][step / 2]);
-        else
-          ptx::mma_sparse_f16<1>(part[u], a, b[step % buffers], c, now.codes[u][step / 2]);
-      }
-      if (step == 0)
-        ptx::barrier_arrive(from.empty(at.stage));
-    }
-    at.advance();
-    float2 more = {1.0f, 1.0f};
-    if constexpr (kMultiplied)
-      more = by.load(group);
+  for (int u = 0; u < units; u++)
+    scale[u] =
+        __half22float2(reinterpret_cast<const __half2 &>(s.now.scales[u]));
+  if constexpr (kMultiplied)
+    more = by.load(group);
+#pragma unroll
+  for (int step = 0; step < steps; step++) {
+    const int then = step + ahead;
+    x.load(s.b[then % buffers], then % steps,
+           (then < steps ? group : next) * GROUPED_INT2_X_BYTES);
 #pragma unroll
     for (int u = 0; u < units; u++) {
-      const __half2 pair = reinterpret_cast<const __half2 &>(now.scales[u]);
-      const float2 scale = __half22float2(pair);
+      const auto &c =
+          step == 0 ? zeros : static_cast<const float(&)[4]>(part[u]);
+      if (step % 2 == 0)
+        ptx::mma_sparse_f16<0>(part[u], a, s.b[step % buffers], c,
+                               s.now.codes[u][step / 2]);
+      else
+        ptx::mma_sparse_f16<1>(part[u], a, s.b[step % buffers], c,
+                               s.now.codes[u][step / 2]);
+    }
+    if (step == 0)
+      ptx::barrier_arrive(from.empty(s.at.stage));
+  }
+  s.at.advance();
+  s.take(from, warp, lane);
+  if (!wanted)
+    return;
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        if constexpr (kMultiplied)
-          part[u][i] *= i % 2 ? more.y : more.x;
-        sum[u][i] = fmaf(part[u][i], i < 2 ? scale.x : scale.y, sum[u][i]);
-      }
+  for (int u = 0; u < units; u++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if constexpr (kMultiplied)
+        part[u][i] *= i % 2 ? more.y : more.x;
+      s.sum[u][i] =
+          fmaf(part[u][i], i < 2 ? scale[u].x : scale[u].y, s.sum[u][i]);
     }
   }
 }
@@ -163,7 +212,9 @@ __device__ inline void multiply_block(const work &w, const places &from, cursor 
 // ---- sums to y
 
 // A warp's of a block of rows, for others to add up; zeros afterwards.
-template <bool kSplits> __device__ inline void leave_sums(float (&sum)[units][4], float *to, int rows, int lane) {
+template <bool kSplits>
+__device__ inline void leave_sums(float (&sum)[units][4], float *to, int rows,
+                                  int lane) {
   const int row = kSplits ? lane % 4 : lane % 4 * 2;
   float *const at = to + row * pitch + lane / 4;
 #pragma unroll
@@ -183,81 +234,123 @@ template <bool kSplits> __device__ inline void leave_sums(float (&sum)[units][4]
   }
 }
 
-// y of a piece from all warps' sums, by warp, from the first on.
-__device__ inline void write_y(const work &w, const experts_tile &tile, int piece, const float *sums) {
+// y of a piece from the sums of its warps, those of a block of rows from the
+// first on. `to`: of lane i, where the tile's row i of y is.
+__device__ inline void write_y(const work &w, const experts_tile &tile,
+                               int piece, const float *sums, int to) {
   const grouped_int2_product &p = w.product;
-  const int blocks = blocks_of(w, piece), warp_floats = w.plan.rows * pitch;
-  for (int i = threadIdx.x; i < blocks * tile.rows * INT2_BLOCK_ROWS; i += consumers) {
-    const int column = i % INT2_BLOCK_ROWS, row = i / INT2_BLOCK_ROWS % tile.rows,
-              block = i / INT2_BLOCK_ROWS / tile.rows;
-    const float *const from = sums + block * warps * warp_floats + row * pitch + column;
-    float sum = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < warps; warp++)
-      sum += from[warp * warp_floats];
-    const int64_t n = (piece * w.plan.blocks + block) * INT2_BLOCK_ROWS + column, sorted = tile.first + row;
-    const float bias = p.bias ? number_load_as(p.bias, tile.expert * p.n + n, p.bias_type) : 0.0f;
-    const int64_t to = p.y_sorted ? sorted : p.route.pair[sorted];
-    number_store_as(static_cast<uint8_t *>(p.y) + to * p.y_stride, n, p.y_type, sum + bias);
+  const int blocks = blocks_of(w, piece), parts = warps / w.plan.blocks,
+            warp_floats = w.plan.rows * pitch;
+  // A warp has half of a row of a block: all of its lanes take as many turns.
+  for (int i = threadIdx.x / 32; i < 2 * blocks * tile.rows; i += warps) {
+    const int block = i / (2 * tile.rows),
+              row = (i - block * 2 * tile.rows) / 2,
+              column = i % 2 * 32 + static_cast<int>(threadIdx.x % 32);
+    const float *from =
+        sums + block * parts * warp_floats + row * pitch + column;
+    float sum = *from;
+#pragma unroll 1
+    for (int part = 1; part < parts; part++)
+      sum += *(from += warp_floats);
+    const int64_t n =
+        (piece * w.plan.blocks + block) * INT2_BLOCK_ROWS + column;
+    const float bias =
+        p.bias ? number_load_as(p.bias, tile.expert * p.n + n, p.bias_type)
+               : 0.0f;
+    const int64_t row_of_y = __shfl_sync(0xffffffffu, to, row);
+    number_store_as(static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride, n,
+                    p.y_type, sum + bias);
   }
 }
 
-template <bool kSplits> __device__ inline void consume(const work &w, const places &from, float *sums) {
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  cursor at(w.plan.stages);
+// Whether a row of the tile has a multiplier that is not one.
+__device__ inline bool is_unusual(const work &w, const places &from, int rows,
+                                  int lane) {
+  bool any = false;
+  for (int row = 0; row < rows; row++)
+    for (int group = lane; group < w.plan.groups; group += 32)
+      any |= ptx::load_shared(from.multipliers +
+                              (row * w.plan.multipliers + group) * 4) !=
+             __float_as_uint(1.0f);
+  return __any_sync(0xffffffffu, any);
+}
+
+// The tiles of a piece that are this warp's: of its block of rows every so
+// many-th, one a stage.
+template <bool kSplits, bool kMultiplied>
+__device__ inline void
+multiply_piece(const work &w, warp_state &s, const places &from,
+               const operand_place &x, const multiplier_place &by,
+               const uint32_t (&a)[4], int blocks, int rows, float *sums,
+               int warp, int lane) {
+  const int groups = w.plan.groups, parts = warps / w.plan.blocks,
+            first = warp % parts, last = groups - 1;
+  const bool mine = warp / parts < blocks;
+#pragma unroll 1
+  for (int group = first; group - first < groups; group += parts) {
+    const int then = group - first + parts < groups ? group + parts : first;
+    multiply_tile<kMultiplied>(s, from, x, by, a, min(group, last),
+                               min(then, last), mine && group < groups, warp,
+                               lane);
+  }
+  leave_sums<kSplits>(s.sum, sums + warp * w.plan.rows * pitch, rows, lane);
+}
+
+template <bool kSplits>
+__device__ inline void consume(const work &w, const places &from, float *sums) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0),
+            lane = threadIdx.x % 32;
   uint32_t a[4], x_phase = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++)
     a[i] = ptx::held(0x4000bc00); // f16 -1 and 2
-  float sum[units][4] = {};
   ptx::wait_for_previous_grid();
-  const made extra(w);
+  const grouped_int2_product &p = w.product;
   const multiplier_place by(w, from, lane);
   const uint32_t column_bytes = w.plan.groups * GROUPED_INT2_X_BYTES;
+  warp_state s(w.plan.stages);
   bool fresh = true, unusual = false;
-  int turn = 0;
+  int turn = 0, to = 0;
   experts_tile tile = {};
+  run list(w);
+  if (list.left > 0)
+    s.take(from, warp, lane);
 #pragma unroll 1
-  for (run list(w); list.left > 0; turn ^= 1) {
+  for (; list.left > 0; turn ^= 1) {
     if (fresh) {
-      tile = w.product.route.tiles[list.tile];
+      tile = p.route.tiles[list.tile];
+      const int sorted = tile.first + min(lane, tile.rows - 1);
+      to = p.y_sorted ? sorted : p.route.pair[sorted];
       ptx::barrier_wait(from.x_full(), x_phase);
       x_phase ^= 1;
-      const int64_t row = tile.first - w.product.first_row + min(lane, tile.rows - 1);
-      unusual = kSplits || __any_sync(0xffffffffu, extra.flags[row] != 0);
+      unusual = kSplits || is_unusual(w, from, tile.rows, lane);
     }
-    const operand_place x(from.x, column_bytes, kSplits ? 2 * tile.rows : tile.rows,
+    const operand_place x(from.x, column_bytes,
+                          kSplits ? 2 * tile.rows : tile.rows,
                           kSplits ? lane / 4 : tile.first + lane / 4, lane);
-    const int blocks = blocks_of(w, list.piece), groups = w.plan.groups, all = blocks * groups;
+    if (fresh)
+      s.load_ahead(x, min(warp % (warps / w.plan.blocks), w.plan.groups - 1) *
+                          GROUPED_INT2_X_BYTES);
     float *const here = sums + turn * (w.plan.sums_bytes / 8);
-    int next = warp;
-#pragma unroll 1
-    for (int block = 0; block < blocks; block++) {
-      const int first = block * groups, end = first + groups;
-      if (unusual)
-        multiply_block<true>(w, from, at, x, by, a, next, end, first, warp, lane, sum);
-      else
-        multiply_block<false>(w, from, at, x, by, a, next, end, first, warp, lane, sum);
-      next += next < end ? (end - next + warps - 1) / warps * warps : 0;
-      leave_sums<kSplits>(sum, here + (block * warps + warp) * w.plan.rows * pitch, tile.rows, lane);
-    }
-    // The last stage may have nothing of this warp's.
-    if (next / warps < (all + warps - 1) / warps) {
-      ptx::barrier_wait(from.full(at.stage), at.phase);
-      ptx::barrier_arrive(from.empty(at.stage));
-      at.advance();
-    }
-    const int piece = list.piece;
+    const int piece = list.piece, blocks = blocks_of(w, piece);
+    if (unusual)
+      multiply_piece<kSplits, true>(w, s, from, x, by, a, blocks, tile.rows,
+                                    here, warp, lane);
+    else
+      multiply_piece<kSplits, false>(w, s, from, x, by, a, blocks, tile.rows,
+                                     here, warp, lane);
     const experts_tile of = tile;
     fresh = list.next();
     ptx::named_barrier_sync(piece_barrier, consumers);
     if (fresh && threadIdx.x == 0)
       ptx::barrier_arrive(from.x_empty());
-    write_y(w, of, piece, here);
+    write_y(w, of, piece, here, to);
   }
 }
 
-template <bool kSplits> __global__ void __launch_bounds__(threads, 1) multiply(const __grid_constant__ work w) {
+template <bool kSplits>
+__global__ void __launch_bounds__(threads, 1)
+    multiply(const __grid_constant__ work w) {
   extern __shared__ __align__(1024) uint8_t raw[];
   const places at(w, ptx::shared_address(raw));
   if (threadIdx.x == 0) {
