@@ -2,19 +2,20 @@
 
 #include <stdlib.h>
 
-/* Pieces that a thread hashes at a time. */
-enum { BATCH = TREE_LANES_MOST };
-
 struct tree {
   const uint8_t *bytes;
   uint64_t length;
+  uint64_t lanes; /* pieces that a thread hashes at a time */
+  uint64_t full;  /* turns that take so many; those behind take one, so that what is left is not one thread's */
   uint8_t (*leaves)[TREE_HASH_BYTES];
   struct watch *watch;
 };
 
-static enum status hash_batch(void *context, uint64_t index, void *scratch, struct error *error) {
+static enum status hash_turn(void *context, uint64_t index, void *scratch, struct error *error) {
   struct tree *tree = context;
-  uint64_t first = index * BATCH, begin = first * TREE_PIECE_BYTES, most = (uint64_t)BATCH * TREE_PIECE_BYTES;
+  bool full = index < tree->full;
+  uint64_t first = full ? index * tree->lanes : tree->full * tree->lanes + (index - tree->full);
+  uint64_t begin = first * TREE_PIECE_BYTES, most = (full ? tree->lanes : 1) * TREE_PIECE_BYTES;
   uint64_t left = tree->length - begin, bytes = left < most ? left : most;
   (void)scratch;
   (void)error;
@@ -26,14 +27,16 @@ static enum status hash_batch(void *context, uint64_t index, void *scratch, stru
 enum status hash_weight(const struct gemm_weight *weight, const void *canonical, uint64_t bytes, unsigned threads,
                         struct watch *watch, uint8_t hash[TREE_HASH_BYTES], struct error *error) {
   uint64_t count = gemm_ceil_div(bytes, TREE_PIECE_BYTES);
-  struct tree tree = {.bytes = canonical, .length = bytes, .watch = watch};
+  uint64_t lanes = tree_lanes() > 0 ? tree_lanes() : 1;
+  struct tree tree = {
+      .bytes = canonical, .length = bytes, .lanes = lanes, .full = bytes / TREE_PIECE_BYTES / lanes, .watch = watch};
   tree.leaves = malloc((size_t)count * TREE_HASH_BYTES + 1);
   if (!tree.leaves)
     return error_set(error, STATUS_NOMEM, "no memory for the hashes of %llu bytes", (unsigned long long)bytes);
-  struct bands bands = {.count = gemm_ceil_div(count, BATCH),
+  struct bands bands = {.count = tree.full + (count - tree.full * lanes),
                         .scratch_bytes = 1,
                         .threads = threads,
-                        .work = hash_batch,
+                        .work = hash_turn,
                         .context = &tree};
   enum status status = bands_run(&bands, watch, error);
   if (status == STATUS_OK)

@@ -41,14 +41,16 @@ struct store {
   const struct layout *layout;
   const void *canonical;
   CUdeviceptr to;
+  uint64_t slice_bytes;
 };
 
-enum { STORE_BYTES = 4 << 20 }; /* of a slice */
+/* Of a slice; of tiles, which take the host longer to lay out than the device to copy, less, so that all lanes work. */
+enum { STORE_BYTES = 4 << 20, STORE_TILED_BYTES = 1 << 19 };
 
 static enum status work_store(void *context, struct lane *lane, uint64_t index, struct error *error) {
   const struct store *store = context;
-  uint64_t at = index * STORE_BYTES, left = store->layout->total_bytes - at;
-  uint64_t bytes = left < STORE_BYTES ? left : STORE_BYTES;
+  uint64_t at = index * store->slice_bytes, left = store->layout->total_bytes - at;
+  uint64_t bytes = left < store->slice_bytes ? left : store->slice_bytes;
   layout_fill(store->weight, store->layout, store->canonical, at, lane->pinned_in, bytes);
   cudaError_t result = cudaMemcpyAsync((void *)(uintptr_t)(store->to + at), lane->pinned_in, bytes,
                                        cudaMemcpyHostToDevice, lane->stream);
@@ -72,9 +74,13 @@ enum status cuda_weight_store(struct backend *backend, const struct gemm_weight 
                         &writable, error);
   if (status != STATUS_OK)
     return status;
-  struct store store = {.weight = weight, .layout = &layout, .canonical = canonical, .to = writable + offset};
+  struct store store = {.weight = weight,
+                        .layout = &layout,
+                        .canonical = canonical,
+                        .to = writable + offset,
+                        .slice_bytes = layout_is_tiled(&layout) ? STORE_TILED_BYTES : STORE_BYTES};
   const struct lanes_job job = {
-      .slices = gemm_ceil_div(layout.total_bytes, STORE_BYTES), .work = work_store, .context = &store};
+      .slices = gemm_ceil_div(layout.total_bytes, store.slice_bytes), .work = work_store, .context = &store};
   status = lanes_run(&backend->lanes, &job, error);
   if (slab->read_only)
     memory_unmap(backend->driver, writable, slab->bytes);
