@@ -2,7 +2,7 @@
 #ifndef CLIENT_MODEL_EXPERTS_H
 #define CLIENT_MODEL_EXPERTS_H
 
-#include "plan.h"
+#include "item.h"
 
 /* Items whose names differ in the number behind "experts." alone are joined into the first of them, whose name loses
  * that number; the others are left with no pieces. NOT_FOUND: one is missing, or there are none; UNSUPPORTED. */
