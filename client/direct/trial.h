@@ -3,7 +3,8 @@
 
 #include "state.h"
 
-/* Tensors to tune with. x has the kinds of rows of kernels/operands.h over and over, so that most rows of y are known by their bits. */
+/* Tensors to tune with. x has the kinds of rows of kernels/operands.h over and over, so that most rows of y are known
+ * by their bits. */
 struct trial {
   struct gemmd_direct *direct;
   struct backend_weight *weight;

@@ -92,7 +92,7 @@ struct backend_slab {
 
 struct backend_arena {
   uint8_t *base;
-  uint64_t bytes; /* of the host's memory; 0: it is none */
+  uint64_t bytes;  /* of the host's memory; 0: it is none */
   uint8_t *device; /* the same memory as the device sees it; NULL: not registered, copied through `bounce` */
   /* Memory of another process, where base and device are one; else 0. */
   CUmemGenericAllocationHandle handle; /* of memory_import */

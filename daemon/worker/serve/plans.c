@@ -126,7 +126,7 @@ enum status plans_find(struct plans *plans, struct engine_session *session, cons
                              extent, error);
   if (status != STATUS_OK)
     return status;
-  TAILQ_FOREACH(plan, &plans->list, link) {
+  TAILQ_FOREACH (plan, &plans->list, link) {
     if (same(plan, session, &reading))
       break;
   }

@@ -104,9 +104,9 @@ void serve_session_drop(struct serve *serve, struct engine_session *session) {
   }
   for (int i = 0; i < RING_PRIORITIES; i++) {
     struct queue_job *job;
-    TAILQ_FOREACH(job, &session->lane.lines[i].under_way, in_line)
-    if (job->mate == NULL)
-      serve_stop(serve, job, STATUS_CANCELLED);
+    TAILQ_FOREACH (job, &session->lane.lines[i].under_way, in_line)
+      if (job->mate == NULL)
+        serve_stop(serve, job, STATUS_CANCELLED);
   }
   for (uint32_t i = 0; i < serve->in_flight; i++) {
     struct queue_job *job = serve->on_device[i];

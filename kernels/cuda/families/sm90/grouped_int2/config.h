@@ -26,15 +26,13 @@ enum {
   GROUPED_INT2_WARPS = 8,
   GROUPED_INT2_STAGES_LEAST = 3,
   GROUPED_INT2_STAGES_MOST = 8,
-  GROUPED_INT2_X_BYTES =
-      512, /* of 128 of K and a column, as the instruction takes it */
+  GROUPED_INT2_X_BYTES = 512, /* of 128 of K and a column, as the instruction takes it */
 };
 
 /* How a launch is laid out in shared memory. */
 struct grouped_int2_plan {
-  int rows,
-      columns; /* of x in a tile at most, and columns of the instruction */
-  int blocks;  /* of 64 rows of W a piece: 1, 2, 4, 8 */
+  int rows, columns;       /* of x in a tile at most, and columns of the instruction */
+  int blocks;              /* of 64 rows of W a piece: 1, 2, 4, 8 */
   int groups, multipliers; /* of 128 of K; those that a row of multipliers has
                               room for */
   int x_bytes, multiplier_bytes, sums_bytes;
@@ -46,8 +44,7 @@ struct grouped_int2_plan {
  * that reads it. Pure. */
 bool grouped_int2_fits(int64_t n, int64_t k);
 /* False where there is no room for three stages. Pure. */
-bool grouped_int2_plan_for(int rows, int blocks, bool splits, int64_t k,
-                           struct grouped_int2_plan *out);
+bool grouped_int2_plan_for(int rows, int blocks, bool splits, int64_t k, struct grouped_int2_plan *out);
 /* Blocks of rows of a piece that measurements hold for the fastest. Pure. */
 int grouped_int2_blocks(void);
 /* Rows of x in a tile, as many as there is room for. Pure. */

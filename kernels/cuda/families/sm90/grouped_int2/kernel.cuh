@@ -16,24 +16,17 @@ __device__ inline void supply_w(const work &w, const places &to) {
 #pragma unroll 1
   for (run list(w); list.left > 0; list.next()) {
     const int expert = w.product.route.tiles[list.tile].expert;
-    const int64_t block = static_cast<int64_t>(expert) * w.row_blocks +
-                          list.piece * w.plan.blocks;
-    const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) +
-                          block * w.plan.groups * INT2_TILE_BYTES;
+    const int64_t block = static_cast<int64_t>(expert) * w.row_blocks + list.piece * w.plan.blocks;
+    const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) + block * w.plan.groups * INT2_TILE_BYTES;
     const int blocks = blocks_of(w, list.piece), parts = warps / w.plan.blocks;
 #pragma unroll 1
     for (int group = 0; group < w.plan.groups; group += parts, at.advance()) {
-      const uint32_t bytes =
-                         min(parts, w.plan.groups - group) * INT2_TILE_BYTES,
-                     full = to.full(at.stage);
+      const uint32_t bytes = min(parts, w.plan.groups - group) * INT2_TILE_BYTES, full = to.full(at.stage);
       ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
       ptx::barrier_expect(full, blocks * bytes);
       for (int b = 0; b < blocks; b++)
-        ptx::copy_bulk(to.ring + at.stage * stage_bytes +
-                           b * parts * INT2_TILE_BYTES,
-                       from + static_cast<int64_t>(b * w.plan.groups + group) *
-                                  INT2_TILE_BYTES,
-                       bytes, full, policy);
+        ptx::copy_bulk(to.ring + at.stage * stage_bytes + b * parts * INT2_TILE_BYTES,
+                       from + static_cast<int64_t>(b * w.plan.groups + group) * INT2_TILE_BYTES, bytes, full, policy);
     }
   }
   // An empty stage behind the last, so that nobody has to know which is the
@@ -46,8 +39,7 @@ __device__ inline void supply_x(const work &w, const places &to) {
   const uint64_t policy = ptx::policy_evict_normal();
   ptx::wait_for_previous_grid();
   const made from(w);
-  const uint32_t row_bytes = w.plan.groups * GROUPED_INT2_X_BYTES *
-                             (w.plan.columns / w.plan.rows),
+  const uint32_t row_bytes = w.plan.groups * GROUPED_INT2_X_BYTES * (w.plan.columns / w.plan.rows),
                  multiplier_bytes = w.plan.multipliers * sizeof(float);
   uint32_t phase = 1;
   bool fresh = true;
@@ -59,13 +51,10 @@ __device__ inline void supply_x(const work &w, const places &to) {
     const int64_t first = tile.first - w.product.first_row;
     ptx::barrier_wait(to.x_empty(), phase);
     phase ^= 1;
-    ptx::barrier_expect(to.x_full(),
-                        tile.rows * (row_bytes + multiplier_bytes));
+    ptx::barrier_expect(to.x_full(), tile.rows * (row_bytes + multiplier_bytes));
     for (int row = 0; row < tile.rows; row++) {
-      ptx::copy_bulk(to.x + row * row_bytes, from.x + (first + row) * row_bytes,
-                     row_bytes, to.x_full(), policy);
-      ptx::copy_bulk(to.multipliers + row * multiplier_bytes,
-                     from.multipliers + (first + row) * w.plan.multipliers,
+      ptx::copy_bulk(to.x + row * row_bytes, from.x + (first + row) * row_bytes, row_bytes, to.x_full(), policy);
+      ptx::copy_bulk(to.multipliers + row * multiplier_bytes, from.multipliers + (first + row) * w.plan.multipliers,
                      multiplier_bytes, to.x_full(), policy);
     }
   }
@@ -82,11 +71,9 @@ struct operand_place {
   uint32_t at[2][2];
   bool wanted; // by a lane of a column that there is
 
-  __device__ operand_place(uint32_t x, uint32_t column_bytes, int columns,
-                           int odd, int lane) {
+  __device__ operand_place(uint32_t x, uint32_t column_bytes, int columns, int odd, int lane) {
     const int column = lane / 4;
-    const uint32_t first =
-        x + column * column_bytes + odd % 2 * 64 + lane % 4 * 16;
+    const uint32_t first = x + column * column_bytes + odd % 2 * 64 + lane % 4 * 16;
     wanted = column < columns;
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -95,8 +82,7 @@ struct operand_place {
   // Of the group that begins `more` bytes further on.
   __device__ void load(uint32_t (&out)[4], int step, uint32_t more) const {
     const int i = step / 2, h = step % 2;
-    ptx::load_shared_int4_if(out, at[(h ^ i / 2) % 2][i % 2] + i * 128 + more,
-                             wanted);
+    ptx::load_shared_int4_if(out, at[(h ^ i / 2) % 2][i % 2] + i * 128 + more, wanted);
   }
 };
 
@@ -108,12 +94,9 @@ struct tile_words {
 #pragma unroll
     for (int u = 0; u < units; u++) {
       const uint32_t half = tile + u / 2 * INT2_HALF_BYTES;
-      const int4 four =
-          ptx::load_shared_int4(half + u % 2 * INT2_UNIT_BYTES + lane * 16);
-      codes[u][0] = four.x, codes[u][1] = four.y, codes[u][2] = four.z,
-      codes[u][3] = four.w;
-      scales[u] = ptx::load_shared(half + INT2_HALF_SCALES +
-                                   u % 2 * (INT2_UNIT_ROWS * 2) + lane / 4 * 4);
+      const int4 four = ptx::load_shared_int4(half + u % 2 * INT2_UNIT_BYTES + lane * 16);
+      codes[u][0] = four.x, codes[u][1] = four.y, codes[u][2] = four.z, codes[u][3] = four.w;
+      scales[u] = ptx::load_shared(half + INT2_HALF_SCALES + u % 2 * (INT2_UNIT_ROWS * 2) + lane / 4 * 4);
     }
   }
 };
@@ -127,12 +110,10 @@ struct multiplier_place {
     const int split = w.plan.columns / w.plan.rows, most = w.plan.rows - 1;
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      at[i] = from.multipliers + min((lane % 4 * 2 + i) / split, most) *
-                                     w.plan.multipliers * sizeof(float);
+      at[i] = from.multipliers + min((lane % 4 * 2 + i) / split, most) * w.plan.multipliers * sizeof(float);
   }
   __device__ float2 load(int group) const {
-    return {__uint_as_float(ptx::load_shared(at[0] + group * 4)),
-            __uint_as_float(ptx::load_shared(at[1] + group * 4))};
+    return {__uint_as_float(ptx::load_shared(at[0] + group * 4)), __uint_as_float(ptx::load_shared(at[1] + group * 4))};
   }
 };
 
@@ -161,34 +142,28 @@ struct warp_state {
 // of group `next`. kMultiplied: by the rows' multipliers. `wanted`: a stage may
 // have none of the warp's.
 template <bool kMultiplied>
-__device__ inline void
-multiply_tile(warp_state &s, const places &from, const operand_place &x,
-              const multiplier_place &by, const uint32_t (&a)[4], int group,
-              int next, bool wanted, int warp, int lane) {
+__device__ inline void multiply_tile(warp_state &s, const places &from, const operand_place &x,
+                                     const multiplier_place &by, const uint32_t (&a)[4], int group, int next,
+                                     bool wanted, int warp, int lane) {
   constexpr float zeros[4] = {};
   float part[units][4];
   float2 scale[units], more = {1.0f, 1.0f};
 #pragma unroll
   for (int u = 0; u < units; u++)
-    scale[u] =
-        __half22float2(reinterpret_cast<const __half2 &>(s.now.scales[u]));
+    scale[u] = __half22float2(reinterpret_cast<const __half2 &>(s.now.scales[u]));
   if constexpr (kMultiplied)
     more = by.load(group);
 #pragma unroll
   for (int step = 0; step < steps; step++) {
     const int then = step + ahead;
-    x.load(s.b[then % buffers], then % steps,
-           (then < steps ? group : next) * GROUPED_INT2_X_BYTES);
+    x.load(s.b[then % buffers], then % steps, (then < steps ? group : next) * GROUPED_INT2_X_BYTES);
 #pragma unroll
     for (int u = 0; u < units; u++) {
-      const auto &c =
-          step == 0 ? zeros : static_cast<const float(&)[4]>(part[u]);
+      const auto &c = step == 0 ? zeros : static_cast<const float(&)[4]>(part[u]);
       if (step % 2 == 0)
-        ptx::mma_sparse_f16<0>(part[u], a, s.b[step % buffers], c,
-                               s.now.codes[u][step / 2]);
+        ptx::mma_sparse_f16<0>(part[u], a, s.b[step % buffers], c, s.now.codes[u][step / 2]);
       else
-        ptx::mma_sparse_f16<1>(part[u], a, s.b[step % buffers], c,
-                               s.now.codes[u][step / 2]);
+        ptx::mma_sparse_f16<1>(part[u], a, s.b[step % buffers], c, s.now.codes[u][step / 2]);
     }
     if (step == 0)
       ptx::barrier_arrive(from.empty(s.at.stage));
@@ -203,8 +178,7 @@ multiply_tile(warp_state &s, const places &from, const operand_place &x,
     for (int i = 0; i < 4; i++) {
       if constexpr (kMultiplied)
         part[u][i] *= i % 2 ? more.y : more.x;
-      s.sum[u][i] =
-          fmaf(part[u][i], i < 2 ? scale[u].x : scale[u].y, s.sum[u][i]);
+      s.sum[u][i] = fmaf(part[u][i], i < 2 ? scale[u].x : scale[u].y, s.sum[u][i]);
     }
   }
 }
@@ -212,9 +186,7 @@ multiply_tile(warp_state &s, const places &from, const operand_place &x,
 // ---- sums to y
 
 // A warp's of a block of rows, for others to add up; zeros afterwards.
-template <bool kSplits>
-__device__ inline void leave_sums(float (&sum)[units][4], float *to, int rows,
-                                  int lane) {
+template <bool kSplits> __device__ inline void leave_sums(float (&sum)[units][4], float *to, int rows, int lane) {
   const int row = kSplits ? lane % 4 : lane % 4 * 2;
   float *const at = to + row * pitch + lane / 4;
 #pragma unroll
@@ -236,70 +208,53 @@ __device__ inline void leave_sums(float (&sum)[units][4], float *to, int rows,
 
 // y of a piece from the sums of its warps, those of a block of rows from the
 // first on. `to`: of lane i, where the tile's row i of y is.
-__device__ inline void write_y(const work &w, const experts_tile &tile,
-                               int piece, const float *sums, int to) {
+__device__ inline void write_y(const work &w, const experts_tile &tile, int piece, const float *sums, int to) {
   const grouped_int2_product &p = w.product;
-  const int blocks = blocks_of(w, piece), parts = warps / w.plan.blocks,
-            warp_floats = w.plan.rows * pitch;
+  const int blocks = blocks_of(w, piece), parts = warps / w.plan.blocks, warp_floats = w.plan.rows * pitch;
   // A warp has half of a row of a block: all of its lanes take as many turns.
   for (int i = threadIdx.x / 32; i < 2 * blocks * tile.rows; i += warps) {
-    const int block = i / (2 * tile.rows),
-              row = (i - block * 2 * tile.rows) / 2,
+    const int block = i / (2 * tile.rows), row = (i - block * 2 * tile.rows) / 2,
               column = i % 2 * 32 + static_cast<int>(threadIdx.x % 32);
-    const float *from =
-        sums + block * parts * warp_floats + row * pitch + column;
+    const float *from = sums + block * parts * warp_floats + row * pitch + column;
     float sum = *from;
 #pragma unroll 1
     for (int part = 1; part < parts; part++)
       sum += *(from += warp_floats);
-    const int64_t n =
-        (piece * w.plan.blocks + block) * INT2_BLOCK_ROWS + column;
-    const float bias =
-        p.bias ? number_load_as(p.bias, tile.expert * p.n + n, p.bias_type)
-               : 0.0f;
+    const int64_t n = (piece * w.plan.blocks + block) * INT2_BLOCK_ROWS + column;
+    const float bias = p.bias ? number_load_as(p.bias, tile.expert * p.n + n, p.bias_type) : 0.0f;
     const int64_t row_of_y = __shfl_sync(0xffffffffu, to, row);
-    number_store_as(static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride, n,
-                    p.y_type, sum + bias);
+    number_store_as(static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride, n, p.y_type, sum + bias);
   }
 }
 
 // Whether a row of the tile has a multiplier that is not one.
-__device__ inline bool is_unusual(const work &w, const places &from, int rows,
-                                  int lane) {
+__device__ inline bool is_unusual(const work &w, const places &from, int rows, int lane) {
   bool any = false;
   for (int row = 0; row < rows; row++)
     for (int group = lane; group < w.plan.groups; group += 32)
-      any |= ptx::load_shared(from.multipliers +
-                              (row * w.plan.multipliers + group) * 4) !=
-             __float_as_uint(1.0f);
+      any |= ptx::load_shared(from.multipliers + (row * w.plan.multipliers + group) * 4) != __float_as_uint(1.0f);
   return __any_sync(0xffffffffu, any);
 }
 
 // The tiles of a piece that are this warp's: of its block of rows every so
 // many-th, one a stage.
 template <bool kSplits, bool kMultiplied>
-__device__ inline void
-multiply_piece(const work &w, warp_state &s, const places &from,
-               const operand_place &x, const multiplier_place &by,
-               const uint32_t (&a)[4], int blocks, int rows, float *sums,
-               int warp, int lane) {
-  const int groups = w.plan.groups, parts = warps / w.plan.blocks,
-            first = warp % parts, last = groups - 1;
+__device__ inline void multiply_piece(const work &w, warp_state &s, const places &from, const operand_place &x,
+                                      const multiplier_place &by, const uint32_t (&a)[4], int blocks, int rows,
+                                      float *sums, int warp, int lane) {
+  const int groups = w.plan.groups, parts = warps / w.plan.blocks, first = warp % parts, last = groups - 1;
   const bool mine = warp / parts < blocks;
 #pragma unroll 1
   for (int group = first; group - first < groups; group += parts) {
     const int then = group - first + parts < groups ? group + parts : first;
-    multiply_tile<kMultiplied>(s, from, x, by, a, min(group, last),
-                               min(then, last), mine && group < groups, warp,
+    multiply_tile<kMultiplied>(s, from, x, by, a, min(group, last), min(then, last), mine && group < groups, warp,
                                lane);
   }
   leave_sums<kSplits>(s.sum, sums + warp * w.plan.rows * pitch, rows, lane);
 }
 
-template <bool kSplits>
-__device__ inline void consume(const work &w, const places &from, float *sums) {
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0),
-            lane = threadIdx.x % 32;
+template <bool kSplits> __device__ inline void consume(const work &w, const places &from, float *sums) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   uint32_t a[4], x_phase = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++)
@@ -325,20 +280,16 @@ __device__ inline void consume(const work &w, const places &from, float *sums) {
       x_phase ^= 1;
       unusual = kSplits || is_unusual(w, from, tile.rows, lane);
     }
-    const operand_place x(from.x, column_bytes,
-                          kSplits ? 2 * tile.rows : tile.rows,
+    const operand_place x(from.x, column_bytes, kSplits ? 2 * tile.rows : tile.rows,
                           kSplits ? lane / 4 : tile.first + lane / 4, lane);
     if (fresh)
-      s.load_ahead(x, min(warp % (warps / w.plan.blocks), w.plan.groups - 1) *
-                          GROUPED_INT2_X_BYTES);
+      s.load_ahead(x, min(warp % (warps / w.plan.blocks), w.plan.groups - 1) * GROUPED_INT2_X_BYTES);
     float *const here = sums + turn * (w.plan.sums_bytes / 8);
     const int piece = list.piece, blocks = blocks_of(w, piece);
     if (unusual)
-      multiply_piece<kSplits, true>(w, s, from, x, by, a, blocks, tile.rows,
-                                    here, warp, lane);
+      multiply_piece<kSplits, true>(w, s, from, x, by, a, blocks, tile.rows, here, warp, lane);
     else
-      multiply_piece<kSplits, false>(w, s, from, x, by, a, blocks, tile.rows,
-                                     here, warp, lane);
+      multiply_piece<kSplits, false>(w, s, from, x, by, a, blocks, tile.rows, here, warp, lane);
     const experts_tile of = tile;
     fresh = list.next();
     ptx::named_barrier_sync(piece_barrier, consumers);
@@ -348,9 +299,7 @@ __device__ inline void consume(const work &w, const places &from, float *sums) {
   }
 }
 
-template <bool kSplits>
-__global__ void __launch_bounds__(threads, 1)
-    multiply(const __grid_constant__ work w) {
+template <bool kSplits> __global__ void __launch_bounds__(threads, 1) multiply(const __grid_constant__ work w) {
   extern __shared__ __align__(1024) uint8_t raw[];
   const places at(w, ptx::shared_address(raw));
   if (threadIdx.x == 0) {

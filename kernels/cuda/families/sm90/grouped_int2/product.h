@@ -9,9 +9,9 @@
 struct grouped_int2_product {
   int64_t pairs, n, k; /* of the weight, for each expert */
   int experts;
-  const void *tiles; /* of all experts */
-  const void *x; /* [pairs] by route, x_stride bytes apart, zeros behind k up to
-                    whole groups, aligned to 16 */
+  const void *tiles;     /* of all experts */
+  const void *x;         /* [pairs] by route, x_stride bytes apart, zeros behind k up to
+                            whole groups, aligned to 16 */
   enum gemm_type x_type; /* F32, F16, BF16 */
   int64_t x_stride;
   const void *bias; /* [experts, n], or NULL */

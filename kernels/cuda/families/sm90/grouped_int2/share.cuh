@@ -10,8 +10,7 @@
 
 namespace grouped_int2 {
 
-constexpr int warps = GROUPED_INT2_WARPS, consumers = 32 * warps,
-              threads = consumers + 64;
+constexpr int warps = GROUPED_INT2_WARPS, consumers = 32 * warps, threads = consumers + 64;
 constexpr int pitch = INT2_BLOCK_ROWS + 4; // f32: of a row of sums
 constexpr uint32_t stage_bytes = warps * INT2_TILE_BYTES;
 constexpr int piece_barrier = 1;
@@ -38,8 +37,7 @@ struct made {
     const grouped_int2_product &p = w.product;
     const int64_t rows = p.last_row - p.first_row + GROUPED_INT2_COLUMNS;
     x = static_cast<uint8_t *>(p.made);
-    multipliers =
-        reinterpret_cast<float *>(x + rows * made_row(w.plan.groups, p.splits));
+    multipliers = reinterpret_cast<float *>(x + rows * made_row(w.plan.groups, p.splits));
   }
 };
 
@@ -49,8 +47,7 @@ struct run {
   int pieces;
 
   // The first tile that begins at row `row` or behind it.
-  static __device__ int lower(const experts_route &route, int tiles,
-                              int64_t row) {
+  static __device__ int lower(const experts_route &route, int tiles, int64_t row) {
     int low = 0;
     while (low < tiles) {
       const int middle = (low + tiles) / 2;
@@ -64,15 +61,10 @@ struct run {
   __device__ explicit run(const work &w) : pieces(w.pieces) {
     const experts_route &route = w.product.route;
     const int tiles = *const_cast<volatile int *>(&route.counts->tiles);
-    first_tile =
-        w.product.first_row == 0 ? 0 : lower(route, tiles, w.product.first_row);
-    const int last = w.product.last_row >= w.product.pairs
-                         ? tiles
-                         : lower(route, tiles, w.product.last_row);
-    const int64_t all = static_cast<int64_t>(last - first_tile) * pieces,
-                  blocks = gridDim.x;
-    const int64_t begin = all * blockIdx.x / blocks,
-                  end = all * (blockIdx.x + 1) / blocks;
+    first_tile = w.product.first_row == 0 ? 0 : lower(route, tiles, w.product.first_row);
+    const int last = w.product.last_row >= w.product.pairs ? tiles : lower(route, tiles, w.product.last_row);
+    const int64_t all = static_cast<int64_t>(last - first_tile) * pieces, blocks = gridDim.x;
+    const int64_t begin = all * blockIdx.x / blocks, end = all * (blockIdx.x + 1) / blocks;
     tile = first_tile + static_cast<int>(begin / pieces);
     piece = static_cast<int>(begin % pieces);
     left = static_cast<int>(end - begin);
@@ -93,18 +85,20 @@ struct places {
   uint32_t x, multipliers, sums, ring, barriers;
 
   __device__ places(const work &w, uint32_t begin)
-      : x(begin), multipliers(x + w.plan.x_bytes),
-        sums(multipliers + w.plan.multiplier_bytes),
-        ring(sums + w.plan.sums_bytes),
-        barriers(ring + w.plan.stages * stage_bytes) {}
-  __device__ uint32_t full(int stage) const { return barriers + 16 * stage; }
+      : x(begin), multipliers(x + w.plan.x_bytes), sums(multipliers + w.plan.multiplier_bytes),
+        ring(sums + w.plan.sums_bytes), barriers(ring + w.plan.stages * stage_bytes) {}
+  __device__ uint32_t full(int stage) const {
+    return barriers + 16 * stage;
+  }
   __device__ uint32_t empty(int stage) const {
     return barriers + 16 * stage + 8;
   }
   __device__ uint32_t x_full() const {
     return barriers + 16 * GROUPED_INT2_STAGES_MOST;
   }
-  __device__ uint32_t x_empty() const { return x_full() + 8; }
+  __device__ uint32_t x_empty() const {
+    return x_full() + 8;
+  }
 };
 
 struct cursor {

@@ -9,8 +9,8 @@ namespace hopper {
 // How FP8 sums leave the tensor cores; see hopper/config.h.
 enum class sums { integers, every_128, every_32, block_scaled };
 
-// With so few columns taking sums out after every instruction costs nothing (H200, 4096x4096, M = 16: 6.16 us for 6.19),
-// so that bf16 results have that, too; with 32 columns it takes 7.22 us for 6.35.
+// With so few columns taking sums out after every instruction costs nothing (H200, 4096x4096, M = 16: 6.16 us
+// for 6.19), so that bf16 results have that, too; with 32 columns it takes 7.22 us for 6.35.
 constexpr int fine_columns = 16;
 
 template <sums kSums> struct sum_of { using type = float; };

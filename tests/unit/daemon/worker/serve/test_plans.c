@@ -135,7 +135,7 @@ static void the_table_is_bounded(void **state) {
   assert_int_equal(fixture.plans.count, PLANS_MOST);
   assert_ptr_equal(find_plain(&fixture, 0, GEMM_F16, first), used); /* older than all, but in use */
   struct engine_plan *plan;
-  TAILQ_FOREACH(plan, &fixture.plans.list, link) {
+  TAILQ_FOREACH (plan, &fixture.plans.list, link) {
     plan->jobs = 1;
   }
   struct ring_submission submission = describe(&fixture, 1, GEMM_BF16, 0);
