@@ -108,7 +108,7 @@ enum { COMMANDS = sizeof command_names / sizeof *command_names };
 static void test_help_lists_every_command(void **state) {
   (void)state;
   const struct shell_outcome *help = shell_expect("$T/gemmctl --help", 0);
-  assert_non_null(strstr(help->out, "| forget PATTERN | watch | report | WEIGHT"));
+  assert_non_null(strstr(help->out, "| forget PATTERN | watch | report | trials | WEIGHT"));
   assert_string_equal(help->err, "");
   for (int i = 0; i < COMMANDS; i++)
     assert_non_null(strstr(help->out, command_names[i]));

@@ -36,6 +36,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   bool packed = gemm_is_packed(weight->format);
   (void)backend;
   (void)variant;
+  if (weight->experts == 0)
+    return error_set(error, STATUS_UNSUPPORTED, "the kernel for single pairs computes products over experts");
   if (layout_is_tiled(layout))
     return error_set(error, STATUS_UNSUPPORTED, "the kernel for single pairs does not read weights in tiles");
   const struct pairs_product product = {

@@ -98,9 +98,9 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
                           struct error *error) {
   struct kernel_problem problem = kernel_call_problem(backend, call);
   struct grouped_config config = config_of(variant);
-  config.columns = call->groups->tile_rows;
   if (!grouped_takes(&problem))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
+  config.columns = call->groups->tile_rows;
   if (config.columns > GROUPED_COLUMNS_MOST / 2)
     config.groups = 2, config.blocks = 1;
   if (!grouped_config_valid(&config, problem.scale))

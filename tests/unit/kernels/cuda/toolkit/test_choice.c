@@ -71,7 +71,7 @@ static const char *text_of(const struct kernel_problem *problem, const struct va
 static void test_choices(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
-    struct gemm_weight weight;
+    struct gemm_weight weight = {.experts = 0};
     enum gemm_type types[3];
     int64_t m;
     parse(choices[i].problem, &weight, &m, types);
@@ -196,22 +196,26 @@ static void test_other_weights(void **state) {
       assert_int_equal(launched(family, &variant, &tiles, 16), STATUS_UNSUPPORTED);
     if (!two_bits || family == &int2_few_kernels)
       assert_int_equal(launched(family, &variant, &tiles_a8, 16), STATUS_UNSUPPORTED);
+    if (family == &grouped_kernels || family == &grouped_int2_kernels || family == &pairs_kernels)
+      assert_int_equal(launched(family, &variant, &rows, 16), STATUS_UNSUPPORTED); /* which has no experts */
   }
 }
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain", "tile",     "cublaslt", "hopper",    "few",
-                                      "many",  "fp8_many", "int2_few", "int2_many", "int2a8"};
+  static const char *const names[] = {"plain",   "tile",         "cublaslt", "hopper",    "few",
+                                      "many",    "fp8_many",     "int2_few", "int2_many", "int2a8",
+                                      "grouped", "grouped_int2", "pairs"};
+  const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {
-    assert_in_range(count, 0, 9);
+    assert_in_range(count, 0, rows - 1);
     assert_string_equal(cuda_families[count]->name, names[count]);
     assert_ptr_equal(kernel_families[count]->variants, cuda_families[count]);
     const struct variant variant = variant_default(cuda_families[count]);
     assert_ptr_equal(kernel_family_of(&variant), kernel_families[count]);
   }
-  assert_int_equal(count, 10);
+  assert_int_equal(count, rows);
   assert_null(cuda_families[count]);
   assert_null(kernel_family_of(NULL));
 }
