@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs inside the Debian of run.sh.
 set -u
-cd /work || exit 1
+cd /stage || exit 1
 passed=0 failed=0
 
 check() {

@@ -20,10 +20,10 @@ needed=$build/wheel/needed
 root=$(mktemp -d /var/tmp/gemmd-wheel-XXXXXX)
 trap 'rm -rf "$root"' EXIT
 tar -C "$root" -xf "$image" --exclude='./dev/*' || exit 1
-mkdir -p "$root/work/wheels"
-cp "$build"/wheel/*.whl "$needed"/*.whl "$root/work/wheels/"
-cp tests/wheel/inside.sh tests/wheel/make_models.py "$root/work/"
-/usr/bin/python3 tests/wheel/example.py client/python/README.md >"$root/work/example.py" || exit 1
+mkdir -p "$root/stage/wheels"
+cp "$build"/wheel/*.whl "$needed"/*.whl "$root/stage/wheels/"
+cp tests/wheel/inside.sh tests/wheel/make_models.py "$root/stage/"
+/usr/bin/python3 tests/wheel/example.py client/python/README.md >"$root/stage/example.py" || exit 1
 
 # namespaces of its own: mounts, processes and network end with it
 # shellcheck disable=SC2016
@@ -32,4 +32,4 @@ timeout --kill-after=10 "${TEST_LIMIT_S:-300}" unshare --mount --pid --net --for
     mount -t tmpfs tmpfs "$0/dev/shm" || exit 1
   for node in null zero random urandom; do touch "$0/dev/$node" && mount --bind "/dev/$node" "$0/dev/$node"; done
   ln -s /proc/self/fd "$0/dev/fd"
-  exec chroot "$0" env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/work LANG=C.UTF-8 bash /work/inside.sh' "$root" </dev/null
+  exec chroot "$0" env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/stage LANG=C.UTF-8 bash /stage/inside.sh' "$root" </dev/null
