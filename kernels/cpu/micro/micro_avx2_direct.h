@@ -142,8 +142,7 @@ static ALWAYS_INLINE void direct_e4m3(const struct micro_tile *tile, int rows, i
 }
 TILE_OF(tile_e4m3, direct_e4m3, ROW_CASES)
 
-/* INT2: a code selects one of four numbers. What a group adds up to is scaled and added to the sums: no sum has more
- * terms than a group has, or than there are groups, so that what is of one sign loses little. */
+/* INT2: a code selects one of four numbers, which its column's scale multiplies. */
 static ALWAYS_INLINE lanes codes2_lanes(__m256i codes, int k) {
   const __m256 numbers = _mm256_setr_ps(-1, 0, 1, 2, -1, 0, 1, 2);
   return (lanes)_mm256_permutevar_ps(numbers, _mm256_srli_epi32(codes, k % 4 * 8 + k / 4 * 2));
@@ -156,24 +155,21 @@ static ALWAYS_INLINE void direct_codes2(const struct micro_tile *tile, int rows,
   const uint8_t *w = (const uint8_t *)tile->w;
   begin_real(tile, rows, column, vectors, sum);
   for (int64_t first = 0; first < tile->steps; first += MICRO_GROUP, w += group) {
-    lanes part[ROWS][FEW_VECTORS] = {{{0}}};
+    lanes scale[FEW_VECTORS];
+    UNROLL for (int v = 0; v < vectors; v++) {
+      scale[v] = load_halves(w + 8 * word + 2 * (column + v * LANES));
+    }
     for (int i = 0; i < 8; i++) {
       UNROLL for (int v = 0; v < vectors; v++) {
         const uint8_t *at = w + i * word + 4 * (column + v * LANES);
         __m256i codes = _mm256_loadu_si256((const __m256i *)at);
         __builtin_prefetch(at + DIRECT_AHEAD);
         UNROLL for (int k = 0; k < 16; k++) {
-          lanes w_now = codes2_lanes(codes, k);
+          lanes w_now = codes2_lanes(codes, k) * scale[v];
           UNROLL for (int row = 0; row < rows; row++) {
-            part[row][v] = multiply_f32(part[row][v], w_now, (lanes)x_at(&x, row, first + 16 * i + k));
+            sum[row][v] = multiply_f32(sum[row][v], w_now, (lanes)x_at(&x, row, first + 16 * i + k));
           }
         }
-      }
-    }
-    UNROLL for (int v = 0; v < vectors; v++) {
-      lanes scale = load_halves(w + 8 * word + 2 * (column + v * LANES));
-      UNROLL for (int row = 0; row < rows; row++) {
-        sum[row][v] = multiply_f32(sum[row][v], part[row][v], scale);
       }
     }
   }
