@@ -67,7 +67,7 @@ static void trial_begin(struct trial *trial, const struct adversary_case *what, 
   const struct gemm_weight *shape = &what->shape;
   uint64_t used = 0, m = (uint64_t)what->m;
   *trial = (struct trial){.what = *what};
-  trial->bound = adversary_bound(strcmp(device.ops->name, "cpu") != 0, shape->format, what->y_type);
+  trial->bound = adversary_bound(strcmp(device.ops->name, "cpu") != 0, shape, what->y_type);
   adversary_weight(what, &trial->weight);
   adversary_x(what, &trial->x);
   trial->bias = adversary_bias(what);

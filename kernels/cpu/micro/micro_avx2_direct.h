@@ -109,6 +109,9 @@ static ALWAYS_INLINE bool sum_e4m3(const struct micro_tile *tile, int rows, int 
   const uint8_t *w = (const uint8_t *)tile->w + 4 * column;
   __m256i most = _mm256_setzero_si256();
   begin_real(tile, rows, column, vectors, sum);
+  UNROLL for (int i = 0; i < rows * vectors; i++) {
+    sum[i / vectors][i % vectors] *= 0x1p-8f;
+  }
   for (int64_t step = 0; step < tile->steps; step += E4M3_STEPS, w += 4 * tile->width) {
     UNROLL for (int v = 0; v < vectors; v++) {
       __m256i codes = _mm256_loadu_si256((const __m256i *)(w + 4 * LANES * v));

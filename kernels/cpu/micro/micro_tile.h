@@ -89,14 +89,13 @@ static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows,
   }
 }
 
-/* A piece of K is summed by itself, and added to what there is of the pieces before. */
 static ALWAYS_INLINE void begin_real(const struct micro_tile *tile, int rows, int column, int vectors,
                                      lanes sum[][FEW_VECTORS]) {
   const lanes none = {0};
-  (void)tile, (void)column;
+  bool zero = tile->first || is_scaled(tile);
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
-      sum[row][v] = none;
+      sum[row][v] = zero ? none : load_lanes(sums_f32(tile, row, column + v * LANES));
     }
   }
 }
@@ -146,13 +145,6 @@ static ALWAYS_INLINE void end_integer(const struct micro_tile *tile, int rows, i
 static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int column, int vectors,
                                    lanes sum[][FEW_VECTORS]) {
   bool scaled = is_scaled(tile);
-  if (!tile->first && !scaled) {
-    UNROLL for (int row = 0; row < rows; row++) {
-      UNROLL for (int v = 0; v < vectors; v++) {
-        sum[row][v] += load_lanes(sums_f32(tile, row, column + v * LANES));
-      }
-    }
-  }
   if (tile->finish != NULL) {
     const struct micro_finish finish = *tile->finish;
     UNROLL for (int row = 0; row < rows; row++) {

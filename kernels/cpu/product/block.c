@@ -203,21 +203,15 @@ static bool reads_weight(const struct panel *panel) {
          (kind == MICRO_BF16 && format == GEMM_FORMAT_BF16);
 }
 
-/* Elements of K that one f32 sum takes: one that runs on over all of a long K loses up to K * 2^-25 of operands of one
- * sign. */
-enum { SUM_MOST = 1024 };
-
 /* Steps of W at a time: as many as a block has room for, in whole groups; all of them where one tile reads W as it is,
- * which those of sets with small blocks do for two rows; of real numbers as many as one sum takes. */
+ * which those of sets with small blocks do for two rows. */
 static int64_t steps_at_once(const struct panel *panel) {
   const struct stage *stage = panel->task->stage;
   int64_t group = MICRO_GROUP / (stage->k / stage->steps), limit = panel->task->micro->block_steps;
   int64_t most = panel->task->sizes->block_bytes / (panel->width * (int64_t)sizeof(uint32_t)) / group * group;
   most = limit > 0 && limit < most ? limit / group * group : most;
   bool once = panel->tiles == 1 && (limit == 0 || panel->tile_rows <= 2);
-  most = once && reads_weight(panel) ? stage->steps : most > group ? most : group;
-  int64_t sum_most = micro_is_integer(stage->kind) ? most : SUM_MOST / (stage->k / stage->steps);
-  return most < sum_most ? most : sum_most;
+  return once && reads_weight(panel) ? stage->steps : most > group ? most : group;
 }
 
 static void run_panel(struct panel *panel) {

@@ -365,7 +365,8 @@ struct adversary_row adversary_judge(const struct adversary_case *what, const st
 }
 
 /* The tables of NUMERICS.md. */
-struct adversary_bound adversary_bound(bool device, enum gemm_format format, enum gemm_type y_type) {
+struct adversary_bound adversary_bound(bool device, const struct gemm_weight *shape, enum gemm_type y_type) {
+  enum gemm_format format = shape->format;
   double rounding = y_type == GEMM_F32 ? 4e-7 : y_type == GEMM_F16 ? 4.9e-4 : 3.92e-3, sums = 2e-5;
   if (y_type == GEMM_S32)
     return (struct adversary_bound){0};
@@ -377,5 +378,7 @@ struct adversary_bound adversary_bound(bool device, enum gemm_format format, enu
     sums = y_type == GEMM_F32 ? 2e-5 : 2.5e-4;
   else if (device)
     sums = 1e-3;
+  else
+    sums = fmax(sums, (double)shape->k * 0x1p-24);
   return (struct adversary_bound){.value = rounding, .size = sums};
 }

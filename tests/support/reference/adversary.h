@@ -50,7 +50,7 @@ struct adversary_row {
 struct adversary_bound {
   double value, size;
 };
-struct adversary_bound adversary_bound(bool device, enum gemm_format format, enum gemm_type y_type);
+struct adversary_bound adversary_bound(bool device, const struct gemm_weight *shape, enum gemm_type y_type);
 struct adversary_row adversary_judge(const struct adversary_case *what, const struct adversary_bound *bound,
                                      const struct adversary_reference *reference, int64_t row, const void *y);
 
