@@ -47,7 +47,7 @@ NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. -Xptxas -warn-spil
 NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
   -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 # instructions that only Hopper has
-build/obj/kernels/cuda/families/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
+build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 
@@ -61,7 +61,7 @@ ifneq ($(NVCC),)
 KERNELS += $(call object,$(call below,kernels/cuda,c)) $(patsubst %,build/obj/%.o,$(call below,kernels/cuda,cu))
 endif
 # what of proto/ the kernels see
-KERNELS += $(call object,proto/gemm.c proto/number.c proto/status.c)
+KERNELS += $(call object,proto/gemm.c proto/number.c proto/place.c proto/status.c)
 # what files of weights hold, for the loader and for gemmctl
 WEIGHTS := $(call object,$(wildcard proto/weights/*.c proto/weights/*/*.c))
 DAEMON := $(call object,$(filter-out daemon/main.c,$(call below,daemon,c)))

@@ -475,13 +475,21 @@ GEMMD_API int gemmd_matmul(gemmd_weight *weight, const gemmd_product *product);
 GEMMD_API int gemmd_submit(gemmd_weight *weight, const gemmd_product *product, uint64_t *ticket);
 
 /* W [n, k] as a tensor, of x's type, which is f16 or bf16: for products of two activations, as in the gradients of
- * weights. In the arena it is copied to the device with every product; in device memory it is read where it lies, if it
- * begins at a multiple of 256, is dense, and n and k are multiples of 16. */
+ * weights. In the arena it is copied to the device with every product; in device memory it is read where it lies.
+ *
+ * What follows `device` may be zeros. `turned`: W is [k, n]; `x_turned`: x is [k, m]; strides are then those of these
+ * rows. `add`: the product is added to what y holds, in f32 before it is rounded; such a product is not computed again
+ * where its worker is lost on the way: it ends with GEMMD_DEVICE_LOST, and what y holds is not known. `batch`: so many
+ * products, 1 to 65535, of tensors that lie `batch_stride`, `x_batch_stride` and `y_batch_stride` bytes apart (0: one
+ * follows the other), without a bias where there are several. */
 typedef struct gemmd_tensor {
   const void *data;
   uint32_t n, k;
   size_t stride;   /* bytes from row to row; 0: dense */
   uint32_t device; /* that computes */
+  int turned, x_turned, add;
+  uint32_t batch; /* 0: 1 */
+  size_t batch_stride, x_batch_stride, y_batch_stride;
 } gemmd_tensor;
 
 /* As gemmd_matmul and gemmd_submit, with such a W; y overlaps it neither. */

@@ -115,8 +115,13 @@ static void note_loss(struct gemmd_session *session, struct request *request, ui
   piece->losses += ring_client_taken(&session->queues[piece->device].ring, piece->number);
 }
 
+/* What is added to y cannot be computed twice. */
+static bool adds(const struct request *request) {
+  return request->submission.opcode == RING_OP_TENSORS && (request->submission.form.flags & RING_ADD) != 0;
+}
+
 static void submit_again(struct gemmd_session *session, struct request *request, uint32_t part) {
-  if (request->parts[part].losses > 1)
+  if (request->parts[part].losses > (adds(request) ? 0 : 1))
     fail_lost(session, request, part);
   else
     queue_submit(session, request, part);
@@ -160,8 +165,12 @@ void queues_salvage(struct gemmd_session *session) {
       take_completions(session, device);
 }
 
+/* The lost daemon's worker may have begun whatever was in its rings, also after it was last looked at. */
 static void submit_part(struct gemmd_session *session, struct request *request, uint32_t part) {
-  queue_submit(session, request, part);
+  if (adds(request))
+    fail_lost(session, request, part);
+  else
+    queue_submit(session, request, part);
 }
 
 void queues_submit_all(struct gemmd_session *session) {

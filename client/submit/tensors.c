@@ -14,10 +14,18 @@ static enum status translate(struct gemmd_session *session, const gemmd_tensor *
   enum status status = product_offsets(session, from, &product);
   product.n = w->n;
   product.k = w->k;
+  product.form = (struct gemm_form){.x_turned = w->x_turned != 0,
+                                    .w_turned = w->turned != 0,
+                                    .add = w->add != 0,
+                                    .batch = w->batch,
+                                    .x_step = w->x_batch_stride,
+                                    .w_step = w->batch_stride,
+                                    .y_step = w->y_batch_stride};
+  struct gemm_form form;
   if (status == STATUS_OK)
     status = tensor_offset(session, w->data, "W", &offset, &product.w_tensor, &product.w_tensor_bytes);
   if (status == STATUS_OK)
-    status = gemm_tensors_check(&product, offset, &stride, session->tensor_offset, session->arena_bytes, &extent,
+    status = gemm_tensors_check(&product, offset, &stride, session->tensor_offset, session->arena_bytes, &extent, &form,
                                 &session->error);
   if (status != STATUS_OK)
     return status;
@@ -26,6 +34,14 @@ static enum status translate(struct gemmd_session *session, const gemmd_tensor *
   out->weight = product.w_tensor;
   out->w_offset = offset;
   out->w_stride = stride;
+  out->form = (struct ring_form){.flags = (uint8_t)((form.x_turned ? RING_X_TURNED : 0) |
+                                                    (form.w_turned ? RING_W_TURNED : 0) | (form.add ? RING_ADD : 0)),
+                                 .batch = (uint16_t)form.batch};
+  if (form.batch == 1)
+    return STATUS_OK;
+  out->x_step = form.x_step;
+  out->w_step = form.w_step;
+  out->y_step = form.y_step;
   return STATUS_OK;
 }
 

@@ -59,6 +59,14 @@ struct ring_choice {
   uint8_t reserved;             /* 0 */
 };
 
+/* TENSORS: struct gemm_form of gemm.h. Zeros: one product, all row-major, y is written. */
+struct ring_form {
+  uint8_t flags;    /* a sum of enum ring_form_flag */
+  uint8_t reserved; /* 0 */
+  uint16_t batch;   /* 0 and 1: one */
+};
+enum ring_form_flag { RING_X_TURNED = 1, RING_W_TURNED = 2, RING_ADD = 4 };
+
 struct ring_submission {
   uint64_t tag;    /* the client's; comes back in the completion */
   uint32_t opcode; /* enum ring_opcode */
@@ -67,15 +75,25 @@ struct ring_submission {
   uint8_t x_type, y_type, bias_type;
   uint8_t priority; /* enum ring_priority */
   uint32_t m, n, k;
-  uint32_t steps; /* PLAN, EXPERTS: of the plan; else 0 */
+  union {
+    uint32_t steps;        /* PLAN, EXPERTS: of the plan; else 0 */
+    struct ring_form form; /* TENSORS */
+  };
   uint64_t x_offset, y_offset, x_stride, y_stride;
-  uint64_t bias_offset;
+  union {
+    uint64_t bias_offset;
+    uint64_t y_step; /* TENSORS of a batch of several, which have no bias: as in struct gemm_form */
+  };
   union {
     uint64_t x_scale_offset;
     struct ring_choice choice; /* EXPERTS */
+    uint64_t x_step;           /* TENSORS */
   };
   uint64_t deadline_ns; /* CLOCK_MONOTONIC; not begun by then, it ends with TIMEOUT; 0: none */
-  uint64_t plan_offset; /* of a plan's first struct ring_step; else 0 */
+  union {
+    uint64_t plan_offset; /* of a plan's first struct ring_step; else 0 */
+    uint64_t w_step;      /* TENSORS */
+  };
   union {
     struct {
       uint64_t w_offset, w_stride; /* TENSORS: W, bytes from one row to the next; else 0 */

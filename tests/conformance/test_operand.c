@@ -1,6 +1,7 @@
 /* Products whose W comes from the arena, asked of every backend: ragged and strided, tall in K, one after the other
  * with stored weights between, the same bits twice. */
 #include "kernels/backend.h"
+#include "kernels/operands.h"
 #include "tests/support/reference/oracle.h"
 #include "tests/support/worker/device.h"
 
@@ -104,6 +105,106 @@ static void one(int size, enum gemm_format format, enum gemm_type y_type, const 
   oracle_weight_free(&weight);
 }
 
+/* ---- by columns, in batches, added to y */
+
+static const struct {
+  int64_t m, n, k;
+  uint64_t extra; /* elements between lines */
+} form_sizes[] = {{1, 1, 1, 0},      {5, 17, 33, 0},    {64, 64, 256, 0},
+                  {70, 130, 100, 3}, {65, 48, 1000, 1}, {17, 40, 70000, 0}};
+
+/* Row-major [rows, k] of 16-bit elements as they lie by columns, or as they are. */
+static void lay(uint8_t *to, uint64_t stride, const uint16_t *from, int64_t rows, int64_t k, bool turned) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < k; j++)
+      memcpy(to + (turned ? (uint64_t)j * stride + (uint64_t)i * 2 : (uint64_t)i * stride + (uint64_t)j * 2),
+             &from[i * k + j], 2);
+}
+
+/* Products of tensors with the same numbers, wherever they lie, give the sums of those that lie by rows. */
+static void one_form(int size, const struct gemm_form *asked, enum gemm_type y_type) {
+  int64_t m = form_sizes[size].m, n = form_sizes[size].n, k = form_sizes[size].k;
+  int64_t batch = k > 10000 && asked->batch > 1 ? 2 : asked->batch;
+  struct gemm_form form = *asked;
+  form.batch = batch;
+  uint64_t extra = 2 * form_sizes[size].extra, y_bytes = gemm_type_bytes(y_type), used = 0;
+  uint64_t x_stride = (uint64_t)(form.x_turned ? m : k) * 2 + extra,
+           w_stride = (uint64_t)(form.w_turned ? n : k) * 2 + extra;
+  uint64_t y_stride = (uint64_t)n * y_bytes + form_sizes[size].extra * y_bytes;
+  form.x_step = x_stride * (uint64_t)(form.x_turned ? k : m) + 2;
+  form.w_step = w_stride * (uint64_t)(form.w_turned ? k : n) + 6;
+  form.y_step = y_stride * (uint64_t)m + 4 * y_bytes;
+  uint64_t x_at = place(&used, form.x_step * (uint64_t)batch), w_at = place(&used, form.w_step * (uint64_t)batch);
+  uint64_t y_at = place(&used, form.y_step * (uint64_t)batch);
+  memset(device.base, 0xfd, used);
+  struct gemm_weight shape = {.n = n, .k = k, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};
+  double *references[3];
+  assert_true(batch <= 3);
+  for (int64_t i = 0; i < batch; i++) {
+    struct oracle_weight weight;
+    struct oracle_x x;
+    oracle_weight_make(&weight, &shape, (uint64_t)(size * 8 + i));
+    oracle_x_make(&x, m, k, GEMM_F16, 1, (uint64_t)(9 + i));
+    double *values = oracle_x_values(&x, &shape, false);
+    references[i] = oracle_product(values, m, &weight, NULL);
+    uint16_t *dense = malloc((uint64_t)(n * k) * 2);
+    assert_non_null(dense);
+    copy_rows((uint8_t *)dense, (uint64_t)k * 2, weight.canonical, (uint64_t)k * 2, weight.layout.row_bytes, n);
+    lay(device.base + w_at + (uint64_t)i * form.w_step, w_stride, dense, n, k, form.w_turned);
+    lay(device.base + x_at + (uint64_t)i * form.x_step, x_stride, x.data, m, k, form.x_turned);
+    free(dense);
+    free(values);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+    for (int64_t row = 0; row < m && form.add; row++)
+      for (int64_t column = 0; column < n; column++) {
+        float held = (float)((row * 7 + column * 3 + i) % 11) - 5;
+        operands_put(device.base + y_at + (uint64_t)i * form.y_step + (uint64_t)row * y_stride, column, y_type, held);
+        references[i][row * n + column] += held;
+      }
+  }
+  struct backend_operand operand = {.shape = shape, .w = device.base + w_at, .stride = w_stride, .form = form};
+  struct backend_job job = {.tag = 7,
+                            .operand = &operand,
+                            .arena = device.arena,
+                            .m = m,
+                            .x_type = GEMM_F16,
+                            .y_type = y_type,
+                            .x = device.base + x_at,
+                            .y = device.base + y_at,
+                            .x_stride = x_stride,
+                            .y_stride = y_stride};
+  device_finish(&device, &job);
+  for (int64_t i = 0; i < batch; i++) {
+    for (int64_t row = 0; row < m; row++) {
+      const uint8_t *y = device.base + y_at + (uint64_t)i * form.y_step + (uint64_t)row * y_stride;
+      const double *should = references[i] + row * n;
+      double error = oracle_row_error(GEMM_FORMAT_F16, should, y, y_type, n);
+      double limit = oracle_row_gate(&shape, y_type, should);
+      if (!(error <= limit))
+        fail_msg("%s%s%s batch %lld M %lld N %lld K %lld, y %s: row %lld of product %lld is off by %.3g, allowed %.3g",
+                 form.x_turned ? "x by columns, " : "", form.w_turned ? "W by columns, " : "",
+                 form.add ? "added, " : "", (long long)batch, (long long)m, (long long)n, (long long)k,
+                 gemm_type_name(y_type), (long long)row, (long long)i, error, limit);
+      bool last = row == m - 1;
+      for (uint64_t at = (uint64_t)n * y_bytes; at < (last ? (uint64_t)n * y_bytes + 4 * y_bytes : y_stride); at++)
+        assert_int_equal(y[at], 0xfd);
+    }
+    free(references[i]);
+  }
+}
+
+static void test_forms(void **state) {
+  (void)state;
+  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
+  for (int size = 0; size < COUNT(form_sizes); size++)
+    for (int bits = 0; bits < 16; bits++) {
+      const struct gemm_form form = {
+          .x_turned = bits & 1, .w_turned = bits & 2, .add = bits & 4, .batch = bits & 8 ? 3 : 1};
+      one_form(size, &form, y_types[(size + bits) % COUNT(y_types)]);
+    }
+}
+
 static void test_tensors(void **state) {
   (void)state;
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
@@ -156,7 +257,8 @@ static void test_other_formats_are_refused(void **state) {
 }
 
 static int run_group(const struct backend_ops *ops) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_every_variant),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_forms),
+                                     cmocka_unit_test(test_every_variant),
                                      cmocka_unit_test(test_other_formats_are_refused)};
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

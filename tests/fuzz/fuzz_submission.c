@@ -49,9 +49,15 @@ static void check(const struct gemm_product *product, const struct gemm_extent *
                                {product->x_tensor, choice->routing_offset, extent->routing_bytes},
                                w};
   uint64_t m = (uint64_t)product->m, pairs = m * (uint64_t)choice->top;
-  uint64_t x_rows = choice->x_pairs ? pairs : m, y_rows = pairs > 0 && !choice->sum ? pairs : m;
-  if (product->m < 1 || extent->x_bytes < (x_rows - 1) * extent->x_stride + extent->x_row_bytes ||
-      extent->y_bytes < (y_rows - 1) * extent->y_stride + extent->y_row_bytes ||
+  uint64_t x_rows = product->form.x_turned ? (uint64_t)product->k
+                    : choice->x_pairs      ? pairs
+                                           : m,
+           y_rows = pairs > 0 && !choice->sum ? pairs : m;
+  uint64_t more = product->form.batch > 1 ? (uint64_t)product->form.batch - 1 : 0;
+  uint64_t y_one = (y_rows - 1) * extent->y_stride + extent->y_row_bytes;
+  if (product->m < 1 ||
+      extent->x_bytes < more * product->form.x_step + (x_rows - 1) * extent->x_stride + extent->x_row_bytes ||
+      extent->y_bytes < more * product->form.y_step + y_one || (more > 0 && product->form.y_step < y_one) ||
       extent->ids_bytes != pairs * sizeof(int32_t) || (choice->routed && extent->routing_bytes != extent->ids_bytes))
     abort();
   expect_inside(y);
@@ -90,6 +96,7 @@ static struct ring_submission good_experts(const struct gemm_weight *weight) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct gemm_product product;
+  struct gemm_form form;
   struct gemm_extent extent;
   struct error error;
   if (size < 1)
@@ -111,10 +118,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (gemm_product_check(&product, weight, BEGIN, END, &extent, &error) == STATUS_OK)
       check(&product, &extent, w);
   } else if (one.opcode == RING_OP_TENSORS) {
-    if (gemm_tensors_check(&product, one.w_offset, &stride, BEGIN, END, &extent, &error) != STATUS_OK)
+    if (gemm_tensors_check(&product, one.w_offset, &stride, BEGIN, END, &extent, &form, &error) != STATUS_OK)
       return 0;
     w.from = one.w_offset;
-    w.bytes = (uint64_t)(product.n - 1) * stride + (uint64_t)product.k * gemm_type_bytes(product.x_type);
+    uint64_t lines = (uint64_t)(form.w_turned ? product.k : product.n);
+    w.bytes = (uint64_t)(form.batch - 1) * form.w_step + (lines - 1) * stride +
+              (uint64_t)(form.w_turned ? product.n : product.k) * gemm_type_bytes(product.x_type);
+    product.form = form;
     check(&product, &extent, w);
   }
   return 0;

@@ -2,6 +2,7 @@
 
 #include "../../../proto/number.h"
 #include "cost.h"
+#include "turned.h"
 
 #include <stdlib.h>
 
@@ -15,6 +16,16 @@ static bool make_room(void **memory, uint64_t *have, uint64_t bytes) {
   *memory = aligned_alloc(GEMM_SECTION, gemm_round_up(bytes, GEMM_SECTION));
   *have = *memory != NULL ? bytes : 0;
   return *memory != NULL;
+}
+
+/* Rows [row, row + rows) of an operand, elements [k, k + k_count), row-major at *to, from where it lies by columns. */
+static enum status turn(uint16_t **to, uint64_t *have, const struct operand_device *device, struct turned *turned,
+                        struct error *error) {
+  if (!make_room((void **)to, have, (uint64_t)(turned->rows * turned->k_count) * 2)) {
+    return error_set(error, STATUS_NOMEM, "no memory to turn %lld rows", (long long)turned->rows);
+  }
+  turned->to = *to;
+  return turned_run(turned, device->engine->pool, device->engine->pause, error);
 }
 
 /* A part of W: columns [n, n + weight.shape.n) of y, elements [k, k + weight.shape.k) of x. */
@@ -48,6 +59,20 @@ static enum status pack(struct operand *operand, const struct operand_device *de
   }
   layout->canonical.row_bytes = from->stride;
   piece->from = (const uint8_t *)from->w + (uint64_t)piece->n * from->stride + (uint64_t)piece->k * 2;
+  if (from->form.w_turned) {
+    struct turned turned = {.from = from->w,
+                            .stride = from->stride,
+                            .row = piece->n,
+                            .rows = piece->weight.shape.n,
+                            .k = piece->k,
+                            .k_count = piece->weight.shape.k};
+    status = turn(&operand->w_turned, &operand->w_turned_bytes, device, &turned, error);
+    if (status != STATUS_OK) {
+      return status;
+    }
+    layout->canonical.row_bytes = (uint64_t)turned.k_count * 2;
+    piece->from = (const uint8_t *)operand->w_turned;
+  }
   piece->to = operand->panels;
   piece->weight.panels = operand->panels;
   struct cpu_pool *pool = device->engine->pool;
@@ -115,6 +140,7 @@ struct sums {
   const float *more; /* [rows][columns] */
   float *all;        /* the same */
   int64_t row, n, rows, columns;
+  bool add; /* to y */
 };
 
 static void add_part(void *context, int part, int parts) {
@@ -138,6 +164,17 @@ static double bias_of(const struct backend_job *job, int64_t n) {
   }
 }
 
+static float y_of(const struct backend_job *job, const uint8_t *y, int64_t n) {
+  switch (job->y_type) {
+  case GEMM_F16:
+    return number_from_f16(((const uint16_t *)y)[n]);
+  case GEMM_BF16:
+    return number_from_bf16(((const uint16_t *)y)[n]);
+  default:
+    return ((const float *)y)[n];
+  }
+}
+
 static void store_part(void *context, int part, int parts) {
   const struct sums *sums = context;
   const struct backend_job *job = sums->job;
@@ -146,6 +183,7 @@ static void store_part(void *context, int part, int parts) {
     for (int64_t i = 0; i < sums->columns; i++) {
       float sum = sums->all[row * sums->columns + i];
       float value = job->bias_type != GEMM_TYPE_NONE ? (float)((double)sum + bias_of(job, sums->n + i)) : sum;
+      value = sums->add ? value + y_of(job, y, sums->n + i) : value;
       if (job->y_type == GEMM_F32) {
         ((float *)y)[sums->n + i] = value;
       } else {
@@ -172,6 +210,17 @@ static enum status run_block(struct operand *operand, const struct operand_devic
     struct backend_job part = job_of(job, &piece);
     part.m = sums->rows;
     part.x = (const uint8_t *)part.x + (uint64_t)sums->row * job->x_stride;
+    if (status == STATUS_OK && job->operand->form.x_turned) {
+      struct turned turned = {.from = job->x,
+                              .stride = job->x_stride,
+                              .row = sums->row,
+                              .rows = sums->rows,
+                              .k = k,
+                              .k_count = piece.weight.shape.k};
+      status = turn(&operand->x_turned, &operand->x_turned_bytes, device, &turned, error);
+      part.x = operand->x_turned;
+      part.x_stride = (uint64_t)turned.k_count * 2;
+    }
     part.y = operand->sums + (k == 0 ? 0 : half);
     part.y_stride = (uint64_t)sums->columns * sizeof(float);
     part.y_type = GEMM_F32;
@@ -195,13 +244,18 @@ static enum status run_blocks(struct operand *operand, const struct operand_devi
   int64_t n = job->operand->shape.n, columns = columns_at_once(K_AT_ONCE);
   columns = columns < n ? columns : n;
   int64_t room = (int64_t)(OPERAND_SUM_BYTES / (2 * sizeof(float))) / columns, rows = job->m < room ? job->m : room;
+  int64_t k = job->operand->shape.k, stretch = k < K_AT_ONCE ? k : K_AT_ONCE;
+  int64_t turned = (int64_t)(OPERAND_PANEL_BYTES / 2 / sizeof(uint16_t)) / stretch;
+  if (job->operand->form.x_turned && rows > turned) {
+    rows = turned > 1 ? turned : 1;
+  }
   if (!make_room((void **)&operand->sums, &operand->sum_bytes, 2 * (uint64_t)(rows * columns) * sizeof(float))) {
     return error_set(error, STATUS_NOMEM, "no memory for sums of %lld rows", (long long)rows);
   }
   enum status status = STATUS_OK;
   for (int64_t row = 0; status == STATUS_OK && row < job->m; row += rows) {
     for (int64_t first = 0; status == STATUS_OK && first < n; first += columns) {
-      struct sums sums = {.job = job, .row = row, .n = first};
+      struct sums sums = {.job = job, .row = row, .n = first, .add = job->operand->form.add};
       sums.rows = job->m - row < rows ? job->m - row : rows;
       sums.columns = n - first < columns ? n - first : columns;
       status = run_block(operand, device, &sums, error);
@@ -210,17 +264,39 @@ static enum status run_blocks(struct operand *operand, const struct operand_devi
   return status;
 }
 
+/* One of the batch. */
+static enum status run_one(struct operand *operand, const struct operand_device *device, const struct backend_job *job,
+                           struct error *error) {
+  const struct gemm_form *form = &job->operand->form;
+  bool plain = !form->x_turned && !form->w_turned && !form->add;
+  return plain && job->operand->shape.k <= K_AT_ONCE ? run_columns(operand, device, job, error)
+                                                     : run_blocks(operand, device, job, error);
+}
+
 enum status cpu_operand_run(struct operand *operand, const struct operand_device *device, const struct backend_job *job,
                             struct error *error) {
-  const struct gemm_weight *shape = &job->operand->shape;
-  if (!gemm_is_wide(shape->format)) {
-    return error_field(error, STATUS_UNSUPPORTED, FIELD_FORMAT, shape->format, 1, 0);
+  const struct backend_operand *all = job->operand;
+  enum status status = STATUS_OK;
+  if (!gemm_is_wide(all->shape.format)) {
+    return error_field(error, STATUS_UNSUPPORTED, FIELD_FORMAT, all->shape.format, 1, 0);
   }
-  return shape->k <= K_AT_ONCE ? run_columns(operand, device, job, error) : run_blocks(operand, device, job, error);
+  int64_t batch = all->form.batch > 1 ? all->form.batch : 1;
+  for (int64_t i = 0; status == STATUS_OK && i < batch; i++) {
+    struct backend_operand one = *all;
+    struct backend_job part = *job;
+    one.w = (const uint8_t *)all->w + (uint64_t)i * all->form.w_step;
+    part.operand = &one;
+    part.x = (const uint8_t *)job->x + (uint64_t)i * all->form.x_step;
+    part.y = (uint8_t *)job->y + (uint64_t)i * all->form.y_step;
+    status = run_one(operand, device, &part, error);
+  }
+  return status;
 }
 
 void cpu_operand_free(struct operand *operand) {
   free(operand->panels);
   free(operand->sums);
+  free(operand->x_turned);
+  free(operand->w_turned);
   *operand = (struct operand){0};
 }

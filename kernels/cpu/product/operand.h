@@ -1,5 +1,6 @@
-/* Products whose W comes with them, as a tensor: laid out as a stored weight some columns and some of K at a time, so
- * that the memory this takes does not depend on W's size. */
+/* Products whose W comes with them, as a tensor, in batches, by rows or by columns as x is, and added to y or not: laid
+ * out as a stored weight some columns and some of K at a time, so that the memory this takes does not depend on W's
+ * size. */
 #ifndef KERNELS_CPU_PRODUCT_OPERAND_H
 #define KERNELS_CPU_PRODUCT_OPERAND_H
 
@@ -13,9 +14,10 @@
 
 /* Zeros at first. Memory that is kept from product to product. */
 struct operand {
-  uint8_t *panels; /* owned */
-  float *sums;     /* owned */
-  uint64_t panel_bytes, sum_bytes;
+  uint8_t *panels;               /* owned */
+  float *sums;                   /* owned */
+  uint16_t *x_turned, *w_turned; /* owned; parts of operands that lie by columns, row-major */
+  uint64_t panel_bytes, sum_bytes, x_turned_bytes, w_turned_bytes;
 };
 
 /* How one product with a part of W is computed. */

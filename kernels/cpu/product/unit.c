@@ -90,7 +90,8 @@ uint64_t cpu_unit_predict_ns(const struct cpu_unit *unit, const struct backend_j
     m += each->m;
   }
   if (job->operand != NULL) {
-    return weight_ns(&job->operand->shape, m, true);
+    uint64_t batch = job->operand->form.batch > 1 ? (uint64_t)job->operand->form.batch : 1;
+    return batch * weight_ns(&job->operand->shape, m, true);
   }
   for (uint32_t i = 0; job->steps != NULL && i < job->step_count; i++) {
     ns += job_weight_ns(job, &job->steps[i].weight->shape, m);
@@ -102,7 +103,7 @@ uint64_t cpu_unit_predict_ns(const struct cpu_unit *unit, const struct backend_j
 
 uint64_t cpu_unit_bytes(const struct cpu_unit *unit) {
   return cpu_product_bytes(&unit->engine) + unit->gather.bytes + unit->sequence.bytes + unit->operand.panel_bytes +
-         unit->operand.sum_bytes + unit->experts.bytes;
+         unit->operand.sum_bytes + unit->operand.x_turned_bytes + unit->operand.w_turned_bytes + unit->experts.bytes;
 }
 
 void cpu_unit_rest(struct cpu_unit *unit) {
