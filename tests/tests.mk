@@ -88,7 +88,7 @@ test: ## build and run every test that needs no GPU
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
+run-tests: all $(TESTS) $(addprefix $(BUILD)/,gemm-demo gemm-inprocess snapshot)
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
 test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)
