@@ -10,6 +10,7 @@
 
 #include "../proto/gemm.h"
 #include "../proto/status.h"
+#include "../proto/tensors.h"
 #include "variant.h"
 
 #include <stdbool.h>
@@ -96,7 +97,7 @@ struct backend_operand {
   struct backend_arena *memory; /* where it lies in place of the job's arena, as x_memory; else NULL */
   const void *w;                /* [n, k] */
   uint64_t stride;              /* bytes */
-  struct gemm_form form;        /* of x, W and y, its steps and batch explicit; there is no chain then */
+  struct tensors_form form;        /* of x, W and y, its steps and batch explicit; there is no chain then */
 };
 
 /* A row (BLOCK: 128 rows) of what weight_convert takes has at most so many bytes. */

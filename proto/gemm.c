@@ -252,44 +252,6 @@ static enum status check_types(const struct gemm_product *product, enum gemm_for
   }
 }
 
-/* ---- products: places */
-
-struct place {
-  uint64_t offset, bytes;
-  enum field field;
-  uint32_t tensor;
-  uint64_t tensor_bytes;
-};
-
-static enum status check_places(const struct gemm_product *product, uint64_t begin, uint64_t end,
-                                const struct gemm_extent *extent, struct error *error) {
-  const struct place places[] = {
-      {product->y_offset, extent->y_bytes, FIELD_Y_OFFSET, product->y_tensor, product->y_tensor_bytes},
-      {product->x_offset, extent->x_bytes, FIELD_X_OFFSET, product->x_tensor, product->x_tensor_bytes},
-      {product->bias_offset, extent->bias_bytes, FIELD_BIAS_OFFSET, 0, 0},
-      {product->x_scale_offset, extent->x_scale_bytes, FIELD_X_SCALE_OFFSET, 0, 0},
-  };
-  for (size_t i = 0; i < COUNT(places); i++) {
-    const struct place *place = &places[i];
-    bool own = place->tensor != 0;
-    if (place->bytes == 0)
-      continue;
-    enum status status =
-        place_check(place->offset, place->bytes, own ? 0 : begin, own ? place->tensor_bytes : end, place->field, error);
-    if (status != STATUS_OK)
-      return status;
-  }
-  for (size_t i = 1; i < COUNT(places); i++) {
-    if (places[i].tensor != places[0].tensor ||
-        !place_overlap(places[0].offset, places[0].bytes, places[i].offset, places[i].bytes))
-      continue;
-    error_field(error, STATUS_INVALID, FIELD_Y_OFFSET, place_signed(product->y_offset), 1, 0);
-    gemm_error_compose(error);
-    return error->status;
-  }
-  return STATUS_OK;
-}
-
 /* ---- products: experts */
 
 int64_t gemm_x_rows(int64_t m, const struct gemm_choice *choice) {
@@ -379,7 +341,7 @@ enum status gemm_product_check(const struct gemm_product *product, const struct 
                              error)) != STATUS_OK ||
       (status = place_stride(y_rows, extent.y_row_bytes, y_element, FIELD_Y_STRIDE, &extent.y_stride, &extent.y_bytes,
                              error)) != STATUS_OK ||
-      (status = check_places(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK ||
+      (status = place_all(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK ||
       (status = check_choice_places(product, &extent, tensors_begin, arena_bytes, error)) != STATUS_OK)
     return status;
   *out = extent;
@@ -399,81 +361,17 @@ enum status gemm_tensor_weight(const struct gemm_product *product, struct gemm_w
   return STATUS_OK;
 }
 
-/* ---- products of two tensors */
-
-/* A tensor of `batch` matrices of so many lines; *step is made explicit, *bytes are those of all. `apart`: no matrix
- * may overlap the next. */
-static enum status check_batch(int64_t batch, uint32_t element, bool apart, enum field field, uint64_t *step,
-                               uint64_t *bytes, struct error *error) {
-  if (batch == 1) {
-    *step = 0;
-    return STATUS_OK;
-  }
-  uint64_t one = *bytes, all;
-  *step = *step == 0 ? one : *step;
-  if (*step % element != 0)
-    return error_field(error, STATUS_INVALID, field, place_signed(*step), element, 0);
-  if (apart && *step < one)
-    return error_field(error, STATUS_INVALID, field, place_signed(*step), place_signed(one), INT64_MAX);
-  if (__builtin_mul_overflow((uint64_t)batch - 1, *step, &all) || __builtin_add_overflow(all, one, bytes))
-    *bytes = UINT64_MAX;
-  return STATUS_OK;
-}
-
-static enum status check_form(const struct gemm_product *product, const struct gemm_weight *weight,
-                              struct gemm_form *form, struct error *error) {
-  enum status status = gemm_weight_check(weight, error);
-  if (status != STATUS_OK)
-    return status;
-  *form = product->form;
-  form->batch = form->batch == 0 ? 1 : form->batch;
-  if (product->m < 1 || product->m > LIMIT_M)
-    return error_field(error, STATUS_INVALID, FIELD_M, product->m, 1, LIMIT_M);
-  if (form->batch < 1 || form->batch > GEMM_BATCH_MOST)
-    return error_field(error, STATUS_INVALID, FIELD_BATCH, form->batch, 1, GEMM_BATCH_MOST);
-  if (form->batch > 1 && product->bias_type != GEMM_TYPE_NONE)
-    return type_error(error, FIELD_BIAS_TYPE, product->bias_type);
-  return check_types(product, weight->format, error);
-}
-
 enum status gemm_tensors_check(const struct gemm_product *product, uint64_t w_offset, uint64_t *w_stride,
                                uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
-                               struct gemm_form *form, struct error *error) {
+                               struct error *error) {
   struct gemm_weight weight;
   uint64_t w_bytes = 0;
-  bool own = product->w_tensor != 0;
   enum status status = gemm_tensor_weight(product, &weight, error);
   if (status == STATUS_OK)
-    status = check_form(product, &weight, form, error);
-  if (status != STATUS_OK)
-    return status;
-  uint32_t y_element = gemm_type_bytes(product->y_type);
-  int64_t x_lines = form->x_turned ? product->k : product->m, w_lines = form->w_turned ? product->k : product->n;
-  struct gemm_extent extent = {.x_stride = product->x_stride,
-                               .y_stride = product->y_stride,
-                               .x_row_bytes = (uint64_t)(form->x_turned ? product->m : product->k) * 2,
-                               .y_row_bytes = (uint64_t)product->n * y_element,
-                               .bias_bytes = (uint64_t)product->n * gemm_type_bytes(product->bias_type)};
-  uint64_t w_row_bytes = (uint64_t)(form->w_turned ? product->n : product->k) * 2;
-  if ((status = place_stride(x_lines, extent.x_row_bytes, 2, FIELD_X_STRIDE, &extent.x_stride, &extent.x_bytes,
-                             error)) != STATUS_OK ||
-      (status = place_stride(product->m, extent.y_row_bytes, y_element, FIELD_Y_STRIDE, &extent.y_stride,
-                             &extent.y_bytes, error)) != STATUS_OK ||
-      (status = place_stride(w_lines, w_row_bytes, 2, FIELD_W_STRIDE, w_stride, &w_bytes, error)) != STATUS_OK ||
-      (status = check_batch(form->batch, 2, false, FIELD_X_STEP, &form->x_step, &extent.x_bytes, error)) != STATUS_OK ||
-      (status = check_batch(form->batch, 2, false, FIELD_W_STEP, &form->w_step, &w_bytes, error)) != STATUS_OK ||
-      (status = check_batch(form->batch, y_element, true, FIELD_Y_STEP, &form->y_step, &extent.y_bytes, error)) !=
-          STATUS_OK ||
-      (status = check_places(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK ||
-      (status = place_check(w_offset, w_bytes, own ? 0 : tensors_begin, own ? product->w_tensor_bytes : arena_bytes,
-                            FIELD_W_OFFSET, error)) != STATUS_OK)
-    return status;
-  *out = extent;
-  if (product->y_tensor == product->w_tensor && place_overlap(product->y_offset, out->y_bytes, w_offset, w_bytes)) {
-    status = error_field(error, STATUS_INVALID, FIELD_W_OFFSET, place_signed(w_offset), 1, 0);
-    gemm_error_compose(error);
-  }
-  return status;
+    status = gemm_product_check(product, &weight, tensors_begin, arena_bytes, out, error);
+  if (status == STATUS_OK)
+    status = place_stride(weight.n, (uint64_t)weight.k * 2, 2, FIELD_W_STRIDE, w_stride, &w_bytes, error);
+  return status == STATUS_OK ? place_w(product, w_offset, w_bytes, tensors_begin, arena_bytes, out, error) : status;
 }
 
 void gemm_error_compose(struct error *error) {

@@ -14,19 +14,18 @@ static enum status translate(struct gemmd_session *session, const gemmd_tensor *
   enum status status = product_offsets(session, from, &product);
   product.n = w->n;
   product.k = w->k;
-  product.form = (struct gemm_form){.x_turned = w->x_turned != 0,
-                                    .w_turned = w->turned != 0,
-                                    .add = w->add != 0,
-                                    .batch = w->batch,
-                                    .x_step = w->x_batch_stride,
-                                    .w_step = w->batch_stride,
-                                    .y_step = w->y_batch_stride};
-  struct gemm_form form;
+  struct tensors_form form = {.x_turned = w->x_turned != 0,
+                              .w_turned = w->turned != 0,
+                              .add = w->add != 0,
+                              .batch = w->batch,
+                              .x_step = w->x_batch_stride,
+                              .w_step = w->batch_stride,
+                              .y_step = w->y_batch_stride};
   if (status == STATUS_OK)
     status = tensor_offset(session, w->data, "W", &offset, &product.w_tensor, &product.w_tensor_bytes);
   if (status == STATUS_OK)
-    status = gemm_tensors_check(&product, offset, &stride, session->tensor_offset, session->arena_bytes, &extent, &form,
-                                &session->error);
+    status = tensors_check(&product, &form, offset, &stride, session->tensor_offset, session->arena_bytes, &extent,
+                           &session->error);
   if (status != STATUS_OK)
     return status;
   product_submission(from, &product, &extent, out);

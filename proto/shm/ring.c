@@ -304,27 +304,27 @@ static enum status read_choice(const struct ring_submission *submission, struct 
   return STATUS_OK;
 }
 
-static enum status read_form(const struct ring_submission *submission, struct gemm_form *out, struct error *error) {
+enum status ring_submission_form(const struct ring_submission *submission, struct tensors_form *out,
+                                 struct error *error) {
   const struct ring_form *form = &submission->form;
   if ((form->flags & ~(RING_X_TURNED | RING_W_TURNED | RING_ADD)) != 0 || form->reserved != 0)
     return error_field(error, STATUS_INVALID, FIELD_RESERVED, 1, 0, 0);
   bool several = form->batch > 1;
   if (!several && submission->w_step != 0)
-    return error_field(error, STATUS_INVALID, FIELD_W_STEP, 1, 0, 0);
-  *out = (struct gemm_form){.x_turned = (form->flags & RING_X_TURNED) != 0,
-                            .w_turned = (form->flags & RING_W_TURNED) != 0,
-                            .add = (form->flags & RING_ADD) != 0,
-                            .batch = form->batch,
-                            .x_step = several ? submission->x_step : 0,
-                            .w_step = submission->w_step,
-                            .y_step = several ? submission->y_step : 0};
+    return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
+  *out = (struct tensors_form){.x_turned = (form->flags & RING_X_TURNED) != 0,
+                               .w_turned = (form->flags & RING_W_TURNED) != 0,
+                               .add = (form->flags & RING_ADD) != 0,
+                               .batch = form->batch,
+                               .x_step = several ? submission->x_step : 0,
+                               .w_step = submission->w_step,
+                               .y_step = several ? submission->y_step : 0};
   return STATUS_OK;
 }
 
 enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                     struct error *error) {
   struct gemm_choice choice = {.top = 0};
-  struct gemm_form form = {.batch = 0};
   bool experts = submission->opcode == RING_OP_EXPERTS;
   bool plan = submission->opcode == RING_OP_PLAN || (experts && submission->steps != 0);
   bool tensors = submission->opcode == RING_OP_TENSORS;
@@ -336,8 +336,6 @@ enum status ring_submission_product(const struct ring_submission *submission, st
     return error_field(error, STATUS_INVALID, FIELD_STEPS, submission->steps, 0, 0);
   if (!plan && !tensors && submission->plan_offset != 0)
     return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
-  if (tensors && read_form(submission, &form, error) != STATUS_OK)
-    return error->status;
   if (experts && read_choice(submission, &choice, error) != STATUS_OK)
     return error->status;
   if (!tensors && !experts && (submission->w_offset != 0 || submission->w_stride != 0))
@@ -355,7 +353,6 @@ enum status ring_submission_product(const struct ring_submission *submission, st
       .y_stride = submission->y_stride,
       .bias_offset = submission->bias_offset,
       .x_scale_offset = experts || tensors ? 0 : submission->x_scale_offset,
-      .form = form,
       .choice = choice,
       .x_tensor = submission->x_tensor,
       .y_tensor = submission->y_tensor,

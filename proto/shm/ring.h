@@ -19,6 +19,7 @@
 
 #include "../gemm.h"
 #include "../status.h"
+#include "../tensors.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -59,7 +60,7 @@ struct ring_choice {
   uint8_t reserved;             /* 0 */
 };
 
-/* TENSORS: struct gemm_form of gemm.h. Zeros: one product, all row-major, y is written. */
+/* TENSORS: struct tensors_form of tensors.h. Zeros: one product, all row-major, y is written. */
 struct ring_form {
   uint8_t flags;    /* a sum of enum ring_form_flag */
   uint8_t reserved; /* 0 */
@@ -82,7 +83,7 @@ struct ring_submission {
   uint64_t x_offset, y_offset, x_stride, y_stride;
   union {
     uint64_t bias_offset;
-    uint64_t y_step; /* TENSORS of a batch of several, which have no bias: as in struct gemm_form */
+    uint64_t y_step; /* TENSORS of a batch of several, which have no bias: as in struct tensors_form */
   };
   union {
     uint64_t x_scale_offset;
@@ -223,6 +224,9 @@ bool ring_rest_worker(struct ring_queue *queue);
  * them), but: opcode, flags and reserved bytes must be what this version knows, else INVALID. */
 MUST_CHECK enum status ring_submission_product(const struct ring_submission *submission, struct gemm_product *out,
                                                struct error *error);
+/* How the tensors of a TENSORS lie. INVALID as above. */
+MUST_CHECK enum status ring_submission_form(const struct ring_submission *submission, struct tensors_form *out,
+                                            struct error *error);
 void ring_completion_from_error(struct ring_completion *completion, const struct error *error);
 /* Composes the sentence. A status that is no row becomes INTERNAL. */
 void ring_completion_to_error(const struct ring_completion *completion, struct error *out);

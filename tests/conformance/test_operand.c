@@ -122,10 +122,10 @@ static void lay(uint8_t *to, uint64_t stride, const uint16_t *from, int64_t rows
 }
 
 /* Products of tensors with the same numbers, wherever they lie, give the sums of those that lie by rows. */
-static void one_form(int size, const struct gemm_form *asked, enum gemm_type y_type) {
+static void one_form(int size, const struct tensors_form *asked, enum gemm_type y_type) {
   int64_t m = form_sizes[size].m, n = form_sizes[size].n, k = form_sizes[size].k;
   int64_t batch = k > 10000 && asked->batch > 1 ? 2 : asked->batch;
-  struct gemm_form form = *asked;
+  struct tensors_form form = *asked;
   form.batch = batch;
   uint64_t extra = 2 * form_sizes[size].extra, y_bytes = gemm_type_bytes(y_type), used = 0;
   uint64_t x_stride = (uint64_t)(form.x_turned ? m : k) * 2 + extra,
@@ -199,7 +199,7 @@ static void test_forms(void **state) {
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
   for (int size = 0; size < COUNT(form_sizes); size++)
     for (int bits = 0; bits < 16; bits++) {
-      const struct gemm_form form = {
+      const struct tensors_form form = {
           .x_turned = bits & 1, .w_turned = bits & 2, .add = bits & 4, .batch = bits & 8 ? 3 : 1};
       one_form(size, &form, y_types[(size + bits) % COUNT(y_types)]);
     }

@@ -39,7 +39,8 @@ static void expect_apart(struct range one, struct range other) {
 }
 
 /* Of struct gemm_choice, if there is one: rows of x and of y, and what lies beside x. */
-static void check(const struct gemm_product *product, const struct gemm_extent *extent, struct range w) {
+static void check(const struct gemm_product *product, const struct tensors_form *form, const struct gemm_extent *extent,
+                  struct range w) {
   const struct gemm_choice *choice = &product->choice;
   const struct range y = {product->y_tensor, product->y_offset, extent->y_bytes};
   const struct range read[] = {{product->x_tensor, product->x_offset, extent->x_bytes},
@@ -49,15 +50,14 @@ static void check(const struct gemm_product *product, const struct gemm_extent *
                                {product->x_tensor, choice->routing_offset, extent->routing_bytes},
                                w};
   uint64_t m = (uint64_t)product->m, pairs = m * (uint64_t)choice->top;
-  uint64_t x_rows = product->form.x_turned ? (uint64_t)product->k
-                    : choice->x_pairs      ? pairs
-                                           : m,
+  uint64_t x_rows = form->x_turned    ? (uint64_t)product->k
+                    : choice->x_pairs ? pairs
+                                      : m,
            y_rows = pairs > 0 && !choice->sum ? pairs : m;
-  uint64_t more = product->form.batch > 1 ? (uint64_t)product->form.batch - 1 : 0;
+  uint64_t more = form->batch > 1 ? (uint64_t)form->batch - 1 : 0;
   uint64_t y_one = (y_rows - 1) * extent->y_stride + extent->y_row_bytes;
-  if (product->m < 1 ||
-      extent->x_bytes < more * product->form.x_step + (x_rows - 1) * extent->x_stride + extent->x_row_bytes ||
-      extent->y_bytes < more * product->form.y_step + y_one || (more > 0 && product->form.y_step < y_one) ||
+  if (product->m < 1 || extent->x_bytes < more * form->x_step + (x_rows - 1) * extent->x_stride + extent->x_row_bytes ||
+      extent->y_bytes < more * form->y_step + y_one || (more > 0 && form->y_step < y_one) ||
       extent->ids_bytes != pairs * sizeof(int32_t) || (choice->routed && extent->routing_bytes != extent->ids_bytes))
     abort();
   expect_inside(y);
@@ -96,7 +96,7 @@ static struct ring_submission good_experts(const struct gemm_weight *weight) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct gemm_product product;
-  struct gemm_form form;
+  struct tensors_form form = {.batch = 1};
   struct gemm_extent extent;
   struct error error;
   if (size < 1)
@@ -116,16 +116,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint64_t stride = one.w_stride;
   if (one.opcode == RING_OP_PRODUCT || one.opcode == RING_OP_EXPERTS) {
     if (gemm_product_check(&product, weight, BEGIN, END, &extent, &error) == STATUS_OK)
-      check(&product, &extent, w);
+      check(&product, &form, &extent, w);
   } else if (one.opcode == RING_OP_TENSORS) {
-    if (gemm_tensors_check(&product, one.w_offset, &stride, BEGIN, END, &extent, &form, &error) != STATUS_OK)
+    if (ring_submission_form(&one, &form, &error) != STATUS_OK ||
+        tensors_check(&product, &form, one.w_offset, &stride, BEGIN, END, &extent, &error) != STATUS_OK)
       return 0;
     w.from = one.w_offset;
     uint64_t lines = (uint64_t)(form.w_turned ? product.k : product.n);
     w.bytes = (uint64_t)(form.batch - 1) * form.w_step + (lines - 1) * stride +
               (uint64_t)(form.w_turned ? product.n : product.k) * gemm_type_bytes(product.x_type);
-    product.form = form;
-    check(&product, &extent, w);
+    check(&product, &form, &extent, w);
   }
   return 0;
 }

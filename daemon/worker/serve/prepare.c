@@ -72,8 +72,10 @@ static enum status prepare_tensors(struct engine_session *session, const struct 
                                    const struct gemm_product *product, const struct engine_tensor *w,
                                    struct gemm_extent *extent, struct queue_job *job, struct error *error) {
   uint64_t stride = submission->w_stride;
-  enum status status = gemm_tensors_check(product, submission->w_offset, &stride, session->tensor_offset,
-                                          session->arena_bytes, extent, &job->operand.form, error);
+  enum status status = ring_submission_form(submission, &job->operand.form, error);
+  if (status == STATUS_OK)
+    status = tensors_check(product, &job->operand.form, submission->w_offset, &stride, session->tensor_offset,
+                           session->arena_bytes, extent, error);
   if (status == STATUS_OK)
     status = gemm_tensor_weight(product, &job->operand.shape, error);
   job->operand.memory = w != NULL ? w->memory : NULL;

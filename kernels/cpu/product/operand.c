@@ -267,7 +267,7 @@ static enum status run_blocks(struct operand *operand, const struct operand_devi
 /* One of the batch. */
 static enum status run_one(struct operand *operand, const struct operand_device *device, const struct backend_job *job,
                            struct error *error) {
-  const struct gemm_form *form = &job->operand->form;
+  const struct tensors_form *form = &job->operand->form;
   bool plain = !form->x_turned && !form->w_turned && !form->add;
   return plain && job->operand->shape.k <= K_AT_ONCE ? run_columns(operand, device, job, error)
                                                      : run_blocks(operand, device, job, error);

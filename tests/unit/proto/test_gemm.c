@@ -363,133 +363,56 @@ static void a_bad_weight_is_refused_with_the_product(void **state) {
   assert_int_equal(error.field, FIELD_SCALE);
 }
 
-/* By columns: strides are those of lines of K, and may not overlap. */
-static void tensors_turned(void **state) {
-  (void)state;
-  struct gemm_product product = {.m = 24, .n = 8, .k = 16, .x_type = GEMM_BF16, .y_type = GEMM_F32};
-  struct gemm_extent extent;
-  struct gemm_form form;
-  struct error error;
-  uint64_t stride = 0;
-  product.x_offset = 4096;
-  product.y_offset = 8192;
-  product.form = (struct gemm_form){.x_turned = true, .w_turned = true, .add = true};
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
-  assert_int_equal(stride, 16);
-  assert_int_equal(extent.x_stride, 48);
-  assert_int_equal(extent.x_bytes, 16 * 48);
-  assert_int_equal(extent.y_stride, 32);
-  assert_int_equal(form.batch, 1);
-  product.x_stride = 46; /* a line of K begins before the one ahead of it ends */
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_X_STRIDE);
-  product.x_stride = 50;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
-  stride = 14;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_W_STRIDE);
-  stride = 16;
-  product.y_type = GEMM_S32;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error),
-                   STATUS_UNSUPPORTED);
-  assert_int_equal(error.field, FIELD_Y_TYPE);
-}
-
-static void tensors_in_batches(void **state) {
-  (void)state;
-  struct gemm_product product = {.m = 4, .n = 8, .k = 16, .x_type = GEMM_F16, .y_type = GEMM_F16};
-  struct gemm_extent extent;
-  struct gemm_form form;
-  struct error error;
-  uint64_t stride = 0;
-  product.x_offset = 4096;
-  product.y_offset = 8192;
-  product.form.batch = 3;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
-  assert_int_equal(form.x_step, 128);
-  assert_int_equal(form.w_step, 256);
-  assert_int_equal(form.y_step, 64);
-  assert_int_equal(extent.y_bytes, 192);
-  product.form.x_step = 2; /* products may share what they read */
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
-  assert_int_equal(extent.x_bytes, 132);
-  product.form.y_step = 62; /* but no y */
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_Y_STEP);
-  product.form.y_step = UINT64_MAX - 1;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_BYTES);
-  product.form.y_step = 8192 - 64; /* the second one lies where W is */
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_W_OFFSET);
-  product.form.y_step = 0;
-  product.form.w_step = 3;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_W_STEP);
-  product.form.w_step = 0;
-  product.bias_type = GEMM_F32;
-  product.bias_offset = 32768;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error),
-                   STATUS_UNSUPPORTED);
-  product.form.batch = 65536;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
-  assert_int_equal(error.field, FIELD_BATCH);
-}
-
 /* W from the arena: what a product's tensors must be, and W beside them. */
 static void tensors(void **state) {
   (void)state;
-  struct gemm_form form;
   const struct gemm_product good = {
       .m = 4, .n = 8, .k = 16, .x_type = GEMM_F16, .y_type = GEMM_F32, .x_offset = 4096, .y_offset = 8192};
   struct gemm_product product = good;
   struct gemm_extent extent;
   struct error error;
   uint64_t stride = 0;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_OK);
   assert_int_equal(stride, 32);
   assert_int_equal(extent.y_stride, 32);
   stride = 40;
-  assert_int_equal(gemm_tensors_check(&product, 65536 - 7 * 40 - 32, &stride, 4096, 65536, &extent, &form, &error),
+  assert_int_equal(gemm_tensors_check(&product, 65536 - 7 * 40 - 32, &stride, 4096, 65536, &extent, &error),
                    STATUS_INVALID); /* not a multiple of 16 */
   assert_int_equal(error.field, FIELD_W_OFFSET);
-  assert_int_equal(gemm_tensors_check(&product, 65216, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
-  assert_int_equal(gemm_tensors_check(&product, 65232, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
+  assert_int_equal(gemm_tensors_check(&product, 65216, &stride, 4096, 65536, &extent, &error), STATUS_OK);
+  assert_int_equal(gemm_tensors_check(&product, 65232, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
   assert_int_equal(error.field, FIELD_W_OFFSET);
   stride = 33;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
   assert_int_equal(error.field, FIELD_W_STRIDE);
   stride = UINT64_MAX - 1;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
   assert_int_equal(error.field, FIELD_BYTES);
   stride = 0;
-  assert_int_equal(gemm_tensors_check(&product, 8192 + 112, &stride, 4096, 65536, &extent, &form, &error),
-                   STATUS_INVALID);
+  assert_int_equal(gemm_tensors_check(&product, 8192 + 112, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
   assert_string_equal(error.text, "w offset 8304: W overlaps y");
-  assert_int_equal(gemm_tensors_check(&product, 4096, &stride, 4096, 65536, &extent, &form, &error),
-                   STATUS_OK); /* x itself */
+  assert_int_equal(gemm_tensors_check(&product, 4096, &stride, 4096, 65536, &extent, &error), STATUS_OK); /* x itself */
   product.w_tensor = 9; /* memory of the client's own: offsets from 0, and what lies elsewhere is not overlapped */
   product.w_tensor_bytes = 8 * 32 + 16;
-  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
-  assert_int_equal(gemm_tensors_check(&product, 32, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
+  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &error), STATUS_OK);
+  assert_int_equal(gemm_tensors_check(&product, 32, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
   assert_int_equal(error.field, FIELD_W_OFFSET);
   product.y_tensor = 9;
   product.y_tensor_bytes = 65536;
   product.y_offset = 256;
-  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &form, &error), STATUS_INVALID);
+  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &error), STATUS_INVALID);
   assert_string_equal(error.text, "w offset 16: W overlaps y");
   product.y_tensor = 8;
-  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &form, &error), STATUS_OK);
+  assert_int_equal(gemm_tensors_check(&product, 16, &stride, 4096, 65536, &extent, &error), STATUS_OK);
   product.x_type = GEMM_INT8;
-  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &form, &error),
-                   STATUS_UNSUPPORTED);
+  assert_int_equal(gemm_tensors_check(&product, 16384, &stride, 4096, 65536, &extent, &error), STATUS_UNSUPPORTED);
   assert_int_equal(error.field, FIELD_X_TYPE);
 }
 
 static void test_methods(void **state) {
   (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
-    const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
+    const struct tensors_format_facts *facts = gemm_format_facts((enum gemm_format)format);
     assert_true(gemm_takes_method((enum gemm_format)format, GEMM_METHOD_DEFAULT));
     assert_true(gemm_takes_method((enum gemm_format)format, facts->method_default));
     assert_int_equal(facts->methods == 0, gemm_is_wide((enum gemm_format)format));
@@ -514,7 +437,7 @@ static void test_stored_alike(void **state) {
 static void test_rows_end(void **state) {
   (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
-    const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
+    const struct tensors_format_facts *facts = gemm_format_facts((enum gemm_format)format);
     assert_int_equal(facts->padding, gemm_is_packed((enum gemm_format)format) ? 0x55 : 0);
     assert_int_equal(facts->element == GEMM_TYPE_NONE, gemm_is_packed((enum gemm_format)format));
     for (int scale = 0; scale < GEMM_SCALES; scale++)
@@ -580,8 +503,6 @@ int main(void) {
       cmocka_unit_test(the_last_byte_counts),
       cmocka_unit_test(y_apart_from_all_inputs),
       cmocka_unit_test(tensors),
-      cmocka_unit_test(tensors_turned),
-      cmocka_unit_test(tensors_in_batches),
       cmocka_unit_test(a_bad_weight_is_refused_with_the_product),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
