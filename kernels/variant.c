@@ -34,7 +34,9 @@ int64_t variant_bucket(int64_t m) {
 bool variant_problem_equal(const struct variant_problem *a, const struct variant_problem *b) {
   return a->weight.n == b->weight.n && a->weight.k == b->weight.k && a->weight.format == b->weight.format &&
          a->weight.scale == b->weight.scale && a->m == b->m && a->x_type == b->x_type && a->y_type == b->y_type &&
-         a->bias_type == b->bias_type && a->weight.experts == b->weight.experts && a->top == b->top;
+         a->bias_type == b->bias_type && a->weight.experts == b->weight.experts && a->top == b->top &&
+         a->tensors.given == b->tensors.given && a->tensors.x_turned == b->tensors.x_turned &&
+         a->tensors.w_turned == b->tensors.w_turned && a->tensors.align == b->tensors.align;
 }
 
 static const char *bias_name(enum gemm_type type) {
@@ -46,17 +48,29 @@ const char *variant_problem_text(const struct variant_problem *problem, char out
            gemm_format_name(problem->weight.format), gemm_scale_name(problem->weight.scale), problem->weight.n,
            problem->weight.k, gemm_type_name(problem->x_type), gemm_type_name(problem->y_type),
            bias_name(problem->bias_type), problem->m);
+  const struct variant_tensors *tensors = &problem->tensors;
+  size_t used = strlen(out);
+  if (tensors->given)
+    snprintf(out + used, VARIANT_TEXT_BYTES - used, "-%c%c%d", tensors->x_turned ? 'c' : 'r',
+             tensors->w_turned ? 'c' : 'r', tensors->align);
   return out;
 }
 
 enum status variant_problem_parse(const char *text, struct variant_problem *out, struct error *error) {
   char format[8], scale[8], x[8], y[8], bias[8], again[VARIANT_TEXT_BYTES];
   struct variant_problem problem = {.m = 0};
-  int used = 0;
+  int used = 0, align = 0, more = 0;
+  char by[3] = "";
   if (strlen(text) >= VARIANT_TEXT_BYTES ||
       sscanf(text, "%7[a-z0-9]-%7[a-z]-%9" SCNd64 "x%9" SCNd64 "-%7[a-z0-9]-%7[a-z0-9]-%7[a-z0-9]-m%9" SCNd64 "%n",
-             format, scale, &problem.weight.n, &problem.weight.k, x, y, bias, &problem.m, &used) != 8 ||
-      text[used] != '\0')
+             format, scale, &problem.weight.n, &problem.weight.k, x, y, bias, &problem.m, &used) != 8)
+    used = 0;
+  if (used > 0 && sscanf(text + used, "-%2[rc]%2d%n", by, &align, &more) == 2 && strlen(by) == 2) {
+    used += more;
+    problem.tensors =
+        (struct variant_tensors){.given = true, .x_turned = by[0] == 'c', .w_turned = by[1] == 'c', .align = align};
+  }
+  if (used == 0 || text[used] != '\0')
     return error_set(error, STATUS_INVALID, "not the name of a shape: FORMAT-SCALE-NxK-X-Y-BIAS-mM is expected");
   bool no_bias = strcmp(bias, "none") == 0;
   if (!gemm_format_parse(format, &problem.weight.format) || !gemm_scale_parse(scale, &problem.weight.scale) ||
@@ -66,6 +80,9 @@ enum status variant_problem_parse(const char *text, struct variant_problem *out,
   enum status status = gemm_weight_check(&problem.weight, error);
   if (status != STATUS_OK)
     return status;
+  bool tensors = problem.tensors.given;
+  if (tensors && (!gemm_is_wide(problem.weight.format) || (align != 2 && align != 4 && align != 8 && align != 16)))
+    return error_set(error, STATUS_INVALID, "%.80s names tensors that there are not", text);
   if (problem.m < 1 || problem.m > ROWS_MOST || variant_bucket(problem.m) != problem.m ||
       !gemm_takes_x(problem.weight.format, problem.x_type) ||
       !gemm_takes_y(problem.weight.format, problem.x_type, problem.y_type) ||

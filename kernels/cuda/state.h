@@ -57,6 +57,7 @@ struct slot {
   bool has_checked;
   _Atomic bool entered; /* a thread is queueing a product of the lane */
 
+  struct region *tensors; /* of a job of exec/tensors.h: what its pieces use, which its rows count then; else NULL */
   bool busy;
   struct backend_job job;      /* the first of its chain */
   struct backend_weight own;   /* what the job's weight points to where the job brings W itself */

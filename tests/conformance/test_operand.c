@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -121,8 +122,59 @@ static void lay(uint8_t *to, uint64_t stride, const uint16_t *from, int64_t rows
              &from[i * k + j], 2);
 }
 
-/* Products of tensors with the same numbers, wherever they lie, give the sums of those that lie by rows. */
-static void one_form(int size, const struct tensors_form *asked, enum gemm_type y_type) {
+/* Memory of another process, which is the device's where that has some. */
+struct foreign {
+  struct backend_slab *slab;
+  struct backend_arena *memory;
+  uint8_t *address;
+  int fd;
+};
+
+static void foreign_open(struct foreign *foreign, uint64_t bytes) {
+  struct backend_info info;
+  struct error error;
+  void *address = NULL;
+  device.ops->describe(device.backend, &info);
+  uint64_t whole = (bytes + info.slab_granularity - 1) / info.slab_granularity * info.slab_granularity;
+  assert_int_equal(device.ops->slab_create(device.backend, whole, &foreign->fd, &foreign->slab, &error), STATUS_OK);
+  if (device.ops->memory_import(device.backend, foreign->fd, whole, &foreign->memory, &address, &error) != STATUS_OK)
+    fail_msg("%s", error.text);
+  foreign->address = address;
+}
+
+static void foreign_close(struct foreign *foreign) {
+  device.ops->memory_close(device.backend, foreign->memory);
+  device.ops->slab_close(device.backend, foreign->slab);
+  close(foreign->fd);
+}
+
+/* Lines of f16 at an offset of the arena to the same one of the memory, by a product with the identity. */
+static void copy_lines(const struct foreign *foreign, uint64_t at, int64_t lines, int64_t elements, uint64_t stride,
+                       uint64_t identity_at) {
+  uint16_t *identity = (uint16_t *)(void *)(device.base + identity_at);
+  memset(identity, 0, (uint64_t)(elements * elements) * 2);
+  for (int64_t i = 0; i < elements; i++)
+    identity[i * elements + i] = 0x3c00; /* 1 */
+  struct backend_operand operand = {
+      .shape = {.n = elements, .k = elements, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE},
+      .w = identity,
+      .stride = (uint64_t)elements * 2};
+  struct backend_job job = {.operand = &operand,
+                            .arena = device.arena,
+                            .y_memory = foreign->memory,
+                            .m = lines,
+                            .x_type = GEMM_F16,
+                            .y_type = GEMM_F16,
+                            .x = device.base + at,
+                            .y = foreign->address + at,
+                            .x_stride = stride,
+                            .y_stride = stride};
+  device_finish(&device, &job);
+}
+
+/* Products of tensors with the same numbers, wherever they lie, give the sums of those that lie by rows. `foreign`: x
+ * and W lie there; NULL: in the arena. */
+static void one_form(int size, const struct tensors_form *asked, enum gemm_type y_type, const struct foreign *foreign) {
   int64_t m = form_sizes[size].m, n = form_sizes[size].n, k = form_sizes[size].k;
   int64_t batch = k > 10000 && asked->batch > 1 ? 2 : asked->batch;
   struct tensors_form form = *asked;
@@ -164,13 +216,23 @@ static void one_form(int size, const struct tensors_form *asked, enum gemm_type 
       }
   }
   struct backend_operand operand = {.shape = shape, .w = device.base + w_at, .stride = w_stride, .form = form};
+  for (int64_t i = 0; i < batch && foreign != NULL; i++) {
+    uint64_t at = (uint64_t)i;
+    copy_lines(foreign, x_at + at * form.x_step, form.x_turned ? k : m, form.x_turned ? m : k, x_stride, used);
+    copy_lines(foreign, w_at + at * form.w_step, form.w_turned ? k : n, form.w_turned ? n : k, w_stride, used);
+  }
+  if (foreign != NULL) {
+    operand.memory = foreign->memory;
+    operand.w = foreign->address + w_at;
+  }
   struct backend_job job = {.tag = 7,
                             .operand = &operand,
                             .arena = device.arena,
+                            .x_memory = foreign != NULL ? foreign->memory : NULL,
                             .m = m,
                             .x_type = GEMM_F16,
                             .y_type = y_type,
-                            .x = device.base + x_at,
+                            .x = (foreign != NULL ? foreign->address : device.base) + x_at,
                             .y = device.base + y_at,
                             .x_stride = x_stride,
                             .y_stride = y_stride};
@@ -194,15 +256,29 @@ static void one_form(int size, const struct tensors_form *asked, enum gemm_type 
   }
 }
 
+static void all_forms(int size, const struct foreign *foreign) {
+  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
+  for (int bits = 0; bits < 16; bits++) {
+    const struct tensors_form form = {
+        .x_turned = bits & 1, .w_turned = bits & 2, .add = bits & 4, .batch = bits & 8 ? 3 : 1};
+    one_form(size, &form, y_types[(size + bits) % COUNT(y_types)], foreign);
+  }
+}
+
 static void test_forms(void **state) {
   (void)state;
-  static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
   for (int size = 0; size < COUNT(form_sizes); size++)
-    for (int bits = 0; bits < 16; bits++) {
-      const struct tensors_form form = {
-          .x_turned = bits & 1, .w_turned = bits & 2, .add = bits & 4, .batch = bits & 8 ? 3 : 1};
-      one_form(size, &form, y_types[(size + bits) % COUNT(y_types)]);
-    }
+    all_forms(size, NULL);
+}
+
+static void test_forms_in_memory(void **state) {
+  (void)state;
+  struct foreign foreign;
+  foreign_open(&foreign, (uint64_t)8 << 20);
+  for (int size = 0; size < COUNT(form_sizes); size++)
+    if (form_sizes[size].k <= 1000)
+      all_forms(size, &foreign);
+  foreign_close(&foreign);
 }
 
 static void test_tensors(void **state) {
@@ -258,7 +334,7 @@ static void test_other_formats_are_refused(void **state) {
 
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_forms),
-                                     cmocka_unit_test(test_every_variant),
+                                     cmocka_unit_test(test_forms_in_memory), cmocka_unit_test(test_every_variant),
                                      cmocka_unit_test(test_other_formats_are_refused)};
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

@@ -160,6 +160,95 @@ static void test_refused(void **state) {
   gemmd_disconnect(session);
 }
 
+/* Each of a batch of two, x and W by columns, added to what y held. */
+static void test_form(void **state) {
+  (void)state;
+  enum { ROWS = 6, COLUMNS = 5, DEPTH = 40, BATCH = 2 };
+  static const uint16_t codes[] = {0x3c00, 0x4000, 0xbc00}; /* 1, 2, -1 */
+  static const float values[] = {1, 2, -1};
+  gemmd_session *session = daemon_join(&gemmd, NULL);
+  uint16_t *x = gemmd_alloc(session, (size_t)BATCH * DEPTH * ROWS * sizeof *x);
+  uint16_t *w = gemmd_alloc(session, (size_t)BATCH * DEPTH * COLUMNS * sizeof *w);
+  float *y = gemmd_alloc(session, (size_t)BATCH * ROWS * COLUMNS * sizeof *y);
+  assert_true(x != NULL && w != NULL && y != NULL);
+  for (int i = 0; i < BATCH * DEPTH * ROWS; i++)
+    x[i] = codes[i * 7 % 3];
+  for (int i = 0; i < BATCH * DEPTH * COLUMNS; i++)
+    w[i] = codes[i * 5 % 11 % 3];
+  for (int i = 0; i < BATCH * ROWS * COLUMNS; i++)
+    y[i] = (float)i;
+  const gemmd_product product = {.m = ROWS, .x = x, .x_type = GEMMD_F16, .y = y, .y_type = GEMMD_F32};
+  const gemmd_tensor tensor = {
+      .data = w, .n = COLUMNS, .k = DEPTH, .turned = 1, .x_turned = 1, .add = 1, .batch = BATCH};
+  assert_int_equal(gemmd_tensors_matmul(session, &tensor, &product), GEMMD_OK);
+  for (int b = 0; b < BATCH; b++)
+    for (int row = 0; row < ROWS; row++)
+      for (int column = 0; column < COLUMNS; column++) {
+        int at = (b * ROWS + row) * COLUMNS + column;
+        float sum = (float)at;
+        for (int k = 0; k < DEPTH; k++)
+          sum += values[((b * DEPTH + k) * ROWS + row) * 7 % 3] *
+                 values[((b * DEPTH + k) * COLUMNS + column) * 5 % 11 % 3];
+        assert_true(y[at] == sum);
+      }
+  gemmd_disconnect(session);
+}
+
+static void test_forms_refused(void **state) {
+  (void)state;
+  gemmd_session *session = daemon_join(&gemmd, NULL);
+  uint16_t *x = gemmd_alloc(session, 4096), *w = gemmd_alloc(session, 4096), *y = gemmd_alloc(session, 4096);
+  gemmd_product product = {.m = 8, .x = x, .x_type = GEMMD_F16, .y = y, .y_type = GEMMD_S32};
+  gemmd_tensor tensor = {.data = w, .n = 8, .k = 8, .add = 1};
+  assert_int_equal(gemmd_tensors_matmul(session, &tensor, &product), GEMMD_UNSUPPORTED);
+  assert_non_null(strstr(gemmd_error(session), "y type s32"));
+  product.y_type = GEMMD_F32;
+  tensor.turned = 1;
+  tensor.stride = 14; /* lines of K that overlap */
+  assert_int_equal(gemmd_tensors_matmul(session, &tensor, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(session), "w stride"));
+  tensor.stride = 0;
+  tensor.batch = 65536;
+  assert_int_equal(gemmd_tensors_matmul(session, &tensor, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(session), "a batch has 1..65535 products, got 65536"));
+  tensor.batch = 2;
+  tensor.y_batch_stride = 252; /* the second y begins in the first */
+  assert_int_equal(gemmd_tensors_matmul(session, &tensor, &product), GEMMD_INVALID);
+  assert_non_null(strstr(gemmd_error(session), "y stride"));
+  gemmd_disconnect(session);
+}
+
+enum { LONG_SIDE = 256, LONG_K = 1 << 17 };
+
+/* What is added to y is never computed twice: where its worker dies it ends with that, and the session goes on. */
+static void test_added_over_a_death(void **state) {
+  (void)state;
+  gemmd_options options = {.arena_bytes = (size_t)160 << 20};
+  gemmd_session *session = daemon_join(&gemmd, &options);
+  size_t bytes = (size_t)LONG_SIDE * LONG_K * sizeof(uint16_t);
+  uint16_t *x = gemmd_alloc(session, bytes), *w = gemmd_alloc(session, bytes);
+  float *y = gemmd_alloc(session, (size_t)LONG_SIDE * LONG_SIDE * sizeof *y);
+  assert_true(x != NULL && w != NULL && y != NULL);
+  memset(x, 0, bytes);
+  memset(w, 0, bytes);
+  memset(y, 0, (size_t)LONG_SIDE * LONG_SIDE * sizeof *y);
+  const gemmd_product product = {.m = LONG_SIDE, .x = x, .x_type = GEMMD_F16, .y = y, .y_type = GEMMD_F32};
+  const gemmd_tensor tensor = {.data = w, .n = LONG_SIDE, .k = LONG_K, .add = 1};
+  gemmd_daemon_info info;
+  uint64_t ticket;
+  int status = GEMMD_OK;
+  for (int i = 0; i < 20 && status == GEMMD_OK; i++) { /* one of them will be under way */
+    assert_int_equal(gemmd_tensors_submit(session, &tensor, &product, &ticket), GEMMD_OK);
+    assert_int_equal(gemmd_daemon_status(session, &info), GEMMD_OK);
+    if (info.device[0].pid > 0)
+      kill((pid_t)info.device[0].pid, SIGKILL);
+    status = gemmd_wait(session, ticket, -1, NULL);
+  }
+  assert_int_equal(status, GEMMD_DEVICE_LOST);
+  assert_int_equal(gemmd_tensors_matmul(session, &(gemmd_tensor){.data = w, .n = 8, .k = 8}, &product), GEMMD_OK);
+  gemmd_disconnect(session);
+}
+
 /* A session whose only products are such, and a worker that dies under them: they are asked for again. */
 static int over_a_death(int index, void *user) {
   (void)user;
@@ -187,9 +276,9 @@ static void test_over_a_death(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_right),
-      cmocka_unit_test(test_many_rows),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_right),         cmocka_unit_test(test_many_rows),
+      cmocka_unit_test(test_refused),       cmocka_unit_test(test_form),
+      cmocka_unit_test(test_forms_refused), cmocka_unit_test(test_added_over_a_death),
       cmocka_unit_test(test_over_a_death),
   };
   return cmocka_run_group_tests(tests, start, stop);

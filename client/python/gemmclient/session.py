@@ -7,11 +7,12 @@ from typing import IO, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from . import _safetensors
+from . import _safetensors, tensors
 from ._core import Core
 from ._library import ffi, lib, text
 from .errors import InvalidError
 from .memory import Rows
+from .product import Pending
 from .types import (
     DaemonInfo,
     Format,
@@ -323,6 +324,31 @@ class Session(Tuning):
         with self._core as core:
             core.check(lib.gemmd_weight_open(core.session, encoded(name), out))
         return Weight(self._core, out[0])
+
+    def matmul_tensors(self, x: np.ndarray, w: np.ndarray, **options) -> np.ndarray:
+        """y = x * w^T of two arrays. `options` are submit_tensors'."""
+        return self.submit_tensors(x, w, **options).wait()
+
+    def submit_tensors(
+        self,
+        x: np.ndarray,
+        w: np.ndarray,
+        *,
+        out: Optional[np.ndarray] = None,
+        add: bool = False,
+        x_type: Optional[Named] = None,
+        y_type: Optional[Named] = None,
+        device: int = 0,
+    ) -> Pending:
+        """Asks for y = x * w^T, x [m, k] and w [n, k], or with one more dimension in front as many products.
+
+        Both are f16 or bf16, and either may be a transposed view: what lies in this session's arena by rows or by columns
+        is used where it is, anything else is copied there. The gradient of a weight is matmul_tensors(dy.T, x.T). `out`
+        is [m, n] in the arena; with `add` the product is added to it. y is of `y_type`, else of out's type, else f32."""
+        with self._core as core:
+            return tensors.submit(
+                core, x, w, out=out, add=add, x_type=x_type, y_type=y_type, device=device
+            )
 
     # ---- event loops other than asyncio's, which needs nothing but `await`
 

@@ -141,7 +141,8 @@ enum status prepare_job(struct plans *plans, struct engine_session *session, con
     status = find_event(session, submission->event, event, error);
   if (status == STATUS_OK)
     status = find_places(session, &product, &places, error);
-  if (status == STATUS_OK && (submission->opcode == RING_OP_PLAN || submission->steps > 0))
+  if (status == STATUS_OK && submission->opcode != RING_OP_TENSORS &&
+      (submission->opcode == RING_OP_PLAN || submission->steps > 0))
     status = prepare_plan(plans, session, submission, &product, &extent, job, error);
   else if (status == STATUS_OK && submission->opcode == RING_OP_TENSORS)
     status = prepare_tensors(session, submission, &product, places.w, &extent, job, error);

@@ -2,8 +2,11 @@
 #include "measure.h"
 
 #include "experts.h"
+#include "operand.h"
+#include "predict.h"
 #include "product.h"
 #include "sequence.h"
+#include "tensors.h"
 
 enum status measure_begin(cudaStream_t stream, struct error *error) {
   return runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
@@ -100,6 +103,46 @@ static enum status sequence_graph(struct backend *backend, const struct backend_
   return measure_end(slot->stream, status, graph, error);
 }
 
+/* Both tensors lie on the device, `count` times, form.x_step and form.w_step bytes apart. */
+static enum status tensors_graph(struct backend *backend, size_t count, const struct backend_timing *timing,
+                                 cudaGraphExec_t *graph, struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  const struct backend_job job = slot->job;
+  struct backend_operand one = *job.operand;
+  int64_t pieces;
+  one.form.x_step = one.form.w_step = 0;
+  slot->job.operand = &one;
+  enum status status = tensors_pieces(backend, &slot->job, &slot->operand, &pieces, error);
+  if (status == STATUS_OK)
+    status = measure_begin(slot->stream, error);
+  if (status != STATUS_OK)
+    return status;
+  for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
+    one.w = (const uint8_t *)job.operand->w + i % count * job.operand->form.w_step;
+    slot->job.x = (const uint8_t *)job.x + i % count * job.operand->form.x_step;
+    for (int64_t piece = 0; piece < pieces && status == STATUS_OK; piece++)
+      status = tensors_queue(backend, slot, &slot->operand, piece, error);
+  }
+  slot->job = job;
+  return measure_end(slot->stream, status, graph, error);
+}
+
+/* By the kernels of stored weights, where W lies. */
+static enum status operand_graph(struct backend *backend, const struct backend_timing *timing, cudaGraphExec_t *graph,
+                                 struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  struct operand_panel panel = {.columns = slot->job.operand->shape.n,
+                                .rows = slot->job.m,
+                                .bytes = predict_operand_bytes(backend) / 4,
+                                .region = &slot->operand};
+  enum status status = operand_stage(backend, slot, &panel, error);
+  if (status != STATUS_OK)
+    return status;
+  struct backend_weight *weight = &slot->own;
+  slot->rows_most = staging_go(slot->job.m, weight->rows_most);
+  return product_graph(backend, &weight, 1, timing, graph, error);
+}
+
 /* x, ids and routing lie on the device; what each launch does is all that a product over experts is. */
 static enum status experts_graph(struct backend *backend, struct backend_weight *const *weights, size_t count,
                                  const struct backend_timing *timing, cudaGraphExec_t *graph, struct error *error) {
@@ -125,11 +168,16 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
   slot->first_row = slot->next_row = 0;
   slot->rows = job->m;
   enum status status = backend_enter(backend, error);
-  if (!job->experts && !job->steps)
+  if (job->operand)
+    slot->rows_most = job->m;
+  else if (!job->experts && !job->steps)
     slot->rows_most = staging_go(job->m, job->weight->rows_most);
   else if (status == STATUS_OK)
     status = (job->experts ? experts_rows : sequence_rows)(slot, job, job->m, &slot->rows_most, error);
-  if (status == STATUS_OK && job->experts)
+  if (status == STATUS_OK && job->operand)
+    status = tensors_serves(backend, job) ? tensors_graph(backend, count, timing, &graph, error)
+                                          : operand_graph(backend, timing, &graph, error);
+  else if (status == STATUS_OK && job->experts)
     status = experts_graph(backend, weights, count, timing, &graph, error);
   else if (status == STATUS_OK)
     status = job->steps ? sequence_graph(backend, timing, &graph, error)

@@ -2,6 +2,7 @@
 
 #include "chain.h"
 #include "operand.h"
+#include "tensors.h"
 #include "turns/pieces.h"
 
 static struct pieces_device device_of(const struct backend *backend, enum gemm_format format) {
@@ -78,6 +79,8 @@ int64_t predict_rows_of(const struct backend_job *job) {
 }
 
 uint64_t cuda_predict_ns(const struct backend *backend, const struct backend_job *job) {
+  if (tensors_serves(backend, job))
+    return tensors_predict_ns(backend, job);
   struct pieces_device device = device_of(backend, format_of(job));
   if (!job->operand) {
     struct pieces_work work = work_of(job);

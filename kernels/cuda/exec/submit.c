@@ -9,6 +9,7 @@
 #include "predict.h"
 #include "product.h"
 #include "sequence.h"
+#include "tensors.h"
 #include "turns/turn.h"
 
 /* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */
@@ -47,6 +48,8 @@ static uint64_t graph_key(const struct slot *slot) {
 }
 
 static enum status chunk_queue(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
+  if (slot->tensors)
+    return tensors_queue(backend, slot, slot->tensors, slot->next_row, error);
   if (slot->job.experts)
     return experts_queue(backend, slot, rows, error);
   return slot->job.steps ? sequence_queue(backend, slot, rows, error) : product_queue(backend, slot, rows, error);
@@ -66,7 +69,7 @@ static enum status graph_queue(struct backend *backend, struct slot *slot, int64
 /* Queues the next chunks of a slot's job, and behind them a write of the word that poll looks at. What fails once
  * something is queued is reported by poll, when the device has let go of the job's memory. */
 static enum status slot_advance(struct backend *backend, struct slot *slot, struct error *error) {
-  bool graph = slot->rows <= GRAPH_ROWS_MOST && !backend->no_graphs && !slot->job.experts;
+  bool graph = slot->rows <= GRAPH_ROWS_MOST && !backend->no_graphs && !slot->job.experts && !slot->tensors;
   for (int i = 0; i < CHUNKS_AHEAD && slot->next_row < slot->rows && slot->status == STATUS_OK; i++) {
     int64_t left = slot->rows - slot->next_row, rows = left < slot->rows_most ? left : slot->rows_most;
     slot->status = graph ? graph_queue(backend, slot, rows, error) : chunk_queue(backend, slot, rows, error);
@@ -83,6 +86,10 @@ static enum status slot_advance(struct backend *backend, struct slot *slot, stru
 
 /* How many rows of its job go at a time. */
 static enum status slot_rows(struct slot *slot, struct error *error) {
+  if (slot->tensors) {
+    slot->rows_most = 1;
+    return STATUS_OK;
+  }
   int64_t most = slot->job.weight->rows_most;
   if (slot->job.experts)
     return experts_rows(slot, &slot->job, slot->rows - slot->first_row, &slot->rows_most, error);
@@ -108,6 +115,7 @@ void submit_take(struct slot *slot, const struct backend_job *job, struct backen
   slot->begin_ns = clock_ns();
   slot->job = *job;
   slot->turns = turns;
+  slot->tensors = NULL;
   slot->first_row = slot->next_row = row;
   slot->rows = end;
   slot->status = STATUS_OK;
@@ -141,8 +149,14 @@ enum status cuda_submit(struct backend *backend, const struct backend_job *job, 
   int64_t rows = 0;
   for (const struct backend_job *each = job; each; each = each->next)
     rows += each->m;
+  bool tensors = tensors_serves(backend, job);
+  if (tensors)
+    status = tensors_pieces(backend, job, &slot->operand, &rows, error);
+  if (status != STATUS_OK)
+    return status;
   submit_take(slot, job, NULL, 0, rows);
-  status = job->operand ? stage_w(backend, slot, error) : STATUS_OK;
+  slot->tensors = tensors ? &slot->operand : NULL;
+  status = job->operand && !tensors ? stage_w(backend, slot, error) : STATUS_OK;
   if (status != STATUS_OK)
     return status;
   predict_note(backend, cuda_predict_ns(backend, job));

@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(threads) make(const tensors_fill f) {
     return;
   for (int64_t line = blockIdx.y; line < lines; line += gridDim.y) {
     const int64_t row = f.turned ? place : line, k = f.turned ? line : place;
-    const float value = uniform(f.seed, static_cast<uint64_t>(f.kinds > 0 ? row % f.kinds : row), static_cast<uint64_t>(k));
+    const float value =
+        uniform(f.seed, static_cast<uint64_t>(f.kinds > 0 ? row % f.kinds : row), static_cast<uint64_t>(k));
     number_store_as(static_cast<uint8_t *>(f.to) + line * f.stride, place, f.type, value);
   }
 }

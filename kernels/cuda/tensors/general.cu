@@ -10,7 +10,8 @@ namespace {
 using kernel = void (*)(general::work);
 
 template <bool kXTurned, bool kWTurned, int kVector> kernel of_type(gemm_type type) {
-  return type == GEMM_BF16 ? general::run<kXTurned, kWTurned, kVector, true> : general::run<kXTurned, kWTurned, kVector, false>;
+  return type == GEMM_BF16 ? general::run<kXTurned, kWTurned, kVector, true>
+                           : general::run<kXTurned, kWTurned, kVector, false>;
 }
 
 template <bool kXTurned, bool kWTurned> kernel of_vector(gemm_type type, int vector) {
@@ -56,10 +57,8 @@ extern "C" cudaError_t general_launch(cudaStream_t stream, const struct tensors_
 
 extern "C" cudaError_t general_plain_launch(cudaStream_t stream, const struct tensors_product *product) {
   launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>(product->n), static_cast<unsigned>(product->m));
+  shape.grid = dim3(static_cast<unsigned>(product->n), static_cast<unsigned>(product->m < 65535 ? product->m : 65535));
   shape.block = dim3(256);
-  if (product->m > 65535)
-    return cudaErrorInvalidConfiguration;
   return launch_kernel(stream, shape, product->type == GEMM_BF16 ? general::plain<true> : general::plain<false>,
                        work_of(*product), product->x_turned, product->w_turned);
 }

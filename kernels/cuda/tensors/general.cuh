@@ -1,5 +1,5 @@
-// Products of two tensors by a warp's matrix instructions (compute capability 8.0 and newer), wherever and however x and
-// W lie: by rows or columns, aligned to an element alone, in mapped memory of the host.
+// Products of two tensors by a warp's matrix instructions (compute capability 8.0 and newer), wherever and however x
+// and W lie: by rows or columns, aligned to an element alone, in mapped memory of the host.
 //
 // A block computes a tile of 64 x 64 of a slice of K: four warps, 32 x 32 each. The next step of K is on its way to
 // registers while this one is multiplied from shared memory, where an operand by columns stays by columns and is
@@ -11,9 +11,9 @@
 
 namespace general {
 
-constexpr int tile = 64, step = GENERAL_STEP, threads = 128;
+constexpr int tile = GENERAL_TILE, step = GENERAL_STEP, threads = 128;
 constexpr int row_pitch = step + 8, column_pitch = tile + 8; // halves: neighbouring rows in other banks
-constexpr int shared_halves = tile * row_pitch > step * column_pitch ? tile * row_pitch : step * column_pitch;
+constexpr int shared_halves = tile * row_pitch > step *column_pitch ? tile *row_pitch : step *column_pitch;
 
 struct operand {
   const uint8_t *data;
@@ -39,7 +39,7 @@ template <> struct vector<8> { using type = uint4; };
 // A step of one operand in vectors of kVector halves: of rows from `row` and elements from `k` on; zeros outside.
 template <bool kTurned, int kVector> struct fetched {
   using type = typename vector<kVector>::type;
-  static constexpr int count = tile * step / threads / kVector; // of a thread
+  static constexpr int count = tile * step / threads / kVector;   // of a thread
   static constexpr int along = (kTurned ? tile : step) / kVector; // of a line: a row, or turned a column
   // Few elements at a time take more registers than there are: they go to shared memory at once.
   static constexpr bool ahead = kVector >= 4;
@@ -92,7 +92,8 @@ template <bool kTurned, int kVector> struct fetched {
 template <bool kTurned> __device__ inline void load_x(uint32_t (&out)[4], uint32_t shared, int row, int k) {
   const int lane = threadIdx.x % 32, matrix = lane / 8, line = lane % 8;
   if constexpr (kTurned)
-    ptx::load_matrices_transposed(out, shared + 2 * ((k + matrix / 2 * 8 + line) * column_pitch + row + matrix % 2 * 8));
+    ptx::load_matrices_transposed(out,
+                                  shared + 2 * ((k + matrix / 2 * 8 + line) * column_pitch + row + matrix % 2 * 8));
   else
     ptx::load_matrices(out, shared + 2 * ((row + matrix % 2 * 8 + line) * row_pitch + k + matrix / 2 * 8));
 }
@@ -101,7 +102,8 @@ template <bool kTurned> __device__ inline void load_x(uint32_t (&out)[4], uint32
 template <bool kTurned> __device__ inline void load_w(uint32_t (&out)[4], uint32_t shared, int row, int k) {
   const int lane = threadIdx.x % 32, matrix = lane / 8, line = lane % 8;
   if constexpr (kTurned)
-    ptx::load_matrices_transposed(out, shared + 2 * ((k + matrix % 2 * 8 + line) * column_pitch + row + matrix / 2 * 8));
+    ptx::load_matrices_transposed(out,
+                                  shared + 2 * ((k + matrix % 2 * 8 + line) * column_pitch + row + matrix / 2 * 8));
   else
     ptx::load_matrices(out, shared + 2 * ((row + matrix / 2 * 8 + line) * row_pitch + k + matrix % 2 * 8));
 }
@@ -169,23 +171,26 @@ __global__ void __launch_bounds__(threads) run(const work w) {
 // A block computes an element, in double precision: what other kernels are compared with.
 template <bool kBf16> __global__ void __launch_bounds__(256) plain(const work w, bool x_turned, bool w_turned) {
   __shared__ double parts[256];
-  const int64_t n = blockIdx.x, m = blockIdx.y;
+  const int64_t n = blockIdx.x;
   const auto element = [&](const operand &o, bool turned, int64_t row, int64_t k) {
-    const uint16_t bits = *reinterpret_cast<const uint16_t *>(
-        turned ? o.data + k * o.stride + 2 * row : o.data + row * o.stride + 2 * k);
+    const uint16_t bits =
+        *reinterpret_cast<const uint16_t *>(turned ? o.data + k * o.stride + 2 * row : o.data + row * o.stride + 2 * k);
     return kBf16 ? __uint_as_float(static_cast<uint32_t>(bits) << 16) : __half2float(__ushort_as_half(bits));
   };
-  double sum = 0;
-  for (int64_t k = threadIdx.x; k < w.k; k += blockDim.x)
-    sum += static_cast<double>(element(w.x, x_turned, m, k)) * element(w.w, w_turned, n, k);
-  parts[threadIdx.x] = sum;
-  for (int half = 128; half > 0; half /= 2) {
+  for (int64_t m = blockIdx.y; m < w.x.rows; m += gridDim.y) {
+    double sum = 0;
+    for (int64_t k = threadIdx.x; k < w.k; k += blockDim.x)
+      sum += static_cast<double>(element(w.x, x_turned, m, k)) * element(w.w, w_turned, n, k);
+    parts[threadIdx.x] = sum;
+    for (int half = 128; half > 0; half /= 2) {
+      __syncthreads();
+      if (threadIdx.x < half)
+        parts[threadIdx.x] += parts[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0)
+      w.partials[m * w.pitch + n] = static_cast<float>(parts[0]);
     __syncthreads();
-    if (threadIdx.x < half)
-      parts[threadIdx.x] += parts[threadIdx.x + half];
   }
-  if (threadIdx.x == 0)
-    w.partials[m * w.pitch + n] = static_cast<float>(parts[0]);
 }
 
 } // namespace general

@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-enum { GENERAL_STEP = 32 };
+enum { GENERAL_STEP = 32, GENERAL_TILE = 64 };
 
 /* `vector`: elements that are loaded at a time: 1, 2, 4 or 8, to whose bytes x, W and their strides are aligned. */
 cudaError_t general_launch(cudaStream_t stream, const struct tensors_product *product, int vector);
-/* One slice, summed in double precision; M up to 65535. */
+/* One slice, summed in double precision. */
 cudaError_t general_plain_launch(cudaStream_t stream, const struct tensors_product *product);
 const void *kernel_of_general(void);
 

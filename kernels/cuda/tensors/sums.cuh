@@ -8,8 +8,8 @@
 
 namespace tensors {
 
-constexpr int sums_lanes = 32;   // a lane: 4 columns
-constexpr int sums_groups = 8;   // of lanes at most; a group: some of the slices
+constexpr int sums_lanes = 32; // a lane: 4 columns
+constexpr int sums_groups = 8; // of lanes at most; a group: some of the slices
 
 __device__ inline void add4(float4 &to, const float4 &value) {
   to.x += value.x;

@@ -412,7 +412,7 @@ static void tensors(void **state) {
 static void test_methods(void **state) {
   (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
-    const struct tensors_format_facts *facts = gemm_format_facts((enum gemm_format)format);
+    const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
     assert_true(gemm_takes_method((enum gemm_format)format, GEMM_METHOD_DEFAULT));
     assert_true(gemm_takes_method((enum gemm_format)format, facts->method_default));
     assert_int_equal(facts->methods == 0, gemm_is_wide((enum gemm_format)format));
@@ -437,7 +437,7 @@ static void test_stored_alike(void **state) {
 static void test_rows_end(void **state) {
   (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
-    const struct tensors_format_facts *facts = gemm_format_facts((enum gemm_format)format);
+    const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
     assert_int_equal(facts->padding, gemm_is_packed((enum gemm_format)format) ? 0x55 : 0);
     assert_int_equal(facts->element == GEMM_TYPE_NONE, gemm_is_packed((enum gemm_format)format));
     for (int scale = 0; scale < GEMM_SCALES; scale++)

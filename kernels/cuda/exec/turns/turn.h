@@ -14,6 +14,7 @@ struct backend_turns {
   struct backend_job job;
   struct backend_step steps[GEMM_STEPS_MOST];
   struct variant variants[GEMM_STEPS_MOST];
+  bool tensors;          /* a job of exec/tensors.h, of whose pieces there are `rows` */
   int64_t rows, columns; /* of y: of the chain, and of W where that comes with it, else 1 */
   int64_t panel;         /* columns of a panel */
   int64_t row, column;   /* where the next piece begins */

@@ -4,6 +4,7 @@
 #include "../operand.h"
 #include "../predict.h"
 #include "../submit.h"
+#include "../tensors.h"
 #include "pieces.h"
 
 /* ---- begin */
@@ -55,12 +56,21 @@ enum status cuda_turns_begin(struct backend *backend, const struct backend_job *
   enum status status = job_check(job, error);
   if (status != STATUS_OK)
     return status;
+  int64_t pieces = 1;
+  turns->tensors = tensors_serves(backend, job);
+  if (turns->tensors)
+    status = backend_enter(backend, error);
+  if (turns->tensors && status == STATUS_OK)
+    status = tensors_pieces(backend, job, &turns->operand, &pieces, error);
+  if (status != STATUS_OK)
+    return status;
   keep_job(turns, job);
   turns->taken = true;
   turns->abandoned = false;
-  turns->rows = predict_rows_of(job);
-  turns->columns = job->operand ? job->operand->shape.n : 1;
-  turns->panel = job->operand ? panel_of(backend, job->operand) : 1;
+  turns->rows = turns->tensors ? pieces : predict_rows_of(job);
+  bool panels = job->operand && !turns->tensors;
+  turns->columns = panels ? job->operand->shape.n : 1;
+  turns->panel = panels ? panel_of(backend, job->operand) : 1;
   turns->row = turns->next_row = turns->column = 0;
   turns->staged = -1;
   turns->took_ns = 0;
@@ -98,10 +108,11 @@ enum status cuda_turns_submit(struct backend *backend, struct backend_turns *tur
   enum status status = turns->abandoned ? error_set(error, STATUS_CANCELLED, "the product is not wanted any more")
                                         : backend_enter(backend, error);
   if (status == STATUS_OK) {
-    int64_t rows = predict_piece(backend, turns, budget_ns);
+    int64_t rows = turns->tensors ? 1 : predict_piece(backend, turns, budget_ns);
     submit_take(slot, &turns->job, turns, turns->row, turns->row + rows);
     turns->next_row = turns->row + rows;
-    if (turns->job.operand)
+    slot->tensors = turns->tensors ? &turns->operand : NULL;
+    if (turns->job.operand && !turns->tensors)
       status = stage_panel(backend, slot, rows, error);
     if (status == STATUS_OK)
       status = submit_start(backend, slot, error);

@@ -21,8 +21,10 @@ template <int kColumns, bool kXTurned, bool kWTurned> kernel of_type(gemm_type t
 
 template <int kColumns> kernel of_form(const tensors_product &p, int cluster) {
   if (p.x_turned)
-    return p.w_turned ? of_type<kColumns, true, true>(p.type, cluster) : of_type<kColumns, true, false>(p.type, cluster);
-  return p.w_turned ? of_type<kColumns, false, true>(p.type, cluster) : of_type<kColumns, false, false>(p.type, cluster);
+    return p.w_turned ? of_type<kColumns, true, true>(p.type, cluster)
+                      : of_type<kColumns, true, false>(p.type, cluster);
+  return p.w_turned ? of_type<kColumns, false, true>(p.type, cluster)
+                    : of_type<kColumns, false, false>(p.type, cluster);
 }
 
 } // namespace

@@ -15,7 +15,7 @@ namespace wide {
 
 constexpr int groups = 2, consumers = 128 * groups, threads = consumers + 128;
 constexpr int rows = TENSORS_ROW_PAD, step = WIDE_STEP, row_bytes = 2 * step; // of K
-constexpr uint32_t turned_bytes = 64 * row_bytes;                           // of 64 rows of an operand by columns
+constexpr uint32_t turned_bytes = 64 * row_bytes;                             // of 64 rows of an operand by columns
 
 struct work {
   int64_t pitch, slice; // of partial sums: elements from row to row, and from slice to slice
@@ -133,8 +133,8 @@ __device__ inline void multiply(shared<kColumns> &s, const part &p, int group, f
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
     const uint32_t ring = ptx::shared_address(s.ring[at.stage]), mine = ring + group * 64 * row_bytes;
     const uint64_t x = kXTurned ? ptx::turned_descriptor(mine, turned_bytes) : ptx::swizzled_descriptor(mine);
-    const uint64_t columns = kWTurned ? ptx::turned_descriptor(ring + s.x_bytes, turned_bytes)
-                                      : ptx::swizzled_descriptor(ring + s.x_bytes);
+    const uint64_t columns =
+        kWTurned ? ptx::turned_descriptor(ring + s.x_bytes, turned_bytes) : ptx::swizzled_descriptor(ring + s.x_bytes);
 #pragma unroll
     for (int j = 0; j < kColumns / 2; j++)
       ptx::keep(sum[j]);
