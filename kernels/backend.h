@@ -97,7 +97,7 @@ struct backend_operand {
   struct backend_arena *memory; /* where it lies in place of the job's arena, as x_memory; else NULL */
   const void *w;                /* [n, k] */
   uint64_t stride;              /* bytes */
-  struct tensors_form form;        /* of x, W and y, its steps and batch explicit; there is no chain then */
+  struct tensors_form form;     /* of x, W and y, its steps and batch explicit; there is no chain then */
 };
 
 /* A row (BLOCK: 128 rows) of what weight_convert takes has at most so many bytes. */
@@ -353,10 +353,20 @@ struct backend_ops {
   /* Makes the variant's code, for other processes too: seconds. NULL with the one before. */
   enum status (*variant_build)(struct backend *backend, const struct variant_problem *problem,
                                const struct variant *variant, struct error *error);
+  /* Tensors to try products of two with, filled with numbers in [-1, 1): rows of x as many as problem->m, of which
+   * every fifth has the same numbers (OPERANDS_KINDS of kernels/operands.h), and W. job->x, x_stride, x_memory and
+   * *operand are filled in; form.x_step and form.w_step lead to *copies of both, as many as take longer to read than a
+   * cache holds. TOO_LARGE beyond a quarter of the free memory, NOMEM. tensors_drop gives them back. NULL, both:
+   * whoever tries has them in an arena.
+   */
+  enum status (*tensors_make)(struct backend *backend, const struct variant_problem *problem, struct backend_job *job,
+                              struct backend_operand *operand, size_t *copies, struct error *error);
+  void (*tensors_drop)(struct backend *backend);
   /* Computes the job as often as `timing` says, one after the other, with weights[i % count] in the place of the
-   * job's (a sequence: with its own), and waits. *ns: what one took on the device, with x where the kernel wants it.
-   * Nothing else is in flight. With config.direct: as enqueue computes it, on a stream of the backend's own, with
-   * tensors of tensor_take; nothing else is in flight in the lane, BUSY where a thread is queueing a product of it. */
+   * job's (a sequence: with its own; a job with an operand: with `count` of these, form.x_step and form.w_step apart,
+   * in a batch of one), and waits. *ns: what one took on the device, with x where the kernel wants it. Nothing else is
+   * in flight. With config.direct: as enqueue computes it, on a stream of the backend's own, with tensors of
+   * tensor_take; nothing else is in flight in the lane, BUSY where a thread is queueing a product of it. */
   enum status (*measure)(struct backend *backend, const struct backend_job *job, struct backend_weight *const *weights,
                          size_t count, const struct backend_timing *timing, uint64_t *ns, struct error *error);
 };

@@ -35,8 +35,8 @@ struct variant {
   uint64_t ready[8];                   /* the backend's, from its variant_check; says nothing that the values do not */
 };
 
-/* How the tensors of a product of two lie. What is added to y, and how many such products there are, makes no difference
- * to which kernel is best. */
+/* How the tensors of a product of two lie. What is added to y, and how many such products there are, makes no
+ * difference to which kernel is best. */
 struct variant_tensors {
   bool given; /* W is a tensor, as the weight's sizes and format say; else all is zeros */
   bool x_turned, w_turned;

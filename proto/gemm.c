@@ -252,6 +252,44 @@ static enum status check_types(const struct gemm_product *product, enum gemm_for
   }
 }
 
+/* ---- products: places */
+
+struct place {
+  uint64_t offset, bytes;
+  enum field field;
+  uint32_t tensor;
+  uint64_t tensor_bytes;
+};
+
+static enum status check_places(const struct gemm_product *product, uint64_t begin, uint64_t end,
+                                const struct gemm_extent *extent, struct error *error) {
+  const struct place places[] = {
+      {product->y_offset, extent->y_bytes, FIELD_Y_OFFSET, product->y_tensor, product->y_tensor_bytes},
+      {product->x_offset, extent->x_bytes, FIELD_X_OFFSET, product->x_tensor, product->x_tensor_bytes},
+      {product->bias_offset, extent->bias_bytes, FIELD_BIAS_OFFSET, 0, 0},
+      {product->x_scale_offset, extent->x_scale_bytes, FIELD_X_SCALE_OFFSET, 0, 0},
+  };
+  for (size_t i = 0; i < COUNT(places); i++) {
+    const struct place *place = &places[i];
+    bool own = place->tensor != 0;
+    if (place->bytes == 0)
+      continue;
+    enum status status =
+        place_check(place->offset, place->bytes, own ? 0 : begin, own ? place->tensor_bytes : end, place->field, error);
+    if (status != STATUS_OK)
+      return status;
+  }
+  for (size_t i = 1; i < COUNT(places); i++) {
+    if (places[i].tensor != places[0].tensor ||
+        !place_overlap(places[0].offset, places[0].bytes, places[i].offset, places[i].bytes))
+      continue;
+    error_field(error, STATUS_INVALID, FIELD_Y_OFFSET, place_signed(product->y_offset), 1, 0);
+    gemm_error_compose(error);
+    return error->status;
+  }
+  return STATUS_OK;
+}
+
 /* ---- products: experts */
 
 int64_t gemm_x_rows(int64_t m, const struct gemm_choice *choice) {
@@ -341,7 +379,7 @@ enum status gemm_product_check(const struct gemm_product *product, const struct 
                              error)) != STATUS_OK ||
       (status = place_stride(y_rows, extent.y_row_bytes, y_element, FIELD_Y_STRIDE, &extent.y_stride, &extent.y_bytes,
                              error)) != STATUS_OK ||
-      (status = place_all(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK ||
+      (status = check_places(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK ||
       (status = check_choice_places(product, &extent, tensors_begin, arena_bytes, error)) != STATUS_OK)
     return status;
   *out = extent;
@@ -371,7 +409,16 @@ enum status gemm_tensors_check(const struct gemm_product *product, uint64_t w_of
     status = gemm_product_check(product, &weight, tensors_begin, arena_bytes, out, error);
   if (status == STATUS_OK)
     status = place_stride(weight.n, (uint64_t)weight.k * 2, 2, FIELD_W_STRIDE, w_stride, &w_bytes, error);
-  return status == STATUS_OK ? place_w(product, w_offset, w_bytes, tensors_begin, arena_bytes, out, error) : status;
+  bool own = product->w_tensor != 0;
+  if (status == STATUS_OK)
+    status = place_check(w_offset, w_bytes, own ? 0 : tensors_begin, own ? product->w_tensor_bytes : arena_bytes,
+                         FIELD_W_OFFSET, error);
+  if (status == STATUS_OK && product->y_tensor == product->w_tensor &&
+      place_overlap(product->y_offset, out->y_bytes, w_offset, w_bytes)) {
+    status = error_field(error, STATUS_INVALID, FIELD_W_OFFSET, place_signed(w_offset), 1, 0);
+    gemm_error_compose(error);
+  }
+  return status;
 }
 
 void gemm_error_compose(struct error *error) {

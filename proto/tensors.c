@@ -48,6 +48,37 @@ static enum status check_sizes(const struct gemm_product *product, struct tensor
   return status;
 }
 
+struct range {
+  uint32_t tensor; /* 0: the arena */
+  uint64_t tensor_bytes, offset, bytes;
+  enum field field;
+};
+
+/* All lie where they may, and y, the first, apart from the others. */
+static enum status check_ranges(const struct range *ranges, int count, uint64_t begin, uint64_t end,
+                                struct error *error) {
+  const struct range *y = &ranges[0];
+  for (int i = 0; i < count; i++) {
+    const struct range *range = &ranges[i];
+    bool own = range->tensor != 0;
+    enum status status = range->bytes == 0 ? STATUS_OK
+                                           : place_check(range->offset, range->bytes, own ? 0 : begin,
+                                                         own ? range->tensor_bytes : end, range->field, error);
+    if (status != STATUS_OK)
+      return status;
+  }
+  for (int i = 1; i < count; i++) {
+    if (ranges[i].tensor != y->tensor || !place_overlap(y->offset, y->bytes, ranges[i].offset, ranges[i].bytes))
+      continue;
+    bool w = ranges[i].field == FIELD_W_OFFSET;
+    const struct range *named = w ? &ranges[i] : y;
+    error_field(error, STATUS_INVALID, named->field, place_signed(named->offset), 1, 0);
+    gemm_error_compose(error);
+    return error->status;
+  }
+  return STATUS_OK;
+}
+
 enum status tensors_check(const struct gemm_product *product, struct tensors_form *form, uint64_t w_offset,
                           uint64_t *w_stride, uint64_t tensors_begin, uint64_t arena_bytes, struct gemm_extent *out,
                           struct error *error) {
@@ -77,9 +108,13 @@ enum status tensors_check(const struct gemm_product *product, struct tensors_for
           STATUS_OK ||
       (status = check_batch(form->batch, 2, false, FIELD_W_STRIDE, &form->w_step, &w_bytes, error)) != STATUS_OK ||
       (status = check_batch(form->batch, y_element, true, FIELD_Y_STRIDE, &form->y_step, &extent.y_bytes, error)) !=
-          STATUS_OK ||
-      (status = place_all(product, tensors_begin, arena_bytes, &extent, error)) != STATUS_OK)
+          STATUS_OK)
     return status;
+  const struct range ranges[] = {
+      {product->y_tensor, product->y_tensor_bytes, product->y_offset, extent.y_bytes, FIELD_Y_OFFSET},
+      {product->x_tensor, product->x_tensor_bytes, product->x_offset, extent.x_bytes, FIELD_X_OFFSET},
+      {0, 0, product->bias_offset, extent.bias_bytes, FIELD_BIAS_OFFSET},
+      {product->w_tensor, product->w_tensor_bytes, w_offset, w_bytes, FIELD_W_OFFSET}};
   *out = extent;
-  return place_w(product, w_offset, w_bytes, tensors_begin, arena_bytes, out, error);
+  return check_ranges(ranges, sizeof ranges / sizeof *ranges, tensors_begin, arena_bytes, error);
 }

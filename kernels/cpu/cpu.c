@@ -421,7 +421,7 @@ static enum status measure_alone(struct backend *backend, const struct backend_j
                                  struct backend_weight *const *weights, size_t count,
                                  const struct backend_timing *timing, uint64_t *ns, struct error *error) {
   bool library = job->variant != NULL && job->variant->family == &cpu_family_onednn && job->steps == NULL;
-  for (size_t i = 0; library && i < count; i++) {
+  for (size_t i = 0; library && job->operand == NULL && i < count; i++) {
     struct backend_job one = *job;
     one.weight = weights[i];
     enum status status = one.weight->copy == NULL ? run(backend, &one, error) : STATUS_OK;
@@ -432,7 +432,7 @@ static enum status measure_alone(struct backend *backend, const struct backend_j
   uint64_t begin = clock_ns();
   for (uint32_t i = 0; i < timing->launches; i++) {
     struct backend_job one = *job;
-    one.weight = one.steps == NULL ? weights[i % count] : one.weight;
+    one.weight = one.steps == NULL && one.operand == NULL ? weights[i % count] : one.weight;
     enum status status = run(backend, &one, error);
     if (status != STATUS_OK) {
       return status;

@@ -27,6 +27,7 @@
 #include "tensors/general.h"
 #include "tensors/sm90/wide.h"
 #include "tensors/sums.h"
+#include "tensors/trial.h"
 #include "weight/checksum.h"
 #include "weight/convert.h"
 #include "weight/convert_kernels.h"
@@ -205,6 +206,7 @@ static void cuda_close(struct backend *backend) {
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
     turns_close(backend);
+    cuda_tensors_drop(backend);
     lanes_close(&backend->lanes);
     side_close(&backend->side);
     if (backend->words)
@@ -391,12 +393,14 @@ const struct backend_ops cuda_backend = {
     .held = cuda_held,
     .caller_save = cuda_caller_save,
     .caller_restore = cuda_caller_restore,
-    .families = cuda_families,
+    .families = tuning_families,
     .variants = cuda_variants,
     .library_variants = cuda_library_variants,
     .variant_check = cuda_variant_check,
     .variant_needs = cuda_variant_needs,
     .variant_foreign = cuda_variant_foreign,
     .variant_build = cuda_variant_build,
+    .tensors_make = cuda_tensors_make,
+    .tensors_drop = cuda_tensors_drop,
     .measure = measure,
 };

@@ -173,8 +173,9 @@ static void copy_lines(const struct foreign *foreign, uint64_t at, int64_t lines
 }
 
 /* Products of tensors with the same numbers, wherever they lie, give the sums of those that lie by rows. `foreign`: x
- * and W lie there; NULL: in the arena. */
-static void one_form(int size, const struct tensors_form *asked, enum gemm_type y_type, const struct foreign *foreign) {
+ * and W lie there; NULL: in the arena. `variant`: NULL, or what was found for such a product. */
+static void one_form(int size, const struct tensors_form *asked, enum gemm_type y_type, const struct foreign *foreign,
+                     const struct variant *variant) {
   int64_t m = form_sizes[size].m, n = form_sizes[size].n, k = form_sizes[size].k;
   int64_t batch = k > 10000 && asked->batch > 1 ? 2 : asked->batch;
   struct tensors_form form = *asked;
@@ -228,6 +229,7 @@ static void one_form(int size, const struct tensors_form *asked, enum gemm_type 
   struct backend_job job = {.tag = 7,
                             .operand = &operand,
                             .arena = device.arena,
+                            .variant = variant,
                             .x_memory = foreign != NULL ? foreign->memory : NULL,
                             .m = m,
                             .x_type = GEMM_F16,
@@ -261,7 +263,7 @@ static void all_forms(int size, const struct foreign *foreign) {
   for (int bits = 0; bits < 16; bits++) {
     const struct tensors_form form = {
         .x_turned = bits & 1, .w_turned = bits & 2, .add = bits & 4, .batch = bits & 8 ? 3 : 1};
-    one_form(size, &form, y_types[(size + bits) % COUNT(y_types)], foreign);
+    one_form(size, &form, y_types[(size + bits) % COUNT(y_types)], foreign, NULL);
   }
 }
 
@@ -278,6 +280,63 @@ static void test_forms_in_memory(void **state) {
   for (int size = 0; size < COUNT(form_sizes); size++)
     if (form_sizes[size].k <= 1000)
       all_forms(size, &foreign);
+  foreign_close(&foreign);
+}
+
+/* As the tuner does it: all that is listed for a form computes it, wherever the tensors lie, and can be timed. */
+static void test_every_variant_of_a_form(void **state) {
+  (void)state;
+  enum { SIZE = 2 };
+  const struct backend_ops *ops = device.ops;
+  struct foreign foreign;
+  foreign_open(&foreign, (uint64_t)2 << 20);
+  for (int bits = 0; bits < 4; bits++) {
+    const struct tensors_form form = {.x_turned = bits & 1, .w_turned = bits & 2, .batch = 1};
+    const struct variant_problem problem = {
+        .weight = {.n = form_sizes[SIZE].n,
+                   .k = form_sizes[SIZE].k,
+                   .format = GEMM_FORMAT_F16,
+                   .scale = GEMM_SCALE_NONE},
+        .m = form_sizes[SIZE].m,
+        .x_type = GEMM_F16,
+        .y_type = GEMM_F32,
+        .tensors = {.given = true, .x_turned = form.x_turned, .w_turned = form.w_turned, .align = 16}};
+    struct variant variants[VARIANTS_MOST];
+    struct error error;
+    struct backend_operand operand = {.shape = problem.weight, .form = form};
+    struct backend_job job = {.operand = &operand,
+                              .arena = device.arena,
+                              .m = problem.m,
+                              .x_type = GEMM_F16,
+                              .y_type = GEMM_F32,
+                              .y = device.base,
+                              .y_stride = (uint64_t)problem.weight.n * 4};
+    size_t copies = 1;
+    int count = ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+    assert_in_range(count, 1, VARIANTS_MOST);
+    if (ops->library_variants != NULL)
+      count += ops->library_variants(device.backend, &problem, false, variants + count, VARIANTS_MOST - count);
+    for (int v = 0; v < count; v++)
+      if (ops->variant_check(device.backend, &problem, &variants[v], NULL, &error) == STATUS_OK) {
+        one_form(SIZE, &form, GEMM_F32, NULL, &variants[v]);
+        one_form(SIZE, &form, GEMM_F32, &foreign, &variants[v]);
+      } else if (v == 0) {
+        fail_msg("the first choice is refused: %s", error.text);
+      }
+    if (ops->tensors_make == NULL)
+      continue;
+    if (ops->tensors_make(device.backend, &problem, &job, &operand, &copies, &error) != STATUS_OK)
+      fail_msg("%s", error.text);
+    for (int v = 0; v < count; v++) {
+      const struct backend_timing timing = {.launches = 3, .quantize = true, .dependent = true};
+      uint64_t ns = 0;
+      job.variant = &variants[v];
+      if (ops->variant_check(device.backend, &problem, &variants[v], NULL, &error) == STATUS_OK &&
+          ops->measure(device.backend, &job, NULL, copies, &timing, &ns, &error) != STATUS_OK)
+        fail_msg("%s", error.text);
+    }
+    ops->tensors_drop(device.backend);
+  }
   foreign_close(&foreign);
 }
 
@@ -333,9 +392,10 @@ static void test_other_formats_are_refused(void **state) {
 }
 
 static int run_group(const struct backend_ops *ops) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tensors), cmocka_unit_test(test_forms),
-                                     cmocka_unit_test(test_forms_in_memory), cmocka_unit_test(test_every_variant),
-                                     cmocka_unit_test(test_other_formats_are_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_tensors),         cmocka_unit_test(test_forms),
+      cmocka_unit_test(test_forms_in_memory), cmocka_unit_test(test_every_variant_of_a_form),
+      cmocka_unit_test(test_every_variant),   cmocka_unit_test(test_other_formats_are_refused)};
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);
 }

@@ -6,5 +6,6 @@
 #include "client/tool/command.h"
 
 enum tool_exit bench_kernels(struct tool_call *call);
+enum tool_exit bench_tensors(struct tool_call *call);
 
 #endif

@@ -100,7 +100,28 @@ static const struct tool_command kernels_command = {
     .run = bench_kernels,
 };
 
-static const struct tool_command *const commands[] = {&serve_command, &kernels_command, NULL};
+static const struct tool_option tensors_options[] = {
+    {"sides", "LIST", "M and N, each with each; 64,128,256 if not given", false},
+    {"k", "LIST", "K; 25088,200704,1605632 if not given", false},
+    {"turned", NULL, "x is [k, m] and W [k, n], for which there is no library beside", false},
+    {0},
+};
+
+static const struct tool_command tensors_command = {
+    .name = "tensors",
+    .arguments = "",
+    .summary = "Products of two tensors on the GPU, f16 with y in f32, as in the gradients of weights: the fastest of\n"
+               "all kernels of ours, and of all cuBLASLt has in every number of slices, in turns.",
+    .options = tensors_options,
+    .example = "gemm-bench tensors --sides 64,256 --k 200704",
+    .keys = "  a line each: shape, us, gb_per_s (of x and W), kernel, off (the worst row, by the plain kernel), "
+            "library_us,\n"
+            "  library_kernel, library_tried, ratio (library / ours, median of turns; 0: none); then cases, geometric, "
+            "worst",
+    .run = bench_tensors,
+};
+
+static const struct tool_command *const commands[] = {&serve_command, &kernels_command, &tensors_command, NULL};
 
 int main(int argc, char **argv) {
   static const struct tool gemm_bench = {.name = "gemm-bench",

@@ -100,7 +100,7 @@ static void choose_kernels(struct serve *serve, struct queue_job *front, int64_t
   else if (front->plan != NULL)
     choose_step_kernels(serve, session->user, front->plan, front->product.x_type, rows);
   else if (front->product.operand != NULL)
-    tuner_launch_tensors(serve->tuner, &front->product);
+    front->tuned = tuner_launch_tensors(serve->tuner, session->user, &front->product);
   else
     front->tuned = tuner_launch(serve->tuner, session->user, front->weight, &front->product, rows);
 }

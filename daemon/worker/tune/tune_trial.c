@@ -1,6 +1,7 @@
 #include "tune_trial.h"
 
 #include "../../../proto/clock.h"
+#include "tune_data.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,8 +16,6 @@ enum {
   GUARD_BYTES = 64,
   POISON = 0xff, /* NaN in every floating type */
 };
-
-enum stage { STAGE_KINDS, STAGE_ROWS, STAGE_BIAS, STAGE_POISON, STAGE_REFERENCE, STAGE_READY };
 
 /* ---- pieces, and what one core makes of their time, about */
 
@@ -40,13 +39,55 @@ static uint64_t cut(uint64_t *used, uint64_t bytes) {
   return begin;
 }
 
+/* As far as the alignment allows the dense stride of lines of so many elements. */
+static uint64_t line_stride(const struct variant_problem *problem, int64_t elements) {
+  uint64_t dense = (uint64_t)elements * 2, align = (uint64_t)problem->tensors.align;
+  uint64_t stride = gemm_round_up(dense, align);
+  return align < 16 && stride % (2 * align) == 0 ? stride + align : stride; /* aligned to no more */
+}
+
+void trial_end(struct trial *trial) {
+  if (trial->made)
+    trial->ops->tensors_drop(trial->backend);
+  trial->made = false;
+}
+
+/* x and W of a product of two tensors: the backend's, or behind what the arena holds. */
+static enum status place_tensors(struct trial *trial, uint64_t *used, struct error *error) {
+  const struct variant_problem *problem = &trial->problem;
+  const struct variant_tensors *tensors = &problem->tensors;
+  struct backend_job *job = &trial->job;
+  int64_t m = problem->m, n = problem->weight.n, k = problem->weight.k;
+  trial->operand = (struct backend_operand){
+      .shape = problem->weight, .form = {.x_turned = tensors->x_turned, .w_turned = tensors->w_turned, .batch = 1}};
+  trial->copies = 1;
+  job->operand = &trial->operand;
+  if (trial->ops->tensors_make != NULL) {
+    enum status status = trial->ops->tensors_make(trial->backend, problem, job, &trial->operand, &trial->copies, error);
+    trial->made = status == STATUS_OK;
+    return status;
+  }
+  job->x_stride = line_stride(problem, tensors->x_turned ? m : k);
+  trial->operand.stride = line_stride(problem, tensors->w_turned ? n : k);
+  uint64_t x = cut(used, job->x_stride * (uint64_t)(tensors->x_turned ? k : m) + 16);
+  uint64_t w = cut(used, trial->operand.stride * (uint64_t)(tensors->w_turned ? k : n) + 16);
+  if (*used > trial->bytes)
+    return error_set(error, STATUS_TOO_LARGE, "x, W and y take %llu MiB, tune_bytes allows %llu",
+                     (unsigned long long)(*used >> 20), (unsigned long long)(trial->bytes >> 20));
+  job->x = trial->base + x + tensors->align % 16;
+  trial->operand.w = trial->base + w + tensors->align % 16;
+  return STATUS_OK;
+}
+
 enum status trial_start(struct trial *trial, const struct variant_problem *problem, struct backend_weight *weight,
                         struct error *error) {
   uint64_t m = (uint64_t)problem->m, n = (uint64_t)problem->weight.n, k = (uint64_t)problem->weight.k;
+  trial_end(trial);
+  bool tensors = problem->tensors.given;
   uint64_t x_row = k * gemm_type_bytes(problem->x_type), y_row = n * gemm_type_bytes(problem->y_type), used = 0;
   uint64_t y_stride = gemm_round_up(y_row, GEMM_ALIGN) + GUARD_BYTES;
   bool coded = (problem->x_type == GEMM_INT8 || problem->x_type == GEMM_E4M3) && problem->y_type != GEMM_S32;
-  uint64_t scale_columns = gemm_x_scale_columns(&problem->weight), x = cut(&used, m * x_row),
+  uint64_t scale_columns = gemm_x_scale_columns(&problem->weight), x = cut(&used, tensors ? 0 : m * x_row),
            y = cut(&used, m * y_stride);
   uint64_t reference = cut(&used, OPERANDS_KINDS * y_stride), bias = cut(&used, n * 4);
   uint64_t scales = cut(&used, coded ? m * scale_columns * sizeof(float) : 0);
@@ -74,57 +115,16 @@ enum status trial_start(struct trial *trial, const struct variant_problem *probl
                                     .x_scale = coded ? trial->base + scales : NULL,
                                     .x_stride = x_row,
                                     .y_stride = y_stride};
-  return STATUS_OK;
+  if (!tensors)
+    return STATUS_OK;
+  trial->job.x_scale = NULL;
+  enum status status = place_tensors(trial, &trial->used, error);
+  if (status == STATUS_OK && trial->made)
+    trial->stage = STAGE_BIAS; /* the numbers are there */
+  return status;
 }
 
-/* ---- data */
-
-static uint8_t *x_row(const struct trial *trial, int64_t row) {
-  return (uint8_t *)(uintptr_t)trial->job.x + (uint64_t)row * trial->job.x_stride;
-}
-
-/* A piece of distinct row `place / k`, and its scales. */
-static void make_kinds(struct trial *trial) {
-  int64_t k = trial->problem.weight.k, row = trial->place / k, first = trial->place % k;
-  int64_t count = k - first < piece_elements(trial) ? k - first : piece_elements(trial);
-  for (int64_t i = first; i < first + count; i++)
-    operands_put(x_row(trial, row), i, trial->problem.x_type, operands_value((int)row, (uint64_t)(row * k + i)));
-  trial->place += count;
-  int64_t kinds = trial->problem.m < OPERANDS_KINDS ? trial->problem.m : OPERANDS_KINDS;
-  if (trial->place == kinds * k) {
-    trial->stage = STAGE_ROWS;
-    trial->place = kinds;
-  }
-}
-
-static void copy_rows(struct trial *trial) {
-  for (uint64_t bytes = 0; bytes < piece_bytes(trial) && trial->place < trial->problem.m;
-       bytes += trial->job.x_stride) {
-    memcpy(x_row(trial, trial->place), x_row(trial, trial->place % OPERANDS_KINDS), trial->job.x_stride);
-    trial->place++;
-  }
-  if (trial->place < trial->problem.m)
-    return;
-  uint64_t columns = gemm_x_scale_columns(&trial->problem.weight);
-  float *scales = (float *)(uintptr_t)trial->job.x_scale;
-  for (uint64_t i = 0; scales != NULL && i < (uint64_t)trial->problem.m * columns; i++)
-    scales[i] = 0.03125f * (float)(1 + (i / columns % OPERANDS_KINDS + i % columns) % 3);
-  trial->stage = STAGE_BIAS;
-  trial->place = 0;
-}
-
-static void make_bias(struct trial *trial) {
-  int64_t n = trial->problem.weight.n;
-  void *bias = (void *)(uintptr_t)trial->job.bias;
-  if (bias == NULL)
-    trial->place = n;
-  for (int64_t i = 0; i < piece_elements(trial) && trial->place < n; i++, trial->place++)
-    operands_put(bias, trial->place, trial->problem.bias_type, operands_uniform((uint64_t)trial->place));
-  if (trial->place < n)
-    return;
-  trial->stage = STAGE_POISON;
-  trial->place = 0;
-}
+/* ---- poison and the reference */
 
 /* y, the reference and their guards. */
 static void poison(struct trial *trial) {
@@ -167,11 +167,13 @@ static enum status make_reference(struct trial *trial, struct error *error) {
   struct variant plain = variant_default(trial->ops->families[0]);
   struct backend_job job = trial->job;
   int64_t count = n - first < trial->columns ? n - first : trial->columns;
+  if (trial->problem.tensors.given)
+    count = n; /* a W that is no stored one is laid out anew for every product */
   plain.values[0] = (int32_t)first;
   plain.values[1] = (int32_t)count;
   job.variant = &plain;
   job.m = 1;
-  job.x = x_row(trial, row);
+  job.x = trial_x_row(trial, row);
   if (job.x_scale != NULL)
     job.x_scale = (const float *)job.x_scale + (uint64_t)row * gemm_x_scale_columns(&trial->problem.weight);
   job.y = trial->base + trial->reference + (uint64_t)row * trial->job.y_stride;
@@ -193,13 +195,10 @@ enum status trial_prepare(struct trial *trial, bool *ready, struct error *error)
   enum status status = STATUS_OK;
   switch (trial->stage) {
   case STAGE_KINDS:
-    make_kinds(trial);
-    break;
   case STAGE_ROWS:
-    copy_rows(trial);
-    break;
+  case STAGE_W:
   case STAGE_BIAS:
-    make_bias(trial);
+    trial_data_next(trial, piece_elements(trial), piece_bytes(trial));
     break;
   case STAGE_POISON:
     poison(trial);
@@ -240,7 +239,9 @@ bool trial_launches_next(const struct trial *trial) {
 static double allowed(const struct trial *trial, int kind) {
   if (!trial->own_known)
     return trial->problem.y_type == GEMM_S32 ? 0 : INFINITY;
-  double sums = gemm_format_facts(trial->problem.weight.format)->sums_error;
+  /* Of a long K partial sums are rounded many times: the contract's bound for ordinary operands. */
+  static const double long_sums = 3e-4;
+  double sums = trial->problem.tensors.given ? long_sums : gemm_format_facts(trial->problem.weight.format)->sums_error;
   double rounding = trial->problem.y_type == GEMM_BF16 ? 3.9e-3 : trial->problem.y_type == GEMM_F16 ? 5e-4 : 0;
   double limit = trial->problem.y_type == GEMM_S32 ? 0 : sums + rounding;
   if (trial->own_error[kind] > limit && trial->own_error[kind] < 30 * limit)

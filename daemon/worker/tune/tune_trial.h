@@ -6,41 +6,17 @@
 #ifndef WORKER_TUNE_TUNE_TRIAL_H
 #define WORKER_TUNE_TUNE_TRIAL_H
 
-#include "../../../kernels/backend.h"
-#include "../../../kernels/operands.h"
-
-struct trial {
-  const struct backend_ops *ops;
-  struct backend *backend;     /* not owned */
-  struct backend_arena *arena; /* not owned; of `base`, for this alone */
-  uint8_t *base;
-  uint64_t bytes;
-
-  struct variant_problem problem;
-  struct backend_job job;           /* all m rows, no variant */
-  uint64_t reference;               /* offset of OPERANDS_KINDS rows, as wide as those of y */
-  uint64_t used;                    /* bytes of base */
-  int stage;                        /* of the preparation */
-  int64_t place;                    /* within the stage: a row, a byte or a column */
-  int64_t columns;                  /* of the plain kernel in one piece */
-  double own_error[OPERANDS_KINDS]; /* of the first variant that was compared: the backend's own choice */
-  bool own_known;
-
-  struct variant variant;  /* that is being compared */
-  bool ragged;             /* second pass, with fewer rows than the bucket's */
-  int64_t m;               /* of this pass */
-  bool launched, failed;   /* failed: the kernel could not run */
-  double difference, norm; /* sums of squares of the row at `place` up to `column` */
-  int64_t column;
-  double error[OPERANDS_KINDS]; /* worst of this variant */
-};
+#include "tune_data.h"
 
 /* What a piece takes, about. */
 uint64_t trial_piece_ns(const struct trial *trial);
 
-/* TOO_LARGE where x and y do not fit, INVALID where the weight is not of the problem's shape. */
+/* TOO_LARGE where x and y do not fit, INVALID where the weight is not of the problem's shape. `weight`: NULL for a
+ * product of two tensors. */
 MUST_CHECK enum status trial_start(struct trial *trial, const struct variant_problem *problem,
                                    struct backend_weight *weight, struct error *error);
+/* Gives back what the backend has made for it. */
+void trial_end(struct trial *trial);
 /* One piece of the preparation; *ready at the end. */
 MUST_CHECK enum status trial_prepare(struct trial *trial, bool *ready, struct error *error);
 

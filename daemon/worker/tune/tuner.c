@@ -77,6 +77,7 @@ void tuner_close(struct tuner *tuner) {
     tuner->options.ops->arena_unregister(tuner->options.backend, tuner->trial.arena);
   if (tuner->trial.base != NULL && tuner->trial.base != MAP_FAILED)
     munmap(tuner->trial.base, tuner->trial.bytes);
+  trial_end(&tuner->trial);
   proof_close(&tuner->proof);
   tune_pins_close(&tuner->pins);
   tune_table_close(&tuner->table);
@@ -86,18 +87,15 @@ void tuner_close(struct tuner *tuner) {
 
 /* ---- serving */
 
-struct book_entry *tuner_launch(struct tuner *tuner, uint32_t user, const struct engine_weight *weight,
-                                struct backend_job *job, int64_t rows) {
-  const struct book_visit visit = {.user = user, .now_ns = tuner->last_request_ns};
-  struct variant_problem problem = {.weight = weight->shape,
-                                    .m = variant_bucket(rows),
-                                    .x_type = job->x_type,
-                                    .y_type = job->y_type,
-                                    .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
-  struct book_entry *entry = book_visit(&tuner->book, &problem, weight->pin, &visit);
+/* `weight`: one more that the shape has; NULL: it has none. */
+static struct book_entry *launch(struct tuner *tuner, const struct variant_problem *problem, const struct variant *pin,
+                                 struct backend_weight *weight, const struct book_visit *visit,
+                                 struct backend_job *job) {
+  struct book_entry *entry = book_visit(&tuner->book, problem, pin, visit);
   if (entry == NULL)
     return NULL;
-  book_add_weight(entry, weight->device);
+  if (weight != NULL)
+    book_add_weight(entry, weight);
   if ((entry->state == BOOK_SEEN || entry->state == BOOK_KEPT) && !entry->aside && book_frequent(entry) &&
       entry != tuner->current && (tuner->options.mode != TUNE_OFF || entry->pin != NULL))
     tuner->settled = tuner->waiting = false;
@@ -106,15 +104,44 @@ struct book_entry *tuner_launch(struct tuner *tuner, uint32_t user, const struct
   return entry;
 }
 
-void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job) {
-  struct variant_problem problem = {.weight = job->operand->shape,
-                                    .m = variant_bucket(job->m),
-                                    .x_type = job->x_type,
-                                    .y_type = job->y_type,
-                                    .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
-  const struct book_entry *entry = book_find(&tuner->book, &problem, NULL);
-  job->variant = entry != NULL && entry->serves ? &entry->variant : NULL;
-  proof_stop(&tuner->proof);
+struct book_entry *tuner_launch(struct tuner *tuner, uint32_t user, const struct engine_weight *weight,
+                                struct backend_job *job, int64_t rows) {
+  const struct book_visit visit = {.user = user, .now_ns = tuner->last_request_ns};
+  const struct variant_problem problem = {.weight = weight->shape,
+                                          .m = variant_bucket(rows),
+                                          .x_type = job->x_type,
+                                          .y_type = job->y_type,
+                                          .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE};
+  return launch(tuner, &problem, weight->pin, weight->device, &visit, job);
+}
+
+static uint64_t lowest_bit(uint64_t bits) {
+  return bits & -bits;
+}
+
+/* What is copied to a device lies there as well as can be. */
+static struct variant_tensors tensors_of(const struct backend_job *job) {
+  const struct backend_operand *operand = job->operand;
+  uint64_t bits = 16;
+  if (job->x_memory != NULL)
+    bits |= (uintptr_t)job->x | job->x_stride | operand->form.x_step;
+  if (operand->memory != NULL)
+    bits |= (uintptr_t)operand->w | operand->stride | operand->form.w_step;
+  return (struct variant_tensors){.given = true,
+                                  .x_turned = operand->form.x_turned,
+                                  .w_turned = operand->form.w_turned,
+                                  .align = (int)lowest_bit(bits)};
+}
+
+struct book_entry *tuner_launch_tensors(struct tuner *tuner, uint32_t user, struct backend_job *job) {
+  const struct book_visit visit = {.user = user, .now_ns = tuner->last_request_ns};
+  const struct variant_problem problem = {.weight = job->operand->shape,
+                                          .m = variant_bucket(job->m),
+                                          .x_type = job->x_type,
+                                          .y_type = job->y_type,
+                                          .bias_type = job->bias != NULL ? job->bias_type : GEMM_TYPE_NONE,
+                                          .tensors = tensors_of(job)};
+  return launch(tuner, &problem, NULL, NULL, &visit, job);
 }
 
 void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns) {

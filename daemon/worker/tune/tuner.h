@@ -27,8 +27,8 @@ void tuner_close(struct tuner *tuner);
  * NULL where there is no room for one more. */
 struct book_entry *tuner_launch(struct tuner *tuner, uint32_t user, const struct engine_weight *weight,
                                 struct backend_job *job, int64_t rows);
-/* The same for a product that brings W itself: by what was found for stored weights of its shape, if anything was. */
-void tuner_launch_tensors(struct tuner *tuner, struct backend_job *job);
+/* The same for a product that brings W itself. */
+struct book_entry *tuner_launch_tensors(struct tuner *tuner, uint32_t user, struct backend_job *job);
 /* A product that tuner_launch gave this entry for has ended. */
 void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns);
 void tuner_weight_gone(struct tuner *tuner, struct engine_weight *weight);

@@ -48,6 +48,7 @@ void tuner_leave(struct tuner *tuner) {
   if (entry == NULL)
     return;
   entry->held = false;
+  trial_end(&tuner->trial);
   tuner_end_compare(tuner, entry);
   proof_stop(&tuner->proof);
   entry->asked = false;
@@ -87,7 +88,8 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   tuner->calibrated = 0;
   memset(tuner->proven, 0, sizeof tuner->proven);
   tuner->given_failed = given_is_wrong(tuner, entry);
-  if (trial_start(&tuner->trial, &entry->problem, entry->weights[0], &error) == STATUS_OK)
+  if (trial_start(&tuner->trial, &entry->problem, entry->weight_count > 0 ? entry->weights[0] : NULL, &error) ==
+      STATUS_OK)
     return true;
   tuner_give_up(tuner, error.status, error.text);
   return false;

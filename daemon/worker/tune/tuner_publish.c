@@ -12,7 +12,8 @@ static enum published_kind kind_of(const struct tuner *tuner, const struct varia
 
 static struct tune_found *make(struct tuner *tuner, const struct book_entry *entry) {
   char shape[VARIANT_TEXT_BYTES];
-  struct tune_found *found = tuner->options.publish && entry->pin == NULL ? calloc(1, sizeof *found) : NULL;
+  bool others = tuner->options.publish && entry->pin == NULL && !entry->problem.tensors.given;
+  struct tune_found *found = others ? calloc(1, sizeof *found) : NULL;
   if (found == NULL)
     return NULL;
   found->message.verb = ENGINE_TUNE_FOUND;

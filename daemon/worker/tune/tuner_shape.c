@@ -112,8 +112,10 @@ static enum status sample(struct tuner *tuner, const struct variant *variant, ui
   *ns = 0;
   job.variant = variant;
   uint64_t begin = clock_ns();
-  enum status status = tuner->options.ops->measure(tuner->options.backend, &job, tuner->current->weights,
-                                                   tuner->current->weight_count, &timing, ns, error);
+  const struct trial *trial = &tuner->trial;
+  size_t count = job.operand != NULL ? trial->copies : tuner->current->weight_count;
+  enum status status =
+      tuner->options.ops->measure(tuner->options.backend, &job, tuner->current->weights, count, &timing, ns, error);
   tuner->sample_ns = clock_ns() - begin;
   return status;
 }

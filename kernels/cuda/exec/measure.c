@@ -112,6 +112,11 @@ static enum status tensors_graph(struct backend *backend, size_t count, const st
   int64_t pieces;
   one.form.x_step = one.form.w_step = 0;
   slot->job.operand = &one;
+  if (backend->trial.device) { /* y stays on the device, as that of stored weights does */
+    slot->job.y = backend->trial_y;
+    slot->job.y_memory = &backend->trial;
+    slot->job.y_stride = (uint64_t)one.shape.n * gemm_type_bytes(job.y_type);
+  }
   enum status status = tensors_pieces(backend, &slot->job, &slot->operand, &pieces, error);
   if (status == STATUS_OK)
     status = measure_begin(slot->stream, error);
@@ -133,7 +138,7 @@ static enum status operand_graph(struct backend *backend, const struct backend_t
   struct slot *slot = &backend->slots[0];
   struct operand_panel panel = {.columns = slot->job.operand->shape.n,
                                 .rows = slot->job.m,
-                                .bytes = predict_operand_bytes(backend) / 4,
+                                .bytes = operand_bytes(backend) / 4,
                                 .region = &slot->operand};
   enum status status = operand_stage(backend, slot, &panel, error);
   if (status != STATUS_OK)

@@ -98,3 +98,8 @@ enum status operand_stage(struct backend *backend, struct slot *slot, const stru
     (void)cudaStreamSynchronize(graph_stream(slot)); /* what was queued still reads the arena */
   return status;
 }
+
+uint64_t operand_bytes(const struct backend *backend) {
+  enum { SHARE = 64 };
+  return backend->memory_total / SHARE / CUDA_TURNS;
+}

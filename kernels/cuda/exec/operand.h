@@ -13,6 +13,9 @@ struct operand_panel {
   bool there;            /* its W has been copied there before */
 };
 
+/* Bytes that one product which brings W may take beside its slot: those of all products under way together are a 64th
+ * of the device. */
+uint64_t operand_bytes(const struct backend *backend);
 /* Where the device can read W as it lies. */
 bool operand_lies_there(const struct backend_operand *operand);
 

@@ -91,7 +91,7 @@ uint64_t cuda_predict_ns(const struct backend *backend, const struct backend_job
   uint64_t ns = pieces_predict_ns(&device, &work, job->m);
   /* what one product may take of the device's memory bounds what goes at once, too */
   uint64_t taken = work.copied_bytes + work.row_bytes * (uint64_t)job->m;
-  return taken <= predict_operand_bytes(backend) / 2 ? ns : UINT64_MAX;
+  return taken <= operand_bytes(backend) / 2 ? ns : UINT64_MAX;
 }
 
 void predict_note(struct backend *backend, uint64_t ns) {
@@ -111,11 +111,4 @@ int64_t predict_piece(struct backend *backend, const struct backend_turns *turns
   int64_t rows = pieces_rows(&device, &work, turns->rows - turns->row, budget_ns);
   predict_note(backend, pieces_predict_ns(&device, &work, rows));
   return rows;
-}
-
-/* ---- memory */
-
-uint64_t predict_operand_bytes(const struct backend *backend) {
-  enum { SHARE = 64 };
-  return backend->memory_total / SHARE / CUDA_TURNS;
 }

@@ -15,8 +15,4 @@ int64_t predict_piece(struct backend *backend, const struct backend_turns *turns
 /* The longest of what has been queued in one go. */
 void predict_note(struct backend *backend, uint64_t ns);
 
-/* Bytes that one product which brings W may take beside its slot: those of all products under way together are a 64th
- * of the device. */
-uint64_t predict_operand_bytes(const struct backend *backend);
-
 #endif

@@ -132,7 +132,7 @@ enum status submit_start(struct backend *backend, struct slot *slot, struct erro
 static enum status stage_w(struct backend *backend, struct slot *slot, struct error *error) {
   struct operand_panel panel = {.columns = slot->job.operand->shape.n,
                                 .rows = slot->rows,
-                                .bytes = predict_operand_bytes(backend) / 4,
+                                .bytes = operand_bytes(backend) / 4,
                                 .region = &slot->operand};
   return operand_stage(backend, slot, &panel, error);
 }

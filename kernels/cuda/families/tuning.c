@@ -1,6 +1,7 @@
 #include "tuning.h"
 
 #include "../exec/staging.h"
+#include "../tensors/config.h"
 #include "select.h"
 #include "table.h"
 
@@ -55,8 +56,8 @@ static int candidates(struct backend *backend, const struct kernel_problem *prob
   return count;
 }
 
-int cuda_variants(struct backend *backend, const struct variant_problem *asked, const struct variant *base, bool all,
-                  struct variant *out, int most) {
+static int stored_variants(struct backend *backend, const struct variant_problem *asked, const struct variant *base,
+                           bool all, struct variant *out, int most) {
   struct kernel_problem problem;
   struct error ignored;
   if (base)
@@ -69,17 +70,54 @@ int cuda_variants(struct backend *backend, const struct variant_problem *asked, 
   return out[0].family == &variant_plain ? 1 : candidates(backend, &problem, false, all, out, 1, most);
 }
 
+/* ---- products of two tensors: by kernels of their own, and where both lie by rows by those of stored weights, too */
+
+/* Kernels compiled at run time need a weight to be tried with in a process of their own. */
+static bool tries_stored(const struct variant_problem *asked) {
+  return !asked->tensors.x_turned && !asked->tensors.w_turned;
+}
+
+static struct tensors_problem tensors_problem_of(const struct backend *backend, const struct variant_problem *asked) {
+  return (struct tensors_problem){
+      .device = backend->gpu, .m = asked->m, .n = asked->weight.n, .k = asked->weight.k, .align = asked->tensors.align};
+}
+
+static int drop_foreign(struct variant *list, int from, int count) {
+  int kept = from;
+  for (int i = from; i < count; i++)
+    if (!cuda_variant_foreign(&list[i]))
+      list[kept++] = list[i];
+  return kept;
+}
+
+int cuda_variants(struct backend *backend, const struct variant_problem *asked, const struct variant *base, bool all,
+                  struct variant *out, int most) {
+  if (!asked->tensors.given)
+    return stored_variants(backend, asked, base, all, out, most);
+  if (base)
+    return tensors_is_variant(base) ? 0 : drop_foreign(out, 0, neighbours(backend, asked, base, all, out, most));
+  struct tensors_problem problem = tensors_problem_of(backend, asked);
+  bool own = !tries_stored(asked) || tensors_pay(&problem);
+  int count = own ? tensors_list(&problem, all, out, most) : 0;
+  if (tries_stored(asked) && count < most)
+    count = drop_foreign(out, count, count + stored_variants(backend, asked, NULL, all, out + count, most - count));
+  if (!own)
+    count += tensors_list(&problem, all, out + count, most - count);
+  return count;
+}
+
 int cuda_library_variants(struct backend *backend, const struct variant_problem *asked, bool all, struct variant *out,
                           int most) {
   struct kernel_problem problem;
   struct error ignored;
-  if (ask(backend, asked, &problem, &ignored) != STATUS_OK || backend_enter(backend, &ignored) != STATUS_OK)
+  if ((asked->tensors.given && !tries_stored(asked)) || ask(backend, asked, &problem, &ignored) != STATUS_OK ||
+      backend_enter(backend, &ignored) != STATUS_OK)
     return 0;
   return candidates(backend, &problem, true, all, out, 0, most);
 }
 
-enum status cuda_variant_check(struct backend *backend, const struct variant_problem *asked, struct variant *variant,
-                               struct variant *nearest, struct error *error) {
+static enum status check_stored(struct backend *backend, const struct variant_problem *asked, struct variant *variant,
+                                struct variant *nearest, struct error *error) {
   const struct kernel_family *family = kernel_family_of(variant);
   struct kernel_problem problem;
   enum status status = ask(backend, asked, &problem, error);
@@ -97,12 +135,37 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
   return status;
 }
 
+enum status cuda_variant_check(struct backend *backend, const struct variant_problem *asked, struct variant *variant,
+                               struct variant *nearest, struct error *error) {
+  if (!asked->tensors.given && !tensors_is_variant(variant))
+    return check_stored(backend, asked, variant, nearest, error);
+  if (!asked->tensors.given)
+    return error_set(error, STATUS_UNSUPPORTED, "family %s takes products of two tensors", variant->family->name);
+  struct tensors_problem problem = tensors_problem_of(backend, asked);
+  struct tensors_config config;
+  if (tensors_is_variant(variant))
+    return tensors_config(&problem, variant, &config, nearest, error);
+  if (variant->family == &variant_plain || (tries_stored(asked) && !cuda_variant_foreign(variant)))
+    return check_stored(backend, asked, variant, nearest, error);
+  if (nearest)
+    *nearest = tensors_default(&problem);
+  return error_set(error, STATUS_UNSUPPORTED, "family %s takes no such product of two tensors", variant->family->name);
+}
+
 void cuda_variant_needs(struct backend *backend, const struct variant_problem *asked, const struct variant *variant,
                         struct backend_needs *out) {
   const struct kernel_family *family = kernel_family_of(variant);
   struct kernel_problem problem;
   struct error ignored;
   *out = (struct backend_needs){.workspace_bytes = 0};
+  if (asked->tensors.given && tensors_is_variant(variant)) {
+    struct tensors_problem tensors = tensors_problem_of(backend, asked);
+    struct tensors_config config;
+    if (tensors_config(&tensors, variant, &config, NULL, &ignored) == STATUS_OK)
+      *out = (struct backend_needs){.workspace_bytes = tensors_partial_bytes(tensors.m, tensors.n, config.slices),
+                                    .filling = (uint32_t)tensors_filling(&tensors, &config)};
+    return;
+  }
   if (family && family->needs && ask(backend, asked, &problem, &ignored) == STATUS_OK)
     family->needs(backend, &problem, variant, out);
 }
@@ -119,3 +182,10 @@ enum status cuda_variant_build(struct backend *backend, const struct variant_pro
   enum status status = ask(backend, asked, &problem, error);
   return status == STATUS_OK && family && family->build ? family->build(backend, &problem, variant, error) : status;
 }
+
+const struct variant_family *const tuning_families[] = {
+#define ROW(kernels, variants) &variants,
+    KERNEL_FAMILIES(ROW)
+#undef ROW
+        & tensors_wide_family,
+    &tensors_family, NULL};

@@ -4,7 +4,8 @@
 
 #include "../state.h"
 
-/* As in struct backend_ops. */
+/* As in struct backend_ops; the families also of products of two tensors. */
+extern const struct variant_family *const tuning_families[];
 int cuda_variants(struct backend *backend, const struct variant_problem *problem, const struct variant *base, bool all,
                   struct variant *out, int most);
 int cuda_library_variants(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,

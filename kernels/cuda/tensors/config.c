@@ -31,6 +31,12 @@ int tensors_vector(int align) {
   return align >= 16 ? 8 : align >= 8 ? 4 : align >= 4 ? 2 : 1;
 }
 
+bool tensors_pay(const struct tensors_problem *problem) {
+  enum { LONG_K = 8192, SHARE = 4 };
+  int64_t tiles = (problem->m + 127) / 128 * ((problem->n + 127) / 128);
+  return problem->k >= LONG_K && SHARE * tiles <= problem->device.multiprocessors && problem->device.capability >= 80;
+}
+
 static bool takes_wide(const struct tensors_problem *problem) {
   return problem->device.capability == 90 && problem->align >= WIDE_ALIGN;
 }

@@ -23,6 +23,8 @@ struct tensors_config {
 };
 
 bool tensors_is_variant(const struct variant *variant);
+/* Whether both by rows are faster so than by the kernels of stored weights: K is long, and tiles are few. */
+bool tensors_pay(const struct tensors_problem *problem);
 /* What computes it where nobody says so. */
 struct variant tensors_default(const struct tensors_problem *problem);
 /* UNSUPPORTED with the reason, and *nearest is one that can. `nearest` may be NULL. */

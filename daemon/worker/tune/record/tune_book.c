@@ -24,7 +24,8 @@ static uint64_t hash_of(const struct variant_problem *problem, const struct vari
                             (uint64_t)problem->m << 32 ^ (uint64_t)problem->weight.format << 16 ^
                                 (uint64_t)problem->weight.scale << 12 ^ (uint64_t)problem->x_type << 8 ^
                                 (uint64_t)problem->y_type << 4 ^ (uint64_t)problem->bias_type,
-                            (uint64_t)(uintptr_t)pin};
+                            (uint64_t)(uintptr_t)pin ^ (uint64_t)problem->tensors.align << 2 ^
+                                (uint64_t)problem->tensors.x_turned << 1 ^ (uint64_t)problem->tensors.w_turned};
   uint64_t hash = 0;
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     hash = (hash ^ words[i]) * 0x9e3779b97f4a7c15u;
@@ -128,8 +129,8 @@ void book_gather_weights(const struct book *book, struct book_entry *entry) {
   for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
     const struct book_entry *other = &book->entries[i];
     const struct gemm_weight *of = &other->problem.weight;
-    if (!other->used || of->n != shape->n || of->k != shape->k || of->format != shape->format ||
-        of->scale != shape->scale)
+    if (!other->used || entry->problem.tensors.given || of->n != shape->n || of->k != shape->k ||
+        of->format != shape->format || of->scale != shape->scale)
       continue;
     for (uint32_t j = 0; j < other->weight_count; j++)
       book_add_weight(entry, other->weights[j]);
@@ -240,7 +241,7 @@ static double worth(const struct book_entry *entry, double bandwidth) {
 static bool is_open(const struct book_entry *entry, bool ask_only) {
   bool untuned =
       entry->state == BOOK_SEEN || entry->state == BOOK_KEPT || (entry->state == BOOK_TUNED && entry->library_waits);
-  return entry->used && entry->weight_count > 0 &&
+  return entry->used && (entry->weight_count > 0 || entry->problem.tensors.given) &&
          (entry->asked || (entry->pin != NULL && entry->state == BOOK_SEEN) || (!ask_only && untuned));
 }
 

@@ -33,7 +33,7 @@ static void keep_job(struct backend_turns *turns, const struct backend_job *job)
 /* Three quarters of what it may take are the panel's, the rest is for x and y of at least GEMM_GROUP rows. */
 static int64_t panel_of(const struct backend *backend, const struct backend_operand *operand) {
   enum { SUMS_BYTES = 8 }; /* of an element of y on its way */
-  uint64_t bytes = predict_operand_bytes(backend);
+  uint64_t bytes = operand_bytes(backend);
   uint64_t row = (uint64_t)operand->shape.k * 2;
   int64_t panel = operand_lies_there(operand) ? operand->shape.n : pieces_panel(operand->shape.n, row, bytes / 4 * 3);
   int64_t sums = pieces_panel(operand->shape.n, (uint64_t)GEMM_GROUP * SUMS_BYTES, bytes / 8);
@@ -91,7 +91,7 @@ static enum status stage_panel(struct backend *backend, struct slot *slot, int64
   struct operand_panel panel = {.column = turns->column,
                                 .columns = turn_columns(turns),
                                 .rows = rows,
-                                .bytes = predict_operand_bytes(backend) / 4,
+                                .bytes = operand_bytes(backend) / 4,
                                 .region = &turns->operand,
                                 .there = turns->staged == turns->column};
   enum status status = operand_stage(backend, slot, &panel, error);

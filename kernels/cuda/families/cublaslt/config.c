@@ -14,7 +14,7 @@ const struct variant_family library_family = {
             {"algorithm", "number", 0, 1 << 20, 1, 0},
             {"tile", "cublasLtMatmulTile_t", 0, 1 << 20, 1, 0},
             {"stages", "cublasLtMatmulStages_t", 0, 1 << 20, 1, 0},
-            {"split_k", "slices of K; -1: as the algorithm has it", -1, 128, 1, 1},
+            {"split_k", "slices of K; -1: as the algorithm has it", -1, 256, 1, 1},
             {"reduction", "of slices; 2: in the type of the sums", 0, 2, 1, 0},
             {"swizzle", "of blocks", 0, 1 << 20, 1, 0},
             {"custom", "option of the algorithm", 0, 1 << 20, 1, 0},

@@ -78,12 +78,13 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 /* Slices of K and the order of blocks, for an algorithm of the library that is good already. */
 static int neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base,
                       bool all, struct variant *out, int most) {
-  static const int slices[] = {2, 3, 4, 6, 8, 12, 16};
+  enum { LONG_K = 16384, FEW = 7 };
+  static const int slices[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+  size_t counts = problem->k >= LONG_K ? sizeof slices / sizeof *slices : FEW;
   int count = 0;
   (void)backend;
-  (void)problem;
   (void)all;
-  for (size_t i = 0; i < sizeof slices / sizeof *slices && count < most; i++) {
+  for (size_t i = 0; i < counts && count < most; i++) {
     out[count] = *base;
     out[count].values[1 + ALGORITHM_SPLIT_K] = slices[i];
     out[count++].values[1 + ALGORITHM_REDUCTION] = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
