@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """vLLM's HTTP server with gemmd and without: seconds to start, requests a second, and memory of a first and a second
-server. Python is that of `make test-vllm`. Servers take turns (A B A B): one at a time is asked, the others stand still.
+server. Python is that of `make test-vllm`. Servers take turns (A B B A): one at a time is asked, the others stand
+still.
 
     bench_vllm.py MODEL [--requests 6] [--turns 3] [--tokens 16] WAY ...
 
@@ -41,6 +42,12 @@ def running(server):
         os.kill(pid, signal.SIGSTOP)
 
 
+def go_on(servers):
+    for server in servers:
+        for pid in descendants(server.process.pid):
+            os.kill(pid, signal.SIGCONT)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
@@ -67,7 +74,7 @@ def main():
                     print(f"{label}: a second one in {second.started_s:.1f} s, {more >> 20} MiB more", flush=True)
             for pid in descendants(server.process.pid):
                 os.kill(pid, signal.SIGSTOP)
-        stack.callback(lambda: [os.kill(pid, signal.SIGCONT) for one in servers.values() for pid in descendants(one.process.pid)])
+        stack.callback(go_on, servers.values())
         for turn in range(chosen.turns):
             for label in servers if turn % 2 == 0 else reversed(list(servers)):
                 with running(servers[label]):
@@ -81,8 +88,9 @@ def main():
             cells = []
             for at_once in CONCURRENT:
                 own, other = rates[label, at_once], rates[first, at_once]
-                ratio = statistics.median(own) / statistics.median(other)
-                cells.append(f"{statistics.median(own):6.2f} {max(own):6.2f} {ratio:5.2f} ({max(own) / max(other):.2f})")
+                middle = statistics.median(own)
+                ratios = f"{middle / statistics.median(other):5.2f} ({max(own) / max(other):.2f})"
+                cells.append(f"{middle:6.2f} {max(own):6.2f} {ratios}")
             print(f"{label:12} " + "  ".join(cells), flush=True)
 
 

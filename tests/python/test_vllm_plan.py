@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Which tensors of a checkpoint are gemmd's under `--load-format gemmd`, what they are called, and by which calls they are
-loaded; and that gemmd's library makes those very names of a real file."""
+"""Which tensors of a checkpoint are gemmd's under `--load-format gemmd`, what they are called, and by which calls they
+are loaded; and that gemmd's library makes those very names of a real file."""
 
 import os
 import re

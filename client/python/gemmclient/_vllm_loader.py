@@ -1,6 +1,6 @@
-"""vLLM's `--load-format gemmd`: the weights of linear layers come from gemmd by name, and never pass through vLLM's memory.
-Where gemmd does not have them, its own loader reads them from the checkpoint first; a second server finds them there and
-reads nothing of them. Embeddings, norms, biases and the head are loaded by vLLM.
+"""vLLM's `--load-format gemmd`: the weights of linear layers come from gemmd by name, and never pass through vLLM's
+memory. Where gemmd does not have them, its own loader reads them from the checkpoint first; a second server finds them
+there and reads nothing of them. Embeddings, norms, biases and the head are loaded by vLLM.
 
 --model-loader-extra-config takes {"prefix": ..., "format": ...}. The prefix of the weights' names, e.g. "llama." where
 `gemmctl load FOLDER --fuse q_proj,k_proj,v_proj=qkv_proj --fuse gate_proj,up_proj=gate_up_proj --prefix llama.` has
@@ -73,7 +73,7 @@ class NamedLinearMethod(LinearMethodBase):
 
 
 def _not_by_vllm(param: torch.nn.Parameter, *_: Any, **__: Any) -> None:
-    raise UnsupportedError("vLLM was about to load a weight that is gemmd's: --load-format gemmd does not know this model")
+    raise UnsupportedError("vLLM was about to load a weight that is gemmd's: this model reads its layers in its own way")
 
 
 class NamedConfig(QuantizationConfig):

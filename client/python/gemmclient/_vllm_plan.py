@@ -51,7 +51,7 @@ def plan(
     layers: Iterable[Layer], tensors: Sequence[str], prefix: str, rename: Callable[[str], Optional[str]]
 ) -> Plan:
     """`tensors`: the checkpoint's names; `rename`: what the engine calls one of them, None: it ignores it. Parts of
-    ranks are named `prefix`rank0of2.<the tensor>, so that ranks find theirs; what is not split has no rank in its name."""
+    ranks are named `prefix`rank0of2.<the tensor>; what is not split has no rank in its name."""
     modules = _modules(tensors, rename)
     names: Dict[str, str] = {}
     loads: Dict[Tuple[int, int], Load] = {}
