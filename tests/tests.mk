@@ -6,9 +6,9 @@ UNIT_CLIENT := $(filter $(addprefix $(BUILD)/tests/unit/,client/% test_client_%)
 NEEDS_TOOLKIT := $(filter $(BUILD)/tests/unit/kernels/cuda/toolkit/%,$(UNIT_ALL))
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(UNIT_ALL))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
-END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
+END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c tests/end_to_end/direct/test_*.c))
 # engines: with the libraries as a program of their user's has them
-DIRECT := $(filter $(BUILD)/tests/end_to_end/test_direct%,$(END_TO_END))
+DIRECT := $(filter $(BUILD)/tests/end_to_end/direct/%,$(END_TO_END))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
@@ -20,7 +20,7 @@ TEST_LIBS := -lcmocka $(LIBS)
 # family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
   $(filter %/config.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
-  $(addprefix kernels/cuda/,exec/pieces.c exec/staging.c launch/launches.c weight/layout.c))
+  $(addprefix kernels/cuda/,exec/turns/pieces.c exec/staging.c launch/launches.c weight/layout.c))
 
 SUPPORT := $(call object,$(call below,tests/support,c))
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
@@ -88,7 +88,7 @@ test: ## build and run every test that needs no GPU
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
+run-tests: all $(TESTS) $(addprefix $(BUILD)/,gemm-demo gemm-inprocess snapshot)
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
 test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)

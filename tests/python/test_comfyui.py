@@ -245,7 +245,7 @@ class ComfyUI(unittest.TestCase):
     def test_a_microbench_that_fails_leaves_the_manual_values(self):
         os.environ["GEMMD_SOCKET"] = "/nowhere"
         self.addCleanup(os.environ.__setitem__, "GEMMD_SOCKET", self.daemon.socket)
-        from gemmclient import _torch_session
+        from gemmclient._torch import session as _torch_session
 
         known = dict(_torch_session._sessions)
         _torch_session._sessions.clear()

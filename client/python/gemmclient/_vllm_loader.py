@@ -29,7 +29,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizationConf
 from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
-from ._torch_session import session_here
+from ._torch.session import session_here
 from ._vllm_plan import Layer, Load, Plan, plan, prefix_of
 from .errors import InvalidError, NotFoundError, UnsupportedError
 from .session import Session

@@ -23,7 +23,7 @@ from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, regist
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
 from . import _vllm_kernels, _vllm_loader
-from ._torch_session import session_here
+from ._torch.session import session_here
 from .torch import GemmdLinear
 
 __all__ = ["GemmdConfig", "GemmdLinearMethod", "register"]
