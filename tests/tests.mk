@@ -13,7 +13,7 @@ HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc)
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
-  test_comfyui_nodes.py test_tuning.py)
+  test_comfyui_nodes.py test_tuning.py test_vllm_plan.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
@@ -121,6 +121,9 @@ test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs abou
 	@$(if $(PYTHON),,tests/python/vllm_environment.sh)
 	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
 
+bench-vllm: all ## requests a second, start and memory of vLLM's server (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
+	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench_vllm.py $(MODEL) $(ARGUMENTS)
+
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
 
@@ -194,5 +197,5 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@echo "check: nothing found"
 
 .PHONY: test-compat demo run-demo test run-tests test-torch test-importers bench-torch test-comfyui test-kubernetes test-ray \
-  test-image test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+  test-image test-vllm bench-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check
