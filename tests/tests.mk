@@ -92,11 +92,11 @@ run-tests: all $(TESTS) $(addprefix $(BUILD)/,gemm-demo gemm-inprocess snapshot)
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
 test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)
-	@tests/python/importers.sh
+	@tests/python/environments/importers.sh
 	@GEMMD_BUILD=$(BUILD) PYTHON=.cache/importers/bin/python tests/run.sh tests/python/test_importers.py
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
-	@$(if $(PYTHON),,tests/python/environment.sh)
+	@$(if $(PYTHON),,tests/python/environments/torch.sh)
 	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py tests/python/test_perplexity.py
 
 bench-torch: all ## what a GemmdLinear costs beside nn.Linear, and where (PYTHON=path of a python with torch and cffi; ARGUMENTS=...)
@@ -106,11 +106,11 @@ test-comfyui: all ## the nodes in ComfyUI itself (COMFYUI=path of its sources, P
 	@COMFYUI=$(abspath $(COMFYUI)) PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_comfyui.py
 
 test-kubernetes: ## deploy/kubernetes by Kubernetes' own schemas (installs kubernetes-validate from PyPI into .cache)
-	@tests/python/packages.sh kubernetes kubernetes-validate numpy
+	@tests/python/environments/packages.sh kubernetes kubernetes-validate numpy
 	@PYTHON=.cache/kubernetes/bin/python GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_kubernetes.py
 
 test-ray: all ## actors of Ray that share their node's gemmd, a node killed (installs Ray from PyPI into .cache)
-	@tests/python/packages.sh ray ray numpy cffi
+	@tests/python/environments/packages.sh ray ray numpy cffi
 	@PYTHON=.cache/ray/bin/python GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_ray.py
 
 test-image: ## the OCI image in a container (takes root)
@@ -118,7 +118,7 @@ test-image: ## the OCI image in a container (takes root)
 	@tests/image.sh $(BUILD)/image $(VERSION)
 
 test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs about 7 GB into .cache; PYTHON=path has both already)
-	@$(if $(PYTHON),,tests/python/vllm_environment.sh)
+	@$(if $(PYTHON),,tests/python/environments/vllm.sh)
 	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
 
 bench-vllm: all ## requests a second, start and memory of vLLM's server (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
