@@ -7,7 +7,7 @@
 #include "exec/measure.h"
 #include "exec/predict.h"
 #include "exec/submit.h"
-#include "exec/turns.h"
+#include "exec/turns/turns.h"
 #include "experts/gather.h"
 #include "experts/sum.h"
 #include "families/select.h"

@@ -3,7 +3,7 @@
 #define KERNELS_CUDA_STATE_H
 
 #include "../backend.h"
-#include "exec/turn.h"
+#include "exec/turns/turn.h"
 #include "families/cublaslt/library.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
