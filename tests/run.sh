@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs test programs (cmocka, or unittest by $PYTHON) and scripts, TEST_JOBS at a time (2 a processor if not set: many
-# wait more than they compute), each under a time limit, and adds up. Says how long each took, and of that the time of
-# processors. A program that ends by a signal, or by the limit, counts as one more failure; a script counts as one test.
-# Last line: "N passed, N failed". Exit 1 where anything failed.
+# Runs test programs (cmocka, or unittest by $PYTHON) and scripts, TEST_JOBS at a time (3 if not set: many wait more than
+# they compute), each under a time limit, and adds up. Says how long each took, and of that the time of processors. A
+# program that ends by a signal, or by the limit, counts as one more failure; a script counts as one test. Last line: "N
+# passed, N failed". Exit 1 where anything failed.
 set -u
 export GEMMD_BUILD=${GEMMD_BUILD:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
@@ -88,7 +88,7 @@ one() {
 
 number=0
 for test in "$@"; do
-  while [ "$(jobs -rp | wc -l)" -ge "${TEST_JOBS:-2}" ]; do wait -n; done
+  while [ "$(jobs -rp | wc -l)" -ge "${TEST_JOBS:-3}" ]; do wait -n; done
   number=$((number + 1))
   one "$test" $number &
 done
