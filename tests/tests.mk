@@ -17,7 +17,7 @@ ifneq ($(SANITIZE),)
 TEST_SCRIPTS := $(filter-out tests/check_% %/test_check_modules.sh %/test_packages_missing.sh %/test_ab.sh,$(TEST_SCRIPTS))
 endif
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
-  test_comfyui_nodes.py test_tuning.py test_vllm_plan.py)
+  test_comfyui_nodes.py test_tuning.py test_vllm_plan.py test_triton_repository.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;

@@ -138,5 +138,7 @@ struct backend {
 
 /* Makes the device current for the calling thread. */
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
+/* For what is asked of the device: a number at a time. What it took before it failed is in *side. */
+MUST_CHECK enum status side_open(struct side *side, struct error *error);
 
 #endif
