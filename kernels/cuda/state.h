@@ -113,7 +113,7 @@ struct backend {
   int devices;
   uint64_t memory_total, granularity, bytes_per_s, operations_per_s;
   struct library library;
-  struct library catalog;    /* the same once more, which another thread asks for what it has */
+  struct library catalog; /* the same once more, which another thread asks for what it has */
   struct library_warmer warmer;
   struct selector *selector; /* the engine thread's */
   struct tile_table tiles;

@@ -10,6 +10,9 @@ if [ "$(id -u)" -ne 0 ]; then
   echo "test-debian: a Debian in a folder of its own takes root" >&2
   exit 1
 fi
+programs="unit/proto/wire/test_message unit/proto/shm/test_ring unit/kernels/cpu/test_micro end_to_end/test_serve
+  end_to_end/test_gemmctl"
+tests="${TESTS:-$(printf 'build/tests/%s ' $programs) tests/python/test_client.py tests/check_libraries.sh}"
 passed=0 failed=0
 root=
 trap '[ -z "$root" ] || rm -rf "$root"' EXIT
@@ -17,9 +20,10 @@ mkdir -p "$build/debian"
 
 # make_image SUITE FILE: the packages by the list of that release itself.
 make_image() {
-  mmdebstrap --quiet --variant=apt --customize-hook='mkdir -p "$1/var/tmp/deploy"' \
-    --customize-hook='copy-in deploy/deps.sh /var/tmp/deploy' \
-    --customize-hook='chroot "$1" env DEBIAN_FRONTEND=noninteractive sh -c "apt-get install -y -qq make && /var/tmp/deploy/deps.sh build test"' \
+  # shellcheck disable=SC2016
+  mmdebstrap --quiet --format=tar --variant=apt --customize-hook='copy-in deploy/deps.sh /var/tmp' \
+    --customize-hook='chroot "$1" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq make' \
+    --customize-hook='chroot "$1" env DEBIAN_FRONTEND=noninteractive /var/tmp/deps.sh build test' \
     "$1" "$2.new" && mv "$2.new" "$2"
 }
 
@@ -32,8 +36,8 @@ inside() {
     for node in null zero random urandom; do touch "$0/dev/$node" && mount --bind "/dev/$node" "$0/dev/$node"; done
     ln -s /proc/self/fd "$0/dev/fd"
     exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TESTS="$1" sh -c "
-      cd /source && make all \$(for test in \$TESTS; do case \$test in build/*) echo \$test ;; esac; done) && tests/run.sh \$TESTS"' \
-    "$root" "${TESTS:-build/tests/unit/proto/wire/test_message build/tests/unit/proto/shm/test_ring build/tests/unit/kernels/cpu/test_micro build/tests/end_to_end/test_serve build/tests/end_to_end/test_gemmctl tests/python/test_client.py tests/check_libraries.sh}" </dev/null
+      cd /source && make all \$(echo \$TESTS | tr \" \" \"\n\" | grep ^build/) && tests/run.sh \$TESTS"' \
+    "$root" "$tests" </dev/null
 }
 
 for suite in "${@:-trixie}"; do

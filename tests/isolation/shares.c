@@ -147,7 +147,6 @@ static void begin(int64_t size) {
     checkpoint_add_weight(&checkpoint, names[i], &weights[i]);
   }
   checkpoint_write(&checkpoint, file);
-  checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   int status = gemmd_connect(&session, daemon_under_test.socket, NULL);
   for (int i = 0; i < USERS && status == GEMMD_OK; i++) {
