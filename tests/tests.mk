@@ -12,6 +12,10 @@ DIRECT := $(filter $(BUILD)/tests/end_to_end/direct/%,$(END_TO_END))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
+ifneq ($(SANITIZE),)
+# about sources, packages and measurements a sanitizer says nothing
+TEST_SCRIPTS := $(filter-out tests/check_% %/test_check_modules.sh %/test_packages_missing.sh %/test_ab.sh,$(TEST_SCRIPTS))
+endif
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
   test_comfyui_nodes.py test_tuning.py test_vllm_plan.py test_triton_repository.py)
 TEST_LIBS := -lcmocka $(LIBS)
@@ -89,7 +93,8 @@ test: ## build and run every test that needs no GPU
 	@$(MAKE) --no-print-directory run-tests
 
 run-tests: all $(TESTS) $(addprefix $(BUILD)/,gemm-demo gemm-inprocess snapshot)
-	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
+	@# those that take long first
+	@GEMMD_BUILD=$(BUILD) tests/run.sh $(PYTHON_TESTS) $(END_TO_END) $(CONFORMANCE) $(TEST_SCRIPTS) $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP)
 
 test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)
 	@tests/python/environments/importers.sh
@@ -174,6 +179,9 @@ test-systemd: all ## the packages under a real systemd, in a container (takes ro
 	@deploy/deps.sh build systemd
 	@$(MAKE) --no-print-directory deb >$(BUILD)/deb.log 2>&1 || { tail -n 30 $(BUILD)/deb.log; exit 1; }
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
+
+test-debian: ## gemmd built and tried in other releases of Debian (takes root; SUITES="bookworm trixie")
+	@tests/debian/run.sh $(or $(SUITES),bookworm trixie)
 
 test-wheel: ## the Python wheel, installed in a Debian without a compiler (takes root)
 	@$(MAKE) --no-print-directory wheel
