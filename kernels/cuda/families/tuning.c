@@ -129,7 +129,8 @@ static enum status check_stored(struct backend *backend, const struct variant_pr
     return error_set(error, STATUS_UNSUPPORTED, "no kernel of this backend's for such a weight");
   if (nearest)
     nearest->family = NULL;
-  status = family->check(backend, &problem, variant, nearest, error);
+  if (family->check)
+    status = family->check(backend, &problem, variant, nearest, error);
   if (status == STATUS_UNSUPPORTED && nearest && !nearest->family)
     *nearest = selector_find(backend->selector, backend, &problem, false);
   return status;
