@@ -192,6 +192,46 @@ class Products(Served):
         self.assertLess(max(wrong), 1e-6)
 
 
+class Tensors(Served):
+    """Products of two arrays, as they lie."""
+
+    def close(self, y, x, w, held=0.0):
+        right = np.matmul(x.astype(np.float64), np.swapaxes(w, -1, -2).astype(np.float64)) + held
+        self.assertEqual(y.shape, right.shape)
+        self.assertLess(np.abs(y - right).max() / np.abs(right).max(), 1e-3)
+
+    def test_views_of_either_way(self):
+        x, w = random(1, 40, 33).astype(np.float16), random(2, 24, 33).astype(np.float16)
+        for x_turned in (False, True):
+            for w_turned in (False, True):
+                a = np.ascontiguousarray(x.T).T if x_turned else x
+                b = np.ascontiguousarray(w.T).T if w_turned else w
+                self.close(self.session.matmul_tensors(a, b), x, w)
+                self.close(self.session.matmul_tensors(self.in_arena(a), self.in_arena(b), y_type="f16"), x, w)
+
+    def in_arena(self, array):
+        turned = not array.flags.c_contiguous
+        source = array.T if turned else array
+        copy = self.session.array(source)
+        return copy.T if turned else copy
+
+    def test_batches_added_to_what_is_there(self):
+        x, w = random(1, 3, 8, 20).astype(np.float16), random(2, 3, 5, 20).astype(np.float16)
+        out = self.session.array(np.full((3, 8, 5), 2.0, dtype=np.float32))
+        again = self.session.matmul_tensors(x, w, out=out, add=True)
+        self.assertIs(again, out)
+        self.close(out, x, w, 2.0)
+
+    def test_refused(self):
+        x, w = random(1, 4, 8).astype(np.float16), random(2, 4, 9).astype(np.float16)
+        with self.assertRaises(errors.InvalidError):
+            self.session.matmul_tensors(x, w)
+        with self.assertRaises(errors.InvalidError):
+            self.session.matmul_tensors(x.astype(np.float32), x.astype(np.float32))
+        with self.assertRaises(errors.InvalidError):
+            self.session.matmul_tensors(x, x, add=True)
+
+
 class Weights(Served):
     def test_a_file_by_path_descriptor_and_file(self):
         path = self.daemon.folder / "model.safetensors"
