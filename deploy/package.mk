@@ -51,7 +51,7 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/o
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(DIRECT)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a proto.a) $(DIRECT_LIBRARIES)
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../../../lib' $(BUNDLE_TEST_LIBS)
 
 $(BUNDLE)/bin/direct-layer: client/direct/examples/layer.c $(DIRECT_LIBRARIES)
 	@mkdir -p $(@D)

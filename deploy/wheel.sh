@@ -8,9 +8,10 @@ programs=$1 libraries=$2 out=$3
 staged=$out/staged native=$out/staged/gemmclient/native
 
 rm -rf "$staged" "$out"/*.whl
-mkdir -p "$native"
+mkdir -p "$native" "$staged/gemmclient/_torch"
 cp client/python/pyproject.toml client/python/README.md "$staged/"
 cp client/python/gemmclient/*.py client/python/gemmclient/py.typed "$staged/gemmclient/"
+cp client/python/gemmclient/_torch/*.py "$staged/gemmclient/_torch/"
 cp client/gemmclient.h client/gemmclient_cuda.h client/gemmclient_direct.h "$staged/gemmclient/"
 cp LICENSE "$staged/"
 # gemmd beside the library is where an embedded one is looked for

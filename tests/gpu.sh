@@ -9,4 +9,4 @@ else
   GEMMD_BUILD=$(dirname "$here")/bin tests=$here
 fi
 export GEMMD_BUILD GEMMD_TEST_BACKEND=cuda
-exec "$here/run.sh" "$tests"/conformance/test_* "$tests"/end_to_end/test_*
+exec "$here/run.sh" "$tests"/conformance/test_* "$tests"/end_to_end/test_* "$tests"/end_to_end/direct/test_*

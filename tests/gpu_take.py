@@ -21,7 +21,7 @@ import torch
 
 import gemmclient
 import gemmclient.torch
-from gemmclient import _torch_module
+from gemmclient._torch import module as _torch_module
 
 SHAPES = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 DEVICE = gpu_engine.DEVICE

@@ -7,7 +7,7 @@ FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
 FUZZ_DAEMON := $(call fuzz_object,$(PROTO_SOURCES) daemon/config.c daemon/list.c daemon/log.c daemon/memfd.c $(addprefix daemon/,bands.c hash.c pages.c room.c) $(wildcard daemon/tree*.c) $(wildcard daemon/loader/*.c proto/weights/*.c proto/weights/*/*.c) \
   $(addprefix daemon/supervisor/weights/,catalog.c catalog_image.c) $(addprefix daemon/worker/serve/,handles.c plans.c) \
-  daemon/transport.c daemon/worker/tune/tune_db.c kernels/variant.c client/model/index.c)
+  daemon/transport.c daemon/worker/tune/record/tune_db.c kernels/variant.c client/model/index.c)
 FUZZ_CLIENT := $(call fuzz_object,$(PROTO_SOURCES) $(CLIENT_SOURCES))
 
 $(BUILD)/fuzz/obj/%.c.o: %.c Makefile

@@ -6,21 +6,21 @@ UNIT_CLIENT := $(filter $(addprefix $(BUILD)/tests/unit/,client/% test_client_%)
 NEEDS_TOOLKIT := $(filter $(BUILD)/tests/unit/kernels/cuda/toolkit/%,$(UNIT_ALL))
 UNIT := $(filter-out $(UNIT_CLIENT) $(if $(NVCC),,$(NEEDS_TOOLKIT)),$(UNIT_ALL))
 CONFORMANCE := $(call test_program,$(wildcard tests/conformance/test_*.c))
-END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c))
+END_TO_END := $(call test_program,$(wildcard tests/end_to_end/test_*.c tests/end_to_end/direct/test_*.c))
 # engines: with the libraries as a program of their user's has them
-DIRECT := $(filter $(BUILD)/tests/end_to_end/test_direct%,$(END_TO_END))
+DIRECT := $(filter $(BUILD)/tests/end_to_end/direct/%,$(END_TO_END))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
-  test_comfyui_nodes.py test_tuning.py)
+  test_comfyui_nodes.py test_tuning.py test_vllm_plan.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
 # family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
   $(filter %/config.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
-  $(addprefix kernels/cuda/,exec/pieces.c exec/staging.c launch/launches.c weight/layout.c))
+  $(addprefix kernels/cuda/,exec/turns/pieces.c exec/staging.c launch/launches.c weight/layout.c))
 
 SUPPORT := $(call object,$(call below,tests/support,c))
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
@@ -88,7 +88,7 @@ test: ## build and run every test that needs no GPU
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(TESTS) $(BUILD)/gemm-demo $(BUILD)/snapshot
+run-tests: all $(TESTS) $(addprefix $(BUILD)/,gemm-demo gemm-inprocess snapshot)
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
 
 test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)
@@ -120,6 +120,9 @@ test-image: ## the OCI image in a container (takes root)
 test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs about 7 GB into .cache; PYTHON=path has both already)
 	@$(if $(PYTHON),,tests/python/vllm_environment.sh)
 	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
+
+bench-vllm: all ## requests a second, start and memory of vLLM's server (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
+	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench_vllm.py $(MODEL) $(ARGUMENTS)
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
@@ -194,5 +197,5 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@echo "check: nothing found"
 
 .PHONY: test-compat demo run-demo test run-tests test-torch test-importers bench-torch test-comfyui test-kubernetes test-ray \
-  test-image test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+  test-image test-vllm bench-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check

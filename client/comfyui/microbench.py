@@ -77,7 +77,7 @@ def _search(
     device: object,
     address: Optional[str],
 ) -> Outcome:
-    from gemmclient._torch_session import session_here
+    from gemmclient._torch.session import session_here
 
     session = session_here("comfyui", address)
     backend = session.status().backend
@@ -118,7 +118,7 @@ class _Product:
         self.x = torch.randn(size.m, size.k, dtype=dtype, device=self.device)
 
     def __enter__(self) -> "_Product":
-        from gemmclient._torch_served import served
+        from gemmclient._torch.served import served
 
         self.borrowed = served[self.layer.number].layer(self.x.device)
         if self.borrowed is None:

@@ -85,7 +85,7 @@ class GemmdLinears:
     CATEGORY = "gemmd"
 
     def serve(self, model: Any, format: str, layers: str, socket: str = "") -> Tuple[Any, str]:
-        from gemmclient._torch_session import session_here
+        from gemmclient._torch.session import session_here
 
         from .layers import serve
 

@@ -7,7 +7,7 @@
 #include "exec/measure.h"
 #include "exec/predict.h"
 #include "exec/submit.h"
-#include "exec/turns.h"
+#include "exec/turns/turns.h"
 #include "experts/gather.h"
 #include "experts/sum.h"
 #include "families/select.h"
@@ -170,15 +170,6 @@ static void slot_close(struct backend *backend, struct slot *slot) {
   region_close(backend->driver, &slot->staging);
   region_close(backend->driver, &slot->operand);
   region_close(backend->driver, &slot->workspace);
-}
-
-static enum status side_open(struct side *side, struct error *error) {
-  cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
-  if (result == cudaSuccess)
-    result = cudaHostAlloc((void **)&side->heard, sizeof *side->heard, cudaHostAllocDefault);
-  if (result == cudaSuccess)
-    result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
-  return runtime_check(result, "taking memory for loading weights", error);
 }
 
 static void side_close(struct side *side) {

@@ -3,7 +3,7 @@
 #define KERNELS_CUDA_STATE_H
 
 #include "../backend.h"
-#include "exec/turn.h"
+#include "exec/turns/turn.h"
 #include "families/cublaslt/library.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
@@ -136,5 +136,7 @@ struct backend {
 
 /* Makes the device current for the calling thread. */
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
+/* For what is asked of the device: a number at a time. What it took before it failed is in *side. */
+MUST_CHECK enum status side_open(struct side *side, struct error *error);
 
 #endif

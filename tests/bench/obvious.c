@@ -23,6 +23,7 @@ struct inprocess_obvious {
   uint64_t x_bytes, y_bytes;
   struct hopper_product product;
   struct hopper_config config;
+  struct kernel_problem problem;
 };
 
 static cudaError_t take_memory(struct inprocess_obvious *own) {
@@ -68,14 +69,20 @@ static void configure(struct inprocess_obvious *own, int multiprocessors) {
       .y_type = request->y_type,
       .y_stride = (uint64_t)request->steps[0].shape.n * gemm_type_bytes(request->y_type),
   };
-  const struct kernel_problem problem = {.device = {.capability = 90, .multiprocessors = multiprocessors},
+  own->problem = (struct kernel_problem){.device = {.capability = 90, .multiprocessors = multiprocessors},
                                          .format = own->product.format,
                                          .scale = own->product.scale,
                                          .m = request->m,
                                          .n = own->product.n,
                                          .k_padded = own->layout.k,
                                          .y_type = request->y_type};
-  own->config = hopper_configure(&problem);
+  own->config = hopper_configure(&own->problem);
+}
+
+/* `dependent`: behind a kernel of ours, whose end it need not wait for to begin. */
+static cudaError_t multiply(const struct inprocess_obvious *own, bool dependent) {
+  const struct hopper_start start = hopper_start_of(&own->config, &own->problem, dependent);
+  return hopper_launch(own->stream, &own->config, &own->product, &start);
 }
 
 static bool supported(const struct inprocess_request *request, int major) {
@@ -133,7 +140,7 @@ static cudaError_t quantize(const struct inprocess_obvious *own) {
 enum status obvious_call(struct inprocess_obvious *own, struct error *error) {
   cudaError_t result = cudaMemcpyAsync(own->x, own->x_host, own->x_bytes, cudaMemcpyHostToDevice, own->stream);
   result = result ? result : quantize(own);
-  result = result ? result : hopper_launch(own->stream, &own->config, &own->product, true);
+  result = result ? result : multiply(own, true);
   result = result ? result : cudaMemcpyAsync(own->y_host, own->y, own->y_bytes, cudaMemcpyDeviceToHost, own->stream);
   result = result ? result : cudaStreamSynchronize(own->stream);
   return runtime_check(result, "computing", error);
@@ -148,7 +155,7 @@ static cudaError_t time_graph(struct inprocess_obvious *own, bool with_quantizer
   cudaError_t result = cudaStreamBeginCapture(own->stream, cudaStreamCaptureModeThreadLocal);
   for (int i = 0; i < LAUNCHES && result == cudaSuccess; i++) {
     result = with_quantizer ? quantize(own) : cudaSuccess;
-    result = result ? result : hopper_launch(own->stream, &own->config, &own->product, with_quantizer);
+    result = result ? result : multiply(own, with_quantizer);
   }
   cudaError_t ended = cudaStreamEndCapture(own->stream, &graph);
   result = result ? result : ended;

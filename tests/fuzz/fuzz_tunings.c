@@ -1,6 +1,6 @@
 /* What is kept of tunings, and what users type: shapes, kernels, an entry's file, the note of a kernel on trial. What
  * is taken is written as it was read, and an entry that is taken is taken again after it was saved. */
-#include "daemon/worker/tune/tune_db.h"
+#include "daemon/worker/tune/record/tune_db.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -94,16 +94,13 @@ static int be_good(int index, void *user) {
 }
 
 static void begin(void) {
-  static struct checkpoint checkpoint;
   gemmd_session *session;
   gemmd_load request = {
       .name = "good", .tensor = "good", .format = GEMMD_FORMAT_INT8, .device = -1, .mode = GEMMD_MODE_ALL};
   daemon_make(&daemon_under_test, "socket_mode = 0666\nlog_level = warning\n");
   chmod(daemon_under_test.folder, 0755);
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "good", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "good.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "good.safetensors"), "good", &weight);
   daemon_start(&daemon_under_test);
   if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK ||
       gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "good.safetensors"), &request, NULL) !=

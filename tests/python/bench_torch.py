@@ -20,7 +20,7 @@ from support import Daemon
 
 import gemmclient.torch
 import torch
-from gemmclient import _torch_places
+from gemmclient._torch import places as _torch_places
 
 PARTS = ("linear", "call", "worker", "device", "copy in", "product", "copy out", "rest")
 

@@ -25,8 +25,8 @@ except ImportError:
 
 import gemmclient
 import gemmclient.torch
-from gemmclient import _torch_direct, _torch_places
-from gemmclient._torch_module import as_array
+from gemmclient._torch import direct as _torch_direct, places as _torch_places
+from gemmclient._torch.module import as_array
 from gemmclient.torch import GemmdLinear, replace_linear
 
 K, N = 96, 160

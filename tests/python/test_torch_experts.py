@@ -15,7 +15,7 @@ except ImportError:
 
 import gemmclient
 import gemmclient.torch
-from gemmclient import _torch_direct
+from gemmclient._torch import direct as _torch_direct
 
 SMALL = dict(
     vocab_size=199, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,

@@ -18,6 +18,7 @@ import numpy as np
 from support import BUILD, PATIENCE_S, Daemon, int8_product, random, stop, worst_row
 
 import gemmclient
+from kills import serve_through_kills
 
 N, K = 48, 64
 CONFIG = """
@@ -162,6 +163,19 @@ class Triton(unittest.TestCase):
         os.kill(worker, signal.SIGKILL)
         x = random(8, 5, K)
         self.check(x, self.infer(x))
+
+    def test_y_killed_while_it_serves(self):
+        xs = [random(20 + client, 3, K) for client in range(4)]
+        expected = [int8_product(x, self.w) for x in xs]
+
+        def ask(client):
+            return worst_row(self.infer(xs[client], ("layer", "gathered")[client % 2]), expected[client]) < 1e-6
+
+        def load():
+            with gemmclient.connect(self.daemon.socket) as session:
+                session.load_array(self.w, name="layer", format="int8")
+
+        serve_through_kills(self, self.daemon, ask, 4, load)
 
     def test_zz_gemmd_is_gone_for_long_and_comes_back(self):
         """The last one, because its gemmd has to be given the weight anew."""

@@ -20,7 +20,7 @@ from vllm.model_executor.kernels.linear.scaled_mm.ScaledMMLinearKernel import (
 )
 from vllm.platforms import current_platform
 
-from ._torch_session import session_here
+from ._torch.session import session_here
 from .torch import GemmdLinear
 
 __all__ = ["GemmdFp8Kernel", "GemmdInt8Kernel", "register"]

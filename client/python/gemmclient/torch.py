@@ -24,12 +24,12 @@ import torch
 from torch import nn
 
 from . import _safetensors
-from ._torch_direct import Layer, lane
-from ._torch_experts import GemmdExperts, replace_experts
-from ._torch_direct import tune as _tune
-from ._torch_module import GemmdLinear, Path, as_array, state_dict
-from ._torch_replace import matching, replace_linear, tensor_name
-from ._torch_served import served as _served
+from ._torch.direct import Layer, lane
+from ._torch.experts import GemmdExperts, replace_experts
+from ._torch.direct import tune as _tune
+from ._torch.module import GemmdLinear, Path, as_array, state_dict
+from ._torch.replace import matching, replace_linear, tensor_name
+from ._torch.served import served as _served
 from .errors import WrongStateError
 
 __all__ = [

@@ -18,7 +18,7 @@ from transformers.quantizers import HfQuantizer, register_quantization_config, r
 from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from ._torch_session import session_here
+from ._torch.session import session_here
 from .torch import replace_linear, state_dict
 from .types import Format, Method, Named, Scale, member
 

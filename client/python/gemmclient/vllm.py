@@ -6,7 +6,8 @@ vLLM finds it by the entry point vllm.general_plugins of this package. Layers ar
 that is not quantized; then each weight, this rank's part of it, goes to gemmd, and its memory here is freed. Embeddings
 and the head stay with vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
 
-Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py).
+Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py). With
+`--load-format gemmd` weights come from gemmd by name, and vLLM does not read them (_vllm_loader.py).
 
 CUDA graphs record the products where gemmd lends its weights to this user, its option `direct`. Where it does not, a
 call waits for its stream, and vLLM has to be started with --enforce-eager.
@@ -21,8 +22,8 @@ from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMetho
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
-from . import _vllm_kernels
-from ._torch_session import session_here
+from . import _vllm_kernels, _vllm_loader
+from ._torch.session import session_here
 from .torch import GemmdLinear
 
 __all__ = ["GemmdConfig", "GemmdLinearMethod", "register"]
@@ -83,3 +84,4 @@ def register() -> None:
                 type(f"GemmdConfig_{format}", (GemmdConfig,), {"format": format})
             )
     _vllm_kernels.register()
+    _vllm_loader.register()

@@ -3,7 +3,7 @@
 #include "../context.h"
 #include "../session/publishing.h"
 #include "../weights/lend.h"
-#include "../weights/loads.h"
+#include "../weights/loading/loads.h"
 #include "../weights/store.h"
 #include "../workers/fleet.h"
 #include "cmd.h"

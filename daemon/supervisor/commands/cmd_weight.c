@@ -2,10 +2,10 @@
  * are in cmd_open.c. */
 #include "../context.h"
 #include "../net/foreign.h"
-#include "../weights/loads.h"
+#include "../weights/loading/loads.h"
+#include "../weights/loading/stage.h"
 #include "../weights/placement.h"
 #include "../weights/reclaim.h"
-#include "../weights/stage.h"
 #include "../weights/store.h"
 #include "../workers/fleet.h"
 #include "cmd.h"

@@ -2,8 +2,8 @@
 
 #include "../context.h"
 #include "../session/session.h"
-#include "../weights/loads.h"
-#include "../weights/placer.h"
+#include "../weights/loading/loads.h"
+#include "../weights/loading/placer.h"
 
 static bool lies_on(const struct catalog_weight *weight, uint32_t device) {
   for (uint32_t i = 0; i < weight->part_count; i++)

@@ -9,7 +9,7 @@
 #include "../net/role.h"
 #include "../weights/borrows.h"
 #include "../weights/catalog.h"
-#include "../weights/stage.h"
+#include "../weights/loading/stage.h"
 #include "arena.h"
 #include "opened.h"
 #include "tensors.h"

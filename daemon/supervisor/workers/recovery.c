@@ -5,8 +5,8 @@
 #include "../session/serving.h"
 #include "../session/session.h"
 #include "../weights/lend.h"
+#include "../weights/loading/placer.h"
 #include "../weights/pins.h"
-#include "../weights/placer.h"
 #include "../weights/store.h"
 #include "fleet.h"
 

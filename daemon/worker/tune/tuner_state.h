@@ -16,9 +16,9 @@
 #include "../../../kernels/race.h"
 #include "../../../proto/clock.h"
 #include "../proof/proof.h"
+#include "record/tune_pins.h"
+#include "record/tune_table.h"
 #include "tune_lister.h"
-#include "tune_pins.h"
-#include "tune_table.h"
 #include "tune_trial.h"
 #include "tuner_types.h"
 

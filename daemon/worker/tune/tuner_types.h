@@ -4,8 +4,8 @@
 
 #include "../../../proto/shm/published.h"
 #include "../serve/objects.h"
-#include "tune_db.h"
-#include "tune_table.h"
+#include "record/tune_db.h"
+#include "record/tune_table.h"
 
 struct tuner;
 

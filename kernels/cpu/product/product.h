@@ -5,7 +5,7 @@
 #include "../../backend.h"
 #include "../pool.h"
 #include "block.h"
-#include "library.h"
+#include "onednn/library.h"
 #include "pause.h"
 #include "stage.h"
 

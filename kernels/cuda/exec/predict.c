@@ -2,7 +2,7 @@
 
 #include "chain.h"
 #include "operand.h"
-#include "pieces.h"
+#include "turns/pieces.h"
 
 static struct pieces_device device_of(const struct backend *backend, enum gemm_format format) {
   uint64_t operations = backend->operations_per_s;

@@ -9,7 +9,7 @@
 #include "predict.h"
 #include "product.h"
 #include "sequence.h"
-#include "turn.h"
+#include "turns/turn.h"
 
 /* Chunks queued at a time: the driver's queue is bounded, and a submit that fills it would wait for the device. */
 enum { CHUNKS_AHEAD = 16 };

@@ -2,7 +2,7 @@
  * needed to build this, and without it the peer says so. */
 #include "peer.h"
 
-#include "kernels/cpu/product/onednn.h"
+#include "kernels/cpu/product/onednn/onednn.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* How long products are cut: no piece is predicted to take longer than it may, but for the least of them. */
-#include "kernels/cuda/exec/pieces.h"
+#include "kernels/cuda/exec/turns/pieces.h"
 #include "proto/gemm.h"
 
 #include <setjmp.h>

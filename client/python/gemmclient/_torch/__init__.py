@@ -1,0 +1,1 @@
+"""What gemmclient.torch is made of: for gemmclient's own modules alone."""
