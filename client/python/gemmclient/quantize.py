@@ -27,8 +27,8 @@ from torch import nn
 from . import _safetensors
 from ._model_blocks import Blocks, find_blocks
 from ._native import library
-from ._torch_module import as_array
-from ._torch_replace import matching, tensor_name
+from ._torch.module import as_array
+from ._torch.replace import matching, tensor_name
 from .errors import ExistsError, GemmdError, InvalidError, NotFoundError
 
 __all__ = ["Made", "quantize_model", "tokens_of"]
