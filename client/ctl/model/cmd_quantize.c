@@ -1,7 +1,6 @@
 /* quantize: a file of codes from one of real numbers, without gemmd; a folder with a model goes to quantize_model. */
 #include "../ctl.h"
 
-#include "../../../proto/number.h"
 #include "../../../proto/weights/gptq.h"
 #include "../../../proto/weights/matrix.h"
 #include "../../../proto/weights/quantize.h"
@@ -127,8 +126,8 @@ static bool write_scales(const struct job *job, const struct layer *layer) {
   if (job->grid.int8)
     return fwrite(layer->weight.scales, sizeof *layer->weight.scales, count, job->out) == count;
   for (size_t i = 0; i < count && good; i++) {
-    uint16_t bits = number_to_f16(layer->weight.scales[i]);
-    good = fwrite(&bits, sizeof bits, 1, job->out) == 1;
+    uint16_t bits;
+    good = quantize_f16(&layer->weight.scales[i], 1, &bits) == 1 && fwrite(&bits, sizeof bits, 1, job->out) == 1;
   }
   return good;
 }

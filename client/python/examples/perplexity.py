@@ -17,6 +17,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Optional, Sequence
 
 import torch
 from transformers import AutoModelForCausalLM, logging
@@ -67,7 +68,7 @@ def served(chosen: argparse.Namespace, session: gemmclient.Session, wanted: str,
     return {"format": wanted, "layers": len(paths), "perplexity": perplexity(model, tokens, chosen.window)}
 
 
-def main() -> int:
+def main(words: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, metavar="DIR")
     parser.add_argument("--text", required=True, type=Path, metavar="FILE")
@@ -78,7 +79,7 @@ def main() -> int:
     parser.add_argument("--window", type=int, default=512, help="tokens (512)")
     parser.add_argument("--socket", help="of gemmd")
     parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(words)
     tokens = tokens_of(chosen.model, chosen.text)
     said = {"tokens": len(tokens), "before": perplexity(load(chosen), tokens, chosen.window), "after": []}
     with gemmclient.connect(chosen.socket) as session:

@@ -25,18 +25,18 @@ class Block(NamedTuple):
 
 
 def find_blocks(model: nn.Module, wanted: Sequence[str], *, strict: bool) -> List[Block]:
-    """The blocks of the outermost ModuleList that has most of the layers `wanted`. `strict`: InvalidError where one is
-    outside of it; else it is left out."""
+    """The blocks with `wanted` layers of the outermost ModuleList that has most linear layers. InvalidError where one is
+    outside of it and `strict`, or all are; else it is left out."""
     best: Tuple[int, str] = (0, "")
     for path, module in model.named_modules():
         if isinstance(module, nn.ModuleList):
-            inside = sum(one.startswith(path + ".") for one in wanted)
+            inside = sum(isinstance(one, nn.Linear) for one in module.modules())
             if inside > best[0]:
                 best = (inside, path)
     if best[0] == 0:
         raise InvalidError("the model has no list of blocks with linear layers in it")
     outside = [one for one in wanted if not one.startswith(best[1] + ".")]
-    if outside and strict:
+    if outside and (strict or len(outside) == len(wanted)):
         raise InvalidError(f"{outside[0]} is outside of {best[1]}, the blocks that are quantized one by one")
     blocks = []
     for number, module in enumerate(model.get_submodule(best[1])):

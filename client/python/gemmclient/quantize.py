@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Optional, Sequence
 
 import torch
 from torch import nn
@@ -199,7 +199,7 @@ def quantize_model(
     return made
 
 
-def _parse() -> argparse.Namespace:
+def _parse(words: Optional[Sequence[str]]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="gemmclient.quantize", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -216,7 +216,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--threads", help="as of gemmctl quantize")
     parser.add_argument("--dtype", default="float32", help="that the model is computed in (float32)")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def _report(made: List[Made], as_json: bool) -> None:
@@ -230,8 +230,8 @@ def _report(made: List[Made], as_json: bool) -> None:
         print(f"{one['name']:<{width}} {one['n']:>6} {one['k']:>6} {one['rows']:>6} {one['rounded']:>8.4f} {one['gptq']:>8.4f}")
 
 
-def main() -> int:
-    chosen = _parse()
+def main(words: Optional[Sequence[str]] = None) -> int:
+    chosen = _parse(words)
     from transformers import AutoModelForCausalLM, logging
 
     logging.set_verbosity_error()
