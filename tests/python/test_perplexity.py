@@ -111,11 +111,11 @@ class Perplexity(unittest.TestCase):
                 else:  # hardly anything was lost
                     self.assertLess(abs(loss[1]), 0.01)
                 with gemmclient.connect(self.daemon.socket) as session:
-                    loaded = session.load_model(self.folder / wanted, format="stored", prefix=f"{wanted}/")
+                    session.load_model(self.folder / wanted, format="stored", prefix=f"{wanted}/", exclude=["lm_head*", "*embed*"])  # of f32
                     infos = {one.name: one for one in session.weights() if one.name.startswith(f"{wanted}/")}
                     names = {f"{wanted}/{one['name']}" for one in made}
                     self.assertLessEqual(names, set(infos))
-                    self.assertEqual({infos[name].format.name.lower() for name in names}, {format}, loaded)
+                    self.assertEqual({infos[name].format.name.lower() for name in names}, {format})
 
     def test_layers_are_quantized_over_what_quantized_ones_put_out(self):
         """The last layer's codes are those of `gemmctl quantize` on rows that it sees where all others are quantized."""
