@@ -15,8 +15,11 @@ import os
 import shlex
 import signal
 import statistics
+import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support import Daemon
 from processes import cpu_seconds, descendants, memory_bytes

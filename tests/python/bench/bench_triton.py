@@ -19,6 +19,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
 from support import Daemon, int8_product, random, worst_row
 
