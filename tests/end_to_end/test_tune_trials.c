@@ -29,7 +29,6 @@ static char output[1 << 20];
 
 static int start(void **state) {
   (void)state;
-  static struct checkpoint checkpoint;
   const char *backend = getenv("GEMMD_TEST_BACKEND");
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
   on_cuda = backend != NULL && strcmp(backend, "cuda") == 0;
@@ -38,9 +37,7 @@ static int start(void **state) {
   assert_non_null(mkdtemp(state_dir));
   assert_int_equal(setenv("STATE_DIRECTORY", state_dir, 1), 0);
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&gemmd, "model.safetensors"), "w", &weight);
   daemon_start(&gemmd);
   gemmd_session *session = daemon_join(&gemmd, NULL);
   gemmd_load request = {.name = "mlp/up", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};

@@ -19,7 +19,8 @@ except ImportError as error:
 
 import gemmclient
 from kills import serve_through_kills
-from vllm_server import PROMPT, TOKENS, Server, memory_bytes
+from processes import memory_bytes
+from vllm_server import PROMPT, TOKENS, Server
 
 LINEARS = 4 * 2  # qkv, o, gate and up, down in each of two layers
 
@@ -90,18 +91,18 @@ class VllmServer(unittest.TestCase):
             self.assertEqual(server.ask(), by_name)
 
     def test_two_ranks_by_name(self):
-        expected = vllm_models.reference(self.models, PROMPT, TOKENS, ranks=2)
+        """They answer as two ranks do that have given gemmd their own parts of the codes."""
         cores = sorted(os.sched_getaffinity(0))
-        bound = f"{cores[0]}|{cores[-1]}"  # vLLM's CPU build asks for it where there are fewer NUMA nodes than ranks
-        arguments = ("--load-format", "gemmd", "--tensor-parallel-size", "2")
-        with Server(
-            self.models["int8"], self.daemon.socket, *arguments, VLLM_CPU_OMP_THREADS_BIND=bound
-        ) as server:
+        bound = {"VLLM_CPU_OMP_THREADS_BIND": f"{cores[0]}|{cores[-1]}"}  # where NUMA nodes are fewer than ranks
+        arguments = (self.models["int8"], self.daemon.socket, "--tensor-parallel-size", "2")
+        prompts = [[number, *PROMPT] for number in range(3, 7)]
+        with Server(*arguments, GEMMD_VLLM_KERNELS="first", **bound) as server:
+            expected = [server.ask(prompt) for prompt in prompts]
+        with Server(*arguments, "--load-format", "gemmd", **bound) as server:
             for rank in range(2):
                 self.assertEqual(len(self.names(f"vllm/int8-*/rank{rank}of2.model.layers.*")), LINEARS)
-            self.assertEqual(server.ask(), expected)
-            prompts = [[number, *PROMPT] for number in range(3, 7)]
-            self.killed_while_it_serves(server, prompts, [server.ask(prompt) for prompt in prompts])
+            self.assertEqual([server.ask(prompt) for prompt in prompts], expected)
+            self.killed_while_it_serves(server, prompts, expected)
 
     def test_memory_of_a_second_server(self):
         """At most 40 % of the first one's weights, beside what a server takes whatever its model is."""

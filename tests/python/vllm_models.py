@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Dict, List, Tuple
 
@@ -84,23 +83,20 @@ def make_wide(folder: Path) -> int:
     return sum(one.numel() for name, one in model.named_parameters() if name.endswith("proj.weight"))
 
 
-def reference(folders: Dict[str, Path], prompt: List[int], count: int, ranks: int = 1) -> List[int]:
-    """Greedy tokens of the INT8 model as its codes say: x by rows to 8 bits, products in float32, by transformers.
-    With `ranks` each of them rounds its own columns of what o_proj and down_proj get."""
+def reference(folders: Dict[str, Path], prompt: List[int], count: int) -> List[int]:
+    """Greedy tokens of the INT8 model as its codes say: x by rows to 8 bits, products in float32, by transformers."""
     model = LlamaForCausalLM.from_pretrained(folders["plain"], dtype=torch.float32).eval()
     codes = load_file(folders["int8"] / "model.safetensors")
     for name, module in model.named_modules():
         if name.endswith("proj"):
             module.weight.data = codes[f"{name}.weight"].float() * codes[f"{name}.weight_scale"]
-            parts = ranks if name.endswith(("o_proj", "down_proj")) else 1
-            module.register_forward_pre_hook(partial(_round_input, parts))
+            module.register_forward_pre_hook(lambda _, inputs: (_rounded(inputs[0]), *inputs[1:]))
     made = model.generate(
         torch.tensor([prompt]), max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None
     )
     return made[0, len(prompt) :].tolist()
 
 
-def _round_input(parts: int, _: torch.nn.Module, inputs: Tuple[torch.Tensor, ...]) -> Tuple[torch.Tensor, ...]:
-    x = inputs[0].unflatten(-1, (parts, -1))
+def _rounded(x: torch.Tensor) -> torch.Tensor:
     scale = x.abs().amax(-1, keepdim=True) / 127
-    return ((torch.round(x / scale) * scale).flatten(-2), *inputs[1:])
+    return torch.round(x / scale) * scale

@@ -1,4 +1,4 @@
-"""vLLM's HTTP server as a process of its own, asked over HTTP; and what its processes take of the machine."""
+"""vLLM's HTTP server as a process of its own, asked over HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from typing import Iterable, List
+from typing import List
 
 START_S = 600
 PROMPT, TOKENS = [5, 6, 7, 8, 9, 10], 16
@@ -77,25 +77,3 @@ class Server:
                     for choice in json.loads(line[6:])["choices"]:
                         found += choice["token_ids"] or []
             return found
-
-
-def descendants(pid: int) -> List[int]:
-    """And the process itself."""
-    found = [pid]
-    for one in found:
-        with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{one}/task").iterdir():
-                found += map(int, (task / "children").read_text().split())
-    return found
-
-
-def memory_bytes(roots: Iterable[int]) -> int:
-    """Of these processes and their children together: pages that several of them map count once (PSS), code and files
-    that are mapped do not count."""
-    total = 0
-    for pid in {one for root in roots for one in descendants(root)}:
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
-                    total += int(line.split()[1]) << 10
-    return total

@@ -15,11 +15,15 @@ import os
 import shlex
 import signal
 import statistics
+import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from support import Daemon
-from vllm_server import Server, descendants, memory_bytes
+from processes import cpu_seconds, descendants, memory_bytes
+from vllm_server import Server
 
 CONCURRENT = (1, 8)
 
@@ -80,18 +84,25 @@ def main():
                 with running(servers[label]):
                     servers[label].ask()
                     for at_once in CONCURRENT:
+                        roots = [servers[label].process.pid, daemon.process.pid]
+                        before = cpu_seconds(roots)
                         rate = requests_a_second(servers[label], at_once, chosen.requests, chosen.tokens)
-                        rates.setdefault((label, at_once), []).append(rate)
-        first = next(iter(servers))
-        print(f"{'':12} " + "  ".join(f"{at_once} at once: requests/s, best, of {first}" for at_once in CONCURRENT))
-        for label in servers:
-            cells = []
-            for at_once in CONCURRENT:
-                own, other = rates[label, at_once], rates[first, at_once]
-                middle = statistics.median(own)
-                ratios = f"{middle / statistics.median(other):5.2f} ({max(own) / max(other):.2f})"
-                cells.append(f"{middle:6.2f} {max(own):6.2f} {ratios}")
-            print(f"{label:12} " + "  ".join(cells), flush=True)
+                        used = (cpu_seconds(roots) - before) / (chosen.requests * at_once)
+                        rates.setdefault((label, at_once), []).append((rate, 1 / used))
+        report(rates, list(servers))
+
+
+def report(rates, labels):
+    """A second of the clock, and of processor time: server and gemmd, for machines that others use, too."""
+    for at_once in CONCURRENT:
+        for place, what in enumerate(("requests/s", "requests a second of processors")):
+            values = {label: [one[place] for one in rates[label, at_once]] for label in labels}
+            print(f"{at_once} at once, {what}: median, best; ratios of both to {labels[0]}'s")
+            for label in labels:
+                middle, best = statistics.median(values[label]), max(values[label])
+                first = values[labels[0]]
+                print(f"  {label:12} {middle:7.3f} {best:7.3f}  {middle / statistics.median(first):.2f} "
+                      f"{best / max(first):.2f}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
