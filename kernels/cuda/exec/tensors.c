@@ -9,8 +9,6 @@
 #include "../tensors/sums.h"
 #include "operand.h"
 
-#include <string.h>
-
 #define COPIED_PER_NS 20.0 /* bytes: a link of 16 lanes of PCIe 4 */
 
 /* ---- how a job is cut */
@@ -79,47 +77,11 @@ static struct way way_of(const struct backend *backend, const struct backend_job
   return way;
 }
 
-/* The library reads both where they lie and writes y where it belongs: dense, whole, and as sizes that need no padding.
- */
-static bool library_takes(const struct backend_job *job) {
-  enum { WAY_Y = 1, SIZES = 16, PLACES = 256 };
-  const struct backend_operand *operand = job->operand;
-  const struct tensors_form *form = &operand->form;
-  const struct backend_arena *y = job->y_memory ? job->y_memory : job->arena;
-  if (!job->variant || job->variant->family != &library_family || form->x_turned || form->w_turned || form->add ||
-      form->batch > 1 || job->bias || !on_device(job->x_memory) || !on_device(operand->memory) || !on_device(y))
-    return false;
-  uint64_t row = (uint64_t)operand->shape.k * 2, y_row = (uint64_t)operand->shape.n * gemm_type_bytes(job->y_type);
-  bool dense = job->x_stride == row && operand->stride == row && job->y_stride == y_row;
-  bool whole = operand->shape.n % SIZES == 0 && operand->shape.k % SIZES == 0 &&
-               ((uintptr_t)job->x | (uintptr_t)operand->w | (uintptr_t)job->y) % PLACES == 0;
-  return dense && whole && (job->y_type == GEMM_F32 || job->variant->values[0] == WAY_Y);
-}
-
-static enum status launch_library(struct backend *backend, struct slot *slot, struct error *error) {
-  const struct backend_job *job = &slot->job;
-  const struct backend_operand *operand = job->operand;
-  const struct library_product product = {.format = operand->shape.format,
-                                          .n = operand->shape.n,
-                                          .k = operand->shape.k,
-                                          .m = job->m,
-                                          .w = operand->w,
-                                          .x = job->x,
-                                          .scale = LIBRARY_SCALE_NONE,
-                                          .d_type = job->y_type,
-                                          .d = job->y};
-  cublasLtMatmulAlgo_t algorithm;
-  memcpy(&algorithm, job->variant->ready, sizeof algorithm);
-  return library_run(&backend->library, &product, &algorithm, (void *)(uintptr_t)slot->workspace.address, slot->stream,
-                     error);
-}
-
 bool tensors_serves(const struct backend *backend, const struct backend_job *job) {
   if (!job->operand || !gemm_is_wide(job->operand->shape.format))
     return false;
   const struct tensors_form *form = &job->operand->form;
-  if (form->x_turned || form->w_turned || form->add || form->batch > 1 || tensors_is_variant(job->variant) ||
-      library_takes(job))
+  if (form->x_turned || form->w_turned || form->add || form->batch > 1 || tensors_is_variant(job->variant))
     return true;
   const struct tensors_problem problem = {
       .device = backend->gpu, .m = job->m, .n = job->operand->shape.n, .k = job->operand->shape.k};
@@ -164,10 +126,6 @@ static struct places places_of(const struct backend_job *job, const struct way *
 
 enum status tensors_pieces(struct backend *backend, const struct backend_job *job, struct region *region,
                            int64_t *pieces, struct error *error) {
-  if (library_takes(job)) {
-    *pieces = 1;
-    return STATUS_OK;
-  }
   struct way way = way_of(backend, job);
   struct places places = places_of(job, &way);
   *pieces = way.cut.pieces;
@@ -312,8 +270,6 @@ enum status tensors_queue(struct backend *backend, struct slot *slot, struct reg
   const struct backend_job *job = &slot->job;
   const struct backend_operand *operand = job->operand;
   const struct tensors_form *form = &operand->form;
-  if (library_takes(job))
-    return launch_library(backend, slot, error);
   struct way way = way_of(backend, job);
   struct places places = places_of(job, &way);
   struct tensors_piece piece = tensors_piece(&way.cut_problem, &way.cut, index);
