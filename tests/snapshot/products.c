@@ -128,7 +128,8 @@ static void one_weight(struct snapshot *snapshot, int kind, int place) {
     int64_t m = rows[i % COUNT(rows)];
     enum gemm_type bias_type = y_type == GEMM_S32 ? GEMM_TYPE_NONE : biases[i % COUNT(biases)];
     product.uneven = i % 3 == 0;
-    product.problem = (struct variant_problem){product.shape, variant_bucket(m), x_type, y_type, bias_type, 0};
+    product.problem = (struct variant_problem){
+        .weight = product.shape, .m = variant_bucket(m), .x_type = x_type, .y_type = y_type, .bias_type = bias_type};
     product.job = (struct backend_job){
         .weight = product.weight, .m = m, .x_type = x_type, .y_type = y_type, .bias_type = bias_type};
     compute_all(snapshot, &product, i);
