@@ -21,7 +21,7 @@
 enum { CALLS_MOST = 1 << 18, TURN = 200 };
 
 struct times {
-  uint32_t *ns; /* owned */
+  uint32_t *ns; /* CALLS_MOST of them */
   size_t count;
 };
 
@@ -42,6 +42,7 @@ struct best {
   const struct backend_ops *ops;
   struct backend *backend;
   struct backend_arena *arena;
+  struct backend_slab *slabs[GEMM_STEPS_MOST]; /* a step's weight each */
   struct backend_step steps[GEMM_STEPS_MOST];
   struct backend_job job;
 };
@@ -54,20 +55,19 @@ static enum status best_call(struct best *best, struct error *error) {
   return status == STATUS_OK && done.status != STATUS_OK ? error_set(error, done.status, "the product failed") : status;
 }
 
-static enum status place_weight(struct best *best, const struct inprocess_step *step, struct backend_weight **out,
-                                struct error *error) {
+static enum status place_weight(struct best *best, const struct inprocess_step *step, struct backend_slab **slab,
+                                struct backend_weight **out, struct error *error) {
   struct backend_info info;
   struct backend_plan plan;
-  struct backend_slab *slab;
   int fd;
   best->ops->describe(best->backend, &info);
   enum status status = best->ops->weight_plan(best->backend, &step->shape, &plan, error);
   if (status == STATUS_OK)
-    status = best->ops->slab_create(best->backend, gemm_round_up(plan.bytes, info.slab_granularity), &fd, &slab, error);
+    status = best->ops->slab_create(best->backend, gemm_round_up(plan.bytes, info.slab_granularity), &fd, slab, error);
   if (status == STATUS_OK)
-    status = best->ops->weight_store(best->backend, &step->shape, step->canonical, slab, 0, error);
+    status = best->ops->weight_store(best->backend, &step->shape, step->canonical, *slab, 0, error);
   if (status == STATUS_OK)
-    status = best->ops->weight_attach(best->backend, &step->shape, plan.layout, slab, 0, out, error);
+    status = best->ops->weight_attach(best->backend, &step->shape, plan.layout, *slab, 0, out, error);
   return status;
 }
 
@@ -77,7 +77,7 @@ static enum status place_weights(struct best *best, const struct inprocess_reque
     const struct inprocess_step *step = &request->steps[i];
     best->steps[i] =
         (struct backend_step){.y_type = request->y_type, .activation = step->activation, .gated = step->gated};
-    status = place_weight(best, step, &best->steps[i].weight, error);
+    status = place_weight(best, step, &best->slabs[i], &best->steps[i].weight, error);
   }
   best->job.weight = best->steps[0].weight;
   best->job.steps = request->step_count > 0 ? best->steps : NULL;
@@ -168,14 +168,12 @@ static enum status time_turn(struct best *best, struct inprocess_obvious *obviou
 
 static enum status run(const char *backend, const struct inprocess_request *request, double seconds,
                        struct error *error) {
-  struct best best = {.ops = NULL};
+  static uint32_t best_ns[CALLS_MOST], obvious_ns[CALLS_MOST];
+  static struct best best; /* it lasts as long as the process */
   struct inprocess_obvious *obvious = NULL;
-  struct times best_times = {.ns = calloc(CALLS_MOST, sizeof(uint32_t))};
-  struct times obvious_times = {.ns = calloc(CALLS_MOST, sizeof(uint32_t))};
+  struct times best_times = {.ns = best_ns}, obvious_times = {.ns = obvious_ns};
   double product_ns = 0, both_ns = 0, plan_ns = 0;
   bool plan = request->step_count > 0;
-  if (best_times.ns == NULL || obvious_times.ns == NULL)
-    return error_set(error, STATUS_NOMEM, "no memory for the times");
   enum status status = best_open(&best, backend, request, error);
   if (status == STATUS_OK && plan)
     status = plan_kernels(&best, &product_ns, &plan_ns, error);
@@ -311,7 +309,7 @@ static enum status make_data(struct inprocess_request *request, struct error *er
 }
 
 int main(int count, char **words) {
-  struct inprocess_request request = {.m = 0};
+  static struct inprocess_request request; /* it lasts as long as the process */
   struct error error = {.status = STATUS_OK};
   bool plan = count > 1 && strcmp(words[1], "plan") == 0;
   if (plan ? !parse_plan(count, words, &request) : !parse_product(count, words, &request)) {
