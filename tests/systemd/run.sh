@@ -9,7 +9,7 @@ if [ "$(id -u)" -ne 0 ]; then
   exit 1
 fi
 . /etc/os-release
-packages=systemd,systemd-sysv,dbus,passwd,procps,util-linux,libmicrohttpd12,python3-minimal,libmsgpack-dev
+packages=systemd,systemd-sysv,dbus,passwd,procps,util-linux,libmicrohttpd12,python3-minimal,libmsgpack-dev,libjansson-dev
 for object in gemmd gemmctl; do
   for library in $(ldd "$build/$object" | awk '$3 ~ /^\// { print $3 }'); do
     package=$(dpkg-query -S "$(realpath "$library")" 2>/dev/null | head -n 1 | cut -d: -f1)

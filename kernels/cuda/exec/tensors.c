@@ -6,6 +6,7 @@
 #include "../tensors/config.h"
 #include "../tensors/cut.h"
 #include "../tensors/general.h"
+#include "../tensors/sm90/wide.h"
 #include "../tensors/sums.h"
 #include "operand.h"
 

@@ -1,7 +1,5 @@
 #include "config.h"
 
-#include "general.h"
-
 #include <stddef.h>
 
 enum { STEPS_LEAST = 8 /* of K that a slice is worth */ };

@@ -5,7 +5,7 @@
 #include "../../variant.h"
 #include "../families/problem.h"
 #include "product.h"
-#include "sm90/wide.h"
+#include "tile.h"
 
 /* "tensors" and "tensors_wide": general.h's kernel and Hopper's. */
 extern const struct variant_family tensors_family, tensors_wide_family;

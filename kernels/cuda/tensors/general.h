@@ -3,14 +3,13 @@
 #define KERNELS_CUDA_TENSORS_GENERAL_H
 
 #include "product.h"
+#include "tile.h"
 
 #include <driver_types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { GENERAL_STEP = 32, GENERAL_TILE = 64 };
 
 /* `vector`: elements that are loaded at a time: 1, 2, 4 or 8, to whose bytes x, W and their strides are aligned. */
 cudaError_t general_launch(cudaStream_t stream, const struct tensors_product *product, int vector);

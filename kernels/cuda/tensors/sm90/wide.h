@@ -3,6 +3,7 @@
 #define KERNELS_CUDA_TENSORS_SM90_WIDE_H
 
 #include "../product.h"
+#include "../tile.h"
 
 #include <driver_types.h>
 
@@ -11,23 +12,6 @@ typedef struct CUtensorMap_st CUtensorMap;
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { WIDE_STEP = 64, WIDE_ALIGN = 16 /* bytes: of x, W and their strides */ };
-
-struct wide_config {
-  int columns; /* rows of W a tile: 64, 128 or 256 */
-  int cluster; /* blocks that share copies of W: 1, or with an even number of tiles of x and 128 columns or more 2 */
-};
-
-/* Steps of K under way. */
-static inline
-#ifdef __cplusplus
-    constexpr
-#endif
-    int
-    wide_stages(int columns) {
-  return columns == 256 ? 4 : columns == 128 ? 6 : 8;
-}
 
 bool wide_config_valid(const struct tensors_product *product, const struct wide_config *config);
 /* Rows of a box of an operand, and bytes of it: as tensor_map_make wants to know. */
