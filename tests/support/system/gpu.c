@@ -22,7 +22,6 @@ static struct {
   int (*cuMemcpyHtoD_v2)(pointer, const void *, size_t);
   int (*cuMemcpyDtoH_v2)(void *, pointer, size_t);
   int (*cuMemcpyHtoDAsync_v2)(pointer, const void *, size_t, void *);
-  int (*cuCtxSynchronize)(void);
   int (*cuLaunchHostFunc)(void *, void (*)(void *), void *);
   int (*cuStreamSynchronize)(void *);
   int (*cuStreamBeginCapture_v2)(void *, int);
@@ -55,10 +54,10 @@ bool gpu_open(void) {
 #define FIND(function) find(library, #function, &driver.function)
   bool all = FIND(cuInit) && FIND(cuDevicePrimaryCtxRetain) && FIND(cuCtxSetCurrent) && FIND(cuStreamCreate) &&
              FIND(cuMemAlloc_v2) && FIND(cuMemFree_v2) && FIND(cuMemAllocHost_v2) && FIND(cuMemcpyHtoD_v2) &&
-             FIND(cuMemcpyDtoH_v2) && FIND(cuCtxSynchronize) && FIND(cuMemcpyHtoDAsync_v2) && FIND(cuLaunchHostFunc) &&
-             FIND(cuCtxGetCurrent) && FIND(cuStreamSynchronize) && FIND(cuStreamBeginCapture_v2) &&
-             FIND(cuStreamEndCapture) && FIND(cuGraphInstantiateWithFlags) && FIND(cuGraphDestroy) &&
-             FIND(cuGraphLaunch) && FIND(cuGraphExecDestroy);
+             FIND(cuMemcpyDtoH_v2) && FIND(cuMemcpyHtoDAsync_v2) && FIND(cuLaunchHostFunc) && FIND(cuCtxGetCurrent) &&
+             FIND(cuStreamSynchronize) && FIND(cuStreamBeginCapture_v2) && FIND(cuStreamEndCapture) &&
+             FIND(cuGraphInstantiateWithFlags) && FIND(cuGraphDestroy) && FIND(cuGraphLaunch) &&
+             FIND(cuGraphExecDestroy);
 #undef FIND
   return all && good(driver.cuInit(0), "cuInit") &&
          good(driver.cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain") &&
@@ -119,10 +118,11 @@ void gpu_free(void *memory) {
   (void)good(driver.cuMemFree_v2((uintptr_t)memory), "cuMemFree");
 }
 
-/* What comes from memory that is not pinned may still be under way when the copy returns. */
+/* What comes from memory that is not pinned may still be under way when the copy returns. The context as a whole cannot
+ * be waited for while another thread captures, as the one that warms cuBLASLt up does. */
 bool gpu_copy_in(void *device, const void *host, size_t bytes) {
   return good(driver.cuMemcpyHtoD_v2((uintptr_t)device, host, bytes), "cuMemcpyHtoD") &&
-         good(driver.cuCtxSynchronize(), "cuCtxSynchronize");
+         good(driver.cuStreamSynchronize(NULL), "cuStreamSynchronize");
 }
 
 bool gpu_copy_out(void *host, const void *device, size_t bytes) {
