@@ -45,7 +45,7 @@ CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. -Xptxas -warn-spills,-Werror
 # the last is for what is newer than this toolkit: the driver compiles it there
 NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
-  -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
+  -gencode arch=compute_90,code=[sm_90,compute_90]
 # instructions that only Hopper has
 build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
