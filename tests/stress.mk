@@ -65,7 +65,7 @@ $(BUILD)/libnvrtc-faulty.so: tests/chaos/faulty_nvrtc.c tests/chaos/faulty.h
 	$(call say,LINK)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CUDA_CFLAGS) $(CFLAGS) -shared -o $@ $< -L$(CUDA_HOME)/lib64 -Wl,--no-as-needed -lnvrtc -ldl
 
-chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1
+chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1, a worker killed every CHAOS_KILL_MS=4000
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-chaos
 
