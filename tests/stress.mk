@@ -46,7 +46,7 @@ bench-turns: ## into how many turns hostile products go, and how long each takes
 run-bench-turns: all $(BUILD)/turns
 	@$(BUILD)/turns $(ARGUMENTS)
 
-bench-isolation: ## hostile products beside a good client, and users' shares (ARGUMENTS="first step patience_ms seconds clients")
+bench-isolation: ## hostile products beside a good client, and users' shares (ARGUMENTS="first step patience_ms seconds clients rounds tune")
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-bench-isolation
 
