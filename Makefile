@@ -23,7 +23,7 @@ PACKAGES := libuv $(MSGPACK) jansson libb2
 NEEDED := libuv $(or $(MSGPACK),msgpack) jansson libb2 hwloc libmicrohttpd ncursesw
 MISSING := $(shell pkg-config --exists $(NEEDED) 2>/dev/null || for package in $(NEEDED); do \
   pkg-config --exists $$package 2>/dev/null || echo $$package; done)
-CFLAGS ?= -O2 -g
+CFLAGS ?= -O2 $(if $(SANITIZE),-g1,-g)
 BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes \
   -Wmissing-prototypes -fPIC -fvisibility=hidden -fstack-protector-strong -I. \
   -DGEMMD_RELEASE='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
@@ -165,12 +165,15 @@ $(BUILD)/gemm-bench: $(BENCH) $(addprefix $(BUILD)/,libgemmclient.a libgemmkerne
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS) $(CUDA_LIBS)
 
-# Sanitizers make the unrolled kernels so large that -O3 takes minutes.
+# Sanitizers make the unrolled kernels so large that -O3 takes minutes. Sums in registers are arrays to them, and looked
+# at with each step: where such a tile reads and writes memory the address sanitizer sees without that.
 KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
+TILE_CHECKS := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=object-size$(comma)bounds$(comma)null$(comma)alignment)
 
 # What goes into libgemmkernels.so is visible there; version scripts and objcopy hide it in what others link with.
 visible = $(if $(filter kernels/% proto/%,$(1)),-fvisibility=default -fno-semantic-interposition)
-unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c proto/weights/safetensors.c,$(1)),$(KERNEL_OPTIMIZATION))
+unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c proto/weights/safetensors.c,$(1)),$(KERNEL_OPTIMIZATION)) \
+  $(if $(filter kernels/cpu/micro/%,$(1)),$(TILE_CHECKS))
 sees_cuda = $(if $(findstring /cuda/,$(1))$(findstring test_cuda,$(1))$(findstring _places,$(1))$(filter tests/bench/%,$(1)),$(CUDA_CFLAGS))
 
 $(BUILD)/obj/%.c.o: %.c Makefile $(if $(MISSING),| packages)

@@ -69,7 +69,7 @@ $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(filter-out $(DIRECT),$(END_TO_END))): $(BUND
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(BUNDLE_TEST_LIBS)
 
-$(BUNDLE)/tests/isolation: $(BUILD)/obj/tests/isolation/isolation.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
+$(addprefix $(BUNDLE)/tests/,isolation shares): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/isolation/%.c.o $(addprefix $(BUILD)/,tests.a client.a proto.a)
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../lib' -lcmocka $(STATIC_LIBS)
@@ -84,7 +84,7 @@ $(BUNDLE)/tests/turns: $(BUILD)/obj/tests/isolation/turns.c.o $(addprefix $(BUIL
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -Wl,-rpath,'$$ORIGIN/../lib' -lcmocka $(STATIC_LIBS)
 
-bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(addprefix $(BUNDLE)/tests/,isolation turns snapshot) $(addprefix $(BUILD)/,libgemmclient-cuda.so libgemmclient-direct.so) ## one tar that runs on another x86-64 Linux with nothing installed
+bundle: $(BUNDLE_PROGRAMS) $(BUNDLE_EXAMPLE) $(BUNDLE_LIBRARIES) $(BUNDLE_TESTS) $(addprefix $(BUNDLE)/tests/,isolation shares turns snapshot) $(addprefix $(BUILD)/,libgemmclient-cuda.so libgemmclient-direct.so) ## one tar that runs on another x86-64 Linux with nothing installed
 	@mkdir -p $(BUNDLE)/lib $(BUNDLE)/include $(BUNDLE)/etc
 	cp -L $(addprefix $(BUILD)/,libgemmclient-cuda.so.$(SOVERSION) libgemmclient-direct.so.$(SOVERSION) libgemmkernels.so) $(BUNDLE)/lib/
 	ln -sf libgemmclient.so.$(SOVERSION) $(BUNDLE)/lib/libgemmclient.so

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Runs test programs (cmocka, or unittest by $PYTHON) and scripts, TEST_JOBS at a time (2 if not set: many wait more than
-# they compute), each under a time limit, and adds up. A program that ends by a signal, or by the limit, counts as one
-# more failure; a script counts as one test. Last line: "N passed, N failed". Exit 1 where anything failed.
+# Runs test programs (cmocka, or unittest by $PYTHON) and scripts, TEST_JOBS at a time (3 if not set: many wait more than
+# they compute), each under a time limit, and adds up. Says how long each took, and of that the time of processors. A
+# program that ends by a signal, or by the limit, counts as one more failure; a script counts as one test. Last line: "N
+# passed, N failed". Exit 1 where anything failed.
 set -u
 export GEMMD_BUILD=${GEMMD_BUILD:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1} UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
@@ -56,7 +57,7 @@ count() {
 }
 
 report() {
-  printf '%-44s %4d passed %3d failed %4d s\n' "$1" "$ok" "$bad" "$4"
+  printf '%-44s %4d passed %3d failed %4d s, %3d s of processors\n' "$1" "$ok" "$bad" "$4" "$5"
   if [ "$skipped" -ne 0 ]; then
     sed -n "s/.* \.\.\. skipped [\"']\(.*\)[\"']\$/\1/p" "$2" | sort | uniq -c | sed 's/^/    skipped /'
     sed -n 's/^\[  SKIPPED \] \([a-z0-9_]*\)$/\1/p' "$2" | sort -u | sed 's/^/    skipped /'
@@ -67,21 +68,27 @@ report() {
   fi
 }
 
+# computed FILE: whole seconds of processors in what `times` has written for a shell's children.
+computed() {
+  awk -F '[ms ]' 'NR == 2 { printf "%d", $1 * 60 + $2 + $4 * 60 + $5 + 0.5 }' "$1"
+}
+
 # one TEST NUMBER
 one() {
   local name=${1##*tests/} begin=$SECONDS code log ok bad skipped
   log=$logs/${name//\//-}.log
   run "$1" "$log"
   code=$?
+  times >"$counts/times-$2"
   count "$1" "$log" "$code"
   echo "$ok $bad" >"$counts/$2"
-  report "$name" "$log" "$code" $((SECONDS - begin)) >"$counts/report-$2"
+  report "$name" "$log" "$code" $((SECONDS - begin)) "$(computed "$counts/times-$2")" >"$counts/report-$2"
   cat "$counts/report-$2" # in one piece
 }
 
 number=0
 for test in "$@"; do
-  while [ "$(jobs -rp | wc -l)" -ge "${TEST_JOBS:-2}" ]; do wait -n; done
+  while [ "$(jobs -rp | wc -l)" -ge "${TEST_JOBS:-3}" ]; do wait -n; done
   number=$((number + 1))
   one "$test" $number &
 done

@@ -30,7 +30,7 @@ $(addprefix $(BUILD)/,chaos faults held starved): $(BUILD)/%: $(BUILD)/obj/tests
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
 
 # ---- users that want too much, beside one that does not
-$(BUILD)/isolation: $(BUILD)/obj/tests/isolation/isolation.c.o $(BUILD)/tests.a $(BUILD)/client.a $(BUILD)/proto.a
+$(addprefix $(BUILD)/,isolation shares): $(BUILD)/%: $(BUILD)/obj/tests/isolation/%.c.o $(BUILD)/tests.a $(BUILD)/client.a $(BUILD)/proto.a
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(TEST_LIBS)
 
@@ -46,12 +46,13 @@ bench-turns: ## into how many turns hostile products go, and how long each takes
 run-bench-turns: all $(BUILD)/turns
 	@$(BUILD)/turns $(ARGUMENTS)
 
-bench-isolation: ## hostile products beside a good client: how long that waits (ARGUMENTS="first step patience_ms seconds")
+bench-isolation: ## hostile products beside a good client, and users' shares (ARGUMENTS="first step patience_ms seconds clients")
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-bench-isolation
 
-run-bench-isolation: all $(BUILD)/isolation
-	@GEMMD_BUILD=$(BUILD) $(BUILD)/isolation $(ARGUMENTS)
+run-bench-isolation: all $(BUILD)/isolation $(BUILD)/shares
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/shares
+	@GEMMD_BUILD=$(BUILD) $(BUILD)/isolation $(or $(ARGUMENTS),0 1 300)
 
 # the real libraries with kernels that fail when a test says so
 $(BUILD)/libcublaslt-faulty.so: tests/chaos/faulty_cublaslt.cu tests/chaos/faulty.h

@@ -12,8 +12,12 @@ DIRECT := $(filter $(BUILD)/tests/end_to_end/direct/%,$(END_TO_END))
 HEADER_CPP := $(patsubst tests/%.cc,$(BUILD)/tests/%,$(call below,tests/unit,cc))
 TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
+ifneq ($(SANITIZE),)
+# about sources, packages and measurements a sanitizer says nothing
+TEST_SCRIPTS := $(filter-out tests/check_% %/test_check_modules.sh %/test_packages_missing.sh %/test_ab.sh,$(TEST_SCRIPTS))
+endif
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
-  test_comfyui_nodes.py test_tuning.py)
+  test_comfyui_nodes.py test_tuning.py test_vllm_plan.py test_triton_repository.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
@@ -89,28 +93,29 @@ test: ## build and run every test that needs no GPU
 	@$(MAKE) --no-print-directory run-tests
 
 run-tests: all $(TESTS) $(addprefix $(BUILD)/,gemm-demo gemm-inprocess snapshot)
-	@GEMMD_BUILD=$(BUILD) tests/run.sh $(TESTS) $(TEST_SCRIPTS) $(PYTHON_TESTS)
+	@# those that take long first
+	@GEMMD_BUILD=$(BUILD) tests/run.sh $(PYTHON_TESTS) $(END_TO_END) $(CONFORMANCE) $(TEST_SCRIPTS) $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP)
 
 test-importers: all ## files of models as the tools themselves write them (downloads about 5 GB into .cache)
-	@tests/python/importers.sh
+	@tests/python/environments/importers.sh
 	@GEMMD_BUILD=$(BUILD) PYTHON=.cache/importers/bin/python tests/run.sh tests/python/test_importers.py
 
 test-torch: all ## the PyTorch adapter and a real model (downloads about 5 GB into .cache; PYTHON=path has torch already)
-	@$(if $(PYTHON),,tests/python/environment.sh)
+	@$(if $(PYTHON),,tests/python/environments/torch.sh)
 	@TEST_LIMIT_S=900 GEMMD_BUILD=$(BUILD) PYTHON=$(or $(PYTHON),.cache/python/bin/python) tests/run.sh tests/python/test_torch.py tests/python/test_transformers.py tests/python/test_torch_experts.py tests/python/test_trirun.py tests/python/test_model.py tests/python/test_perplexity.py
 
 bench-torch: all ## what a GemmdLinear costs beside nn.Linear, and where (PYTHON=path of a python with torch and cffi; ARGUMENTS=...)
-	@GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/python/bin/python) tests/python/bench_torch.py $(ARGUMENTS)
+	@GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/python/bin/python) tests/python/bench/bench_torch.py $(ARGUMENTS)
 
 test-comfyui: all ## the nodes in ComfyUI itself (COMFYUI=path of its sources, PYTHON=path of a python that can import it)
 	@COMFYUI=$(abspath $(COMFYUI)) PYTHON=$(PYTHON) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_comfyui.py
 
 test-kubernetes: ## deploy/kubernetes by Kubernetes' own schemas (installs kubernetes-validate from PyPI into .cache)
-	@tests/python/packages.sh kubernetes kubernetes-validate numpy
+	@tests/python/environments/packages.sh kubernetes kubernetes-validate numpy
 	@PYTHON=.cache/kubernetes/bin/python GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_kubernetes.py
 
 test-ray: all ## actors of Ray that share their node's gemmd, a node killed (installs Ray from PyPI into .cache)
-	@tests/python/packages.sh ray ray numpy cffi
+	@tests/python/environments/packages.sh ray ray numpy cffi
 	@PYTHON=.cache/ray/bin/python GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_ray.py
 
 test-image: ## the OCI image in a container (takes root)
@@ -118,8 +123,11 @@ test-image: ## the OCI image in a container (takes root)
 	@tests/image.sh $(BUILD)/image $(VERSION)
 
 test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs about 7 GB into .cache; PYTHON=path has both already)
-	@$(if $(PYTHON),,tests/python/vllm_environment.sh)
+	@$(if $(PYTHON),,tests/python/environments/vllm.sh)
 	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
+
+bench-vllm: all ## requests a second, start and memory of vLLM's server (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
+	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench/bench_vllm.py $(MODEL) $(ARGUMENTS)
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
@@ -172,6 +180,9 @@ test-systemd: all ## the packages under a real systemd, in a container (takes ro
 	@$(MAKE) --no-print-directory deb >$(BUILD)/deb.log 2>&1 || { tail -n 30 $(BUILD)/deb.log; exit 1; }
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
 
+test-debian: ## gemmd built and tried in other releases of Debian (takes root; SUITES="bookworm trixie")
+	@tests/debian/run.sh $(or $(SUITES),bookworm trixie)
+
 test-wheel: ## the Python wheel, installed in a Debian without a compiler (takes root)
 	@$(MAKE) --no-print-directory wheel
 	@GEMMD_BUILD=$(BUILD) tests/wheel/run.sh
@@ -194,5 +205,5 @@ check: ## formatting, cppcheck, directions of includes, circles between modules
 	@echo "check: nothing found"
 
 .PHONY: test-compat demo run-demo test run-tests test-torch test-importers bench-torch test-comfyui test-kubernetes test-ray \
-  test-image test-vllm test-gpu test-gpu-sanitizers test-arm64 \
+  test-image test-vllm bench-vllm test-gpu test-gpu-sanitizers test-arm64 \
   run-test-arm64 test-threads run-test-threads test-systemd test-wheel bench bench-tuning check

@@ -152,18 +152,42 @@ static void run_fail(struct run *run, failure error) {
   TRITONSERVER_ErrorDelete(error);
 }
 
+/* All rows of a product, or a failure. */
+static failure run_product(struct run *run, uint64_t rows, const struct part *part, uint32_t parts) {
+  const struct instance *instance = run->instance;
+  failure error = instance_compute(run->instance, (uint32_t)rows, nobody_waits, run);
+  const uint8_t *y = instance->y;
+  for (uint32_t i = 0; i < parts && error == NULL; i++) {
+    struct item *item = part[i].item;
+    memcpy(item->y + item->done * instance->y_row, y, part[i].rows * instance->y_row);
+    y += part[i].rows * instance->y_row;
+    item->done += part[i].rows;
+  }
+  return error;
+}
+
+/* What is not complete begins again: another gemmd may have the weight with another content. */
+static void run_rewind(struct run *run) {
+  for (uint32_t i = 0; i < run->count; i++) {
+    struct item *item = &run->items[i];
+    if (item->done < item->rows) {
+      item->done = item->buffer_offset = 0;
+      item->buffer = 0;
+    }
+  }
+}
+
 static void run_compute(struct run *run, struct part *part) {
   struct instance *instance = run->instance;
+  uint64_t began_ns = clock_ns();
   uint32_t parts;
   failure error = instance_ready(instance);
   for (uint64_t rows; error == NULL && !nobody_waits(run) && (rows = run_fill(run, part, &parts)) > 0;) {
-    error = instance_compute(instance, (uint32_t)rows, nobody_waits, run);
-    const uint8_t *y = instance->y;
-    for (uint32_t i = 0; i < parts && error == NULL; i++) {
-      struct item *item = part[i].item;
-      memcpy(item->y + item->done * instance->y_row, y, part[i].rows * instance->y_row);
-      y += part[i].rows * instance->y_row;
-      item->done += part[i].rows;
+    error = run_product(run, rows, part, parts);
+    if (error != NULL && instance->lost && instance_return(instance, began_ns, nobody_waits, run)) {
+      TRITONSERVER_ErrorDelete(error);
+      error = NULL;
+      run_rewind(run);
     }
   }
   if (error != NULL)

@@ -77,6 +77,10 @@ failure instance_make(const struct model *model, struct instance **out);
 void instance_free(struct instance *instance);
 /* Waits until x and y are free to be written to. Where the session has ended it is opened anew. */
 failure instance_ready(struct instance *instance);
+/* The session has ended within a product that was asked for at `began_ns`: gemmd has been started anew and may be about
+ * to be given its weights. Whether it has them within half a minute from then, and x and y are free; false also where
+ * `give_up` says that nobody wants to know. */
+bool instance_return(struct instance *instance, uint64_t began_ns, bool (*give_up)(void *user), void *user);
 /* Whether a gemmd is there now, and has the weight; in a session of its own, beside whatever the instance does. */
 failure instance_look(const struct instance *instance);
 /* A product of `rows` rows that lie at instance->x, into instance->y. Waits until it is finished, or until `give_up`

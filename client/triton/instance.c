@@ -1,10 +1,14 @@
 /* A session and a weight for one thread of the server. */
+#include "../../proto/clock.h"
 #include "gemmd_triton.h"
 
 #include <stdlib.h>
+#include <time.h>
 
-/* How long a wait goes on before it asks again whether anybody wants the result. */
-enum { LOOK_MS = 5 };
+/* How long a wait goes on before it asks again whether anybody wants the result; the pause before gemmd is asked again
+ * for a weight that it does not have; and how long after its product was asked for. */
+enum { LOOK_MS = 5, RETRY_NS = 20 * 1000 * 1000 };
+#define PATIENCE_NS (30ull * 1000 * 1000 * 1000)
 
 static failure instance_error(const struct instance *instance, int status) {
   return error_of(status, instance->session != NULL ? gemmd_error(instance->session) : gemmd_status_name(status));
@@ -83,6 +87,17 @@ failure instance_ready(struct instance *instance) {
     instance->left = 0;
   }
   return instance->lost ? instance_reopen(instance) : NULL;
+}
+
+bool instance_return(struct instance *instance, uint64_t began_ns, bool (*give_up)(void *user), void *user) {
+  while (clock_ns() < began_ns + PATIENCE_NS && !give_up(user)) {
+    failure error = instance_reopen(instance);
+    if (error == NULL)
+      return true;
+    TRITONSERVER_ErrorDelete(error);
+    nanosleep(&(struct timespec){.tv_nsec = RETRY_NS}, NULL);
+  }
+  return false;
 }
 
 failure instance_look(const struct instance *instance) {

@@ -8,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum status file_open(struct file *file, int fd, struct error *error) {
+/* BAD_DESCRIPTOR unless `fd` is a regular file. */
+static enum status file_open(struct file *file, int fd, struct error *error) {
   struct stat stat;
   if (fstat(fd, &stat) != 0)
     return error_set(error, STATUS_BAD_DESCRIPTOR, "weights file: %s", strerror(errno));
@@ -41,7 +42,8 @@ static enum status read_of_source(void *file, uint64_t offset, void *out, size_t
   return file_read(file, offset, out, bytes, error);
 }
 
-enum status file_header(struct file *file, struct safetensors *out, struct error *error) {
+/* Reads and checks the header of a safetensors or a GGUF file; free with safetensors_free. */
+static enum status file_header(struct file *file, struct safetensors *out, struct error *error) {
   const struct header_source source = {.file = file, .bytes = file->bytes, .read = read_of_source};
   return header_read(&source, out, error);
 }

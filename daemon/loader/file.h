@@ -20,13 +20,9 @@ struct files {
   struct import_model model;
 };
 
-/* BAD_DESCRIPTOR unless `fd` is a regular file. */
-MUST_CHECK enum status file_open(struct file *file, int fd, struct error *error);
 /* Reads exactly so many bytes. BAD_FILE with the offset where the file has become shorter. Any thread. */
 MUST_CHECK enum status file_read(const struct file *file, uint64_t offset, void *out, size_t bytes,
                                  struct error *error);
-/* Reads and checks the header of a safetensors or a GGUF file; free with safetensors_free. */
-MUST_CHECK enum status file_header(struct file *file, struct safetensors *out, struct error *error);
 
 /* Reads the headers of all files, and of the last of `fds` the model's configuration where `config` is set. The
  * descriptors stay the caller's. Close it, whatever is returned. */

@@ -1,32 +1,66 @@
 #include "roof.h"
 
-#include "../../proto/clock.h"
 #include "product/stage.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
-  PASSES = 4, /* of which the fastest counts: others may use the machine, too */
-  CACHES = 4, /* what is read is so many times as large as the last cache */
+  PASSES = 16, /* of which the fastest counts: others may use the machine, too */
+  CACHES = 4,  /* what is read is so many times as large as the last cache, and read in so many parts in turn */
   PATH_BYTES = 4096,
 };
 #define LEAST_BYTES ((int64_t)64 << 20)
 #define MOST_BYTES ((int64_t)256 << 20)
-#define SPIN_NS 2000000
+#define SPIN_NS 500000
+
+/* Everything is timed by the processor time of its own thread: what others on the machine take is no part of it. All
+ * threads run a pass at the same time, and add what each of them gets a second. */
+struct passes {
+  struct cpu_pool *pool;
+  _Atomic uint64_t per_s[PASSES];
+};
+
+static uint64_t thread_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void meet(struct cpu_pool *pool, int parts) {
+  if (parts > 1) {
+    cpu_pool_meet(pool);
+  }
+}
+
+/* `amount` since `begin`. */
+static void add(struct passes *passes, int pass, double amount, uint64_t begin) {
+  uint64_t ns = thread_ns() - begin;
+  atomic_fetch_add(&passes->per_s[pass], (uint64_t)(amount * 1e9 / (double)(ns > 0 ? ns : 1)));
+}
+
+static uint64_t fastest(const struct passes *passes) {
+  uint64_t most = 0;
+  for (int pass = 0; pass < PASSES; pass++) {
+    uint64_t per_s = atomic_load(&passes->per_s[pass]);
+    most = per_s > most ? per_s : most;
+  }
+  return most;
+}
 
 /* ---- memory */
 
 struct reading {
-  struct cpu_pool *pool;
+  struct passes passes; /* bytes */
   uint64_t *memory;
   int64_t lines; /* of 64 bytes */
-  uint64_t ns;   /* of the fastest pass, by the first thread */
 };
 
 static uint64_t sum_lines(const uint64_t *from, int64_t lines) {
@@ -41,27 +75,17 @@ static uint64_t sum_lines(const uint64_t *from, int64_t lines) {
   return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
 }
 
-static void meet(struct cpu_pool *pool, int parts) {
-  if (parts > 1) {
-    cpu_pool_meet(pool);
-  }
-}
-
 static void read_part(void *context, int part, int parts) {
   struct reading *reading = context;
-  int64_t begin = reading->lines * part / parts, end = reading->lines * (part + 1) / parts;
-  uint64_t *from = reading->memory + 8 * begin;
-  memset(from, 1, (size_t)(end - begin) * 64); /* pages are where they are read */
+  int64_t own = reading->lines / parts, lines = own / CACHES;
+  uint64_t *memory = reading->memory + 8 * own * part;
+  memset(memory, 1, (size_t)own * 64); /* pages are where they are read */
   for (int pass = 0; pass < PASSES; pass++) {
-    meet(reading->pool, parts);
-    uint64_t first = clock_ns();
-    uint64_t sum = sum_lines(from, end - begin);
+    meet(reading->passes.pool, parts);
+    uint64_t first = thread_ns();
+    uint64_t sum = sum_lines(memory + 8 * lines * (pass % CACHES), lines);
     __asm__ volatile("" : : "r"(sum));
-    meet(reading->pool, parts);
-    uint64_t ns = clock_ns() - first;
-    if (part == 0 && ns < reading->ns) {
-      reading->ns = ns;
-    }
+    add(&reading->passes, pass, 64 * (double)lines, first);
   }
 }
 
@@ -74,49 +98,46 @@ static uint64_t measure_memory(struct cpu_pool *pool) {
     return 0;
   }
   (void)madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
-  struct reading reading = {.pool = pool, .memory = memory, .lines = bytes / 64, .ns = UINT64_MAX};
+  struct reading reading = {.passes.pool = pool, .memory = memory, .lines = bytes / 64};
   cpu_pool_run(pool, cpu_pool_threads(pool), read_part, &reading);
   munmap(memory, (size_t)bytes);
-  return (uint64_t)((double)bytes * 1e9 / (double)reading.ns);
+  return fastest(&reading.passes);
 }
 
 /* ---- arithmetic */
 
 struct spinning {
-  struct cpu_pool *pool;
+  struct passes passes; /* products and additions, as one */
   int64_t (*spin)(int64_t rounds);
-  double best; /* multiply-adds a ns of all threads, by the first */
 };
 
 /* Rounds that take about as long as one pass should. */
 static int64_t calibrate(int64_t (*spin)(int64_t rounds)) {
   for (int64_t rounds = 1024;; rounds *= 2) {
-    uint64_t first = clock_ns();
+    uint64_t first = thread_ns();
     spin(rounds);
-    if (clock_ns() - first > SPIN_NS / 2) {
+    if (thread_ns() - first > SPIN_NS / 2) {
       return rounds;
     }
   }
 }
 
 static void spin_part(void *context, int part, int parts) {
+  (void)part;
   struct spinning *spinning = context;
   int64_t rounds = calibrate(spinning->spin);
   for (int pass = 0; pass < PASSES; pass++) {
-    meet(spinning->pool, parts);
-    uint64_t first = clock_ns();
+    meet(spinning->passes.pool, parts);
+    uint64_t first = thread_ns();
     int64_t terms = spinning->spin(rounds);
-    double rate = (double)terms / (double)(clock_ns() - first) * parts;
-    if (part == 0 && rate > spinning->best) {
-      spinning->best = rate;
-    }
+    add(&spinning->passes, pass, (double)terms, first);
   }
 }
 
 static uint64_t measure_spin(struct cpu_pool *pool, int64_t (*spin)(int64_t rounds)) {
-  struct spinning spinning = {.pool = pool, .spin = spin};
+  struct spinning spinning = {.passes.pool = pool, .spin = spin};
   cpu_pool_run(pool, cpu_pool_threads(pool), spin_part, &spinning);
-  return (uint64_t)(2e9 * spinning.best);
+  return 2 * fastest(&spinning.passes);
 }
 
 /* What products with this format multiply with. */

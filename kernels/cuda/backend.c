@@ -172,15 +172,6 @@ static void slot_close(struct backend *backend, struct slot *slot) {
   region_close(backend->driver, &slot->workspace);
 }
 
-static enum status side_open(struct side *side, struct error *error) {
-  cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
-  if (result == cudaSuccess)
-    result = cudaHostAlloc((void **)&side->heard, sizeof *side->heard, cudaHostAllocDefault);
-  if (result == cudaSuccess)
-    result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
-  return runtime_check(result, "taking memory for loading weights", error);
-}
-
 static void side_close(struct side *side) {
   if (side->stream) {
     (void)cudaStreamSynchronize(side->stream);
@@ -197,6 +188,7 @@ static void cuda_close(struct backend *backend) {
   if (!backend)
     return;
   if (backend->driver && backend_enter(backend, &ignored) == STATUS_OK) {
+    library_warm_end(&backend->warmer);
     if (backend->direct)
       direct_close(backend);
     for (int i = 0; i < SLOTS_MAX; i++)
@@ -290,6 +282,8 @@ static enum status cuda_open(const struct backend_config *config, struct backend
   }
   if (status == STATUS_OK)
     kernels_load(backend->driver);
+  if (status == STATUS_OK && !config->direct)
+    library_warm_begin(config->cublaslt, &backend->library, backend->runtime_ordinal, &backend->warmer);
   if (status != STATUS_OK) {
     /* Without a driver nothing of the runtime may be called; without a device there is nothing to give back. */
     if (backend->granularity == 0)

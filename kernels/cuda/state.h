@@ -5,6 +5,7 @@
 #include "../backend.h"
 #include "exec/turns/turn.h"
 #include "families/cublaslt/library.h"
+#include "families/cublaslt/warm.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
 #include "families/tile/tile.h"
@@ -112,7 +113,8 @@ struct backend {
   int devices;
   uint64_t memory_total, granularity, bytes_per_s, operations_per_s;
   struct library library;
-  struct library catalog;    /* the same once more, which another thread asks for what it has */
+  struct library catalog; /* the same once more, which another thread asks for what it has */
+  struct library_warmer warmer;
   struct selector *selector; /* the engine thread's */
   struct tile_table tiles;
   _Atomic uint64_t sums_bytes; /* of all slots' int2_sums */
@@ -136,5 +138,7 @@ struct backend {
 
 /* Makes the device current for the calling thread. */
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
+/* For what is asked of the device: a number at a time. What it took before it failed is in *side. */
+MUST_CHECK enum status side_open(struct side *side, struct error *error);
 
 #endif

@@ -292,7 +292,6 @@ static void make_all(void) {
     checkpoint_add_weight(&checkpoint, names[i], &weights[i]);
   }
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "kept.safetensors"));
-  checkpoint_free(&checkpoint);
   for (int i = 0; i < 3; i++) {
     struct oracle_weight weight;
     char name[32];
@@ -301,7 +300,6 @@ static void make_all(void) {
     checkpoint_add_values(&checkpoint, "t", &weight);
     snprintf(name, sizeof name, "model-%d.safetensors", i);
     checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, name));
-    checkpoint_free(&checkpoint);
     oracle_weight_free(&weight);
   }
 }

@@ -207,13 +207,10 @@ static void try_some(const struct pauses_fault *fault) {
 }
 
 static void make_weight(void) {
-  static struct checkpoint checkpoint;
   const char *path = daemon_path(&daemon_under_test, "model.safetensors");
   gemmd_load load = {.name = "w", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, path);
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(path, "w", &weight);
   assert_int_equal(gemmd_weight_load_file(watcher, path, &load, NULL), GEMMD_OK);
   assert_int_equal(unlink(path), 0); /* what is read again could not be */
 }

@@ -74,14 +74,11 @@ static int compute(int index, void *user) {
 
 /* A safetensors file of one weight, which is that of all but for its first row. */
 static int weight_file(int index) {
-  struct checkpoint checkpoint = {.count = 0};
   char path[64];
   int8_t *codes = (int8_t *)values[1].canonical;
   snprintf(path, sizeof path, "/tmp/gemmd-starved-%ld.safetensors", (long)getpid());
   memset(codes, index + 1, K);
-  checkpoint_add_weight(&checkpoint, "w", &values[1]);
-  checkpoint_write(&checkpoint, path);
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(path, "w", &values[1]);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   unlink(path);
   return fd;
@@ -272,10 +269,7 @@ static void in_a_group(void **state) {
   scene = clients_share(sizeof *scene);
   for (int i = 0; i < WEIGHTS; i++)
     scene->loaded[i] = -1;
-  static struct checkpoint checkpoint;
-  checkpoint_add_weight(&checkpoint, "served", &values[0]);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "model.safetensors"), "served", &values[0]);
   assert_true(cgroup_enter(&group));
   daemon_start(&daemon_under_test);
   assert_true(cgroup_leave(&group));

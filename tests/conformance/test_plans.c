@@ -2,7 +2,6 @@
  *
  * Arguments and environment as for test_conformance. */
 #include "kernels/backend.h"
-#include "proto/number.h"
 #include "tests/support/reference/plan.h"
 #include "tests/support/worker/device.h"
 
@@ -42,21 +41,6 @@ struct plan {
   struct backend_step steps[STEPS_MOST];
 };
 
-/* Small numbers, the same in the type as in float64. */
-static double *make_bias(int64_t n, enum gemm_type type, void *to, uint64_t seed) {
-  double *bias = malloc((size_t)n * sizeof *bias);
-  assert_non_null(bias);
-  for (int64_t i = 0; i < n; i++) {
-    float value = (float)((int)(oracle_random(&seed) % 65) - 32) / 16;
-    bias[i] = (double)value;
-    if (type == GEMM_F32)
-      ((float *)to)[i] = value;
-    else
-      ((uint16_t *)to)[i] = type == GEMM_F16 ? number_to_f16(value) : number_to_bf16(value);
-  }
-  return bias;
-}
-
 static void plan_make(struct plan *out, int64_t k, const struct step *steps, int count) {
   *out = (struct plan){.count = count, .whole = {.k = k, .format = steps[0].format, .scale = steps[0].scale}};
   out->whole.n = steps[count - 1].gated ? steps[count - 1].n / 2 : steps[count - 1].n;
@@ -75,7 +59,8 @@ static void plan_make(struct plan *out, int64_t k, const struct step *steps, int
     if (steps[i].bias_type != GEMM_TYPE_NONE) {
       float *bias = calloc((size_t)shape.n, sizeof *bias);
       assert_non_null(bias);
-      out->oracle[i].bias = make_bias(shape.n, steps[i].bias_type, bias, 77 + (uint64_t)i);
+      out->oracle[i].bias = oracle_bias_make(shape.n, steps[i].bias_type, bias, 77 + (uint64_t)i);
+      assert_non_null(out->oracle[i].bias);
       out->steps[i].bias = device_keep(&device, bias, (uint64_t)shape.n * gemm_type_bytes(steps[i].bias_type));
       free(bias);
     }

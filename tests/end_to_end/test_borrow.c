@@ -45,7 +45,6 @@ static void make(const char *options) {
     checkpoint_add_weight(&checkpoint, names[i], &weights[i]);
   }
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
 }
 
 static void unmake(void) {
@@ -141,7 +140,6 @@ static void write_values(void) {
   for (int i = 0; i < WEIGHTS; i++)
     checkpoint_add_values(&checkpoint, names[i], &weights[i]);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "values.safetensors"));
-  checkpoint_free(&checkpoint);
 }
 
 static void expect_product(gemmd_session *session, int weight) {
@@ -462,7 +460,6 @@ static void there_is_nothing_to_borrow(void **state) {
 /* More parts than descriptors fit into a message. */
 static void a_weight_in_sixteen_parts_comes_in_two_answers(void **state) {
   static const struct gemm_weight tall = {16 * 128, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
-  static struct checkpoint checkpoint;
   struct oracle_weight weight;
   gemmd_borrowed *borrowed;
   unsigned count;
@@ -471,9 +468,7 @@ static void a_weight_in_sixteen_parts_comes_in_two_answers(void **state) {
     skip();
   make("devices = 16\ncpu_threads = 1\n");
   oracle_weight_make(&weight, &tall, 9);
-  checkpoint_add_weight(&checkpoint, "tall", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "tall.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "tall.safetensors"), "tall", &weight);
   oracle_weight_free(&weight);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);

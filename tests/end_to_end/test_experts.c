@@ -60,7 +60,6 @@ static void write_checkpoint(void) {
   add_rows(&checkpoint, "odd.0.gate", &up.each[0], 0, F);
   add_rows(&checkpoint, "odd.1.gate", &up.each[1], 0, F - 1);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
 }
 
 static int load_up(gemmd_weight_info *info, unsigned experts, unsigned expert, const char *name) {

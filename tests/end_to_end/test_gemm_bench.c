@@ -18,15 +18,12 @@ enum { N = 24, K = 40 };
 static struct daemon gemmd;
 
 static int begin(void **state) {
-  static struct checkpoint checkpoint;
   struct oracle_weight weight;
   (void)state;
   daemon_make(&gemmd, "");
   shell_begin(&gemmd);
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&gemmd, "model.safetensors"), "w", &weight);
   oracle_weight_free(&weight);
   daemon_start(&gemmd);
   shell_expect("$T/gemmctl load model.safetensors --tensor w --format int8", 0);

@@ -67,7 +67,6 @@ static void write_checkpoint(void) {
   values[3][5] += 1;
   checkpoint_add(&checkpoint, "v", "F32", N, K, values, sizeof values);
   checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
-  checkpoint_free(&checkpoint);
 }
 
 static void write_rows(void) {

@@ -43,16 +43,13 @@ static void load(const struct daemon *daemon) {
 
 static int start(void **state) {
   (void)state;
-  static struct checkpoint checkpoint;
   char options[128];
   snprintf(options, sizeof options, "tune = off\nipc_users = 4294967, %u\nevent_timeout_ms = 60000\n",
            (unsigned)getuid());
   daemon_make(&daemon_under_test, options);
   daemon_make(&strict, "event_timeout_ms = 50\n");
   oracle_weight_make(&weight_values, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight_values);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "model.safetensors"), "w", &weight_values);
   daemon_start(&daemon_under_test);
   daemon_start(&strict);
   load(&daemon_under_test);

@@ -69,16 +69,13 @@ static int be_good(int index, void *user) {
 }
 
 static void begin(void) {
-  static struct checkpoint checkpoint;
   gemmd_load request = {
       .name = "good", .tensor = "good", .format = GEMMD_FORMAT_INT8, .device = -1, .mode = GEMMD_MODE_ALL};
   /* What libraries keep that the tuner tries, and for how long, is theirs. */
   daemon_make(&daemon_under_test, "socket_mode = 0666\ntune = off\n");
   assert_int_equal(chmod(daemon_under_test.folder, 0755), 0);
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "good", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "good.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "good.safetensors"), "good", &weight);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   expect_ok(session,

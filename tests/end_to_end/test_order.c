@@ -41,12 +41,9 @@ static struct member join(void) {
 
 static int start(void **state) {
   (void)state;
-  static struct checkpoint checkpoint;
   daemon_make(&daemon_under_test, "spin_us = 0\nin_flight = 1\n"); /* asleep when it is stopped */
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "model.safetensors"), "w", &weight);
   daemon_start(&daemon_under_test);
   gemmd_session *session = NULL;
   expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));

@@ -119,7 +119,6 @@ static int start(void **state) {
   oracle_weight_make(&square_values, &square_shape, 2);
   checkpoint_add_weight(&checkpoint, "square", &square_values);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
   daemon_load(session, &daemon_under_test, "w", GEMMD_FORMAT_INT8);

@@ -26,15 +26,12 @@ static bool takes_memfd;
 
 static int start(void **state) {
   (void)state;
-  static struct checkpoint checkpoint;
   struct oracle_weight weight;
   gemmd_daemon_info info;
   daemon_make(&daemon_under_test, "");
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "model.safetensors"), "w", &weight);
   oracle_weight_free(&weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   daemon_load(session, &daemon_under_test, "w", GEMMD_FORMAT_INT8);

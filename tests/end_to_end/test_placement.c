@@ -48,7 +48,6 @@ static void load_all(enum gemmd_placement placement) {
   for (int i = 0; i < COUNT(shapes); i++)
     checkpoint_add_weight(&checkpoint, weight_name(i), &weights[i]);
   checkpoint_write(&checkpoint, path);
-  checkpoint_free(&checkpoint);
   for (int i = 0; i < COUNT(shapes); i++) {
     const gemmd_load load = {.name = weight_name(i),
                              .tensor = weight_name(i),

@@ -128,7 +128,6 @@ static int start(void **state) {
   checkpoint_add_weight(&checkpoint, "up", &up);
   checkpoint_add_weight(&checkpoint, "down", &down);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   daemon_load(session, &daemon_under_test, "up", GEMMD_FORMAT_INT8);

@@ -31,13 +31,10 @@ static bool is_cpu(void) {
 }
 
 static gemmd_session *begin(const char *options) {
-  static struct checkpoint checkpoint;
   struct oracle_weight weight;
   daemon_make(&daemon_under_test, options);
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "model.safetensors"), "w", &weight);
   oracle_weight_free(&weight);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);

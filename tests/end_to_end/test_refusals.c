@@ -282,7 +282,6 @@ static void numbers_that_are_none(void **state) {
   const char *path = daemon_path(&witness.daemon, "nan.safetensors");
   checkpoint_add(&checkpoint, "t", "F32", 2, 8, values, sizeof values);
   checkpoint_write(&checkpoint, path);
-  checkpoint_free(&checkpoint);
   gemmd_load load = witness_load("t", "new", GEMMD_FORMAT_INT8);
   witness_status(witness.session, gemmd_weight_load_file(witness.session, path, &load, NULL), GEMMD_BAD_FILE,
                  "row 1, column 3");

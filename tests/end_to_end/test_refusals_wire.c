@@ -109,7 +109,6 @@ static void half_closed_sockets_are_answered(void **state) {
   const char *path = daemon_path(&witness.daemon, "half.safetensors");
   checkpoint_add(&checkpoint, "w", "F32", 2, 2, values, sizeof values);
   checkpoint_write(&checkpoint, path);
-  checkpoint_free(&checkpoint);
   int socket = raw_connect(witness.daemon.socket), file = open(path, O_RDONLY | O_CLOEXEC);
   struct message_ping ping = {.payload = 40}, pong;
   struct message_weight_load load = {.name = "half", .tensor = "w", .format = GEMM_FORMAT_INT8};

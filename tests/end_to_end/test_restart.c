@@ -49,7 +49,6 @@ static void write_model(void) {
   for (int i = 0; i < WEIGHTS; i++)
     checkpoint_add_weight(&checkpoint, names[i], &weights[i]);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
 }
 
 static void make(void) {

@@ -30,12 +30,9 @@ static struct daemon daemon_under_test;
 static struct manager *manager;
 
 static void begin(const char *options) {
-  static struct checkpoint checkpoint;
   daemon_make(&daemon_under_test, options);
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "model.safetensors"), "w", &weight);
   manager = manager_start(&daemon_under_test);
 }
 
@@ -168,13 +165,10 @@ static void load_large(gemmd_session *session) {
 /* Slabs of 2 MiB, "w" in the first and "large" in the second; all is parked. */
 static gemmd_session *begin_with_two_slabs(void) {
   static struct oracle_weight large;
-  static struct checkpoint checkpoint;
   begin("slab_bytes = 2M\n");
   oracle_weight_make(&large, &more_than_a_slab, 2);
-  checkpoint_add_weight(&checkpoint, "large", &large);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "large.safetensors"), "large", &large);
   oracle_weight_free(&large);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "large.safetensors"));
-  checkpoint_free(&checkpoint);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   load(session, "w", -1);
   load_large(session);

@@ -108,7 +108,6 @@ static void as_out_of_a_file(void **state) {
     witness_ok(memory.session, gemmd_weight_unload(memory.session, "taken", NULL));
     witness_ok(memory.session, gemmd_weight_unload(memory.session, "out of a file", NULL));
   }
-  checkpoint_free(&checkpoint);
   memory_close(&memory, BYTES);
   witness_undisturbed();
 }

@@ -32,15 +32,12 @@ static struct oracle_weight tensors[SHAPES];
 
 static int start(void **state) {
   (void)state;
-  static struct checkpoint checkpoint;
   gemmd_load request = {.name = "stored", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
   daemon_make(&gemmd, "cpu_threads = 2\n");
   oracle_weight_make(&stored, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
   for (int i = 0; i < SHAPES; i++)
     oracle_weight_make(&tensors[i], &shapes[i], (uint64_t)i + 2);
-  checkpoint_add_weight(&checkpoint, "w", &stored);
-  checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&gemmd, "model.safetensors"), "w", &stored);
   daemon_start(&gemmd);
   gemmd_session *session = daemon_join(&gemmd, NULL);
   if (gemmd_weight_load_file(session, daemon_path(&gemmd, "model.safetensors"), &request, NULL) != GEMMD_OK)

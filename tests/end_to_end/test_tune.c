@@ -64,7 +64,6 @@ static void load(void) {
 
 static int start(void **state) {
   (void)state;
-  static struct checkpoint checkpoint;
   char options[160];
   const char *backend = getenv("GEMMD_TEST_BACKEND");
   words = backend != NULL && strcmp(backend, "cuda") == 0 ? &cuda_words : &cpu_words;
@@ -73,9 +72,7 @@ static int start(void **state) {
   snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));
   setenv("STATE_DIRECTORY", options, 1);
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&gemmd, "model.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&gemmd, "model.safetensors"), "w", &weight);
   daemon_start(&gemmd);
   load();
   return 0;

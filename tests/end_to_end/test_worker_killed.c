@@ -66,7 +66,6 @@ static void prepare(const char *options) {
     checkpoint_add_weight(&checkpoint, weight_name(i), &weights[i]);
   }
   checkpoint_write(&checkpoint, model_path());
-  checkpoint_free(&checkpoint);
 }
 
 /* Loads the weights and deletes their file. */
@@ -346,11 +345,8 @@ static void hung_while_asleep(void **state) {
 static void the_catalog_goes_on(void **state) {
   (void)state;
   begin("");
-  static struct checkpoint checkpoint;
   const char *path = daemon_path(&daemon_under_test, "again.safetensors");
-  checkpoint_add_weight(&checkpoint, "t", &weights[1]);
-  checkpoint_write(&checkpoint, path);
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(path, "t", &weights[1]);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   kill_worker(session);
   await_state(session, "ready");

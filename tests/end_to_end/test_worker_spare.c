@@ -28,14 +28,11 @@ static gemmd_weight *handle;
 
 /* Loads the weight and deletes its file. */
 static void begin(const char *options) {
-  static struct checkpoint checkpoint;
   const gemmd_load load = {.name = "w", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
   daemon_make(&daemon_under_test, options);
   const char *path = daemon_path(&daemon_under_test, "model.safetensors");
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "w", &weight);
-  checkpoint_write(&checkpoint, path);
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(path, "w", &weight);
   daemon_start(&daemon_under_test);
   session = daemon_join(&daemon_under_test, NULL);
   expect_ok(session, gemmd_weight_load_file(session, path, &load, NULL));

@@ -46,6 +46,10 @@ static const struct tool_option kernels_options[] = {
     {"burst-ms", "MS", "length of a turn; cpu: 40, cuda: 2 if not given", false},
     {"cold-mib", "MIB", "weights taken in turn, so that none is in a cache; cpu: 160, cuda: 256 if not given", false},
     {"threads", "N", "cpu: of each side; 0, if not given: one a core", false},
+    {"clock", "WHICH",
+     "wall, or cpu with --threads 1: the least processor time of all turns, for a machine that others use, too; "
+     "wall if not given",
+     false},
     {"peer", "PATH",
      "oneDNN to compare with, or none, or ggml=PATH of libggml-cpu.so; oneDNN's usual name if not given", false},
     {0},

@@ -1,8 +1,8 @@
 /* Asks for hostile products, one case of the table after the other, while a good client of another user asks for one
- * row at a time and is told how long it waited: isolation [FIRST [STEP [PATIENCE_MS [SECONDS]]]]. Every STEP-th case
- * from FIRST on, as many as SECONDS allow; what is not computed within PATIENCE_MS is dropped. Prints the longest waits
- * with their cases; exit 1 where an answer was wrong, a product failed, or the worker keeps memory. Times are printed,
- * not judged. */
+ * row at a time and is told how long it waited: isolation [FIRST [STEP [PATIENCE_MS [SECONDS [CLIENTS]]]]]. Every
+ * STEP-th case from FIRST on, CLIENTS of them at a time (1), as many as SECONDS allow; what is not computed within
+ * PATIENCE_MS is dropped. Prints the longest waits with the cases that were under way; exit 1 where an answer was
+ * wrong, a product failed, or the worker keeps memory. Times are printed, not judged. */
 #include "client/gemmclient.h"
 #include "proto/clock.h"
 #include "tests/support/daemon/daemon.h"
@@ -34,6 +34,8 @@ enum {
   WAITS_MOST = 1 << 20,
   WORST = 10,
   CLASSES = 2,
+  CASES_MOST = 2048,
+  CLIENTS_AT_ONCE = 8,
   KEPT_MOST = 8 << 20,
   REST_S = 3 /* in which the worker gives memory back */
 };
@@ -41,11 +43,17 @@ static const struct gemm_weight shape = {256, 256, GEMM_FORMAT_INT8, GEMM_SCALE_
 static const enum gemmd_priority classes[CLASSES] = {GEMMD_PRIORITY_URGENT, GEMMD_PRIORITY_NORMAL};
 static const char *const class_names[CLASSES] = {"urgent", "normal"};
 
-/* What both processes see. */
+/* What all processes see. */
 struct scene {
   _Atomic bool stop, wrong;
-  _Atomic uint32_t current;              /* case */
-  _Atomic uint64_t worst[2048][CLASSES]; /* ns, by case */
+  int clients; /* hostile ones */
+  long first, step;
+  int patience_ms;
+  uint64_t seconds, until_ns;
+  _Atomic int left;                            /* hostile clients that go on */
+  _Atomic uint32_t next, asked, failed;        /* cases */
+  _Atomic uint32_t current[CLIENTS_AT_ONCE];   /* cases under way; CASES_MOST: none */
+  _Atomic uint64_t worst[CASES_MOST][CLASSES]; /* ns, by case */
   _Atomic uint32_t counts[CLASSES];
   uint32_t waits[CLASSES][WAITS_MOST]; /* us */
 };
@@ -54,11 +62,14 @@ static struct daemon daemon_under_test;
 static struct oracle_weight weight;
 
 static void note(struct scene *scene, int class, uint64_t ns) {
-  uint32_t at = atomic_fetch_add(&scene->counts[class], 1), now = scene->current;
+  uint32_t at = atomic_fetch_add(&scene->counts[class], 1);
   if (at < WAITS_MOST)
     scene->waits[class][at] = (uint32_t)(ns / 1000);
-  if (ns > scene->worst[now][class])
-    scene->worst[now][class] = ns;
+  for (int i = 0; i < scene->clients; i++) {
+    uint32_t now = scene->current[i];
+    if (now < CASES_MOST && ns > scene->worst[now][class])
+      scene->worst[now][class] = ns;
+  }
 }
 
 /* One row at a time, urgent and normal in turn, with a millisecond between. */
@@ -94,16 +105,13 @@ static int be_good(int index, void *user) {
 }
 
 static void begin(void) {
-  static struct checkpoint checkpoint;
   gemmd_session *session;
   gemmd_load request = {
       .name = "good", .tensor = "good", .format = GEMMD_FORMAT_INT8, .device = -1, .mode = GEMMD_MODE_ALL};
   daemon_make(&daemon_under_test, "socket_mode = 0666\nlog_level = warning\n");
   chmod(daemon_under_test.folder, 0755);
   oracle_weight_make(&weight, &shape, 1);
-  checkpoint_add_weight(&checkpoint, "good", &weight);
-  checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "good.safetensors"));
-  checkpoint_free(&checkpoint);
+  checkpoint_write_one(daemon_path(&daemon_under_test, "good.safetensors"), "good", &weight);
   daemon_start(&daemon_under_test);
   if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK ||
       gemmd_weight_load_file(session, daemon_path(&daemon_under_test, "good.safetensors"), &request, NULL) !=
@@ -136,12 +144,44 @@ static bool attack(const struct hostile_case *what, int patience_ms) {
   return false;
 }
 
+/* Takes the next case until there is none. */
+static int be_hostile(int index, void *user) {
+  struct scene *scene = user;
+  struct hostile_case what;
+  for (;;) {
+    long at = scene->first + scene->step * (long)atomic_fetch_add(&scene->next, 1);
+    if (at >= CASES_MOST || clock_ns() >= scene->until_ns || !hostile_read((size_t)at, &what))
+      break;
+    scene->current[index] = (uint32_t)at;
+    scene->asked++;
+    if (!attack(&what, scene->patience_ms))
+      scene->failed++;
+    fflush(stdout);
+  }
+  scene->current[index] = CASES_MOST;
+  scene->left--;
+  return 0;
+}
+
 static int compare(const void *a, const void *b) {
   uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
   return (left > right) - (left < right);
 }
 
-static void report(struct scene *scene, char (*lines)[96], uint32_t cases) {
+static void print_worst(struct scene *scene, int class) {
+  struct hostile_case what;
+  for (int rank = 0; rank < WORST; rank++) {
+    uint32_t worst = 0;
+    for (uint32_t i = 0; i < CASES_MOST; i++)
+      worst = scene->worst[i][class] > scene->worst[worst][class] ? i : worst;
+    if (scene->worst[worst][class] == 0 || !hostile_read(worst, &what))
+      return;
+    printf("  %8.1f ms beside %s\n", (double)scene->worst[worst][class] / 1e6, what.line);
+    scene->worst[worst][class] = 0;
+  }
+}
+
+static void report(struct scene *scene) {
   for (int class = 0; class < CLASSES; class ++) {
     uint32_t count = scene->counts[class] < WAITS_MOST ? scene->counts[class] : WAITS_MOST;
     if (count == 0)
@@ -150,45 +190,45 @@ static void report(struct scene *scene, char (*lines)[96], uint32_t cases) {
     printf("%s: %u waits, median %.2f ms, p99 %.1f, p99.9 %.1f, maximum %.1f\n", class_names[class], count,
            scene->waits[class][count / 2] / 1e3, scene->waits[class][(uint64_t)count * 99 / 100] / 1e3,
            scene->waits[class][(uint64_t)count * 999 / 1000] / 1e3, scene->waits[class][count - 1] / 1e3);
-    for (int rank = 0; rank < WORST; rank++) {
-      uint32_t worst = 0;
-      for (uint32_t i = 0; i < cases; i++)
-        worst = scene->worst[i][class] > scene->worst[worst][class] ? i : worst;
-      printf("  %8.1f ms beside %s\n", (double)scene->worst[worst][class] / 1e6, lines[worst]);
-      scene->worst[worst][class] = 0;
-    }
+    print_worst(scene, class);
   }
 }
 
+static bool read_words(int count, char **words, struct scene *scene) {
+  scene->first = count > 1 ? atol(words[1]) : 0;
+  scene->step = count > 2 ? atol(words[2]) : 1;
+  scene->patience_ms = count > 3 ? atoi(words[3]) : 1000;
+  scene->seconds = count > 4 ? strtoull(words[4], NULL, 10) : 1 << 20;
+  scene->clients = count > 5 ? atoi(words[5]) : 1;
+  for (int i = 0; i < CLIENTS_AT_ONCE; i++)
+    scene->current[i] = CASES_MOST;
+  return scene->first >= 0 && scene->step >= 1 && scene->clients >= 1 && scene->clients <= CLIENTS_AT_ONCE;
+}
+
 int main(int count, char **words) {
-  static char lines[2048][96];
-  long first = count > 1 ? atol(words[1]) : 0, step = count > 2 ? atol(words[2]) : 1;
-  int patience_ms = count > 3 ? atoi(words[3]) : 1000;
-  uint64_t seconds = count > 4 ? strtoull(words[4], NULL, 10) : 1 << 20;
-  struct hostile_case what;
   struct scene *scene = clients_share(sizeof *scene);
-  struct clients clients = {.count = 0};
-  uint32_t cases = 0, failed = 0;
-  if (first < 0 || step < 1)
+  struct clients good = {.count = 0}, bad = {.count = 0};
+  if (!read_words(count, words, scene))
     return 1;
   begin();
-  uint64_t before = private_bytes(worker_pid()), until_ns = clock_ns() + seconds * 1000000000;
-  clients_start(&clients, 1, be_good, scene);
-  for (long i = first; hostile_read((size_t)i, &what) && clock_ns() < until_ns; i += step) {
-    memcpy(lines[cases], what.line, sizeof lines[cases]);
-    scene->current = cases++;
-    failed += !attack(&what, patience_ms);
-    fflush(stdout);
-  }
+  sleep(REST_S); /* a GPU's library makes its tables meanwhile */
+  uint64_t before = private_bytes(worker_pid());
+  scene->until_ns = clock_ns() + scene->seconds * 1000000000;
+  clients_start(&good, 1, be_good, scene);
+  scene->left = scene->clients;
+  clients_start(&bad, scene->clients, be_hostile, scene);
+  while (scene->left > 0) /* clients_wait gives them a minute */
+    nap_shortly();
+  clients_wait(&bad);
   scene->stop = true;
-  clients_wait(&clients);
+  clients_wait(&good);
   sleep(REST_S);
   uint64_t after = private_bytes(worker_pid());
-  report(scene, lines, cases);
-  printf("%u cases, %u failed; the worker's own memory: %.1f MiB before, %.1f after\n", cases, failed,
+  report(scene);
+  printf("%u cases, %u failed; the worker's own memory: %.1f MiB before, %.1f after\n", scene->asked, scene->failed,
          (double)before / 1048576, (double)after / 1048576);
   const char *backend = getenv("GEMMD_TEST_BACKEND"); /* a GPU's worker has the driver's memory, too */
   bool kept = (backend == NULL || strcmp(backend, "cpu") == 0) && after > before + KEPT_MOST;
   daemon_end(&daemon_under_test);
-  return failed > 0 || kept || scene->wrong;
+  return scene->failed > 0 || kept || scene->wrong;
 }

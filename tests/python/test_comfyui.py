@@ -30,6 +30,7 @@ import torch  # noqa: E402
 
 import gemmclient  # noqa: E402
 from gemmclient.torch import GemmdLinear  # noqa: E402
+from kills import serve_through_kills  # noqa: E402
 
 sys.argv = arguments
 SIZE = 96
@@ -112,6 +113,13 @@ class ComfyUI(unittest.TestCase):
         self.assertTrue(torch.equal(y, self.by_hand()))
         error = float(torch.linalg.norm(y - plain) / torch.linalg.norm(plain))
         self.assertTrue(0 < error < 0.02, error)
+
+    def test_killed_while_it_computes(self):
+        model, _ = self.served()
+        expected = self.run_model(model)
+        serve_through_kills(self, self.daemon, lambda _: torch.equal(self.run_model(model), expected), 1)
+        again, _ = self.served(comfy.model_patcher.ModelPatcher(Model(), CPU, CPU))
+        self.assertTrue(torch.equal(self.run_model(again), expected))
 
     def test_the_model_without_gemmd_is_as_it_was(self):
         plain = self.run_model(self.patcher)

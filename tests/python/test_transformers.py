@@ -26,6 +26,7 @@ import gemmclient.torch
 from gemmclient import errors
 from gemmclient.torch import GemmdLinear
 from gemmclient.transformers import GemmdConfig
+from kills import serve_through_kills
 
 LAYERS = 2
 LINEARS = 7 * LAYERS  # q, k, v, o, gate, up, down
@@ -114,6 +115,17 @@ class Transformers(unittest.TestCase):
         model = self.load("int8", folder="tied")
         self.assertEqual(len(self.replaced(model)), LINEARS)
         self.assertIs(model.lm_head.weight, model.model.embed_tokens.weight)
+
+    def test_killed_while_it_generates(self):
+        options = dict(max_new_tokens=4, min_new_tokens=4, do_sample=False)
+        with Daemon() as daemon:
+            config = GemmdConfig("int8", socket=daemon.socket)
+            folder = f"{self.folder}/f32"
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=config).eval()
+            expected = model.generate(PROMPT, **options)
+            serve_through_kills(self, daemon, lambda _: torch.equal(model.generate(PROMPT, **options), expected), 1)
+            again = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, quantization_config=config).eval()
+            self.assertTrue(torch.equal(again.generate(PROMPT, **options), expected))
 
     def test_a_second_model_sends_nothing(self):
         self.load("fp8")

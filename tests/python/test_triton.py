@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -15,9 +16,11 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
-from support import BUILD, PATIENCE_S, Daemon, int8_product, random, stop, worst_row
+from support import PATIENCE_S, ROOT, Daemon, int8_product, random, stop, worst_row
 
 import gemmclient
+from kills import serve_through_kills
+from triton_server import TritonServer, install_backend
 
 N, K = 48, 64
 CONFIG = """
@@ -44,12 +47,17 @@ class Triton(unittest.TestCase):
         cls.session.load_array(cls.w, name="layer", format="int8")
         cls.folder = Path(tempfile.mkdtemp(prefix="gemmd-triton-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        (cls.folder / "backends/gemmd").mkdir(parents=True)
-        shutil.copy(BUILD / "libtriton_gemmd.so", cls.folder / "backends/gemmd")
+        install_backend(cls.folder)
         cls.model("layer", "layer", rows=16)
         cls.model("gathered", "layer", delay=200000, rows=1024)
         cls.model("absent", "nothing")
-        cls.serve()
+        cls.session.load_array(cls.w, name="by/script", format="int8")
+        script = [sys.executable, ROOT / "client/triton/repository.py", cls.folder / "models", "--pattern", "by/*"]
+        path = {**os.environ, "PYTHONPATH": str(ROOT / "client/python")}
+        subprocess.run([*script, "--socket", cls.daemon.socket], env=path, check=True, stdout=subprocess.DEVNULL)
+        server = TritonServer(cls.folder)
+        cls.addClassCleanup(server.close)
+        cls.url = server.url
 
     @classmethod
     def model(cls, name, weight, delay=0, rows=16):
@@ -57,31 +65,6 @@ class Triton(unittest.TestCase):
         version.mkdir(parents=True)
         values = {"weight": weight, "socket": cls.daemon.socket, "delay": delay, "rows": rows}
         (version.parent / "config.pbtxt").write_text(CONFIG % values)
-
-    @classmethod
-    def serve(cls):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        cls.url = f"http://127.0.0.1:{port}/v2"
-        log = open(cls.folder / "log", "wb")
-        cls.addClassCleanup(log.close)
-        cls.server = subprocess.Popen(
-            [os.environ["TRITONSERVER"], f"--model-repository={cls.folder}/models",
-             f"--backend-directory={cls.folder}/backends", "--http-address=127.0.0.1", f"--http-port={port}",
-             "--allow-grpc=false", "--allow-metrics=false", "--exit-on-error=false", "--strict-readiness=false",
-             "--disable-auto-complete-config"],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
-        cls.addClassCleanup(cls.server.wait, PATIENCE_S)
-        cls.addClassCleanup(cls.server.terminate)
-        while cls.server.poll() is None:
-            try:
-                with urllib.request.urlopen(cls.url + "/health/live", timeout=PATIENCE_S):
-                    return
-            except (urllib.error.URLError, ConnectionError):
-                os.sched_yield()
-        raise RuntimeError((cls.folder / "log").read_text())
 
     def infer(self, x, model="layer", **parameters):
         request = {
@@ -105,6 +88,11 @@ class Triton(unittest.TestCase):
         for rows in (1, 7, 16, 50):  # 16 rows fit into the arena at a time
             x = random(rows, rows, K)
             self.check(x, self.infer(x))
+
+    def test_a_model_that_the_script_has_written(self):
+        for rows in (1, 9):
+            x = random(rows, rows, K)
+            self.check(x, self.infer(x, "by_script"))
 
     def test_requests_that_come_together_are_one_product(self):
         xs = [random(100 + i, 2, K) for i in range(8)]
@@ -162,6 +150,19 @@ class Triton(unittest.TestCase):
         os.kill(worker, signal.SIGKILL)
         x = random(8, 5, K)
         self.check(x, self.infer(x))
+
+    def test_y_killed_while_it_serves(self):
+        xs = [random(20 + client, 3, K) for client in range(4)]
+        expected = [int8_product(x, self.w) for x in xs]
+
+        def ask(client):
+            return worst_row(self.infer(xs[client], ("layer", "gathered")[client % 2]), expected[client]) < 1e-6
+
+        def load():
+            with gemmclient.connect(self.daemon.socket) as session:
+                session.load_array(self.w, name="layer", format="int8")
+
+        serve_through_kills(self, self.daemon, ask, 4, load)
 
     def test_zz_gemmd_is_gone_for_long_and_comes_back(self):
         """The last one, because its gemmd has to be given the weight anew."""

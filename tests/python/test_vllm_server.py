@@ -1,20 +1,13 @@
 #!/usr/bin/python3
-"""vLLM's own HTTP server with gemmd: checkpoints in three formats, greedy tokens as the codes say, streams, requests at a
-time, a second server that loads nothing, workers and gemmd killed. Python is one that has vLLM's CPU build and
-gemmclient installed; a server takes minutes to start."""
+"""vLLM's own HTTP server with gemmd: checkpoints in three formats, greedy tokens as the codes say, streams, requests at
+a time, weights by name, a second server that loads nothing, two ranks, workers and gemmd killed. Python is one that has
+vLLM's CPU build and gemmclient installed; a server takes minutes to start."""
 
 import concurrent.futures
-import contextlib
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
-import time
 import unittest
-import urllib.request
 from pathlib import Path
 
 from support import Daemon
@@ -25,69 +18,11 @@ except ImportError as error:
     raise SystemExit(f"test_vllm_server.py needs vllm ({error}); make test-vllm brings it") from None
 
 import gemmclient
+from kills import serve_through_kills
+from processes import memory_bytes
+from vllm_server import PROMPT, TOKENS, Server
 
-START_S = 600
-PROMPT, TOKENS = [5, 6, 7, 8, 9, 10], 16
 LINEARS = 4 * 2  # qkv, o, gate and up, down in each of two layers
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-class Server:
-    """vLLM's, on a port of its own; ready when entered."""
-
-    def __init__(self, model: Path, socket_path: str, *arguments: str, **environment: str):
-        self.model, self.port = str(model), free_port()
-        self.log = Path(tempfile.mkstemp(prefix="vllm-")[1])
-        command = [
-            sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", self.model, "--host", "127.0.0.1",
-            "--port", str(self.port), "--skip-tokenizer-init", "--max-model-len", "256", "--max-num-seqs", "8",
-            "--enforce-eager", *arguments,
-        ]  # fmt: skip
-        settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-        with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(
-                command, env={**os.environ, **settings, "GEMMD_SOCKET": socket_path, **environment}, stdout=log,
-                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
-
-    def __enter__(self) -> "Server":
-        end = time.monotonic() + START_S
-        while time.monotonic() < end and self.process.poll() is None:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).close()
-                return self
-            time.sleep(1)
-        self.__exit__()
-        raise AssertionError(f"vLLM has not started: {self.log.read_text()[-4000:]}")
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGTERM)
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-    def ask(self, prompt=PROMPT, stream=False):
-        body = {"model": self.model, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True,
-                "return_token_ids": True, "stream": stream}  # fmt: skip
-        address, kind = f"http://127.0.0.1:{self.port}/v1/completions", {"Content-Type": "application/json"}
-        request = urllib.request.Request(address, json.dumps(body).encode(), kind)
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            if not stream:
-                return json.load(answer)["choices"][0]["token_ids"]
-            tokens = []
-            for line in answer:
-                if line.startswith(b"data: {"):
-                    for choice in json.loads(line[6:])["choices"]:
-                        tokens += choice["token_ids"] or []
-            return tokens
 
 
 class VllmServer(unittest.TestCase):
@@ -109,25 +44,87 @@ class VllmServer(unittest.TestCase):
     def test_int8_checkpoints(self):
         expected = vllm_models.reference(self.models, PROMPT, TOKENS)
         self.assertEqual(len(expected), TOKENS)
+        before = self.loads()
         with Server(self.models["int8"], self.daemon.socket, GEMMD_VLLM_KERNELS="first") as server:
             self.assertIn("Selected GemmdInt8Kernel", server.log.read_text())
-            self.assertEqual(self.loads(), LINEARS)
+            self.assertEqual(self.loads(), before + LINEARS)
             self.assertEqual(server.ask(), expected)
             self.assertEqual(server.ask(stream=True), expected)
             prompts = [[number, *PROMPT] for number in range(3, 11)]
             alone = [server.ask(prompt) for prompt in prompts]
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
                 self.assertEqual(list(pool.map(server.ask, prompts)), alone)
-            for _ in range(5):
-                os.kill(self.worker(), signal.SIGKILL)
-                self.assertEqual(server.ask(), expected)
             with Server(self.models["int8"], self.daemon.socket, GEMMD_VLLM_KERNELS="first") as second:
                 self.assertEqual(second.ask(), expected)
-                self.assertEqual(self.loads(), LINEARS)  # the second one has sent nothing
-            self.daemon.kill()
-            self.assertEqual(server.ask(), expected)  # what was borrowed stays
-            self.daemon.start()
+                self.assertEqual(self.loads(), before + LINEARS)  # the second one has sent nothing
+            self.killed_while_it_serves(server, prompts, alone)
+
+    def killed_while_it_serves(self, server, prompts, expected):
+        serve_through_kills(self, self.daemon, lambda client: server.ask(prompts[client]) == expected[client], 4)
+
+    def test_weights_by_name(self):
+        expected = vllm_models.reference(self.models, PROMPT, TOKENS)
+        arguments = (self.models["int8"], self.daemon.socket, "--load-format", "gemmd")
+        with Server(*arguments) as server:
+            self.assertEqual(len(self.names("vllm/int8-*/model.layers.*")), LINEARS)
             self.assertEqual(server.ask(), expected)
+            before = self.daemon.log().count("of a model have their names")
+            with Server(*arguments) as second:
+                self.assertEqual(second.ask(), expected)
+                self.assertEqual(self.daemon.log().count("of a model have their names"), before)
+            prompts = [[number, *PROMPT] for number in range(3, 7)]
+            self.killed_while_it_serves(server, prompts, [server.ask(prompt) for prompt in prompts])
+
+    def test_weights_that_somebody_else_has_loaded(self):
+        with gemmclient.connect(self.daemon.socket) as session:
+            session.load_model(
+                self.models["plain"], format="int8", patterns=["*proj.weight"], prefix="mine.",
+                fuse=["q_proj,k_proj,v_proj=qkv_proj", "gate_proj,up_proj=gate_up_proj"],
+            )  # fmt: skip
+        before = self.daemon.log().count("of a model have their names")
+        extra = ("--model-loader-extra-config", '{"prefix": "mine."}')
+        arguments = (self.models["plain"], self.daemon.socket, "--quantization", "gemmd_int8")
+        with Server(*arguments, "--load-format", "gemmd", *extra) as server:
+            self.assertEqual(self.daemon.log().count("of a model have their names"), before)
+            by_name = server.ask()
+        with Server(*arguments) as server:
+            self.assertEqual(server.ask(), by_name)
+
+    def test_two_ranks_by_name(self):
+        """They answer as two ranks do that have given gemmd their own parts of the codes."""
+        cores = sorted(os.sched_getaffinity(0))
+        bound = {"VLLM_CPU_OMP_THREADS_BIND": f"{cores[0]}|{cores[-1]}"}  # where NUMA nodes are fewer than ranks
+        arguments = (self.models["int8"], self.daemon.socket, "--tensor-parallel-size", "2")
+        prompts = [[number, *PROMPT] for number in range(3, 7)]
+        with Server(*arguments, GEMMD_VLLM_KERNELS="first", **bound) as server:
+            expected = [server.ask(prompt) for prompt in prompts]
+        with Server(*arguments, "--load-format", "gemmd", **bound) as server:
+            for rank in range(2):
+                self.assertEqual(len(self.names(f"vllm/int8-*/rank{rank}of2.model.layers.*")), LINEARS)
+            self.assertEqual([server.ask(prompt) for prompt in prompts], expected)
+            self.killed_while_it_serves(server, prompts, expected)
+
+    def test_memory_of_a_second_server(self):
+        """At most 40 % of the first one's weights, beside what a server takes whatever its model is."""
+        with tempfile.TemporaryDirectory(prefix="gemmd-vllm-") as folder:
+            elements = vllm_models.make_wide(Path(folder))
+            small = self.growth_by_a_second(self.models["plain"])
+            wide = self.growth_by_a_second(Path(folder))
+        self.assertLess(wide - small, 0.4 * elements)  # bytes of INT8 codes
+
+    def growth_by_a_second(self, model):
+        arguments = (model, self.daemon.socket, "--quantization", "gemmd_int8", "--load-format", "gemmd")
+        with Server(*arguments) as first:
+            first.ask()
+            ours = [self.daemon.process.pid, first.process.pid]
+            before = memory_bytes(ours)
+            with Server(*arguments) as second:
+                second.ask()
+                return memory_bytes([*ours, second.process.pid]) - before
+
+    def names(self, pattern):
+        with gemmclient.connect(self.daemon.socket) as session:
+            return session.weights(pattern)
 
     def test_fp8_checkpoints_with_blocks(self):
         """vLLM's CPU build has no kernel for them on processors without AMX: gemmd's is the only one."""

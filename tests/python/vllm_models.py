@@ -71,6 +71,18 @@ def _settings(format: str) -> dict:
     }  # fmt: skip
 
 
+def make_wide(folder: Path) -> int:
+    """A plain one whose linear layers are nearly all of it. How many elements they have."""
+    torch.manual_seed(12)
+    config = LlamaConfig(
+        vocab_size=512, hidden_size=2048, intermediate_size=5632, num_hidden_layers=3, num_attention_heads=16,
+        num_key_value_heads=4, max_position_embeddings=512, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    model.save_pretrained(folder)
+    return sum(one.numel() for name, one in model.named_parameters() if name.endswith("proj.weight"))
+
+
 def reference(folders: Dict[str, Path], prompt: List[int], count: int) -> List[int]:
     """Greedy tokens of the INT8 model as its codes say: x by rows to 8 bits, products in float32, by transformers."""
     model = LlamaForCausalLM.from_pretrained(folders["plain"], dtype=torch.float32).eval()

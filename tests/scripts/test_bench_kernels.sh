@@ -28,6 +28,9 @@ expect 0 '"scale": "block"' --formats fp8 --scale block --shapes 130x300 --m 2 -
 expect 0 '"scale": "one"' --formats int8 --scale one --shapes 130x300 --m 70 --x-type int8 --y-type s32 --json
 expect 0 '"experts": 5' --formats int8,fp8,int2,bf16 --shapes 37x140 --m 1,6 --experts 5 --top 2 --json
 expect 0 "5 of    37 x   140  T  5  M     3    5.0 hit" --formats int8 --shapes 37x140 --m 3 --experts 5 --top 5 --zipf 1
+expect 0 "int8" --formats int8 --shapes 37x141 --m 3 --clock cpu
+expect 2 "--clock cpu is of one thread" --clock cpu --threads 2
+expect 2 "--clock cpu is of one thread" --clock cpu --experts 2
 expect 2 "--experts and --top, which is at most as many" --experts 2 --top 3
 printf '# formats shapes M\nint8 64x64 1\n\nfp8,int2 32x256 2,3 # two\n' >"$work/cases"
 expect 0 'int2   group     32 x   256  M     3' --file "$work/cases"

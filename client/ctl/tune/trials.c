@@ -174,7 +174,8 @@ static void write_timed(const struct tune_trials *trials, size_t most, FILE *out
   print_table_end(&table, out);
 }
 
-void tune_trials_text(const struct tune_trials *trials, size_t most, FILE *out) {
+/* The fastest `most`, how many others there are, and every one that has no time for a reason. */
+static void tune_trials_text(const struct tune_trials *trials, size_t most, FILE *out) {
   static const char *const states[] = {"timed", "untried", "refused", "failed", "wrong"};
   size_t counts[5] = {0}, reasons = 0;
   for (size_t i = 0; i < trials->count; i++)

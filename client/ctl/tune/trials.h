@@ -15,8 +15,6 @@ enum tool_exit tune_trials_fetch(const struct tool_call *call, gemmd_session *se
 /* A line a candidate, with a column for each parameter that any of them has. */
 void tune_trials_csv(const struct tune_trials *trials, FILE *out);
 json_t *tune_trials_json(const struct tune_trials *trials);
-/* The fastest `most`, how many others there are, and every one that has no time for a reason. */
-void tune_trials_text(const struct tune_trials *trials, size_t most, FILE *out);
 /* tune trials: the table of the last search, to --csv's file where that is given. */
 enum tool_exit tune_trials_show(struct tool_call *call, gemmd_session *session, uint32_t device);
 

@@ -7,7 +7,8 @@ that is not quantized; then each weight, this rank's part of it, goes to gemmd, 
 experts are spread over ranks, a rank has its own, and skips the others' ids. Embeddings, routers and the head stay with
 vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
 
-Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py).
+Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py). With
+`--load-format gemmd` weights come from gemmd by name, and vLLM does not read them (_vllm_loader.py).
 
 CUDA graphs record the products where gemmd lends its weights to this user, its option `direct`. Where it does not, a
 call waits for its stream, and vLLM has to be started with --enforce-eager.
@@ -24,7 +25,7 @@ from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMetho
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
-from . import _vllm_kernels
+from . import _vllm_kernels, _vllm_loader
 from ._torch.session import session_here
 from .errors import UnsupportedError
 from .torch import GemmdExperts, GemmdLinear
@@ -131,3 +132,4 @@ def register() -> None:
                 type(f"GemmdConfig_{format}", (GemmdConfig,), {"format": format})
             )
     _vllm_kernels.register()
+    _vllm_loader.register()

@@ -17,46 +17,67 @@ static ALWAYS_INLINE __m256i e4m3_half(__m256i codes, bool nan) {
   return nan ? _mm256_or_si256(half, carry) : half;
 }
 
-/* 32 codes, see layout.h: a permutation brings k, k + 1 of 8 columns into one half, k + 2, k + 3 into the other. */
+/* Conversions take four registers from memory in the time of two from registers, where a shuffle and an extraction of
+ * upper halves go with them: halves are written to the first cache and read again. */
 #define E4M3_STEPS 4
-static ALWAYS_INLINE void halves_of_e4m3(__m256i codes, bool nan, lanes out[E4M3_STEPS]) {
-  __m256i ordered = _mm256_permute4x64_epi64(codes, 0xd8);
-  __m256i even = e4m3_half(_mm256_slli_epi16(ordered, 8), nan), odd = e4m3_half(ordered, nan);
-  out[0] = (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(even));
-  out[1] = (lanes)_mm256_cvtph_ps(_mm256_castsi256_si128(odd));
-  out[2] = (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(even, 1));
-  out[3] = (lanes)_mm256_cvtph_ps(_mm256_extracti128_si256(odd, 1));
+struct halves {
+  _Alignas(32) uint16_t of[E4M3_STEPS][2 * LANES];
+};
+
+static ALWAYS_INLINE void keep_halves(struct halves *halves, int step, __m256i codes, bool nan) {
+  _mm256_store_si256((__m256i *)halves->of[step], e4m3_half(_mm256_slli_epi16(codes, 8), nan));
+  _mm256_store_si256((__m256i *)halves->of[step + 1], e4m3_half(codes, nan));
 }
 
+/* Else the compiler takes them from the registers that were stored. */
+static ALWAYS_INLINE void settle_halves(struct halves *halves) {
+  __asm__("" : "+m"(*halves));
+}
+
+/* 8 columns (layout.h): a permutation brings k, k + 1 into one half of a register, k + 2, k + 3 into the other. */
 static ALWAYS_INLINE void expand_e4m3(const uint8_t *from, lanes out[E4M3_STEPS]) {
-  halves_of_e4m3(_mm256_loadu_si256((const __m256i *)from), true, out);
-  UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
-    out[i] *= 0x1p8f;
-  }
+  __m256i codes = _mm256_permute4x64_epi64(_mm256_loadu_si256((const __m256i *)from), 0xd8);
+  struct halves halves;
+  keep_halves(&halves, 0, codes, true);
+  settle_halves(&halves);
+  out[0] = load_halves(halves.of[0]) * 0x1p8f;
+  out[1] = load_halves(halves.of[1]) * 0x1p8f;
+  out[2] = load_halves(halves.of[0] + LANES) * 0x1p8f;
+  out[3] = load_halves(halves.of[1] + LANES) * 0x1p8f;
 }
 
-/* ---- 16 bits */
+/* ---- 16 bits. `step_*` is one step out of the same bytes, where each is by itself as soon made. */
 
 #define BF16_STEPS 2
-static ALWAYS_INLINE void expand_bf16(const uint8_t *from, lanes out[BF16_STEPS]) {
+static ALWAYS_INLINE lanes step_bf16(const uint8_t *from, int step) {
   __m256i pairs = _mm256_loadu_si256((const __m256i *)from);
-  out[0] = (lanes)_mm256_slli_epi32(pairs, 16);
-  out[1] = (lanes)_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u));
+  return (lanes)(step == 0 ? _mm256_slli_epi32(pairs, 16)
+                           : _mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000u)));
+}
+
+static ALWAYS_INLINE void expand_bf16(const uint8_t *from, lanes out[BF16_STEPS]) {
+  out[0] = step_bf16(from, 0);
+  out[1] = step_bf16(from, 1);
 }
 
 #define F16_STEPS 1
-static ALWAYS_INLINE void expand_f16(const uint8_t *from, lanes out[F16_STEPS]) {
-  out[0] = load_halves(from);
+static ALWAYS_INLINE lanes step_f16(const uint8_t *from, int step) {
+  (void)step;
+  return load_halves(from);
 }
 
 /* ---- INT8 as pairs of 16 bits */
 
 #ifdef HAS_WORDS
 #define U8_STEPS 2
-static ALWAYS_INLINE void expand_u8(const uint8_t *from, counts out[U8_STEPS]) {
+static ALWAYS_INLINE counts step_u8(const uint8_t *from, int step) {
   __m256i codes = _mm256_loadu_si256((const __m256i *)from);
-  out[0] = (counts)_mm256_and_si256(codes, _mm256_set1_epi16(0xff));
-  out[1] = (counts)_mm256_srli_epi16(codes, 8);
+  return (counts)(step == 0 ? _mm256_and_si256(codes, _mm256_set1_epi16(0xff)) : _mm256_srli_epi16(codes, 8));
+}
+
+static ALWAYS_INLINE void expand_u8(const uint8_t *from, counts out[U8_STEPS]) {
+  out[0] = step_u8(from, 0);
+  out[1] = step_u8(from, 1);
 }
 
 /* Codes of x in the order of the pairs. */
@@ -68,25 +89,32 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
 }
 #endif
 
-/* ---- few rows: tiles that expand. `bytes` is what a column has for `count` steps. */
+/* ---- few rows: tiles that expand. `bytes` is what a column has for `count` steps. So many vectors take a step before
+ * they take the next: one by one they read W once, but with four rows there are more x than registers. */
 
 #define DIRECT_AHEAD 4096
-#define BLOCK_DIRECT(name, bytes, count, sum_type, ending, multiply, expand)                                           \
+#define BLOCK_DIRECT(name, bytes, count, at_once, sum_type, ending, multiply, step_of)                                 \
   static ALWAYS_INLINE void direct_##name(const struct micro_tile *tile, int rows, int column, int vectors) {          \
     sum_type sum[ROWS][FEW_VECTORS];                                                                                   \
     struct x_rows x = x_rows(tile);                                                                                    \
     const uint8_t *w = (const uint8_t *)tile->w + bytes * column;                                                      \
     begin_##ending(tile, rows, column, vectors, sum);                                                                  \
     for (int64_t step = 0; step < tile->steps; step += count, w += bytes * tile->width) {                              \
-      UNROLL for (int v = 0; v < vectors; v++) {                                                                       \
-        sum_type w_now[count];                                                                                         \
-        expand(w + bytes * LANES * v, w_now);                                                                          \
-        if (v * LANES * bytes % 64 == 0) {                                                                             \
-          __builtin_prefetch(w + bytes * LANES * v + DIRECT_AHEAD);                                                    \
-        }                                                                                                              \
+      UNROLL for (int first = 0; first < vectors; first += at_once) {                                                  \
         UNROLL for (int i = 0; i < count; i++) {                                                                       \
+          sum_type w_now[at_once];                                                                                     \
+          UNROLL for (int v = 0; v < at_once; v++) {                                                                   \
+            const uint8_t *from = w + bytes * LANES * (first + v);                                                     \
+            w_now[v] = step_of(from, i);                                                                               \
+            if (i == 0 && (first + v) * LANES * bytes % 64 == 0) {                                                     \
+              __builtin_prefetch(from + DIRECT_AHEAD);                                                                 \
+            }                                                                                                          \
+          }                                                                                                            \
           UNROLL for (int row = 0; row < rows; row++) {                                                                \
-            sum[row][v] = multiply(sum[row][v], w_now[i], (sum_type)x_at(&x, row, step + i));                          \
+            sum_type x_now = (sum_type)x_at(&x, row, step + i);                                                        \
+            UNROLL for (int v = 0; v < at_once; v++) {                                                                 \
+              sum[row][first + v] = multiply(sum[row][first + v], w_now[v], x_now);                                    \
+            }                                                                                                          \
           }                                                                                                            \
         }                                                                                                              \
       }                                                                                                                \
@@ -95,35 +123,66 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
   }                                                                                                                    \
   TILE_OF(tile_##name, direct_##name, ROW_CASES)
 
-BLOCK_DIRECT(bf16_pairs, 4, BF16_STEPS, lanes, real, multiply_f32, expand_bf16)
-BLOCK_DIRECT(f16s, 2, F16_STEPS, lanes, real, multiply_f32, expand_f16)
+BLOCK_DIRECT(bf16_pairs, 4, BF16_STEPS, VECTORS, lanes, real, multiply_f32, step_bf16)
+BLOCK_DIRECT(f16s, 2, F16_STEPS, VECTORS, lanes, real, multiply_f32, step_f16)
 #ifdef HAS_WORDS
-BLOCK_DIRECT(u8, 4, U8_STEPS, counts, integer, multiply_words, expand_u8)
+BLOCK_DIRECT(u8, 4, U8_STEPS, 1, counts, integer, multiply_words, step_u8)
 #endif
 
-/* FP8: the sums have the factor that the values lack, which is a power of two and changes no bit of them. False, and
- * nothing is stored, where there is a NaN among the codes that `nan` does not allow for. */
+/* FP8: 16 columns at a time, of which one register gets 0..3 and 8..11, another the rest: what a permutation across the
+ * whole of a register would cost for each vector, this does for the sums, before and after. */
+static ALWAYS_INLINE void swap_columns(int rows, int vectors, lanes sum[][FEW_VECTORS]) {
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v + 1 < vectors; v += 2) {
+      lanes low = (lanes)_mm256_permute2f128_ps((__m256)sum[row][v], (__m256)sum[row][v + 1], 0x20);
+      sum[row][v + 1] = (lanes)_mm256_permute2f128_ps((__m256)sum[row][v], (__m256)sum[row][v + 1], 0x31);
+      sum[row][v] = low;
+    }
+  }
+}
+
+/* 4 steps of `vectors` vectors, by twos; the largest of their magnitudes. */
+static ALWAYS_INLINE __m256i halves_of_e4m3(const uint8_t *w, int vectors, bool nan, __m256i most,
+                                            struct halves halves[]) {
+  UNROLL for (int v = 0; v + 1 < vectors; v += 2) {
+    const __m256i *from = (const __m256i *)(w + 4 * LANES * v);
+    __m256i low = _mm256_loadu_si256(from), high = _mm256_loadu_si256(from + 1);
+    __builtin_prefetch((const uint8_t *)from + DIRECT_AHEAD);
+    if (!nan) {
+      most = _mm256_max_epu8(most, _mm256_add_epi8(low, low));
+      most = _mm256_max_epu8(most, _mm256_add_epi8(high, high));
+    }
+    keep_halves(&halves[v / 2], 0, _mm256_unpacklo_epi64(low, high), nan);
+    keep_halves(&halves[v / 2], 2, _mm256_unpackhi_epi64(low, high), nan);
+    settle_halves(&halves[v / 2]);
+  }
+  return most;
+}
+
+/* The sums have the factor that the values lack, which is a power of two and changes no bit of them. False, and nothing
+ * is stored, where there is a NaN among the codes that `nan` does not allow for. */
 static ALWAYS_INLINE bool sum_e4m3(const struct micro_tile *tile, int rows, int column, int vectors, bool nan) {
   lanes sum[ROWS][FEW_VECTORS];
+  struct halves halves[FEW_VECTORS / 2];
   struct x_rows x = x_rows(tile);
   const uint8_t *w = (const uint8_t *)tile->w + 4 * column;
   __m256i most = _mm256_setzero_si256();
   begin_real(tile, rows, column, vectors, sum);
+  swap_columns(rows, vectors, sum);
   UNROLL for (int i = 0; i < rows * vectors; i++) {
     sum[i / vectors][i % vectors] *= 0x1p-8f;
   }
   for (int64_t step = 0; step < tile->steps; step += E4M3_STEPS, w += 4 * tile->width) {
-    UNROLL for (int v = 0; v < vectors; v++) {
-      __m256i codes = _mm256_loadu_si256((const __m256i *)(w + 4 * LANES * v));
-      lanes w_now[E4M3_STEPS];
-      if (v % 2 == 0) {
-        __builtin_prefetch(w + 4 * LANES * v + DIRECT_AHEAD);
+    most = halves_of_e4m3(w, vectors, nan, most, halves);
+    UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
+      lanes w_now[FEW_VECTORS];
+      UNROLL for (int v = 0; v < vectors; v++) {
+        w_now[v] = load_halves(halves[v / 2].of[i] + v % 2 * LANES);
       }
-      halves_of_e4m3(codes, nan, w_now);
-      most = nan ? most : _mm256_max_epu8(most, _mm256_add_epi8(codes, codes));
-      UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
-        UNROLL for (int row = 0; row < rows; row++) {
-          sum[row][v] = multiply_f32(sum[row][v], w_now[i], (lanes)x_at(&x, row, step + i));
+      UNROLL for (int row = 0; row < rows; row++) {
+        lanes x_now = (lanes)x_at(&x, row, step + i);
+        UNROLL for (int v = 0; v < vectors; v++) {
+          sum[row][v] = multiply_f32(sum[row][v], w_now[v], x_now);
         }
       }
     }
@@ -134,6 +193,7 @@ static ALWAYS_INLINE bool sum_e4m3(const struct micro_tile *tile, int rows, int 
   UNROLL for (int i = 0; i < rows * vectors; i++) {
     sum[i / vectors][i % vectors] *= 0x1p8f;
   }
+  swap_columns(rows, vectors, sum);
   end_real(tile, rows, column, vectors, sum);
   return true;
 }
@@ -151,28 +211,43 @@ static ALWAYS_INLINE lanes codes2_lanes(__m256i codes, int k) {
   return (lanes)_mm256_permutevar_ps(numbers, _mm256_srli_epi32(codes, k % 4 * 8 + k / 4 * 2));
 }
 
+/* 16 steps of `vectors` vectors, which take a step before they take the next: their sums do not wait for themselves. */
+static ALWAYS_INLINE void steps_codes2(const struct x_rows *x, int rows, int vectors, int64_t step, const uint8_t *w,
+                                       const lanes scale[], lanes sum[][FEW_VECTORS], int first) {
+  __m256i codes[FEW_VECTORS];
+  UNROLL for (int v = 0; v < vectors; v++) {
+    codes[v] = _mm256_loadu_si256((const __m256i *)(w + 4 * LANES * v));
+    __builtin_prefetch(w + 4 * LANES * v + DIRECT_AHEAD);
+  }
+  UNROLL for (int k = 0; k < 16; k++) {
+    lanes w_now[FEW_VECTORS];
+    UNROLL for (int v = 0; v < vectors; v++) {
+      w_now[v] = codes2_lanes(codes[v], k) * scale[v];
+    }
+    UNROLL for (int row = 0; row < rows; row++) {
+      lanes x_now = (lanes)x_at(x, row, step + k);
+      UNROLL for (int v = 0; v < vectors; v++) {
+        sum[row][first + v] = multiply_f32(sum[row][first + v], w_now[v], x_now);
+      }
+    }
+  }
+}
+
 static ALWAYS_INLINE void direct_codes2(const struct micro_tile *tile, int rows, int column, int vectors) {
   lanes sum[ROWS][FEW_VECTORS];
   struct x_rows x = x_rows(tile);
   int64_t word = 4 * tile->width, group = 8 * word + 2 * tile->width;
   const uint8_t *w = (const uint8_t *)tile->w;
+  int at_once = rows == 1 ? vectors : VECTORS; /* more do not fit into the registers */
   begin_real(tile, rows, column, vectors, sum);
-  for (int64_t first = 0; first < tile->steps; first += MICRO_GROUP, w += group) {
+  for (int64_t step = 0; step < tile->steps; step += MICRO_GROUP, w += group) {
     lanes scale[FEW_VECTORS];
     UNROLL for (int v = 0; v < vectors; v++) {
       scale[v] = load_halves(w + 8 * word + 2 * (column + v * LANES));
     }
-    for (int i = 0; i < 8; i++) {
-      UNROLL for (int v = 0; v < vectors; v++) {
-        const uint8_t *at = w + i * word + 4 * (column + v * LANES);
-        __m256i codes = _mm256_loadu_si256((const __m256i *)at);
-        __builtin_prefetch(at + DIRECT_AHEAD);
-        UNROLL for (int k = 0; k < 16; k++) {
-          lanes w_now = codes2_lanes(codes, k) * scale[v];
-          UNROLL for (int row = 0; row < rows; row++) {
-            sum[row][v] = multiply_f32(sum[row][v], w_now, (lanes)x_at(&x, row, first + 16 * i + k));
-          }
-        }
+    UNROLL for (int v = 0; v < vectors; v += at_once) {
+      for (int i = 0; i < 8; i++) {
+        steps_codes2(&x, rows, at_once, step + 16 * i, w + i * word + 4 * (column + v * LANES), scale + v, sum, v);
       }
     }
   }

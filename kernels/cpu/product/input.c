@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-void cpu_input_widen(const struct micro_ops *micro, enum gemm_type type, const void *from, float *to, int64_t count) {
+static void cpu_input_widen(const struct micro_ops *micro, enum gemm_type type, const void *from, float *to,
+                            int64_t count) {
   switch (type) {
   case GEMM_F16:
     micro->widen_f16(from, to, count);

@@ -5,8 +5,6 @@
 #include "../micro/micro.h"
 #include "../weight/weight.h"
 
-/* f32, f16, bf16 or e4m3 as f32. */
-void cpu_input_widen(const struct micro_ops *micro, enum gemm_type type, const void *from, float *to, int64_t count);
 /* Floats beside the row itself that cpu_input_row needs. */
 int64_t cpu_input_spare(const struct gemm_weight *shape);
 /* The row x of the type, in the weight's order and rotated where it is to be, as shape.k of f32. */

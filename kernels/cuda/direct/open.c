@@ -30,16 +30,6 @@ static enum status lane_open(struct backend *backend, struct slot *lane, struct 
   return status;
 }
 
-/* For what is asked of the device: a number at a time. */
-static enum status side_open(struct side *side, struct error *error) {
-  cudaError_t result = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
-  if (result == cudaSuccess)
-    result = cudaHostAlloc((void **)&side->heard, sizeof *side->heard, cudaHostAllocDefault);
-  if (result == cudaSuccess)
-    result = cudaMalloc((void **)&side->answer, sizeof *side->answer);
-  return runtime_check(result, "taking memory for borrowed weights", error);
-}
-
 enum status direct_open(struct backend *backend, const struct backend_config *config, struct error *error) {
   const struct driver *driver = backend->driver;
   backend->direct = true;

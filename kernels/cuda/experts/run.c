@@ -93,7 +93,7 @@ static struct places places_for(const struct backend_job *job, int64_t rows) {
   return out;
 }
 
-uint64_t experts_run_bytes(const struct backend_job *job, int64_t rows) {
+static uint64_t experts_run_bytes(const struct backend_job *job, int64_t rows) {
   return places_for(job, rows).bytes;
 }
 

@@ -20,13 +20,11 @@ struct experts_run {
   void *y;
   uint64_t y_stride;
   uint32_t *skipped;  /* the number of pairs that were skipped is added; NULL: nobody counts */
-  CUdeviceptr memory; /* experts_run_bytes, aligned to EXPERTS_ALIGN */
+  CUdeviceptr memory; /* of the bytes that experts_run_rows was told, aligned to EXPERTS_ALIGN */
   void *workspace;    /* kernel_device's workspace_bytes */
   bool early;         /* it may begin while the kernel ahead still runs */
 };
 
-/* Bytes between the products of so many rows. */
-uint64_t experts_run_bytes(const struct backend_job *job, int64_t rows);
 /* The most rows, up to `rows`, that go at a time where each takes `outside` bytes beside; NOMEM where not one does. */
 MUST_CHECK enum status experts_run_rows(const struct backend_job *job, int64_t rows, uint64_t outside, uint64_t bytes,
                                         int64_t *out, struct error *error);

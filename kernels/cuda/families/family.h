@@ -81,7 +81,8 @@ struct kernel_family {
   int (*neighbours)(struct backend *backend, const struct kernel_problem *problem, const struct variant *base, bool all,
                     struct variant *out, int most);
   /* Whether the variant can run, and fills variant->ready. UNSUPPORTED with the reason otherwise, and *nearest is one
-   * of the family that can; left as it is where the family takes no such problem. `nearest` may be NULL. */
+   * of the family that can; left as it is where the family takes no such problem. `nearest` may be NULL. NULL itself:
+   * every variant can. */
   enum status (*check)(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                        struct variant *nearest, struct error *error);
   /* What a variant that check has passed takes beside its tensors; *out is zeros. NULL: not known. */

@@ -91,7 +91,8 @@ enum status cuda_variant_check(struct backend *backend, const struct variant_pro
     return error_set(error, STATUS_UNSUPPORTED, "no kernel of this backend's for such a weight");
   if (nearest)
     nearest->family = NULL;
-  status = family->check(backend, &problem, variant, nearest, error);
+  if (family->check)
+    status = family->check(backend, &problem, variant, nearest, error);
   if (status == STATUS_UNSUPPORTED && nearest && !nearest->family)
     *nearest = selector_find(backend->selector, backend, &problem, false);
   return status;

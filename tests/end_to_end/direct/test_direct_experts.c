@@ -56,7 +56,6 @@ static int start(void **state) {
   add_each(&checkpoint, "up", &up);
   add_each(&checkpoint, "down", &down);
   checkpoint_write(&checkpoint, daemon_path(&daemon_under_test, "model.safetensors"));
-  checkpoint_free(&checkpoint);
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   load(session, "up", GEMMD_FORMAT_INT8);

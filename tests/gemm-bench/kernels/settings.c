@@ -97,10 +97,12 @@ static bool parse_cases(const struct tool_call *call, struct settings *settings)
 static const struct word kernel_words[] = {
     {"own", KERNEL_OWN}, {"tuned", KERNEL_TUNED}, {"all", KERNEL_ALL}, {NULL, 0}};
 
+static const struct word clock_words[] = {{"wall", false}, {"cpu", true}, {NULL, 0}};
+
 bool settings_parse(const struct tool_call *call, struct settings *settings) {
   int64_t rounds, burst, cold, threads, top;
   double skew;
-  int x_type, y_type, scale, kernel;
+  int x_type, y_type, scale, kernel, processor_time;
   bool cuda = strcmp(settings->ops->name, "cuda") == 0;
   if (!tool_integer(call, "rounds", 1, SETTINGS_ROUNDS, 7, &rounds) ||
       !tool_integer(call, "burst-ms", 1, 10000, cuda ? 2 : 40, &burst) ||
@@ -110,6 +112,7 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
       !tool_integer(call, "top", 1, SETTINGS_EXPERTS, 1, &top) || !tool_number(call, "zipf", 0, 8, 0, &skew) ||
       !tool_word(call, "x-type", words_type, 0, &x_type) || !tool_word(call, "y-type", words_type, 0, &y_type) ||
       !tool_word(call, "scale", words_scale, 0, &scale) ||
+      !tool_word(call, "clock", clock_words, false, &processor_time) ||
       !tool_word(call, "kernel", kernel_words, KERNEL_OWN, &kernel) || !parse_cases(call, settings)) {
     return false;
   }
@@ -133,6 +136,10 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
   settings->skew = skew;
   if (settings->top > settings->experts) {
     return tool_fail(call, TOOL_USAGE, "--top is at most what --experts is") == TOOL_OK;
+  }
+  settings->processor_time = processor_time;
+  if (settings->processor_time && (cuda || threads != 1 || settings->experts > 0)) {
+    return tool_fail(call, TOOL_USAGE, "--clock cpu is of one thread: cpu backend, --threads 1, no experts") == TOOL_OK;
   }
   if (!cuda && (settings->kernel != KERNEL_OWN || settings->dependent || settings->quantizer || settings->plot)) {
     return tool_fail(call, TOOL_USAGE, "--kernel, --dependent, --quantizer and --plot are for the cuda backend") ==

@@ -47,7 +47,6 @@ int layers_start(void **state) {
   }
   checkpoint_add_values(&checkpoint, "real", &layers.weights[2]);
   checkpoint_write(&checkpoint, layers_model());
-  checkpoint_free(&checkpoint);
   daemon_start(&layers.daemon);
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   for (int i = 0; i < LAYERS; i++)

@@ -1,7 +1,5 @@
 #include "product.h"
 
-#include "proto/number.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,20 +13,6 @@ static size_t row_stride(int64_t elements, int64_t extra, enum gemm_type type) {
 static void copy_rows(void *to, size_t stride, const void *from, size_t row_bytes, int64_t rows) {
   for (int64_t row = 0; row < rows; row++)
     memcpy((char *)to + (size_t)row * stride, (const char *)from + (size_t)row * row_bytes, row_bytes);
-}
-
-/* Small numbers, the same in the type as in float64. */
-static double *make_bias(void *to, int64_t n, enum gemm_type type, uint64_t seed) {
-  double *bias = malloc((size_t)n * sizeof *bias);
-  for (int64_t i = 0; bias != NULL && i < n; i++) {
-    float value = (float)((int)(oracle_random(&seed) % 65) - 32) / 16;
-    bias[i] = (double)value;
-    if (type == GEMM_F32)
-      ((float *)to)[i] = value;
-    else
-      ((uint16_t *)to)[i] = type == GEMM_F16 ? number_to_f16(value) : number_to_bf16(value);
-  }
-  return bias;
 }
 
 static bool make_reference(struct product *out, const double *bias) {
@@ -69,7 +53,7 @@ bool product_make(struct product *out, gemmd_session *session, const struct prod
   memset(out->product.y, POISON, y_stride * (size_t)request->m);
   double *bias = NULL;
   if (out->bias != NULL) {
-    bias = make_bias(out->bias, shape->n, request->bias_type, request->seed + 1);
+    bias = oracle_bias_make(shape->n, request->bias_type, out->bias, request->seed + 1);
     out->product.bias = out->bias;
     out->product.bias_type = (enum gemmd_type)request->bias_type;
   }

@@ -58,7 +58,6 @@ int witness_start(void **state) {
   checkpoint_add_weight(&checkpoint, "int8", &witness.int8_values);
   checkpoint_add_weight(&checkpoint, "f16", &witness.f16_values);
   checkpoint_write(&checkpoint, witness_model());
-  checkpoint_free(&checkpoint);
   daemon_start(&witness.daemon);
   gemmd_options options = {.entries = 2};
   witness_ok(witness.session, gemmd_connect(&witness.session, witness.daemon.socket, &options));

@@ -190,6 +190,12 @@ enum status peer_ask(int socket, enum command command, const void *body, const i
   return reply.status;
 }
 
+void peer_expect_alive(int socket) {
+  struct message_ping ping = {.payload = 77}, pong;
+  assert_int_equal(peer_ask(socket, COMMAND_ping, &ping, NULL, 0, &pong, NULL), STATUS_OK);
+  assert_int_equal(pong.payload, 77);
+}
+
 void peer_expect_end(int socket) {
   static struct packet packet;
   struct error error;

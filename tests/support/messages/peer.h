@@ -41,6 +41,8 @@ void peer_receive(int socket, uint32_t id, const struct message_type *type, void
 /* Sends and waits. Descriptors that came are closed. */
 enum status peer_ask(int socket, enum command command, const void *body, const int *fds, size_t fd_count, void *out,
                      struct error *error);
+/* It answers a ping. */
+void peer_expect_alive(int socket);
 /* Waits until the other side closes; what comes before is dropped. */
 void peer_expect_end(int socket);
 /* hello, and an arena with `entries` where that is not 0. */

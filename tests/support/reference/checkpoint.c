@@ -74,7 +74,7 @@ void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, cons
   free(values);
 }
 
-void checkpoint_write(const struct checkpoint *checkpoint, const char *path) {
+void checkpoint_write(struct checkpoint *checkpoint, const char *path) {
   char header[HEADER_BYTES];
   uint64_t at = 0, length = 0;
   for (int i = 0; i < checkpoint->count; i++) {
@@ -98,10 +98,13 @@ void checkpoint_write(const struct checkpoint *checkpoint, const char *path) {
     assert_int_equal(fwrite(checkpoint->tensors[i].data, 1, checkpoint->tensors[i].bytes, file),
                      checkpoint->tensors[i].bytes);
   assert_int_equal(fclose(file), 0);
-}
-
-void checkpoint_free(struct checkpoint *checkpoint) {
   for (int i = 0; i < checkpoint->count; i++)
     free(checkpoint->tensors[i].data);
   checkpoint->count = 0;
+}
+
+void checkpoint_write_one(const char *path, const char *name, const struct oracle_weight *weight) {
+  struct checkpoint checkpoint = {.count = 0};
+  checkpoint_add_weight(&checkpoint, name, weight);
+  checkpoint_write(&checkpoint, path);
 }

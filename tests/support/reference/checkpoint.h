@@ -28,7 +28,9 @@ void checkpoint_add(struct checkpoint *checkpoint, const char *name, const char 
 void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight);
 /* Adds what the weight stands for, in F32. */
 void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight);
-void checkpoint_write(const struct checkpoint *checkpoint, const char *path);
-void checkpoint_free(struct checkpoint *checkpoint);
+/* Writes the file, and frees what was added: the checkpoint is empty again. */
+void checkpoint_write(struct checkpoint *checkpoint, const char *path);
+/* A file of one weight. */
+void checkpoint_write_one(const char *path, const char *name, const struct oracle_weight *weight);
 
 #endif

@@ -338,6 +338,19 @@ void oracle_x_free(struct oracle_x *x) {
   free(x->scales);
 }
 
+double *oracle_bias_make(int64_t n, enum gemm_type type, void *to, uint64_t seed) {
+  double *bias = malloc((size_t)n * sizeof *bias);
+  for (int64_t i = 0; bias != NULL && i < n; i++) {
+    float value = (float)((int)(oracle_random(&seed) % 65) - 32) / 16;
+    bias[i] = (double)value;
+    if (type == GEMM_F32)
+      ((float *)to)[i] = value;
+    else
+      ((uint16_t *)to)[i] = type == GEMM_F16 ? number_to_f16(value) : number_to_bf16(value);
+  }
+  return bias;
+}
+
 /* Quantizes and dequantizes `count` values in place, `fixed` being a scale or NULL; false where one is not finite. */
 static bool round_trip(double *values, int64_t count, bool int8, const float *fixed) {
   float largest = 0;

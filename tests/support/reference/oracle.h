@@ -78,6 +78,8 @@ void oracle_x_fill(struct oracle_x *out, int64_t m, int64_t k, enum gemm_type ty
 /* Replaces one element; `value` is rounded to the type. */
 void oracle_x_set(struct oracle_x *x, int64_t row, int64_t column, float value);
 void oracle_x_free(struct oracle_x *x);
+/* `n` small numbers, the same in the type, to `to`, as in float64, to be freed; NULL: no memory. */
+double *oracle_bias_make(int64_t n, enum gemm_type type, void *to, uint64_t seed);
 
 /* x as a product with a weight of this shape sees it: quantized and dequantized where the format says so, [m, k].
  * A row that is quantized and not finite becomes NaN throughout. `raw`: codes without scales. */

@@ -117,6 +117,14 @@ static void layouts(void **state) {
       {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0}},
       {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
        {(uint64_t)1 << 25, (uint64_t)1 << 49, (uint64_t)1 << 49, 0, 0, 0, 0, (uint64_t)1 << 49, 0, 0, 0}},
+      /* with experts */
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, 0}, {32, 192, 256, 6, 6, 1, 24, 280, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2, 0}, {32, 192, 256, 2, 2, 1, 8, 264, 0, 0, 0}},
+      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3, 0}, {272, 105264, 105472, 18, 6, 3, 72, 105544, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4, 0}, {64, 768, 768, 24, 12, 2, 48, 816, 0, 0, 0}},
+      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0}},
+      {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, LIMIT_EXPERTS, 0},
+       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58, 0, 0, 0}},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct gemm_layout layout;

@@ -12,28 +12,6 @@
 
 enum { BEGIN = 4096, END = 1 << 20 };
 
-static void layouts(void **state) {
-  (void)state;
-  static const struct {
-    struct gemm_weight weight;
-    struct gemm_layout layout;
-  } cases[] = {
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, 0}, {32, 192, 256, 6, 6, 1, 24, 280, 0, 0, 0}},
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2, 0}, {32, 192, 256, 2, 2, 1, 8, 264, 0, 0, 0}},
-      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3, 0}, {272, 105264, 105472, 18, 6, 3, 72, 105544, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4, 0}, {64, 768, 768, 24, 12, 2, 48, 816, 0, 0, 0}},
-      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0}},
-      {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, LIMIT_EXPERTS, 0},
-       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58, 0, 0, 0}},
-  };
-  for (size_t i = 0; i < COUNT(cases); i++) {
-    struct gemm_layout layout;
-    struct error error;
-    assert_int_equal(gemm_layout_compute(&cases[i].weight, &layout, &error), STATUS_OK);
-    assert_memory_equal(&layout, &cases[i].layout, sizeof layout);
-  }
-}
-
 /* What all experts take is what one takes as a weight by itself, as often. */
 static void an_expert_is_a_weight(void **state) {
   (void)state;
@@ -180,7 +158,6 @@ static void in_memory_of_ones_own(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layouts),
       cmocka_unit_test(an_expert_is_a_weight),
       cmocka_unit_test(refused_weights),
       cmocka_unit_test(sizes),

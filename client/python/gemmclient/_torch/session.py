@@ -6,6 +6,7 @@ import os
 import threading
 from typing import Dict, Optional, Tuple
 
+from ..errors import DisconnectedError
 from ..session import Session
 
 _sessions: Dict[Tuple[int, Optional[str]], Session] = {}
@@ -16,9 +17,21 @@ def session_here(name: str, address: Optional[str] = None) -> Session:
     """`name`: for gemmd's log. `address`: None: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock."""
     key = (os.getpid(), address)
     with _lock:
-        if key not in _sessions or _sessions[key].closed:
+        if key not in _sessions or not _goes_on(_sessions[key]):
             _sessions[key] = Session(address, name=name)
         return _sessions[key]
+
+
+def _goes_on(session: Session) -> bool:
+    """Not where gemmd was gone for too long, or is back without a weight that the session has open: it has ended then,
+    though what was borrowed by it works on."""
+    if session.closed:
+        return False
+    try:
+        session.ping()
+    except DisconnectedError:
+        return False
+    return True
 
 
 def _forked() -> None:

@@ -174,7 +174,8 @@ bool book_is_wrong(const struct book_entry *entry, const struct variant *variant
   return false;
 }
 
-double book_bytes(const struct variant_problem *problem) {
+/* Bytes that a product must read and write. */
+static double book_bytes(const struct variant_problem *problem) {
   double n = (double)problem->weight.n, k = (double)problem->weight.k, m = (double)problem->m;
   return n * k * gemm_format_facts(problem->weight.format)->bits / 8 + m * k * gemm_type_bytes(problem->x_type) +
          m * n * gemm_type_bytes(problem->y_type);

@@ -89,9 +89,6 @@ bool book_is_wrong(const struct book_entry *entry, const struct variant *variant
  * those that take so little of all time that tuning them between requests would cost these more than it gives;
  * otherwise *waits says whether there are any. */
 struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool *waits);
-
-/* Bytes that a product must read and write. */
-double book_bytes(const struct variant_problem *problem);
 /* What a product takes where memory or arithmetic delivers all it can, in ns; 0: not known. */
 uint64_t book_roof_ns(const struct variant_problem *problem, const struct backend_roof *roof);
 

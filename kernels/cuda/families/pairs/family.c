@@ -12,16 +12,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
   return true;
 }
 
-static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
-                         struct variant *nearest, struct error *error) {
-  (void)backend;
-  (void)problem;
-  (void)variant;
-  (void)nearest;
-  (void)error;
-  return STATUS_OK;
-}
-
 /* It looks at no tiles. */
 static int tile_rows(const struct variant *variant) {
   (void)variant;
@@ -70,7 +60,6 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
 const struct kernel_family pairs_kernels = {
     .variants = &pairs_family,
     .predict = predict,
-    .check = check,
     .launch = launch,
     .experts = true,
     .tile_rows = tile_rows,

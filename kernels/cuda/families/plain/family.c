@@ -11,16 +11,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
   return true;
 }
 
-static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
-                         struct variant *nearest, struct error *error) {
-  (void)backend;
-  (void)problem;
-  (void)variant;
-  (void)nearest;
-  (void)error;
-  return STATUS_OK;
-}
-
 /* 2-bit weights have a kernel that makes y. */
 static struct kernel_sums leaves(const struct kernel_problem *problem, const struct variant *variant) {
   (void)variant;
@@ -93,7 +83,6 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
 const struct kernel_family plain_kernels = {
     .variants = &variant_plain,
     .predict = predict,
-    .check = check,
     .launch = launch,
     .leaves = leaves,
     .kernels = {kernel_of_plain, kernel_of_int2},

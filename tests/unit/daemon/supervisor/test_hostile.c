@@ -61,12 +61,6 @@ static int stop(void **state) {
   return peer_wait(supervisor);
 }
 
-static void assert_alive(void) {
-  struct message_ping ping = {.payload = 77}, pong;
-  assert_int_equal(peer_ask(peer, COMMAND_ping, &ping, NULL, 0, &pong, NULL), STATUS_OK);
-  assert_int_equal(pong.payload, 77);
-}
-
 /* ---- memory as arena */
 
 static uint64_t arena_bytes(void) {
@@ -129,7 +123,7 @@ static void memory_that_is_not_safe_to_map_is_refused(void **state) {
   assert_int_equal(pipe(pair), 0);
   assert_int_equal(adopt(pair[1]), STATUS_BAD_DESCRIPTOR);
   close(pair[0]);
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 static void sizes_of_an_arena_of_ones_own_are_checked(void **state) {
@@ -146,7 +140,7 @@ static void sizes_of_an_arena_of_ones_own_are_checked(void **state) {
   assert_int_equal(adopt_as(fd, arena_bytes(), ENTRIES), STATUS_OK);
   assert_int_equal(adopt_as(fd, arena_bytes(), ENTRIES), STATUS_WRONG_STATE);
   close(fd);
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 static void rings_are_made_anew_and_tensors_stay(void **state) {
@@ -236,7 +230,7 @@ static void files_that_are_none_are_not_loaded(void **state) {
   assert_int_equal(load_from(huge), STATUS_BAD_FILE);
   assert_int_equal(load_from(open("/dev/null", O_RDONLY)), STATUS_BAD_DESCRIPTOR);
   assert_int_equal(load_from(memfd_create("empty", 0)), STATUS_BAD_FILE);
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 static void answer(int device, const struct fuse_in_header *question, const void *body, size_t bytes) {
@@ -315,7 +309,7 @@ static void a_file_that_a_user_serves_is_not_touched(void **state) {
   assert_int_equal(peer_ask(peer, COMMAND_arena_adopt, &arena, &file, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
   assert_int_equal(peer_ask(peer, COMMAND_weight_load, &other, &good, 1, NULL, &failure),
                    STATUS_OK); /* starts a child */
-  assert_alive();
+  peer_expect_alive(peer);
   stuck_unmount();
   close(file); /* would not have returned before */
   close(good);
@@ -330,7 +324,7 @@ static void descriptors_that_cannot_be_closed_are_so_many(void **state) {
   struct message_weight_load request = peer_load("stuck"), other = peer_load("w");
   for (int i = 0; i < MOST; i++)
     assert_int_equal(peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
-  assert_alive();
+  peer_expect_alive(peer);
   peer_send(peer, 7, COMMAND_weight_load, &message_weight_load_type, &other, &good, 1);
   peer_receive(peer, 7, NULL, NULL, &reply);
   assert_int_equal(reply.status, STATUS_PROTOCOL);

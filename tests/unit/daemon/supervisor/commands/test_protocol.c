@@ -39,12 +39,6 @@ static int stop(void **state) {
   return peer_wait(supervisor);
 }
 
-static void assert_alive(void) {
-  struct message_ping ping = {.payload = 77}, pong;
-  assert_int_equal(peer_ask(peer, COMMAND_ping, &ping, NULL, 0, &pong, NULL), STATUS_OK);
-  assert_int_equal(pong.payload, 77);
-}
-
 /* ---- states and versions */
 
 static void hello_comes_first_and_once(void **state) {
@@ -55,7 +49,7 @@ static void hello_comes_first_and_once(void **state) {
   assert_non_null(strstr(failure.text, "hello comes first"));
   assert_int_equal(peer_ask(peer, COMMAND_hello, &hello, NULL, 0, NULL, &failure), STATUS_OK);
   assert_int_equal(peer_ask(peer, COMMAND_hello, &hello, NULL, 0, NULL, &failure), STATUS_WRONG_STATE);
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 static void hello_agrees_on_a_version_or_says_which_there_are(void **state) {
@@ -117,7 +111,7 @@ static void commands_that_are_not_for_clients_are_refused(void **state) {
   peer_receive(peer, 9, NULL, NULL, &reply);
   assert_int_equal(reply.status, STATUS_UNSUPPORTED);
   assert_non_null(strstr(reply.error.text, "4711"));
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 static void the_number_of_descriptors_is_checked(void **state) {
@@ -129,7 +123,7 @@ static void the_number_of_descriptors_is_checked(void **state) {
   assert_int_equal(peer_ask(peer, COMMAND_weight_load, &load, NULL, 0, NULL, &failure), STATUS_BAD_DESCRIPTOR);
   assert_int_equal(peer_ask(peer, COMMAND_weight_load, &load, fds, 2, NULL, &failure), STATUS_BAD_DESCRIPTOR);
   assert_int_equal(peer_ask(peer, COMMAND_ping, &ping, fds, 1, NULL, &failure), STATUS_BAD_DESCRIPTOR);
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 static void a_body_that_does_not_fit_ends_the_session_with_a_reason(void **state) {
@@ -265,7 +259,7 @@ static void load_requests_are_checked(void **state) {
   REFUSED(strcpy(load.tensor, "missing"), STATUS_NOT_FOUND, "missing");
 #undef REFUSED
   close(file);
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 static enum status load_from(int fd) {
@@ -289,7 +283,7 @@ static void only_readable_regular_files_are_loaded(void **state) {
   assert_non_null(strstr(failure.text, "not open for reading"));
   assert_int_equal(load_from(open("/proc/self/exe", O_RDONLY)), STATUS_BAD_FILE);
   assert_int_equal(load_from(open("/tmp", O_TMPFILE | O_RDWR, 0600)), STATUS_BAD_FILE);
-  assert_alive();
+  peer_expect_alive(peer);
 }
 
 int main(int count, char **words) {

@@ -2,7 +2,7 @@
 # Makes .cache/python, a virtual environment with PyTorch and transformers (about 5 GB, PyPI's wheel for Linux brings
 # CUDA), and .cache/all-MiniLM-L6-v2 with tokenizer and configuration. Prints why where it cannot; exit 1.
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 environment=.cache/python model=.cache/all-MiniLM-L6-v2
 
 if ! "$environment/bin/python" -c 'import cffi, numpy, torch, transformers' 2>/dev/null; then

@@ -14,7 +14,11 @@ microseconds; all take turns.
 
 import argparse
 import statistics
+import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support import Daemon
 

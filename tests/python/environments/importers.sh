@@ -2,7 +2,7 @@
 # Makes .cache/importers, a virtual environment with the tools whose files gemmd reads, and PyTorch, which they want
 # (about 5 GB). Prints why where it cannot; exit 1.
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 environment=.cache/importers
 tools='torch transformers compressed-tensors torchao gguf safetensors comfy-kitchen numpy cffi'
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: packages.sh NAME PACKAGE...: .cache/NAME is a virtual environment with the packages from PyPI. Prints why not; exit 1.
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 environment=.cache/$1
 shift
 [ -f "$environment/complete" ] && exit

@@ -2,7 +2,7 @@
 # Makes .cache/vllm, a virtual environment with the CPU build of vLLM from PyPI (about 7 GB: PyPI's torch for Linux brings
 # CUDA). Prints why where it cannot; exit 1.
 set -eu
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 environment=.cache/vllm version=0.32.0 torch=2.13.0
 
 pip() { "$environment/bin/python" -m pip "$@" --quiet --disable-pip-version-check; }
