@@ -63,7 +63,7 @@ class GemmdExpertsMethod(FusedMoEMethodBase):
         super().__init__(moe)
         self.format = format
         if moe.has_bias or moe.swiglu_limit is not None or moe.activation.value not in ("silu", "gelu"):
-            raise UnsupportedError(f"gemmd computes no experts of vLLM's with biases or limits, or by {moe.activation.value}")
+            raise UnsupportedError(f"gemmd computes no experts with biases or limits, or by {moe.activation.value}")
 
     def get_fused_moe_quant_config(self, layer: torch.nn.Module) -> None:
         return None
