@@ -31,8 +31,11 @@ def ours(bench: str, format: str, shape, rows, top: int):
         bench, "kernels", "--backend", "cuda", "--json", "--experts", str(experts), "--top", str(top), "--formats", format,
         "--shapes", f"{n}x{k}", "--m", ",".join(map(str, rows)), "--rounds", "3", "--burst-ms", "50", "--cold-mib", "0",
     ]  # fmt: skip
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    return {line["m"]: line for line in map(json.loads, lines)}
+    text, found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip(), {}
+    while text:
+        line, end = json.JSONDecoder().raw_decode(text)
+        found[line["m"]], text = line, text[end:].lstrip()
+    return found
 
 
 def graph_us(run, choices) -> float:

@@ -8,6 +8,7 @@
 #include "sum.h"
 
 /* More pairs than this go at a time nowhere: a grid's second dimension ends there. */
+enum { TILE_LEAST = 1 /* rows of the smallest tiles that any kernel asks for */ };
 enum { PAIRS_MOST = 65535, BEHIND = EXPERTS_TILE_ANY /* rows that may be read behind the last pair: a tile's */ };
 
 /* ---- steps: a product is a sequence of one */
@@ -81,7 +82,7 @@ static struct places places_for(const struct backend_job *job, int64_t rows) {
   int64_t pairs = rows * job->experts->top;
   struct places out = {0};
   /* the fewer rows tiles have, the more there are */
-  out.route = take(&out.bytes, experts_route_bytes(pairs, (int)job->weight->weight.experts, 8));
+  out.route = take(&out.bytes, experts_route_bytes(pairs, (int)job->weight->weight.experts, TILE_LEAST));
   for (uint32_t i = 0; i < step_count(job); i++) {
     struct backend_step step = step_at(job, i);
     const struct backend_weight *weight = step.weight;
@@ -98,7 +99,7 @@ static uint64_t experts_run_bytes(const struct backend_job *job, int64_t rows) {
 }
 
 uint64_t experts_weight_bytes(const struct gemm_weight *weight, const struct layout *layout, int64_t pairs) {
-  return experts_route_bytes(pairs, (int)weight->experts, 8) + x_bytes(weight, layout, pairs) +
+  return experts_route_bytes(pairs, (int)weight->experts, TILE_LEAST) + x_bytes(weight, layout, pairs) +
          scale_bytes(weight, layout, pairs) + 2 * 4 * (uint64_t)(pairs * weight->n) + 8 * EXPERTS_ALIGN;
 }
 
