@@ -119,19 +119,78 @@ void gptq_free(struct gptq *gptq) {
   *gptq = (struct gptq){0};
 }
 
+/* ---- scales */
+
+size_t gptq_scales(const struct gptq_grid *grid, size_t k) {
+  return grid->row ? 1 : (k + GPTQ_GROUP - 1) / GPTQ_GROUP;
+}
+
+/* Multiples of a scale that are tried, 1 first. Fitted scales of 2 bits may be too small or too large once errors move
+ * on; that of the largest of 8 bits can only be too large. */
+static const double searched_int2[] = {1.0, 0.7, 0.8, 0.9, 1.1, 1.2, 1.35};
+static const double searched_int8[] = {1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6};
+enum { SEARCHED = sizeof searched_int2 / sizeof *searched_int2 };
+_Static_assert(sizeof searched_int2 == sizeof searched_int8, "as many of each");
+
+static size_t multiples(const struct gptq_grid *grid) {
+  return grid->search ? SEARCHED : 1;
+}
+
+static double multiple(const struct gptq_grid *grid, double scale, size_t which) {
+  double wanted = scale * (grid->int8 ? searched_int8 : searched_int2)[which];
+  return grid->int8 ? (double)(float)wanted : (double)number_from_f16(number_to_f16((float)wanted));
+}
+
+static double code_of(const struct gptq_grid *grid, double value, double scale) {
+  double least_code = grid->int8 ? -127.0 : -1.0, most_code = grid->int8 ? 127.0 : 2.0;
+  return scale != 0.0 ? fmin(fmax(rint(value / scale), least_code), most_code) : 0.0;
+}
+
 /* ---- rows of W, MATRIX_ROWS at a time */
+
+/* What a thread has for itself. */
+struct scratch {
+  double *errors;   /* [MATRIX_ROWS][k]: w - q by places, right of the block */
+  int8_t *codes;    /* [MATRIX_ROWS][k]: of a multiple that is tried */
+  uint32_t *sorted; /* [2 * k] */
+  uint8_t *fitted;  /* [k] */
+};
 
 struct pass {
   const struct gptq *gptq;
-  const float *w;
-  size_t n, k;
-  uint8_t *codes;
-  uint16_t *scales;
-  double *scratch; /* for each thread [MATRIX_ROWS][k] */
+  const struct gptq_grid *grid;
+  const struct gptq_weight *weight;
+  struct scratch *scratch; /* one for each thread */
 };
+
+static void pass_end(struct pass *pass, unsigned threads) {
+  for (unsigned i = 0; i < threads && pass->scratch != NULL; i++) {
+    free(pass->scratch[i].errors);
+    free(pass->scratch[i].codes);
+    free(pass->scratch[i].sorted);
+    free(pass->scratch[i].fitted);
+  }
+  free(pass->scratch);
+}
+
+static enum status pass_begin(struct pass *pass, unsigned threads, struct error *error) {
+  size_t k = pass->weight->k;
+  pass->scratch = calloc(threads, sizeof *pass->scratch);
+  bool ready = pass->scratch != NULL;
+  for (unsigned i = 0; i < threads && ready; i++) {
+    struct scratch *scratch = &pass->scratch[i];
+    scratch->errors = malloc(MATRIX_ROWS * k * sizeof *scratch->errors);
+    scratch->codes = malloc(MATRIX_ROWS * k);
+    scratch->sorted = malloc(2 * k * sizeof *scratch->sorted);
+    scratch->fitted = malloc(k);
+    ready = scratch->errors != NULL && scratch->codes != NULL && scratch->sorted != NULL && scratch->fitted != NULL;
+  }
+  return ready ? STATUS_OK : no_memory(error, pass->weight->n, k);
+}
 
 /* One group of one row. */
 struct block {
+  const struct gptq_grid *grid;
   const uint32_t *column; /* of its places */
   const double *within;   /* its part of gptq->within */
   size_t count;
@@ -148,109 +207,175 @@ static double feedback(const struct block *block, size_t r) {
   return sum;
 }
 
-/* Fitted to the weights that would leave no error here, given those before. */
-static uint16_t block_scale(const struct block *block, const float *w) {
+/* Codes by a scale; what they add to the squared error of the output. */
+static double block_codes(const struct block *block, const float *w, double scale, int8_t *codes) {
+  double loss = 0.0;
+  for (size_t r = block->count; r-- > 0;) {
+    size_t column = block->column[r];
+    double value = (double)w[column], target = value + feedback(block, r);
+    double code = code_of(block->grid, target, scale);
+    double added = (target - code * scale) / block->within[r * GPTQ_GROUP + r];
+    codes[column] = (int8_t)code;
+    block->errors[r] = value - code * scale;
+    loss += added * added;
+  }
+  return loss;
+}
+
+/* INT2's, fitted to the weights that would leave no error here, given those before; then searched. `codes`: any. */
+static double block_scale(const struct block *block, const float *w, struct scratch *scratch, int8_t *codes) {
   float target[GPTQ_GROUP];
-  uint32_t sorted[2 * GPTQ_GROUP];
-  uint8_t codes[GPTQ_GROUP];
   for (size_t r = block->count; r-- > 0;) {
     block->errors[r] = -feedback(block, r);
     double value = (double)w[block->column[r]] - block->errors[r];
     target[r] = (float)fmin(fmax(value, (double)-QUANTIZE_INT2_MOST), (double)QUANTIZE_INT2_MOST);
   }
-  return quantize_least_squares(target, block->count, sorted, codes);
-}
-
-static void block_codes(const struct block *block, const float *w, double scale, uint8_t *codes) {
-  for (size_t r = block->count; r-- > 0;) {
-    size_t column = block->column[r];
-    double value = (double)w[column], target = value + feedback(block, r);
-    double code = scale != 0.0 ? fmin(fmax(rint(target / scale), -1.0), 2.0) : 0.0;
-    codes[column] = (uint8_t)(code + 1.0);
-    block->errors[r] = value - code * scale;
+  double fitted =
+      (double)number_from_f16(quantize_least_squares(target, block->count, scratch->sorted, scratch->fitted));
+  double best = fitted, least_loss = INFINITY;
+  for (size_t i = 0; i < multiples(block->grid) && block->grid->search; i++) {
+    double scale = multiple(block->grid, fitted, i), loss = block_codes(block, w, scale, codes);
+    if (isfinite(scale) && loss < least_loss) {
+      least_loss = loss;
+      best = scale;
+    }
   }
+  return best;
 }
 
-static void quantize_rows(void *context, size_t index, unsigned thread) {
-  const struct pass *pass = context;
+/* `rows` rows from `first`, right to left. scales: of the rows where each has one, else NULL: found a group at a time,
+ * and written to the weight. Codes go to codes[row * k]; losses[row]: their error. */
+static void walk(const struct pass *pass, size_t first, size_t rows, const double *scales, struct scratch *scratch,
+                 int8_t *codes, double *losses) {
   const struct gptq *gptq = pass->gptq;
-  size_t k = pass->k, first = index * MATRIX_ROWS, rows = least(pass->n - first, MATRIX_ROWS);
-  double *errors = pass->scratch + thread * MATRIX_ROWS * k; /* of weights by their places, right of the block */
-  size_t end = k;
+  size_t k = gptq->k, end = k;
+  memset(losses, 0, MATRIX_ROWS * sizeof *losses);
   for (size_t g = gptq->groups; g-- > 0;) {
     size_t count = group_columns(k, gptq->group[g]), begin = end - count;
-    struct matrix_left left = {.values = errors + end, .rows = rows, .row_step = k, .step = 1};
+    struct matrix_left left = {.values = scratch->errors + end, .rows = rows, .row_step = k, .step = 1};
     matrix_tile sums;
     memset(sums, 0, sizeof sums);
     matrix_accumulate(sums, &left, gptq->factor + end * k + begin, k, count, k - end);
     for (size_t row = 0; row < rows; row++) {
-      const float *w = pass->w + (first + row) * k;
-      struct block block = {.column = gptq->column + begin,
+      const float *w = pass->weight->w + (first + row) * k;
+      struct block block = {.grid = pass->grid,
+                            .column = gptq->column + begin,
                             .within = gptq->within + g * GPTQ_GROUP * GPTQ_GROUP,
                             .count = count,
                             .sums = sums[row],
-                            .errors = errors + row * k + begin};
-      uint16_t scale = block_scale(&block, w);
-      pass->scales[(first + row) * gptq->groups + gptq->group[g]] = scale;
-      block_codes(&block, w, (double)number_from_f16(scale), pass->codes + (first + row) * k);
+                            .errors = scratch->errors + row * k + begin};
+      double scale = scales != NULL ? scales[row] : block_scale(&block, w, scratch, codes + row * k);
+      if (scales == NULL)
+        pass->weight->scales[(first + row) * gptq->groups + gptq->group[g]] = (float)scale;
+      losses[row] += block_codes(&block, w, scale, codes + row * k);
     }
     end = begin;
   }
 }
 
-enum status gptq_quantize(const struct gptq *gptq, const float *w, size_t n, uint8_t *codes, uint16_t *scales,
+static double row_scale(const struct gptq_grid *grid, const float *w, size_t k, struct scratch *scratch) {
+  if (grid->int8)
+    return (double)number_scale_int8(quantize_absmax(w, k));
+  return (double)number_from_f16(quantize_least_squares(w, k, scratch->sorted, scratch->fitted));
+}
+
+/* A scale a row: each multiple takes a walk of its own. */
+static void quantize_whole_rows(const struct pass *pass, size_t first, size_t rows, struct scratch *scratch) {
+  size_t k = pass->weight->k;
+  double begun[MATRIX_ROWS], scales[MATRIX_ROWS], losses[MATRIX_ROWS], least_loss[MATRIX_ROWS];
+  for (size_t row = 0; row < rows; row++) {
+    begun[row] = row_scale(pass->grid, pass->weight->w + (first + row) * k, k, scratch);
+    least_loss[row] = INFINITY;
+  }
+  for (size_t i = 0; i < multiples(pass->grid); i++) {
+    for (size_t row = 0; row < rows; row++)
+      scales[row] = i == 0 ? begun[row] : multiple(pass->grid, begun[row], i);
+    walk(pass, first, rows, scales, scratch, scratch->codes, losses);
+    for (size_t row = 0; row < rows; row++)
+      if (i == 0 || (isfinite(scales[row]) && losses[row] < least_loss[row])) {
+        least_loss[row] = losses[row];
+        pass->weight->scales[first + row] = (float)scales[row];
+        memcpy(pass->weight->codes + (first + row) * k, scratch->codes + row * k, k);
+      }
+  }
+}
+
+static void quantize_rows(void *context, size_t index, unsigned thread) {
+  const struct pass *pass = context;
+  size_t first = index * MATRIX_ROWS, rows = least(pass->weight->n - first, MATRIX_ROWS);
+  struct scratch *scratch = &pass->scratch[thread];
+  double losses[MATRIX_ROWS];
+  if (pass->grid->row)
+    quantize_whole_rows(pass, first, rows, scratch);
+  else
+    walk(pass, first, rows, NULL, scratch, pass->weight->codes + first * pass->weight->k, losses);
+}
+
+enum status gptq_quantize(const struct gptq *gptq, const struct gptq_grid *grid, const struct gptq_weight *weight,
                           unsigned threads, struct error *error) {
-  struct pass pass = {.gptq = gptq, .w = w, .n = n, .k = gptq->k, .codes = codes, .scales = scales};
-  pass.scratch = malloc(threads * MATRIX_ROWS * pass.k * sizeof *pass.scratch);
-  if (pass.scratch == NULL)
-    return no_memory(error, n, pass.k);
-  parallel_run(threads, (n + MATRIX_ROWS - 1) / MATRIX_ROWS, quantize_rows, &pass);
-  free(pass.scratch);
-  return STATUS_OK;
+  struct pass pass = {.gptq = gptq, .grid = grid, .weight = weight};
+  enum status status = pass_begin(&pass, threads, error);
+  if (status == STATUS_OK)
+    parallel_run(threads, (weight->n + MATRIX_ROWS - 1) / MATRIX_ROWS, quantize_rows, &pass);
+  pass_end(&pass, threads);
+  return status;
+}
+
+static void round_row(const struct pass *pass, size_t row, struct scratch *scratch) {
+  const struct gptq_weight *weight = pass->weight;
+  size_t k = weight->k, count = gptq_scales(pass->grid, k), width = pass->grid->row ? k : GPTQ_GROUP;
+  for (size_t g = 0; g < count; g++) {
+    size_t at = row * k + g * width, columns = least(k - g * width, width);
+    if (pass->grid->int8) {
+      weight->scales[row] = number_scale_int8(quantize_absmax(weight->w + at, k));
+      quantize_int8(weight->w + at, k, weight->scales[row], weight->codes + at);
+      continue;
+    }
+    weight->scales[row * count + g] =
+        number_from_f16(quantize_least_squares(weight->w + at, columns, scratch->sorted, scratch->fitted));
+    for (size_t i = 0; i < columns; i++)
+      weight->codes[at + i] = (int8_t)(scratch->fitted[i] - 1);
+  }
 }
 
 static void round_rows(void *context, size_t index, unsigned thread) {
   const struct pass *pass = context;
-  size_t k = pass->k, groups = (k + GPTQ_GROUP - 1) / GPTQ_GROUP;
-  uint32_t sorted[2 * GPTQ_GROUP];
-  (void)thread;
-  for (size_t row = index * MATRIX_ROWS; row < least((index + 1) * MATRIX_ROWS, pass->n); row++)
-    for (size_t g = 0; g < groups; g++) {
-      size_t at = row * k + g * GPTQ_GROUP;
-      pass->scales[row * groups + g] =
-          quantize_least_squares(pass->w + at, group_columns(k, g), sorted, pass->codes + at);
-    }
+  for (size_t row = index * MATRIX_ROWS; row < least((index + 1) * MATRIX_ROWS, pass->weight->n); row++)
+    round_row(pass, row, &pass->scratch[thread]);
 }
 
-void gptq_round(const float *w, size_t n, size_t k, uint8_t *codes, uint16_t *scales, unsigned threads) {
-  struct pass pass = {.w = w, .n = n, .k = k, .codes = codes, .scales = scales};
-  parallel_run(threads, (n + MATRIX_ROWS - 1) / MATRIX_ROWS, round_rows, &pass);
+enum status gptq_round(const struct gptq_grid *grid, const struct gptq_weight *weight, unsigned threads,
+                       struct error *error) {
+  struct pass pass = {.grid = grid, .weight = weight};
+  enum status status = pass_begin(&pass, threads, error);
+  if (status == STATUS_OK)
+    parallel_run(threads, (weight->n + MATRIX_ROWS - 1) / MATRIX_ROWS, round_rows, &pass);
+  pass_end(&pass, threads);
+  return status;
 }
 
 /* ---- the error of the output */
 
 struct measure {
   const double *h;
-  const float *w;
-  size_t n, k;
-  const uint8_t *codes;
-  const uint16_t *scales;
+  const struct gptq_weight *weight;
+  size_t scales;   /* of a row */
   double *scratch; /* for each thread [MATRIX_ROWS][k] */
   double *sums;    /* [n][2]: of W - Q, of W */
 };
 
 static void measure_rows(void *context, size_t index, unsigned thread) {
   const struct measure *measure = context;
-  size_t k = measure->k, groups = (k + GPTQ_GROUP - 1) / GPTQ_GROUP, first = index * MATRIX_ROWS;
+  const struct gptq_weight *weight = measure->weight;
+  size_t k = weight->k, first = index * MATRIX_ROWS;
   double *values = measure->scratch + thread * MATRIX_ROWS * k, sums[MATRIX_ROWS];
-  struct matrix_left left = {
-      .values = values, .rows = least(measure->n - first, MATRIX_ROWS), .row_step = k, .step = 1};
+  struct matrix_left left = {.values = values, .rows = least(weight->n - first, MATRIX_ROWS), .row_step = k, .step = 1};
   for (int whole = 0; whole < 2; whole++) {
     for (size_t row = 0; row < left.rows; row++)
       for (size_t i = 0; i < k; i++) {
-        size_t at = (first + row) * k + i;
-        double scale = (double)number_from_f16(measure->scales[(first + row) * groups + i / GPTQ_GROUP]);
-        values[row * k + i] = (double)measure->w[at] - (whole ? 0.0 : scale * (measure->codes[at] - 1));
+        size_t at = (first + row) * k + i, group = measure->scales > 1 ? i / GPTQ_GROUP : 0;
+        double scale = (double)weight->scales[(first + row) * measure->scales + group];
+        values[row * k + i] = (double)weight->w[at] - (whole ? 0.0 : scale * weight->codes[at]);
       }
     matrix_quadratic(measure->h, k, &left, sums);
     for (size_t row = 0; row < left.rows; row++)
@@ -258,19 +383,19 @@ static void measure_rows(void *context, size_t index, unsigned thread) {
   }
 }
 
-enum status gptq_error(const double *h, const float *w, size_t n, size_t k, const uint8_t *codes,
-                       const uint16_t *scales, unsigned threads, double *out, struct error *error) {
-  struct measure measure = {.h = h, .w = w, .n = n, .k = k, .codes = codes, .scales = scales};
+enum status gptq_error(const double *h, const struct gptq_grid *grid, const struct gptq_weight *weight,
+                       unsigned threads, double *out, struct error *error) {
+  struct measure measure = {.h = h, .weight = weight, .scales = gptq_scales(grid, weight->k)};
   double wrong = 0.0, whole = 0.0;
-  measure.scratch = malloc(threads * MATRIX_ROWS * k * sizeof *measure.scratch);
-  measure.sums = malloc(2 * n * sizeof *measure.sums);
+  measure.scratch = malloc(threads * MATRIX_ROWS * weight->k * sizeof *measure.scratch);
+  measure.sums = malloc(2 * weight->n * sizeof *measure.sums);
   if (measure.scratch == NULL || measure.sums == NULL) {
     free(measure.scratch);
     free(measure.sums);
-    return no_memory(error, n, k);
+    return no_memory(error, weight->n, weight->k);
   }
-  parallel_run(threads, (n + MATRIX_ROWS - 1) / MATRIX_ROWS, measure_rows, &measure);
-  for (size_t row = 0; row < n; row++) {
+  parallel_run(threads, (weight->n + MATRIX_ROWS - 1) / MATRIX_ROWS, measure_rows, &measure);
+  for (size_t row = 0; row < weight->n; row++) {
     wrong += measure.sums[2 * row];
     whole += measure.sums[2 * row + 1];
   }

@@ -32,11 +32,6 @@ static const char *const names[WEIGHTS] = {"a", "b", "c", "d"};
 static struct oracle_weight weights[WEIGHTS];
 static struct daemon daemon_under_test;
 
-static bool is_cpu(void) {
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
-  return backend == NULL || strcmp(backend, "cpu") == 0;
-}
-
 static void make(const char *options) {
   static struct checkpoint checkpoint;
   daemon_make(&daemon_under_test, options);
@@ -155,7 +150,7 @@ static void expect_product(gemmd_session *session, int weight) {
 
 static void a_session_has_each_slab_once(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   gemmd_borrowed *borrowed[WEIGHTS];
@@ -183,7 +178,7 @@ static void a_session_has_each_slab_once(void **state) {
 
 static void what_is_borrowed_is_not_overwritten(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(""), *other = daemon_join(&daemon_under_test, NULL);
   write_values();
@@ -243,7 +238,7 @@ static void borrowers_are_shown_and_go_with_their_process(void **state) {
   unsigned count;
   int status;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   _Atomic int *stage = clients_share(sizeof *stage);
@@ -269,7 +264,7 @@ static void borrowers_are_shown_and_go_with_their_process(void **state) {
 
 static void a_worker_that_dies_takes_nothing_from_a_borrower(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   struct mapped a = map(session, "a");
@@ -308,7 +303,7 @@ static void plant(const struct mapped *mapped) {
 static void who_has_borrowed_what_was_damaged_is_told(void **state) {
   gemmd_weight_info info;
   (void)state;
-  if (!is_cpu() || geteuid() != 0)
+  if (daemon_on_cuda() || geteuid() != 0)
     skip();
   gemmd_session *session = begin(""), *other = daemon_join(&daemon_under_test, NULL);
   struct mapped a = map(session, "a"), b = map(session, "b"), again = map(other, "a");
@@ -349,7 +344,7 @@ static void expect_shared(gemmd_session *session, struct mapped *a) {
 
 static void an_upgrade_keeps_what_is_lent(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   write_values();
@@ -366,7 +361,7 @@ static void an_upgrade_keeps_what_is_lent(void **state) {
 
 static void a_restart_with_stored_descriptors_keeps_what_is_lent(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   make("");
   write_values();
@@ -389,7 +384,7 @@ static void a_restart_with_stored_descriptors_keeps_what_is_lent(void **state) {
 
 static void a_gemmd_that_comes_back_empty_leaves_the_borrower_alone(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   struct mapped a = map(session, "a");
@@ -426,7 +421,7 @@ static void a_full_table_of_descriptors_is_said(void **state) {
   gemmd_borrowed *borrowed;
   struct rlimit limit;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   rlim_t before = leave_descriptors(0);
@@ -446,7 +441,7 @@ static void a_full_table_of_descriptors_is_said(void **state) {
 static void there_is_nothing_to_borrow(void **state) {
   gemmd_borrowed *borrowed;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   assert_int_equal(gemmd_weight_borrow(session, "nothing", &borrowed), GEMMD_NOT_FOUND);
@@ -464,7 +459,7 @@ static void a_weight_in_sixteen_parts_comes_in_two_answers(void **state) {
   gemmd_borrowed *borrowed;
   unsigned count;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   make("devices = 16\ncpu_threads = 1\n");
   oracle_weight_make(&weight, &tall, 9);

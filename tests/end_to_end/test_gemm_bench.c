@@ -101,12 +101,36 @@ static void test_fails_where_products_fail(void **state) {
   SHELL_EXPECT_ERROR("$T/gemm-bench --weight none", 1, "none", "(NOT_FOUND)");
 }
 
+/* What an installation has: the program alone. */
+static void test_says_where_the_other_way_is_to_be_had(void **state) {
+  (void)state;
+  (void)shell_expect("mkdir -p $D/alone && cp $T/gemm-bench $D/alone/", 0);
+  SHELL_EXPECT_ERROR("PATH=/usr/bin:/bin $D/alone/gemm-bench --weight w --requests 4 --warmup 0 --compare inprocess", 1,
+                     "gemm-inprocess is neither beside this program nor in the PATH", "make bench");
+  (void)shell_expect("rm -r $D/alone", 0);
+  SHELL_EXPECT_ERROR("$T/gemm-bench --weight w --requests 4 --compare library", 2, "--compare", "library");
+}
+
+/* A bundle has no such program. */
+static void test_compares_with_one_process(void **state) {
+  (void)state;
+  if (strcmp(shell_expect("test -x $T/gemm-inprocess && echo there || true", 0)->out, "there\n") != 0)
+    skip();
+  json_t *object =
+      shell_expect_json("$T/gemm-bench --weight w --m 2 --requests 20 --warmup 0 --compare inprocess --json", 0);
+  const json_t *compared = json_object_get(object, "inprocess");
+  assert_true(json_number_value(json_object_get(compared, "best_us")) > 0);
+  json_decref(object);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_counts_what_it_was_asked_for),
       cmocka_unit_test(test_asks_at_a_rate_for_a_mix),
       cmocka_unit_test(test_usage),
       cmocka_unit_test(test_fails_where_products_fail),
+      cmocka_unit_test(test_says_where_the_other_way_is_to_be_had),
+      cmocka_unit_test(test_compares_with_one_process),
   };
   return cmocka_run_group_tests(tests, begin, end);
 }

@@ -34,11 +34,6 @@ static struct oracle_weight weight;
 static struct daemon daemon_under_test;
 static struct error failure;
 
-static bool is_cpu(void) {
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
-  return backend == NULL || strcmp(backend, "cpu") == 0;
-}
-
 static gemmd_session *begin(const char *options) {
   daemon_make(&daemon_under_test, options);
   oracle_weight_make(&weight, &shape, 1);
@@ -145,7 +140,7 @@ static void expect_product(gemmd_session *session) {
 
 static void an_idle_worker_goes_and_comes_back(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY);
   struct engine engine = open_engine();
@@ -184,7 +179,7 @@ static void an_idle_worker_goes_and_comes_back(void **state) {
 static void a_product_in_the_ring_starts_it(void **state) {
   enum { ROWS = 3, WIDTH = 16 };
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY);
   float *x = gemmd_alloc(session, ROWS * WIDTH * sizeof *x), *y = gemmd_alloc(session, ROWS * WIDTH * sizeof *y);
@@ -223,7 +218,7 @@ static bool count_shape(void *user, const gemmd_tune_shape *row) {
 
 static void what_is_asked_for_starts_it(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   static char state_dir[] = "/tmp/gemmd-idle-XXXXXX";
   char remove[64];
@@ -262,7 +257,7 @@ static void what_is_asked_for_starts_it(void **state) {
 static void who_has_a_weight_open_keeps_it_awake(void **state) {
   gemmd_weight *handle;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY), *other = daemon_join(&daemon_under_test, NULL);
   expect_ok(session, gemmd_weight_open(session, "w", &handle));
@@ -290,7 +285,7 @@ static unsigned children(void) {
 /* Nothing of gemmd is on the device then, a second process that stands by included. */
 static void a_spare_worker_goes_as_well(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY "worker_spare = 1\n");
   while (children() != 2)
@@ -310,7 +305,7 @@ static void a_spare_worker_goes_as_well(void **state) {
 static void shapes_are_tuned_when_nobody_computes(void **state) {
   struct published_row row;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY "device_quiet_ms = 500\ntune_quiet_ms = 0\n");
   struct engine engine = open_engine();
@@ -339,7 +334,7 @@ static void shapes_are_tuned_when_nobody_computes(void **state) {
 static void engines_that_pause_are_taken_at_their_word(void **state) {
   struct published_row row;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("device_quiet_ms = 3600000\ntune_quiet_ms = 0\n");
   struct engine engine = open_engine(), second = open_engine();
@@ -368,7 +363,7 @@ static void what_a_client_found_is_published_by_the_worker(void **state) {
   gemmd_proposal proposal = {.m = 7, .x_type = GEMMD_F16, .y_type = GEMMD_F32, .kernel = "cpu threads=1"};
   struct published_row row;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY "device_quiet_ms = 300\ntune_quiet_ms = 0\n");
   struct engine engine = open_engine();
@@ -405,7 +400,7 @@ static void plant(const struct engine *engine) {
 static void what_was_written_to_is_found(void **state) {
   gemmd_weight_info info;
   (void)state;
-  if (!is_cpu() || geteuid() != 0)
+  if (daemon_on_cuda() || geteuid() != 0)
     skip();
   gemmd_session *session = begin("device_quiet_ms = 100\nverify_s = 1\n");
   struct engine engine = open_engine();
@@ -432,7 +427,7 @@ static void what_was_written_to_is_found(void **state) {
 static void what_is_given_back_meanwhile_is_compared_as_well(void **state) {
   gemmd_weight_info info;
   (void)state;
-  if (!is_cpu() || geteuid() != 0)
+  if (daemon_on_cuda() || geteuid() != 0)
     skip();
   gemmd_session *session = begin(SLEEPY "device_quiet_ms = 100\nverify_s = 0\n");
   struct engine engine = open_engine();

@@ -100,12 +100,6 @@ static void attack(const struct hostile_case *what) {
   assert_int_equal(result.ended + result.dropped, what->in_flight);
 }
 
-/* A GPU computes beside its worker, which has the driver's memory. */
-static bool on_cores(void) {
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
-  return backend == NULL || strcmp(backend, "cpu") == 0;
-}
-
 /* Back to what it was, soon after nobody asks for anything: else this waits until the test's time is over. */
 static void expect_memory_back(gemmd_session *session, uint64_t before) {
   while (device_info(session).memory_working > KEPT_MOST ||
@@ -138,7 +132,7 @@ static void hostile_users_hold_up_nobody(void **state) {
   clients_wait(&clients);
   assert_int_equal(device_info(session).restarts, 0);
   expect_ok(session, gemmd_device_state(session, 0, &health));
-  if (on_cores()) {
+  if (!daemon_on_cuda()) { /* a GPU computes beside its worker, which has the driver's memory */
     assert_in_range(health.longest_ns, 1, LONGEST_NS);
     expect_memory_back(session, before);
   }
@@ -167,7 +161,7 @@ static void tensors_leave_nothing_behind(void **state) {
   assert_int_equal(result.ended, 1);
   assert_false(result.wrong);
   gemmd_disconnect(other);
-  if (on_cores())
+  if (!daemon_on_cuda())
     expect_memory_back(session, before);
   gemmd_disconnect(session);
   end();

@@ -63,9 +63,7 @@ static void load_all(enum gemmd_placement placement) {
 
 /* False where the machine has one device; nothing is left then. */
 static bool begin(enum gemmd_placement placement) {
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
-  bool cpu = backend == NULL || strcmp(backend, "cpu") == 0;
-  daemon_make(&daemon_under_test, cpu ? "devices = 2\n" : "devices = 0\n");
+  daemon_make(&daemon_under_test, daemon_on_cuda() ? "devices = 0\n" : "devices = 2\n");
   daemon_start(&daemon_under_test);
   session = daemon_join(&daemon_under_test, NULL);
   if (status().devices >= DEVICES) {

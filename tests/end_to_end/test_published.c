@@ -25,11 +25,6 @@ static const struct gemm_weight shape = {128, 256, GEMM_FORMAT_INT8, GEMM_SCALE_
 static struct daemon daemon_under_test;
 static struct error failure;
 
-static bool is_cpu(void) {
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
-  return backend == NULL || strcmp(backend, "cpu") == 0;
-}
-
 static gemmd_session *begin(const char *options) {
   struct oracle_weight weight;
   daemon_make(&daemon_under_test, options);
@@ -169,7 +164,7 @@ static void a_shape_that_was_seen_is_tuned_for(void **state) {
   struct published_row row;
   gemmd_borrowed *borrowed;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("tune_quiet_ms = 0\n");
   struct mapped mapped = map(session);
@@ -189,7 +184,7 @@ static void a_shape_that_was_seen_is_tuned_for(void **state) {
 static void whatever_lies_in_the_ring_harms_nobody(void **state) {
   gemmd_borrowed *borrowed;
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   uint8_t *ring = open_ring(session);
@@ -233,7 +228,7 @@ static void whatever_lies_in_the_ring_harms_nobody(void **state) {
 
 static void a_resumed_session_opens_them_again(void **state) {
   (void)state;
-  if (!is_cpu())
+  if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
   struct mapped before = map(session);

@@ -65,8 +65,7 @@ static void load(void) {
 static int start(void **state) {
   (void)state;
   char options[160];
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
-  words = backend != NULL && strcmp(backend, "cuda") == 0 ? &cuda_words : &cpu_words;
+  words = daemon_on_cuda() ? &cuda_words : &cpu_words;
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
   daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
   snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));

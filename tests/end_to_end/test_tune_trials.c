@@ -29,9 +29,8 @@ static char output[1 << 20];
 
 static int start(void **state) {
   (void)state;
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
-  on_cuda = backend != NULL && strcmp(backend, "cuda") == 0;
+  on_cuda = daemon_on_cuda();
   daemon_make(&gemmd, "tune = off\ncpu_threads = 2\ntune_bytes = 1048576\n");
   /* what the manual parameters ask for on a GPU is compiled, and kept there */
   assert_non_null(mkdtemp(state_dir));

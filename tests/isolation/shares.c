@@ -27,7 +27,7 @@ enum {
   USERS = 3,
   LAST = USERS - 1, /* who asks for a row at a time */
   SESSIONS = 4,     /* one of the first user, the others of the second */
-  WINDOW = 8,       /* products of a session under way */
+  WINDOW = 32,      /* products of a session under way */
   SMALL = 256,
   WAITS_MOST = 1 << 20,
   SETTLE_NS = 500000000
@@ -48,7 +48,7 @@ static int64_t rows_at_once = 32;
 
 static gemmd_session *join_as(int user, gemmd_weight **weight) {
   gemmd_session *session = NULL;
-  gemmd_options options = {.arena_bytes = (size_t)64 << 20, .name = names[user]};
+  gemmd_options options = {.arena_bytes = (size_t)128 << 20, .name = names[user]};
   uid_t uid = (uid_t)(FIRST_USER + user);
   if ((geteuid() == 0 && (setgid(uid) != 0 || setuid(uid) != 0)) ||
       gemmd_connect(&session, daemon_under_test.socket, &options) != GEMMD_OK ||

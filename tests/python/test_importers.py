@@ -177,6 +177,70 @@ class Comfy(Written):
             self.forget()
 
 
+@needs("torch", "safetensors", "transformers", "auto_gptq")
+class AutoGptq(Written):
+    def module(self, path):
+        """A file of auto-gptq's by itself: the package as a whole wants a transformers of its time."""
+        where = Path(importlib.util.find_spec("auto_gptq").submodule_search_locations[0]) / path
+        spec = importlib.util.spec_from_file_location(where.stem, where)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def test_files_of_its_packer(self):
+        """Scales and zero points by its Quantizer, packed by its QuantLinear; W is what that multiplies with."""
+        import torch
+
+        Quantizer = self.module("quantization/quantizer.py").Quantizer
+        QuantLinear = self.module("nn_modules/qlinear/qlinear_cuda_old.py").QuantLinear
+        for bits, group, format in ((2, 128, "int2"), (2, -1, "stored"), (8, -1, "int8")):
+            width = K if group == -1 else group
+            linear = torch.nn.Linear(K, N, bias=False, dtype=torch.float16)
+            w, scales, zeros = torch.from_numpy(random(bits, N, K)), [], []
+            for begin in range(0, K, width):
+                quantizer = Quantizer()
+                quantizer.configure(bits, perchannel=True, sym=True)
+                quantizer.find_params(w[:, begin : begin + width], weight=True)
+                w[:, begin : begin + width] = quantizer.quantize(w[:, begin : begin + width])
+                scales.append(quantizer.scale)
+                zeros.append(quantizer.zero)
+            linear.weight.data = w.half()
+            packed = QuantLinear(bits, group, K, N, False)
+            packed.pack(linear, torch.cat(scales, 1), torch.cat(zeros, 1), None)
+            self.save({f"{STEM}.{name}": value for name, value in packed.state_dict().items()},
+                      {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": False, "sym": True})  # fmt: skip
+            packed.scales = packed.scales.float()  # so that the reference rounds nothing
+            self.expect(packed(torch.eye(K)).T.numpy(), format)
+            self.forget()
+
+
+@needs("torch", "safetensors", "modelopt")
+class ModelOpt(Written):
+    def test_fp8_as_it_exports(self):
+        """mtq.quantize and the export's own functions for scales and codes, and its own dequantization of these."""
+        import modelopt.torch.quantization as mtq
+        import torch
+        from modelopt.torch.export import quant_utils
+
+        model, linear = layer()
+        x = torch.from_numpy(random(2, 64, K)).bfloat16()
+        mtq.quantize(model, mtq.FP8_DEFAULT_CFG, lambda _: linear(x))
+        scale, input_scale = quant_utils.get_weight_scaling_factor(linear), quant_utils.get_activation_scaling_factor(linear)
+        codes = quant_utils.to_quantized_weight(linear.weight, scale, quant_utils.get_quantization_format(linear))
+        self.assertEqual(codes.dtype, torch.float8_e4m3fn)
+        self.save({STEM + ".weight": codes, STEM + ".weight_scale": scale, STEM + ".input_scale": input_scale})
+        about = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": None}}
+        (self.folder / "hf_quant_config.json").write_text(json.dumps(about))
+        self.session.load_model(self.folder, format="stored")
+        with self.session.open(STEM + ".weight") as weight:
+            rows = x.float().numpy()
+            self.near(weight.matmul(rows, y_type="f32"), linear(x).detach().float().numpy(), 1e-2)  # its product is bf16
+            # the identity by its codes, times the static scale of x
+            eye = np.eye(K, dtype=np.float32) * np.float32(256) * input_scale.item()
+            values = weight.matmul(eye, y_type="f32").T / (np.float32(256) * input_scale.item())
+            np.testing.assert_allclose(values, (codes.float() * scale.float()).detach().numpy(), rtol=2e-6)
+
+
 @needs("torch", "safetensors", "transformers")
 class Transformers(Written):
     def test_bitnet(self):

@@ -21,15 +21,18 @@ def activations(seed, rows=ROWS):
 
 
 def values_of(codes, scales):
-    """The weight that codes [n, k/4] and scales [n, groups] stand for."""
+    """The weight that codes, [n, k/4] of 2 bits or [n, k] of int8, and scales [n, groups] or [n, 1] stand for."""
+    if codes.dtype == np.int8:
+        return codes.astype(np.float64) * scales
     plain = (codes[:, :, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(len(codes), -1).astype(np.float64) - 1
-    return plain * np.repeat(scales.astype(np.float64), 128, axis=1)[:, : plain.shape[1]]
+    width = 128 if scales.shape[1] > 1 else plain.shape[1]
+    return plain * np.repeat(scales.astype(np.float64), width, axis=1)[:, : plain.shape[1]]
 
 
 def read_safetensors(path):
     raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
-    types = {"U8": np.uint8, "F16": np.float16}
+    types = {"U8": np.uint8, "F16": np.float16, "I8": np.int8, "F32": np.float32}
     tensors = {}
     for name, about in json.loads(raw[8 : 8 + length]).items():
         begin, end = (8 + length + offset for offset in about["data_offsets"])
@@ -63,8 +66,8 @@ class Quantize(unittest.TestCase):
         types = {"float32": "F32", "float16": "F16", "uint8": "U8"}
         write_safetensors(cls.path(name), {key: (types[array.dtype.name], array) for key, array in arrays.items()})
 
-    def run_it(self, *options, model="model", output="int2"):
-        command = [BUILD / "gemmctl", "quantize", self.path(model), "--format", "int2", "--output", self.path(output)]
+    def run_it(self, *options, model="model", output="int2", format="int2"):
+        command = [BUILD / "gemmctl", "quantize", self.path(model), "--format", format, "--output", self.path(output)]
         self.addCleanup(self.path(output).unlink, missing_ok=True)
         done = subprocess.run([str(word) for word in (*command, *options)], capture_output=True, text=True, timeout=60)
         self.assertEqual(list(self.folder.glob("*.part.*")), [])
@@ -103,6 +106,52 @@ class Quantize(unittest.TestCase):
                 q = values_of(tensors[name], tensors[f"{name}_scale"])
                 self.assertLess(worst_row(y, x.astype(np.float64) @ q.T), 3e-4)
 
+    def test_int8_and_a_scale_a_row(self):
+        """Nearer than rounding on rows that were not seen, as it says; loaded as it is; and rounding is the loader's."""
+        x = activations(50, 7)
+        for format, *scale in (("int8",), ("int8", "--scale", "row"), ("int2", "--scale", "row")):
+            with self.subTest(format=format, scale=scale), gemmclient.connect(self.daemon.socket) as session:
+                report = self.made("--calibration", self.path("rows"), "--evaluate", self.path("unseen"), *scale, format=format)
+                tensors = read_safetensors(self.path("int2"))
+                for name, each in report.items():
+                    self.assertLess(each["gptq"], 0.8 * each["rounded"])
+                    self.assertEqual(tensors[f"{name}_scale"].shape, (N, 1))
+                    q = values_of(tensors[name], tensors[f"{name}_scale"])
+                    self.assertAlmostEqual(each["gptq"], output_error(self.unseen[name], self.weights[name], q), places=9)
+                info = session.load(self.path("int2"), tensor="a.weight", name="row", format=format)
+                self.assertEqual(info.scale.name, "ROW")
+                q = values_of(tensors["a.weight"], tensors["a.weight_scale"])
+                y = np.array(session.open("row").matmul(x))
+                self.assertLess(worst_row(y, x.astype(np.float64) @ q.T), 0.02 if format == "int8" else 3e-4)  # x is rounded
+                self.made("--method", "round", *scale, format=format)
+                here = session.load(self.path("int2"), tensor="c.weight", name="here", format=format)
+                there = session.load(self.path("model"), tensor="c.weight", name="there", format=format, scale="row")
+                self.assertEqual(here.hash, there.hash)
+                for name in ("row", "here", "there"):
+                    session.unload(name)
+
+    def test_a_folder_takes_python(self):
+        (self.folder / "folder").mkdir(exist_ok=True)
+        command = [BUILD / "gemmctl", "quantize", self.folder / "folder", "--format", "int2", "--output", self.folder / "made"]
+        for words, python, code, reason in (
+            (("--method", "gptq"), "true", 2, "--method is for a file"),
+            (("--evaluate", "rows"), "true", 2, "--evaluate is for a file"),
+            (("--calibration", "text"), "/nowhere/python", 1, "/nowhere/python: No such file or directory; a model takes python3"),
+        ):  # fmt: skip
+            environment = {**os.environ, "GEMMD_PYTHON": python}
+            done = subprocess.run(list(map(str, [*command, *words])), capture_output=True, text=True, env=environment)
+            self.assertEqual(done.returncode, code)
+            self.assertIn(reason, done.stderr)
+        # what it becomes: the options of both, and this program for the layers
+        environment["GEMMD_PYTHON"] = str(self.folder / "python")
+        (self.folder / "python").write_text('#!/bin/sh\necho "$@" "$GEMMCTL"\n')
+        (self.folder / "python").chmod(0o755)
+        words = ["--calibration", "text", "--scale", "row", "--threads", "3", "--tensor", "a*", "--damping", "0.1", "--json"]
+        done = subprocess.run([*map(str, command), *words], capture_output=True, text=True, env=environment)
+        said = f"-m gemmclient.quantize {self.folder}/folder --format int2 --scale row --calibration text --output {self.folder}/made"
+        said += f" --tensor a* --damping 0.1 --threads 3 --json {BUILD.resolve() / 'gemmctl'}"
+        self.assertEqual(done.stdout.split(), said.split())
+
     def test_rounding_is_what_the_loader_does(self):
         report = self.made("--method", "round")
         self.assertEqual({name: set(each) for name, each in report.items()}, dict.fromkeys(self.weights, {"name", "n", "k", "rows"}))
@@ -138,6 +187,9 @@ class Quantize(unittest.TestCase):
     def test_refusals(self):
         rows = ("--calibration", self.path("rows"))
         self.refused("--method gptq needs --calibration", code=2)
+        self.refused("--format must be int2 or int8", *rows, code=2, format="fp8")
+        self.refused("--scale must be row", *rows, "--scale", "group", code=2, format="int8")
+        self.refused("--scale must be row or group", *rows, "--scale", "one", code=2)
         self.refused("--damping must be", *rows, "--damping", "7", code=2)
         self.refused("none.safetensors: No such file", "--calibration", self.path("none"))
         self.refused("no matrix of F32, F16 or BF16 matches x.* (NOT_FOUND)", *rows, "--tensor", "x.*")

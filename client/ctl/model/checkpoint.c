@@ -83,8 +83,8 @@ static char *scale_name(const char *name) {
   return asprintf(&text, "%s_scale", name) >= 0 ? text : NULL;
 }
 
-static enum status announce_tensor(json_t *header, const struct safetensors_tensor *tensor, uint64_t *offset,
-                                   struct error *error) {
+static enum status announce_tensor(json_t *header, const struct safetensors_tensor *tensor,
+                                   const struct gptq_grid *grid, uint64_t *offset, struct error *error) {
   uint64_t n = tensor->shape[0], k = tensor->shape[1];
   char *scale = scale_name(tensor->name);
   /* the tensor or the scales may come first */
@@ -96,20 +96,21 @@ static enum status announce_tensor(json_t *header, const struct safetensors_tens
     status = error_set(error, STATUS_EXISTS,
                        "'%s' would be the name of codes and of scales; --tensor says which weights are wanted",
                        safetensors_show(twice).text);
-  else if (scale == NULL || !announce(header, scale, "F16", n, (k + GPTQ_GROUP - 1) / GPTQ_GROUP, 2, offset) ||
-           !announce(header, tensor->name, "U8", n, k / 4, 1, offset))
+  else if (scale == NULL ||
+           !announce(header, scale, grid->int8 ? "F32" : "F16", n, gptq_scales(grid, k), grid->int8 ? 4 : 2, offset) ||
+           !announce(header, tensor->name, grid->int8 ? "I8" : "U8", n, grid->int8 ? k : k / 4, 1, offset))
     status = error_set(error, STATUS_NOMEM, "no memory for the header");
   free(scale);
   return status;
 }
 
 enum status checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *tensors, size_t count,
-                                    struct error *error) {
+                                    const struct gptq_grid *grid, struct error *error) {
   uint64_t offset = 0;
   json_t *header = json_object();
   enum status status = header != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for the header");
   for (size_t i = 0; i < count && status == STATUS_OK; i++)
-    status = announce_tensor(header, tensors[i], &offset, error);
+    status = announce_tensor(header, tensors[i], grid, &offset, error);
   char *text = status == STATUS_OK ? json_dumps(header, JSON_COMPACT) : NULL;
   json_decref(header);
   if (status != STATUS_OK)

@@ -2,6 +2,7 @@
 #ifndef CLIENT_CTL_MODEL_CHECKPOINT_H
 #define CLIENT_CTL_MODEL_CHECKPOINT_H
 
+#include "../../../proto/weights/gptq.h"
 #include "../../../proto/weights/safetensors.h"
 
 #include <stdbool.h>
@@ -24,10 +25,11 @@ bool checkpoint_is_real(const struct safetensors_tensor *tensor);
 MUST_CHECK enum status checkpoint_rows(const struct checkpoint *checkpoint, const struct safetensors_tensor *tensor,
                                        size_t begin, size_t count, float most, float *out, struct error *error);
 
-/* Writes the header of a file with 2-bit weights: for each of the tensors, which are real matrices, codes U8 [N, K/4]
- * under its name and F16 [N, ceil(K/128)] under its name with _scale. What it announces must follow, tensor by tensor,
- * scales first. EXISTS where scales would have the name of another of the tensors; SYSTEM, NOMEM. */
+/* Writes the header of a file of codes: for each of the tensors, which are real matrices, codes under its name, U8
+ * [N, K/4] of 2 bits or I8 [N, K], and scales [N, `gptq_scales`] under its name with _scale, F16 or F32. What it
+ * announces must follow, tensor by tensor, scales first. EXISTS where scales would have the name of another of the
+ * tensors; SYSTEM, NOMEM. */
 MUST_CHECK enum status checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *tensors, size_t count,
-                                               struct error *error);
+                                               const struct gptq_grid *grid, struct error *error);
 
 #endif

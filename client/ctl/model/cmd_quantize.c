@@ -1,4 +1,4 @@
-/* quantize: a file of 2-bit weights from one of real numbers, without gemmd. */
+/* quantize: a file of codes from one of real numbers, without gemmd; a folder with a model goes to quantize_model. */
 #include "../ctl.h"
 
 #include "../../../proto/weights/gptq.h"
@@ -7,6 +7,7 @@
 #include "../../tool/print.h"
 #include "../output.h"
 #include "checkpoint.h"
+#include "quantize_model.h"
 
 #include <errno.h>
 #include <float.h>
@@ -25,6 +26,7 @@ struct job {
   struct checkpoint weights, calibration, evaluation;
   bool calibrated, evaluated; /* which of them are open */
   int method;
+  struct gptq_grid grid;
   double damping;
   unsigned threads;
   const struct safetensors_tensor **tensors; /* of `weights`, those to do */
@@ -36,11 +38,10 @@ struct job {
 /* One weight, and what became of it. */
 struct layer {
   const struct safetensors_tensor *tensor;
-  size_t n, k, groups, rows; /* rows: of activations that the errors were measured with; 0: none */
+  size_t n, k, rows; /* rows: of activations that the errors were measured with; 0: none */
   float *w;
   double *calibration, *evaluation; /* x^T x; the second may be the first */
-  uint8_t *codes;                   /* [n][k] */
-  uint16_t *scales;                 /* [n][groups] */
+  struct gptq_weight weight;        /* of w, and what it becomes */
   double rounded, chosen;           /* errors of the output */
 };
 
@@ -101,62 +102,86 @@ static enum status measure(struct job *job, const struct layer *layer, double *o
   const double *h = layer->evaluation != NULL ? layer->evaluation : layer->calibration;
   if (h == NULL)
     return STATUS_OK;
-  return gptq_error(h, layer->w, layer->n, layer->k, layer->codes, layer->scales, job->threads, out, &job->error);
+  return gptq_error(h, &job->grid, &layer->weight, job->threads, out, &job->error);
 }
 
 static enum status quantize(struct job *job, struct layer *layer) {
   struct gptq gptq = {0};
-  gptq_round(layer->w, layer->n, layer->k, layer->codes, layer->scales, job->threads);
-  enum status status = measure(job, layer, &layer->rounded);
+  enum status status = gptq_round(&job->grid, &layer->weight, job->threads, &job->error);
+  if (status == STATUS_OK)
+    status = measure(job, layer, &layer->rounded);
   if (status != STATUS_OK || job->method == ROUND)
     return status;
   status = gptq_prepare(&gptq, layer->calibration, layer->k, job->damping, job->threads, &job->error);
   if (status == STATUS_OK)
-    status = gptq_quantize(&gptq, layer->w, layer->n, layer->codes, layer->scales, job->threads, &job->error);
+    status = gptq_quantize(&gptq, &job->grid, &layer->weight, job->threads, &job->error);
   gptq_free(&gptq);
   return status == STATUS_OK ? measure(job, layer, &layer->chosen) : status;
 }
 
-static enum status write_layer(struct job *job, const struct layer *layer) {
-  uint8_t *packed = malloc(layer->k / 4);
-  if (packed == NULL)
-    return no_memory(job, layer);
-  bool good =
-      fwrite(layer->scales, sizeof *layer->scales, layer->n * layer->groups, job->out) == layer->n * layer->groups;
-  for (size_t row = 0; row < layer->n && good; row++) {
-    quantize_pack(layer->codes + row * layer->k, layer->k, packed, layer->k / 4);
-    good = fwrite(packed, 1, layer->k / 4, job->out) == layer->k / 4;
+/* Scales as they are stored. */
+static bool write_scales(const struct job *job, const struct layer *layer) {
+  size_t count = layer->n * gptq_scales(&job->grid, layer->k);
+  bool good = true;
+  if (job->grid.int8)
+    return fwrite(layer->weight.scales, sizeof *layer->weight.scales, count, job->out) == count;
+  for (size_t i = 0; i < count && good; i++) {
+    uint16_t bits;
+    good = quantize_f16(&layer->weight.scales[i], 1, &bits) == 1 && fwrite(&bits, sizeof bits, 1, job->out) == 1;
   }
-  free(packed);
+  return good;
+}
+
+/* Rows of 2-bit codes, four a byte. */
+static bool write_packed(const struct job *job, const struct layer *layer, uint8_t *codes, uint8_t *packed) {
+  for (size_t row = 0; row < layer->n; row++) {
+    for (size_t i = 0; i < layer->k; i++)
+      codes[i] = (uint8_t)(layer->weight.codes[row * layer->k + i] + 1);
+    quantize_pack(codes, layer->k, packed, layer->k / 4);
+    if (fwrite(packed, 1, layer->k / 4, job->out) != layer->k / 4)
+      return false;
+  }
+  return true;
+}
+
+static enum status write_layer(struct job *job, const struct layer *layer) {
+  uint8_t *codes = malloc(layer->k + layer->k / 4);
+  if (codes == NULL)
+    return no_memory(job, layer);
+  bool good = write_scales(job, layer);
+  if (good && job->grid.int8)
+    good = fwrite(layer->weight.codes, layer->k, layer->n, job->out) == layer->n;
+  else if (good)
+    good = write_packed(job, layer, codes, codes + layer->k);
+  free(codes);
   return good ? STATUS_OK : error_set(&job->error, STATUS_SYSTEM, "writing the codes: %s", strerror(errno));
 }
 
 static void layer_free(struct layer *layer) {
   free(layer->w);
-  free(layer->codes);
-  free(layer->scales);
+  free(layer->weight.codes);
+  free(layer->weight.scales);
   free(layer->calibration);
   free(layer->evaluation);
   layer->w = NULL;
-  layer->codes = NULL;
-  layer->scales = NULL;
+  layer->weight = (struct gptq_weight){0};
   layer->calibration = layer->evaluation = NULL;
 }
 
 static enum status do_layer(struct job *job, struct layer *layer) {
-  layer->n = layer->tensor->shape[0];
-  layer->k = layer->tensor->shape[1];
-  layer->groups = (layer->k + GPTQ_GROUP - 1) / GPTQ_GROUP;
-  if (layer->k % 4 != 0)
+  size_t n = layer->n = layer->tensor->shape[0], k = layer->k = layer->tensor->shape[1];
+  if (!job->grid.int8 && k % 4 != 0)
     return error_set(&job->error, STATUS_UNSUPPORTED, "tensor '%s' has %zu columns; codes are stored by fours",
-                     safetensors_show(layer->tensor->name).text, layer->k);
-  layer->w = malloc(layer->n * layer->k * sizeof *layer->w);
-  layer->codes = malloc(layer->n * layer->k);
-  layer->scales = malloc(layer->n * layer->groups * sizeof *layer->scales);
-  enum status status =
-      layer->w != NULL && layer->codes != NULL && layer->scales != NULL ? STATUS_OK : no_memory(job, layer);
+                     safetensors_show(layer->tensor->name).text, k);
+  layer->w = malloc(n * k * sizeof *layer->w);
+  layer->weight = (struct gptq_weight){.w = layer->w, .n = n, .k = k};
+  layer->weight.codes = malloc(n * k);
+  layer->weight.scales = malloc(n * gptq_scales(&job->grid, k) * sizeof *layer->weight.scales);
+  bool ready = layer->w != NULL && layer->weight.codes != NULL && layer->weight.scales != NULL;
+  enum status status = ready ? STATUS_OK : no_memory(job, layer);
   if (status == STATUS_OK)
-    status = checkpoint_rows(&job->weights, layer->tensor, 0, layer->n, QUANTIZE_INT2_MOST, layer->w, &job->error);
+    status = checkpoint_rows(&job->weights, layer->tensor, 0, n, job->grid.int8 ? FLT_MAX : QUANTIZE_INT2_MOST,
+                             layer->w, &job->error);
   if (status == STATUS_OK)
     status = read_activations(job, layer);
   if (status == STATUS_OK)
@@ -246,7 +271,7 @@ static enum status choose_tensors(struct job *job) {
 
 static enum status do_layers(struct job *job, struct layer *layers) {
   bool terminal = isatty(STDERR_FILENO) == 1;
-  enum status status = checkpoint_write_header(job->out, job->tensors, job->count, &job->error);
+  enum status status = checkpoint_write_header(job->out, job->tensors, job->count, &job->grid, &job->error);
   for (size_t i = 0; i < job->count && status == STATUS_OK; i++) {
     layers[i].tensor = job->tensors[i];
     if (terminal)
@@ -282,20 +307,35 @@ static bool is_read(const struct tool_call *call, const char *path) {
   return false;
 }
 
+/* What is asked of codes; false after having said what is wrong with it. */
+static bool parse_grid(struct job *job) {
+  int format, scale;
+  bool row = true;
+  if (!tool_word(job->call, "format", words_format, 0, &format) ||
+      !tool_word(job->call, "scale", words_scale, GEMMD_SCALE_DEFAULT, &scale))
+    return false;
+  if (format == GEMMD_FORMAT_INT2)
+    row = scale == GEMMD_SCALE_ROW;
+  else if (format != GEMMD_FORMAT_INT8) {
+    tool_fail(job->call, TOOL_USAGE, "--format must be int2 or int8: gemmd quantizes to the others while it loads");
+    return false;
+  }
+  if (scale != GEMMD_SCALE_DEFAULT && scale != GEMMD_SCALE_ROW && (row || scale != GEMMD_SCALE_GROUP)) {
+    tool_fail(job->call, TOOL_USAGE, "--scale must be row%s", row ? "" : " or group");
+    return false;
+  }
+  job->grid = (struct gptq_grid){.int8 = format == GEMMD_FORMAT_INT8, .row = row, .search = true};
+  return true;
+}
+
 static bool parse(struct job *job) {
-  int format;
   int64_t threads;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
-  if (!tool_word(job->call, "format", words_format, 0, &format) ||
-      !tool_word(job->call, "method", words_quantize_method, GPTQ, &job->method) ||
+  if (!parse_grid(job) || !tool_word(job->call, "method", words_quantize_method, GPTQ, &job->method) ||
       !tool_number(job->call, "damping", 1e-6, 1.0, 0.01, &job->damping) ||
       !tool_integer(job->call, "threads", 1, 256, processors > 0 && processors < 256 ? processors : 256, &threads))
     return false;
   job->threads = (unsigned)threads;
-  if (format != GEMMD_FORMAT_INT2) {
-    tool_fail(job->call, TOOL_USAGE, "--format must be int2: gemmd quantizes to the other formats while it loads");
-    return false;
-  }
   if (job->method == GPTQ && tool_value(job->call, "calibration") == NULL) {
     tool_fail(job->call, TOOL_USAGE, "--method gptq needs --calibration, the rows that the layers see");
     return false;
@@ -310,6 +350,9 @@ static bool parse(struct job *job) {
 static enum tool_exit run_quantize(struct tool_call *call) {
   struct job job = {.call = call};
   struct layer *layers = NULL;
+  struct stat facts;
+  if (stat(call->arguments[0], &facts) == 0 && S_ISDIR(facts.st_mode))
+    return quantize_model(call);
   if (!parse(&job))
     return TOOL_USAGE;
   enum status status = open_files(&job);
@@ -333,10 +376,11 @@ static enum tool_exit run_quantize(struct tool_call *call) {
 }
 
 static const struct tool_option quantize_options[] = {
-    {"format", "FORMAT", "int2", true},
-    {"output", "FILE", "where the codes go: a safetensors file that `load` takes", true},
+    {"format", "FORMAT", "int2, int8", true},
+    {"output", "FILE", "where the codes go: a safetensors file, or a folder, that `load` takes", true},
+    {"scale", "MODE", "of int2: group (if not given), row", false},
     {"method", "METHOD", "gptq, or round: the least squared error of the weights; gptq if not given", false},
-    {"calibration", "FILE", "safetensors: rows of x that each layer sees, [.., K], under its weight's name", false},
+    {"calibration", "FILE", "text for a model; else safetensors with rows that layers see, by weights' names", false},
     {"evaluate", "FILE", "the same with other rows, to measure errors with; else the calibration's", false},
     {"tensor", "PATTERN", "which weights; all that there are rows for if not given", false},
     {"damping", "D", "of the mean of the Hessian's diagonal is added to it; 0.01 if not given", false},
@@ -346,13 +390,16 @@ static const struct tool_option quantize_options[] = {
 
 const struct tool_command ctl_quantize = {
     .name = "quantize",
-    .arguments = "FILE",
+    .arguments = "FILE|FOLDER",
     .least = 1,
     .most = 1,
-    .summary = "Makes a file of 2-bit weights from a safetensors file; needs no gemmd. Prints the relative errors of\n"
-               "the layers' outputs, rounded and by GPTQ.",
+    .summary =
+        "Makes 2-bit or INT8 weights with less error than rounding makes; needs no gemmd. Of a model, a folder,\n"
+        "layer by layer over what the quantized layers before put out: by python3 with gemmclient, torch and\n"
+        "transformers. Prints the relative errors of the layers' outputs, rounded and by GPTQ.",
     .options = quantize_options,
     .example =
+        "gemmctl quantize llama/ --format int2 --calibration text.txt --output llama-int2/\n  "
         "gemmctl quantize model.safetensors --format int2 --calibration rows.safetensors --output int2.safetensors",
     .keys = "  tensors: a list of {name, n, k, rows: of activations, rounded, gptq: relative errors of the output}",
     .run = run_quantize,

@@ -3,7 +3,7 @@
 
     perplexity.py --model DIR --text FILE --format fp8 --format int2 --format int2,ternary
     perplexity.py --model DIR --text FILE --format int2 --layers 'model.layers.*.mlp.*'
-    perplexity.py --model DIR --text FILE --format int2 --quantized FILE.safetensors   # of `gemmctl quantize`
+    perplexity.py --model DIR --text FILE --format int2 --quantized FOLDER             # of `gemmctl quantize`
 
 DIR is a local folder with a causal language model. Without a tokenizer in it tokens are the bytes of the text. Windows
 of --window tokens, one behind the other, each predicts its own; the perplexity is the exponential of the mean of
@@ -17,21 +17,17 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Optional, Sequence
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, logging
+from transformers import AutoModelForCausalLM, logging
 
 import gemmclient
 import gemmclient.torch
+from gemmclient.quantize import tokens_of
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
-
-
-def tokens_of(model: str, text: Path) -> torch.Tensor:
-    if (Path(model) / "tokenizer.json").exists():
-        return AutoTokenizer.from_pretrained(model)(text.read_text(), return_tensors="pt").input_ids[0]
-    return torch.tensor(list(text.read_bytes()))
 
 
 @torch.no_grad()
@@ -72,18 +68,18 @@ def served(chosen: argparse.Namespace, session: gemmclient.Session, wanted: str,
     return {"format": wanted, "layers": len(paths), "perplexity": perplexity(model, tokens, chosen.window)}
 
 
-def main() -> int:
+def main(words: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, metavar="DIR")
     parser.add_argument("--text", required=True, type=Path, metavar="FILE")
     parser.add_argument("--format", required=True, action="append", metavar="FORMAT[,SCALE][,METHOD]", help="may be repeated")
-    parser.add_argument("--quantized", type=Path, metavar="FILE", help="weights that gemmctl quantize has made")
+    parser.add_argument("--quantized", type=Path, metavar="FOLDER", help="that gemmctl quantize has made, or a file")
     parser.add_argument("--layers", action="append", metavar="PATTERN", help="paths of layers; may be repeated (*)")
     parser.add_argument("--dtype", default="float32", help="of the model: float32, bfloat16, float16")
     parser.add_argument("--window", type=int, default=512, help="tokens (512)")
     parser.add_argument("--socket", help="of gemmd")
     parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(words)
     tokens = tokens_of(chosen.model, chosen.text)
     said = {"tokens": len(tokens), "before": perplexity(load(chosen), tokens, chosen.window), "after": []}
     with gemmclient.connect(chosen.socket) as session:

@@ -135,10 +135,10 @@ struct micro_ops {
   /* [kind][source]; NULL where the set has none. DWORDS takes up to `rows` rows, the others up to `unpack_rows`. Every
    * set has [F32][DWORDS], and [INTEGER][DWORDS] or both [WORDS][DWORDS] and groups_*. */
   void (*tile[MICRO_KINDS][MICRO_SOURCES])(const struct micro_tile *tile);
-  int rows;        /* of a tile that is best; MICRO_ROWS at most */
-  int unpack_rows; /* of a tile that unpacks W on the way; MICRO_UNPACK_ROWS at most */
-  int few_rows;    /* up to which such tiles are taken; beyond, W is unpacked once for all tiles */
-  int block_steps; /* of unpacked W that tiles use in turn, at most; 0: as many as there is room for */
+  int rows;                       /* of a tile that is best; MICRO_ROWS at most */
+  int unpack_rows[MICRO_SOURCES]; /* of a tile that unpacks W on the way; MICRO_UNPACK_ROWS at most */
+  int few_rows[MICRO_SOURCES];    /* up to which such tiles are taken; beyond, W is unpacked once for all tiles */
+  int block_steps;                /* of unpacked W that tiles use in turn, at most; 0: as many as there is room for */
 
   /* s8 to x of WORDS. `count` is a multiple of 4. NULL where the set has no such tile. */
   void (*words_s8)(const int8_t *from, uint32_t *to, int64_t count);

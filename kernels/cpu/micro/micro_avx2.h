@@ -12,8 +12,6 @@
 #define ROWS 6
 #define VECTORS 2
 #define FEW_VECTORS 4
-#define UNPACK_ROWS 4
-#define FEW_ROWS 8
 /* A group, and 16 KiB of W: half of the smallest first cache. */
 #define BLOCK_STEPS 128
 #define BLOCKS_IN_CACHE true

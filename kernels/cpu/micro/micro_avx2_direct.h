@@ -93,6 +93,16 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
  * they take the next: one by one they read W once, but with four rows there are more x than registers. */
 
 #define DIRECT_AHEAD 4096
+/* The lines of x that the next tile begins with, a line of each row once for all its steps. Not where a tile has few
+ * rows: what it reads of x stays where it is. */
+static ALWAYS_INLINE void ask_for_rows(const struct micro_tile *tile, int rows, int64_t step) {
+  if (rows > 2 && step % LINE_DWORDS == 0) {
+    UNROLL for (int row = 0; row < rows; row++) {
+      __builtin_prefetch(tile->x + (rows + row) * tile->x_stride + step);
+    }
+  }
+}
+
 #define BLOCK_DIRECT(name, bytes, count, at_once, sum_type, ending, multiply, step_of)                                 \
   static ALWAYS_INLINE void direct_##name(const struct micro_tile *tile, int rows, int column, int vectors) {          \
     sum_type sum[ROWS][FEW_VECTORS];                                                                                   \
@@ -100,6 +110,7 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
     const uint8_t *w = (const uint8_t *)tile->w + bytes * column;                                                      \
     begin_##ending(tile, rows, column, vectors, sum);                                                                  \
     for (int64_t step = 0; step < tile->steps; step += count, w += bytes * tile->width) {                              \
+      ask_for_rows(tile, rows, step);                                                                                  \
       UNROLL for (int first = 0; first < vectors; first += at_once) {                                                  \
         UNROLL for (int i = 0; i < count; i++) {                                                                       \
           sum_type w_now[at_once];                                                                                     \
@@ -121,12 +132,15 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
     }                                                                                                                  \
     end_##ending(tile, rows, column, vectors, sum);                                                                    \
   }                                                                                                                    \
-  TILE_OF(tile_##name, direct_##name, ROW_CASES)
+  TILE_OF(tile_##name, direct_##name, ROW_CASES_6)
 
 BLOCK_DIRECT(bf16_pairs, 4, BF16_STEPS, VECTORS, lanes, real, multiply_f32, step_bf16)
 BLOCK_DIRECT(f16s, 2, F16_STEPS, VECTORS, lanes, real, multiply_f32, step_f16)
 #ifdef HAS_WORDS
-BLOCK_DIRECT(u8, 4, U8_STEPS, 1, counts, integer, multiply_words, step_u8)
+#ifndef U8_AT_ONCE
+#define U8_AT_ONCE 1
+#endif
+BLOCK_DIRECT(u8, 4, U8_STEPS, U8_AT_ONCE, counts, integer, multiply_words, step_u8)
 #endif
 
 /* FP8: 16 columns at a time, of which one register gets 0..3 and 8..11, another the rest: what a permutation across the
@@ -173,6 +187,7 @@ static ALWAYS_INLINE bool sum_e4m3(const struct micro_tile *tile, int rows, int 
     sum[i / vectors][i % vectors] *= 0x1p-8f;
   }
   for (int64_t step = 0; step < tile->steps; step += E4M3_STEPS, w += 4 * tile->width) {
+    ask_for_rows(tile, rows, step);
     most = halves_of_e4m3(w, vectors, nan, most, halves);
     UNROLL for (int i = 0; i < E4M3_STEPS; i++) {
       lanes w_now[FEW_VECTORS];
@@ -203,7 +218,7 @@ static ALWAYS_INLINE void direct_e4m3(const struct micro_tile *tile, int rows, i
     sum_e4m3(tile, rows, column, vectors, true);
   }
 }
-TILE_OF(tile_e4m3, direct_e4m3, ROW_CASES)
+TILE_OF(tile_e4m3, direct_e4m3, ROW_CASES_6)
 
 /* INT2: a code selects one of four numbers, which its column's scale multiplies. */
 static ALWAYS_INLINE lanes codes2_lanes(__m256i codes, int k) {
@@ -253,7 +268,7 @@ static ALWAYS_INLINE void direct_codes2(const struct micro_tile *tile, int rows,
   }
   end_real(tile, rows, column, vectors, sum);
 }
-TILE_OF(tile_codes2, direct_codes2, ROW_CASES)
+TILE_OF(tile_codes2, direct_codes2, ROW_CASES_6)
 
 /* ---- many rows: blocks. The next one's lines are asked for, so that they come while this one is multiplied. */
 
@@ -324,6 +339,13 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
 #define INTEGER_FIELDS .tile[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer}
 #endif
 
+/* Six rows of BF16 and of INT2 have no registers left. F16 and BF16 are made f32 in passing, INT8 nearly so: there the
+ * store of a block and its way back cost more for few rows; FP8 and INT2 are better unpacked once. */
+#define DIRECT_ROWS                                                                                                    \
+  { [MICRO_E4M3] = 6, [MICRO_U8] = 6, [MICRO_BF16_PAIRS] = 5, [MICRO_F16S] = 6, [MICRO_CODES2] = 5 }
+#define DIRECT_FEW_ROWS                                                                                                \
+  { [MICRO_E4M3] = 8, [MICRO_U8] = 16, [MICRO_BF16_PAIRS] = 48, [MICRO_F16S] = 64, [MICRO_CODES2] = 8 }
+
 #define MICRO_AVX2(symbol, name_, usable_)                                                                             \
   const struct micro_ops symbol = {                                                                                    \
       MICRO_FIELDS(name_, usable_),                                                                                    \
@@ -336,8 +358,8 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
                           [MICRO_F16S] = tile_f16s,                                                                    \
                           [MICRO_CODES2] = tile_codes2},                                                               \
       .rows = ROWS,                                                                                                    \
-      .unpack_rows = UNPACK_ROWS,                                                                                      \
-      .few_rows = FEW_ROWS,                                                                                            \
+      .unpack_rows = DIRECT_ROWS,                                                                                      \
+      .few_rows = DIRECT_FEW_ROWS,                                                                                     \
       .block_steps = BLOCK_STEPS,                                                                                      \
       .unpack_e4m3_f32 = avx2_e4m3_f32,                                                                                \
       .unpack_bf16_f32 = avx2_bf16_f32,                                                                                \

@@ -191,7 +191,7 @@ static enum micro_source source_of(const struct panel *panel) {
       [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S, [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS};
   const struct block_task *task = panel->task;
   enum micro_source source = packed[task->job->weight->shape.format];
-  bool few = task->row_end - task->row_begin <= task->micro->few_rows;
+  bool few = task->row_end - task->row_begin <= task->micro->few_rows[source];
   return few && task->micro->tile[task->stage->kind][source] != NULL ? source : MICRO_DWORDS;
 }
 
@@ -384,7 +384,7 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   panel.source = source_of(&panel);
   bool groups = by_groups(task->micro, weight->shape.format);
   most = groups && most > MICRO_GROUPS_ROWS ? MICRO_GROUPS_ROWS : most;
-  most = panel.source != MICRO_DWORDS ? task->micro->unpack_rows : most;
+  most = panel.source != MICRO_DWORDS ? task->micro->unpack_rows[panel.source] : most;
   panel.tiles = (rows + most - 1) / most;
   panel.tile_rows = (int)(rows / panel.tiles);
   panel.more = rows % panel.tiles;

@@ -228,7 +228,7 @@ static int share_a_lane(int index, void *nothing) {
 
 static void a_lane_used_by_several_threads(void **state) {
   (void)state;
-  if (engine_has_gpu())
+  if (daemon_on_cuda())
     skip(); /* there it is BUSY, or not, as it comes */
   clients_run(1, share_a_lane, NULL);
 }
@@ -256,7 +256,7 @@ static int pass_streams(int index, void *nothing) {
 /* There are none on a CPU: what is passed for one is not looked at. */
 static void streams_on_a_cpu(void **state) {
   (void)state;
-  if (engine_has_gpu())
+  if (daemon_on_cuda())
     skip();
   clients_run(1, pass_streams, NULL);
 }

@@ -111,7 +111,7 @@ static void test_parts(void **state) {
                      .format = GEMMD_FORMAT_FP8,
                      .device = -1,
                      .placement = GEMMD_PLACEMENT_SPLIT};
-  if (engine_has_gpu())
+  if (daemon_on_cuda())
     skip(); /* which may be the only one */
   daemon_make(&daemon, "devices = 2\n");
   daemon_start(&daemon);
@@ -132,7 +132,7 @@ static int keep_context(int index, void *user) {
   struct engine_product product;
   (void)index;
   (void)user;
-  if (!engine_has_gpu())
+  if (!daemon_on_cuda())
     return 0;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   void *own = gpu_current();
@@ -161,7 +161,7 @@ static int keep_context(int index, void *user) {
 
 static void test_context(void **state) {
   (void)state;
-  if (!engine_has_gpu())
+  if (!daemon_on_cuda())
     skip();
   clients_run(1, keep_context, NULL);
 }

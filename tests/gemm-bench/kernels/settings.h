@@ -29,7 +29,7 @@ struct settings {
   enum gemm_type x_type, y_type; /* NONE: what is usual for the format and the backend */
   enum settings_kernel kernel;
   bool dependent, quantizer;
-  bool processor_time; /* of the one thread, and the least of the rounds, in place of the clock's and medians */
+  bool processor_time;  /* of the one thread, and the least of the rounds, in place of the clock's and medians */
   bool bias;            /* of every product */
   const char *plot;     /* file, or NULL */
   int64_t experts, top; /* of each weight, and that a row takes; 0: dense products */

@@ -37,6 +37,11 @@ const char *daemon_path(const struct daemon *daemon, const char *name) {
   return path;
 }
 
+bool daemon_on_cuda(void) {
+  const char *backend = getenv("GEMMD_TEST_BACKEND");
+  return backend != NULL && strcmp(backend, "cuda") == 0;
+}
+
 void daemon_make(struct daemon *daemon, const char *options) {
   const char *backend = getenv("GEMMD_TEST_BACKEND");
   *daemon = (struct daemon){.folder = "/tmp/gemmd-test-XXXXXX"};

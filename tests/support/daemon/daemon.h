@@ -17,6 +17,8 @@ struct daemon {
 /* Makes folder and configuration. `options` are further lines of gemmd.conf, "" for none, and say otherwise where they
  * name what is there already. The backend is $GEMMD_TEST_BACKEND, else cpu, and has one device. */
 void daemon_make(struct daemon *daemon, const char *options);
+/* Whether that backend is cuda. */
+bool daemon_on_cuda(void);
 /* Starts gemmd ($GEMMD_BUILD/gemmd, else build/gemmd) and waits until it says that it is ready. */
 void daemon_start(struct daemon *daemon);
 /* Starts one that must give up. Returns its exit status; its sentences are in the log. */

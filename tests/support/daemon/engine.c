@@ -7,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool engine_has_gpu(void) {
-  const char *backend = getenv("GEMMD_TEST_BACKEND");
-  return backend != NULL && strcmp(backend, "cuda") == 0;
-}
-
 bool engine_report(int status) {
   if (status != GEMMD_OK)
     fprintf(stderr, "%s: %s\n", gemmd_status_name(status), gemmd_direct_error());
@@ -22,7 +17,7 @@ bool engine_report(int status) {
 enum { PAIRS_A_ROW = 4 };
 
 bool engine_open(struct engine *engine, const struct daemon *daemon, int lanes, int64_t rows_most) {
-  *engine = (struct engine){.gpu = engine_has_gpu()};
+  *engine = (struct engine){.gpu = daemon_on_cuda()};
   if (engine->gpu && !gpu_open())
     return false;
   engine->stream = engine->gpu ? gpu_stream() : NULL;

@@ -25,8 +25,6 @@ struct engine {
     }                                                                                                                  \
   } while (0)
 
-/* True where the daemons of this test serve GPUs. */
-bool engine_has_gpu(void);
 bool engine_open(struct engine *engine, const struct daemon *daemon, int lanes, int64_t rows_most);
 void engine_close(struct engine *engine);
 /* False, with the sentence on stderr, unless the status is OK. */

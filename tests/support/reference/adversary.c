@@ -375,7 +375,7 @@ struct adversary_bound adversary_bound(bool device, const struct gemm_weight *sh
   else if (device && format == GEMM_FORMAT_FP8)
     sums = y_type == GEMM_BF16 ? 1.6e-2 : 3.9e-3;
   else if (device && format == GEMM_FORMAT_INT2)
-    sums = y_type == GEMM_F32 ? 2e-5 : 2.5e-4;
+    sums = y_type == GEMM_F32 ? 1e-3 : 2.5e-4;
   else if (device)
     sums = 1e-3;
   else

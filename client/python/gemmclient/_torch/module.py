@@ -105,11 +105,12 @@ class GemmdLinear(nn.Module):
         *,
         release: bool = False,
     ) -> "GemmdLinear":
-        """Serves 2-bit weights of a file that `gemmctl quantize` has made, or of TriRun's layers, of which "up.weight" is
-        up.B with up.s. Named as from_weight does."""
+        """Serves weights of a file or a folder that `gemmctl quantize` has made, or of TriRun's layers, of which "up.weight"
+        is up.B with up.s. Named as from_weight does."""
         chosen = member(Format, format, "format")
-        file = _safetensors.Reader(path)
         layer = tensor[: -len("weight")]
+        path = _safetensors.file_of(path, (tensor, f"{layer}B"))
+        file = _safetensors.Reader(path)
         if tensor not in file and tensor.endswith("weight") and f"{layer}B" in file:
             tensor, scales = f"{layer}B", f"{layer}s"
         else:

@@ -57,9 +57,9 @@ def replace_linear(
     beside x * W^T + bias is lost. `predicate(path, layer)`: asked of each layer whose path matches; without `classes`
     of subclasses of nn.Linear, too.
 
-    `quantized`: a file that `gemmctl quantize` has made, from which the weights are taken as "<path>.weight", or one of
-    TriRun's layers (trirun_to_safetensors.py makes it of a checkpoint), "<path>.B" and "<path>.s"; `format`
-    is then int2 or int2a8, and `scale` and `method` are the file's.
+    `quantized`: a file or a folder that `gemmctl quantize` has made, from which the weights are taken as "<path>.weight",
+    or a file of TriRun's layers (trirun_to_safetensors.py makes it of a checkpoint), "<path>.B" and "<path>.s"; `format`
+    is then what it holds (int2a8 for 2 bits, too), and `scale` and `method` are the file's.
 
     `release`: gemmd drops the names when the model is gone, while the session is open. Another process that opened them
     keeps what it has."""

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
 /* Of operands, and of what the library makes of them. */
 static const struct {
   enum gemm_format format;
@@ -14,17 +16,19 @@ static const struct {
     {GEMM_FORMAT_FP8, GEMM_F32},  {GEMM_FORMAT_INT8, GEMM_S32},
 };
 
-/* One of each kind of kernel: few rows, many, columns few beside K. */
+/* So many rows of so many sizes lead to nearly all kernels that it chooses. Those asked for first are of the usual
+ * ones, so that the tables are there first. */
+static const int64_t rows[] = {1, 16, 256, 2048, 64, 4, 8, 32, 128, 512, 1024, 4096, 16384};
 static const struct {
-  int64_t m, n, k;
-} sizes[] = {{1, 8192, 8192},    {2048, 8192, 8192}, {16, 1024, 1024}, {256, 1024, 1024},
-             {2048, 1024, 1024}, {1, 16, 1 << 20},   {64, 8192, 8192}, {16384, 256, 256}};
+  int64_t n, k;
+} sizes[] = {{8192, 8192}, {1024, 1024}, {16, 1 << 20}, {256, 65536},
+             {4096, 16},   {1024, 128},  {16, 1024},    {8192, 1024}};
 
-static struct library_product product_of(const struct library *library, size_t pair, size_t size) {
+static struct library_product product_of(const struct library *library, size_t pair, size_t size, int64_t m) {
   void *anywhere = (void *)(uintptr_t)library->anywhere;
   return (struct library_product){
       .format = pairs[pair].format,
-      .m = sizes[size].m,
+      .m = m,
       .n = sizes[size].n,
       .k = sizes[size].k,
       .w = anywhere,
@@ -61,11 +65,11 @@ static void *run(void *argument) {
     (void)cudaGetLastError();
     return NULL;
   }
-  for (size_t pair = 0; pair < sizeof pairs / sizeof *pairs; pair++)
-    for (size_t size = 0; size < sizeof sizes / sizeof *sizes && !warmer->stop; size++) {
-      struct library_product product = product_of(&warmer->library, pair, size);
-      load(&warmer->library, &product, stream);
-    }
+  for (size_t i = 0; i < COUNT(rows) * COUNT(sizes) * COUNT(pairs) && !warmer->stop; i++) {
+    size_t pair = i % COUNT(pairs), size = i / COUNT(pairs) % COUNT(sizes), row = i / COUNT(pairs) / COUNT(sizes);
+    struct library_product product = product_of(&warmer->library, pair, size, rows[row]);
+    load(&warmer->library, &product, stream);
+  }
   (void)cudaStreamDestroy(stream);
   (void)cudaGetLastError();
   return NULL;

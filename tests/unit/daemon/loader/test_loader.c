@@ -276,39 +276,6 @@ static void test_stored_scale_modes(void **state) {
   expect_mode(130, 260, 2, 2, 3, GEMM_SCALE_GROUP, GEMM_SCALE_NONE);
 }
 
-static void test_stored_int2(void **state) {
-  (void)state;
-  enum { N = 3, COLUMNS = 35 }; /* K = 140: two groups */
-  uint8_t codes[N * COLUMNS];
-  uint16_t scales[N * 2];
-  for (int i = 0; i < N * COLUMNS; i++)
-    codes[i] = (uint8_t)(i * 7);
-  for (int i = 0; i < N * 2; i++)
-    scales[i] = number_to_f16((float)(i - 2)); /* a scale of INT2 may be negative */
-  struct loading_file builder = {0};
-  loading_add(&builder, "m.int2", "U8", 2, N, COLUMNS, codes, sizeof codes);
-  loading_add(&builder, "m.int2_scale", "F16", 2, N, 2, scales, sizeof scales);
-  loading_add(&builder, "row", "F16", 1, N, 0, scales, N * 2);
-  int fd = loading_finish(&builder);
-  struct message_weight_load request = loading_request(GEMM_FORMAT_INT2, GEMM_SCALE_NONE);
-  strcpy(request.tensor, "m.int2");
-  struct loaded loaded = loading_run(fd, &request, 2);
-  assert_int_equal(loaded.done.k, 140);
-  assert_int_equal(loaded.done.scale, GEMM_SCALE_GROUP);
-  assert_memory_equal(loaded.bytes + loaded.layout.scales_offset, scales, sizeof scales);
-  for (int i = 0; i < N; i++) {
-    assert_memory_equal(loading_row(&loaded, i), codes + i * COLUMNS, COLUMNS);
-    for (uint64_t j = COLUMNS; j < loaded.layout.row_bytes; j++)
-      assert_int_equal(loading_row(&loaded, i)[j], 0x55);
-  }
-  loading_free(&loaded);
-  strcpy(request.scale_tensor, "row");
-  loaded = loading_run(fd, &request, 2);
-  assert_int_equal(loaded.done.scale, GEMM_SCALE_ROW);
-  loading_free(&loaded);
-  close(fd);
-}
-
 /* ---- identity */
 
 static void test_same_result_with_any_number_of_threads(void **state) {
@@ -492,7 +459,6 @@ int main(void) {
       cmocka_unit_test(test_source_types),
       cmocka_unit_test(test_stored_scale_names_and_types),
       cmocka_unit_test(test_stored_scale_modes),
-      cmocka_unit_test(test_stored_int2),
       cmocka_unit_test(test_same_result_with_any_number_of_threads),
       cmocka_unit_test(test_hash_tells_contents_apart),
       cmocka_unit_test(test_hashes_are_what_they_are_said_to_be),

@@ -181,7 +181,7 @@ static void check_unpacked(enum micro_kind kind, enum micro_source source, const
   struct operands *operands = calloc(1, sizeof(*operands));
   assert_non_null(operands);
   fill_operands(operands, kind);
-  for (int rows = 1; rows <= micro->unpack_rows; rows++) {
+  for (int rows = 1; rows <= micro->unpack_rows[source]; rows++) {
     struct micro_tile tile = {.x = operands->x[0],
                               .x_stride = X_STRIDE,
                               .rows = rows,

@@ -16,6 +16,10 @@
 
 enum { N = 13, K = 300, GROUPS = 3, ROWS = 700 }; /* a ragged group, and a ragged tile of rows */
 
+static const struct gptq_grid grids[] = {
+    {.int8 = false, .row = false}, {.int8 = false, .row = true}, {.int8 = true, .row = true}};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
 static uint64_t random_state;
 
 static double uniform(void) {
@@ -125,8 +129,21 @@ static double *upper_of_inverse(const double *h) {
   return upper;
 }
 
-static void published(const struct gptq *gptq, const double *h, double damping, const float *w, uint8_t *codes,
-                      uint16_t *scales) {
+static double code_of(const struct gptq_grid *grid, double value, double scale) {
+  return fmin(fmax(rint(value / scale), grid->int8 ? -127.0 : -1.0), grid->int8 ? 127.0 : 2.0);
+}
+
+/* The scale that a whole row, or a group, is quantized with before anything is searched. */
+static double first_scale(const struct gptq_grid *grid, const float *values, size_t count) {
+  uint8_t fitted[K];
+  uint32_t sorted[2 * K];
+  if (grid->int8)
+    return (double)number_scale_int8(quantize_absmax(values, count));
+  return (double)number_from_f16(quantize_least_squares(values, count, sorted, fitted));
+}
+
+static void published(const struct gptq *gptq, const struct gptq_grid *grid, const double *h, double damping,
+                      const float *w, int8_t *codes, float *scales) {
   double *ordered = doubles(K * K), *row = doubles(K), trace = 0.0;
   size_t column[K], place = 0;
   for (size_t i = 0; i < K; i++) {
@@ -144,16 +161,14 @@ static void published(const struct gptq *gptq, const double *h, double damping, 
   for (size_t g = GROUPS; g-- > 0;) {
     size_t group = gptq->group[g], count = K - group * 128 < 128 ? K - group * 128 : 128;
     float target[128];
-    uint8_t fitted[128];
-    uint32_t sorted[256];
     for (size_t i = 0; i < count; i++) /* as gptq.c has them, so that ties fall alike */
       target[count - 1 - i] = (float)row[place + i];
-    scales[group] = quantize_least_squares(target, count, sorted, fitted);
-    double scale = (double)number_from_f16(scales[group]);
+    double scale = grid->row ? first_scale(grid, w, K) : first_scale(grid, target, count);
+    scales[grid->row ? 0 : group] = (float)scale;
     for (size_t i = place; i < place + count; i++) {
-      double code = fmin(fmax(rint(row[i] / scale), -1.0), 2.0);
+      double code = code_of(grid, row[i], scale);
       double wrong = (row[i] - code * scale) / upper[i * K + i];
-      codes[column[i]] = (uint8_t)(code + 1.0);
+      codes[column[i]] = (int8_t)code;
       for (size_t j = i + 1; j < K; j++)
         row[j] -= wrong * upper[i * K + j];
     }
@@ -170,14 +185,19 @@ static void test_codes_are_those_of_the_published_algorithm(void **state) {
   struct gptq gptq;
   double *x = activations(ROWS), *h = hessian(x, ROWS);
   float *w = weights();
-  uint8_t codes[N * K], expected[K];
-  uint16_t scales[N * GROUPS], expected_scales[GROUPS];
+  int8_t codes[N * K], expected[K];
+  float scales[N * GROUPS], expected_scales[GROUPS];
+  struct gptq_weight weight = {.w = w, .n = N, .k = K, .codes = codes, .scales = scales};
   assert_int_equal(gptq_prepare(&gptq, h, K, 0.01, 2, &error), STATUS_OK);
-  assert_int_equal(gptq_quantize(&gptq, w, N, codes, scales, 2, &error), STATUS_OK);
-  for (size_t row = 0; row < N; row++) {
-    published(&gptq, h, 0.01, w + row * K, expected, expected_scales);
-    assert_memory_equal(scales + row * GROUPS, expected_scales, sizeof expected_scales);
-    assert_memory_equal(codes + row * K, expected, sizeof expected);
+  for (size_t i = 0; i < GRIDS; i++) {
+    size_t count = gptq_scales(&grids[i], K);
+    assert_int_equal(count, grids[i].row ? 1 : GROUPS);
+    assert_int_equal(gptq_quantize(&gptq, &grids[i], &weight, 2, &error), STATUS_OK);
+    for (size_t row = 0; row < N; row++) {
+      published(&gptq, &grids[i], h, 0.01, w + row * K, expected, expected_scales);
+      assert_memory_equal(scales + row * count, expected_scales, count * sizeof *scales);
+      assert_memory_equal(codes + row * K, expected, sizeof expected);
+    }
   }
   gptq_free(&gptq);
   free(x);
@@ -213,18 +233,42 @@ static void test_independent_columns_are_rounded(void **state) {
   struct gptq gptq;
   double *h = doubles(K * K);
   float *w = weights();
-  uint8_t codes[N * K], rounded[N * K];
-  uint16_t scales[N * GROUPS], rounded_scales[N * GROUPS];
+  int8_t codes[N * K], rounded[N * K];
+  float scales[N * GROUPS] = {0}, rounded_scales[N * GROUPS] = {0};
+  struct gptq_weight weight = {.w = w, .n = N, .k = K, .codes = codes, .scales = scales}, plain = weight;
+  plain.codes = rounded;
+  plain.scales = rounded_scales;
   for (size_t i = 0; i < K; i++)
     h[i * K + i] = 1.0 + (double)(i % 11);
   assert_int_equal(gptq_prepare(&gptq, h, K, 0.01, 2, &error), STATUS_OK);
-  assert_int_equal(gptq_quantize(&gptq, w, N, codes, scales, 2, &error), STATUS_OK);
-  gptq_round(w, N, K, rounded, rounded_scales, 2);
-  assert_memory_equal(codes, rounded, sizeof codes);
-  assert_memory_equal(scales, rounded_scales, sizeof scales);
+  for (size_t i = 0; i < GRIDS; i++) {
+    assert_int_equal(gptq_quantize(&gptq, &grids[i], &weight, 2, &error), STATUS_OK);
+    assert_int_equal(gptq_round(&grids[i], &plain, 2, &error), STATUS_OK);
+    assert_memory_equal(codes, rounded, sizeof codes);
+    assert_memory_equal(scales, rounded_scales, sizeof scales);
+  }
   gptq_free(&gptq);
   free(h);
   free(w);
+}
+
+/* The error is that of the products themselves. */
+static double error_of_products(const double *x, size_t rows, const struct gptq_grid *grid,
+                                const struct gptq_weight *weight) {
+  double wrong = 0.0, whole = 0.0;
+  size_t count = gptq_scales(grid, K);
+  for (size_t row = 0; row < rows; row++)
+    for (size_t n = 0; n < N; n++) {
+      double y = 0.0, difference = 0.0;
+      for (size_t i = 0; i < K; i++) {
+        double q = (double)weight->scales[n * count + (count > 1 ? i / 128 : 0)] * weight->codes[n * K + i];
+        y += x[row * K + i] * (double)weight->w[n * K + i];
+        difference += x[row * K + i] * ((double)weight->w[n * K + i] - q);
+      }
+      whole += y * y;
+      wrong += difference * difference;
+    }
+  return sqrt(wrong / whole);
 }
 
 static void test_output_error_is_lower_also_for_rows_not_seen(void **state) {
@@ -233,35 +277,67 @@ static void test_output_error_is_lower_also_for_rows_not_seen(void **state) {
   struct gptq gptq;
   double *x = activations(ROWS), *h = hessian(x, ROWS), *other = activations(200), *unseen = hessian(other, 200);
   float *w = weights();
-  uint8_t codes[N * K], again[N * K];
-  uint16_t scales[N * GROUPS], scales_again[N * GROUPS];
-  double rounded, chosen, wrong = 0.0, whole = 0.0;
-  gptq_round(w, N, K, codes, scales, 1);
-  assert_int_equal(gptq_error(unseen, w, N, K, codes, scales, 2, &rounded, &error), STATUS_OK);
+  int8_t codes[N * K], again[N * K];
+  float scales[N * GROUPS], scales_again[N * GROUPS];
+  struct gptq_weight weight = {.w = w, .n = N, .k = K, .codes = codes, .scales = scales}, same = weight;
+  same.codes = again;
+  same.scales = scales_again;
+  double rounded, chosen;
   assert_int_equal(gptq_prepare(&gptq, h, K, 0.01, 1, &error), STATUS_OK);
-  assert_int_equal(gptq_quantize(&gptq, w, N, codes, scales, 1, &error), STATUS_OK);
-  assert_int_equal(gptq_error(unseen, w, N, K, codes, scales, 1, &chosen, &error), STATUS_OK);
-  assert_true(chosen < 0.75 * rounded);
-  assert_int_equal(gptq_quantize(&gptq, w, N, again, scales_again, 3, &error), STATUS_OK);
-  assert_memory_equal(codes, again, sizeof codes);
-  assert_memory_equal(scales, scales_again, sizeof scales);
-  for (size_t row = 0; row < 200; row++) /* the error is that of the products themselves */
-    for (size_t n = 0; n < N; n++) {
-      double y = 0.0, difference = 0.0;
-      for (size_t i = 0; i < K; i++) {
-        double q = (double)number_from_f16(scales[n * GROUPS + i / 128]) * (codes[n * K + i] - 1);
-        y += other[row * K + i] * (double)w[n * K + i];
-        difference += other[row * K + i] * ((double)w[n * K + i] - q);
-      }
-      whole += y * y;
-      wrong += difference * difference;
-    }
-  assert_true(fabs(chosen - sqrt(wrong / whole)) < 1e-9);
+  for (size_t i = 0; i < 2 * GRIDS; i++) {
+    struct gptq_grid grid = grids[i / 2];
+    grid.search = i % 2 == 1;
+    size_t bytes = N * gptq_scales(&grid, K) * sizeof *scales;
+    assert_int_equal(gptq_round(&grid, &weight, 1, &error), STATUS_OK);
+    assert_int_equal(gptq_error(unseen, &grid, &weight, 2, &rounded, &error), STATUS_OK);
+    assert_int_equal(gptq_quantize(&gptq, &grid, &weight, 1, &error), STATUS_OK);
+    assert_int_equal(gptq_error(unseen, &grid, &weight, 1, &chosen, &error), STATUS_OK);
+    assert_true(chosen < 0.75 * rounded);
+    assert_int_equal(gptq_quantize(&gptq, &grid, &same, 3, &error), STATUS_OK);
+    assert_memory_equal(codes, again, sizeof codes);
+    assert_memory_equal(scales, scales_again, bytes);
+    assert_true(fabs(chosen - error_of_products(other, 200, &grid, &weight)) < 1e-9);
+  }
   gptq_free(&gptq);
   free(x);
   free(h);
   free(other);
   free(unseen);
+  free(w);
+}
+
+/* On the rows that were seen, the best of the multiples of a row is no worse than the first; outliers are clipped. */
+static void test_scales_are_searched(void **state) {
+  (void)state;
+  struct error error;
+  struct gptq gptq;
+  double *x = activations(ROWS), *h = hessian(x, ROWS), plain, searched;
+  float *w = weights();
+  int8_t codes[N * K];
+  float scales[N * GROUPS], first[N * GROUPS];
+  struct gptq_weight weight = {.w = w, .n = N, .k = K, .codes = codes, .scales = first};
+  for (size_t row = 0; row < N; row++) /* one that no output hangs on */
+    w[row * K + 70] *= 40.0f;
+  for (size_t i = 0; i < K; i++)
+    h[(i > 70 ? i : 70) * K + (i > 70 ? 70 : i)] *= i == 70 ? 1e-6 : 1e-3;
+  assert_int_equal(gptq_prepare(&gptq, h, K, 1e-6, 1, &error), STATUS_OK);
+  for (size_t i = 0; i < GRIDS; i++) {
+    struct gptq_grid grid = grids[i];
+    weight.scales = first;
+    assert_int_equal(gptq_quantize(&gptq, &grid, &weight, 1, &error), STATUS_OK);
+    assert_int_equal(gptq_error(h, &grid, &weight, 1, &plain, &error), STATUS_OK);
+    grid.search = true;
+    weight.scales = scales;
+    assert_int_equal(gptq_quantize(&gptq, &grid, &weight, 1, &error), STATUS_OK);
+    assert_int_equal(gptq_error(h, &grid, &weight, 1, &searched, &error), STATUS_OK);
+
+    assert_true(searched < (grid.row ? 0.95 : 1.0) * plain);
+    if (grid.int8)
+      assert_true(scales[0] < first[0]);
+  }
+  gptq_free(&gptq);
+  free(x);
+  free(h);
   free(w);
 }
 
@@ -293,13 +369,16 @@ static void test_dead_columns(void **state) {
       x[row * K + i] = 0.0;
   double *h = hessian(x, ROWS);
   float *w = weights();
-  uint8_t codes[N * K], rounded[N * K];
-  uint16_t scales[N * GROUPS], rounded_scales[N * GROUPS];
-  gptq_round(w, N, K, rounded, rounded_scales, 1);
+  int8_t codes[N * K], rounded[N * K];
+  float scales[N * GROUPS], rounded_scales[N * GROUPS];
+  struct gptq_weight weight = {.w = w, .n = N, .k = K, .codes = codes, .scales = scales}, plain = weight;
+  plain.codes = rounded;
+  plain.scales = rounded_scales;
+  assert_int_equal(gptq_round(&grids[0], &plain, 1, &error), STATUS_OK);
   assert_int_equal(gptq_prepare(&gptq, h, K, 0.01, 2, &error), STATUS_OK);
-  assert_int_equal(gptq_quantize(&gptq, w, N, codes, scales, 2, &error), STATUS_OK);
+  assert_int_equal(gptq_quantize(&gptq, &grids[0], &weight, 2, &error), STATUS_OK);
   for (size_t row = 0; row < N; row++) {
-    assert_int_equal(scales[row * GROUPS + 1], rounded_scales[row * GROUPS + 1]);
+    assert_true(scales[row * GROUPS + 1] == rounded_scales[row * GROUPS + 1]);
     assert_memory_equal(codes + row * K + 128, rounded + row * K + 128, 128);
   }
   gptq_free(&gptq);
@@ -316,6 +395,7 @@ int main(void) {
       cmocka_unit_test(test_order_is_by_the_diagonal_within_and_between_groups),
       cmocka_unit_test(test_independent_columns_are_rounded),
       cmocka_unit_test(test_output_error_is_lower_also_for_rows_not_seen),
+      cmocka_unit_test(test_scales_are_searched),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_dead_columns),
   };
