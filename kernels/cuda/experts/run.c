@@ -9,7 +9,6 @@
 
 enum { TILE_LEAST = 1 }; /* rows of the smallest tiles that a kernel asks for */
 /* More pairs than this go at a time nowhere: a grid's second dimension ends there. */
-enum { TILE_LEAST = 1 /* rows of the smallest tiles that any kernel asks for */ };
 enum { PAIRS_MOST = 65535, BEHIND = EXPERTS_TILE_ANY /* rows that may be read behind the last pair: a tile's */ };
 
 /* ---- steps: a product is a sequence of one */
