@@ -31,6 +31,7 @@ until_ok() { # tries for a while
   return 1
 }
 status() { gemmctl status --json; }
+active() { is "$(property ActiveState)" active; }
 worker() { status | grep '"pid"' | tail -n 1 | tr -dc 0-9; }
 
 # A weight of ones: with rows of ones, every element of y is K = 128.
@@ -119,15 +120,16 @@ check "weights are kept" weights_are 2
 check "the service was not restarted" is "$(property NRestarts)" 0
 check "a product is right after the deaths of workers" product_is_right
 
-bench 8
-for i in 1 2 3; do
-  sleep 1.5
+kills=${GEMMD_KILLS:-12} # more than the unit allows at once
+bench $((kills * 2 + 2))
+for i in $(seq "$kills"); do
+  sleep 1
   kill -9 "$(property MainPID)"
-  until_ok is "$(property ActiveState)" active >/dev/null
+  until_ok active
 done
-check "three supervisors killed under load: no product fails" bench_went_well
+check "$kills supervisors killed under load: no product fails" bench_went_well
 pauses
-check "the service was restarted three times" is "$(property NRestarts)" 3
+check "the service was restarted as often" is "$(property NRestarts)" "$kills"
 check "descriptors came back from the store" weights_are 2
 check "a product is right after the deaths of supervisors" product_is_right
 journalctl -u gemmd -o cat | grep -o 'weights* under.*taken over.*' | tail -n 1
