@@ -148,7 +148,7 @@ __device__ inline void input_clamp(float (&values)[8], float most) {
 // One row a block, by chunks of 16 elements a thread: one chunk stays in registers, of several each is made twice.
 // `staged`: the row is kept in shared memory, which has room for it, and not read from the device's for every element.
 template <typename X, bool e4m3>
-__global__ void __launch_bounds__(input_threads, 3)
+__global__ void __launch_bounds__(input_threads, 4)
     quantize_input_rows(const uint8_t *x, int64_t x_stride, int k, int k_padded, quantize_input input, bool staged,
                         uint8_t *codes, float *scales) {
   extern __shared__ uint4 input_staged[];
