@@ -15,7 +15,7 @@ static int64_t quotient_up(int64_t value, int64_t by) {
 bool fp8_many_takes(const struct kernel_problem *problem) {
   bool fp8 =
       problem->format == GEMM_FORMAT_FP8 && !kernel_problem_cancels(problem) && problem->scale != GEMM_SCALE_BLOCK;
-  bool int8 = problem->format == GEMM_FORMAT_INT8 && problem->y_type != GEMM_S32;
+  bool int8 = problem->format == GEMM_FORMAT_INT8 && (problem->y_type == GEMM_F16 || problem->y_type == GEMM_BF16);
   return problem->device.capability == 90 && (fp8 || int8) && problem->m > ROWS_OF_X;
 }
 
@@ -39,7 +39,7 @@ static const int *columns_of(const struct kernel_problem *problem) {
 static bool config_valid(const struct fp8_many_config *config, const struct kernel_problem *problem) {
   bool known = false;
   for (int i = 0; i < COLUMNS; i++)
-    known |= config->columns == columns_of(problem)[i];
+    known |= config->columns == columns_of(problem)[i] && (i == 0 || !finely(problem));
   bool rows = config->rows == FP8_MANY_ROWS_LEAST ||
               (!finely(problem) && (config->rows == FP8_MANY_ROWS_LEAST + ROWS_STEP ||
                                     (config->rows == FP8_MANY_ROWS_MOST && config->split_k == 1)));
@@ -50,7 +50,7 @@ static bool config_valid(const struct fp8_many_config *config, const struct kern
 /* The least width that holds so many columns. */
 static int width_for(const struct kernel_problem *problem, int columns) {
   const int *widths = columns_of(problem);
-  int i = COLUMNS - 1;
+  int i = finely(problem) ? 0 : COLUMNS - 1;
   while (i > 0 && widths[i] < columns)
     i--;
   return widths[i];
