@@ -76,7 +76,7 @@ static void test_lists(void **state) {
       if (rows[j] <= 64)
         check_list(&problem, false, 4, 9);
       problem.format = GEMM_FORMAT_INT2A8;
-      check_list(&problem, false, 4, rows[j] <= 16 ? 9 : 25);
+      check_list(&problem, false, 4, rows[j] <= 16 ? 9 : 26);
       check_list(&problem, true, 16, MOST);
     }
 }

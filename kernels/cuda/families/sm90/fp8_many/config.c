@@ -15,7 +15,7 @@ static int64_t quotient_up(int64_t value, int64_t by) {
 bool fp8_many_takes(const struct kernel_problem *problem) {
   bool fp8 =
       problem->format == GEMM_FORMAT_FP8 && !kernel_problem_cancels(problem) && problem->scale != GEMM_SCALE_BLOCK;
-  bool int8 = problem->format == GEMM_FORMAT_INT8 && (problem->y_type == GEMM_F16 || problem->y_type == GEMM_BF16);
+  bool int8 = problem->format == GEMM_FORMAT_INT8 && problem->y_type != GEMM_S32;
   return problem->device.capability == 90 && (fp8 || int8) && problem->m > ROWS_OF_X;
 }
 
@@ -39,7 +39,7 @@ static const int *columns_of(const struct kernel_problem *problem) {
 static bool config_valid(const struct fp8_many_config *config, const struct kernel_problem *problem) {
   bool known = false;
   for (int i = 0; i < COLUMNS; i++)
-    known |= config->columns == columns_of(problem)[i] && (i == 0 || !finely(problem));
+    known |= config->columns == columns_of(problem)[i];
   bool rows = config->rows == FP8_MANY_ROWS_LEAST ||
               (!finely(problem) && (config->rows == FP8_MANY_ROWS_LEAST + ROWS_STEP ||
                                     (config->rows == FP8_MANY_ROWS_MOST && config->split_k == 1)));
@@ -50,7 +50,7 @@ static bool config_valid(const struct fp8_many_config *config, const struct kern
 /* The least width that holds so many columns. */
 static int width_for(const struct kernel_problem *problem, int columns) {
   const int *widths = columns_of(problem);
-  int i = finely(problem) ? 0 : COLUMNS - 1;
+  int i = COLUMNS - 1;
   while (i > 0 && widths[i] < columns)
     i--;
   return widths[i];
@@ -107,7 +107,7 @@ static const struct prices of_fp8 = {.launch = {1.6, 1.89, 1.96, 2.08},
                                      .step = 0.0186,
                                      .area = {0.2998, 0.2748, 0.3072},
                                      .crowded = 0.108,
-                                     .late = 0,
+                                     .late = 1.6,
                                      .memory = 4.229e6,
                                      .alone = 0.0932e6,
                                      .beside = 0.0595e6,
@@ -120,30 +120,40 @@ static const struct prices of_fp8 = {.launch = {1.6, 1.89, 1.96, 2.08},
                                       .step = 0.0391,
                                       .area = {0.2785, 0.2869, 0.2935},
                                       .crowded = 0.029,
-                                      .late = 3,
+                                      .late = 8,
                                       .memory = 4.273e6,
                                       .alone = 0.104e6,
                                       .beside = 0.0606e6,
                                       .shared_w = 0.82,
                                       .shared_x = 0.483};
 
+/* A wave of so many blocks, each with a tile or its part of one. */
+static double wave_us(const struct fp8_many_config *config, const struct kernel_problem *problem,
+                      const struct prices *prices, const struct fp8_many_plan *plan, double blocks) {
+  static const double FEWER_UNDER_WAY = 0.92; /* four steps of 256 rows for six of 128 */
+  double sms = problem->device.multiprocessors, area = (double)config->rows * plan->width / (128 * 128);
+  /* Sums that leave after every instruction take the time of their additions. */
+  double each = finely(problem) ? 0.47 : prices->area[config->rows / ROWS_STEP - 2];
+  double step = prices->step + area * (each + prices->crowded * blocks / sms);
+  double coming = blocks * config->rows * FP8_MANY_STEP / fmin(plan->x_tiles, config->group) /
+                  (prices->memory * (config->rows == FP8_MANY_ROWS_MOST ? FEWER_UNDER_WAY : 1));
+  double filling = (config->rows * (plan->x_tiles > 1 ? prices->shared_w : 1) + prices->shared_x * plan->columns) *
+                   FP8_MANY_STEP / (2 * blocks > sms ? prices->beside : prices->alone);
+  return prices->tile * area / config->split_k + plan->steps_of_block * fmax(fmax(step, coming), filling);
+}
+
 static double cost(const struct fp8_many_config *config, const struct kernel_problem *problem) {
   const struct prices *prices = problem->format == GEMM_FORMAT_INT8 ? &of_int8 : &of_fp8;
   struct fp8_many_plan plan;
   int sms = problem->device.multiprocessors, split = config->split_k;
   (void)fp8_many_plan_for(config, problem, &plan);
-  double area = (double)config->rows * plan.width / (128 * 128), blocks = plan.blocks;
-  double waves = ceil((double)plan.w_tiles * plan.x_tiles * split / sms);
-  /* Sums that leave after every instruction take the time of their additions. */
-  double each = finely(problem) ? 0.47 : prices->area[config->rows / ROWS_STEP - 2];
-  double step = prices->step + area * (each + prices->crowded * blocks / sms);
-  double coming = blocks * config->rows * FP8_MANY_STEP / fmin(plan.x_tiles, config->group) / prices->memory;
-  double filling = (config->rows * (plan.x_tiles > 1 ? prices->shared_w : 1) + prices->shared_x * plan.columns) *
-                   FP8_MANY_STEP / (2 * blocks > sms ? prices->beside : prices->alone);
+  int64_t blocks = (int64_t)plan.w_tiles * plan.x_tiles * split, whole = blocks / sms, last = blocks % sms;
   bool late = config->rows == FP8_MANY_ROWS_LEAST + ROWS_STEP && split > 1 && plan.x_tiles > 1;
-  double joining = prices->joined * area * (1 - 1.0 / split) * pow(config->rows / 128.0, prices->bent);
+  double joining = prices->joined * ((double)config->rows * plan.width / (128 * 128)) * (1 - 1.0 / split) *
+                   pow(config->rows / 128.0, prices->bent);
   return prices->launch[split - 1] + joining + (late ? prices->late : 0) +
-         waves * (prices->tile * area / split + plan.steps_of_block * fmax(fmax(step, coming), filling));
+         (double)whole * wave_us(config, problem, prices, &plan, sms) +
+         (last > 0 ? wave_us(config, problem, prices, &plan, (double)last) : 0);
 }
 
 struct visit {

@@ -125,6 +125,31 @@ template <typename Out> __device__ inline float scaled(int sum, float w_scale, f
                                     : number_scaled(static_cast<float>(sum), w_scale, x_scale, bias);
 }
 
+// So many elements of a row of y that is aligned to no more than an element, by a warp: words of 4 bytes from the first
+// that is aligned to that on, and what is left over at both ends.
+template <typename Y> __device__ inline void store_row(Y *to, const Y *from, int count) {
+  constexpr int each = 4 / sizeof(Y);
+  const int lane = threadIdx.x % 32, shift = reinterpret_cast<uintptr_t>(to) % 4 / sizeof(Y);
+#pragma unroll
+  for (int i = 0; i < 64 / each / 32; i++) {
+    const int at = shift + (lane + 32 * i) * each;
+    if (at + each <= count) {
+      union {
+        Y elements[each];
+        uint32_t word;
+      } all;
+#pragma unroll
+      for (int j = 0; j < each; j++)
+        all.elements[j] = from[at + j];
+      *reinterpret_cast<uint32_t *>(to + at) = all.word;
+    } else if (at < count) {
+      to[at] = from[at];
+    }
+  }
+  if (shift > 0 && lane == 0 && count > 0)
+    to[0] = from[0];
+}
+
 // kEights, one or two, times eight columns of sums, scaled, to where they lie in a warpgroup's 64 rows of y; `to`: of
 // the first column.
 template <typename T, int kEights>
@@ -170,15 +195,14 @@ template <typename Y> __device__ inline void store_vector(uint8_t *row, int64_t 
       y[i] = elements[i];
 }
 
-// Rows of y that a thread writes 16 bytes of.
+// How a thread writes rows of y.
 struct run_of_y {
-  int64_t n;  // the first column
-  bool whole; // 16 bytes of every row, aligned
+  int64_t n;          // the first column of its 16 bytes
+  bool whole, ragged; // all of these are there in every row, aligned; rows are not aligned to 16 bytes
 
   template <typename Y> static __device__ run_of_y of(const hopper_product &p, int64_t n) {
-    const bool aligned =
-        ((reinterpret_cast<uintptr_t>(p.y) + n * sizeof(Y)) | static_cast<uintptr_t>(p.y_stride)) % 16 == 0;
-    return {n, !p.y_rows && aligned && n + static_cast<int64_t>(16 / sizeof(Y)) <= p.n};
+    const bool aligned = (reinterpret_cast<uintptr_t>(p.y) | static_cast<uintptr_t>(p.y_stride)) % 16 == 0;
+    return {n, !p.y_rows && aligned && n + static_cast<int64_t>(16 / sizeof(Y)) <= p.n, !p.y_rows && !aligned};
   }
 };
 
@@ -226,6 +250,12 @@ __device__ inline void write_y(const work &w, shared<T> &s, int64_t first_m, int
       for (int i = 0; i < (each * 8 + apart - 1) / apart; i++)
         if (row + i * apart < rows)
           *reinterpret_cast<int4 *>(to + i * hop) = ptx::load_shared_int4(from + i * apart * pitch);
+    } else if (run.ragged) {
+      const int count = static_cast<int>(min(p.n - first_n, static_cast<int64_t>(64)));
+#pragma unroll 1
+      for (int i = thread / 32; i < rows; i += 4)
+        store_row(reinterpret_cast<Y *>(static_cast<uint8_t *>(p.y) + (m + i) * p.y_stride) + first_n,
+                  reinterpret_cast<const Y *>(&s.out[group][i * pitch]), count);
     } else if (run.n < p.n) {
 #pragma unroll 1
       for (int i = row; i < rows; i += apart)

@@ -88,7 +88,7 @@ static const struct {
     {90, 114, true, "int2-group-1280x4096-f32-f16-none-m1024", "int2_few split_k=2 rows=32"},
     {89, 142, false, "fp8-row-2560x8192-f32-f32-none-m384", "plain"},
     {89, 142, false, "fp8-row-64x2048-f32-f32-f32-m2048", "plain"},
-    {90, 132, true, "fp8-one-152064x4096-f32-bf16-none-m1024", "cublaslt way=1"},
+    {90, 132, true, "fp8-one-152064x4096-f32-bf16-none-m1024", "fp8_many rows=192 columns=128 split_k=1 group=16"},
     {89, 142, false, "fp8-row-16x2048-bf16-f32-none-m24", "plain"},
     {90, 132, true, "fp8-block-8192x1024-f16-f32-f16-m384", "hopper columns=64 groups=2 rows=128 split_k=1 ahead=3"},
     {80, 108, false, "int2-group-4096x128-f16-f32-bf16-m4", "plain"},
