@@ -1,4 +1,5 @@
-// The matrix instructions of wgmma.cuh with `a` in registers, of widths between powers of two.
+// The matrix instructions of wgmma.cuh of widths between powers of two: with `a` in registers, and 8-bit ones that
+// products over experts do not take.
 #pragma once
 
 #include "wgmma.cuh"
@@ -7,8 +8,26 @@ namespace ptx {
 
 #define WGMMA_NAMES_12 WGMMA_NAMES_8 ", %8, %9, %10, %11"
 #define WGMMA_NAMES_24 WGMMA_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define WGMMA_NAMES_40 WGMMA_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define WGMMA_NAMES_52 WGMMA_NAMES_48 ", %48, %49, %50, %51"
 #define WGMMA_SUMS_12(c, i) WGMMA_SUMS_8(c, i), WGMMA_SUMS_4(c, i + 8)
 #define WGMMA_SUMS_24(c, i) WGMMA_SUMS_16(c, i), WGMMA_SUMS_8(c, i + 16)
+
+#define WGMMA_SUMS_40(c, i) WGMMA_SUMS_32(c, i), WGMMA_SUMS_8(c, i + 32)
+#define WGMMA_SUMS_52(c, i) WGMMA_SUMS_48(c, i), WGMMA_SUMS_4(c, i + 48)
+
+#define WGMMA_SHARED(NAME, TYPE, C, SHAPE, SIGNS, COUNT, A, B, ADD)                                                    \
+  __device__ inline void NAME(TYPE(&d)[COUNT], uint64_t a, uint64_t b, bool add) {                                     \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
+                 "wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT "}, %" #A ", %" #B ", p" SIGNS ";\n}"  \
+                 : WGMMA_SUMS_##COUNT(C, 0)                                                                            \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                                        \
+  }
+
+WGMMA_SHARED(wgmma_e4m3, float, "+f", "m64n80k32.f32.e4m3.e4m3", ", 1, 1", 40, 40, 41, 42)
+WGMMA_SHARED(wgmma_e4m3, float, "+f", "m64n104k32.f32.e4m3.e4m3", ", 1, 1", 52, 52, 53, 54)
+WGMMA_SHARED(wgmma_s8, int, "+r", "m64n80k32.s32.s8.s8", "", 40, 40, 41, 42)
+#undef WGMMA_SHARED
 
 #define WGMMA_REGISTERS(NAME, TYPE, C, SHAPE, SIGNS, COUNT, A0, A1, A2, A3, B, ADD)                                    \
   __device__ inline void NAME(TYPE(&d)[COUNT], const uint32_t(&a)[4], uint64_t b, bool add) {                          \

@@ -1,7 +1,7 @@
 // The kernel of fp8_many/config.h.
 #pragma once
 
-#include "../../../device/wgmma.cuh"
+#include "../../../device/wgmma_between.cuh"
 #include "sums.cuh"
 
 namespace fp8_many {
