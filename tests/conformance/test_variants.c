@@ -128,11 +128,8 @@ static void many_rows_of_bytes(enum gemm_format format, int64_t n, int64_t k) {
                                      .bias = bias_data,
                                      .bias_type = GEMM_F32,
                                      .y_extra = i % 2 ? 4 : 5};
-    struct variant_problem problem = {.weight = shape,
-                                      .m = request.m,
-                                      .x_type = x.type,
-                                      .y_type = request.y_type,
-                                      .bias_type = GEMM_F32};
+    struct variant_problem problem = {
+        .weight = shape, .m = request.m, .x_type = x.type, .y_type = request.y_type, .bias_type = GEMM_F32};
     struct variant variants[ALL_MOST];
     suite_expect(&device, &request, reference);
     int count = device.ops->variants(device.backend, &problem, NULL, true, variants, ALL_MOST);
