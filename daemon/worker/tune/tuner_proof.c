@@ -48,6 +48,30 @@ static void blame(struct tuner *tuner, int who, enum tune_outcome outcome, const
   }
 }
 
+/* It is no worse than others, but for this device or problem. */
+static void refuse(struct tuner *tuner, int who, const char *why) {
+  if (tuner->proof_for != PHASE_RACE || tuner_by_hand(tuner, variant_at(tuner, who))) {
+    blame(tuner, who, OUTCOME_REFUSED, why);
+    return;
+  }
+  tune_table_note(&tuner->table, who, OUTCOME_REFUSED, why);
+  race_checked(&tuner->race, who, false);
+}
+
+/* Nobody has named what is to be proven: it is the tuner's own idea. */
+static bool unasked(const struct tuner *tuner) {
+  return tuner->proof_for == PHASE_RACE && tuner->ask == NULL && tuner->compiled;
+}
+
+/* Thousandths of a core. */
+static uint32_t share_of(const struct tuner *tuner) {
+  return unasked(tuner) && tuner->options.compile_share > 0 ? tuner->options.compile_share : 1000;
+}
+
+static uint64_t patience_ns(const struct tuner *tuner) {
+  return PATIENCE_NS * 1000 / share_of(tuner);
+}
+
 /* Nothing can be said of any: none of them serves this time. */
 static void pass_over(struct tuner *tuner, const char *why) {
   log_warning("new kernels cannot be tried: %s", why);
@@ -72,8 +96,11 @@ static void start(struct tuner *tuner, uint64_t now) {
     for (int i = 1; i < tuner->race.count; i++)
       if (in_race(tuner, i))
         list[count++] = tuner->race.candidates[i].variant;
-  tuner->proof_deadline_ns = now + PATIENCE_NS;
-  if (proof_start(&tuner->proof, tuner->options.prover, &tuner->current->problem, list, count, &error) != STATUS_OK)
+  tuner->proof_deadline_ns = now + patience_ns(tuner);
+  tuner->proof_seen_ns = now;
+  const struct proof_task task = {
+      .problem = &tuner->current->problem, .list = list, .count = count, .share = share_of(tuner)};
+  if (proof_start(&tuner->proof, tuner->options.prover, &task, &error) != STATUS_OK)
     pass_over(tuner, error.text);
 }
 
@@ -91,6 +118,9 @@ static bool hear(struct tuner *tuner, uint64_t now) {
   case PROOF_WRONG:
     blame(tuner, who, OUTCOME_WRONG, why);
     break;
+  case PROOF_REFUSED:
+    refuse(tuner, who, why);
+    break;
   case PROOF_CANNOT:
     proof_stop(&tuner->proof);
     pass_over(tuner, why);
@@ -100,8 +130,15 @@ static bool hear(struct tuner *tuner, uint64_t now) {
       blame(tuner, who, OUTCOME_FAILED, why);
     break;
   }
-  tuner->proof_deadline_ns = now + PATIENCE_NS;
+  tuner->proof_deadline_ns = now + patience_ns(tuner);
   return true;
+}
+
+/* Returns what has been spent on the shape. */
+static uint64_t spend(struct tuner *tuner, uint64_t now) {
+  tuner->current->compile_ns += now - tuner->proof_seen_ns;
+  tuner->proof_seen_ns = now;
+  return tuner->current->compile_ns;
 }
 
 uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
@@ -120,6 +157,11 @@ uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
   }
   if (hear(tuner, now))
     return 0;
+  if (unasked(tuner) && !tuner->proof.ending && spend(tuner, now) > tuner->options.compile_ns) {
+    proof_stop(&tuner->proof);
+    pass_over(tuner, "tune_compile_ms is spent");
+    return 0;
+  }
   if (now > tuner->proof_deadline_ns && !tuner->proof.ending) {
     blame(tuner, next_unproven(tuner), OUTCOME_FAILED, "it does not come to an end");
     proof_stop(&tuner->proof);

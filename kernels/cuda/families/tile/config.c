@@ -267,6 +267,11 @@ static int64_t resident(const struct kernel_device *device, const struct needs *
   return fit < 1 ? 1 : fit;
 }
 
+int64_t tile_resident(const struct kernel_problem *problem, const struct variant *variant) {
+  struct needs needs = find_needs(problem, variant->values);
+  return needs.reason == FITS ? resident(&problem->device, &needs, variant->values[TILE_NUM_WARPS]) : 1;
+}
+
 int tile_split_filling(const struct kernel_problem *problem, const struct variant *variant) {
   struct variant whole = *variant;
   whole.values[TILE_SPLIT_K] = 1;
