@@ -13,7 +13,7 @@ enum {
   REGISTERS_MOST = 255, /* of a thread */
   /* Of a thread beside sums and fragments, as compiled: addresses, the plan of copies, scales. */
   REGISTERS_OTHER = 48,
-  REGISTERS_FP8 = 76,   /* sums that leave the tensor core at once */
+  REGISTERS_FP8 = 88,   /* sums that leave the tensor core at once */
   REGISTERS_CODES = 40, /* codes, what is made of them, scales */
   UNIT_BYTES = 544,     /* of shared memory for 16 rows of 128 codes and their scales */
   CHANGES_MOST = 3,
