@@ -17,6 +17,7 @@
   ROW(int2_many_kernels, int2_many_family)                                                                             \
   ROW(int2a8_kernels, int2a8_family)                                                                                   \
   ROW(grouped_kernels, grouped_family)                                                                                 \
+  ROW(grouped_many_kernels, grouped_many_family)                                                                       \
   ROW(grouped_int2_kernels, grouped_int2_family)                                                                       \
   ROW(pairs_kernels, pairs_family)
 

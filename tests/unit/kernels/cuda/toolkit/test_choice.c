@@ -196,16 +196,17 @@ static void test_other_weights(void **state) {
       assert_int_equal(launched(family, &variant, &tiles, 16), STATUS_UNSUPPORTED);
     if (!two_bits || family == &int2_few_kernels)
       assert_int_equal(launched(family, &variant, &tiles_a8, 16), STATUS_UNSUPPORTED);
-    if (family == &grouped_kernels || family == &grouped_int2_kernels || family == &pairs_kernels)
+    if (family == &grouped_kernels || family == &grouped_many_kernels || family == &grouped_int2_kernels ||
+        family == &pairs_kernels)
       assert_int_equal(launched(family, &variant, &rows, 16), STATUS_UNSUPPORTED); /* which has no experts */
   }
 }
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain",   "tile",         "cublaslt", "hopper",    "few",
-                                      "many",    "fp8_many",     "int2_few", "int2_many", "int2a8",
-                                      "grouped", "grouped_int2", "pairs"};
+  static const char *const names[] = {"plain",   "tile",         "cublaslt",     "hopper",    "few",
+                                      "many",    "fp8_many",     "int2_few",     "int2_many", "int2a8",
+                                      "grouped", "grouped_many", "grouped_int2", "pairs"};
   const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {
