@@ -8,6 +8,8 @@
 enum { NAP_NS = 5000000 };
 /* For one kernel: compiling it, starting a device, and computing. */
 #define PATIENCE_NS ((uint64_t)120 * 1000000000)
+/* For quiet, of whoever has asked for an exhaustive search. */
+#define DISTURBED_NS ((uint64_t)10 * 1000000000)
 
 static bool in_race(const struct tuner *tuner, int who) {
   const struct race_candidate *candidate = &tuner->race.candidates[who];
@@ -134,6 +136,18 @@ static bool hear(struct tuner *tuner, uint64_t now) {
   return true;
 }
 
+/* Whether whoever asked for all of it has waited long enough for quiet; who has named a kernel waits for that. */
+static bool disturbed(struct tuner *tuner, uint64_t now) {
+  int next = next_unproven(tuner);
+  if (tuner->ask == NULL || !tuner->compiled || tuner->proof_for != PHASE_RACE || next < 0 ||
+      tuner_by_hand(tuner, variant_at(tuner, next)))
+    return false;
+  if (tuner->disturbed_ns == 0)
+    tuner->disturbed_ns = now;
+  tuner->interrupted = now - tuner->disturbed_ns > DISTURBED_NS;
+  return tuner->interrupted;
+}
+
 /* Returns what has been spent on the shape. */
 static uint64_t spend(struct tuner *tuner, uint64_t now) {
   tuner->current->compile_ns += now - tuner->proof_seen_ns;
@@ -144,6 +158,11 @@ static uint64_t spend(struct tuner *tuner, uint64_t now) {
 uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
   if (!quiet) {
     proof_stop(&tuner->proof);
+    if (disturbed(tuner, now)) {
+      pass_over(tuner, "requests come while kernels are compiled");
+      tuner->phase = tuner->proof_for;
+      return 0;
+    }
     return tuner->last_request_ns + tuner->options.quiet_ns - now;
   }
   if (next_unproven(tuner) < 0) {

@@ -250,7 +250,10 @@ void tuner_race_end(struct tuner *tuner) {
   entry->state = BOOK_TUNED;
   entry->confirmed = true;
   entry->library_waits = tuner->library_due;
-  entry->compiled_wait = compiled_may_win(tuner);
+  bool may_win = compiled_may_win(tuner);
+  /* whoever wants all of it waits for it */
+  bool more = may_win && !tuner->library_due && race->all && add_compiled(tuner, true);
+  entry->compiled_wait = tuner->interrupted || more || (may_win && !tuner->compiled);
   if (news)
     log_info("tuned %s: %s, %llu ns where the first choice takes %llu", variant_problem_text(&entry->problem, shape),
              variant_text(&entry->variant, kernel), (unsigned long long)entry->tuned_ns,
@@ -261,7 +264,7 @@ void tuner_race_end(struct tuner *tuner) {
     tuner->phase = PHASE_LIBRARY;
     return;
   }
-  if (entry->compiled_wait && race->all && add_compiled(tuner, true)) { /* whoever wants all of it waits for it */
+  if (more) {
     race_reopen(&tuner->race);
     return;
   }

@@ -3,6 +3,7 @@
 #include "daemon/log.h"
 #include "daemon/worker/proof/prove.h"
 #include "daemon/worker/proof/throttle.h"
+#include "daemon/worker/tune/tuner_state.h"
 
 #include "tests/support/worker/planted.h"
 
@@ -287,6 +288,34 @@ static void test_an_exhaustive_search_compiles_all(void **state) {
   assert_string_equal(request.kernel, "planted crime=0");
 }
 
+/* Under steady load it ends without them, and they wait for quiet. */
+static void test_an_exhaustive_search_among_requests(void **state) {
+  (void)state;
+  struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .all = true};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
+  planted_offer(HONEST, 1000);
+  planted_compiled(5000);
+  for (int i = 0; i < 8; i++)
+    sem_post(&planted.may_list);
+  open_tuner("--prove");
+  (void)planted_serving();
+  tuner_request(tuning.tuner, &message);
+  uint64_t now = now_ns();
+  for (int i = 0; tuning.answered == 0; i++, now += 50000000) {
+    assert_true(i < 1000000);
+    tuning.tuner->last_request_ns = now; /* as a product of that moment */
+    (void)tuning_step(now);
+    assert_false(child_runs());
+    sched_yield();
+  }
+  assert_int_equal(message.error.status, STATUS_OK);
+  assert_non_null(strstr(request.kernel, "foreign"));
+  assert_int_equal(planted.launched[HONEST], 0);
+  tuning_run();
+  assert_ptr_equal(planted_serving()->family, &planted_family);
+}
+
 static void test_a_share_of_a_core(void **state) {
   (void)state;
   static const int shares[] = {100, 300};
@@ -330,6 +359,7 @@ int main(int count, char **words) {
       TUNER_TEST(test_nothing_is_compiled_between_requests),
       TUNER_TEST(test_the_budget_of_a_shape),
       TUNER_TEST(test_an_exhaustive_search_compiles_all),
+      TUNER_TEST(test_an_exhaustive_search_among_requests),
       cmocka_unit_test(test_a_share_of_a_core),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
