@@ -133,7 +133,7 @@ static void test_what_cannot_run_has_a_reason_and_a_neighbour(void **state) {
   refuse(&hopper, int8, "tile num_warps=5", "num_warps 5 cannot share a tile of 128 x 128", "tile num_warps=4");
   refuse(&hopper, int8, "tile block_m=256", "takes about 320 registers a thread of 4 warps, there are 255",
          "tile block_m=160");
-  refuse(&hopper, fp8, "tile", "registers a thread", "tile block_m=96");
+  refuse(&hopper, fp8, "tile", "registers a thread", "tile block_m=64");
   refuse(&hopper, f16, "tile num_stages=8",
          "num_stages 8 of this tile take 294912 bytes of shared memory, a block has 232448",
          "tile num_stages=8 block_k=48");
