@@ -84,6 +84,8 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   book_gather_weights(&tuner->book, entry);
   tuner->spent_ns = tuner->disturbed_ns = 0;
   tuner->interrupted = false;
+  if (tuner->ask != NULL)
+    entry->compile_ns = 0;
   tuner->checked = 0;
   tuner->launch_ns = 0;
   tuner->calibrated = 0;

@@ -60,14 +60,16 @@ static void refuse(struct tuner *tuner, int who, const char *why) {
   race_checked(&tuner->race, who, false);
 }
 
-/* Nobody has named what is to be proven: it is the tuner's own idea. */
-static bool unasked(const struct tuner *tuner) {
-  return tuner->proof_for == PHASE_RACE && tuner->ask == NULL && tuner->compiled;
+/* Nobody has named what is to be proven next: it is the tuner's own idea. */
+static bool unnamed(const struct tuner *tuner) {
+  int next = next_unproven(tuner);
+  return tuner->proof_for == PHASE_RACE && tuner->compiled && next >= 0 &&
+         !tuner_by_hand(tuner, variant_at(tuner, next));
 }
 
 /* Thousandths of a core. */
 static uint32_t share_of(const struct tuner *tuner) {
-  return unasked(tuner) && tuner->options.compile_share > 0 ? tuner->options.compile_share : 1000;
+  return unnamed(tuner) && tuner->ask == NULL && tuner->options.compile_share > 0 ? tuner->options.compile_share : 1000;
 }
 
 static uint64_t patience_ns(const struct tuner *tuner) {
@@ -138,9 +140,7 @@ static bool hear(struct tuner *tuner, uint64_t now) {
 
 /* Whether whoever asked for all of it has waited long enough for quiet; who has named a kernel waits for that. */
 static bool disturbed(struct tuner *tuner, uint64_t now) {
-  int next = next_unproven(tuner);
-  if (tuner->ask == NULL || !tuner->compiled || tuner->proof_for != PHASE_RACE || next < 0 ||
-      tuner_by_hand(tuner, variant_at(tuner, next)))
+  if (tuner->ask == NULL || !unnamed(tuner))
     return false;
   if (tuner->disturbed_ns == 0)
     tuner->disturbed_ns = now;
@@ -176,7 +176,7 @@ uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
   }
   if (hear(tuner, now))
     return 0;
-  if (unasked(tuner) && !tuner->proof.ending && spend(tuner, now) > tuner->options.compile_ns) {
+  if (unnamed(tuner) && !tuner->proof.ending && spend(tuner, now) > tuner->options.compile_ns) {
     proof_stop(&tuner->proof);
     pass_over(tuner, "tune_compile_ms is spent");
     return 0;

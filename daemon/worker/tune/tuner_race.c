@@ -10,7 +10,7 @@
 enum {
   CANDIDATES = 64, /* that a search begins with */
   LIBRARY_CANDIDATES = 48,
-  COMPILED_MOST = 64,
+  COMPILED_MOST = 32,
   BASES = 3, /* the best ones that are refined */
 };
 

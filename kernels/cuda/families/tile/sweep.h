@@ -8,7 +8,7 @@
 
 enum {
   TILE_SWEEP = 16,     /* candidates of a search: each is seconds of compiling where it has not been compiled yet */
-  TILE_SWEEP_ALL = 64, /* of an exhaustive one */
+  TILE_SWEEP_ALL = 32, /* of an exhaustive one */
 };
 
 /* Best guess first, behind the tile that manual configurations begin with (every parameter at its fallback, or the
