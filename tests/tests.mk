@@ -192,7 +192,7 @@ bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a da
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 	@GEMMD_BUILD=$(BUILD) tests/bench/tail.py --backend $(or $(BACKEND),cpu) --shapes 1536x384 --turns 2
 
-bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive library", BACKEND=cuda)
+bench-tuning: all ## what tuning costs and gives (PARTS="load mix twice sight exhaustive library", BACKEND=cuda)
 	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)
 
 check: ## formatting, cppcheck, directions of includes, circles between modules

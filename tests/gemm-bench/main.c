@@ -39,7 +39,7 @@ static const struct tool_option kernels_options[] = {
     {"dependent", NULL, "cuda: W may be read before the kernel ahead has ended", false},
     {"quantizer", NULL, "cuda: in place of products, quantizing rows of x beside a plain kernel of the same bytes",
      false},
-    {"experts", "E", "cpu: products over weights with so many experts, beside dense ones of ours of as many bytes",
+    {"experts", "E", "products over weights with so many experts; cpu: beside dense ones of ours of as many bytes",
      false},
     {"top", "T", "experts that each row takes; 1 if not given", false},
     {"zipf", "S", "how uneven they are taken: Zipf's exponent; 0, evenly, if not given", false},

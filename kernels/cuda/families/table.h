@@ -19,6 +19,7 @@
   ROW(sm80_int2_kernels, sm80_int2_family)                                                                             \
   ROW(sm80_rows_kernels, sm80_rows_family)                                                                             \
   ROW(grouped_kernels, grouped_family)                                                                                 \
+  ROW(grouped_many_kernels, grouped_many_family)                                                                       \
   ROW(grouped_int2_kernels, grouped_int2_family)                                                                       \
   ROW(pairs_kernels, pairs_family)
 

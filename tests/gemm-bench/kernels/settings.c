@@ -135,9 +135,8 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
   settings->plot = tool_value(call, "plot");
   settings->top = settings->experts > 0 ? top : 0;
   settings->skew = skew;
-  if (settings->top > settings->experts || (settings->experts > 0 && cuda)) {
-    return tool_fail(call, TOOL_USAGE, "--experts and --top, which is at most as many, are for the cpu backend") ==
-           TOOL_OK;
+  if (settings->top > settings->experts) {
+    return tool_fail(call, TOOL_USAGE, "--top is at most what --experts is") == TOOL_OK;
   }
   settings->processor_time = processor_time;
   if (settings->processor_time && (cuda || threads != 1 || settings->experts > 0)) {

@@ -79,7 +79,10 @@ static void test_choices(void **state) {
     parse(choices[i].problem, &weight, &m, types);
     const struct kernel_device device = {.capability = choices[i].capability,
                                          .multiprocessors = choices[i].multiprocessors,
-                                         .shared_most = (choices[i].capability == 80 ? 163 : choices[i].capability < 90 ? 99 : 227) << 10,
+                                         .shared_most = (choices[i].capability == 80  ? 163
+                                                         : choices[i].capability < 90 ? 99
+                                                                                      : 227)
+                                                        << 10,
                                          .workspace_bytes = 8 << 20,
                                          .places = true};
     struct kernel_problem problem = problem_on(&device, &weight, m);
@@ -201,16 +204,17 @@ static void test_other_weights(void **state) {
       assert_int_equal(launched(family, &variant, &tiles, 16), STATUS_UNSUPPORTED);
     if (!two_bits || family == &int2_few_kernels)
       assert_int_equal(launched(family, &variant, &tiles_a8, 16), STATUS_UNSUPPORTED);
-    if (family == &grouped_kernels || family == &grouped_int2_kernels || family == &pairs_kernels)
+    if (family == &grouped_kernels || family == &grouped_many_kernels || family == &grouped_int2_kernels ||
+        family == &pairs_kernels)
       assert_int_equal(launched(family, &variant, &rows, 16), STATUS_UNSUPPORTED); /* which has no experts */
   }
 }
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain",     "tile",      "cublaslt", "hopper",       "few",
-                                      "many",      "fp8_many",  "int2_few", "int2_many",    "int2a8",
-                                      "sm80_int2", "sm80_rows", "grouped",  "grouped_int2", "pairs"};
+  static const char *const names[] = {"plain",    "tile",         "cublaslt",     "hopper", "few",       "many",
+                                      "fp8_many", "int2_few",     "int2_many",    "int2a8", "sm80_int2", "sm80_rows",
+                                      "grouped",  "grouped_many", "grouped_int2", "pairs"};
   const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {
