@@ -48,9 +48,6 @@ NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=s
   -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 # instructions that only Hopper has
 build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
-# what gains nothing on 8.9 by code of its own
-build/obj/kernels/cuda/families/sm80/int2/%.cu.o: NVCC_ARCH := -gencode arch=compute_80,code=sm_80 \
-  -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_90,code=compute_90
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 

@@ -28,8 +28,8 @@ int64_t few_shared_bytes(int64_t m, int64_t k) {
 bool few_takes(const struct kernel_problem *problem) {
   int capability = problem->device.capability;
   bool fp8 = problem->format == GEMM_FORMAT_FP8;
-  return (fp8 || problem->format == GEMM_FORMAT_INT8) && problem->m <= FEW_COLUMNS_MOST && capability >= 80 &&
-         problem->scale != GEMM_SCALE_BLOCK && problem->k_padded < 1 << 20 &&
+  return (fp8 || problem->format == GEMM_FORMAT_INT8) && problem->m <= FEW_COLUMNS_MOST &&
+         capability >= (fp8 ? 90 : 80) && problem->scale != GEMM_SCALE_BLOCK && problem->k_padded < 1 << 20 &&
          few_shared_bytes(problem->m, problem->k_padded) <= shared_most(capability);
 }
 

@@ -1,4 +1,4 @@
-/* Products of INT8 and FP8 weights with up to 16 rows of x, on devices of compute capability 8.0 and later:
+/* Products of INT8 and FP8 weights with up to 16 rows of x, on devices of compute capability 8.0 (FP8: 9.0) and later:
  * W goes from memory into registers in the order of the matrix instructions' operand, x lies in shared memory.
  *
  * A block of 16 warps takes tiles of W in turn, `rows` rows each, and fetches the next tile while it multiplies: every

@@ -21,7 +21,8 @@ static struct variant variant_of(const struct few_config *config) {
   return (struct variant){.family = &few_family, .values = {config->k_warps, config->rows}};
 }
 
-/* Hopper's own instructions are faster, but for FP8 rows that are too short for them. */
+/* Hopper's own instructions are faster, but for FP8 rows that are too short for them. Devices before it have INT8
+ * alone. */
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   if ((problem->device.capability == 90 && !kernel_problem_cancels(problem)) || !few_takes(problem))
     return false;
@@ -51,8 +52,8 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   (void)backend;
   if (!few_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
-                     "family few takes INT8 and FP8 with one scale or one a row and up to %d rows of x that fit into "
-                     "shared memory",
+                     "family few takes INT8, and FP8 on compute capability 9.0, with one scale or one a row and up to "
+                     "%d rows of x that fit into shared memory",
                      FEW_COLUMNS_MOST);
   if (few_config_valid(&config))
     return STATUS_OK;

@@ -1,7 +1,6 @@
 // The kernel of few/config.h.
 #pragma once
 
-#include "../../device/e4m3.cuh"
 #include "../../device/ptx.cuh"
 #include "../sm90/hopper/output.cuh"
 #include "config.h"
@@ -60,9 +59,11 @@ __device__ inline void multiply(int (&sum)[4], const uint4 (&w)[2], const uint4 
   ptx::mma_s8(sum, {w[0].z, w[1].z, w[0].w, w[1].w}, {x.z, x.w});
 }
 
+#if __CUDA_ARCH__ >= 900
 __device__ inline void multiply_four(float (&sum)[4], uint32_t first, uint32_t second, uint32_t x) {
-  const uint32_t w[4] = {e4m3_low(first), e4m3_low(second), e4m3_high(first), e4m3_high(second)};
-  const uint32_t b[2] = {e4m3_low(x), e4m3_high(x)};
+  const uint32_t w[4] = {ptx::e4m3_to_f16<0>(first), ptx::e4m3_to_f16<0>(second), ptx::e4m3_to_f16<1>(first),
+                         ptx::e4m3_to_f16<1>(second)};
+  const uint32_t b[2] = {ptx::e4m3_to_f16<0>(x), ptx::e4m3_to_f16<1>(x)};
   ptx::mma_f16(sum, w, b, sum);
 }
 
@@ -72,6 +73,10 @@ __device__ inline void multiply(float (&sum)[4], const uint4 (&w)[2], const uint
   multiply_four(sum, w[0].z, w[1].z, x.z);
   multiply_four(sum, w[0].w, w[1].w, x.w);
 }
+
+#else // few_takes knows that it cannot
+__device__ inline void multiply(float (&)[4], const uint4 (&)[2], const uint4 &) {}
+#endif
 
 // Where the unit of zeros begins in a row of x: that of the units behind the end of K.
 __device__ inline int zeros_at(const hopper_product &p) {

@@ -1,5 +1,5 @@
-/* What a multiprocessor does a clock cycle, for the cost models of kernels for every device. Measured on an H200; of
- * others as their vendor has it. Pure. */
+/* What a multiprocessor does a clock cycle, for the cost models of kernels for every device. Fitted to an H200, where
+ * they are what kernels reach; of others after what their vendors say. Pure. */
 #ifndef KERNELS_CUDA_FAMILIES_SM80_RATES_H
 #define KERNELS_CUDA_FAMILIES_SM80_RATES_H
 
@@ -11,10 +11,10 @@ struct sm80_rates {
 
 static inline struct sm80_rates sm80_rates_of(int capability) {
   if (capability >= 90)
-    return (struct sm80_rates){1.75, 19.5, 50, 6.5, 13};
+    return (struct sm80_rates){1.75, 14.9, 25.6, 6.9, 9.5};
   if (capability == 80)
-    return (struct sm80_rates){1.41, 10, 45, 8, 8};
-  return capability == 89 ? (struct sm80_rates){2.5, 3, 30, 16, 16} : (struct sm80_rates){1.7, 6, 40, 32, 16};
+    return (struct sm80_rates){1.41, 9, 25, 8, 8};
+  return capability == 89 ? (struct sm80_rates){2.5, 3, 18, 16, 16} : (struct sm80_rates){1.7, 6, 20, 32, 16};
 }
 
 #endif

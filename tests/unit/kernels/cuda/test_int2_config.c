@@ -283,7 +283,7 @@ static void check_sm80_int2(const struct kernel_problem *problem, const struct s
 /* What is listed covers the product and fits the device, the cheapest first; every device has something. */
 static void test_sm80_int2(void **state) {
   (void)state;
-  static const int64_t ns[] = {128, 130, 1280, 8192, 57344}, ks[] = {128, 300, 8192, 28672}, ms[] = {1, 9, 33, 64, 200};
+  static const int64_t ns[] = {128, 130, 1280, 8192, 57344}, ks[] = {128, 300, 8192, 28672}, ms[] = {1, 9, 33, 90, 200};
   static struct sm80_int2_config configs[SM80_INT2_CONFIGS];
   for (size_t i = 0; i < 4 * 5 * 4 * 5 * 4; i++) {
     int64_t k = ks[i / 20 % 4];

@@ -66,10 +66,11 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
     return STATUS_OK;
   if (nearest && sm80_int2_candidates(problem, &close, 1) > 0)
     *nearest = variant_of(&close);
-  return error_set(error, STATUS_UNSUPPORTED,
-                   "n_warps * k_warps is at most 16, with more than 16 rows of x 12, with more than 32 and 2 units 8; "
-                   "units are 1 or 2, or 4 with up to 8 rows, 2 alone with 17 to 32 rows and x of f32; two turns of "
-                   "each team and its sums fit into shared memory, and sums of slices into the workspace");
+  return error_set(
+      error, STATUS_UNSUPPORTED,
+      "n_warps * k_warps is at most 16, with more than 16 rows of x 12, with more than 32 and 2 units 8; "
+      "units are 2, or 4 with up to 8 rows, or 1 with more than 32, of f32 2 alone; two turns of each team "
+      "and its sums fit into shared memory, and sums of slices into the workspace");
 }
 
 static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,

@@ -8,16 +8,19 @@ namespace {
 using kernel = void (*)(sm80_int2::work);
 
 template <typename X> kernel kernel_of(int columns, int units) {
-  if (columns == 8)
-    return units == 1 ? sm80_int2::run<X, 1, 1> : units == 2 ? sm80_int2::run<X, 1, 2> : sm80_int2::run<X, 1, 4>;
-  if (columns == 16)
-    return units == 1 ? sm80_int2::run<X, 2, 1> : sm80_int2::run<X, 2, 2>;
-  if (columns == 32)
+  switch (columns) {
+  case 8:
+    return units == 2 ? sm80_int2::run<X, 1, 2> : sm80_int2::run<X, 1, 4>;
+  case 16:
+    return sm80_int2::run<X, 2, 2>;
+  case 32:
     return sm80_int2::run<X, 4, 2>;
-  return units == 1 ? sm80_int2::run<X, 8, 1> : sm80_int2::run<X, 8, 2>;
+  default:
+    return units == 1 ? sm80_int2::run<X, 8, 1> : sm80_int2::run<X, 8, 2>;
+  }
 }
 
-template <> kernel kernel_of<float>(int columns, int units) {
+template <> kernel kernel_of<float>(int columns, int) {
   return columns == 8 ? sm80_int2::run<float, 1, 2> : sm80_int2::run<float, 2, 2>;
 }
 

@@ -31,12 +31,12 @@ static struct variant variant_of(const struct sm80_rows_config *config) {
                           .values = {config->columns, config->n_warps, config->k_warps, config->split_k}};
 }
 
-/* Hopper's own instructions are faster in all sizes. The library has INT8 by the same instructions, and FP8 by others
- * where y is bf16: for many rows of x, and on devices that are newer, it is left to it. */
+/* Hopper's own instructions are faster in all sizes, and so is the library with INT8, on an H200: tuning may find
+ * otherwise elsewhere. FP8 is left to the library where y is bf16, on devices that have it, for many rows. */
 static bool offered(const struct kernel_problem *problem) {
   int capability = problem->device.capability;
-  bool library = problem->format == GEMM_FORMAT_INT8 || (capability >= 89 && problem->y_type == GEMM_BF16);
-  return capability != 90 && (!library || (capability < 90 && problem->m <= ROWS_OFFERED));
+  bool library = capability >= 89 && problem->y_type == GEMM_BF16;
+  return capability != 90 && problem->format == GEMM_FORMAT_FP8 && (!library || problem->m <= ROWS_OFFERED);
 }
 
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {

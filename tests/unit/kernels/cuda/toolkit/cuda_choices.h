@@ -165,7 +165,7 @@ static const struct {
     {90, 114, false, "fp8-row-64x128-bf16-bf16-bf16-m80", "plain"},
     {90, 132, false, "fp8-row-64x8192-bf16-f16-none-m1", "few k_warps=16 rows=2"},
     {90, 132, false, "int2a8-group-5120x3584-bf16-f16-none-m130", "int2_many columns=64 split_k=2 group=8"},
-    {80, 108, false, "fp8-row-1024x2048-bf16-f16-none-m9", "few k_warps=4 rows=16"},
+    {80, 108, false, "fp8-row-1024x2048-bf16-f16-none-m9", "sm80_rows"},
     {90, 114, false, "fp8-row-57344x4096-f16-bf16-none-m192", "fp8_many rows=256 split_k=1 group=16"},
     {90, 132, false, "int2-group-152064x4096-f32-f16-none-m2", "int2_few split_k=1 rows=1152"},
     {90, 132, true, "fp8-one-64x1024-f16-f16-none-m16", "few k_warps=2 rows=2"},
