@@ -265,7 +265,8 @@ int int2_few_list(struct backend *backend, const struct kernel_problem *problem,
 int int2a8_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
   (void)backend;
-  return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most) : count;
+  return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most)
+                                                                      : count;
 }
 
 /* Every width of tiles, wider than what holds all rows or much narrower only for `all`, with every split; which order
