@@ -8,14 +8,14 @@ enum { FOUND_MOST = 1024, ALTERNATIVES = 6 };
 /* What a multiprocessor does in a microsecond, about, by a warp's matrix instructions on what comes from the L2. */
 #define BYTES_PER_US 4.0e4
 #define OPERATIONS_PER_US 4.5e6 /* on elements of 2 bytes; twice as many on those of 1 */
-#define LATENCY_US 0.8          /* of a step's copies, which the stages that are under way share */
+#define LATENCY_US 1.6          /* of a step's copies, which the stages that are under way share */
 #define STEP_US 0.05            /* of its barrier */
 #define LAUNCH_US 2.0           /* of the pass that joins slices */
-#define TURN_US 0.7             /* of a slice that waits for the one before it */
+#define TURN_US 1.8             /* of a slice that waits for the one before it */
 #define MEMORY_BYTES_PER_US 3.0e6
 
 /* Sums of a thread: fewer leave the tensor cores waiting for fragments, more do not fit beside them. */
-enum { SUMS_LEAST = 8, SUMS_MOST = 128, SERIAL_MOST = 4 };
+enum { SUMS_LEAST = 8, SUMS_MOST = 128, SERIAL_MOST = 2 };
 
 static bool runs(const struct kernel_problem *problem, const struct variant *variant, struct tile_plan *plan) {
   struct error ignored;

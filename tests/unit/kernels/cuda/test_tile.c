@@ -287,6 +287,28 @@ static void test_a_sweep_is_pruned_and_in_order(void **state) {
   assert_int_equal(tile_sweep(&problem, true, list, TILE_SWEEP), 0);
 }
 
+/* What an H200 took for one tile of F16, by slices of K and by mode (NOTES.md): the model puts them in the right order
+ * because it is not far off. */
+static void test_the_model_is_near_what_was_measured(void **state) {
+  (void)state;
+  static const struct {
+    int slices;
+    double serial, parallel;
+  } measured[] = {{1, 152.8, 152.8}, {8, 35.4, 23.0},   {17, 43.0, 17.3}, {25, 55.4, 15.3},
+                  {33, 70.0, 15.0},  {50, 106.5, 20.2}, {66, 143.2, 19.8}};
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_F16, 16, 1024, 16384);
+  struct variant variant = parse("tile block_m=16 block_n=64 block_k=64");
+  for (size_t i = 0; i < sizeof measured / sizeof *measured; i++) {
+    variant.values[TILE_SPLIT_K] = measured[i].slices;
+    variant.values[TILE_SPLIT_K_MODE] = TILE_SERIAL;
+    double serial = tile_us(&problem, &variant) / measured[i].serial;
+    variant.values[TILE_SPLIT_K_MODE] = TILE_PARALLEL;
+    double parallel = tile_us(&problem, &variant) / measured[i].parallel;
+    assert_true(serial > 0.8 && serial < 1.25);
+    assert_true(parallel > 0.8 && parallel < 1.25);
+  }
+}
+
 /* ---- files */
 
 /* The only file in the folder. */
@@ -373,6 +395,7 @@ int main(void) {
       cmocka_unit_test(test_a_sweep_can_run),
       cmocka_unit_test(test_a_sweep_has_the_manual_tile),
       cmocka_unit_test(test_a_sweep_is_pruned_and_in_order),
+      cmocka_unit_test(test_the_model_is_near_what_was_measured),
       cmocka_unit_test_setup_teardown(test_code_is_kept, folder_make, folder_remove),
       cmocka_unit_test_setup_teardown(test_damaged_code_is_a_miss, folder_make, folder_remove),
       cmocka_unit_test_setup_teardown(test_a_link_is_not_followed, folder_make, folder_remove),
