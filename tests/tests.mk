@@ -23,7 +23,7 @@ TEST_LIBS := -lcmocka $(LIBS)
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
 # family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
-  $(filter %/config.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
+  $(filter %/config.c %/sweep.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
   $(addprefix kernels/cuda/,exec/turns/pieces.c exec/staging.c experts/route.c launch/launches.c tensors/config.c \
   tensors/cut.c weight/layout.c))
 
@@ -127,8 +127,9 @@ test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs abou
 	@$(if $(PYTHON),,tests/python/environments/vllm.sh)
 	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
 
-bench-vllm: all ## requests a second, start and memory of vLLM's server (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
-	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench/bench_vllm.py $(MODEL) $(ARGUMENTS)
+bench-vllm: all ## requests a second, start and memory of vLLM's server, alone and with gemmd (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
+	@$(if $(PYTHON),,tests/python/environments/vllm.sh)
+	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench/bench_vllm.py $(if $(MODEL),--model $(MODEL)) $(ARGUMENTS)
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
@@ -153,7 +154,7 @@ ARM64 := build/arm64
 ARM64_CC ?= aarch64-linux-gnu-gcc
 ARM64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(ARM64)/root/usr/lib/aarch64-linux-gnu
 ARM64_CFLAGS = $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(CFLAGS) -isystem $(ARM64)/root/usr/include -DKERNELS_HASH='"arm64"'
-ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c status.c) $(wildcard kernels/*.c) $(call below,kernels/cpu,c) \
+ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c place.c status.c) $(wildcard kernels/*.c) $(call below,kernels/cpu,c) \
   $(addprefix tests/support/,worker/device.c worker/micro.c reference/oracle.c worker/suite.c))
 ARM64_TESTS := $(addprefix $(ARM64)/tests/,$(addprefix unit/kernels/cpu/test_,micro micro_tiles pool backend) \
   $(addprefix conformance/test_,conformance variants))
@@ -176,7 +177,7 @@ test-arm64: ## the CPU backend's tests for 64-bit ARM, cross-compiled and run by
 run-test-arm64: $(ARM64_TESTS)
 	@TEST_LIMIT_S=1800 TEST_RUN="$(ARM64_RUN)" GEMMD_BUILD=$(ARM64) tests/run.sh $(ARM64_TESTS)
 
-test-systemd: all ## the packages under a real systemd, in a container (takes root)
+test-systemd: all ## the packages under a real systemd, in a container, GEMMD_KILLS=12 of gemmd (takes root)
 	@deploy/deps.sh build systemd
 	@$(MAKE) --no-print-directory deb >$(BUILD)/deb.log 2>&1 || { tail -n 30 $(BUILD)/deb.log; exit 1; }
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
@@ -192,7 +193,7 @@ bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a da
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 	@GEMMD_BUILD=$(BUILD) tests/bench/tail.py --backend $(or $(BACKEND),cpu) --shapes 1536x384 --turns 2
 
-bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive library", BACKEND=cuda)
+bench-tuning: all ## what tuning costs and gives (PARTS="load mix twice sight exhaustive library", BACKEND=cuda)
 	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)
 
 check: ## formatting, cppcheck, directions of includes, circles between modules

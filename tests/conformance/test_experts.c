@@ -19,7 +19,7 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define SLAB_BYTES ((uint64_t)32 << 20)
 
-enum { STEPS_MOST = 2, WEIGHT_BYTES = 16 << 20 };
+enum { STEPS_MOST = 2, VARIANTS_MOST = 64, WEIGHT_BYTES = 16 << 20 };
 
 static struct device device;
 static double worst; /* error over what is allowed */
@@ -337,6 +337,41 @@ static void test_whole_blocks(void **state) {
   }
 }
 
+/* Whatever kernel a tuning may choose, of tiles that are full, ragged and empty. */
+static void test_every_kernel(void **state) {
+  (void)state;
+  static const int64_t rows[] = {1, 40, 530};
+  for (int i = 0; i < ORACLE_KINDS * COUNT(rows); i++) {
+    struct step step = step_of(i / COUNT(rows), 704, 384, 4, type_for(GEMM_FORMAT_INT8, i % 2 * 2));
+    enum gemm_type x_type = type_for(step.shape.format, 0);
+    const struct variant_problem problem = {
+        .weight = step.shape, .m = rows[i % COUNT(rows)], .top = 2, .x_type = x_type, .y_type = step.y_type};
+    struct variant variants[VARIANTS_MOST];
+    int count = device.ops->variants(device.backend, &problem, NULL, true, variants, VARIANTS_MOST);
+    struct routes routes = make_routes(IDS_SKIP, 4, problem.m, problem.top, (uint64_t)i);
+    const struct oracle_choice choice = {.ids = routes.ids, .m = problem.m, .top = problem.top};
+    struct oracle_x x;
+    struct layer layer;
+    assert_in_range(count, 1, VARIANTS_MOST);
+    layer_make(&layer, &step, 1);
+    make_x(&x, problem.m, step.shape.k, x_type, 5 + (uint64_t)i);
+    struct device_request request = request_of(&layer, &x, &choice);
+    struct oracle_layer right = oracle_layer(&x, &choice, layer.oracle, 1);
+    for (int v = 0; v < count; v++) {
+      struct error error;
+      assert_int_equal(device.ops->variant_check(device.backend, &problem, &variants[v], NULL, &error), STATUS_OK);
+      request.variant = &variants[v];
+      void *y = device_run(&device, &request);
+      judge(&layer, &request, y, &right);
+      free(y);
+    }
+    oracle_layer_free(&right);
+    oracle_x_free(&x);
+    routes_free(&routes);
+    layer_free(&layer);
+  }
+}
+
 /* More pairs than are sorted at once. */
 static void test_a_great_many_pairs(void **state) {
   (void)state;
@@ -496,6 +531,7 @@ static int run_group(const struct backend_ops *ops) {
       cmocka_unit_test(test_many_rows),
       cmocka_unit_test(test_layers_of_many_blocks),
       cmocka_unit_test(test_whole_blocks),
+      cmocka_unit_test(test_every_kernel),
       cmocka_unit_test(test_a_great_many_pairs),
       cmocka_unit_test(test_against_dense_products),
       cmocka_unit_test(test_a_row_that_is_not_finite),

@@ -33,11 +33,13 @@ static const struct tool_option kernels_options[] = {
      false},
     {"y-type", "TYPE", "of y; cpu: f32, cuda: bf16 for fp8, f16, if not given", false},
     {"kernel", "WHICH", "cuda: own (that the backend takes by itself, if not given), tuned, or all", false},
+    {"family", "NAME",
+     "cuda: of its kernels alone, also of those that are not offered here: its own first, or by --kernel", false},
     {"bias", NULL, "a bias, f32; cuda: beside the library's sums with a pass behind them, cpu: beside none", false},
     {"dependent", NULL, "cuda: W may be read before the kernel ahead has ended", false},
     {"quantizer", NULL, "cuda: in place of products, quantizing rows of x beside a plain kernel of the same bytes",
      false},
-    {"experts", "E", "cpu: products over weights with so many experts, beside dense ones of ours of as many bytes",
+    {"experts", "E", "products over weights with so many experts; cpu: beside dense ones of ours of as many bytes",
      false},
     {"top", "T", "experts that each row takes; 1 if not given", false},
     {"zipf", "S", "how uneven they are taken: Zipf's exponent; 0, evenly, if not given", false},
@@ -103,6 +105,7 @@ static const struct tool_command kernels_command = {
 static const struct tool_option tensors_options[] = {
     {"sides", "LIST", "M and N, each with each; 64,128,256 if not given", false},
     {"k", "LIST", "K; 25088,200704,1605632 if not given", false},
+    {"seconds", "S", "for the search of each; 4 if not given", false},
     {"turned", NULL, "x is [k, m] and W [k, n], for which there is no library beside", false},
     {0},
 };

@@ -214,6 +214,39 @@ class AutoGptq(Written):
             self.forget()
 
 
+@needs("torch", "safetensors", "transformers", "gptqmodel", "pcre")
+class GptqModel(Written):
+    def test_files_of_its_packer(self):
+        """Codes packed by its TorchLinear, in order and in act order; W is what that says it is."""
+        import torch
+        from gptqmodel.nn_modules.qlinear.torch import TorchLinear
+
+        for bits, group, act, format in ((2, 128, False, "int2"), (2, 128, True, "int2"), (2, -1, False, "stored"), (8, -1, False, "int8")):
+            with self.subTest(bits=bits, group=group, act=act):
+                width = K if group == -1 else group
+                zero, generator = 1 << (bits - 1), torch.Generator().manual_seed(bits + act)
+                order = torch.randperm(K, generator=generator) if act else torch.arange(K)
+                index = torch.empty(K, dtype=torch.int32)
+                index[order] = torch.arange(K, dtype=torch.int32) // width
+                scales = (torch.rand(N, K // width, generator=generator) + 0.5).half().float()
+                codes = torch.randint(1 if bits == 8 else 0, 1 << bits, (N, K), generator=generator)
+                linear = torch.nn.Linear(K, N, bias=False)
+                linear.weight.data = scales[:, index.long()] * (codes - zero)
+                packed = TorchLinear(bits, group, True, act, K, N)
+                packed.pack_original(linear, scales, torch.full_like(scales, zero), index)
+                packed.post_init()
+                self.save({f"{STEM}.{name}": getattr(packed, name) for name in ("qweight", "qzeros", "scales", "g_idx")},
+                          {"quant_method": "gptq", "checkpoint_format": "gptq_v2", "bits": bits, "group_size": group, "desc_act": act, "sym": True})  # fmt: skip
+                packed.scales = packed.scales.float()  # so that the reference rounds nothing
+                own = packed.dequantize_weight().T.numpy()
+                np.testing.assert_array_equal(own, linear.weight.detach().numpy())
+                self.session.load_model(self.folder, format=format)
+                with self.session.open(STEM + ".weight") as weight:
+                    self.assertEqual(bool(weight.info.input), act)
+                np.testing.assert_array_equal(self.values(STEM + ".weight"), own)
+                self.forget()
+
+
 @needs("torch", "safetensors", "modelopt")
 class ModelOpt(Written):
     def test_fp8_as_it_exports(self):
@@ -244,15 +277,24 @@ class ModelOpt(Written):
 @needs("torch", "safetensors", "transformers")
 class Transformers(Written):
     def test_bitnet(self):
+        """W is what its layers of both conventions multiply with: one divides by the scale, the other multiplies."""
         import torch
-        from transformers.integrations.bitnet import pack_weights, unpack_weights
+        from transformers.integrations.bitnet import AutoBitLinear, BitLinear, pack_weights, unpack_weights
 
         codes = torch.randint(-1, 2, (N, K), generator=torch.Generator().manual_seed(1))
         packed = pack_weights(codes.to(torch.bfloat16))
         self.assertTrue((unpack_weights(packed, torch.bfloat16) == codes).all())
-        self.save({STEM + ".weight": packed, STEM + ".weight_scale": torch.tensor([0.5], dtype=torch.bfloat16)},
-                  {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"})  # fmt: skip
-        self.expect(codes.numpy().astype(np.float32) * np.float32(0.5), "stored")
+        for name, kind, values in (("bitlinear", BitLinear, packed), ("autobitlinear", AutoBitLinear, codes.float())):
+            with self.subTest(name), torch.inference_mode():
+                own = kind(K, N, bias=False, dtype=torch.float32)
+                own.weight, own.weight_scale = torch.nn.Parameter(values, requires_grad=False), torch.tensor([4.0])
+                torch._dynamo.config.disable = True  # of its two small functions, which a compiler would be started for
+                expected = own(torch.eye(K)).T.numpy()
+                self.save({STEM + ".weight": packed, STEM + ".weight_scale": own.weight_scale.bfloat16()},
+                          {"quant_method": "bitnet", "linear_class": name, "quantization_mode": "offline"})  # fmt: skip
+                self.expect(expected, "stored")
+                self.assertEqual(np.abs(expected).max(), 0.25 if name == "bitlinear" else 4)
+                self.forget()
 
     def test_fp8_of_blocks(self):
         """What FineGrainedFP8Config keeps, and what its own code makes of it."""

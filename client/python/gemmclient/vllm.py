@@ -1,10 +1,11 @@
-"""A vLLM plugin: linear layers by gemmd, chosen as a quantization.
+"""A vLLM plugin: linear layers and layers of experts by gemmd, chosen as a quantization.
 
     vllm serve MODEL --quantization gemmd_int8
 
 vLLM finds it by the entry point vllm.general_plugins of this package. Layers are created and loaded as those of a model
-that is not quantized; then each weight, this rank's part of it, goes to gemmd, and its memory here is freed. Embeddings
-and the head stay with vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
+that is not quantized; then each weight, this rank's part of it, goes to gemmd, and its memory here is freed. Where
+experts are spread over ranks, a rank has its own, and skips the others' ids. Embeddings, routers and the head stay with
+vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
 
 Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py). With
 `--load-format gemmd` weights come from gemmd by name, and vLLM does not read them (_vllm_loader.py).
@@ -18,25 +19,31 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional
 
 import torch
-from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
+from vllm.model_executor.layers.fused_moe import FusedMoEConfig, FusedMoEMethodBase, RoutedExperts
+from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
+from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
 from . import _vllm_kernels, _vllm_loader
 from ._torch.session import session_here
-from .torch import GemmdLinear
+from .errors import UnsupportedError
+from .torch import GemmdExperts, GemmdLinear
 
-__all__ = ["GemmdConfig", "GemmdLinearMethod", "register"]
+__all__ = ["GemmdConfig", "GemmdExpertsMethod", "GemmdLinearMethod", "register"]
 
 FORMATS = ("int8", "fp8", "int2")
 
 
-class GemmdLinearMethod(UnquantizedLinearMethod):
-    """Creates and loads a layer as UnquantizedLinearMethod does."""
+class GemmdLinearMethod(LinearMethodBase):
+    """Creates and loads a layer as UnquantizedLinearMethod does, and is none: who wants the values back (latent
+    attention splits kv_b_proj) reads that one's weight, and asks any other for a product by the identity."""
 
     def __init__(self, format: str):
-        super().__init__()
         self.format = format
+
+    def create_weights(self, *arguments: Any, **attributes: Any) -> None:
+        UnquantizedLinearMethod().create_weights(*arguments, **attributes)
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         name = f"vllm/{layer.prefix or 'linear'}"
@@ -47,6 +54,48 @@ class GemmdLinearMethod(UnquantizedLinearMethod):
     def apply(self, layer: torch.nn.Module, x: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
         y = layer.gemmd(x)
         return y if bias is None else y + bias
+
+
+class GemmdExpertsMethod(FusedMoEMethodBase):
+    """Creates and loads a layer as UnquantizedFusedMoEMethod does: gate and up [E, 2F, k], down [E, k, F], E of this
+    rank."""
+
+    create_weights = UnquantizedFusedMoEMethod.create_weights
+
+    def __init__(self, moe: FusedMoEConfig, format: str):
+        super().__init__(moe)
+        self.format = format
+        if moe.has_bias or moe.swiglu_limit is not None or moe.activation.value not in ("silu", "gelu"):
+            raise UnsupportedError(f"gemmd computes no experts with biases or limits, or by {moe.activation.value}")
+
+    def get_fused_moe_quant_config(self, layer: torch.nn.Module) -> None:
+        return None
+
+    def process_weights_after_loading(self, layer: RoutedExperts) -> None:
+        if layer.apply_router_weight_on_input:
+            raise UnsupportedError("gemmd weighs what experts give, not what they get")
+        name = f"vllm/{layer.layer_name}"
+        layer.gemmd = GemmdExperts.from_weights(
+            layer.w13_weight, layer.w2_weight, layer.activation.value, session_here("vllm"), name, self.format
+        )
+        for name in ("w13_weight", "w2_weight"):
+            weight = getattr(layer, name)
+            empty = torch.empty(0, dtype=weight.dtype, device=weight.device)
+            setattr(layer, name, torch.nn.Parameter(empty, requires_grad=False))
+
+    def apply(
+        self,
+        layer: RoutedExperts,
+        x: torch.Tensor,
+        topk_weights: torch.Tensor,
+        topk_ids: torch.Tensor,
+        shared_experts: Any = None,
+        shared_experts_input: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        """vLLM computes shared experts by itself, for there is no kernel of its own here that overlaps them."""
+        if layer.expert_map is not None:
+            topk_ids = layer.expert_map[topk_ids.long()]  # -1: another rank's
+        return layer.gemmd(x, topk_ids, topk_weights)
 
 
 class GemmdConfig(QuantizationConfig):
@@ -73,6 +122,8 @@ class GemmdConfig(QuantizationConfig):
         return cls()
 
     def get_quant_method(self, layer: torch.nn.Module, prefix: str) -> Optional[QuantizeMethodBase]:
+        if isinstance(layer, RoutedExperts):
+            return GemmdExpertsMethod(layer.moe_config, self.format)
         return GemmdLinearMethod(self.format) if isinstance(layer, LinearBase) else None
 
 

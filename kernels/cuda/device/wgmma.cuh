@@ -15,6 +15,10 @@ namespace ptx {
 #define WGMMA_NAMES_32 WGMMA_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_NAMES_48 WGMMA_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define WGMMA_NAMES_64 WGMMA_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_NAMES_56 WGMMA_NAMES_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define WGMMA_NAMES_60 WGMMA_NAMES_56 ", %56, %57, %58, %59"
+#define WGMMA_NAMES_68 WGMMA_NAMES_64 ", %64, %65, %66, %67"
+#define WGMMA_NAMES_72 WGMMA_NAMES_68 ", %68, %69, %70, %71"
 #define WGMMA_NAMES_128                                                                                                \
   WGMMA_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "                  \
                  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "                    \
@@ -27,6 +31,10 @@ namespace ptx {
 #define WGMMA_SUMS_32(c, i) WGMMA_SUMS_16(c, i), WGMMA_SUMS_16(c, i + 16)
 #define WGMMA_SUMS_48(c, i) WGMMA_SUMS_32(c, i), WGMMA_SUMS_16(c, i + 32)
 #define WGMMA_SUMS_64(c, i) WGMMA_SUMS_32(c, i), WGMMA_SUMS_32(c, i + 32)
+#define WGMMA_SUMS_56(c, i) WGMMA_SUMS_48(c, i), WGMMA_SUMS_8(c, i + 48)
+#define WGMMA_SUMS_60(c, i) WGMMA_SUMS_56(c, i), WGMMA_SUMS_4(c, i + 56)
+#define WGMMA_SUMS_68(c, i) WGMMA_SUMS_64(c, i), WGMMA_SUMS_4(c, i + 64)
+#define WGMMA_SUMS_72(c, i) WGMMA_SUMS_64(c, i), WGMMA_SUMS_8(c, i + 64)
 #define WGMMA_SUMS_128(c, i) WGMMA_SUMS_64(c, i), WGMMA_SUMS_64(c, i + 64)
 
 // NAME(d, a, b, add) with both operands in shared memory. SHAPE is m64nNkK with the types of d, a and b, SIGNS what
@@ -77,14 +85,20 @@ WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n16k32.f32.e4m3.e4m3", ", 1, 1", 
 WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n32k32.f32.e4m3.e4m3", ", 1, 1", 16, 16, 17, 18)
 WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n64k32.f32.e4m3.e4m3", ", 1, 1", 32, 32, 33, 34)
 WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n96k32.f32.e4m3.e4m3", ", 1, 1", 48, 48, 49, 50)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n112k32.f32.e4m3.e4m3", ", 1, 1", 56, 56, 57, 58)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n120k32.f32.e4m3.e4m3", ", 1, 1", 60, 60, 61, 62)
 WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n128k32.f32.e4m3.e4m3", ", 1, 1", 64, 64, 65, 66)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n136k32.f32.e4m3.e4m3", ", 1, 1", 68, 68, 69, 70)
+WGMMA_SHARED(wgmma_e4m3, float, WGMMA_F32, "m64n144k32.f32.e4m3.e4m3", ", 1, 1", 72, 72, 73, 74)
 
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n8k32.s32.s8.s8", "", 4, 4, 5, 6)
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n16k32.s32.s8.s8", "", 8, 8, 9, 10)
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n32k32.s32.s8.s8", "", 16, 16, 17, 18)
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n64k32.s32.s8.s8", "", 32, 32, 33, 34)
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n96k32.s32.s8.s8", "", 48, 48, 49, 50)
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n112k32.s32.s8.s8", "", 56, 56, 57, 58)
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n128k32.s32.s8.s8", "", 64, 64, 65, 66)
+WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n144k32.s32.s8.s8", "", 72, 72, 73, 74)
 WGMMA_SHARED(wgmma_s8, int, WGMMA_S32, "m64n256k32.s32.s8.s8", "", 128, 128, 129, 130)
 
 // 16-bit numbers, 16 of K.

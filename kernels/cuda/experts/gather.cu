@@ -44,6 +44,7 @@ extern "C" cudaError_t launch_gather(cudaStream_t stream, const struct gather_pa
     if (result != cudaSuccess)
       return result;
   }
+  shape.block = dim3(at_once ? experts::row_threads<true> : experts::row_threads<false>);
   shape.grid = dim3(static_cast<unsigned>(rows + (at_once ? 1 : 0)));
   return launch_kernel(stream, shape, at_once ? kernel_of<true>(*pass) : kernel_of<false>(*pass), *pass);
 }

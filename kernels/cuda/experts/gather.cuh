@@ -8,17 +8,20 @@ namespace experts {
 
 // A thread's eights of a row, at most; longer rows are read twice.
 constexpr int kept_most = 2;
+// Of a block of a row. Where places are known rows are all that there is to do: small blocks, of which many run.
+template <bool kRoutes> constexpr int row_threads = kRoutes ? threads : 256;
+template <bool kRoutes> constexpr int row_blocks = kRoutes ? 2 : 6; // of a multiprocessor
 
 template <typename X> __device__ inline const X *row_of_x(const gather_pass &p, int64_t row) {
   return reinterpret_cast<const X *>(static_cast<const uint8_t *>(p.x) + row * p.x_stride);
 }
 
-__device__ inline unsigned most_of_block(unsigned most, unsigned (&warps)[threads / 32]) {
+template <int kWarps> __device__ inline unsigned most_of_block(unsigned most, unsigned (&warps)[kWarps]) {
   most = __reduce_max_sync(0xffffffffu, most);
   if (threadIdx.x % 32 == 0)
     warps[threadIdx.x / 32] = most;
   __syncthreads();
-  return __reduce_max_sync(0xffffffffu, threadIdx.x % 32 < threads / 32 ? warps[threadIdx.x % 32] : 0);
+  return __reduce_max_sync(0xffffffffu, threadIdx.x % 32 < kWarps ? warps[threadIdx.x % 32] : 0);
 }
 
 __device__ inline unsigned most_of_group(unsigned most) {
@@ -29,7 +32,7 @@ __device__ inline unsigned most_of_group(unsigned most) {
 }
 
 // What a thread keeps of a row, asked for before anything else is done.
-template <typename X> struct row_of_eights {
+template <typename X, int kThreads> struct row_of_eights {
   const X *from;
   int k, first;
   bool aligned;
@@ -40,7 +43,7 @@ template <typename X> struct row_of_eights {
     aligned = k % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
 #pragma unroll
     for (int i = 0; i < kept_most; i++)
-      kept[i] = load(first + i * 8 * threads);
+      kept[i] = load(first + i * 8 * kThreads);
   }
   __device__ quantize_eight<X> load(int i) const {
     return quantize_load8(from, i, k, aligned);
@@ -48,22 +51,22 @@ template <typename X> struct row_of_eights {
 };
 
 // One row, quantized, to `count` places; those below zero are none.
-template <gather_to kTo, typename X>
-__device__ inline void quantize_to_places(const gather_pass &p, const row_of_eights<X> &row, const int *place,
+template <gather_to kTo, typename X, int kThreads>
+__device__ inline void quantize_to_places(const gather_pass &p, const row_of_eights<X, kThreads> &row, const int *place,
                                           int count) {
   constexpr bool e4m3 = kTo != GATHER_INT8, blocks = kTo == GATHER_E4M3_BLOCKS;
-  __shared__ unsigned warps[threads / 32];
+  __shared__ unsigned warps[kThreads / 32];
   const int k_padded = static_cast<int>(p.k_padded);
   unsigned most = 0;
   if constexpr (!blocks) {
 #pragma unroll
     for (int i = 0; i < kept_most; i++)
       most = quantize_magnitude(row.kept[i], most);
-    for (int i = row.first + kept_most * 8 * threads; i < row.k; i += 8 * threads)
+    for (int i = row.first + kept_most * 8 * kThreads; i < row.k; i += 8 * kThreads)
       most = quantize_magnitude(row.load(i), most);
     most = most_of_block(quantize_widen<X>(most), warps);
     const float scale = quantize_scale<e4m3>(most);
-    for (int j = threadIdx.x; j < count; j += threads)
+    for (int j = threadIdx.x; j < count; j += kThreads)
       if (place[j] >= 0)
         p.scales[place[j]] = scale;
   }
@@ -84,16 +87,16 @@ __device__ inline void quantize_to_places(const gather_pass &p, const row_of_eig
   };
 #pragma unroll
   for (int i = 0; i < kept_most; i++)
-    write(row.kept[i], row.first + i * 8 * threads);
+    write(row.kept[i], row.first + i * 8 * kThreads);
   // All lanes of a warp take as many turns, for they ask each other.
-  for (int i = kept_most * 8 * threads; i < k_padded; i += 8 * threads)
+  for (int i = kept_most * 8 * kThreads; i < k_padded; i += 8 * kThreads)
     write(row.load(row.first + i), row.first + i);
 }
 
 template <typename T>
 __device__ inline void copy_elements(const T *from, int64_t k, int64_t k_padded, void *out, const int *place,
                                      int count) {
-  for (int64_t i = threadIdx.x; i < k_padded; i += threads) {
+  for (int64_t i = threadIdx.x; i < k_padded; i += blockDim.x) {
     const T value = i < k ? from[i] : T();
     for (int j = 0; j < count; j++)
       if (place[j] >= 0)
@@ -110,7 +113,7 @@ __device__ inline void copy_to_places(const gather_pass &p, const X *from, int64
                   count);
   else
     copy_elements(from, p.k, p.k_padded, p.out, place, count);
-  for (int i = threadIdx.x; p.x_scale && i < p.scale_columns; i += threads)
+  for (int i = threadIdx.x; p.x_scale && i < p.scale_columns; i += blockDim.x)
     for (int j = 0; j < count; j++)
       if (place[j] >= 0)
         p.scales[i * p.scale_stride + place[j]] = p.x_scale[row * p.scale_columns + i];
@@ -120,7 +123,7 @@ __device__ inline void copy_to_places(const gather_pass &p, const X *from, int64
 __device__ inline void clear_skipped(const gather_pass &p, int64_t begin, const int *place, int count) {
   for (int j = 0; p.y && j < count; j++) {
     uint8_t *y = static_cast<uint8_t *>(p.y) + (begin + j) * p.y_stride;
-    for (int64_t i = threadIdx.x; place[j] < 0 && i < p.y_bytes; i += threads)
+    for (int64_t i = threadIdx.x; place[j] < 0 && i < p.y_bytes; i += blockDim.x)
       y[i] = 0;
   }
 }
@@ -128,7 +131,7 @@ __device__ inline void clear_skipped(const gather_pass &p, int64_t begin, const 
 // Where the pairs of a block's row go. False for the last block, which writes tiles. kRoutes: they are found here.
 template <bool kRoutes> __device__ inline bool find_places(const gather_pass &p, int64_t begin, int count, counted &s) {
   const bool tiles = begin >= p.pairs;
-  for (int i = threadIdx.x; i < count && !tiles; i += threads) {
+  for (int i = threadIdx.x; i < count && !tiles; i += blockDim.x) {
     if constexpr (kRoutes)
       s.id[i] = p.ids[begin + i];
     else
@@ -148,7 +151,8 @@ template <bool kRoutes> __device__ inline bool find_places(const gather_pass &p,
 
 // A row of x, or of a pair, a block.
 template <typename X, gather_to kTo, bool kRoutes>
-__global__ void __launch_bounds__(threads, 2) gather(const __grid_constant__ gather_pass p) {
+__global__ void __launch_bounds__(row_threads<kRoutes>, row_blocks<kRoutes>)
+    gather(const __grid_constant__ gather_pass p) {
   __shared__ counted s;
   quantize_wait_for_x();
   quantize_let_reader_start();
@@ -160,7 +164,7 @@ __global__ void __launch_bounds__(threads, 2) gather(const __grid_constant__ gat
       return;
     copy_to_places(p, from, row, s.place, count);
   } else {
-    const row_of_eights<X> eights(from, begin < p.pairs ? p.k : 0);
+    const row_of_eights<X, row_threads<kRoutes>> eights(from, begin < p.pairs ? p.k : 0);
     if (!find_places<kRoutes>(p, begin, count, s))
       return;
     quantize_to_places<kTo>(p, eights, s.place, count);

@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/* TILE_ANY: of tiles that nobody looks at. */
-enum { EXPERTS_MOST = 512, EXPERTS_ALIGN = 256, EXPERTS_TILE_ANY = 128 };
+/* TILE_ANY: of tiles that nobody looks at, and the most that any kernel takes. */
+enum { EXPERTS_MOST = 512, EXPERTS_ALIGN = 256, EXPERTS_TILE_ANY = 144 };
 
 /* Sorted rows [first, first + rows) are of one expert. `alone`: they are all of its rows, so its weights are read
  * once. */

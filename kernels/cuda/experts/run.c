@@ -9,7 +9,7 @@
 
 enum { TILE_LEAST = 1 }; /* rows of the smallest tiles that a kernel asks for */
 /* More pairs than this go at a time nowhere: a grid's second dimension ends there. */
-enum { PAIRS_MOST = 65535, EIGHT_MOST = GEMM_GROUP /* rows that may be read behind the last pair */ };
+enum { PAIRS_MOST = 65535, BEHIND = EXPERTS_TILE_ANY /* rows that may be read behind the last pair: a tile's */ };
 
 /* ---- steps: a product is a sequence of one */
 
@@ -70,7 +70,7 @@ static uint64_t x_bytes(const struct gemm_weight *weight, const struct layout *l
   uint64_t row = gemm_quantizes_x(weight->format) || !layout_keeps_x(weight)
                      ? layout->x_row_bytes
                      : (uint64_t)layout_x_columns(weight, layout) * 4;
-  return ((uint64_t)pairs + EIGHT_MOST) * row;
+  return ((uint64_t)pairs + BEHIND) * row;
 }
 
 static uint64_t scale_bytes(const struct gemm_weight *weight, const struct layout *layout, int64_t pairs) {

@@ -57,7 +57,7 @@ struct kernel_sums {
 #define KERNEL_LAST 1e19     /* and behind those */
 
 enum {
-  KERNEL_FILES = 2,
+  KERNEL_FILES = 3,
   KERNEL_WAITED_FOR = 3, /* blocks of a launch that one of its blocks waits for, at most */
 };
 
@@ -77,6 +77,9 @@ struct kernel_family {
   int (*candidates)(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                     int count, int most);
   bool lists_last; /* it has many candidates, and stands behind families that have a few */
+  /* Writes those that are worth being compiled first, best guess first; as `candidates` otherwise, which leaves them
+   * out. NULL: there are none. */
+  int (*sweep)(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int most);
   /* Those that differ from `base` in what is searched second. Returns how many. NULL: none. */
   int (*neighbours)(struct backend *backend, const struct kernel_problem *problem, const struct variant *base, bool all,
                     struct variant *out, int most);

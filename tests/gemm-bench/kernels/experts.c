@@ -11,7 +11,7 @@
 #include <time.h>
 
 /* Different choices of experts, taken in turn. */
-enum { CHOICES = 16 };
+enum { CHOICES = 16, LAUNCHES = 8 /* of one choice, where a device measures */ };
 
 /* What a token's T experts are drawn from: expert e, in some order, as often as 1 / (1 + e) ^ skew. */
 struct odds {
@@ -20,7 +20,8 @@ struct odds {
 };
 
 struct pair_figures {
-  double ours, dense; /* microseconds, medians */
+  double ours, dense; /* microseconds, medians; dense 0: not measured */
+  double roof;        /* microseconds; 0: not known */
   double ratio;       /* of neighbours in time: bytes of hit experts a second over bytes of the dense weight */
   double hit;         /* experts, on average */
   uint64_t expert_bytes, dense_bytes;
@@ -154,6 +155,23 @@ static enum status turn(struct side *side, uint64_t burst_ns, double *us, struct
   return status;
 }
 
+/* By the device's clock, all choices. */
+static enum status turn_of_device(struct side *side, uint64_t burst_ns, double *us, struct error *error) {
+  static const struct backend_timing timing = {.launches = LAUNCHES, .quantize = true, .dependent = true};
+  struct subject *subject = &side->subject;
+  uint64_t end = clock_ns() + burst_ns, sum = 0, ns = 0, count = 0;
+  enum status status = STATUS_OK;
+  do {
+    subject->job.experts = &side->choices[count % CHOICES];
+    status = subject->ops->measure(subject->backend, &subject->job, subject->weights, (size_t)subject->copies, &timing,
+                                   &ns, error);
+    sum += ns;
+    count++;
+  } while (status == STATUS_OK && (count % CHOICES != 0 || clock_ns() < end));
+  *us = (double)sum / 1000 / (double)count;
+  return status;
+}
+
 /* The pairs of sampled rows, each of which takes the same expert's values. */
 static enum status check(struct side *side, const struct settings *settings, const struct data_weight *one, int64_t m,
                          int64_t top, struct error *error) {
@@ -236,11 +254,12 @@ static enum status measure(const struct settings *settings, struct side *ours, s
   double a[SETTINGS_ROUNDS], b[SETTINGS_ROUNDS], ratio[SETTINGS_ROUNDS];
   enum status status = STATUS_OK;
   for (int i = 0; status == STATUS_OK && i < settings->rounds; i++) {
-    status = turn(ours, settings->burst_ns, &a[i], error);
-    if (status == STATUS_OK) {
+    status = (settings->ops->on_cores ? turn : turn_of_device)(ours, settings->burst_ns, &a[i], error);
+    b[i] = 0;
+    if (status == STATUS_OK && settings->ops->on_cores) {
       status = turn(dense, settings->burst_ns, &b[i], error);
     }
-    ratio[i] = out->hit * (double)out->expert_bytes / a[i] / ((double)out->dense_bytes / b[i]);
+    ratio[i] = b[i] > 0 ? out->hit * (double)out->expert_bytes / a[i] / ((double)out->dense_bytes / b[i]) : 0;
   }
   if (status == STATUS_OK) {
     out->ours = turns_median(a, settings->rounds);
@@ -259,6 +278,21 @@ static void side_close(struct side *side) {
   }
 }
 
+static void find_roof(const struct side *side, const struct settings *settings, const struct data_weight *one,
+                      int64_t m, struct pair_figures *out) {
+  struct backend_roof roof = {0};
+  side->subject.ops->roof(side->subject.backend, &roof);
+  double bytes = out->hit * (double)out->expert_bytes, operations = 2 * (double)(m * settings->top * one->shape.n);
+  uint64_t a_second = roof.operations_per_s[one->shape.format];
+  operations *= (double)one->shape.k;
+  if (roof.bytes_per_s > 0) {
+    out->roof = bytes / (double)roof.bytes_per_s * 1e6;
+  }
+  if (a_second > 0) {
+    out->roof = fmax(out->roof, operations / (double)a_second * 1e6);
+  }
+}
+
 static enum status measure_m(const struct settings *settings, const struct data_weight *one, int64_t m,
                              struct pair_figures *out, struct error *error) {
   struct side ours = {.next_copy = 0}, dense = {.next_copy = 0};
@@ -266,8 +300,11 @@ static enum status measure_m(const struct settings *settings, const struct data_
   if (status == STATUS_OK) {
     status = check(&ours, settings, one, m, settings->top, error);
   }
-  if (status == STATUS_OK) {
+  if (status == STATUS_OK && settings->ops->on_cores) {
     status = open_dense(&dense, settings, one, m, out, error);
+  }
+  if (status == STATUS_OK) {
+    find_roof(&ours, settings, one, m, out);
   }
   if (status == STATUS_OK) {
     status = measure(settings, &ours, &dense, out, error);
@@ -282,25 +319,28 @@ static enum status measure_m(const struct settings *settings, const struct data_
 static void report(const struct tool_call *call, const struct settings *settings, const struct gemm_weight *shape,
                    int64_t m, const struct pair_figures *figures) {
   double gb_per_s = figures->hit * (double)figures->expert_bytes / figures->ours / 1e3;
-  double dense_gb_per_s = (double)figures->dense_bytes / figures->dense / 1e3;
+  double dense_gb_per_s = figures->dense > 0 ? (double)figures->dense_bytes / figures->dense / 1e3 : 0;
   if (call->json) {
     print_json(call->out,
-               json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "format",
-                         gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "experts",
+               json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}",
+                         "format", gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "experts",
                          (json_int_t)settings->experts, "top", (json_int_t)settings->top, "n", (json_int_t)shape->n,
                          "k", (json_int_t)shape->k, "m", (json_int_t)m, "skew", settings->skew, "hit", figures->hit,
-                         "us", figures->ours, "gb_per_s", gb_per_s, "dense_n", (json_int_t)figures->dense_n, "dense_m",
-                         (json_int_t)figures->dense_m, "dense_us", figures->dense, "dense_gb_per_s", dense_gb_per_s,
-                         "ratio", figures->ratio));
+                         "us", figures->ours, "roof_us", figures->roof, "gb_per_s", gb_per_s, "dense_n",
+                         (json_int_t)figures->dense_n, "dense_m", (json_int_t)figures->dense_m, "dense_us",
+                         figures->dense, "dense_gb_per_s", dense_gb_per_s, "ratio", figures->ratio));
     return;
   }
-  fprintf(call->out,
-          "%-7s%-6s%4lld of%6lld x%6lld  T %2lld  M %5lld%7.1f hit%11.1f us%8.1f GB/s   dense%7lld x%6lld  M %4lld"
-          "%11.1f us%8.1f GB/s  ratio%6.2f\n",
+  fprintf(call->out, "%-7s%-6s%4lld of%6lld x%6lld  T %2lld  M %5lld%7.1f hit%11.1f us%8.1f GB/s",
           gemm_format_name(shape->format), gemm_scale_name(shape->scale), (long long)settings->experts,
           (long long)shape->n, (long long)shape->k, (long long)settings->top, (long long)m, figures->hit, figures->ours,
-          gb_per_s, (long long)figures->dense_n, (long long)shape->k, (long long)figures->dense_m, figures->dense,
-          dense_gb_per_s, figures->ratio);
+          gb_per_s);
+  if (figures->dense > 0) {
+    fprintf(call->out, "   dense%7lld x%6lld  M %4lld%11.1f us%8.1f GB/s  ratio%6.2f\n", (long long)figures->dense_n,
+            (long long)shape->k, (long long)figures->dense_m, figures->dense, dense_gb_per_s, figures->ratio);
+  } else {
+    fprintf(call->out, "   roof%11.1f us%6.2f\n", figures->roof, figures->roof / figures->ours);
+  }
   fflush(call->out);
 }
 

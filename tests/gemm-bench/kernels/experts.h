@@ -1,5 +1,6 @@
-/* Products over experts beside dense ones of ours that read as many bytes of W for as many rows each, in turn. By the
- * clock of the host, from submit to poll. */
+/* Products over experts. On cores beside dense ones of ours that read as many bytes of W for as many rows each, in
+ * turn, by the clock of the host, from submit to poll; on a device beside what its memory and arithmetic allow, by its
+ * own clock, with routing, gathering and quantization, from x on the device. */
 #ifndef BENCH_EXPERTS_H
 #define BENCH_EXPERTS_H
 

@@ -22,7 +22,7 @@ enum tool_exit bench_kernels(struct tool_call *call) {
   }
   enum status status;
 #ifdef GEMMD_CUDA
-  if (strcmp(settings.ops->name, "cuda") == 0) {
+  if (strcmp(settings.ops->name, "cuda") == 0 && settings.experts == 0) {
     status = device_measure(call, &settings, &error);
   } else
 #endif

@@ -3,6 +3,7 @@
 #include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/families/sm90/grouped/config.h"
 #include "kernels/cuda/families/sm90/grouped_int2/config.h"
+#include "kernels/cuda/families/sm90/grouped_many/config.h"
 #include "kernels/cuda/weight/layout.h"
 
 #include <setjmp.h>
@@ -142,6 +143,27 @@ static void test_grouped_has_a_kernel_for_all_rows(void **state) {
   assert_false(grouped_takes(&problem));
 }
 
+/* It is held for faster where experts have many rows, and there alone. */
+static void test_grouped_many_is_for_many_rows(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 2; kind++) {
+    struct kernel_problem problem = problem_of(kind ? GEMM_FORMAT_FP8 : GEMM_FORMAT_INT8, 8);
+    for (problem.m = 8; problem.m <= 1 << 16; problem.m *= 2) {
+      assert_true(grouped_many_takes(&problem));
+      assert_in_range(grouped_many_columns(&problem), GROUPED_MANY_COLUMNS_LEAST, GROUPED_MANY_COLUMNS);
+      assert_in_range(grouped_many_columns(&problem), GROUPED_MANY_COLUMNS_LEAST, EXPERTS_TILE_ANY);
+      assert_int_equal(grouped_many_us(&problem) < grouped_us(&problem), problem.m >= 128 * problem.experts);
+    }
+    problem.y_type = GEMM_F32;
+    assert_false(grouped_many_takes(&problem));
+    problem.y_type = GEMM_F16; /* whose FP8 sums leave the tensor cores sooner */
+    assert_int_equal(grouped_many_takes(&problem), kind == 0);
+  }
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_FP8, 4096);
+  problem.scale = GEMM_SCALE_BLOCK;
+  assert_false(grouped_many_takes(&problem));
+}
+
 static void test_grouped_int2_has_room(void **state) {
   (void)state;
   for (int64_t k = 128; k <= 16384; k += 128)
@@ -171,6 +193,7 @@ int main(void) {
       cmocka_unit_test(test_tiles_of_experts),
       cmocka_unit_test(test_routes_hold_all_tiles),
       cmocka_unit_test(test_grouped_has_a_kernel_for_all_rows),
+      cmocka_unit_test(test_grouped_many_is_for_many_rows),
       cmocka_unit_test(test_grouped_int2_has_room),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 #include "../../../runtime/tensor_map.h"
 #include "../../call.h"
 #include "../../table.h"
+#include "call.h"
 #include "config.h"
 #include "launch.h"
 
@@ -68,30 +69,6 @@ static int tile_rows(const struct variant *variant) {
   return variant->values[0];
 }
 
-static struct grouped_product product_of(const struct kernel_call *call) {
-  const struct gemm_weight *weight = &call->weight->weight;
-  const struct layout *layout = &call->weight->layout;
-  return (struct grouped_product){
-      .format = weight->format,
-      .scale = weight->scale,
-      .pairs = call->m,
-      .n = weight->n,
-      .k = (int64_t)layout->row_bytes,
-      .experts = (int)weight->experts,
-      .w_scale = weight->scale == GEMM_SCALE_NONE ? NULL : (const float *)(const void *)call->weight->scales,
-      .x_scale = call->x_scale,
-      .w_scale_stride = (int64_t)layout->scale_row_bytes / 4,
-      .x_scale_stride = call->m_padded,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y = call->y,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-      .y_sorted = call->groups->y_sorted,
-      .route = call->groups->route,
-  };
-}
-
 /* Tiles are the route's, however many rows the variant would like; rows of x may be read beyond the last pair, so that
  * the copy engine's boxes lie inside. */
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
@@ -100,12 +77,13 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   struct grouped_config config = config_of(variant);
   if (!grouped_takes(&problem))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  config.columns = call->groups->tile_rows;
+  for (config.columns = 8; config.columns < call->groups->tile_rows;)
+    config.columns *= 2;
   if (config.columns > GROUPED_COLUMNS_MOST / 2)
     config.groups = 2, config.blocks = 1;
   if (!grouped_config_valid(&config, problem.scale))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for such tiles");
-  struct grouped_product product = product_of(call);
+  struct grouped_product product = grouped_product_of(call);
   const struct layout *layout = &call->weight->layout;
   int64_t rows = call->weight->weight.n * call->weight->weight.experts, x_rows = call->m + GROUPED_COLUMNS_MOST;
   CUtensorMap w, x[GROUPED_WIDTHS];

@@ -41,9 +41,10 @@ bool grouped_int2_fits(int64_t n, int64_t k) {
   return n % INT2_BLOCK_ROWS == 0 && grouped_int2_rows(true, k) > 0;
 }
 
-/* Large pieces begin and end less often; with eight the last ones are few for all multiprocessors. */
-int grouped_int2_blocks(void) {
-  return GROUPED_INT2_WARPS / 2;
+/* Large pieces begin and end less often, and with a warp a block of rows wait for nobody; where K is long that matters
+ * less than that copies are longer. */
+int grouped_int2_blocks(int64_t k) {
+  return k > 2048 ? GROUPED_INT2_WARPS / 2 : GROUPED_INT2_WARPS;
 }
 
 bool grouped_int2_takes(const struct kernel_problem *problem) {

@@ -46,7 +46,7 @@ bool grouped_int2_fits(int64_t n, int64_t k);
 /* False where there is no room for three stages. Pure. */
 bool grouped_int2_plan_for(int rows, int blocks, bool splits, int64_t k, struct grouped_int2_plan *out);
 /* Blocks of rows of a piece that measurements hold for the fastest. Pure. */
-int grouped_int2_blocks(void);
+int grouped_int2_blocks(int64_t k);
 /* Rows of x in a tile, as many as there is room for. Pure. */
 int grouped_int2_rows(bool splits, int64_t k);
 bool grouped_int2_takes(const struct kernel_problem *problem);

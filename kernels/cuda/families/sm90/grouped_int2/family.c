@@ -20,7 +20,7 @@ static bool splits_of(const struct kernel_problem *problem) {
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   if (!grouped_int2_takes(problem))
     return false;
-  *out = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
+  *out = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks(problem->k));
   *us = grouped_int2_us(problem);
   return true;
 }
@@ -48,7 +48,7 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   if (grouped_int2_plan_for(variant->values[0], variant->values[1], splits_of(problem), problem->k, &plan))
     return STATUS_OK;
   if (nearest)
-    *nearest = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
+    *nearest = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks(problem->k));
   return error_set(error, STATUS_UNSUPPORTED, "so many rows of x do not fit into shared memory");
 }
 

@@ -9,25 +9,25 @@ namespace grouped_int2 {
 
 // ---- copies: W by a thread, x by another one
 
+// The pass ahead, which makes x ready, has begun behind those that wrote the route: W need not wait for it.
 __device__ inline void supply_w(const work &w, const places &to) {
   cursor at(w.plan.stages);
   const uint64_t policy = ptx::policy_evict_first();
-  ptx::wait_for_previous_grid();
 #pragma unroll 1
-  for (run list(w); list.left > 0; list.next()) {
-    const int expert = w.product.route.tiles[list.tile].expert;
-    const int64_t block = static_cast<int64_t>(expert) * w.row_blocks + list.piece * w.plan.blocks;
+  for (run list(w); list.left > 0;) {
+    const piece p = list.now();
+    const int64_t block = static_cast<int64_t>(w.product.route.tiles[list.tile].expert) * w.row_blocks + p.first;
     const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) + block * w.plan.groups * INT2_TILE_BYTES;
-    const int blocks = blocks_of(w, list.piece), parts = warps / w.plan.blocks;
 #pragma unroll 1
-    for (int group = 0; group < w.plan.groups; group += parts, at.advance()) {
-      const uint32_t bytes = min(parts, w.plan.groups - group) * INT2_TILE_BYTES, full = to.full(at.stage);
+    for (int group = 0; group < w.plan.groups; group += p.parts, at.advance()) {
+      const uint32_t bytes = min(p.parts, w.plan.groups - group) * INT2_TILE_BYTES, full = to.full(at.stage);
       ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
-      ptx::barrier_expect(full, blocks * bytes);
-      for (int b = 0; b < blocks; b++)
-        ptx::copy_bulk(to.ring + at.stage * stage_bytes + b * parts * INT2_TILE_BYTES,
+      ptx::barrier_expect(full, p.blocks * bytes);
+      for (int b = 0; b < p.blocks; b++)
+        ptx::copy_bulk(to.ring + at.stage * stage_bytes + b * p.parts * INT2_TILE_BYTES,
                        from + static_cast<int64_t>(b * w.plan.groups + group) * INT2_TILE_BYTES, bytes, full, policy);
     }
+    list.skip(p.blocks);
   }
   // An empty stage behind the last, so that nobody has to know which is the
   // last.
@@ -41,21 +41,23 @@ __device__ inline void supply_x(const work &w, const places &to) {
   const made from(w);
   const uint32_t row_bytes = w.plan.groups * GROUPED_INT2_X_BYTES * (w.plan.columns / w.plan.rows),
                  multiplier_bytes = w.plan.multipliers * sizeof(float);
-  uint32_t phase = 1;
-  bool fresh = true;
+  bool large = false; // the tile before
+  int number = 0;
 #pragma unroll 1
-  for (run list(w); list.left > 0; fresh = list.next()) {
-    if (!fresh)
-      continue;
+  for (run list(w); list.left > 0; list.skip(min(list.left, list.row_blocks - list.block)), number++) {
     const experts_tile tile = w.product.route.tiles[list.tile];
     const int64_t first = tile.first - w.product.first_row;
-    ptx::barrier_wait(to.x_empty(), phase);
-    phase ^= 1;
-    ptx::barrier_expect(to.x_full(), tile.rows * (row_bytes + multiplier_bytes));
+    const x_place place(w, number, tile.rows);
+    const uint32_t full = to.x_full(place.turn());
+    ptx::barrier_wait(to.x_empty(place.turn()), place.phase() ^ 1);
+    if (number > 0 && (large || place.large))
+      ptx::barrier_wait(to.x_empty((number - 1) % 2), (number - 1) / 2 % 2);
+    large = place.large;
+    ptx::barrier_expect(full, tile.rows * (row_bytes + multiplier_bytes));
     for (int row = 0; row < tile.rows; row++) {
-      ptx::copy_bulk(to.x + row * row_bytes, from.x + (first + row) * row_bytes, row_bytes, to.x_full(), policy);
-      ptx::copy_bulk(to.multipliers + row * multiplier_bytes, from.multipliers + (first + row) * w.plan.multipliers,
-                     multiplier_bytes, to.x_full(), policy);
+      ptx::copy_bulk(to.x + (place.row + row) * row_bytes, from.x + (first + row) * row_bytes, row_bytes, full, policy);
+      ptx::copy_bulk(to.multipliers + (place.row + row) * multiplier_bytes,
+                     from.multipliers + (first + row) * w.plan.multipliers, multiplier_bytes, full, policy);
     }
   }
 }
@@ -104,13 +106,16 @@ struct tile_words {
 // By what sums of a lane's two columns are multiplied, of rows that are
 // unusual.
 struct multiplier_place {
-  uint32_t at[2];
+  uint32_t at[2] = {};
 
-  __device__ multiplier_place(const work &w, const places &from, int lane) {
-    const int split = w.plan.columns / w.plan.rows, most = w.plan.rows - 1;
+  multiplier_place() = default;
+  // `first`: of the tile's rows there.
+  __device__ multiplier_place(const work &w, const places &from, int first, int rows, int lane) {
+    const int split = w.plan.columns / w.plan.rows;
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      at[i] = from.multipliers + min((lane % 4 * 2 + i) / split, most) * w.plan.multipliers * sizeof(float);
+      at[i] =
+          from.multipliers + (first + min((lane % 4 * 2 + i) / split, rows - 1)) * w.plan.multipliers * sizeof(float);
   }
   __device__ float2 load(int group) const {
     return {__uint_as_float(ptx::load_shared(at[0] + group * 4)), __uint_as_float(ptx::load_shared(at[1] + group * 4))};
@@ -208,94 +213,138 @@ template <bool kSplits> __device__ inline void leave_sums(float (&sum)[units][4]
 
 // y of a piece from the sums of its warps, those of a block of rows from the
 // first on. `to`: of lane i, where the tile's row i of y is.
-__device__ inline void write_y(const work &w, const experts_tile &tile, int piece, const float *sums, int to) {
+__device__ inline void write_y(const work &w, const experts_tile &tile, const piece &of, const float *sums, int to) {
   const grouped_int2_product &p = w.product;
-  const int blocks = blocks_of(w, piece), parts = warps / w.plan.blocks, warp_floats = w.plan.rows * pitch;
+  const int warp_floats = w.plan.rows * pitch;
   // A warp has half of a row of a block: all of its lanes take as many turns.
-  for (int i = threadIdx.x / 32; i < 2 * blocks * tile.rows; i += warps) {
+  for (int i = threadIdx.x / 32; i < 2 * of.blocks * tile.rows; i += warps) {
     const int block = i / (2 * tile.rows), row = (i - block * 2 * tile.rows) / 2,
               column = i % 2 * 32 + static_cast<int>(threadIdx.x % 32);
-    const float *from = sums + block * parts * warp_floats + row * pitch + column;
+    const float *from = sums + block * of.parts * warp_floats + row * pitch + column;
     float sum = *from;
 #pragma unroll 1
-    for (int part = 1; part < parts; part++)
+    for (int part = 1; part < of.parts; part++)
       sum += *(from += warp_floats);
-    const int64_t n = (piece * w.plan.blocks + block) * INT2_BLOCK_ROWS + column;
+    const int64_t n = (of.first + block) * INT2_BLOCK_ROWS + column;
     const float bias = p.bias ? number_load_as(p.bias, tile.expert * p.n + n, p.bias_type) : 0.0f;
     const int64_t row_of_y = __shfl_sync(0xffffffffu, to, row);
     number_store_as(static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride, n, p.y_type, sum + bias);
   }
 }
 
-// Whether a row of the tile has a multiplier that is not one.
-__device__ inline bool is_unusual(const work &w, const places &from, int rows, int lane) {
+// The same of a block of rows that is all this warp's: it waits for no other.
+__device__ inline void write_own(const work &w, const experts_tile &tile, int block, const float *sums, int to,
+                                 int lane) {
+  const grouped_int2_product &p = w.product;
+  const int64_t n = block * INT2_BLOCK_ROWS + lane;
+  float bias[2] = {};
+#pragma unroll
+  for (int i = 0; i < 2; i++)
+    bias[i] = p.bias ? number_load_as(p.bias, tile.expert * p.n + n + 32 * i, p.bias_type) : 0.0f;
+  __syncwarp();
+#pragma unroll 1
+  for (int row = 0; row < tile.rows; row++) {
+    const int64_t row_of_y = __shfl_sync(0xffffffffu, to, row);
+    uint8_t *const y = static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      number_store_as(y, n + 32 * i, p.y_type, sums[row * pitch + lane + 32 * i] + bias[i]);
+  }
+  __syncwarp();
+}
+
+// Whether one of the tile's rows, of which the first lies there, has a multiplier that is not one.
+__device__ inline bool is_unusual(const work &w, const places &from, int first, int rows, int lane) {
   bool any = false;
-  for (int row = 0; row < rows; row++)
+  for (int row = first; row < first + rows; row++)
     for (int group = lane; group < w.plan.groups; group += 32)
       any |= ptx::load_shared(from.multipliers + (row * w.plan.multipliers + group) * 4) != __float_as_uint(1.0f);
   return __any_sync(0xffffffffu, any);
 }
 
-// The tiles of a piece that are this warp's: of its block of rows every so
-// many-th, one a stage.
+// A tile of x as a warp reads it.
+struct tile_of_x {
+  experts_tile tile = {};
+  x_place place;
+  multiplier_place by;
+  int to = 0; // of lane i: where the tile's row i of y is
+  bool unusual = false;
+
+  __device__ explicit tile_of_x(const work &w) : place(w, -1, 0) {}
+  // The next one, once it has come.
+  __device__ void take(const work &w, const places &from, bool splits, int which, int lane) {
+    const grouped_int2_product &p = w.product;
+    tile = p.route.tiles[which];
+    place = x_place(w, place.number + 1, tile.rows);
+    by = multiplier_place(w, from, place.row, tile.rows, lane);
+    const int sorted = tile.first + min(lane, tile.rows - 1);
+    to = p.y_sorted ? sorted : p.route.pair[sorted];
+    ptx::barrier_wait(from.x_full(place.turn()), place.phase());
+    unusual = splits || is_unusual(w, from, place.row, tile.rows, lane);
+  }
+};
+
+// The tiles of a piece that are this warp's: of its block of rows every so many-th, one a stage. `after`: the group of
+// K that it has first of the next piece.
 template <bool kSplits, bool kMultiplied>
 __device__ inline void multiply_piece(const work &w, warp_state &s, const places &from, const operand_place &x,
-                                      const multiplier_place &by, const uint32_t (&a)[4], int blocks, int rows,
+                                      const tile_of_x &t, const uint32_t (&a)[4], const piece &p, int after,
                                       float *sums, int warp, int lane) {
-  const int groups = w.plan.groups, parts = warps / w.plan.blocks, first = warp % parts, last = groups - 1;
-  const bool mine = warp / parts < blocks;
+  const int groups = w.plan.groups, first = warp % p.parts, last = groups - 1;
+  const bool mine = warp / p.parts < p.blocks;
 #pragma unroll 1
-  for (int group = first; group - first < groups; group += parts) {
-    const int then = group - first + parts < groups ? group + parts : first;
-    multiply_tile<kMultiplied>(s, from, x, by, a, min(group, last), min(then, last), mine && group < groups, warp,
+  for (int group = first; group - first < groups; group += p.parts) {
+    const int then = group - first + p.parts < groups ? group + p.parts : after;
+    multiply_tile<kMultiplied>(s, from, x, t.by, a, min(group, last), min(then, last), mine && group < groups, warp,
                                lane);
   }
-  leave_sums<kSplits>(s.sum, sums + warp * w.plan.rows * pitch, rows, lane);
+  leave_sums<kSplits>(s.sum, sums + warp * w.plan.rows * pitch, t.tile.rows, lane);
 }
 
 template <bool kSplits> __device__ inline void consume(const work &w, const places &from, float *sums) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  uint32_t a[4], x_phase = 0;
+  uint32_t a[4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
     a[i] = ptx::held(0x4000bc00); // f16 -1 and 2
   ptx::wait_for_previous_grid();
-  const grouped_int2_product &p = w.product;
-  const multiplier_place by(w, from, lane);
   const uint32_t column_bytes = w.plan.groups * GROUPED_INT2_X_BYTES;
   warp_state s(w.plan.stages);
-  bool fresh = true, unusual = false;
-  int turn = 0, to = 0;
-  experts_tile tile = {};
+  tile_of_x t(w);
+  bool fresh = true;
+  int turn = 0;
   run list(w);
+  piece p = list.now();
   if (list.left > 0)
     s.take(from, warp, lane);
 #pragma unroll 1
-  for (; list.left > 0; turn ^= 1) {
-    if (fresh) {
-      tile = p.route.tiles[list.tile];
-      const int sorted = tile.first + min(lane, tile.rows - 1);
-      to = p.y_sorted ? sorted : p.route.pair[sorted];
-      ptx::barrier_wait(from.x_full(), x_phase);
-      x_phase ^= 1;
-      unusual = kSplits || is_unusual(w, from, tile.rows, lane);
-    }
-    const operand_place x(from.x, column_bytes, kSplits ? 2 * tile.rows : tile.rows,
-                          kSplits ? lane / 4 : tile.first + lane / 4, lane);
+  while (list.left > 0) {
     if (fresh)
-      s.load_ahead(x, min(warp % (warps / w.plan.blocks), w.plan.groups - 1) * GROUPED_INT2_X_BYTES);
+      t.take(w, from, kSplits, list.tile, lane);
+    const int columns = w.plan.columns / w.plan.rows;
+    const operand_place x(from.x + t.place.row * columns * column_bytes, column_bytes, columns * t.tile.rows,
+                          kSplits ? lane / 4 : t.tile.first + lane / 4, lane);
+    if (fresh)
+      s.load_ahead(x, min(warp % p.parts, w.plan.groups - 1) * GROUPED_INT2_X_BYTES);
     float *const here = sums + turn * (w.plan.sums_bytes / 8);
-    const int piece = list.piece, blocks = blocks_of(w, piece);
-    if (unusual)
-      multiply_piece<kSplits, true>(w, s, from, x, by, a, blocks, tile.rows, here, warp, lane);
+    const piece of = p;
+    const experts_tile tile = t.tile;
+    fresh = list.skip(p.blocks);
+    p = list.now();
+    if (t.unusual)
+      multiply_piece<kSplits, true>(w, s, from, x, t, a, of, warp % p.parts, here, warp, lane);
     else
-      multiply_piece<kSplits, false>(w, s, from, x, by, a, blocks, tile.rows, here, warp, lane);
-    const experts_tile of = tile;
-    fresh = list.next();
+      multiply_piece<kSplits, false>(w, s, from, x, t, a, of, warp % p.parts, here, warp, lane);
+    if (fresh && lane == 0)
+      ptx::barrier_arrive(from.x_empty(t.place.turn()));
+    if (of.parts == 1) {
+      if (warp < of.blocks)
+        write_own(w, tile, of.first + warp, here + warp * w.plan.rows * pitch, t.to, lane);
+      continue;
+    }
     ptx::named_barrier_sync(piece_barrier, consumers);
-    if (fresh && threadIdx.x == 0)
-      ptx::barrier_arrive(from.x_empty());
-    write_y(w, of, piece, here, to);
+    write_y(w, tile, of, here, t.to);
+    turn ^= 1;
   }
 }
 
@@ -307,8 +356,10 @@ template <bool kSplits> __global__ void __launch_bounds__(threads, 1) multiply(c
       ptx::barrier_init(at.full(i), 1);
       ptx::barrier_init(at.empty(i), consumers);
     }
-    ptx::barrier_init(at.x_full(), 1);
-    ptx::barrier_init(at.x_empty(), 1);
+    for (int i = 0; i < 2; i++) {
+      ptx::barrier_init(at.x_full(i), 1);
+      ptx::barrier_init(at.x_empty(i), warps);
+    }
     ptx::fence_barrier_init();
   }
   __syncthreads();

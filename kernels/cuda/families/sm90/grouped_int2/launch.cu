@@ -33,7 +33,6 @@ extern "C" cudaError_t grouped_int2_launch(cudaStream_t stream, const struct gro
   work.product = *product;
   work.plan = *plan;
   work.row_blocks = static_cast<int>(product->n / INT2_BLOCK_ROWS);
-  work.pieces = (work.row_blocks + plan->blocks - 1) / plan->blocks;
   const int64_t rows = product->last_row - product->first_row;
   constexpr int at_once = grouped_int2::making_warps * grouped_int2::groups_at_once;
   launch_shape shape;

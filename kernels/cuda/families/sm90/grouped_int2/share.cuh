@@ -18,8 +18,7 @@ constexpr int piece_barrier = 1;
 struct work {
   grouped_int2_product product;
   grouped_int2_plan plan;
-  int row_blocks,
-      pieces; // of 64 rows of an expert's W, and pieces that these are
+  int row_blocks; // of 64 rows of an expert's W
 };
 
 // Bytes of x that the pass makes of a row; behind all of them come their
@@ -41,10 +40,37 @@ struct made {
   }
 };
 
-// A block's pieces, one behind the other, of the tiles that go now.
+// A piece: so many blocks of rows of a tile's W. Each has as many of the warps, which share its K; without whole rows
+// of warps some are left over.
+struct piece {
+  int first, blocks, parts; // the first block; warps that a block has
+};
+
+// What is best taken of so many blocks of rows that are left: a power of two of them, with room for as many, or all of
+// them with room for more, whose warps are left over. In rounds, which a warp takes a tile each: what ends a piece
+// where warps share K takes three.
+__device__ inline int room_for(int left, int most, int groups) {
+  constexpr int ending = 3;
+  int room = warps;
+  while (room > left)
+    room /= 2;
+  if (room >= most || room == left)
+    return min(room, most);
+  const auto rounds = [&](int blocks) { return (groups * blocks + warps - 1) / warps + (blocks < warps ? ending : 0); };
+  int apart = 0;
+  for (int rest = left, take = room; rest > 0; rest -= take) {
+    while (take > rest)
+      take /= 2;
+    apart += rounds(take);
+  }
+  return rounds(2 * room) < apart ? 2 * room : room;
+}
+
+// A block's share of all tiles' blocks of rows, in their order, as even as it can be, cut into pieces: large ones, for
+// each begins and ends by itself, and smaller ones where the share or the tile ends.
 struct run {
-  int first_tile, tile, piece, left; // tile: of the route; piece: of the tile
-  int pieces;
+  int tile, block, left; // tile: of the route; block: of rows, of the tile
+  int row_blocks, most, groups;
 
   // The first tile that begins at row `row` or behind it.
   static __device__ int lower(const experts_route &route, int tiles, int64_t row) {
@@ -58,25 +84,52 @@ struct run {
     }
     return low;
   }
-  __device__ explicit run(const work &w) : pieces(w.pieces) {
+  __device__ explicit run(const work &w) : row_blocks(w.row_blocks), most(w.plan.blocks), groups(w.plan.groups) {
     const experts_route &route = w.product.route;
     const int tiles = *const_cast<volatile int *>(&route.counts->tiles);
-    first_tile = w.product.first_row == 0 ? 0 : lower(route, tiles, w.product.first_row);
+    const int first = w.product.first_row == 0 ? 0 : lower(route, tiles, w.product.first_row);
     const int last = w.product.last_row >= w.product.pairs ? tiles : lower(route, tiles, w.product.last_row);
-    const int64_t all = static_cast<int64_t>(last - first_tile) * pieces, blocks = gridDim.x;
+    const int64_t all = static_cast<int64_t>(last - first) * row_blocks, blocks = gridDim.x;
     const int64_t begin = all * blockIdx.x / blocks, end = all * (blockIdx.x + 1) / blocks;
-    tile = first_tile + static_cast<int>(begin / pieces);
-    piece = static_cast<int>(begin % pieces);
+    tile = first + static_cast<int>(begin / row_blocks);
+    block = static_cast<int>(begin % row_blocks);
     left = static_cast<int>(end - begin);
   }
-  // True where the next piece is of another tile.
-  __device__ bool next() {
-    left--;
-    if (++piece < pieces)
+  __device__ piece now() const {
+    const int here = min(left, row_blocks - block);
+    if (here <= 0)
+      return {block, 0, warps};
+    const int room = room_for(here, most, groups);
+    return {block, min(room, here), warps / room};
+  }
+  // Goes on by so many blocks; true where the next is of another tile.
+  __device__ bool skip(int blocks) {
+    left -= blocks;
+    block += blocks;
+    if (block < row_blocks)
       return false;
-    piece = 0;
+    block = 0;
     tile++;
     return true;
+  }
+};
+
+// Where the x of a block's tiles are, number by number: two tiles of few rows each beside each other, so that one comes
+// while the other is multiplied; a tile of more rows by itself.
+struct x_place {
+  int number, row; // row: where it begins
+  bool large;
+
+  __device__ x_place(const work &w, int number, int rows) : number(number) {
+    const int half = w.plan.rows / 2;
+    large = rows > half;
+    row = large ? 0 : number % 2 * half;
+  }
+  __device__ int turn() const {
+    return number % 2;
+  }
+  __device__ uint32_t phase() const {
+    return number / 2 % 2;
   }
 };
 
@@ -93,11 +146,11 @@ struct places {
   __device__ uint32_t empty(int stage) const {
     return barriers + 16 * stage + 8;
   }
-  __device__ uint32_t x_full() const {
-    return barriers + 16 * GROUPED_INT2_STAGES_MOST;
+  __device__ uint32_t x_full(int turn) const {
+    return barriers + 16 * (GROUPED_INT2_STAGES_MOST + turn);
   }
-  __device__ uint32_t x_empty() const {
-    return x_full() + 8;
+  __device__ uint32_t x_empty(int turn) const {
+    return x_full(turn) + 8;
   }
 };
 
@@ -113,10 +166,5 @@ struct cursor {
     }
   }
 };
-
-// Blocks of 64 rows of W that a piece has.
-__device__ inline int blocks_of(const work &w, int piece) {
-  return min(w.plan.blocks, w.row_blocks - piece * w.plan.blocks);
-}
 
 } // namespace grouped_int2

@@ -21,8 +21,7 @@ const struct variant_family int2_many_family = {
     .count = 3,
     .parameters =
         {
-            {"columns", "rows of x a tile: a power of two", INT2_MANY_COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 16,
-             INT2_MANY_COLUMNS_MOST},
+            {"columns", "rows of x a tile", INT2_MANY_COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 8, INT2_MANY_COLUMNS_MOST},
             {"split_k", "blocks that share a tile's K; 0: blocks have runs of it", 0, INT2_MANY_SPLIT_MOST, 1, 0},
             {"group", "tiles of x for the same rows of W", 1, 64, 1, 8},
         },
@@ -78,6 +77,11 @@ static struct variant variant_of_int2a8(const struct int2a8_config *config) {
 }
 
 /* ---- what can run */
+
+/* Other devices have weights in such tiles, too. */
+static bool tiled_here(const struct kernel_problem *problem) {
+  return problem->tiled && problem->device.capability == 90;
+}
 
 static bool power_of_two(int32_t value) {
   return (value & (value - 1)) == 0;
@@ -138,7 +142,7 @@ enum status int2_check(struct backend *backend, const struct kernel_problem *pro
                        struct variant *nearest, struct error *error) {
   (void)backend;
   (void)nearest;
-  if (!problem->tiled)
+  if (!tiled_here(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family %s takes INT2 of 128 rows or more and INT2A8, on compute capability 9.0",
                      variant->family->name);
@@ -157,7 +161,8 @@ enum status int2_check(struct backend *backend, const struct kernel_problem *pro
   return error_set(
       error, STATUS_UNSUPPORTED,
       many
-          ? "columns is a power of two, 32 at least for INT2A8, and split_k blocks for each tile are no more than the "
+          ? "columns is 16, 24, 32, 48, 64, 96, 104 or 128, for INT2A8 32, 48, 64, 96, 112 or 128, and split_k blocks "
+            "for each tile are no more than the "
             "device runs"
           : "split_k is a power of two and no more than there are tiles of K, its share of x with the sums of W's rows "
             "fits into shared memory, and half a block of 64 rows wants an even number of tiles");
@@ -182,7 +187,7 @@ static int few_at_a_time(const struct kernel_problem *problem, struct variant *o
 bool int2_many_predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   struct int2_many_config config;
   struct int2_many_plan plan;
-  if (!problem->tiled || !goes_to_many(problem, &config, &plan))
+  if (!tiled_here(problem) || !goes_to_many(problem, &config, &plan))
     return false;
   *out = variant_of_many(&config);
   *us = int2_many_us(&config, many_type(problem), &plan);
@@ -194,7 +199,7 @@ bool int2_few_predict(const struct kernel_problem *problem, struct variant *out,
   struct int2_few_config config;
   struct int2_few_plan plan;
   int columns = int2_few_columns(problem->x_type, problem->y_type, problem->m), sms = problem->device.multiprocessors;
-  if (!problem->tiled || !takes_few(problem) ||
+  if (!tiled_here(problem) || !takes_few(problem) ||
       int2_few_candidates(columns, problem->n, problem->k, sms, &config, 1) < 1 ||
       !int2_few_plan_for(&config, problem->n, problem->k, &plan))
     return false;
@@ -210,7 +215,7 @@ bool int2a8_predict(const struct kernel_problem *problem, struct variant *out, d
   struct int2a8_config config;
   struct int2a8_plan plan;
   int eights = eights_of(problem), sms = problem->device.multiprocessors;
-  if (!problem->tiled || problem->format != GEMM_FORMAT_INT2A8 || goes_to_many(problem, &many, &many_plan) ||
+  if (!tiled_here(problem) || problem->format != GEMM_FORMAT_INT2A8 || goes_to_many(problem, &many, &many_plan) ||
       int2a8_candidates(eights, problem->n, problem->k, sms, &config, 1) < 1 ||
       !int2a8_plan_for(&config, problem->n, problem->k, &plan))
     return false;
@@ -254,31 +259,39 @@ static int list_few(const struct kernel_problem *problem, bool all, struct varia
 int int2_few_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                   int count, int most) {
   (void)backend;
-  return problem->tiled && problem->format == GEMM_FORMAT_INT2 ? list_few(problem, all, out, count, most) : count;
+  return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2 ? list_few(problem, all, out, count, most) : count;
 }
 
 int int2a8_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
   (void)backend;
-  return problem->tiled && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most) : count;
+  return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most)
+                                                                      : count;
 }
 
-/* Every width of tiles, wider than what holds all rows only for `all`, with every split; which order tiles go in
- * matters little. */
+/* Every width of tiles, wider than what holds all rows or much narrower only for `all`, with every split; which order
+ * tiles go in matters little. */
 int int2_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                    int count, int most) {
   (void)backend;
-  if (!problem->tiled || !takes_many(problem))
+  if (!tiled_here(problem) || !takes_many(problem))
     return count;
+  enum { NARROWEST = 3 /* times as narrow as the widest */ };
   static const int groups[] = {8, 1, 2, 4, 16, 32};
-  int least = int2_many_columns_least(many_type(problem));
-  for (int columns = least; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m); columns *= 2)
+  const int *columns = int2_many_columns(many_type(problem));
+  int widest = 0; /* the narrowest that holds all rows */
+  for (int i = 0; columns[i] > 0 && widest < problem->m; i++)
+    widest = columns[i];
+  for (; *columns > 0; columns++) {
+    if (!all && (*columns > widest || *columns >= 2 * problem->m || NARROWEST * *columns < widest))
+      continue;
     for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
       for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
-        struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i]};
+        struct int2_many_config config = {.columns = *columns, .split_k = split_k, .group = groups[i]};
         struct variant variant = variant_of_many(&config);
         count = add(problem, &variant, out, count, most);
       }
+  }
   return count;
 }
 
