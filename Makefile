@@ -210,5 +210,5 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(filter-out %.d,$(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
--include $(shell find build $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find build $(BUILD) -path '*/deb' -prune -o -type f -name '*.d' -print 2>/dev/null)
 .PHONY: all packages backend-note clean help

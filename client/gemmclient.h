@@ -127,7 +127,9 @@ typedef struct gemmd_options {
                           least, and where it is longer, next to nothing; 0: 200. UINT_MAX: never spins */
   unsigned timeout_ms; /* for the daemon's answer to control calls other than loads; 0: 10000 */
   /* How long a daemon that is lost is waited for, when it is killed or replaced: the session then goes on with the next
-   * one, with the same memory and the same weights, and what was in flight is submitted again. The call that finds it
+   * one, with the same memory and the same weights, and what was in flight is submitted again. A weight that the next
+   * one has not stays open: its products are NOT_FOUND, with its name, until the same content is loaded again under
+   * that name, which each of them looks for. The call that finds it
    * lost waits so long, whatever limit of its own it has, gemmd_dispatch and with it an event loop too. 0: 30000.
    * UINT_MAX: not at all, the session ends. */
   unsigned reconnect_ms;

@@ -4,10 +4,11 @@
     gpu_experts.py [--bench build/gemm-bench] [--shapes 128x3072x4096,...] [--m 1,4,16,64,256] [--top 8] [--formats fp8]
                    [--humming fp8,int2]
 
-Ours by gemm-bench, whose figures have routing, gathering and quantization in them; the others' rows were sorted and
-quantized before, which is less work. Ids are drawn evenly, anew for each. Times are by CUDA graphs that rotate through
-choices of experts, microseconds, medians. Needs torch with CUDA; humming-kernels (pip) where it is asked for, which
-compiles its kernels when it begins. A peer that cannot be set up says why in a line.
+Ours by gemm-bench, whose figures have routing, gathering and quantization in them. The others twice: with rows that
+were sorted and quantized before ("sorted", which is less work than ours), and whole, where x is quantized and its rows
+are sorted by torch's operators, each row quantized once. Ids are drawn evenly, anew for each. Times are by CUDA graphs
+that rotate through choices of experts, microseconds, medians. Needs torch with CUDA; humming-kernels (pip) where it is
+asked for, which compiles its kernels when it begins. A peer that cannot be set up says why in a line.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import torch
 
 CHOICES, REPLAYS = 4, 7
+WAYS = "sorted", "whole"
 
 
 def ours(bench: str, format: str, shape, rows, top: int):
@@ -58,14 +60,44 @@ def graph_us(run, choices) -> float:
     return statistics.median(times)
 
 
-def ends_of_experts(experts: int, m: int, top: int):
-    """Of some choices, the sorted rows before the end of each expert's."""
-    for _ in range(CHOICES):
-        ids = torch.rand(m, experts, device="cuda").topk(top, 1).indices.flatten()
-        yield ids.bincount(minlength=experts).cumsum(0)
+def choices_of_ids(experts: int, m: int, top: int):
+    """[m * top] each, as a router would write them."""
+    return [torch.rand(m, experts, device="cuda").topk(top, 1).indices.flatten() for _ in range(CHOICES)]
 
 
-class TorchGrouped:
+def route(ids, experts: int, top: int):
+    """The rows of x in the order of their experts, and before which of them each expert's end."""
+    counts = torch.zeros(experts, dtype=torch.int64, device="cuda").scatter_add_(0, ids, torch.ones_like(ids))
+    return ids.argsort(stable=True) // top, counts.cumsum(0)
+
+
+class Peer:
+    """`quantize(x)` returns codes and scales, `multiply(codes, scales, ends)` the product of sorted rows."""
+
+    def us(self, m: int, top: int):
+        """Of rows that are sorted and quantized, and of all."""
+        choices = choices_of_ids(self.experts, m, top)
+        x = torch.randn(m, self.k, device="cuda", dtype=torch.bfloat16)
+
+        def sorted_by(ids):
+            rows, ends = route(ids, self.experts, top)
+            codes, scales = self.quantize(x)
+            return picked(codes, rows), None if scales is None else picked(scales, rows), self.ends(ends)
+
+        ready = [sorted_by(ids) for ids in choices]
+        return graph_us(lambda one: self.multiply(*one), ready), graph_us(
+            lambda ids: self.multiply(*sorted_by(ids)), choices
+        )
+
+
+def picked(t, rows):
+    """Rows of a tensor of any type."""
+    if t.dtype == torch.float8_e4m3fn:
+        return t.view(torch.uint8)[rows].view(t.dtype)
+    return t[rows]
+
+
+class TorchGrouped(Peer):
     """y = x W^T of rows sorted by expert, e4m3, a scale a row of each."""
 
     name = "torch-fp8"
@@ -77,63 +109,68 @@ class TorchGrouped:
             one.copy_(torch.randn(self.n, self.k, device="cuda"))
         self.w_scale = torch.rand(self.experts, self.n, device="cuda")
 
-    def us(self, m: int, top: int) -> float:
-        pairs = m * top
-        x = torch.randn(pairs, self.k, device="cuda").to(torch.float8_e4m3fn)
-        x_scale = torch.rand(pairs, device="cuda")
-        w = self.w.transpose(1, 2)
+    def quantize(self, x):
+        scale = x.abs().amax(1).float() / 448
+        return (x / scale[:, None]).to(torch.float8_e4m3fn), scale
 
-        def run(end):
-            return torch._scaled_grouped_mm(x, w, x_scale, self.w_scale, offs=end, out_dtype=torch.bfloat16)
+    def ends(self, ends):
+        return ends.to(torch.int32)
 
-        return graph_us(run, [end.to(torch.int32) for end in ends_of_experts(self.experts, m, top)])
+    def multiply(self, codes, scale, ends):
+        return torch._scaled_grouped_mm(
+            codes, self.w.transpose(1, 2), scale, self.w_scale, offs=ends, out_dtype=torch.bfloat16
+        )
 
 
-class Humming:
+class Humming(Peer):
     """Its grouped product of sorted rows, with a scale a row, or bf16 rows with INT2 weights in groups of 128."""
 
     def __init__(self, shape, format: str):
         from humming.layer import HummingLayer
 
         self.name = f"humming-{format}"
-        self.experts, n, k = shape
+        self.experts, n, self.k = shape
         kind = {"fp8": "float8e4m3", "int8": "int8", "int2": "int2"}[format]
         weight = {"dtype": kind, "group_size": 128} if format == "int2" else {"dtype": kind}
         self.layer = HummingLayer(
-            shape_n=n, shape_k=k, weight_config=weight, input_config=None if format == "int2" else {"dtype": kind},
+            shape_n=n, shape_k=self.k, weight_config=weight, input_config=None if format == "int2" else {"dtype": kind},
             num_experts=self.experts, torch_dtype=torch.bfloat16,
         ).cuda()  # fmt: skip
-        self.k = k
         self.layer.load_from_unquantized(torch.randn(shape, device="cuda", dtype=torch.bfloat16))
         self.layer.transform()
 
-    def us(self, m: int, top: int) -> float:
+    def quantize(self, x):
         from humming.forward import may_quant_input
 
-        x = torch.randn(m * top, self.k, device="cuda", dtype=torch.bfloat16)
-        codes, scale = may_quant_input(self.layer.humming_config, x)
+        return may_quant_input(self.layer.humming_config, x)
 
-        def run(layout):
-            return self.layer(
-                codes, input_scale=scale, expert_layout=layout, compute_config={"gemm_type": "grouped_contiguous"}
-            )
+    def ends(self, ends):
+        return torch.nn.functional.pad(ends, (1, 0)).long()
 
-        layouts = [torch.nn.functional.pad(end, (1, 0)).long() for end in ends_of_experts(self.experts, m, top)]
-        return graph_us(run, layouts)
+    def multiply(self, codes, scale, ends):
+        return self.layer(
+            codes, input_scale=scale, expert_layout=ends, compute_config={"gemm_type": "grouped_contiguous"}
+        )
 
 
 def measured(make, rows, top: int):
-    """The peer's name, and its times by M; without them where it cannot be set up or asked."""
+    """The peer's times by M, sorted and whole, under its name; none where it cannot be set up or asked."""
     try:
         peer = make()
-        return peer.name, {m: peer.us(m, top) for m in rows}
+        times = {m: peer.us(m, top) for m in rows}
+        return {f"{peer.name} {what}": {m: both[i] for m, both in times.items()} for i, what in enumerate(WAYS)}
     except Exception as error:  # whatever it is, the others can be measured without it
         print(f"left out: {' '.join(f'{type(error).__name__}: {error}'.split())[:300]}", flush=True)
-        return "", {}
+        return {}
     finally:
         peer = None
         gc.collect()
         torch.cuda.empty_cache()
+
+
+def alike(peer: str, format: str) -> bool:
+    """Whether it has as many bits."""
+    return ("int2" in peer) == (format == "int2")
 
 
 def main() -> None:
@@ -152,10 +189,11 @@ def main() -> None:
         shape = tuple(map(int, text.split("x")))
         makes = [lambda: TorchGrouped(shape)]
         makes += [lambda format=format: Humming(shape, format) for format in options.humming.split(",") if format]
-        peers = dict(measured(make, rows, options.top) for make in makes)
+        peers = {name: times for make in makes for name, times in measured(make, rows, options.top).items()}
         for format in options.formats.split(","):
             for m, line in ours(options.bench, format, shape, rows, options.top).items():
-                us, theirs = line["us"], {name: times[m] for name, times in peers.items() if m in times}
+                us = line["us"]
+                theirs = {name: times[m] for name, times in peers.items() if alike(name, format)}
                 for name, time in theirs.items():
                     ratios.setdefault((format, m, name), []).append(time / us)
                 others = "".join(f"  {name} {time:.1f} ({time / us:.2f} of ours)" for name, time in theirs.items())

@@ -46,7 +46,7 @@ bench-turns: ## into how many turns hostile products go, and how long each takes
 run-bench-turns: all $(BUILD)/turns
 	@$(BUILD)/turns $(ARGUMENTS)
 
-bench-isolation: ## hostile products beside a good client, and users' shares (ARGUMENTS="first step patience_ms seconds clients")
+bench-isolation: ## hostile products beside a good client, and users' shares (ARGUMENTS="first step patience_ms seconds clients rounds tune")
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-bench-isolation
 
@@ -65,7 +65,7 @@ $(BUILD)/libnvrtc-faulty.so: tests/chaos/faulty_nvrtc.c tests/chaos/faulty.h
 	$(call say,LINK)
 	$(Q)$(CC) $(BASE_CFLAGS) $(CUDA_CFLAGS) $(CFLAGS) -shared -o $@ $< -L$(CUDA_HOME)/lib64 -Wl,--no-as-needed -lnvrtc -ldl
 
-chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1
+chaos: ## dozens of clients that die, stop, scribble and lie, and some that check, CHAOS_S=600 seconds, CHAOS_SEED=1, a worker killed every CHAOS_KILL_MS=4000
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-chaos
 

@@ -176,7 +176,7 @@ test-arm64: ## the CPU backend's tests for 64-bit ARM, cross-compiled and run by
 run-test-arm64: $(ARM64_TESTS)
 	@TEST_LIMIT_S=1800 TEST_RUN="$(ARM64_RUN)" GEMMD_BUILD=$(ARM64) tests/run.sh $(ARM64_TESTS)
 
-test-systemd: all ## the packages under a real systemd, in a container (takes root)
+test-systemd: all ## the packages under a real systemd, in a container, GEMMD_KILLS=12 of gemmd (takes root)
 	@deploy/deps.sh build systemd
 	@$(MAKE) --no-print-directory deb >$(BUILD)/deb.log 2>&1 || { tail -n 30 $(BUILD)/deb.log; exit 1; }
 	@GEMMD_BUILD=$(BUILD) tests/systemd/run.sh
@@ -192,7 +192,7 @@ bench: all $(BUILD)/gemm-demo $(BUILD)/gemm-inprocess ## gemm-bench against a da
 	@GEMMD_BUILD=$(BUILD) tests/bench/bench.sh
 	@GEMMD_BUILD=$(BUILD) tests/bench/tail.py --backend $(or $(BACKEND),cpu) --shapes 1536x384 --turns 2
 
-bench-tuning: all ## what tuning costs and gives (PARTS="load twice sight exhaustive library", BACKEND=cuda)
+bench-tuning: all ## what tuning costs and gives (PARTS="load mix twice sight exhaustive library", BACKEND=cuda)
 	@GEMMD_BUILD=$(BUILD) tests/bench/tuning.py --backend $(or $(BACKEND),cpu) $(PARTS)
 
 check: ## formatting, cppcheck, directions of includes, circles between modules

@@ -101,10 +101,19 @@ static enum status make_request(const struct loading *loading, struct loading_sl
   return status == STATUS_OK ? choose_files(loading, slot, error) : status;
 }
 
+/* Where there is no room gemmd says how much is wanted, of files it says what is wrong with which tensor. */
+static void note_failure(struct loading *loading, const struct model_item *item, const struct error *cause) {
+  if (loading->error.status != STATUS_OK)
+    return;
+  if (cause->status == STATUS_NOMEM)
+    (void)error_set(&loading->error, cause->status, "'%s': %s", IMPORT_SHOW(item->name), cause->text);
+  else
+    loading->error = *cause;
+}
+
 static void fail_item(struct loading *loading, const struct model_item *item, const struct error *cause) {
   if (!loading->wanted->keep_going) {
-    if (loading->error.status == STATUS_OK)
-      loading->error = *cause;
+    note_failure(loading, item, cause);
     return;
   }
   loading->result.failed++;

@@ -1,11 +1,12 @@
 /* The daemon is lost: goes on with the next one. The arena is handed to that as it is, so that pointers into it and
- * what they point to stay; handles of weights and rings are new. */
+ * what they point to stay; handles of weights and rings are new. A weight that it has not is missing until a product is
+ * asked of it and it is there. */
 #include "resume.h"
 #include "../memory/tensor.h"
-#include "../submit/plan.h"
+#include "../submit/missing.h"
 #include "../submit/queue.h"
+#include "../weight/again.h"
 #include "../weight/borrowed.h"
-#include "../weight/handle.h"
 #include "backoff.h"
 #include "exchange.h"
 #include "link.h"
@@ -53,38 +54,15 @@ static enum status lay_out_again(struct gemmd_session *session) {
   return STATUS_OK;
 }
 
-static bool same_weight(const struct gemmd_weight *weight, const struct message_weight_info *now) {
-  if (memcmp(weight->info.hash, now->hash, sizeof now->hash) != 0 || now->parts_count != weight->part_count ||
-      now->placement != (uint32_t)weight->placement)
-    return false;
-  for (uint32_t i = 0; i < weight->part_count; i++)
-    if (now->parts[i].device != weight->parts[i].device || now->parts[i].n_begin != weight->parts[i].n_begin ||
-        now->parts[i].n_count != weight->parts[i].n_count)
-      return false;
-  return true;
-}
-
-static enum status open_again(struct gemmd_session *session, struct gemmd_weight *weight) {
-  struct message_weight_name request = {.name = ""};
-  struct message_weight_info reply = {.n = 0};
-  memcpy(request.name, weight->info.name, sizeof request.name);
-  struct call call = {.command = COMMAND_weight_open, .request = &request, .reply = &reply, .fd = -1};
-  enum status status = exchange_call(session, &call);
-  if (status != STATUS_OK)
-    return status;
-  if (!same_weight(weight, &reply))
-    return error_set(&session->error, STATUS_NOT_FOUND, "the weight \"%.128s\" is another one at the next daemon",
-                     weight->info.name);
-  for (uint32_t i = 0; i < weight->part_count; i++)
-    weight->next_handles[i] = reply.parts[i].handle;
-  return STATUS_OK;
-}
-
 static enum status open_all_again(struct gemmd_session *session) {
   enum status status = STATUS_OK;
+  session->stand_ins = 0;
   for (struct gemmd_weight *weight = LIST_FIRST(&session->weights); status == STATUS_OK && weight != NULL;
-       weight = LIST_NEXT(weight, link))
-    status = open_again(session, weight);
+       weight = LIST_NEXT(weight, link)) {
+    status = weight_open_again(weight);
+    if (status == STATUS_NOT_FOUND)
+      status = weight_stand_in(weight);
+  }
   for (uint32_t device = 0; status == STATUS_OK && device < session->devices; device++) {
     struct queue *queue = &session->queues[device];
     bool open = queue->open;
@@ -121,24 +99,6 @@ static enum status hold_all_again(struct gemmd_session *session) {
        borrowed = LIST_NEXT(borrowed, link))
     status = hold_again(session, borrowed);
   return status;
-}
-
-/* Requests and plans name handles, not weights. All are renamed at once: an old handle of one may be the new one of
- * another. */
-static void use_new_handles(struct gemmd_session *session) {
-  for (uint32_t slot = 0; slot < session->pending.slots; slot++) {
-    struct request *request = &session->pending.requests[slot];
-    for (uint32_t part = 0; request->ticket != 0 && part < request->part_count; part++)
-      if (request->submission.opcode != RING_OP_TENSORS) /* also of those that have ended: an error names its weight */
-        request->parts[part].handle =
-            weight_next_handle(session, request->parts[part].device, request->parts[part].handle);
-  }
-  plans_rename_handles(session);
-  tensors_rename_handles(session);
-  struct gemmd_weight *weight;
-  LIST_FOREACH (weight, &session->weights, link)
-    for (uint32_t i = 0; i < weight->part_count; i++)
-      weight->parts[i].handle = weight->next_handles[i];
 }
 
 /* ---- all of them */
@@ -191,7 +151,9 @@ static bool resume(struct gemmd_session *session) {
     pause_before(attempts);
   }
   session->resumes++;
-  use_new_handles(session);
+  handles_rename(session);
+  tensors_rename_handles(session);
+  missing_fail(session);
   queues_submit_all(session);
   queues_arm(session);
   return true;

@@ -46,9 +46,10 @@ struct gemmd_session {
   int64_t timeout_ns;
   bool calling;
   bool resuming;
-  int64_t resume_ns; /* how long a lost daemon is waited for; 0: not at all */
-  uint32_t resumes;  /* how often the session went on with another daemon */
-  uint32_t calls;    /* ids given so far */
+  int64_t resume_ns;  /* how long a lost daemon is waited for; 0: not at all */
+  uint32_t stand_ins; /* handles of weights that the daemon has not */
+  uint32_t resumes;   /* how often the session went on with another daemon */
+  uint32_t calls;     /* ids given so far */
   struct abandoned abandoned[SESSION_ABANDONED];
   uint32_t abandoned_count;
   uint8_t packet[LIMIT_MESSAGE_BYTES];

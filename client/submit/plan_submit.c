@@ -1,6 +1,5 @@
 #include "plan_submit.h"
 
-#include "../session/control.h"
 #include "plan.h"
 #include "product.h"
 #include "submit.h"
@@ -11,7 +10,7 @@ int submit_plan(gemmd_plan *plan, const gemmd_product *product, const gemmd_expe
   struct gemm_extent extent;
   struct ring_submission submission;
   *ticket = 0;
-  enum status status = control_alive(session);
+  enum status status = submit_ready(session, NULL, plan);
   if (status != STATUS_OK)
     return session_result(status);
   status = product_offsets(session, product, &call);

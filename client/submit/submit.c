@@ -1,6 +1,6 @@
 #include "submit.h"
 #include "../session/control.h"
-#include "../weight/handle.h"
+#include "missing.h"
 #include "product.h"
 #include "queue.h"
 #include "wait.h"
@@ -61,6 +61,7 @@ static enum status parts_ready(struct gemmd_session *session, const struct pendi
 
 int submit_entry(struct gemmd_session *session, const struct ring_submission *submission,
                  const struct pending_part *parts, uint32_t part_count, uint64_t *ticket) {
+  uint32_t resumes = session->resumes;
   if (queues_look(session))
     wait_take_in(session);
   enum status status = parts_ready(session, parts, part_count);
@@ -70,18 +71,32 @@ int submit_entry(struct gemmd_session *session, const struct ring_submission *su
   if (request == NULL)
     return session_result(error_set(&session->error, STATUS_BUSY, "%u products are in flight or not taken, the most",
                                     session->pending.slots));
+  if (session->resumes != resumes)
+    missing_fail(session);
   for (uint32_t part = 0; part < part_count; part++)
-    queue_submit(session, request, part);
+    if (request->parts[part].open)
+      queue_submit(session, request, part);
   *ticket = request->ticket;
   queues_arm(session);
   return GEMMD_OK;
+}
+
+enum status submit_ready(struct gemmd_session *session, struct gemmd_weight *weight, struct gemmd_plan *plan) {
+  for (;;) {
+    enum status status = control_alive(session);
+    if (status != STATUS_OK)
+      return status;
+    status = weight != NULL ? missing_look(weight) : missing_look_plan(plan);
+    if (status == STATUS_OK || !session->ended) /* else the daemon was lost meanwhile */
+      return status;
+  }
 }
 
 int submit_product(gemmd_weight *weight, const gemmd_product *product, const gemmd_experts *experts, uint64_t *ticket) {
   struct gemmd_session *session = weight->session;
   struct ring_submission submission;
   *ticket = 0;
-  enum status status = control_alive(session);
+  enum status status = submit_ready(session, weight, NULL);
   if (status != STATUS_OK)
     return session_result(status);
   status = product_translate(weight, product, experts, &submission);

@@ -14,6 +14,11 @@ static failure instance_error(const struct instance *instance, int status) {
   return error_of(status, instance->session != NULL ? gemmd_error(instance->session) : gemmd_status_name(status));
 }
 
+/* gemmd is gone, or is back without the weight, or with another of that name. */
+static bool lost(int status) {
+  return status == GEMMD_DISCONNECTED || status == GEMMD_NOT_FOUND;
+}
+
 static failure instance_open(struct instance *instance) {
   const struct model *model = instance->model;
   gemmd_options options = {.name = "tritonserver"};
@@ -83,7 +88,7 @@ static failure instance_reopen(struct instance *instance) {
 failure instance_ready(struct instance *instance) {
   if (instance->left != 0) {
     /* Whatever became of it, its tensors are free; only a session that is gone has no answer. */
-    instance->lost |= gemmd_wait(instance->session, instance->left, -1, NULL) == GEMMD_DISCONNECTED;
+    instance->lost |= lost(gemmd_wait(instance->session, instance->left, -1, NULL));
     instance->left = 0;
   }
   return instance->lost ? instance_reopen(instance) : NULL;
@@ -122,13 +127,13 @@ failure instance_compute(struct instance *instance, uint32_t rows, bool (*give_u
                            .y_type = type_convert(instance->model->y_type)};
   uint64_t ticket;
   int status = gemmd_submit(instance->weight, &product, &ticket);
-  instance->lost = status == GEMMD_DISCONNECTED;
+  instance->lost = lost(status);
   if (status != GEMMD_OK)
     return instance_error(instance, status);
   do {
     status = gemmd_wait(instance->session, ticket, LOOK_MS, NULL);
   } while (status == GEMMD_TIMEOUT && !give_up(user));
-  instance->lost = status == GEMMD_DISCONNECTED;
+  instance->lost = lost(status);
   if (status != GEMMD_TIMEOUT)
     return instance_error(instance, status);
   gemmd_cancel(instance->session, ticket); /* at best it never begins; it has to be waited for either way */

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
-  const struct gemmd_weight *weight;
+struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle) {
+  struct gemmd_weight *weight;
   LIST_FOREACH (weight, &session->weights, link)
     for (uint32_t i = 0; i < weight->part_count; i++)
       if (weight->parts[i].device == device && weight->parts[i].handle == handle)

@@ -13,10 +13,11 @@ struct gemmd_weight {
   uint32_t part_count;
   struct pending_part parts[LIMIT_PARTS];
   uint32_t next_handles[LIMIT_PARTS]; /* of the session with the next daemon */
+  bool missing;                       /* the daemon that is there has it not; its handles are stand-ins */
 };
 
 /* The open weight with a part that is `handle` on `device`; NULL where it has been closed. */
-const struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle);
+struct gemmd_weight *weight_find(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 /* Frees the handle without telling the daemon. */
 void weight_forget(struct gemmd_weight *weight);
 /* What `handle` on `device` is called there; 0, which stands for nothing, where its weight has been closed: the number

@@ -286,7 +286,7 @@ void gemmd_weight_close(gemmd_weight *weight) {
     return;
   /* The handles are others where the next daemon was found meanwhile. Whatever it says, they are gone; its sentence
    * stays for gemmd_error. */
-  while (close_handles(weight) == STATUS_DISCONNECTED && !weight->session->ended)
+  while (!weight->missing && close_handles(weight) == STATUS_DISCONNECTED && !weight->session->ended)
     continue;
   weight_forget(weight);
 }

@@ -217,8 +217,8 @@ static enum status cpu_weight_plan(struct backend *backend, const struct gemm_we
 
 static enum status cpu_weight_store(struct backend *backend, const struct gemm_weight *weight, const void *canonical,
                                     struct backend_slab *slab, uint64_t offset, struct error *error) {
-  (void)backend;
-  return cpu_place_store(weight, canonical, slab, offset, !backend->small_pages, error);
+  return cpu_place_store(weight, canonical, slab, offset, !backend->small_pages,
+                         cpu_pool_threads(backend->unit.engine.pool), error);
 }
 
 static enum status copy_slab(struct backend *backend, struct backend_slab *from, uint64_t from_offset,

@@ -1,6 +1,7 @@
 #include "ring.h"
 
 #include "../limits.h"
+#include "../place.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -311,7 +312,7 @@ enum status ring_submission_form(const struct ring_submission *submission, struc
     return error_field(error, STATUS_INVALID, FIELD_RESERVED, 1, 0, 0);
   bool several = form->batch > 1;
   if (!several && submission->w_step != 0)
-    return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
+    return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, place_signed(submission->w_step), 0, 0);
   *out = (struct tensors_form){.x_turned = (form->flags & RING_X_TURNED) != 0,
                                .w_turned = (form->flags & RING_W_TURNED) != 0,
                                .add = (form->flags & RING_ADD) != 0,
@@ -335,11 +336,13 @@ enum status ring_submission_product(const struct ring_submission *submission, st
   if (!plan && !tensors && submission->steps != 0)
     return error_field(error, STATUS_INVALID, FIELD_STEPS, submission->steps, 0, 0);
   if (!plan && !tensors && submission->plan_offset != 0)
-    return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, 1, 0, 0);
+    return error_field(error, STATUS_INVALID, FIELD_PLAN_OFFSET, place_signed(submission->plan_offset), 0, 0);
   if (experts && read_choice(submission, &choice, error) != STATUS_OK)
     return error->status;
-  if (!tensors && !experts && (submission->w_offset != 0 || submission->w_stride != 0))
-    return error_field(error, STATUS_INVALID, submission->w_offset != 0 ? FIELD_W_OFFSET : FIELD_W_STRIDE, 1, 0, 0);
+  if (!tensors && !experts && submission->w_offset != 0)
+    return error_field(error, STATUS_INVALID, FIELD_W_OFFSET, place_signed(submission->w_offset), 0, 0);
+  if (!tensors && !experts && submission->w_stride != 0)
+    return error_field(error, STATUS_INVALID, FIELD_W_STRIDE, place_signed(submission->w_stride), 0, 0);
   *out = (struct gemm_product){
       .m = submission->m,
       .n = submission->n,

@@ -15,6 +15,8 @@
 #define PROTOCOL_VERSION_MIN 1u
 #define PROTOCOL_VERSION_MAX 1u
 
+#define MESSAGE_HANDLE_LEAST 65536u /* of a weight; what is below is a client's to use for one that it has none of */
+
 enum message_kind { MESSAGE_REQUEST = 0, MESSAGE_REPLY = 1, MESSAGE_EVENT = 2 };
 
 struct message_head {

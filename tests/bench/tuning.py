@@ -7,9 +7,14 @@
   exhaustive  the search against the whole product of parameters: both winners in one final, and the time that each took;
               two searches as in `twice`; what serves without tuning
   library     the fastest algorithm of a library against the first that it names; INT8, shapes of a 70B model
+  mix         an engine's mix at 50 % of the rate that can be had: batches of 1 to 64 rows that change every second, prefill
+              now and then, four weights: after how long 90 % of the products of shapes whose default loses by 3 % or more
+              run by a winner (or by what takes 3 % more at most); p99 as in `load`. No second passes without requests,
+              so what waits for quiet stays out, and is counted
   sight       from the first request for a shape to its winner on an idle device
 
-tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [PART...]      load, twice and sight without a PART; programs from $GEMMD_BUILD
+tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [--cases FROM:TO] [--save FILE] [PART...]
+                    load, twice and sight without a PART; programs from $GEMMD_BUILD
 
 A machine that does something else beside shows that, not the tuner. Random weights; needs no package of Python's.
 """
@@ -17,8 +22,10 @@ A machine that does something else beside shows that, not the tuner. Random weig
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
+import re
 import time
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
@@ -52,6 +59,13 @@ LOAD_ROWS = "1:4,2:1,4:1,8:1,16:2,32:1,64:1"  # M:WEIGHT, of gemm-bench
 LOAD_BAR = 1.10  # of p99, tuning on / off
 RESAMPLES = 2000
 LIMIT = 1.03  # two kernels that differ by no more are the same
+# decode: batches; prefill: its rows, and one in so many products; weights: of a layer of an 8B model
+MIX_BATCHES = [1, 2, 4, 8, 16, 32, 48, 64]
+MIX = {
+    "cpu": ("int8", SHAPES["cpu"], 128, 40),
+    "cuda": ("fp8", [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)], 512, 40),
+}
+MIX_BAR = 1.05  # of p99, tuning on / off
 
 
 def geometric_mean(values: List[float]) -> float:
@@ -66,9 +80,9 @@ def time_of(result: dict, kernel: str) -> Optional[int]:
     return None
 
 
-def cases(daemon: Daemon):
+def cases(daemon: Daemon, part: slice = slice(None)):
     loaded: Dict[Tuple[str, Shape], str] = {}
-    for format, shape, rows, y_type in CASES[daemon.backend]:
+    for format, shape, rows, y_type in CASES[daemon.backend][part]:
         if (format, shape) not in loaded:
             loaded[format, shape] = daemon.load(format, shape)
         yield loaded[format, shape], rows, y_type
@@ -108,10 +122,10 @@ def interval(on: List[Dict[float, int]], off: List[Dict[float, int]]) -> Tuple[f
     return ratios[RESAMPLES // 40], ratios[RESAMPLES - 1 - RESAMPLES // 40]
 
 
-def verdict(low: float, high: float) -> str:
-    if high <= LOAD_BAR:
-        return f"at most {LOAD_BAR:.2f}"
-    return f"more than {LOAD_BAR:.2f}" if low > LOAD_BAR else f"not told apart from {LOAD_BAR:.2f}: more --turns"
+def verdict(low: float, high: float, bar: float = LOAD_BAR) -> str:
+    if high <= bar:
+        return f"at most {bar:.2f}"
+    return f"more than {bar:.2f}" if low > bar else f"not told apart from {bar:.2f}: more --turns"
 
 
 def part_load(backend: str, seconds: float, count: int) -> None:
@@ -150,6 +164,118 @@ def part_load(backend: str, seconds: float, count: int) -> None:
     )
 
 
+class Seen:
+    """A shape of the mix: its calls and the kernel that served it (none: the default) as of each second."""
+
+    def __init__(self, shape: str) -> None:
+        self.shape = shape
+        self.calls: List[int] = []
+        self.kernels: List[str] = []
+        self.gain = 1.0  # the default's time by the winner's
+        self.good: Dict[str, bool] = {}  # whether a kernel is as good as the winner
+
+    def judge(self, daemon: Daemon) -> None:
+        """Looks for the winner now that nobody asks, what a library has among them."""
+        match = re.match(r"(\w+)-row-(\d+)x(\d+)-.*-m(\d+)$", self.shape)
+        if match is None:
+            raise Failed(f"{self.shape} is no shape of the mix")
+        name, rows = f"{match[1]}.{match[2]}x{match[3]}", int(match[4])
+        served = self.kernels[-1]
+        extra = ["--kernel", served] if served else []
+        result = daemon.tune(name, rows, "bf16", *extra, anew=False)
+        best = time_of(result, result["kernel"])
+        own = next(each["ns"] for each in result["results"] if each["own"])
+        if not best or not own:
+            raise Failed(f"{self.shape}: nothing was timed")
+        self.gain = own / best
+        self.good[""] = self.gain < LIMIT
+        if served:
+            self.good[served] = (time_of(result, served) or math.inf) / best <= LIMIT
+
+    def second(self) -> Optional[int]:
+        """From which on a winner served; None: it does not."""
+        first = len(self.kernels)
+        while first > 0 and self.good.get(self.kernels[first - 1], False):
+            first -= 1
+        return first if first < len(self.kernels) else None
+
+
+def note_seen(seen: Dict[str, Seen], daemon: Daemon, second: int) -> None:
+    for each in daemon.shapes():
+        if each["calls"] == 0:
+            continue
+        shape = seen.setdefault(each["shape"], Seen(each["shape"]))
+        missing = second - len(shape.calls)
+        shape.calls += [0] * missing + [each["calls"]]
+        shape.kernels += [""] * missing + [each["kernel"] if each["serves"] else ""]
+
+
+def say_seen(seen: Dict[str, Seen], seconds: int) -> None:
+    losing = [shape for shape in seen.values() if shape.gain >= LIMIT]
+    calls = sum(shape.calls[-1] for shape in losing) or 1
+    print(f"{'shape whose default loses':<44}{'by':>7}{'calls':>9}  winner after s")
+    for shape in sorted(losing, key=lambda each: -each.calls[-1]):
+        when = shape.second()
+        print(f"{shape.shape:<44}{shape.gain:7.3f}{shape.calls[-1]:>9}  {'not yet' if when is None else when + 1}")
+    part = [sum(shape.calls[-1] for shape in losing if (shape.second() or 0) <= at and shape.second() is not None) / calls
+            for at in range(seconds)]
+    reached = next((at + 1 for at in range(seconds) if part[at] >= 0.9), None)
+    print(
+        f"mix: {len(seen)} shapes, the default loses by 3 % or more in {len(losing)}; 90 % of their products run by a winner "
+        + (f"after {reached} s" if reached else f"not within {seconds} s ({100 * part[-1]:.0f} %)")
+    )
+
+
+def part_mix(backend: str, count: int, save: Optional[str]) -> None:
+    turns: Dict[str, List[Dict[float, int]]] = {"off": [], "background": []}
+    seen: Dict[str, Seen] = {}
+    source = random.Random(1)
+    format, shapes, prefill, decodes = MIX[backend]
+    with Daemon(backend, "off") as off, Daemon(backend, "background", "--tune_quiet_ms", "3600000") as background:
+        daemons = {"off": off, "background": background}
+        for daemon in daemons.values():
+            names = ",".join(daemon.load(format, shape) for shape in shapes)
+        call = ["--weight", names, "--x-type", "bf16", "--y-type", "bf16", "--histogram", "--clients", "2"]
+        rows = {batch: ["--m", f"{batch}:{decodes},{prefill}:1"] for batch in MIX_BATCHES}
+        background.stop(True)
+        rates = {}
+        for batch in MIX_BATCHES:
+            most = off.ask("gemm-bench", *call, *rows[batch], "--seconds", "0.4", "--warmup", "0.1")
+            rates[batch] = max(1, int(0.5 * most["requests"] / most["seconds"]))
+        batches = [source.choice(MIX_BATCHES) for _ in range(count)]
+        for turn in range(2 * count):
+            mode = ("off", "background", "background", "off")[turn % 4]
+            batch = batches[len(turns[mode])]
+            for other, daemon in daemons.items():
+                daemon.stop(other != mode)
+            got = daemons[mode].ask(
+                "gemm-bench", *call, *rows[batch], "--seconds", "1", "--warmup", "0.1", "--rate", str(rates[batch])
+            )
+            turns[mode].append(dict(got["latency_us"]["buckets"]))
+            if mode == "background":
+                note_seen(seen, background, len(turns[mode]) - 1)
+        background.stop(False)
+        waiting = sum(shape["state"] == "seen" for shape in background.shapes())
+        background.stop(True)
+        off.stop(False)
+        for shape in seen.values():
+            shape.judge(off)  # where a second without requests is quiet
+        background.stop(False)
+    print(f"{'pooled':<12}{'calls':>9}{'p50':>9}{'p99':>9}{'p99.9':>9} us")
+    for mode, each in turns.items():
+        all_of = pooled(each)
+        print(f"{mode:<12}{sum(all_of.values()):>9}" + "".join(f"{quantile(all_of, part):9.1f}" for part in (0.5, 0.99, 0.999)))
+    low, high = interval(turns["background"], turns["off"])
+    print(
+        f"p99 on / off {p99(turns['background']) / p99(turns['off']):.3f} (95 %: {low:.3f} to {high:.3f}), "
+        f"{verdict(low, high, MIX_BAR)}; {waiting} shapes wait"
+    )
+    say_seen(seen, count)
+    if save:
+        histograms = {mode: sorted(pooled(each).items()) for mode, each in turns.items()}
+        Path(save).write_text(json.dumps({"latency_us": histograms, "batches": batches, "rates": rates}), encoding="utf-8")
+
+
 def part_twice(backend: str) -> None:
     ratios = []
     with Daemon(backend, "off") as daemon:
@@ -161,11 +287,11 @@ def part_twice(backend: str) -> None:
     say_twice(ratios)
 
 
-def part_exhaustive(backend: str) -> None:
+def part_exhaustive(backend: str, part: slice) -> None:
     quality, spent, ratios, gains = [], [], [], []
     print(f"{'weight':<20}{'rows':>5} {'y':<5}{'short us':>9}{'best us':>9}{'of best':>9}{'ms':>7}{'of time':>8}{'gain':>7}  kernels")
     with Daemon(backend, "off") as daemon:
-        for name, rows, y_type in cases(daemon):
+        for name, rows, y_type in cases(daemon, part):
             # the first search loads the kernels that the others are about to time
             _first, short, ratio = search_twice(daemon, name, rows, y_type)
             whole = daemon.tune(name, rows, y_type, "--exhaustive", "--kernel", short["kernel"])
@@ -234,14 +360,17 @@ def main() -> int:
     parts = {
         "load": lambda backend: part_load(backend, given.seconds, given.turns),
         "twice": part_twice,
-        "exhaustive": part_exhaustive,
+        "exhaustive": lambda backend: part_exhaustive(backend, part_of),
+        "mix": lambda backend: part_mix(backend, given.turns, given.save),
         "library": part_library,
         "sight": part_sight,
     }
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--backend", choices=sorted(SHAPES), default="cpu")
     options.add_argument("--seconds", type=float, default=2, help="of load in each turn")
-    options.add_argument("--turns", type=int, default=16, help="of load: 4 or more, better many short ones than few long")
+    options.add_argument("--turns", type=int, default=16, help="of load, and seconds of mix: 4 or more, better many short ones than few long")
+    options.add_argument("--cases", default=":", metavar="FROM:TO", help="of exhaustive, as Python counts; all of them if not given")
+    options.add_argument("--save", metavar="FILE", help="of mix: histograms of latencies, as JSON")
     options.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(parts))
     given = options.parse_args()
     for part in given.parts or ["load", "twice", "sight"]:
@@ -249,6 +378,10 @@ def main() -> int:
             options.error(f"there is no part {part}")
     if given.turns < 4:
         options.error(f"--turns must be 4 or more, got {given.turns}")
+    try:
+        part_of = slice(*(int(word) if word else None for word in given.cases.split(":")))
+    except (TypeError, ValueError):
+        options.error(f"--cases takes FROM:TO, got {given.cases}")
     end_with_daemons()
     for part in given.parts or ["load", "twice", "sight"]:
         if not attempt(part, parts[part], given.backend):

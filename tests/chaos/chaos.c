@@ -24,7 +24,7 @@
 
 #include <cmocka.h>
 
-enum { CROWD = 24, ACTS = 8, KEPT = 2, WORKER_KILL_MS = 4000, CONTROLS = 2 };
+enum { CROWD = 24, ACTS = 8, KEPT = 2, CONTROLS = 2 };
 
 static const struct gemm_weight shapes[KEPT] = {{96, 256, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0},
                                                 {128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}};
@@ -243,6 +243,18 @@ static void take_inventory(gemmd_session *session, struct inventory *out) {
   out->arena_bytes = info.arena_bytes;
 }
 
+/* Once it stays as it is: a worker that has just begun on a busy machine still opens and closes files. */
+static void take_settled_inventory(gemmd_session *session, struct inventory *out) {
+  enum { SAME = 4, TRIES = 100 };
+  struct inventory next;
+  memset(&next, 0, sizeof next);
+  for (int same = 0, tries = 0; same < SAME && tries < TRIES; tries++, nap(500)) {
+    take_inventory(session, &next);
+    same = memcmp(&next, out, sizeof next) == 0 ? same + 1 : 0;
+    *out = next;
+  }
+}
+
 static void print_inventory(const char *when, const struct inventory *there) {
   printf("%s: descriptors %d and %d, children %d, sessions %u, names %u, weights %u, device bytes %llu, arena bytes "
          "%llu\n",
@@ -347,19 +359,19 @@ static bool controls_live(const pid_t *controls) {
   return true;
 }
 
-static void play(long seconds, uint64_t seed, gemmd_session *session) {
+static void play(long seconds, uint64_t seed, uint64_t kill_ms, gemmd_session *session) {
   pid_t crowd[CROWD], controls[CONTROLS];
   for (int i = 0; i < CONTROLS; i++)
     controls[i] = start(control_life, i, 0);
   for (int i = 0; i < CROWD; i++)
     crowd[i] = start(rogue_life, i, oracle_random(&seed));
-  uint64_t end = clock_ns() + (uint64_t)seconds * 1000000000u, next_kill = clock_ns() + WORKER_KILL_MS * 1000000u;
+  uint64_t end = clock_ns() + (uint64_t)seconds * 1000000000u, next_kill = clock_ns() + kill_ms * 1000000u;
   while (clock_ns() < end && controls_live(controls)) {
     stir(crowd, &seed);
     nap(5);
     if (clock_ns() > next_kill) {
       kill_worker(session, true);
-      next_kill = clock_ns() + WORKER_KILL_MS * 1000000u;
+      next_kill = clock_ns() + kill_ms * 1000000u;
     }
   }
   atomic_store(&scene->stop, true);
@@ -397,7 +409,7 @@ static void have_table_made(gemmd_session *session) {
 }
 
 static long seconds;
-static uint64_t seed;
+static uint64_t seed, kill_ms;
 
 static void chaos(void **state) {
   (void)state;
@@ -411,9 +423,9 @@ static void chaos(void **state) {
   scene = clients_share(sizeof *scene);
   struct inventory before;
   memset(&before, 0, sizeof before); /* it is compared bytewise */
-  take_inventory(session, &before);
+  take_settled_inventory(session, &before);
   print_inventory("before", &before);
-  play(seconds, seed, session);
+  play(seconds, seed, kill_ms, session);
   bool clean = back_to(&before, session);
   for (int i = 0; i < ACTS; i++)
     printf("%8llu times a client %s\n", (unsigned long long)atomic_load(&scene->acts[i]), act_names[i]);
@@ -433,11 +445,13 @@ static void chaos(void **state) {
 int main(int count, char **words) {
   seconds = count > 1 ? strtol(words[1], NULL, 10) : 600;
   seed = count > 2 ? strtoull(words[2], NULL, 0) : 1;
-  if (count > 3 || seconds < 1) {
-    fprintf(stderr, "usage: chaos [SECONDS [SEED]]\n");
+  kill_ms = count > 3 ? strtoull(words[3], NULL, 0) : 4000;
+  if (count > 4 || seconds < 1 || kill_ms < 1) {
+    fprintf(stderr, "usage: chaos [SECONDS [SEED [KILL_MS]]]: the worker is killed every KILL_MS (4000)\n");
     return 2;
   }
-  printf("chaos for %ld s with seed %llu\n", seconds, (unsigned long long)seed);
+  printf("chaos for %ld s with seed %llu, the worker is killed every %llu ms\n", seconds, (unsigned long long)seed,
+         (unsigned long long)kill_ms);
   const struct CMUnitTest tests[] = {cmocka_unit_test(chaos)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

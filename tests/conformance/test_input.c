@@ -87,12 +87,26 @@ static void test_all(void **state) {
 
 /* Rows whose length is no multiple of anything, which cannot be rotated, and of several chunks of a block. */
 static void test_lengths(void **state) {
-  static const int64_t ks[] = {1, 61, 300, 4 * 61, 64 * 67, 5 * 1024, 9 * 1024}, rows[] = {1, 5};
+  static const int64_t ks[] = {1, 61, 300, 4 * 61, 64 * 67, 5 * 1024, 9 * 1024}, rows[] = {1, 5}, many[] = {66};
   struct gemm_weight shape;
   (void)state;
   for (int i = 0; i < COUNT(ks); i++)
-    for (int at = 0; next_shape(&at, 19, ks[i], &shape);)
+    for (int at = 0; next_shape(&at, 19, ks[i], &shape);) {
       one_weight(&shape, rows, COUNT(rows));
+      if (ks[i] <= 300)
+        one_weight(&shape, many, COUNT(many));
+    }
+}
+
+/* Rows in another order that shared memory has room for, and one element more. */
+static void test_long_rows(void **state) {
+  static const int64_t ks[] = {20480, 20481, 40960, 40961}, rows[] = {2};
+  struct gemm_weight shape;
+  (void)state;
+  for (int i = 0; i < COUNT(ks); i++)
+    for (int at = 0; next_shape(&at, 3, ks[i], &shape);)
+      if (shape.input == GEMM_INPUT_ORDER)
+        one_weight(&shape, rows, COUNT(rows));
 }
 
 /* A row with a NaN or an infinity is NaN, and no other row notices. */
@@ -300,9 +314,9 @@ static void test_enqueue(void **state) {
 
 static int group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all),    cmocka_unit_test(test_lengths), cmocka_unit_test(test_not_finite),
-      cmocka_unit_test(test_chains), cmocka_unit_test(test_back),    cmocka_unit_test(test_layout),
-      cmocka_unit_test(test_plans),  cmocka_unit_test(test_enqueue),
+      cmocka_unit_test(test_all),        cmocka_unit_test(test_lengths), cmocka_unit_test(test_long_rows),
+      cmocka_unit_test(test_not_finite), cmocka_unit_test(test_chains),  cmocka_unit_test(test_back),
+      cmocka_unit_test(test_layout),     cmocka_unit_test(test_plans),   cmocka_unit_test(test_enqueue),
   };
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests(tests, device_group_open, device_group_close);

@@ -16,7 +16,7 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 #define SLAB_BYTES ((uint64_t)8 << 20)
 
-enum { VARIANTS_MOST = 64 };
+enum { VARIANTS_MOST = 64, ALL_MOST = 512 };
 
 static struct device device; /* of the group that runs */
 
@@ -104,13 +104,13 @@ static void test_many_rows(void **state) {
   }
 }
 
-/* The same of FP8 with row scales: tiles in waves, tiles whose K some blocks share, all types of y with a bias, rows of
- * y that lie together and that do not. By the kernels for many rows, where they are offered. */
-static void test_many_rows_fp8(void **state) {
-  static const int64_t ms[] = {100, 300, 700};
+/* The same of FP8 and INT8 with row scales: tiles of all widths in waves, tiles whose K some blocks share, all types of
+ * y with a bias, rows of y that lie together and that do not, aligned and not. By all kernels for many rows that can
+ * run. */
+static void many_rows_of_bytes(enum gemm_format format, int64_t n, int64_t k) {
+  static const int64_t ms[] = {90, 100, 200, 300, 700};
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
-  (void)state;
-  struct gemm_weight shape = {.n = 1100, .k = 1304, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
+  struct gemm_weight shape = {.n = n, .k = k, .format = format, .scale = GEMM_SCALE_ROW};
   struct oracle_weight weight;
   struct oracle_x x;
   double *bias;
@@ -128,14 +128,11 @@ static void test_many_rows_fp8(void **state) {
                                      .bias = bias_data,
                                      .bias_type = GEMM_F32,
                                      .y_extra = i % 2 ? 4 : 5};
-    struct variant_problem problem = {.weight = shape,
-                                      .m = variant_bucket(request.m),
-                                      .x_type = x.type,
-                                      .y_type = request.y_type,
-                                      .bias_type = GEMM_F32};
-    struct variant variants[VARIANTS_MOST];
+    struct variant_problem problem = {
+        .weight = shape, .m = request.m, .x_type = x.type, .y_type = request.y_type, .bias_type = GEMM_F32};
+    struct variant variants[ALL_MOST];
     suite_expect(&device, &request, reference);
-    int count = device.ops->variants(device.backend, &problem, NULL, false, variants, VARIANTS_MOST);
+    int count = device.ops->variants(device.backend, &problem, NULL, true, variants, ALL_MOST);
     for (int v = 0; v < count; v++)
       if (strcmp(variants[v].family->name, "fp8_many") == 0)
         one_variant(&request, &problem, &variants[v], reference);
@@ -148,11 +145,22 @@ static void test_many_rows_fp8(void **state) {
   oracle_weight_free(&weight);
 }
 
+static void test_many_rows_fp8(void **state) {
+  (void)state;
+  many_rows_of_bytes(GEMM_FORMAT_FP8, 1100, 1304);
+}
+
+static void test_many_rows_int8(void **state) {
+  (void)state;
+  many_rows_of_bytes(GEMM_FORMAT_INT8, 1037, 1304);
+}
+
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_variants),
       cmocka_unit_test(test_many_rows),
       cmocka_unit_test(test_many_rows_fp8),
+      cmocka_unit_test(test_many_rows_int8),
   };
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

@@ -167,10 +167,26 @@ static void tensors_leave_nothing_behind(void **state) {
   end();
 }
 
+/* x and y of what is tried take 16 MiB, and kernels what they need beside them. */
+static void tuning_leaves_nothing_behind(void **state) {
+  const gemmd_tune_request request = {.weight = "good", .m = 8192, .x_type = GEMMD_F32, .y_type = GEMMD_F32};
+  gemmd_tune_report report;
+  (void)state;
+  begin();
+  gemmd_session *session = daemon_join(&daemon_under_test, NULL);
+  uint64_t before = private_bytes((pid_t)device_info(session).pid);
+  expect_ok(session, gemmd_tune(session, &request, &report));
+  if (!daemon_on_cuda())
+    expect_memory_back(session, before);
+  gemmd_disconnect(session);
+  end();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(hostile_users_hold_up_nobody),
       cmocka_unit_test(tensors_leave_nothing_behind),
+      cmocka_unit_test(tuning_leaves_nothing_behind),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

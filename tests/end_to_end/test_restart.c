@@ -353,59 +353,6 @@ static void an_upgrade_keeps_its_socket(void **state) {
   unmake();
 }
 
-/* A client with an open weight and a product ready to ask for, whose daemon has been killed. */
-struct orphan {
-  gemmd_session *session;
-  gemmd_weight *weight;
-  struct product product;
-};
-
-static void orphan_make(struct orphan *orphan) {
-  struct product_request request = {.weight = &weights[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
-  make();
-  daemon_start(&daemon_under_test);
-  load_all();
-  orphan->session = daemon_join(&daemon_under_test, NULL);
-  expect_ok(orphan->session, gemmd_weight_open(orphan->session, names[0], &orphan->weight));
-  assert_true(product_make(&orphan->product, orphan->session, &request));
-  daemon_kill(&daemon_under_test);
-}
-
-/* With the daemon that was started since. */
-static void orphan_free(struct orphan *orphan) {
-  product_free(&orphan->product, orphan->session);
-  gemmd_disconnect(orphan->session);
-  daemon_stop(&daemon_under_test);
-  unmake();
-}
-
-/* What is not there any more is said, at once and to the end. */
-static void weights_that_are_gone(void **state) {
-  (void)state;
-  struct orphan orphan;
-  orphan_make(&orphan);
-  daemon_start(&daemon_under_test);
-  assert_int_equal(gemmd_matmul(orphan.weight, &orphan.product.product), GEMMD_DISCONNECTED);
-  assert_non_null(strstr(gemmd_error(orphan.session), "no weight is named \"int8\""));
-  assert_int_equal(gemmd_matmul(orphan.weight, &orphan.product.product), GEMMD_DISCONNECTED);
-  orphan_free(&orphan);
-}
-
-/* Under the same name lies something else of the same shape. */
-static void weights_that_are_others(void **state) {
-  (void)state;
-  struct orphan orphan;
-  orphan_make(&orphan);
-  oracle_weight_free(&weights[0]);
-  oracle_weight_make(&weights[0], &shapes[0], 77);
-  write_model();
-  daemon_start(&daemon_under_test);
-  load_all();
-  assert_int_equal(gemmd_matmul(orphan.weight, &orphan.product.product), GEMMD_DISCONNECTED);
-  assert_non_null(strstr(gemmd_error(orphan.session), "the weight \"int8\" is another one at the next daemon"));
-  orphan_free(&orphan);
-}
-
 struct loading {
   gemmd_session *session;
   gemmd_weight *weight;
@@ -492,8 +439,6 @@ int main(void) {
       cmocka_unit_test(an_error_from_before_names_its_weight),
       cmocka_unit_test(an_event_loop_rests_beside_a_fork),
       cmocka_unit_test(an_upgrade_keeps_its_socket),
-      cmocka_unit_test(weights_that_are_gone),
-      cmocka_unit_test(weights_that_are_others),
       cmocka_unit_test(a_daemon_that_is_lost_during_a_load),
       cmocka_unit_test(a_daemon_that_stays_away),
       cmocka_unit_test(a_manager_that_is_gone_is_named_once),

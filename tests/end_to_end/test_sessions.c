@@ -1,10 +1,12 @@
-/* Sessions that do not end as others do: clients that are killed, forks that let go of what is their parent's, and a
- * daemon that lives for one session. */
+/* Sessions that do not end as others do: clients that are killed, forks that let go of what is their parent's, daemons
+ * that come back without the weights that were open, and one that lives for one session. */
 #include "client/gemmclient.h"
 #include "tests/support/daemon/daemon.h"
 #include "tests/support/daemon/layers.h"
 #include "tests/support/daemon/product.h"
 #include "tests/support/daemon/status.h"
+#include "tests/support/reference/checkpoint.h"
+#include "tests/support/reference/oracle.h"
 #include "tests/support/system/nap.h"
 
 #include <setjmp.h>
@@ -13,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -94,6 +97,163 @@ static void a_child_lets_go_of_the_session(void **state) {
   gemmd_disconnect(session);
 }
 
+/* ---- daemons that come back without weights */
+
+enum { FIRST, SECOND, OPEN, RETURNS = 5 };
+static const char *const orphan_names[OPEN] = {"first", "second"};
+static const struct gemm_weight orphan_shapes[OPEN] = {{256, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0},
+                                                       {128, 256, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}};
+
+/* A client of a daemon that is killed: weights, a product by each, and a plan of both. */
+static struct orphan {
+  struct daemon daemon;
+  struct oracle_weight made[OPEN];
+  gemmd_session *session;
+  gemmd_weight *open[OPEN];
+  struct product products[OPEN], planned;
+  gemmd_plan *plan;
+  float expected[3 * 128]; /* by the plan */
+} orphan;
+
+static void orphan_load(gemmd_session *session, int i) {
+  const char *path = daemon_path(&orphan.daemon, "model.safetensors");
+  const gemmd_load load = {.name = orphan_names[i],
+                           .tensor = orphan_names[i],
+                           .format = (enum gemmd_format)orphan_shapes[i].format,
+                           .device = -1,
+                           .replace = true};
+  static struct checkpoint checkpoint;
+  checkpoint = (struct checkpoint){0};
+  checkpoint_add_weight(&checkpoint, orphan_names[i], &orphan.made[i]);
+  checkpoint_write(&checkpoint, path);
+  expect_ok(session, gemmd_weight_load_file(session, path, &load, NULL));
+}
+
+static void orphan_make(void) {
+  daemon_make(&orphan.daemon, "");
+  daemon_start(&orphan.daemon);
+  orphan.session = daemon_join(&orphan.daemon, NULL);
+  gemmd_step steps[OPEN];
+  for (int i = 0; i < OPEN; i++) {
+    const struct product_request request = {
+        .weight = &orphan.made[i], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
+    oracle_weight_make(&orphan.made[i], &orphan_shapes[i], (uint64_t)i + 1);
+    orphan_load(orphan.session, i);
+    expect_ok(orphan.session, gemmd_weight_open(orphan.session, orphan_names[i], &orphan.open[i]));
+    assert_true(product_make(&orphan.products[i], orphan.session, &request));
+    steps[i] = (gemmd_step){.weight = orphan.open[i], .y_type = GEMMD_F32};
+  }
+  const struct product_request request = {
+      .weight = &orphan.made[FIRST], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 4};
+  assert_true(product_make(&orphan.planned, orphan.session, &request));
+  expect_ok(orphan.session, gemmd_plan_create(orphan.session, steps, OPEN, &orphan.plan));
+  expect_ok(orphan.session, gemmd_plan_run(orphan.plan, &orphan.planned.product));
+  memcpy(orphan.expected, orphan.planned.product.y, sizeof orphan.expected);
+}
+
+static void orphan_free(void) {
+  gemmd_plan_free(orphan.plan);
+  product_free(&orphan.planned, orphan.session);
+  for (int i = 0; i < OPEN; i++)
+    product_free(&orphan.products[i], orphan.session);
+  gemmd_disconnect(orphan.session);
+  daemon_end(&orphan.daemon);
+  for (int i = 0; i < OPEN; i++)
+    oracle_weight_free(&orphan.made[i]);
+}
+
+static void orphan_lose(void) {
+  daemon_kill(&orphan.daemon);
+  daemon_start(&orphan.daemon);
+}
+
+static void expect_missing(int status, const char *sentence) {
+  assert_int_equal(status, GEMMD_NOT_FOUND);
+  assert_non_null(strstr(gemmd_error(orphan.session), sentence));
+}
+
+static void expect_served(int i) {
+  memset(orphan.products[i].product.y, 0xfd, (size_t)(3 * orphan_shapes[i].n) * sizeof(float));
+  expect_ok(orphan.session, gemmd_matmul(orphan.open[i], &orphan.products[i].product));
+  assert_true(product_right(&orphan.products[i]));
+}
+
+static void expect_planned(void) {
+  memset(orphan.planned.product.y, 0xfd, sizeof orphan.expected);
+  expect_ok(orphan.session, gemmd_plan_run(orphan.plan, &orphan.planned.product));
+  assert_memory_equal(orphan.planned.product.y, orphan.expected, sizeof orphan.expected);
+}
+
+/* What is missing is named, and serves when it is loaded again: the second weight before the first, so that its handle
+ * is the one that the first had. */
+static void weights_that_are_gone_serve_when_they_are_back(void **state) {
+  (void)state;
+  orphan_make();
+  for (int i = 0; i < RETURNS; i++) {
+    gemmd_result result;
+    uint64_t tickets[2];
+    daemon_kill(&orphan.daemon);
+    expect_ok(orphan.session, gemmd_submit(orphan.open[FIRST], &orphan.products[FIRST].product, &tickets[0]));
+    expect_ok(orphan.session, gemmd_plan_submit(orphan.plan, &orphan.planned.product, &tickets[1]));
+    daemon_start(&orphan.daemon);
+    for (int j = 0; j < 2; j++)
+      expect_missing(gemmd_wait(orphan.session, tickets[j], -1, &result), "no weight \"first\"");
+    expect_missing(gemmd_matmul(orphan.open[FIRST], &orphan.products[FIRST].product), "named \"first\"");
+    expect_missing(gemmd_matmul(orphan.open[SECOND], &orphan.products[SECOND].product), "named \"second\"");
+    expect_missing(gemmd_plan_run(orphan.plan, &orphan.planned.product), "named \"first\"");
+    expect_ok(orphan.session, gemmd_ping(orphan.session, NULL));
+    orphan_load(orphan.session, SECOND);
+    expect_served(SECOND);
+    expect_missing(gemmd_matmul(orphan.open[FIRST], &orphan.products[FIRST].product), "named \"first\"");
+    expect_missing(gemmd_plan_run(orphan.plan, &orphan.planned.product), "named \"first\"");
+    orphan_load(orphan.session, FIRST);
+    if (i % 2 == 0)
+      expect_planned(); /* which finds it, too */
+    expect_served(FIRST);
+    expect_served(SECOND);
+    expect_planned();
+    assert_int_equal(gemmd_resumes(orphan.session), i + 1);
+  }
+  orphan_free();
+}
+
+/* The session goes on while one is missing, and with it closed. */
+static void weights_that_stay_away(void **state) {
+  gemmd_daemon_info info;
+  (void)state;
+  orphan_make();
+  orphan_lose();
+  expect_missing(gemmd_matmul(orphan.open[FIRST], &orphan.products[FIRST].product), "weight \"first\"");
+  orphan_load(orphan.session, SECOND);
+  gemmd_weight_close(orphan.open[FIRST]);
+  assert_true(gemmd_plan_run(orphan.plan, &orphan.planned.product) < 0);
+  expect_served(SECOND);
+  expect_ok(orphan.session, gemmd_daemon_status(orphan.session, &info));
+  assert_int_equal(info.names, 1);
+  orphan_free();
+}
+
+/* Under the same name lies something else of the same shape, until it is replaced. */
+static void weights_that_are_others(void **state) {
+  gemmd_daemon_info info;
+  (void)state;
+  orphan_make();
+  orphan_lose();
+  struct oracle_weight mine = orphan.made[FIRST];
+  oracle_weight_make(&orphan.made[FIRST], &orphan_shapes[FIRST], 77);
+  orphan_load(orphan.session, FIRST);
+  for (int i = 0; i < 2; i++)
+    expect_missing(gemmd_matmul(orphan.open[FIRST], &orphan.products[FIRST].product),
+                   "the weight \"first\" is another one at the next daemon");
+  oracle_weight_free(&orphan.made[FIRST]);
+  orphan.made[FIRST] = mine;
+  orphan_load(orphan.session, FIRST);
+  expect_served(FIRST);
+  expect_ok(orphan.session, gemmd_daemon_status(orphan.session, &info));
+  assert_int_equal(info.weights, 1); /* nothing holds the other one */
+  orphan_free();
+}
+
 /* ---- a daemon of its own */
 
 /* What the service manager of this process would hear by. */
@@ -137,6 +297,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(killed_clients_leave_nothing_behind, layers_as_before),
       cmocka_unit_test_teardown(a_child_lets_go_of_the_session, layers_as_before),
+      cmocka_unit_test(weights_that_are_gone_serve_when_they_are_back),
+      cmocka_unit_test(weights_that_stay_away),
+      cmocka_unit_test(weights_that_are_others),
       cmocka_unit_test_teardown(an_embedded_daemon, layers_as_before),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);

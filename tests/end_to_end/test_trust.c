@@ -94,6 +94,25 @@ static void files_that_look_the_same_are_not_read(void **state) {
   gemmd_disconnect(session);
 }
 
+/* What a weight was made of goes along to the next gemmd. */
+static void the_next_gemmd_knows_the_files(void **state) {
+  (void)state;
+  gemmd_session *session = daemon_join(&layers.daemon, NULL);
+  struct model model = make_model();
+  gemmd_weight_info first = load(session, &model, "first", false, GEMMD_FORMAT_INT8);
+  model.values[3] = 99.0f; /* nobody is told */
+  daemon_upgrade(&layers.daemon);
+  gemmd_weight_info trusted = load(session, &model, "trusted", true, GEMMD_FORMAT_INT8);
+  assert_true(trusted.shared);
+  assert_true(same(&first, &trusted));
+  gemmd_weight_info read = load(session, &model, "read", false, GEMMD_FORMAT_INT8);
+  assert_false(same(&first, &read));
+  for (const char *const *name = (const char *const[]){"first", "trusted", "read", NULL}; *name; name++)
+    unload(session, *name);
+  close_model(&model);
+  gemmd_disconnect(session);
+}
+
 static void what_has_gone_or_changed_is_read(void **state) {
   (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
@@ -121,6 +140,7 @@ static void what_has_gone_or_changed_is_read(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(files_that_look_the_same_are_not_read, layers_as_before),
+      cmocka_unit_test_teardown(the_next_gemmd_knows_the_files, layers_as_before),
       cmocka_unit_test_teardown(what_has_gone_or_changed_is_read, layers_as_before),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);

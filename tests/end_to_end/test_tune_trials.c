@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -255,6 +256,37 @@ static void test_manual_where_the_search_fails(void **state) {
   expect(line, "", 1, "is left to use");
 }
 
+/* Who is no admin has a weight made for a microbench within what a user may have on the device, and none beyond. */
+static void test_a_user_over_the_cap(void **state) {
+  (void)state;
+  static const char as_user[] = "GEMMD_SOCKET=%s setpriv --reuid=54331 --regid=54331 --clear-groups %s/gemmctl tune "
+                                "--microbench --bench-m 64 --bench-n %d --bench-k 256 2>&1";
+  static const struct {
+    int n, code;
+    const char *part;
+  } cases[] = {{64, 0, "tune_pins = PATTERN="},
+               {4096, 4, "may have 65536 bytes of device memory"},
+               {64, 0, "tune_pins = PATTERN="}};
+  struct daemon capped;
+  char command[1024];
+  if (geteuid() != 0) /* to be another user takes root */
+    skip();
+  daemon_make(&capped, "tune = off\ncpu_threads = 2\nsocket_mode = 0666\nuser_device_bytes_max = 65536\n");
+  assert_int_equal(chmod(capped.folder, 0711), 0);
+  daemon_start(&capped);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    snprintf(command, sizeof command, as_user, capped.socket, tools, cases[i].n);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    output[fread(output, 1, sizeof output - 1, pipe)] = '\0';
+    int status = pclose(pipe);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != cases[i].code || strstr(output, cases[i].part) == NULL)
+      fail_msg("%s: \"%s\" is looked for in:\n%s", command, cases[i].part, output);
+  }
+  daemon_stop(&capped);
+  daemon_remove(&capped);
+}
+
 static void test_refused(void **state) {
   (void)state;
   expect("--microbench --bench-n 16384 --bench-k 16777216", "", 1, "are free on this machine (NOMEM)");
@@ -279,6 +311,7 @@ int main(void) {
       cmocka_unit_test(test_the_winner_is_set),
       cmocka_unit_test(test_manual_where_the_search_fails),
       cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_a_user_over_the_cap),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/python3
 """The Python client over experts, against a real gemmd."""
 
+import subprocess
 import unittest
 
 import numpy as np
-from support import Daemon, random, write_safetensors
+from support import BUILD, Daemon, random, write_safetensors
 
 import gemmclient
 from gemmclient import experts
@@ -148,6 +149,37 @@ class Experts(unittest.TestCase):
         self.session.unload("same")
         with self.assertRaisesRegex(gemmclient.UnsupportedError, "has 12 experts, which 5 ranks cannot share"):
             self.load(path, prefix="no.", rank=0, ranks=5, split_experts=True)
+
+    def test_export(self):
+        """What is written is loaded again as it was, all formats, one by one without joining."""
+        formats = (("int8", "row"), ("int8", "one"), ("fp8", "row"), ("fp8", "block"), ("int2", "group"), ("bf16", 0))
+        values = random(5, E * 130, 260).reshape(E, 130, 260)
+        before, folder = {}, self.daemon.folder / "export"
+        for format, scale in formats:
+            name = f"x.experts.{format}{scale}.weight"
+            before[name] = self.session.load_array(values, name=name, format=format, scale=scale)
+        folder.mkdir()
+        ctl = [BUILD / "gemmctl", "--socket", self.daemon.socket, "export"]
+        subprocess.run([*ctl, "x.experts.*", folder / "all.safetensors"], check=True, stdout=subprocess.DEVNULL)
+        for name in before:
+            self.session.unload(name)
+        loaded = self.session.load_model(folder / "all.safetensors", format="stored", join_experts=True)
+        self.assertEqual(sorted(loaded.names), sorted(before))
+        for name, was in before.items():
+            now = self.session.stat(name)
+            self.assertEqual((now.hash, now.experts, now.format, now.scale), (was.hash, E, was.format, was.scale))
+            self.session.unload(name)
+        self.session.load_model(folder / "all.safetensors", format="stored", patterns=["*int8row*"])
+        names = [info.name for info in self.session.weights("x.experts.*")]
+        self.assertEqual(sorted(names), [f"x.experts.{e}.int8row.weight" for e in range(E)])
+        for name in names:
+            self.session.unload(name)
+        self.session.load_array(self.up, name="numberless", format="int8")
+        refused = subprocess.run([*ctl, "numberless", folder / "no.safetensors"], capture_output=True, text=True)
+        self.session.unload("numberless")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("has experts, and its name has no", refused.stderr)
+        self.assertEqual([path.name for path in folder.iterdir()], ["all.safetensors"])
 
     def test_models_refused(self):
         path, _ = self.model("missing", ["model.layers.1.mlp.experts.7.down_proj.weight"])

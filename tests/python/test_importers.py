@@ -214,6 +214,39 @@ class AutoGptq(Written):
             self.forget()
 
 
+@needs("torch", "safetensors", "transformers", "gptqmodel", "pcre")
+class GptqModel(Written):
+    def test_files_of_its_packer(self):
+        """Codes packed by its TorchLinear, in order and in act order; W is what that says it is."""
+        import torch
+        from gptqmodel.nn_modules.qlinear.torch import TorchLinear
+
+        for bits, group, act, format in ((2, 128, False, "int2"), (2, 128, True, "int2"), (2, -1, False, "stored"), (8, -1, False, "int8")):
+            with self.subTest(bits=bits, group=group, act=act):
+                width = K if group == -1 else group
+                zero, generator = 1 << (bits - 1), torch.Generator().manual_seed(bits + act)
+                order = torch.randperm(K, generator=generator) if act else torch.arange(K)
+                index = torch.empty(K, dtype=torch.int32)
+                index[order] = torch.arange(K, dtype=torch.int32) // width
+                scales = (torch.rand(N, K // width, generator=generator) + 0.5).half().float()
+                codes = torch.randint(1 if bits == 8 else 0, 1 << bits, (N, K), generator=generator)
+                linear = torch.nn.Linear(K, N, bias=False)
+                linear.weight.data = scales[:, index.long()] * (codes - zero)
+                packed = TorchLinear(bits, group, True, act, K, N)
+                packed.pack_original(linear, scales, torch.full_like(scales, zero), index)
+                packed.post_init()
+                self.save({f"{STEM}.{name}": getattr(packed, name) for name in ("qweight", "qzeros", "scales", "g_idx")},
+                          {"quant_method": "gptq", "checkpoint_format": "gptq_v2", "bits": bits, "group_size": group, "desc_act": act, "sym": True})  # fmt: skip
+                packed.scales = packed.scales.float()  # so that the reference rounds nothing
+                own = packed.dequantize_weight().T.numpy()
+                np.testing.assert_array_equal(own, linear.weight.detach().numpy())
+                self.session.load_model(self.folder, format=format)
+                with self.session.open(STEM + ".weight") as weight:
+                    self.assertEqual(bool(weight.info.input), act)
+                np.testing.assert_array_equal(self.values(STEM + ".weight"), own)
+                self.forget()
+
+
 @needs("torch", "safetensors", "modelopt")
 class ModelOpt(Written):
     def test_fp8_as_it_exports(self):

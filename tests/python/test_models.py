@@ -539,9 +539,22 @@ class Whole(Served):
         other = next(file for file in self.map.values() if file != self.map[some])
         self.write_index(dict(self.map, **{some: other}))
         self.refuse(errors.BadFileError, "does not have it")
-        for text in ("", "{", "[]", "{}", '{"weight_map": {}}', '{"weight_map": 1}'):
+        twice = json.dumps({"weight_map": {some: self.map[some]}})[:-2] + f', "{some}": "{other}"}}}}'
+        for text in ("", "{", "[]", "{}", '{"weight_map": {}}', '{"weight_map": 1}', twice):
             (self.folder / "model.safetensors.index.json").write_text(text)
             self.refuse(errors.BadFileError, "index")
+        os.mkfifo(self.folder / "fifo.safetensors")
+        (self.folder / "folder.safetensors").mkdir()
+        (self.folder / "loop.safetensors").symlink_to("loop.safetensors")
+        for file, sentence in (("fifo", "no regular file"), ("folder", "no regular file"), ("loop", "cannot open")):
+            self.write_index(dict(self.map, **{some: file + ".safetensors"}))
+            self.refuse(errors.GemmdError, sentence)
+
+    def test_a_tensor_twice_in_one_file(self):
+        entry = '"a.weight":{"dtype":"F16","shape":[1,4],"data_offsets":[%d,%d]}'
+        head = ("{" + entry % (0, 8) + "," + entry % (8, 16) + "}").encode()
+        (self.folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(16))
+        self.refuse(errors.BadFileError, "duplicate")
 
     def test_files_that_are_no_model(self):
         self.refuse(errors.NotFoundError, "no file of weights")
@@ -605,6 +618,22 @@ class Whole(Served):
         self.assertTrue(changed)
         self.assertEqual((self.session.status().weights, self.session.weights()), (0, []))
 
+    def test_a_shard_that_is_written_to_meanwhile(self):
+        """Which of its bytes were loaded nobody can say, though each of them is a weight's."""
+        self.llama()
+        changed = []
+
+        def change(done, total):
+            if not changed:
+                changed.append(done)
+                with open(self.folder / "model-00001-of-00002.safetensors", "r+b") as file:
+                    file.seek(-8, os.SEEK_END)
+                    file.write(bytes(8))
+
+        self.refuse(errors.BadFileError, "changed", format="f16", progress=change)
+        self.assertTrue(changed)
+        self.assertEqual(self.session.status().weights, 0)
+
     def test_a_client_that_dies_leaves_nothing(self):
         self.llama(layers=24)
         script = ("import sys, os, signal, gemmclient\n"
@@ -655,6 +684,26 @@ class Export(Served):
 
 
 class Full(unittest.TestCase):
+    def test_more_than_the_machine_has_half_way(self):
+        """The second weight is a hole of 2 TiB in its file, which no machine has room for."""
+        with Daemon() as daemon, tempfile.TemporaryDirectory() as folder:
+            n, path = 1 << 20, Path(folder) / "m.safetensors"
+            head = json.dumps({name: {"dtype": "F16", "shape": shape, "data_offsets": offsets} for name, shape, offsets in (
+                ("a.weight", [512, 512], [0, 1 << 19]), ("b.weight", [n, n], [1 << 19, (1 << 19) + 2 * n * n]))}).encode()  # fmt: skip
+            head += b" " * (-len(head) % 8)
+            path.write_bytes(len(head).to_bytes(8, "little") + head)
+            try:
+                os.truncate(path, 8 + len(head) + (1 << 19) + 2 * n * n)
+            except OSError:
+                self.skipTest("the file system has no files of 2 TiB")
+            with gemmclient.connect(daemon.socket) as session:
+                with self.assertRaises(errors.OutOfMemoryError) as caught:
+                    session.load_model(path, format="f16")
+                self.assertIn("b.weight", str(caught.exception))
+                self.assertEqual((session.status().weights, session.weights()), (0, []))
+                result = session.load_model(path, format="f16", keep_going=True)
+                self.assertEqual((result.names, [name for name, _ in result.failed]), (["a.weight"], ["b.weight"]))
+
     def test_not_enough_room_half_way(self):
         with Daemon("user_device_bytes_max = 1M\nadmin_group =\n") as daemon, tempfile.TemporaryDirectory() as folder:
             write_safetensors(Path(folder) / "m.safetensors", {f"w{i}.weight": ("F16", random(i, 512, 512).astype(np.float16)) for i in range(4)})
@@ -736,6 +785,10 @@ class Gguf(Served):
         self.refuse(errors.UnsupportedError, "marker", "scale")
         self.load({"blk.0.attn_q.weight": (1, w.shape, w.tobytes())}, "llama")
         self.refuse(errors.BadFileError, "head_count")
+        self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes()), "blk.0.ffn_uq.weight": (1, w.shape, w.tobytes())})
+        file = self.folder / "model.gguf"
+        file.write_bytes(file.read_bytes().replace(b"ffn_uq", b"ffn_up"))
+        self.refuse(errors.BadFileError, "is there twice")
         self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes())})
         whole = (self.folder / "model.gguf").read_bytes()
         for cut in (5, 40, 150, len(whole) - 1):

@@ -90,6 +90,19 @@ class VllmServer(unittest.TestCase):
         with Server(*arguments) as server:
             self.assertEqual(server.ask(), by_name)
 
+    def test_latent_attention(self):
+        """DeepSeek's: it asks gemmd for the values of kv_b_proj, and fuses two projections in a class of its own."""
+        prompts = [[number, *PROMPT] for number in range(3, 11)]
+        with tempfile.TemporaryDirectory(prefix="gemmd-vllm-") as folder:
+            vllm_models.make_latent(Path(folder))
+            with Server(Path(folder), self.daemon.socket) as server:
+                expected = [server.ask(prompt, tokens=8) for prompt in prompts]
+            for arguments, place in (("--load-format gemmd", "*/"), ("--quantization gemmd_int8", "")):
+                with self.subTest(arguments), Server(Path(folder), self.daemon.socket, *arguments.split()) as server:
+                    for layer in ("kv_b_proj", "fused_qkv_a_proj"):
+                        self.assertEqual(len(self.names(f"vllm/{place}model.layers.*.{layer}*")), 2)
+                    self.assertEqual([server.ask(prompt, tokens=8) for prompt in prompts], expected)
+
     def test_two_ranks_by_name(self):
         """They answer as two ranks do that have given gemmd their own parts of the codes."""
         cores = sorted(os.sched_getaffinity(0))

@@ -8,7 +8,7 @@ from typing import Dict, List, Tuple
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import DeepseekV2Config, DeepseekV2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
 E4M3_MOST = 448.0
 BLOCK = 128
@@ -81,6 +81,17 @@ def make_wide(folder: Path) -> int:
     model = LlamaForCausalLM(config).to(torch.bfloat16)
     model.save_pretrained(folder)
     return sum(one.numel() for name, one in model.named_parameters() if name.endswith("proj.weight"))
+
+
+def make_latent(folder: Path) -> None:
+    """A plain DeepSeek of two dense layers, whose attention is by a latent that kv_b_proj expands."""
+    torch.manual_seed(13)
+    config = DeepseekV2Config(
+        vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=4, q_lora_rank=128, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+        v_head_dim=128, first_k_dense_replace=2, max_position_embeddings=512, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    DeepseekV2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 
 
 def reference(folders: Dict[str, Path], prompt: List[int], count: int) -> List[int]:

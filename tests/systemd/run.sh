@@ -1,6 +1,7 @@
 #!/bin/bash
 # Boots a minimal Debian with a real systemd in a container, with gemmd's packages of `make deb` installed in it, and runs
-# inside.sh there. Needs root, and the packages of `deploy/deps.sh systemd`. The last line: "N passed, N failed".
+# inside.sh there. Needs root, and the packages of `deploy/deps.sh systemd`. GEMMD_KILLS (12): how often it kills gemmd
+# under load. The last line: "N passed, N failed".
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 build=$(realpath "${GEMMD_BUILD:-build}")
@@ -40,6 +41,7 @@ cat >"$root/etc/systemd/system/inside.service" <<END
 Description=What is to be found out
 After=dbus.service
 [Service]
+Environment=GEMMD_KILLS=${GEMMD_KILLS:-12}
 ExecStart=/usr/local/sbin/inside
 ExecStopPost=/usr/bin/systemctl --no-block --force poweroff
 [Install]
@@ -53,7 +55,7 @@ ln -s ../inside.service "$root/etc/systemd/system/multi-user.target.wants/inside
 if ! mountpoint -q /run/systemd/nspawn 2>/dev/null; then
   mkdir -p /run/systemd/nspawn && mount -t tmpfs tmpfs /run/systemd/nspawn && mounted=yes
 fi
-timeout --kill-after=10 "${TEST_LIMIT_S:-300}" systemd-nspawn -q -D "$root" --register=no --keep-unit --boot \
+timeout --kill-after=10 "${TEST_LIMIT_S:-$((300 + 3 * ${GEMMD_KILLS:-12}))}" systemd-nspawn -q -D "$root" --register=no --keep-unit --boot \
   --kill-signal=SIGRTMIN+3 </dev/null >"$root/console" 2>&1
 if ! grep -q 'passed, .* failed$' "$root/result" 2>/dev/null; then
   tail -n 40 "$root/console"

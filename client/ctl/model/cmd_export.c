@@ -28,6 +28,35 @@ static bool append(void *user, const gemmd_weight_info *info) {
   return true;
 }
 
+/* ---- names in the file: "experts.up" with experts is "experts.0.up", "experts.1.up" .. there, one for each */
+
+enum { NAME_ROOM = sizeof((gemmd_weight_info *)NULL)->name + 32 /* a number, and what is appended */ };
+
+/* Where the number of an expert goes: behind the first "experts." that is a part of the name; 0: nowhere. */
+static size_t number_place(const char *name) {
+  static const char before[] = "experts.";
+  for (const char *at = strstr(name, before); at != NULL; at = strstr(at + 1, before)) {
+    const char *behind = at + sizeof before - 1;
+    bool digits = behind[0] >= '0' && behind[0] <= '9';
+    if ((at == name || at[-1] == '.') && behind[0] != '\0' && !digits)
+      return (size_t)(behind - name);
+  }
+  return 0;
+}
+
+/* Matrices that stand by themselves. */
+static uint32_t matrices(const gemmd_weight_info *info) {
+  return info->experts > 0 ? info->experts : 1;
+}
+
+static void name_in_file(const gemmd_weight_info *info, uint32_t expert, char out[NAME_ROOM]) {
+  size_t place = number_place(info->name);
+  if (info->experts == 0)
+    snprintf(out, NAME_ROOM, "%s", info->name);
+  else
+    snprintf(out, NAME_ROOM, "%.*s%u.%s", (int)place, info->name, expert, info->name + place);
+}
+
 /* ---- what stands in the file: rows without padding, then scales under the name with _scale, then what is done to x
  * under names with _input_scale, _input_order and _input_rotation */
 
@@ -87,7 +116,7 @@ static bool announce_input(json_t *header, const gemmd_weight_info *info, uint64
   } parts[] = {{"_input_scale", "F32", (info->input & GEMMD_INPUT_SCALE) != 0, 1},
                {"_input_order", "I32", (info->input & GEMMD_INPUT_ORDER) != 0, info->k},
                {"_input_rotation", "I32", rotation(info->input) > 0, 1}};
-  char name[sizeof info->name + 32];
+  char name[NAME_ROOM];
   bool good = true;
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     snprintf(name, sizeof name, "%s%s", info->name, parts[i].suffix);
@@ -98,17 +127,24 @@ static bool announce_input(json_t *header, const gemmd_weight_info *info, uint64
   return good;
 }
 
-static bool announce_weight(json_t *header, const gemmd_weight_info *info, uint64_t *offset) {
-  char scales[sizeof info->name + sizeof "_scale"];
+static bool announce_matrix(json_t *header, const gemmd_weight_info *info, uint32_t expert, uint64_t *offset) {
+  char name[NAME_ROOM], scales[NAME_ROOM + sizeof "_scale"];
   uint64_t elements, columns = (uint64_t)info->k / packed(info);
-  bool good =
-      announce(header, info->name, stored(info)->codes, json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
-               (uint64_t)info->n * row_bytes(info), offset);
+  name_in_file(info, expert, name);
+  bool good = announce(header, name, stored(info)->codes, json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
+                       (uint64_t)info->n * row_bytes(info), offset);
   if (info->scale != 0) {
-    snprintf(scales, sizeof scales, "%s_scale", info->name);
+    snprintf(scales, sizeof scales, "%s_scale", name);
     json_t *shape = scale_shape(info, &elements);
     good = good && announce(header, scales, stored(info)->scales, shape, elements * scale_bytes(info), offset);
   }
+  return good;
+}
+
+static bool announce_weight(json_t *header, const gemmd_weight_info *info, uint64_t *offset) {
+  bool good = true;
+  for (uint32_t e = 0; e < matrices(info); e++)
+    good = good && announce_matrix(header, info, e, offset);
   return good && announce_input(header, info, offset);
 }
 
@@ -121,6 +157,10 @@ static enum tool_exit write_header(struct tool_call *call, const struct list *li
     if ((uint64_t)info->k % packed(info) != 0)
       code = tool_cannot(call, GEMMD_UNSUPPORTED, "%s has K = %lld; %d-bit weights in files have a multiple of %d",
                          info->name, (long long)info->k, stored(info)->bits, (int)packed(info));
+    else if (info->experts > 0 && number_place(info->name) == 0)
+      code =
+          tool_cannot(call, GEMMD_UNSUPPORTED,
+                      "%s has experts, and its name has no \"experts.\" for their numbers to stand behind", info->name);
     else if (!announce_weight(header, info, &offset))
       code = tool_cannot(call, GEMMD_INVALID, "%s cannot stand in a file: the name is taken, or no UTF-8", info->name);
     if (code != TOOL_OK) {
@@ -152,26 +192,29 @@ static bool write_input(const gemmd_content *content, FILE *out) {
 }
 
 static bool write_content(const gemmd_weight_info *info, const gemmd_content *content, FILE *out) {
-  uint64_t bytes = row_bytes(info);
-  for (int64_t i = 0; i < content->n; i++)
-    if (fwrite((const uint8_t *)content->codes + (uint64_t)i * content->row_bytes, (size_t)bytes, 1, out) != 1)
+  uint64_t bytes = row_bytes(info), all = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
+  uint64_t count = all / matrices(info);
+  const uint8_t *row = content->codes, *scales = content->scales;
+  for (uint32_t e = 0; e < matrices(info); e++) {
+    for (int64_t i = 0; i < content->n; i++, row += content->row_bytes)
+      if (fwrite(row, (size_t)bytes, 1, out) != 1)
+        return false;
+    if (count > 0 && fwrite(scales, (size_t)scale_bytes(info), (size_t)count, out) != count)
       return false;
-  uint64_t count = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
-  return (count == 0 || fwrite(content->scales, (size_t)scale_bytes(info), (size_t)count, out) == count) &&
-         write_input(content, out);
+    scales += count * scale_bytes(info);
+  }
+  return write_input(content, out);
 }
 
 static enum tool_exit write_weight(struct tool_call *call, gemmd_session *session, const gemmd_weight_info *info,
                                    FILE *out) {
   gemmd_content content;
   enum tool_exit code = TOOL_OK;
-  if (info->experts > 0)
-    return tool_cannot(call, GEMMD_UNSUPPORTED, "%s has experts, which no file of one matrix holds", info->name);
   int status = gemmd_weight_fetch(session, info->name, &content);
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
   if (content.n != info->n || content.k != info->k || content.format != info->format || content.scale != info->scale ||
-      content.input != info->input)
+      content.input != info->input || content.experts != info->experts)
     code = tool_cannot(call, GEMMD_EXISTS, "%s has been replaced meanwhile", info->name);
   else if (!write_content(info, &content, out))
     code = tool_cannot(call, GEMMD_SYSTEM, "writing %s: %s", info->name, strerror(errno));
@@ -225,7 +268,8 @@ const struct tool_command ctl_export = {
     .arguments = "PATTERN FILE",
     .least = 2,
     .most = 2,
-    .summary = "Writes weights as a safetensors file that `load --format stored` takes as they are. For admins.",
+    .summary = "Writes weights as a safetensors file that `load --format stored` takes as they are, experts one by "
+               "one for --join-experts. For admins.",
     .example = "gemmctl export 'llama.*' llama.safetensors",
     .keys = "  file, written: how many weights",
     .run = run_export,

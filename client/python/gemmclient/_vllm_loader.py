@@ -40,6 +40,7 @@ __all__ = ["LOAD_FORMAT", "GemmdModelLoader", "NamedConfig", "NamedLinearMethod"
 LOAD_FORMAT = "gemmd"
 _OPTIONS = ("prefix", "format")
 _SPLITS = (ColumnParallelLinear, MergedColumnParallelLinear, QKVParallelLinear, ReplicatedLinear, RowParallelLinear)
+_REPLICATED = ("DeepSeekV2FusedQkvAProjLinear",)  # models' own: parts behind one another, on each rank all of them
 _OWN_FORMATS = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
@@ -185,7 +186,7 @@ def _is_named(layer: torch.nn.Module) -> bool:
 
 
 def _layer(path: str, layer: torch.nn.Module, model: torch.nn.Module) -> Layer:
-    if type(layer) not in _SPLITS:
+    if type(layer) not in _SPLITS and type(layer).__name__ not in _REPLICATED:
         raise UnsupportedError(f"{path}: --load-format gemmd does not know how {type(layer).__name__} is split")
     own = path.rpartition(".")[2]
     packed = getattr(model, "packed_modules_mapping", None) or {}

@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Optional
 import torch
 from vllm.model_executor.layers.fused_moe import FusedMoEConfig, FusedMoEMethodBase, RoutedExperts
 from vllm.model_executor.layers.fused_moe import UnquantizedFusedMoEMethod
-from vllm.model_executor.layers.linear import LinearBase, UnquantizedLinearMethod
+from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase, UnquantizedLinearMethod
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
@@ -35,12 +35,15 @@ __all__ = ["GemmdConfig", "GemmdExpertsMethod", "GemmdLinearMethod", "register"]
 FORMATS = ("int8", "fp8", "int2")
 
 
-class GemmdLinearMethod(UnquantizedLinearMethod):
-    """Creates and loads a layer as UnquantizedLinearMethod does."""
+class GemmdLinearMethod(LinearMethodBase):
+    """Creates and loads a layer as UnquantizedLinearMethod does, and is none: who wants the values back (latent
+    attention splits kv_b_proj) reads that one's weight, and asks any other for a product by the identity."""
 
     def __init__(self, format: str):
-        super().__init__()
         self.format = format
+
+    def create_weights(self, *arguments: Any, **attributes: Any) -> None:
+        UnquantizedLinearMethod().create_weights(*arguments, **attributes)
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
         name = f"vllm/{layer.prefix or 'linear'}"

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -38,8 +39,14 @@ static enum status check_request(uint32_t entries, uint64_t tensor_bytes, uint64
   if (tensor_bytes == 0 || tensor_bytes > tensor_bytes_max)
     return error_field(error, tensor_bytes == 0 ? STATUS_INVALID : STATUS_TOO_LARGE, FIELD_BYTES,
                        tensor_bytes > INT64_MAX ? INT64_MAX : (int64_t)tensor_bytes, 1, (int64_t)tensor_bytes_max);
-  if (entries == 0 || entries > LIMIT_RING_ENTRIES || (entries & (entries - 1)) != 0)
+  if (entries == 0 || entries > LIMIT_RING_ENTRIES)
     return error_field(error, STATUS_INVALID, FIELD_ENTRIES, entries, 1, LIMIT_RING_ENTRIES);
+  if ((entries & (entries - 1)) != 0) {
+    (void)error_field(error, STATUS_INVALID, FIELD_ENTRIES, entries, 1, LIMIT_RING_ENTRIES);
+    snprintf(error->text, sizeof error->text, "entries must be a power of two of 1..%d, got %u", LIMIT_RING_ENTRIES,
+             entries);
+    return STATUS_INVALID;
+  }
   return STATUS_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "opened.h"
 
+#include "../../../proto/wire/message.h"
+
 #include <stdlib.h>
 
 void opened_free(struct opened *opened) {
@@ -10,6 +12,8 @@ void opened_free(struct opened *opened) {
 static uint32_t handle_of(const struct opened *opened, size_t index) {
   return (uint32_t)opened->slots[index].generation << 16 | (uint32_t)index;
 }
+
+_Static_assert(MESSAGE_HANDLE_LEAST == 1 << 16, "a generation is never 0");
 
 static enum status grow(struct opened *opened, struct error *error) {
   size_t count = opened->count == 0 ? 16 : opened->count * 2;

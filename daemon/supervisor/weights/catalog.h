@@ -60,7 +60,7 @@ struct catalog_weight {
   uint32_t id; /* never reused */
   uint8_t hash[CATALOG_HASH_BYTES];
   uint32_t hash_kind;                         /* enum catalog_hash_kind: how it was made */
-  struct catalog_stamp stamps[CATALOG_MARKS]; /* of the latest load that made it; not kept with the catalog */
+  struct catalog_stamp stamps[CATALOG_MARKS]; /* of the latest load that made it */
   struct gemm_weight shape;
   enum message_placement placement;
   uint32_t part_count;

@@ -6,8 +6,12 @@
 #include <string.h>
 
 /* Before version 3 nothing could be lent, before version 4 weights had no experts, before version 5 nothing was done to
- * x. */
-enum { IMAGE_VERSION = 5, IMAGE_VERSION_LEAST = 2, IMAGE_HASH_BYTES = 32 };
+ * x, before version 6 nobody knew of what a weight had been made. */
+enum { IMAGE_VERSION = 6, IMAGE_VERSION_LEAST = 2, IMAGE_HASH_BYTES = 32 };
+
+/* Goes up where the same files, or numbers, and the same request come to be another content: what a gemmd before made
+ * of them is not what this one would make. */
+enum { IMAGE_RECIPE = 1 };
 
 /* Read by the same machine that wrote them. Records lie one behind the other, without padding between or inside them
  * that is not named; then comes the hash of all that. */
@@ -51,6 +55,12 @@ struct image_input {
   uint32_t input, reserved;
 };
 
+/* From version 6 on, behind that. */
+struct image_stamps {
+  uint32_t recipe, known; /* a bit for each mark */
+  uint8_t bytes[CATALOG_MARKS][CATALOG_HASH_BYTES];
+};
+
 struct image_name {
   uint32_t owner, mode;
   uint32_t weight; /* its id */
@@ -78,6 +88,16 @@ static struct image_weight weight_record(const struct catalog_weight *weight) {
   record.hash_kind = weight->hash_kind;
   memcpy(record.hash, weight->hash, sizeof record.hash);
   memcpy(record.parts, weight->parts, weight->part_count * sizeof *weight->parts);
+  return record;
+}
+
+static struct image_stamps stamps_record(const struct catalog_weight *weight) {
+  struct image_stamps record = {.recipe = IMAGE_RECIPE};
+  for (int mark = 0; mark < CATALOG_MARKS; mark++)
+    if (weight->stamps[mark].known) {
+      record.known |= 1u << mark;
+      memcpy(record.bytes[mark], weight->stamps[mark].bytes, sizeof record.bytes[mark]);
+    }
   return record;
 }
 
@@ -109,7 +129,8 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
     head.weights += catalog->weights[i]->names > 0;
   const struct image_epoch epoch = {.epoch = catalog->epoch};
   *length = sizeof head + sizeof epoch + head.slabs * (sizeof(struct image_slab) + sizeof(struct image_lent)) +
-            head.weights * (sizeof(struct image_weight) + sizeof(struct image_experts) + sizeof(struct image_input)) +
+            head.weights * (sizeof(struct image_weight) + sizeof(struct image_experts) + sizeof(struct image_input) +
+                            sizeof(struct image_stamps)) +
             head.names * sizeof(struct image_name) + IMAGE_HASH_BYTES;
   *bytes = malloc(*length);
   if (*bytes == NULL)
@@ -127,8 +148,11 @@ enum status catalog_image_write(const struct catalog *catalog, const char *backe
     struct image_weight record = weight_record(catalog->weights[i]);
     const struct image_experts experts = {.experts = catalog->weights[i]->shape.experts};
     const struct image_input input = {.input = catalog->weights[i]->shape.input};
-    if (catalog->weights[i]->names > 0)
-      at = put(put(put(at, &record, sizeof record), &experts, sizeof experts), &input, sizeof input);
+    const struct image_stamps stamps = stamps_record(catalog->weights[i]);
+    if (catalog->weights[i]->names == 0)
+      continue;
+    at = put(put(put(at, &record, sizeof record), &experts, sizeof experts), &input, sizeof input);
+    at = put(at, &stamps, sizeof stamps);
   }
   for (size_t i = 0; i < catalog->name_count; i++) {
     struct image_name record = name_record(&catalog->names[i]);
@@ -205,6 +229,20 @@ static enum status take_parts(struct catalog *catalog, const struct image_weight
   return STATUS_OK;
 }
 
+static enum status take_stamps(struct reader *reader, struct catalog_weight *weight) {
+  struct image_stamps record;
+  enum status status = take(reader, &record, sizeof record);
+  if (status != STATUS_OK || record.recipe != IMAGE_RECIPE)
+    return status;
+  if (record.known >> CATALOG_MARKS != 0)
+    return bad(reader->error, "a weight is made of nothing known");
+  for (int mark = 0; mark < CATALOG_MARKS; mark++) {
+    weight->stamps[mark].known = record.known >> mark & 1;
+    memcpy(weight->stamps[mark].bytes, record.bytes[mark], sizeof record.bytes[mark]);
+  }
+  return STATUS_OK;
+}
+
 static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   struct image_weight record;
   struct image_input input = {.input = 0};
@@ -231,7 +269,10 @@ static enum status read_weight(struct reader *reader, struct catalog *catalog) {
   if (gemm_weight_check(&weight.shape, &error) != STATUS_OK || record.id == 0 || record.id > catalog->last_weight ||
       record.placement > PLACEMENT_SPLIT || record.hash_kind > CATALOG_HASH_TREE)
     return bad(reader->error, "a weight is not one");
-  status = take_parts(catalog, &record, reader->error);
+  if (reader->version >= 6)
+    status = take_stamps(reader, &weight);
+  if (status == STATUS_OK)
+    status = take_parts(catalog, &record, reader->error);
   if (status != STATUS_OK)
     return status;
   memcpy(weight.hash, record.hash, sizeof weight.hash);

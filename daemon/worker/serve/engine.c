@@ -34,7 +34,8 @@ struct engine {
   uint64_t idle_since_ns; /* 0: not idle */
   uint64_t spin_budget_ns;
   bool waits_for_device;
-  bool rested; /* since the last product */
+  uint64_t tuned_ns; /* when the tuner last worked, as far as `rested` knows */
+  bool rested;       /* since the last product and the tuner's last work */
   unsigned idle_rounds;
   bool stopping;
   struct error lost; /* status OK: not lost */
@@ -200,15 +201,22 @@ static bool somebody_waits(void *user) {
   return serve_wanted(&engine->serve) || mailbox_filled(&engine->mail);
 }
 
-/* When nothing has been asked for for a second, what products have taken is given back. Returns how long to nap, if
- * nothing comes: `nap_ns`, or until then. */
-static uint64_t rest_after(struct engine *engine, uint64_t idle_ns, uint64_t nap_ns) {
+/* When nothing has been asked for, nor tuned, for a second, what products have taken is given back. Returns how long to
+ * nap, if nothing comes: `nap_ns`, or until then. */
+static uint64_t rest_after(struct engine *engine, uint64_t now_ns, uint64_t nap_ns) {
   const struct serve *serve = &engine->serve;
+  uint64_t worked_ns = tuner_worked_ns(serve->tuner);
+  if (worked_ns != engine->tuned_ns) {
+    engine->tuned_ns = worked_ns;
+    engine->rested = false;
+  }
   if (serve->ops->rest == NULL || engine->rested)
     return nap_ns;
-  if (idle_ns < REST_NS)
-    return REST_NS - idle_ns < nap_ns ? REST_NS - idle_ns : nap_ns;
+  uint64_t due_ns = (worked_ns > engine->idle_since_ns ? worked_ns : engine->idle_since_ns) + REST_NS;
+  if (now_ns < due_ns)
+    return due_ns - now_ns < nap_ns ? due_ns - now_ns : nap_ns;
   serve->ops->rest(serve->backend);
+  tuner_rest(serve->tuner);
   engine->rested = true;
   return nap_ns;
 }
@@ -234,7 +242,7 @@ static void idle(struct engine *engine) {
     nap_ns = tuner_step(engine->serve.tuner, now_ns, somebody_waits, engine, &engine->lost);
   }
   if (!engine->waits_for_device)
-    nap_ns = rest_after(engine, idle_ns, nap_ns);
+    nap_ns = rest_after(engine, now_ns, nap_ns);
   if (nap_ns == 0 || !serve_sleep(&engine->serve))
     return;
   if (!engine->waits_for_device)

@@ -300,7 +300,7 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
       *lost = error;
       return STATUS_DEVICE_LOST;
     }
-    uint64_t after = clock_ns();
+    uint64_t after = tuner->worked_ns = clock_ns();
     tuner->spent_ns += after - begin - *elapsed;
     *elapsed = after - begin;
     if (tuner->current != NULL && tuner->ask == NULL && tuner->phase == PHASE_RACE &&
@@ -346,6 +346,15 @@ uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user
   uint64_t wait = step(tuner, now, wanted, user, lost);
   atomic_store_explicit(&tuner->has_work, tuner->current != NULL || !tuner->settled, memory_order_release);
   return wait;
+}
+
+uint64_t tuner_worked_ns(const struct tuner *tuner) {
+  return tuner->worked_ns;
+}
+
+void tuner_rest(struct tuner *tuner) {
+  if (tuner->options.ops->on_cores && tuner->current == NULL)
+    (void)madvise(tuner->trial.base, tuner->trial.bytes, MADV_DONTNEED);
 }
 
 bool tuner_has_work(const struct tuner *tuner) {

@@ -37,6 +37,11 @@ void tuner_weight_gone(struct tuner *tuner, struct engine_weight *weight);
  * wants to go on; 0: at once, UINT64_MAX: nothing to do. *lost as in serve_start. */
 uint64_t tuner_step(struct tuner *tuner, uint64_t now_ns, bool (*wanted)(void *user), void *user, struct error *lost);
 
+/* When it last had the device compute; 0: never. */
+uint64_t tuner_worked_ns(const struct tuner *tuner);
+/* Gives back the pages of x and y of trials, unless one is under way, or the device has them registered. */
+void tuner_rest(struct tuner *tuner);
+
 /* Any thread: whether there may be something to tune, allowed now or not. */
 bool tuner_has_work(const struct tuner *tuner);
 

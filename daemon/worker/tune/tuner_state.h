@@ -70,6 +70,7 @@ struct tuner {
   int calibrated;             /* samples for that */
   uint32_t launches;          /* in one sample */
   uint64_t spent_ns;          /* on the current shape */
+  uint64_t worked_ns;         /* when the device last computed for it, or for one before; 0: never */
   uint32_t checked;           /* candidates of it */
   uint64_t allowed_until_ns;  /* for what nobody asks for; UINT64_MAX: without end */
   atomic_bool has_work;       /* as of the last step, for other threads */

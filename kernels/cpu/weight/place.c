@@ -1,6 +1,9 @@
 #include "place.h"
 
+#include "../pool.h"
+
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static enum status check_place(const struct gemm_weight *weight, uint64_t offset, struct cpu_layout *layout,
@@ -12,61 +15,162 @@ static enum status check_place(const struct gemm_weight *weight, uint64_t offset
   return cpu_layout_compute(weight, layout, error);
 }
 
-/* ---- storing */
+/* ---- storing, by several threads where that is worth it */
 
-static enum status store_panels(const struct gemm_weight *weight, const struct cpu_layout *layout,
-                                const void *canonical, struct backend_slab *slab, uint64_t offset, uint8_t *panel,
-                                struct error *error) {
-  uint64_t panel_bytes = (uint64_t)layout->width * layout->column_bytes;
+enum { THREAD_BYTES = 8 << 20, PREPARED_BYTES = 16 << 20 }; /* a thread more for each; of one turn */
+
+/* Turns of one task, each done by whichever thread comes to it. */
+struct storing {
+  const struct gemm_weight *weight;
+  const struct cpu_layout *layout;
+  const void *canonical;
+  struct backend_slab *slab;
+  uint64_t offset;
+  uint8_t *panels; /* [threads][panel_bytes] */
+  struct cpu_pool *pool;
+  int64_t turns;
+  atomic_int_least64_t next;
+  atomic_int failed; /* part + 1 of one whose error is below; 0: none */
+  struct error errors[CPU_PLACE_THREADS];
+};
+
+static uint64_t panel_bytes(const struct cpu_layout *layout) {
+  return (uint64_t)layout->width * layout->column_bytes;
+}
+
+static bool next_turn(struct storing *storing, int64_t *turn) {
+  *turn = atomic_fetch_add(&storing->next, 1);
+  return *turn < storing->turns;
+}
+
+static enum status run_turns(struct storing *storing, int64_t turns, cpu_task task, struct error *error) {
+  int threads = cpu_pool_threads(storing->pool);
+  storing->turns = turns;
+  atomic_store(&storing->next, 0);
+  cpu_pool_run(storing->pool, turns < threads ? (int)turns : threads, task, storing);
+  int failed = atomic_load(&storing->failed);
+  if (failed == 0) {
+    return STATUS_OK;
+  }
+  *error = storing->errors[failed - 1];
+  return error->status;
+}
+
+static void store_panels(void *context, int part, int parts) {
+  struct storing *storing = context;
+  const struct cpu_layout *layout = storing->layout;
+  struct error *error = &storing->errors[part];
+  uint8_t *panel = storing->panels + (uint64_t)part * panel_bytes(layout);
+  (void)parts;
+  for (int64_t i = 0; atomic_load(&storing->failed) == 0 && next_turn(storing, &i);) {
+    uint64_t bytes = (uint64_t)cpu_layout_width(layout, storing->weight, i) * layout->column_bytes;
+    uint64_t at = storing->offset + (uint64_t)i * panel_bytes(layout);
+    cpu_layout_pack(storing->weight, layout, storing->canonical, i, panel);
+    if (cpu_slab_write(storing->slab, at, panel, bytes, error) != STATUS_OK) {
+      atomic_store(&storing->failed, part + 1);
+    }
+  }
+}
+
+/* Turns begin at multiples of PREPARED_BYTES in the slab, so that none has a large page of another's. */
+static void prepare_pages(void *context, int part, int parts) {
+  struct storing *storing = context;
+  uint64_t offset = storing->offset, end = offset + storing->layout->total_bytes;
+  (void)part;
+  (void)parts;
+  for (int64_t i = 0; next_turn(storing, &i);) {
+    uint64_t from = (offset / PREPARED_BYTES + (uint64_t)i) * PREPARED_BYTES, to = from + PREPARED_BYTES;
+    from = from > offset ? from : offset;
+    cpu_slab_prepare(storing->slab, from, (to < end ? to : end) - from);
+  }
+}
+
+/* What is beside the codes is little. */
+static enum status store_scales(const struct storing *storing, struct error *error) {
+  const struct cpu_layout *layout = storing->layout;
+  const struct gemm_layout *from = &layout->canonical;
   enum status status = STATUS_OK;
-  for (int64_t i = 0; status == STATUS_OK && i < layout->panels; i++) {
-    uint64_t bytes = (uint64_t)cpu_layout_width(layout, weight, i) * layout->column_bytes;
-    cpu_layout_pack(weight, layout, canonical, i, panel);
-    status = cpu_slab_write(slab, offset + (uint64_t)i * panel_bytes, panel, bytes, error);
-  }
-  if (status == STATUS_OK && layout->scales_bytes > 0) {
-    cpu_layout_scales(weight, layout, canonical, panel);
-    status = cpu_slab_write(slab, offset + layout->scales_offset, panel, layout->scales_bytes, error);
-  }
-  if (status == STATUS_OK && layout->canonical.input_bytes > 0) {
+  if (layout->scales_bytes > 0) {
+    uint8_t *scales = malloc(layout->scales_bytes);
+    if (scales == NULL) {
+      return error_set(error, STATUS_NOMEM, "no memory for %" PRIu64 " bytes of a weight", layout->scales_bytes);
+    }
+    cpu_layout_scales(storing->weight, layout, storing->canonical, scales);
     status =
-        cpu_slab_write(slab, offset + layout->input_offset, (const uint8_t *)canonical + layout->canonical.input_offset,
-                       layout->canonical.input_bytes, error);
+        cpu_slab_write(storing->slab, storing->offset + layout->scales_offset, scales, layout->scales_bytes, error);
+    free(scales);
+  }
+  if (status == STATUS_OK && from->input_bytes > 0) {
+    status = cpu_slab_write(storing->slab, storing->offset + layout->input_offset,
+                            (const uint8_t *)storing->canonical + from->input_offset, from->input_bytes, error);
   }
   return status;
 }
 
-static enum status store_experts(const struct gemm_weight *weight, const struct cpu_layout *layout,
-                                 const void *canonical, struct backend_slab *slab, uint64_t offset,
-                                 struct error *error) {
-  uint64_t panel_bytes = (uint64_t)layout->width * layout->column_bytes;
-  uint64_t bytes = panel_bytes > layout->scales_bytes ? panel_bytes : layout->scales_bytes;
-  uint8_t *panel = malloc(bytes);
-  if (panel == NULL) {
-    return error_set(error, STATUS_NOMEM, "no memory for %" PRIu64 " bytes of a weight", bytes);
-  }
+static enum status store_experts(struct storing *all, struct error *error) {
   enum status status = STATUS_OK;
-  const struct gemm_weight one = gemm_expert(weight);
+  const struct gemm_weight *weight = all->weight, one = gemm_expert(weight);
+  const struct cpu_layout *layout = all->layout;
+  const void *canonical = all->canonical;
+  uint64_t offset = all->offset;
   for (int64_t e = 0; status == STATUS_OK && e < gemm_matrices(weight); e++) {
     struct cpu_layout own;
-    const void *from = cpu_layout_expert(layout, e, canonical, &own);
-    status = store_panels(&one, &own, from, slab, offset + (uint64_t)e * layout->expert_bytes, panel, error);
+    all->canonical = cpu_layout_expert(layout, e, canonical, &own);
+    all->weight = &one;
+    all->layout = &own;
+    all->offset = offset + (uint64_t)e * layout->expert_bytes;
+    status = run_turns(all, own.panels, store_panels, error);
+    if (status == STATUS_OK) {
+      status = store_scales(all, error);
+    }
   }
-  free(panel);
+  return status;
+}
+
+/* No more threads than are worth it; one where others cannot be started. */
+static enum status start_threads(int threads, uint64_t bytes, struct cpu_pool **out, struct error *error) {
+  uint64_t worth = bytes / THREAD_BYTES + 1;
+  int most = threads < CPU_PLACE_THREADS ? threads : CPU_PLACE_THREADS;
+  most = worth < (uint64_t)most ? (int)worth : most;
+  if (most > 1 && cpu_pool_create(most, NULL, out, error) == STATUS_OK) {
+    return STATUS_OK;
+  }
+  return cpu_pool_create(1, NULL, out, error);
+}
+
+static enum status store(struct storing *storing, int threads, bool large_pages, struct error *error) {
+  uint64_t bytes = storing->layout->total_bytes, panel = panel_bytes(storing->layout);
+  enum status status = start_threads(threads, bytes, &storing->pool, error);
+  if (status != STATUS_OK) {
+    return status;
+  }
+  threads = cpu_pool_threads(storing->pool);
+  storing->panels = malloc((uint64_t)threads * panel);
+  if (storing->panels == NULL) {
+    status = error_set(error, STATUS_NOMEM, "no memory for %d panels of %" PRIu64 " bytes", threads, panel);
+  }
+  if (status == STATUS_OK && large_pages) {
+    uint64_t last = (storing->offset + bytes - 1) / PREPARED_BYTES;
+    status = run_turns(storing, (int64_t)(last - storing->offset / PREPARED_BYTES + 1), prepare_pages, error);
+  }
+  if (status == STATUS_OK) {
+    status = store_experts(storing, error);
+  }
+  free(storing->panels);
+  cpu_pool_destroy(storing->pool);
   return status;
 }
 
 enum status cpu_place_store(const struct gemm_weight *weight, const void *canonical, struct backend_slab *slab,
-                            uint64_t offset, bool large_pages, struct error *error) {
+                            uint64_t offset, bool large_pages, int threads, struct error *error) {
   struct cpu_layout layout;
+  struct storing storing = {
+      .weight = weight, .layout = &layout, .canonical = canonical, .slab = slab, .offset = offset};
   enum status status = check_place(weight, offset, &layout, error);
   if (status == STATUS_OK && cpu_slab_read(slab, offset, layout.total_bytes, error) == NULL) {
     status = error->status;
   }
-  if (status == STATUS_OK && large_pages) {
-    cpu_slab_prepare(slab, offset, layout.total_bytes);
-  }
-  return status == STATUS_OK ? store_experts(weight, &layout, canonical, slab, offset, error) : status;
+  return status == STATUS_OK ? store(&storing, threads, large_pages, error) : status;
 }
 
 /* ---- attaching */

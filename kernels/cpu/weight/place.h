@@ -6,9 +6,11 @@
 #include "slab.h"
 #include "weight.h"
 
-/* INVALID: the place; NOMEM, SYSTEM. */
+enum { CPU_PLACE_THREADS = 16 }; /* of one store, at most */
+
+/* In up to `threads` threads, the caller among them. INVALID: the place; NOMEM, SYSTEM. */
 MUST_CHECK enum status cpu_place_store(const struct gemm_weight *weight, const void *canonical,
-                                       struct backend_slab *slab, uint64_t offset, bool large_pages,
+                                       struct backend_slab *slab, uint64_t offset, bool large_pages, int threads,
                                        struct error *error);
 /* *out lies in the slab, and goes before it does. `large_pages` as of cpu_slab_touch. */
 MUST_CHECK enum status cpu_place_attach(const struct gemm_weight *weight, struct backend_slab *slab, uint64_t offset,

@@ -8,7 +8,7 @@ struct span {
 };
 
 // Brings sums of column 8 * begin and on to the front, by powers of two: registers cannot be counted out.
-template <int kBy, int kCount> __device__ inline void move_down(float (&sum)[kCount], int begin) {
+template <int kBy, typename Sum, int kCount> __device__ inline void move_down(Sum (&sum)[kCount], int begin) {
   if (begin & kBy) {
 #pragma unroll
     for (int i = 0; i < kCount - 4 * kBy; i++)

@@ -82,10 +82,13 @@ static struct entry *entry_find(struct selector *selector, const struct key *key
 }
 
 /* The rows that an answer is for. 2-bit weights in tiles are asked about as many as there are: their kernels cut them
- * up in tiles of 16 at least, so that beyond 32 rows as many tiles are the same. */
+ * up in tiles of a multiple of 8, so that beyond 32 rows as many tiles are the same. So are those of 8 bits where
+ * another tile of x more or less is much of the time. */
 static int64_t rows_for(const struct kernel_problem *problem, bool exact) {
-  enum { TILE = 16, FEW = 32 };
-  if (problem->tiled && problem->m > FEW)
+  enum { TILE = 8, FEW = 32, BYTE_ROWS = 64, BYTE_ROWS_MOST = 512 };
+  bool bytes = problem->format == GEMM_FORMAT_FP8 || problem->format == GEMM_FORMAT_INT8;
+  if ((problem->tiled && problem->m > FEW) ||
+      (bytes && !exact && problem->m > BYTE_ROWS && problem->m <= BYTE_ROWS_MOST))
     return (problem->m + TILE - 1) / TILE * TILE;
   return exact || problem->tiled ? problem->m : variant_bucket(problem->m);
 }

@@ -78,18 +78,51 @@ __device__ inline void input_rotate(float *shared, float (&values)[input_each], 
     values[i] *= by;
 }
 
+// A row as it comes, in shared memory, where reading it in another order costs little. Returns the largest magnitude of
+// what this thread has put there, as the bits of an f32; the block has to meet before it reads.
+template <typename X>
+__device__ inline unsigned input_stage(const X *from, int k, bool aligned, quantize_eight<X> *staged) {
+  unsigned most = 0;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); 8 * i < k; i += static_cast<int>(blockDim.x)) {
+    const quantize_eight<X> eight = quantize_load8(from, 8 * i, k, aligned);
+    most = quantize_magnitude<X>(eight, most);
+    staged[i] = eight;
+  }
+  return quantize_widen<X>(most);
+}
+
+// 16 elements of the row, in the order wanted, from `first` on, which is below k. The order lies in memory that whoever
+// has borrowed the weight can write to.
+template <typename X>
+__device__ inline void input_gather(const X *from, const uint32_t *order, int first, int k,
+                                    float (&values)[input_each]) {
+  union {
+    uint4 four[input_each / 4];
+    unsigned at[input_each];
+  } places;
+  if (first + input_each <= k) {
+#pragma unroll
+    for (int i = 0; i < input_each / 4; i++)
+      places.four[i] = __ldg(reinterpret_cast<const uint4 *>(order + first) + i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < input_each; i++)
+      places.at[i] = first + i < k ? __ldg(order + first + i) : 0;
+  }
+#pragma unroll
+  for (int i = 0; i < input_each; i++) {
+    const float value = number_load(from[places.at[i] < static_cast<unsigned>(k) ? places.at[i] : 0]);
+    values[i] = first + i < k ? value : 0.0f;
+  }
+}
+
 // 16 elements of the row from `first` on, in the order wanted, zeros from k on.
 template <typename X>
 __device__ inline void input_load(const X *from, const uint32_t *order, int first, int k, bool aligned,
                                   float (&values)[input_each]) {
-  if (order != nullptr) {
-#pragma unroll
-    for (int i = 0; i < input_each; i++) {
-      const unsigned at = first + i < k ? __ldg(order + first + i) : 0;
-      values[i] = first + i < k ? number_load(from[at < static_cast<unsigned>(k) ? at : 0]) : 0.0f;
-    }
-    return;
-  }
+  if (order != nullptr && first < k)
+    return input_gather(from, order, first, k, values);
 #pragma unroll
   for (int half = 0; half < input_each; half += 8) {
     const quantize_eight<X> eight = quantize_load8(from, first + half, k, aligned);
@@ -113,10 +146,12 @@ __device__ inline void input_clamp(float (&values)[8], float most) {
 }
 
 // One row a block, by chunks of 16 elements a thread: one chunk stays in registers, of several each is made twice.
+// `staged`: the row is kept in shared memory, which has room for it, and not read from the device's for every element.
 template <typename X, bool e4m3>
-__global__ void __launch_bounds__(input_threads, 3)
-    quantize_input_rows(const uint8_t *x, int64_t x_stride, int k, int k_padded, quantize_input input, uint8_t *codes,
-                        float *scales) {
+__global__ void __launch_bounds__(input_threads, 4)
+    quantize_input_rows(const uint8_t *x, int64_t x_stride, int k, int k_padded, quantize_input input, bool staged,
+                        uint8_t *codes, float *scales) {
+  extern __shared__ uint4 input_staged[];
   __shared__ float shared[input_chunk + input_chunk / input_each];
   __shared__ unsigned warps[32];
   quantize_let_reader_start();
@@ -132,7 +167,14 @@ __global__ void __launch_bounds__(input_threads, 3)
     float halves[2][8];
   } row;
   unsigned most = 0;
-  for (int first = 0; first < k_padded; first += chunk) {
+  if (staged) {
+    most = input_stage(from, k, aligned, reinterpret_cast<quantize_eight<X> *>(input_staged));
+    from = reinterpret_cast<const X *>(input_staged);
+    __syncthreads();
+  }
+  const bool known = staged && stages == 0; // an order changes no magnitude
+  const bool kept = k_padded <= chunk && !known;
+  for (int first = 0; !known && first < k_padded; first += chunk) {
     input_load(from, order, first + own, k, aligned, row.values);
     input_rotate(shared, row.values, stages);
     most = quantize_magnitude(row.halves[1], quantize_magnitude(row.halves[0], most));
@@ -147,7 +189,7 @@ __global__ void __launch_bounds__(input_threads, 3)
     scales[blockIdx.x] = factors.scale;
   uint8_t *to = codes + static_cast<int64_t>(blockIdx.x) * k_padded;
   for (int first = 0; first < k_padded; first += chunk) {
-    if (k_padded > chunk) {
+    if (!kept) {
       input_load(from, order, first + own, k, aligned, row.values);
       input_rotate(shared, row.values, stages);
     }
@@ -162,17 +204,26 @@ __global__ void __launch_bounds__(input_threads, 3)
 }
 
 constexpr int order_threads = 256;
-constexpr int order_columns = 4 * order_threads; // that a block moves of one row
+constexpr int order_columns = 4 * order_threads; // that a block moves of one row, unless it has the row staged
 
 template <typename X>
 __global__ void __launch_bounds__(order_threads)
-    order_rows(const uint8_t *x, uint64_t x_stride, uint32_t k, uint32_t columns, const uint32_t *order, X *to) {
+    order_rows(const uint8_t *x, uint64_t x_stride, uint32_t k, uint32_t columns, const uint32_t *order, bool staged,
+               X *to) {
+  extern __shared__ uint4 input_staged[];
   quantize_let_reader_start();
   quantize_wait_for_x();
   const X *from = reinterpret_cast<const X *>(x + blockIdx.x * x_stride);
   X *row = to + static_cast<uint64_t>(blockIdx.x) * columns;
-  const uint32_t begin = blockIdx.y * order_columns;
-  for (uint32_t i = begin + threadIdx.x; i < min(begin + order_columns, columns); i += order_threads) {
+  const uint32_t begin = blockIdx.y * order_columns, end = staged ? columns : min(begin + order_columns, columns);
+  if (staged) {
+    const bool aligned = k % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+    input_stage(from, static_cast<int>(k), aligned, reinterpret_cast<quantize_eight<X> *>(input_staged));
+    from = reinterpret_cast<const X *>(input_staged);
+    __syncthreads();
+  }
+#pragma unroll 4
+  for (uint32_t i = begin + threadIdx.x; i < end; i += order_threads) {
     const uint32_t at = i < k ? __ldg(order + i) : 0;
     row[i] = i < k ? from[at < k ? at : 0] : X(0);
   }

@@ -23,8 +23,7 @@ def session_here(name: str, address: Optional[str] = None) -> Session:
 
 
 def _goes_on(session: Session) -> bool:
-    """Not where gemmd was gone for too long, or is back without a weight that the session has open: it has ended then,
-    though what was borrowed by it works on."""
+    """Not where gemmd was gone for too long: it has ended then, though what was borrowed by it works on."""
     if session.closed:
         return False
     try:

@@ -112,25 +112,24 @@ bool library_has_model(const struct kernel_problem *problem) {
 }
 
 double library_us(const struct kernel_problem *problem) {
-  static const struct wave_prices prices = {3.4, 1.2, 0.285, 0.095};
-  /* With many waves the card's power decides, of which it takes 5 % less. A tile that goes beyond x costs all others
-   * their time, where the device is busy. */
-  enum { TILE = 128, GROUP = 16, WAVES = 6 };
+  static const struct wave_prices prices = {3.4, 1.2, 0.302, 0.1};
+  /* A tile that goes beyond x costs all others their time, where the device is busy. */
+  enum { TILE = 128, GROUP = 16 };
   static const double BUSY = 0.75, BEYOND = 1.25;
   int64_t tiles = (problem->n + TILE - 1) / TILE * ((problem->m + TILE - 1) / TILE);
   int64_t sms = problem->device.multiprocessors;
   bool beyond = problem->m > TILE && problem->m % TILE != 0 && (double)tiles > BUSY * (double)sms;
-  return waves_us(&prices, problem, &(struct wave_cut){TILE, 1, GROUP}) * (tiles > WAVES * sms ? 0.95 : 1) *
-         (beyond ? BEYOND : 1);
+  return waves_us(&prices, problem, &(struct wave_cut){TILE, 1, GROUP}) * (beyond ? BEYOND : 1);
 }
 
-/* Beside fp8_many, where both are nearly equal, the library has many rows, of which it needs less power for the same;
- * that has up to 256, because it is a quarter faster with the numbers of rows below those that are multiples of 128.
+/* Beside fp8_many, where both are nearly equal, the library has thousands of rows, of which it needs less power for the
+ * same; that has fewer, because it is a quarter faster with the numbers of rows below those that are multiples of 128,
+ * and by 1 to 10 % with 512 and 1024.
  *
  * Where FP8 tensor cores cut sums off is known of Hopper alone; y in bf16 is rounded more coarsely than that. */
 bool library_predict(const struct kernel_problem *problem, struct variant *out, double *us) {
-  enum { EQUAL_ROWS = 256 };
-  static const double MANY = 0.975, FEWER = 1.03;
+  enum { EQUAL_ROWS = 2048 };
+  static const double MANY = 0.98, FEWER = 1.06;
   bool cut_off = problem->format == GEMM_FORMAT_FP8 && problem->y_type != GEMM_BF16 && problem->device.capability != 90;
   if (gemm_is_packed(problem->format) || kernel_problem_cancels(problem) || cut_off)
     return false;

@@ -34,6 +34,8 @@ static void test_takes(void **state) {
   product.scale = GEMM_SCALE_ONE;
   assert_true(fp8_many_takes(&product));
   product.format = GEMM_FORMAT_INT8;
+  assert_true(fp8_many_takes(&product));
+  product.y_type = GEMM_S32;
   assert_false(fp8_many_takes(&product));
 }
 
@@ -50,9 +52,9 @@ static void test_chooses(void **state) {
   assert_int_equal(choice_of(128, 8192, 8192).split_k, 2); /* 64 tiles of 132 */
   assert_int_equal(choice_of(128, 1280, 8192).split_k, 4);
   assert_int_equal(choice_of(256, 8192, 8192).split_k, 1);
-  assert_int_equal(choice_of(256, 8192, 8192).rows, 128);  /* 128 tiles rather than 64 of twice the size */
-  assert_int_equal(choice_of(1024, 8192, 1024).rows, 256); /* half as many that begin and end */
-  assert_int_equal(choice_of(128, 4096, 4096).split_k, 3); /* 32 clusters of 4 are two more than there is room for */
+  assert_int_equal(choice_of(256, 8192, 8192).rows, 128);   /* 128 tiles rather than 64 of twice the size */
+  assert_int_equal(choice_of(1024, 8192, 1024).rows, 256);  /* half as many that begin and end */
+  assert_int_equal(choice_of(128, 4096, 14336).split_k, 3); /* 32 clusters of 4 are two more than there is room for */
   const struct kernel_problem wide = product_of(1024, 8192, 1024, GEMM_F32);
   double us;
   assert_int_equal(fp8_many_configure(&wide, &us).rows, 128); /* no other has sums of such precision */
@@ -67,7 +69,12 @@ static void test_compares(void **state) {
   (void)fp8_many_configure(&narrow, &us);
   assert_true(us < 0.9 * library_us(&narrow));
   (void)fp8_many_configure(&many, &us);
-  assert_true(us > library_us(&many));
+  struct variant ignored;
+  double offered;
+  assert_true(library_predict(&many, &ignored, &offered) && offered < us);
+  const struct kernel_problem few = product_of(1024, 8192, 8192, GEMM_BF16);
+  (void)fp8_many_configure(&few, &us);
+  assert_true(library_predict(&few, &ignored, &offered) && offered > us);
   const struct kernel_problem whole = product_of(256, 8192, 8192, GEMM_BF16);
   const struct kernel_problem part = product_of(192, 8192, 8192, GEMM_BF16); /* its second tile goes beyond x */
   assert_true(library_us(&part) > library_us(&whole));
@@ -88,7 +95,7 @@ static void check_plan(const struct fp8_many_config *config, const struct kernel
   assert_non_null(seen);
   assert_true((int64_t)plan->w_tiles * config->rows >= product->n && (plan->w_tiles - 1) * config->rows < product->n);
   assert_true((int64_t)plan->x_tiles * plan->columns >= product->m && (plan->x_tiles - 1) * plan->columns < product->m);
-  assert_true(plan->columns % 8 == 0 && plan->columns <= FP8_MANY_COLUMNS);
+  assert_true(plan->columns % 8 == 0 && plan->columns <= plan->width && plan->width <= config->columns);
   assert_true((int64_t)plan->steps_of_block * plan->split_k >= plan->steps && plan->blocks <= SMS);
   for (int64_t tile = 0; tile < tiles; tile++) {
     int64_t number = divided(tile, &plan->by_group), within = tile - number * plan->by_group.by;
@@ -109,10 +116,11 @@ static void test_cuts_up(void **state) {
   struct fp8_many_config list[FP8_MANY_ALL];
   struct fp8_many_plan plan;
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    for (int y = 0; y < 2; y++) {
-      const struct kernel_problem product =
-          product_of(shapes[i][0], shapes[i][1], shapes[i][2], y ? GEMM_F32 : GEMM_BF16);
-      int count = fp8_many_candidates(&product, list);
+    for (int y = 0; y < 4; y++) {
+      struct kernel_problem product =
+          product_of(shapes[i][0], shapes[i][1], shapes[i][2], y % 2 ? GEMM_F32 : GEMM_BF16);
+      product.format = y / 2 ? GEMM_FORMAT_INT8 : GEMM_FORMAT_FP8;
+      int count = fp8_many_candidates(&product, true, list, FP8_MANY_ALL);
       assert_in_range(count, 1, FP8_MANY_ALL);
       for (int j = 0; j < count; j++) {
         assert_true(fp8_many_plan_for(&list[j], &product, &plan));
@@ -124,17 +132,18 @@ static void test_cuts_up(void **state) {
 
 static void test_refuses(void **state) {
   (void)state;
-  static const struct fp8_many_config bad[] = {{64, 1, 16},  {192, 1, 16}, {256, 2, 16}, {128, 0, 16},
-                                               {128, 5, 16}, {128, 1, 0},  {128, 1, 65}, {128, 2, 16}};
+  static const struct fp8_many_config bad[] = {{64, 128, 1, 16},  {320, 128, 1, 16}, {256, 128, 2, 16},
+                                               {128, 128, 0, 16}, {128, 128, 5, 16}, {128, 128, 1, 0},
+                                               {128, 128, 1, 65}, {128, 128, 2, 16}, {128, 112, 1, 16}};
   const struct kernel_problem many = product_of(1024, 8192, 8192, GEMM_BF16); /* 512 clusters are too many */
   const struct kernel_problem short_k = product_of(128, 128, 128, GEMM_BF16);
   const struct kernel_problem exact = product_of(1024, 8192, 8192, GEMM_F16);
   struct fp8_many_plan plan;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     assert_false(fp8_many_plan_for(&bad[i], &many, &plan));
-  assert_false(fp8_many_plan_for(&(struct fp8_many_config){128, 2, 16}, &short_k, &plan));
-  assert_false(fp8_many_plan_for(&(struct fp8_many_config){256, 1, 16}, &exact, &plan));
-  assert_true(fp8_many_plan_for(&(struct fp8_many_config){128, 1, 16}, &exact, &plan));
+  assert_false(fp8_many_plan_for(&(struct fp8_many_config){128, 128, 2, 16}, &short_k, &plan));
+  assert_false(fp8_many_plan_for(&(struct fp8_many_config){256, 128, 1, 16}, &exact, &plan));
+  assert_true(fp8_many_plan_for(&(struct fp8_many_config){128, 128, 1, 16}, &exact, &plan));
 }
 
 int main(void) {

@@ -210,7 +210,7 @@ static void test_int2_many_plans(void **state) {
   assert_false(int2_many_plan_for(&config, GEMM_INT8, 64, 8192, 3 * 256, SMS, &plan));
   assert_false(int2_many_plan_for(&config, GEMM_F16, 128, 8192, 8192, SMS,
                                   &plan)); /* more blocks than the device has room for */
-  config = (struct int2_many_config){.columns = 24, .group = 8};
+  config = (struct int2_many_config){.columns = 40, .group = 8};
   assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 8192, SMS, &plan)); /* no such kernel */
   config.columns = 16;
   assert_true(int2_many_plan_for(&config, GEMM_BF16, 64, 8192, 8192, SMS, &plan));

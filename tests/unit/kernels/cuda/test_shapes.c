@@ -85,7 +85,8 @@ static void check_fp8_many(const struct kernel_problem *problem) {
     struct kernel_problem fewer = *problem;
     fewer.m = m;
     assert_true(fp8_many_plan_for(&config, &fewer, &plan));
-    assert_in_range(plan.columns, 8, FP8_MANY_COLUMNS);
+    assert_in_range(plan.columns, 8, plan.width);
+    assert_in_range(plan.width, FP8_MANY_COLUMNS_LEAST, config.columns);
     assert_in_range(m, (int64_t)plan.columns * (plan.x_tiles - 1) + 1, (int64_t)plan.columns * plan.x_tiles);
     assert_true((int64_t)plan.w_tiles * config.rows >= problem->n);
     assert_true(plan.steps_of_block * (plan.split_k - 1) < plan.steps);

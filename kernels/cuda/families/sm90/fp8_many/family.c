@@ -7,22 +7,26 @@
 
 const struct variant_family fp8_many_family = {
     .name = "fp8_many",
-    .count = 3,
+    .count = 4,
     .parameters =
         {
-            {"rows", "of W in a tile, which has 128 of x", 128, 256, 128, 128},
+            {"rows", "of W in a tile", 128, 256, 64, 128},
+            {"columns", "rows of x in a tile", 80, 128, 8, 128},
             {"split_k", "blocks that share K", 1, FP8_MANY_SPLIT_MOST, 1, 1},
             {"group", "tiles of x for the same rows of W", 1, 64, 1, 16},
         },
 };
 
 static struct fp8_many_config config_of(const struct variant *variant) {
-  return (struct fp8_many_config){
-      .rows = variant->values[0], .split_k = variant->values[1], .group = variant->values[2]};
+  return (struct fp8_many_config){.rows = variant->values[0],
+                                  .columns = variant->values[1],
+                                  .split_k = variant->values[2],
+                                  .group = variant->values[3]};
 }
 
 static struct variant variant_of(const struct fp8_many_config *config) {
-  return (struct variant){.family = &fp8_many_family, .values = {config->rows, config->split_k, config->group}};
+  return (struct variant){.family = &fp8_many_family,
+                          .values = {config->rows, config->columns, config->split_k, config->group}};
 }
 
 /* Up to 128 rows of x and y in bf16 it stands behind the kernel for fewer rows where both models say the same, also
@@ -43,10 +47,9 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
                 int most) {
   struct fp8_many_config configs[FP8_MANY_ALL];
   (void)backend;
-  (void)all;
   if (!fp8_many_takes(problem))
     return count;
-  int found = fp8_many_candidates(problem, configs);
+  int found = fp8_many_candidates(problem, all, configs, most - count);
   for (int i = 0; i < found && count < most; i++)
     out[count++] = variant_of(&configs[i]);
   return count;
@@ -59,9 +62,10 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   double us;
   (void)backend;
   if (!fp8_many_takes(problem))
-    return error_set(error, STATUS_UNSUPPORTED,
-                     "family fp8_many takes FP8 with one scale or one a row, 128 rows of W or more, and more than 64 "
-                     "rows of x, on compute capability 9.0");
+    return error_set(
+        error, STATUS_UNSUPPORTED,
+        "family fp8_many takes FP8 with one scale or one a row and 128 rows of W or more, and INT8, with more "
+        "than 64 rows of x, on compute capability 9.0");
   if (fp8_many_plan_for(&config, problem, &plan))
     return STATUS_OK;
   if (nearest) {
@@ -69,8 +73,8 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
     *nearest = variant_of(&config);
   }
   return error_set(error, STATUS_UNSUPPORTED,
-                   "no such kernel for this product: 256 rows take bf16 y and no split_k, split_k clusters that the "
-                   "device holds at once");
+                   "no such kernel for this product: 192 and 256 rows take bf16 y of FP8, 256 no split_k; split_k "
+                   "clusters that the device holds at once");
 }
 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
@@ -79,8 +83,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   struct fp8_many_config config = config_of(variant);
   struct fp8_many_plan plan;
   CUtensorMap w, x;
-  if (problem.format != GEMM_FORMAT_FP8 || problem.scale == GEMM_SCALE_BLOCK ||
-      !fp8_many_plan_for(&config, &problem, &plan))
+  if ((problem.format != GEMM_FORMAT_FP8 && problem.format != GEMM_FORMAT_INT8) || problem.scale == GEMM_SCALE_BLOCK ||
+      problem.y_type == GEMM_S32 || !fp8_many_plan_for(&config, &problem, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   struct hopper_product product = kernel_call_rows(call);
   enum status status =
@@ -101,5 +105,5 @@ const struct kernel_family fp8_many_kernels = {
     .check = check,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_fp8_many},
+    .kernels = {kernel_of_fp8_many, kernel_of_fp8_many_integers},
 };

@@ -1,7 +1,7 @@
 // The kernel of fp8_many/config.h.
 #pragma once
 
-#include "../../../device/wgmma.cuh"
+#include "../../../device/wgmma_between.cuh"
 #include "sums.cuh"
 
 namespace fp8_many {
@@ -11,21 +11,21 @@ namespace fp8_many {
 // Rows of W that one block alone reads leave the L2 first. Of those that several read nothing is said: blocks that
 // fetch the same bytes with any cache policy do not share them on the way from the L2, and copies alone take 110 us
 // for 77.
-template <int kRows>
-__device__ inline void copy_w(const work &w, shared<kRows> &s, const place &at, uint32_t step, uint32_t stage,
+template <typename T>
+__device__ inline void copy_w(const work &w, shared<T> &s, const place &at, uint32_t step, uint32_t stage,
                               uint64_t policy) {
   const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.ring[stage]);
-  ptx::barrier_expect(full, s.w_bytes + w.plan.columns * FP8_MANY_STEP);
+  ptx::barrier_expect(full, T::w_bytes + w.plan.columns * FP8_MANY_STEP);
   if (w.plan.x_tiles == 1)
-    ptx::copy_tensor_once(to, &w.w, step * FP8_MANY_STEP, at.w * kRows, full, policy);
+    ptx::copy_tensor_once(to, &w.w, step * FP8_MANY_STEP, at.w * T::rows, full, policy);
   else
-    ptx::copy_tensor(to, &w.w, step * FP8_MANY_STEP, at.w * kRows, full);
+    ptx::copy_tensor(to, &w.w, step * FP8_MANY_STEP, at.w * T::rows, full);
 }
 
 // W is asked for before the kernel ahead has ended, x is not.
-template <int kRows> __device__ inline void produce(const work &w, shared<kRows> &s) {
+template <typename T> __device__ inline void produce(const work &w, shared<T> &s) {
   const uint64_t policy = ptx::policy_evict_first();
-  cursor at(stages_of<kRows>(w.plan));
+  cursor at(stages_of<T>(w.plan));
   segment part;
   int early = 0;
   for (segments list(w.plan); w.dependent && early < static_cast<int>(at.stages) && list.next(w.plan, part);) {
@@ -41,7 +41,7 @@ template <int kRows> __device__ inline void produce(const work &w, shared<kRows>
         ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
         copy_w(w, s, tile, step, at.stage, policy);
       }
-      ptx::copy_tensor(ptx::shared_address(s.ring[at.stage]) + s.w_bytes, &w.x, step * FP8_MANY_STEP,
+      ptx::copy_tensor(ptx::shared_address(s.ring[at.stage]) + T::w_bytes, &w.x, step * FP8_MANY_STEP,
                        tile.x * w.plan.columns, ptx::shared_address(&s.full[at.stage]));
     }
   }
@@ -49,7 +49,7 @@ template <int kRows> __device__ inline void produce(const work &w, shared<kRows>
 
 // ---- products
 
-constexpr int sums_of_thread = 4 * eights, instructions = FP8_MANY_STEP / 32;
+constexpr int instructions = FP8_MANY_STEP / 32;
 
 // Where the operands of a step lie: lower halves of descriptors, which alone differ. Adding 2 moves on by 32 of K.
 struct operands {
@@ -64,36 +64,48 @@ __device__ inline uint64_t descriptor(uint32_t lower) {
   return (ptx::swizzled_descriptor(0) >> 32 << 32) | lower;
 }
 
-// Begins products of a step: kRun instructions from number `first` on.
-template <int kRun> __device__ inline void begin_part(float (&part)[sums_of_thread], const operands &at, int first) {
+template <int kCount> __device__ inline void multiply(float (&d)[kCount], uint64_t w, uint64_t x, bool add) {
+  ptx::wgmma_e4m3(d, w, x, add);
+}
+
+template <int kCount> __device__ inline void multiply(int (&d)[kCount], uint64_t w, uint64_t x, bool add) {
+  ptx::wgmma_s8(d, w, x, add);
+}
+
+template <typename Sum, int kCount> __device__ inline void keep(Sum (&d)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < sums_of_thread; i++)
-    ptx::keep(part[i]);
+  for (int i = 0; i < kCount; i++)
+    ptx::keep(d[i]);
+}
+
+// Begins products of a step: kRun instructions from number `first` on.
+template <int kRun, int kCount>
+__device__ inline void begin_part(float (&part)[kCount], const operands &at, int first) {
+  keep(part);
   ptx::wgmma_fence();
 #pragma unroll
   for (int i = 0; i < kRun; i++)
-    ptx::wgmma_e4m3(part, descriptor(at.w + 2 * (first + i)), descriptor(at.x + 2 * (first + i)), i > 0);
+    multiply(part, descriptor(at.w + 2 * (first + i)), descriptor(at.x + 2 * (first + i)), i > 0);
   ptx::wgmma_commit();
 }
 
 // Adds a part once all but kPending of those begun are done.
-template <int kPending> __device__ inline void add_part(float (&sum)[sums_of_thread], float (&part)[sums_of_thread]) {
+template <int kPending, int kCount> __device__ inline void add_part(float (&sum)[kCount], float (&part)[kCount]) {
   ptx::wgmma_wait<kPending>();
+  keep(part);
 #pragma unroll
-  for (int i = 0; i < sums_of_thread; i++) {
-    ptx::keep(part[i]);
+  for (int i = 0; i < kCount; i++)
     sum[i] += part[i];
-  }
 }
 
 // The warpgroup's operands of a step, once they have come.
-template <int kRows> __device__ inline operands wait_for_step(shared<kRows> &s, const cursor &at, int slab) {
+template <typename T> __device__ inline operands wait_for_step(shared<T> &s, const cursor &at, int slab) {
   ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
   const uint32_t ring = ptx::shared_address(s.ring[at.stage]);
-  return {lower_half(ring + slab * 64 * FP8_MANY_STEP), lower_half(ring + s.w_bytes)};
+  return {lower_half(ring + slab * 64 * FP8_MANY_STEP), lower_half(ring + T::w_bytes)};
 }
 
-template <int kRows> __device__ inline void give_back(shared<kRows> &s, uint32_t stage) {
+template <typename T> __device__ inline void give_back(shared<T> &s, uint32_t stage) {
   if (threadIdx.x % 32 == 0)
     ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
 }
@@ -101,21 +113,20 @@ template <int kRows> __device__ inline void give_back(shared<kRows> &s, uint32_t
 // The sums of so many steps of 64 rows of W, where they leave the tensor cores after each. One part is added while
 // these have the next. A part that is under way from one turn of the loop to the next would have the assembler wait for
 // every single instruction, so turns are long.
-template <int kRows>
-__device__ inline void multiply(shared<kRows> &s, cursor &at, uint32_t steps, int slab, float (&sum)[sums_of_thread]) {
-  constexpr int turn = 8;
-  float even[sums_of_thread], odd[sums_of_thread];
-  const auto begin = [&](float(&part)[sums_of_thread]) {
-    begin_part<instructions>(part, wait_for_step(s, at, slab), 0);
-  };
-  const auto exchange = [&](float(&next)[sums_of_thread], float(&done)[sums_of_thread]) {
+template <typename T>
+__device__ inline void multiply_in_turn(shared<T> &s, cursor &at, uint32_t steps, int slab,
+                                        float (&sum)[T::of_thread]) {
+  constexpr int turn = T::columns == 128 ? 8 : 4; // of other widths the assembler finds registers for no more
+  float even[T::of_thread], odd[T::of_thread];
+  const auto begin = [&](float(&part)[T::of_thread]) { begin_part<instructions>(part, wait_for_step(s, at, slab), 0); };
+  const auto exchange = [&](float(&next)[T::of_thread], float(&done)[T::of_thread]) {
     const uint32_t before = at.stage;
     at.advance();
     begin(next);
     add_part<1>(sum, done);
     give_back(s, before);
   };
-  const auto end = [&](float(&part)[sums_of_thread]) {
+  const auto end = [&](float(&part)[T::of_thread]) {
     add_part<0>(sum, part);
     give_back(s, at.stage);
     at.advance();
@@ -139,11 +150,10 @@ __device__ inline void multiply(shared<kRows> &s, cursor &at, uint32_t steps, in
 }
 
 // The same of sums that leave after every instruction.
-template <int kRows>
-__device__ inline void multiply_finely(shared<kRows> &s, cursor &at, uint32_t steps, int slab,
-                                       float (&sum)[sums_of_thread]) {
+template <typename T>
+__device__ inline void multiply_finely(shared<T> &s, cursor &at, uint32_t steps, int slab, float (&sum)[T::of_thread]) {
   static_assert(instructions == 4, "two parts in turn");
-  float even[sums_of_thread], odd[sums_of_thread];
+  float even[T::of_thread], odd[T::of_thread];
 #pragma unroll 1
   for (; steps > 0; steps--) {
     const operands step = wait_for_step(s, at, slab);
@@ -160,17 +170,16 @@ __device__ inline void multiply_finely(shared<kRows> &s, cursor &at, uint32_t st
   }
 }
 
-// Of 128 rows of W a warpgroup, with registers for one part: the other warpgroup has the tensor cores while this one
-// adds.
-template <int kRows>
-__device__ inline void multiply_tall(shared<kRows> &s, cursor &at, uint32_t steps, int group,
-                                     float (&sum)[2][sums_of_thread]) {
-  float part[sums_of_thread];
+// With registers for one part of 64 rows of W: other warpgroups have the tensor cores while this one adds.
+template <typename T>
+__device__ inline void multiply_alone(shared<T> &s, cursor &at, uint32_t steps, int slab,
+                                      float (&sum)[T::slabs][T::of_thread]) {
+  float part[T::of_thread];
 #pragma unroll 1
   for (; steps > 0; steps--, at.advance()) {
-    const operands step = wait_for_step(s, at, 2 * group);
+    const operands step = wait_for_step(s, at, slab);
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
+    for (int j = 0; j < T::slabs; j++) {
       begin_part<instructions>(part, {step.w + j * (64 * FP8_MANY_STEP >> 4), step.x}, 0);
       add_part<0>(sum[j], part);
     }
@@ -178,98 +187,137 @@ __device__ inline void multiply_tall(shared<kRows> &s, cursor &at, uint32_t step
   }
 }
 
+// Integers, which stay in the tensor cores: a step's products are begun before those of the step ahead are done.
+template <typename T>
+__device__ inline void multiply_integers(shared<T> &s, cursor &at, uint32_t steps, int slab,
+                                         int (&sum)[T::slabs][T::of_thread]) {
+  uint32_t before = 0;
+#pragma unroll 1
+  for (uint32_t step = 0; step < steps; step++, at.advance()) {
+    const operands here = wait_for_step(s, at, slab);
+#pragma unroll
+    for (int j = 0; j < T::slabs; j++)
+      keep(sum[j]);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < instructions; i++)
+#pragma unroll
+      for (int j = 0; j < T::slabs; j++)
+        multiply(sum[j], descriptor(here.w + j * (64 * FP8_MANY_STEP >> 4) + 2 * i), descriptor(here.x + 2 * i), true);
+    ptx::wgmma_commit();
+    ptx::wgmma_wait<1>();
+    if (step > 0)
+      give_back(s, before);
+    before = at.stage;
+  }
+  ptx::wgmma_wait<0>();
+#pragma unroll
+  for (int j = 0; j < T::slabs; j++)
+    keep(sum[j]);
+  if (steps > 0)
+    give_back(s, before);
+}
+
+template <typename T>
+__device__ inline void multiply_steps(shared<T> &s, cursor &at, uint32_t steps, int slab,
+                                      typename T::Sum (&sum)[T::slabs][T::of_thread]) {
+  if constexpr (T::kind == sums::integers)
+    multiply_integers(s, at, steps, slab, sum);
+  else if constexpr (T::kind == sums::every_32)
+    multiply_finely(s, at, steps, slab, sum[0]);
+  else if constexpr (T::rows == FP8_MANY_ROWS_LEAST)
+    multiply_in_turn(s, at, steps, slab, sum[0]);
+  else
+    multiply_alone(s, at, steps, slab, sum);
+}
+
 // ---- the whole
 
 // Columns that this block of a cluster has of a tile, summed and written.
-template <typename Y, int kSplit, int kRows>
-__device__ inline void finish_cluster(const work &w, shared<kRows> &s, int64_t m, int64_t n, int group,
-                                      float (&sum)[sums_of_thread], const factors &f) {
+template <int kSplit, typename T>
+__device__ inline void finish_cluster(const work &w, shared<T> &s, int64_t m, int64_t n, int group,
+                                      typename T::Sum (&sum)[T::of_thread], const factors &f) {
   const int rank = static_cast<int>(blockIdx.x);
-  join<kSplit>(rank, group, sum, ptx::shared_address(s.ring[stages_of<kRows>(w.plan)]), ptx::shared_address(&s.joined));
-  write_y<Y, eights_of_block<kSplit>>(w, s, m, n, group, sum, f, span_of<kSplit>(rank));
+  join<kSplit, T>(rank, group, sum, ptx::shared_address(s.ring[stages_of<T>(w.plan)]), ptx::shared_address(&s.joined));
+  write_y<T::template eights_of_block<kSplit>>(w, s, m, n, group, sum, f, span_of<kSplit, T>(rank));
 }
 
 // y of one warpgroup's 64 rows of W, number `slab` of the tile's.
-template <typename Y, int kRows>
-__device__ inline void finish(const work &w, shared<kRows> &s, const place &tile, int slab,
-                              float (&sum)[sums_of_thread], const factors &f) {
+template <typename T>
+__device__ inline void finish(const work &w, shared<T> &s, const place &tile, int slab,
+                              typename T::Sum (&sum)[T::of_thread], const factors &f) {
   const int group = threadIdx.x / 128;
-  const int64_t m = static_cast<int64_t>(tile.x) * w.plan.columns, n = static_cast<int64_t>(tile.w) * kRows + slab * 64;
-  if constexpr (kRows == FP8_MANY_ROWS_LEAST) {
+  const int64_t m = static_cast<int64_t>(tile.x) * w.plan.columns,
+                n = static_cast<int64_t>(tile.w) * T::rows + slab * 64;
+  if constexpr (T::slabs == 1) {
     if (w.plan.split_k == 2)
-      return finish_cluster<Y, 2>(w, s, m, n, group, sum, f);
+      return finish_cluster<2>(w, s, m, n, group, sum, f);
     if (w.plan.split_k == 3)
-      return finish_cluster<Y, 3>(w, s, m, n, group, sum, f);
+      return finish_cluster<3>(w, s, m, n, group, sum, f);
     if (w.plan.split_k == 4)
-      return finish_cluster<Y, 4>(w, s, m, n, group, sum, f);
+      return finish_cluster<4>(w, s, m, n, group, sum, f);
   }
-  write_y<Y, eights>(w, s, m, n, group, sum, f, span{0, eights});
+  write_y<T::eights>(w, s, m, n, group, sum, f, span{0, T::eights});
 }
 
-template <typename Y, int kRows> __device__ inline void consume(const work &w, shared<kRows> &s) {
-  constexpr int slabs = kRows / 128;
+template <typename T> __device__ inline void consume(const work &w, shared<T> &s) {
   const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
-  cursor at(stages_of<kRows>(w.plan));
+  cursor at(stages_of<T>(w.plan));
   segment part;
   ptx::wait_for_previous_grid();
 #pragma unroll 1
   for (segments list(w.plan); list.next(w.plan, part);) {
     const place tile(w.plan, part.tile);
-    const int64_t m = static_cast<int64_t>(tile.x) * w.plan.columns, n = static_cast<int64_t>(tile.w) * kRows;
-    const factors f(w.product, m, n + group * slabs * 64);
-    float sum[slabs][sums_of_thread];
+    const int64_t m = static_cast<int64_t>(tile.x) * w.plan.columns, n = static_cast<int64_t>(tile.w) * T::rows;
+    const factors f(w.product, m, n + group * T::slabs * 64);
+    typename T::Sum sum[T::slabs][T::of_thread];
 #pragma unroll
-    for (int j = 0; j < slabs; j++)
+    for (int j = 0; j < T::slabs; j++)
 #pragma unroll
-      for (int i = 0; i < sums_of_thread; i++)
-        sum[j][i] = 0.0f;
-    if constexpr (slabs == 2)
-      multiply_tall(s, at, part.last - part.first, group, sum);
-    else if constexpr (std::is_same_v<Y, __nv_bfloat16>)
-      multiply(s, at, part.last - part.first, group, sum[0]);
-    else
-      multiply_finely(s, at, part.last - part.first, group, sum[0]);
-    finish<Y>(w, s, tile, group * slabs, sum[0], f);
-    if constexpr (slabs == 2)
-      finish<Y>(w, s, tile, group * slabs + 1, sum[1], factors(w.product, m, n + group * 128 + 64));
+      for (int i = 0; i < T::of_thread; i++)
+        sum[j][i] = 0;
+    multiply_steps(s, at, part.last - part.first, group * T::slabs, sum);
+    finish(w, s, tile, group * T::slabs, sum[0], f);
+    if constexpr (T::slabs == 2)
+      finish(w, s, tile, group * T::slabs + 1, sum[1], factors(w.product, m, n + group * 128 + 64));
   }
 }
 
-__device__ inline uint32_t expected_bytes(int split) {
+template <typename T> __device__ inline uint32_t expected_bytes(int split) {
   const int rank = static_cast<int>(blockIdx.x);
-  return split == 2 ? joined_bytes<2>(rank) : split == 3 ? joined_bytes<3>(rank) : joined_bytes<4>(rank);
+  return split == 2 ? joined_bytes<2, T>(rank) : split == 3 ? joined_bytes<3, T>(rank) : joined_bytes<4, T>(rank);
 }
 
-template <typename Y, int kRows> __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w) {
+template <typename T> __global__ void __launch_bounds__(T::threads, 1) run(const __grid_constant__ work w) {
   extern __shared__ uint8_t raw[];
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
-  auto &s = *reinterpret_cast<shared<kRows> *>(raw + skipped);
+  auto &s = *reinterpret_cast<shared<T> *>(raw + skipped);
   ptx::let_next_grid_start();
-  if (threadIdx.x == consumers) {
+  if (threadIdx.x == T::consumers) {
     ptx::prefetch_tensor_map(&w.w);
     ptx::prefetch_tensor_map(&w.x);
   }
   if (threadIdx.x == 0) {
-    for (int i = 0; i < s.slots; i++) {
+    for (int i = 0; i < T::slots; i++) {
       ptx::barrier_init(ptx::shared_address(&s.full[i]), 1);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), consumers / 32);
+      ptx::barrier_init(ptx::shared_address(&s.empty[i]), T::consumers / 32);
     }
     if (w.plan.split_k > 1) {
       ptx::barrier_init(ptx::shared_address(&s.joined), 1);
-      ptx::barrier_expect(ptx::shared_address(&s.joined), expected_bytes(w.plan.split_k));
+      ptx::barrier_expect(ptx::shared_address(&s.joined), expected_bytes<T>(w.plan.split_k));
     }
     ptx::fence_barrier_init();
   }
   __syncthreads();
   if (w.plan.split_k > 1)
     ptx::cluster_arrive_relaxed();
-  if (threadIdx.x >= consumers) {
-    ptx::registers_decrease<producer_registers>();
-    if (threadIdx.x == consumers)
+  if (threadIdx.x >= T::consumers) {
+    ptx::registers_decrease<T::producer_registers>();
+    if (threadIdx.x == T::consumers)
       produce(w, s);
   } else {
-    ptx::registers_increase<consumer_registers>();
-    consume<Y>(w, s);
+    ptx::registers_increase<T::consumer_registers>();
+    consume(w, s);
   }
 }
 

@@ -1,28 +1,7 @@
 // Launcher of fp8_many/kernel.cuh.
 #include "../../../launch/launch_kernel.cuh"
-#include "kernel.cuh"
+#include "instances.cuh"
 #include "launch.h"
-
-namespace {
-
-using kernel = void (*)(fp8_many::work);
-
-template <typename Y, int kRows> kernel kernel_as(size_t *bytes) {
-  static_assert(sizeof(fp8_many::shared<kRows>) + 1024 <= 227 * 1024, "a block fits");
-  *bytes = 1024 + sizeof(fp8_many::shared<kRows>);
-  return fp8_many::run<Y, kRows>;
-}
-
-kernel kernel_of(int rows, gemm_type y_type, size_t *bytes) {
-  if (y_type == GEMM_F32)
-    return kernel_as<float, FP8_MANY_ROWS_LEAST>(bytes);
-  if (y_type == GEMM_F16)
-    return kernel_as<__half, FP8_MANY_ROWS_LEAST>(bytes);
-  return rows == FP8_MANY_ROWS_MOST ? kernel_as<__nv_bfloat16, FP8_MANY_ROWS_MOST>(bytes)
-                                    : kernel_as<__nv_bfloat16, FP8_MANY_ROWS_LEAST>(bytes);
-}
-
-} // namespace
 
 extern "C" cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_many_config *config,
                                        const struct fp8_many_plan *plan, const struct hopper_product *product,
@@ -34,16 +13,25 @@ extern "C" cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_man
   work.dependent = dependent;
   work.w = *w;
   work.x = *x;
+  const fp8_many::instance run = product->format == GEMM_FORMAT_INT8
+                                     ? fp8_many::integer_instance(config->rows, plan->width, product->y_type)
+                                     : fp8_many::float_instance(config->rows, plan->width, product->y_type);
+  if (!run.kernel)
+    return cudaErrorInvalidConfiguration;
   launch_shape shape;
-  const kernel run = kernel_of(config->rows, product->y_type, &shape.shared_bytes);
   shape.grid = split > 1 ? dim3(split, blocks / split) : dim3(blocks);
-  shape.block = dim3(fp8_many::threads);
+  shape.block = dim3(run.threads);
+  shape.shared_bytes = run.shared_bytes;
   shape.dependent = dependent;
   if (split > 1)
     shape.cluster = dim3(split, 1, 1);
-  return launch_kernel(stream, shape, run, work);
+  return launch_kernel(stream, shape, run.kernel, work);
 }
 
 extern "C" const void *kernel_of_fp8_many(void) {
-  return reinterpret_cast<const void *>(&fp8_many::run<float, FP8_MANY_ROWS_LEAST>);
+  return reinterpret_cast<const void *>(fp8_many::float_instance(128, 128, GEMM_F32).kernel);
+}
+
+extern "C" const void *kernel_of_fp8_many_integers(void) {
+  return reinterpret_cast<const void *>(fp8_many::integer_instance(128, 128, GEMM_F32).kernel);
 }

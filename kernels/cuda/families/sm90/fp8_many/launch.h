@@ -19,8 +19,9 @@ cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_many_config *c
                             const struct hopper_product *product, const CUtensorMap *w, const CUtensorMap *x,
                             bool dependent);
 
-/* One kernel of the file, which leads to the others. */
+/* One kernel of each of its files, which lead to the others. */
 const void *kernel_of_fp8_many(void);
+const void *kernel_of_fp8_many_integers(void);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include <cuda.h>
+#include <type_traits>
 
 namespace fp8_many {
 
@@ -18,24 +19,53 @@ struct work {
   CUtensorMap w, x;
 };
 
-constexpr int groups = 2, consumers = 128 * groups, threads = consumers + 128;
-constexpr int columns = FP8_MANY_COLUMNS, eights = columns / 8;
-constexpr int consumer_registers = 232, producer_registers = 40;
-static_assert(consumers * consumer_registers + 128 * producer_registers <= 65536, "a multiprocessor's");
+// How sums are made; hopper/config.h says why FP8's leave the tensor cores, and how often.
+enum class sums { integers, every_128, every_32 };
 
-// Rows of y that a warpgroup puts into order at a time, by the bytes of an element, and bytes from one to the next:
-// eight of these lie in different banks.
-template <int kSize> constexpr int out_rows = kSize == 2 ? 64 : 32;
-template <int kSize> constexpr int out_pitch = 64 * kSize + 16;
+// y of 16 bits, f16 or bf16, as the product says.
+struct half_or_bf16 {
+  uint16_t bits;
+};
 
-template <int kRows> struct shared {
-  static constexpr uint32_t w_bytes = kRows * FP8_MANY_STEP, x_bytes = columns * FP8_MANY_STEP;
-  static constexpr int slots = 192 * 1024 / (w_bytes + x_bytes);
-  uint8_t ring[slots][w_bytes + x_bytes]; // the swizzle counts from a multiple of 1024
-  static_assert(out_rows<4> * out_pitch<4> <= out_rows<2> * out_pitch<2>, "f32 has room, too");
-  alignas(16) uint8_t out[groups][out_rows<2> * out_pitch<2>];
-  float x_scale[groups][columns];
-  uint64_t full[slots], empty[slots], joined;
+constexpr int block_shared_most = 227 * 1024;
+constexpr int even(int count) {
+  return (count + 1) / 2 * 2;
+}
+
+// A tile and who computes it: `groups` warpgroups have `slabs` times 64 rows of W each.
+template <typename OutType, sums kSums, int kRows, int kColumns> struct tile_of {
+  using Out = OutType;
+  using Sum = std::conditional_t<kSums == sums::integers, int, float>;
+  static constexpr sums kind = kSums;
+  static constexpr int rows = kRows, columns = kColumns, eights = columns / 8, of_thread = columns / 2;
+  static constexpr int groups = rows % 192 == 0 ? 3 : 2, slabs = rows / 64 / groups;
+  static constexpr int consumers = 128 * groups, threads = consumers + 128;
+  static constexpr int consumer_registers = groups == 3 ? 160 : 232, producer_registers = groups == 3 ? 32 : 40;
+  static_assert(consumers * consumer_registers + 128 * producer_registers <= 65536, "a multiprocessor's");
+  // Rows of y that a warpgroup puts into order at a time, and bytes from one to the next: eight of these lie in
+  // different banks.
+  static constexpr int out_rows = (sizeof(Out) == 2 ? 64 : 32) / (groups == 3 ? 2 : 1);
+  static constexpr int out_pitch = 64 * static_cast<int>(sizeof(Out)) + 16;
+  static constexpr uint32_t w_bytes = rows * FP8_MANY_STEP, x_bytes = columns * FP8_MANY_STEP;
+  static constexpr uint32_t slot_bytes = w_bytes + x_bytes;
+  // Behind the ring: rows of y, scales of x, barriers, and what is left out so that the ring begins at its multiple.
+  static constexpr int behind = groups * (out_rows * out_pitch + 128 * 4) + 16 * 16 + 16;
+  static constexpr int fit = (block_shared_most - 1024 - behind) / static_cast<int>(slot_bytes);
+  static constexpr int slots = fit < 8 ? fit : 8;
+
+  // How many times eight columns a block of so many that share K adds up, at most; an even number.
+  template <int kSplit> static constexpr int eights_of_block = even((eights + kSplit - 1) / kSplit);
+  template <int kSplit>
+  static constexpr int joined_slots = ((kSplit - 1) * groups * slabs * eights_of_block<kSplit> * 2048 +
+                                       static_cast<int>(slot_bytes) - 1) /
+                                      static_cast<int>(slot_bytes);
+};
+
+template <typename T> struct shared {
+  uint8_t ring[T::slots][T::slot_bytes]; // the swizzle counts from a multiple of 1024
+  alignas(16) uint8_t out[T::groups][T::out_rows * T::out_pitch];
+  float x_scale[T::groups][128];
+  uint64_t full[T::slots], empty[T::slots], joined;
 };
 
 __device__ inline uint32_t quotient(uint32_t value, const fp8_many_divisor &divisor) {
@@ -79,8 +109,11 @@ struct place {
 };
 
 // Slots of the ring that copies use; in those behind them blocks of a cluster get sums from each other.
-template <int kRows> __device__ inline uint32_t stages_of(const fp8_many_plan &plan) {
-  return shared<kRows>::slots - (plan.split_k > 2 ? 2 : plan.split_k > 1 ? 1 : 0);
+template <typename T> __device__ inline uint32_t stages_of(const fp8_many_plan &plan) {
+  return T::slots - (plan.split_k == 1   ? 0
+                     : plan.split_k == 2 ? T::template joined_slots<2>
+                     : plan.split_k == 3 ? T::template joined_slots<3>
+                                         : T::template joined_slots<4>);
 }
 
 // Where in the ring a warp is.

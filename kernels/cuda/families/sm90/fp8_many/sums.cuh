@@ -15,27 +15,41 @@ __device__ inline void group_sync(int group) {
 
 constexpr int eight_bytes = 128 * 16; // of a warpgroup's eight columns
 
-// How many times eight columns a block of so many adds up, at most.
-template <int kSplit> constexpr int eights_of_block = (eights + kSplit - 1) / kSplit;
-
-template <int kSplit> __device__ inline span span_of(int rank) {
-  constexpr int each = eights_of_block<kSplit>;
-  return {min(each * rank, eights), min(each * (rank + 1), eights)};
+template <int kSplit, typename T> __device__ inline span span_of(int rank) {
+  constexpr int each = T::template eights_of_block<kSplit>;
+  return {min(each * rank, T::eights), min(each * (rank + 1), T::eights)};
 }
 
 // Bytes of sums that come to a block.
-template <int kSplit> __device__ inline uint32_t joined_bytes(int rank) {
-  const span own = span_of<kSplit>(rank);
-  return (kSplit - 1) * groups * (own.end - own.begin) * eight_bytes;
+template <int kSplit, typename T> __device__ inline uint32_t joined_bytes(int rank) {
+  const span own = span_of<kSplit, T>(rank);
+  return (kSplit - 1) * T::groups * (own.end - own.begin) * eight_bytes;
+}
+
+__device__ inline int bits_of(float value) {
+  return __float_as_int(value);
+}
+
+__device__ inline int bits_of(int value) {
+  return value;
+}
+
+__device__ inline void add_bits(float &sum, int bits) {
+  sum += __int_as_float(bits);
+}
+
+__device__ inline void add_bits(int &sum, int bits) {
+  sum += bits;
 }
 
 // Sends the others theirs, and makes of the first sums the whole ones of this block's columns. `here`: where sums come
 // to, [block that sends][warpgroup][eight columns], each as its threads hold them.
-template <int kSplit>
-__device__ inline void join(int rank, int group, float (&sum)[4 * eights], uint32_t here, uint32_t barrier) {
-  constexpr int each = eights_of_block<kSplit>;
+template <int kSplit, typename T>
+__device__ inline void join(int rank, int group, typename T::Sum (&sum)[T::of_thread], uint32_t here,
+                            uint32_t barrier) {
+  constexpr int each = T::template eights_of_block<kSplit>;
   const uint32_t place = threadIdx.x % 128 * 16;
-  const auto from = [&](int sender) { return here + (sender * groups + group) * each * eight_bytes + place; };
+  const auto from = [&](int sender) { return here + (sender * T::groups + group) * each * eight_bytes + place; };
   ptx::cluster_wait(); // all blocks have begun
 #pragma unroll
   for (int owner = 0; owner < kSplit; owner++) {
@@ -44,24 +58,25 @@ __device__ inline void join(int rank, int group, float (&sum)[4 * eights], uint3
     const uint32_t to = ptx::map_to_rank(from(rank < owner ? rank : rank - 1), owner);
     const uint32_t joined = ptx::map_to_rank(barrier, owner);
 #pragma unroll
-    for (int t = owner * each; t < (owner + 1) * each && t < eights; t++)
-      ptx::store_async(to + (t - owner * each) * eight_bytes,
-                       make_int4(__float_as_int(sum[4 * t]), __float_as_int(sum[4 * t + 1]),
-                                 __float_as_int(sum[4 * t + 2]), __float_as_int(sum[4 * t + 3])),
-                       joined);
+    for (int t = owner * each; t < (owner + 1) * each && t < T::eights; t++)
+      ptx::store_async(
+          to + (t - owner * each) * eight_bytes,
+          make_int4(bits_of(sum[4 * t]), bits_of(sum[4 * t + 1]), bits_of(sum[4 * t + 2]), bits_of(sum[4 * t + 3])),
+          joined);
   }
-  const span own = span_of<kSplit>(rank);
-  move_down<eights / 2>(sum, own.begin);
+  const span own = span_of<kSplit, T>(rank);
+  static_assert(T::eights > 8 && T::eights <= 16, "eight is the highest bit of where a block's begin");
+  move_down<8>(sum, own.begin);
   ptx::barrier_wait(barrier, 0);
 #pragma unroll
   for (int sender = 0; sender < kSplit - 1; sender++) {
 #pragma unroll
-    for (int t = 0; t < each; t++) {
+    for (int t = 0; t < each && t < T::eights; t++) {
       if (own.begin + t >= own.end)
         continue;
       const int4 quad = ptx::load_shared_int4(from(sender) + t * eight_bytes);
-      sum[4 * t] += __int_as_float(quad.x), sum[4 * t + 1] += __int_as_float(quad.y);
-      sum[4 * t + 2] += __int_as_float(quad.z), sum[4 * t + 3] += __int_as_float(quad.w);
+      add_bits(sum[4 * t], quad.x), add_bits(sum[4 * t + 1], quad.y);
+      add_bits(sum[4 * t + 2], quad.z), add_bits(sum[4 * t + 3], quad.w);
     }
   }
 }
@@ -85,14 +100,84 @@ struct factors {
   }
 };
 
-__device__ inline uint32_t pair_of(float low, float high, __half) {
+__device__ inline uint32_t pair_of(float low, float high, gemm_type y_type, half_or_bf16) {
+  const __half2 halves = __floats2half2_rn(low, high);
+  const __nv_bfloat162 others = __floats2bfloat162_rn(low, high);
+  return y_type == GEMM_F16 ? reinterpret_cast<const uint32_t &>(halves) : reinterpret_cast<const uint32_t &>(others);
+}
+
+__device__ inline uint32_t pair_of(float low, float high, gemm_type, __half) {
   const __half2 pair = __floats2half2_rn(low, high);
   return reinterpret_cast<const uint32_t &>(pair);
 }
 
-__device__ inline uint32_t pair_of(float low, float high, __nv_bfloat16) {
+__device__ inline uint32_t pair_of(float low, float high, gemm_type, __nv_bfloat16) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const uint32_t &>(pair);
+}
+
+template <typename Out> __device__ inline float scaled(float sum, float w_scale, float x_scale, float bias) {
+  return number_scaled(sum, w_scale, x_scale, bias);
+}
+
+template <typename Out> __device__ inline float scaled(int sum, float w_scale, float x_scale, float bias) {
+  return std::is_same_v<Out, float> ? number_scaled_exactly(sum, w_scale, x_scale, bias)
+                                    : number_scaled(static_cast<float>(sum), w_scale, x_scale, bias);
+}
+
+// So many elements of a row of y that is aligned to no more than an element, by a warp: words of 4 bytes from the first
+// that is aligned to that on, and what is left over at both ends.
+template <typename Y> __device__ inline void store_row(Y *to, const Y *from, int count) {
+  constexpr int each = 4 / sizeof(Y);
+  const int lane = threadIdx.x % 32, shift = reinterpret_cast<uintptr_t>(to) % 4 / sizeof(Y);
+#pragma unroll
+  for (int i = 0; i < 64 / each / 32; i++) {
+    const int at = shift + (lane + 32 * i) * each;
+    if (at + each <= count) {
+      union {
+        Y elements[each];
+        uint32_t word;
+      } all;
+#pragma unroll
+      for (int j = 0; j < each; j++)
+        all.elements[j] = from[at + j];
+      *reinterpret_cast<uint32_t *>(to + at) = all.word;
+    } else if (at < count) {
+      to[at] = from[at];
+    }
+  }
+  if (shift > 0 && lane == 0 && count > 0)
+    to[0] = from[0];
+}
+
+// kEights, one or two, times eight columns of sums, scaled, to where they lie in a warpgroup's 64 rows of y; `to`: of
+// the first column.
+template <typename T, int kEights>
+__device__ inline void put_down(const typename T::Sum *sum, const factors &f, const float2 *x_scale, gemm_type y_type,
+                                uint32_t to) {
+  constexpr int pitch = T::out_pitch;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  float value[4 * kEights];
+#pragma unroll
+  for (int i = 0; i < 4 * kEights; i++)
+    value[i] = scaled<typename T::Out>(sum[i], f.w_scale[i / 2 % 2], i % 2 ? x_scale[i / 4].y : x_scale[i / 4].x,
+                                       f.bias[i / 2 % 2]);
+  if constexpr (sizeof(typename T::Out) == 2) {
+    uint32_t pairs[2 * kEights];
+#pragma unroll
+    for (int i = 0; i < 2 * kEights; i++)
+      pairs[i] = pair_of(value[2 * i], value[2 * i + 1], y_type, typename T::Out());
+    to += (lane / 16 * 8 % (8 * kEights) + lane % 8) * pitch + warp * 32 + lane / 8 % 2 * 16;
+    if constexpr (kEights == 2)
+      ptx::store_four_matrices_transposed(to, pairs);
+    else
+      ptx::store_matrices_transposed(to, pairs);
+  } else {
+    to += lane % 4 * 2 * pitch + (warp * 16 + lane / 4) * 4;
+#pragma unroll
+    for (int i = 0; i < 4 * kEights; i++)
+      ptx::store_shared(to + (i / 4 * 8 + i % 2) * pitch + i / 2 % 2 * 32, __float_as_uint(value[i]));
+  }
 }
 
 // 16 bytes of a row of y from column n on, as far as it goes.
@@ -110,61 +195,38 @@ template <typename Y> __device__ inline void store_vector(uint8_t *row, int64_t 
       y[i] = elements[i];
 }
 
-// Sixteen columns of sums, scaled, to where they lie in a warpgroup's 64 rows of y; `to`: of the first column.
-template <typename Y>
-__device__ inline void put_down(const float *sum, const factors &f, const float2 *x_scale, uint32_t to) {
-  constexpr int pitch = out_pitch<sizeof(Y)>;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  float value[8];
-#pragma unroll
-  for (int i = 0; i < 8; i++)
-    value[i] =
-        number_scaled(sum[i], f.w_scale[i / 2 % 2], i % 2 ? x_scale[i / 4].y : x_scale[i / 4].x, f.bias[i / 2 % 2]);
-  if constexpr (sizeof(Y) == 2) {
-    const uint32_t pairs[4] = {pair_of(value[0], value[1], Y()), pair_of(value[2], value[3], Y()),
-                               pair_of(value[4], value[5], Y()), pair_of(value[6], value[7], Y())};
-    ptx::store_four_matrices_transposed(to + (lane / 16 * 8 + lane % 8) * pitch + warp * 32 + lane / 8 % 2 * 16, pairs);
-  } else {
-    to += lane % 4 * 2 * pitch + (warp * 16 + lane / 4) * 4;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-      ptx::store_shared(to + (i / 4 * 8 + i % 2) * pitch + i / 2 % 2 * 32, __float_as_uint(value[i]));
-  }
-}
-
-// Rows of y that a thread writes 16 bytes of.
+// How a thread writes rows of y.
 struct run_of_y {
-  int64_t n;  // the first column
-  bool whole; // 16 bytes of every row, aligned
+  int64_t n;          // the first column of its 16 bytes
+  bool whole, ragged; // all of these are there in every row, aligned; rows are not aligned to 16 bytes
 
   template <typename Y> static __device__ run_of_y of(const hopper_product &p, int64_t n) {
-    const bool aligned =
-        ((reinterpret_cast<uintptr_t>(p.y) + n * sizeof(Y)) | static_cast<uintptr_t>(p.y_stride)) % 16 == 0;
-    return {n, !p.y_rows && aligned && n + static_cast<int64_t>(16 / sizeof(Y)) <= p.n};
+    const bool aligned = (reinterpret_cast<uintptr_t>(p.y) | static_cast<uintptr_t>(p.y_stride)) % 16 == 0;
+    return {n, !p.y_rows && aligned && n + static_cast<int64_t>(16 / sizeof(Y)) <= p.n, !p.y_rows && !aligned};
   }
 };
 
 // Columns `own` of 64 rows of W from first_n on, of which `sum` begins with the first; through shared memory, so that
 // whole runs of y are written.
-template <typename Y, int kOwn, int kRows, int kCount>
-__device__ inline void write_y(const work &w, shared<kRows> &s, int64_t first_m, int64_t first_n, int group,
-                               const float (&sum)[kCount], const factors &f, span own) {
-  constexpr int pitch = out_pitch<sizeof(Y)>, per_lane = 16 / sizeof(Y), lanes = 64 / per_lane, apart = 128 / lanes;
-  constexpr int each = out_rows<sizeof(Y)> / 8 < kOwn ? out_rows<sizeof(Y)> / 8 : kOwn;
-  static_assert(kOwn % 2 == 0 && each % 2 == 0, "whole pairs of eights");
+template <int kOwn, typename T>
+__device__ inline void write_y(const work &w, shared<T> &s, int64_t first_m, int64_t first_n, int group,
+                               const typename T::Sum (&sum)[T::of_thread], const factors &f, span own) {
+  using Y = typename T::Out;
+  constexpr int pitch = T::out_pitch, per_lane = 16 / sizeof(Y), lanes = 64 / per_lane, apart = 128 / lanes;
+  constexpr int most = kOwn < T::eights ? kOwn : T::eights, each = T::out_rows / 8 < most ? T::out_rows / 8 : most;
   const hopper_product &p = w.product;
   const int thread = threadIdx.x % 128, row = thread / lanes;
   const uint32_t out = ptx::shared_address(s.out[group]), from = out + row * pitch + thread % lanes * 16;
   const run_of_y run = run_of_y::of<Y>(p, first_n + thread % lanes * per_lane);
   s.x_scale[group][thread] = f.x_scale;
   group_sync(group);
-  float2 x_scale[kOwn]; // loaded together: what puts sums down waits for none of them
+  float2 x_scale[most]; // loaded together: what puts sums down waits for none of them
 #pragma unroll
-  for (int t = 0; t < kOwn; t++)
-    x_scale[t] =
-        *reinterpret_cast<const float2 *>(&s.x_scale[group][8 * min(own.begin + t, eights - 1) + threadIdx.x % 4 * 2]);
+  for (int t = 0; t < most; t++)
+    x_scale[t] = *reinterpret_cast<const float2 *>(
+        &s.x_scale[group][8 * min(own.begin + t, T::eights - 1) + threadIdx.x % 4 * 2]);
 #pragma unroll
-  for (int first = 0; first < kOwn; first += each) {
+  for (int first = 0; first < most; first += each) {
     const int column = 8 * (own.begin + first), columns_left = min(w.plan.columns, 8 * own.end) - column;
     const int64_t m = first_m + column;
     const int rows = static_cast<int>(min(static_cast<int64_t>(min(8 * each, columns_left)), p.m - m));
@@ -173,16 +235,27 @@ __device__ inline void write_y(const work &w, shared<kRows> &s, int64_t first_m,
     if (first > 0)
       group_sync(group); // those before have left shared memory
 #pragma unroll
-    for (int t = 0; t < each && first + t < kOwn; t += 2)
-      put_down<Y>(sum + 4 * (first + t), f, x_scale + first + t, out + t * 8 * pitch);
+    for (int t = first; t < first + each && t < most; t += 2) {
+      const uint32_t to = out + (t - first) * 8 * pitch;
+      if (t + 1 < first + each && t + 1 < most)
+        put_down<T, 2>(sum + 4 * t, f, x_scale + t, p.y_type, to);
+      else
+        put_down<T, 1>(sum + 4 * t, f, x_scale + t, p.y_type, to);
+    }
     group_sync(group);
     if (run.whole) {
       uint8_t *const to = static_cast<uint8_t *>(p.y) + (m + row) * p.y_stride + run.n * sizeof(Y);
       const int64_t hop = apart * p.y_stride;
 #pragma unroll
-      for (int i = 0; i < each * 8 / apart; i++)
+      for (int i = 0; i < (each * 8 + apart - 1) / apart; i++)
         if (row + i * apart < rows)
           *reinterpret_cast<int4 *>(to + i * hop) = ptx::load_shared_int4(from + i * apart * pitch);
+    } else if (run.ragged) {
+      const int count = static_cast<int>(min(p.n - first_n, static_cast<int64_t>(64)));
+#pragma unroll 1
+      for (int i = thread / 32; i < rows; i += 4)
+        store_row(reinterpret_cast<Y *>(static_cast<uint8_t *>(p.y) + (m + i) * p.y_stride) + first_n,
+                  reinterpret_cast<const Y *>(&s.out[group][i * pitch]), count);
     } else if (run.n < p.n) {
 #pragma unroll 1
       for (int i = row; i < rows; i += apart)

@@ -21,8 +21,7 @@ const struct variant_family int2_many_family = {
     .count = 3,
     .parameters =
         {
-            {"columns", "rows of x a tile: a power of two", INT2_MANY_COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 16,
-             INT2_MANY_COLUMNS_MOST},
+            {"columns", "rows of x a tile", INT2_MANY_COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 8, INT2_MANY_COLUMNS_MOST},
             {"split_k", "blocks that share a tile's K; 0: blocks have runs of it", 0, INT2_MANY_SPLIT_MOST, 1, 0},
             {"group", "tiles of x for the same rows of W", 1, 64, 1, 8},
         },
@@ -157,7 +156,8 @@ enum status int2_check(struct backend *backend, const struct kernel_problem *pro
   return error_set(
       error, STATUS_UNSUPPORTED,
       many
-          ? "columns is a power of two, 32 at least for INT2A8, and split_k blocks for each tile are no more than the "
+          ? "columns is 16, 24, 32, 48, 64, 96, 104 or 128, for INT2A8 32, 48, 64, 96, 112 or 128, and split_k blocks "
+            "for each tile are no more than the "
             "device runs"
           : "split_k is a power of two and no more than there are tiles of K, its share of x with the sums of W's rows "
             "fits into shared memory, and half a block of 64 rows wants an even number of tiles");
@@ -263,22 +263,29 @@ int int2a8_list(struct backend *backend, const struct kernel_problem *problem, b
   return problem->tiled && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most) : count;
 }
 
-/* Every width of tiles, wider than what holds all rows only for `all`, with every split; which order tiles go in
- * matters little. */
+/* Every width of tiles, wider than what holds all rows or much narrower only for `all`, with every split; which order
+ * tiles go in matters little. */
 int int2_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                    int count, int most) {
   (void)backend;
   if (!problem->tiled || !takes_many(problem))
     return count;
+  enum { NARROWEST = 3 /* times as narrow as the widest */ };
   static const int groups[] = {8, 1, 2, 4, 16, 32};
-  int least = int2_many_columns_least(many_type(problem));
-  for (int columns = least; columns <= INT2_MANY_COLUMNS_MOST && (all || columns / 2 < problem->m); columns *= 2)
+  const int *columns = int2_many_columns(many_type(problem));
+  int widest = 0; /* the narrowest that holds all rows */
+  for (int i = 0; columns[i] > 0 && widest < problem->m; i++)
+    widest = columns[i];
+  for (; *columns > 0; columns++) {
+    if (!all && (*columns > widest || *columns >= 2 * problem->m || NARROWEST * *columns < widest))
+      continue;
     for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
       for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
-        struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i]};
+        struct int2_many_config config = {.columns = *columns, .split_k = split_k, .group = groups[i]};
         struct variant variant = variant_of_many(&config);
         count = add(problem, &variant, out, count, most);
       }
+  }
   return count;
 }
 

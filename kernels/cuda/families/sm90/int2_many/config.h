@@ -30,7 +30,7 @@ enum { INT2_MANY_COLUMNS_LEAST = 16, INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPL
 #define INT2_MANY_NOTHING 0xffffffffu
 
 struct int2_many_config {
-  int columns; /* rows of x a tile: 16 (not INT8), 32, 64 or 128 */
+  int columns; /* rows of x a tile: one of int2_many_columns */
   int split_k; /* blocks that share a tile's K; 1: all tiles in waves; 0: blocks have runs of units */
   int group;   /* tiles of x that are taken for the same rows of W, so that these are read from memory about once */
 };
@@ -47,8 +47,8 @@ struct int2_many_plan {
   int waves; /* of whole tiles, one a block, behind these; the last may have fewer */
 };
 
-/* The fewest columns of a tile that there is a kernel for. Pure. */
-int int2_many_columns_least(enum gemm_type x_type);
+/* How wide tiles are that there are kernels for, narrowest first, 0 at the end. Pure. */
+const int *int2_many_columns(enum gemm_type x_type);
 /* Rows from which this is faster than a few at a time, which for f32 y take twice the columns; f32 x always goes a few
  * at a time. Pure. */
 int64_t int2_many_least(enum gemm_type x_type, enum gemm_type y_type);

@@ -3,7 +3,7 @@
 // In wide tiles of f16 the numbers are, before.
 #pragma once
 
-#include "../../../device/wgmma.cuh"
+#include "../../../device/wgmma_between.cuh"
 #include "../int2/codes.cuh"
 #include "share.cuh"
 

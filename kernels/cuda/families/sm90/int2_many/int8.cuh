@@ -5,7 +5,7 @@
 // off.
 #pragma once
 
-#include "../../../device/wgmma.cuh"
+#include "../../../device/wgmma_between.cuh"
 #include "share.cuh"
 
 #include <cuda_fp16.h>
@@ -42,7 +42,7 @@ template <typename Shape>
 __device__ inline void multiply_int8(shared<Shape> &s, uint32_t &done, uint32_t end, int group,
                                      float (&sum)[4 * Shape::eights]) {
   constexpr int count = 4 * Shape::eights;
-  constexpr bool ahead = Shape::eights < 16;
+  constexpr bool ahead = Shape::eights < 14;
   const uint32_t thread = threadIdx.x % 128, lane = thread % 32;
   const uint32_t quarter = ptx::shared_address(s.w[0]) + group * s.tile_bytes + thread / 32 * INT2A8_QUARTER_BYTES;
   cursor<Shape::stages> at(done);

@@ -14,7 +14,7 @@
 namespace int2_many {
 
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
-  constexpr int eights = Shape::eights, half = eights / 2, quarter = eights > 3 ? eights / 4 : 1;
+  constexpr int eights = Shape::eights, half = (eights + 1) / 2, quarter = (eights + 3) / 4;
   struct none {
     __device__ none(const work &, const shared<Shape> &) {}
   };
@@ -37,7 +37,7 @@ template <typename Shape> __device__ inline void consume(const work &w, shared<S
       multiply_pairs<Shape>(s, done, done + ahead.last - ahead.first, lane, sum);
     else if constexpr (INT2_MANY_SCALES_W(Shape::columns, Shape::f16))
       multiply_scaled<Shape>(s, done, done + ahead.last - ahead.first, multiplies, w.product.large_scales, sum);
-    else if constexpr (eights == 16)
+    else if constexpr (eights > 8)
       multiply_wide<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else
       multiply_dense<Shape>(s, done, done + ahead.last - ahead.first, lane, sum);

@@ -21,8 +21,10 @@ cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_many_config 
                              const struct int2_many_plan *plan, const struct int2_many_product *product,
                              const CUtensorMap *x, bool dependent, bool together);
 
-/* One kernel of the file, which leads to the others. */
+/* One kernel of each of its files, which lead to the others. */
 const void *kernel_of_int2_many(void);
+const void *kernel_of_int2_many_bf16(void);
+const void *kernel_of_int2_many_int8(void);
 
 #ifdef __cplusplus
 }

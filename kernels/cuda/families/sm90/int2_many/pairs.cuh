@@ -9,7 +9,7 @@
 #pragma once
 
 #include "../../../device/half2.cuh"
-#include "../../../device/wgmma.cuh"
+#include "../../../device/wgmma_between.cuh"
 #include "copies.cuh"
 
 namespace int2_many {
@@ -133,10 +133,11 @@ __device__ __noinline__ void make_scaled_pairs(uint32_t x, uint32_t rows, int ei
 // All the pairs that one warp makes. warp: of those that do.
 template <typename Shape> __device__ inline void produce_pairs(const work &w, shared<Shape> &s, uint32_t warp) {
   using X = typename Shape::number;
-  constexpr int eights = Shape::eights / Shape::pair_parts; // of columns, a warp's
+  constexpr int each = Shape::pair_eights;
   const uint32_t all = units_of(w, ptx::block()), part = warp % Shape::pair_parts;
-  const uint32_t x_first = ptx::shared_address(s.x[0]) + part * eights * 1024;
-  const uint32_t rows_first = ptx::shared_address(s.pair.rows[0]) + part * eights * column_bytes;
+  const int eights = min(each, Shape::eights - static_cast<int>(part) * each); // of columns, this warp's
+  const uint32_t x_first = ptx::shared_address(s.x[0]) + part * each * 1024;
+  const uint32_t rows_first = ptx::shared_address(s.pair.rows[0]) + part * each * column_bytes;
   pair_place first(x_first, rows_first, ptx::thread() % 32);
   first.even = ptx::held(first.even), first.odd = ptx::held(first.odd);
   first.numbers = ptx::held(first.numbers), first.sums = ptx::held(first.sums);
@@ -200,7 +201,7 @@ template <typename Shape> __device__ inline void produce_pairs(const work &w, sh
     scaled = __any_sync(0xffffffffu, scaled);
     if (scaled)
       make_scaled_pairs<Shape>(x_first + at.stage * Shape::x_bytes, rows_first + at.stage * Shape::pair_bytes, eights,
-                               ptx::shared_address(s.pair.multiplier[at.stage]) + part * eights * 32);
+                               ptx::shared_address(s.pair.multiplier[at.stage]) + part * each * 32);
     ptx::store_shared_byte(unusual + at.stage * 8, scaled);
     ptx::fence_async_shared();
     ptx::barrier_arrive(barrier(s.full));
@@ -303,7 +304,7 @@ __device__ inline void multiply_pairs(shared<Shape> &s, uint32_t &done, uint32_t
       const float2 scale = floats_of<__half>(rows);
       const float *const by = s.pair.multiplier[at.stage] + ptx::thread() % 4 * 2;
       const auto multiplier = [&](int i) {
-        const bool any = (unusual >> i / 4 / (Shape::eights / Shape::pair_parts) * 8 & 1) != 0;
+        const bool any = (unusual >> i / 4 / Shape::pair_eights * 8 & 1) != 0;
         return any ? by[i / 4 * 8 + i % 2] : 1.0f;
       };
 #pragma unroll

@@ -36,7 +36,7 @@ template <typename X, int kEights, bool kPairs> struct shape {
   static constexpr int groups = INT2_MANY_GROUPS(columns, f16); // blocks of 64 rows of W in a tile
   static constexpr int consumers = 128 * groups;
   // Warps that make pairs of x: pair_parts for each unit, of every pair_turns-th.
-  static constexpr int pair_parts = 2, pair_turns = 3;
+  static constexpr int pair_parts = 2, pair_turns = 3, pair_eights = (eights + pair_parts - 1) / pair_parts;
   static constexpr int helpers = pairs ? 32 * (2 + pair_parts * pair_turns) : 128, threads = consumers + helpers;
   // Of those that multiply, for a stage that they have taken: each lane's, or of each warp one lane's where that leaves
   // a register that is wanted elsewhere.

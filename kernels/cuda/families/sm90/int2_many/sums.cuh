@@ -45,7 +45,7 @@ __device__ inline void add_sums(const work &w, int begin, int end, int group, fl
   // Quads that are asked for at a time, as far as products leave registers.
   constexpr int room = (Shape::consumer_registers - 4 * kOwn - 32) / 4;
   constexpr int run = room < kOwn ? room / 4 * 4 : kOwn, batch = kOwn < 8 ? 8 / kOwn : 1;
-  static_assert(run > 0 && kOwn % run == 0, "whole runs");
+  static_assert(run > 0, "there is room for some");
   const uint4 empty = make_uint4(nothing, nothing, nothing, nothing);
   const int self = static_cast<int>(ptx::block());
 #pragma unroll 1
@@ -55,7 +55,7 @@ __device__ inline void add_sums(const work &w, int begin, int end, int group, fl
     for (int first = 0; first < kOwn; first += run) {
       uint4 found[batch][run];
       const auto wanted = [&](int i, int t) {
-        return block + i < end && block + i != self && own.begin + first + t < own.end;
+        return first + t < kOwn && block + i < end && block + i != self && own.begin + first + t < own.end;
       };
       const auto place = [&](int i, int t) { return sums + (i * Shape::groups * Shape::eights + first + t) * 128; };
 #pragma unroll
@@ -67,7 +67,7 @@ __device__ inline void add_sums(const work &w, int begin, int end, int group, fl
       for (int i = 0; i < batch; i++) {
 #pragma unroll
         for (int t = 0; t < run; t++) {
-          if (!wanted(i, t))
+          if (first + t >= kOwn || !wanted(i, t))
             continue;
           uint4 &quad = found[i][t];
           while (quad.x == nothing || quad.y == nothing || quad.z == nothing || quad.w == nothing)
@@ -233,7 +233,9 @@ __device__ inline void share_tile(const work &w, shared<Shape> &s, const place &
                                   float (&sum)[4 * Shape::eights]) {
   const int block = static_cast<int>(ptx::block()), begin = block / w.split_k * w.split_k;
   const span own = span_of(Shape::eights, w.split_k, block - begin);
-  move_down<Shape::eights / 2>(sum, own.begin);
+  // The highest bit of where a block's begin.
+  constexpr int high = Shape::eights > 8 ? 8 : Shape::eights > 4 ? 4 : Shape::eights > 2 ? 2 : 1;
+  move_down<high>(sum, own.begin);
   add_sums<Shape, kOwn>(w, begin, begin + w.split_k, group, sum, own);
   write_y<Shape, kOwn>(w, s, at, group, sum, own);
 }

@@ -198,6 +198,7 @@ static void an_arena_has_its_bounds(void **state) {
   assert_int_equal(ask_arena(4096, 0), STATUS_INVALID);
   assert_int_equal(ask_arena(4096, 3), STATUS_INVALID);
   assert_int_equal(failure.field, FIELD_ENTRIES);
+  assert_string_equal(failure.text, "entries must be a power of two of 1..256, got 3");
   assert_int_equal(ask_arena(4096, 2 * LIMIT_RING_ENTRIES), STATUS_INVALID);
   assert_int_equal(ask_arena(1 << 20, LIMIT_RING_ENTRIES), STATUS_OK);
   assert_int_equal(ask_arena(4096, 4), STATUS_WRONG_STATE);

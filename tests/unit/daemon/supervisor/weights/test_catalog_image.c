@@ -47,6 +47,8 @@ static int setup(void **state) {
       return -1;
   struct catalog_weight *first = add(1, 0, 1, 8192), *second = add(2, 1, 2, 0);
   second->hash_kind = CATALOG_HASH_TREE;
+  second->stamps[CATALOG_NUMBERS].known = true;
+  memset(second->stamps[CATALOG_NUMBERS].bytes, 77, CATALOG_HASH_BYTES);
   second->shape.experts = 12;
   first->shape.input = GEMM_INPUT_SCALE;
   add(3, 0, 1, 0)->handles = 1; /* no name stands for it any more */
@@ -86,6 +88,11 @@ static void what_has_a_name_comes_back(void **state) {
   assert_int_equal(a->mode, MODE_PRIVATE);
   assert_int_equal(a->weight->hash_kind, CATALOG_HASH_SEQUENTIAL);
   assert_int_equal(catalog_find(&back, "c")->weight->hash_kind, CATALOG_HASH_TREE);
+  struct catalog_stamp made = {.known = true};
+  memset(made.bytes, 77, sizeof made.bytes);
+  assert_ptr_equal(catalog_find_stamp(&back, CATALOG_NUMBERS, &made, NULL), catalog_find(&back, "c")->weight);
+  assert_null(catalog_find_stamp(&back, CATALOG_FILES, &made, NULL));
+  assert_false(a->weight->stamps[CATALOG_FILES].known || a->weight->stamps[CATALOG_NUMBERS].known);
   assert_true(catalog_has_old_hash(&back));
   assert_int_equal(b->mode, MODE_ALL);
   assert_int_equal(a->weight->names, 2);
@@ -204,7 +211,17 @@ static void what_is_lent_as_anothers_is_refused(void **state) {
 /* As a gemmd wrote it that knew nothing of lending, of experts and of what is done to x: without the epoch and what
  * stands behind each slab and each weight. */
 static void one_of_the_version_before_is_read(void **state) {
-  enum { HEAD = 48, EPOCH = 8, SLAB = 16, LENT = 24, EXPERTS = 8, INPUT = 8, HASH = 32, WEIGHTS_AT = 16 };
+  enum {
+    HEAD = 48,
+    EPOCH = 8,
+    SLAB = 16,
+    LENT = 24,
+    EXPERTS = 8,
+    INPUT = 8,
+    STAMPS = 8 + 2 * 32,
+    HASH = 32,
+    WEIGHTS_AT = 16
+  };
   const size_t weight_bytes = 72 + LIMIT_PARTS * sizeof(struct catalog_part);
   uint8_t *older = malloc(length), *to = older;
   struct catalog back;
@@ -216,7 +233,7 @@ static void one_of_the_version_before_is_read(void **state) {
   from += HEAD + EPOCH;
   for (int i = 0; i < 2; i++, to += SLAB, from += SLAB + LENT)
     memcpy(to, from, SLAB);
-  for (uint32_t i = 0; i < image[WEIGHTS_AT]; i++, to += weight_bytes, from += weight_bytes + EXPERTS + INPUT)
+  for (uint32_t i = 0; i < image[WEIGHTS_AT]; i++, to += weight_bytes, from += weight_bytes + EXPERTS + INPUT + STAMPS)
     memcpy(to, from, weight_bytes);
   size_t rest = (size_t)(image + length - HASH - from);
   memcpy(to, from, rest);
@@ -230,6 +247,27 @@ static void one_of_the_version_before_is_read(void **state) {
   assert_int_equal(catalog_slab_find(&back, 1)->of.mode, MODE_DEFAULT);
   catalog_free(&back);
   free(older);
+}
+
+/* What another gemmd made of the same numbers may be another content. */
+static void what_was_made_by_another_recipe_is_not_found(void **state) {
+  enum { HEAD = 48, EPOCH = 8, SLAB = 16, LENT = 24, EXPERTS = 8, INPUT = 8, HASH = 32 };
+  size_t weight = 72 + LIMIT_PARTS * sizeof(struct catalog_part) + EXPERTS + INPUT, stamps = 8 + 2 * CATALOG_HASH_BYTES;
+  uint8_t *recipe = image + HEAD + EPOCH + 2 * (SLAB + LENT) + 2 * weight + stamps; /* of the second weight */
+  struct catalog back;
+  (void)state;
+  assert_int_equal(recipe[0], 1);
+  assert_int_equal(recipe[4], 1 << CATALOG_NUMBERS);
+  recipe[0] = 2;
+  blake2b(image + length - HASH, image, NULL, HASH, length - HASH, 0);
+  assert_int_equal(read_image(&back, image, length), STATUS_OK);
+  assert_false(catalog_find(&back, "c")->weight->stamps[CATALOG_NUMBERS].known);
+  catalog_free(&back);
+  recipe[0] = 1;
+  recipe[4] = 1 << CATALOG_MARKS;
+  blake2b(image + length - HASH, image, NULL, HASH, length - HASH, 0);
+  assert_int_equal(read_image(&back, image, length), STATUS_BAD_FILE);
+  assert_non_null(strstr(failure.text, "nothing known"));
 }
 
 static void exact_ranges_are_taken_once(void **state) {
@@ -260,6 +298,7 @@ int main(void) {
       IMAGE(what_is_lent_stays_so),
       IMAGE(what_is_lent_as_anothers_is_refused),
       IMAGE(one_of_the_version_before_is_read),
+      IMAGE(what_was_made_by_another_recipe_is_not_found),
       cmocka_unit_test(exact_ranges_are_taken_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-enum { STARTED_MOST = 2, LONG_NS = 1000000000, TURN_NS = 1, ROWS = 300, PRODUCTS = 12, TIMES = 10, POLLS = 5 };
+enum { STARTED_MOST = 8, LONG_NS = 1000000000, TURN_NS = 1, ROWS = 300, PRODUCTS = 12, TIMES = 10, POLLS = 5 };
 
 static struct backend_ops beside;
 
@@ -19,7 +19,7 @@ static struct {
 } known[16];
 static struct backend_turns *started[STARTED_MOST];
 static int started_count;
-static unsigned polls;
+static unsigned polls, most_known; /* products that had turns at once */
 
 static uint64_t long_from_two_rows_on(const struct backend *backend, const struct backend_job *job) {
   (void)backend;
@@ -36,6 +36,10 @@ static enum status begin(struct backend *backend, const struct backend_job *job,
     place++;
   known[place].turns = *out;
   known[place].tag = job->tag;
+  unsigned count = 0;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    count += known[i].turns != NULL;
+  most_known = count > most_known ? count : most_known;
   return STATUS_OK;
 }
 
@@ -81,12 +85,13 @@ static int open_device(void **state) {
   return status;
 }
 
-/* More than the device takes, or a user may have under way; short ones between. */
+/* More than the device takes, or than the four that a user may have under way; short ones between. */
 static void all_of_a_session_end(void **state) {
   struct rig_control control;
   struct rig_client client;
   struct ring_submission products[PRODUCTS];
   (void)state;
+  most_known = 0;
   rig_start_on(&control, &beside, 0);
   rig_join(&control, &client);
   for (unsigned time = 0; time < TIMES; time++) {
@@ -100,6 +105,7 @@ static void all_of_a_session_end(void **state) {
     for (unsigned i = 0; i < PRODUCTS; i++)
       rig_check(&client, &products[i]);
   }
+  assert_int_equal(most_known, 4);
   rig_leave(&control, &client);
   rig_stop(&control);
 }

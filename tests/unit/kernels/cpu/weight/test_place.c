@@ -1,0 +1,97 @@
+/* A weight in a slab is the same whoever stores it, and what lies beside it stays. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cpu/weight/place.h"
+
+enum { N = 2500, K = 8000, SLAB = 96 << 20, BEGIN = 3 * GEMM_SECTION, BESIDE = 0x5a };
+
+static void *canonical_of(const struct gemm_weight *weight, uint64_t *bytes) {
+  struct gemm_layout layout;
+  struct error error;
+  assert_int_equal(gemm_layout_compute(weight, &layout, &error), STATUS_OK);
+  uint8_t *canonical = malloc(layout.total_bytes);
+  uint64_t random = 1;
+  assert_non_null(canonical);
+  for (uint64_t i = 0; i < layout.total_bytes; i++) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    canonical[i] = (uint8_t)(random >> 56);
+  }
+  *bytes = layout.total_bytes;
+  return canonical;
+}
+
+/* The slab's bytes after a store by so many threads; the memory before and behind the weight had been written. */
+static uint8_t *stored(const struct gemm_weight *weight, const void *canonical, bool large_pages, int threads) {
+  struct backend_slab *slab = NULL;
+  struct cpu_layout layout;
+  struct error error;
+  uint8_t *beside = malloc(SLAB), *all = malloc(SLAB);
+  int fd;
+  assert_true(beside != NULL && all != NULL);
+  memset(beside, BESIDE, SLAB);
+  assert_int_equal(cpu_layout_compute(weight, &layout, &error), STATUS_OK);
+  uint64_t end = BEGIN + layout.total_bytes;
+  assert_true(end < SLAB);
+  assert_int_equal(cpu_slab_create(SLAB, &fd, &slab, &error), STATUS_OK);
+  assert_int_equal(cpu_slab_write(slab, 0, beside, BEGIN, &error), STATUS_OK);
+  assert_int_equal(cpu_slab_write(slab, end, beside, SLAB - end, &error), STATUS_OK);
+  assert_int_equal(cpu_place_store(weight, canonical, slab, BEGIN, large_pages, threads, &error), STATUS_OK);
+  memcpy(all, cpu_slab_read(slab, 0, SLAB, &error), SLAB);
+  assert_memory_equal(all, beside, BEGIN);
+  assert_memory_equal(all + end, beside, SLAB - end);
+  cpu_slab_close(slab);
+  close(fd);
+  free(beside);
+  return all;
+}
+
+static void test_threads_store_the_same(void **state) {
+  static const enum gemm_format formats[] = {GEMM_FORMAT_BF16, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2};
+  (void)state;
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    struct gemm_weight weight = {
+        .n = N, .k = K, .format = formats[i], .scale = gemm_format_facts(formats[i])->scale_default};
+    uint64_t bytes;
+    void *canonical = canonical_of(&weight, &bytes);
+    uint8_t *one = stored(&weight, canonical, false, 1);
+    for (int threads = 2; threads <= 64; threads *= 4) {
+      uint8_t *many = stored(&weight, canonical, threads > 2, threads);
+      assert_memory_equal(many, one, SLAB);
+      free(many);
+    }
+    free(one);
+    free(canonical);
+  }
+}
+
+/* What cannot be written is said by whichever thread meets it. */
+static void test_a_place_outside_of_the_slab(void **state) {
+  (void)state;
+  struct gemm_weight weight = {.n = N, .k = K, .format = GEMM_FORMAT_BF16};
+  struct backend_slab *slab = NULL;
+  struct error error;
+  uint64_t bytes;
+  int fd;
+  void *canonical = canonical_of(&weight, &bytes);
+  assert_int_equal(cpu_slab_create(bytes, &fd, &slab, &error), STATUS_OK);
+  assert_int_equal(cpu_place_store(&weight, canonical, slab, GEMM_SECTION, true, 4, &error), STATUS_INVALID);
+  cpu_slab_close(slab);
+  close(fd);
+  free(canonical);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_threads_store_the_same),
+      cmocka_unit_test(test_a_place_outside_of_the_slab),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
