@@ -153,7 +153,7 @@ ARM64 := build/arm64
 ARM64_CC ?= aarch64-linux-gnu-gcc
 ARM64_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=$(ARM64)/root/usr/lib/aarch64-linux-gnu
 ARM64_CFLAGS = $(filter-out -DGEMMD_CUDA,$(BASE_CFLAGS)) $(CFLAGS) -isystem $(ARM64)/root/usr/include -DKERNELS_HASH='"arm64"'
-ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c status.c) $(wildcard kernels/*.c) $(call below,kernels/cpu,c) \
+ARM64_OBJECTS := $(patsubst %,$(ARM64)/obj/%.o,$(addprefix proto/,gemm.c number.c place.c status.c) $(wildcard kernels/*.c) $(call below,kernels/cpu,c) \
   $(addprefix tests/support/,worker/device.c worker/micro.c reference/oracle.c worker/suite.c))
 ARM64_TESTS := $(addprefix $(ARM64)/tests/,$(addprefix unit/kernels/cpu/test_,micro micro_tiles pool backend) \
   $(addprefix conformance/test_,conformance variants))

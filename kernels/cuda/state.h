@@ -134,6 +134,7 @@ struct backend {
   int slot_count;                 /* one more, so that neither keeps the other out; direct: lanes */
   struct slot slots[SLOTS_MAX];
   struct backend_turns turns[CUDA_TURNS];
+  struct region trial_staging; /* beside `trial`: copies of it as kernels of stored weights read them */
   uint8_t *trial_y;            /* in `trial`: where y of what is measured goes, dense */
   struct backend_arena trial;  /* of tensors/trial.h; of no device memory: there is none */
   _Atomic uint64_t longest_ns; /* predicted, of what was queued in one go */

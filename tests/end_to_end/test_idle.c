@@ -117,11 +117,16 @@ static void close_engine(struct engine *engine) {
   gemmd_disconnect(engine->session);
 }
 
-/* Computes eight rows for the first time. */
-static void see(const struct engine *engine) {
+/* Computes so many rows for the first time. */
+static void see_rows(const struct engine *engine, uint32_t m) {
   const struct seen_entry seen = {
-      .borrow = gemmd_borrowed_number(engine->borrowed), .m = 7, .x_type = GEMM_F16, .y_type = GEMM_F32};
+      .borrow = gemmd_borrowed_number(engine->borrowed), .m = m, .x_type = GEMM_F16, .y_type = GEMM_F32};
   assert_true(seen_put(engine->ring, &seen));
+}
+
+/* A shape of eight. */
+static void see(const struct engine *engine) {
+  see_rows(engine, 7);
 }
 
 static bool is_published(const struct engine *engine, struct published_row *row) {
@@ -302,6 +307,18 @@ static void a_spare_worker_goes_as_well(void **state) {
 
 /* ---- quiet */
 
+/* The worker was started for work in the background after `since_ns`: it is not started again within a minute. */
+static void expect_a_minute_between(gemmd_session *session, const struct engine *engine, uint64_t since_ns) {
+  const uint64_t long_ns = 2000000000, minute_ns = 50000000000; /* some less than one, for a machine that is busy */
+  see_rows(engine, 200);
+  for (uint64_t begin_ns = now_ns(); now_ns() - begin_ns < long_ns && now_ns() - since_ns < minute_ns;)
+    assert_string_equal(device_info(session).state, "asleep");
+  if (now_ns() - since_ns >= minute_ns)
+    return;
+  assert_int_equal(rest_of(session).untuned, 1);
+  assert_int_equal(rest_of(session).naps, 2);
+}
+
 static void shapes_are_tuned_when_nobody_computes(void **state) {
   struct published_row row;
   (void)state;
@@ -320,11 +337,13 @@ static void shapes_are_tuned_when_nobody_computes(void **state) {
     assert_int_equal(rest_of(session).untuned, 1);
   }
   assert_string_equal(device_info(session).state, "asleep");
+  uint64_t since_ns = now_ns();
   while (!is_published(&engine, &row)) /* from here on it is left alone */
     sched_yield();
   await_state(session, "asleep");
   assert_int_equal(rest_of(session).untuned, 0);
   assert_int_equal(rest_of(session).naps, 2);
+  expect_a_minute_between(session, &engine, since_ns);
   assert_int_equal(device_info(session).restarts, 0);
   expect_same(&engine);
   close_engine(&engine);

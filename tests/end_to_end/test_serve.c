@@ -246,6 +246,23 @@ static void status_counts(void **state) {
   gemmd_disconnect(session);
 }
 
+/* Its worker does: what can crash in them is not what remembers. */
+static void the_supervisor_has_no_driver(void **state) {
+  char path[64], line[512];
+  bool seen = false;
+  (void)state;
+  snprintf(path, sizeof path, "/proc/%d/maps", (int)layers.daemon.pid);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file) != NULL) {
+    seen |= strstr(line, "libc.so") != NULL;
+    if (strstr(line, "libcuda.so") != NULL || strstr(line, "libcublas") != NULL)
+      fail_msg("%s", line);
+  }
+  fclose(file);
+  assert_true(seen);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(several_processes_all_formats),
@@ -254,6 +271,7 @@ int main(void) {
       cmocka_unit_test(the_same_bits_for_everybody),
       cmocka_unit_test(products_during_a_load),
       cmocka_unit_test(status_counts),
+      cmocka_unit_test(the_supervisor_has_no_driver),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);
 }

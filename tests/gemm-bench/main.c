@@ -103,6 +103,7 @@ static const struct tool_command kernels_command = {
 static const struct tool_option tensors_options[] = {
     {"sides", "LIST", "M and N, each with each; 64,128,256 if not given", false},
     {"k", "LIST", "K; 25088,200704,1605632 if not given", false},
+    {"seconds", "S", "for the search of each; 4 if not given", false},
     {"turned", NULL, "x is [k, m] and W [k, n], for which there is no library beside", false},
     {0},
 };

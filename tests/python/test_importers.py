@@ -277,15 +277,24 @@ class ModelOpt(Written):
 @needs("torch", "safetensors", "transformers")
 class Transformers(Written):
     def test_bitnet(self):
+        """W is what its layers of both conventions multiply with: one divides by the scale, the other multiplies."""
         import torch
-        from transformers.integrations.bitnet import pack_weights, unpack_weights
+        from transformers.integrations.bitnet import AutoBitLinear, BitLinear, pack_weights, unpack_weights
 
         codes = torch.randint(-1, 2, (N, K), generator=torch.Generator().manual_seed(1))
         packed = pack_weights(codes.to(torch.bfloat16))
         self.assertTrue((unpack_weights(packed, torch.bfloat16) == codes).all())
-        self.save({STEM + ".weight": packed, STEM + ".weight_scale": torch.tensor([0.5], dtype=torch.bfloat16)},
-                  {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"})  # fmt: skip
-        self.expect(codes.numpy().astype(np.float32) * np.float32(0.5), "stored")
+        for name, kind, values in (("bitlinear", BitLinear, packed), ("autobitlinear", AutoBitLinear, codes.float())):
+            with self.subTest(name), torch.inference_mode():
+                own = kind(K, N, bias=False, dtype=torch.float32)
+                own.weight, own.weight_scale = torch.nn.Parameter(values, requires_grad=False), torch.tensor([4.0])
+                torch._dynamo.config.disable = True  # of its two small functions, which a compiler would be started for
+                expected = own(torch.eye(K)).T.numpy()
+                self.save({STEM + ".weight": packed, STEM + ".weight_scale": own.weight_scale.bfloat16()},
+                          {"quant_method": "bitnet", "linear_class": name, "quantization_mode": "offline"})  # fmt: skip
+                self.expect(expected, "stored")
+                self.assertEqual(np.abs(expected).max(), 0.25 if name == "bitlinear" else 4)
+                self.forget()
 
     def test_fp8_of_blocks(self):
         """What FineGrainedFP8Config keeps, and what its own code makes of it."""

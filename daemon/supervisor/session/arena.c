@@ -43,7 +43,7 @@ static enum status check_request(uint32_t entries, uint64_t tensor_bytes, uint64
     return error_field(error, STATUS_INVALID, FIELD_ENTRIES, entries, 1, LIMIT_RING_ENTRIES);
   if ((entries & (entries - 1)) != 0) {
     (void)error_field(error, STATUS_INVALID, FIELD_ENTRIES, entries, 1, LIMIT_RING_ENTRIES);
-    snprintf(error->text, sizeof error->text, "entries must be a power of two of 1..%d, got %u", LIMIT_RING_ENTRIES,
+    snprintf(error->text, sizeof error->text, "entries must be a power of two of 1..%u, got %u", LIMIT_RING_ENTRIES,
              entries);
     return STATUS_INVALID;
   }

@@ -8,6 +8,8 @@
 #include "sequence.h"
 #include "tensors.h"
 
+#include <stdlib.h>
+
 enum status measure_begin(cudaStream_t stream, struct error *error) {
   return runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
 }
@@ -132,20 +134,78 @@ static enum status tensors_graph(struct backend *backend, size_t count, const st
   return measure_end(slot->stream, status, graph, error);
 }
 
-/* By the kernels of stored weights, where W lies. */
-static enum status operand_graph(struct backend *backend, const struct backend_timing *timing, cudaGraphExec_t *graph,
-                                 struct error *error) {
+/* ---- two tensors by the kernels of stored weights */
+
+/* One of the copies of both tensors, as it has been staged. */
+struct staged {
+  struct backend_weight weight;
+  CUdeviceptr scratch;
+};
+
+static struct chunk staged_chunk(struct slot *slot, const struct staged *staged) {
+  const struct backend_weight *weight = &staged->weight;
+  slot->scratch = staged->scratch;
+  return (struct chunk){.slot = slot,
+                        .job = &slot->job,
+                        .weight = weight,
+                        .at = staging_place(&weight->weight, &weight->layout, slot->rows_most),
+                        .rows = slot->rows_most,
+                        .rows_padded = staging_pad(&weight->weight, slot->rows_most),
+                        .stays = true};
+}
+
+/* A copy of x and W to memory of its own, or W where it lies. */
+static enum status stage_copy(struct backend *backend, const struct backend_job *job, struct backend_operand *one,
+                              const struct operand_panel *panel, struct staged *out, struct error *error) {
   struct slot *slot = &backend->slots[0];
-  struct operand_panel panel = {.columns = slot->job.operand->shape.n,
-                                .rows = slot->job.m,
-                                .bytes = operand_bytes(backend) / 4,
-                                .region = &slot->operand};
-  enum status status = operand_stage(backend, slot, &panel, error);
+  slot->job = *job;
+  slot->job.operand = one;
+  slot->job.x = (const uint8_t *)job->x + panel->copy * job->operand->form.x_step;
+  one->w = (const uint8_t *)job->operand->w + panel->copy * job->operand->form.w_step;
+  enum status status = operand_stage(backend, slot, panel, error);
   if (status != STATUS_OK)
     return status;
-  struct backend_weight *weight = &slot->own;
-  slot->rows_most = staging_go(slot->job.m, weight->rows_most);
-  return product_graph(backend, &weight, 1, timing, graph, error);
+  *out = (struct staged){.weight = slot->own, .scratch = slot->scratch};
+  slot->job.weight = &out->weight;
+  slot->rows_most = staging_go(slot->job.m, out->weight.rows_most);
+  struct chunk chunk = staged_chunk(slot, out);
+  return chunk_stage(&chunk, error);
+}
+
+static enum status staged_graph(struct backend *backend, const struct staged *copies, size_t count,
+                                const struct backend_timing *timing, cudaGraphExec_t *graph, struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  enum status status = measure_begin(slot->stream, error);
+  if (status != STATUS_OK)
+    return status;
+  for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
+    struct chunk chunk = staged_chunk(slot, &copies[i % count]);
+    chunk.follows = chunk.in_row = timing->dependent;
+    status = chunk_compute(backend, &chunk, error);
+  }
+  return measure_end(slot->stream, status, graph, error);
+}
+
+/* In turn by `count` copies of both, as tensors_graph has them: a library's times are of memory, too. */
+static enum status operand_graph(struct backend *backend, size_t count, const struct backend_timing *timing,
+                                 cudaGraphExec_t *graph, struct error *error) {
+  struct slot *slot = &backend->slots[0];
+  const struct backend_job job = slot->job;
+  struct backend_operand one = *job.operand;
+  struct operand_panel panel = {.columns = one.shape.n,
+                                .rows = job.m,
+                                .bytes = operand_bytes(backend) / 4,
+                                .region = backend->trial.device ? &backend->trial_staging : &slot->operand,
+                                .copies = count};
+  struct staged *copies = calloc(count, sizeof *copies);
+  enum status status = copies ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory for a product's trial");
+  for (; panel.copy < count && status == STATUS_OK; panel.copy++)
+    status = stage_copy(backend, &job, &one, &panel, &copies[panel.copy], error);
+  if (status == STATUS_OK)
+    status = staged_graph(backend, copies, count, timing, graph, error);
+  slot->job = job;
+  free(copies);
+  return status;
 }
 
 /* x, ids and routing lie on the device; what each launch does is all that a product over experts is. */
@@ -181,7 +241,7 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
     status = (job->experts ? experts_rows : sequence_rows)(slot, job, job->m, &slot->rows_most, error);
   if (status == STATUS_OK && job->operand)
     status = tensors_serves(backend, job) ? tensors_graph(backend, count, timing, &graph, error)
-                                          : operand_graph(backend, timing, &graph, error);
+                                          : operand_graph(backend, count, timing, &graph, error);
   else if (status == STATUS_OK && job->experts)
     status = experts_graph(backend, weights, count, timing, &graph, error);
   else if (status == STATUS_OK)

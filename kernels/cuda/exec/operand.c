@@ -82,13 +82,15 @@ enum status operand_stage(struct backend *backend, struct slot *slot, const stru
   made.codes = lies_there(operand, &made.weight, &made.layout, w);
   /* the panel comes first, so that it stays where it is whatever is staged with later rows */
   uint64_t codes_bytes = made.codes ? 0 : gemm_round_up(made.layout.codes_bytes, ALIGN);
-  status = make_room(backend, panel->region, codes_bytes + begin, error);
+  uint64_t each = gemm_round_up(codes_bytes + begin, ALIGN);
+  status = make_room(backend, panel->region, panel->copies > 1 ? each * panel->copies : codes_bytes + begin, error);
   if (status != STATUS_OK)
     return status;
-  uint8_t *codes = made.codes ? NULL : (uint8_t *)(uintptr_t)panel->region->address;
+  CUdeviceptr address = panel->region->address + each * panel->copy;
+  uint8_t *codes = made.codes ? NULL : (uint8_t *)(uintptr_t)address;
   if (codes)
     made.codes = codes;
-  slot->scratch = panel->region->address + codes_bytes;
+  slot->scratch = address + codes_bytes;
   slot->own = made;
   slot->job.weight = &slot->own;
   turn_to_columns(&slot->job, panel->column);

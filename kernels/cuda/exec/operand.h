@@ -11,6 +11,7 @@ struct operand_panel {
   uint64_t bytes;        /* for what is staged beside the panel */
   struct region *region; /* grown as needed; the engine's */
   bool there;            /* its W has been copied there before */
+  size_t copies, copy;   /* panels of this size that the region holds, and which of them; 0 copies: one */
 };
 
 /* Bytes that one product which brings W may take beside its slot: those of all products under way together are a 64th

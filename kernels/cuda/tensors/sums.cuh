@@ -8,8 +8,9 @@
 
 namespace tensors {
 
-constexpr int sums_lanes = 32; // a lane: 4 columns
-constexpr int sums_groups = 8; // of lanes at most; a group: some of the slices
+constexpr int sums_lanes = 32;  // a lane: 4 columns
+constexpr int sums_groups = 8;  // of lanes at most; a group: some of the slices
+constexpr int sums_at_once = 8; // slices of a group whose loads are under way together
 
 __device__ inline void add4(float4 &to, const float4 &value) {
   to.x += value.x;
@@ -46,10 +47,20 @@ __global__ void __launch_bounds__(sums_lanes *sums_groups) sums_pass(const tenso
   for (int64_t row = blockIdx.y; row < s.m; row += gridDim.y) {
     float4 sum = make_float4(0, 0, 0, 0);
     if (column < s.n) {
-      const float *from = s.partials + row * s.pitch + column;
-#pragma unroll 4
-      for (int i = group; i < s.slices; i += groups)
-        add4(sum, *reinterpret_cast<const float4 *>(from + i * s.slice));
+      const int64_t stride = groups * s.slice;
+      const float *from = s.partials + group * s.slice + row * s.pitch + column;
+      for (int left = (s.slices - group + groups - 1) / groups; left > 0; left -= sums_at_once) {
+        float4 part[sums_at_once];
+#pragma unroll
+        for (int i = 0; i < sums_at_once; i++)
+          if (i < left)
+            part[i] = *reinterpret_cast<const float4 *>(from + i * stride);
+#pragma unroll
+        for (int i = 0; i < sums_at_once; i++)
+          if (i < left)
+            add4(sum, part[i]);
+        from += sums_at_once * stride;
+      }
     }
     parts[group][lane] = sum;
     __syncthreads();

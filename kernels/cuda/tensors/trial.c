@@ -107,5 +107,6 @@ void cuda_tensors_drop(struct backend *backend) {
   struct error ignored;
   if (backend->trial.device && backend_enter(backend, &ignored) == STATUS_OK)
     (void)cudaFree(backend->trial.device);
+  region_close(backend->driver, &backend->trial_staging);
   backend->trial = (struct backend_arena){.base = NULL};
 }

@@ -1,12 +1,21 @@
 #include "../kernels.h"
 
 #include "kernels/backend.h"
+#include "proto/clock.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIZES_MOST = 16, VARIANTS_MOST = 1024, BASES = 12, ROUNDS = 7, LAUNCHES_MOST = 32, TURN_NS = 1000000 };
+enum {
+  SIZES_MOST = 16,
+  VARIANTS_MOST = 1024,
+  BASES = 12,
+  ROUNDS = 7,
+  LAUNCHES_MOST = 32,
+  TURN_NS = 1000000,
+  SECONDS = 4
+};
 
 struct bench {
   const struct backend_ops *ops;
@@ -14,6 +23,8 @@ struct bench {
   struct backend_arena *arena;
   float *y, *right; /* of the arena */
   uint64_t bytes;
+  double seconds;       /* for the search of a case */
+  uint64_t deadline_ns; /* of the part of it that is under way */
 };
 
 struct product {
@@ -56,18 +67,26 @@ static int by_time(const void *left, const void *right) {
   return (a->ns > b->ns) - (a->ns < b->ns);
 }
 
+/* As many as the time allows, one at least; returns how many. */
 static int try_all(const struct bench *bench, struct product *product, const struct variant *list, int count,
                    struct timed *out) {
-  for (int i = 0; i < count; i++) {
-    out[i].variant = list[i];
-    out[i].ns = attempt(bench, product, &out[i].variant);
+  int tried = 0;
+  while (tried < count && (tried == 0 || clock_ns() < bench->deadline_ns)) {
+    out[tried].variant = list[tried];
+    out[tried].ns = attempt(bench, product, &out[tried].variant);
+    tried++;
   }
-  qsort(out, (size_t)count, sizeof *out, by_time);
-  return count;
+  qsort(out, (size_t)tried, sizeof *out, by_time);
+  return tried;
+}
+
+/* The parts of the search have a quarter, a half and a quarter of the time. */
+static void allow(struct bench *bench, uint64_t begin_ns, double part) {
+  bench->deadline_ns = begin_ns + (uint64_t)(part * bench->seconds * 1e9);
 }
 
 /* The library's: all algorithms, and then the best ones in every number of slices. */
-static struct timed library_best(const struct bench *bench, struct product *product, int *tried) {
+static struct timed library_best(struct bench *bench, struct product *product, uint64_t begin_ns, int *tried) {
   static struct variant list[VARIANTS_MOST];
   static struct timed timed[VARIANTS_MOST], more[VARIANTS_MOST];
   const struct backend_ops *ops = bench->ops;
@@ -82,13 +101,16 @@ static struct timed library_best(const struct bench *bench, struct product *prod
       list[i].values[SPLIT_K] = CUT;
       list[i].values[REDUCTION] = 2;
     }
+  allow(bench, begin_ns, 0.75);
   count = try_all(bench, product, list, count, timed);
+  allow(bench, begin_ns, 1);
   *tried = count;
   if (count > 0)
     best = timed[0];
-  for (int b = 0; b < BASES && b < count && timed[b].ns != UINT64_MAX; b++) {
+  for (int b = 0; b < BASES && b < count && timed[b].ns != UINT64_MAX && clock_ns() < bench->deadline_ns; b++) {
     int found = ops->variants(bench->backend, &product->problem, &timed[b].variant, true, list, VARIANTS_MOST);
-    *tried += try_all(bench, product, list, found, more);
+    found = try_all(bench, product, list, found, more);
+    *tried += found;
     if (found > 0 && more[0].ns < best.ns)
       best = more[0];
   }
@@ -178,13 +200,14 @@ static enum status turns(const struct bench *bench, struct product *product, str
   return STATUS_OK;
 }
 
-static enum status run_case(const struct bench *bench, struct product *product, struct outcome *out,
-                            struct error *error) {
+static enum status run_case(struct bench *bench, struct product *product, struct outcome *out, struct error *error) {
+  uint64_t begin_ns = clock_ns();
   *out = (struct outcome){.ratio = 0};
+  allow(bench, begin_ns, 0.25);
   out->own = own_best(bench, product);
   if (out->own.ns == UINT64_MAX)
     return error_set(error, STATUS_UNSUPPORTED, "no kernel computes this product");
-  out->library = library_best(bench, product, &out->tried);
+  out->library = library_best(bench, product, begin_ns, &out->tried);
   enum status status = out->library.ns != UINT64_MAX ? turns(bench, product, out, error) : STATUS_OK;
   return status == STATUS_OK ? error_of(bench, product, &out->own.variant, &out->off, error) : status;
 }
@@ -248,6 +271,13 @@ static enum status run_all(struct tool_call *call, struct bench *bench, struct e
   int side_count, k_count, cases = 0;
   double logs = 0, worst = INFINITY;
   bool turned = tool_value(call, "turned") != NULL;
+  const char *seconds = tool_value(call, "seconds");
+  char *end = NULL;
+  bench->seconds = seconds != NULL ? strtod(seconds, &end) : SECONDS;
+  if ((end != NULL && *end != '\0') || !(bench->seconds > 0)) {
+    (void)tool_fail(call, TOOL_USAGE, "--seconds takes a number above 0");
+    return error_set(error, STATUS_INVALID, "seconds");
+  }
   enum status status = STATUS_OK;
   if (!parse_sizes(call, "sides", "64,128,256", sides, &side_count) ||
       !parse_sizes(call, "k", "25088,200704,1605632", ks, &k_count))

@@ -5,8 +5,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "kernels/cpu/weight/place.h"
@@ -88,10 +90,39 @@ static void test_a_place_outside_of_the_slab(void **state) {
   free(canonical);
 }
 
+/* Whichever thread's write is refused: the store ends with its sentence, and a later one succeeds. */
+static void test_writes_that_fail(void **state) {
+  (void)state;
+  struct gemm_weight weight = {.n = N, .k = K, .format = GEMM_FORMAT_BF16};
+  struct rlimit before, limit;
+  struct error error;
+  uint64_t bytes;
+  void *canonical = canonical_of(&weight, &bytes);
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  for (int threads = 1; threads <= 4; threads++) {
+    struct backend_slab *slab = NULL;
+    int fd;
+    assert_int_equal(cpu_slab_create(SLAB, &fd, &slab, &error), STATUS_OK);
+    limit = (struct rlimit){.rlim_cur = bytes / 2, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    enum status status = cpu_place_store(&weight, canonical, slab, 0, false, threads, &error);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, STATUS_SYSTEM);
+    assert_non_null(strstr(error.text, "cannot be stored"));
+    assert_int_equal(cpu_place_store(&weight, canonical, slab, 0, false, threads, &error), STATUS_OK);
+    cpu_slab_close(slab);
+    close(fd);
+  }
+  signal(SIGXFSZ, handler);
+  free(canonical);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_threads_store_the_same),
       cmocka_unit_test(test_a_place_outside_of_the_slab),
+      cmocka_unit_test(test_writes_that_fail),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
