@@ -339,6 +339,10 @@ struct backend_ops {
    * NULL: `variants` has them all. */
   int (*library_variants)(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,
                           int most);
+  /* Variants that have to be built first (variant_foreign), best guess first; `variants` leaves them out. Takes
+   * milliseconds. NULL: there are none. */
+  int (*compiled_variants)(struct backend *backend, const struct variant_problem *problem, bool all,
+                           struct variant *out, int most);
   /* Whether the variant can run for the problem, and fills variant->ready. UNSUPPORTED with the reason otherwise, and
    * *nearest is one that can, or has no family. `nearest` may be NULL. */
   enum status (*variant_check)(struct backend *backend, const struct variant_problem *problem, struct variant *variant,

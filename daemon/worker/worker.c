@@ -142,6 +142,8 @@ static struct tuner_options tuner_options(const struct config *config) {
                                 .quiet_ns = (uint64_t)config->tune_quiet_ms * 1000000,
                                 .share = (uint32_t)config->tune_share,
                                 .budget_ns = (uint64_t)config->tune_budget_ms * 1000000,
+                                .compile_ns = (uint64_t)config->tune_compile_ms * 1000000,
+                                .compile_share = (uint32_t)config->tune_compile_share,
                                 .arena_bytes = (uint64_t)config->tune_bytes,
                                 .state_dir = state_dir(config)};
 }

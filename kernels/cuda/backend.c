@@ -390,6 +390,7 @@ const struct backend_ops cuda_backend = {
     .families = tuning_families,
     .variants = cuda_variants,
     .library_variants = cuda_library_variants,
+    .compiled_variants = cuda_compiled_variants,
     .variant_check = cuda_variant_check,
     .variant_needs = cuda_variant_needs,
     .variant_foreign = cuda_variant_foreign,

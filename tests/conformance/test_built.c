@@ -78,10 +78,10 @@ static struct variant built(const struct variant_problem *problem, const char *t
 }
 
 static void compare(const struct oracle_weight *weight, struct backend_weight *handle, const struct oracle_x *x,
-                    int64_t m, enum gemm_type y_type, int kernel, bool biased) {
+                    int64_t m, enum gemm_type y_type, const char *kernel, bool biased) {
   struct variant_problem problem = {
       .weight = weight->shape, .m = variant_bucket(m), .x_type = x->type, .y_type = y_type};
-  struct variant variant = built(&problem, kernels[kernel].kernel);
+  struct variant variant = built(&problem, kernel);
   double *values = oracle_x_values(x, &weight->shape, y_type == GEMM_S32), *bias = NULL;
   struct oracle_x bias_row = {.data = NULL};
   if (biased) {
@@ -103,7 +103,7 @@ static void compare(const struct oracle_weight *weight, struct backend_weight *h
                                    .y_extra = m % 3,
                                    .variant = &variant};
   void *first = device_run(&device, &request), *second = device_run(&device, &request);
-  judge(&request, first, reference, kernels[kernel].kernel);
+  judge(&request, first, reference, kernel);
   assert_memory_equal(first, second, (uint64_t)(m * weight->shape.n) * gemm_type_bytes(y_type));
   products++;
   free(first);
@@ -171,7 +171,7 @@ static void test_built_kernels(void **state) {
           bool bears = !kernels[kernel].rounds || y_types[y] == GEMM_F32 || y_types[y] == GEMM_S32;
           bool steps = kernels[kernel].groups == gemm_is_int2(shape->format);
           if (bears && steps && gemm_takes_y(shape->format, x_type, y_types[y]))
-            compare(&weight, handle, &x, rows[r], y_types[y], kernel,
+            compare(&weight, handle, &x, rows[r], y_types[y], kernels[kernel].kernel,
                     (kernel + r + y) % 2 == 0 && y_types[y] != GEMM_S32);
         }
     device.ops->weight_detach(device.backend, handle);
@@ -180,8 +180,43 @@ static void test_built_kernels(void **state) {
   }
 }
 
+/* What a search compiles, its best guesses. */
+static void test_swept_kernels(void **state) {
+  (void)state;
+  enum { SWEPT = 4 };
+  static const int64_t rows[] = {3, M_MOST};
+  static const struct gemm_weight swept[] = {
+      {.n = 150, .k = 1100, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW},
+      {.n = 200, .k = 2070, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW},
+      {.n = 150, .k = 1100, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE},
+  };
+  if (why_none[0] != '\0')
+    return;
+  for (int i = 0; i < COUNT(swept); i++) {
+    struct oracle_weight weight;
+    struct oracle_x x;
+    enum gemm_type type = swept[i].format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F16;
+    oracle_weight_make(&weight, &swept[i], (uint64_t)i + 1);
+    oracle_x_make(&x, M_MOST, swept[i].k, type, 1, 11);
+    struct backend_weight *handle = device_load(&device, &weight, 0);
+    for (int r = 0; r < COUNT(rows); r++) {
+      struct variant_problem problem = {
+          .weight = swept[i], .m = variant_bucket(rows[r]), .x_type = type, .y_type = GEMM_F32};
+      struct variant list[SWEPT];
+      char text[VARIANT_TEXT_BYTES];
+      int count = device.ops->compiled_variants(device.backend, &problem, false, list, SWEPT);
+      assert_true(count >= 1);
+      for (int v = 0; v < count; v++)
+        compare(&weight, handle, &x, rows[r], GEMM_F32, variant_text(&list[v], text), v % 2 == 0);
+    }
+    device.ops->weight_detach(device.backend, handle);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+}
+
 static int run_group(const struct backend_ops *ops) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_built_kernels)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_built_kernels), cmocka_unit_test(test_swept_kernels)};
   products = 0;
   device_group(&device, ops, SLAB_BYTES);
   int failed = cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

@@ -67,7 +67,7 @@ static int start(void **state) {
   char options[160];
   words = daemon_on_cuda() ? &cuda_words : &cpu_words;
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
-  daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
+  daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\ntune_compile_ms = 0\n");
   snprintf(options, sizeof options, "%s", daemon_path(&gemmd, "state"));
   setenv("STATE_DIRECTORY", options, 1);
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);

@@ -32,7 +32,7 @@ static int start(void **state) {
   (void)state;
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
   on_cuda = daemon_on_cuda();
-  daemon_make(&gemmd, "tune = off\ncpu_threads = 2\ntune_bytes = 1048576\n");
+  daemon_make(&gemmd, "tune = off\ncpu_threads = 2\ntune_bytes = 1048576\ntune_compile_ms = 0\n");
   /* what the manual parameters ask for on a GPU is compiled, and kept there */
   assert_non_null(mkdtemp(state_dir));
   assert_int_equal(setenv("STATE_DIRECTORY", state_dir, 1), 0);

@@ -86,10 +86,10 @@ class Perplexity(unittest.TestCase):
         self.assertGreater(ratio["int2"], 1.05)
         self.assertGreater(ratio["int2,ternary"], ratio["int2"])
 
-    def quantize(self, output, *options, calibration="calibration"):
+    def quantize(self, output, *options, calibration="calibration", gemmctl=BUILD / "gemmctl"):
         """As `gemmctl quantize FOLDER` starts it: its exit status, and what it said."""
         words = (self.folder, "--calibration", self.folder / calibration, "--output", self.folder / output, *options)
-        with mock.patch.dict(os.environ, GEMMCTL=str(BUILD / "gemmctl")):
+        with mock.patch.dict(os.environ, GEMMCTL=str(gemmctl)):
             return called(self.quantizer.main, *words)
 
     def test_a_quantized_model_loses_less_than_a_rounded_one(self):
@@ -158,6 +158,7 @@ class Perplexity(unittest.TestCase):
             ("lm_head is outside of model.layers", ("--tensor", "lm_head.weight"), {}),
             ("pattern 'x*' matches no layer", ("--tensor", "x*"), {}),
             ("No such file", (), {"calibration": "nowhere"}),
+            ("/nowhere/gemmctl cannot be run", (), {"gemmctl": "/nowhere/gemmctl"}),
         ):
             code, _, err = self.quantize(names.pop("output", "refused"), "--format", "int2", *options, **names)
             self.assertEqual(code, 1, reason)

@@ -62,6 +62,8 @@ class _Gemmctl:
     def __init__(self, folder: Path, options: Sequence[str]):
         self.folder, self.options = folder, list(options)
         self.program = os.environ.get("GEMMCTL") or library("gemmctl")
+        if shutil.which(self.program) is None:
+            raise NotFoundError(f"{self.program} cannot be run: $GEMMCTL says where gemmctl is that is not in $PATH")
 
     def quantize(self, number: int, linears: Dict[str, nn.Linear], rows: torch.Tensor) -> List[Made]:
         model, seen, codes = (self.folder / f"{name}.safetensors" for name in ("weights", "rows", f"codes{number}"))

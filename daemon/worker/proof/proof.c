@@ -13,13 +13,12 @@
 extern char **environ;
 
 /* Memory with the questions, to be read from its beginning; -1 with *error. */
-static int write_questions(const struct variant_problem *problem, const struct variant *list, int count,
-                           struct error *error) {
+static int write_questions(const struct proof_task *task, struct error *error) {
   char text[VARIANT_TEXT_BYTES];
   int fd = memfd_create("proof", MFD_CLOEXEC);
-  bool written = fd >= 0 && dprintf(fd, "%s\n", variant_problem_text(problem, text)) > 0;
-  for (int i = 0; i < count && written; i++)
-    written = dprintf(fd, "%s\n", variant_text(&list[i], text)) > 0;
+  bool written = fd >= 0 && dprintf(fd, "%s\n%u\n", variant_problem_text(task->problem, text), task->share) > 0;
+  for (int i = 0; i < task->count && written; i++)
+    written = dprintf(fd, "%s\n", variant_text(&task->list[i], text)) > 0;
   if (written && lseek(fd, 0, SEEK_SET) == 0)
     return fd;
   (void)error_set(error, STATUS_SYSTEM, "no memory for what a new kernel is asked: %s", strerror(errno));
@@ -47,9 +46,8 @@ static int spawn(pid_t *pid, char *const *command, int in, int out) {
   return failure;
 }
 
-enum status proof_start(struct proof *proof, char *const *command, const struct variant_problem *problem,
-                        const struct variant *list, int count, struct error *error) {
-  int pipes[2], questions = write_questions(problem, list, count, error);
+enum status proof_start(struct proof *proof, char *const *command, const struct proof_task *task, struct error *error) {
+  int pipes[2], questions = write_questions(task, error);
   if (questions < 0)
     return error->status;
   if (pipe2(pipes, O_CLOEXEC) != 0) {
@@ -105,6 +103,8 @@ enum proof_word proof_next(struct proof *proof, char why[PROOF_WHY_BYTES]) {
       return PROOF_RIGHT;
     if (says(proof->line, "wrong", why))
       return PROOF_WRONG;
+    if (says(proof->line, "refused", why))
+      return PROOF_REFUSED;
     if (says(proof->line, "cannot", why))
       return PROOF_CANNOT;
     proof_stop(proof);

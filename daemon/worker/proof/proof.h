@@ -21,15 +21,24 @@ struct proof {
 enum proof_word {
   PROOF_NOTHING, /* yet */
   PROOF_RIGHT,
-  PROOF_WRONG,  /* it computed something else, or does not compile, or took the process along */
-  PROOF_CANNOT, /* nothing can be said, of this one and of all that follow: the process could not begin */
-  PROOF_END,    /* the process is gone */
+  PROOF_WRONG,   /* it computed something else, or does not compile, or took the process along */
+  PROOF_REFUSED, /* the device does not take it, for this problem */
+  PROOF_CANNOT,  /* nothing can be said, of this one and of all that follow: the process could not begin */
+  PROOF_END,     /* the process is gone */
 };
 
-/* Starts `command` (NULL at the end), which gets the problem's name and the variants', a line each, on its standard
- * input. SYSTEM with the reason. No process may be there. */
-MUST_CHECK enum status proof_start(struct proof *proof, char *const *command, const struct variant_problem *problem,
-                                   const struct variant *list, int count, struct error *error);
+/* What is to be proven, and the thousandths of a core that compiling it may take. */
+struct proof_task {
+  const struct variant_problem *problem;
+  const struct variant *list;
+  int count;
+  uint32_t share;
+};
+
+/* Starts `command` (NULL at the end), which gets the problem's name, the share and the variants' names, a line each, on
+ * its standard input. SYSTEM with the reason. No process may be there. */
+MUST_CHECK enum status proof_start(struct proof *proof, char *const *command, const struct proof_task *task,
+                                   struct error *error);
 /* What came of the next variant, with the reason in `why`; never waits. A process that dies says PROOF_END, and what
  * took it along is the variant that has no word yet. */
 enum proof_word proof_next(struct proof *proof, char why[PROOF_WHY_BYTES]);

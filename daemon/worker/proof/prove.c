@@ -2,6 +2,7 @@
 
 #include "../../../proto/number.h"
 #include "../tune/tune_trial.h"
+#include "throttle.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ struct stand {
   struct backend_slab *slab;
   struct backend_weight *weight;
   struct trial trial;
+  int share; /* of a core, for compiling, in thousandths */
 };
 
 /* ---- a weight of random codes */
@@ -154,13 +156,16 @@ static enum status judge(struct stand *stand, const struct variant_problem *prob
   struct variant variant;
   struct error error;
   char why[128] = "";
-  bool right = false;
+  bool right = false, computes = false;
   enum status status = variant_parse(stand->ops->families, text, &variant, &error);
+  throttle_begin(stand->share);
   if (status == STATUS_OK)
     status = stand->ops->variant_build(stand->backend, problem, &variant, &error);
+  throttle_end();
   if (status == STATUS_OK)
     status = stand->ops->variant_check(stand->backend, problem, &variant, NULL, &error);
-  if (status == STATUS_OK)
+  computes = status == STATUS_OK;
+  if (computes)
     status = run_trial(stand, &variant, &right, why, sizeof why, &error);
   if (status == STATUS_DEVICE_LOST) {
     fprintf(stderr, "%s: %s\n", text, error.text);
@@ -168,6 +173,8 @@ static enum status judge(struct stand *stand, const struct variant_problem *prob
   }
   if (status == STATUS_OK && right)
     fprintf(out, "right\n");
+  else if (status == STATUS_UNSUPPORTED && !computes)
+    fprintf(out, "refused %s\n", error.text);
   else
     fprintf(out, "wrong %s\n", status == STATUS_OK ? why : error.text);
   fflush(out);
@@ -183,6 +190,8 @@ int prove_run(const struct backend_ops *ops, const struct backend_config *config
   bool asked = read_line(in, line);
   enum status status =
       asked ? variant_problem_parse(line, &problem, &error) : error_set(&error, STATUS_INVALID, "nothing was asked");
+  if (status == STATUS_OK && (!read_line(in, line) || (stand.share = atoi(line)) < 1))
+    status = error_set(&error, STATUS_INVALID, "there is no share of a core");
   if (status == STATUS_OK && ops->variant_build == NULL)
     status = error_set(&error, STATUS_UNSUPPORTED, "backend %s builds no kernels", ops->name);
   if (status == STATUS_OK)

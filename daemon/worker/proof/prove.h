@@ -7,8 +7,9 @@
 
 #include <stdio.h>
 
-/* Reads the name of a problem and then variants, a line each; writes for each, in order, "right", or "wrong REASON"; or
- * "cannot REASON" and no more. Returns the exit status. `arena_bytes`: for x and y. */
+/* Reads the name of a problem, thousandths of a core that compiling may take, and then variants, a line each; writes
+ * for each, in order, "right", "wrong REASON" or "refused REASON"; or "cannot REASON" and no more. Returns the exit
+ * status. `arena_bytes`: for x and y. */
 int prove_run(const struct backend_ops *ops, const struct backend_config *config, uint64_t arena_bytes, FILE *in,
               FILE *out);
 

@@ -163,9 +163,19 @@ static uint64_t launch_ns(const struct tuner *tuner) {
                                                     : 0;
 }
 
-/* Kernels of a library are loaded when they first run, which takes milliseconds. */
-static bool may_be_loaded(const struct variant *variant) {
-  return variant->family != NULL && variant->family->library;
+/* Kernels of a library, and those that were compiled, are loaded when they first run, which takes milliseconds. */
+static bool may_be_loaded(const struct tuner *tuner, const struct variant *variant) {
+  const struct backend_ops *ops = tuner->options.ops;
+  return variant->family != NULL &&
+         (variant->family->library || (ops->variant_foreign != NULL && ops->variant_foreign(variant)));
+}
+
+/* Whether the race goes on with one that was compiled, which is loaded before it is compared. */
+static bool loads_next(const struct tuner *tuner) {
+  bool unchecked = false;
+  for (int i = 0; i < tuner->race.count && tuner->compiled && !unchecked; i++)
+    unchecked = tuner->race.candidates[i].state == RACE_UNCHECKED;
+  return unchecked && !tuner->comparing;
 }
 
 /* What a piece of a trial takes, with what it may take beyond that. */
@@ -176,7 +186,8 @@ static uint64_t piece_ns(const struct tuner *tuner) {
 
 /* What a piece of the race takes, about. */
 static uint64_t race_piece_ns(const struct tuner *tuner, uint64_t launch) {
-  if (tuner->comparing && may_be_loaded(&tuner->trial.variant) && trial_launches_next(&tuner->trial))
+  bool first_launch = tuner->comparing && trial_launches_next(&tuner->trial);
+  if (loads_next(tuner) || (first_launch && may_be_loaded(tuner, &tuner->trial.variant)))
     return TUNER_UNKNOWN_NS;
   if (tuner->comparing)
     return trial_launches_next(&tuner->trial) ? launch : piece_ns(tuner);
@@ -192,7 +203,7 @@ static uint64_t next_piece_ns(const struct tuner *tuner) {
     return average > 0 && launch > piece_ns(tuner) ? launch : piece_ns(tuner);
   case PHASE_OWN:
   case PHASE_GIVEN:
-    if (may_be_loaded(&tuner->given) && tuner->phase == PHASE_GIVEN)
+    if (may_be_loaded(tuner, &tuner->given) && tuner->phase == PHASE_GIVEN)
       return TUNER_UNKNOWN_NS;
     return tuner->comparing && !trial_launches_next(&tuner->trial) ? piece_ns(tuner) : launch;
   case PHASE_LIST:

@@ -82,7 +82,10 @@ bool tuner_begin(struct tuner *tuner, struct book_entry *entry) {
   tuner->phase = PHASE_PREPARE;
   tuner->comparing = false;
   book_gather_weights(&tuner->book, entry);
-  tuner->spent_ns = 0;
+  tuner->spent_ns = tuner->disturbed_ns = 0;
+  tuner->interrupted = false;
+  if (tuner->ask != NULL)
+    entry->compile_ns = 0;
   tuner->checked = 0;
   tuner->launch_ns = 0;
   tuner->calibrated = 0;

@@ -8,6 +8,8 @@
 enum { NAP_NS = 5000000 };
 /* For one kernel: compiling it, starting a device, and computing. */
 #define PATIENCE_NS ((uint64_t)120 * 1000000000)
+/* For quiet, of whoever has asked for an exhaustive search. */
+#define DISTURBED_NS ((uint64_t)10 * 1000000000)
 
 static bool in_race(const struct tuner *tuner, int who) {
   const struct race_candidate *candidate = &tuner->race.candidates[who];
@@ -48,6 +50,32 @@ static void blame(struct tuner *tuner, int who, enum tune_outcome outcome, const
   }
 }
 
+/* It is no worse than others, but for this device or problem. */
+static void refuse(struct tuner *tuner, int who, const char *why) {
+  if (tuner->proof_for != PHASE_RACE || tuner_by_hand(tuner, variant_at(tuner, who))) {
+    blame(tuner, who, OUTCOME_REFUSED, why);
+    return;
+  }
+  tune_table_note(&tuner->table, who, OUTCOME_REFUSED, why);
+  race_checked(&tuner->race, who, false);
+}
+
+/* Nobody has named what is to be proven next: it is the tuner's own idea. */
+static bool unnamed(const struct tuner *tuner) {
+  int next = next_unproven(tuner);
+  return tuner->proof_for == PHASE_RACE && tuner->compiled && next >= 0 &&
+         !tuner_by_hand(tuner, variant_at(tuner, next));
+}
+
+/* Thousandths of a core. */
+static uint32_t share_of(const struct tuner *tuner) {
+  return unnamed(tuner) && tuner->ask == NULL && tuner->options.compile_share > 0 ? tuner->options.compile_share : 1000;
+}
+
+static uint64_t patience_ns(const struct tuner *tuner) {
+  return PATIENCE_NS * 1000 / share_of(tuner);
+}
+
 /* Nothing can be said of any: none of them serves this time. */
 static void pass_over(struct tuner *tuner, const char *why) {
   log_warning("new kernels cannot be tried: %s", why);
@@ -72,8 +100,11 @@ static void start(struct tuner *tuner, uint64_t now) {
     for (int i = 1; i < tuner->race.count; i++)
       if (in_race(tuner, i))
         list[count++] = tuner->race.candidates[i].variant;
-  tuner->proof_deadline_ns = now + PATIENCE_NS;
-  if (proof_start(&tuner->proof, tuner->options.prover, &tuner->current->problem, list, count, &error) != STATUS_OK)
+  tuner->proof_deadline_ns = now + patience_ns(tuner);
+  tuner->proof_seen_ns = now;
+  const struct proof_task task = {
+      .problem = &tuner->current->problem, .list = list, .count = count, .share = share_of(tuner)};
+  if (proof_start(&tuner->proof, tuner->options.prover, &task, &error) != STATUS_OK)
     pass_over(tuner, error.text);
 }
 
@@ -91,6 +122,9 @@ static bool hear(struct tuner *tuner, uint64_t now) {
   case PROOF_WRONG:
     blame(tuner, who, OUTCOME_WRONG, why);
     break;
+  case PROOF_REFUSED:
+    refuse(tuner, who, why);
+    break;
   case PROOF_CANNOT:
     proof_stop(&tuner->proof);
     pass_over(tuner, why);
@@ -100,13 +134,35 @@ static bool hear(struct tuner *tuner, uint64_t now) {
       blame(tuner, who, OUTCOME_FAILED, why);
     break;
   }
-  tuner->proof_deadline_ns = now + PATIENCE_NS;
+  tuner->proof_deadline_ns = now + patience_ns(tuner);
   return true;
+}
+
+/* Whether whoever asked for all of it has waited long enough for quiet; who has named a kernel waits for that. */
+static bool disturbed(struct tuner *tuner, uint64_t now) {
+  if (tuner->ask == NULL || !unnamed(tuner))
+    return false;
+  if (tuner->disturbed_ns == 0)
+    tuner->disturbed_ns = now;
+  tuner->interrupted = now - tuner->disturbed_ns > DISTURBED_NS;
+  return tuner->interrupted;
+}
+
+/* Returns what has been spent on the shape. */
+static uint64_t spend(struct tuner *tuner, uint64_t now) {
+  tuner->current->compile_ns += now - tuner->proof_seen_ns;
+  tuner->proof_seen_ns = now;
+  return tuner->current->compile_ns;
 }
 
 uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
   if (!quiet) {
     proof_stop(&tuner->proof);
+    if (disturbed(tuner, now)) {
+      pass_over(tuner, "requests come while kernels are compiled");
+      tuner->phase = tuner->proof_for;
+      return 0;
+    }
     return tuner->last_request_ns + tuner->options.quiet_ns - now;
   }
   if (next_unproven(tuner) < 0) {
@@ -120,6 +176,11 @@ uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now, bool quiet) {
   }
   if (hear(tuner, now))
     return 0;
+  if (unnamed(tuner) && !tuner->proof.ending && spend(tuner, now) > tuner->options.compile_ns) {
+    proof_stop(&tuner->proof);
+    pass_over(tuner, "tune_compile_ms is spent");
+    return 0;
+  }
   if (now > tuner->proof_deadline_ns && !tuner->proof.ending) {
     blame(tuner, next_unproven(tuner), OUTCOME_FAILED, "it does not come to an end");
     proof_stop(&tuner->proof);

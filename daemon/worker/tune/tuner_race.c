@@ -10,6 +10,7 @@
 enum {
   CANDIDATES = 64, /* that a search begins with */
   LIBRARY_CANDIDATES = 48,
+  COMPILED_MOST = 32,
   BASES = 3, /* the best ones that are refined */
 };
 
@@ -48,15 +49,42 @@ void tuner_note_needs(struct tuner *tuner, int who) {
   tune_table_needs(&tuner->table, who, &needs);
 }
 
+/* Whether the fastest is of those that are made for such products and built in; a library's, the plain one or one that
+ * was compiled here leave room for another tile. */
+static bool built_in_wins(const struct tuner *tuner) {
+  const struct variant *winner = &tuner->race.candidates[tuner->race.winner].variant;
+  const struct backend_ops *ops = tuner->options.ops;
+  return !winner->family->library && winner->family != ops->families[0] && !ops->variant_foreign(winner);
+}
+
+/* Whether what has to be compiled may have something faster. */
+static bool compiled_may_win(const struct tuner *tuner) {
+  const struct tuner_options *options = &tuner->options;
+  return options->ops->compiled_variants != NULL && options->ops->variant_foreign != NULL && options->prover != NULL &&
+         options->compile_ns > 0 && !tuner->compiled && !built_in_wins(tuner);
+}
+
+/* False where there is none. */
+static bool add_compiled(struct tuner *tuner, bool all) {
+  static struct variant list[COMPILED_MOST];
+  int before = tuner->race.count, count = tuner->options.ops->compiled_variants(
+                                      tuner->options.backend, &tuner->current->problem, all, list, COMPILED_MOST);
+  add_right(tuner, list, count);
+  tuner->compiled = true;
+  return tuner->race.count > before;
+}
+
 void tuner_race_begin(struct tuner *tuner) {
   static struct variant list[RACE_MOST]; /* one tuner a process, one thread */
   struct book_entry *entry = tuner->current;
   const struct tune_request *request = tuner->ask != NULL ? tuner->ask->tune : NULL;
-  bool all = request != NULL && request->all, raced = request == NULL && entry->library_waits;
+  bool all = request != NULL && request->all, to_compile = request == NULL && book_only_compiles(entry);
+  bool raced = to_compile || (request == NULL && entry->library_waits);
   int most = raced ? 1 : all ? RACE_MOST : CANDIDATES;
   struct variant hand;
   struct error ignored;
-  tuner->library_due = tuner->lister != NULL;
+  tuner->library_due = tuner->lister != NULL && !to_compile;
+  tuner->compiled = false;
   tuner->library_first = -1;
   if (tuner->library_due)
     tune_lister_ask(tuner->lister, &entry->problem, all, all ? LISTER_MOST : LIBRARY_CANDIDATES);
@@ -78,6 +106,8 @@ void tuner_race_begin(struct tuner *tuner) {
       variant_parse(tuner->options.ops->families, request->text, &hand, &ignored) == STATUS_OK)
     race_invite(&tuner->race, &hand);
   add_right(tuner, list + 1, count - 1);
+  if (to_compile)
+    (void)add_compiled(tuner, false);
   tuner->incumbent = entry->serves ? find(&tuner->race, &entry->variant) : 0;
   note_library_first(tuner, list, count);
   /* Whoever asked waits for all of it, and one race is shorter than two; the whole of a library is long in coming. */
@@ -191,6 +221,19 @@ static const struct race_candidate *fastest_built_in(const struct tuner *tuner) 
   return best;
 }
 
+/* Stays what it was where the race was without a library. */
+static void note_library_best(const struct tuner *tuner, struct book_entry *entry) {
+  const struct race *race = &tuner->race;
+  uint64_t best = 0;
+  for (int i = 0; i < race->count; i++) {
+    uint64_t ns = race->candidates[i].variant.family->library ? race_median(&race->candidates[i]) : 0;
+    if (ns > 0 && (best == 0 || ns < best))
+      best = ns;
+  }
+  if (best > 0 || !tuner->compiled)
+    entry->library_ns = best;
+}
+
 void tuner_race_end(struct tuner *tuner) {
   const struct race *race = &tuner->race;
   struct book_entry *entry = tuner->current;
@@ -200,18 +243,17 @@ void tuner_race_end(struct tuner *tuner) {
   entry->tuned_ns = race_median(winner);
   entry->own_ns =
       (uint64_t)(race->gain * (double)entry->tuned_ns + 0.5); /* at the same moments, not in an early heat */
-  entry->library_ns = 0;
-  for (int i = 0; i < race->count; i++) {
-    uint64_t ns = race->candidates[i].variant.family->library ? race_median(&race->candidates[i]) : 0;
-    if (ns > 0 && (entry->library_ns == 0 || ns < entry->library_ns))
-      entry->library_ns = ns;
-  }
+  note_library_best(tuner, entry);
   /* The order matters to products that are prepared between: none is, this is the engine's thread. */
   entry->variant = winner->variant;
   entry->serves = race->winner != 0;
   entry->state = BOOK_TUNED;
   entry->confirmed = true;
   entry->library_waits = tuner->library_due;
+  bool may_win = compiled_may_win(tuner);
+  /* whoever wants all of it waits for it */
+  bool more = may_win && !tuner->library_due && race->all && add_compiled(tuner, true);
+  entry->compiled_wait = tuner->interrupted || more || (may_win && !tuner->compiled);
   if (news)
     log_info("tuned %s: %s, %llu ns where the first choice takes %llu", variant_problem_text(&entry->problem, shape),
              variant_text(&entry->variant, kernel), (unsigned long long)entry->tuned_ns,
@@ -220,6 +262,10 @@ void tuner_race_end(struct tuner *tuner) {
   tuner_publish(tuner, entry, fastest_built_in(tuner));
   if (tuner->library_due) {
     tuner->phase = PHASE_LIBRARY;
+    return;
+  }
+  if (more) {
+    race_reopen(&tuner->race);
     return;
   }
   if (tuner->ask != NULL)

@@ -64,6 +64,10 @@ struct tuner {
   bool proven[RACE_MOST];     /* of candidates; [0] in PHASE_GIVEN: of what is given */
   bool given_failed;          /* what is given did not prove right */
   uint64_t sample_ns;         /* what the last sample took, all told */
+  uint64_t proof_seen_ns;     /* when the process that proves was looked at last */
+  bool compiled;              /* variants that have to be compiled are in the race */
+  bool interrupted;           /* and were passed over, because requests came */
+  uint64_t disturbed_ns;      /* when the first one did; 0: none has */
   bool library_due;           /* the race goes on with a library's variants */
   int library_first;          /* place in the race of what a library names first; -1: none */
   uint64_t launch_ns;         /* of the backend's own choice, by calibration; 0: not known */

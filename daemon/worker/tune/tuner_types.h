@@ -16,15 +16,17 @@ struct tuner_options {
   struct backend *backend; /* not owned */
   int device;
   enum tune_mode mode;
-  uint64_t burst_ns;     /* of work at a time */
-  uint64_t quiet_ns;     /* without requests, before longer launches are tried */
-  uint32_t share;        /* thousandths of the time that bursts may take while requests come */
-  uint64_t budget_ns;    /* of work on one shape */
-  uint64_t arena_bytes;  /* for x and y of trials */
-  const char *state_dir; /* NULL or "": nothing is kept */
-  bool publish;          /* what is found is told by ENGINE_TUNE_FOUND */
-  bool heir;             /* what a predecessor died of is said by TUNE_FOLLOW, which comes first */
-  char *const *prover;   /* command that runs prove_run with this backend, NULL at the end; not owned */
+  uint64_t burst_ns;      /* of work at a time */
+  uint64_t quiet_ns;      /* without requests, before longer launches are tried */
+  uint32_t share;         /* thousandths of the time that bursts may take while requests come */
+  uint64_t budget_ns;     /* of work on one shape */
+  uint64_t compile_ns;    /* of compiling and proving for one shape that nobody asks for; 0: none is */
+  uint32_t compile_share; /* thousandths of a core for that */
+  uint64_t arena_bytes;   /* for x and y of trials */
+  const char *state_dir;  /* NULL or "": nothing is kept */
+  bool publish;           /* what is found is told by ENGINE_TUNE_FOUND */
+  bool heir;              /* what a predecessor died of is said by TUNE_FOLLOW, which comes first */
+  char *const *prover;    /* command that runs prove_run with this backend, NULL at the end; not owned */
   /* As the engine's. Unasked, it gets ENGINE_TUNE_SAVE and ENGINE_TUNE_FOUND messages. */
   void (*notify)(void *user, struct engine_message *message);
   void *user;

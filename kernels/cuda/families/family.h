@@ -77,6 +77,9 @@ struct kernel_family {
   int (*candidates)(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                     int count, int most);
   bool lists_last; /* it has many candidates, and stands behind families that have a few */
+  /* Writes those that are worth being compiled first, best guess first; as `candidates` otherwise, which leaves them
+   * out. NULL: there are none. */
+  int (*sweep)(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int most);
   /* Those that differ from `base` in what is searched second. Returns how many. NULL: none. */
   int (*neighbours)(struct backend *backend, const struct kernel_problem *problem, const struct variant *base, bool all,
                     struct variant *out, int most);

@@ -116,6 +116,19 @@ int cuda_library_variants(struct backend *backend, const struct variant_problem 
   return candidates(backend, &problem, true, all, out, 0, most);
 }
 
+int cuda_compiled_variants(struct backend *backend, const struct variant_problem *asked, bool all, struct variant *out,
+                           int most) {
+  struct kernel_problem problem;
+  struct error ignored;
+  int count = 0;
+  if (asked->tensors.given || ask(backend, asked, &problem, &ignored) != STATUS_OK || problem.experts > 0)
+    return 0;
+  for (int i = 0; kernel_families[i]; i++)
+    if (kernel_families[i]->sweep)
+      count += kernel_families[i]->sweep(backend, &problem, all, out + count, most - count);
+  return count;
+}
+
 static enum status check_stored(struct backend *backend, const struct variant_problem *asked, struct variant *variant,
                                 struct variant *nearest, struct error *error) {
   const struct kernel_family *family = kernel_family_of(variant);

@@ -10,6 +10,8 @@ int cuda_variants(struct backend *backend, const struct variant_problem *problem
                   struct variant *out, int most);
 int cuda_library_variants(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,
                           int most);
+int cuda_compiled_variants(struct backend *backend, const struct variant_problem *problem, bool all,
+                           struct variant *out, int most);
 MUST_CHECK enum status cuda_variant_check(struct backend *backend, const struct variant_problem *problem,
                                           struct variant *variant, struct variant *nearest, struct error *error);
 void cuda_variant_needs(struct backend *backend, const struct variant_problem *problem, const struct variant *variant,

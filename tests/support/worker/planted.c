@@ -74,6 +74,20 @@ static int planted_variants(struct backend *backend, const struct variant_proble
   return count;
 }
 
+static int compiled_variants(struct backend *backend, const struct variant_problem *problem, bool all,
+                             struct variant *out, int most) {
+  struct variant list[CRIMES + 1];
+  int count = planted_variants(backend, problem, NULL, all, list, most < CRIMES ? most + 1 : CRIMES + 1) - 1;
+  memcpy(out, list + 1, (size_t)count * sizeof *out);
+  return count;
+}
+
+static int own_variant(struct backend *backend, const struct variant_problem *problem, const struct variant *base,
+                       bool all, struct variant *out, int most) {
+  (void)most;
+  return base != NULL ? 0 : cpu_backend.variants(backend, problem, NULL, all, out, 1);
+}
+
 static int foreign_variants(struct backend *backend, const struct variant_problem *problem, bool all,
                             struct variant *out, int most) {
   (void)backend, (void)problem, (void)all;
@@ -167,6 +181,13 @@ int planted_tear_down(void **state) {
 void planted_offer(enum crime crime, uint64_t time) {
   planted.offered[crime] = true;
   planted.times[crime] = time;
+}
+
+void planted_compiled(uint64_t time) {
+  plant(&planted_foreign, true);
+  planted.foreign_time = time;
+  tuning.ops.variants = own_variant;
+  tuning.ops.compiled_variants = compiled_variants;
 }
 
 void planted_library(uint64_t time) {

@@ -40,6 +40,8 @@ int planted_tear_down(void **state);
 void planted_offer(enum crime crime, uint64_t time);
 /* Puts the library there; its fastest kernel takes `time`. */
 void planted_library(uint64_t time);
+/* The same, and those that are offered have to be compiled first, and no test has seen them. */
+void planted_compiled(uint64_t time);
 /* What it finds is kept in the fixture's folder. */
 void planted_open(enum tune_mode mode);
 /* The same after another that died, or was killed from outside. */

@@ -20,6 +20,7 @@ void tuning_plant(const struct variant_family *one, const struct variant_family 
   families[3] = other;
   tuning.ops = cpu_backend;
   tuning.ops.library_variants = NULL; /* unless a test plants one */
+  tuning.ops.compiled_variants = NULL;
   tuning.ops.families = families;
 }
 

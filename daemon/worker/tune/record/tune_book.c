@@ -228,20 +228,24 @@ static bool is_rare(struct book_entry *entry, uint64_t time_of_all) {
   return true;
 }
 
+bool book_only_compiles(const struct book_entry *entry) {
+  return entry->state == BOOK_TUNED && entry->compiled_wait && !entry->library_waits && !entry->asked;
+}
+
 /* Even a shape at the best bandwidth may have something to win: a twentieth is assumed. */
 static double worth(const struct book_entry *entry, double bandwidth) {
   if (entry->asked)
     return 1e30;
   if (entry->state == BOOK_KEPT || entry->pin != NULL)
     return 1e25;
-  double average = average_ns(entry), part = entry->library_waits ? 1e-3 : 1;
+  double average = average_ns(entry), part = entry->library_waits ? 1e-3 : book_only_compiles(entry) ? 1e-6 : 1;
   double above = average > 0 && bandwidth > 0 ? 1 - book_bytes(&entry->problem) / bandwidth / average : 0;
   return part * (double)entry->device_ns * (above > 0.05 ? above : 0.05);
 }
 
 static bool is_open(const struct book_entry *entry, bool ask_only) {
-  bool untuned =
-      entry->state == BOOK_SEEN || entry->state == BOOK_KEPT || (entry->state == BOOK_TUNED && entry->library_waits);
+  bool untuned = entry->state == BOOK_SEEN || entry->state == BOOK_KEPT ||
+                 (entry->state == BOOK_TUNED && (entry->library_waits || entry->compiled_wait));
   return entry->used && (entry->weight_count > 0 || entry->problem.tensors.given) &&
          (entry->asked || (entry->pin != NULL && entry->state == BOOK_SEEN) || (!ask_only && untuned));
 }
@@ -255,7 +259,7 @@ struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool 
     struct book_entry *entry = &book->entries[i];
     if (!is_open(entry, ask_only))
       continue;
-    if (!quiet && !entry->asked && (entry->aside || is_rare(entry, all))) {
+    if (!quiet && !entry->asked && (entry->aside || book_only_compiles(entry) || is_rare(entry, all))) {
       *waits = true;
     } else if (worth(entry, bandwidth) > most) {
       most = worth(entry, bandwidth);

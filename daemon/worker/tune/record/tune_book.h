@@ -28,11 +28,14 @@ struct book_entry {
   uint32_t user;    /* who asked for it first; BOOK_NOBODY: nobody has, since it was kept or imported */
   uint64_t seen_ns; /* when it was asked for last */
   enum book_state state;
-  bool serves;            /* `variant` computes products, else the backend's own choice does */
-  bool confirmed;         /* the times were measured on this machine */
-  bool asked;             /* somebody asked for it to be tuned: before all others */
-  bool library_waits;     /* it was raced, but not against what a library has */
-  bool aside;             /* what comes next for it takes a while without requests */
+  bool serves;        /* `variant` computes products, else the backend's own choice does */
+  bool confirmed;     /* the times were measured on this machine */
+  bool asked;         /* somebody asked for it to be tuned: before all others */
+  bool library_waits; /* it was raced, but not against what a library has */
+  bool
+      compiled_wait; /* nor against kernels that have to be compiled, which may be faster: no built-in one is fastest */
+  bool aside;        /* what comes next for it takes a while without requests */
+  uint64_t compile_ns;    /* that has been spent on compiling and proving, unasked */
   uint64_t rare_ns;       /* while device_ns is less, it is too rare to be tuned between requests */
   struct variant variant; /* family NULL: the backend's own choice */
   uint64_t calls, device_ns;
@@ -85,10 +88,13 @@ bool book_is_wrong(const struct book_entry *entry, const struct variant *variant
 
 /* The entry with a weight to tune with where most time is to be won: first those asked for, then kept ones and pins,
  * which cost little, then by the time spent above what the best bandwidth seen would allow, those that wait for a
- * library last. NULL where none is left. `ask_only`: only those asked for, and pins. `quiet`: those set aside, too, and
- * those that take so little of all time that tuning them between requests would cost these more than it gives;
- * otherwise *waits says whether there are any. */
+ * library, and then for what has to be compiled, last. NULL where none is left. `ask_only`: only those asked for, and
+ * pins. `quiet`: those set aside, too, those for which something has to be compiled, and those that take so little of
+ * all time that tuning them between requests would cost these more than it gives; otherwise *waits says whether there
+ * are any. */
 struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool *waits);
+/* Whether it is tuned but for kernels that have to be compiled. */
+bool book_only_compiles(const struct book_entry *entry);
 /* What a product takes where memory or arithmetic delivers all it can, in ns; 0: not known. */
 uint64_t book_roof_ns(const struct variant_problem *problem, const struct backend_roof *roof);
 

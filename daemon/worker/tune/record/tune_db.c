@@ -76,11 +76,11 @@ static bool fill(const struct tune_db *db, const json_t *root, struct book_entry
   const char *shape;
   json_t *variant, *wrong;
   json_int_t version, own, tuned, library;
-  int confirmed, waits = 0;
+  int confirmed, waits = 0, compiled = 0;
   struct book_entry made = *entry;
-  if (json_unpack((json_t *)root, "{s:I, s:s, s:o, s:I, s:I, s:I, s:b, s?b, s:o}", "version", &version, "shape", &shape,
-                  "kernel", &variant, "own_ns", &own, "tuned_ns", &tuned, "library_ns", &library, "confirmed",
-                  &confirmed, "library_waits", &waits, "wrong", &wrong) != 0 ||
+  if (json_unpack((json_t *)root, "{s:I, s:s, s:o, s:I, s:I, s:I, s:b, s?b, s?b, s:o}", "version", &version, "shape",
+                  &shape, "kernel", &variant, "own_ns", &own, "tuned_ns", &tuned, "library_ns", &library, "confirmed",
+                  &confirmed, "library_waits", &waits, "compiled_wait", &compiled, "wrong", &wrong) != 0 ||
       version != 1 || own < 0 || tuned < 0 || library < 0 || !json_is_array(wrong) ||
       strcmp(shape, variant_problem_text(&entry->problem, name)) != 0)
     return false;
@@ -96,6 +96,7 @@ static bool fill(const struct tune_db *db, const json_t *root, struct book_entry
   made.library_ns = (uint64_t)library;
   made.confirmed = confirmed;
   made.library_waits = waits;
+  made.compiled_wait = compiled;
   made.state = BOOK_KEPT;
   *entry = made;
   return true;
@@ -158,12 +159,12 @@ static char *entry_text(const struct book_entry *entry) {
   bool nothing_faster = entry->state == BOOK_TUNED && !entry->serves;
   for (uint32_t i = 0; i < entry->wrong_count; i++)
     json_array_append_new(wrong, variant_json(&entry->wrong[i]));
-  json_t *root =
-      json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:b, s:b, s:o}", "version", 1, "shape",
-                variant_problem_text(&entry->problem, name), "kernel",
-                nothing_faster ? json_null() : variant_json(&entry->variant), "own_ns", (json_int_t)entry->own_ns,
-                "tuned_ns", (json_int_t)entry->tuned_ns, "library_ns", (json_int_t)entry->library_ns, "confirmed",
-                entry->confirmed, "library_waits", entry->library_waits, "wrong", wrong);
+  json_t *root = json_pack("{s:i, s:s, s:o, s:I, s:I, s:I, s:b, s:b, s:b, s:o}", "version", 1, "shape",
+                           variant_problem_text(&entry->problem, name), "kernel",
+                           nothing_faster ? json_null() : variant_json(&entry->variant), "own_ns",
+                           (json_int_t)entry->own_ns, "tuned_ns", (json_int_t)entry->tuned_ns, "library_ns",
+                           (json_int_t)entry->library_ns, "confirmed", entry->confirmed, "library_waits",
+                           entry->library_waits, "compiled_wait", entry->compiled_wait, "wrong", wrong);
   char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
   json_decref(root);
   return text;

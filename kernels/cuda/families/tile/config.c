@@ -13,7 +13,9 @@ enum {
   REGISTERS_MOST = 255, /* of a thread */
   /* Of a thread beside sums and fragments, as compiled: addresses, the plan of copies, scales. */
   REGISTERS_OTHER = 48,
-  REGISTERS_FP8 = 76,   /* sums that leave the tensor core at once */
+  REGISTERS_FP8 = 76, /* sums that leave the tensor core at once */
+  /* The same where the instruction is made of others, which the compiler has all of a step's under way of. */
+  REGISTERS_FP8_MADE = 100,
   REGISTERS_CODES = 40, /* codes, what is made of them, scales */
   UNIT_BYTES = 544,     /* of shared memory for 16 rows of 128 codes and their scales */
   CHANGES_MOST = 3,
@@ -124,6 +126,16 @@ static int registers_most(int warps) {
   return most < REGISTERS_MOST ? most : REGISTERS_MOST;
 }
 
+/* Of a thread, about: as compiled. */
+static int registers_of(const struct kernel_problem *problem, const int32_t *values, int rows) {
+  int sums = values[TILE_BLOCK_M] * values[TILE_BLOCK_N] / (32 * values[TILE_NUM_WARPS]);
+  bool fp8 = problem->format == GEMM_FORMAT_FP8;
+  if (fp8 && problem->device.capability == 90)
+    return sums * values[TILE_BLOCK_K] / FRAGMENT_BYTES + 4 * rows + REGISTERS_FP8_MADE;
+  return sums + 4 * rows + REGISTERS_OTHER + (fp8 ? REGISTERS_FP8 : 0) +
+         (gemm_is_int2(problem->format) ? 8 * rows + REGISTERS_CODES : 0);
+}
+
 static struct needs find_needs(const struct kernel_problem *problem, const int32_t *values) {
   struct needs needs = {.reason = FITS};
   struct tile_plan *plan = &needs.plan;
@@ -138,9 +150,7 @@ static struct needs find_needs(const struct kernel_problem *problem, const int32
   if (!share_tile(block_m, block_n, warps, plan))
     return (struct needs){.reason = WARPS};
   int rows = block_m / plan->warps_m / FRAGMENT;
-  needs.registers = block_m * block_n / (32 * warps) + 4 * rows + REGISTERS_OTHER +
-                    (problem->format == GEMM_FORMAT_FP8 ? REGISTERS_FP8 : 0) +
-                    (plan->element >= TILE_CODES ? 8 * rows + REGISTERS_CODES : 0);
+  needs.registers = registers_of(problem, values, rows);
   needs.registers_most = registers_most(warps);
   plan->shared_bytes = shared_bytes(values, row_bytes, plan);
   bool slices = values[TILE_SPLIT_K] > 1, serial = values[TILE_SPLIT_K_MODE] == TILE_SERIAL;
@@ -265,6 +275,11 @@ static int64_t resident(const struct kernel_device *device, const struct needs *
   int64_t by_shared = device->shared_most / (needs->plan.shared_bytes + 1024);
   int64_t fit = by_registers < by_shared ? by_registers : by_shared;
   return fit < 1 ? 1 : fit;
+}
+
+int64_t tile_resident(const struct kernel_problem *problem, const struct variant *variant) {
+  struct needs needs = find_needs(problem, variant->values);
+  return needs.reason == FITS ? resident(&problem->device, &needs, variant->values[TILE_NUM_WARPS]) : 1;
 }
 
 int tile_split_filling(const struct kernel_problem *problem, const struct variant *variant) {

@@ -38,6 +38,8 @@ MUST_CHECK enum status tile_plan(const struct kernel_problem *problem, const str
  * where there is none within three changes. */
 bool tile_nearest(const struct kernel_problem *problem, const struct variant *variant, struct variant *out);
 
+/* Blocks of the variant that share a multiprocessor, about; 1 where it cannot run. */
+int64_t tile_resident(const struct kernel_problem *problem, const struct variant *variant);
 /* The count of slices with which all blocks run at once, 1 where they fill the device without. */
 int tile_split_filling(const struct kernel_problem *problem, const struct variant *variant);
 /* Slices and modes for the tile of `base`, those near tile_split_filling first. `all`: 1..128 in every mode. Returns

@@ -1,15 +1,22 @@
 #include "../../launch/launch_kernel.h"
 #include "../call.h"
 #include "../table.h"
+#include "sweep.h"
 
 #include <string.h>
 
-/* Set by hand: it is not served with, and not listed. */
+/* Compiled at run time: it is served with where it was set by hand, or has won. */
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   (void)problem;
   (void)out;
   (void)us;
   return false;
+}
+
+/* Where there is nothing to compile with, or nowhere to keep it, none. */
+static int sweep(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
+                 int most) {
+  return tile_compiles(&backend->tiles) ? tile_sweep(problem, all, out, most) : 0;
 }
 
 static int neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base,
@@ -122,6 +129,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
 const struct kernel_family tile_kernels = {
     .variants = &tile_family,
     .predict = predict,
+    .sweep = sweep,
     .neighbours = neighbours,
     .check = check,
     .needs = needs,

@@ -374,8 +374,8 @@ __device__ inline void multiply_slice(const tile_params &p, const place &at, u32
   __syncthreads();
 }
 
-// With codes the compiler would rather spill a few registers to have two blocks on a multiprocessor.
-#if ELEMENT < 4
+// With codes, and FP8, the compiler would rather spill a few registers to have more blocks on a multiprocessor.
+#if ELEMENT < 4 && ELEMENT != 1
 #define BOUNDS kThreads
 #else
 #define BOUNDS kThreads, 1

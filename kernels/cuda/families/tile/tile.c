@@ -64,6 +64,17 @@ static bool kept(const struct tile_table *table, const char *key) {
   return true;
 }
 
+bool tile_compiles(struct tile_table *table) {
+  struct nvrtc nvrtc;
+  struct error ignored;
+  if (table->compiler == 0 && table->folder[0] != '\0') {
+    table->compiler = nvrtc_open(table->nvrtc, &nvrtc, &ignored) == STATUS_OK ? 1 : -1;
+    if (table->compiler > 0)
+      nvrtc_close(&nvrtc);
+  }
+  return table->compiler > 0;
+}
+
 enum status tile_can_build(const struct tile_table *table, const struct variant *variant, const struct tile_plan *plan,
                            struct error *error) {
   struct tile_options options;

@@ -13,6 +13,7 @@ struct tile_table {
   const char *nvrtc;      /* library to compile with; NULL: the usual names. Not owned */
   char folder[512];       /* that code is kept in; "": none, and so nothing can be compiled */
   struct tile_code *list; /* owned */
+  int compiler;           /* whether the library is there: 0: not known yet, 1: it is, -1: it is not */
 };
 
 /* `state_dir`: NULL or "": nothing is compiled. */
@@ -21,6 +22,8 @@ void tile_table_open(struct tile_table *table, const struct driver *driver, cons
 /* The context is current, or lost. */
 void tile_table_close(struct tile_table *table);
 
+/* Whether code can be compiled here; looks for the library the first time, which takes milliseconds. */
+bool tile_compiles(struct tile_table *table);
 /* Whether code for the variant is there or can be made. UNSUPPORTED with the reason. */
 MUST_CHECK enum status tile_can_build(const struct tile_table *table, const struct variant *variant,
                                       const struct tile_plan *plan, struct error *error);

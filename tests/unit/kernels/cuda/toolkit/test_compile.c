@@ -66,7 +66,7 @@ static void test_what_can_run_compiles(void **state) {
     enum gemm_format format;
     const char *text;
   } cases[] = {{&hopper, GEMM_FORMAT_INT8, "tile"},
-               {&hopper, GEMM_FORMAT_FP8, "tile num_warps=8 block_k=128 num_stages=1"},
+               {&hopper, GEMM_FORMAT_FP8, "tile num_warps=8 num_stages=1"},
                {&hopper, GEMM_FORMAT_INT2, "tile block_m=64 block_n=64 block_k=128 num_stages=3"},
                {&hopper, GEMM_FORMAT_INT2A8, "tile block_m=32 block_n=64 block_k=256 num_warps=2"},
                {&ampere, GEMM_FORMAT_F16, "tile block_m=16 block_n=48 num_warps=3 num_stages=2"},

@@ -52,6 +52,15 @@ static void test_most_to_win_goes_first(void **state) {
   assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
   small_one->state = BOOK_TUNED;
   assert_ptr_equal(book_next(&book, false, true, &waits), large);
+  large->library_waits = large->aside = small_one->aside = false;
+  large->compiled_wait = true; /* nothing is compiled between requests */
+  assert_null(book_next(&book, false, false, &waits));
+  assert_true(waits);
+  small_one->library_waits = true; /* and before that a library's are raced, however little is to be won */
+  assert_ptr_equal(book_next(&book, false, true, &waits), small_one);
+  small_one->library_waits = false;
+  assert_ptr_equal(book_next(&book, false, true, &waits), large);
+  assert_true(book_only_compiles(large) && !book_only_compiles(small_one));
   book_weight_gone(&book, weight);
   assert_null(book_next(&book, false, true, &waits));
   book_close(&book);

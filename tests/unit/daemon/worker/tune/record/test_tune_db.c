@@ -91,7 +91,8 @@ static void test_kernel_text(void **state) {
 
 static struct book_entry entry_made(void) {
   struct error error;
-  struct book_entry entry = {.problem = problem, .used = true, .state = BOOK_TUNED, .serves = true, .confirmed = true};
+  struct book_entry entry = {
+      .problem = problem, .used = true, .state = BOOK_TUNED, .serves = true, .confirmed = true, .compiled_wait = true};
   entry.own_ns = 2000;
   entry.tuned_ns = 1000;
   entry.library_ns = 1500;
@@ -127,6 +128,7 @@ static void test_comes_back(void **state) {
   assert_false(back.serves);
   assert_true(variant_equal(&back.variant, &entry.variant));
   assert_true(back.confirmed);
+  assert_true(back.compiled_wait && !back.library_waits);
   assert_int_equal(back.own_ns, 2000);
   assert_true(book_is_wrong(&back, &entry.wrong[0]));
   assert_int_equal(tune_db_list(&db, &listed, 1), 1);
