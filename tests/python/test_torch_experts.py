@@ -90,6 +90,9 @@ class Replaced(unittest.TestCase):
         self.compare(mixtral(hidden_act="gelu"), "int8", 5e-2)
 
     def test_gpt_oss(self):
+        """Of a model in which no token's second and third expert are nearly as good as each other: where another one is
+        taken, biases such as these make logits others."""
+        torch.manual_seed(1)
         self.compare(gpt_oss().bfloat16(), "bf16", 2e-2)
         self.compare(gpt_oss(), "int8", 5e-2)
 
