@@ -80,5 +80,11 @@ if [ -x "$bin/test-backend-ops" ]; then
   check "test-backend-ops" [ $code -eq 0 ]
   check "it computes some" grep -q ': OK$' "$work/plain"
 fi
+# Servers, which are killed under: llama.cpp's where the tree has it, else llama-cpp-python's where $PYTHON has that.
+if [ -x "$bin/llama-server" ] || "${PYTHON:-/usr/bin/python3}" -c 'import llama_cpp' >/dev/null 2>&1; then
+  GGML=$ggml GGML_MAKE_MODEL=$build/ggml-make-model GEMMD_BUILD=$build \
+    "${PYTHON:-/usr/bin/python3}" -B "$(dirname "$0")/python/test_llama_server.py" 2>&1 | tee "$work/servers"
+  check "servers" grep -q '^OK' "$work/servers"
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -127,8 +127,9 @@ test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs abou
 	@$(if $(PYTHON),,tests/python/environments/vllm.sh)
 	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
 
-bench-vllm: all ## requests a second, start and memory of vLLM's server (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
-	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench/bench_vllm.py $(MODEL) $(ARGUMENTS)
+bench-vllm: all ## requests a second, start and memory of vLLM's server, alone and with gemmd (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
+	@$(if $(PYTHON),,tests/python/environments/vllm.sh)
+	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench/bench_vllm.py $(if $(MODEL),--model $(MODEL)) $(ARGUMENTS)
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh

@@ -113,6 +113,8 @@ bool weight_fits(const struct ggml_tensor *tensor);
  * process, or loaded now; with it all others of a model's buffer. NULL where gemmd refused; gemmd_error says why. Valid
  * until the next call. Under the device's lock. */
 const struct open_weight *weight_get(struct device *device, const struct ggml_tensor *tensor);
+/* The same for one that gemmd does not have any more. */
+const struct open_weight *weight_hand_again(struct device *device, const struct ggml_tensor *tensor);
 /* Closes what lies between begin and begin + bytes. Takes the device's lock. */
 void weight_forget(struct device *device, struct memory *memory, const uint8_t *begin, size_t bytes);
 

@@ -67,19 +67,30 @@ static int job_run(struct device *device, const struct job *job) {
   return status;
 }
 
-int product_compute(struct device *device, struct ggml_tensor *node) {
+static int compute(struct device *device, const struct open_weight *weight, struct ggml_tensor *node) {
   const struct ggml_tensor *w = node->src[0], *x = node->src[1];
-  const struct open_weight *weight = weight_get(device, w);
-  struct job job = {.x_type = type_x(w->type),
+  struct job job = {.weight = weight->weight,
+                    .x_type = type_x(w->type),
                     .x = x->data,
                     .y = node->data,
                     .n = (size_t)w->ne[1],
                     .k = (size_t)w->ne[0],
                     .rows = (size_t)ggml_nrows(x)};
+  return weight->direct != NULL ? direct_compute(device, weight, x, node) : job_run(device, &job);
+}
+
+int product_compute(struct device *device, struct ggml_tensor *node) {
+  const struct ggml_tensor *w = node->src[0];
+  const struct open_weight *weight = weight_get(device, w);
   if (weight == NULL)
     return GEMMD_INVALID;
-  job.weight = weight->weight;
-  int status = weight->direct != NULL ? direct_compute(device, weight, x, node) : job_run(device, &job);
+  int status = compute(device, weight, node);
+  if (status == GEMMD_NOT_FOUND) { /* gemmd has been started anew, without it: its values are here */
+    weight = weight_hand_again(device, w);
+    if (weight == NULL)
+      return status;
+    status = compute(device, weight, node);
+  }
   if (status != GEMMD_OK)
     fprintf(stderr, "gemmd: %s: %s\n", w->name,
             weight->direct != NULL ? gemmd_direct_error() : gemmd_error(device->session));

@@ -142,8 +142,7 @@ const struct open_weight *weight_get(struct device *device, const struct ggml_te
   return open != NULL ? open : take(device, memory, tensor);
 }
 
-void weight_forget(struct device *device, struct memory *memory, const uint8_t *begin, size_t bytes) {
-  pthread_mutex_lock(&device->lock);
+static void forget(struct memory *memory, const uint8_t *begin, size_t bytes) {
   for (size_t i = memory->open_count; i-- > 0;) {
     struct open_weight *open = &memory->open[i];
     if (open->data < begin + bytes && begin < open->data + open->bytes) {
@@ -152,5 +151,15 @@ void weight_forget(struct device *device, struct memory *memory, const uint8_t *
       *open = memory->open[--memory->open_count];
     }
   }
+}
+
+const struct open_weight *weight_hand_again(struct device *device, const struct ggml_tensor *tensor) {
+  forget(tensor->buffer->context, tensor->data, ggml_nbytes(tensor));
+  return weight_get(device, tensor);
+}
+
+void weight_forget(struct device *device, struct memory *memory, const uint8_t *begin, size_t bytes) {
+  pthread_mutex_lock(&device->lock);
+  forget(memory, begin, bytes);
   pthread_mutex_unlock(&device->lock);
 }

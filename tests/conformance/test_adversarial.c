@@ -233,6 +233,25 @@ static bool may_serve(const struct adversary_case *what, const struct variant *v
          what->y_type == GEMM_BF16 || measures();
 }
 
+/* One of each family that is not offered, because others are faster on this device. Returns how many there are then. */
+static int add_unoffered(const struct variant_problem *problem, struct variant *variants, int count) {
+  int offered = count;
+  for (int i = 0; device.ops->families[i] && count < VARIANTS_MOST; i++) {
+    struct variant variant = variant_default(device.ops->families[i]), nearest = {0};
+    struct error error;
+    bool has = device.ops->variant_foreign != NULL && device.ops->variant_foreign(&variant);
+    for (int j = 0; j < offered && !has; j++)
+      has = variants[j].family == variant.family;
+    if (has)
+      continue;
+    if (device.ops->variant_check(device.backend, problem, &variant, &nearest, &error) == STATUS_OK)
+      variants[count++] = variant;
+    else if (nearest.family == variant.family)
+      variants[count++] = nearest;
+  }
+  return count;
+}
+
 static void all_kernels(struct trial *trial, uint64_t *state) {
   const struct adversary_case *what = &trial->what;
   struct variant variants[VARIANTS_MOST];
@@ -244,6 +263,7 @@ static void all_kernels(struct trial *trial, uint64_t *state) {
   struct error error;
   variants[0] = variant_default(&variant_plain);
   int count = 1 + device.ops->variants(device.backend, &problem, NULL, false, variants + 1, VARIANTS_MOST - 1);
+  count = add_unoffered(&problem, variants, count);
   if (device.ops->library_variants != NULL && (gemm_is_wide(what->shape.format) || oracle_random(state) % 4 == 0))
     count += device.ops->library_variants(device.backend, &problem, false, variants + count, VARIANTS_MOST - count);
   for (int tried = 0; tried < TRIED_MOST && count > 0; tried++) {

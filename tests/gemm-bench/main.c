@@ -33,6 +33,8 @@ static const struct tool_option kernels_options[] = {
      false},
     {"y-type", "TYPE", "of y; cpu: f32, cuda: bf16 for fp8, f16, if not given", false},
     {"kernel", "WHICH", "cuda: own (that the backend takes by itself, if not given), tuned, or all", false},
+    {"family", "NAME",
+     "cuda: of its kernels alone, also of those that are not offered here: its own first, or by --kernel", false},
     {"bias", NULL, "a bias, f32; cuda: beside the library's sums with a pass behind them, cpu: beside none", false},
     {"dependent", NULL, "cuda: W may be read before the kernel ahead has ended", false},
     {"quantizer", NULL, "cuda: in place of products, quantizing rows of x beside a plain kernel of the same bytes",

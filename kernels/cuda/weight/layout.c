@@ -39,8 +39,9 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
     return capability == 90 && places && fits ? LAYOUT_TILES2 : LAYOUT_CODES2;
   }
   if (weight->format == GEMM_FORMAT_INT2A8)
-    return capability == 90 && weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
-  bool tiles = capability == 90 && places && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
+    return weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
+  bool reads = capability != 90 || places;
+  bool tiles = reads && weight->n >= TILES_ROWS_LEAST && weight->k <= INT2_FEW_K_MOST;
   return tiles ? LAYOUT_TILES2 : LAYOUT_CODES2;
 }
 

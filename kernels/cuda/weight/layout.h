@@ -6,8 +6,8 @@
  *       of 4 scales.
  *       With experts: the rows of all of them behind each other, padded at their end alone; scales likewise.
  *   LAYOUT_CODES2 (INT2, INT2A8)  the canonical form.
- *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles, for Hopper: int2/layout.h.
- *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: int2/a8_layout.h. */
+ *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles: sm90/int2/layout.h.
+ *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h. */
 #ifndef KERNELS_CUDA_WEIGHT_LAYOUT_H
 #define KERNELS_CUDA_WEIGHT_LAYOUT_H
 
@@ -32,7 +32,7 @@ struct layout {
 };
 
 /* The layout in which a device of this capability (10 * major + minor) stores the weight. `places`: it has passed the
- * check of places.h; INT2 lies in no tiles without. */
+ * check of places.h; INT2 lies in no tiles on 9.0 without. */
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places);
 
 /* True where x is read as it comes though W is not of its type: its codes become numbers of x's on the way. */

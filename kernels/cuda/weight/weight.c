@@ -210,10 +210,11 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   enum status status = layout_compute(weight, layout, &made.layout, error);
   if (status != STATUS_OK)
     return status;
-  if (layout == LAYOUT_TILES2 && !backend->gpu.places)
+  bool hopper = backend->gpu.capability == 90;
+  if (layout == LAYOUT_TILES2 && hopper && !backend->gpu.places)
     return error_set(error, STATUS_UNSUPPORTED,
                      "the weight lies in tiles that this device's sparse matrix instructions do not read right");
-  if (layout == LAYOUT_TILES2 && weight->experts > 0 && !grouped_int2_fits(weight->n, weight->k))
+  if (layout == LAYOUT_TILES2 && weight->experts > 0 && !(hopper && grouped_int2_fits(weight->n, weight->k)))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for INT2 experts of K %lld",
                      (long long)weight->k);
   if (layout == LAYOUT_TILES2 && weight->experts == 0 &&
@@ -228,7 +229,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     status = backend_enter(backend, error);
   if (status == STATUS_OK)
     status = staging_ensure(backend, &made, error);
-  if (status == STATUS_OK && layout_is_tiled(&made.layout))
+  if (status == STATUS_OK && hopper && layout_is_tiled(&made.layout))
     status = int2_sums_ensure(backend, error);
   if (status != STATUS_OK)
     return status;
@@ -237,7 +238,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   made.scales = made.codes + made.layout.scales_offset;
   made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
-  if (layout == LAYOUT_TILES2)
+  if (hopper && layout == LAYOUT_TILES2)
     status = scales_look(backend, &made, error);
   if (status != STATUS_OK)
     return status;

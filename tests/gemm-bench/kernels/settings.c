@@ -125,6 +125,7 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
   settings->y_type = (enum gemm_type)y_type;
   settings->scale = (enum gemm_scale)scale;
   settings->kernel = (enum settings_kernel)kernel;
+  settings->family = tool_value(call, "family");
   settings->dependent = tool_value(call, "dependent") != NULL;
   settings->quantizer = tool_value(call, "quantizer") != NULL;
   settings->bias = tool_value(call, "bias") != NULL;
@@ -141,9 +142,10 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
   if (settings->processor_time && (cuda || threads != 1 || settings->experts > 0)) {
     return tool_fail(call, TOOL_USAGE, "--clock cpu is of one thread: cpu backend, --threads 1, no experts") == TOOL_OK;
   }
-  if (!cuda && (settings->kernel != KERNEL_OWN || settings->dependent || settings->quantizer || settings->plot)) {
-    return tool_fail(call, TOOL_USAGE, "--kernel, --dependent, --quantizer and --plot are for the cuda backend") ==
-           TOOL_OK;
+  if (!cuda && (settings->kernel != KERNEL_OWN || settings->family || settings->dependent || settings->quantizer ||
+                settings->plot)) {
+    return tool_fail(call, TOOL_USAGE,
+                     "--kernel, --family, --dependent, --quantizer and --plot are for the cuda backend") == TOOL_OK;
   }
   return true;
 }

@@ -28,6 +28,7 @@ struct settings {
   enum gemm_scale scale;
   enum gemm_type x_type, y_type; /* NONE: what is usual for the format and the backend */
   enum settings_kernel kernel;
+  const char *family; /* whose kernels are measured, or NULL: any */
   bool dependent, quantizer;
   bool processor_time;  /* of the one thread, and the least of the rounds, in place of the clock's and medians */
   bool bias;            /* of every product */

@@ -3,10 +3,11 @@
 server. Python is that of `make test-vllm`. Servers take turns (A B B A): one at a time is asked, the others stand
 still.
 
-    bench_vllm.py MODEL [--requests 6] [--turns 3] [--tokens 16] WAY ...
+    bench_vllm.py [--model FOLDER] [--requests 6] [--turns 3] [--tokens 16] [WAY ...]
 
 A WAY is a label and arguments of the server: "int8=--quantization gemmd_int8"; the first is what others are compared
-with."""
+with. Without any: vLLM alone, and gemmd_int8 by name. Without a model: a Llama of random weights, whose linear layers
+are nearly all of it."""
 
 import argparse
 import concurrent.futures
@@ -16,16 +17,19 @@ import shlex
 import signal
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support import Daemon
+import vllm_models
 from processes import cpu_seconds, descendants, memory_bytes
 from vllm_server import Server
 
 CONCURRENT = (1, 8)
+WAYS = ["plain=", "int8=--quantization gemmd_int8 --load-format gemmd"]
 
 
 def requests_a_second(server, at_once, count, tokens):
@@ -54,14 +58,17 @@ def go_on(servers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("ways", nargs="+", metavar="WAY")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("ways", nargs="*", metavar="WAY", default=WAYS)
     parser.add_argument("--requests", type=int, default=6, help="of each client a turn")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=16, help="of each answer")
     parser.add_argument("--second", action="store_true", help="start a second server of each, for its memory and start")
     chosen = parser.parse_args()
     with Daemon() as daemon, contextlib.ExitStack() as stack:
+        if chosen.model is None:
+            chosen.model = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-vllm-")))
+            vllm_models.make_wide(chosen.model)
         servers, rates = {}, {}
         for way in chosen.ways:
             label, _, arguments = way.partition("=")

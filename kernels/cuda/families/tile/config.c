@@ -73,7 +73,7 @@ static enum status tile_takes(const struct kernel_problem *problem, struct error
   bool fp8 = problem->format == GEMM_FORMAT_FP8;
   if (gemm_is_int2(problem->format) && !problem->tiled)
     return error_set(error, STATUS_UNSUPPORTED,
-                     "family tile takes INT2 of 128 rows or more and INT2A8, on compute capability 9.0");
+                     "family tile takes INT2 of 128 rows or more and INT2A8, on devices that have them in tiles");
   if (problem->format == GEMM_FORMAT_INT2 && problem->x_type != GEMM_F16 && problem->x_type != GEMM_BF16)
     return error_set(error, STATUS_UNSUPPORTED, "family tile takes x of f16 or bf16 with INT2 weights, not of %s",
                      gemm_type_name(problem->x_type));

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAUNCHES_MOST = 2000, VARIANTS_MOST = 64 };
+enum { LAUNCHES_MOST = 2000, VARIANTS_MOST = 64, VARIANTS_ALL = 4096 };
 
 struct bench {
   const struct tool_call *call;
@@ -201,6 +201,36 @@ static int launches_for(const struct bench *bench, double us) {
   return wanted > LAUNCHES_MOST ? LAUNCHES_MOST : wanted > copies ? (int)wanted : copies;
 }
 
+/* Of the family that is asked for, offered or not. */
+static int list_family(const struct bench *bench, const struct variant_problem *problem,
+                       struct variant out[VARIANTS_MOST]) {
+  const struct subject *subject = &bench->subject;
+  struct variant *all = calloc(VARIANTS_ALL, sizeof(*all));
+  if (all == NULL) {
+    return 0;
+  }
+  int found = subject->ops->variants(subject->backend, problem, NULL, true, all, VARIANTS_ALL), count = 0;
+  for (int i = 0; i < found && count < VARIANTS_MOST; i++) {
+    if (strcmp(all[i].family->name, bench->settings->family) == 0) {
+      out[count++] = all[i];
+    }
+  }
+  free(all);
+  return count;
+}
+
+static int list(const struct bench *bench, const struct variant_problem *problem, struct variant out[VARIANTS_MOST]) {
+  const struct subject *subject = &bench->subject;
+  if (bench->settings->family != NULL) {
+    return list_family(bench, problem, out);
+  }
+  int count = subject->ops->variants(subject->backend, problem, NULL, false, out, VARIANTS_MOST);
+  if (subject->ops->library_variants != NULL) {
+    count += subject->ops->library_variants(subject->backend, problem, false, out + count, VARIANTS_MOST - count);
+  }
+  return count;
+}
+
 /* The kernel to be measured, and about how long it takes. */
 static enum status ours_choose(struct bench *bench, const struct data_weight *weight, struct result *row,
                                struct variant *out, double *us, struct error *error) {
@@ -212,19 +242,18 @@ static enum status ours_choose(struct bench *bench, const struct data_weight *we
                                           .bias_type = weight->biased ? GEMM_F32 : GEMM_TYPE_NONE};
   struct variant variants[VARIANTS_MOST];
   char text[VARIANT_TEXT_BYTES];
-  int count = subject->ops->variants(subject->backend, &problem, NULL, false, variants, VARIANTS_MOST);
-  if (subject->ops->library_variants != NULL)
-    count += subject->ops->library_variants(subject->backend, &problem, false, variants + count, VARIANTS_MOST - count);
+  int count = list(bench, &problem, variants);
   *us = INFINITY;
   *out = (struct variant){0};
   snprintf(row->kernel, sizeof(row->kernel), "%s", count > 0 ? variant_text(&variants[0], text) : "");
   if (bench->settings->dependent) /* what it is given in a row differs from what the list begins with */
     row->kernel[strcspn(row->kernel, " ")] = '\0';
-  if (bench->settings->kernel == KERNEL_OWN || count == 0) {
+  bool own = bench->settings->kernel == KERNEL_OWN;
+  if (bench->settings->family == NULL && (own || count == 0)) {
     enum status status = ours_turn(bench, NULL, subject->copies, us, error);
     return status == STATUS_OK ? ours_turn(bench, NULL, launches_for(bench, *us), us, error) : status;
   }
-  for (int i = 0; i < count; i++) {
+  for (int i = 0; i < (own && count > 1 ? 1 : count); i++) {
     struct error ignored;
     double first, is;
     if (subject->ops->variant_check(subject->backend, &problem, &variants[i], NULL, &ignored) != STATUS_OK ||

@@ -1,4 +1,6 @@
 /* How products of INT2 and INT2A8 weights are cut up into blocks. */
+#include "kernels/cuda/families/sm80/int2/config.h"
+#include "kernels/cuda/families/sm80/rows/config.h"
 #include "kernels/cuda/families/sm90/int2/a8_layout.h"
 #include "kernels/cuda/families/sm90/int2_few/config.h"
 #include "kernels/cuda/families/sm90/int2_many/config.h"
@@ -255,11 +257,101 @@ static void test_int2a8_plans(void **state) {
   assert_false(int2a8_plan_for(&config, 8192, 8192, &plan)); /* x does not fit */
 }
 
+/* ---- kernels for every device */
+
+static const struct kernel_device devices[] = {{80, 108, 163 << 10, 8 << 20, false},
+                                               {86, 82, 99 << 10, 8 << 20, false},
+                                               {89, 142, 99 << 10, 8 << 20, false},
+                                               {90, 132, 227 << 10, 32 << 20, true}};
+
+static void check_sm80_int2(const struct kernel_problem *problem, const struct sm80_int2_config *config) {
+  struct sm80_int2_plan plan;
+  int64_t m = problem->m < sm80_int2_rows_most(problem) ? problem->m : sm80_int2_rows_most(problem);
+  assert_true(sm80_int2_fits(config, problem));
+  assert_true(sm80_int2_plan_for(config, problem, m, &plan));
+  int64_t rows = 16 * config->units * config->n_warps, groups = problem->k_padded / GEMM_GROUP;
+  assert_true(plan.row_blocks * rows >= problem->n && (plan.row_blocks - 1) * rows < problem->n + 64);
+  assert_true(plan.slice * (int64_t)config->split_k >= groups && plan.slice * (int64_t)(config->split_k - 1) < groups);
+  assert_in_range(plan.blocks, 1, plan.row_blocks);
+  assert_true(plan.columns >= m && plan.stages >= SM80_INT2_STAGES_LEAST);
+  assert_true(plan.slot_bytes >= m * plan.x_row_bytes + rows / 16 * SM80_INT2_UNIT_BYTES);
+  assert_true(plan.shared_bytes >= config->k_warps * plan.stages * plan.slot_bytes + plan.sums_bytes);
+  assert_true(plan.shared_bytes <= problem->device.shared_most);
+  assert_true(sm80_int2_parts_bytes(config, problem, m) <= problem->device.workspace_bytes);
+}
+
+/* What is listed covers the product and fits the device, the cheapest first; every device has something. */
+static void test_sm80_int2(void **state) {
+  (void)state;
+  static const int64_t ns[] = {128, 130, 1280, 8192, 57344}, ks[] = {128, 300, 8192, 28672}, ms[] = {1, 9, 33, 90, 200};
+  static struct sm80_int2_config configs[SM80_INT2_CONFIGS];
+  for (size_t i = 0; i < 4 * 5 * 4 * 5 * 4; i++) {
+    int64_t k = ks[i / 20 % 4];
+    enum gemm_type x_type = i / 400 == 1 ? GEMM_F32 : i / 400 == 2 ? GEMM_BF16 : GEMM_F16;
+    bool bytes = i / 400 == 3;
+    struct kernel_problem problem = {.device = devices[i % 4],
+                                     .format = bytes ? GEMM_FORMAT_INT2A8 : GEMM_FORMAT_INT2,
+                                     .tiled = true,
+                                     .n = ns[i / 4 % 5],
+                                     .k = k,
+                                     .k_padded = (int64_t)gemm_round_up((uint64_t)k, bytes ? 256 : 128),
+                                     .m = ms[i / 80 % 5],
+                                     .x_type = x_type};
+    int count = sm80_int2_candidates(&problem, configs, SM80_INT2_CONFIGS);
+    assert_in_range(count, 1, SM80_INT2_CONFIGS);
+    for (int c = 0; c < count; c++) {
+      check_sm80_int2(&problem, &configs[c]);
+      assert_true(c == 0 || sm80_int2_us(&configs[c], &problem) >= sm80_int2_us(&configs[0], &problem) * 0.999 ||
+                  problem.m > sm80_int2_rows_most(&problem));
+    }
+    problem.device.capability = 75;
+    assert_false(sm80_int2_takes(&problem));
+  }
+}
+
+static void test_sm80_rows(void **state) {
+  (void)state;
+  static const int64_t ns[] = {1, 130, 1280, 8192, 57344}, ks[] = {16, 304, 8192, 28672}, ms[] = {1, 17, 64, 200, 5000};
+  static struct sm80_rows_config configs[SM80_ROWS_CONFIGS];
+  for (size_t i = 0; i < 4 * 5 * 4 * 5 * 2; i++) {
+    struct kernel_problem problem = {.device = devices[i % 4],
+                                     .format = i / 400 ? GEMM_FORMAT_INT8 : GEMM_FORMAT_FP8,
+                                     .scale = GEMM_SCALE_ROW,
+                                     .n = ns[i / 4 % 5],
+                                     .k = ks[i / 20 % 4],
+                                     .k_padded = ks[i / 20 % 4],
+                                     .m = ms[i / 80 % 5]};
+    int count = sm80_rows_candidates(&problem, configs, SM80_ROWS_CONFIGS);
+    double first = 0;
+    assert_in_range(count, 1, SM80_ROWS_CONFIGS);
+    for (int c = 0; c < count; c++) {
+      struct sm80_rows_plan plan;
+      assert_true(sm80_rows_plan_for(&configs[c], &problem, &plan));
+      int64_t rows = 32 * configs[c].n_warps, columns = configs[c].columns;
+      int64_t steps = (problem.k_padded + SM80_ROWS_STEP - 1) / SM80_ROWS_STEP;
+      assert_true(plan.row_tiles * rows >= problem.n && (plan.row_tiles - 1) * rows < problem.n);
+      assert_int_equal(plan.tiles, plan.row_tiles * ((problem.m + columns - 1) / columns));
+      assert_true(plan.slice * (int64_t)configs[c].split_k >= steps);
+      assert_true(plan.slice * (int64_t)(configs[c].split_k - 1) < steps);
+      assert_true(plan.shared_bytes <= problem.device.shared_most && plan.stages >= SM80_ROWS_STAGES_LEAST);
+      assert_true(sm80_rows_parts_bytes(&configs[c], &problem) <= problem.device.workspace_bytes);
+      double us = sm80_rows_us(&configs[c], &plan, &problem);
+      first = c == 0 ? us : first;
+      assert_true(us >= first);
+    }
+    problem.scale = GEMM_SCALE_BLOCK;
+    assert_true(sm80_rows_takes(&problem) == (problem.format == GEMM_FORMAT_INT8));
+    problem.device.capability = 75;
+    assert_false(sm80_rows_takes(&problem));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_int2_cuts),        cmocka_unit_test(test_int2_plans),
       cmocka_unit_test(test_int2_few_columns), cmocka_unit_test(test_int2_many_least),
       cmocka_unit_test(test_int2_many_plans),  cmocka_unit_test(test_int2a8_plans),
+      cmocka_unit_test(test_sm80_int2),        cmocka_unit_test(test_sm80_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,8 +224,8 @@ static void test_layout_chosen(void **state) {
   struct gemm_weight int2 = {.n = 128, .k = 1, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW};
   assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_TILES2);
   assert_int_equal(layout_choose(&int2, 90, false), LAYOUT_CODES2);
-  assert_int_equal(layout_choose(&int2, 89, false), LAYOUT_CODES2);
-  assert_int_equal(layout_choose(&int2, 100, false), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 89, false), LAYOUT_TILES2);
+  assert_int_equal(layout_choose(&int2, 100, false), LAYOUT_TILES2);
   for (uint32_t older = 0x4303; older < LAYOUT_TILES2; older++) /* what had other tiles is not read as these */
     assert_int_equal(layout_compute(&int2, older, &layout, &error), STATUS_UNSUPPORTED);
   int2.n = 127;
@@ -236,7 +236,7 @@ static void test_layout_chosen(void **state) {
   int2 = (struct gemm_weight){.n = 1, .k = INT2A8_K_MOST, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_ROW};
   assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_TILES2A8);
   assert_int_equal(layout_choose(&int2, 90, false), LAYOUT_TILES2A8);
-  assert_int_equal(layout_choose(&int2, 89, false), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&int2, 89, false), LAYOUT_TILES2A8);
   int2.k++;
   assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_CODES2);
   assert_int_equal(layout_compute(&int2, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);

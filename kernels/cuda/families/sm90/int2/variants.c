@@ -78,6 +78,11 @@ static struct variant variant_of_int2a8(const struct int2a8_config *config) {
 
 /* ---- what can run */
 
+/* Other devices have weights in such tiles, too. */
+static bool tiled_here(const struct kernel_problem *problem) {
+  return problem->tiled && problem->device.capability == 90;
+}
+
 static bool power_of_two(int32_t value) {
   return (value & (value - 1)) == 0;
 }
@@ -137,7 +142,7 @@ enum status int2_check(struct backend *backend, const struct kernel_problem *pro
                        struct variant *nearest, struct error *error) {
   (void)backend;
   (void)nearest;
-  if (!problem->tiled)
+  if (!tiled_here(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family %s takes INT2 of 128 rows or more and INT2A8, on compute capability 9.0",
                      variant->family->name);
@@ -182,7 +187,7 @@ static int few_at_a_time(const struct kernel_problem *problem, struct variant *o
 bool int2_many_predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   struct int2_many_config config;
   struct int2_many_plan plan;
-  if (!problem->tiled || !goes_to_many(problem, &config, &plan))
+  if (!tiled_here(problem) || !goes_to_many(problem, &config, &plan))
     return false;
   *out = variant_of_many(&config);
   *us = int2_many_us(&config, many_type(problem), &plan);
@@ -194,7 +199,7 @@ bool int2_few_predict(const struct kernel_problem *problem, struct variant *out,
   struct int2_few_config config;
   struct int2_few_plan plan;
   int columns = int2_few_columns(problem->x_type, problem->y_type, problem->m), sms = problem->device.multiprocessors;
-  if (!problem->tiled || !takes_few(problem) ||
+  if (!tiled_here(problem) || !takes_few(problem) ||
       int2_few_candidates(columns, problem->n, problem->k, sms, &config, 1) < 1 ||
       !int2_few_plan_for(&config, problem->n, problem->k, &plan))
     return false;
@@ -210,7 +215,7 @@ bool int2a8_predict(const struct kernel_problem *problem, struct variant *out, d
   struct int2a8_config config;
   struct int2a8_plan plan;
   int eights = eights_of(problem), sms = problem->device.multiprocessors;
-  if (!problem->tiled || problem->format != GEMM_FORMAT_INT2A8 || goes_to_many(problem, &many, &many_plan) ||
+  if (!tiled_here(problem) || problem->format != GEMM_FORMAT_INT2A8 || goes_to_many(problem, &many, &many_plan) ||
       int2a8_candidates(eights, problem->n, problem->k, sms, &config, 1) < 1 ||
       !int2a8_plan_for(&config, problem->n, problem->k, &plan))
     return false;
@@ -254,13 +259,14 @@ static int list_few(const struct kernel_problem *problem, bool all, struct varia
 int int2_few_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                   int count, int most) {
   (void)backend;
-  return problem->tiled && problem->format == GEMM_FORMAT_INT2 ? list_few(problem, all, out, count, most) : count;
+  return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2 ? list_few(problem, all, out, count, most) : count;
 }
 
 int int2a8_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
   (void)backend;
-  return problem->tiled && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most) : count;
+  return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most)
+                                                                      : count;
 }
 
 /* Every width of tiles, wider than what holds all rows or much narrower only for `all`, with every split; which order
@@ -268,7 +274,7 @@ int int2a8_list(struct backend *backend, const struct kernel_problem *problem, b
 int int2_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                    int count, int most) {
   (void)backend;
-  if (!problem->tiled || !takes_many(problem))
+  if (!tiled_here(problem) || !takes_many(problem))
     return count;
   enum { NARROWEST = 3 /* times as narrow as the widest */ };
   static const int groups[] = {8, 1, 2, 4, 16, 32};

@@ -1,0 +1,105 @@
+// Sums of sm80/int2/kernel.cuh on their way to y: those of teams by shared memory, those of slices of K by a kernel of
+// their own.
+#pragma once
+
+#include "../../../device/number.cuh"
+#include "../../../device/ptx.cuh"
+#include "config.h"
+#include "product.h"
+
+namespace sm80_int2 {
+
+// A launch: the product, and how it is cut up.
+struct work {
+  sm80_int2_product product;
+  sm80_int2_plan plan;
+  int n_warps, k_warps, split_k;
+  int groups, steps; // of K; that a team takes for a block of rows
+  int units;         // of 16 rows, of all of W
+  bool dependent;
+};
+
+constexpr int adders = 256; // threads of a block that adds slices
+
+// Numbers from one column of sums to the next: no bank conflicts.
+__device__ inline int pitch_of(const work &w, int units) {
+  return w.n_warps * units * 16 + SM80_INT2_PADDING / 4;
+}
+
+// A warp's, as the instructions leave them: [teams][m][rows].
+template <int kEights, int kUnits>
+__device__ inline void keep_sums(const work &w, const float (&sums)[kUnits][kEights][4], float *all, int team,
+                                 int mate) {
+  const int lane = threadIdx.x % 32, m = static_cast<int>(w.product.m), pitch = pitch_of(w, kUnits);
+  float *to = all + (team * m + lane % 4 * 2) * pitch + mate * kUnits * 16 + lane / 4;
+#pragma unroll
+  for (int i = 0; i < kEights; i++)
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      if (8 * i + lane % 4 * 2 + j >= m)
+        continue;
+#pragma unroll
+      for (int u = 0; u < kUnits; u++) {
+        to[(8 * i + j) * pitch + u * 16] = sums[u][i][j];
+        to[(8 * i + j) * pitch + u * 16 + 8] = sums[u][i][j + 2];
+      }
+    }
+}
+
+// Four neighbours of row m of y, from column n on.
+__device__ inline void write_four(const sm80_int2_product &p, int64_t m, int64_t n, const float (&sum)[4]) {
+  const float x_scale = p.x_scale ? p.x_scale[m] : 1.0f;
+  float value[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float bias = p.bias && n + i < p.n ? number_load_as(p.bias, n + i, p.bias_type) : 0.0f;
+    value[i] = number_scaled(sum[i], 1.0f, x_scale, bias);
+  }
+  void *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
+  if (p.y_type == GEMM_F32)
+    number_store4(static_cast<float *>(row), n, p.n, value);
+  else if (p.y_type == GEMM_F16)
+    number_store4(static_cast<__half *>(row), n, p.n, value);
+  else
+    number_store4(static_cast<__nv_bfloat16 *>(row), n, p.n, value);
+}
+
+__device__ inline void add_four(float (&sum)[4], const float *from) {
+  const float4 four = *reinterpret_cast<const float4 *>(from);
+  sum[0] += four.x, sum[1] += four.y, sum[2] += four.z, sum[3] += four.w;
+}
+
+// A block's, by all of its threads.
+__device__ inline void write_sums(const work &w, const float *all, int row_block, int units) {
+  const int m = static_cast<int>(w.product.m), rows = w.n_warps * units * 16, quads = rows / 4;
+  const int pitch = pitch_of(w, units), padded = w.units * 16;
+  for (int i = threadIdx.x; i < m * quads; i += blockDim.x) {
+    const int column = i / quads, row = i % quads * 4, n = row_block * rows + row;
+    float sum[4] = {};
+    for (int team = 0; team < w.k_warps; team++)
+      add_four(sum, all + (team * m + column) * pitch + row);
+    if (w.split_k == 1)
+      write_four(w.product, column, n, sum);
+    else if (n < padded)
+      *reinterpret_cast<float4 *>(w.product.parts + (static_cast<int64_t>(blockIdx.y) * m + column) * padded + n) =
+          make_float4(sum[0], sum[1], sum[2], sum[3]);
+  }
+}
+
+// Of a launch with slices, whose work this is.
+__global__ void __launch_bounds__(adders) add_slices(const __grid_constant__ work w) {
+  const int quads = w.units * 4, i = static_cast<int>(blockIdx.x) * adders + threadIdx.x;
+  const int64_t m = w.product.m;
+#if __CUDA_ARCH__ >= 900
+  ptx::let_next_grid_start();
+  ptx::wait_for_previous_grid();
+#endif
+  if (i >= m * quads)
+    return;
+  float sum[4] = {};
+  for (int slice = 0; slice < w.split_k; slice++)
+    add_four(sum, w.product.parts + (slice * m + i / quads) * (quads * 4) + i % quads * 4);
+  write_four(w.product, i / quads, i % quads * 4, sum);
+}
+
+} // namespace sm80_int2
