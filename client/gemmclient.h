@@ -519,7 +519,9 @@ enum gemmd_activation {
   GEMMD_ACTIVATION_NONE = 0,
   GEMMD_RELU = 1, /* max(v, 0) */
   GEMMD_GELU = 2, /* v * erfc(-v / sqrt(2)) / 2 */
-  GEMMD_SILU = 3  /* v / (1 + exp(-v)) */
+  GEMMD_SILU = 3, /* v / (1 + exp(-v)) */
+  /* Gated alone, gpt-oss': g / (1 + exp(-1.702 g)) * (u + 1), where g is min(gate, 7), u is up within -7 and 7 */
+  GEMMD_SWIGLU_CLAMPED = 4
 };
 
 /* v = x * W^T + bias, rounded to y_type as a product's y is. Then, computed in f32 and rounded to y_type again:

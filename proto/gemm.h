@@ -49,6 +49,8 @@ enum gemm_activation {
   GEMM_RELU = 1, /* max(v, 0); a NaN stays one */
   GEMM_GELU = 2, /* v * erfc(-v / sqrt(2)) / 2 */
   GEMM_SILU = 3, /* v / (1 + exp(-v)) */
+  /* Gated alone: g / (1 + exp(-1.702 g)) * (u + 1), where g is the gate, at most 7, and u is up, within -7 and 7. */
+  GEMM_SWIGLU_CLAMPED = 4,
 };
 /* What is done to each row of x before it is multiplied, in this order: struct gemm_weight's `input` is a sum of them.
  * It is done in f32, with what the weight brings along. The numbers travel. */

@@ -19,8 +19,8 @@ static enum status step_add(struct gemmd_direct_plan *plan, const gemmd_direct_s
                             struct error *error) {
   if (from->weight == NULL || (plan->direct != NULL && from->weight->direct != plan->direct))
     return error_set(error, STATUS_INVALID, "weight must be one that was borrowed for the device of the first");
-  if ((unsigned)from->activation > GEMM_SILU)
-    return error_field(error, STATUS_INVALID, FIELD_ACTIVATION, (int64_t)from->activation, 0, GEMM_SILU);
+  if ((unsigned)from->activation > GEMM_SWIGLU_CLAMPED)
+    return error_field(error, STATUS_INVALID, FIELD_ACTIVATION, (int64_t)from->activation, 0, GEMM_SWIGLU_CLAMPED);
   if (from->bias != NULL && from->bias_type == GEMMD_TYPE_NONE)
     return error_set(error, STATUS_INVALID, "bias type must be that of bias, got none");
   enum gemm_type bias_type = from->bias != NULL ? (enum gemm_type)from->bias_type : GEMM_TYPE_NONE;

@@ -64,8 +64,9 @@ static enum status translate_step(struct gemmd_plan *plan, const gemmd_step *fro
   struct plan_step *step = &plan->steps[plan->count];
   if (from->weight == NULL || from->weight->session != session)
     return error_set(&session->error, STATUS_INVALID, "weight must be one that this session has open");
-  if ((unsigned)from->activation > GEMM_SILU)
-    return error_field(&session->error, STATUS_INVALID, FIELD_ACTIVATION, (int64_t)from->activation, 0, GEMM_SILU);
+  if ((unsigned)from->activation > GEMM_SWIGLU_CLAMPED)
+    return error_field(&session->error, STATUS_INVALID, FIELD_ACTIVATION, (int64_t)from->activation, 0,
+                       GEMM_SWIGLU_CLAMPED);
   *step = (struct plan_step){.weight = from->weight->shape,
                              .activation = (enum gemm_activation)from->activation,
                              .gated = from->gated,

@@ -24,8 +24,9 @@ enum status plan_step_read(const struct ring_step *from, const struct gemm_weigh
     return error_field(error, STATUS_INVALID, FIELD_N, from->n, weight->n, weight->n);
   if (from->k != weight->k)
     return error_field(error, STATUS_INVALID, FIELD_K, from->k, weight->k, weight->k);
-  if (from->activation > GEMM_SILU)
-    return error_field(error, STATUS_INVALID, FIELD_ACTIVATION, from->activation, GEMM_ACTIVATION_NONE, GEMM_SILU);
+  if (from->activation > GEMM_SWIGLU_CLAMPED)
+    return error_field(error, STATUS_INVALID, FIELD_ACTIVATION, from->activation, GEMM_ACTIVATION_NONE,
+                       GEMM_SWIGLU_CLAMPED);
   if (from->gated > 1)
     return error_field(error, STATUS_INVALID, FIELD_GATED, from->gated, 0, 1);
   for (size_t i = 0; i < sizeof from->reserved; i++)
@@ -88,6 +89,8 @@ static enum status check_step(const struct plan_step *step, const struct plan_st
     return type_error(error, FIELD_X_TYPE, before->y_type);
   if (!is_real(step->y_type))
     return type_error(error, FIELD_Y_TYPE, step->y_type);
+  if (step->activation == GEMM_SWIGLU_CLAMPED && !step->gated)
+    return error_field(error, STATUS_INVALID, FIELD_GATED, 0, 1, 1);
   if (step->gated && step->weight.n % 2 != 0)
     return error_field(error, STATUS_INVALID, FIELD_N, step->weight.n, 2, 0);
   return check_bias(step, begin, end, error);

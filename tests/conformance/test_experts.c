@@ -279,8 +279,10 @@ static void test_layers(void **state) {
         step_of(second, 77, 131, 6, type_for(GEMM_FORMAT_INT8, i / 2)),
     };
     struct layer layer;
-    steps[0].activation = i % 3 == 0 ? GEMM_GELU : GEMM_SILU;
+    steps[0].activation = i % 3 == 0 ? GEMM_GELU : i % 3 == 1 ? GEMM_SILU : GEMM_SWIGLU_CLAMPED;
     steps[0].gated = true;
+    if (i % 3 == 2) /* as the models have biases that have this one */
+      steps[0].bias_type = steps[1].bias_type = type_for(GEMM_FORMAT_INT8, i);
     layer_make(&layer, steps, 2);
     check_layer(&layer, type_for(steps[0].shape.format, i / 3), 2, rows, 1 + (i % 4 == 0));
     layer_free(&layer);

@@ -245,12 +245,13 @@ static void check_singles(const struct step *steps, bool exact) {
 /* Activations that round nothing leave no room for a difference; the others for little. */
 static void test_against_single_products(void **state) {
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS * 4; i++) {
-    const struct oracle_kind *kind = &oracle_kinds[i / 4];
-    static const enum gemm_activation activations[] = {GEMM_ACTIVATION_NONE, GEMM_RELU, GEMM_SILU, GEMM_GELU};
-    const bool exact = i % 4 < 2;
+  for (int i = 0; i < ORACLE_KINDS * 5; i++) {
+    const struct oracle_kind *kind = &oracle_kinds[i / 5];
+    static const enum gemm_activation activations[] = {GEMM_ACTIVATION_NONE, GEMM_RELU, GEMM_SILU, GEMM_GELU,
+                                                       GEMM_SWIGLU_CLAMPED};
+    const bool exact = i % 5 < 2;
     const struct step steps[] = {
-        {kind->format, kind->scale, 200, type_for(kind->format, i), GEMM_TYPE_NONE, activations[i % 4], !exact},
+        {kind->format, kind->scale, 200, type_for(kind->format, i), GEMM_TYPE_NONE, activations[i % 5], !exact},
         {kind->format, kind->scale, 150, GEMM_F32, GEMM_TYPE_NONE, GEMM_ACTIVATION_NONE, false},
     };
     check_singles(steps, exact);

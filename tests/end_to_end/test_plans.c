@@ -318,8 +318,8 @@ static void plans_that_cannot_be(void **state) {
   steps[0].y_type = GEMMD_TYPE_NONE;
   expect_refusal(&layer, steps, 2, GEMMD_UNSUPPORTED, "step 0: y type");
   steps[0] = good[0];
-  steps[0].activation = (enum gemmd_activation)4;
-  expect_refusal(&layer, steps, 2, GEMMD_INVALID, "step 0: activation must be 0..3, got 4");
+  steps[0].activation = (enum gemmd_activation)5;
+  expect_refusal(&layer, steps, 2, GEMMD_INVALID, "step 0: activation must be 0..4, got 5");
   steps[0] = good[0];
   steps[1].weight = NULL;
   expect_refusal(&layer, steps, 2, GEMMD_INVALID, "step 1: weight must be one that this session has open");
@@ -436,7 +436,7 @@ static void hostile_plans(void **state) {
       {.text = "weight"},
       {.text = "N must be 320, got 319"},
       {.text = "K must be 96, got 97"},
-      {.text = "activation must be 0..3, got 200"},
+      {.text = "activation must be 0..4, got 200"},
       {.text = "gated must be 0..1, got 2"},
       {.text = "y type s32"},
       {.text = "y type unknown"},

@@ -37,6 +37,18 @@ def mixtral(**options):
     return MixtralForCausalLM(MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2, **options)).eval()
 
 
+def gpt_oss(**options):
+    """With biases and gates that reach the limits of its SwiGLU."""
+    model = GptOssForCausalLM(
+        GptOssConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2, head_dim=16, **options)
+    ).eval()
+    for layer in model.model.layers:
+        with torch.no_grad():
+            layer.mlp.experts.gate_up_proj_bias.normal_(0, 6)
+            layer.mlp.experts.down_proj_bias.normal_()
+    return model
+
+
 class Replaced(unittest.TestCase):
     direct = True
 
@@ -77,6 +89,13 @@ class Replaced(unittest.TestCase):
         self.compare(mixtral().bfloat16(), "bf16", 2e-2)
         self.compare(mixtral(hidden_act="gelu"), "int8", 5e-2)
 
+    def test_gpt_oss(self):
+        """Of a model in which no token's second and third expert are nearly as good as each other: where another one is
+        taken, biases such as these make logits others."""
+        torch.manual_seed(1)
+        self.compare(gpt_oss().bfloat16(), "bf16", 2e-2)
+        self.compare(gpt_oss(), "int8", 5e-2)
+
     def test_the_same_tokens(self):
         """Written by the two, each with its own."""
         model = qwen().half()
@@ -115,8 +134,8 @@ class Replaced(unittest.TestCase):
             gemmclient.torch.replace_experts(qwen(), "int8", "nothing*", session=self.session)
         with self.assertRaisesRegex(gemmclient.InvalidError, "mlp.experts: its activation is"):
             gemmclient.torch.replace_experts(qwen(hidden_act="gelu_new"), "int8", session=self.session)
-        other = GptOssForCausalLM(GptOssConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2, head_dim=16))
-        with self.assertRaisesRegex(gemmclient.InvalidError, "mlp.experts: its"):
+        other = gpt_oss(swiglu_limit=5.0)
+        with self.assertRaisesRegex(gemmclient.InvalidError, "mlp.experts: its SwiGLU has .* limit 5"):
             gemmclient.torch.replace_experts(other, "int8", session=self.session)
         self.assertFalse(any("experts" in one.name for one in self.session.weights()))
         model = qwen()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A Qwen3-MoE of random weights writes a text, by torch alone and with its experts served by gemmd.
 
-    python experts.py [--format int8] [--size small|large] [--tokens 32] [--socket PATH]
+    python experts.py [--format int8] [--size small|large] [--tokens 32] [--device cuda]
+                      [--socket PATH]
 
 Prints tokens a second of both, how far apart their logits are, and how many of torch's greedy tokens gemmd's experts
 choose, too, when they read the same text. Needs torch and transformers 5; without --socket a gemmd of its own runs.
@@ -38,10 +39,8 @@ def write(model: Qwen3MoeForCausalLM, prompt: torch.Tensor, tokens: int):
     """The text, and tokens a second."""
     model.generate(prompt, max_new_tokens=2, do_sample=False, pad_token_id=0)  # what comes once
     begin = time.perf_counter()
-    text = model.generate(
-        prompt, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0
-    )
-    return text, tokens / (time.perf_counter() - begin)
+    text = model.generate(prompt, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0).cpu()
+    return text.to(prompt.device), tokens / (time.perf_counter() - begin)
 
 
 def main() -> None:
@@ -50,10 +49,11 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", help="of the model")
     parser.add_argument("--size", default="small", choices=SIZES)
     parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--device", default="cpu", help="of the model")
     parser.add_argument("--socket", default="embedded:")
     options = parser.parse_args()
-    model = make_model(options.size, getattr(torch, options.dtype))
-    prompt = torch.randint(0, 4096, (1, 16))
+    model = make_model(options.size, getattr(torch, options.dtype)).to(options.device)
+    prompt = torch.randint(0, 4096, (1, 16)).to(options.device)
     with gemmclient.connect(options.socket) as session, torch.inference_mode():
         ours = copy.deepcopy(model)
         paths = gemmclient.torch.replace_experts(ours, options.format, session=session, release=True)

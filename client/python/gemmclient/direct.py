@@ -188,16 +188,18 @@ def bucket(m: int) -> int:
 
 
 class DirectPlan:
-    """Steps of which one's result is x of the next, over experts: (weight, y_type, activation, gated) each. Any thread
-    may call launch."""
+    """Steps of which one's result is x of the next, over experts: (weight, y_type, activation, gated, the address of
+    its bias or 0, the bias' type) each. Any thread may call launch."""
 
-    def __init__(self, steps: Sequence[Tuple[DirectWeight, Named, Named, bool]]):
+    def __init__(self, steps: Sequence[Tuple[DirectWeight, Named, Named, bool, int, Named]]):
         self._handle = None
         self.weights = tuple(step[0] for step in steps)  # which stay borrowed
         self._library = library = self.weights[0]._library
         all_steps = ffi.new("gemmd_direct_step[]", len(steps))
-        for to, (weight, y_type, activation, gated) in zip(all_steps, steps):
+        for to, (weight, y_type, activation, gated, bias, bias_type) in zip(all_steps, steps):
             to.weight, to.gated = weight._handle, gated
+            if bias:
+                to.bias, to.bias_type = ffi.cast(_POINTER, bias), member(ElementType, bias_type, "bias_type")
             to.y_type = member(ElementType, y_type, "y_type")
             to.activation = member(Activation, activation, "activation")
         out = ffi.new("gemmd_direct_plan **")

@@ -25,12 +25,15 @@ _ALIGN = 16  # bytes; of tensors in the arena
 
 
 class Step(NamedTuple):
-    """Of a plan: v = x * W^T in y_type; then act(v), or gated act(first half) * second half, in y_type again."""
+    """Of a plan: v = x * W^T + bias in y_type; then act(v), or gated act(first half) * second half, in y_type again.
+    `bias`, [E, n], is of float32, or of `bias_type` where numpy has none."""
 
     weight: Weight
     y_type: Named
     activation: Named = Activation.NONE
     gated: bool = False
+    bias: Optional[np.ndarray] = None
+    bias_type: Optional[Named] = None
 
 
 class Plan:
@@ -41,12 +44,14 @@ class Plan:
         self._handle = None
         self._core = session._core
         self.weights: Tuple[Weight, ...] = tuple(step.weight for step in steps)
-        all_steps = ffi.new("gemmd_step[]", len(steps))
+        all_steps, self._biases = ffi.new("gemmd_step[]", len(steps)), []  # in the arena, where the plan reads them
         for to, step in zip(all_steps, steps):
             step.weight._check_open()
             to.weight, to.gated = step.weight._handle, step.gated
             to.y_type = member(ElementType, step.y_type, "y_type")
             to.activation = member(Activation, step.activation, "activation")
+            if step.bias is not None:
+                self._add_bias(to, step)
         last = steps[-1]
         self.k = self.weights[0].k
         self.n = last.weight.n // 2 if last.gated else last.weight.n
@@ -55,6 +60,17 @@ class Plan:
         with self._core as core:
             core.check(lib.gemmd_plan_create(core.session, all_steps, len(steps), out))
             self._handle = out[0]
+
+    def _add_bias(self, to, step: Step) -> None:
+        shape = step.weight.info.experts, step.weight.n
+        if step.bias.shape != shape:
+            raise InvalidError(f"bias must have shape {shape}, got {step.bias.shape}")
+        to.bias_type = element_type(step.bias.dtype, step.bias_type, "bias")
+        with self._core as core:
+            there = allocate(core, shape, step.bias.dtype)
+        there[:] = step.bias
+        self._biases.append(there)
+        to.bias = ffi.cast("const void *", _address(there))
 
     def run(self, x: np.ndarray, ids: np.ndarray, routing: Optional[np.ndarray] = None, **options) -> np.ndarray:
         """`options` are submit's."""

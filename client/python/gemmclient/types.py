@@ -87,6 +87,7 @@ class Activation(enum.IntEnum):
     RELU = lib.GEMMD_RELU
     GELU = lib.GEMMD_GELU
     SILU = lib.GEMMD_SILU
+    SWIGLU_CLAMPED = lib.GEMMD_SWIGLU_CLAMPED
 
 
 class Priority(enum.IntEnum):

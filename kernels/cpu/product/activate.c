@@ -34,14 +34,27 @@ static float activate(float v, enum gemm_activation activation) {
   }
 }
 
+/* Comparisons that leave a NaN as it is. */
+static float between(float v, float low, float high) {
+  return v > high ? high : v < low ? low : v;
+}
+
+static float gated(float gate, float up, enum gemm_activation activation) {
+  if (activation != GEMM_SWIGLU_CLAMPED)
+    return activate(gate, activation) * up;
+  gate = between(gate, -INFINITY, 7.0f);
+  return gate / (1.0f + expf(-1.702f * gate)) * (between(up, -7.0f, 7.0f) + 1.0f);
+}
+
 static void run_part(void *context, int part, int parts) {
   const struct activate_task *task = context;
   int64_t width = task->gated ? 2 * task->columns : task->columns, elements = task->rows * task->columns;
   for (int64_t at = elements * part / parts; at < elements * (part + 1) / parts; at++) {
     int64_t row = at / task->columns, column = at % task->columns;
-    float value = activate(load(task->v, row * width + column, task->type), task->activation);
-    if (task->gated)
-      value *= load(task->v, row * width + task->columns + column, task->type);
+    float first = load(task->v, row * width + column, task->type);
+    float value = task->gated
+                      ? gated(first, load(task->v, row * width + task->columns + column, task->type), task->activation)
+                      : activate(first, task->activation);
     store((uint8_t *)task->out + (uint64_t)row * task->out_stride, column, task->type, value);
   }
 }

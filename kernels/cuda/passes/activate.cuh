@@ -27,6 +27,18 @@ __device__ inline float activate_value(float v, gemm_activation activation) {
   }
 }
 
+// Comparisons that leave a NaN as it is.
+__device__ inline float activate_between(float v, float low, float high) {
+  return v > high ? high : v < low ? low : v;
+}
+
+__device__ inline float activate_gated(float gate, float up, gemm_activation activation) {
+  if (activation != GEMM_SWIGLU_CLAMPED)
+    return activate_value(gate, activation) * up;
+  gate = activate_between(gate, -INFINITY, 7.0f);
+  return gate / (1.0f + expf(-1.702f * gate)) * (activate_between(up, -7.0f, 7.0f) + 1.0f);
+}
+
 // Eight elements of one row of the result, from column i on; zeros behind the last.
 template <typename T>
 __device__ inline void activate_row8(const activate_pass &p, int64_t row, int64_t i, bool aligned, float (&out)[8]) {
@@ -37,9 +49,9 @@ __device__ inline void activate_row8(const activate_pass &p, int64_t row, int64_
     number_load8(v + p.columns, i, p.columns, aligned, up);
 #pragma unroll
   for (int j = 0; j < 8; j++) {
-    const float value = activate_value(out[j], p.activation);
     T rounded;
-    number_store(&rounded, p.gated ? value * up[j] : value);
+    number_store(&rounded,
+                 p.gated ? activate_gated(out[j], up[j], p.activation) : activate_value(out[j], p.activation));
     out[j] = number_load(rounded);
   }
 }

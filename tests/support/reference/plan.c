@@ -39,6 +39,13 @@ static double activate(double v, enum gemm_activation activation) {
   }
 }
 
+static double gated(double gate, double up, enum gemm_activation activation) {
+  if (activation != GEMM_SWIGLU_CLAMPED)
+    return activate(gate, activation) * up;
+  double g = gate > 7 ? 7 : gate, u = up > 7 ? 7 : up < -7 ? -7 : up;
+  return g / (1 + exp(-1.702 * g)) * (u + 1);
+}
+
 double *oracle_activate(const struct oracle_step *step, const void *v, int64_t m) {
   int64_t n = step->weight->shape.n, columns = oracle_step_columns(step);
   double *out = malloc((size_t)(m * columns) * sizeof *out);
@@ -46,10 +53,10 @@ double *oracle_activate(const struct oracle_step *step, const void *v, int64_t m
     abort();
   for (int64_t row = 0; row < m; row++)
     for (int64_t i = 0; i < columns; i++) {
-      double value = activate(oracle_element(v, row * n + i, step->y_type), step->activation);
-      if (step->gated)
-        value *= oracle_element(v, row * n + columns + i, step->y_type);
-      out[row * columns + i] = value;
+      double first = oracle_element(v, row * n + i, step->y_type);
+      out[row * columns + i] =
+          step->gated ? gated(first, oracle_element(v, row * n + columns + i, step->y_type), step->activation)
+                      : activate(first, step->activation);
     }
   return out;
 }

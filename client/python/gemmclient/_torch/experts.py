@@ -23,6 +23,8 @@ from .served import Number, Served, no_gradient, operators, served
 
 _ROWS_AT_ONCE = 16  # chunks are multiples of it, so that each begins at a multiple of 16 bytes
 _WORKER_BYTES = 4 << 20  # of x and y that pass through the arena at a time
+Biases = Tuple[Optional[torch.Tensor], Optional[torch.Tensor]]  # [E, 2F] and [E, k]
+_NO_BIASES: Biases = (None, None)
 
 
 class GemmdExperts(nn.Module):
@@ -31,10 +33,19 @@ class GemmdExperts(nn.Module):
 
     `release`: when the last layer of this session's that has the names is gone, gemmd drops them."""
 
-    def __init__(self, session: Session, gate_up: str, down: str, activation: Named, *, release: bool = False):
+    def __init__(
+        self,
+        session: Session,
+        gate_up: str,
+        down: str,
+        activation: Named,
+        *,
+        biases: Biases = _NO_BIASES,
+        release: bool = False,
+    ):
         """Opens the weights of those names, [E, 2F, k] and [E, k, F]."""
         super().__init__()
-        one = ServedExperts(session, gate_up, down, member(Activation, activation, "activation"), release)
+        one = ServedExperts(session, gate_up, down, member(Activation, activation, "activation"), biases, release)
         self.names, self.num_experts = (gate_up, down), one.count
         self.hidden_dim, self.intermediate_dim = one.k, one.down.k
         self.format = one.up.info.format.name.lower()
@@ -53,6 +64,7 @@ class GemmdExperts(nn.Module):
         *,
         scale: Named = Scale.DEFAULT,
         method: Named = Method.DEFAULT,
+        biases: Biases = _NO_BIASES,
         release: bool = False,
     ) -> "GemmdExperts":
         """Serves gate and up [E, 2F, k] and down [E, k, F]. Their names in gemmd are `name`, what they are, the format and
@@ -64,7 +76,7 @@ class GemmdExperts(nn.Module):
                 full, loaded = _load(session, f"{name}.{what}", weight, format, scale, method)
                 names.append(full)
                 made += [full] if loaded else []
-            layer = cls(session, names[0], names[1], activation, release=release)
+            layer = cls(session, names[0], names[1], activation, biases=biases, release=release)
         except BaseException:
             for full in made:
                 session.unload(full)
@@ -111,7 +123,9 @@ def _load(
 class ServedExperts:
     """Two open weights, and the layer that they are."""
 
-    def __init__(self, session: Session, up: str, down: str, activation: Activation, release: bool):
+    def __init__(
+        self, session: Session, up: str, down: str, activation: Activation, biases: Biases, release: bool
+    ):
         self.up, self.down = Served(session, up, None, release), Served(session, down, None, release)
         self.activation, self.name, self.release = activation, up, False  # each of the two releases its own
         self.session = session
@@ -121,6 +135,10 @@ class ServedExperts:
                 f"{up} is [{self.count}, {self.up.n}, {self.k}], {down} [{self.down.info.experts}, {self.down.n}, "
                 f"{self.down.k}]: [E, 2F, k] and [E, k, F] are asked for"
             )
+        for bias, n in zip(biases, (self.up.n, self.down.n)):
+            if bias is not None and (tuple(bias.shape) != (self.count, n) or bias.dtype not in TYPES):
+                raise InvalidError(f"a bias must be [{self.count}, {n}], got {tuple(bias.shape)} of {bias.dtype}")
+        self.biases = tuple(bias if bias is None else bias.detach().clone() for bias in biases)
         self._numbers = Number(self.up), Number(self.down)
         self._forget()
 
@@ -166,7 +184,12 @@ class _Direct:
         self.where: Here = up.where
         self.layers = up, down
         kind = TYPES[dtype]
-        self.plan = DirectPlan([(up.weight, kind, of.activation, True), (down.weight, kind, Activation.NONE, False)])
+        device = self.where.device
+        self.biases = [bias if bias is None else bias.to(device).contiguous() for bias in of.biases]  # the plan's
+        there = [(0, kind) if bias is None else (bias.data_ptr(), TYPES[bias.dtype]) for bias in self.biases]
+        self.plan = DirectPlan(
+            [(up.weight, kind, of.activation, True, *there[0]), (down.weight, kind, Activation.NONE, False, *there[1])]
+        )
         self.kind = kind
 
     def __call__(self, x: torch.Tensor, ids: torch.Tensor, routing: torch.Tensor, y: torch.Tensor) -> None:
@@ -192,8 +215,13 @@ class _Worker:
     def __init__(self, of: ServedExperts, dtype: torch.dtype):
         kind = TYPES[dtype]
         up, down = of.up.weight, of.down.weight
+        biases = [bias if bias is None else bias.float().cpu().numpy() for bias in of.biases]
         self.plan = _experts.Plan(
-            of.up.session, [_experts.Step(up, kind, of.activation, True), _experts.Step(down, kind)]
+            of.up.session,
+            [
+                _experts.Step(up, kind, of.activation, True, biases[0]),
+                _experts.Step(down, kind, Activation.NONE, False, biases[1]),
+            ],
         )
         self.kind, self.dtype = kind, dtype
         self.rows = max(1, _WORKER_BYTES // (of.k * dtype.itemsize))
@@ -257,7 +285,8 @@ def replace_experts(
 ) -> List[str]:
     """Puts a GemmdExperts in the place of each module of experts whose path in the model matches one of the fnmatch(3)
     patterns: those of transformers 5 with `gate_up_proj` [E, 2F, k], `down_proj` [E, k, F] and `act_fn` (Qwen3-MoE,
-    Mixtral, and what is built alike). Returns the paths; a pattern that matches none is InvalidError.
+    Mixtral, and what is built alike), and gpt-oss', with biases and its clamped SwiGLU. Returns the paths; a pattern that
+    matches none is InvalidError.
 
     All or none: where one is refused, by gemmd or because it computes something else, the error names it, the model is
     as it was, and what was loaded for it is unloaded. `release` as of replace_linear."""
@@ -266,11 +295,11 @@ def replace_experts(
     try:
         for one in found:
             try:
-                activation = _check(one.module)
+                weights = _gpt_oss(one.module) if _is_gpt_oss(one.module) else _usual(one.module)
                 made.append(
                     GemmdExperts.from_weights(
-                        one.module.gate_up_proj, one.module.down_proj, activation, session, f"{prefix}/{one.path}",
-                        format, scale=scale, method=method, release=release,
+                        weights.gate_up, weights.down, weights.activation, session, f"{prefix}/{one.path}", format,
+                        scale=scale, method=method, biases=weights.biases, release=release,
                     )
                 )  # fmt: skip
             except GemmdError as error:
@@ -310,8 +339,33 @@ def _is_experts(module: Optional[nn.Module]) -> bool:
     return all(isinstance(one, torch.Tensor) and one.dim() == 3 for one in weights)
 
 
-def _check(module: nn.Module) -> str:
-    """What computes something else than down(act(gate) * up) is refused. Returns the activation."""
+class Weights(NamedTuple):
+    gate_up: torch.Tensor  # [E, 2F, k], the gate's rows first
+    down: torch.Tensor  # [E, k, F]
+    activation: str
+    biases: Biases = _NO_BIASES
+
+
+def _is_gpt_oss(module: nn.Module) -> bool:
+    return all(hasattr(module, name) for name in ("alpha", "limit", "gate_up_proj_bias", "down_proj_bias"))
+
+
+def _gpt_oss(module: nn.Module) -> Weights:
+    """Its weights are transposed, [E, k, 2F] and [E, F, k], and columns of gate and up alternate."""
+    if (module.alpha, module.limit) != (1.702, 7.0) or module.gate_up_proj.shape[:2] != module.down_proj.shape[::2]:
+        raise InvalidError(f"its SwiGLU has alpha {module.alpha} and limit {module.limit}; 1.702 and 7 are taken")
+
+    def apart(columns: torch.Tensor) -> torch.Tensor:
+        return torch.cat((columns[..., ::2], columns[..., 1::2]), -1)
+
+    with torch.no_grad():
+        gate_up = apart(module.gate_up_proj).transpose(1, 2).contiguous()
+        down = module.down_proj.transpose(1, 2).contiguous()
+        return Weights(gate_up, down, "swiglu_clamped", (apart(module.gate_up_proj_bias), module.down_proj_bias))
+
+
+def _usual(module: nn.Module) -> Weights:
+    """What computes something else than down(act(gate) * up) is refused."""
     gate_up, down = module.gate_up_proj, module.down_proj
     experts, double, hidden = gate_up.shape
     if getattr(module, "is_transposed", False) or down.shape != (experts, hidden, double // 2):
@@ -328,4 +382,4 @@ def _check(module: nn.Module) -> str:
     activation = _ACTIVATIONS.get(type(getattr(module, "act_fn", None)).__name__)
     if activation is None or getattr(module.act_fn, "approximate", "none") != "none":
         raise InvalidError(f"its activation is {getattr(module, 'act_fn', None)}; SiLU, GELU (erf) and ReLU are taken")
-    return activation
+    return Weights(gate_up, down, activation)

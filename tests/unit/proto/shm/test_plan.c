@@ -76,11 +76,11 @@ static void steps_are_read(void **state) {
   assert_int_equal(step.bias_type, GEMM_F32);
   assert_true(plan_step_columns(&step) == 32);
   struct ring_step bad[4] = {good, good, good, good};
-  static const char *const texts[] = {"N must be 64, got 63", "K must be 16, got 0", "activation must be 0..3, got 4",
+  static const char *const texts[] = {"N must be 64, got 63", "K must be 16, got 0", "activation must be 0..4, got 5",
                                       "gated must be 0..1, got 255"};
   bad[0].n = 63;
   bad[1].k = 0;
-  bad[2].activation = 4;
+  bad[2].activation = 5;
   bad[3].gated = 255;
   for (size_t i = 0; i < COUNT(bad); i++) {
     assert_int_equal(plan_step_read(&bad[i], &up, &step, &error), STATUS_INVALID);
@@ -103,9 +103,9 @@ static void steps_follow_from_one_another(void **state) {
   static const struct {
     uint32_t bad;
     enum field field;
-  } expected[] = {{1, FIELD_K},           {1, FIELD_X_TYPE},      {0, FIELD_Y_TYPE},
-                  {1, FIELD_Y_TYPE},      {1, FIELD_BIAS_TYPE},   {1, FIELD_BIAS_OFFSET},
-                  {1, FIELD_BIAS_OFFSET}, {1, FIELD_BIAS_OFFSET}, {0, FIELD_N}};
+  } expected[] = {
+      {1, FIELD_K},           {1, FIELD_X_TYPE},      {0, FIELD_Y_TYPE},      {1, FIELD_Y_TYPE}, {1, FIELD_BIAS_TYPE},
+      {1, FIELD_BIAS_OFFSET}, {1, FIELD_BIAS_OFFSET}, {1, FIELD_BIAS_OFFSET}, {0, FIELD_GATED},  {0, FIELD_N}};
   uint32_t bad;
   struct error error;
   assert_int_equal(plan_check(good, 2, BEGIN, END, &bad, &error), STATUS_OK);
@@ -136,6 +136,10 @@ static void steps_follow_from_one_another(void **state) {
       break;
     case 7:
       steps[1].bias_offset = BEGIN + 8;
+      break;
+    case 8:
+      steps[0].activation = GEMM_SWIGLU_CLAMPED; /* of what has no second half */
+      steps[0].gated = false;
       break;
     default:
       steps[0].weight.n = 63;
