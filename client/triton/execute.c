@@ -16,6 +16,7 @@ struct item {
   uint32_t buffers, buffer; /* where the next bytes of x are */
   uint64_t buffer_offset;
   uint8_t *y;
+  int64_t y_gpu;        /* y lies in its memory; -1: in the host's */
   uint64_t deadline_ns; /* UINT64_MAX: none */
 };
 
@@ -60,9 +61,8 @@ static failure item_prepare(const struct run *run, struct item *item) {
                                        y_shape, dims);
   if (error == NULL)
     error = TRITONBACKEND_OutputBuffer(output, &y, item->rows * instance->y_row, &memory, &memory_id);
-  if (error == NULL && memory == TRITONSERVER_MEMORY_GPU)
-    error = error_make(TRITONSERVER_ERROR_UNSUPPORTED, "%s is asked for in GPU memory", instance->model->y_name);
   item->y = y;
+  item->y_gpu = memory == TRITONSERVER_MEMORY_GPU ? memory_id : -1;
   return error;
 }
 
@@ -89,10 +89,12 @@ static failure item_copy_x(struct item *item, uint8_t *to, uint64_t bytes) {
     failure error = TRITONBACKEND_InputBuffer(item->input, item->buffer, &from, &size, &memory, &memory_id);
     if (error != NULL)
       return error;
-    if (memory == TRITONSERVER_MEMORY_GPU)
-      return error_make(TRITONSERVER_ERROR_UNSUPPORTED, "an input lies in GPU memory");
     uint64_t left = size - item->buffer_offset, piece = left < bytes ? left : bytes;
-    memcpy(to, (const uint8_t *)from + item->buffer_offset, piece);
+    const uint8_t *begin = (const uint8_t *)from + item->buffer_offset;
+    if (memory != TRITONSERVER_MEMORY_GPU)
+      memcpy(to, begin, piece);
+    else if ((error = device_copy(to, begin, piece, memory_id)) != NULL)
+      return error;
     to += piece;
     bytes -= piece;
     item->buffer_offset += piece;
@@ -152,6 +154,14 @@ static void run_fail(struct run *run, failure error) {
   TRITONSERVER_ErrorDelete(error);
 }
 
+static failure item_copy_y(const struct item *item, const uint8_t *from, size_t row, uint64_t rows) {
+  uint8_t *to = item->y + item->done * row;
+  if (item->y_gpu >= 0)
+    return device_copy(to, from, rows * row, item->y_gpu);
+  memcpy(to, from, rows * row);
+  return NULL;
+}
+
 /* All rows of a product, or a failure. */
 static failure run_product(struct run *run, uint64_t rows, const struct part *part, uint32_t parts) {
   const struct instance *instance = run->instance;
@@ -159,7 +169,7 @@ static failure run_product(struct run *run, uint64_t rows, const struct part *pa
   const uint8_t *y = instance->y;
   for (uint32_t i = 0; i < parts && error == NULL; i++) {
     struct item *item = part[i].item;
-    memcpy(item->y + item->done * instance->y_row, y, part[i].rows * instance->y_row);
+    item->error = item_copy_y(item, y, instance->y_row, part[i].rows);
     y += part[i].rows * instance->y_row;
     item->done += part[i].rows;
   }

@@ -87,6 +87,11 @@ failure instance_look(const struct instance *instance);
  * says that nobody wants it any more: CANCELLED then. After instance_ready. */
 failure instance_compute(struct instance *instance, uint32_t rows, bool (*give_up)(void *user), void *user);
 
+/* ---- device.c */
+
+/* From the memory of GPU `ordinal` to the host's, or back. It is there when this returns. */
+failure device_copy(void *to, const void *from, uint64_t bytes, int64_t ordinal);
+
 /* ---- execute.c */
 
 failure instance_execute(TRITONBACKEND_ModelInstance *of, struct instance *instance, TRITONBACKEND_Request **requests,

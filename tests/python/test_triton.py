@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """The Triton backend in a real tritonserver ($TRITONSERVER), asked over HTTP, with a real gemmd behind it."""
 
+import base64
+import ctypes
 import json
 import os
 import shutil
@@ -34,6 +36,45 @@ parameters { key: "weight" value: { string_value: "%(weight)s" } }
 parameters { key: "socket" value: { string_value: "%(socket)s" } }
 parameters { key: "rows" value: { string_value: "%(rows)s" } }
 """
+
+
+class Gpu:
+    """Device memory of this process by the driver, as a client of Triton's CUDA shared memory has it."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.check("cuInit", 0)
+        self.check("cuDeviceGet", ctypes.byref(device), 0)
+        self.check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.check("cuCtxSetCurrent", context)
+
+    def check(self, name, *arguments):
+        result = getattr(self.driver, name)(*arguments)
+        if result != 0:
+            raise OSError(f"{name}: error {result}")
+
+    def take(self, array):
+        """Memory with its content, and the handle that other processes open it by."""
+        place, handle = ctypes.c_uint64(), (ctypes.c_ubyte * 64)()
+        self.check("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(array.nbytes))
+        self.check("cuMemcpyHtoD_v2", place, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
+        self.check("cuIpcGetMemHandle", handle, place)
+        return place, base64.b64encode(bytes(handle)).decode()
+
+    def fetch(self, place, array):
+        self.check("cuMemcpyDtoH_v2", ctypes.c_void_p(array.ctypes.data), place, ctypes.c_size_t(array.nbytes))
+        return array
+
+
+def gpu_or_none():
+    try:
+        return Gpu()
+    except OSError:
+        return None
+
+
+GPU = gpu_or_none()
 
 
 class Triton(unittest.TestCase):
@@ -88,6 +129,43 @@ class Triton(unittest.TestCase):
         for rows in (1, 7, 16, 50):  # 16 rows fit into the arena at a time
             x = random(rows, rows, K)
             self.check(x, self.infer(x))
+
+    def ask(self, path, request):
+        body = urllib.request.Request(f"{self.url}/{path}", json.dumps(request).encode())
+        with urllib.request.urlopen(body, timeout=PATIENCE_S) as reply:
+            return reply.read()
+
+    def share(self, name, array):
+        """The array in this process's device memory, which the server knows by the name."""
+        place, handle = GPU.take(array)
+        self.ask(f"cudasharedmemory/region/{name}/register",
+                 {"raw_handle": {"b64": handle}, "device_id": 0, "byte_size": array.nbytes})  # fmt: skip
+        self.addCleanup(self.ask, f"cudasharedmemory/region/{name}/unregister", {})
+        return place
+
+    @unittest.skipIf(GPU is None, "needs an NVIDIA GPU")
+    def test_tensors_in_gpu_memory(self):
+        xs = [random(200 + i, rows, K) for i, rows in enumerate((1, 16, 50))]  # 16 rows fit into the arena at a time
+        x, y = np.concatenate(xs), np.full((sum(map(len, xs)), N), np.nan, np.float32)
+        self.share("x", x)
+        results, at = self.share("y", y), 0
+        for one in xs:
+            where = {"shared_memory_byte_size": one.nbytes, "shared_memory_offset": at * K * 4}
+            there = {"shared_memory_byte_size": len(one) * N * 4, "shared_memory_offset": at * N * 4}
+            on_gpu = {"name": "x", "shape": one.shape, "datatype": "FP32",
+                      "parameters": {"shared_memory_region": "x", **where}}  # fmt: skip
+            here = {"name": "x", "shape": one.shape, "datatype": "FP32", "data": one.ravel().tolist()}
+            to_gpu = [{"name": "y", "parameters": {"shared_memory_region": "y", **there}}]
+            for model in ("layer", "gathered"):
+                for x_tensor in (on_gpu, here):
+                    GPU.check("cuMemsetD8_v2", ctypes.c_uint64(results.value + at * N * 4), 0xFF,
+                              ctypes.c_size_t(len(one) * N * 4))  # fmt: skip
+                    self.ask(f"models/{model}/infer", {"inputs": [x_tensor], "outputs": to_gpu})
+                    self.check(one, GPU.fetch(results, y)[at : at + len(one)])
+                answer = json.loads(self.ask(f"models/{model}/infer", {"inputs": [on_gpu]}))["outputs"][0]
+                self.check(one, np.array(answer["data"], np.float32).reshape(answer["shape"]))
+            at += len(one)
+        print(f"GPU memory: {3 * 2 * len(xs)} requests right")
 
     def test_a_model_that_the_script_has_written(self):
         for rows in (1, 9):
