@@ -31,7 +31,7 @@ expect 0 "5 of    37 x   140  T  5  M     3    5.0 hit" --formats int8 --shapes 
 expect 0 "int8" --formats int8 --shapes 37x141 --m 3 --clock cpu
 expect 2 "--clock cpu is of one thread" --clock cpu --threads 2
 expect 2 "--clock cpu is of one thread" --clock cpu --experts 2
-expect 2 "--experts and --top, which is at most as many" --experts 2 --top 3
+expect 2 "--top is at most what --experts is" --experts 2 --top 3
 printf '# formats shapes M\nint8 64x64 1\n\nfp8,int2 32x256 2,3 # two\n' >"$work/cases"
 expect 0 'int2   group     32 x   256  M     3' --file "$work/cases"
 expect 2 "got: int8 64x64" --file <(echo int8 64x64)
