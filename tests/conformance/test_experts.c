@@ -339,15 +339,17 @@ static void test_whole_blocks(void **state) {
   }
 }
 
-/* Whatever kernel a tuning may choose, of tiles that are full, ragged and empty. */
+/* Whatever kernel a tuning may choose, of tiles that are full, ragged and empty; those of a CPU are small. */
 static void test_every_kernel(void **state) {
   (void)state;
-  static const int64_t rows[] = {1, 40, 530};
-  for (int i = 0; i < ORACLE_KINDS * COUNT(rows); i++) {
-    struct step step = step_of(i / COUNT(rows), 704, 384, 4, type_for(GEMM_FORMAT_INT8, i % 2 * 2));
+  static const int64_t on_gpu[] = {1, 40, 530}, on_cores[] = {1, 40, 90};
+  const int64_t *rows = device.ops->on_cores ? on_cores : on_gpu, n = device.ops->on_cores ? 176 : 704;
+  enum { ROWS = COUNT(on_gpu) };
+  for (int i = 0; i < ORACLE_KINDS * ROWS; i++) {
+    struct step step = step_of(i / ROWS, n, 384, 4, type_for(GEMM_FORMAT_INT8, i % 2 * 2));
     enum gemm_type x_type = type_for(step.shape.format, 0);
     const struct variant_problem problem = {
-        .weight = step.shape, .m = rows[i % COUNT(rows)], .top = 2, .x_type = x_type, .y_type = step.y_type};
+        .weight = step.shape, .m = rows[i % ROWS], .top = 2, .x_type = x_type, .y_type = step.y_type};
     struct variant variants[VARIANTS_MOST];
     int count = device.ops->variants(device.backend, &problem, NULL, true, variants, VARIANTS_MOST);
     struct routes routes = make_routes(IDS_SKIP, 4, problem.m, problem.top, (uint64_t)i);

@@ -266,6 +266,8 @@ static void test_the_budget_of_a_shape(void **state) {
   }
   assert_true(later - LATE > UINT64_C(3600000000000));
   assert_ptr_equal(planted_serving()->family, &planted_foreign);
+  while (child_runs()) /* which has been killed, and dies */
+    sched_yield();
   for (int i = 0; i < 1000; i++) { /* nor when it is quiet again */
     (void)tuning_step(later);
     assert_false(child_runs());
