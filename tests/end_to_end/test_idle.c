@@ -10,6 +10,7 @@
 #include "tests/support/daemon/status.h"
 #include "tests/support/reference/checkpoint.h"
 #include "tests/support/reference/oracle.h"
+#include "tests/support/system/folder.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -226,7 +227,6 @@ static void what_is_asked_for_starts_it(void **state) {
   if (daemon_on_cuda())
     skip();
   static char state_dir[] = "/tmp/gemmd-idle-XXXXXX";
-  char remove[64];
   assert_non_null(mkdtemp(state_dir));
   assert_int_equal(setenv("STATE_DIRECTORY", state_dir, 1), 0); /* where what was tuned is kept */
   gemmd_session *session = begin(SLEEPY);
@@ -255,8 +255,7 @@ static void what_is_asked_for_starts_it(void **state) {
   expect_product(session);
   end(session);
   unsetenv("STATE_DIRECTORY");
-  snprintf(remove, sizeof remove, "rm -rf %s", state_dir);
-  assert_int_equal(system(remove), 0);
+  assert_true(folder_drop(state_dir));
 }
 
 static void who_has_a_weight_open_keeps_it_awake(void **state) {

@@ -6,6 +6,7 @@
 #include "tests/support/daemon/product.h"
 #include "tests/support/daemon/status.h"
 #include "tests/support/reference/checkpoint.h"
+#include "tests/support/system/folder.h"
 #include "tests/support/system/nap.h"
 
 #include <jansson.h>
@@ -79,10 +80,8 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  char command[256];
   daemon_stop(&gemmd);
-  snprintf(command, sizeof command, "rm -rf %s", daemon_path(&gemmd, "state"));
-  assert_int_equal(system(command), 0);
+  assert_true(folder_drop(daemon_path(&gemmd, "state")));
   daemon_remove(&gemmd);
   oracle_weight_free(&weight);
   return 0;

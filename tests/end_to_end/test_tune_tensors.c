@@ -3,6 +3,7 @@
 #include "client/gemmclient.h"
 #include "tests/support/daemon/daemon.h"
 #include "tests/support/daemon/status.h"
+#include "tests/support/system/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,10 +30,8 @@ static int start(void **state) {
 
 static int stop(void **state) {
   (void)state;
-  char command[256];
   daemon_stop(&gemmd);
-  snprintf(command, sizeof command, "rm -rf %s", daemon_path(&gemmd, "state"));
-  assert_int_equal(system(command), 0);
+  assert_true(folder_drop(daemon_path(&gemmd, "state")));
   daemon_remove(&gemmd);
   return 0;
 }

@@ -5,6 +5,7 @@
 #include "tests/support/daemon/daemon.h"
 #include "tests/support/daemon/status.h"
 #include "tests/support/reference/checkpoint.h"
+#include "tests/support/system/folder.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -51,8 +52,7 @@ static int stop(void **state) {
   daemon_stop(&gemmd);
   daemon_remove(&gemmd);
   oracle_weight_free(&weight);
-  snprintf(output, sizeof output, "rm -rf %s", state_dir);
-  assert_int_equal(system(output), 0);
+  assert_true(folder_drop(state_dir));
   return 0;
 }
 

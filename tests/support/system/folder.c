@@ -11,9 +11,13 @@ int folder_make(void **state) {
   return mkdtemp(folder) != NULL ? 0 : -1;
 }
 
+bool folder_drop(const char *path) {
+  char command[300];
+  int length = snprintf(command, sizeof command, "rm -rf %s", path);
+  return length < (int)sizeof command && system(command) == 0;
+}
+
 int folder_remove(void **state) {
-  char command[sizeof folder + 8];
   (void)state;
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command) == 0 ? 0 : -1;
+  return folder_drop(folder) ? 0 : -1;
 }
