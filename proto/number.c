@@ -93,6 +93,14 @@ uint8_t number_to_e4m3(float value) {
   return (uint8_t)(sign | (code < 0x7eu ? code : 0x7eu));
 }
 
+float number_from_e8m0(uint8_t bits) {
+  return float_of(bits == 0 ? 0x00400000u : bits == 0xff ? 0x7fc00000u : (uint32_t)bits << 23);
+}
+
+uint8_t number_to_e8m0(float value) {
+  return (uint8_t)(bits_of(value) >> 23 & 0xffu);
+}
+
 static float scale_of(float absmax, float most) {
   if (!isfinite(absmax))
     return float_of(0x7fc00000u);

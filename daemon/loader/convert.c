@@ -116,12 +116,12 @@ static enum status take_row(const struct convert *convert, const struct run *run
 
 /* ---- one row of real numbers */
 
-static float *scale_f32(const struct convert *convert, uint64_t index) {
-  return (float *)(void *)(convert->canonical + convert->source->layout.scales_offset) + index;
-}
-
-static uint16_t *scale_f16(const struct convert *convert, uint64_t index) {
-  return (uint16_t *)(void *)(convert->canonical + convert->source->layout.scales_offset) + index;
+/* Returns the scale as it is stored. */
+static float set_scale(const struct convert *convert, uint64_t index, float value) {
+  enum gemm_type type = gemm_scale_type(&convert->source->weight);
+  uint8_t *scales = convert->canonical + convert->source->layout.scales_offset;
+  gemm_scale_put(type, scales, index, value);
+  return gemm_scale_get(type, scales, index);
 }
 
 static float scale_of(enum gemm_format format, float absmax) {
@@ -142,7 +142,7 @@ static enum status write_bytes(const struct convert *convert, uint64_t row, cons
   (void)error; /* finite values always have a code */
   float scale = convert->one_scale;
   if (weight->scale == GEMM_SCALE_ROW)
-    *scale_f32(convert, row) = scale = scale_of(weight->format, quantize_absmax(values, k));
+    scale = set_scale(convert, row, scale_of(weight->format, quantize_absmax(values, k)));
   quantize_bytes(weight->format, values, k, scale, to);
   return STATUS_OK;
 }
@@ -161,18 +161,17 @@ static enum status write_int2(const struct convert *convert, uint64_t row, const
                               struct error *error) {
   const struct source *source = convert->source;
   uint64_t k = convert->k;
-  uint64_t columns = source->layout.scale_columns;
-  uint64_t group = columns > 1 ? (uint64_t)gemm_scale_facts(source->weight.scale)->k : k;
+  uint64_t columns = source->layout.scale_columns, group = (uint64_t)gemm_scale_group(&source->weight);
   for (uint64_t i = 0; i < k; i++)
     if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
       return refuse_value(convert, row, i, scratch->values[i], "is beyond what an f16 scale can express", error);
   for (uint64_t i = 0, begin = 0; begin < k; i++, begin += group) {
     const float *values = scratch->values + begin;
     uint64_t count = k - begin < group ? k - begin : group;
-    *scale_f16(convert, row * columns + i) =
-        source->method == GEMM_METHOD_TERNARY
-            ? quantize_ternary(values, count, scratch->codes + begin)
-            : quantize_least_squares(values, count, scratch->sorted, scratch->codes + begin);
+    uint16_t scale = source->method == GEMM_METHOD_TERNARY
+                         ? quantize_ternary(values, count, scratch->codes + begin)
+                         : quantize_least_squares(values, count, scratch->sorted, scratch->codes + begin);
+    (void)set_scale(convert, row * columns + i, number_from_f16(scale));
   }
   quantize_pack(scratch->codes, k, to, source->layout.row_bytes);
   return STATUS_OK;
@@ -265,7 +264,7 @@ static void write_blocks(const struct convert *convert, uint64_t band, uint64_t 
     for (uint64_t i = 0; i < rows; i++)
       absmax = fmaxf(absmax, quantize_absmax(values + i * columns + begin, width));
     float scale = number_scale_e4m3(absmax);
-    *scale_f32(convert, band * layout->scale_columns + (first_column + begin) / GEMM_GROUP) = scale;
+    (void)set_scale(convert, band * layout->scale_columns + (first_column + begin) / GEMM_GROUP, scale);
     for (uint64_t i = 0; i < rows; i++)
       quantize_e4m3(values + i * columns + begin, width, scale,
                     convert->canonical + (band * GEMM_GROUP + i) * layout->row_bytes + first_column + begin);
@@ -307,19 +306,24 @@ static enum status check_e4m3(const struct convert *convert, uint64_t row, struc
 static enum status put_scale(const struct convert *convert, const struct source_piece *piece, uint64_t index,
                              float value, struct error *error) {
   const struct import_entry *scales = piece->from.aux[IMPORT_SCALES];
-  enum gemm_format format = convert->source->weight.format;
-  bool is_half = gemm_format_facts(format)->scale_type == GEMM_F16;
-  uint16_t half = is_half ? number_to_f16(value) : 0;
+  enum gemm_type type = gemm_scale_type(&convert->source->weight);
+  float stored = set_scale(convert, index, value);
   /* A factor below zero is possible for packed formats alone, whose codes are not symmetric. */
-  if (!isfinite(value) || (value < 0.0f && !gemm_is_packed(format)) || (is_half && (half & 0x7c00) == 0x7c00) ||
-      (is_half && value != 0.0f && (half & 0x7fff) == 0))
+  if (!isfinite(value) || (value < 0.0f && !gemm_is_packed(convert->source->weight.format)) || !isfinite(stored) ||
+      (value != 0.0f && stored == 0.0f) || (type == GEMM_E8M0 && stored != value))
     return error_set(error, STATUS_BAD_FILE, "scale tensor '%s': element %llu is %g",
                      safetensors_show((scales ? scales : piece->from.tensor)->tensor->name).text,
                      (unsigned long long)index, (double)value);
-  if (is_half)
-    *scale_f16(convert, index) = half;
-  else
-    *scale_f32(convert, index) = value;
+  return STATUS_OK;
+}
+
+static enum status put_zero(const struct convert *convert, const struct source_piece *piece, uint64_t index,
+                            uint32_t value, struct error *error) {
+  uint32_t most = (1u << gemm_format_facts(convert->source->weight.format)->bits) - 1;
+  if (value > most)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s': zero point %llu is %u, codes reach %u",
+                     safetensors_show(piece->from.tensor->tensor->name).text, (unsigned long long)index, value, most);
+  convert->canonical[convert->source->layout.zeros_offset + index] = (uint8_t)value;
   return STATUS_OK;
 }
 
@@ -373,9 +377,12 @@ static enum status put_scales(const struct convert *convert, struct error *error
     const struct importer *importer = piece->from.importer;
     uint64_t row = (i * height - (uint64_t)piece->begin + (uint64_t)piece->row) / height;
     uint64_t column = facts->k > 0 ? (uint64_t)(piece->column / facts->k) : 0;
+    const struct import_data *data = &convert->aux->data[piece - source->pieces];
     for (uint64_t j = 0; importer->scale && status == STATUS_OK && j < layout->scale_columns; j++) {
-      float value = importer->scale(&piece->from, &convert->aux->data[piece - source->pieces], row, column + j);
-      status = put_scale(convert, piece, i * layout->scale_columns + j, value, error);
+      uint64_t index = i * layout->scale_columns + j;
+      status = put_scale(convert, piece, index, importer->scale(&piece->from, data, row, column + j), error);
+      if (status == STATUS_OK && layout->zeros_bytes > 0)
+        status = put_zero(convert, piece, index, importer->zero(&piece->from, data, row, column + j), error);
     }
   }
   return status;
@@ -435,7 +442,7 @@ static enum status find_one_scale(struct convert *convert, const struct bands *b
   uint32_t bits = atomic_load(&convert->absmax_bits);
   float absmax = 0.0f;
   memcpy(&absmax, &bits, sizeof absmax);
-  *scale_f32(convert, 0) = convert->one_scale = scale_of(convert->source->weight.format, absmax);
+  convert->one_scale = set_scale(convert, 0, scale_of(convert->source->weight.format, absmax));
   return STATUS_OK;
 }
 

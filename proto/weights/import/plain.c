@@ -106,11 +106,6 @@ static enum status take_scales(const struct import_model *model, const struct im
   if (scales == NULL)
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is %s; the file has no scales of a usual name for it",
                      IMPORT_SHOW(name), type);
-  bool half = gemm_format_facts(out->format)->scale_type == GEMM_F16;
-  if (half ? scales->tensor->dtype != DTYPE_F16 : !import_is_real(scales->tensor->dtype))
-    return error_set(error, STATUS_UNSUPPORTED, "scale tensor '%s' is %s; %s is needed",
-                     IMPORT_SHOW(scales->tensor->name), safetensors_dtype_name(scales->tensor->dtype),
-                     half ? "F16" : "F32, F16 or BF16");
   enum status status = import_add(out, IMPORT_SCALES, scales, error);
   return status == STATUS_OK ? import_scale_mode(wish != NULL ? wish->scale : GEMM_SCALE_NONE, out, error) : status;
 }

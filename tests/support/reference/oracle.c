@@ -104,6 +104,23 @@ static enum gemm_type code_type(enum gemm_format format) {
   }
 }
 
+static int code_mask(enum gemm_format format) {
+  return (1 << gemm_format_facts(format)->bits) - 1;
+}
+
+static uint64_t scale_index(const struct oracle_weight *weight, int64_t n, int64_t k) {
+  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->shape.scale);
+  int64_t row = facts->n > 0 ? n / facts->n : 0, column = facts->k > 0 ? k / facts->k : 0;
+  return (uint64_t)row * weight->layout.scale_columns + (uint64_t)column;
+}
+
+/* Of codes below 8 bits: which one stands for 0. */
+static int zero_of(const struct oracle_weight *weight, int64_t n, int64_t k) {
+  int middle = gemm_format_facts(weight->shape.format)->padding & code_mask(weight->shape.format);
+  return weight->layout.zeros_bytes > 0 ? weight->canonical[weight->layout.zeros_offset + scale_index(weight, n, k)]
+                                        : middle;
+}
+
 static void weight_start(struct oracle_weight *out, const struct gemm_weight *shape) {
   struct error error;
   out->shape = *shape;
@@ -113,49 +130,42 @@ static void weight_start(struct oracle_weight *out, const struct gemm_weight *sh
   }
   out->canonical = allocate(out->layout.total_bytes);
   out->values = allocate((uint64_t)(shape->n * shape->k) * sizeof(double));
-  if (gemm_is_int2(shape->format)) {
-    memset(out->canonical, 0x55, out->layout.codes_bytes);
+  memset(out->canonical, gemm_format_facts(shape->format)->padding, out->layout.codes_bytes);
+  for (uint64_t i = 0; i < out->layout.zeros_bytes; i++) {
+    out->canonical[out->layout.zeros_offset + i] = (uint8_t)(i % 5 == 0 ? 8 : i * 7 % 16);
   }
 }
 
 static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float value) {
   uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
-  if (!gemm_is_int2(weight->shape.format)) {
+  if (!gemm_is_packed(weight->shape.format)) {
     element_set(row, k, code_type(weight->shape.format), value);
     return;
   }
-  int shift = (int)(k % 4) * 2;
-  row[k / 4] = (uint8_t)((row[k / 4] & ~(3 << shift)) | ((int)value + 1) << shift);
+  int bits = gemm_format_facts(weight->shape.format)->bits, mask = code_mask(weight->shape.format);
+  int shift = (int)(k * bits % 8), code = (int)value + zero_of(weight, n, k);
+  code = code < 0 ? 0 : code > mask ? mask : code;
+  row[k * bits / 8] = (uint8_t)((row[k * bits / 8] & ~(mask << shift)) | code << shift);
 }
 
 static double code_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
   const uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
-  if (!gemm_is_int2(weight->shape.format)) {
+  if (!gemm_is_packed(weight->shape.format)) {
     return oracle_element(row, k, code_type(weight->shape.format));
   }
-  return (row[k / 4] >> (k % 4 * 2) & 3) - 1;
+  int bits = gemm_format_facts(weight->shape.format)->bits;
+  return (row[k * bits / 8] >> (k * bits % 8) & code_mask(weight->shape.format)) - zero_of(weight, n, k);
 }
 
 static void scale_set(struct oracle_weight *weight, uint64_t index, float value) {
-  uint8_t *scales = weight->canonical + weight->layout.scales_offset;
-  element_set(scales, (int64_t)index, gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32, value);
+  element_set(weight->canonical + weight->layout.scales_offset, (int64_t)index, gemm_scale_type(&weight->shape), value);
 }
 
 static double scale_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
-  const uint8_t *scales = weight->canonical + weight->layout.scales_offset;
-  int64_t columns = (weight->shape.k + 127) / 128;
-  switch (weight->shape.scale) {
-  case GEMM_SCALE_ONE:
-    return oracle_element(scales, 0, GEMM_F32);
-  case GEMM_SCALE_ROW:
-    return oracle_element(scales, n, gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32);
-  case GEMM_SCALE_BLOCK:
-    return oracle_element(scales, n / 128 * columns + k / 128, GEMM_F32);
-  case GEMM_SCALE_GROUP:
-    return oracle_element(scales, n * columns + k / 128, GEMM_F16);
-  default:
-    return 1;
-  }
+  return weight->shape.scale == GEMM_SCALE_NONE
+             ? 1
+             : oracle_element(weight->canonical + weight->layout.scales_offset, (int64_t)scale_index(weight, n, k),
+                              gemm_scale_type(&weight->shape));
 }
 
 static void weight_finish(struct oracle_weight *weight) {
@@ -245,7 +255,7 @@ void oracle_weight_from_codes(struct oracle_weight *out, int64_t n, int64_t k, c
 
 void oracle_weight_multiply(struct oracle_weight *weight, double factor) {
   const uint8_t *scales = weight->canonical + weight->layout.scales_offset;
-  enum gemm_type type = gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32;
+  enum gemm_type type = gemm_scale_type(&weight->shape);
   for (uint64_t i = 0; i < weight->layout.scale_count; i++) {
     scale_set(weight, i, (float)(oracle_element(scales, (int64_t)i, type) * factor));
   }
