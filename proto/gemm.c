@@ -11,13 +11,14 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 static const char *const type_names[] = {
-    [GEMM_TYPE_NONE] = "none", [GEMM_F32] = "f32",   [GEMM_F16] = "f16", [GEMM_BF16] = "bf16",
-    [GEMM_INT8] = "int8",      [GEMM_E4M3] = "e4m3", [GEMM_S32] = "s32", [GEMM_E8M0] = "e8m0",
+    [GEMM_TYPE_NONE] = "none", [GEMM_F32] = "f32", [GEMM_F16] = "f16",   [GEMM_BF16] = "bf16", [GEMM_INT8] = "int8",
+    [GEMM_E4M3] = "e4m3",      [GEMM_S32] = "s32", [GEMM_E8M0] = "e8m0", [GEMM_E2M1] = "e2m1",
 };
 static const uint32_t type_bytes[] = {
     [GEMM_F32] = 4, [GEMM_F16] = 2, [GEMM_BF16] = 2, [GEMM_INT8] = 1, [GEMM_E4M3] = 1, [GEMM_S32] = 4, [GEMM_E8M0] = 1,
 };
 #define BIT(number) (1u << (number))
+#define ROWS_AND_GROUPS (BIT(GEMM_SCALE_ROW) | (BIT(GEMM_SCALE_GROUP32_BF16_ZEROS + 1) - BIT(GEMM_SCALE_GROUP)))
 #define REAL (BIT(GEMM_F32) | BIT(GEMM_F16) | BIT(GEMM_BF16))
 
 static const struct gemm_format_facts formats[GEMM_FORMATS] = {
@@ -25,7 +26,7 @@ static const struct gemm_format_facts formats[GEMM_FORMATS] = {
 #define FORMAT(number, name, ...) [GEMM_FORMAT_##name] = {__VA_ARGS__},
 #include "formats.def"
 };
-static const struct gemm_scale_facts scales[GEMM_SCALES] = {
+static const struct gemm_scale_facts modes[GEMM_SCALES] = {
 #define SCALE(number, name, ...) [GEMM_SCALE_##name] = {__VA_ARGS__},
 #include "formats.def"
 };
@@ -66,9 +67,9 @@ bool gemm_format_parse(const char *name, enum gemm_format *out) {
 bool gemm_scale_parse(const char *name, enum gemm_scale *out) {
   *out = GEMM_SCALE_NONE;
   for (int i = 1; i < GEMM_SCALES && *out == GEMM_SCALE_NONE; i++)
-    if (strcmp(scales[i].name, name) == 0)
+    if (strcmp(modes[i].name, name) == 0)
       *out = (enum gemm_scale)i;
-  return *out != GEMM_SCALE_NONE || strcmp(name, scales[GEMM_SCALE_NONE].name) == 0;
+  return *out != GEMM_SCALE_NONE || strcmp(name, modes[GEMM_SCALE_NONE].name) == 0;
 }
 
 const struct gemm_format_facts *gemm_format_facts(enum gemm_format format) {
@@ -78,7 +79,7 @@ const struct gemm_format_facts *gemm_format_facts(enum gemm_format format) {
 
 const struct gemm_scale_facts *gemm_scale_facts(enum gemm_scale scale) {
   static const struct gemm_scale_facts none = {.name = "unknown"};
-  return (uint32_t)scale < GEMM_SCALES ? &scales[scale] : &none;
+  return (uint32_t)scale < GEMM_SCALES ? &modes[scale] : &none;
 }
 
 enum gemm_type gemm_scale_type(const struct gemm_weight *weight) {

@@ -20,6 +20,7 @@ enum gemm_type {
   GEMM_E4M3 = 5,
   GEMM_S32 = 6,
   GEMM_E8M0 = 7, /* a power of two: of scales alone */
+  GEMM_E2M1 = 8, /* of codes alone, two a byte */
 };
 
 /* How a weight is stored, GEMM_FORMAT_<NAME>, and how it is scaled, GEMM_SCALE_<NAME>: rows of formats.def. The numbers
@@ -85,6 +86,8 @@ struct gemm_weight {
  *   F16, BF16   two bytes an element; rows padded with zeros to a multiple of 16 elements
  *   INT2(A8)    four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
  *               multiple of 128 elements, so that a group never straddles the end
+ *   INT4(A8)    two codes a byte, the first in the low bits; rows padded with code 8 to a multiple of 128 elements
+ *   MXFP4       the same of e2m1, padded with zeros
  * With experts: the rows of all of them one behind the other, expert e from row e * N on, then the scales of all of
  * them, then their zero points. Each has those that it would have alone: ONE is one an expert, BLOCK ceil(N/128) rows
  * of blocks an expert.
@@ -159,7 +162,7 @@ bool gemm_scale_parse(const char *name, enum gemm_scale *out);
 struct gemm_format_facts {
   const char *name;
   int bits;                        /* of an element of W */
-  enum gemm_type element;          /* what an element of W is; NONE: codes of less than a byte, packed */
+  enum gemm_type element;          /* what an element of W is; NONE: integers of less than a byte, packed */
   int align;                       /* elements that a row of the canonical form is padded to a multiple of */
   uint8_t padding;                 /* each byte of a row behind K: zeros as codes */
   enum gemm_format stored_as;      /* whose canonical form it has; NONE: its own */

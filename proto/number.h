@@ -17,6 +17,10 @@ uint8_t number_to_e4m3(float value); /* saturates to +-448; NaN becomes 0x7f wit
 float number_from_e8m0(uint8_t bits);
 uint8_t number_to_e8m0(float value);
 
+/* 4 bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6, from 8 on their negatives. To nearest even, saturating; NaN becomes 6. */
+float number_from_e2m1(uint8_t bits);
+uint8_t number_to_e2m1(float value);
+
 /* Scale of a row of activations or weights from the largest magnitude in it: absmax / 127 or absmax / 448 in f32;
  * 0 where that is below 2^-126; NaN where absmax is not finite. */
 float number_scale_int8(float absmax);

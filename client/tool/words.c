@@ -1,6 +1,7 @@
 #include "words.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct word words_type[] = {{"f32", GEMMD_F32},
@@ -10,13 +11,11 @@ const struct word words_type[] = {{"f32", GEMMD_F32},
                                   {"e4m3", GEMMD_E4M3},
                                   {"s32", GEMMD_S32},
                                   {0}};
-const struct word words_format[] = {{"int8", GEMMD_FORMAT_INT8},
-                                    {"fp8", GEMMD_FORMAT_FP8},
-                                    {"int2", GEMMD_FORMAT_INT2},
-                                    {"f16", GEMMD_FORMAT_F16},
-                                    {"bf16", GEMMD_FORMAT_BF16},
-                                    {"int2a8", GEMMD_FORMAT_INT2A8},
-                                    {0}};
+const struct word words_format[] = {{"int8", GEMMD_FORMAT_INT8},   {"fp8", GEMMD_FORMAT_FP8},
+                                    {"int2", GEMMD_FORMAT_INT2},   {"f16", GEMMD_FORMAT_F16},
+                                    {"bf16", GEMMD_FORMAT_BF16},   {"int2a8", GEMMD_FORMAT_INT2A8},
+                                    {"int4", GEMMD_FORMAT_INT4},   {"int4a8", GEMMD_FORMAT_INT4A8},
+                                    {"mxfp4", GEMMD_FORMAT_MXFP4}, {0}};
 const struct word words_scale[] = {{"one", GEMMD_SCALE_ONE},
                                    {"row", GEMMD_SCALE_ROW},
                                    {"block", GEMMD_SCALE_BLOCK},
@@ -75,10 +74,23 @@ void word_list(const struct word *words, char *out, size_t bytes) {
 
 const struct format_stored *format_stored(int format) {
   static const struct format_stored each[] = {
-      [GEMMD_FORMAT_INT8] = {8, "I8", "F32"},    [GEMMD_FORMAT_FP8] = {8, "F8_E4M3", "F32"},
-      [GEMMD_FORMAT_INT2] = {2, "U8", "F16"},    [GEMMD_FORMAT_F16] = {16, "F16", "F32"},
-      [GEMMD_FORMAT_BF16] = {16, "BF16", "F32"}, [GEMMD_FORMAT_INT2A8] = {2, "U8", "F16"}};
+      [GEMMD_FORMAT_INT8] = {8, "I8", "F32"},      [GEMMD_FORMAT_FP8] = {8, "F8_E4M3", "F32"},
+      [GEMMD_FORMAT_INT2] = {2, "U8", "F16"},      [GEMMD_FORMAT_F16] = {16, "F16", "F32"},
+      [GEMMD_FORMAT_BF16] = {16, "BF16", "F32"},   [GEMMD_FORMAT_INT2A8] = {2, "U8", "F16"},
+      [GEMMD_FORMAT_INT4] = {4, "U16", "F16"},     [GEMMD_FORMAT_INT4A8] = {4, "U16", "F16"},
+      [GEMMD_FORMAT_MXFP4] = {4, "U16", "F8_E8M0"}};
   return &each[format];
+}
+
+struct scale_stored scale_stored(int scale) {
+  const char *word = word_text(words_scale, scale);
+  bool blocks = strcmp(word, "block") == 0, groups = strncmp(word, "group", strlen("group")) == 0;
+  int group = groups ? atoi(word + strlen("group")) : 0;
+  return (struct scale_stored){.group = group > 0          ? group
+                                        : blocks || groups ? 128
+                                                           : 0,
+                               .bf16 = strstr(word, "-bf16") != NULL,
+                               .zeros = strstr(word, "-zeros") != NULL};
 }
 
 size_t type_bytes(enum gemmd_type type) {

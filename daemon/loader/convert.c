@@ -2,6 +2,7 @@
 
 #include "../../proto/number.h"
 #include "../../proto/weights/quantize.h"
+#include "../../proto/weights/quantize4.h"
 #include "input.h"
 #include "tiles.h"
 
@@ -177,16 +178,48 @@ static enum status write_int2(const struct convert *convert, uint64_t row, const
   return STATUS_OK;
 }
 
+/* One group of 4 bits: its codes, scale and zero point. */
+static void write_group4(const struct convert *convert, uint64_t index, const float *values, uint64_t count,
+                         uint8_t *codes) {
+  const struct source *source = convert->source;
+  const struct gemm_weight *weight = &source->weight;
+  bool search = source->method == GEMM_METHOD_LEAST_SQUARES;
+  const struct quantize4 how = {
+      .bf16 = gemm_scale_type(weight) == GEMM_BF16, .zeros = source->layout.zeros_bytes > 0, .search = search};
+  uint8_t zero = 0;
+  if (gemm_format_facts(weight->format)->element == GEMM_E2M1)
+    (void)set_scale(convert, index, quantize_mxfp4(search, values, count, codes));
+  else
+    (void)set_scale(convert, index, quantize_int4(&how, values, count, codes, &zero));
+  if (how.zeros)
+    convert->canonical[source->layout.zeros_offset + index] = zero;
+}
+
+static enum status write_codes4(const struct convert *convert, uint64_t row, const struct scratch *scratch, uint8_t *to,
+                                struct error *error) {
+  const struct source *source = convert->source;
+  uint64_t k = convert->k, columns = source->layout.scale_columns, group = (uint64_t)gemm_scale_group(&source->weight);
+  bool f16 = gemm_scale_type(&source->weight) == GEMM_F16;
+  for (uint64_t i = 0; f16 && i < k; i++)
+    if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
+      return refuse_value(convert, row, i, scratch->values[i], "is beyond what an f16 scale can express", error);
+  for (uint64_t i = 0, begin = 0; begin < k; i++, begin += group)
+    write_group4(convert, row * columns + i, scratch->values + begin, k - begin < group ? k - begin : group,
+                 scratch->codes + begin);
+  quantize_pack4(scratch->codes, k, gemm_format_facts(source->weight.format)->padding, to, source->layout.row_bytes);
+  return STATUS_OK;
+}
+
 static enum status write_row(const struct convert *convert, uint64_t row, const struct scratch *scratch,
                              struct error *error) {
   uint8_t *to = convert->canonical + row * convert->source->layout.row_bytes;
-  switch (convert->source->weight.format) {
-  case GEMM_FORMAT_INT8:
-  case GEMM_FORMAT_FP8:
-    return write_bytes(convert, row, scratch->values, to, error);
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
+  switch (gemm_format_facts(convert->source->weight.format)->bits) {
+  case 2:
     return write_int2(convert, row, scratch, to, error);
+  case 4:
+    return write_codes4(convert, row, scratch, to, error);
+  case 8:
+    return write_bytes(convert, row, scratch->values, to, error);
   default:
     return write_halves(convert, row, scratch->values, to, error);
   }

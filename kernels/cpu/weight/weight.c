@@ -19,13 +19,23 @@ bool cpu_weight_is_ordinary(double scale) {
   return isnan(scale) || size == 0 || (size >= 0x1p-45 && size <= 0x1p45);
 }
 
+/* Whether all of a group is 0, whose scale then does not matter. */
+static bool is_zero(const struct backend_weight *weight, int64_t n, int64_t first) {
+  int64_t k = first, left = weight->shape.k - first,
+          end = first + (left < weight->layout.group ? left : weight->layout.group);
+  while (k < end && cpu_weight_code(weight, n, k) == 0) {
+    k++;
+  }
+  return k == end;
+}
+
 /* Of codes below 8 bits: whether f32 sums of normalized rows stay within f32 with every scale, as with f16 all do. */
 static bool is_extreme(const struct backend_weight *weight) {
   bool looks = gemm_is_packed(weight->shape.format) && gemm_scale_type(&weight->shape) != GEMM_F16;
   for (int64_t n = 0; looks && n < weight->shape.n; n++) {
     for (int64_t k = 0; k < weight->shape.k; k += weight->layout.group) {
       double size = fabs(cpu_weight_scale(weight, n, k));
-      if (size != 0 && !(size >= 0x1p-30 && size <= 0x1p30)) {
+      if (size != 0 && !(size >= 0x1p-60 && size <= 0x1p30) && !is_zero(weight, n, k)) {
         return true;
       }
     }
@@ -100,7 +110,11 @@ static int code_bits(const struct backend_weight *weight, int64_t n, int64_t k) 
 
 static double value_of_code(const struct backend_weight *weight, int64_t n, int64_t k) {
   struct coded at = coded_at(weight, n, k);
-  int code = code_bits(weight, n, k), middle = gemm_format_facts(weight->shape.format)->padding & ((1 << at.bits) - 1);
+  int code = code_bits(weight, n, k);
+  if (gemm_format_facts(weight->shape.format)->element == GEMM_E2M1) {
+    return number_from_e2m1((uint8_t)code);
+  }
+  int middle = gemm_format_facts(weight->shape.format)->padding & ((1 << at.bits) - 1);
   return code - (at.zero != NULL ? *at.zero : middle);
 }
 

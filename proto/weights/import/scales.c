@@ -84,11 +84,15 @@ enum status import_scale_mode(enum gemm_scale wanted, struct import_weight *out,
                    (long long)out->n, (long long)out->k);
 }
 
-float import_scale_at(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
-  const struct safetensors_tensor *scales = weight->aux[IMPORT_SCALES]->tensor;
+uint64_t import_scale_index(const struct import_weight *weight, uint64_t n, uint64_t column) {
   const struct gemm_scale_facts *facts = gemm_scale_facts(weight->scale);
   uint64_t columns = facts->k > 0 ? gemm_ceil_div((uint64_t)weight->k, (uint64_t)facts->k) : 1;
-  uint64_t index = facts->n > 0 ? n * columns + column : 0;
+  return facts->n > 0 ? n * columns + column : 0;
+}
+
+float import_scale_at(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
+  const struct safetensors_tensor *scales = weight->aux[IMPORT_SCALES]->tensor;
+  uint64_t index = import_scale_index(weight, n, column);
   float value = 0.0f;
   if (scales->dtype == DTYPE_U8 || scales->dtype == DTYPE_F8_E8M0)
     return number_from_e8m0(data->aux[IMPORT_SCALES][index]);

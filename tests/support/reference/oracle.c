@@ -12,10 +12,22 @@
 #define PLAIN __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
 const struct oracle_kind oracle_kinds[ORACLE_KINDS] = {
-    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},   {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},     {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
-    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},    {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
-    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {GEMM_FORMAT_F16, GEMM_SCALE_NONE},     {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
-    {GEMM_FORMAT_INT2A8, GEMM_SCALE_ROW}, {GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP},
+    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},
+    {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
+    {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP},
+    {GEMM_FORMAT_F16, GEMM_SCALE_NONE},
+    {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {GEMM_FORMAT_INT2A8, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP},
+    {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP64},
+    {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP_BF16_ZEROS},
+    {GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32},
+    {GEMM_FORMAT_INT4A8, GEMM_SCALE_ROW_ZEROS},
+    {GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32},
 };
 
 static void *allocate(uint64_t bytes) {
@@ -60,6 +72,8 @@ double oracle_element(const void *data, int64_t index, enum gemm_type type) {
     return ((const int8_t *)data)[index];
   case GEMM_E4M3:
     return number_from_e4m3(((const uint8_t *)data)[index]);
+  case GEMM_E8M0:
+    return number_from_e8m0(((const uint8_t *)data)[index]);
   case GEMM_S32:
     return ((const int32_t *)data)[index];
   default:
@@ -80,6 +94,9 @@ static void element_set(void *data, int64_t index, enum gemm_type type, float va
     break;
   case GEMM_E4M3:
     ((uint8_t *)data)[index] = number_to_e4m3(value);
+    break;
+  case GEMM_E8M0:
+    ((uint8_t *)data)[index] = number_to_e8m0(value);
     break;
   case GEMM_INT8:
     ((int8_t *)data)[index] = (int8_t)value;
@@ -144,7 +161,7 @@ static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float v
   }
   int bits = gemm_format_facts(weight->shape.format)->bits, mask = code_mask(weight->shape.format);
   int shift = (int)(k * bits % 8), code = (int)value + zero_of(weight, n, k);
-  code = code < 0 ? 0 : code > mask ? mask : code;
+  code = weight->shape.format == GEMM_FORMAT_MXFP4 ? number_to_e2m1(value) : code < 0 ? 0 : code > mask ? mask : code;
   row[k * bits / 8] = (uint8_t)((row[k * bits / 8] & ~(mask << shift)) | code << shift);
 }
 
@@ -154,7 +171,8 @@ static double code_get(const struct oracle_weight *weight, int64_t n, int64_t k)
     return oracle_element(row, k, code_type(weight->shape.format));
   }
   int bits = gemm_format_facts(weight->shape.format)->bits;
-  return (row[k * bits / 8] >> (k * bits % 8) & code_mask(weight->shape.format)) - zero_of(weight, n, k);
+  int code = row[k * bits / 8] >> (k * bits % 8) & code_mask(weight->shape.format);
+  return weight->shape.format == GEMM_FORMAT_MXFP4 ? number_from_e2m1((uint8_t)code) : code - zero_of(weight, n, k);
 }
 
 static void scale_set(struct oracle_weight *weight, uint64_t index, float value) {
@@ -212,13 +230,23 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
       case GEMM_FORMAT_INT2A8:
         value = (int)(oracle_random(&state) & 3) - 1;
         break;
+      case GEMM_FORMAT_INT4:
+      case GEMM_FORMAT_INT4A8:
+        value = (int)(oracle_random(&state) & 15) - 8;
+        break;
+      case GEMM_FORMAT_MXFP4:
+        value = 3 * oracle_normal(&state);
+        break;
       default:
         value = oracle_normal(&state) * unit;
       }
       code_set(out, n, k, (float)value);
     }
   }
-  double typical = shape->format == GEMM_FORMAT_INT8 ? 74 : shape->format == GEMM_FORMAT_FP8 ? 90 : 1;
+  double typical = shape->format == GEMM_FORMAT_INT8             ? 74
+                   : shape->format == GEMM_FORMAT_FP8            ? 90
+                   : gemm_format_facts(shape->format)->bits == 4 ? 4
+                                                                 : 1;
   for (uint64_t i = 0; i < out->layout.scale_count; i++) {
     /* INT2's codes reach further up than down, so that a negative scale is often the better one. */
     double sign = shape->format == GEMM_FORMAT_INT2 && oracle_random(&state) % 2 == 0 ? -1 : 1;
