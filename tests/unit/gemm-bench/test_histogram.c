@@ -1,15 +1,16 @@
 /* gemm-bench's histogram: every value falls into the bucket that stands for it, and quantiles are as close as its
- * header says. */
+ * header says. And its account of what a machine takes away: recorded gaps in, what calls at random times would take
+ * out. The tools' objects are no part of a library: the files themselves. */
+#include "tests/gemm-bench/gaps.c"
+#include "tests/gemm-bench/histogram.c"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 #include <stdlib.h>
 
-/* The tools' objects are no part of a library: the file itself, with its buckets. */
-#include "tests/gemm-bench/histogram.c"
+#include <cmocka.h>
 
 static void test_buckets_have_their_values(void **state) {
   (void)state;
@@ -85,6 +86,73 @@ static void test_merge(void **state) {
   free(second);
 }
 
+enum { US = 1000, MS = 1000000 };
+
+static struct histogram *tail(const struct gap *gaps, size_t count, uint64_t run_ns, uint64_t work_ns) {
+  static struct histogram out;
+  out = (struct histogram){0};
+  gaps_tail(gaps, count, run_ns, work_ns, &out);
+  assert_int_equal(out.count, ARRIVALS);
+  return &out;
+}
+
+/* Buckets are exact to 0.4 %. */
+static void expect(const struct histogram *histogram, double quantile, double wanted_ns) {
+  double got = (double)histogram_at(histogram, quantile);
+  if (got < 0.99 * wanted_ns || got > 1.01 * wanted_ns)
+    fail_msg("%g of all: %g ns in place of %g", quantile, got, wanted_ns);
+}
+
+static void a_quiet_machine_has_no_tail(void **state) {
+  (void)state;
+  const struct histogram *quiet = tail(NULL, 0, 1000 * (uint64_t)MS, 30 * US);
+  expect(quiet, 0.001, 30 * US);
+  expect(quiet, 1, 30 * US);
+}
+
+/* One gap of 8 ms in a second: 0.8 % of the calls arrive in it, and wait 4 ms on average. As one stretch of work among
+ * 33,000 it would not show at p99.9. */
+static void who_arrives_in_a_gap_waits(void **state) {
+  (void)state;
+  const struct gap gap = {500 * (uint64_t)MS, 508 * (uint64_t)MS};
+  const struct histogram *one = tail(&gap, 1, 1000 * (uint64_t)MS, 30 * US);
+  expect(one, 0.5, 30 * US);
+  expect(one, 0.99, 30 * US);
+  expect(one, 0.996, 4 * MS + 30 * US);
+  expect(one, 0.999, 7 * MS + 30 * US);
+  expect(one, 1, 8 * MS + 30 * US);
+}
+
+/* Work of 10 ms that begins before several gaps waits for all of them. */
+static void long_work_meets_several_gaps(void **state) {
+  (void)state;
+  struct gap gaps[100];
+  for (unsigned i = 0; i < 100; i++)
+    gaps[i] = (struct gap){i * (uint64_t)(10 * MS), i * (uint64_t)(10 * MS) + 5 * MS};
+  const struct histogram *half = tail(gaps, 100, 1000 * (uint64_t)MS, 10 * MS);
+  expect(half, 0.5, 20 * MS);
+  assert_in_range(half->most, 19 * MS, 20 * MS + 100 * US);
+}
+
+/* What is under way when the record ends goes on undisturbed. */
+static void the_end_takes_nothing(void **state) {
+  (void)state;
+  const struct gap gap = {90 * MS, 100 * MS};
+  const struct histogram *end = tail(&gap, 1, 100 * (uint64_t)MS, 1 * MS);
+  expect(end, 0.5, 1 * MS);
+  expect(end, 1, 11 * MS);
+}
+
+static void gaps_of_threads_are_joined(void **state) {
+  (void)state;
+  struct gap gaps[] = {{70, 80}, {10, 20}, {30, 40}, {15, 30}, {50, 60}, {52, 55}, {0, 5}};
+  const struct gap wanted[] = {{0, 5}, {10, 40}, {50, 60}, {70, 80}};
+  assert_int_equal(gaps_merge(gaps, sizeof gaps / sizeof *gaps), 4);
+  assert_memory_equal(gaps, wanted, sizeof wanted);
+  assert_int_equal(gaps_total(gaps, 4), 55);
+  assert_int_equal(gaps_merge(gaps, 0), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_buckets_have_their_values),
@@ -93,6 +161,11 @@ int main(void) {
       cmocka_unit_test(test_small_values_are_exact),
       cmocka_unit_test(test_never_above_the_largest),
       cmocka_unit_test(test_merge),
+      cmocka_unit_test(a_quiet_machine_has_no_tail),
+      cmocka_unit_test(who_arrives_in_a_gap_waits),
+      cmocka_unit_test(long_work_meets_several_gaps),
+      cmocka_unit_test(the_end_takes_nothing),
+      cmocka_unit_test(gaps_of_threads_are_joined),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
