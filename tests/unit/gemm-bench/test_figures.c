@@ -1,7 +1,7 @@
-/* Figures of gemm-bench. Its histogram: every value falls into the bucket that stands for it, and quantiles are as close
- * as its header says. Its account of what a machine takes away: recorded gaps in, what calls at random times would take
- * out. Its look at y: differences of every type, and what was never written. The tools' objects are no part of a
- * library: the files themselves. */
+/* Figures of gemm-bench. Its histogram: every value falls into the bucket that stands for it, and quantiles are as
+ * close as its header says. Its account of what a machine takes away: recorded gaps in, what calls at random times
+ * would take out. Its look at y: differences of every type, and what was never written. The tools' objects are no part
+ * of a library: the files themselves. */
 #include "tests/gemm-bench/check.c"
 #include "tests/gemm-bench/gaps.c"
 #include "tests/gemm-bench/histogram.c"
