@@ -128,7 +128,7 @@ static void test_requests_are_refused(void **state) {
   strcpy(other.scale_tensor, "q_scale");
   loading_refuse(fd, &other, STATUS_INVALID, "has no scales");
   other = request;
-  other.format = 7;
+  other.format = GEMM_FORMATS;
   loading_refuse(fd, &other, STATUS_INVALID, "format");
   other.format = GEMM_FORMAT_NONE;
   loading_refuse(fd, &other, STATUS_INVALID, "format");
