@@ -14,7 +14,7 @@ static void slots_fill(struct gemmd_session *session, const struct calls *calls,
   for (unsigned i = 0; i < calls->width; i++) {
     while (slots[i].id == 0 && !session->ended && calls->next(calls->user, i, &slots[i].call)) {
       slots[i].id = ++session->calls;
-      enum status status = exchange_send(session, &slots[i].call, slots[i].id, -1);
+      enum status status = exchange_send(session, &slots[i].call, slots[i].id, clock_deadline(session->timeout_ns));
       if (status == STATUS_OK)
         break;
       slots[i].id = 0;
@@ -87,7 +87,7 @@ enum status calls_make(struct gemmd_session *session, const struct calls *calls)
     struct pollfd readable = {.fd = session->socket, .events = POLLIN};
     if (status == STATUS_OK)
       slots_take(session, calls, slots, &packet);
-    else if (status == STATUS_BUSY && clock_poll(&readable, 1, -1) < 0)
+    else if (status == STATUS_BUSY && clock_poll(&readable, 1, CLOCK_NEVER) < 0)
       (void)session_end(session, STATUS_SYSTEM, "poll: %s", strerror(errno));
   }
   session->calling = false;

@@ -165,25 +165,35 @@ static inline void transpose(const uint8_t *rows, uint64_t row_bytes, words4 out
   out[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
 }
 
+/* The low halves of four dwords, then the high ones. By shuffles that every processor has. */
+static inline words4 part_halves(words4 words) {
+  pairs4 pairs = (pairs4)words;
+  pairs = __builtin_shufflevector(pairs, pairs, 0, 2, 1, 3, 4, 5, 6, 7);
+  pairs = __builtin_shufflevector(pairs, pairs, 0, 1, 2, 3, 4, 6, 5, 7);
+  words = (words4)pairs;
+  return __builtin_shufflevector(words, words, 0, 2, 1, 3);
+}
+
 /* As pack_piece does it for each of four rows, row_bytes apart, as far as whole vectors go; returns where that is. */
 static int64_t pack_four(const struct gemm_weight *weight, const struct piece *piece, uint64_t row_bytes,
                          uint8_t *out) {
-  bool wide = weight->format == GEMM_FORMAT_BF16;
-  if (!wide && weight->format != GEMM_FORMAT_INT8 && weight->format != GEMM_FORMAT_FP8) {
-    return piece->begin;
-  }
+  bool wide = gemm_is_wide(weight->format);
   int64_t k = piece->begin, end = piece->end < weight->k ? piece->end : weight->k;
-  int64_t elements = wide ? VECTOR_BYTES / 2 : VECTOR_BYTES, step = (int64_t)step_of(weight->format);
+  int64_t elements = wide ? VECTOR_BYTES / 2 : VECTOR_BYTES, bytes = wide ? 2 : 1;
   uint32_t change = weight->format == GEMM_FORMAT_INT8 ? 0x80808080u : 0;
   for (; k + elements <= end; k += elements) {
     words4 words[COLUMNS];
-    transpose(piece->row + (wide ? 2 * k : k), row_bytes, words);
+    transpose(piece->row + bytes * k, row_bytes, words);
     for (int i = 0; i < COLUMNS; i++) {
-      pairs4 pairs = (pairs4)(words[i] ^ change);
-      if (weight->format == GEMM_FORMAT_FP8) {
-        pairs = __builtin_shufflevector(pairs, pairs, 0, 2, 4, 6, 1, 3, 5, 7);
+      uint8_t *to = out + (bytes * k / 4 + i) * piece->width * (int64_t)sizeof(uint32_t);
+      bool parted = weight->format == GEMM_FORMAT_FP8 || weight->format == GEMM_FORMAT_F16;
+      words4 four = parted ? part_halves(words[i]) : words[i] ^ change;
+      if (weight->format == GEMM_FORMAT_F16) { /* two steps of 16 bits */
+        memcpy(to + 2 * piece->column, &four, sizeof(four) / 2);
+        memcpy(to + 2 * (piece->width + piece->column), (uint8_t *)&four + sizeof(four) / 2, sizeof(four) / 2);
+      } else {
+        memcpy(to + 4 * piece->column, &four, sizeof(four));
       }
-      memcpy(out + ((k / step + i) * piece->width + piece->column) * (int64_t)sizeof(uint32_t), &pairs, sizeof(pairs));
     }
   }
   return k;
@@ -195,15 +205,14 @@ static uint16_t scale_of(const struct gemm_weight *weight, const struct cpu_layo
   return weight->scale == GEMM_SCALE_ROW ? scales[n] : scales[n * (int64_t)layout->canonical.scale_columns + group];
 }
 
-/* Codes k .. k + 15 of a row, four canonical bytes, as one dword. */
+/* Codes k .. k + 15 of a row, four canonical bytes, as one dword: code j of byte i becomes code i of byte j. */
 static uint32_t order_codes2(const uint8_t *codes) {
-  uint32_t out = 0;
-  for (int i = 0; i < 4; i++) {
-    for (int j = 0; j < 4; j++) {
-      out |= (uint32_t)(codes[i] >> 2 * j & 3) << (8 * j + 2 * i);
-    }
-  }
-  return out;
+  uint32_t word, swap;
+  memcpy(&word, codes, sizeof(word));
+  swap = (word ^ word >> 6) & 0x00cc00cc;
+  word ^= swap ^ swap << 6;
+  swap = (word ^ word >> 12) & 0x0000f0f0;
+  return word ^ swap ^ swap << 12;
 }
 
 static void pack_codes2(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
@@ -244,16 +253,18 @@ static void pack_columns(const struct gemm_weight *weight, const struct cpu_layo
 
 void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
                      int64_t panel, uint8_t *out) {
-  enum { STRETCH = 256 }; /* of K: what all columns write of it stays in a core's first cache */
+  enum { STRETCH_BYTES = 1024 }; /* of a row: what all columns write of it stays in a core's first cache */
   int width = cpu_layout_width(layout, weight, panel);
-  int64_t first = panel * layout->width;
-  memset(out, weight->format == GEMM_FORMAT_INT8 ? 0x80 : 0, (uint64_t)width * layout->column_bytes);
+  int64_t first = panel * layout->width, stretch = gemm_is_wide(weight->format) ? STRETCH_BYTES / 2 : STRETCH_BYTES;
+  if (first + width > weight->n || layout->k > weight->k) {
+    memset(out, weight->format == GEMM_FORMAT_INT8 ? 0x80 : 0, (uint64_t)width * layout->column_bytes);
+  }
   if (gemm_is_int2(weight->format)) {
     pack_panel2(weight, layout, canonical, first, width, out);
     return;
   }
-  for (int64_t begin = 0; begin < layout->k; begin += STRETCH) {
-    int64_t end = begin + STRETCH < layout->k ? begin + STRETCH : layout->k;
+  for (int64_t begin = 0; begin < layout->k; begin += stretch) {
+    int64_t end = begin + stretch < layout->k ? begin + stretch : layout->k;
     for (int column = 0; column < width && first + column < weight->n; column += COLUMNS) {
       pack_columns(weight, layout, canonical, first,
                    (struct piece){.begin = begin, .end = end, .column = column, .width = width}, out);

@@ -21,8 +21,10 @@ enum { THREAD_BYTES = 8 << 20, PREPARED_BYTES = 16 << 20 }; /* a thread more for
 
 /* Turns of one task, each done by whichever thread comes to it. */
 struct storing {
-  const struct gemm_weight *weight;
+  const struct gemm_weight *weight; /* of one matrix at a time, once threads are at work */
   const struct cpu_layout *layout;
+  struct gemm_weight one;
+  struct cpu_layout own;
   const void *canonical;
   struct backend_slab *slab;
   uint64_t offset;
@@ -109,17 +111,17 @@ static enum status store_scales(const struct storing *storing, struct error *err
 
 static enum status store_experts(struct storing *all, struct error *error) {
   enum status status = STATUS_OK;
-  const struct gemm_weight *weight = all->weight, one = gemm_expert(weight);
+  const struct gemm_weight *weight = all->weight;
   const struct cpu_layout *layout = all->layout;
   const void *canonical = all->canonical;
   uint64_t offset = all->offset;
+  all->one = gemm_expert(weight);
+  all->weight = &all->one;
+  all->layout = &all->own;
   for (int64_t e = 0; status == STATUS_OK && e < gemm_matrices(weight); e++) {
-    struct cpu_layout own;
-    all->canonical = cpu_layout_expert(layout, e, canonical, &own);
-    all->weight = &one;
-    all->layout = &own;
+    all->canonical = cpu_layout_expert(layout, e, canonical, &all->own);
     all->offset = offset + (uint64_t)e * layout->expert_bytes;
-    status = run_turns(all, own.panels, store_panels, error);
+    status = run_turns(all, all->own.panels, store_panels, error);
     if (status == STATUS_OK) {
       status = store_scales(all, error);
     }

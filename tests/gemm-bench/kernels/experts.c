@@ -251,7 +251,7 @@ static enum status open_dense(struct side *side, const struct settings *settings
 
 static enum status measure(const struct settings *settings, struct side *ours, struct side *dense,
                            struct pair_figures *out, struct error *error) {
-  double a[SETTINGS_ROUNDS], b[SETTINGS_ROUNDS], ratio[SETTINGS_ROUNDS];
+  double a[SETTINGS_ROUNDS] = {0}, b[SETTINGS_ROUNDS], ratio[SETTINGS_ROUNDS];
   enum status status = STATUS_OK;
   for (int i = 0; status == STATUS_OK && i < settings->rounds; i++) {
     status = (settings->ops->on_cores ? turn : turn_of_device)(ours, settings->burst_ns, &a[i], error);

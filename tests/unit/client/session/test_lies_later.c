@@ -1,6 +1,7 @@
 /* What a hostile or broken daemon may answer to a session that has begun: weights, completions, lists. The session
  * ends, or the answer is dropped. */
 #include "client/gemmclient.h"
+#include "client/session/calls.h"
 #include "proto/shm/ring.h"
 #include "proto/wire/message.h"
 #include "tests/support/messages/liar.h"
@@ -9,8 +10,12 @@
 #include <limits.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -271,8 +276,62 @@ static void what_is_there_already_ends_a_dispatch(void **state) {
   liar_join(&liar);
 }
 
+/* ---- a daemon that takes its time */
+
+static atomic_uint waits;
+
+/* In the place of the C library's. */
+int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *signals) {
+  struct timespec left = timeout != NULL ? *timeout : (struct timespec){0};
+  atomic_fetch_add(&waits, 1);
+  return (int)syscall(SYS_ppoll, fds, count, timeout != NULL ? &left : NULL, signals, _NSIG / 8);
+}
+
+static void answers_late(struct liar *liar) {
+  struct message_ping ping = {.payload = 1};
+  while (liar_request(liar) != 0) {
+    poll(NULL, 0, SHORT_MS);
+    liar_reply(liar, &message_ping_type, &ping, NULL, 0);
+  }
+}
+
+struct pings {
+  unsigned next, done;
+  struct message_ping request, reply;
+};
+
+static bool next_ping(void *user, unsigned slot, struct call *call) {
+  struct pings *pings = user;
+  (void)slot;
+  *call = (struct call){.command = COMMAND_ping, .request = &pings->request, .reply = &pings->reply, .fd = -1};
+  return pings->next++ < 3;
+}
+
+static void ping_done(void *user, unsigned slot, enum status status) {
+  struct pings *pings = user;
+  (void)slot;
+  assert_int_equal(status, STATUS_OK);
+  pings->done++;
+}
+
+/* Who waits for the answers of several calls sleeps meanwhile: once for each, or a few times. */
+static void calls_sleep_until_they_are_answered(void **state) {
+  struct liar liar;
+  struct pings pings = {.request = {.payload = 1}};
+  const struct calls calls = {.width = 1, .next = next_ping, .done = ping_done, .user = &pings};
+  (void)state;
+  gemmd_session *session = session_with(&liar, answers_late, 0);
+  atomic_store(&waits, 0);
+  assert_int_equal(calls_make(session, &calls), STATUS_OK);
+  assert_int_equal(pings.done, 3);
+  assert_in_range(atomic_load(&waits), 3, 12);
+  gemmd_disconnect(session);
+  liar_join(&liar);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(calls_sleep_until_they_are_answered),
       cmocka_unit_test(parts_that_do_not_fit_are_refused),
       cmocka_unit_test(unknown_tags_end_the_session),
       cmocka_unit_test(a_ping_must_come_back),

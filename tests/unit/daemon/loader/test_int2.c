@@ -1,17 +1,19 @@
 /* INT2 as files have it: codes and scales that are stored so, what the shape of the scales stands for, and the K that
- * codes cannot have. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
+ * codes cannot have. Loads of numbers for a device that makes INT2 of them: which they are, and that they are the
+ * file's. */
+#include "daemon/loader/load.h"
+#include "daemon/memfd.h"
 #include "proto/number.h"
 #include "tests/support/worker/loading.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
 
 static void test_stored_int2(void **state) {
   (void)state;
@@ -95,11 +97,121 @@ static void test_any_k_from_numbers(void **state) {
   }
 }
 
+struct made {
+  struct message_load_done done;
+  uint8_t *bytes;
+};
+
+static bool count(void *user, uint64_t done, uint64_t total) {
+  uint64_t *most = user;
+  assert_true(done <= total);
+  *most = total;
+  return true;
+}
+
+static struct made make(int fd, struct message_weight_load *request, uint64_t *total) {
+  struct made made;
+  struct error error;
+  int memfd = -1;
+  request->raw = true;
+  if (load_run(request, &fd, 1, 3, count, total, &made.done, &memfd, &error) != STATUS_OK)
+    fail_msg("%s", error.text);
+  assert_int_equal(memfd_check(memfd, made.done.bytes, true, &error), STATUS_OK);
+  made.bytes = memfd_map(memfd, made.done.bytes, false, &error);
+  assert_non_null(made.bytes);
+  close(memfd);
+  return made;
+}
+
+static void release(struct made *made) {
+  munmap(made->bytes, made->done.bytes);
+}
+
+/* Bands of several rows, the last one short. */
+static void test_numbers_are_those_of_the_file(void **state) {
+  (void)state;
+  enum { N = 1001, K = 1300 };
+  float *values = loading_values(N * K);
+  int fd = loading_f32(values, N, K);
+  for (int ternary = 0; ternary < 2; ternary++) {
+    struct message_weight_load request = loading_request(ternary ? GEMM_FORMAT_INT2A8 : GEMM_FORMAT_INT2, 0);
+    uint64_t total = 0;
+    request.method = ternary ? GEMM_METHOD_TERNARY : GEMM_METHOD_DEFAULT;
+    struct made made = make(fd, &request, &total);
+    assert_int_equal(made.done.numbers, GEMM_F32);
+    assert_int_equal(made.done.ternary, ternary);
+    assert_int_equal(made.done.n, N);
+    assert_int_equal(made.done.k, K);
+    assert_int_equal(made.done.scale, GEMM_SCALE_GROUP);
+    assert_int_equal(made.done.bytes, N * K * sizeof(float));
+    assert_int_equal(total, 2 * made.done.bytes); /* what is read and what is hashed */
+    assert_memory_equal(made.bytes, values, made.done.bytes);
+    release(&made);
+  }
+  close(fd);
+  free(values);
+}
+
+/* Columns of one rank, of two tensors, the rows of one behind those of the other. */
+static void test_parts_of_fused_tensors(void **state) {
+  (void)state;
+  enum { N = 6, MORE = 3, K = 512, PART = K / 2 };
+  float *values = loading_values((N + MORE) * K);
+  struct loading_file builder = {0};
+  uint64_t total = 0;
+  loading_add(&builder, "w", "F32", 2, N, K, values, N * K * sizeof *values);
+  loading_add(&builder, "v", "F32", 2, MORE, K, values + N * K, MORE * K * sizeof *values);
+  int fd = loading_finish(&builder);
+  struct message_weight_load request = loading_request(GEMM_FORMAT_INT2, GEMM_SCALE_GROUP);
+  strcpy(request.more[request.more_count++].tensor, "v");
+  request.parts = 2;
+  request.part = 1;
+  request.columns = true;
+  struct made made = make(fd, &request, &total);
+  assert_int_equal(made.done.numbers, GEMM_F32);
+  assert_int_equal(made.done.n, N + MORE);
+  assert_int_equal(made.done.k, PART);
+  for (size_t row = 0; row < N + MORE; row++)
+    assert_memory_equal(made.bytes + row * PART * sizeof(float), values + row * K + PART, PART * sizeof(float));
+  release(&made);
+  close(fd);
+  free(values);
+}
+
+static void expect_made_here(enum gemm_format format, enum gemm_scale scale, int64_t n, int64_t k) {
+  float *values = loading_values(n * k);
+  int fd = loading_f32(values, n, k);
+  struct message_weight_load request = loading_request(format, scale);
+  uint64_t total = 0;
+  struct made made = make(fd, &request, &total);
+  assert_int_equal(made.done.numbers, 0);
+  request.raw = false;
+  struct loaded loaded = loading_run(fd, &request, 1);
+  assert_int_equal(made.done.bytes, loaded.done.bytes);
+  assert_memory_equal(made.done.hash, loaded.done.hash, 32);
+  assert_memory_equal(made.bytes, loaded.bytes, loaded.done.bytes);
+  loading_free(&loaded);
+  release(&made);
+  close(fd);
+  free(values);
+}
+
+static void test_the_rest_is_made_here(void **state) {
+  (void)state;
+  expect_made_here(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 5, 40);
+  expect_made_here(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 5, 40);
+  expect_made_here(GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 5, 40);
+  expect_made_here(GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 1, (8 << 20) / 4 + 128); /* longer than a device takes */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_stored_int2),
       cmocka_unit_test(test_one_group_a_row),
       cmocka_unit_test(test_any_k_from_numbers),
+      cmocka_unit_test(test_numbers_are_those_of_the_file),
+      cmocka_unit_test(test_parts_of_fused_tensors),
+      cmocka_unit_test(test_the_rest_is_made_here),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

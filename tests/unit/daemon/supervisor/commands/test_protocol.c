@@ -129,8 +129,8 @@ static void the_number_of_descriptors_is_checked(void **state) {
 static void a_body_that_does_not_fit_ends_the_session_with_a_reason(void **state) {
   (void)state;
   peer_hello(peer);
-  peer_send(peer, 9, COMMAND_ping, &message_empty_type, &nothing, NULL, 0); /* payload is missing */
-  peer_receive(peer, 9, NULL, NULL, &reply);
+  peer_send(peer, 0, COMMAND_ping, &message_empty_type, &nothing, NULL, 0); /* payload is missing; 0 is an id, too */
+  peer_receive(peer, 0, NULL, NULL, &reply);
   assert_int_equal(reply.status, STATUS_PROTOCOL);
   assert_non_null(strstr(reply.error.text, "payload"));
   peer_expect_end(peer);

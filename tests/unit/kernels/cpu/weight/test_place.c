@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/weight/place.h"
+#include "kernels/cpu/weight/weight.h"
 
 enum { N = 2500, K = 8000, SLAB = 96 << 20, BEGIN = 3 * GEMM_SECTION, BESIDE = 0x5a };
 
@@ -74,6 +75,57 @@ static void test_threads_store_the_same(void **state) {
   }
 }
 
+static void pack_all(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                     uint8_t *panels, int before) {
+  memset(panels, before, layout->total_bytes);
+  for (int64_t i = 0; i < layout->panels; i++) {
+    cpu_layout_pack(weight, layout, canonical, i, panels + (uint64_t)(i * layout->width) * layout->column_bytes);
+  }
+  cpu_layout_scales(weight, layout, canonical, panels + layout->scales_offset);
+}
+
+/* Panels are packed into memory that has others' bytes: each of theirs is written, and says what was canonical. */
+static void check_panels(const struct gemm_weight *weight) {
+  struct backend_weight one = {.shape = *weight}, two = one;
+  struct error error;
+  uint64_t bytes;
+  uint8_t *canonical = canonical_of(weight, &bytes), *back = calloc(1, bytes);
+  assert_int_equal(cpu_layout_compute(weight, &one.layout, &error), STATUS_OK);
+  two.layout = one.layout;
+  const struct gemm_layout *layout = &one.layout.canonical;
+  uint64_t row = (uint64_t)weight->k * gemm_format_facts(weight->format)->bits / 8;
+  for (uint64_t i = 0; i < bytes; i++) {
+    canonical[i] &= 0xbb; /* no NaN */
+  }
+  uint8_t *first = malloc(one.layout.total_bytes), *second = malloc(one.layout.total_bytes);
+  assert_true(back != NULL && first != NULL && second != NULL);
+  one.panels = first;
+  two.panels = second;
+  pack_all(weight, &one.layout, canonical, first, 0x5a);
+  pack_all(weight, &two.layout, canonical, second, 0xa5);
+  assert_memory_equal(first, second, gemm_round_up((uint64_t)weight->n, 16) * one.layout.column_bytes);
+  cpu_weight_canonical(&one, back);
+  for (int64_t n = 0; n < weight->n; n++) {
+    assert_memory_equal(back + (uint64_t)n * layout->row_bytes, canonical + (uint64_t)n * layout->row_bytes, row);
+  }
+  free(canonical);
+  free(back);
+  free(first);
+  free(second);
+}
+
+static void test_panels_are_whole(void **state) {
+  static const int64_t shapes[][2] = {{64, 2048}, {33, 1500}, {3, 4}, {70, 136}, {131, 1024}, {16, 20}};
+  (void)state;
+  for (int format = GEMM_FORMAT_INT8; format < GEMM_FORMATS; format++) {
+    const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+      check_panels(&(struct gemm_weight){
+          .n = shapes[i][0], .k = shapes[i][1], .format = (enum gemm_format)format, .scale = facts->scale_default});
+    }
+  }
+}
+
 /* What cannot be written is said by whichever thread meets it. */
 static void test_a_place_outside_of_the_slab(void **state) {
   (void)state;
@@ -121,6 +173,7 @@ static void test_writes_that_fail(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_threads_store_the_same),
+      cmocka_unit_test(test_panels_are_whole),
       cmocka_unit_test(test_a_place_outside_of_the_slab),
       cmocka_unit_test(test_writes_that_fail),
   };
