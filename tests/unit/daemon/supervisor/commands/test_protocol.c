@@ -250,8 +250,8 @@ static void load_requests_are_checked(void **state) {
   REFUSED(load.name[0] = '\0', STATUS_INVALID, "name");
   REFUSED(load.tensor[0] = '\0', STATUS_INVALID, "tensor");
   REFUSED(load.format = 0, STATUS_INVALID, "format");
-  REFUSED(load.format = 7, STATUS_INVALID, "format");
-  REFUSED(load.scale = 5, STATUS_INVALID, "scale");
+  REFUSED(load.format = GEMM_FORMATS, STATUS_INVALID, "format");
+  REFUSED(load.scale = GEMM_SCALES, STATUS_INVALID, "scale");
   REFUSED(load.scale = GEMM_SCALE_GROUP, STATUS_INVALID, "scale mode group");
   REFUSED(load.method = GEMM_METHOD_TERNARY, STATUS_INVALID, "method");
   REFUSED(load.method = 9, STATUS_INVALID, "method");
