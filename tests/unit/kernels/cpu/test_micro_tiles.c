@@ -407,7 +407,9 @@ static void codes4_fill(struct codes4 *codes, int width, struct micro_codes4 for
       codes->scale[group][column] = form.bf16 ? number_from_bf16(half) : number_from_f16(half);
       codes->zero[group][column] = form.zeros ? oracle_random(&random) & 15 : 8;
       memcpy(at + 2 * column, &half, sizeof(half));
-      at[2 * width + column] = codes->zero[group][column];
+      if (form.zeros) {
+        at[2 * width + column] = codes->zero[group][column];
+      }
     }
     at += (2 + form.zeros) * width;
   }
