@@ -80,19 +80,39 @@ enum gemmd_format {
   GEMMD_FORMAT_INT2 = 3,
   GEMMD_FORMAT_F16 = 4,
   GEMMD_FORMAT_BF16 = 5,
-  GEMMD_FORMAT_INT2A8 = 6 /* stored as INT2; activations are quantized to INT8, a row at a time */
+  GEMMD_FORMAT_INT2A8 = 6, /* stored as INT2; activations are quantized to INT8, a row at a time */
+  GEMMD_FORMAT_INT4 = 7,   /* this and what follows: on the CPU alone */
+  GEMMD_FORMAT_INT4A8 = 8, /* stored as INT4; activations are quantized to INT8, a row at a time */
+  GEMMD_FORMAT_MXFP4 = 9   /* e2m1 with a power of two for each 32 elements of K */
 };
 
+/* Along K: GROUP 128 elements, GROUP64, GROUP32. INT2, INT4 and their likes have scales in f16; those of _BF16 are
+ * bf16. _ZEROS: with a zero point, an integer, beside each. */
 enum gemmd_scale {
-  GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2(A8): GROUP; F16 and BF16 have none */
+  GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2(A8) and INT4(A8): GROUP, MXFP4: GROUP32; F16
+                              and BF16 have none */
   GEMMD_SCALE_ONE = 1,
   GEMMD_SCALE_ROW = 2,
   GEMMD_SCALE_BLOCK = 3,
-  GEMMD_SCALE_GROUP = 4
+  GEMMD_SCALE_GROUP = 4,
+  GEMMD_SCALE_GROUP64 = 5,
+  GEMMD_SCALE_GROUP32 = 6,
+  GEMMD_SCALE_ROW_BF16 = 7,
+  GEMMD_SCALE_GROUP_BF16 = 8,
+  GEMMD_SCALE_GROUP64_BF16 = 9,
+  GEMMD_SCALE_GROUP32_BF16 = 10,
+  GEMMD_SCALE_ROW_ZEROS = 11,
+  GEMMD_SCALE_GROUP_ZEROS = 12,
+  GEMMD_SCALE_GROUP64_ZEROS = 13,
+  GEMMD_SCALE_GROUP32_ZEROS = 14,
+  GEMMD_SCALE_ROW_BF16_ZEROS = 15,
+  GEMMD_SCALE_GROUP_BF16_ZEROS = 16,
+  GEMMD_SCALE_GROUP64_BF16_ZEROS = 17,
+  GEMMD_SCALE_GROUP32_BF16_ZEROS = 18
 };
 
 enum gemmd_method {
-  GEMMD_METHOD_DEFAULT = 0, /* as stored where the file is quantized, else ABSMAX, for INT2 and INT2A8 LEAST_SQUARES */
+  GEMMD_METHOD_DEFAULT = 0, /* as stored where the file is quantized, else ABSMAX, below 8 bits LEAST_SQUARES */
   GEMMD_METHOD_ABSMAX = 1,
   GEMMD_METHOD_LEAST_SQUARES = 2,
   GEMMD_METHOD_TERNARY = 3
@@ -340,9 +360,11 @@ typedef struct gemmd_model_result {
 GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model, gemmd_model_result *result);
 
 /* What gemmd holds of a weight, in memory of this process: rows of codes, row_bytes from one to the next (INT8, e4m3,
- * f16 and bf16 as they are; 2 bits four a byte, the first in the lowest bits, code c for c - 1), then scales,
- * row-major: f32, of 2-bit weights f16. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of
- * x goes with each of K; else these are NULL. */
+ * f16 and bf16 as they are; 2 bits four a byte, the first in the lowest bits, code c for c - 1; 4 bits two a byte, code
+ * c for c - 8, for c less the zero point, or e2m1), then scales,
+ * row-major: f32, of weights below 8 bits f16, or as their mode says, of MXFP4 e8m0. `zeros` are zero points, a byte
+ * beside each scale, else NULL. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of x goes
+ * with each of K; else these are NULL. */
 typedef struct gemmd_content {
   int64_t n, k;
   enum gemmd_format format;
@@ -355,6 +377,7 @@ typedef struct gemmd_content {
   void *map;             /* the library's */
   uint64_t bytes;
   uint32_t experts; /* E: codes and scales are those of each, one behind the other; 0: none */
+  const uint8_t *zeros;
 } gemmd_content;
 
 /* For admins. Fills *out, which gemmd_content_free gives back. UNSUPPORTED for a weight that is split over

@@ -8,13 +8,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static void close_plainly(int fd) {
+static void close_plainly(int fd, void *payer) {
+  (void)payer;
   close(fd);
 }
 
-static void (*close_received)(int fd) = close_plainly;
+static void (*close_received)(int fd, void *payer) = close_plainly;
 
-void transport_close_by(void (*close_fd)(int fd)) {
+void transport_close_by(void (*close_fd)(int fd, void *payer)) {
   close_received = close_fd;
 }
 
@@ -90,6 +91,6 @@ int packet_take_fd(struct packet *packet, size_t index) {
 void packet_close(struct packet *packet) {
   for (size_t i = 0; i < packet->fd_count; i++)
     if (packet->fds[i] >= 0)
-      close_received(packet->fds[i]);
+      close_received(packet->fds[i], packet->payer);
   packet->fd_count = 0;
 }

@@ -28,6 +28,21 @@ static const struct backend_ops *first_usable(const struct backend_config *confi
   return NULL;
 }
 
+enum status backend_takes(const struct backend_ops *ops, enum gemm_format format, struct error *error) {
+  char others[64] = "";
+  if (ops->formats & 1u << format) {
+    return STATUS_OK;
+  }
+  for (size_t i = 0, used = 0; backend_table[i] != NULL && used < sizeof others; i++) {
+    if (backend_table[i]->formats & 1u << format) {
+      used += (size_t)snprintf(others + used, sizeof others - used, "%s%s", used > 0 ? ", " : "; it is for ",
+                               backend_table[i]->name);
+    }
+  }
+  return error_set(error, STATUS_UNSUPPORTED, "backend %s has no kernels for weights of format %s%s", ops->name,
+                   gemm_format_name(format), others);
+}
+
 const struct backend_ops *backend_choose(const char *name, const struct backend_config *config, char *reason,
                                          size_t reason_bytes, struct error *error) {
   if (strcmp(name, "auto") == 0) {

@@ -187,7 +187,8 @@ struct backend_done {
 
 struct backend_ops {
   const char *name;
-  bool on_cores; /* products are computed by the machine's own cores: who waits for them had better sleep */
+  uint32_t formats; /* of weights that it takes: bits 1 << enum gemm_format */
+  bool on_cores;    /* products are computed by the machine's own cores: who waits for them had better sleep */
 
   /* How many devices this machine has for this backend; 0 with the reason in *error. Starts nothing that outlives
    * the call but the driver. */
@@ -377,6 +378,9 @@ struct backend_ops {
 
 /* All backends of this build, best first, NULL at the end. */
 extern const struct backend_ops *const backend_table[];
+
+/* UNSUPPORTED with the backends that do where this one does not take weights of the format. */
+MUST_CHECK enum status backend_takes(const struct backend_ops *ops, enum gemm_format format, struct error *error);
 
 /* Chooses by name: "auto", "cpu" or "cuda". `reason` receives one sentence on what was taken and why. NULL with
  * *error where none fits. */

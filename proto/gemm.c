@@ -1,6 +1,7 @@
 #include "gemm.h"
 
 #include "limits.h"
+#include "number.h"
 #include "place.h"
 
 #include <inttypes.h>
@@ -10,13 +11,14 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 static const char *const type_names[] = {
-    [GEMM_TYPE_NONE] = "none", [GEMM_F32] = "f32",   [GEMM_F16] = "f16", [GEMM_BF16] = "bf16",
-    [GEMM_INT8] = "int8",      [GEMM_E4M3] = "e4m3", [GEMM_S32] = "s32",
+    [GEMM_TYPE_NONE] = "none", [GEMM_F32] = "f32", [GEMM_F16] = "f16",   [GEMM_BF16] = "bf16", [GEMM_INT8] = "int8",
+    [GEMM_E4M3] = "e4m3",      [GEMM_S32] = "s32", [GEMM_E8M0] = "e8m0", [GEMM_E2M1] = "e2m1",
 };
 static const uint32_t type_bytes[] = {
-    [GEMM_F32] = 4, [GEMM_F16] = 2, [GEMM_BF16] = 2, [GEMM_INT8] = 1, [GEMM_E4M3] = 1, [GEMM_S32] = 4,
+    [GEMM_F32] = 4, [GEMM_F16] = 2, [GEMM_BF16] = 2, [GEMM_INT8] = 1, [GEMM_E4M3] = 1, [GEMM_S32] = 4, [GEMM_E8M0] = 1,
 };
 #define BIT(number) (1u << (number))
+#define ROWS_AND_GROUPS (BIT(GEMM_SCALE_ROW) | (BIT(GEMM_SCALE_GROUP32_BF16_ZEROS + 1) - BIT(GEMM_SCALE_GROUP)))
 #define REAL (BIT(GEMM_F32) | BIT(GEMM_F16) | BIT(GEMM_BF16))
 
 static const struct gemm_format_facts formats[GEMM_FORMATS] = {
@@ -24,7 +26,7 @@ static const struct gemm_format_facts formats[GEMM_FORMATS] = {
 #define FORMAT(number, name, ...) [GEMM_FORMAT_##name] = {__VA_ARGS__},
 #include "formats.def"
 };
-static const struct gemm_scale_facts scales[GEMM_SCALES] = {
+static const struct gemm_scale_facts modes[GEMM_SCALES] = {
 #define SCALE(number, name, ...) [GEMM_SCALE_##name] = {__VA_ARGS__},
 #include "formats.def"
 };
@@ -65,9 +67,9 @@ bool gemm_format_parse(const char *name, enum gemm_format *out) {
 bool gemm_scale_parse(const char *name, enum gemm_scale *out) {
   *out = GEMM_SCALE_NONE;
   for (int i = 1; i < GEMM_SCALES && *out == GEMM_SCALE_NONE; i++)
-    if (strcmp(scales[i].name, name) == 0)
+    if (strcmp(modes[i].name, name) == 0)
       *out = (enum gemm_scale)i;
-  return *out != GEMM_SCALE_NONE || strcmp(name, scales[GEMM_SCALE_NONE].name) == 0;
+  return *out != GEMM_SCALE_NONE || strcmp(name, modes[GEMM_SCALE_NONE].name) == 0;
 }
 
 const struct gemm_format_facts *gemm_format_facts(enum gemm_format format) {
@@ -77,7 +79,45 @@ const struct gemm_format_facts *gemm_format_facts(enum gemm_format format) {
 
 const struct gemm_scale_facts *gemm_scale_facts(enum gemm_scale scale) {
   static const struct gemm_scale_facts none = {.name = "unknown"};
-  return (uint32_t)scale < GEMM_SCALES ? &scales[scale] : &none;
+  return (uint32_t)scale < GEMM_SCALES ? &modes[scale] : &none;
+}
+
+enum gemm_type gemm_scale_type(const struct gemm_weight *weight) {
+  enum gemm_type type = gemm_scale_facts(weight->scale)->type;
+  return type != GEMM_TYPE_NONE ? type : gemm_format_facts(weight->format)->scale_type;
+}
+
+float gemm_scale_get(enum gemm_type type, const void *scales, uint64_t index) {
+  uint64_t bytes = gemm_type_bytes(type);
+  float value = 0.0f;
+  uint16_t half = 0;
+  memcpy(bytes == sizeof half ? (void *)&half : (void *)&value, (const uint8_t *)scales + index * bytes, bytes);
+  switch (type) {
+  case GEMM_F16:
+    return number_from_f16(half);
+  case GEMM_BF16:
+    return number_from_bf16(half);
+  case GEMM_E8M0:
+    return number_from_e8m0(((const uint8_t *)scales)[index]);
+  default:
+    return value;
+  }
+}
+
+void gemm_scale_put(enum gemm_type type, void *scales, uint64_t index, float value) {
+  uint64_t bytes = gemm_type_bytes(type);
+  uint16_t half = type == GEMM_F16 ? number_to_f16(value) : number_to_bf16(value);
+  uint8_t power = number_to_e8m0(value);
+  memcpy((uint8_t *)scales + index * bytes,
+         type == GEMM_F32    ? (const void *)&value
+         : type == GEMM_E8M0 ? (const void *)&power
+                             : (const void *)&half,
+         bytes);
+}
+
+int64_t gemm_scale_group(const struct gemm_weight *weight) {
+  int64_t group = gemm_scale_facts(weight->scale)->k;
+  return group > 0 ? group : weight->k;
 }
 
 bool gemm_takes_scale(enum gemm_format format, enum gemm_scale scale) {
@@ -189,7 +229,7 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   if (status != STATUS_OK)
     return status;
   const struct gemm_format_facts *facts = gemm_format_facts(weight->format);
-  uint64_t scale_bytes = gemm_type_bytes(facts->scale_type);
+  uint64_t scale_bytes = gemm_type_bytes(gemm_scale_type(weight));
   struct gemm_layout layout = {.row_bytes = gemm_round_up((uint64_t)weight->k, (uint64_t)facts->align) *
                                             (uint64_t)facts->bits / 8};
   scale_shape(weight, &layout);
@@ -200,6 +240,11 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   over |= __builtin_mul_overflow(layout.scale_rows, layout.scale_columns, &layout.scale_count);
   over |= __builtin_mul_overflow(layout.scale_count, scale_bytes, &layout.scales_bytes);
   over |= __builtin_add_overflow(layout.scales_offset, layout.scales_bytes, &layout.total_bytes);
+  if (gemm_scale_facts(weight->scale)->zeros) {
+    layout.zeros_bytes = layout.scale_count;
+    layout.zeros_offset = gemm_round_up(layout.total_bytes, GEMM_SECTION);
+    over |= __builtin_add_overflow(layout.zeros_offset, layout.zeros_bytes, &layout.total_bytes);
+  }
   if (weight->input & (GEMM_INPUT_SCALE | GEMM_INPUT_ORDER)) {
     bool scaled = (weight->input & GEMM_INPUT_SCALE) != 0, ordered = (weight->input & GEMM_INPUT_ORDER) != 0;
     layout.input_bytes = (scaled ? GEMM_SECTION : 0) + (ordered ? (uint64_t)weight->k * sizeof(uint32_t) : 0);

@@ -19,6 +19,8 @@ enum gemm_type {
   GEMM_INT8 = 4,
   GEMM_E4M3 = 5,
   GEMM_S32 = 6,
+  GEMM_E8M0 = 7, /* a power of two: of scales alone */
+  GEMM_E2M1 = 8, /* of codes alone, two a byte */
 };
 
 /* How a weight is stored, GEMM_FORMAT_<NAME>, and how it is scaled, GEMM_SCALE_<NAME>: rows of formats.def. The numbers
@@ -78,15 +80,19 @@ struct gemm_weight {
   uint32_t input;  /* of enum gemm_input; with experts 0 */
 };
 
-/* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales.
+/* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales, then zero
+ * points where the scale mode has them: a byte beside each scale, from a multiple of GEMM_SECTION on.
  *   INT8, FP8   one byte an element; rows padded with zeros to a multiple of 16 elements
  *   F16, BF16   two bytes an element; rows padded with zeros to a multiple of 16 elements
  *   INT2(A8)    four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
  *               multiple of 128 elements, so that a group never straddles the end
+ *   INT4(A8)    two codes a byte, the first in the low bits; rows padded with code 8 to a multiple of 128 elements
+ *   MXFP4       the same of e2m1, padded with zeros
  * With experts: the rows of all of them one behind the other, expert e from row e * N on, then the scales of all of
- * them. Each has those that it would have alone: ONE is one an expert, BLOCK ceil(N/128) rows of blocks an expert.
- * Behind the scales, where `input` says so: the scale of x, one f32, and the order of x's elements, K of u32, each from
- * a multiple of GEMM_SECTION on.
+ * them, then their zero points. Each has those that it would have alone: ONE is one an expert, BLOCK ceil(N/128) rows
+ * of blocks an expert.
+ * Behind all that, where `input` says so: the scale of x, one f32, and the order of x's elements, K of u32, each from a
+ * multiple of GEMM_SECTION on.
  * All sizes are in bytes. */
 struct gemm_layout {
   uint64_t row_bytes;     /* from one row of codes to the next */
@@ -95,10 +101,11 @@ struct gemm_layout {
   uint64_t scale_count;
   uint64_t scale_rows, scale_columns; /* scale_count == scale_rows * scale_columns, row-major */
   uint64_t scales_bytes;
-  uint64_t total_bytes;  /* scales_offset + scales_bytes, with input input_offset + input_bytes */
-  uint64_t input_offset; /* of the scale of x, or of where it would be */
-  uint64_t order_offset; /* the same of the order */
-  uint64_t input_bytes;  /* from input_offset to the end of both; 0: there is neither */
+  uint64_t total_bytes;               /* to the end of the last of these that there are */
+  uint64_t input_offset;              /* of the scale of x, or of where it would be */
+  uint64_t order_offset;              /* the same of the order */
+  uint64_t input_bytes;               /* from input_offset to the end of both; 0: there is neither */
+  uint64_t zeros_offset, zeros_bytes; /* of a byte for each scale; 0: there are none */
 };
 
 /* Which experts a product over a weight with experts takes: row m of x goes to T of them, which makes T pairs. Pair
@@ -155,14 +162,14 @@ bool gemm_scale_parse(const char *name, enum gemm_scale *out);
 struct gemm_format_facts {
   const char *name;
   int bits;                        /* of an element of W */
-  enum gemm_type element;          /* what an element of W is; NONE: codes of less than a byte, packed */
+  enum gemm_type element;          /* what an element of W is; NONE: integers of less than a byte, packed */
   int align;                       /* elements that a row of the canonical form is padded to a multiple of */
   uint8_t padding;                 /* each byte of a row behind K: zeros as codes */
   enum gemm_format stored_as;      /* whose canonical form it has; NONE: its own */
   int64_t k_most;                  /* that a weight may have */
   uint32_t scales;                 /* modes that it takes: bits 1 << enum gemm_scale */
   enum gemm_scale scale_default;   /* where whoever loads it names none */
-  enum gemm_type scale_type;       /* in which scales are stored */
+  enum gemm_type scale_type;       /* in which scales are stored, where their mode does not say */
   uint32_t methods;                /* that make it of real numbers: bits 1 << enum gemm_method; 0: rounding alone */
   enum gemm_method method_default; /* where whoever loads it names none */
   uint32_t inputs;                 /* that it takes: a sum of enum gemm_input, rotation as GEMM_INPUT_ROTATE */
@@ -182,10 +189,20 @@ bool gemm_stored_alike(enum gemm_format a, enum gemm_format b);
 /* What a scale mode is: a row of formats.def. */
 struct gemm_scale_facts {
   const char *name;
-  int64_t n, k; /* elements of W that share a scale, along N and along K; 0: all there are */
+  int64_t n, k;        /* elements of W that share a scale, along N and along K; 0: all there are */
+  enum gemm_type type; /* in which they are stored; NONE: the format's own */
+  bool zeros;          /* there is a zero point beside each */
 };
 /* Of zeros for a number that is no mode. */
 const struct gemm_scale_facts *gemm_scale_facts(enum gemm_scale scale);
+
+/* In which a weight's scales are stored. */
+enum gemm_type gemm_scale_type(const struct gemm_weight *weight);
+/* Scale `index` of a weight whose scales are of this type. */
+float gemm_scale_get(enum gemm_type type, const void *scales, uint64_t index);
+void gemm_scale_put(enum gemm_type type, void *scales, uint64_t index, float value);
+/* Elements of a row of W that share a scale: K where a row has one, or all have. */
+int64_t gemm_scale_group(const struct gemm_weight *weight);
 
 /* Codes of 2 bits: INT2 and INT2A8, which differ in what happens to x alone. */
 bool gemm_is_int2(enum gemm_format format);

@@ -93,6 +93,30 @@ uint8_t number_to_e4m3(float value) {
   return (uint8_t)(sign | (code < 0x7eu ? code : 0x7eu));
 }
 
+float number_from_e8m0(uint8_t bits) {
+  return float_of(bits == 0 ? 0x00400000u : bits == 0xff ? 0x7fc00000u : (uint32_t)bits << 23);
+}
+
+uint8_t number_to_e8m0(float value) {
+  return (uint8_t)(bits_of(value) >> 23 & 0xffu);
+}
+
+static const float e2m1[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+
+float number_from_e2m1(uint8_t bits) {
+  return bits & 8 ? -e2m1[bits & 7] : e2m1[bits & 7];
+}
+
+uint8_t number_to_e2m1(float value) {
+  float magnitude = fabsf(value);
+  uint8_t code = 0;
+  /* Halfway between two codes the even one of them. */
+  while (code < 7 && !(magnitude < (e2m1[code] + e2m1[code + 1]) / 2.0f) &&
+         !(code % 2 == 0 && magnitude == (e2m1[code] + e2m1[code + 1]) / 2.0f))
+    code++;
+  return (uint8_t)(code | (bits_of(value) >> 31) << 3);
+}
+
 static float scale_of(float absmax, float most) {
   if (!isfinite(absmax))
     return float_of(0x7fc00000u);

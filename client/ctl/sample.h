@@ -4,7 +4,7 @@
 
 #include "../gemmclient.h"
 
-enum { SAMPLE_DEVICES = 64, SAMPLE_FORMATS = 8, SAMPLE_BOUNDS = 32 };
+enum { SAMPLE_DEVICES = 64, SAMPLE_BOUNDS = 32 };
 
 /* A histogram of waits as Prometheus has it: counts[i] requests took at most bounds[i] seconds. */
 struct sample_waits {

@@ -67,7 +67,9 @@ static const gemmd_borrowed_part *part_here(const struct gemmd_direct *direct, c
 /* Under direct_enter. */
 static enum status attach(struct gemmd_direct_weight *weight, const gemmd_borrowed_part *part, struct error *error) {
   struct gemmd_direct *direct = weight->direct;
-  enum status status = map_slab(direct, part, &weight->mapped, error);
+  enum status status = backend_takes(direct->ops, weight->shape.format, error);
+  if (status == STATUS_OK)
+    status = map_slab(direct, part, &weight->mapped, error);
   if (status == STATUS_OK)
     status = direct->ops->weight_attach(direct->backend, &weight->shape, part->layout, weight->mapped->slab,
                                         part->offset, &weight->handle, error);

@@ -13,8 +13,8 @@ struct word {
 };
 
 extern const struct word words_type[];      /* "f32", "f16", "bf16", "int8", "e4m3", "s32" */
-extern const struct word words_format[];    /* "int8", "fp8", "int2", "f16", "bf16", "int2a8" */
-extern const struct word words_scale[];     /* "one", "row", "block", "group" */
+extern const struct word words_format[];    /* "int8" and so on, as all of these */
+extern const struct word words_scale[];     /* "one", "row" .. */
 extern const struct word words_mode[];      /* "private", "all" */
 extern const struct word words_method[];    /* "absmax", "least-squares", "ternary" */
 extern const struct word words_placement[]; /* "single", "replicas", "split" */
@@ -32,6 +32,14 @@ struct format_stored {
   const char *codes, *scales;
 };
 const struct format_stored *format_stored(int format);
+
+/* What the word of a scale mode says: how many elements along K share a scale (0: all of a row), bf16 in the place of
+ * the format's own type, zero points. */
+struct scale_stored {
+  int group;
+  bool bf16, zeros;
+};
+struct scale_stored scale_stored(int scale);
 
 /* Bytes of one element; 0 for a number that is no type. */
 size_t type_bytes(enum gemmd_type type);

@@ -2,6 +2,7 @@
 
 #include "../../proto/number.h"
 #include "../../proto/weights/quantize.h"
+#include "../../proto/weights/quantize4.h"
 #include "input.h"
 #include "tiles.h"
 
@@ -116,12 +117,12 @@ static enum status take_row(const struct convert *convert, const struct run *run
 
 /* ---- one row of real numbers */
 
-static float *scale_f32(const struct convert *convert, uint64_t index) {
-  return (float *)(void *)(convert->canonical + convert->source->layout.scales_offset) + index;
-}
-
-static uint16_t *scale_f16(const struct convert *convert, uint64_t index) {
-  return (uint16_t *)(void *)(convert->canonical + convert->source->layout.scales_offset) + index;
+/* Returns the scale as it is stored. */
+static float set_scale(const struct convert *convert, uint64_t index, float value) {
+  enum gemm_type type = gemm_scale_type(&convert->source->weight);
+  uint8_t *scales = convert->canonical + convert->source->layout.scales_offset;
+  gemm_scale_put(type, scales, index, value);
+  return gemm_scale_get(type, scales, index);
 }
 
 static float scale_of(enum gemm_format format, float absmax) {
@@ -142,7 +143,7 @@ static enum status write_bytes(const struct convert *convert, uint64_t row, cons
   (void)error; /* finite values always have a code */
   float scale = convert->one_scale;
   if (weight->scale == GEMM_SCALE_ROW)
-    *scale_f32(convert, row) = scale = scale_of(weight->format, quantize_absmax(values, k));
+    scale = set_scale(convert, row, scale_of(weight->format, quantize_absmax(values, k)));
   quantize_bytes(weight->format, values, k, scale, to);
   return STATUS_OK;
 }
@@ -161,33 +162,64 @@ static enum status write_int2(const struct convert *convert, uint64_t row, const
                               struct error *error) {
   const struct source *source = convert->source;
   uint64_t k = convert->k;
-  uint64_t columns = source->layout.scale_columns;
-  uint64_t group = columns > 1 ? (uint64_t)gemm_scale_facts(source->weight.scale)->k : k;
+  uint64_t columns = source->layout.scale_columns, group = (uint64_t)gemm_scale_group(&source->weight);
   for (uint64_t i = 0; i < k; i++)
     if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
       return refuse_value(convert, row, i, scratch->values[i], "is beyond what an f16 scale can express", error);
   for (uint64_t i = 0, begin = 0; begin < k; i++, begin += group) {
     const float *values = scratch->values + begin;
     uint64_t count = k - begin < group ? k - begin : group;
-    *scale_f16(convert, row * columns + i) =
-        source->method == GEMM_METHOD_TERNARY
-            ? quantize_ternary(values, count, scratch->codes + begin)
-            : quantize_least_squares(values, count, scratch->sorted, scratch->codes + begin);
+    uint16_t scale = source->method == GEMM_METHOD_TERNARY
+                         ? quantize_ternary(values, count, scratch->codes + begin)
+                         : quantize_least_squares(values, count, scratch->sorted, scratch->codes + begin);
+    (void)set_scale(convert, row * columns + i, number_from_f16(scale));
   }
   quantize_pack(scratch->codes, k, to, source->layout.row_bytes);
+  return STATUS_OK;
+}
+
+/* One group of 4 bits: its codes, scale and zero point. */
+static void write_group4(const struct convert *convert, uint64_t index, const float *values, uint64_t count,
+                         uint8_t *codes) {
+  const struct source *source = convert->source;
+  const struct gemm_weight *weight = &source->weight;
+  bool search = source->method == GEMM_METHOD_LEAST_SQUARES;
+  const struct quantize4 how = {
+      .bf16 = gemm_scale_type(weight) == GEMM_BF16, .zeros = source->layout.zeros_bytes > 0, .search = search};
+  uint8_t zero = 0;
+  if (gemm_format_facts(weight->format)->element == GEMM_E2M1)
+    (void)set_scale(convert, index, quantize_mxfp4(search, values, count, codes));
+  else
+    (void)set_scale(convert, index, quantize_int4(&how, values, count, codes, &zero));
+  if (how.zeros)
+    convert->canonical[source->layout.zeros_offset + index] = zero;
+}
+
+static enum status write_codes4(const struct convert *convert, uint64_t row, const struct scratch *scratch, uint8_t *to,
+                                struct error *error) {
+  const struct source *source = convert->source;
+  uint64_t k = convert->k, columns = source->layout.scale_columns, group = (uint64_t)gemm_scale_group(&source->weight);
+  bool f16 = gemm_scale_type(&source->weight) == GEMM_F16;
+  for (uint64_t i = 0; f16 && i < k; i++)
+    if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
+      return refuse_value(convert, row, i, scratch->values[i], "is beyond what an f16 scale can express", error);
+  for (uint64_t i = 0, begin = 0; begin < k; i++, begin += group)
+    write_group4(convert, row * columns + i, scratch->values + begin, k - begin < group ? k - begin : group,
+                 scratch->codes + begin);
+  quantize_pack4(scratch->codes, k, gemm_format_facts(source->weight.format)->padding, to, source->layout.row_bytes);
   return STATUS_OK;
 }
 
 static enum status write_row(const struct convert *convert, uint64_t row, const struct scratch *scratch,
                              struct error *error) {
   uint8_t *to = convert->canonical + row * convert->source->layout.row_bytes;
-  switch (convert->source->weight.format) {
-  case GEMM_FORMAT_INT8:
-  case GEMM_FORMAT_FP8:
-    return write_bytes(convert, row, scratch->values, to, error);
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
+  switch (gemm_format_facts(convert->source->weight.format)->bits) {
+  case 2:
     return write_int2(convert, row, scratch, to, error);
+  case 4:
+    return write_codes4(convert, row, scratch, to, error);
+  case 8:
+    return write_bytes(convert, row, scratch->values, to, error);
   default:
     return write_halves(convert, row, scratch->values, to, error);
   }
@@ -265,7 +297,7 @@ static void write_blocks(const struct convert *convert, uint64_t band, uint64_t 
     for (uint64_t i = 0; i < rows; i++)
       absmax = fmaxf(absmax, quantize_absmax(values + i * columns + begin, width));
     float scale = number_scale_e4m3(absmax);
-    *scale_f32(convert, band * layout->scale_columns + (first_column + begin) / GEMM_GROUP) = scale;
+    (void)set_scale(convert, band * layout->scale_columns + (first_column + begin) / GEMM_GROUP, scale);
     for (uint64_t i = 0; i < rows; i++)
       quantize_e4m3(values + i * columns + begin, width, scale,
                     convert->canonical + (band * GEMM_GROUP + i) * layout->row_bytes + first_column + begin);
@@ -307,19 +339,24 @@ static enum status check_e4m3(const struct convert *convert, uint64_t row, struc
 static enum status put_scale(const struct convert *convert, const struct source_piece *piece, uint64_t index,
                              float value, struct error *error) {
   const struct import_entry *scales = piece->from.aux[IMPORT_SCALES];
-  enum gemm_format format = convert->source->weight.format;
-  bool is_half = gemm_format_facts(format)->scale_type == GEMM_F16;
-  uint16_t half = is_half ? number_to_f16(value) : 0;
+  enum gemm_type type = gemm_scale_type(&convert->source->weight);
+  float stored = set_scale(convert, index, value);
   /* A factor below zero is possible for packed formats alone, whose codes are not symmetric. */
-  if (!isfinite(value) || (value < 0.0f && !gemm_is_packed(format)) || (is_half && (half & 0x7c00) == 0x7c00) ||
-      (is_half && value != 0.0f && (half & 0x7fff) == 0))
+  if (!isfinite(value) || (value < 0.0f && !gemm_is_packed(convert->source->weight.format)) || !isfinite(stored) ||
+      (value != 0.0f && stored == 0.0f) || (type == GEMM_E8M0 && stored != value))
     return error_set(error, STATUS_BAD_FILE, "scale tensor '%s': element %llu is %g",
                      safetensors_show((scales ? scales : piece->from.tensor)->tensor->name).text,
                      (unsigned long long)index, (double)value);
-  if (is_half)
-    *scale_f16(convert, index) = half;
-  else
-    *scale_f32(convert, index) = value;
+  return STATUS_OK;
+}
+
+static enum status put_zero(const struct convert *convert, const struct source_piece *piece, uint64_t index,
+                            uint32_t value, struct error *error) {
+  uint32_t most = (1u << gemm_format_facts(convert->source->weight.format)->bits) - 1;
+  if (value > most)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s': zero point %llu is %u, codes reach %u",
+                     safetensors_show(piece->from.tensor->tensor->name).text, (unsigned long long)index, value, most);
+  convert->canonical[convert->source->layout.zeros_offset + index] = (uint8_t)value;
   return STATUS_OK;
 }
 
@@ -373,9 +410,12 @@ static enum status put_scales(const struct convert *convert, struct error *error
     const struct importer *importer = piece->from.importer;
     uint64_t row = (i * height - (uint64_t)piece->begin + (uint64_t)piece->row) / height;
     uint64_t column = facts->k > 0 ? (uint64_t)(piece->column / facts->k) : 0;
+    const struct import_data *data = &convert->aux->data[piece - source->pieces];
     for (uint64_t j = 0; importer->scale && status == STATUS_OK && j < layout->scale_columns; j++) {
-      float value = importer->scale(&piece->from, &convert->aux->data[piece - source->pieces], row, column + j);
-      status = put_scale(convert, piece, i * layout->scale_columns + j, value, error);
+      uint64_t index = i * layout->scale_columns + j;
+      status = put_scale(convert, piece, index, importer->scale(&piece->from, data, row, column + j), error);
+      if (status == STATUS_OK && layout->zeros_bytes > 0)
+        status = put_zero(convert, piece, index, importer->zero(&piece->from, data, row, column + j), error);
     }
   }
   return status;
@@ -435,7 +475,7 @@ static enum status find_one_scale(struct convert *convert, const struct bands *b
   uint32_t bits = atomic_load(&convert->absmax_bits);
   float absmax = 0.0f;
   memcpy(&absmax, &bits, sizeof absmax);
-  *scale_f32(convert, 0) = convert->one_scale = scale_of(convert->source->weight.format, absmax);
+  convert->one_scale = set_scale(convert, 0, scale_of(convert->source->weight.format, absmax));
   return STATUS_OK;
 }
 

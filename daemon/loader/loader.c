@@ -136,7 +136,7 @@ int loader_run(const struct config *config, int control) {
   offer_to_the_kernel();
   struct error error;
   struct conversation talk = {.control = control};
-  struct packet *packet = malloc(sizeof *packet);
+  struct packet *packet = calloc(1, sizeof *packet);
   if (!packet) {
     log_error("no memory for a message");
     return EXIT_FAILURE;

@@ -106,7 +106,7 @@ static void types(void) {
     number(gemm_format_name(format), format);
   end('}');
   begin("scale_modes", '{');
-  for (enum gemm_scale scale = GEMM_SCALE_NONE; scale <= GEMM_SCALE_GROUP; scale++)
+  for (enum gemm_scale scale = GEMM_SCALE_NONE; scale < GEMM_SCALES; scale++)
     number(gemm_scale_name(scale), scale);
   end('}');
   begin("opcodes", '{');

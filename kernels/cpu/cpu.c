@@ -478,6 +478,7 @@ static enum status copy_tensor(struct backend *backend, void *to, const void *fr
 
 const struct backend_ops cpu_backend = {
     .name = "cpu",
+    .formats = UINT32_MAX,
     .on_cores = true,
     .devices = cpu_devices,
     .open = cpu_open,

@@ -146,6 +146,9 @@ static int spin_of(enum gemm_format format, const struct micro_ops *micro) {
   if (format == GEMM_FORMAT_INT2 && micro->lookup != NULL) {
     return MICRO_SPIN_LOOKUP;
   }
+  if (format == GEMM_FORMAT_INT4A8) {
+    return MICRO_SPIN_CODES;
+  }
   if (format == GEMM_FORMAT_INT2A8) {
     return micro->groups_codes2 != NULL ? MICRO_SPIN_CODES : MICRO_INTEGER;
   }

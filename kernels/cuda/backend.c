@@ -346,6 +346,8 @@ static enum status measure(struct backend *backend, const struct backend_job *jo
 extern const struct backend_ops cuda_backend;
 const struct backend_ops cuda_backend = {
     .name = "cuda",
+    .formats = 1u << GEMM_FORMAT_INT8 | 1u << GEMM_FORMAT_FP8 | 1u << GEMM_FORMAT_INT2 | 1u << GEMM_FORMAT_F16 |
+               1u << GEMM_FORMAT_BF16 | 1u << GEMM_FORMAT_INT2A8,
     .devices = cuda_devices,
     .open = cuda_open,
     .close = cuda_close,

@@ -222,13 +222,8 @@ static void *random_weight(const struct gemm_weight *shape, struct error *error)
   uint8_t *canonical = random_bytes(layout.total_bytes, 0x3f);
   if (canonical == NULL)
     (void)error_set(error, STATUS_NOMEM, "no memory for the weight");
-  bool wide = !gemm_is_int2(shape->format);
-  for (uint64_t i = 0; canonical != NULL && i < layout.scale_count; i++) {
-    const float f32 = 0x1p-7f;
-    const uint16_t f16 = 0x2000;
-    memcpy(canonical + layout.scales_offset + i * (wide ? 4 : 2), wide ? (const void *)&f32 : (const void *)&f16,
-           wide ? 4 : 2);
-  }
+  for (uint64_t i = 0; canonical != NULL && i < layout.scale_count; i++)
+    gemm_scale_put(gemm_scale_type(shape), canonical + layout.scales_offset, i, 0x1p-7f);
   return canonical;
 }
 

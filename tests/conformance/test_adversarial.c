@@ -331,13 +331,26 @@ static void table(void) {
 }
 
 static int run_group(const struct backend_ops *ops) {
-  static const char *const names[ORACLE_KINDS] = {"int8_one",  "int8_row",   "fp8_one",     "fp8_row",
-                                                  "fp8_block", "int2_row",   "int2_group",  "f16",
-                                                  "bf16",      "int2a8_row", "int2a8_group"};
+  static const char *const names[ORACLE_KINDS] = {"int8_one",
+                                                  "int8_row",
+                                                  "fp8_one",
+                                                  "fp8_row",
+                                                  "fp8_block",
+                                                  "int2_row",
+                                                  "int2_group",
+                                                  "f16",
+                                                  "bf16",
+                                                  "int2a8_row",
+                                                  "int2a8_group",
+                                                  "int4_group64",
+                                                  "int4_bf16_zeros",
+                                                  "int4a8_group32",
+                                                  "int4a8_row_zeros",
+                                                  "mxfp4"};
   const char *only = getenv("GEMMD_ADVERSARIAL_ONLY");
   struct CMUnitTest tests[ORACLE_KINDS];
   kinds = 0;
-  for (int i = 0; i < ORACLE_KINDS; i++)
+  for (int i = 0; i < device_kinds(ops); i++)
     if (only == NULL || strncmp(names[i], only, strlen(only)) == 0)
       tests[kinds++] = (struct CMUnitTest){
           .name = names[i], .test_func = adversarial, .initial_state = (void *)(uintptr_t)&oracle_kinds[i]};

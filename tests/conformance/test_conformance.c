@@ -38,7 +38,7 @@ static void one_type(const struct oracle_weight *weight, struct device_request *
 
 static void test_types(void **state) {
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 129, .k = 260, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
     struct oracle_weight weight;
@@ -78,7 +78,7 @@ static void expect_raw(struct device_request request, const struct oracle_weight
 
 static void test_ragged_m(void **state) {
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 66, .k = 300, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
     struct oracle_weight weight;
@@ -257,7 +257,7 @@ static void one_size(const struct gemm_weight *shape, int sample) {
 static void test_ragged_n_k(void **state) {
   static const int64_t ns[] = {1, 3, 16, 127, 128, 129, 257}, ks[] = {1, 15, 16, 17, 127, 128, 129, 255, 1000, 4099};
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS * COUNT(ns) * COUNT(ks); i++) {
+  for (int i = 0; i < device_kinds(device.ops) * COUNT(ns) * COUNT(ks); i++) {
     int kind = i / (COUNT(ns) * COUNT(ks));
     struct gemm_weight shape = {.n = ns[i / COUNT(ks) % COUNT(ns)],
                                 .k = ks[i % COUNT(ks)],
@@ -269,7 +269,7 @@ static void test_ragged_n_k(void **state) {
 
 static void test_long_k(void **state) {
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 5, .k = 131071, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
     for (int sample = 0; sample < 4; sample++) {
@@ -327,7 +327,7 @@ static void one_chain(const struct oracle_weight *weight, struct backend_weight 
 
 static void test_chains(void **state) {
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 132, .k = 516, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
     struct oracle_weight weight;
@@ -390,7 +390,7 @@ static void check_codes(const struct gemm_weight *shape, enum gemm_type x_type) 
 
 static void test_codes(void **state) {
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS * 3; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops) * 3; kind++) {
     struct gemm_weight shape = {
         .n = 300, .k = 300, .format = oracle_kinds[kind / 3].format, .scale = oracle_kinds[kind / 3].scale};
     if (gemm_quantizes_x(shape.format)) {
@@ -434,7 +434,7 @@ static void check_non_finite(const struct gemm_weight *shape, struct oracle_x *x
 
 static void test_non_finite(void **state) {
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS * 9; i++) {
+  for (int i = 0; i < device_kinds(device.ops) * 9; i++) {
     struct gemm_weight shape = {
         .n = 131, .k = 400, .format = oracle_kinds[i / 9].format, .scale = oracle_kinds[i / 9].scale};
     enum gemm_type x_type = (enum gemm_type)(GEMM_F32 + i / 3 % 3), y_type = (enum gemm_type)(GEMM_F32 + i % 3);

@@ -91,7 +91,7 @@ static void types_of(const struct lent *lent, enum gemm_type x_type, int64_t m) 
 static void test_types(void **state) {
   static const struct { int64_t n, k, m; } sizes[] = {{129, 260, 17}, {256, 512, 16}, {384, 1024, 1}};
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS * COUNT(sizes); i++) {
+  for (int i = 0; i < device_kinds(owner.ops) * COUNT(sizes); i++) {
     int kind = i / COUNT(sizes), size = i % COUNT(sizes);
     struct gemm_weight shape = kind_shape(kind, sizes[size].n, sizes[size].k);
     struct lent lent;
@@ -105,7 +105,7 @@ static void test_types(void **state) {
 
 static void test_rows(void **state) {
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(owner.ops); kind++) {
     struct gemm_weight shape = kind_shape(kind, 130, 384);
     struct lent lent;
     lend(&lent, &shape, 20 + (uint64_t)kind, 0);
@@ -177,7 +177,7 @@ static void moved(const struct lent *lent, enum gemm_type x_type, int64_t m, enu
 static void test_moved(void **state) {
   static const int64_t rows[] = {1, 16, 80};
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(owner.ops); kind++) {
     struct gemm_weight shape = kind_shape(kind, 256, 512);
     struct lent lent;
     lend(&lent, &shape, 40 + (uint64_t)kind, 0);
@@ -217,7 +217,7 @@ static void try_variants(const struct lent *lent, const struct oracle_x *x, int6
 static void test_variants(void **state) {
   static const int64_t ms[] = {1, 8, 32, 128};
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(owner.ops); kind++) {
     struct gemm_weight shape = kind_shape(kind, 512, 1024);
     struct lent lent;
     struct oracle_x x;
@@ -289,7 +289,7 @@ static void layer_judge(const struct layer *layer, const struct device_request *
 static void test_plans(void **state) {
   static const int64_t ms[] = {1, 3, 16, 65};
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS * COUNT(ms); i++) {
+  for (int i = 0; i < device_kinds(owner.ops) * COUNT(ms); i++) {
     struct layer layer;
     struct oracle_x x;
     int kind = i / COUNT(ms);

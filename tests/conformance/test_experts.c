@@ -241,7 +241,7 @@ static struct step step_of(int kind, int64_t n, int64_t k, int64_t experts, enum
 static void test_formats(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 6, 19};
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct step step = step_of(kind, 131, 260, 5, type_for(GEMM_FORMAT_INT8, kind));
     struct layer layer;
     step.bias_type = kind % 2 == 1 ? type_for(GEMM_FORMAT_INT8, kind / 2) : GEMM_TYPE_NONE;
@@ -272,8 +272,8 @@ static void test_counts(void **state) {
 static void test_layers(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 9};
-  for (int i = 0; i < ORACLE_KINDS * ORACLE_KINDS; i++) {
-    int first = i / ORACLE_KINDS, second = i % ORACLE_KINDS;
+  for (int i = 0; i < device_kinds(device.ops) * device_kinds(device.ops); i++) {
+    int first = i / device_kinds(device.ops), second = i % device_kinds(device.ops);
     struct step steps[] = {
         step_of(first, 2 * 131, 260, 6, type_for(oracle_kinds[second].format, i)),
         step_of(second, 77, 131, 6, type_for(GEMM_FORMAT_INT8, i / 2)),
@@ -305,7 +305,7 @@ static void test_many_rows(void **state) {
 static void test_layers_of_many_blocks(void **state) {
   (void)state;
   static const int64_t rows[] = {5};
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     enum gemm_format format = oracle_kinds[kind].format;
     struct step steps[] = {step_of(kind, 1024, 256, 10, type_for(format, kind)),
                            step_of(kind, 896, 512, 10, type_for(GEMM_FORMAT_INT8, kind / 2))};
@@ -323,7 +323,7 @@ static void test_whole_blocks(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 23};
   static const struct { int64_t n, k; } shapes[] = {{64, 100}, {192, 1152}, {320, 1064}};
-  for (int i = 0; i < ORACLE_KINDS * COUNT(shapes); i++) {
+  for (int i = 0; i < device_kinds(device.ops) * COUNT(shapes); i++) {
     int kind = i / COUNT(shapes), shape = i % COUNT(shapes);
     enum gemm_format format = oracle_kinds[kind].format;
     if (!gemm_is_int2(format))
@@ -345,7 +345,7 @@ static void test_every_kernel(void **state) {
   static const int64_t on_gpu[] = {1, 40, 530}, on_cores[] = {1, 40, 90};
   const int64_t *rows = device.ops->on_cores ? on_cores : on_gpu, n = device.ops->on_cores ? 176 : 704;
   enum { ROWS = COUNT(on_gpu) };
-  for (int i = 0; i < ORACLE_KINDS * ROWS; i++) {
+  for (int i = 0; i < device_kinds(device.ops) * ROWS; i++) {
     struct step step = step_of(i / ROWS, n, 384, 4, type_for(GEMM_FORMAT_INT8, i % 2 * 2));
     enum gemm_type x_type = type_for(step.shape.format, 0);
     const struct variant_problem problem = {
@@ -391,7 +391,7 @@ static void test_a_great_many_pairs(void **state) {
 static void test_against_dense_products(void **state) {
   (void)state;
   enum { M = 13, E = 3 };
-  for (int kind = 0; kind < ORACLE_KINDS && device.ops->on_cores; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops) && device.ops->on_cores; kind++) {
     struct step step = step_of(kind, 70, 200, E, GEMM_F32);
     struct layer layer;
     struct oracle_x x;
@@ -480,7 +480,7 @@ static void test_turns(void **state) {
 /* The canonical form comes back as it was stored. */
 static void test_read(void **state) {
   (void)state;
-  for (int kind = 0; kind < ORACLE_KINDS; kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct step step = step_of(kind, 131, 260, 3, GEMM_F32);
     struct layer layer;
     struct error error;

@@ -41,7 +41,7 @@ static bool takes(const struct gemm_weight *shape) {
 
 /* The next combination from *at on that is one, as a weight of these dimensions; false: there is none. */
 static bool next_shape(int *at, int64_t n, int64_t k, struct gemm_weight *out) {
-  for (; *at < ORACLE_KINDS * COUNT(inputs); ++*at) {
+  for (; *at < device_kinds(device.ops) * COUNT(inputs); ++*at) {
     const struct oracle_kind *kind = &oracle_kinds[*at / COUNT(inputs)];
     *out = (struct gemm_weight){
         .n = n, .k = k, .format = kind->format, .scale = kind->scale, .input = inputs[*at % COUNT(inputs)]};

@@ -126,7 +126,7 @@ static void test_products(void **state) {
   static const int64_t rows[] = {1, 5, 67, 300};
   struct foreign foreign;
   foreign_open(&foreign, (uint64_t)1 << 20);
-  for (int i = 0; i < ORACLE_KINDS; i++) {
+  for (int i = 0; i < device_kinds(device.ops); i++) {
     struct pair pair;
     struct oracle_x x;
     pair_make(&pair, &oracle_kinds[i]);

@@ -148,8 +148,9 @@ static enum gemm_type type_for(enum gemm_format format, int i) {
 /* Every format behind every other, as a gated layer of an odd number of columns. */
 static void test_formats(void **state) {
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS * ORACLE_KINDS; i++) {
-    const struct oracle_kind *first = &oracle_kinds[i / ORACLE_KINDS], *second = &oracle_kinds[i % ORACLE_KINDS];
+  for (int i = 0; i < device_kinds(device.ops) * device_kinds(device.ops); i++) {
+    const struct oracle_kind *first = &oracle_kinds[i / device_kinds(device.ops)],
+                             *second = &oracle_kinds[i % device_kinds(device.ops)];
     const struct step steps[] = {
         {first->format, first->scale, 2 * 131, type_for(second->format, i), GEMM_TYPE_NONE, GEMM_SILU, true},
         {second->format, second->scale, 77, type_for(GEMM_FORMAT_INT8, i / 2), GEMM_TYPE_NONE, GEMM_ACTIVATION_NONE,
@@ -245,7 +246,7 @@ static void check_singles(const struct step *steps, bool exact) {
 /* Activations that round nothing leave no room for a difference; the others for little. */
 static void test_against_single_products(void **state) {
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS * 5; i++) {
+  for (int i = 0; i < device_kinds(device.ops) * 5; i++) {
     const struct oracle_kind *kind = &oracle_kinds[i / 5];
     static const enum gemm_activation activations[] = {GEMM_ACTIVATION_NONE, GEMM_RELU, GEMM_SILU, GEMM_GELU,
                                                        GEMM_SWIGLU_CLAMPED};

@@ -10,6 +10,7 @@
 #include "tests/support/reference/oracle.h"
 #include "tests/support/system/hold.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <sched.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -420,6 +422,39 @@ static void a_worker_that_stands_still_goes_with_gemmd(void **state) {
   unmake();
 }
 
+/* As a process that gemmd had forked right before it was killed: what it inherited it has until it executes. */
+static pid_t hold_the_lock(unsigned ms) {
+  int locked[2];
+  char byte;
+  assert_int_equal(pipe(locked), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    char path[sizeof daemon_under_test.socket + sizeof ".lock"];
+    snprintf(path, sizeof path, "%s.lock", daemon_under_test.socket);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 || write(locked[1], "", 1) != 1)
+      _exit(1);
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
+    _exit(0);
+  }
+  close(locked[1]);
+  assert_int_equal(read(locked[0], &byte, 1), 1);
+  close(locked[0]);
+  return child;
+}
+
+static void a_lock_that_a_forked_process_still_has(void **state) {
+  int status;
+  (void)state;
+  make();
+  pid_t child = hold_the_lock(300);
+  daemon_start(&daemon_under_test);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  daemon_stop(&daemon_under_test);
+  unmake();
+}
+
 /* As when gemmd was started by somebody whose own manager is not there any more. */
 static void a_manager_that_is_gone_is_named_once(void **state) {
   (void)state;
@@ -441,6 +476,7 @@ int main(void) {
       cmocka_unit_test(an_upgrade_keeps_its_socket),
       cmocka_unit_test(a_daemon_that_is_lost_during_a_load),
       cmocka_unit_test(a_daemon_that_stays_away),
+      cmocka_unit_test(a_lock_that_a_forked_process_still_has),
       cmocka_unit_test(a_manager_that_is_gone_is_named_once),
       cmocka_unit_test(a_worker_that_stands_still_goes_with_gemmd),
   };

@@ -76,9 +76,9 @@ static void close_bench(struct bench *bench) {
 
 static struct gemm_weight shape_of(const struct hostile_case *what) {
   enum gemm_format format = (enum gemm_format)what->format;
-  enum gemm_scale scale = gemm_is_wide(format)   ? GEMM_SCALE_NONE
-                          : gemm_is_int2(format) ? GEMM_SCALE_GROUP
-                                                 : GEMM_SCALE_ROW;
+  enum gemm_scale scale = gemm_is_wide(format)     ? GEMM_SCALE_NONE
+                          : gemm_is_packed(format) ? GEMM_SCALE_GROUP
+                                                   : GEMM_SCALE_ROW;
   return (struct gemm_weight){.n = what->n, .k = what->k, .format = format, .scale = scale};
 }
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Dict, Tuple
 
@@ -47,33 +46,16 @@ class Daemon:
         path = str(self.folder / "notify")
         Path(path).unlink(missing_ok=True)
         notify.bind(path)
-        end = time.monotonic() + PATIENCE_S
-        while not self._serves(notify, path, end):
-            time.sleep(0.02)
-        threading.Thread(target=self._listen, args=(notify, self.process), daemon=True).start()
-
-    def _serves(self, notify: socket.socket, path: str, end: float) -> bool:
-        """False where a process that was forked from the one before, as a worker, has its lock until it has executed
-        its program: a service manager tries again, too."""
+        notify.settimeout(PATIENCE_S)
         with open(self.folder / "log", "ab") as log:
-            begin = log.tell()
             self.process = subprocess.Popen(
                 [os.environ["GEMMD_BINARY"], "--config", str(self.folder / "gemmd.conf")],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
                 env={**os.environ, "NOTIFY_SOCKET": path},
             )  # fmt: skip
-        notify.settimeout(0.2)
-        while time.monotonic() < end:
-            with contextlib.suppress(TimeoutError):
-                if notify.recv(512).startswith(b"READY=1"):
-                    return True
-                continue
-            if self.process.poll() is not None:
-                said = (self.folder / "log").read_bytes()[begin:].decode()
-                if "another gemmd serves" in said:
-                    return False
-                raise RuntimeError(said)
-        raise TimeoutError(self.log()[-4000:])
+        while not notify.recv(512).startswith(b"READY=1"):
+            pass
+        threading.Thread(target=self._listen, args=(notify, self.process), daemon=True).start()
 
     @staticmethod
     def _listen(notify: socket.socket, process: subprocess.Popen) -> None:

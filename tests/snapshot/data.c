@@ -83,11 +83,7 @@ uint8_t *snapshot_weight(const struct gemm_weight *shape, uint64_t seed) {
   uint8_t *scales = out + layout.scales_offset;
   for (uint64_t i = 0; i < layout.scale_count; i++) {
     float scale = (1 + (float)(snapshot_random(&state) >> 40) * 0x1p-24f) / 1024;
-    uint16_t half = number_to_f16(gemm_is_int2(shape->format) && i % 5 == 0 ? -scale : scale);
-    if (gemm_is_int2(shape->format))
-      memcpy(scales + 2 * i, &half, sizeof half);
-    else
-      memcpy(scales + 4 * i, &scale, sizeof scale);
+    gemm_scale_put(gemm_scale_type(shape), scales, i, gemm_is_packed(shape->format) && i % 5 == 0 ? -scale : scale);
   }
   return out;
 }

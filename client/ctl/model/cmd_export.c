@@ -57,8 +57,8 @@ static void name_in_file(const gemmd_weight_info *info, uint32_t expert, char ou
     snprintf(out, NAME_ROOM, "%.*s%u.%s", (int)place, info->name, expert, info->name + place);
 }
 
-/* ---- what stands in the file: rows without padding, then scales under the name with _scale, then what is done to x
- * under names with _input_scale, _input_order and _input_rotation */
+/* ---- what stands in the file: rows without padding, then scales under the name with _scale, zero points under that
+ * with _zero, then what is done to x under names with _input_scale, _input_order and _input_rotation */
 
 static const struct format_stored *stored(const gemmd_weight_info *info) {
   return format_stored((int)info->format);
@@ -68,30 +68,32 @@ static uint64_t row_bytes(const gemmd_weight_info *info) {
   return (uint64_t)info->k * (uint64_t)stored(info)->bits / 8;
 }
 
-/* Elements of W in one of codes. */
+/* Elements of W in one of codes, which are U8 or U16. */
 static uint64_t packed(const gemmd_weight_info *info) {
-  return stored(info)->bits < 8 ? 8 / (uint64_t)stored(info)->bits : 1;
+  return stored(info)->bits < 8
+             ? (uint64_t)(strcmp(stored(info)->codes, "U16") == 0 ? 16 : 8) / (uint64_t)stored(info)->bits
+             : 1;
+}
+
+static const char *scale_type(const gemmd_weight_info *info) {
+  return scale_stored(info->scale).bf16 ? "BF16" : stored(info)->scales;
 }
 
 static uint64_t scale_bytes(const gemmd_weight_info *info) {
-  return strcmp(stored(info)->scales, "F16") == 0 ? 2 : 4;
+  const char *type = scale_type(info);
+  return strcmp(type, "F32") == 0 ? 4 : strcmp(type, "F8_E8M0") == 0 ? 1 : 2;
 }
 
-static uint64_t groups(int64_t count) {
-  return ((uint64_t)count + 127) / 128;
+static uint64_t groups(int64_t count, int group) {
+  return group > 0 ? ((uint64_t)count + (uint64_t)group - 1) / (uint64_t)group : 1;
 }
 
 static json_t *scale_shape(const gemmd_weight_info *info, uint64_t *elements) {
-  uint64_t n = (uint64_t)info->n, rows = info->scale == GEMMD_SCALE_BLOCK ? groups(info->n) : n;
-  *elements = 1;
-  if (info->scale == GEMMD_SCALE_ONE)
-    return json_pack("[i]", 1);
-  if (info->scale == GEMMD_SCALE_ROW) {
-    *elements = n;
-    return json_pack("[I, i]", (json_int_t)n, 1);
-  }
-  *elements = rows * groups(info->k);
-  return json_pack("[I, I]", (json_int_t)rows, (json_int_t)groups(info->k));
+  uint64_t rows = groups(info->n, info->scale == GEMMD_SCALE_BLOCK ? 128 : 1);
+  uint64_t columns = groups(info->k, scale_stored(info->scale).group);
+  *elements = info->scale == GEMMD_SCALE_ONE ? 1 : rows * columns;
+  return info->scale == GEMMD_SCALE_ONE ? json_pack("[i]", 1)
+                                        : json_pack("[I, I]", (json_int_t)rows, (json_int_t)columns);
 }
 
 static bool announce(json_t *header, const char *name, const char *type, json_t *shape, uint64_t bytes,
@@ -128,15 +130,20 @@ static bool announce_input(json_t *header, const gemmd_weight_info *info, uint64
 }
 
 static bool announce_matrix(json_t *header, const gemmd_weight_info *info, uint32_t expert, uint64_t *offset) {
-  char name[NAME_ROOM], scales[NAME_ROOM + sizeof "_scale"];
+  char name[NAME_ROOM], beside[NAME_ROOM + sizeof "_scale"];
   uint64_t elements, columns = (uint64_t)info->k / packed(info);
   name_in_file(info, expert, name);
   bool good = announce(header, name, stored(info)->codes, json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
                        (uint64_t)info->n * row_bytes(info), offset);
   if (info->scale != 0) {
-    snprintf(scales, sizeof scales, "%s_scale", name);
+    snprintf(beside, sizeof beside, "%s_scale", name);
     json_t *shape = scale_shape(info, &elements);
-    good = good && announce(header, scales, stored(info)->scales, shape, elements * scale_bytes(info), offset);
+    good = good && announce(header, beside, scale_type(info), shape, elements * scale_bytes(info), offset);
+  }
+  if (scale_stored(info->scale).zeros) {
+    snprintf(beside, sizeof beside, "%s_zero", name);
+    json_t *shape = scale_shape(info, &elements);
+    good = good && announce(header, beside, "U8", shape, elements, offset);
   }
   return good;
 }
@@ -194,7 +201,7 @@ static bool write_input(const gemmd_content *content, FILE *out) {
 static bool write_content(const gemmd_weight_info *info, const gemmd_content *content, FILE *out) {
   uint64_t bytes = row_bytes(info), all = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
   uint64_t count = all / matrices(info);
-  const uint8_t *row = content->codes, *scales = content->scales;
+  const uint8_t *row = content->codes, *scales = content->scales, *zeros = content->zeros;
   for (uint32_t e = 0; e < matrices(info); e++) {
     for (int64_t i = 0; i < content->n; i++, row += content->row_bytes)
       if (fwrite(row, (size_t)bytes, 1, out) != 1)
@@ -202,6 +209,9 @@ static bool write_content(const gemmd_weight_info *info, const gemmd_content *co
     if (count > 0 && fwrite(scales, (size_t)scale_bytes(info), (size_t)count, out) != count)
       return false;
     scales += count * scale_bytes(info);
+    if (zeros != NULL && fwrite(zeros, 1, (size_t)count, out) != count)
+      return false;
+    zeros += zeros != NULL ? count : 0;
   }
   return write_input(content, out);
 }

@@ -27,8 +27,8 @@ __all__ = ["GemmdConfig", "GemmdQuantizer"]
 
 @register_quantization_config("gemmd")
 class GemmdConfig(QuantizationConfigMixin):
-    """`format`: int8, fp8, int2, int2a8, f16 or bf16. `modules_to_not_convert`: layers that stay as they are, as
-    transformers takes them: the end or the beginning of a path, or a regular expression; None: the head and what is tied
+    """`format`: int8, fp8, int2, int2a8, f16, bf16, or on the CPU int4, int4a8, mxfp4. `modules_to_not_convert`: layers
+    that stay as they are, as transformers takes them: the end or the beginning of a path, or a regular expression; None: the head and what is tied
     to an embedding. `quantized`: a file or a folder of `gemmctl quantize`. `prefix`: of the weights' names in gemmd.
     `socket`: of gemmd, None: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock."""
 

@@ -53,20 +53,38 @@ class Format(enum.IntEnum):
     F16 = lib.GEMMD_FORMAT_F16
     BF16 = lib.GEMMD_FORMAT_BF16
     INT2A8 = lib.GEMMD_FORMAT_INT2A8  # rows of x are quantized to INT8, never silently
+    INT4 = lib.GEMMD_FORMAT_INT4  # this and what follows: on the CPU alone
+    INT4A8 = lib.GEMMD_FORMAT_INT4A8  # as INT2A8
+    MXFP4 = lib.GEMMD_FORMAT_MXFP4
 
 
 class Scale(enum.IntEnum):
-    """DEFAULT: what the file has; INT8 and FP8: ROW, INT2 and INT2A8: GROUP; F16 and BF16 have none."""
+    """DEFAULT: what the file has; INT8 and FP8: ROW, INT2, INT4 and their A8: GROUP, MXFP4: GROUP32; F16 and
+    BF16 have none."""
 
     DEFAULT = lib.GEMMD_SCALE_DEFAULT
     ONE = lib.GEMMD_SCALE_ONE
     ROW = lib.GEMMD_SCALE_ROW
     BLOCK = lib.GEMMD_SCALE_BLOCK
     GROUP = lib.GEMMD_SCALE_GROUP
+    GROUP64 = lib.GEMMD_SCALE_GROUP64
+    GROUP32 = lib.GEMMD_SCALE_GROUP32
+    ROW_BF16 = lib.GEMMD_SCALE_ROW_BF16
+    GROUP_BF16 = lib.GEMMD_SCALE_GROUP_BF16
+    GROUP64_BF16 = lib.GEMMD_SCALE_GROUP64_BF16
+    GROUP32_BF16 = lib.GEMMD_SCALE_GROUP32_BF16
+    ROW_ZEROS = lib.GEMMD_SCALE_ROW_ZEROS
+    GROUP_ZEROS = lib.GEMMD_SCALE_GROUP_ZEROS
+    GROUP64_ZEROS = lib.GEMMD_SCALE_GROUP64_ZEROS
+    GROUP32_ZEROS = lib.GEMMD_SCALE_GROUP32_ZEROS
+    ROW_BF16_ZEROS = lib.GEMMD_SCALE_ROW_BF16_ZEROS
+    GROUP_BF16_ZEROS = lib.GEMMD_SCALE_GROUP_BF16_ZEROS
+    GROUP64_BF16_ZEROS = lib.GEMMD_SCALE_GROUP64_BF16_ZEROS
+    GROUP32_BF16_ZEROS = lib.GEMMD_SCALE_GROUP32_BF16_ZEROS
 
 
 class Method(enum.IntEnum):
-    """How to quantize. DEFAULT: as stored where the file is quantized, else ABSMAX, for INT2 and INT2A8 LEAST_SQUARES."""
+    """How to quantize. DEFAULT: as stored where the file is quantized, else ABSMAX, below 8 bits LEAST_SQUARES."""
 
     DEFAULT = lib.GEMMD_METHOD_DEFAULT
     ABSMAX = lib.GEMMD_METHOD_ABSMAX

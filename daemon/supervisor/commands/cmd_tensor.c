@@ -28,7 +28,7 @@ static void end(struct asking *asking, enum status status, const struct error *e
 /* Memory counts as that of an arena does. */
 static void drop(struct session *session, struct tensor_slot *slot) {
   session->account->arena_bytes -= slot->bytes;
-  tensors_remove(slot);
+  tensors_remove(slot, &session->account->closing);
 }
 
 /* ---- tensor_open */

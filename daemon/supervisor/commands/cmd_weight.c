@@ -64,7 +64,7 @@ enum status cmd_weight_load(struct session *session, struct call *call) {
   struct load_files files = {.count = 0};
   enum status status = check_request(request, session->supervisor->fleet->count, &call->error);
   for (size_t i = 0; status == STATUS_OK && i < call->packet->fd_count; i++)
-    status = foreign_check_file(call->packet->fds[i], &call->error);
+    status = foreign_check_file(call->packet->fds[i], session->user.admin, &call->error);
   for (size_t i = 0; status == STATUS_OK && i < call->packet->fd_count; i++)
     files.fds[files.count++] = packet_take_fd(call->packet, i);
   if (status == STATUS_OK)

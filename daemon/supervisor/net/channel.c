@@ -82,6 +82,7 @@ static bool is_half_closed(const struct channel *channel) {
 static bool receive_one(struct channel *channel) {
   struct packet packet;
   struct error error;
+  packet.payer = channel->payer;
   if (channel->paused || channel->ended || channel->closing || channel->finishing)
     return false;
   enum status status = transport_receive(channel->fd, &packet, &error);

@@ -34,6 +34,7 @@ struct channel {
   int fd; /* owned */
   const struct channel_events *events;
   void *owner;
+  void *payer;                         /* of the packets; NULL: nobody */
   struct channel_record *first, *last; /* owned; waiting to be sent */
   size_t queued, queue_max;
   uint64_t sent; /* records that had to wait and have gone out */

@@ -20,49 +20,74 @@
 
 enum { STACK_BYTES = 65536 };
 
-static _Atomic unsigned pending;
+struct closing {
+  int fd;
+  atomic_uint *payer;
+};
 
-static void *close_one(void *fd) {
-  close((int)(intptr_t)fd);
+static atomic_uint pending;
+
+static void *close_one(void *user) {
+  struct closing *closing = user;
+  close(closing->fd);
   atomic_fetch_sub(&pending, 1);
+  if (closing->payer != NULL)
+    atomic_fetch_sub(closing->payer, 1); /* which may be gone now */
+  free(closing);
   return NULL;
 }
 
-void foreign_close(int fd) {
+static int close_on_thread(struct closing *closing) {
   pthread_attr_t attributes;
   pthread_t thread;
   sigset_t all, before;
-  atomic_fetch_add(&pending, 1);
+  if (closing == NULL)
+    return ENOMEM;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, STACK_BYTES);
   sigfillset(&all); /* signals are the loop's */
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  int failure = pthread_create(&thread, &attributes, close_one, (void *)(intptr_t)fd);
+  int failure = pthread_create(&thread, &attributes, close_one, closing);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
-  if (failure != 0) /* kept open rather than closed here; pending counts it for good */
+  return failure;
+}
+
+void foreign_close(int fd, void *payer) {
+  struct closing *closing = malloc(sizeof *closing);
+  if (closing != NULL)
+    *closing = (struct closing){.fd = fd, .payer = payer};
+  atomic_fetch_add(&pending, 1);
+  if (payer != NULL)
+    atomic_fetch_add((atomic_uint *)payer, 1);
+  int failure = close_on_thread(closing);
+  if (failure != 0) { /* kept open rather than closed here; it counts for good */
     log_error("a client's descriptor cannot be closed: %s", strerror(failure));
+    free(closing);
+  }
   while (failure == 0 && fcntl(fd, F_GETFD) >= 0) /* close(2) takes the number away before it waits for anything */
     sched_yield();
 }
 
 /* ---- where a file lies */
 
-/* Of the mount with that device, as this process sees it: is it there, and does a user serve it? A line of mountinfo:
- * "36 35 98:0 / /mnt rw,noatime - ext3 /dev/root rw,errors=continue". */
+/* Of the mount that a file lies in, or one of its device, as this process sees it: is it there, and does a user serve
+ * it? A line of mountinfo: "36 35 98:0 / /mnt rw,noatime - ext3 /dev/root rw,errors=continue". */
 struct mount {
   bool found, of_user;
 };
 
-static struct mount find_mount(unsigned major, unsigned minor) {
+static struct mount find_mount(const struct statx *stat) {
   struct mount mount = {.found = false};
   char *line = NULL;
   size_t room = 0;
   FILE *file = fopen("/proc/self/mountinfo", "re");
   while (file != NULL && !mount.found && getline(&line, &room, file) > 0) {
-    unsigned line_major, line_minor;
-    if (sscanf(line, "%*u %*u %u:%u", &line_major, &line_minor) != 2 || line_major != major || line_minor != minor)
+    unsigned id, major, minor;
+    if (sscanf(line, "%u %*u %u:%u", &id, &major, &minor) != 3 ||
+        ((major != stat->stx_dev_major || minor != stat->stx_dev_minor) &&
+         (!(stat->stx_mask & STATX_MNT_ID) || id != stat->stx_mnt_id)))
       continue;
     const char *type = strstr(line, " - "), *owner = strstr(line, "user_id=");
     mount.found = true;
@@ -76,13 +101,18 @@ static struct mount find_mount(unsigned major, unsigned minor) {
 }
 
 /* What is mounted elsewhere, in a user's own namespace, is asked: such a file system tells a stranger its type without
- * asking who serves it. */
-static bool served_by_user(int fd, const struct statx *stat) {
-  struct statfs system;
-  struct mount mount = find_mount(stat->stx_dev_major, stat->stx_dev_minor);
-  if (mount.found)
-    return mount.of_user;
-  return fstatfs(fd, &system) != 0 || system.f_type == FUSE_SUPER_MAGIC;
+ * asking who serves it. An overlay that a user has mounted may have a file system below that the same user serves, and
+ * nothing tells it from that of a container. */
+static enum status check_system(int fd, const struct statx *stat, bool trusted, struct error *error) {
+  struct statfs system = {.f_type = FUSE_SUPER_MAGIC};
+  struct mount mount = find_mount(stat);
+  if (!mount.found && fstatfs(fd, &system) == 0 && system.f_type == OVERLAYFS_SUPER_MAGIC && !trusted)
+    return error_set(error, STATUS_BAD_DESCRIPTOR,
+                     "the file lies on an overlay that gemmd does not see, as in a container's image: put it on a "
+                     "volume, or let an admin load it");
+  if (mount.found ? mount.of_user : system.f_type == FUSE_SUPER_MAGIC)
+    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file lies on a file system that a user serves (FUSE)");
+  return STATUS_OK;
 }
 
 unsigned foreign_pending(void) {
@@ -112,10 +142,10 @@ bool foreign_file_facts(int fd, struct foreign_facts *out) {
   return true;
 }
 
-enum status foreign_check_file(int fd, struct error *error) {
+enum status foreign_check_file(int fd, bool trusted, struct error *error) {
   struct statx stat;
   int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stat) != 0)
+  if (flags < 0 || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &stat) != 0)
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the file cannot be looked at: %s", strerror(errno));
   if (!S_ISREG(stat.stx_mode))
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the descriptor is no regular file");
@@ -125,9 +155,7 @@ enum status foreign_check_file(int fd, struct error *error) {
     return error_set(error, STATUS_BAD_DESCRIPTOR,
                      "the file is open with O_DIRECT, by which only whole blocks can be "
                      "read: open it without");
-  if (served_by_user(fd, &stat))
-    return error_set(error, STATUS_BAD_DESCRIPTOR, "the file lies on a file system that a user serves (FUSE)");
-  return STATUS_OK;
+  return check_system(fd, &stat, trusted, error);
 }
 
 enum status foreign_check_memory(int fd, struct error *error) {

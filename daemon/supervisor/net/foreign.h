@@ -6,16 +6,18 @@
 
 #include "../../../proto/status.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns at once, with the descriptor's number free: a child that is started next does not inherit it. */
-void foreign_close(int fd);
-/* Closes that have not returned. */
+/* Returns at once, with the descriptor's number free: a child that is started next does not inherit it. `payer` is an
+ * atomic_uint, or NULL: it counts closes that have not returned, and stays until they have. */
+void foreign_close(int fd, void *payer);
+/* Closes that have not returned, all of them. */
 unsigned foreign_pending(void);
-/* A regular file that is open for reading, on no file system that a user other than root serves; BAD_DESCRIPTOR with
- * the reason otherwise. */
-MUST_CHECK enum status foreign_check_file(int fd, struct error *error);
+/* A regular file that is open for reading, on no file system that a user other than root serves, nor, but for
+ * `trusted`, on one that may lie above such a one; BAD_DESCRIPTOR with the reason otherwise. */
+MUST_CHECK enum status foreign_check_file(int fd, bool trusted, struct error *error);
 /* Of a file that foreign_check_file has passed; UINT64_MAX where it does not say. */
 uint64_t foreign_file_bytes(int fd);
 /* Which file it is and when it was last changed. */

@@ -13,9 +13,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { BACKLOG = 128, ACCEPTS_A_TURN = 16 };
+enum { BACKLOG = 128, ACCEPTS_A_TURN = 16, LOCK_TRIES = 100, LOCK_PAUSE_MS = 10 };
 
 void listener_init(struct listener *listener) {
   *listener = (struct listener){.fd = -1, .lock = -1, .spare = -1};
@@ -84,13 +85,24 @@ enum status listener_check(const char *path, struct error *error) {
   return error_set(error, STATUS_INVALID, "socket must be a path of 1..%d bytes, got %zu", MOST, strlen(path));
 }
 
+/* A process that a gemmd forked before it was killed has the lock until it executes its program: milliseconds. */
+static bool lock_in_time(int fd) {
+  const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+  for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+    if (errno != EWOULDBLOCK || i == LOCK_TRIES)
+      return false;
+    nanosleep(&pause, NULL);
+  }
+  return true;
+}
+
 static enum status take_lock(struct listener *listener, const char *path, struct error *error) {
   char lock[300];
   snprintf(lock, sizeof lock, "%s.lock", path);
   listener->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (listener->lock < 0)
     return error_set(error, STATUS_SYSTEM, "%.160s cannot be opened: %s", lock, strerror(errno));
-  if (flock(listener->lock, LOCK_EX | LOCK_NB) == 0)
+  if (lock_in_time(listener->lock))
     return STATUS_OK;
   if (errno == EWOULDBLOCK)
     return error_set(error, STATUS_EXISTS, "another gemmd serves %.160s", path);

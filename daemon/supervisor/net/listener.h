@@ -27,7 +27,7 @@ void listener_init(struct listener *listener);
 /* INVALID where no socket can have this path. */
 MUST_CHECK enum status listener_check(const char *path, struct error *error);
 /* Takes an inherited socket, or makes one. Takes the lock beside that: who has it may replace what a dead daemon left
- * there. EXISTS where another daemon has it. */
+ * there. EXISTS where another daemon has it for a second. */
 MUST_CHECK enum status listener_open(struct supervisor *supervisor, struct inherited *inherited, struct error *error);
 /* Accepts nobody from here on, and keeps the socket: who connects waits for whoever accepts next. */
 void listener_pause(struct listener *listener);

@@ -44,7 +44,7 @@ static void close_arena(struct session *session) {
       reclaim_handle(session->supervisor, session->opened.slots[i].weight);
   opened_free(&session->opened);
   session->account->arena_bytes -= tensors_bytes(&session->tensors);
-  tensors_free(&session->tensors);
+  tensors_free(&session->tensors, &session->account->closing);
   session->account->arena_bytes -= session->arena.bytes;
   session->account->entries -= (uint64_t)session->arena.entries * session->arena.devices;
   for (uint32_t i = 0; i < session->arena.devices; i++)

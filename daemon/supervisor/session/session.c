@@ -15,8 +15,9 @@
 enum {
   HELLO_MS = 2000,
   PATIENCE_MS = 10000, /* for one of the replies that wait to be read */
-  FOREIGN_MOST = 256,  /* descriptors whose file systems hold up their closing */
-  REFUSED_MAX = 64     /* connections that are refused and still get an answer */
+  FOREIGN_MOST = 1024, /* descriptors whose file systems hold up their closing */
+  FOREIGN_MOST_OF_USER = 64,
+  REFUSED_MAX = 64 /* connections that are refused and still get an answer */
 };
 
 void sessions_init(struct sessions *sessions) {
@@ -304,6 +305,19 @@ static void refuse(struct session *session, uint32_t id) {
   drain(session, session->refusal.text);
 }
 
+/* Whether descriptors are taken: each whose file system holds up its closing is a thread of gemmd's that may never end.
+ * Not of a user who has many of these, so that others go on. */
+static enum status check_closing(struct session *session, uint32_t id, struct error *error) {
+  unsigned own = atomic_load(&session->account->closing), all = foreign_pending();
+  if (own < FOREIGN_MOST_OF_USER && all < FOREIGN_MOST)
+    return STATUS_OK;
+  (void)error_set(error, STATUS_PROTOCOL,
+                  "descriptors of clients cannot be closed, %u of this user and %u in all; no more are taken", own,
+                  all);
+  report(session, LOG_LEVEL_WARNING, id, STATUS_PROTOCOL, error->text);
+  return STATUS_PROTOCOL;
+}
+
 static void on_packet(struct channel *channel, struct packet *packet) {
   struct session *session = channel->owner;
   struct message_head head = {.id = 0};
@@ -311,23 +325,21 @@ static void on_packet(struct channel *channel, struct packet *packet) {
   struct error error;
   spend_message(session);
   enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, &error);
+  bool is_message = status == STATUS_OK; /* what is none gets no reply */
   if (status == STATUS_OK && head.kind != MESSAGE_REQUEST)
     status = error_set(&error, STATUS_PROTOCOL, "a client may only send requests");
   if (status == STATUS_OK && session->refusal.status != STATUS_OK) {
     refuse(session, head.id);
     return;
   }
-  if (status == STATUS_OK && packet->fd_count > 0 && foreign_pending() >= FOREIGN_MOST) {
-    log_warning("session %u (%s, user %u): descriptors of clients cannot be closed: %u", session->id, session->client,
-                session->user.uid, foreign_pending());
-    status = error_set(&error, STATUS_PROTOCOL, "descriptors of clients cannot be closed; no more are taken");
-  }
+  if (status == STATUS_OK && packet->fd_count > 0)
+    status = check_closing(session, head.id, &error);
   if (status == STATUS_OK)
     status = session->supervisor->hooks->requested(session, &head, body, packet, &error);
   if (status == STATUS_OK)
     return;
   report_cut_off(session, LOG_LEVEL_INFO, head.id, status, error.text);
-  if (head.id != 0)
+  if (is_message)
     session_fail(session, head.id, &error);
   drain(session, error.text);
 }
@@ -441,6 +453,7 @@ void session_accept(struct supervisor *supervisor, int fd) {
     return;
   }
   supervisor->counts.sessions++;
+  session->channel.payer = &session->account->closing;
   session->open = 3;
   start_timers(session);
   TAILQ_INSERT_TAIL(&supervisor->sessions->list, session, link);

@@ -35,14 +35,14 @@ uint64_t tensors_bytes(const struct tensors *tensors) {
   return bytes;
 }
 
-void tensors_remove(struct tensor_slot *slot) {
+void tensors_remove(struct tensor_slot *slot, void *payer) {
   if (slot->fd >= 0)
-    foreign_close(slot->fd);
+    foreign_close(slot->fd, payer);
   slot->taken = slot->open = false;
 }
 
-void tensors_free(struct tensors *tensors) {
+void tensors_free(struct tensors *tensors, void *payer) {
   for (size_t i = 0; i < LIMIT_SESSION_TENSORS; i++)
     if (tensors->slots[i].taken)
-      tensors_remove(&tensors->slots[i]);
+      tensors_remove(&tensors->slots[i], payer);
 }

@@ -34,8 +34,8 @@ uint32_t tensors_handle(const struct tensors *tensors, size_t slot);
 struct tensor_slot *tensors_find(struct tensors *tensors, uint32_t handle);
 /* Bytes of all. */
 uint64_t tensors_bytes(const struct tensors *tensors);
-/* Gives the descriptor back, if there is one. */
-void tensors_remove(struct tensor_slot *slot);
-void tensors_free(struct tensors *tensors);
+/* Gives the descriptor back, if there is one, as foreign_close does. */
+void tensors_remove(struct tensor_slot *slot, void *payer);
+void tensors_free(struct tensors *tensors, void *payer);
 
 #endif

@@ -18,7 +18,8 @@ void users_init(struct users *users, const struct config *config) {
 
 void users_free(struct users *users) {
   for (size_t i = 0; i < users->count; i++)
-    free(users->list[i]);
+    if (atomic_load(&users->list[i]->closing) == 0) /* else a thread counts there yet */
+      free(users->list[i]);
   free(users->list);
   users_init(users, users->config);
 }
@@ -37,10 +38,11 @@ static void fill(const struct users *users, struct user *user, uint64_t now_ms) 
     user->tokens_milli = most;
 }
 
-/* Who is remembered although no session is left: whose tokens would be full again if it were forgotten,
- * or whose lines in the log would be none. */
+/* Who is remembered although no session is left: whose tokens would be full again if it were forgotten, whose lines in
+ * the log would be none, or whose descriptors are being closed. */
 static bool forgettable(const struct users *users, struct user *user, uint64_t now_ms) {
-  if (user->references > 0 || (user->lines > 0 && now_ms - user->lines_since_ms < LINES_WINDOW_MS))
+  if (user->references > 0 || atomic_load(&user->closing) > 0 ||
+      (user->lines > 0 && now_ms - user->lines_since_ms < LINES_WINDOW_MS))
     return false;
   fill(users, user, now_ms);
   return user->tokens_milli == rate(users) * BURST_S * MILLI;

@@ -7,6 +7,7 @@
 #include "../../../proto/status.h"
 #include "../../config.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,7 @@ struct user {
   uint64_t filled_ms;      /* when the tokens were counted last */
   uint64_t lines_since_ms; /* lines of the log about this user, in the window that began then */
   uint32_t lines, lines_left_out;
+  atomic_uint closing; /* descriptors of the user's whose closing has not returned; threads count it down */
 };
 
 struct users {

@@ -30,21 +30,27 @@ static uint64_t scale_rows_before(enum gemm_scale scale, int64_t n_begin) {
   return rows > 0 ? (uint64_t)(n_begin / rows) : 0;
 }
 
+/* Copies what lies at `offset` of the part, `bytes`, and zeros what stands between `end` and it. Returns its end. */
+static uint64_t copy_section(uint8_t *out, uint64_t end, uint64_t offset, const uint8_t *from, uint64_t bytes) {
+  if (bytes == 0)
+    return end;
+  memset(out + end, 0, offset - end);
+  memcpy(out + offset, from, bytes);
+  return offset + bytes;
+}
+
 void canonical_part_copy(enum gemm_scale scale, const struct gemm_layout *whole_layout, const void *whole,
                          int64_t n_begin, const struct gemm_layout *part_layout, void *to) {
   const uint8_t *from = whole;
-  uint8_t *out = to;
-  memset(out + part_layout->codes_bytes, 0, part_layout->scales_offset - part_layout->codes_bytes);
-  memcpy(out, from + (uint64_t)n_begin * whole_layout->row_bytes, part_layout->codes_bytes);
-  if (part_layout->input_bytes > 0) {
-    uint64_t scales_end = part_layout->scales_offset + part_layout->scales_bytes;
-    memset(out + scales_end, 0, part_layout->input_offset - scales_end);
-    memcpy(out + part_layout->input_offset, from + whole_layout->input_offset, part_layout->input_bytes);
-  }
-  if (part_layout->scales_bytes == 0)
-    return;
-  uint64_t scale_row_bytes = part_layout->scales_bytes / part_layout->scale_rows;
-  memcpy(out + part_layout->scales_offset,
-         from + whole_layout->scales_offset + scale_rows_before(scale, n_begin) * scale_row_bytes,
-         part_layout->scales_bytes);
+  uint64_t before = scale_rows_before(scale, n_begin), rows = part_layout->scale_rows > 0 ? part_layout->scale_rows : 1;
+  memcpy(to, from + (uint64_t)n_begin * whole_layout->row_bytes, part_layout->codes_bytes);
+  uint64_t end = part_layout->codes_bytes;
+  memset((uint8_t *)to + end, 0, part_layout->scales_offset - end);
+  end = copy_section(to, part_layout->scales_offset, part_layout->scales_offset,
+                     from + whole_layout->scales_offset + before * (part_layout->scales_bytes / rows),
+                     part_layout->scales_bytes);
+  end = copy_section(to, end, part_layout->zeros_offset,
+                     from + whole_layout->zeros_offset + before * (part_layout->zeros_bytes / rows),
+                     part_layout->zeros_bytes);
+  (void)copy_section(to, end, part_layout->input_offset, from + whole_layout->input_offset, part_layout->input_bytes);
 }

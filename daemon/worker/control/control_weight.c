@@ -18,6 +18,14 @@ static struct gemm_weight placed_shape(const struct message_weight_place *place)
                               .experts = place->experts};
 }
 
+static enum status plan_weight(struct control *control, const struct gemm_weight *weight, struct backend_plan *out,
+                               struct error *error) {
+  enum status status = gemm_weight_check(weight, error);
+  if (status == STATUS_OK)
+    status = backend_takes(control->ops, weight->format, error);
+  return status == STATUS_OK ? control->ops->weight_plan(control->backend, weight, out, error) : status;
+}
+
 static enum status begin_plan(struct control *control, struct control_task *task, struct error *error) {
   const struct message_weight_plan *ask = &task->request.weight_plan;
   struct gemm_weight weight = {.n = ask->n,
@@ -27,9 +35,7 @@ static enum status begin_plan(struct control *control, struct control_task *task
                                .input = ask->input,
                                .experts = ask->experts};
   struct backend_plan plan;
-  enum status status = gemm_weight_check(&weight, error);
-  if (status == STATUS_OK)
-    status = control->ops->weight_plan(control->backend, &weight, &plan, error);
+  enum status status = plan_weight(control, &weight, &plan, error);
   if (status == STATUS_OK)
     task->reply.weight_plan =
         (struct message_weight_plan_reply){.bytes = plan.bytes, .align = plan.align, .layout = plan.layout};
@@ -42,9 +48,7 @@ static enum status check_place(struct control *control, struct control_task *tas
   const struct message_weight_place *place = &task->request.weight_place;
   struct gemm_weight weight = placed_shape(place);
   struct backend_plan plan;
-  enum status status = gemm_weight_check(&weight, error);
-  if (status == STATUS_OK)
-    status = control->ops->weight_plan(control->backend, &weight, &plan, error);
+  enum status status = plan_weight(control, &weight, &plan, error);
   if (status != STATUS_OK)
     return status;
   task->slab = idmap_find(&control->slabs, place->slab);
@@ -127,9 +131,7 @@ static enum status begin_store(struct control *control, struct control_task *tas
   struct gemm_weight shape = placed_shape(place);
   struct gemm_layout whole, part;
   struct backend_plan plan;
-  enum status status = gemm_weight_check(&shape, error);
-  if (status == STATUS_OK)
-    status = control->ops->weight_plan(control->backend, &shape, &plan, error);
+  enum status status = plan_weight(control, &shape, &plan, error);
   if (status == STATUS_OK && place->layout != plan.layout)
     return error_set(error, STATUS_UNSUPPORTED, "weights are stored in layout %u, got %u", plan.layout, place->layout);
   if (status == STATUS_OK)

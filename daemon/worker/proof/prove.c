@@ -57,15 +57,10 @@ static void *make_canonical(const struct gemm_weight *weight, struct error *erro
     return NULL;
   }
   fill_codes(gemm_format_facts(weight->format)->element, canonical, layout.codes_bytes);
-  bool halves = layout.scale_count > 0 && layout.scales_bytes / layout.scale_count == 2;
-  for (uint64_t i = 0; i < layout.scale_count; i++) {
-    float scale = 0.001f * (float)(1 + i % 7);
-    uint16_t half = number_to_f16(scale);
-    if (halves)
-      memcpy(canonical + layout.scales_offset + 2 * i, &half, sizeof half);
-    else
-      memcpy(canonical + layout.scales_offset + 4 * i, &scale, sizeof scale);
-  }
+  for (uint64_t i = 0; i < layout.scale_count; i++)
+    gemm_scale_put(gemm_scale_type(weight), canonical + layout.scales_offset, i, 0.001f * (float)(1 + i % 7));
+  if (layout.zeros_bytes > 0)
+    memset(canonical + layout.zeros_offset, 7, layout.zeros_bytes);
   return canonical;
 }
 

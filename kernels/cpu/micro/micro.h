@@ -74,20 +74,32 @@ struct micro_tile {
   const struct micro_finish *finish;
 };
 
-/* Sums of rows of s8 with INT2A8: the exact sum of each group by its column's scale, the groups added in f32. */
+/* What a panel of codes of 4 bits is, see layout.h. */
+struct micro_codes4 {
+  int group;  /* 32, 64 or 128: elements of K that share a scale */
+  bool bf16;  /* scales; else f16 */
+  bool zeros; /* behind them; else 8 */
+  bool e2m1;  /* codes; else integers */
+};
+
+/* Sums of rows of s8 with INT2A8, INT4A8: the exact sum of each group by its column's scale, the groups added in f32.
+ */
 struct micro_groups {
   const uint32_t *x; /* [rows], x_stride dwords apart */
   int64_t x_stride;
   int rows;      /* 1..MICRO_GROUPS_ROWS */
-  const void *w; /* dwords, or a panel of INT2 from one group on */
+  const void *w; /* dwords, or a panel from one group on */
   int width;
   int groups;
   const float *column_scale; /* [groups][MICRO_WIDTH]; with dwords, panels have their own */
-  const int32_t *start;      /* [groups][rows], start_stride from one group to the next: where a group's sum begins */
+  /* [groups][rows], start_stride from one group to the next: where a group's sum begins; of 4 bits times the code that
+   * stands for 0 */
+  const int32_t *start;
   int64_t start_stride;
   float *sums; /* [rows][MICRO_WIDTH] */
   bool first;
   const struct micro_finish *finish; /* as in micro_tile; but `sums` has those of groups before the last */
+  const struct micro_codes4 *form;   /* of 4 bits */
 };
 
 /* Sums of rows with 2-bit codes through tables: x is tables of what each pair of codes can add. */
@@ -143,17 +155,20 @@ struct micro_ops {
   /* s8 to x of WORDS. `count` is a multiple of 4. NULL where the set has no such tile. */
   void (*words_s8)(const int8_t *from, uint32_t *to, int64_t count);
   /* Panels to dwords of a kind, `steps` of that kind: INT8 to WORDS and FP8 to BF16 (NULL where there is no such tile),
-   * FP8, BF16 and F16 to F32, INT2 to INTEGER, and scaled to F32. */
+   * FP8, BF16 and F16 to F32, INT2 to INTEGER, and it and 4 bits scaled to F32. */
   void (*unpack_u8_words)(const uint8_t *from, int width, int64_t steps, uint32_t *to);
   void (*unpack_e4m3_bf16)(const uint8_t *from, int width, int64_t steps, uint32_t *to);
   void (*unpack_e4m3_f32)(const uint8_t *from, int width, int64_t steps, float *to);
   void (*unpack_bf16_f32)(const uint8_t *from, int width, int64_t steps, float *to);
   void (*unpack_codes2)(const uint8_t *from, int width, int groups, uint32_t *to);
   void (*unpack_codes2_f32)(const uint8_t *from, int width, int groups, float *to);
+  void (*unpack_codes4_f32)(const uint8_t *from, int width, int groups, const struct micro_codes4 *form, float *to);
 
   /* NULL where the set has none: a group is then a tile. */
   void (*groups_dwords)(const struct micro_groups *groups);
   void (*groups_codes2)(const struct micro_groups *groups);
+  /* Every set has it. */
+  void (*groups_codes4)(const struct micro_groups *groups);
   /* NULL where the set has none: INT2 is then unpacked to f32. */
   void (*lookup)(const struct micro_lookup *lookup);
   /* One row, the same bits: entries of tables are made as they are needed, which takes less than reading them. */

@@ -21,6 +21,16 @@ static inline __attribute__((always_inline)) counts multiply_integer(counts sum,
   return sum;
 }
 
+static inline __attribute__((always_inline)) lanes load_halves(const void *from) {
+  uint16_t bits[LANES];
+  float values[LANES];
+  lanes out;
+  memcpy(bits, from, sizeof(bits));
+  widen_f16(bits, values, LANES);
+  memcpy(&out, values, sizeof(out));
+  return out;
+}
+
 #include "micro_set.h"
 
 static bool usable(void) {

@@ -30,6 +30,18 @@ static inline __attribute__((always_inline)) counts multiply_integer(counts sum,
   return (counts)vdotq_s32(vsubq_s32((int32x4_t)sum, offset), w_now, x_now);
 }
 
+/* Codes of 4 bits are s8 as well as u8. */
+#define NIBBLES
+static inline __attribute__((always_inline)) counts multiply_nibbles(counts sum, counts w, counts x) {
+  return (counts)vdotq_s32((int32x4_t)sum, (int8x16_t)w, (int8x16_t)x);
+}
+
+static inline __attribute__((always_inline)) lanes load_halves(const void *from) {
+  uint16x4_t bits;
+  memcpy(&bits, from, sizeof bits);
+  return (lanes)vcvt_f32_f16(vreinterpret_f16_u16(bits));
+}
+
 #include "micro_set.h"
 
 #pragma GCC pop_options

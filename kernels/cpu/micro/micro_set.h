@@ -2,6 +2,7 @@
 #ifndef KERNELS_CPU_MICRO_MICRO_SET_H
 #define KERNELS_CPU_MICRO_MICRO_SET_H
 
+#include "micro_codes4.h"
 #include "micro_spin.h"
 #include "micro_tile.h"
 
@@ -10,7 +11,8 @@
   .name = name_, .usable = usable_, .widen_bf16 = widen_bf16, .widen_s8 = widen_s8, .narrow_f16 = narrow_f16,          \
   .narrow_bf16 = narrow_bf16, .largest = largest, .rotate = rotate_groups, .quantize_int8 = quantize_int8,             \
   .quantize_e4m3 = quantize_e4m3, .sum_s8 = sum_s8, .finish_s32 = finish_s32, .finish_f32 = finish_f32,                \
-  .finish_s32_wide = finish_s32_wide, .finish_f32_wide = finish_f32_wide, MICRO_SPIN_FIELDS
+  .finish_s32_wide = finish_s32_wide, .finish_f32_wide = finish_f32_wide, .unpack_codes4_f32 = unpack_codes4_f32,      \
+  .groups_codes4 = groups_codes4, MICRO_SPIN_FIELDS
 
 /* The table of one whose compiler makes the most of plain loops. */
 #define MICRO_SET(symbol, name_, usable_)                                                                              \

@@ -57,8 +57,10 @@ struct panel {
   enum micro_source source;
   int64_t tiles, more;
   int tile_rows;
-  int64_t group_steps; /* 0: the sums run on from group to group */
-  bool pieces;         /* K comes in several: sums wait in memory for their next */
+  int64_t group_steps;      /* 0: the sums run on from group to group */
+  bool coded4;              /* INT4A8 */
+  struct micro_codes4 form; /* of packed weights */
+  bool pieces;              /* K comes in several: sums wait in memory for their next */
   struct epilogue epilogue;
 };
 
@@ -167,6 +169,10 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
   case GEMM_FORMAT_INT2:
     micro->unpack_codes2_f32(w, panel->width, (int)(steps / MICRO_GROUP), (float *)to);
     return to;
+  case GEMM_FORMAT_INT4:
+  case GEMM_FORMAT_MXFP4:
+    micro->unpack_codes4_f32(w, panel->width, (int)(steps / panel->form.group), &panel->form, (float *)to);
+    return to;
   case GEMM_FORMAT_INT2A8:
     micro->unpack_codes2(w, panel->width, (int)(steps * 4 / MICRO_GROUP), to);
     return to;
@@ -187,8 +193,9 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
 /* Which form of W the tiles of this panel read. */
 static enum micro_source source_of(const struct panel *panel) {
   static const enum micro_source packed[] = {
-      [GEMM_FORMAT_INT8] = MICRO_U8,       [GEMM_FORMAT_FP8] = MICRO_E4M3, [GEMM_FORMAT_INT2] = MICRO_CODES2,
-      [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S, [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS};
+      [GEMM_FORMAT_INT8] = MICRO_U8,       [GEMM_FORMAT_FP8] = MICRO_E4M3,      [GEMM_FORMAT_INT2] = MICRO_CODES2,
+      [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S,      [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS,
+      [GEMM_FORMAT_INT4] = MICRO_DWORDS,   [GEMM_FORMAT_INT4A8] = MICRO_DWORDS, [GEMM_FORMAT_MXFP4] = MICRO_DWORDS};
   const struct block_task *task = panel->task;
   enum micro_source source = packed[task->job->weight->shape.format];
   bool few = task->row_end - task->row_begin <= task->micro->few_rows[source];
@@ -243,12 +250,12 @@ static void run_panel(struct panel *panel) {
 }
 
 static void begin_epilogue(const struct block_task *task, int64_t panel, struct epilogue *out) {
-  bool scaled = task->job->weight->shape.format == GEMM_FORMAT_INT2A8;
+  bool scaled = gemm_is_packed(task->job->weight->shape.format); /* group by group, in f32 */
   cpu_epilogue_begin(out, task->micro, task->job, task->stage, task->first, panel,
                      micro_is_integer(task->stage->kind) && !scaled, task->rows_ordinary);
 }
 
-/* ---- INT2A8 by groups */
+/* ---- INT2A8 and INT4A8 by groups */
 
 /* `scales`, [groups][MICRO_WIDTH], go with dwords; NULL: `w` is a panel. */
 static void run_groups(const struct panel *panel, const void *w, int64_t group, int groups, const float *scales) {
@@ -258,7 +265,7 @@ static void run_groups(const struct panel *panel, const void *w, int64_t group, 
   int64_t row = panel->task->row_begin;
   for (int64_t i = 0; i < panel->tiles; row += tile_rows(panel, i++)) {
     struct micro_finish finish;
-    struct micro_groups tile = {.x = stage->values + row * stage->stride + group * (MICRO_GROUP / 4),
+    struct micro_groups tile = {.x = stage->values + row * stage->stride + group * (panel->form.group / 4),
                                 .x_stride = stage->stride,
                                 .rows = tile_rows(panel, i),
                                 .w = w,
@@ -268,12 +275,29 @@ static void run_groups(const struct panel *panel, const void *w, int64_t group, 
                                 .start = stage->starts + group * stage->rows + row,
                                 .start_stride = stage->rows,
                                 .sums = sums_of(panel, row),
-                                .first = group == 0};
+                                .first = group == 0,
+                                .form = &panel->form};
     tile.finish = last ? fuse(panel, row, tile.rows, &finish) : NULL;
-    scales == NULL ? micro->groups_codes2(&tile) : micro->groups_dwords(&tile);
+    panel->coded4    ? micro->groups_codes4(&tile)
+    : scales == NULL ? micro->groups_codes2(&tile)
+                     : micro->groups_dwords(&tile);
     if (last) {
       end_tile(panel, row, tile.rows, tile.finish);
     }
+  }
+}
+
+/* Codes of 4 bits are read as they are: all groups in one run, or where several tiles read them as many as stay in the
+ * first cache. */
+static void run_codes4_panel(struct panel *panel) {
+  enum { RUN_MOST = 512 };
+  const struct stage *stage = panel->task->stage;
+  int64_t group = panel->form.group, at_once = panel->tiles > 1 ? RUN_MOST / group : stage->groups;
+  panel->pieces = at_once < stage->groups;
+  for (int64_t first = 0; first < stage->groups; first += at_once) {
+    int64_t left = stage->groups - first;
+    run_groups(panel, cpu_weight_panel(panel->task->job->weight, panel->number, first * group), first,
+               (int)(left < at_once ? left : at_once), NULL);
   }
 }
 
@@ -352,7 +376,7 @@ static bool by_tables(const struct micro_ops *micro, enum gemm_format format) {
 }
 
 static bool by_groups(const struct micro_ops *micro, enum gemm_format format) {
-  return format == GEMM_FORMAT_INT2A8 && micro->groups_dwords != NULL;
+  return format == GEMM_FORMAT_INT4A8 || (format == GEMM_FORMAT_INT2A8 && micro->groups_dwords != NULL);
 }
 
 bool cpu_block_shares(const struct micro_ops *micro, const struct gemm_weight *shape) {
@@ -379,7 +403,13 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   int most = task->micro->rows;
   most = task->sizes->tile_rows > 0 && task->sizes->tile_rows < most ? task->sizes->tile_rows : most;
   bool grouped = weight->shape.format == GEMM_FORMAT_INT2A8 || weight->shape.scale == GEMM_SCALE_BLOCK;
-  struct panel panel = {.task = task, .space = space};
+  struct panel panel = {.task = task,
+                        .space = space,
+                        .coded4 = weight->shape.format == GEMM_FORMAT_INT4A8,
+                        .form = {.group = (int)weight->layout.group,
+                                 .bf16 = gemm_scale_type(&weight->shape) != GEMM_F16,
+                                 .zeros = gemm_scale_facts(weight->shape.scale)->zeros,
+                                 .e2m1 = gemm_format_facts(weight->shape.format)->element == GEMM_E2M1}};
   panel.group_steps = grouped ? MICRO_GROUP / (stage->k / stage->steps) : 0;
   panel.source = source_of(&panel);
   bool groups = by_groups(task->micro, weight->shape.format);
@@ -391,6 +421,6 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   for (panel.number = begin; panel.number < end; panel.number++) {
     panel.width = cpu_layout_width(&weight->layout, &weight->shape, panel.number);
     begin_epilogue(task, panel.number, &panel.epilogue);
-    groups ? run_groups_panel(&panel) : run_panel(&panel);
+    panel.coded4 ? run_codes4_panel(&panel) : groups ? run_groups_panel(&panel) : run_panel(&panel);
   }
 }

@@ -92,12 +92,13 @@ static void read_row(const struct backend_job *job, int64_t m, struct row *row) 
 }
 
 static double sum_column(const struct backend_weight *weight, const struct row *row, int64_t n) {
-  bool grouped = gemm_is_int2(weight->shape.format) || weight->shape.scale == GEMM_SCALE_BLOCK;
+  bool grouped = gemm_is_packed(weight->shape.format) || weight->shape.scale == GEMM_SCALE_BLOCK;
+  int64_t group = weight->layout.group;
   double sum = 0;
-  for (int64_t first = 0; first < weight->shape.k; first += GEMM_GROUP) {
+  for (int64_t first = 0; first < weight->shape.k; first += group) {
     int64_t left = weight->shape.k - first;
     double part = 0;
-    for (int64_t i = first; i < first + (left < GEMM_GROUP ? left : GEMM_GROUP); i++)
+    for (int64_t i = first; i < first + (left < group ? left : group); i++)
       part += row->values[i] * cpu_weight_code(weight, n, i);
     sum += part * row->scales[first / GEMM_GROUP] * (grouped ? cpu_weight_scale(weight, n, first) : 1);
   }

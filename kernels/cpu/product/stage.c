@@ -15,6 +15,7 @@ enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct mic
   case GEMM_FORMAT_INT8:
     return micro->tile[MICRO_WORDS][MICRO_DWORDS] != NULL ? MICRO_WORDS : MICRO_INTEGER;
   case GEMM_FORMAT_INT2A8:
+  case GEMM_FORMAT_INT4A8:
     return MICRO_INTEGER;
   case GEMM_FORMAT_FP8:
   case GEMM_FORMAT_BF16:
@@ -48,7 +49,7 @@ int64_t cpu_stage_room(const struct backend_weight *weight, const struct micro_o
 enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight, const struct micro_ops *micro,
                               int64_t m, int64_t rows_least, bool dense, int threads, struct error *error) {
   enum micro_kind kind = cpu_stage_kind(&weight->shape, micro);
-  uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, MICRO_GROUP), used = 0;
+  uint64_t k = (uint64_t)weight->layout.k, groups = gemm_ceil_div(k, (uint64_t)weight->layout.group), used = 0;
   uint64_t steps = k / (uint64_t)per_step[kind], stride = dense ? steps : row_stride(steps);
   uint64_t rows = MOST_BYTES / (stride * sizeof(uint32_t));
   rows = rows < (uint64_t)rows_least ? (uint64_t)rows_least : rows > STAGE_ROWS ? STAGE_ROWS : rows;
@@ -128,15 +129,16 @@ static double stage_codes(const struct micro_ops *micro, const struct backend_jo
   return scale;
 }
 
-/* The panels hold code + 128 (INT8) or + 1 (INT2A8). Modulo 2^32, like the sums. */
-static void stage_starts(struct stage *stage, const struct micro_ops *micro, bool int2, const int8_t *codes,
+/* The panels hold code + 128 (INT8), + 1 (INT2A8) or + a zero point (INT4A8). Modulo 2^32, like the sums. */
+static void stage_starts(struct stage *stage, const struct micro_ops *micro, bool packed, const int8_t *codes,
                          int64_t place) {
-  if (!int2) {
+  int64_t group = stage->k / stage->groups;
+  if (!packed) {
     stage->starts[place] = (int32_t)((uint32_t)micro->sum_s8(codes, stage->k) * (uint32_t)-128);
     return;
   }
-  for (int64_t group = 0; group < stage->groups; group++) {
-    stage->starts[group * stage->rows + place] = -micro->sum_s8(codes + group * MICRO_GROUP, MICRO_GROUP);
+  for (int64_t i = 0; i < stage->groups; i++) {
+    stage->starts[i * stage->rows + place] = -micro->sum_s8(codes + i * group, group);
   }
 }
 
@@ -191,7 +193,7 @@ static double stage_real(struct stage *stage, const struct micro_ops *micro, con
   if (shape->format == GEMM_FORMAT_FP8) {
     return stage_fp8(stage, micro, job, row, place, values);
   }
-  if (shape->format == GEMM_FORMAT_INT2) {
+  if (gemm_is_packed(shape->format)) {
     float by = normalizer(micro->largest(values, shape->k));
     multiply(values, shape->k, by);
     return 1 / (double)by;
@@ -210,7 +212,7 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
     int8_t *codes = stage->kind == MICRO_WORDS ? (int8_t *)(scratch + stage->k) : (int8_t *)to;
     stage->factors[place] = stage_codes(micro, job, x, row, scratch, spare, codes);
     memset(codes + shape->k, 0, (size_t)(stage->k - shape->k));
-    stage_starts(stage, micro, shape->format == GEMM_FORMAT_INT2A8, codes, place);
+    stage_starts(stage, micro, gemm_is_packed(shape->format), codes, place);
     if (stage->kind == MICRO_WORDS) {
       micro->words_s8(codes, to, stage->k);
     }

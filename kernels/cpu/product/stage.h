@@ -15,10 +15,10 @@ struct stage {
   int64_t k;           /* of the weight, padded */
   int64_t steps;       /* of the kind, in k */
   int64_t stride;      /* dwords from one row to the next */
-  int64_t groups;      /* of 128 in k, rounded up */
+  int64_t groups;      /* of the weight's in k, rounded up */
   uint32_t *values;    /* [rows][stride] */
-  int32_t *starts;     /* INTEGER, WORDS: what takes the offset of unsigned W out of the sums. INT8: [rows]; INT2A8:
-                          [groups][rows] */
+  int32_t *starts;     /* INTEGER, WORDS: what takes the offset of unsigned W out of the sums. INT8: [rows]; INT2A8,
+                          INT4A8: [groups][rows] */
   float *group_scales; /* [groups][rows]; of BLOCK weights */
   double *factors;     /* [rows]: what a row's sums are multiplied with */
   bool *ordinary;      /* [rows]: cpu_weight_is_ordinary of each factor */

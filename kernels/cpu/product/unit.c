@@ -6,9 +6,12 @@
 
 static enum status run_product(void *context, const struct backend_job *job, struct error *error) {
   struct product_engine *engine = context;
-  if (job->variant != NULL && job->variant->family == &variant_plain) {
-    int64_t first, count;
-    variant_plain_columns(job->variant, job->weight->shape.n, &first, &count);
+  bool asked = job->variant != NULL && job->variant->family == &variant_plain;
+  if (asked || job->weight->extreme) {
+    int64_t first = 0, count = job->weight->shape.n;
+    if (asked) {
+      variant_plain_columns(job->variant, count, &first, &count);
+    }
     int threads = cpu_product_plain_threads(engine, job, count);
     return cpu_plain_run(engine->pool, threads, engine->pause, job, first, count, error);
   }

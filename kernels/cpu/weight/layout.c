@@ -1,11 +1,12 @@
 #include "layout.h"
 
+#include "../../../proto/number.h"
 #include "../micro/micro.h"
 
 #include <string.h>
 
 static bool has_group_scales(const struct gemm_weight *weight) {
-  return gemm_is_int2(weight->format) || weight->scale == GEMM_SCALE_BLOCK;
+  return gemm_is_packed(weight->format) || weight->scale == GEMM_SCALE_BLOCK;
 }
 
 /* Elements of K in one dword of a panel of the format. */
@@ -13,21 +14,21 @@ static uint64_t step_of(enum gemm_format format) {
   return format == GEMM_FORMAT_F16 ? 1 : format == GEMM_FORMAT_BF16 ? 2 : 4;
 }
 
+static int64_t group_of(const struct gemm_weight *weight) {
+  int64_t group = gemm_scale_facts(weight->scale)->k;
+  return gemm_is_packed(weight->format) && group > 0 ? group : MICRO_GROUP;
+}
+
 static uint64_t column_bytes(const struct gemm_weight *weight, uint64_t k) {
-  switch (weight->format) {
-  case GEMM_FORMAT_F16:
-  case GEMM_FORMAT_BF16:
-    return 2 * k;
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
-    return k / MICRO_GROUP * (MICRO_GROUP / 4 + 2);
-  default:
-    return k;
+  uint64_t bits = (uint64_t)gemm_format_facts(weight->format)->bits, group = (uint64_t)group_of(weight);
+  if (!gemm_is_packed(weight->format)) {
+    return k * bits / 8;
   }
+  return k / group * (group * bits / 8 + sizeof(uint16_t) + gemm_scale_facts(weight->scale)->zeros);
 }
 
 enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layout *out, struct error *error) {
-  struct cpu_layout layout = {.width = gemm_is_int2(weight->format) ? 64 : 32};
+  struct cpu_layout layout = {.width = gemm_is_packed(weight->format) ? 64 : 32, .group = group_of(weight)};
   const struct gemm_weight one = gemm_expert(weight);
   struct gemm_layout all;
   enum status status = gemm_layout_compute(weight, &all, error);
@@ -58,6 +59,7 @@ enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layo
     layout.expert_bytes = gemm_round_up(layout.total_bytes, GEMM_SECTION);
     layout.total_bytes += (uint64_t)(weight->experts - 1) * layout.expert_bytes;
     layout.canonical.scales_offset = all.scales_offset;
+    layout.canonical.zeros_offset = all.zeros_offset;
     layout.canonical.total_bytes = all.total_bytes;
   }
   *out = layout;
@@ -74,6 +76,7 @@ const void *cpu_layout_expert(const struct cpu_layout *layout, int64_t e, const 
   out->expert_bytes = 0;
   out->total_bytes = layout->scales_offset + layout->scales_bytes;
   out->canonical.scales_offset += (uint64_t)e * layout->canonical.scales_bytes - before;
+  out->canonical.zeros_offset += (uint64_t)e * layout->canonical.zeros_bytes - before;
   return canonical != NULL ? (const uint8_t *)canonical + before : NULL;
 }
 
@@ -199,40 +202,62 @@ static int64_t pack_four(const struct gemm_weight *weight, const struct piece *p
   return k;
 }
 
-static uint16_t scale_of(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
-                         int64_t n, int64_t group) {
-  const uint16_t *scales = (const uint16_t *)((const uint8_t *)canonical + layout->canonical.scales_offset);
-  return weight->scale == GEMM_SCALE_ROW ? scales[n] : scales[n * (int64_t)layout->canonical.scale_columns + group];
+/* Where the scale of a group, and its zero point, stand in the canonical form. A group of K's padding has neither. */
+static bool scale_index(const struct cpu_layout *layout, int64_t n, int64_t group, uint64_t *out) {
+  uint64_t columns = layout->canonical.scale_columns;
+  *out = (uint64_t)n * columns + (columns > 1 ? (uint64_t)group : 0);
+  return columns == 1 || (uint64_t)group < columns;
 }
 
-/* Codes k .. k + 15 of a row, four canonical bytes, as one dword: code j of byte i becomes code i of byte j. */
-static uint32_t order_codes2(const uint8_t *codes) {
+/* A scale as panels have it. */
+static uint16_t scale_bits(enum gemm_type type, const void *scales, uint64_t index) {
+  return type == GEMM_E8M0 ? number_to_bf16(gemm_scale_get(type, scales, index)) : ((const uint16_t *)scales)[index];
+}
+
+/* Successive codes of a row, four canonical bytes, as one dword. Of 2 bits code j of byte i becomes code i of byte j,
+ * of 4 bits code k of 8 code k / 4 of byte k % 4. */
+static uint32_t order_codes(const uint8_t *codes, bool two) {
   uint32_t word, swap;
   memcpy(&word, codes, sizeof(word));
-  swap = (word ^ word >> 6) & 0x00cc00cc;
-  word ^= swap ^ swap << 6;
-  swap = (word ^ word >> 12) & 0x0000f0f0;
-  return word ^ swap ^ swap << 12;
+  if (two) {
+    swap = (word ^ word >> 6) & 0x00cc00cc;
+    word ^= swap ^ swap << 6;
+    swap = (word ^ word >> 12) & 0x0000f0f0;
+    return word ^ swap ^ swap << 12;
+  }
+  swap = (word ^ word >> 8) & 0x0000ff00;
+  word ^= swap ^ swap << 8;
+  swap = (word ^ word >> 4) & 0x00f000f0;
+  return word ^ swap ^ swap << 4;
 }
 
-static void pack_codes2(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
-                        int64_t n, int column, int width, uint8_t *out) {
+static void pack_codes(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                       int64_t n, int column, int width, uint8_t *out) {
   const uint8_t *row = (const uint8_t *)canonical + (uint64_t)n * layout->canonical.row_bytes;
-  for (int64_t group = 0; group < layout->k / MICRO_GROUP; group++, row += MICRO_GROUP / 4) {
-    for (int i = 0; i < 8; i++, out += 4 * width) {
-      uint32_t word = order_codes2(row + 4 * i);
+  const uint8_t *scales = (const uint8_t *)canonical + layout->canonical.scales_offset;
+  int bits = gemm_format_facts(weight->format)->bits;
+  int64_t words = layout->group * bits / 32;
+  for (int64_t group = 0; group < layout->k / layout->group; group++) {
+    for (int64_t i = 0; i < words; i++, row += sizeof(uint32_t), out += 4 * width) {
+      uint32_t word = order_codes(row, bits == 2);
       memcpy(out + 4 * column, &word, sizeof(word));
     }
-    uint16_t scale = scale_of(weight, layout, canonical, n, group);
+    uint64_t index;
+    bool there = scale_index(layout, n, group, &index);
+    uint16_t scale = there ? scale_bits(gemm_scale_type(weight), scales, index) : 0;
     memcpy(out + 2 * column, &scale, sizeof(scale));
     out += 2 * width;
+    if (layout->canonical.zeros_bytes > 0) {
+      out[column] = there ? ((const uint8_t *)canonical)[layout->canonical.zeros_offset + index] : 0;
+      out += width;
+    }
   }
 }
 
-static void pack_panel2(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
-                        int64_t first, int width, uint8_t *out) {
+static void pack_coded_panel(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
+                             int64_t first, int width, uint8_t *out) {
   for (int column = 0; column < width && first + column < weight->n; column++) {
-    pack_codes2(weight, layout, canonical, first + column, column, width, out);
+    pack_codes(weight, layout, canonical, first + column, column, width, out);
   }
 }
 
@@ -259,8 +284,8 @@ void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *
   if (first + width > weight->n || layout->k > weight->k) {
     memset(out, weight->format == GEMM_FORMAT_INT8 ? 0x80 : 0, (uint64_t)width * layout->column_bytes);
   }
-  if (gemm_is_int2(weight->format)) {
-    pack_panel2(weight, layout, canonical, first, width, out);
+  if (gemm_is_packed(weight->format)) {
+    pack_coded_panel(weight, layout, canonical, first, width, out);
     return;
   }
   for (int64_t begin = 0; begin < layout->k; begin += stretch) {

@@ -8,11 +8,13 @@
  *                 k+2, k+3: interleaved with their high bytes they are dwords of two bf16
  *   BF16          [K/2][w][2]
  *   F16           [K][w]
- *   INT2, INT2A8  [K/128]: [8][w] dwords of codes, then [w] f16 scales. Bits 2i and 2i+1 of byte j of a dword are code
- *                 4i + j of 16: shifted by 2i and masked, a dword is four successive codes
- * K is padded to a whole step, for INT2 and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8
- * with one scale or one a row), or as they are in the canonical form (FP8 with block scales); then what is done to x,
- * as it is there.
+ *   2 and 4 bits  [K/g]: dwords of codes, [w] of them for each 16 or 8 of K, then [w] scales of 16 bits (f16, or bf16
+ *                 where they are bf16 or e8m0), then [w] zero points of u8, where there are some. Of b bits, those from
+ *                 b * i on of byte j of a dword are code 4i + j: shifted by b * i and masked, a dword is four
+ * successive codes. g is how many elements share a scale, 128 where a row has one, which is there for each 128 K is
+ * padded to a whole step, for these and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8 with
+ * one scale or one a row), or as they are in the canonical form (FP8 with block scales); then what is done to x, as it
+ * is there.
  *
  * A weight with experts is that for each of them, one behind the other, each from a multiple of GEMM_SECTION on; what a
  * struct cpu_layout says is then of one, but for total_bytes, and the offset and the size of the canonical form. */
@@ -25,7 +27,8 @@ enum { CPU_LAYOUT = 2 };
 
 struct cpu_layout {
   struct gemm_layout canonical;
-  int64_t k; /* padded */
+  int64_t k;     /* padded */
+  int64_t group; /* of K: elements that share a scale in a panel, a divisor of MICRO_GROUP */
   int64_t panels;
   int width;             /* of a panel but the last */
   uint64_t column_bytes; /* of a panel, for each of its columns */

@@ -184,6 +184,7 @@ static void attach_experts(struct backend_weight *weight) {
     (void)cpu_layout_expert(&weight->layout, e, NULL, &one->layout);
     one->panels = weight->panels + (uint64_t)e * weight->layout.expert_bytes;
     cpu_weight_inspect(one);
+    weight->extreme |= one->extreme;
   }
 }
 

@@ -15,6 +15,7 @@ struct backend_weight {
   struct library_copy *copy;      /* library.h's; NULL: none */
   const uint32_t *order;          /* of the slab, [shape.k]; NULL: x is read in its own order */
   float x_scale;                  /* with GEMM_INPUT_SCALE */
+  bool extreme;                   /* a scale is too large or too small for sums in f32; with experts, one of any */
   bool ordinary;                  /* every scale is 0 or a number that f32 products stay within f32 with */
 };
 

@@ -5,6 +5,8 @@
  *                       [N/128, K/128], a factor in spite of its name), ComfyUI's scaled_fp8 (scale_weight of one
  *                       element) and comfy_quant (comfy.c)
  *   U8 [N, K/4]         gemmd's own INT2: four codes a byte, the first in the lowest bits, F16 scales
+ *   U16 [N, K/4]        gemmd's own INT4, scales F16 or BF16, and MXFP4, scales F8_E8M0: four codes an element, the
+ * first in the lowest bits. <tensor>_zero, U8, of the scales' shape: INT4's zero points
  *
  * What is done to x: <tensor>_input_scale, <stem>.input_scale (compressed-tensors with static activations, ModelOpt) or
  * <stem>.scale_input (ComfyUI), real, of one element, is the scale by which x is quantized; <tensor>_input_order, I32
@@ -16,7 +18,7 @@
  *   and, <stem> being the tensor's name up to its last dot,
  *   <stem>.weight_scale, <stem>.weight_scale_inv, <stem>.scale, <stem>.scales, <stem>.scale_weight
  * All are factors. Their shape is the scale mode: one element ONE, [N] or [N, 1] ROW, [ceil(N/128), ceil(K/128)] BLOCK
- * (FP8), [N, ceil(K/128)] GROUP (INT2). */
+ * (FP8), [N, ceil(K/128)] GROUP, [N, ceil(K/64)] and [N, ceil(K/32)] those of 64 and 32 (4 bits). */
 #include "comfy.h"
 #include "importer.h"
 #include "scales.h"
@@ -34,6 +36,8 @@ static enum gemm_format stored_format(enum safetensors_dtype dtype) {
     return GEMM_FORMAT_FP8;
   case DTYPE_U8:
     return GEMM_FORMAT_INT2;
+  case DTYPE_U16:
+    return GEMM_FORMAT_INT4;
   default:
     return GEMM_FORMAT_NONE;
   }
@@ -59,10 +63,10 @@ static const struct import_entry *find_scales(const struct import_model *model, 
 
 /* Tensors that are about a weight of the same stem, or of the name before the suffix. */
 static bool is_beside(const struct import_model *model, const char *name) {
-  static const char *const suffixes[] = {
-      "_scale",        "_scale_inv",        ".scale",        ".scales",        ".scale_weight",
-      ".scale_input",  ".weight_scale_inv", ".weight_scale", ".k_scale",       ".input_scale",
-      ".output_scale", "_input_scale",      "_input_order",  "_input_rotation"};
+  static const char *const suffixes[] = {"_zero",         "_scale",        "_scale_inv",     ".scale",
+                                         ".scales",       ".scale_weight", ".scale_input",   ".weight_scale_inv",
+                                         ".weight_scale", ".k_scale",      ".input_scale",   ".output_scale",
+                                         "_input_scale",  "_input_order",  "_input_rotation"};
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
     size_t length = strlen(suffixes[i]);
     if (!import_ends(name, suffixes[i]))
@@ -106,12 +110,17 @@ static enum status take_scales(const struct import_model *model, const struct im
   if (scales == NULL)
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is %s; the file has no scales of a usual name for it",
                      IMPORT_SHOW(name), type);
-  bool half = gemm_format_facts(out->format)->scale_type == GEMM_F16;
-  if (half ? scales->tensor->dtype != DTYPE_F16 : !import_is_real(scales->tensor->dtype))
-    return error_set(error, STATUS_UNSUPPORTED, "scale tensor '%s' is %s; %s is needed",
-                     IMPORT_SHOW(scales->tensor->name), safetensors_dtype_name(scales->tensor->dtype),
-                     half ? "F16" : "F32, F16 or BF16");
+  if (scales->tensor->dtype == DTYPE_F8_E8M0 && out->format == GEMM_FORMAT_INT4)
+    out->format = GEMM_FORMAT_MXFP4;
   enum status status = import_add(out, IMPORT_SCALES, scales, error);
+  const struct import_entry *zeros = import_beside(model, name, 0, "_zero");
+  if (status == STATUS_OK && zeros != NULL && out->format == GEMM_FORMAT_INT4) {
+    status = import_add(out, IMPORT_ZEROS, zeros, error);
+    if (status == STATUS_OK &&
+        (zeros->tensor->dtype != DTYPE_U8 || zeros->tensor->elements != scales->tensor->elements))
+      return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a U8 for each scale",
+                       IMPORT_SHOW(zeros->tensor->name));
+  }
   return status == STATUS_OK ? import_scale_mode(wish != NULL ? wish->scale : GEMM_SCALE_NONE, out, error) : status;
 }
 
@@ -164,7 +173,8 @@ static enum status take_input(const struct import_model *model, struct import_we
 static enum status take_stored(const struct import_model *model, const struct import_wish *wish,
                                struct import_weight *out, struct error *error) {
   if (gemm_is_packed(out->format)) {
-    out->pack = 8 / (uint32_t)gemm_format_facts(out->format)->bits;
+    out->pack_bytes = out->tensor->tensor->dtype == DTYPE_U16 ? 2 : 1;
+    out->pack = 8 * out->pack_bytes / (uint32_t)gemm_format_facts(out->format)->bits;
     if (__builtin_mul_overflow(out->k, out->pack, &out->k))
       return error_field(error, STATUS_TOO_LARGE, FIELD_K, INT64_MAX, 1, LIMIT_K);
   }
@@ -191,7 +201,7 @@ static enum status take_matrix(const struct import_model *model, const struct im
   out->format = stored_format(tensor->dtype);
   if (!out->real && out->format == GEMM_FORMAT_NONE)
     return error_set(error, STATUS_UNSUPPORTED,
-                     "tensor '%s' is %s; F32, F16, BF16, I8, F8_E4M3, U8 and I32 (INT2) are taken",
+                     "tensor '%s' is %s; F32, F16, BF16, I8, F8_E4M3, U8 and I32 (INT2) and U16 (4 bits) are taken",
                      IMPORT_SHOW(tensor->name), safetensors_dtype_name(tensor->dtype));
   bool named = wish != NULL && wish->scale_tensor != NULL && wish->scale_tensor[0] != '\0';
   status = !out->real && named ? take_stored(model, wish, out, error) : STATUS_OK;
@@ -284,7 +294,11 @@ static void codes(const struct import_weight *weight, const struct import_data *
                   uint8_t *out, uint64_t row_bytes) {
   (void)data;
   for (uint64_t row = 0; row < tile->rows; row++)
-    memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / weight->pack);
+    memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / weight->pack * weight->pack_bytes);
+}
+
+static uint32_t zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
+  return data->aux[IMPORT_ZEROS][import_scale_index(weight, n, column)];
 }
 
 const struct importer import_plain = {.name = "safetensors",
@@ -293,4 +307,5 @@ const struct importer import_plain = {.name = "safetensors",
                                       .input = input,
                                       .numbers = numbers,
                                       .codes = codes,
-                                      .scale = import_scale_at};
+                                      .scale = import_scale_at,
+                                      .zero = zero};

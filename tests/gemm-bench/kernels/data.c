@@ -87,9 +87,7 @@ enum status data_weight_make(struct data_weight *out, const struct gemm_weight *
   }
   for (uint64_t i = 0; i < layout->scale_count; i++) {
     float scale = scale_of(shape->format) * (1 + (float)(i % 7) / 8);
-    uint16_t half = number_to_f16(scale);
-    uint64_t bytes = gemm_is_int2(shape->format) ? 2 : 4;
-    memcpy(out->canonical + layout->scales_offset + i * bytes, bytes == 2 ? (void *)&half : &scale, bytes);
+    gemm_scale_put(gemm_scale_type(shape), out->canonical + layout->scales_offset, i, scale);
   }
   return STATUS_OK;
 }
@@ -202,27 +200,18 @@ static double code_of(const struct data_weight *weight, const uint8_t *row, int6
   }
 }
 
+static uint64_t scale_index(const struct data_weight *weight, int64_t n, int64_t k) {
+  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->shape.scale);
+  int64_t row = facts->n > 0 ? n / facts->n : 0, column = facts->k > 0 ? k / facts->k : 0;
+  return (uint64_t)row * weight->layout.scale_columns + (uint64_t)column;
+}
+
 static double scale_at(const struct data_weight *weight, int64_t n, int64_t k) {
-  const struct gemm_layout *layout = &weight->layout;
-  const uint8_t *scales = weight->canonical + layout->scales_offset;
-  uint64_t row = (uint64_t)n, column = (uint64_t)k / GEMM_GROUP;
-  switch (weight->shape.scale) {
-  case GEMM_SCALE_NONE:
+  if (weight->shape.scale == GEMM_SCALE_NONE) {
     return 1;
-  case GEMM_SCALE_ONE:
-    row = column = 0;
-    break;
-  case GEMM_SCALE_ROW:
-    column = 0;
-    break;
-  case GEMM_SCALE_BLOCK:
-    row /= GEMM_GROUP;
-    break;
-  default:
-    break;
   }
-  uint64_t i = row * layout->scale_columns + column;
-  return gemm_is_int2(weight->shape.format) ? load(GEMM_F16, scales, (int64_t)i) : load(GEMM_F32, scales, (int64_t)i);
+  return gemm_scale_get(gemm_scale_type(&weight->shape), weight->canonical + weight->layout.scales_offset,
+                        scale_index(weight, n, k));
 }
 
 /* Row r of x as the product reads it. */

@@ -147,6 +147,8 @@ static double w_element(const void *context, int64_t n, int64_t k) {
   value = second && of_row % 4 != 0 ? -value : value; /* one row in four does not cancel */
   if (gemm_is_int2(what->shape.format))
     return fmin(fmax(rint(value * 2), -1), second ? 1 : 2);
+  if (gemm_is_packed(what->shape.format))
+    return gemm_format_facts(what->shape.format)->element == GEMM_E2M1 ? value * 6 : rint(value * 7);
   enum gemm_type type = w_type(what->shape.format);
   if (type != GEMM_INT8 && is_subnormal(what->seed, SIDE_W, row))
     return subnormal(type, value);
@@ -160,7 +162,10 @@ static double w_scale(const void *context, int64_t row, int64_t column) {
   int64_t from = what->shape.scale == GEMM_SCALE_BLOCK ? what->w_row / GEMM_GROUP : what->w_row;
   uint64_t bits = mix(what->seed, SIDE_W_SCALE, row + from, column);
   bool apart = mix(what->seed, SIDE_W_SCALE, row + from, -1) % 4 == 0;
-  double typical = what->shape.format == GEMM_FORMAT_INT8 ? 74 : what->shape.format == GEMM_FORMAT_FP8 ? 90 : 1;
+  double typical = what->shape.format == GEMM_FORMAT_INT8             ? 74
+                   : what->shape.format == GEMM_FORMAT_FP8            ? 90
+                   : gemm_format_facts(what->shape.format)->bits == 4 ? 4
+                                                                      : 1;
   return exp2(uniform(bits) * (apart ? 6 : 1)) / typical / sqrt((double)what->shape.k);
 }
 
@@ -173,7 +178,7 @@ static double x_element(const void *context, int64_t m, int64_t k) {
   if (what->x_type != GEMM_INT8 && is_subnormal(what->seed, SIDE_X, row))
     return subnormal(what->x_type, value);
   double size = amplitude(what->x_type, mix(what->seed, SIDE_X, row, -2));
-  if (gemm_is_int2(what->shape.format)) /* sums of x and codes, before their scale, stay within f32 */
+  if (gemm_is_packed(what->shape.format)) /* sums of x and codes, before their scale, stay within f32 */
     size = fmin(size, 1e30);
   return what->x_type == GEMM_INT8 ? rint(value * size) : value * size;
 }
@@ -411,6 +416,8 @@ struct adversary_bound adversary_bound(bool device, const struct gemm_weight *sh
     return (struct adversary_bound){0};
   if (format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_INT2A8)
     sums = 1e-6;
+  else if (format == GEMM_FORMAT_INT4A8)
+    sums = fmax(1e-6, (double)shape->k * 0x1p-30);
   else if (device && format == GEMM_FORMAT_FP8)
     sums = y_type == GEMM_BF16 ? 1.6e-2 : 3.9e-3;
   else if (device && format == GEMM_FORMAT_INT2)

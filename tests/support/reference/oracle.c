@@ -12,10 +12,22 @@
 #define PLAIN __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
 const struct oracle_kind oracle_kinds[ORACLE_KINDS] = {
-    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},   {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},     {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
-    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},    {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
-    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP}, {GEMM_FORMAT_F16, GEMM_SCALE_NONE},     {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
-    {GEMM_FORMAT_INT2A8, GEMM_SCALE_ROW}, {GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP},
+    {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},
+    {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
+    {GEMM_FORMAT_INT2, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP},
+    {GEMM_FORMAT_F16, GEMM_SCALE_NONE},
+    {GEMM_FORMAT_BF16, GEMM_SCALE_NONE},
+    {GEMM_FORMAT_INT2A8, GEMM_SCALE_ROW},
+    {GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP},
+    {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP64},
+    {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP_BF16_ZEROS},
+    {GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32},
+    {GEMM_FORMAT_INT4A8, GEMM_SCALE_ROW_ZEROS},
+    {GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32},
 };
 
 static void *allocate(uint64_t bytes) {
@@ -60,6 +72,8 @@ double oracle_element(const void *data, int64_t index, enum gemm_type type) {
     return ((const int8_t *)data)[index];
   case GEMM_E4M3:
     return number_from_e4m3(((const uint8_t *)data)[index]);
+  case GEMM_E8M0:
+    return number_from_e8m0(((const uint8_t *)data)[index]);
   case GEMM_S32:
     return ((const int32_t *)data)[index];
   default:
@@ -80,6 +94,9 @@ static void element_set(void *data, int64_t index, enum gemm_type type, float va
     break;
   case GEMM_E4M3:
     ((uint8_t *)data)[index] = number_to_e4m3(value);
+    break;
+  case GEMM_E8M0:
+    ((uint8_t *)data)[index] = number_to_e8m0(value);
     break;
   case GEMM_INT8:
     ((int8_t *)data)[index] = (int8_t)value;
@@ -104,6 +121,23 @@ static enum gemm_type code_type(enum gemm_format format) {
   }
 }
 
+static int code_mask(enum gemm_format format) {
+  return (1 << gemm_format_facts(format)->bits) - 1;
+}
+
+static uint64_t scale_index(const struct oracle_weight *weight, int64_t n, int64_t k) {
+  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->shape.scale);
+  int64_t row = facts->n > 0 ? n / facts->n : 0, column = facts->k > 0 ? k / facts->k : 0;
+  return (uint64_t)row * weight->layout.scale_columns + (uint64_t)column;
+}
+
+/* Of codes below 8 bits: which one stands for 0. */
+static int zero_of(const struct oracle_weight *weight, int64_t n, int64_t k) {
+  int middle = gemm_format_facts(weight->shape.format)->padding & code_mask(weight->shape.format);
+  return weight->layout.zeros_bytes > 0 ? weight->canonical[weight->layout.zeros_offset + scale_index(weight, n, k)]
+                                        : middle;
+}
+
 static void weight_start(struct oracle_weight *out, const struct gemm_weight *shape) {
   struct error error;
   out->shape = *shape;
@@ -113,49 +147,43 @@ static void weight_start(struct oracle_weight *out, const struct gemm_weight *sh
   }
   out->canonical = allocate(out->layout.total_bytes);
   out->values = allocate((uint64_t)(shape->n * shape->k) * sizeof(double));
-  if (gemm_is_int2(shape->format)) {
-    memset(out->canonical, 0x55, out->layout.codes_bytes);
+  memset(out->canonical, gemm_format_facts(shape->format)->padding, out->layout.codes_bytes);
+  for (uint64_t i = 0; i < out->layout.zeros_bytes; i++) {
+    out->canonical[out->layout.zeros_offset + i] = (uint8_t)(i % 5 == 0 ? 8 : i * 7 % 16);
   }
 }
 
 static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float value) {
   uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
-  if (!gemm_is_int2(weight->shape.format)) {
+  if (!gemm_is_packed(weight->shape.format)) {
     element_set(row, k, code_type(weight->shape.format), value);
     return;
   }
-  int shift = (int)(k % 4) * 2;
-  row[k / 4] = (uint8_t)((row[k / 4] & ~(3 << shift)) | ((int)value + 1) << shift);
+  int bits = gemm_format_facts(weight->shape.format)->bits, mask = code_mask(weight->shape.format);
+  int shift = (int)(k * bits % 8), code = (int)value + zero_of(weight, n, k);
+  code = weight->shape.format == GEMM_FORMAT_MXFP4 ? number_to_e2m1(value) : code < 0 ? 0 : code > mask ? mask : code;
+  row[k * bits / 8] = (uint8_t)((row[k * bits / 8] & ~(mask << shift)) | code << shift);
 }
 
 static double code_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
   const uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
-  if (!gemm_is_int2(weight->shape.format)) {
+  if (!gemm_is_packed(weight->shape.format)) {
     return oracle_element(row, k, code_type(weight->shape.format));
   }
-  return (row[k / 4] >> (k % 4 * 2) & 3) - 1;
+  int bits = gemm_format_facts(weight->shape.format)->bits;
+  int code = row[k * bits / 8] >> (k * bits % 8) & code_mask(weight->shape.format);
+  return weight->shape.format == GEMM_FORMAT_MXFP4 ? number_from_e2m1((uint8_t)code) : code - zero_of(weight, n, k);
 }
 
 static void scale_set(struct oracle_weight *weight, uint64_t index, float value) {
-  uint8_t *scales = weight->canonical + weight->layout.scales_offset;
-  element_set(scales, (int64_t)index, gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32, value);
+  element_set(weight->canonical + weight->layout.scales_offset, (int64_t)index, gemm_scale_type(&weight->shape), value);
 }
 
 static double scale_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
-  const uint8_t *scales = weight->canonical + weight->layout.scales_offset;
-  int64_t columns = (weight->shape.k + 127) / 128;
-  switch (weight->shape.scale) {
-  case GEMM_SCALE_ONE:
-    return oracle_element(scales, 0, GEMM_F32);
-  case GEMM_SCALE_ROW:
-    return oracle_element(scales, n, gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32);
-  case GEMM_SCALE_BLOCK:
-    return oracle_element(scales, n / 128 * columns + k / 128, GEMM_F32);
-  case GEMM_SCALE_GROUP:
-    return oracle_element(scales, n * columns + k / 128, GEMM_F16);
-  default:
-    return 1;
-  }
+  return weight->shape.scale == GEMM_SCALE_NONE
+             ? 1
+             : oracle_element(weight->canonical + weight->layout.scales_offset, (int64_t)scale_index(weight, n, k),
+                              gemm_scale_type(&weight->shape));
 }
 
 static void weight_finish(struct oracle_weight *weight) {
@@ -202,13 +230,23 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
       case GEMM_FORMAT_INT2A8:
         value = (int)(oracle_random(&state) & 3) - 1;
         break;
+      case GEMM_FORMAT_INT4:
+      case GEMM_FORMAT_INT4A8:
+        value = (int)(oracle_random(&state) & 15) - 8;
+        break;
+      case GEMM_FORMAT_MXFP4:
+        value = 3 * oracle_normal(&state);
+        break;
       default:
         value = oracle_normal(&state) * unit;
       }
       code_set(out, n, k, (float)value);
     }
   }
-  double typical = shape->format == GEMM_FORMAT_INT8 ? 74 : shape->format == GEMM_FORMAT_FP8 ? 90 : 1;
+  double typical = shape->format == GEMM_FORMAT_INT8             ? 74
+                   : shape->format == GEMM_FORMAT_FP8            ? 90
+                   : gemm_format_facts(shape->format)->bits == 4 ? 4
+                                                                 : 1;
   for (uint64_t i = 0; i < out->layout.scale_count; i++) {
     /* INT2's codes reach further up than down, so that a negative scale is often the better one. */
     double sign = shape->format == GEMM_FORMAT_INT2 && oracle_random(&state) % 2 == 0 ? -1 : 1;
@@ -245,7 +283,7 @@ void oracle_weight_from_codes(struct oracle_weight *out, int64_t n, int64_t k, c
 
 void oracle_weight_multiply(struct oracle_weight *weight, double factor) {
   const uint8_t *scales = weight->canonical + weight->layout.scales_offset;
-  enum gemm_type type = gemm_is_int2(weight->shape.format) ? GEMM_F16 : GEMM_F32;
+  enum gemm_type type = gemm_scale_type(&weight->shape);
   for (uint64_t i = 0; i < weight->layout.scale_count; i++) {
     scale_set(weight, i, (float)(oracle_element(scales, (int64_t)i, type) * factor));
   }

@@ -3,7 +3,11 @@
 #ifndef TESTS_NAP_H
 #define TESTS_NAP_H
 
+#include <time.h>
+
 /* 100 us. */
-void nap_shortly(void);
+static inline void nap_shortly(void) {
+  nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
 
 #endif

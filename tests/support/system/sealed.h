@@ -2,9 +2,18 @@
 #ifndef TESTS_SEALED_H
 #define TESTS_SEALED_H
 
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* A memfd of `bytes` zeros with these seals (F_SEAL_...). Where there is none, the process is aborted. */
-int sealed_memfd(uint64_t bytes, int seals);
+static inline int sealed_memfd(uint64_t bytes, int seals) {
+  int fd = memfd_create("tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0)
+    abort();
+  return fd;
+}
 
 #endif

@@ -57,6 +57,13 @@ void device_close(struct device *device) {
   munmap(device->base, ARENA_BYTES);
 }
 
+int device_kinds(const struct backend_ops *ops) {
+  int count = 0;
+  while (count < ORACLE_KINDS && (ops->formats & 1u << oracle_kinds[count].format))
+    count++;
+  return count;
+}
+
 struct backend_weight *device_load(struct device *device, const struct oracle_weight *weight, uint64_t offset) {
   struct backend_plan plan = {0};
   struct backend_weight *handle = NULL;

@@ -47,6 +47,9 @@ void device_import(struct device *device, int slab_fd, uint64_t slab_bytes);
 /* Closes all but slab_fd. */
 void device_close(struct device *device);
 
+/* How many of oracle_kinds the backend takes: the first so many. */
+int device_kinds(const struct backend_ops *ops);
+
 /* Stores the weight at `offset` of the slab and makes it usable. */
 struct backend_weight *device_load(struct device *device, const struct oracle_weight *weight, uint64_t offset);
 

@@ -21,12 +21,12 @@ static void names_and_numbers(void **state) {
     assert_string_equal(gemm_type_name(types[i]), names[i]);
     assert_true(gemm_type_parse(names[i], &type) && type == types[i]);
   }
-  for (int number = GEMM_FORMAT_INT8; number <= GEMM_FORMAT_INT2A8; number++) {
+  for (int number = GEMM_FORMAT_INT8; number < GEMM_FORMATS; number++) {
     enum gemm_format format;
     assert_true(gemm_format_parse(gemm_format_name((enum gemm_format)number), &format));
     assert_int_equal(format, number);
   }
-  for (int number = GEMM_SCALE_NONE; number <= GEMM_SCALE_GROUP; number++) {
+  for (int number = GEMM_SCALE_NONE; number < GEMM_SCALES; number++) {
     enum gemm_scale scale;
     assert_true(gemm_scale_parse(gemm_scale_name((enum gemm_scale)number), &scale));
     assert_int_equal(scale, number);
@@ -46,9 +46,9 @@ static void unknown_names_and_numbers(void **state) {
   assert_int_equal(scale, GEMM_SCALE_NONE);
   assert_int_equal(gemm_type_bytes(GEMM_TYPE_NONE), 0);
   assert_int_equal(gemm_type_bytes((enum gemm_type)200), 0);
-  assert_string_equal(gemm_type_name((enum gemm_type)7), "unknown");
-  assert_string_equal(gemm_format_name((enum gemm_format)7), "unknown");
-  assert_string_equal(gemm_scale_name((enum gemm_scale)5), "unknown");
+  assert_string_equal(gemm_type_name((enum gemm_type)200), "unknown");
+  assert_string_equal(gemm_format_name((enum gemm_format)200), "unknown");
+  assert_string_equal(gemm_scale_name((enum gemm_scale)200), "unknown");
 }
 
 static void arithmetic_saturates(void **state) {
@@ -78,15 +78,19 @@ static void refused_weights(void **state) {
       {{8, 0, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "K must be 1..131071, got 0"},
       {{8, LIMIT_K_INT8 + 1, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "K must be 1..131071, got 131072"},
       {{8, LIMIT_K + 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, "K must be 1..16777216, got 16777217"},
-      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE, 0, 0}, "format must be 1..6, got 0"},
-      {{8, 8, (enum gemm_format)7, GEMM_SCALE_NONE, 0, 0}, "format must be 1..6, got 7"},
+      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE, 0, 0}, "format must be 1..9, got 0"},
+      {{8, 8, (enum gemm_format)10, GEMM_SCALE_NONE, 0, 0}, "format must be 1..9, got 10"},
       {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_BLOCK, 0, 0}, "scale mode block (3) does not go with format int8"},
       {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_NONE, 0, 0}, "scale mode none (0) does not go with format int8"},
       {{8, 8, GEMM_FORMAT_FP8, GEMM_SCALE_GROUP, 0, 0}, "scale mode group (4) does not go with format fp8"},
       {{8, 8, GEMM_FORMAT_INT2, GEMM_SCALE_ONE, 0, 0}, "scale mode one (1) does not go with format int2"},
       {{8, 8, GEMM_FORMAT_INT2A8, GEMM_SCALE_ONE, 0, 0}, "scale mode one (1) does not go with format int2a8"},
       {{8, 8, GEMM_FORMAT_F16, GEMM_SCALE_ROW, 0, 0}, "scale mode row (2) does not go with format f16"},
-      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)9, 0, 0}, "scale mode unknown (9) does not go with format bf16"},
+      {{8, 8, GEMM_FORMAT_INT2, GEMM_SCALE_ROW_ZEROS, 0, 0}, "scale mode row-zeros (11) does not go with format int2"},
+      {{8, 8, GEMM_FORMAT_INT4, GEMM_SCALE_ONE, 0, 0}, "scale mode one (1) does not go with format int4"},
+      {{8, 8, GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32_BF16, 0, 0},
+       "scale mode group32-bf16 (10) does not go with format mxfp4"},
+      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)19, 0, 0}, "scale mode unknown (19) does not go with format bf16"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct error error;
@@ -104,27 +108,33 @@ static void layouts(void **state) {
     struct gemm_weight weight;
     struct gemm_layout layout;
   } cases[] = {
-      {{1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0, 0}, {16, 16, 256, 1, 1, 1, 4, 260, 0, 0, 0}},
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, {32, 96, 256, 3, 3, 1, 12, 268, 0, 0, 0}},
-      {{8, 32, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0}, {32, 256, 256, 8, 8, 1, 32, 288, 0, 0, 0}},
-      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {272, 35088, 35328, 6, 2, 3, 24, 35352, 0, 0, 0}},
-      {{128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {128, 16384, 16384, 1, 1, 1, 4, 16388, 0, 0, 0}},
-      {{2, 1, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {32, 64, 256, 2, 2, 1, 4, 260, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, 0}, {64, 192, 256, 3, 3, 1, 6, 262, 0, 0, 0}},
-      {{5, 15, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, {32, 160, 256, 0, 0, 0, 0, 256, 0, 0, 0}},
-      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0}},
+      {{1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0, 0}, {16, 16, 256, 1, 1, 1, 4, 260, 0, 0, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, {32, 96, 256, 3, 3, 1, 12, 268, 0, 0, 0, 0, 0}},
+      {{8, 32, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0}, {32, 256, 256, 8, 8, 1, 32, 288, 0, 0, 0, 0, 0}},
+      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {272, 35088, 35328, 6, 2, 3, 24, 35352, 0, 0, 0, 0, 0}},
+      {{128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {128, 16384, 16384, 1, 1, 1, 4, 16388, 0, 0, 0, 0, 0}},
+      {{2, 1, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {32, 64, 256, 2, 2, 1, 4, 260, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, 0}, {64, 192, 256, 3, 3, 1, 6, 262, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT4, GEMM_SCALE_GROUP64, 0, 0}, {128, 384, 512, 9, 3, 3, 18, 530, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32_BF16_ZEROS, 0, 0},
+       {128, 384, 512, 15, 3, 5, 30, 783, 0, 0, 0, 768, 15}},
+      {{3, 129, GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32, 0, 0}, {128, 384, 512, 15, 3, 5, 15, 527, 0, 0, 0, 0, 0}},
+      {{5, 15, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, {32, 160, 256, 0, 0, 0, 0, 256, 0, 0, 0, 0, 0}},
+      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0, 0, 0}},
       {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
-       {(uint64_t)1 << 25, (uint64_t)1 << 49, (uint64_t)1 << 49, 0, 0, 0, 0, (uint64_t)1 << 49, 0, 0, 0}},
+       {(uint64_t)1 << 25, (uint64_t)1 << 49, (uint64_t)1 << 49, 0, 0, 0, 0, (uint64_t)1 << 49, 0, 0, 0, 0, 0}},
       /* with experts */
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, 0}, {32, 192, 256, 6, 6, 1, 24, 280, 0, 0, 0}},
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2, 0}, {32, 192, 256, 2, 2, 1, 8, 264, 0, 0, 0}},
-      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3, 0}, {272, 105264, 105472, 18, 6, 3, 72, 105544, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4, 0}, {64, 768, 768, 24, 12, 2, 48, 816, 0, 0, 0}},
-      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, 0}, {32, 192, 256, 6, 6, 1, 24, 280, 0, 0, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2, 0}, {32, 192, 256, 2, 2, 1, 8, 264, 0, 0, 0, 0, 0}},
+      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3, 0}, {272, 105264, 105472, 18, 6, 3, 72, 105544, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4, 0}, {64, 768, 768, 24, 12, 2, 48, 816, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT4, GEMM_SCALE_ROW_ZEROS, 4, 0},
+       {128, 1536, 1536, 12, 12, 1, 24, 1804, 0, 0, 0, 1792, 12}},
+      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0, 0, 0}},
       {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, LIMIT_EXPERTS, 0},
-       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58, 0, 0, 0}},
+       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58, 0, 0, 0, 0, 0}},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct gemm_layout layout;
@@ -148,6 +158,9 @@ static void types_by_format(void **state) {
       {GEMM_FORMAT_F16, "[f16]", "f32 f16 bf16"},
       {GEMM_FORMAT_BF16, "[bf16]", "f32 f16 bf16"},
       {GEMM_FORMAT_INT2A8, "f32 f16 bf16 int8", "f32 f16 bf16"},
+      {GEMM_FORMAT_INT4, "f32 f16 bf16", "f32 f16 bf16"},
+      {GEMM_FORMAT_INT4A8, "f32 f16 bf16 int8", "f32 f16 bf16"},
+      {GEMM_FORMAT_MXFP4, "f32 f16 bf16", "f32 f16 bf16"},
       {GEMM_FORMAT_NONE, "", ""},
   };
   for (size_t i = 0; i < COUNT(rows); i++)
@@ -435,10 +448,12 @@ static void test_methods(void **state) {
 
 static void test_stored_alike(void **state) {
   (void)state;
+  static const enum gemm_format as[GEMM_FORMATS] = {[GEMM_FORMAT_INT2A8] = GEMM_FORMAT_INT2,
+                                                    [GEMM_FORMAT_INT4A8] = GEMM_FORMAT_INT4};
   for (int a = 1; a < GEMM_FORMATS; a++)
     for (int b = 1; b < GEMM_FORMATS; b++)
       assert_int_equal(gemm_stored_alike((enum gemm_format)a, (enum gemm_format)b),
-                       a == b || (gemm_is_int2((enum gemm_format)a) && gemm_is_int2((enum gemm_format)b)));
+                       a == b || (int)as[a] == b || (int)as[b] == a);
 }
 
 /* A row's bytes behind K are codes of zero, and a group does not straddle its end. */
@@ -446,8 +461,9 @@ static void test_rows_end(void **state) {
   (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
     const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
-    assert_int_equal(facts->padding, gemm_is_packed((enum gemm_format)format) ? 0x55 : 0);
-    assert_int_equal(facts->element == GEMM_TYPE_NONE, gemm_is_packed((enum gemm_format)format));
+    bool integers = gemm_is_packed((enum gemm_format)format) && format != GEMM_FORMAT_MXFP4;
+    assert_int_equal(facts->padding, !integers ? 0 : facts->bits == 2 ? 0x55 : 0x88);
+    assert_int_equal(facts->element == GEMM_TYPE_NONE, integers);
     for (int scale = 0; scale < GEMM_SCALES; scale++)
       if (gemm_is_packed((enum gemm_format)format) &&
           gemm_takes_scale((enum gemm_format)format, (enum gemm_scale)scale))

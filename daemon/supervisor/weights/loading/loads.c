@@ -41,9 +41,9 @@ static void finish_move(struct load *load, bool moved) {
   session_release(session);
 }
 
-static void close_files(struct load_files *files) {
+static void close_files(struct session *session, struct load_files *files) {
   while (files->count > 0)
-    foreign_close(files->fds[--files->count]);
+    foreign_close(files->fds[--files->count], &session->account->closing);
 }
 
 static void finish(struct load *load, const struct message_weight_info *info) {
@@ -60,7 +60,7 @@ static void finish(struct load *load, const struct message_weight_info *info) {
     session_fail(session, load->id, &load->error);
   }
   session->asked = other;
-  close_files(&load->files);
+  close_files(session, &load->files);
   if (load->canonical >= 0)
     close(load->canonical);
   if (load->found != NULL)
@@ -324,7 +324,7 @@ enum status loads_add(struct session *session, uint32_t id, const struct message
                       struct load_files *files, struct error *error) {
   struct load *load = make_load(session, id, request, error);
   if (load == NULL) {
-    close_files(files);
+    close_files(session, files);
     return error->status;
   }
   load->files = *files;

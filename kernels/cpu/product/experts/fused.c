@@ -8,7 +8,7 @@
 enum { PANEL_ROWS = 8 };
 
 static bool fits_stage(const struct product_engine *engine, const struct backend_weight *weight, int64_t pairs) {
-  return pairs <= cpu_stage_room(&weight->experts[0], engine->micro);
+  return !weight->extreme && pairs <= cpu_stage_room(&weight->experts[0], engine->micro);
 }
 
 bool cpu_fused_takes(const struct product_engine *engine, const struct backend_job *job, int64_t pairs) {

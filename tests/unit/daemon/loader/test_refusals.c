@@ -25,7 +25,7 @@ static void test_values_are_refused_by_place(void **state) {
   values[301 * K + 44] = INFINITY;
   values[301 * K + 45] = NAN;
   int fd = loading_f32(values, N, K);
-  for (uint32_t format = GEMM_FORMAT_INT8; format <= GEMM_FORMAT_INT2A8; format++) {
+  for (uint32_t format = GEMM_FORMAT_INT8; format < GEMM_FORMATS; format++) {
     request.format = format;
     request.scale = GEMM_SCALE_NONE;
     loading_refuse(fd, &request, STATUS_BAD_FILE, "inf in row 301, column 44 is not finite");
@@ -128,7 +128,7 @@ static void test_requests_are_refused(void **state) {
   strcpy(other.scale_tensor, "q_scale");
   loading_refuse(fd, &other, STATUS_INVALID, "has no scales");
   other = request;
-  other.format = 7;
+  other.format = GEMM_FORMATS;
   loading_refuse(fd, &other, STATUS_INVALID, "format");
   other.format = GEMM_FORMAT_NONE;
   loading_refuse(fd, &other, STATUS_INVALID, "format");

@@ -1,9 +1,10 @@
 /* Descriptors of clients that are not what they should be: each is refused by name, or harms nobody but its owner. */
 #include "proto/shm/ring.h"
-#include "tests/support/messages/peer.h"
+#include "tests/support/messages/users.h"
 
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -285,13 +287,17 @@ static bool stuck_mount(void) {
   return true;
 }
 
+static int stuck_file(void) {
+  char path[64];
+  snprintf(path, sizeof path, "%s/weights", stuck.folder);
+  return open(path, O_RDONLY | O_CLOEXEC);
+}
+
 /* The file of a file system that answers nothing but its name. Skips the test where none can be mounted. */
 static int stuck_open(void) {
-  char path[64];
   if (!stuck_mount())
     skip(); /* takes root and /dev/fuse */
-  snprintf(path, sizeof path, "%s/weights", stuck.folder);
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+  int file = stuck_file();
   assert_true(file >= 0);
   return file;
 }
@@ -316,8 +322,9 @@ static void a_file_that_a_user_serves_is_not_touched(void **state) {
 }
 
 /* Each is a thread of gemmd's that may never end: at some point no more are taken. */
+enum { MOST = 64 };
+
 static void descriptors_that_cannot_be_closed_are_so_many(void **state) {
-  enum { MOST = 256 };
   static struct peer_reply reply;
   (void)state;
   int file = stuck_open(), good = peer_file(64, 64, 1);
@@ -335,6 +342,113 @@ static void descriptors_that_cannot_be_closed_are_so_many(void **state) {
   close(good);
 }
 
+static int stopped[2];
+
+/* This process ends when its descriptor of that file can be closed. */
+static void alice_has_too_many(void) {
+  struct message_weight_load request = peer_load("stuck");
+  int first = peer_connect(&life.config), second = peer_connect(&life.config), file = stuck_file();
+  EXPECT(users_greet(first) == STATUS_OK && users_greet(second) == STATUS_OK && file >= 0);
+  for (int i = 0; i < MOST; i++)
+    EXPECT(peer_ask(i % 2 ? first : second, COMMAND_weight_load, &request, &file, 1, NULL, &life.failure) ==
+           STATUS_BAD_DESCRIPTOR);
+  EXPECT(users_load(first, "a", 1, MODE_DEFAULT, NULL) == STATUS_PROTOCOL);
+  EXPECT(write(stopped[1], "", 1) == 1);
+}
+
+static void bob_loads(void) {
+  peer = peer_connect(&life.config);
+  EXPECT(users_greet(peer) == STATUS_OK);
+  EXPECT(users_load(peer, "b", 1, MODE_DEFAULT, NULL) == STATUS_OK);
+}
+
+static void a_users_descriptors_cost_others_nothing(void **state) {
+  char byte;
+  (void)state;
+  if (!stuck_mount())
+    skip();
+  life_begin();
+  assert_int_equal(pipe(stopped), 0);
+  pid_t alice = users_start(USERS_ALICE, USERS_USE, alice_has_too_many);
+  close(stopped[1]);
+  assert_int_equal(read(stopped[0], &byte, 1), 1);
+  close(stopped[0]);
+  users_play(USERS_BOB, USERS_USE, bob_loads);
+  stuck_unmount();
+  assert_int_equal(peer_wait(alice), 0);
+  life_end();
+}
+
+/* ---- overlays, below which may lie what a user serves */
+
+static bool say(const char *path, const char *format, unsigned id) {
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  bool said = fd >= 0 && dprintf(fd, format, id) > 0;
+  close(fd);
+  return said;
+}
+
+/* Becomes root of namespaces of its own, as any user may; root does without one of users. */
+static bool leave_namespaces(void) {
+  uid_t uid = geteuid();
+  gid_t gid = getegid();
+  prctl(PR_SET_DUMPABLE, 1); /* so that /proc/self is its own */
+  if (unshare(CLONE_NEWNS | (uid != 0 ? CLONE_NEWUSER : 0)) != 0)
+    return false;
+  if (uid != 0 && (!say("/proc/self/setgroups", "deny", 0) || !say("/proc/self/uid_map", "0 %u 1", uid) ||
+                   !say("/proc/self/gid_map", "0 %u 1", gid)))
+    return false;
+  return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+/* A file on an overlay over the test's folder, in a namespace of this process. -1 where the kernel does not let users
+ * make one. */
+static int overlay_file(void) {
+  char options[128], path[64];
+  if (!leave_namespaces() || mount("t", life.folder, "tmpfs", 0, NULL) != 0)
+    return -1;
+  const char *const folders[] = {"a", "b", "o"};
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    snprintf(path, sizeof path, "%s/%s", life.folder, folders[i]);
+    EXPECT(mkdir(path, 0755) == 0);
+  }
+  snprintf(path, sizeof path, "%s/a/w", life.folder);
+  int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644), numbers = peer_file(64, 64, 1);
+  EXPECT(file >= 0 && sendfile(file, numbers, &(off_t){0}, 1 << 20) > 64 * 64 * 4);
+  close(file);
+  snprintf(options, sizeof options, "lowerdir=%s/a:%s/b", life.folder, life.folder);
+  snprintf(path, sizeof path, "%s/o", life.folder);
+  if (mount("o", path, "overlay", 0, options) != 0)
+    return -1;
+  snprintf(path, sizeof path, "%s/o/w", life.folder);
+  return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Root alone is taken at its word. */
+static void load_from_overlay(void) {
+  struct message_weight_load request = peer_load("w");
+  bool root = geteuid() == 0;
+  peer = peer_connect(&life.config);
+  int file = overlay_file();
+  EXPECT(users_greet(peer) == STATUS_OK);
+  if (file < 0)
+    return;
+  enum status status = peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &life.failure);
+  EXPECT(status == (root ? STATUS_OK : STATUS_BAD_DESCRIPTOR));
+  EXPECT(status == STATUS_OK || strstr(life.failure.text, "overlay") != NULL);
+}
+
+static void an_overlay_of_a_user_is_not_read(void **state) {
+  (void)state;
+  if (geteuid() != 0)
+    skip();
+  life_begin();
+  users_play(USERS_ALICE, USERS_USE, load_from_overlay);
+  users_play(0, 0, load_from_overlay);
+  life_end();
+}
+
+#define USERS(test) cmocka_unit_test_setup_teardown(test, users_configure, life_clean)
 #define HOSTILE(test) cmocka_unit_test_setup_teardown(test, start, stop)
 
 int main(int count, char **words) {
@@ -348,6 +462,8 @@ int main(int count, char **words) {
       HOSTILE(files_that_are_none_are_not_loaded),
       HOSTILE(a_file_that_a_user_serves_is_not_touched),
       HOSTILE(descriptors_that_cannot_be_closed_are_so_many),
+      USERS(a_users_descriptors_cost_others_nothing),
+      USERS(an_overlay_of_a_user_is_not_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,9 @@ static const struct gemm_weight shapes[] = {
     {.n = 3, .k = 1100, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE},
     {.n = 200, .k = 1100, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW},
     {.n = 130, .k = 1100, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP},
+    {.n = 130, .k = 1100, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS},
+    {.n = 200, .k = 1100, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP32},
+    {.n = 70, .k = 1100, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
 };
 
 static struct backend *open_cpu(int threads) {
@@ -247,10 +250,10 @@ static void test_roof_is_kept(void **state) {
   only_file(folder, path, sizeof(path));
   assert_memory_equal(&measured, &kept, sizeof(kept));
   assert_true(measured.bytes_per_s > 1000000);
-  for (int format = GEMM_FORMAT_INT8; format <= GEMM_FORMAT_INT2A8; format++) {
+  for (int format = GEMM_FORMAT_INT8; format < GEMM_FORMATS; format++) {
     assert_true(measured.operations_per_s[format] > 1000000);
   }
-  write_text(path, "7\n1\n2\n3\n4\n5\n6\n");
+  write_text(path, "7\n1\n2\n3\n4\n5\n6\n7\n8\n9\n");
   kept = roof_with(folder);
   assert_int_equal(kept.bytes_per_s, 7);
   assert_int_equal(kept.operations_per_s[GEMM_FORMAT_INT8], 1);
@@ -261,6 +264,19 @@ static void test_roof_is_kept(void **state) {
   assert_int_equal(unlink(path), 0);
   assert_int_equal(rmdir(folder), 0);
   assert_true(roof_with(NULL).bytes_per_s > 1000000);
+}
+
+/* A backend that lacks a format says who has it. */
+static void test_formats_of_a_backend(void **state) {
+  (void)state;
+  struct error error = {0};
+  const struct backend_ops other = {.name = "cuda", .formats = 1u << GEMM_FORMAT_INT8};
+  assert_int_equal(backend_takes(&other, GEMM_FORMAT_INT8, &error), STATUS_OK);
+  assert_int_equal(backend_takes(&other, GEMM_FORMAT_INT4, &error), STATUS_UNSUPPORTED);
+  assert_string_equal(error.text, "backend cuda has no kernels for weights of format int4; it is for cpu");
+  for (int format = 1; format < GEMM_FORMATS; format++) {
+    assert_int_equal(backend_takes(&cpu_backend, (enum gemm_format)format, &error), STATUS_OK);
+  }
 }
 
 static enum status import(struct backend *backend, int fd, uint64_t bytes) {
@@ -440,6 +456,7 @@ int main(void) {
       cmocka_unit_test(test_open_refuses),
       cmocka_unit_test(test_set_by_name),
       cmocka_unit_test(test_roof_is_kept),
+      cmocka_unit_test(test_formats_of_a_backend),
       cmocka_unit_test(test_slab_descriptors),
       cmocka_unit_test(test_prepared_pages),
       cmocka_unit_test(test_weight_places),

@@ -129,8 +129,8 @@ static void the_number_of_descriptors_is_checked(void **state) {
 static void a_body_that_does_not_fit_ends_the_session_with_a_reason(void **state) {
   (void)state;
   peer_hello(peer);
-  peer_send(peer, 9, COMMAND_ping, &message_empty_type, &nothing, NULL, 0); /* payload is missing */
-  peer_receive(peer, 9, NULL, NULL, &reply);
+  peer_send(peer, 0, COMMAND_ping, &message_empty_type, &nothing, NULL, 0); /* payload is missing; 0 is an id, too */
+  peer_receive(peer, 0, NULL, NULL, &reply);
   assert_int_equal(reply.status, STATUS_PROTOCOL);
   assert_non_null(strstr(reply.error.text, "payload"));
   peer_expect_end(peer);
@@ -250,8 +250,8 @@ static void load_requests_are_checked(void **state) {
   REFUSED(load.name[0] = '\0', STATUS_INVALID, "name");
   REFUSED(load.tensor[0] = '\0', STATUS_INVALID, "tensor");
   REFUSED(load.format = 0, STATUS_INVALID, "format");
-  REFUSED(load.format = 7, STATUS_INVALID, "format");
-  REFUSED(load.scale = 5, STATUS_INVALID, "scale");
+  REFUSED(load.format = GEMM_FORMATS, STATUS_INVALID, "format");
+  REFUSED(load.scale = GEMM_SCALES, STATUS_INVALID, "scale");
   REFUSED(load.scale = GEMM_SCALE_GROUP, STATUS_INVALID, "scale mode group");
   REFUSED(load.method = GEMM_METHOD_TERNARY, STATUS_INVALID, "method");
   REFUSED(load.method = 9, STATUS_INVALID, "method");

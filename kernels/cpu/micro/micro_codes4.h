@@ -1,0 +1,197 @@
+/* Codes of 4 bits: INT4A8's exact sums of groups, scaled in registers, and panels to f32. Text of micro_*.c, which
+ * define beside what micro_tile.h wants load_halves            lanes (const void *from): as many f16 and where NIBBLES,
+ * because a set has a faster way for codes up to 15 than multiply_integer, multiply_nibbles       counts (counts sum,
+ * counts w, counts x) else where GROUP_SUMS the two of micro_groups.h, whose sums of 16 bits hold the eight steps of 32
+ * elements: 16 products of at most 15 * 128 are 30720. */
+#ifndef KERNELS_CPU_MICRO_MICRO_CODES4_H
+#define KERNELS_CPU_MICRO_MICRO_CODES4_H
+
+#include "micro_tile.h"
+
+#define CODES4_VECTORS 4
+#define CODES4_CHUNK 32 /* elements of K, which every group is a multiple of */
+#define PREFETCH_CODES4 4096
+typedef uint16_t lane_shorts __attribute__((vector_size(2 * LANES)));
+typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
+
+static ALWAYS_INLINE lanes load_scales(const void *from, bool bf16) {
+  lane_shorts bits;
+  __builtin_memcpy(&bits, from, sizeof(bits));
+  return bf16 ? (lanes)(__builtin_convertvector(bits, counts) << 16) : load_halves(from);
+}
+
+static ALWAYS_INLINE counts load_zeros(const void *from) {
+  lane_bytes bytes;
+  __builtin_memcpy(&bytes, from, sizeof(bytes));
+  return __builtin_convertvector(bytes, counts);
+}
+
+/* ---- INT4A8 */
+
+/* One chunk: four dwords of codes of each column, each of which is two of u8. */
+static ALWAYS_INLINE void chunk_codes4(const struct x_rows *x, int64_t step, const uint32_t *w, int width, int rows,
+                                       int vectors, counts sum[][CODES4_VECTORS]) {
+  counts part[MICRO_GROUPS_ROWS][CODES4_VECTORS];
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+#ifdef GROUP_SUMS
+      part[row][v] = (counts){0};
+#else
+      part[row][v] = sum[row][v];
+#endif
+    }
+  }
+  UNROLL for (int i = 0; i < CODES4_CHUNK / 8; i++) {
+    counts codes[CODES4_VECTORS];
+    UNROLL for (int v = 0; v < vectors; v++) {
+      codes[v] = load_counts(w + i * width + v * LANES);
+      if (v * LANES % 16 == 0) {
+        __builtin_prefetch((const uint8_t *)(w + i * width + v * LANES) + PREFETCH_CODES4);
+      }
+    }
+    UNROLL for (int half = 0; half < 2; half++) {
+      counts w_now[CODES4_VECTORS];
+      UNROLL for (int v = 0; v < vectors; v++) {
+        w_now[v] = codes[v] >> 4 * half & 0x0f0f0f0f;
+      }
+      UNROLL for (int row = 0; row < rows; row++) {
+        counts x_now = x_at(x, row, step + 2 * i + half);
+        UNROLL for (int v = 0; v < vectors; v++) {
+#ifdef NIBBLES
+          part[row][v] = multiply_nibbles(part[row][v], w_now[v], x_now);
+#elif defined(GROUP_SUMS)
+          part[row][v] = multiply_codes(part[row][v], w_now[v], x_now);
+#else
+          part[row][v] = multiply_integer(part[row][v], w_now[v], x_now);
+#endif
+        }
+      }
+    }
+  }
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+#ifdef GROUP_SUMS
+      sum[row][v] += group_sum(part[row][v]);
+#else
+      sum[row][v] = part[row][v];
+#endif
+    }
+  }
+}
+
+static ALWAYS_INLINE void block_codes4(const struct micro_groups *groups, int rows, int column, int vectors) {
+  const struct micro_tile shape = {.x = groups->x, .x_stride = groups->x_stride};
+  const struct micro_codes4 form = *groups->form;
+  struct x_rows x = x_rows(&shape);
+  const uint8_t *w = groups->w;
+  int width = groups->width;
+  const lanes none = {0};
+  lanes total[MICRO_GROUPS_ROWS][CODES4_VECTORS];
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      const float *before = groups->sums + row * MICRO_WIDTH + column + v * LANES;
+      total[row][v] = groups->first ? none : load_lanes(before);
+    }
+  }
+  for (int64_t group = 0, step = 0; group < groups->groups; group++) {
+    counts sum[MICRO_GROUPS_ROWS][CODES4_VECTORS] = {{{0}}};
+    for (int k = 0; k < form.group; k += CODES4_CHUNK, step += CODES4_CHUNK / 4, w += CODES4_CHUNK / 2 * width) {
+      chunk_codes4(&x, step, (const uint32_t *)(const void *)w + column, width, rows, vectors, sum);
+    }
+    UNROLL for (int v = 0; v < vectors; v++) {
+      lanes scale = load_scales(w + 2 * (column + v * LANES), form.bf16);
+      counts zero = form.zeros ? load_zeros(w + 2 * width + column + v * LANES) : broadcast(8);
+      UNROLL for (int row = 0; row < rows; row++) {
+        counts start = broadcast((uint32_t)groups->start[group * groups->start_stride + row]);
+        lanes value = __builtin_convertvector(sum[row][v] + start * zero, lanes);
+        total[row][v] = multiply_f32(total[row][v], value, scale);
+      }
+    }
+    w += (2 + form.zeros) * width;
+  }
+  if (groups->finish != NULL) {
+    const struct micro_finish finish = *groups->finish;
+    UNROLL for (int row = 0; row < rows; row++) {
+      finish_row(finish, row, column, vectors, total[row]);
+    }
+    return;
+  }
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      store_lanes(groups->sums + row * MICRO_WIDTH + column + v * LANES, total[row][v]);
+    }
+  }
+}
+
+/* One row and group by group, all of a panel's columns before the next: W is then read as one stream. */
+static ALWAYS_INLINE void one_row_codes4(const struct micro_groups *groups) {
+  const struct micro_codes4 *form = groups->form;
+  for (int group = 0; group < groups->groups; group++) {
+    struct micro_groups one = *groups;
+    one.groups = 1;
+    one.x += group * (form->group / 4);
+    one.w = (const uint8_t *)groups->w + group * (form->group / 2 + 2 + form->zeros) * MICRO_WIDTH;
+    one.start += group * groups->start_stride;
+    one.first = groups->first && group == 0;
+    one.finish = group + 1 == groups->groups ? groups->finish : NULL;
+    for (int column = 0; column < MICRO_WIDTH; column += CODES4_VECTORS * LANES) {
+      block_codes4(&one, 1, column, CODES4_VECTORS);
+    }
+  }
+}
+
+#define CODES4_CASE(rows_, vectors)                                                                                    \
+  case rows_:                                                                                                          \
+    block_codes4(groups, rows_, column, vectors);                                                                      \
+    break;
+#define CODES4_CASES(vectors)                                                                                          \
+  switch (groups->rows) {                                                                                              \
+    CODES4_CASE(1, vectors)                                                                                            \
+    CODES4_CASE(2, vectors)                                                                                            \
+    CODES4_CASE(3, vectors)                                                                                            \
+    CODES4_CASE(4, vectors)                                                                                            \
+    CODES4_CASE(5, vectors)                                                                                            \
+    CODES4_CASE(6, vectors)                                                                                            \
+  }
+
+static void groups_codes4(const struct micro_groups *groups) {
+  int column = 0;
+  if (groups->rows == 1 && groups->width == MICRO_WIDTH) {
+    one_row_codes4(groups);
+    return;
+  }
+  for (; column + VECTORS * LANES <= groups->width; column += VECTORS * LANES) {
+    CODES4_CASES(VECTORS)
+  }
+  for (; MICRO_VECTOR % (VECTORS * LANES) != 0 && column < groups->width; column += LANES) {
+    CODES4_CASES(1)
+  }
+}
+
+/* ---- to f32, scaled */
+
+/* e2m1 to twice its value: 0, 1, 2, 3, 4, 6, 8, 12, and the sign. */
+static ALWAYS_INLINE counts twice_e2m1(counts code) {
+  counts power = code >> 1 & 3, odd = code & 1, normal = power > 0, sign = -(code >> 3 & 1);
+  counts magnitude = (normal & (2 + odd) << (power + normal)) | (~normal & odd);
+  return (magnitude ^ sign) - sign;
+}
+
+static void unpack_codes4_f32(const uint8_t *from, int width, int groups, const struct micro_codes4 *form, float *to) {
+  for (int group = 0; group < groups; group++, from += (form->group / 2 + 2 + form->zeros) * width) {
+    const uint8_t *behind = from + form->group / 2 * width;
+    for (int column = 0; column < width; column += LANES) {
+      lanes scale = load_scales(behind + 2 * column, form->bf16);
+      counts zero = form->zeros ? load_zeros(behind + 2 * width + column) : broadcast(8);
+      scale = form->e2m1 ? scale * 0.5f : scale;
+      for (int k = 0; k < form->group; k++) {
+        counts codes = load_counts(from + 4 * (k / 8 * width + column)) >> (k % 4 * 8 + k % 8 / 4 * 4) & 15;
+        codes = form->e2m1 ? twice_e2m1(codes) : codes - zero;
+        store_lanes(to + k * width + column, __builtin_convertvector(codes, lanes) * scale);
+      }
+    }
+    to += form->group * width;
+  }
+}
+
+#endif

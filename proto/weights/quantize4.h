@@ -1,0 +1,26 @@
+/* Codes of 4 bits from real numbers, a group at a time. Pure and deterministic; all input is finite. */
+#ifndef WEIGHTS_QUANTIZE4_H
+#define WEIGHTS_QUANTIZE4_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How INT4 is made. Magnitudes are at most QUANTIZE_INT2_MOST where scales are f16. */
+struct quantize4 {
+  bool bf16;   /* scales; else f16 */
+  bool zeros;  /* with a zero point; else code 8 stands for 0 */
+  bool search; /* the least squared error of what is tried; else the range of the values alone */
+};
+
+/* Codes, one a byte, and the zero point, 8 where there are none. Returns the scale, rounded to its type; it may be
+ * negative where codes are symmetric: -8 then stands for the largest value. A scale that rounds to 0 makes all 0. */
+float quantize_int4(const struct quantize4 *how, const float *values, size_t count, uint8_t *codes, uint8_t *zero);
+/* MXFP4: returns the scale, a power of two: 2^-2 of that at or below the largest magnitude; `search`: of that, half and
+ * twice of it the one with the least squared error. */
+float quantize_mxfp4(bool search, const float *values, size_t count, uint8_t *codes);
+
+/* Packs two codes a byte, the first in the low bits; the rest of the row's bytes are `padding`. */
+void quantize_pack4(const uint8_t *codes, size_t count, uint8_t padding, uint8_t *packed, size_t packed_bytes);
+
+#endif
