@@ -581,8 +581,11 @@ class Models(Torch):
         self.assertEqual(replace_linear(served, "int8", session=self.session, prefix="one"), [""])
         self.assertIs(type(served), GemmdLinear)
         self.assertRegex(served.name, r"^one\.int8\.")
-        self.check(served, source, torch.randn(3, K), 1e-6)
+        x = torch.randn(3, K)
+        self.check(served, source, x, 1e-6)
         self.assertEqual(seen, [served])
+        with torch.inference_mode():
+            self.assertTrue(torch.equal(served(input=x), served(x)))
         hook.remove()
         number = served.number
         del served, seen
@@ -659,6 +662,14 @@ class Models(Torch):
                 self.assertEqual(saved[name].dtype, dtype)
                 self.assertTrue(torch.equal(saved[name], value), name)
             source.load_state_dict(saved)
+
+    def test_loading_into_it_is_refused(self):
+        served, source = model(), model()
+        replace_linear(served, "f16", ["0"], session=self.session)
+        for strict in (True, False):
+            with self.assertRaisesRegex(RuntimeError, "0.weight is with gemmd and cannot be changed there"):
+                served.load_state_dict(source.state_dict(), strict=strict)
+        served.load_state_dict({"2.weight": source[2].weight})
 
     def test_layers_that_share_values_share_a_weight(self):
         shared = torch.nn.Linear(K, K)
@@ -750,10 +761,17 @@ class Models(Torch):
 class Refusals(Torch):
     def test_gradients(self):
         _, linear = self.linear()
-        with self.assertRaisesRegex(RuntimeError, "no gradients.*inference_mode"):
-            linear(torch.randn(2, K, requires_grad=True))
+        x = torch.randn(2, K, requires_grad=True)
+        y = linear(x)
+        self.assertTrue(y.requires_grad)
+        with self.assertRaisesRegex(RuntimeError, "no gradients"):
+            y.sum().backward()
+        compiled = torch.compile(linear, fullgraph=True)(x)
+        self.assertTrue(torch.equal(compiled, y))
+        with self.assertRaisesRegex(RuntimeError, "no gradients"):
+            compiled.sum().backward()
         with torch.no_grad():
-            linear(torch.randn(2, K, requires_grad=True))
+            self.assertTrue(torch.equal(linear(x), y))
 
     def test_shapes_and_types(self):
         _, linear = self.linear()

@@ -17,7 +17,7 @@ from support import PATIENCE_S, ROOT, Daemon
 
 try:
     import torch
-    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 except ImportError as error:
     raise SystemExit(f"test_transformers.py needs torch and transformers ({error}); make test-torch brings them") from None
 
@@ -148,16 +148,31 @@ class Transformers(unittest.TestCase):
         self.assertEqual(self.replaced(again), self.replaced(model))
         self.assertTrue(torch.equal(self.logits(again), self.logits(model)))
 
+    def test_rows_are_of_the_type_that_the_weights_take(self):
+        with self.assertLogs("gemmclient.transformers") as logs:
+            model = self.load("f16", dtype=torch.float32)
+        self.assertRegex(logs.output[0], "f16 weights take rows of torch.float16.*not torch.float32")
+        self.assertEqual(model.dtype, torch.float16)
+        error = torch.linalg.norm(self.logits(model) - self.logits(self.plain)) / torch.linalg.norm(self.logits(self.plain))
+        self.assertLess(float(error), 0.01)
+
     def test_int8_refuses_to_save(self):
         model = self.load("int8")
-        with self.assertRaisesRegex(ValueError, "not serializable"):
+        with self.assertRaisesRegex(ValueError, "not serializable"), self.assertLogs("gemmclient.transformers") as logs:
             model.save_pretrained(f"{self.folder}/refused")
+        self.assertIn("int8 weights were made of", logs.output[0])
         self.assertFalse(Path(self.folder, "refused").exists())
 
     def test_without_gemmd_nothing_is_loaded(self):
         config = GemmdConfig("int8", socket=f"{self.folder}/nobody")
         with self.assertRaises(errors.GemmdError):
             AutoModelForCausalLM.from_pretrained(f"{self.folder}/f32", quantization_config=config)
+
+    def test_a_model_without_linear_layers_is_named(self):
+        config = GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=1, n_head=2)
+        GPT2LMHeadModel(config).save_pretrained(f"{self.folder}/gpt2")
+        with self.assertRaisesRegex(errors.InvalidError, "GPT2LMHeadModel has no layer for gemmd: 1 nn.Linear"):
+            self.load("int8", folder="gpt2")
 
     def test_an_unknown_format_is_named(self):
         with self.assertRaisesRegex(ValueError, "int3"):
@@ -171,7 +186,7 @@ class Transformers(unittest.TestCase):
             command = [sys.executable, str(example), "--model", f"{self.folder}/f32", "--format", format,
                        "--dtype", "float16", "--tokens", "8", "--socket", self.daemon.socket]  # fmt: skip
             environment = {**os.environ, "PYTHONPATH": str(ROOT / "client/python")}
-            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=3 * PATIENCE_S)
+            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=10 * PATIENCE_S)
             self.assertEqual(run.returncode, 0)
             tokens = re.findall(r"^\d: .* MiB its own, (\[.*\])$", run.stdout, flags=re.M)
             self.assertEqual(len(tokens), 2, run.stdout)

@@ -12,17 +12,23 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
+from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ._torch.session import session_here
+from .errors import InvalidError
 from .torch import replace_linear, state_dict
 from .types import Format, Method, Named, Scale, member
 
 __all__ = ["GemmdConfig", "GemmdQuantizer"]
+
+_ROWS = {"f16": torch.float16, "bf16": torch.bfloat16}
+_logger = logging.get_logger(__name__)
 
 
 @register_quantization_config("gemmd")
@@ -64,20 +70,36 @@ class GemmdQuantizer(HfQuantizer):
     def _session(self):
         return session_here("transformers", self.quantization_config.socket)
 
+    def update_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Rows of F16 and BF16 weights are of that type."""
+        taken = _ROWS.get(self.quantization_config.format, dtype)
+        if taken != dtype:
+            _logger.warning(f"{self.quantization_config.format} weights take rows of {taken}: dtype is that, not {dtype}")
+        return taken
+
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
         config = self.quantization_config
         keep = self.get_modules_to_not_convert(model, config.modules_to_not_convert, model._keep_in_fp32_modules)
-
+        linears = [path for path, module in model.named_modules() if type(module) is nn.Linear]
+        chosen = {path for path in linears if should_convert_module(path, keep)}
+        if not chosen:
+            raise InvalidError(
+                f"{type(model).__name__} has no layer for gemmd: {len(linears)} nn.Linear are to stay (the head, "
+                "modules_to_not_convert), and so do layers of other classes"
+            )
         replace_linear(
             model, config.format, session=self._session(), prefix=config.prefix, scale=config.scale,
             method=config.method, quantized=config.quantized, classes=[nn.Linear],
-            predicate=lambda path, _: should_convert_module(path, keep),
+            predicate=lambda path, _: path in chosen,
         )  # fmt: skip
         return model
 
     def is_serializable(self) -> bool:
         """Of F16 and BF16 the values can be had back; what the others were made of is not with gemmd."""
-        return self.quantization_config.format in ("f16", "bf16")
+        format = self.quantization_config.format
+        if format not in ("f16", "bf16"):
+            _logger.warning(f"the values that {format} weights were made of are not with gemmd: save f16 or bf16 models")
+        return format in ("f16", "bf16")
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> Tuple[Dict[str, object], Dict[str, str]]:
         return state_dict(model, weights=True), {}

@@ -2,8 +2,8 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../net/closing.h"
 #include "../net/descriptors.h"
-#include "../net/foreign.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 enum {
   HELLO_MS = 2000,
   PATIENCE_MS = 10000, /* for one of the replies that wait to be read */
-  FOREIGN_MOST = 1024, /* descriptors whose file systems hold up their closing */
-  FOREIGN_MOST_OF_USER = 64,
+  CLOSING_MOST = 1024, /* descriptors whose file systems hold up their closing */
+  CLOSING_MOST_OF_USER = 256,
   REFUSED_MAX = 64 /* connections that are refused and still get an answer */
 };
 
@@ -291,9 +291,9 @@ static void on_throttle(uv_timer_t *timer) {
 }
 
 /* Counts a message; the next one may have to wait. */
-static void spend_message(struct session *session) {
+static void spend_message(struct session *session, size_t fds) {
   struct supervisor *supervisor = session->supervisor;
-  uint32_t wait_ms = user_spend_message(&supervisor->users, session->account, uv_now(&supervisor->loop));
+  uint32_t wait_ms = user_spend_message(&supervisor->users, session->account, fds, uv_now(&supervisor->loop));
   if (wait_ms == 0)
     return;
   uv_timer_start(&session->throttle, on_throttle, wait_ms, 0);
@@ -308,8 +308,8 @@ static void refuse(struct session *session, uint32_t id) {
 /* Whether descriptors are taken: each whose file system holds up its closing is a thread of gemmd's that may never end.
  * Not of a user who has many of these, so that others go on. */
 static enum status check_closing(struct session *session, uint32_t id, struct error *error) {
-  unsigned own = atomic_load(&session->account->closing), all = foreign_pending();
-  if (own < FOREIGN_MOST_OF_USER && all < FOREIGN_MOST)
+  unsigned own = atomic_load(&session->account->closing), all = closing_pending();
+  if (own < CLOSING_MOST_OF_USER && all < CLOSING_MOST)
     return STATUS_OK;
   (void)error_set(error, STATUS_PROTOCOL,
                   "descriptors of clients cannot be closed, %u of this user and %u in all; no more are taken", own,
@@ -323,7 +323,7 @@ static void on_packet(struct channel *channel, struct packet *packet) {
   struct message_head head = {.id = 0};
   struct message_body body;
   struct error error;
-  spend_message(session);
+  spend_message(session, packet->fd_count);
   enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, &error);
   bool is_message = status == STATUS_OK; /* what is none gets no reply */
   if (status == STATUS_OK && head.kind != MESSAGE_REQUEST)

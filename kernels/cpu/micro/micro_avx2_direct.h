@@ -355,9 +355,15 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
 /* Six rows of BF16 and of INT2 have no registers left. F16 and BF16 are made f32 in passing, INT8 nearly so: there the
  * store of a block and its way back cost more for few rows; FP8 and INT2 are better unpacked once. */
 #define DIRECT_ROWS                                                                                                    \
-  { [MICRO_E4M3] = 6, [MICRO_U8] = 6, [MICRO_BF16_PAIRS] = 5, [MICRO_F16S] = 6, [MICRO_CODES2] = 5 }
+  {                                                                                                                    \
+    [MICRO_E4M3] = 6, [MICRO_U8] = 6, [MICRO_BF16_PAIRS] = 5, [MICRO_F16S] = 6, [MICRO_CODES2] = 5,                    \
+    [MICRO_CODES4] = CODES4_ROWS                                                                                       \
+  }
 #define DIRECT_FEW_ROWS                                                                                                \
-  { [MICRO_E4M3] = 8, [MICRO_U8] = 16, [MICRO_BF16_PAIRS] = 48, [MICRO_F16S] = 64, [MICRO_CODES2] = 8 }
+  {                                                                                                                    \
+    [MICRO_E4M3] = 8, [MICRO_U8] = 16, [MICRO_BF16_PAIRS] = 48, [MICRO_F16S] = 64, [MICRO_CODES2] = 8,                 \
+    [MICRO_CODES4] = CODES4_ROWS                                                                                       \
+  }
 
 #define MICRO_AVX2(symbol, name_, usable_)                                                                             \
   const struct micro_ops symbol = {                                                                                    \
@@ -369,7 +375,8 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
                           [MICRO_E4M3] = tile_e4m3,                                                                    \
                           [MICRO_BF16_PAIRS] = tile_bf16_pairs,                                                        \
                           [MICRO_F16S] = tile_f16s,                                                                    \
-                          [MICRO_CODES2] = tile_codes2},                                                               \
+                          [MICRO_CODES2] = tile_codes2,                                                                \
+                          [MICRO_CODES4] = tile_codes4},                                                               \
       .rows = ROWS,                                                                                                    \
       .unpack_rows = DIRECT_ROWS,                                                                                      \
       .few_rows = DIRECT_FEW_ROWS,                                                                                     \

@@ -19,7 +19,7 @@ from ..types import Activation, Format, Method, Named, Scale, member
 from .direct import Here, Layer, check_not_capturing
 from .module import as_array
 from .places import TYPES
-from .served import Number, Served, no_gradient, operators, served
+from .served import Number, Served, operators, register_no_gradient, served
 
 _ROWS_AT_ONCE = 16  # chunks are multiples of it, so that each begins at a multiple of 16 bytes
 _WORKER_BYTES = 4 << 20  # of x and y that pass through the arena at a time
@@ -254,7 +254,7 @@ operators.define(
 for _device in ("CPU", "CUDA"):
     operators.impl("experts", _product, _device)
 torch.library.register_fake("gemmd::experts", lambda x, ids, routing, experts: torch.empty_like(x), lib=operators)
-torch.library.register_autograd("gemmd::experts", lambda *_: None, setup_context=no_gradient, lib=operators)
+register_no_gradient("gemmd::experts")
 
 
 # ---- in models

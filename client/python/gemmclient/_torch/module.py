@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from typing import Callable, Dict, Optional, Tuple, Union
+from typing import Callable, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -196,8 +196,8 @@ class GemmdLinear(nn.Module):
     def kernel(self, text: Optional[str]) -> None:
         served[self.number].kernel = text
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return linear(x, self.number, self.out_features)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return linear(input, self.number, self.out_features)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> "GemmdLinear":
         """to(dtype), half() and so on change what is shown; to(device) borrows the weight there. Values stay."""
@@ -229,6 +229,15 @@ class GemmdLinear(nn.Module):
         given = served[self.number].given_bias
         if given is not None and self.bias is not None:
             destination[f"{prefix}bias"] = given.to(self.bias.dtype)
+
+
+    def _load_from_state_dict(self, state_dict: Dict[str, object], prefix: str, *rest: object) -> None:
+        errors: List[str] = rest[-1]  # type: ignore[assignment]
+        errors += [
+            f"{prefix}{name} is with gemmd and cannot be changed there: load values before the layer is replaced"
+            for name in ("weight", "bias")
+            if f"{prefix}{name}" in state_dict
+        ]
 
 
 class _Saving:

@@ -222,14 +222,38 @@ def _linear(x: torch.Tensor, weight: int, n: int) -> torch.Tensor:
 
 
 def _fake(x: torch.Tensor, weight: int, n: int) -> torch.Tensor:
-    return x.new_empty((*x.shape[:-1], n))
+    return _fake_columns(x, n)
 
 
-def no_gradient(ctx: object, inputs: object, output: object) -> None:
+def _fake_columns(x: torch.Tensor, columns: int) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], columns))
+
+
+# An operator, too, so that torch.compile can trace a backward() that nobody calls.
+operators.define("no_gradient(Tensor y, int k) -> Tensor")
+
+
+def _no_gradient(y: torch.Tensor, k: int) -> torch.Tensor:
     raise RuntimeError(
-        "gemmd computes products for inference and no gradients: call the model in torch.inference_mode() or "
-        "torch.no_grad(), or keep this layer out of replace_linear"
+        "gemmd computes products for inference and no gradients: keep layers that gradients go through out of what is "
+        "replaced"
     )
+
+
+def _keep_columns(ctx: object, inputs: Tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+    ctx.columns = [one.shape[-1] if isinstance(one, torch.Tensor) else 0 for one in inputs]
+
+
+def _backward(ctx: object, gradient: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:
+    return tuple(
+        torch.ops.gemmd.no_gradient(gradient, columns) if needed else None
+        for columns, needed in zip(ctx.columns, ctx.needs_input_grad)
+    )
+
+
+def register_no_gradient(operator: str) -> None:
+    """Whose inputs have as many rows as its output."""
+    torch.library.register_autograd(operator, _backward, setup_context=_keep_columns, lib=operators)
 
 
 def _autocast(device: str, key: torch._C.DispatchKey) -> Callable[[torch.Tensor, int, int], torch.Tensor]:
@@ -247,10 +271,12 @@ def _autocast(device: str, key: torch._C.DispatchKey) -> Callable[[torch.Tensor,
 
 for _device in ("CPU", "CUDA"):
     operators.impl("linear", _linear, _device)
+    operators.impl("no_gradient", _no_gradient, _device)
     _key = f"Autocast{_device}"
     operators.impl("linear", _autocast(_device.lower(), getattr(torch._C.DispatchKey, _key)), _key)
 torch.library.register_fake("gemmd::linear", _fake, lib=operators)
-torch.library.register_autograd("gemmd::linear", lambda *_: None, setup_context=no_gradient, lib=operators)
+torch.library.register_fake("gemmd::no_gradient", _fake_columns, lib=operators)
+register_no_gradient("gemmd::linear")
 
 
 def linear(x: torch.Tensor, number: int, n: int) -> torch.Tensor:
