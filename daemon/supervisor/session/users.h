@@ -26,6 +26,7 @@ struct user {
   uint64_t lines_since_ms; /* lines of the log about this user, in the window that began then */
   uint32_t lines, lines_left_out;
   atomic_uint closing; /* descriptors of the user's whose closing has not returned; threads count it down */
+  uint64_t stuck_ms;   /* when these were found too many, and did not get fewer; 0: not */
 };
 
 struct users {
