@@ -97,6 +97,8 @@ passed=0 failed=0
 for ((i = 1; i <= number; i++)); do
   read -r ok bad <"$counts/$i" || ok=0 bad=1
   passed=$((passed + ok)) failed=$((failed + bad))
+  # once more at the end, where who reads only that finds it
+  [ "$bad" -eq 0 ] || sed 's/^[^ ]/failed: &/' "$counts/report-$i"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

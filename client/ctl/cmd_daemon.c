@@ -188,8 +188,8 @@ static enum tool_exit run_device(struct tool_call *call) {
     return tool_fail(call, TOOL_USAGE, "retry is what can be done with a device, not %s", call->arguments[0]);
   if (call->count == 2)
     device = strtol(call->arguments[1], &rest, 10);
-  if (*rest != '\0' || device >= DEVICES_MOST || (call->count == 2 && device < 0))
-    return tool_fail(call, TOOL_USAGE, "a device is a number from 0 on, not %s", call->arguments[1]);
+  if (*rest != '\0' || device >= DEVICES_MOST || (call->count == 2 && (device < 0 || rest == call->arguments[1])))
+    return tool_fail(call, TOOL_USAGE, "a device is a number of 0..%d, not '%s'", DEVICES_MOST - 1, call->arguments[1]);
   gemmd_session *session;
   enum tool_exit code = ctl_connect(call, &session);
   if (code != TOOL_OK)

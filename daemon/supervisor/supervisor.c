@@ -6,8 +6,8 @@
 #include "commands/dispatch.h"
 #include "context.h"
 #include "idle/idle.h"
+#include "net/closing.h"
 #include "net/descriptors.h"
-#include "net/foreign.h"
 #include "net/listener.h"
 #include "net/notify.h"
 #include "session/publishing.h"
@@ -239,7 +239,7 @@ int supervisor_run(const struct config *config, const char *program, const char 
   if (embedded >= 0)
     notify_nobody();
   descriptors_raise_limit();
-  transport_close_by(foreign_close);
+  transport_close_by(closing_start);
   int rc = uv_loop_init(&supervisor->loop);
   if (rc != 0) {
     log_error("the event loop cannot be made: %s", uv_strerror(rc));

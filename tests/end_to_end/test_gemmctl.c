@@ -138,11 +138,15 @@ static void test_usage_errors_name_the_option_and_its_value(void **state) {
   SHELL_EXPECT_ERROR("$T/gemmctl load a", 2, "--format FORMAT, --rule or --rules is missing");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --name b", 2, "--name goes with --tensor");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --rule '*=int9'", 2, "a rule is PATTERN=FORMAT", "got *=int9");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --rule int8", 2, "a rule is PATTERN=FORMAT", "got int8");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --rule ''", 2, "a rule is PATTERN=FORMAT");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --format f16 --rules /", 2, "cannot read /: Is a directory");
+  SHELL_EXPECT_ERROR("$T/gemmctl device retry ''", 2, "a device is a number of 0..63");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --rank 1", 2, "--rank R and --of N go together");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --rank 2 --of 2", 2, "with R below N");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor", 2, "--tensor needs a value");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int9", 2,
-                     "--format must be int8, fp8, int2, f16, bf16 or int2a8, got int9");
+                     "--format must be int8, fp8, int2, f16, bf16, int2a8, int4, int4a8 or mxfp4, got int9");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --scale all", 2, "--scale must be", "got all");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --device -2", 2, "--device must be 0..63, got -2");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --placement here", 2,

@@ -28,7 +28,7 @@ static const struct tool_option kernels_options[] = {
     {"shapes", "LIST", "NxK of weights; 4096x4096,11008x4096,1536x384 if not given", false},
     {"m", "LIST", "rows of x; 1,8,64,512 if not given", false},
     {"file", "FILE", "in their place: lines of three such lists, formats, shapes and M", false},
-    {"scale", "MODE", "of weights: one, row, block or group; row, group for 2 bits, if not given", false},
+    {"scale", "MODE", "of weights, as gemmctl load has it; row, group below 8 bits, if not given", false},
     {"x-type", "TYPE", "of x; cpu: f32, cuda: codes, f16 for 2 bits, if not given. Quantizing other types counts",
      false},
     {"y-type", "TYPE", "of y; cpu: f32, cuda: bf16 for fp8, f16, if not given", false},

@@ -152,7 +152,7 @@ class Experts(unittest.TestCase):
 
     def test_export(self):
         """What is written is loaded again as it was, all formats, one by one without joining."""
-        formats = (("int8", "row"), ("int8", "one"), ("fp8", "row"), ("fp8", "block"), ("int2", "group"), ("bf16", 0))
+        formats = (("int8", "row"), ("int8", "one"), ("fp8", "row"), ("fp8", "block"), ("int2", "group"), ("int4", "group64-zeros"), ("mxfp4", "group32"), ("bf16", 0))
         values = random(5, E * 130, 260).reshape(E, 130, 260)
         before, folder = {}, self.daemon.folder / "export"
         for format, scale in formats:

@@ -18,7 +18,7 @@ expect() {
 }
 
 # Odd sizes; a y that is off would be refused.
-for format in int8 fp8 int2 int2a8 f16 bf16; do
+for format in int8 fp8 int2 int2a8 f16 bf16 int4 int4a8 mxfp4; do
   expect 0 "$format" --formats "$format" --shapes 37x141 --m 1,5 --y-type bf16
 done
 for format in int8 fp8 int2; do

@@ -54,9 +54,9 @@ static bool add_rule(struct wanted *wanted, const char *line) {
   gemmd_model_rule *rule = &wanted->rules[wanted->model.rule_count++];
   *rule = (gemmd_model_rule){.pattern = text};
   bool good = equals != NULL && equals > text && equals[1] != '\0';
+  char *rest = good ? equals + 1 : text + strlen(text); /* which has no words */
   if (good)
     *equals = '\0';
-  char *rest = good ? equals + 1 : NULL;
   for (char *word = strtok_r(rest, ",", &rest); good && word != NULL; word = strtok_r(NULL, ",", &rest))
     good = take_word(rule, word);
   if (!good)
@@ -80,6 +80,10 @@ static bool read_rules(struct wanted *wanted, const char *path) {
     while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t'))
       line[--length] = '\0';
     good = length == 0 || add_rule(wanted, line);
+  }
+  if (good && ferror(file)) {
+    (void)tool_cannot(wanted->call, GEMMD_SYSTEM, "cannot read %s: %s", path, strerror(errno));
+    good = false;
   }
   if (file != NULL)
     fclose(file);

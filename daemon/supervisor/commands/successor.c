@@ -2,6 +2,7 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../net/closing.h"
 #include "../session/session.h"
 
 #include <signal.h>
@@ -81,6 +82,7 @@ static int start(struct asking *asking, uv_loop_t *loop, const char *program, ch
   asking->process.data = asking->timer.data = asking;
   asking->open = 2;
   uv_timer_init(loop, &asking->timer);
+  closing_settle();
   int failure = uv_spawn(loop, &asking->process, &options);
   if (failure == 0) {
     uv_timer_start(&asking->timer, on_timer, PATIENCE_MS, 0);

@@ -139,7 +139,7 @@ static void *run(void *user) {
       if (load->devices[i].wanted)
         visit(load, &load->devices[i]);
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += PERIOD_MS * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
@@ -152,6 +152,15 @@ static void *run(void *user) {
   return NULL;
 }
 
+/* Its waits end in time also where somebody sets the clock. */
+static void init_steady(pthread_cond_t *condition) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
 struct device_load *device_load_open(void) {
   struct device_load *load = calloc(1, sizeof *load);
   if (load == NULL || !load_nvml(&load->nvml)) {
@@ -159,7 +168,7 @@ struct device_load *device_load_open(void) {
     return NULL;
   }
   pthread_mutex_init(&load->mutex, NULL);
-  pthread_cond_init(&load->changed, NULL);
+  init_steady(&load->changed);
   if (pthread_create(&load->thread, NULL, run, load) == 0)
     return load;
   log_warning("no thread to ask NVML");
@@ -192,7 +201,7 @@ void device_load_close(struct device_load *load) {
   struct timespec until;
   if (load == NULL)
     return;
-  clock_gettime(CLOCK_REALTIME, &until);
+  clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_sec += END_MS / 1000;
   pthread_mutex_lock(&load->mutex);
   load->ending = true;

@@ -1,14 +1,8 @@
 #include "foreign.h"
 
-#include "../../log.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,60 +11,6 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
-
-enum { STACK_BYTES = 65536 };
-
-struct closing {
-  int fd;
-  atomic_uint *payer;
-};
-
-static atomic_uint pending;
-
-static void *close_one(void *user) {
-  struct closing *closing = user;
-  close(closing->fd);
-  atomic_fetch_sub(&pending, 1);
-  if (closing->payer != NULL)
-    atomic_fetch_sub(closing->payer, 1); /* which may be gone now */
-  free(closing);
-  return NULL;
-}
-
-static int close_on_thread(struct closing *closing) {
-  pthread_attr_t attributes;
-  pthread_t thread;
-  sigset_t all, before;
-  if (closing == NULL)
-    return ENOMEM;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  sigfillset(&all); /* signals are the loop's */
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  int failure = pthread_create(&thread, &attributes, close_one, closing);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  pthread_attr_destroy(&attributes);
-  return failure;
-}
-
-void foreign_close(int fd, void *payer) {
-  struct closing *closing = malloc(sizeof *closing);
-  if (closing != NULL)
-    *closing = (struct closing){.fd = fd, .payer = payer};
-  atomic_fetch_add(&pending, 1);
-  if (payer != NULL)
-    atomic_fetch_add((atomic_uint *)payer, 1);
-  int failure = close_on_thread(closing);
-  if (failure != 0) { /* kept open rather than closed here; it counts for good */
-    log_error("a client's descriptor cannot be closed: %s", strerror(failure));
-    free(closing);
-  }
-  while (failure == 0 && fcntl(fd, F_GETFD) >= 0) /* close(2) takes the number away before it waits for anything */
-    sched_yield();
-}
-
-/* ---- where a file lies */
 
 /* Of the mount that a file lies in, or one of its device, as this process sees it: is it there, and does a user serve
  * it? A line of mountinfo: "36 35 98:0 / /mnt rw,noatime - ext3 /dev/root rw,errors=continue". */
@@ -113,10 +53,6 @@ static enum status check_system(int fd, const struct statx *stat, bool trusted, 
   if (mount.found ? mount.of_user : system.f_type == FUSE_SUPER_MAGIC)
     return error_set(error, STATUS_BAD_DESCRIPTOR, "the file lies on a file system that a user serves (FUSE)");
   return STATUS_OK;
-}
-
-unsigned foreign_pending(void) {
-  return atomic_load(&pending);
 }
 
 uint64_t foreign_file_bytes(int fd) {

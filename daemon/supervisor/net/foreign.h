@@ -1,20 +1,13 @@
-/* Descriptors that clients sent. On a file system in user space the client decides when a close, or a stat, returns: in
- * the loop either would hold up everybody. So closes happen on threads of their own, and nothing is asked of a file
- * that the kernel does not know by itself. */
+/* Looking at descriptors that clients sent. On a file system in user space the client decides when a stat returns: in
+ * the loop that would hold up everybody. So nothing is asked of a file that the kernel does not know by itself. */
 #ifndef SUPERVISOR_NET_FOREIGN_H
 #define SUPERVISOR_NET_FOREIGN_H
 
 #include "../../../proto/status.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns at once, with the descriptor's number free: a child that is started next does not inherit it. `payer` is an
- * atomic_uint, or NULL: it counts closes that have not returned, and stays until they have. */
-void foreign_close(int fd, void *payer);
-/* Closes that have not returned, all of them. */
-unsigned foreign_pending(void);
 /* A regular file that is open for reading, on no file system that a user other than root serves, nor, but for
  * `trusted`, on one that may lie above such a one; BAD_DESCRIPTOR with the reason otherwise. */
 MUST_CHECK enum status foreign_check_file(int fd, bool trusted, struct error *error);

@@ -2,21 +2,23 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../net/closing.h"
 #include "../net/descriptors.h"
-#include "../net/foreign.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
   HELLO_MS = 2000,
   PATIENCE_MS = 10000, /* for one of the replies that wait to be read */
-  FOREIGN_MOST = 1024, /* descriptors whose file systems hold up their closing */
-  FOREIGN_MOST_OF_USER = 64,
+  CLOSING_MOST = 1024, /* descriptors whose file systems hold up their closing */
+  CLOSING_MOST_OF_USER = 256,
+  STUCK_MS = 1000, /* for which who has too many of them is not waited for again */
   REFUSED_MAX = 64 /* connections that are refused and still get an answer */
 };
 
@@ -291,9 +293,9 @@ static void on_throttle(uv_timer_t *timer) {
 }
 
 /* Counts a message; the next one may have to wait. */
-static void spend_message(struct session *session) {
+static void spend_message(struct session *session, size_t fds) {
   struct supervisor *supervisor = session->supervisor;
-  uint32_t wait_ms = user_spend_message(&supervisor->users, session->account, uv_now(&supervisor->loop));
+  uint32_t wait_ms = user_spend_message(&supervisor->users, session->account, fds, uv_now(&supervisor->loop));
   if (wait_ms == 0)
     return;
   uv_timer_start(&session->throttle, on_throttle, wait_ms, 0);
@@ -305,15 +307,31 @@ static void refuse(struct session *session, uint32_t id) {
   drain(session, session->refusal.text);
 }
 
+static bool closes_too_many(const struct session *session) {
+  return atomic_load(&session->account->closing) >= CLOSING_MOST_OF_USER || closing_pending() >= CLOSING_MOST;
+}
+
+/* Closes that wait for nobody end as soon as their threads run, which takes a moment on a busy machine. */
+static bool stays_stuck(struct session *session) {
+  const struct timespec moment = {.tv_nsec = 200000};
+  uint64_t now_ms = uv_now(&session->supervisor->loop), *stuck_ms = &session->account->stuck_ms;
+  if (*stuck_ms != 0 && now_ms - *stuck_ms < STUCK_MS)
+    return true;
+  closing_settle();
+  for (int i = 0; i < 50 && closes_too_many(session); i++)
+    nanosleep(&moment, NULL);
+  *stuck_ms = closes_too_many(session) ? now_ms : 0;
+  return *stuck_ms != 0;
+}
+
 /* Whether descriptors are taken: each whose file system holds up its closing is a thread of gemmd's that may never end.
  * Not of a user who has many of these, so that others go on. */
 static enum status check_closing(struct session *session, uint32_t id, struct error *error) {
-  unsigned own = atomic_load(&session->account->closing), all = foreign_pending();
-  if (own < FOREIGN_MOST_OF_USER && all < FOREIGN_MOST)
+  if (!closes_too_many(session) || !stays_stuck(session))
     return STATUS_OK;
   (void)error_set(error, STATUS_PROTOCOL,
-                  "descriptors of clients cannot be closed, %u of this user and %u in all; no more are taken", own,
-                  all);
+                  "descriptors of clients cannot be closed, %u of this user and %u in all; no more are taken",
+                  atomic_load(&session->account->closing), closing_pending());
   report(session, LOG_LEVEL_WARNING, id, STATUS_PROTOCOL, error->text);
   return STATUS_PROTOCOL;
 }
@@ -323,7 +341,7 @@ static void on_packet(struct channel *channel, struct packet *packet) {
   struct message_head head = {.id = 0};
   struct message_body body;
   struct error error;
-  spend_message(session);
+  spend_message(session, packet->fd_count);
   enum status status = message_decode_head(packet->bytes, packet->length, &head, &body, &error);
   bool is_message = status == STATUS_OK; /* what is none gets no reply */
   if (status == STATUS_OK && head.kind != MESSAGE_REQUEST)

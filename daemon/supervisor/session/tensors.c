@@ -1,6 +1,6 @@
 #include "tensors.h"
 
-#include "../net/foreign.h"
+#include "../net/closing.h"
 
 enum status tensors_add(struct tensors *tensors, const struct tensor_slot *from, size_t *slot, struct error *error) {
   for (*slot = 0; *slot < LIMIT_SESSION_TENSORS && tensors->slots[*slot].taken; ++*slot)
@@ -37,7 +37,7 @@ uint64_t tensors_bytes(const struct tensors *tensors) {
 
 void tensors_remove(struct tensor_slot *slot, void *payer) {
   if (slot->fd >= 0)
-    foreign_close(slot->fd, payer);
+    closing_start(slot->fd, payer);
   slot->taken = slot->open = false;
 }
 

@@ -34,7 +34,7 @@ uint32_t tensors_handle(const struct tensors *tensors, size_t slot);
 struct tensor_slot *tensors_find(struct tensors *tensors, uint32_t handle);
 /* Bytes of all. */
 uint64_t tensors_bytes(const struct tensors *tensors);
-/* Gives the descriptor back, if there is one, as foreign_close does. */
+/* Gives the descriptor back, if there is one, as closing_start does. */
 void tensors_remove(struct tensor_slot *slot, void *payer);
 void tensors_free(struct tensors *tensors, void *payer);
 

@@ -26,6 +26,7 @@ struct user {
   uint64_t lines_since_ms; /* lines of the log about this user, in the window that began then */
   uint32_t lines, lines_left_out;
   atomic_uint closing; /* descriptors of the user's whose closing has not returned; threads count it down */
+  uint64_t stuck_ms;   /* when these were found too many, and did not get fewer; 0: not */
 };
 
 struct users {
@@ -57,9 +58,10 @@ MUST_CHECK enum status user_check_device(const struct users *users, const struct
 MUST_CHECK enum status user_check_name(const struct users *users, const struct user *user, uint64_t held,
                                        struct error *error);
 
-/* One message has come. Milliseconds until the session that brought it may bring another; 0: at once. Sessions of one
- * user wait for each other's messages too, so that many sessions get no more through than one. */
-uint32_t user_spend_message(const struct users *users, struct user *user, uint64_t now_ms);
+/* One message has come, which counts as `more` others besides: those that its descriptors stand for. Milliseconds until
+ * the session that brought it may bring another; 0: at once. Sessions of one user wait for each other's messages too,
+ * so that many sessions get no more through than one. */
+uint32_t user_spend_message(const struct users *users, struct user *user, size_t more, uint64_t now_ms);
 
 /* Whether one more line about this user may go into the log: so many in a window of seconds. *left_out: how many did
  * not in the window before, to be said now; else 0. */

@@ -1,5 +1,7 @@
 #include "child.h"
 
+#include "../net/closing.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -111,6 +113,7 @@ static enum status spawn(uv_loop_t *loop, struct child *child, const char *progr
   };
   child->process.data = child;
   int own = offer_children();
+  closing_settle();
   int rc = uv_spawn(loop, &child->process, &options);
   adjust(own);
   if (rc == 0)

@@ -42,6 +42,7 @@ enum micro_source {
   MICRO_BF16_PAIRS, /* BF16, with F32; `steps` is even */
   MICRO_F16S,       /* F16, with F32 */
   MICRO_CODES2,     /* INT2, with F32; `steps` is a multiple of MICRO_GROUP */
+  MICRO_CODES4,     /* INT4 and MXFP4, the same */
   MICRO_SOURCES
 };
 
@@ -72,6 +73,7 @@ struct micro_tile {
   /* NULL, or how the sums become numbers at once, as by finish_s32 and finish_f32: all `width` columns of all rows, and
    * `sums` is only read. Not with a scale. */
   const struct micro_finish *finish;
+  const struct micro_codes4 *form; /* of CODES4 */
 };
 
 /* What a panel of codes of 4 bits is, see layout.h. */

@@ -26,4 +26,11 @@ static inline __attribute__((always_inline)) lanes load_halves(const void *from)
   return (lanes)_mm256_cvtph_ps(_mm_loadu_si128(from));
 }
 
+/* Of an index the instruction takes the low three bits. */
+#define HAS_E2M1
+static inline __attribute__((always_inline)) lanes twice_e2m1(counts code) {
+  __m256 sign = (__m256)(code << 28 & (counts)_mm256_set1_epi32((int)0x80000000u));
+  return (lanes)_mm256_xor_ps(_mm256_permutevar8x32_ps(_mm256_setr_ps(0, 1, 2, 3, 4, 6, 8, 12), (__m256i)code), sign);
+}
+
 #endif

@@ -326,10 +326,12 @@ SPIN(lookup, lanes, counts, 2, add_lookup)
       .widen_e4m3 = widen_e4m3,                                                                                        \
       .unpack_bf16_f32 = unpack_bf16_f32,                                                                              \
       .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer},                                                      \
-               BF16_TILES[MICRO_F32] = {[MICRO_DWORDS] = tile_f32, [MICRO_F16S] = tile_f16s}},                         \
+               BF16_TILES[MICRO_F32] =                                                                                 \
+                   {[MICRO_DWORDS] = tile_f32, [MICRO_F16S] = tile_f16s, [MICRO_CODES4] = tile_codes4}},               \
       .rows = ROWS,                                                                                                    \
-      .unpack_rows = {[MICRO_E4M3] = MICRO_UNPACK_ROWS, [MICRO_F16S] = MICRO_UNPACK_ROWS},                             \
-      .few_rows = {[MICRO_E4M3] = MICRO_UNPACK_ROWS, [MICRO_F16S] = MICRO_UNPACK_ROWS},                                \
+      .unpack_rows =                                                                                                   \
+          {[MICRO_E4M3] = MICRO_UNPACK_ROWS, [MICRO_F16S] = MICRO_UNPACK_ROWS, [MICRO_CODES4] = CODES4_ROWS},          \
+      .few_rows = {[MICRO_E4M3] = MICRO_UNPACK_ROWS, [MICRO_F16S] = MICRO_UNPACK_ROWS, [MICRO_CODES4] = CODES4_ROWS},  \
       BF16_UNPACK.unpack_e4m3_f32 = unpack_e4m3_f32,                                                                   \
       .unpack_codes2 = unpack_codes2,                                                                                  \
       .unpack_codes2_f32 = unpack_codes2_f32,                                                                          \

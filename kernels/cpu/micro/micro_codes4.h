@@ -170,28 +170,101 @@ static void groups_codes4(const struct micro_groups *groups) {
 
 /* ---- to f32, scaled */
 
-/* e2m1 to twice its value: 0, 1, 2, 3, 4, 6, 8, 12, and the sign. */
-static ALWAYS_INLINE counts twice_e2m1(counts code) {
+/* e2m1 in the low bits, of which the others do not matter, to twice its value: 0, 1, 2, 3, 4, 6, 8, 12, and the sign.
+ */
+#ifndef HAS_E2M1
+static ALWAYS_INLINE lanes twice_e2m1(counts code) {
   counts power = code >> 1 & 3, odd = code & 1, normal = power > 0, sign = -(code >> 3 & 1);
   counts magnitude = (normal & (2 + odd) << (power + normal)) | (~normal & odd);
-  return (magnitude ^ sign) - sign;
+  return __builtin_convertvector((magnitude ^ sign) - sign, lanes);
+}
+#endif
+
+/* What stands behind a group's codes: the scale, and what is to be taken from scaled codes. Both products are exact,
+ * and so is their difference. */
+struct codes4_scale {
+  lanes scale, less;
+};
+
+static ALWAYS_INLINE struct codes4_scale codes4_scale(const struct micro_codes4 *form, const uint8_t *behind, int width,
+                                                      int column, bool e2m1) {
+  lanes scale = load_scales(behind + 2 * column, form->bf16);
+  counts zero = form->zeros ? load_zeros(behind + 2 * width + column) : broadcast(8);
+  return (struct codes4_scale){.scale = e2m1 ? scale * 0.5f : scale,
+                               .less = -__builtin_convertvector(zero, lanes) * scale};
+}
+
+/* Code k of 8 in each dword. */
+static ALWAYS_INLINE lanes codes4_lanes(counts codes, int k, const struct codes4_scale *scale, bool e2m1) {
+  counts code = codes >> (k % 4 * 8 + k / 4 * 4);
+  return e2m1 ? twice_e2m1(code) * scale->scale
+              : multiply_f32(scale->less, __builtin_convertvector(code & 15, lanes), scale->scale);
+}
+
+static ALWAYS_INLINE void unpack_group4(const uint8_t *from, int width, const struct micro_codes4 *form, bool e2m1,
+                                        float *to) {
+  for (int column = 0; column < width; column += LANES) {
+    struct codes4_scale scale = codes4_scale(form, from + form->group / 2 * width, width, column, e2m1);
+    for (int word = 0; word < form->group / 8; word++) {
+      const uint8_t *at = from + 4 * (word * width + column);
+      counts codes = load_counts(at);
+      __builtin_prefetch(at + 2 * PREFETCH_CODES4);
+      UNROLL for (int k = 0; k < 8; k++) {
+        store_lanes(to + (8 * word + k) * width + column, codes4_lanes(codes, k, &scale, e2m1));
+      }
+    }
+  }
 }
 
 static void unpack_codes4_f32(const uint8_t *from, int width, int groups, const struct micro_codes4 *form, float *to) {
   for (int group = 0; group < groups; group++, from += (form->group / 2 + 2 + form->zeros) * width) {
-    const uint8_t *behind = from + form->group / 2 * width;
-    for (int column = 0; column < width; column += LANES) {
-      lanes scale = load_scales(behind + 2 * column, form->bf16);
-      counts zero = form->zeros ? load_zeros(behind + 2 * width + column) : broadcast(8);
-      scale = form->e2m1 ? scale * 0.5f : scale;
-      for (int k = 0; k < form->group; k++) {
-        counts codes = load_counts(from + 4 * (k / 8 * width + column)) >> (k % 4 * 8 + k % 8 / 4 * 4) & 15;
-        codes = form->e2m1 ? twice_e2m1(codes) : codes - zero;
-        store_lanes(to + k * width + column, __builtin_convertvector(codes, lanes) * scale);
-      }
-    }
+    form->e2m1 ? unpack_group4(from, width, form, true, to) : unpack_group4(from, width, form, false, to);
     to += form->group * width;
   }
 }
+
+/* Few rows: the same in registers. */
+static ALWAYS_INLINE void steps_codes4(const struct micro_tile *tile, int rows, int column, int vectors, bool e2m1) {
+  const struct micro_codes4 form = *tile->form;
+  lanes sum[ROWS][FEW_VECTORS];
+  struct x_rows x = x_rows(tile);
+  int width = tile->width;
+  const uint8_t *w = tile->w;
+  begin_real(tile, rows, column, vectors, sum);
+  for (int64_t step = 0; step < tile->steps; w += (2 + form.zeros) * width) {
+    struct codes4_scale scale[FEW_VECTORS];
+    UNROLL for (int v = 0; v < vectors; v++) {
+      scale[v] = codes4_scale(&form, w + form.group / 2 * width, width, column + v * LANES, e2m1);
+    }
+    for (int64_t end = step + form.group; step < end; step += 8, w += 4 * width) {
+      counts codes[FEW_VECTORS];
+      UNROLL for (int v = 0; v < vectors; v++) {
+        codes[v] = load_counts(w + 4 * (column + v * LANES));
+        if (v * LANES % 16 == 0) {
+          __builtin_prefetch(w + 4 * (column + v * LANES) + PREFETCH_CODES4);
+        }
+      }
+      UNROLL for (int k = 0; k < 8; k++) {
+        lanes w_now[FEW_VECTORS];
+        UNROLL for (int v = 0; v < vectors; v++) {
+          w_now[v] = codes4_lanes(codes[v], k, &scale[v], e2m1);
+        }
+        UNROLL for (int row = 0; row < rows; row++) {
+          lanes x_now = (lanes)x_at(&x, row, step + k);
+          UNROLL for (int v = 0; v < vectors; v++) {
+            sum[row][v] = multiply_f32(sum[row][v], w_now[v], x_now);
+          }
+        }
+      }
+    }
+  }
+  end_real(tile, rows, column, vectors, sum);
+}
+
+static ALWAYS_INLINE void direct_codes4(const struct micro_tile *tile, int rows, int column, int vectors) {
+  tile->form->e2m1 ? steps_codes4(tile, rows, column, vectors, true) : steps_codes4(tile, rows, column, vectors, false);
+}
+TILE_OF(tile_codes4, direct_codes4, ROW_CASES)
+#define CODES4_ROWS 4
 
 #endif

@@ -20,7 +20,10 @@
       MICRO_FIELDS(name_, usable_),                                                                                    \
       .widen_f16 = widen_f16,                                                                                          \
       .widen_e4m3 = widen_e4m3,                                                                                        \
-      .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer}, [MICRO_F32] = {[MICRO_DWORDS] = tile_f32}},          \
+      .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer},                                                      \
+               [MICRO_F32] = {[MICRO_DWORDS] = tile_f32, [MICRO_CODES4] = tile_codes4}},                               \
+      .unpack_rows = {[MICRO_CODES4] = CODES4_ROWS},                                                                   \
+      .few_rows = {[MICRO_CODES4] = CODES4_ROWS},                                                                      \
       .rows = ROWS,                                                                                                    \
       .unpack_e4m3_f32 = unpack_e4m3_f32,                                                                              \
       .unpack_bf16_f32 = unpack_bf16_f32,                                                                              \

@@ -132,7 +132,8 @@ static void run_tiles(const struct panel *panel, const void *w, int64_t step, in
                               .width = panel->width,
                               .steps = steps,
                               .sums = sums_of(panel, row),
-                              .first = step == 0};
+                              .first = step == 0,
+                              .form = &panel->form};
     if (panel->group_steps != 0) {
       run_group(panel, tile, row, k, column_scales);
     } else {
@@ -195,7 +196,7 @@ static enum micro_source source_of(const struct panel *panel) {
   static const enum micro_source packed[] = {
       [GEMM_FORMAT_INT8] = MICRO_U8,       [GEMM_FORMAT_FP8] = MICRO_E4M3,      [GEMM_FORMAT_INT2] = MICRO_CODES2,
       [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S,      [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS,
-      [GEMM_FORMAT_INT4] = MICRO_DWORDS,   [GEMM_FORMAT_INT4A8] = MICRO_DWORDS, [GEMM_FORMAT_MXFP4] = MICRO_DWORDS};
+      [GEMM_FORMAT_INT4] = MICRO_CODES4,   [GEMM_FORMAT_INT4A8] = MICRO_DWORDS, [GEMM_FORMAT_MXFP4] = MICRO_CODES4};
   const struct block_task *task = panel->task;
   enum micro_source source = packed[task->job->weight->shape.format];
   bool few = task->row_end - task->row_begin <= task->micro->few_rows[source];

@@ -47,19 +47,15 @@ static void random_codes(enum gemm_format format, uint8_t *out) {
   }
 }
 
-/* Bytes from `used` on of a row of codes stand for zeros: those of 2 bits that are not there are code 1. */
+/* What of a row of codes is not there stands for zeros. */
 static void pad_row(const struct gemm_weight *shape, uint8_t *row, uint64_t row_bytes) {
-  uint64_t bits = gemm_is_int2(shape->format)                                             ? 2
-                  : shape->format == GEMM_FORMAT_F16 || shape->format == GEMM_FORMAT_BF16 ? 16
-                                                                                          : 8;
-  uint64_t used = (uint64_t)shape->k * bits;
-  if (bits != 2) {
-    memset(row + used / 8, 0, row_bytes - used / 8);
-    return;
+  const struct gemm_format_facts *facts = gemm_format_facts(shape->format);
+  uint64_t bits = (uint64_t)facts->bits, used = (uint64_t)shape->k * bits;
+  for (uint64_t bit = used; bit % 8 != 0; bit += bits) {
+    uint8_t mask = (uint8_t)(((1u << bits) - 1) << bit % 8);
+    row[bit / 8] = (uint8_t)((row[bit / 8] & ~mask) | (facts->padding & mask));
   }
-  for (uint64_t bit = used; bit < row_bytes * 8; bit += 2) {
-    row[bit / 8] = (uint8_t)((row[bit / 8] & ~(3u << bit % 8)) | 1u << bit % 8);
-  }
+  memset(row + (used + 7) / 8, facts->padding, row_bytes - (used + 7) / 8);
 }
 
 enum status data_weight_make(struct data_weight *out, const struct gemm_weight *shape, struct error *error) {
@@ -89,6 +85,7 @@ enum status data_weight_make(struct data_weight *out, const struct gemm_weight *
     float scale = scale_of(shape->format) * (1 + (float)(i % 7) / 8);
     gemm_scale_put(gemm_scale_type(shape), out->canonical + layout->scales_offset, i, scale);
   }
+  memset(out->canonical + layout->zeros_offset, 7, layout->zeros_bytes);
   return STATUS_OK;
 }
 
@@ -185,7 +182,18 @@ void data_x_free(struct data_x *x) {
 
 /* ---- the reference */
 
-static double code_of(const struct data_weight *weight, const uint8_t *row, int64_t k) {
+static uint64_t scale_index(const struct data_weight *weight, int64_t n, int64_t k) {
+  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->shape.scale);
+  int64_t row = facts->n > 0 ? n / facts->n : 0, column = facts->k > 0 ? k / facts->k : 0;
+  return (uint64_t)row * weight->layout.scale_columns + (uint64_t)column;
+}
+
+static int zero_of(const struct data_weight *weight, int64_t n, int64_t k) {
+  const struct gemm_layout *layout = &weight->layout;
+  return layout->zeros_bytes > 0 ? weight->canonical[layout->zeros_offset + scale_index(weight, n, k)] : 8;
+}
+
+static double code_of(const struct data_weight *weight, const uint8_t *row, int64_t n, int64_t k) {
   switch (weight->shape.format) {
   case GEMM_FORMAT_INT8:
     return (int8_t)row[k];
@@ -195,15 +203,14 @@ static double code_of(const struct data_weight *weight, const uint8_t *row, int6
     return load(GEMM_F16, row, k);
   case GEMM_FORMAT_BF16:
     return load(GEMM_BF16, row, k);
+  case GEMM_FORMAT_MXFP4:
+    return number_from_e2m1(row[k / 2] >> k % 2 * 4 & 15);
+  case GEMM_FORMAT_INT4:
+  case GEMM_FORMAT_INT4A8:
+    return (row[k / 2] >> k % 2 * 4 & 15) - zero_of(weight, n, k);
   default:
     return (row[k / 4] >> k % 4 * 2 & 3) - 1;
   }
-}
-
-static uint64_t scale_index(const struct data_weight *weight, int64_t n, int64_t k) {
-  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->shape.scale);
-  int64_t row = facts->n > 0 ? n / facts->n : 0, column = facts->k > 0 ? k / facts->k : 0;
-  return (uint64_t)row * weight->layout.scale_columns + (uint64_t)column;
 }
 
 static double scale_at(const struct data_weight *weight, int64_t n, int64_t k) {
@@ -229,11 +236,13 @@ static void read_row(const struct data_x *x, enum gemm_format format, int64_t r,
 
 static double element(const struct data_weight *weight, const double *x, int64_t n, bool bare) {
   const uint8_t *row = weight->canonical + (uint64_t)n * weight->layout.row_bytes;
+  int64_t group = gemm_scale_facts(weight->shape.scale)->k;
   double sum = 0;
-  for (int64_t first = 0; first < weight->shape.k; first += GEMM_GROUP) {
+  group = group > 0 ? group : GEMM_GROUP;
+  for (int64_t first = 0; first < weight->shape.k; first += group) {
     double part = 0;
-    for (int64_t k = first; k < first + GEMM_GROUP && k < weight->shape.k; k++) {
-      part += x[k] * code_of(weight, row, k);
+    for (int64_t k = first; k < first + group && k < weight->shape.k; k++) {
+      part += x[k] * code_of(weight, row, n, k);
     }
     sum += part * (bare ? 1 : scale_at(weight, n, first));
   }

@@ -155,7 +155,7 @@ enum gemm_scale settings_scale(const struct settings *settings, enum gemm_format
   if (settings->scale != GEMM_SCALE_NONE && !plain) {
     return settings->scale;
   }
-  return plain ? GEMM_SCALE_NONE : gemm_is_int2(format) ? GEMM_SCALE_GROUP : GEMM_SCALE_ROW;
+  return plain ? GEMM_SCALE_NONE : gemm_format_facts(format)->scale_default;
 }
 
 int settings_copies(const struct settings *settings, uint64_t bytes) {

@@ -34,6 +34,8 @@ void oracle_experts_make(struct oracle_experts *out, const struct gemm_weight *s
     memcpy(codes + (uint64_t)e * each->layout.codes_bytes, each->canonical, each->layout.codes_bytes);
     memcpy(scales + (uint64_t)e * each->layout.scales_bytes, each->canonical + each->layout.scales_offset,
            each->layout.scales_bytes);
+    memcpy(codes + out->whole.layout.zeros_offset + (uint64_t)e * each->layout.zeros_bytes,
+           each->canonical + each->layout.zeros_offset, each->layout.zeros_bytes);
   }
 }
 

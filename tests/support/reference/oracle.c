@@ -292,6 +292,7 @@ void oracle_weight_multiply(struct oracle_weight *weight, double factor) {
 
 void oracle_weight_identity(struct oracle_weight *out, const struct gemm_weight *shape) {
   weight_start(out, shape);
+  memset(out->canonical + out->layout.zeros_offset, 8, out->layout.zeros_bytes);
   for (int64_t i = 0; i < shape->n && i < shape->k; i++) {
     code_set(out, i, i, 1);
   }

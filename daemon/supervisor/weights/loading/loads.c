@@ -3,6 +3,7 @@
 #include "../../../log.h"
 #include "../../../memfd.h"
 #include "../../context.h"
+#include "../../net/closing.h"
 #include "../../net/descriptors.h"
 #include "../../net/foreign.h"
 #include "../../session/session.h"
@@ -43,7 +44,7 @@ static void finish_move(struct load *load, bool moved) {
 
 static void close_files(struct session *session, struct load_files *files) {
   while (files->count > 0)
-    foreign_close(files->fds[--files->count], &session->account->closing);
+    closing_start(files->fds[--files->count], &session->account->closing);
 }
 
 static void finish(struct load *load, const struct message_weight_info *info) {

@@ -322,7 +322,7 @@ static void a_file_that_a_user_serves_is_not_touched(void **state) {
 }
 
 /* Each is a thread of gemmd's that may never end: at some point no more are taken. */
-enum { MOST = 64 };
+enum { MOST = 256 };
 
 static void descriptors_that_cannot_be_closed_are_so_many(void **state) {
   static struct peer_reply reply;

@@ -374,9 +374,140 @@ static void test_lookup(void **state) {
   }
 }
 
+/* ---- codes of 4 bits */
+
+enum { CODES4_K = 2 * MICRO_GROUP, CODES4_TEST_ROWS = 4 };
+
+/* A panel of every form: what it holds, and what that stands for. */
+struct codes4 {
+  struct micro_codes4 form;
+  int width;
+  uint8_t panel[(CODES4_K / 2 + CODES4_K / 32 * 3) * MICRO_WIDTH];
+  uint8_t code[CODES4_K][MICRO_WIDTH], zero[CODES4_K / 32][MICRO_WIDTH];
+  float scale[CODES4_K / 32][MICRO_WIDTH];
+};
+
+static void codes4_fill(struct codes4 *codes, int width, struct micro_codes4 form) {
+  uint64_t random = 17;
+  uint8_t *at = codes->panel;
+  memset(codes, 0, sizeof(*codes));
+  codes->form = form;
+  codes->width = width;
+  for (int group = 0; group < CODES4_K / form.group; group++) {
+    for (int i = 0; i < form.group * width; i++) {
+      int k = i / width, column = i % width;
+      uint8_t code = oracle_random(&random) & 15;
+      codes->code[group * form.group + k][column] = code;
+      at[4 * (k / 8 * width + column) + k % 4] |= (uint8_t)(code << k % 8 / 4 * 4);
+    }
+    at += form.group / 2 * width;
+    for (int column = 0; column < width; column++) {
+      float value = (float)oracle_normal(&random);
+      uint16_t half = form.bf16 ? number_to_bf16(value) : number_to_f16(value);
+      codes->scale[group][column] = form.bf16 ? number_from_bf16(half) : number_from_f16(half);
+      codes->zero[group][column] = form.zeros ? oracle_random(&random) & 15 : 8;
+      memcpy(at + 2 * column, &half, sizeof(half));
+      if (form.zeros) {
+        at[2 * width + column] = codes->zero[group][column];
+      }
+    }
+    at += (2 + form.zeros) * width;
+  }
+}
+
+/* Twice as large with e2m1. */
+static float codes4_value(const struct codes4 *codes, int k, int column) {
+  uint8_t code = codes->code[k][column];
+  return codes->form.e2m1 ? 2 * number_from_e2m1(code) : (float)(code - codes->zero[k / codes->form.group][column]);
+}
+
+static void check_codes4_f32(const struct codes4 *codes) {
+  static float values[CODES4_K * MICRO_WIDTH];
+  float half = codes->form.e2m1 ? 0.5f : 1;
+  micro->unpack_codes4_f32(codes->panel, codes->width, CODES4_K / codes->form.group, &codes->form, values);
+  for (int i = 0; i < CODES4_K * codes->width; i++) {
+    int k = i / codes->width, column = i % codes->width;
+    assert_true(values[i] == codes4_value(codes, k, column) * half * codes->scale[k / codes->form.group][column]);
+  }
+  static float x[CODES4_TEST_ROWS][CODES4_K + 5];
+  uint64_t random = 18;
+  for (int i = 0; i < CODES4_TEST_ROWS * (CODES4_K + 5); i++) {
+    x[i / (CODES4_K + 5)][i % (CODES4_K + 5)] = (float)oracle_normal(&random);
+  }
+  for (int rows = 1; rows <= micro->unpack_rows[MICRO_CODES4]; rows++) {
+    float sums[2][CODES4_TEST_ROWS][MICRO_WIDTH] = {0};
+    struct micro_tile tile = {.x = (const uint32_t *)(const void *)x[0],
+                              .x_stride = CODES4_K + 5,
+                              .rows = rows,
+                              .w = codes->panel,
+                              .width = codes->width,
+                              .steps = CODES4_K,
+                              .sums = sums[0],
+                              .form = &codes->form};
+    micro->tile[MICRO_F32][MICRO_CODES4](&tile);
+    tile.w = values;
+    tile.sums = sums[1];
+    micro->tile[MICRO_F32][MICRO_DWORDS](&tile);
+    assert_memory_equal(sums[0], sums[1], sizeof(sums[0]));
+  }
+}
+
+static void check_codes4_groups(const struct codes4 *codes, int rows, bool first) {
+  static int8_t x[MICRO_GROUPS_ROWS][CODES4_K + 12];
+  int32_t start[CODES4_K / 32][MICRO_GROUPS_ROWS] = {{0}};
+  float sums[MICRO_GROUPS_ROWS][MICRO_WIDTH];
+  uint64_t random = 19;
+  for (int i = 0; i < MICRO_GROUPS_ROWS * CODES4_K; i++) { /* the first row has the largest there are */
+    int row = i / CODES4_K, k = i % CODES4_K;
+    x[row][k] = row == 0 ? -128 : (int8_t)oracle_random(&random);
+    start[k / codes->form.group][row] -= x[row][k];
+  }
+  for (int i = 0; i < MICRO_GROUPS_ROWS * MICRO_WIDTH; i++) {
+    sums[i / MICRO_WIDTH][i % MICRO_WIDTH] = 3;
+  }
+  const struct micro_groups groups = {.x = (const uint32_t *)(const void *)x[0],
+                                      .x_stride = (CODES4_K + 12) / 4,
+                                      .rows = rows,
+                                      .w = codes->panel,
+                                      .width = codes->width,
+                                      .groups = CODES4_K / codes->form.group,
+                                      .start = start[0],
+                                      .start_stride = MICRO_GROUPS_ROWS,
+                                      .sums = sums[0],
+                                      .first = first,
+                                      .form = &codes->form};
+  micro->groups_codes4(&groups);
+  for (int i = 0; i < MICRO_GROUPS_ROWS * MICRO_WIDTH; i++) {
+    int row = i / MICRO_WIDTH, column = i % MICRO_WIDTH;
+    bool inside = row < rows && column < codes->width;
+    double wanted = inside && first ? 0 : 3, size = 3;
+    for (int k = 0; k < CODES4_K && inside; k++) {
+      double term = (double)codes4_value(codes, k, column) * codes->scale[k / codes->form.group][column] * x[row][k];
+      wanted += term;
+      size += fabs(term);
+    }
+    assert_true(fabs((double)sums[row][column] - wanted) <= 1e-6 * size);
+  }
+}
+
+static void test_codes4(void **state) {
+  (void)state;
+  static struct codes4 codes;
+  for (int i = 0; i < 4 * 3 * 5; i++) {
+    const struct micro_codes4 form = {
+        .group = 32 << i / 4 % 3, .bf16 = i / 12 % 2 == 1, .zeros = i / 24 == 1, .e2m1 = i / 48 == 1};
+    codes4_fill(&codes, (i % 4 + 1) * MICRO_VECTOR, form);
+    check_codes4_f32(&codes);
+    for (int rows = 1; rows <= MICRO_GROUPS_ROWS && !form.e2m1; rows++) {
+      check_codes4_groups(&codes, rows, rows % 2 == 0);
+    }
+  }
+}
+
 static int run(const char *name) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles), cmocka_unit_test(test_unpacking_tiles),
-                                     cmocka_unit_test(test_lookup), cmocka_unit_test(test_groups)};
+                                     cmocka_unit_test(test_lookup), cmocka_unit_test(test_groups),
+                                     cmocka_unit_test(test_codes4)};
   return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
 

@@ -20,20 +20,22 @@ static void messages_over_the_rate_wait(void **state) {
   users_init(&users, &config);
   struct user *alice = users_enter(&users, ALICE, false, 1000);
   assert_ptr_equal(users_enter(&users, ALICE, false, 1000), alice);
-  for (int i = 0; i < 20; i++)
-    assert_int_equal(user_spend_message(&users, alice, 1000), 0);
-  assert_int_equal(user_spend_message(&users, alice, 1000), 101);
-  assert_int_equal(user_spend_message(&users, alice, 1000), 201); /* from a second session: it waits behind the first */
-  assert_int_equal(user_spend_message(&users, alice, 1201), 100);
+  for (int i = 0; i < 12; i++)
+    assert_int_equal(user_spend_message(&users, alice, 0, 1000), 0);
+  assert_int_equal(user_spend_message(&users, alice, 7, 1000), 0); /* counts as eight */
+  assert_int_equal(user_spend_message(&users, alice, 0, 1000), 101);
+  assert_int_equal(user_spend_message(&users, alice, 0, 1000),
+                   201); /* from a second session: it waits behind the first */
+  assert_int_equal(user_spend_message(&users, alice, 0, 1201), 100);
   users_leave(&users, alice, 1201);
   users_leave(&users, alice, 1201);
   assert_ptr_equal(users_enter(&users, ALICE, false, 1201), alice); /* to leave does not forgive the debt */
-  assert_int_equal(user_spend_message(&users, alice, 1201), 200);
+  assert_int_equal(user_spend_message(&users, alice, 0, 1201), 200);
   users_leave(&users, alice, 9000);
   assert_int_equal(users.count, 0);
   struct user *root = users_enter(&users, 0, true, 9000);
   for (int i = 0; i < 1000; i++)
-    assert_int_equal(user_spend_message(&users, root, 9000), 0);
+    assert_int_equal(user_spend_message(&users, root, 0, 9000), 0);
   users_free(&users);
 }
 

@@ -1,0 +1,15 @@
+/* Closing descriptors that clients sent. On a file system in user space the client decides when a close returns: in the
+ * loop that would hold up everybody. So it happens on threads of their own. */
+#ifndef SUPERVISOR_NET_CLOSING_H
+#define SUPERVISOR_NET_CLOSING_H
+
+/* Returns at once. `payer` is an atomic_uint, or NULL: it counts closes that have not returned, and stays until they
+ * have. */
+void closing_start(int fd, void *payer);
+/* Before a child is started: waits until none of these descriptors is open in this process any more, whether its close
+ * has returned or not. A child that inherited one would have to close it before it executes its program. */
+void closing_settle(void);
+/* Closes that have not returned, all of them. */
+unsigned closing_pending(void);
+
+#endif
