@@ -60,7 +60,7 @@ static ALWAYS_INLINE void expand_bf16(const uint8_t *from, lanes out[BF16_STEPS]
   out[1] = step_bf16(from, 1);
 }
 
-#define F16_STEPS 1
+#define F16_STEPS 2 /* one of them at the end of an odd K */
 static ALWAYS_INLINE lanes step_f16(const uint8_t *from, int step) {
   (void)step;
   return load_halves(from);
@@ -89,10 +89,14 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
 }
 #endif
 
-/* ---- few rows: tiles that expand. `bytes` is what a column has for `count` steps. So many vectors take a step before
- * they take the next: one by one they read W once, but with four rows there are more x than registers. */
+/* ---- few rows: tiles that expand. Of `count` steps a column has `bytes` in each of `deep` rows of memory. So many
+ * vectors take a step before they take the next: one by one they read W once, but with four rows there are more x than
+ * registers. Lines are asked for that far ahead: a stretch for few rows, which read all columns of a step; else 8 KiB,
+ * what others read of some columns of all steps before the next columns, so that the next such steps come meanwhile.
+ * Where columns of two turns share a line, each turn asks for every other line. */
 
 #define DIRECT_AHEAD 4096
+#define BLOCK_AHEAD 8192
 /* The lines of x that the next tile begins with, a line of each row once for all its steps. Not where a tile has few
  * rows: what it reads of x stays where it is. */
 static ALWAYS_INLINE void ask_for_rows(const struct micro_tile *tile, int rows, int64_t step) {
@@ -103,44 +107,55 @@ static ALWAYS_INLINE void ask_for_rows(const struct micro_tile *tile, int rows, 
   }
 }
 
-#define BLOCK_DIRECT(name, bytes, count, at_once, sum_type, ending, multiply, step_of)                                 \
-  static ALWAYS_INLINE void direct_##name(const struct micro_tile *tile, int rows, int column, int vectors) {          \
-    sum_type sum[ROWS][FEW_VECTORS];                                                                                   \
-    struct x_rows x = x_rows(tile);                                                                                    \
-    const uint8_t *w = (const uint8_t *)tile->w + bytes * column;                                                      \
-    begin_##ending(tile, rows, column, vectors, sum);                                                                  \
-    for (int64_t step = 0; step < tile->steps; step += count, w += bytes * tile->width) {                              \
-      ask_for_rows(tile, rows, step);                                                                                  \
-      UNROLL for (int first = 0; first < vectors; first += at_once) {                                                  \
-        UNROLL for (int i = 0; i < count; i++) {                                                                       \
-          sum_type w_now[at_once];                                                                                     \
-          UNROLL for (int v = 0; v < at_once; v++) {                                                                   \
-            const uint8_t *from = w + bytes * LANES * (first + v);                                                     \
-            w_now[v] = step_of(from, i);                                                                               \
-            if (i == 0 && (first + v) * LANES * bytes % 64 == 0) {                                                     \
-              __builtin_prefetch(from + DIRECT_AHEAD);                                                                 \
-            }                                                                                                          \
+#define BLOCK_DIRECT(name, bytes, deep, steps_, at_once, sum_type, ending, multiply, step_of)                          \
+  static ALWAYS_INLINE void steps_##name(const struct x_rows *x, int rows, int vectors, int64_t step, int count,       \
+                                         const uint8_t *w, int64_t width, int64_t ahead,                               \
+                                         sum_type sum[][FEW_VECTORS]) {                                                \
+    int each = steps_ / deep, turns = bytes * LANES * vectors < 64 ? 64 / (bytes * LANES * vectors) : 1;               \
+    UNROLL for (int first = 0; first < vectors; first += at_once) {                                                    \
+      UNROLL for (int i = 0; i < count; i++) {                                                                         \
+        sum_type w_now[at_once];                                                                                       \
+        UNROLL for (int v = 0; v < at_once; v++) {                                                                     \
+          const uint8_t *from = w + i / each * bytes * width + bytes * LANES * (first + v);                            \
+          w_now[v] = step_of(from, i % each);                                                                          \
+          if (i % (each * turns) == 0 && (first + v) * LANES * bytes % 64 == 0) {                                      \
+            __builtin_prefetch(from + ahead);                                                                          \
           }                                                                                                            \
-          UNROLL for (int row = 0; row < rows; row++) {                                                                \
-            sum_type x_now = (sum_type)x_at(&x, row, step + i);                                                        \
-            UNROLL for (int v = 0; v < at_once; v++) {                                                                 \
-              sum[row][first + v] = multiply(sum[row][first + v], w_now[v], x_now);                                    \
-            }                                                                                                          \
+        }                                                                                                              \
+        UNROLL for (int row = 0; row < rows; row++) {                                                                  \
+          sum_type x_now = (sum_type)x_at(x, row, step + i);                                                           \
+          UNROLL for (int v = 0; v < at_once; v++) {                                                                   \
+            sum[row][first + v] = multiply(sum[row][first + v], w_now[v], x_now);                                      \
           }                                                                                                            \
         }                                                                                                              \
       }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static ALWAYS_INLINE void direct_##name(const struct micro_tile *tile, int rows, int column, int vectors) {          \
+    sum_type sum[ROWS][FEW_VECTORS];                                                                                   \
+    struct x_rows x = x_rows(tile);                                                                                    \
+    int64_t step = 0, width = tile->width, turn = column / (LANES * vectors) % deep;                                   \
+    int64_t ahead = rows <= 2 ? DIRECT_AHEAD : BLOCK_AHEAD + turn * bytes * width;                                     \
+    const uint8_t *w = (const uint8_t *)tile->w + bytes * column;                                                      \
+    begin_##ending(tile, rows, column, vectors, sum);                                                                  \
+    for (; step + steps_ <= tile->steps; step += steps_, w += deep * bytes * width) {                                  \
+      ask_for_rows(tile, rows, step);                                                                                  \
+      steps_##name(&x, rows, vectors, step, steps_, w, width, ahead, sum);                                             \
+    }                                                                                                                  \
+    for (; deep > 1 && step < tile->steps; step++, w += bytes * width) {                                               \
+      steps_##name(&x, rows, vectors, step, 1, w, width, ahead, sum);                                                  \
     }                                                                                                                  \
     end_##ending(tile, rows, column, vectors, sum);                                                                    \
   }                                                                                                                    \
   TILE_OF(tile_##name, direct_##name, ROW_CASES_6)
 
-BLOCK_DIRECT(bf16_pairs, 4, BF16_STEPS, VECTORS, lanes, real, multiply_f32, step_bf16)
-BLOCK_DIRECT(f16s, 2, F16_STEPS, VECTORS, lanes, real, multiply_f32, step_f16)
+BLOCK_DIRECT(bf16_pairs, 4, 1, BF16_STEPS, VECTORS, lanes, real, multiply_f32, step_bf16)
+BLOCK_DIRECT(f16s, 2, F16_STEPS, F16_STEPS, VECTORS, lanes, real, multiply_f32, step_f16)
 #ifdef HAS_WORDS
 #ifndef U8_AT_ONCE
 #define U8_AT_ONCE 1
 #endif
-BLOCK_DIRECT(u8, 4, U8_STEPS, U8_AT_ONCE, counts, integer, multiply_words, step_u8)
+BLOCK_DIRECT(u8, 4, 1, U8_STEPS, U8_AT_ONCE, counts, integer, multiply_words, step_u8)
 #endif
 
 /* FP8: 16 columns at a time, of which one register gets 0..3 and 8..11, another the rest: what a permutation across the
@@ -271,8 +286,6 @@ static ALWAYS_INLINE void direct_codes2(const struct micro_tile *tile, int rows,
 TILE_OF(tile_codes2, direct_codes2, ROW_CASES_6)
 
 /* ---- many rows: blocks. The next one's lines are asked for, so that they come while this one is multiplied. */
-
-#define BLOCK_AHEAD 8192
 
 #define UNPACK(name, bytes, count, type, to_type, expand)                                                              \
   static void name(const uint8_t *from, int width, int64_t steps, to_type *to) {                                       \

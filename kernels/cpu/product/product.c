@@ -320,6 +320,7 @@ struct groups_part {
   const struct backend_job *job;
   const struct product_group *groups;
   int64_t count, panels, cost; /* panels of one; cost of all */
+  const int32_t *sources;      /* NULL, or [m]: rows of x */
 };
 
 /* The first panel of the group, whose panels begin at cost `before`, that begins at `cost` or behind it. */
@@ -345,13 +346,28 @@ static void compute_group(const struct groups_part *task, const struct product_g
   cpu_block_run(&block, &engine->spaces[part], begin, end);
 }
 
+/* A row of x that several groups have is made ready once by each thread. */
+static void stage_sources(const struct groups_part *task, int part, int parts) {
+  struct stage *stage = &task->engine->stage;
+  int64_t begin, end, there[PRODUCT_SOURCES] = {0}; /* place + 1 */
+  share(task->job->m, part, parts, &begin, &end);
+  for (int64_t place = begin; place < end; place++) {
+    int64_t row = task->sources != NULL ? task->sources[place] : place;
+    if (task->sources != NULL && there[row] != 0) {
+      cpu_stage_copy(stage, &task->job->weight->shape, there[row] - 1, place);
+      continue;
+    }
+    cpu_stage_row(stage, task->way->micro, task->job, row, place, part);
+    if (task->sources != NULL) {
+      there[row] = place + 1;
+    }
+  }
+}
+
 static void run_groups_part(void *context, int part, int parts) {
   const struct groups_part *task = context;
   int64_t begin, end, before = 0;
-  share(task->job->m, part, parts, &begin, &end);
-  for (int64_t row = begin; row < end; row++) {
-    cpu_stage_row(&task->engine->stage, task->way->micro, task->job, row, row, part);
-  }
+  stage_sources(task, part, parts);
   if (parts > 1) {
     cpu_pool_meet(task->engine->pool);
   }
@@ -365,7 +381,8 @@ static void run_groups_part(void *context, int part, int parts) {
 }
 
 enum status cpu_product_groups(struct product_engine *engine, const struct backend_job *job,
-                               const struct product_group *groups, int64_t count, struct error *error) {
+                               const struct product_group *groups, int64_t count, const int32_t *sources,
+                               struct error *error) {
   struct backend_job one = *job;
   one.weight = (struct backend_weight *)(uintptr_t)groups[0].weight;
   struct product_way way = cpu_product_way(engine, &one.weight->shape, job->m * count);
@@ -374,7 +391,8 @@ enum status cpu_product_groups(struct product_engine *engine, const struct backe
                              .job = &one,
                              .groups = groups,
                              .count = count,
-                             .panels = one.weight->layout.panels};
+                             .panels = one.weight->layout.panels,
+                             .sources = sources};
   for (int64_t i = 0; i < count; i++) {
     task.cost += task.panels * groups[i].cost;
   }

@@ -64,10 +64,13 @@ struct product_group {
   int64_t cost; /* of one of its panels, by which they are shared out */
 };
 
-/* All of them in one run of the threads: the rows of the groups are those of the job, whose weight and bias say nothing
+/* All of them in one run of the threads: the rows of the groups are those of the job's y, and of its x where `sources`
+ * is NULL; else those rows of x, 0 .. PRODUCT_SOURCES - 1, the same for several. The job's weight and bias say nothing
  * beyond shape and type. As of cpu_product_run, and M is at most cpu_stage_room of the weights. Not with pauses. */
+enum { PRODUCT_SOURCES = 256 };
 MUST_CHECK enum status cpu_product_groups(struct product_engine *engine, const struct backend_job *job,
-                                          const struct product_group *groups, int64_t count, struct error *error);
+                                          const struct product_group *groups, int64_t count, const int32_t *sources,
+                                          struct error *error);
 /* What the backend takes by itself. */
 struct product_way cpu_product_way(const struct product_engine *engine, const struct gemm_weight *shape, int64_t m);
 /* The way's, but for a product that ends before who waits for it goes to sleep: that leaves them their cores. */

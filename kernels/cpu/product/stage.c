@@ -228,3 +228,20 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
   }
   stage->ordinary[place] = cpu_weight_is_ordinary(stage->factors[place]);
 }
+
+void cpu_stage_copy(struct stage *stage, const struct gemm_weight *shape, int64_t from, int64_t place) {
+  bool starts = micro_is_integer(stage->kind), scales = shape->scale == GEMM_SCALE_BLOCK;
+  int64_t groups = shape->format == GEMM_FORMAT_INT8 ? 1 : stage->groups;
+  memcpy(stage->values + place * stage->stride, stage->values + from * stage->stride,
+         (size_t)stage->steps * sizeof(*stage->values));
+  for (int64_t group = 0; (starts || scales) && group < groups; group++) {
+    int64_t before = group * stage->rows;
+    if (starts) {
+      stage->starts[before + place] = stage->starts[before + from];
+    } else {
+      stage->group_scales[before + place] = stage->group_scales[before + from];
+    }
+  }
+  stage->factors[place] = stage->factors[from];
+  stage->ordinary[place] = stage->ordinary[from];
+}

@@ -44,5 +44,7 @@ void cpu_stage_free(struct stage *stage);
 /* Row `row` of the job's x to place `place`. Threads may do this at the same time for different places. */
 void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const struct backend_job *job, int64_t row,
                    int64_t place, int thread);
+/* What is at place `from`, which the same thread has put there, to another place, too. */
+void cpu_stage_copy(struct stage *stage, const struct gemm_weight *shape, int64_t from, int64_t place);
 
 #endif

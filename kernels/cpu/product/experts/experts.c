@@ -192,10 +192,9 @@ static enum status run_rows(struct run *run, const struct experts_device *device
   int64_t rows = run->pairs.rows, top = run->pairs.top;
   const struct backend_experts *experts = run->job->experts;
   enum status status =
-      run_pass(device, run, gather_part, run->pairs.begins[run->pairs.experts], run->x_row_bytes, error);
-  if (status == STATUS_OK && run->fused != NULL) {
-    status = cpu_fused_run(device->engine, run->job, run->pairs.begins, run->x, run->y, run->fused, error);
-  }
+      run->fused != NULL
+          ? cpu_fused_run(device->engine, run->job, &run->pairs, run->first, run->y, run->fused, error)
+          : run_pass(device, run, gather_part, run->pairs.begins[run->pairs.experts], run->x_row_bytes, error);
   for (int64_t e = 0; status == STATUS_OK && run->fused == NULL && e < run->pairs.experts; e++) {
     status = run_expert(run, device, e, error);
   }
@@ -219,7 +218,7 @@ static enum status reserve(struct experts *experts, const struct experts_device 
   bool fused = cpu_fused_takes(device->engine, run->job, rows * run->pairs.top);
   uint64_t fused_bytes = fused ? cpu_fused_bytes(run->job, rows * run->pairs.top) : 0;
   uint64_t pairs = (uint64_t)(rows * run->pairs.top);
-  uint64_t x_bytes = gemm_round_up(pairs * run->x_row_bytes, GEMM_SECTION);
+  uint64_t x_bytes = fused ? 0 : gemm_round_up(pairs * run->x_row_bytes, GEMM_SECTION);
   uint64_t y_bytes = gemm_round_up(pairs * run->y_row_bytes, GEMM_SECTION);
   uint64_t bytes = x_bytes + y_bytes + fused_bytes + gemm_round_up(pairs_bytes(&run->pairs, rows), GEMM_SECTION);
   if (bytes > experts->bytes) {

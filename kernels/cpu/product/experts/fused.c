@@ -52,24 +52,35 @@ static int64_t groups_make(const struct backend_job *job, const int32_t *begins,
 
 /* One product of all pairs, `job` being over them: dense x and y, and the weight with all experts. */
 static enum status multiply(struct product_engine *engine, struct backend_job *job, const int32_t *begins,
-                            struct error *error) {
+                            const int32_t *sources, struct error *error) {
   struct product_group groups[FUSED_PAIRS];
   int64_t count = groups_make(job, begins, groups);
-  return count > 0 ? cpu_product_groups(engine, job, groups, count, error) : STATUS_OK;
+  return count > 0 ? cpu_product_groups(engine, job, groups, count, sources, error) : STATUS_OK;
 }
 
-enum status cpu_fused_run(struct product_engine *engine, const struct backend_job *job, const int32_t *begins,
-                          const void *x, void *y, void *memory, struct error *error) {
+/* Which rows of x the sorted pairs have, from the job's `first` on, or with x_pairs from its first pair on. */
+static const void *find_sources(const struct backend_job *job, const struct pairs *pairs, int64_t first,
+                                int32_t sources[FUSED_PAIRS]) {
+  bool own = job->experts->x_pairs;
+  int32_t top = (int32_t)pairs->top;
+  for (int32_t i = 0; i < pairs->begins[pairs->experts]; i++)
+    sources[i] = own ? pairs->sorted[i] : pairs->sorted[i] / top;
+  return (const uint8_t *)job->x + (uint64_t)(own ? first * top : first) * job->x_stride;
+}
+
+enum status cpu_fused_run(struct product_engine *engine, const struct backend_job *job, const struct pairs *pairs,
+                          int64_t first, void *y, void *memory, struct error *error) {
   struct backend_job one = *job;
-  int64_t pairs = begins[job->weight->shape.experts];
-  uint8_t *between = memory, *v = between + half_bytes(job, pairs);
+  const int32_t *begins = pairs->begins;
+  int32_t sources[FUSED_PAIRS];
+  int64_t rows = begins[job->weight->shape.experts];
+  uint8_t *between = memory, *v = between + half_bytes(job, rows);
   uint32_t count = job->steps != NULL ? job->step_count : 1;
   enum status status = STATUS_OK;
   one.experts = NULL;
   one.steps = NULL;
-  one.m = pairs;
-  one.x = x;
-  one.x_stride = (uint64_t)job->weight->shape.k * gemm_type_bytes(job->x_type);
+  one.m = rows;
+  one.x = find_sources(job, pairs, first, sources);
   for (uint32_t i = 0; status == STATUS_OK && i < count; i++) {
     const struct backend_step *step = job->steps != NULL ? &job->steps[i] : NULL;
     bool last = i + 1 == count, activates = step != NULL && cpu_step_activates(step);
@@ -81,12 +92,12 @@ enum status cpu_fused_run(struct product_engine *engine, const struct backend_jo
     }
     one.y = last && !activates ? y : v;
     one.y_stride = (uint64_t)one.weight->shape.n * gemm_type_bytes(one.y_type);
-    status = multiply(engine, &one, begins, error);
+    status = multiply(engine, &one, begins, i == 0 ? sources : NULL, error);
     if (status != STATUS_OK || (last && !activates))
       break;
     struct activate_task task = {.v = v,
                                  .out = last ? y : between,
-                                 .rows = pairs,
+                                 .rows = rows,
                                  .columns = cpu_step_columns(step),
                                  .type = one.y_type,
                                  .activation = step->activation,
