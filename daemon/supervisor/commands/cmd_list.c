@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TURN_NS = 1000000, LOOKED_AT_ONCE = 16, TURN_MESSAGES = 10 /* that a turn counts as */ };
+enum { TURN_NS = 1000000, LOOKED_AT_ONCE = 16, TURN_MESSAGES = 10 /* that a turn counts as */, NAP_MOST_MS = 100 };
 
 struct listing {
   uv_timer_t timer;
@@ -17,6 +17,7 @@ struct listing {
   struct message_weight_list_request request; /* `after`: the last name that has been looked at */
   struct message_weight_list_reply reply;
   size_t room;
+  uint64_t due_ms; /* of the next turn */
 };
 
 /* Bytes of one item on the wire, at most. */
@@ -59,16 +60,28 @@ static void on_closed(uv_handle_t *handle) {
 
 static void on_turn(uv_timer_t *timer);
 
+/* Not for long at a time: the session may end meanwhile. */
+static void nap(struct listing *listing) {
+  uint64_t now_ms = uv_now(&listing->session->supervisor->loop);
+  uint64_t left_ms = listing->due_ms > now_ms ? listing->due_ms - now_ms : 1; /* 0 would run it before sockets */
+  uv_timer_start(&listing->timer, on_turn, left_ms < NAP_MOST_MS ? left_ms : NAP_MOST_MS, 0);
+}
+
 static void wait_for_turn(struct listing *listing) {
   struct supervisor *supervisor = listing->session->supervisor;
-  uint32_t wait_ms =
-      user_spend_message(&supervisor->users, listing->session->account, TURN_MESSAGES - 1, uv_now(&supervisor->loop));
-  uv_timer_start(&listing->timer, on_turn, wait_ms > 0 ? wait_ms : 1, 0); /* 0 would run it before sockets */
+  uint64_t now_ms = uv_now(&supervisor->loop);
+  listing->due_ms =
+      now_ms + user_spend_message(&supervisor->users, listing->session->account, TURN_MESSAGES - 1, now_ms);
+  nap(listing);
 }
 
 static void on_turn(uv_timer_t *timer) {
   struct listing *listing = timer->data;
   struct session *session = listing->session;
+  if (!session->ending && uv_now(&session->supervisor->loop) < listing->due_ms) {
+    nap(listing);
+    return;
+  }
   if (!session->ending && !look(listing)) {
     wait_for_turn(listing);
     return;
