@@ -509,7 +509,8 @@ class FourBits(Served):
                    STEM + ".scales": ("F16", halves.T.copy())}  # fmt: skip
         self.model(tensors, {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemm", **config})
         spread = np.arange(k) // group
-        return (codes.astype(np.float32) - zeros[:, spread]) * halves.astype(np.float32)[:, spread], tensors
+        with np.errstate(invalid="ignore"):
+            return (codes.astype(np.float32) - zeros[:, spread]) * halves.astype(np.float32)[:, spread], tensors
 
     def test_awq(self):
         for group in (32, 64, 128, K):

@@ -97,7 +97,7 @@ class Values(Torch):
 
     def test_formats(self):
         x = torch.randn(9, K)
-        for format, bound in (("int8", 0.02), ("fp8", 0.05), ("int2", 0.6)):
+        for format, bound in (("int8", 0.02), ("fp8", 0.05), ("int2", 0.6), ("int4", 0.12), ("int4a8", 0.12), ("mxfp4", 0.16)):
             source, linear = self.linear(format=format)
             with torch.inference_mode():
                 expected, y = source(x), linear(x)
