@@ -107,14 +107,12 @@ float number_from_e2m1(uint8_t bits) {
   return bits & 8 ? -e2m1[bits & 7] : e2m1[bits & 7];
 }
 
+/* Steps are 0.5 up to 2, 1 up to 4 and 2 beyond; a tie goes to the even one of two codes. */
 uint8_t number_to_e2m1(float value) {
-  float magnitude = fabsf(value);
-  uint8_t code = 0;
-  /* Halfway between two codes the even one of them. */
-  while (code < 7 && !(magnitude < (e2m1[code] + e2m1[code + 1]) / 2.0f) &&
-         !(code % 2 == 0 && magnitude == (e2m1[code] + e2m1[code + 1]) / 2.0f))
-    code++;
-  return (uint8_t)(code | (bits_of(value) >> 31) << 3);
+  float magnitude = fabsf(value) < 6.0f ? fabsf(value) : 6.0f;
+  float steps = magnitude < 2.0f ? magnitude * 2.0f : magnitude < 4.0f ? magnitude : magnitude / 2.0f;
+  int before = magnitude < 2.0f ? 0 : magnitude < 4.0f ? 2 : 4;
+  return (uint8_t)((int)(steps + 12582912.0f - 12582912.0f) + before + (int)(bits_of(value) >> 31 << 3));
 }
 
 static float scale_of(float absmax, float most) {

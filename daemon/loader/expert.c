@@ -21,23 +21,24 @@ static enum status find_own(const struct import_model *model, const char *patter
   return find(model, name, out, error);
 }
 
-/* Numbers alone: scales of codes would be stacked, too, and which of them are an expert's is not said. GGUF has them in
- * the tensor. */
-static bool is_sliced(enum safetensors_dtype dtype) {
-  return dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16 || dtype >= DTYPE_GGUF;
+/* Numbers, and codes whose importer knows the part of the scales that is an expert's (gpt-oss). GGUF has them in the
+ * tensor. */
+static bool is_sliced(const struct safetensors_tensor *tensor) {
+  return import_is_real(tensor->dtype) || tensor->dtype >= DTYPE_GGUF || import_is_blocks(tensor);
 }
 
 static enum status cut(const struct import_entry *whole, int64_t expert, struct expert_slice *slice,
                        struct error *error) {
   const struct safetensors_tensor *from = whole->tensor;
   uint64_t count = from->shape[0], rows = from->shape[1];
-  if (from->rank != 3 || from->elements == 0)
+  if (from->rank != (import_is_blocks(from) ? 4 : 3) || from->elements == 0)
     return error_set(error, STATUS_UNSUPPORTED,
                      "tensor '%s' has %zu dimension%s; experts are [E, N, K], or {} in a name", SHOW(from->name),
                      from->rank, plural(from->rank));
-  if (!is_sliced(from->dtype))
-    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' is %s; stacked experts are taken as F32, F16 or BF16",
-                     SHOW(from->name), safetensors_dtype_name(from->dtype));
+  if (!is_sliced(from))
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "tensor '%s' is %s; stacked experts are taken as F32, F16, BF16 or MXFP4", SHOW(from->name),
+                     safetensors_dtype_name(from->dtype));
   if ((uint64_t)expert >= count)
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' has %llu experts, and none of number %lld", SHOW(from->name),
                      (unsigned long long)count, (long long)expert);
@@ -49,7 +50,8 @@ static enum status cut(const struct import_entry *whole, int64_t expert, struct 
   slice->tensor.shape[1] = slice->tensor.elements / rows;
   slice->tensor.begin += (uint64_t)expert * bytes;
   slice->tensor.end = slice->tensor.begin + bytes;
-  slice->entry = (struct import_entry){.tensor = &slice->tensor, .file = whole->file};
+  slice->entry =
+      (struct import_entry){.tensor = &slice->tensor, .file = whole->file, .part = (uint64_t)expert, .parts = count};
   return STATUS_OK;
 }
 

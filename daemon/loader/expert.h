@@ -11,7 +11,7 @@ struct expert_slice {
 };
 
 /* The tensor that `pattern` names for the expert; *slice is where it is made up, if it is. NOT_FOUND; UNSUPPORTED for
- * stacked tensors of other than three dimensions or of codes; INVALID where the name is too long. */
+ * stacked tensors of other dimensions, or of codes that are not MXFP4; INVALID where the name is too long. */
 MUST_CHECK enum status expert_find(const struct import_model *model, const char *pattern, int64_t expert,
                                    struct expert_slice *slice, const struct import_entry **out, struct error *error);
 

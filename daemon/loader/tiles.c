@@ -6,7 +6,7 @@
 #define AUX_BYTES_MOST ((uint64_t)1 << 30)
 
 uint64_t tiles_row_bytes(const struct source_piece *piece, uint64_t columns) {
-  return columns / piece->from.pack * piece->from.pack_bytes;
+  return columns / piece->from.pack * piece->from.pack_bytes / piece->from.pack_rows;
 }
 
 static const struct file *file_of(const struct files *files, const struct import_entry *entry) {
@@ -34,13 +34,14 @@ static enum status read_rows(const struct files *files, const struct source_piec
   return STATUS_OK;
 }
 
-/* One row of words for every `pack` columns of W. */
+/* One row of words for every `pack` columns of W; rows are a multiple of `pack_rows`. */
 static enum status read_words(const struct files *files, const struct source_piece *piece, uint64_t first,
                               uint64_t rows, uint64_t column, uint64_t columns, uint8_t *raw, struct error *error) {
   const struct import_weight *from = &piece->from;
-  uint64_t words = columns / from->pack, bytes = rows * from->pack_bytes;
-  uint64_t row_bytes = (uint64_t)from->n * from->pack_bytes;
-  uint64_t offset = from->tensor->tensor->begin + column / from->pack * row_bytes + first * from->pack_bytes;
+  uint64_t words = columns / from->pack, bytes = rows / from->pack_rows * from->pack_bytes;
+  uint64_t row_bytes = (uint64_t)from->n / from->pack_rows * from->pack_bytes;
+  uint64_t offset =
+      from->tensor->tensor->begin + column / from->pack * row_bytes + first / from->pack_rows * from->pack_bytes;
   if (bytes == row_bytes)
     return file_read(file_of(files, from->tensor), offset, raw, (size_t)(words * bytes), error);
   enum status status = STATUS_OK;
@@ -55,7 +56,8 @@ enum status tiles_read(const struct files *files, const struct source_piece *pie
   uint64_t row = first - (uint64_t)piece->begin + (uint64_t)piece->row, from = column + (uint64_t)piece->column;
   bool words = piece->from.by_columns;
   *tile = (struct import_tile){.raw = raw,
-                               .stride = words ? rows * piece->from.pack_bytes : tiles_row_bytes(piece, columns),
+                               .stride = words ? rows / piece->from.pack_rows * piece->from.pack_bytes
+                                               : tiles_row_bytes(piece, columns),
                                .first = row,
                                .rows = rows,
                                .column = from,
@@ -66,9 +68,10 @@ enum status tiles_read(const struct files *files, const struct source_piece *pie
   return status;
 }
 
-static enum status read_aux(const struct files *files, const struct import_entry *entry, uint8_t **out,
-                            struct error *error) {
-  uint64_t bytes = entry->tensor->end - entry->tensor->begin;
+/* Of an expert's matrix the part of it that stands beside. */
+static enum status read_aux(const struct files *files, const struct import_entry *codes,
+                            const struct import_entry *entry, uint8_t **out, struct error *error) {
+  uint64_t parts = codes->parts > 0 ? codes->parts : 1, bytes = (entry->tensor->end - entry->tensor->begin) / parts;
   if (bytes > AUX_BYTES_MOST)
     return error_set(error, STATUS_TOO_LARGE, "tensor '%s' has %llu bytes; beside a weight the most is %llu",
                      safetensors_show(entry->tensor->name).text, (unsigned long long)bytes,
@@ -76,7 +79,7 @@ static enum status read_aux(const struct files *files, const struct import_entry
   *out = malloc((size_t)bytes + 1);
   if (!*out)
     return error_set(error, STATUS_NOMEM, "no memory for %llu bytes of scales", (unsigned long long)bytes);
-  return file_read(file_of(files, entry), entry->tensor->begin, *out, (size_t)bytes, error);
+  return file_read(file_of(files, entry), entry->tensor->begin + codes->part * bytes, *out, (size_t)bytes, error);
 }
 
 enum status tiles_aux_read(const struct files *files, const struct source *source, struct tiles_aux *aux,
@@ -87,7 +90,7 @@ enum status tiles_aux_read(const struct files *files, const struct source *sourc
     const struct import_weight *from = &source->pieces[i].from;
     for (int j = 0; status == STATUS_OK && j < IMPORT_AUX; j++) {
       if (from->aux[j])
-        status = read_aux(files, from->aux[j], &aux->memory[i][j], error);
+        status = read_aux(files, from->tensor, from->aux[j], &aux->memory[i][j], error);
       aux->data[i].aux[j] = aux->memory[i][j];
     }
     if (status == STATUS_OK && from->importer->check)

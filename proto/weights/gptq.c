@@ -4,6 +4,7 @@
 #include "matrix.h"
 #include "parallel.h"
 #include "quantize.h"
+#include "quantize4.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -125,24 +126,27 @@ size_t gptq_scales(const struct gptq_grid *grid, size_t k) {
   return grid->row ? 1 : (k + GPTQ_GROUP - 1) / GPTQ_GROUP;
 }
 
-/* Multiples of a scale that are tried, 1 first. Fitted scales of 2 bits may be too small or too large once errors move
- * on; that of the largest of 8 bits can only be too large. */
+/* Multiples of a scale that are tried, 1 first. Fitted scales of 2 and 4 bits may be too small or too large once errors
+ * move on; that of the largest of 8 bits can only be too large. */
 static const double searched_int2[] = {1.0, 0.7, 0.8, 0.9, 1.1, 1.2, 1.35};
+static const double searched_int4[] = {1.0, 0.85, 0.9, 0.95, 1.05, 1.1, 1.15};
 static const double searched_int8[] = {1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6};
 enum { SEARCHED = sizeof searched_int2 / sizeof *searched_int2 };
-_Static_assert(sizeof searched_int2 == sizeof searched_int8, "as many of each");
+_Static_assert(sizeof searched_int2 == sizeof searched_int8 && sizeof searched_int2 == sizeof searched_int4,
+               "as many of each");
 
 static size_t multiples(const struct gptq_grid *grid) {
   return grid->search ? SEARCHED : 1;
 }
 
 static double multiple(const struct gptq_grid *grid, double scale, size_t which) {
-  double wanted = scale * (grid->int8 ? searched_int8 : searched_int2)[which];
+  double wanted = scale * (grid->int8 ? searched_int8 : grid->int4 ? searched_int4 : searched_int2)[which];
   return grid->int8 ? (double)(float)wanted : (double)number_from_f16(number_to_f16((float)wanted));
 }
 
 static double code_of(const struct gptq_grid *grid, double value, double scale) {
-  double least_code = grid->int8 ? -127.0 : -1.0, most_code = grid->int8 ? 127.0 : 2.0;
+  double least_code = grid->int8 ? -127.0 : grid->int4 ? -8.0 : -1.0;
+  double most_code = grid->int8 ? 127.0 : grid->int4 ? 7.0 : 2.0;
   return scale != 0.0 ? fmin(fmax(rint(value / scale), least_code), most_code) : 0.0;
 }
 
@@ -222,7 +226,16 @@ static double block_codes(const struct block *block, const float *w, double scal
   return loss;
 }
 
-/* INT2's, fitted to the weights that would leave no error here, given those before; then searched. `codes`: any. */
+/* The scale with the least squared error of the weights, and their codes, 0 the least of them, in scratch->fitted. */
+static float fit(const struct gptq_grid *grid, const float *values, size_t count, struct scratch *scratch) {
+  const struct quantize4 four = {.search = true};
+  uint8_t zero;
+  return grid->int4 ? quantize_int4(&four, values, count, scratch->fitted, &zero)
+                    : number_from_f16(quantize_least_squares(values, count, scratch->sorted, scratch->fitted));
+}
+
+/* Of 2 and 4 bits, fitted to the weights that would leave no error here, given those before; then searched. `codes`:
+ * any. */
 static double block_scale(const struct block *block, const float *w, struct scratch *scratch, int8_t *codes) {
   float target[GPTQ_GROUP];
   for (size_t r = block->count; r-- > 0;) {
@@ -230,8 +243,7 @@ static double block_scale(const struct block *block, const float *w, struct scra
     double value = (double)w[block->column[r]] - block->errors[r];
     target[r] = (float)fmin(fmax(value, (double)-QUANTIZE_INT2_MOST), (double)QUANTIZE_INT2_MOST);
   }
-  double fitted =
-      (double)number_from_f16(quantize_least_squares(target, block->count, scratch->sorted, scratch->fitted));
+  double fitted = (double)fit(block->grid, target, block->count, scratch);
   double best = fitted, least_loss = INFINITY;
   for (size_t i = 0; i < multiples(block->grid) && block->grid->search; i++) {
     double scale = multiple(block->grid, fitted, i), loss = block_codes(block, w, scale, codes);
@@ -276,7 +288,7 @@ static void walk(const struct pass *pass, size_t first, size_t rows, const doubl
 static double row_scale(const struct gptq_grid *grid, const float *w, size_t k, struct scratch *scratch) {
   if (grid->int8)
     return (double)number_scale_int8(quantize_absmax(w, k));
-  return (double)number_from_f16(quantize_least_squares(w, k, scratch->sorted, scratch->fitted));
+  return (double)fit(grid, w, k, scratch);
 }
 
 /* A scale a row: each multiple takes a walk of its own. */
@@ -331,10 +343,9 @@ static void round_row(const struct pass *pass, size_t row, struct scratch *scrat
       quantize_int8(weight->w + at, k, weight->scales[row], weight->codes + at);
       continue;
     }
-    weight->scales[row * count + g] =
-        number_from_f16(quantize_least_squares(weight->w + at, columns, scratch->sorted, scratch->fitted));
+    weight->scales[row * count + g] = fit(pass->grid, weight->w + at, columns, scratch);
     for (size_t i = 0; i < columns; i++)
-      weight->codes[at + i] = (int8_t)(scratch->fitted[i] - 1);
+      weight->codes[at + i] = (int8_t)(scratch->fitted[i] - (pass->grid->int4 ? 8 : 1));
   }
 }
 

@@ -1,5 +1,5 @@
 /* Weights with the least output error: GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative
- * Pre-trained Transformers", 2022), for the grids of INT2 and INT8.
+ * Pre-trained Transformers", 2022), for the grids of INT2, INT4 and INT8.
  *
  * With H = x^T x over the rows x that a layer sees, a row w of W that becomes q adds (w - q) H (w - q)^T to the squared
  * error of the layer's output. Columns are quantized one after the other, and what is still to come takes back what it
@@ -9,10 +9,10 @@
  * Language Models With Guarantees", 2023, theorem 6). What is left of the error is the sum of the squares of what
  * rounding adds times L_rr, so that scales are compared by it without a product.
  *
- * A scale begins as the one that suits the weights: for INT2 by least squares, of a group for what the errors before it
- * have made of its weights; for INT8 by the largest. Then it is searched: multiples of it, which clip more or less, of
- * which that with the least error of the output is kept. Groups go by falling sum of H's diagonal, and columns within
- * their group by falling diagonal, so that the layout of the format stays as it is. */
+ * A scale begins as the one that suits the weights: for INT2 and INT4 by least squares, of a group for what the errors
+ * before it have made of its weights; for INT8 by the largest. Then it is searched: multiples of it, which clip more or
+ * less, of which that with the least error of the output is kept. Groups go by falling sum of H's diagonal, and columns
+ * within their group by falling diagonal, so that the layout of the format stays as it is. */
 #ifndef WEIGHTS_GPTQ_H
 #define WEIGHTS_GPTQ_H
 
@@ -24,9 +24,10 @@
 
 enum { GPTQ_GROUP = 128 };
 
-/* What codes are, and how many share a scale. A code is the number that it stands for: -1..2 or -127..127. */
+/* What codes are, and how many share a scale. A code is the number that it stands for: -1..2, -8..7 or -127..127. */
 struct gptq_grid {
-  bool int8;   /* else INT2, whose scales are rounded to f16 */
+  bool int8;
+  bool int4;   /* else INT2; scales of both are rounded to f16 */
   bool row;    /* a scale a row; else one for each GPTQ_GROUP columns. INT8 has only the first */
   bool search; /* multiples of the scale; else it stays what it begins as */
 };
@@ -51,7 +52,7 @@ void gptq_free(struct gptq *gptq);
 
 /* A matrix and what it becomes. */
 struct gptq_weight {
-  const float *w; /* [n][k]; for INT2 all magnitudes at most QUANTIZE_INT2_MOST */
+  const float *w; /* [n][k]; but for INT8 all magnitudes at most QUANTIZE_INT2_MOST */
   size_t n, k;
   int8_t *codes; /* [n][k] */
   float *scales; /* [n][gptq_scales] */
@@ -59,8 +60,8 @@ struct gptq_weight {
 
 MUST_CHECK enum status gptq_quantize(const struct gptq *gptq, const struct gptq_grid *grid,
                                      const struct gptq_weight *weight, unsigned threads, struct error *error);
-/* The same by rounding, as the loader does: INT2's scales and codes with the least squared error of the weights, INT8's
- * by the largest of a row. */
+/* The same by rounding, as the loader does: INT2's and INT4's scales and codes with the least squared error of the
+ * weights, INT8's by the largest of a row. */
 MUST_CHECK enum status gptq_round(const struct gptq_grid *grid, const struct gptq_weight *weight, unsigned threads,
                                   struct error *error);
 

@@ -21,9 +21,13 @@ static float round_scale(const struct quantize4 *how, float scale) {
   return how->bf16 ? number_from_bf16(number_to_bf16(scale)) : number_from_f16(number_to_f16(scale));
 }
 
+/* Adding 1.5 * 2^23 leaves no bits for a fraction: what is added to is rounded to an integer, ties to even. */
+#define ROUNDER 12582912.0f
+
 static int code_of(float value, float scale, int zero) {
-  float code = rintf(value / scale) + (float)zero;
-  return code < 0.0f ? 0 : code > 15.0f ? 15 : (int)code;
+  float quotient = value / scale, least = (float)-zero, most = (float)(15 - zero);
+  quotient = quotient < least ? least : quotient > most ? most : quotient;
+  return (int)(quotient + ROUNDER - ROUNDER) + zero;
 }
 
 /* A fit that begins at `scale`: the codes that it makes, and the scale that is best for these. */

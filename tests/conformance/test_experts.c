@@ -492,6 +492,8 @@ static void test_read(void **state) {
     assert_memory_equal(canonical, whole->canonical, whole->layout.codes_bytes);
     assert_memory_equal(canonical + whole->layout.scales_offset, whole->canonical + whole->layout.scales_offset,
                         whole->layout.scales_bytes);
+    assert_memory_equal(canonical + whole->layout.zeros_offset, whole->canonical + whole->layout.zeros_offset,
+                        whole->layout.zeros_bytes);
     free(canonical);
     layer_free(&layer);
   }

@@ -54,22 +54,24 @@ class Written(Served):
 
 @needs("torch", "safetensors", "compressed_tensors")
 class CompressedTensors(Written):
-    def compressed(self, weights, activations):
+    def compressed(self, weights, activations, dtype="float32"):
         """As llm-compressor does it: scales are observed, the layer is compressed, the configuration is saved."""
         import torch
         from compressed_tensors.compressors import ModelCompressor
         from compressed_tensors.quantization import QuantizationConfig, QuantizationScheme, QuantizationStatus, apply_quantization_config
         from compressed_tensors.quantization.utils import calculate_qparams
 
-        model, linear = layer(dtype="float32")
+        model, linear = layer(dtype=dtype)
         scheme = QuantizationScheme(targets=["Linear"], weights=weights, input_activations=activations)
         config = QuantizationConfig(config_groups={"group_0": scheme}, quantization_status=QuantizationStatus.FROZEN)
         apply_quantization_config(model, config)
         w = linear.weight.detach()
-        whole = scheme.weights.strategy == "tensor"
-        low, high = (w.min().reshape(1), w.max().reshape(1)) if whole else (w.amin(1, keepdim=True), w.amax(1, keepdim=True))
-        scale, _ = calculate_qparams(low, high, scheme.weights)
+        whole, grouped = scheme.weights.strategy == "tensor", w.reshape(N, -1, scheme.weights.group_size or K)
+        low, high = (w.min().reshape(1), w.max().reshape(1)) if whole else (grouped.amin(2), grouped.amax(2))
+        scale, zero = calculate_qparams(low, high, scheme.weights)
         linear.weight_scale.data = scale.to(linear.weight_scale.dtype).reshape(linear.weight_scale.shape)
+        if hasattr(linear, "weight_zero_point"):
+            linear.weight_zero_point.data = zero.to(linear.weight_zero_point.dtype).reshape(linear.weight_zero_point.shape)
         if hasattr(linear, "input_scale"):
             linear.input_scale.data = torch.full_like(linear.input_scale, 2.0**-5)
         compressor = ModelCompressor.from_pretrained_model(model)
@@ -92,6 +94,21 @@ class CompressedTensors(Written):
             self.expect(w, format)
             self.assertEqual(self.session.weights()[0].input, 0)
             self.forget()
+
+    def test_packed_codes_of_4_bits(self):
+        """W4A16: its decompressed weight is the same numbers, rounded to the weight's type."""
+        import torch
+        from compressed_tensors.quantization import QuantizationArgs
+
+        for group, symmetric in ((128, True), (32, False), (64, True), (None, False)):
+            with self.subTest(group=group, symmetric=symmetric):
+                about = {"strategy": "group", "group_size": group} if group else {"strategy": "channel"}
+                weights = QuantizationArgs(num_bits=4, type="int", symmetric=symmetric, **about)
+                w = self.compressed(weights, None, dtype="bfloat16")
+                self.session.load_model(self.folder, format="int4")
+                own = torch.from_numpy(self.values(STEM + ".weight")).bfloat16().float().numpy()
+                np.testing.assert_array_equal(own, w)
+                self.forget()
 
     def test_static(self):
         from compressed_tensors.quantization.lifecycle.forward import fake_quantize
@@ -193,7 +210,7 @@ class AutoGptq(Written):
 
         Quantizer = self.module("quantization/quantizer.py").Quantizer
         QuantLinear = self.module("nn_modules/qlinear/qlinear_cuda_old.py").QuantLinear
-        for bits, group, format in ((2, 128, "int2"), (2, -1, "stored"), (8, -1, "int8")):
+        for bits, group, format in ((2, 128, "int2"), (2, -1, "stored"), (4, 128, "int4"), (4, 32, "int4"), (4, -1, "stored"), (8, -1, "int8")):
             width = K if group == -1 else group
             linear = torch.nn.Linear(K, N, bias=False, dtype=torch.float16)
             w, scales, zeros = torch.from_numpy(random(bits, N, K)), [], []
@@ -214,6 +231,25 @@ class AutoGptq(Written):
             self.forget()
 
 
+@needs("torch", "safetensors", "awq")
+class Awq(Written):
+    def test_any_words_by_its_dequantization(self):
+        import torch
+
+        where = Path(importlib.util.find_spec("awq").submodule_search_locations[0]) / "utils/packing_utils.py"
+        spec = importlib.util.spec_from_file_location("packing_utils", where)
+        own = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(own)
+        for group in (32, 128, K):
+            generator = torch.Generator().manual_seed(group)
+            qweight, qzeros = (torch.randint(-(2**31), 2**31, (rows, N // 8), generator=generator, dtype=torch.int32) for rows in (K, K // group))
+            scales = torch.rand(K // group, N, generator=generator).half()
+            self.save({f"{STEM}.qweight": qweight, f"{STEM}.qzeros": qzeros, f"{STEM}.scales": scales},
+                      {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemm"})  # fmt: skip
+            self.expect(own.dequantize_gemm(qweight, qzeros, scales.float(), 4, group).T.numpy(), "int4")
+            self.forget()
+
+
 @needs("torch", "safetensors", "transformers", "gptqmodel", "pcre")
 class GptqModel(Written):
     def test_files_of_its_packer(self):
@@ -221,7 +257,8 @@ class GptqModel(Written):
         import torch
         from gptqmodel.nn_modules.qlinear.torch import TorchLinear
 
-        for bits, group, act, format in ((2, 128, False, "int2"), (2, 128, True, "int2"), (2, -1, False, "stored"), (8, -1, False, "int8")):
+        for bits, group, act, format in ((2, 128, False, "int2"), (2, 128, True, "int2"), (2, -1, False, "stored"), (4, 128, False, "int4"),
+                                         (4, 32, True, "int4"), (4, -1, False, "stored"), (8, -1, False, "int8")):  # fmt: skip
             with self.subTest(bits=bits, group=group, act=act):
                 width = K if group == -1 else group
                 zero, generator = 1 << (bits - 1), torch.Generator().manual_seed(bits + act)
@@ -309,6 +346,24 @@ class Transformers(Written):
         own = Fp8Dequantize(None)._dequantize_one(codes, scales, torch.float32)
         self.expect(own.numpy(), "fp8")
 
+    def test_mxfp4_of_gpt_oss(self):
+        import torch
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+        from gemmclient import experts
+
+        generator = torch.Generator().manual_seed(1)
+        blocks = torch.randint(0, 256, (2, N, K // 32, 16), generator=generator, dtype=torch.uint8)
+        scales = torch.randint(110, 140, (2, N, K // 32), generator=generator, dtype=torch.uint8)
+        name = STEM + ".experts.gate_up_proj"
+        self.save({name + "_blocks": blocks, name + "_scales": scales}, {"quant_method": "mxfp4"})
+        own = convert_moe_packed_tensors(blocks, scales).float()
+        self.session.load(self.folder / "model.safetensors", tensor=name + "_blocks", name="w", format="mxfp4", experts=2)
+        with self.session.open("w") as weight:
+            for e in range(2):
+                y = experts.matmul(weight, np.eye(K, dtype=np.float32), np.full((K, 1), e, np.int32), sum=False, y_type="f32")
+                np.testing.assert_array_equal(y.reshape(K, N), own[e].reshape(K, N).numpy())
+
     def test_a_model_that_save_pretrained_writes(self):
         import torch
         from transformers import LlamaConfig, LlamaForCausalLM
@@ -340,7 +395,8 @@ class Gguf(Written):
             writer.add_block_count(1)
             kept = {}
             for name, kind, values in (("ffn_up", Type.F16, w), ("ffn_gate", Type.BF16, w), ("ffn_down", Type.TQ1_0, ternary),
-                                       ("attn_q", Type.TQ2_0, ternary), ("attn_k", Type.F32, w)):  # fmt: skip
+                                       ("attn_q", Type.TQ2_0, ternary), ("attn_k", Type.F32, w), ("attn_v", Type.Q4_0, w),
+                                       ("attn_output", Type.MXFP4, w)):  # fmt: skip
                 raw = quantize(values, kind)
                 writer.add_tensor(f"blk.0.{name}.weight", raw, raw_dtype=kind)
             writer.write_header_to_file()
@@ -350,7 +406,8 @@ class Gguf(Written):
             for tensor in GGUFReader(str(path)).tensors:
                 kept[tensor.name] = dequantize(np.asarray(tensor.data), tensor.tensor_type).reshape(N, K)
             self.session.load_model(path, rules=[("*k_proj*", "bf16"), ("*", "stored")])
-        names = {"ffn_up": "mlp.up_proj", "ffn_gate": "mlp.gate_proj", "ffn_down": "mlp.down_proj", "attn_q": "self_attn.q_proj"}
+        names = {"ffn_up": "mlp.up_proj", "ffn_gate": "mlp.gate_proj", "ffn_down": "mlp.down_proj", "attn_q": "self_attn.q_proj",
+                 "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj"}  # fmt: skip
         for name, own in names.items():
             np.testing.assert_array_equal(self.values(f"model.layers.0.{own}.weight"), kept[f"blk.0.{name}.weight"])
 

@@ -21,6 +21,7 @@ from support import BUILD, PATIENCE_S, Daemon, random, write_safetensors
 
 import gemmclient
 from gemmclient import errors
+from gemmclient import experts as experts_of
 
 N, K = 256, 512
 STEM = "model.layers.0.mlp.up_proj"
@@ -218,9 +219,9 @@ class Layouts(Served):
         tensors = {STEM + ".weight": ("I8", codes), STEM + ".weight_scale": ("F32", scale)}
         base = {"quant_method": "compressed-tensors", "format": "int-quantized"}
         for config, marker in (({"transform_config": {"u": {"type": "hadamard"}}}, "transform_config"),
-                               ({"format": "pack-quantized"}, "pack-quantized"),
+                               ({"format": "marlin-24"}, "marlin-24"),
                                ({"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
-                               ({"quant_method": "awq"}, "awq"), ({"quant_method": "bitsandbytes"}, "bitsandbytes")):  # fmt: skip
+                               ({"quant_method": "hqq"}, "hqq"), ({"quant_method": "bitsandbytes"}, "bitsandbytes")):  # fmt: skip
             self.model(tensors, dict(base, **config))
             self.refuse(errors.UnsupportedError, marker)
         for marker in ("weight_zero_point", "weight_g_idx", "pre_quant_scale", "weight_scale_2", "SCB"):
@@ -236,9 +237,9 @@ class Layouts(Served):
         (self.folder / "hf_quant_config.json").write_text(json.dumps(about))
         self.expect(E4M3[codes] * scale, "stored")
         self.forget()
-        about["quantization"]["quant_algo"] = "NVFP4"
+        about["quantization"]["quant_algo"] = "W4A8_AWQ"
         (self.folder / "hf_quant_config.json").write_text(json.dumps(about))
-        self.refuse(errors.UnsupportedError, "NVFP4")
+        self.refuse(errors.UnsupportedError, "W4A8_AWQ")
 
     def gptq(self, bits, groups, zeros, version="gptq", order=None, desc_act=None):
         """Packs as QuantLinear.pack does; returns W."""
@@ -314,8 +315,9 @@ class Layouts(Served):
         self.refuse(errors.UnsupportedError, "groups of 128")
         self.gptq(2, 8, 2)
         self.refuse(errors.UnsupportedError, "groups of 64")
-        self.gptq(4, 4, 8)
-        self.refuse(errors.UnsupportedError, "4 bits")
+        self.gptq(2, 4, 2)
+        (self.folder / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "gptq", "bits": 3}}))
+        self.refuse(errors.UnsupportedError, "3 bits")
         self.gptq(2, 4, 2)
         (self.folder / "config.json").unlink()
         self.refuse(errors.UnsupportedError, "configuration")
@@ -420,6 +422,220 @@ class Layouts(Served):
         self.refuse(errors.UnsupportedError, "weight_packed")
         self.model({STEM + ".weight": ("F8_E5M2", np.zeros((N, K), np.uint8))})
         self.refuse(errors.UnsupportedError, "F8_E5M2")
+
+
+class FourBits(Served):
+    """INT4 and MXFP4 as their layouts have them; K in order, in act order, with a last group that is shorter."""
+
+    def random4(self, groups, seed=1, n=N, k=K, first=0):
+        """Codes, zero points and scales, [N, K] and [N, G]."""
+        rng = np.random.default_rng(seed)
+        codes, zeros = rng.integers(0, 16, (n, k)).astype(np.uint32), rng.integers(first, 16, (n, groups)).astype(np.uint32)
+        return codes, zeros, short(random(seed + 1, n, groups))
+
+    def packed(self, codes, order=range(8)):
+        """Eight codes of the last axis in a word."""
+        shifts = np.array([list(order).index(i) for i in range(8)], np.uint32) * 4
+        return (codes.reshape(*codes.shape[:-1], -1, 8) << shifts).sum(-1).astype(np.uint32)
+
+    def gptq(self, group, zeros=None, version="gptq", index=None, k=K, dtype="F16", **config):
+        groups = -(-k // group)
+        codes, any_zeros, scales = self.random4(groups, k=k, first=1)
+        scales = scales.astype(np.float16).astype(np.float32) if dtype == "F16" else scales
+        zeros = any_zeros if zeros is None else np.broadcast_to(np.asarray(zeros, np.uint32), (N, groups))
+        index = (np.arange(k) // group if index is None else np.asarray(index)).astype(np.int32)
+        self.model({STEM + ".qweight": ("I32", self.packed(codes).T.copy()), STEM + ".g_idx": ("I32", index),
+                    STEM + ".qzeros": ("I32", self.packed((zeros - (version == "gptq") & 15).T.copy())),
+                    STEM + ".scales": (dtype, bf16(scales.T) if dtype == "BF16" else scales.T.astype(np.float16))},
+                   {"quant_method": "gptq", "bits": 4, "group_size": group, "checkpoint_format": version, "desc_act": False, **config})  # fmt: skip
+        within = np.clip(index, 0, groups - 1)
+        return (codes.astype(np.float32) - zeros[:, within]) * scales[:, within]
+
+    def test_gptq(self):
+        for group, scale in ((32, "GROUP32_ZEROS"), (64, "GROUP64_ZEROS"), (128, "GROUP_ZEROS"), (256, "GROUP_ZEROS"), (K, "ROW_ZEROS")):
+            for version in ("gptq", "gptq_v2"):
+                self.expect(self.gptq(group, version=version), "stored")
+                self.assertEqual(self.session.weights()[0].scale.name, scale)
+                self.forget()
+        self.expect(self.gptq(128, 8, sym=True), "int4")
+        self.assertEqual(self.session.weights()[0].scale.name, "GROUP")
+        self.forget()
+        self.expect(self.gptq(128, dtype="BF16"), "int4")
+        self.forget()
+        self.expect(self.gptq(128, k=K + 64), "int4")  # the last group is shorter
+        self.forget()
+        w, x = self.gptq(32), random(4, 5, K)
+        self.session.load_model(self.folder, format="int4a8")
+        with self.session.open(STEM + ".weight") as weight:
+            y, expected = weight.matmul(x, y_type="f32"), x.astype(np.float64) @ w.T
+        self.assertLess(np.linalg.norm(y - expected) / np.linalg.norm(expected), 2e-2)
+
+    def test_gptq_in_act_order(self):
+        for k, sym in ((K, False), (K, True), (K + 64, False)):
+            index = np.random.default_rng(1).permutation(k) // 128
+            w, x = self.gptq(128, 8 if sym else None, index=index, k=k, desc_act=True, sym=sym), random(4, 5, k)
+            self.expect(w, "int4")
+            with self.session.open(STEM + ".weight") as weight:
+                self.assertEqual(weight.info.input, 1)
+                y, expected = weight.matmul(x, y_type="f32"), x.astype(np.float64) @ w.T
+            self.assertLess(np.linalg.norm(y - expected) / np.linalg.norm(expected), 1e-5)
+            self.forget()
+
+    def test_gptq_that_cannot_be_taken(self):
+        self.gptq(16)
+        self.refuse(errors.UnsupportedError, "groups of 16")
+        self.gptq(128, np.where(np.arange(N) == 7, 7, 8)[:, None], sym=True)
+        self.refuse(errors.UnsupportedError, "zero point of row 7, group 0 is 7", "sym")
+        self.gptq(128, np.where(np.arange(N) == 7, 0, 8)[:, None])
+        self.refuse(errors.UnsupportedError, "zero point of row 7, group 0 is 16", "1 to 15")
+        self.gptq(128, bits=8)
+        self.refuse(errors.BadFileError, "not GPTQ's of 8 bits")
+        self.gptq(128, dynamic={"-:.*down.*": {}})
+        self.refuse(errors.UnsupportedError, "dynamic")
+        index = np.random.default_rng(1).permutation(K) // 128
+        self.gptq(128, index=np.where(index == 3, 2, index), desc_act=True)
+        self.refuse(errors.UnsupportedError, "group 2 of its g_idx has not 128 elements: it is no order of x")
+        self.gptq(128, index=index + 1, desc_act=True)
+        self.refuse(errors.BadFileError, "its g_idx is 4 at")
+        self.gptq(128, index=index - 1, desc_act=True)
+        self.refuse(errors.BadFileError, "its g_idx is -1 at")
+
+    def awq(self, group, k=K, scales=None, **config):
+        groups = -(-k // group)
+        codes, zeros, own = self.random4(groups, k=k)
+        halves = (own if scales is None else np.broadcast_to(scales, own.shape)).astype(np.float16)
+        order = (0, 2, 4, 6, 1, 3, 5, 7)
+        tensors = {STEM + ".qweight": ("I32", self.packed(codes.T.copy(), order)), STEM + ".qzeros": ("I32", self.packed(zeros.T.copy(), order)),
+                   STEM + ".scales": ("F16", halves.T.copy())}  # fmt: skip
+        self.model(tensors, {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True, "version": "gemm", **config})
+        spread = np.arange(k) // group
+        return (codes.astype(np.float32) - zeros[:, spread]) * halves.astype(np.float32)[:, spread], tensors
+
+    def test_awq(self):
+        for group in (32, 64, 128, K):
+            self.expect(self.awq(group)[0], "stored")
+            self.forget()
+        w = self.awq(128)[0]
+        for rank in range(2):
+            self.session.load_model(self.folder, format="stored", prefix=f"r{rank}.", rank=rank, ranks=2)
+            self.session.load_model(self.folder, format="stored", prefix=f"c{rank}.", rank=rank, ranks=2, columns=["*"])
+        np.testing.assert_array_equal(np.concatenate([self.values(f"r{rank}.{STEM}.weight") for rank in range(2)]), w)
+        np.testing.assert_array_equal(np.concatenate([self.values(f"c{rank}.{STEM}.weight") for rank in range(2)], 1), w)
+
+    def test_awq_that_cannot_be_taken(self):
+        self.awq(128, version="gemv")
+        self.refuse(errors.UnsupportedError, "version 'gemv'; gemm is taken")
+        self.awq(128, bits=8)
+        self.refuse(errors.UnsupportedError, "AWQ of 8 bits")
+        self.awq(128, group_size=64)
+        self.refuse(errors.BadFileError, "not AWQ's", "groups of 64")
+        tensors = self.awq(128)[1]
+        del tensors[STEM + ".qzeros"]
+        self.model(tensors)
+        self.refuse(errors.NotFoundError, "has no qzeros")
+        for bad in (np.inf, np.nan):
+            self.awq(128, scales=bad)
+            self.refuse(errors.BadFileError, "scale tensor", "element 0 is", str(bad))
+        self.expect(0 * self.awq(128, scales=0)[0], "stored")  # a group of zeros
+
+    def pack_quantized(self, group, zeros="packed", index=None, dtype="BF16", k=K, bits=4, **config):
+        groups = -(-k // group)
+        codes, own, scales = self.random4(groups, k=k)
+        own = own if zeros else np.full_like(own, 8)
+        tensors = {STEM + ".weight_packed": ("I32", self.packed(codes)), STEM + ".weight_shape": ("I64", np.array([N, k * 4 // bits])),
+                   STEM + ".weight_scale": (dtype, bf16(scales) if dtype == "BF16" else scales.astype(np.float16 if dtype == "F16" else np.float32))}  # fmt: skip
+        if zeros:
+            tensors[STEM + ".weight_zero_point"] = ("I32", self.packed(own.T.copy()).T.copy()) if zeros == "packed" else ("I8", own.astype(np.int8) - np.int8(8))
+        if index is not None:
+            tensors[STEM + ".weight_g_idx"] = ("I32", index.astype(np.int32))
+        weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": group, "symmetric": not zeros}
+        self.model(tensors, {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {"weights": weights}}, **config})
+        spread = np.arange(k) // group if index is None else index
+        return (codes.astype(np.float32) - own[:, spread]) * (scales.astype(np.float16).astype(np.float32) if dtype == "F16" else scales)[:, spread], tensors
+
+    def test_pack_quantized(self):
+        for group in (32, 64, 128, K):
+            for zeros in (None, "packed", "bytes"):
+                self.expect(self.pack_quantized(group, zeros)[0], "stored")
+                self.forget()
+        self.expect(self.pack_quantized(128, dtype="F16", k=K + 64)[0], "int4")  # the last group is shorter
+        self.forget()
+        index = np.random.default_rng(1).permutation(K) // 64
+        self.expect(self.pack_quantized(64, index=index)[0], "int4")
+        self.assertEqual(self.session.weights()[0].input, 1)
+
+    def test_pack_quantized_that_cannot_be_taken(self):
+        self.pack_quantized(128, bits=8)
+        self.refuse(errors.UnsupportedError, f"holds {N} x {K} codes of 4 bits, and its weight_shape is {N} x {K // 2}")
+        groups = {str(bits): {"weights": {"num_bits": bits}} for bits in (4, 8)}
+        self.pack_quantized(128, config_groups=groups)
+        self.refuse(errors.UnsupportedError, "weights of 4 and of 8 bits")
+        self.pack_quantized(128, config_groups={"a": groups["8"]})
+        self.refuse(errors.UnsupportedError, "packed weights have 8 bits")
+        self.pack_quantized(128, format="mixed-precision")
+        self.refuse(errors.UnsupportedError, "mixed-precision")
+        self.pack_quantized(128, dtype="F32")
+        self.refuse(errors.UnsupportedError, "is F32, which scales of int4 are not")
+        self.pack_quantized(128, index=np.full(K, -1))
+        self.refuse(errors.BadFileError, "its g_idx is -1 at 0")
+        tensors = self.pack_quantized(128, "bytes")[1]
+        tensors[STEM + ".weight_zero_point"][1][3, 2] = 8
+        self.model(tensors)
+        self.refuse(errors.BadFileError, "zero point 14 is 16, codes reach 15")
+        tensors[STEM + ".weight_zero_point"] = ("I8", np.zeros((N, 3), np.int8))
+        self.model(tensors)
+        self.refuse(errors.BadFileError, "no zero point a group")
+        tensors[STEM + ".weight_packed"] = ("I32", np.zeros((N - 1, K // 8), np.int32))
+        self.model(tensors)
+        self.refuse(errors.BadFileError, "no scale a group")
+
+    def mxfp4(self, *shape, seed=1):
+        """Codes, two a byte, scales, and values."""
+        rng = np.random.default_rng(seed)
+        codes, scales = rng.integers(0, 16, shape).astype(np.uint8), rng.integers(118, 132, (*shape[:-1], shape[-1] // 32)).astype(np.uint8)
+        values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)[codes]
+        return codes[..., ::2] | codes[..., 1::2] << 4, scales, values * np.repeat(np.exp2(scales.astype(np.float32) - 127), 32, -1)
+
+    def test_experts_of_gpt_oss(self):
+        experts = 3
+        blocks, scales, w = self.mxfp4(experts, N, K)
+        name = STEM + ".experts.gate_up_proj"
+        self.model({name + "_blocks": ("U8", blocks.reshape(experts, N, K // 32, 16)), name + "_scales": ("U8", scales)}, {"quant_method": "mxfp4"})
+        eye, path = np.eye(K, dtype=np.float32), self.folder / "model.safetensors"
+        for first, count in ((0, 3), (1, 2)):
+            info = self.session.load(path, tensor=name + "_blocks", name="w", format="mxfp4", experts=count, expert=first)
+            self.assertEqual((info.experts, info.n, info.k), (count, N, K))
+            with self.session.open("w") as weight:
+                for e in range(count):
+                    y = experts_of.matmul(weight, eye, np.full((K, 1), e, np.int32), sum=False, y_type="f32")
+                    np.testing.assert_array_equal(y[:, 0].T, w[first + e])
+            self.forget()
+        with self.assertRaisesRegex(errors.UnsupportedError, "4 dimensions"):
+            self.session.load(path, tensor=name + "_blocks", name="w", format="mxfp4")
+        scales[1, 2, 3] = 255
+        self.model({name + "_blocks": ("U8", blocks.reshape(experts, N, K // 32, 16)), name + "_scales": ("U8", scales)})
+        with self.assertRaisesRegex(errors.BadFileError, "_scales': element 35 is nan"):
+            self.session.load(path, tensor=name + "_blocks", name="w", format="mxfp4", experts=3)
+        self.model({name + "_blocks": ("U8", blocks.reshape(experts, N, K // 32, 16)), name + "_scales": ("U8", scales[:, :, 1:].copy())})
+        with self.assertRaisesRegex(errors.BadFileError, "not a U8 for each 32 elements"):
+            self.session.load(path, tensor=name + "_blocks", name="w", format="mxfp4", experts=3)
+
+    def test_mxfp4_by_itself(self):
+        codes, scales, w = self.mxfp4(N, K)
+        self.model({STEM + ".weight_packed": ("U8", codes), STEM + ".weight_scale": ("U8", scales)},
+                   {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"})  # fmt: skip
+        self.expect(w, "stored")
+        self.forget()
+        self.model({"w_blocks": ("U8", codes.reshape(N, K // 32, 16)), "w_scales": ("F8_E8M0", scales)})
+        self.expect(w, "mxfp4", name="w")
+
+    def test_nvfp4_is_refused_by_name(self):
+        codes, scales = np.zeros((N, K // 2), np.uint8), np.full((N, K // 16), 0x38, np.uint8)
+        for codes_name, whole, config in (("weight", "weight_scale_2", None), ("weight_packed", "weight_global_scale",
+                                           {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"})):  # fmt: skip
+            self.model({f"{STEM}.{codes_name}": ("U8", codes), STEM + ".weight_scale": ("F8_E4M3", scales),
+                        f"{STEM}.{whole}": ("F32", np.ones(1, np.float32))}, config)  # fmt: skip
+            self.refuse(errors.UnsupportedError, "is NVFP4", "groups of 16")
 
 
 class Whole(Served):
@@ -667,7 +883,7 @@ class Export(Served):
         self.session.load_model(self.folder, format="stored", prefix="changed.")
         self.model({"a.weight": ("F32", w)})
         for name, format, scale in (("int8", "int8", "row"), ("one", "int8", "one"), ("fp8", "fp8", "row"), ("block", "fp8", "block"),
-                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("a8", "int4a8", "row"), ("mx", "mxfp4", "group32")):  # fmt: skip
+                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("rows", "int4", "row-zeros"), ("mx", "mxfp4", "group32")):  # fmt: skip
             self.session.load_model(self.folder, format=format, scale=scale, prefix=name + ".")
         before = {info.name: (info.hash, info.format, info.scale, info.input) for info in self.session.weights()}
         self.assertEqual(len(before), 13)
@@ -778,7 +994,9 @@ class Gguf(Served):
     def test_refusals(self):
         w = np.zeros((N, K), np.float16)
         self.load({"blk.0.ffn_up.weight": (12, w.shape, bytes(N * K // 256 * 144))})
-        self.refuse(errors.UnsupportedError, "is Q4_K, for which gemmd has no format")
+        self.refuse(errors.UnsupportedError, "is Q4_K, whose groups have a real minimum")
+        self.load({"blk.0.ffn_up.weight": (14, w.shape, bytes(N * K // 256 * 210))})
+        self.refuse(errors.UnsupportedError, "is Q6_K, for which gemmd has no format")
         self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes())}, "mamba")
         self.refuse(errors.UnsupportedError, "architecture 'mamba'")
         self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes()), "blk.0.ffn_up.scale": (0, (1,), bytes(4))})
@@ -803,7 +1021,7 @@ class Gguf(Served):
         w = random(1, N, K)
         ternary = np.random.default_rng(1).integers(-1, 2, (N, K)).astype(np.float32) * np.float32(0.37)
         for kind, values, format in ((Type.TQ1_0, ternary, "stored"), (Type.TQ2_0, ternary, "int2"), (Type.TQ2_0, w, "int2"),
-                                     (Type.TQ1_0, w, "int2")):  # fmt: skip
+                                     (Type.TQ1_0, w, "int2"), (Type.Q4_0, w, "int4"), (Type.MXFP4, w, "mxfp4")):  # fmt: skip
             raw = quantize(values, kind)
             self.load({"blk.0.ffn_up.weight": (int(kind), w.shape, raw.tobytes())})
             self.expect(dequantize(raw, kind), format)
@@ -835,6 +1053,19 @@ class Gguf(Served):
         self.load({"blk.0.ffn_up.weight": (34, (N, K), np.concatenate([tq1, d], 1).tobytes())})
         self.expect(expected, "stored")
         self.forget()
+        q = rng.integers(0, 16, (N * K // 32, 32)).astype(np.uint8)
+        halves, d = q[:, :16] | q[:, 16:] << 4, random(5, len(q), 1).astype(np.float16)  # of either sign
+        self.load({"blk.0.ffn_up.weight": (2, (N, K), np.concatenate([d.view(np.uint8), halves], 1).tobytes())})
+        self.expect(((q.astype(np.float32) - 8) * d.astype(np.float32)).reshape(N, K), "stored")
+        self.forget()
+        e = rng.integers(0, 150, (len(q), 1)).astype(np.uint8)
+        values = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)[q] * np.exp2(e.astype(np.float32) - 128)
+        self.load({"blk.0.ffn_up.weight": (39, (N, K), np.concatenate([e, halves], 1).tobytes())})
+        self.expect(values.reshape(N, K), "stored")
+        self.forget()
+        for kind, head in ((2, np.float16(np.inf).tobytes()), (2, np.float16(np.nan).tobytes()), (39, b"\xff")):
+            self.load({"blk.0.ffn_up.weight": (kind, (1, 32), head + bytes(16))})
+            self.refuse(errors.BadFileError, "element 0 is")
         q = rng.integers(-127, 128, (N * K // 32, 32)).astype(np.int8)
         q[:, 0] = 127  # then INT8 of it has a scale of a power of two, and the same codes
         raw = np.concatenate([np.full((len(q), 1), np.float16(0.5)).view(np.uint8), q.view(np.uint8)], 1)

@@ -24,6 +24,10 @@ def values_of(codes, scales):
     """The weight that codes, [n, k/4] of 2 bits or [n, k] of int8, and scales [n, groups] or [n, 1] stand for."""
     if codes.dtype == np.int8:
         return codes.astype(np.float64) * scales
+    if codes.dtype == np.uint16:
+        plain = (codes[:, :, None] >> np.array([0, 4, 8, 12], np.uint16) & 15).reshape(len(codes), -1).astype(np.float64) - 8
+        width = 128 if scales.shape[1] > 1 else plain.shape[1]
+        return plain * np.repeat(scales.astype(np.float64), width, axis=1)[:, : plain.shape[1]]
     plain = (codes[:, :, None] >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(len(codes), -1).astype(np.float64) - 1
     width = 128 if scales.shape[1] > 1 else plain.shape[1]
     return plain * np.repeat(scales.astype(np.float64), width, axis=1)[:, : plain.shape[1]]
@@ -32,7 +36,7 @@ def values_of(codes, scales):
 def read_safetensors(path):
     raw = path.read_bytes()
     length = int.from_bytes(raw[:8], "little")
-    types = {"U8": np.uint8, "F16": np.float16, "I8": np.int8, "F32": np.float32}
+    types = {"U8": np.uint8, "U16": np.uint16, "F16": np.float16, "I8": np.int8, "F32": np.float32}
     tensors = {}
     for name, about in json.loads(raw[8 : 8 + length]).items():
         begin, end = (8 + length + offset for offset in about["data_offsets"])
@@ -109,7 +113,7 @@ class Quantize(unittest.TestCase):
     def test_int8_and_a_scale_a_row(self):
         """Nearer than rounding on rows that were not seen, as it says; loaded as it is; and rounding is the loader's."""
         x = activations(50, 7)
-        for format, *scale in (("int8",), ("int8", "--scale", "row"), ("int2", "--scale", "row")):
+        for format, *scale in (("int8",), ("int8", "--scale", "row"), ("int2", "--scale", "row"), ("int4", "--scale", "row")):
             with self.subTest(format=format, scale=scale), gemmclient.connect(self.daemon.socket) as session:
                 report = self.made("--calibration", self.path("rows"), "--evaluate", self.path("unseen"), *scale, format=format)
                 tensors = read_safetensors(self.path("int2"))
@@ -187,7 +191,7 @@ class Quantize(unittest.TestCase):
     def test_refusals(self):
         rows = ("--calibration", self.path("rows"))
         self.refused("--method gptq needs --calibration", code=2)
-        self.refused("--format must be int2 or int8", *rows, code=2, format="fp8")
+        self.refused("--format must be int2, int4 or int8", *rows, code=2, format="fp8")
         self.refused("--scale must be row", *rows, "--scale", "group", code=2, format="int8")
         self.refused("--scale must be row or group", *rows, "--scale", "one", code=2)
         self.refused("--damping must be", *rows, "--damping", "7", code=2)

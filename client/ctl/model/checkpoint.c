@@ -98,7 +98,11 @@ static enum status announce_tensor(json_t *header, const struct safetensors_tens
                        safetensors_show(twice).text);
   else if (scale == NULL ||
            !announce(header, scale, grid->int8 ? "F32" : "F16", n, gptq_scales(grid, k), grid->int8 ? 4 : 2, offset) ||
-           !announce(header, tensor->name, grid->int8 ? "I8" : "U8", n, grid->int8 ? k : k / 4, 1, offset))
+           !announce(header, tensor->name,
+                     grid->int8   ? "I8"
+                     : grid->int4 ? "U16"
+                                  : "U8",
+                     n, grid->int8 ? k : k / 4, grid->int4 ? 2 : 1, offset))
     status = error_set(error, STATUS_NOMEM, "no memory for the header");
   free(scale);
   return status;

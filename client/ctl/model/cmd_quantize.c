@@ -4,6 +4,7 @@
 #include "../../../proto/weights/gptq.h"
 #include "../../../proto/weights/matrix.h"
 #include "../../../proto/weights/quantize.h"
+#include "../../../proto/weights/quantize4.h"
 #include "../../tool/print.h"
 #include "../output.h"
 #include "checkpoint.h"
@@ -132,20 +133,25 @@ static bool write_scales(const struct job *job, const struct layer *layer) {
   return good;
 }
 
-/* Rows of 2-bit codes, four a byte. */
+/* Rows of codes of 2 or 4 bits, of k / 4 elements of a byte or two. */
 static bool write_packed(const struct job *job, const struct layer *layer, uint8_t *codes, uint8_t *packed) {
+  bool four = job->grid.int4;
+  size_t bytes = four ? layer->k / 2 : layer->k / 4;
   for (size_t row = 0; row < layer->n; row++) {
     for (size_t i = 0; i < layer->k; i++)
-      codes[i] = (uint8_t)(layer->weight.codes[row * layer->k + i] + 1);
-    quantize_pack(codes, layer->k, packed, layer->k / 4);
-    if (fwrite(packed, 1, layer->k / 4, job->out) != layer->k / 4)
+      codes[i] = (uint8_t)(layer->weight.codes[row * layer->k + i] + (four ? 8 : 1));
+    if (four)
+      quantize_pack4(codes, layer->k, 0x88, packed, bytes);
+    else
+      quantize_pack(codes, layer->k, packed, bytes);
+    if (fwrite(packed, 1, bytes, job->out) != bytes)
       return false;
   }
   return true;
 }
 
 static enum status write_layer(struct job *job, const struct layer *layer) {
-  uint8_t *codes = malloc(layer->k + layer->k / 4);
+  uint8_t *codes = malloc(layer->k + layer->k / 2);
   if (codes == NULL)
     return no_memory(job, layer);
   bool good = write_scales(job, layer);
@@ -314,17 +320,19 @@ static bool parse_grid(struct job *job) {
   if (!tool_word(job->call, "format", words_format, 0, &format) ||
       !tool_word(job->call, "scale", words_scale, GEMMD_SCALE_DEFAULT, &scale))
     return false;
-  if (format == GEMMD_FORMAT_INT2)
+  if (format == GEMMD_FORMAT_INT2 || format == GEMMD_FORMAT_INT4)
     row = scale == GEMMD_SCALE_ROW;
   else if (format != GEMMD_FORMAT_INT8) {
-    tool_fail(job->call, TOOL_USAGE, "--format must be int2 or int8: gemmd quantizes to the others while it loads");
+    tool_fail(job->call, TOOL_USAGE,
+              "--format must be int2, int4 or int8: gemmd quantizes to the others while it loads");
     return false;
   }
   if (scale != GEMMD_SCALE_DEFAULT && scale != GEMMD_SCALE_ROW && (row || scale != GEMMD_SCALE_GROUP)) {
     tool_fail(job->call, TOOL_USAGE, "--scale must be row%s", row ? "" : " or group");
     return false;
   }
-  job->grid = (struct gptq_grid){.int8 = format == GEMMD_FORMAT_INT8, .row = row, .search = true};
+  job->grid = (struct gptq_grid){
+      .int8 = format == GEMMD_FORMAT_INT8, .int4 = format == GEMMD_FORMAT_INT4, .row = row, .search = true};
   return true;
 }
 
@@ -376,7 +384,7 @@ static enum tool_exit run_quantize(struct tool_call *call) {
 }
 
 static const struct tool_option quantize_options[] = {
-    {"format", "FORMAT", "int2, int8", true},
+    {"format", "FORMAT", "int2, int4, int8", true},
     {"output", "FILE", "where the codes go: a safetensors file, or a folder, that `load` takes", true},
     {"scale", "MODE", "of int2: group (if not given), row", false},
     {"method", "METHOD", "gptq, or round: the least squared error of the weights; gptq if not given", false},

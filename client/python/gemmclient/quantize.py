@@ -94,12 +94,14 @@ def dequantized(file: _safetensors.Reader, name: str) -> torch.Tensor:
     """The numbers that codes and scales of a file of `gemmctl quantize` stand for, f32."""
     kind, (n, columns) = file.about(name)
     scale_kind, (_, scales) = file.about(f"{name}_scale")
-    raw = torch.frombuffer(bytearray(file.data(name)), dtype=torch.uint8 if kind == "U8" else torch.int8)
+    raw = torch.frombuffer(bytearray(file.data(name)), dtype=torch.int8 if kind == "I8" else torch.uint8)
     scale = torch.frombuffer(
         bytearray(file.data(f"{name}_scale")), dtype=torch.float16 if scale_kind == "F16" else torch.float32
     ).reshape(n, scales)
-    codes = raw.reshape(n, columns)
-    if kind == "U8":
+    codes = raw.reshape(n, -1)
+    if kind == "U16":
+        codes = (codes[:, :, None] >> torch.tensor([0, 4], dtype=torch.uint8) & 15).reshape(n, 4 * columns).int() - 8
+    elif kind == "U8":
         codes = (codes[:, :, None] >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8) & 3).reshape(n, 4 * columns).int() - 1
     width = 128 if scales > 1 else codes.shape[1]
     return codes.float() * scale.float().repeat_interleave(width, 1)[:, : codes.shape[1]]
@@ -206,8 +208,8 @@ def _parse(words: Optional[Sequence[str]]) -> argparse.Namespace:
         prog="gemmclient.quantize", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--format", required=True, choices=["int2", "int8"])
-    parser.add_argument("--scale", choices=["row", "group"], help="of int2: group (if not given), row")
+    parser.add_argument("--format", required=True, choices=["int2", "int4", "int8"])
+    parser.add_argument("--scale", choices=["row", "group"], help="of int2 and int4: group (if not given), row")
     parser.add_argument("--calibration", required=True, type=Path, metavar="TEXT", help="a text file")
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="must not exist")
     parser.add_argument("--tensor", action="append", default=[], metavar="PATTERN", help="which weights; all in blocks")

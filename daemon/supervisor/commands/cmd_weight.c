@@ -1,5 +1,5 @@
-/* weight_load, weight_take, weight_commit, weight_abandon, weight_list, weight_info, weight_unload; opening and closing
- * are in cmd_open.c. */
+/* weight_load, weight_take, weight_commit, weight_abandon, weight_info, weight_unload; opening and closing are in
+ * cmd_open.c, weight_list in cmd_list.c. */
 #include "../context.h"
 #include "../net/foreign.h"
 #include "../weights/loading/loads.h"
@@ -13,7 +13,6 @@
 #include "../../log.h"
 
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,33 +171,7 @@ enum status cmd_weight_abandon(struct session *session, struct call *call) {
   return call_done(session, call);
 }
 
-/* ---- weight_list, weight_info */
-
-/* Bytes of one item on the wire, at most. */
-static size_t item_bytes(const struct catalog_name *name) {
-  return 220 + strlen(name->text) + 64 * (size_t)name->weight->part_count;
-}
-
-enum status cmd_weight_list(struct session *session, struct call *call) {
-  const struct message_weight_list_request *request = call->body;
-  const struct catalog *catalog = &session->supervisor->catalog;
-  struct message_weight_list_reply reply = {.weights_count = 0};
-  size_t room = LIMIT_MESSAGE_BYTES - 1024;
-  size_t at = request->after[0] == '\0' ? 0 : catalog_after(catalog, request->after);
-  for (; at < catalog->name_count; at++) {
-    const struct catalog_name *name = &catalog->names[at];
-    if (!catalog_may_use(name, session->user) ||
-        (request->pattern[0] != '\0' && fnmatch(request->pattern, name->text, 0) != 0))
-      continue;
-    if (reply.weights_count == LIMIT_PAGE_ITEMS || item_bytes(name) > room) {
-      reply.more = true;
-      break;
-    }
-    room -= item_bytes(name);
-    catalog_describe(name, &reply.weights[reply.weights_count++]);
-  }
-  return call_reply(session, call, &message_weight_list_reply_type, &reply);
-}
+/* ---- weight_info */
 
 static void add_borrowers(struct supervisor *supervisor, const struct catalog_weight *weight,
                           struct message_weight_info *out) {

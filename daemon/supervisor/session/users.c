@@ -141,11 +141,11 @@ enum status user_check_name(const struct users *users, const struct user *user, 
   return check(user, "names of weights", held, 1, users->config->user_names_max, error);
 }
 
-uint32_t user_spend_message(const struct users *users, struct user *user, size_t fds, uint64_t now_ms) {
+uint32_t user_spend_message(const struct users *users, struct user *user, size_t more, uint64_t now_ms) {
   if (user->admin)
     return 0;
   fill(users, user, now_ms);
-  user->tokens_milli -= MILLI * (1 + (int64_t)fds);
+  user->tokens_milli -= MILLI * (1 + (int64_t)more);
   return user->tokens_milli >= 0 ? 0 : (uint32_t)(-user->tokens_milli / rate(users) + 1);
 }
 

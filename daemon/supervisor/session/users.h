@@ -58,10 +58,10 @@ MUST_CHECK enum status user_check_device(const struct users *users, const struct
 MUST_CHECK enum status user_check_name(const struct users *users, const struct user *user, uint64_t held,
                                        struct error *error);
 
-/* One message has come, with so many descriptors, each of which counts as one more. Milliseconds until the session that
- * brought it may bring another; 0: at once. Sessions of one user wait for each other's messages too, so that many
- * sessions get no more through than one. */
-uint32_t user_spend_message(const struct users *users, struct user *user, size_t fds, uint64_t now_ms);
+/* One message has come, which counts as `more` others besides: those that its descriptors stand for. Milliseconds until
+ * the session that brought it may bring another; 0: at once. Sessions of one user wait for each other's messages too,
+ * so that many sessions get no more through than one. */
+uint32_t user_spend_message(const struct users *users, struct user *user, size_t more, uint64_t now_ms);
 
 /* Whether one more line about this user may go into the log: so many in a window of seconds. *left_out: how many did
  * not in the window before, to be said now; else 0. */

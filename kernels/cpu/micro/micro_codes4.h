@@ -8,7 +8,8 @@
 
 #include "micro_tile.h"
 
-#define CODES4_VECTORS 4
+/* Of one row: all of a panel's columns, so that W is read as one stream, where registers hold as many sums. */
+#define CODES4_VECTORS (MICRO_WIDTH / LANES < 8 ? MICRO_WIDTH / LANES : 8)
 #define CODES4_CHUNK 32 /* elements of K, which every group is a multiple of */
 #define PREFETCH_CODES4 4096
 typedef uint16_t lane_shorts __attribute__((vector_size(2 * LANES)));
@@ -28,6 +29,32 @@ static ALWAYS_INLINE counts load_zeros(const void *from) {
 
 /* ---- INT4A8 */
 
+static ALWAYS_INLINE counts multiply_code4(counts sum, counts codes, counts x) {
+#ifdef NIBBLES
+  return multiply_nibbles(sum, codes & 0x0f0f0f0f, x);
+#elif defined(GROUP_SUMS)
+  return multiply_codes(sum, codes & 0x0f0f0f0f, x);
+#else
+  return multiply_integer(sum, codes & 0x0f0f0f0f, x);
+#endif
+}
+
+/* One chunk of one row: a vector of codes goes with both of its dwords of x before the next. */
+static ALWAYS_INLINE void row_codes4(const struct x_rows *x, int64_t step, const uint32_t *w, int width, int vectors,
+                                     counts part[CODES4_VECTORS]) {
+  UNROLL for (int i = 0; i < CODES4_CHUNK / 8; i++) {
+    counts low = x_at(x, 0, step + 2 * i), high = x_at(x, 0, step + 2 * i + 1);
+    UNROLL for (int v = 0; v < vectors; v++) {
+      const uint32_t *at = w + i * width + v * LANES;
+      counts codes = load_counts(at);
+      if (v * LANES % 16 == 0) {
+        __builtin_prefetch((const uint8_t *)at + PREFETCH_CODES4);
+      }
+      part[v] = multiply_code4(multiply_code4(part[v], codes, low), codes >> 4, high);
+    }
+  }
+}
+
 /* One chunk: four dwords of codes of each column, each of which is two of u8. */
 static ALWAYS_INLINE void chunk_codes4(const struct x_rows *x, int64_t step, const uint32_t *w, int width, int rows,
                                        int vectors, counts sum[][CODES4_VECTORS]) {
@@ -41,7 +68,10 @@ static ALWAYS_INLINE void chunk_codes4(const struct x_rows *x, int64_t step, con
 #endif
     }
   }
-  UNROLL for (int i = 0; i < CODES4_CHUNK / 8; i++) {
+  if (rows == 1) {
+    row_codes4(x, step, w, width, vectors, part[0]);
+  }
+  UNROLL for (int i = 0; rows > 1 && i < CODES4_CHUNK / 8; i++) {
     counts codes[CODES4_VECTORS];
     UNROLL for (int v = 0; v < vectors; v++) {
       codes[v] = load_counts(w + i * width + v * LANES);
@@ -50,20 +80,10 @@ static ALWAYS_INLINE void chunk_codes4(const struct x_rows *x, int64_t step, con
       }
     }
     UNROLL for (int half = 0; half < 2; half++) {
-      counts w_now[CODES4_VECTORS];
-      UNROLL for (int v = 0; v < vectors; v++) {
-        w_now[v] = codes[v] >> 4 * half & 0x0f0f0f0f;
-      }
       UNROLL for (int row = 0; row < rows; row++) {
         counts x_now = x_at(x, row, step + 2 * i + half);
         UNROLL for (int v = 0; v < vectors; v++) {
-#ifdef NIBBLES
-          part[row][v] = multiply_nibbles(part[row][v], w_now[v], x_now);
-#elif defined(GROUP_SUMS)
-          part[row][v] = multiply_codes(part[row][v], w_now[v], x_now);
-#else
-          part[row][v] = multiply_integer(part[row][v], w_now[v], x_now);
-#endif
+          part[row][v] = multiply_code4(part[row][v], codes[v] >> 4 * half, x_now);
         }
       }
     }
@@ -157,7 +177,11 @@ static ALWAYS_INLINE void one_row_codes4(const struct micro_groups *groups) {
 static void groups_codes4(const struct micro_groups *groups) {
   int column = 0;
   if (groups->rows == 1 && groups->width == MICRO_WIDTH) {
-    one_row_codes4(groups);
+    if (CODES4_VECTORS * LANES == MICRO_WIDTH) {
+      block_codes4(groups, 1, 0, CODES4_VECTORS);
+    } else {
+      one_row_codes4(groups);
+    }
     return;
   }
   for (; column + VECTORS * LANES <= groups->width; column += VECTORS * LANES) {

@@ -13,6 +13,28 @@ static enum status unsupported(struct error *error, const char *key, const char 
                    IMPORT_SHOW(value));
 }
 
+/* Codes that are packed are of 4 bits, all of them. */
+static enum status check_packed(const json_t *config, struct error *error) {
+  json_t *groups = json_object_get(config, "config_groups");
+  const char *key;
+  json_t *group;
+  json_int_t first = 0;
+  json_object_foreach(groups, key, group) {
+    const json_t *bits = json_object_get(json_object_get(group, "weights"), "num_bits");
+    if (!json_is_integer(bits))
+      continue;
+    if (first != 0 && json_integer_value(bits) != first)
+      return error_set(error, STATUS_UNSUPPORTED,
+                       "the model has weights of %lld and of %lld bits; of one width is taken", (long long)first,
+                       (long long)json_integer_value(bits));
+    first = json_integer_value(bits);
+    if (first != 4)
+      return error_set(error, STATUS_UNSUPPORTED, "the model's packed weights have %lld bits; 4 are taken",
+                       (long long)first);
+  }
+  return STATUS_OK;
+}
+
 /* Rotations and sparsity of compressed-tensors change what codes mean. */
 static enum status check_compressed(const json_t *config, struct error *error) {
   const json_t *transform = json_object_get(config, "transform_config");
@@ -23,7 +45,10 @@ static enum status check_compressed(const json_t *config, struct error *error) {
     return unsupported(error, "transform_config", "a transform");
   if (sparse != NULL && strcmp(sparse, "dense") != 0)
     return unsupported(error, "sparsity_config", sparse);
-  static const char *const formats[] = {"float-quantized", "int-quantized", "naive-quantized", "dense"};
+  static const char *const formats[] = {"float-quantized", "int-quantized",        "naive-quantized",
+                                        "dense",           "mxfp4-pack-quantized", "nvfp4-pack-quantized"};
+  if (format != NULL && strcmp(format, "pack-quantized") == 0)
+    return check_packed(config, error);
   for (size_t i = 0; format != NULL && i < sizeof formats / sizeof *formats; i++)
     if (strcmp(format, formats[i]) == 0)
       return STATUS_OK;
@@ -32,7 +57,7 @@ static enum status check_compressed(const json_t *config, struct error *error) {
 
 static enum status check_modelopt(const json_t *config, struct error *error) {
   const char *algorithm = json_string_value(json_object_get(config, "quant_algo"));
-  if (algorithm != NULL && strcmp(algorithm, "FP8") != 0)
+  if (algorithm != NULL && strcmp(algorithm, "FP8") != 0 && strcmp(algorithm, "NVFP4") != 0)
     return unsupported(error, "quant_algo", algorithm);
   return STATUS_OK;
 }
@@ -65,8 +90,8 @@ static enum status check_bitnet(const json_t *config, struct error *error) {
   return STATUS_OK;
 }
 
-/* All that it says, the tensors say. */
-static enum status check_torchao(const json_t *config, struct error *error) {
+/* All that it says, the tensors say, or their importer looks at. */
+static enum status check_nothing(const json_t *config, struct error *error) {
   (void)config;
   (void)error;
   return STATUS_OK;
@@ -81,7 +106,9 @@ static const struct {
     {"gptq", check_gptq},
     {"fp8", check_fp8},
     {"bitnet", check_bitnet},
-    {"torchao", check_torchao},
+    {"torchao", check_nothing},
+    {"awq", check_nothing},
+    {"mxfp4", check_nothing},
 };
 
 static enum status check_method(struct import_model *model, struct error *error) {
@@ -133,6 +160,20 @@ enum status import_config_parse(struct import_model *model, const char *text, si
 int64_t import_config_integer(const struct import_model *model, const char *key, int64_t fallback) {
   const json_t *value = json_object_get(model->config, key);
   return json_is_integer(value) ? json_integer_value(value) : fallback;
+}
+
+int64_t import_config_group(const struct import_model *model) {
+  json_t *groups = json_object_get(model->config, "config_groups");
+  const json_t *size = NULL;
+  const char *key;
+  json_t *group;
+  json_object_foreach(groups, key, group) {
+    const json_t *own = json_object_get(json_object_get(group, "weights"), "group_size");
+    if (size != NULL && json_integer_value(own) != json_integer_value(size))
+      return -1;
+    size = own;
+  }
+  return json_is_integer(size) ? json_integer_value(size) : -1;
 }
 
 const char *import_config_text(const struct import_model *model, const char *key) {

@@ -6,7 +6,11 @@
  *   TQ1_0           blocks of 256: 48 + 4 bytes of five or four codes in base 3, F16 d. The number of byte b is
  *                   ceil(b * 256 / 243); digit j is (b * 3^j mod 256) * 3 / 256. 32 bytes hold elements 32 j + m of
  *                   160, 16 bytes 160 + 16 j + m, the last four 240 + 4 j + m
- * Codes c stand for c - 1, and two groups of 128 have the scale of their block. */
+ *   Q4_0            blocks of 32: F16 d, 16 bytes of codes q: byte m holds elements m and m + 16, the first in the low
+ *                   bits; d * (q - 8)
+ *   MXFP4           blocks of 32: e8m0 d, 16 bytes of e2m1 codes in the same order
+ * Codes c of TQ1_0 and TQ2_0 stand for c - 1, and two groups of 128 have the scale of their block.
+ * Q4_1 and the K types add a minimum that is a number of its own, which is no zero point. */
 #include "importer.h"
 
 #include "../../number.h"
@@ -15,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 256, TQ1_BYTES = 54, TQ2_BYTES = 66, Q8_BLOCK = 32, Q8_BYTES = 34 };
+enum { BLOCK = 256, TQ1_BYTES = 54, TQ2_BYTES = 66, Q8_BLOCK = 32, Q8_BYTES = 34, Q4_BYTES = 18 };
 
 static uint32_t heads_of(const struct safetensors *file, const char *name) {
   if (import_ends(name, ".self_attn.q_proj.weight"))
@@ -47,10 +51,24 @@ static enum status take_type(struct import_weight *out, struct error *error) {
     out->pack = BLOCK;
     out->pack_bytes = dtype == DTYPE_GGUF + GGUF_TQ1_0 ? TQ1_BYTES : TQ2_BYTES;
     return STATUS_OK;
+  case DTYPE_GGUF + GGUF_Q4_0:
+  case DTYPE_GGUF + GGUF_MXFP4:
+    out->real = false;
+    out->format = dtype == DTYPE_GGUF + GGUF_Q4_0 ? GEMM_FORMAT_INT4 : GEMM_FORMAT_MXFP4;
+    out->scale = GEMM_SCALE_GROUP32;
+    out->pack = Q8_BLOCK;
+    out->pack_bytes = dtype == DTYPE_GGUF + GGUF_Q4_0 ? Q4_BYTES : Q4_BYTES - 1;
+    return STATUS_OK;
+  case DTYPE_GGUF + GGUF_Q4_1:
+  case DTYPE_GGUF + GGUF_Q4_K:
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "tensor '%s' is %s, whose groups have a real minimum beside their scale, where zero points of "
+                     "gemmd are whole codes: convert the model to Q4_0, Q8_0 or F16",
+                     IMPORT_SHOW(out->name), safetensors_dtype_name(dtype));
   default:
     return error_set(error, STATUS_UNSUPPORTED,
-                     "tensor '%s' is %s, for which gemmd has no format; F32, F16, BF16, Q8_0, TQ1_0 and TQ2_0 are "
-                     "taken: convert the model to one of these",
+                     "tensor '%s' is %s, for which gemmd has no format; F32, F16, BF16, Q8_0, Q4_0, MXFP4, TQ1_0 and "
+                     "TQ2_0 are taken: convert the model to one of these",
                      IMPORT_SHOW(out->name), safetensors_dtype_name(dtype));
   }
 }
@@ -122,12 +140,25 @@ static uint8_t code_tq2(const uint8_t *block, unsigned i) {
   return (uint8_t)(block[i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3);
 }
 
+/* Two halves of 16 side by side become pairs. */
+static void codes4(const uint8_t *block, uint8_t *out) {
+  for (unsigned i = 0; i < 16; i += 2) {
+    out[i / 2] = (uint8_t)((block[i] & 15) | block[i + 1] << 4);
+    out[8 + i / 2] = (uint8_t)(block[i] >> 4 | (block[i + 1] & 0xf0));
+  }
+}
+
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
   (void)data;
   for (uint64_t row = 0; row < tile->rows; row++)
     for (uint64_t i = 0; i < tile->columns; i++) {
-      const uint8_t *block = tile->raw + row * tile->stride + i / BLOCK * weight->pack_bytes;
+      const uint8_t *block = tile->raw + row * tile->stride + i / weight->pack * weight->pack_bytes;
+      if (weight->pack == Q8_BLOCK) {
+        codes4(block + weight->pack_bytes - 16, out + row * row_bytes + i / 2);
+        i += Q8_BLOCK - 1;
+        continue;
+      }
       unsigned at = (unsigned)(i % BLOCK);
       uint8_t code = weight->pack_bytes == TQ1_BYTES ? code_tq1(block, at) : code_tq2(block, at);
       out[row * row_bytes + i / 4] |= (uint8_t)(code << i % 4 * 2);
@@ -136,8 +167,14 @@ static void codes(const struct import_weight *weight, const struct import_data *
 
 static void tile_scales(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out) {
   const uint8_t *from = tile->raw + row * tile->stride;
-  for (uint64_t i = 0; i < tile->columns / GEMM_GROUP; i++)
-    out[i] = half_at(from + (i * GEMM_GROUP / BLOCK + 1) * weight->pack_bytes - 2);
+  if (weight->pack == Q8_BLOCK)
+    for (uint64_t i = 0; i < tile->columns / Q8_BLOCK; i++) {
+      const uint8_t *block = from + i * weight->pack_bytes;
+      out[i] = weight->format == GEMM_FORMAT_MXFP4 ? number_from_e8m0(*block) : half_at(block);
+    }
+  else
+    for (uint64_t i = 0; i < tile->columns / GEMM_GROUP; i++)
+      out[i] = half_at(from + (i * GEMM_GROUP / BLOCK + 1) * weight->pack_bytes - 2);
 }
 
 const struct importer import_gguf = {

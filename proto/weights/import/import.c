@@ -47,8 +47,9 @@ void import_close(struct import_model *model) {
 }
 
 /* In order: the first that says that a tensor is its own, or part of what is, has it. */
-static const struct importer *const importers[] = {&import_gguf,   &import_gptq,   &import_torchao,
-                                                   &import_bitnet, &import_trirun, &import_plain};
+static const struct importer *const importers[] = {&import_gguf,   &import_awq,     &import_gptq,
+                                                   &import_packed, &import_blocks4, &import_torchao,
+                                                   &import_bitnet, &import_trirun,  &import_plain};
 
 enum import_claim import_take(const struct import_model *model, const struct import_entry *tensor,
                               const struct import_wish *wish, struct import_weight *out, struct error *error) {

@@ -32,13 +32,18 @@ bool import_is_real(enum safetensors_dtype dtype) {
   return dtype == DTYPE_F32 || dtype == DTYPE_F16 || dtype == DTYPE_BF16;
 }
 
+bool import_is_blocks(const struct safetensors_tensor *tensor) {
+  return tensor->dtype == DTYPE_U8 && import_ends(tensor->name, "_blocks");
+}
+
 bool import_ends(const char *name, const char *suffix) {
   size_t length = strlen(name), end = strlen(suffix);
   return length >= end && strcmp(name + length - end, suffix) == 0;
 }
 
 void import_begin(struct import_weight *out, const struct importer *importer, const struct import_entry *tensor) {
-  *out = (struct import_weight){.importer = importer, .tensor = tensor, .pack = 1, .pack_bytes = 1, .row_group = 1};
+  *out = (struct import_weight){
+      .importer = importer, .tensor = tensor, .pack = 1, .pack_bytes = 1, .pack_rows = 1, .row_group = 1};
   size_t length = strnlen(tensor->tensor->name, sizeof out->name - 1);
   memcpy(out->name, tensor->tensor->name, length);
   out->files[out->file_count++] = tensor->file;

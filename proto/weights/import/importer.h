@@ -17,6 +17,8 @@ struct json_t;
 struct import_entry {
   const struct safetensors_tensor *tensor;
   uint32_t file;
+  uint64_t part, parts; /* it is such a part of a tensor of so many equal ones (experts), and of what stands beside it
+                           the same part counts; 0 parts: it is whole */
 };
 
 /* The files of one model, or those of them that one weight takes. */
@@ -59,8 +61,11 @@ struct import_weight {
    * `pack_bytes` holds `pack` elements of one row of W, which is a column of the tensor. */
   bool by_columns;
   uint32_t pack, pack_bytes;
+  uint32_t pack_rows;                       /* by columns: rows of W that such a word has `pack` elements of each; 1 */
   uint32_t row_group;                       /* rows of W that must be unpacked together */
   uint32_t parameter;                       /* the importer's own */
+  bool symmetric;                           /* the importer's own: there is one zero point */
+  uint64_t group;                           /* elements of a row that share a scale in the file: groups.h */
   uint32_t files[IMPORT_FILES], file_count; /* of the model: those with its tensors */
 };
 
@@ -123,7 +128,8 @@ struct importer {
   void (*tile_scales)(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out);
 };
 
-extern const struct importer import_plain, import_gptq, import_bitnet, import_trirun, import_gguf, import_torchao;
+extern const struct importer import_plain, import_gptq, import_awq, import_packed, import_blocks4, import_bitnet,
+    import_trirun, import_gguf, import_torchao;
 
 /* ---- of use to all importers */
 
@@ -136,6 +142,8 @@ const struct import_entry *import_beside(const struct import_model *model, const
                                          const char *suffix);
 /* F32, F16 or BF16. */
 bool import_is_real(enum safetensors_dtype dtype);
+/* MXFP4 codes as gpt-oss has them: <name>_blocks. */
+bool import_is_blocks(const struct safetensors_tensor *tensor);
 /* Whether `name` ends so. */
 bool import_ends(const char *name, const char *suffix);
 /* `group` elements of x are rotated together; UNSUPPORTED where that is no size that is computed. */

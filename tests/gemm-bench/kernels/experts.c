@@ -100,6 +100,8 @@ static enum status repeat(struct data_weight *out, const struct data_weight *one
     memcpy(out->canonical + (uint64_t)e * one->layout.codes_bytes, one->canonical, one->layout.codes_bytes);
     memcpy(out->canonical + out->layout.scales_offset + (uint64_t)e * one->layout.scales_bytes,
            one->canonical + one->layout.scales_offset, one->layout.scales_bytes);
+    memcpy(out->canonical + out->layout.zeros_offset + (uint64_t)e * one->layout.zeros_bytes,
+           one->canonical + one->layout.zeros_offset, one->layout.zeros_bytes);
   }
   return STATUS_OK;
 }

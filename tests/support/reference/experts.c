@@ -16,7 +16,7 @@ static void *allocate(uint64_t bytes) {
   return memory;
 }
 
-/* Codes of all experts, then scales of all: put together of what each has by itself. */
+/* Codes of all experts, then scales of all, then their zero points: put together of what each has by itself. */
 void oracle_experts_make(struct oracle_experts *out, const struct gemm_weight *shape, uint64_t seed) {
   struct error error;
   *out = (struct oracle_experts){.each = allocate((uint64_t)shape->experts * sizeof *out->each),

@@ -448,8 +448,8 @@ static void test_methods(void **state) {
 
 static void test_stored_alike(void **state) {
   (void)state;
-  static const enum gemm_format as[GEMM_FORMATS] = {[GEMM_FORMAT_INT2A8] = GEMM_FORMAT_INT2,
-                                                    [GEMM_FORMAT_INT4A8] = GEMM_FORMAT_INT4};
+  static const enum gemm_format as[GEMM_FORMATS] = {
+      [GEMM_FORMAT_INT2A8] = GEMM_FORMAT_INT2, [GEMM_FORMAT_INT4A8] = GEMM_FORMAT_INT4};
   for (int a = 1; a < GEMM_FORMATS; a++)
     for (int b = 1; b < GEMM_FORMATS; b++)
       assert_int_equal(gemm_stored_alike((enum gemm_format)a, (enum gemm_format)b),

@@ -110,6 +110,27 @@ static void bf16_midpoints(void **state) {
   assert_int_equal(number_to_bf16(FLT_MAX), 0x7f80);
 }
 
+static void e2m1_and_e8m0(void **state) {
+  (void)state;
+  for (uint8_t code = 0; code < 16; code++)
+    assert_int_equal(number_to_e2m1(number_from_e2m1(code)), code);
+  for (uint8_t code = 0; code < 7; code++) {
+    float middle = (number_from_e2m1(code) + number_from_e2m1(code + 1)) / 2;
+    assert_int_equal(number_to_e2m1(middle), code + code % 2);
+    assert_int_equal(number_to_e2m1(-middle), 8 + code + code % 2);
+    assert_int_equal(number_to_e2m1(nextafterf(middle, 0)), code);
+    assert_int_equal(number_to_e2m1(nextafterf(middle, 7)), code + 1);
+  }
+  assert_true(number_from_e2m1(7) == 6.0f && number_from_e2m1(15) == -6.0f && signbit(number_from_e2m1(8)));
+  assert_true(number_to_e2m1(INFINITY) == 7 && number_to_e2m1(-1e30f) == 15 && (number_to_e2m1(NAN) & 7) == 7);
+  for (int power = 0; power < 255; power++) {
+    assert_true(number_from_e8m0((uint8_t)power) == ldexpf(1, power - 127));
+    assert_int_equal(number_to_e8m0(number_from_e8m0((uint8_t)power)), power);
+    assert_int_equal(number_to_e8m0(1.99f * number_from_e8m0((uint8_t)power)), power);
+  }
+  assert_true(isnan(number_from_e8m0(255)) && number_to_e8m0(INFINITY) == 255 && number_to_e8m0(0) == 0);
+}
+
 static void e4m3_midpoints(void **state) {
   (void)state;
   for (uint32_t code = 0; code < 0x7e; code++) {
@@ -194,12 +215,19 @@ static void e4m3_codes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(f16_round_trip),  cmocka_unit_test(bf16_round_trip),
-      cmocka_unit_test(e4m3_round_trip), cmocka_unit_test(f16_midpoints),
-      cmocka_unit_test(f16_overflow),    cmocka_unit_test(bf16_midpoints),
-      cmocka_unit_test(e4m3_midpoints),  cmocka_unit_test(e4m3_saturates),
-      cmocka_unit_test(scales),          cmocka_unit_test(the_rounding_mode_does_not_matter),
-      cmocka_unit_test(int8_codes),      cmocka_unit_test(e4m3_codes),
+      cmocka_unit_test(f16_round_trip),
+      cmocka_unit_test(bf16_round_trip),
+      cmocka_unit_test(e4m3_round_trip),
+      cmocka_unit_test(f16_midpoints),
+      cmocka_unit_test(f16_overflow),
+      cmocka_unit_test(bf16_midpoints),
+      cmocka_unit_test(e4m3_midpoints),
+      cmocka_unit_test(e4m3_saturates),
+      cmocka_unit_test(e2m1_and_e8m0),
+      cmocka_unit_test(scales),
+      cmocka_unit_test(the_rounding_mode_does_not_matter),
+      cmocka_unit_test(int8_codes),
+      cmocka_unit_test(e4m3_codes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

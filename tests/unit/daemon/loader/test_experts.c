@@ -134,7 +134,7 @@ static void test_refused(void **state) {
   request = request_of(1, "flat", 2, 0);
   loading_refuse(fd, &request, STATUS_UNSUPPORTED, "tensor 'flat' has 2 dimensions");
   request = request_of(1, "codes", 2, 0);
-  loading_refuse(fd, &request, STATUS_UNSUPPORTED, "stacked experts are taken as F32, F16 or BF16");
+  loading_refuse(fd, &request, STATUS_UNSUPPORTED, "stacked experts are taken as F32, F16, BF16 or MXFP4");
   request = request_of(1, "e.{}", 2, 0);
   loading_refuse(fd, &request, STATUS_UNSUPPORTED, "'e.1' makes an expert of 8 x 4");
   request = request_of(1, "e.{}", 3, 0);

@@ -125,6 +125,33 @@ static void a_handle_that_was_given_back_names_nothing(void **state) {
   life_end();
 }
 
+/* To match it takes so long that the names are looked at in several turns; other requests come after it all the same.
+ */
+static void find_by_a_slow_pattern(int peer) {
+  enum { COUNT = 100, LONG = 240 };
+  static struct message_weight_list_reply page;
+  static struct peer_reply reply;
+  const struct message_ping ping = {.payload = 3};
+  char name[LIMIT_NAME_BYTES];
+  struct message_weight_list_request request = {.pattern = ""};
+  memset(name, 'a', LONG);
+  for (int i = 0; i < COUNT; i++) {
+    snprintf(name + LONG, sizeof name - LONG, i == 90 ? "b%02d" : "%02d", i);
+    assert_int_equal(life_load(peer, name, 1, false, NULL), STATUS_OK);
+  }
+  for (int i = 0; i < 20; i++)
+    strcat(request.pattern, "*[[:alpha:]]");
+  strcat(request.pattern, "b90");
+  peer_send(peer, 5, COMMAND_weight_list, &message_weight_list_request_type, &request, NULL, 0);
+  peer_send(peer, 6, COMMAND_ping, &message_ping_type, &ping, NULL, 0);
+  peer_receive(peer, 5, &message_weight_list_reply_type, &page, &reply);
+  assert_int_equal(reply.status, STATUS_OK);
+  assert_int_equal(page.weights_count, 1);
+  assert_string_equal(page.weights[0].name + LONG, "b90");
+  assert_false(page.more);
+  peer_receive(peer, 6, NULL, NULL, &reply);
+}
+
 static void lists_come_in_pages_by_name(void **state) {
   enum { COUNT = 150 };
   static struct message_weight_list_reply page;
@@ -152,6 +179,7 @@ static void lists_come_in_pages_by_name(void **state) {
   assert_int_equal(peer_ask(peer, COMMAND_weight_list, &request, NULL, 0, &page, NULL), STATUS_OK);
   assert_int_equal(page.weights_count, 3);
   assert_false(page.more);
+  find_by_a_slow_pattern(peer);
   close(peer);
   life_end();
 }

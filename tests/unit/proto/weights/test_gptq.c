@@ -13,11 +13,15 @@
 #include "proto/weights/gptq.h"
 #include "proto/weights/matrix.h"
 #include "proto/weights/quantize.h"
+#include "proto/weights/quantize4.h"
 
 enum { N = 13, K = 300, GROUPS = 3, ROWS = 700 }; /* a ragged group, and a ragged tile of rows */
 
-static const struct gptq_grid grids[] = {
-    {.int8 = false, .row = false}, {.int8 = false, .row = true}, {.int8 = true, .row = true}};
+static const struct gptq_grid grids[] = {{.int8 = false, .row = false},
+                                         {.int8 = false, .row = true},
+                                         {.int8 = true, .row = true},
+                                         {.int4 = true, .row = false},
+                                         {.int4 = true, .row = true}};
 enum { GRIDS = sizeof grids / sizeof *grids };
 
 static uint64_t random_state;
@@ -130,7 +134,8 @@ static double *upper_of_inverse(const double *h) {
 }
 
 static double code_of(const struct gptq_grid *grid, double value, double scale) {
-  return fmin(fmax(rint(value / scale), grid->int8 ? -127.0 : -1.0), grid->int8 ? 127.0 : 2.0);
+  double least = grid->int8 ? -127.0 : grid->int4 ? -8.0 : -1.0, most = grid->int8 ? 127.0 : grid->int4 ? 7.0 : 2.0;
+  return fmin(fmax(rint(value / scale), least), most);
 }
 
 /* The scale that a whole row, or a group, is quantized with before anything is searched. */
@@ -139,6 +144,8 @@ static double first_scale(const struct gptq_grid *grid, const float *values, siz
   uint32_t sorted[2 * K];
   if (grid->int8)
     return (double)number_scale_int8(quantize_absmax(values, count));
+  if (grid->int4)
+    return (double)quantize_int4(&(struct quantize4){.search = true}, values, count, fitted, &(uint8_t){0});
   return (double)number_from_f16(quantize_least_squares(values, count, sorted, fitted));
 }
 

@@ -1,0 +1,116 @@
+/* Codes of e2m1 in blocks of K with a scale each, two a byte, the first in the low bits.
+ * MXFP4, blocks of 32, scales e8m0:
+ *   <name>_blocks, <name>_scales                 gpt-oss (transformers, integrations/mxfp4.py): U8 [E, N, K/32, 16] and
+ *                                                [E, N, K/32] of experts, or without E: the weight <name>
+ *   <stem>.weight_packed, <stem>.weight_scale    compressed-tensors, "mxfp4-pack-quantized": U8 [N, K/2], U8 or F8_E8M0
+ *                                                [N, K/32]
+ * NVFP4, blocks of 16, scales e4m3 times a factor of the whole (ModelOpt: weight_scale_2, compressed-tensors:
+ * weight_global_scale), is refused: no type of scales holds the products. */
+#include "importer.h"
+#include "scales.h"
+
+#include <string.h>
+
+enum { BLOCK = 32 };
+static const char blocks[] = "_blocks", packed[] = ".weight_packed";
+
+static bool is_part(const struct import_model *model, const char *name) {
+  static const char *const suffixes[] = {".weight_scale", ".weight_global_scale", ".input_global_scale",
+                                         ".weight_shape"};
+  if (import_ends(name, "_scales") && import_beside(model, name, strlen("_scales"), blocks) != NULL)
+    return true;
+  for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
+    if (import_ends(name, suffixes[i]) && import_beside(model, name, strlen(suffixes[i]), packed) != NULL)
+      return true;
+  return false;
+}
+
+/* U8 codes with scales of e4m3. */
+static bool is_nvfp4(const struct import_model *model, const char *name, size_t stem) {
+  const struct import_entry *scales = import_beside(model, name, stem, ".weight_scale");
+  return scales != NULL && scales->tensor->dtype == DTYPE_F8_E4M3 &&
+         (import_beside(model, name, stem, ".weight_scale_2") != NULL ||
+          import_beside(model, name, stem, ".weight_global_scale") != NULL || import_ends(name, packed));
+}
+
+static enum status refuse_nvfp4(const struct import_weight *out, struct error *error) {
+  return error_set(error, STATUS_UNSUPPORTED,
+                   "tensor '%s' is NVFP4: groups of 16 with scales of e4m3 and a factor of the whole, which no format "
+                   "of gemmd holds without a change of values",
+                   IMPORT_SHOW(out->tensor->tensor->name));
+}
+
+/* N and K, of a tensor that may have more dimensions. */
+static enum status take_matrix(struct import_weight *out, bool of_blocks, struct error *error) {
+  const struct safetensors_tensor *tensor = out->tensor->tensor;
+  uint64_t rows = tensor->shape[0], bytes = rows > 0 ? tensor->elements / rows : 0;
+  size_t rank = (of_blocks ? 3 : 2) - (out->tensor->parts > 0); /* of one expert */
+  if (tensor->rank != rank)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; %zu are taken, or experts by number",
+                     IMPORT_SHOW(tensor->name), tensor->rank, plural(tensor->rank), rank);
+  if (bytes == 0 || bytes % (BLOCK / 2) != 0 || rows > INT64_MAX || bytes > INT64_MAX / 2)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s' has %llu rows of %llu bytes, no multiple of %d",
+                     IMPORT_SHOW(tensor->name), (unsigned long long)rows, (unsigned long long)bytes, BLOCK / 2);
+  out->n = (int64_t)rows;
+  out->k = (int64_t)bytes * 2;
+  return STATUS_OK;
+}
+
+static enum status take_scales(const struct import_entry *scales, struct import_weight *out, struct error *error) {
+  const struct safetensors_tensor *codes = out->tensor->tensor;
+  uint64_t parts = out->tensor->parts > 0 ? out->tensor->parts : 1, rows = (uint64_t)out->n;
+  if (scales == NULL)
+    return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is MXFP4, and has no scales beside it",
+                     IMPORT_SHOW(codes->name));
+  const struct safetensors_tensor *tensor = scales->tensor;
+  bool shaped = out->tensor->parts > 0 ? tensor->rank == 3 && tensor->shape[0] == parts && tensor->shape[1] == rows
+                                       : tensor->rank == 2 && tensor->shape[0] == rows;
+  if ((tensor->dtype != DTYPE_U8 && tensor->dtype != DTYPE_F8_E8M0) || !shaped ||
+      tensor->elements != codes->elements / (BLOCK / 2) * parts)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a U8 for each %d elements of %lld x %lld",
+                     IMPORT_SHOW(tensor->name), BLOCK, (long long)out->n, (long long)out->k);
+  return import_add(out, IMPORT_SCALES, scales, error);
+}
+
+static enum import_claim take(const struct import_model *model, const struct import_entry *tensor,
+                              const struct import_wish *wish, struct import_weight *out, struct error *error) {
+  const char *name = tensor->tensor->name;
+  bool of_blocks = import_is_blocks(tensor->tensor), of_packed = import_ends(name, packed);
+  size_t stem = of_packed ? strlen(packed) : strlen(".weight");
+  if (wish == NULL && is_part(model, name))
+    return IMPORT_PART;
+  if (tensor->tensor->dtype != DTYPE_U8 || !(of_blocks || of_packed || import_ends(name, ".weight")))
+    return IMPORT_NOT_MINE;
+  bool nvfp4 = !of_blocks && is_nvfp4(model, name, stem);
+  if (!of_blocks && !of_packed && !nvfp4)
+    return IMPORT_NOT_MINE;
+  if (wish == NULL && of_blocks && tensor->tensor->rank == 4)
+    return IMPORT_PART; /* experts in one tensor, which a load of experts names */
+  import_begin(out, &import_blocks4, tensor);
+  if (of_blocks)
+    out->name[strlen(out->name) - strlen(blocks)] = '\0';
+  else
+    strcpy(out->name + strlen(out->name) - stem, ".weight");
+  out->format = GEMM_FORMAT_MXFP4;
+  out->scale = GEMM_SCALE_GROUP32;
+  out->pack = 2;
+  if (nvfp4) {
+    (void)refuse_nvfp4(out, error);
+    return IMPORT_WEIGHT;
+  }
+  const struct import_entry *scales = of_blocks ? import_beside(model, name, strlen(blocks), "_scales")
+                                                : import_beside(model, name, stem, ".weight_scale");
+  if (take_matrix(out, of_blocks, error) == STATUS_OK)
+    (void)take_scales(scales, out, error);
+  return IMPORT_WEIGHT;
+}
+
+static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
+                  uint8_t *out, uint64_t row_bytes) {
+  (void)weight;
+  (void)data;
+  for (uint64_t row = 0; row < tile->rows; row++)
+    memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / 2);
+}
+
+const struct importer import_blocks4 = {.name = "MXFP4", .take = take, .codes = codes, .scale = import_scale_at};
