@@ -68,10 +68,10 @@ enum status tiles_read(const struct files *files, const struct source_piece *pie
   return status;
 }
 
-/* Of an expert's matrix the part of it that stands beside. */
-static enum status read_aux(const struct files *files, const struct import_entry *codes,
-                            const struct import_entry *entry, uint8_t **out, struct error *error) {
-  uint64_t parts = codes->parts > 0 ? codes->parts : 1, bytes = (entry->tensor->end - entry->tensor->begin) / parts;
+/* One of `parts` equal parts of the tensor. */
+static enum status read_aux(const struct files *files, const struct import_entry *entry, uint64_t part, uint64_t parts,
+                            uint8_t **out, struct error *error) {
+  uint64_t bytes = (entry->tensor->end - entry->tensor->begin) / parts;
   if (bytes > AUX_BYTES_MOST)
     return error_set(error, STATUS_TOO_LARGE, "tensor '%s' has %llu bytes; beside a weight the most is %llu",
                      safetensors_show(entry->tensor->name).text, (unsigned long long)bytes,
@@ -79,7 +79,7 @@ static enum status read_aux(const struct files *files, const struct import_entry
   *out = malloc((size_t)bytes + 1);
   if (!*out)
     return error_set(error, STATUS_NOMEM, "no memory for %llu bytes of scales", (unsigned long long)bytes);
-  return file_read(file_of(files, entry), entry->tensor->begin + codes->part * bytes, *out, (size_t)bytes, error);
+  return file_read(file_of(files, entry), entry->tensor->begin + part * bytes, *out, (size_t)bytes, error);
 }
 
 enum status tiles_aux_read(const struct files *files, const struct source *source, struct tiles_aux *aux,
@@ -89,8 +89,10 @@ enum status tiles_aux_read(const struct files *files, const struct source *sourc
   for (uint32_t i = 0; status == STATUS_OK && i < source->count; i++) {
     const struct import_weight *from = &source->pieces[i].from;
     for (int j = 0; status == STATUS_OK && j < IMPORT_AUX; j++) {
+      bool sliced = j == IMPORT_SCALES && !from->real && from->tensor->parts > 0; /* as the codes of an expert are */
       if (from->aux[j])
-        status = read_aux(files, from->tensor, from->aux[j], &aux->memory[i][j], error);
+        status = read_aux(files, from->aux[j], sliced ? from->tensor->part : 0, sliced ? from->tensor->parts : 1,
+                          &aux->memory[i][j], error);
       aux->data[i].aux[j] = aux->memory[i][j];
     }
     if (status == STATUS_OK && from->importer->check)

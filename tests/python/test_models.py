@@ -620,6 +620,12 @@ class FourBits(Served):
         with self.assertRaisesRegex(errors.BadFileError, "not a U8 for each 32 elements"):
             self.session.load(path, tensor=name + "_blocks", name="w", format="mxfp4", experts=3)
 
+    def test_a_marker_beside_stacked_experts_is_read_whole(self):
+        marker = np.frombuffer(json.dumps({"format": "int8_tensorwise", "seed": 3}).encode(), np.uint8)
+        self.model({"w.weight": ("F16", np.ones((3, 32, 32), np.float16)), "w.comfy_quant": ("U8", marker)})
+        with self.assertRaisesRegex(errors.UnsupportedError, "has 'seed'"):
+            self.session.load(self.folder / "model.safetensors", tensor="w.weight", name="w", format="f16", experts=3)
+
     def test_mxfp4_by_itself(self):
         codes, scales, w = self.mxfp4(N, K)
         self.model({STEM + ".weight_packed": ("U8", codes), STEM + ".weight_scale": ("U8", scales)},

@@ -17,8 +17,8 @@ struct json_t;
 struct import_entry {
   const struct safetensors_tensor *tensor;
   uint32_t file;
-  uint64_t part, parts; /* it is such a part of a tensor of so many equal ones (experts), and of what stands beside it
-                           the same part counts; 0 parts: it is whole */
+  uint64_t part, parts; /* it is such a part of a tensor of so many equal ones (experts), and so are its scales where it
+                           holds codes; 0 parts: it is whole */
 };
 
 /* The files of one model, or those of them that one weight takes. */
