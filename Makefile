@@ -43,9 +43,15 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 BASE_CFLAGS += -DGEMMD_CUDA
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. -Xptxas -warn-spills,-Werror
-# the last is for what is newer than this toolkit: the driver compiles it there
-NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_89,code=sm_89 \
-  -gencode arch=compute_90,code=[sm_90,compute_90]
+# Device code is a seventh of its size in objects; drivers read it since those of CUDA 12.4. NVCC_COMPRESS= leaves it out.
+NVCC_COMPRESS ?= $(if $(findstring compress-mode,$(shell $(NVCC) --help)),--compress-mode=size)
+# For what is newer than this toolkit the last is compiled by the driver, there.
+NVCC_ARCH := -gencode arch=compute_80,code=[sm_80,sm_89] -gencode arch=compute_90,code=[sm_90,compute_90]
+# FP8 is converted by instructions of 8.9; all other code for it is that for 8.0
+FP8_KERNELS := experts/gather families/pairs/launch families/plain/launch families/sm80/rows/launch \
+  passes/activate passes/input passes/quantize weight/convert_kernels
+$(FP8_KERNELS:%=build/obj/kernels/cuda/%.cu.o): NVCC_ARCH := -DCOMPILED_FOR_89 -gencode arch=compute_80,code=sm_80 \
+  -gencode arch=compute_89,code=sm_89 -gencode arch=compute_90,code=[sm_90,compute_90]
 # instructions that only Hopper has
 build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
@@ -200,7 +206,7 @@ $(call object,kernels/cuda/families/tile/source.c): $(addprefix kernels/cuda/fam
 build/obj/%.cu.o: %.cu Makefile $(if $(MISSING),| packages)
 	@mkdir -p $(@D)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_ARCH) -MMD -MP -c -o $@ $<
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_COMPRESS) $(NVCC_ARCH) -MMD -MP -c -o $@ $<
 
 include client/adapters.mk tests/tests.mk tests/stress.mk deploy/package.mk
 

@@ -124,14 +124,6 @@ static int parameter_named(const struct variant_family *family, const char *name
   return -1;
 }
 
-int32_t variant_nearest(const struct variant_parameter *parameter, int64_t value) {
-  if (value <= parameter->low)
-    return parameter->low;
-  int64_t steps = (value - parameter->low + parameter->step / 2) / parameter->step;
-  int64_t most = (parameter->high - parameter->low) / parameter->step;
-  return (int32_t)(parameter->low + (steps < most ? steps : most) * parameter->step);
-}
-
 static enum status parse_value(const struct variant_family *family, char *word, struct variant *out,
                                struct error *error) {
   char *equals = strchr(word, '=');

@@ -13,7 +13,6 @@
 enum {
   VARIANT_PARAMETERS = 12,
   VARIANT_TEXT_BYTES = 256,
-  VARIANT_BUCKETS = 32, /* of rows, at most */
 };
 
 struct variant_parameter {
@@ -77,7 +76,5 @@ const char *variant_text(const struct variant *variant, char out[VARIANT_TEXT_BY
  * value and its range. */
 MUST_CHECK enum status variant_parse(const struct variant_family *const *families, const char *text,
                                      struct variant *out, struct error *error);
-/* The value in range and on the step that is nearest. */
-int32_t variant_nearest(const struct variant_parameter *parameter, int64_t value);
 
 #endif

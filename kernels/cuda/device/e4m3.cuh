@@ -1,6 +1,7 @@
 // E4M3 codes as f16, which holds them exactly, two to a register: of the four in a word, the lower or the upper two.
 #pragma once
 
+#include "fp8.cuh"
 #include "half2.cuh"
 #include "ptx.cuh"
 

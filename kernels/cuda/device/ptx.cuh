@@ -40,10 +40,6 @@ template <int kPending> __device__ inline void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-__device__ inline void copy_async_wait_all() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 // What this thread has written to shared memory becomes visible to the tensor cores.
 __device__ inline void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -332,10 +328,6 @@ __device__ inline void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
-__device__ inline void store_shared_uint2(uint32_t address, uint2 value) {
-  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(value.x), "r"(value.y) : "memory");
-}
-
 // 16 bytes, if `wanted`.
 __device__ inline void load_shared_int4_if(uint32_t (&value)[4], uint32_t address, bool wanted) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
@@ -367,16 +359,6 @@ __device__ inline float max_nan(float left, float right) {
   float out;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(left), "f"(right));
   return out;
-}
-
-// 16 bytes that another kernel of the stream may have written: not moved up over the wait for it.
-__device__ inline uint4 load_global(const uint4 *from) {
-  uint4 value;
-  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "l"(from)
-               : "memory");
-  return value;
 }
 
 // Into the L2: `bytes`, and the address, are multiples of 16.

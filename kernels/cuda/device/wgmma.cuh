@@ -73,7 +73,7 @@ namespace ptx {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
                  "wgmma.mma_async.sp.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT                                     \
                  "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", %" #PLACES ", " #SELECTOR ", p, 1, 1, 1;\n}"   \
-                 : WGMMA_SUMS_##COUNT(WGMMA_F32, 0)                                                                    \
+                 : WGMMA_SUMS_##COUNT("+f", 0)                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "r"(static_cast<int>(add)));       \
   }
 
@@ -147,8 +147,5 @@ WGMMA_SPARSE(wgmma_sparse_f16_upper, 1, "m64n64k32.f32.f16.f16", 32, 32, 33, 34,
 #undef WGMMA_F32
 #undef WGMMA_S32
 #undef WGMMA_ADDS
-#undef WGMMA_SPARSE
-#undef WGMMA_REGISTERS
-#undef WGMMA_SHARED
 
 } // namespace ptx

@@ -16,36 +16,9 @@ namespace ptx {
 #define WGMMA_SUMS_40(c, i) WGMMA_SUMS_32(c, i), WGMMA_SUMS_8(c, i + 32)
 #define WGMMA_SUMS_52(c, i) WGMMA_SUMS_48(c, i), WGMMA_SUMS_4(c, i + 48)
 
-#define WGMMA_SHARED(NAME, TYPE, C, SHAPE, SIGNS, COUNT, A, B, ADD)                                                    \
-  __device__ inline void NAME(TYPE(&d)[COUNT], uint64_t a, uint64_t b, bool add) {                                     \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
-                 "wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT "}, %" #A ", %" #B ", p" SIGNS ";\n}"  \
-                 : WGMMA_SUMS_##COUNT(C, 0)                                                                            \
-                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                                        \
-  }
-
 WGMMA_SHARED(wgmma_e4m3, float, "+f", "m64n80k32.f32.e4m3.e4m3", ", 1, 1", 40, 40, 41, 42)
 WGMMA_SHARED(wgmma_e4m3, float, "+f", "m64n104k32.f32.e4m3.e4m3", ", 1, 1", 52, 52, 53, 54)
 WGMMA_SHARED(wgmma_s8, int, "+r", "m64n80k32.s32.s8.s8", "", 40, 40, 41, 42)
-#undef WGMMA_SHARED
-
-#define WGMMA_REGISTERS(NAME, TYPE, C, SHAPE, SIGNS, COUNT, A0, A1, A2, A3, B, ADD)                                    \
-  __device__ inline void NAME(TYPE(&d)[COUNT], const uint32_t(&a)[4], uint64_t b, bool add) {                          \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
-                 "wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2        \
-                                                                                ", %" #A3 "}, %" #B ", p" SIGNS ";\n}" \
-                 : WGMMA_SUMS_##COUNT(C, 0)                                                                            \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));                    \
-  }
-
-#define WGMMA_SPARSE(NAME, SELECTOR, SHAPE, COUNT, A0, A1, A2, A3, B, PLACES, ADD)                                     \
-  __device__ inline void NAME(float(&d)[COUNT], const uint32_t(&a)[4], uint64_t b, uint32_t places, bool add) {        \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #ADD ", 0;\n"                                                    \
-                 "wgmma.mma_async.sp.sync.aligned." SHAPE " {" WGMMA_NAMES_##COUNT                                     \
-                 "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #B ", %" #PLACES ", " #SELECTOR ", p, 1, 1, 1;\n}"   \
-                 : WGMMA_SUMS_##COUNT("+f", 0)                                                                         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "r"(static_cast<int>(add)));       \
-  }
 
 WGMMA_REGISTERS(wgmma_f16, float, "+f", "m64n24k16.f32.f16.f16", ", 1, 1, 0", 12, 12, 13, 14, 15, 16, 17)
 WGMMA_REGISTERS(wgmma_f16, float, "+f", "m64n48k16.f32.f16.f16", ", 1, 1, 0", 24, 24, 25, 26, 27, 28, 29)
@@ -62,7 +35,8 @@ WGMMA_REGISTERS(wgmma_s8, int, "+r", "m64n112k32.s32.s8.s8", "", 56, 56, 57, 58,
 WGMMA_SPARSE(wgmma_sparse_f16_lower, 0, "m64n24k32.f32.f16.f16", 12, 12, 13, 14, 15, 16, 17, 18)
 WGMMA_SPARSE(wgmma_sparse_f16_upper, 1, "m64n24k32.f32.f16.f16", 12, 12, 13, 14, 15, 16, 17, 18)
 
-#undef WGMMA_REGISTERS
 #undef WGMMA_SPARSE
+#undef WGMMA_REGISTERS
+#undef WGMMA_SHARED
 
 } // namespace ptx

@@ -23,8 +23,6 @@ template <bool kRoutes> kernel kernel_of(const gather_pass &p) {
   case GATHER_E4M3_BLOCKS:
     return kernel_by<GATHER_E4M3_BLOCKS, kRoutes>(p.x_type);
   default:
-    if (p.x_type == GEMM_INT8 || p.x_type == GEMM_E4M3)
-      return gather<uint8_t, GATHER_AS_IT_IS, kRoutes>;
     return kernel_by<GATHER_AS_IT_IS, kRoutes>(p.x_type);
   }
 }

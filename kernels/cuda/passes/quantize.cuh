@@ -3,6 +3,7 @@
 // every other backend.
 #pragma once
 
+#include "../device/fp8.cuh"
 #include "../device/number.cuh"
 #include "quantize.h"
 

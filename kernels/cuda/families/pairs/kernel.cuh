@@ -2,6 +2,7 @@
 // are exact, others in f32; a block of 128 of K is multiplied by its scales as it comes.
 #pragma once
 
+#include "../../device/fp8.cuh"
 #include "../../device/number.cuh"
 #include "product.h"
 

@@ -19,10 +19,6 @@ __device__ inline float plain_load(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
 
-__device__ inline float plain_load(__nv_fp8_e4m3 value) {
-  return static_cast<float>(value);
-}
-
 __device__ inline int plain_load(int8_t value) {
   return value;
 }

@@ -1,7 +1,12 @@
 // Launcher of plain/kernel.cuh.
+#include "../../device/fp8.cuh"
 #include "../../launch/launch_kernel.cuh"
 #include "kernel.cuh"
 #include "launch.h"
+
+__device__ inline float plain_load(__nv_fp8_e4m3 value) {
+  return static_cast<float>(value);
+}
 
 template <typename T, typename Sum> static cudaError_t sums_of(cudaStream_t stream, const plain_product &p) {
   launch_shape shape;
