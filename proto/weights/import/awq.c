@@ -1,8 +1,12 @@
 /* AWQ checkpoints (AutoAWQ, awq/modules/linear/gemm.py: WQLinear_GEMM; the same in transformers and vLLM), of
  * "version" "gemm":
- *   <stem>.qweight  I32 [K, N/8]: a word holds the codes q of eight rows of W: of row 8 j + i at place p, the lowest
- * bits being place 0, where i = 0, 2, 4, 6, 1, 3, 5, 7 for p = 0 .. 7 <stem>.qzeros   I32 [G, N/8]: zero points z,
- * packed alike <stem>.scales   F16 or BF16 [G, N] W[n][k] = scales[k / group][n] * (q - z): INT4 with zero points. */
+ *
+ *   <stem>.qweight  I32 [K, N/8]: a word holds the codes q of eight rows of W
+ *   <stem>.qzeros   I32 [G, N/8]: zero points z, packed alike
+ *   <stem>.scales   F16 or BF16 [G, N]
+ *
+ * Place p of a word, p = 0 being its lowest four bits, is of row 8 j + i, where i = 0, 2, 4, 6, 1, 3, 5, 7 for p = 0
+ * to 7. W[n][k] = scales[k / group][n] * (q - z): INT4 with zero points. */
 #include "config.h"
 #include "groups.h"
 

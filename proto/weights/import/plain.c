@@ -5,8 +5,9 @@
  *                       [N/128, K/128], a factor in spite of its name), ComfyUI's scaled_fp8 (scale_weight of one
  *                       element) and comfy_quant (comfy.c)
  *   U8 [N, K/4]         gemmd's own INT2: four codes a byte, the first in the lowest bits, F16 scales
- *   U16 [N, K/4]        gemmd's own INT4, scales F16 or BF16, and MXFP4, scales F8_E8M0: four codes an element, the
- * first in the lowest bits. <tensor>_zero, U8, of the scales' shape: INT4's zero points
+ *   U16 [N, K/4]        gemmd's own INT4, scales F16 or BF16, and MXFP4, scales F8_E8M0: four codes an element,
+ *                       the first in the lowest bits
+ *   U8 <tensor>_zero    of the scales' shape: INT4's zero points
  *
  * What is done to x: <tensor>_input_scale, <stem>.input_scale (compressed-tensors with static activations, ModelOpt) or
  * <stem>.scale_input (ComfyUI), real, of one element, is the scale by which x is quantized; <tensor>_input_order, I32
