@@ -17,9 +17,15 @@ void users_init(struct users *users, const struct config *config) {
 }
 
 void users_free(struct users *users) {
+  size_t kept = 0;
   for (size_t i = 0; i < users->count; i++)
-    if (atomic_load(&users->list[i]->closing) == 0) /* else a thread counts there yet */
+    if (atomic_load(&users->list[i]->closing) == 0)
       free(users->list[i]);
+    else
+      users->list[kept++] = users->list[i];
+  users->count = kept;
+  if (kept > 0)
+    return;
   free(users->list);
   users_init(users, users->config);
 }

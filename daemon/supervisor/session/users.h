@@ -36,6 +36,7 @@ struct users {
 };
 
 void users_init(struct users *users, const struct config *config);
+/* But for those where a thread counts yet: they stay with `users`. */
 void users_free(struct users *users);
 
 /* The user, made where it is not known; with one reference more. NULL for lack of memory. An admin and a user of the
