@@ -110,11 +110,7 @@ static void codes(const struct import_weight *weight, const struct import_data *
 }
 
 static float scale(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
-  uint64_t index = import_group_at(weight, column) * (uint64_t)weight->n + n;
-  float value;
-  safetensors_to_f32(weight->aux[IMPORT_SCALES]->tensor->dtype, data->aux[IMPORT_SCALES] + index * sizeof(uint16_t), 1,
-                     &value);
-  return value;
+  return import_group_scale(weight, data, import_group_at(weight, column) * (uint64_t)weight->n + n);
 }
 
 static uint32_t zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {

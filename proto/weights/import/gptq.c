@@ -211,9 +211,7 @@ static void codes(const struct import_weight *weight, const struct import_data *
 
 static float scale(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
   uint64_t g = import_group_at(weight, column);
-  float value;
-  safetensors_to_f32(weight->aux[IMPORT_SCALES]->tensor->dtype,
-                     data->aux[IMPORT_SCALES] + (g * (uint64_t)weight->n + n) * sizeof(uint16_t), 1, &value);
+  float value = import_group_scale(weight, data, g * (uint64_t)weight->n + n);
   return bits_of(weight) == 2 && zero_of(weight, data, g, n) == 2 ? -value : value;
 }
 

@@ -19,6 +19,13 @@ uint64_t import_group_at(const struct import_weight *weight, uint64_t column) {
   return column * (uint64_t)gemm_scale_facts(weight->scale)->k / weight->group;
 }
 
+float import_group_scale(const struct import_weight *weight, const struct import_data *data, uint64_t index) {
+  float value;
+  safetensors_to_f32(weight->aux[IMPORT_SCALES]->tensor->dtype, data->aux[IMPORT_SCALES] + index * sizeof(uint16_t), 1,
+                     &value);
+  return value;
+}
+
 /* The mode with a scale for `width` elements of a row, 0: for all; NONE: the format has none. */
 static enum gemm_scale find_mode(enum gemm_format format, int64_t width, enum gemm_type type, bool zeros) {
   for (int mode = 0; mode < GEMM_SCALES; mode++) {

@@ -133,11 +133,7 @@ static void codes(const struct import_weight *weight, const struct import_data *
 }
 
 static float scale(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
-  uint64_t index = n * import_groups(weight) + import_group_at(weight, column);
-  float value;
-  safetensors_to_f32(weight->aux[IMPORT_SCALES]->tensor->dtype, data->aux[IMPORT_SCALES] + index * sizeof(uint16_t), 1,
-                     &value);
-  return value;
+  return import_group_scale(weight, data, n * import_groups(weight) + import_group_at(weight, column));
 }
 
 static uint32_t zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
