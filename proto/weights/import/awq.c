@@ -36,10 +36,6 @@ static enum status take_config(const struct import_model *model, const struct im
   return STATUS_OK;
 }
 
-static bool is_matrix(const struct import_entry *entry, uint64_t rows, uint64_t columns) {
-  return entry->tensor->rank == 2 && entry->tensor->shape[0] == rows && entry->tensor->shape[1] == columns;
-}
-
 static enum status take_aux(const struct import_model *model, struct import_weight *out, struct error *error) {
   const char *name = out->tensor->tensor->name;
   const struct import_entry *scales = import_beside(model, name, strlen("qweight"), "scales");
@@ -50,8 +46,8 @@ static enum status take_aux(const struct import_model *model, struct import_weig
   int64_t size = import_config_integer(model, "group_size", import_config_integer(model, "q_group_size", -1));
   out->group = (uint64_t)(size > 0 && size < out->k ? size : out->k);
   uint64_t groups = out->k > 0 ? import_groups(out) : 0;
-  if (groups == 0 || out->k % 2 != 0 || zeros->tensor->dtype != DTYPE_I32 ||
-      !is_matrix(scales, groups, (uint64_t)out->n) || !is_matrix(zeros, groups, (uint64_t)out->n / PACK))
+  if (groups == 0 || out->k % 2 != 0 || !import_is_matrix(scales, scales->tensor->dtype, groups, (uint64_t)out->n) ||
+      !import_is_matrix(zeros, DTYPE_I32, groups, (uint64_t)out->n / PACK))
     return error_set(error, STATUS_BAD_FILE,
                      "tensor '%s': scales and qzeros are not AWQ's for %lld x %lld in groups of %llu",
                      IMPORT_SHOW(name), (long long)out->n, (long long)out->k, (unsigned long long)out->group);

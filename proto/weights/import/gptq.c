@@ -46,11 +46,6 @@ static enum status take_config(const struct import_model *model, struct import_w
   return STATUS_OK;
 }
 
-static bool is_matrix(const struct import_entry *entry, enum safetensors_dtype dtype, uint64_t rows, uint64_t columns) {
-  return entry != NULL && entry->tensor->dtype == dtype && entry->tensor->rank == 2 &&
-         entry->tensor->shape[0] == rows && entry->tensor->shape[1] == columns;
-}
-
 static enum status take_aux(const struct import_model *model, struct import_weight *out, struct error *error) {
   static const char *const names[] = {"scales", "qzeros", "g_idx"};
   static const enum import_aux which[] = {IMPORT_SCALES, IMPORT_ZEROS, IMPORT_INDEX};
@@ -81,8 +76,8 @@ static enum status check_shapes(const struct import_model *model, struct import_
   uint64_t n = (uint64_t)out->n, groups = scales->tensor->shape[0];
   enum safetensors_dtype type = bits_of(out) == 4 && scales->tensor->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F16;
   out->group = out->k > 0 ? group_size(model, (uint64_t)out->k, groups) : 0;
-  if (!is_matrix(scales, type, groups, n) || out->group == 0 || n % out->pack != 0 ||
-      !is_matrix(out->aux[IMPORT_ZEROS], DTYPE_I32, groups, n / out->pack) ||
+  if (!import_is_matrix(scales, type, groups, n) || out->group == 0 || n % out->pack != 0 ||
+      !import_is_matrix(out->aux[IMPORT_ZEROS], DTYPE_I32, groups, n / out->pack) ||
       (index != NULL && (index->tensor->dtype != DTYPE_I32 || index->tensor->elements != (uint64_t)out->k)))
     return error_set(error, STATUS_BAD_FILE,
                      "tensor '%s': scales, qzeros and g_idx are not GPTQ's of %u bits for %lld x %lld",

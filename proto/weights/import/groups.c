@@ -19,6 +19,11 @@ uint64_t import_group_at(const struct import_weight *weight, uint64_t column) {
   return column * (uint64_t)gemm_scale_facts(weight->scale)->k / weight->group;
 }
 
+bool import_is_matrix(const struct import_entry *entry, enum safetensors_dtype dtype, uint64_t rows, uint64_t columns) {
+  return entry != NULL && entry->tensor->dtype == dtype && entry->tensor->rank == 2 &&
+         entry->tensor->shape[0] == rows && entry->tensor->shape[1] == columns;
+}
+
 float import_group_scale(const struct import_weight *weight, const struct import_data *data, uint64_t index) {
   float value;
   safetensors_to_f32(weight->aux[IMPORT_SCALES]->tensor->dtype, data->aux[IMPORT_SCALES] + index * sizeof(uint16_t), 1,

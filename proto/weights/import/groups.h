@@ -11,6 +11,8 @@ uint64_t import_groups(const struct import_weight *weight);
 uint64_t import_group_of(const struct import_weight *weight, const struct import_data *data, uint64_t k);
 /* In the file, of place `column` of the weight's scales. */
 uint64_t import_group_at(const struct import_weight *weight, uint64_t column);
+/* `entry` NULL: false. */
+bool import_is_matrix(const struct import_entry *entry, enum safetensors_dtype dtype, uint64_t rows, uint64_t columns);
 /* Element `index` of IMPORT_SCALES, which is F16 or BF16. */
 float import_group_scale(const struct import_weight *weight, const struct import_data *data, uint64_t index);
 /* The scale mode of the weight's `group`, by the type of IMPORT_SCALES, with zero points or without. UNSUPPORTED where

@@ -26,11 +26,6 @@ static bool is_part(const struct import_model *model, const char *name) {
   return false;
 }
 
-static bool is_matrix(const struct import_entry *entry, enum safetensors_dtype dtype, uint64_t rows, uint64_t columns) {
-  return entry->tensor->dtype == dtype && entry->tensor->rank == 2 && entry->tensor->shape[0] == rows &&
-         entry->tensor->shape[1] == columns;
-}
-
 static enum status take_shape(const struct import_model *model, struct import_weight *out, struct error *error) {
   const struct import_entry *shape = part_of(model, out->tensor->tensor->name, ".weight_shape");
   enum status status = import_matrix(out, error);
@@ -50,7 +45,8 @@ static enum status take_zeros(const struct import_model *model, struct import_we
   uint64_t n = (uint64_t)out->n, groups = import_groups(out);
   if (zeros == NULL)
     return STATUS_OK;
-  if (!is_matrix(zeros, DTYPE_I8, n, groups) && !is_matrix(zeros, DTYPE_I32, gemm_ceil_div(n, PACK), groups))
+  if (!import_is_matrix(zeros, DTYPE_I8, n, groups) &&
+      !import_is_matrix(zeros, DTYPE_I32, gemm_ceil_div(n, PACK), groups))
     return error_set(error, STATUS_BAD_FILE, "tensor '%s' is no zero point a group of %lld x %lld",
                      IMPORT_SHOW(zeros->tensor->name), (long long)out->n, (long long)out->k);
   return import_add(out, IMPORT_ZEROS, zeros, error);
@@ -67,7 +63,7 @@ static enum status take_scales(const struct import_model *model, struct import_w
   out->group = size > 0 && gemm_ceil_div(k, (uint64_t)size) == groups && groups > 1 ? (uint64_t)size
                : groups > 0 && k % groups == 0                                      ? k / groups
                                                                                     : 0;
-  if (out->group == 0 || !is_matrix(scales, scales->tensor->dtype, (uint64_t)out->n, groups))
+  if (out->group == 0 || !import_is_matrix(scales, scales->tensor->dtype, (uint64_t)out->n, groups))
     return error_set(error, STATUS_BAD_FILE, "tensor '%s' is no scale a group of %lld x %lld",
                      IMPORT_SHOW(scales->tensor->name), (long long)out->n, (long long)out->k);
   enum status status = import_add(out, IMPORT_SCALES, scales, error);
