@@ -38,6 +38,8 @@ static const struct option_row option_rows[] = {
 #include "options.def"
 };
 
+/* More than every option, commented, a hundred times; a device that never ends gets no further. */
+enum { LINES_MOST = 10000 };
 enum { OPTION_COUNT = sizeof option_rows / sizeof *option_rows };
 
 static char *string_of(struct config *config, const struct option_row *row) {
@@ -182,8 +184,11 @@ enum status config_read(struct config *config, const char *path, struct error *e
     return error_set(error, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_SYSTEM, "%.128s: %s", path, strerror(errno));
   for (int number = 1; status == STATUS_OK && fgets(line, sizeof line, file) != NULL; number++) {
     struct error why;
-    bool whole = strlen(line) < sizeof line - 1 || line[sizeof line - 2] == '\n';
-    status = whole ? take_line(config, line, &sections, &why) : error_set(&why, STATUS_INVALID, "the line is too long");
+    size_t length = strlen(line);
+    bool whole = length > 0 && (length < sizeof line - 1 || line[length - 1] == '\n');
+    status = number > LINES_MOST ? error_set(&why, STATUS_INVALID, "more lines than options can need")
+             : whole             ? take_line(config, line, &sections, &why)
+                                 : error_set(&why, STATUS_INVALID, "the line is too long, or binary");
     if (status != STATUS_OK)
       status = error_set(error, STATUS_INVALID, "%.100s:%d: %.120s", path, number, why.text);
   }

@@ -76,9 +76,33 @@ static void upgrade(struct supervisor *supervisor) {
   stop(supervisor, 0);
 }
 
+/* exec waits for every thread, also for one that a client's file system holds up in a close for as long as it likes.
+ * Then a child goes on, and this process ends: as soon as it can, and with nothing that anybody misses. The service
+ * manager hears of the child before the child tells it anything. */
+static void step_aside(void) {
+  int told[2];
+  char line[32], byte;
+  if (closing_finish() || pipe2(told, O_CLOEXEC) != 0)
+    return;
+  pid_t child = fork();
+  if (child > 0) {
+    log_warning("upgrade: %u descriptors of clients are not closed yet; process %d goes on", closing_pending(),
+                (int)child);
+    snprintf(line, sizeof line, "MAINPID=%d", (int)child);
+    notify_send(line);
+    closing_abandon(STDERR_FILENO + 1);
+    _exit(0);
+  }
+  close(told[1]);
+  if (child == 0)
+    (void)!read(told[0], &byte, 1);
+  close(told[0]);
+}
+
 /* Returns only where it fails. The workers are gone by now, so that nothing writes into what clients bring along. */
 static void become_successor(struct supervisor *supervisor) {
   struct error error;
+  step_aside();
   if (store_leave(supervisor, &error) == STATUS_OK) {
     execv(supervisor->program, supervisor->arguments);
     (void)error_set(&error, STATUS_SYSTEM, "%.160s cannot be executed: %s", supervisor->program, strerror(errno));
@@ -132,6 +156,9 @@ static enum status take_over(struct supervisor *supervisor, struct error *error)
 /* What options stand for beyond their words. */
 static enum status read_options(const struct config *config, struct role_rules *rules, struct pins *pins,
                                 struct error *error) {
+  if (config->sessions_reserved >= config->sessions_max)
+    log_warning("only admins are served: sessions_reserved is %lld of sessions_max %lld",
+                (long long)config->sessions_reserved, (long long)config->sessions_max);
   enum status status = role_rules_make(config, rules, error);
   return status == STATUS_OK ? pins_read(pins, config->tune_pins, error) : status;
 }

@@ -9,12 +9,13 @@
   FORMAT again    the same while the content is there, under another prefix
   FORMAT trusted  and with --trust-size-and-time
 
-load.py [--backend cpu|cuda] [--mib N] [--folder DIR] [--rounds N] [FORMAT...]
+load.py [--backend cpu|cuda] [--mib N] [--type bf16|f16|fp8] [--folder DIR] [--rounds N] [FORMAT...]
 
 Rates are bytes of the files a second; `of cp` is against cp of the same round. `core s/GB`: seconds that gemmd's
 processes computed for a GB of the files. `beside` is the most memory that they came to have beside the slabs of weights:
-their own, and memfds, each counted once. Random bf16 tensors in shards, made in DIR (a tmpfs by default, so that they
-are in memory); programs from $GEMMD_BUILD.
+their own, and memfds, each counted once. Random tensors of that type (bf16) in shards, those of fp8 with a scale a row,
+made in DIR (a tmpfs by default, so that they are in memory); FORMAT `stored` is: as they are. Programs from
+$GEMMD_BUILD.
 """
 
 from __future__ import annotations
@@ -57,26 +58,41 @@ def processors() -> int:
 # ---- the model
 
 
-def random_bf16(count: int) -> bytes:
-    """Numbers of all mantissas, in magnitude from 2^-9 to 2^-2."""
-    data = bytearray(2 * count)
-    data[0::2] = os.urandom(count)
-    data[1::2] = os.urandom(count).translate(bytes(0x3B + (byte & 3) | byte & 0x80 for byte in range(256)))
+# name in a file, bytes, and the least of the upper byte's: numbers of all mantissas, in magnitude up to 1
+TYPES = {"bf16": ("BF16", 2, 0x3B), "f16": ("F16", 2, 0x30), "fp8": ("F8_E4M3", 1, 0x20)}
+Tensor = Tuple[str, str, int, int]  # name, type in the file, N, K
+
+
+def random_block(kind: str, bytes_: int) -> bytes:
+    _, element, least = TYPES[kind]
+    data = bytearray(os.urandom(bytes_))
+    data[element - 1 :: element] = data[element - 1 :: element].translate(
+        bytes(least + (byte & 3) | byte & 0x80 for byte in range(256))
+    )
     return bytes(data)
 
 
-def write_shard(path: Path, tensors: List[Tuple[str, int, int]], block: bytes) -> None:
+def bytes_of(tensor: Tensor) -> int:
+    _, kind, n, k = tensor
+    return n * k * {"BF16": 2, "F16": 2, "F8_E4M3": 1, "F32": 4}[kind]
+
+
+def write_shard(path: Path, tensors: List[Tensor], block: bytes) -> None:
     head: Dict[str, object] = {}
     end = 0
-    for name, n, k in tensors:
-        head[name] = {"dtype": "BF16", "shape": [n, k], "data_offsets": [end, end + 2 * n * k]}
-        end += 2 * n * k
+    for tensor in tensors:
+        name, kind, n, k = tensor
+        head[name] = {"dtype": kind, "shape": [n, k], "data_offsets": [end, end + bytes_of(tensor)]}
+        end += bytes_of(tensor)
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for i, (name, n, k) in enumerate(tensors):
-            left, at = 2 * n * k, 2 * (hash(name) % (len(block) // 4))
+        for i, tensor in enumerate(tensors):
+            left, at = bytes_of(tensor), 2 * (hash(tensor[0]) % (len(block) // 4))
+            if tensor[1] == "F32":
+                left -= file.write(struct.pack("<f", 0.5) * (left // 4))
+                continue
             file.write(struct.pack("<Q", i))  # no two tensors are alike
             left -= 8
             while left > 0:
@@ -84,27 +100,35 @@ def write_shard(path: Path, tensors: List[Tuple[str, int, int]], block: bytes) -
                 at = 0
 
 
-def make_model(folder: Path, backend: str, mib: int) -> int:
+def tensors_of(layer: int, name: str, n: int, k: int, kind: str) -> List[Tensor]:
+    full = f"model.layers.{layer}.{name}"
+    scale = [(full + ".weight_scale", "F32", n, 1)] if kind == "fp8" else []
+    return [(full + ".weight", TYPES[kind][0], n, k), *scale]
+
+
+def make_model(folder: Path, options: argparse.Namespace, mib: int) -> int:
     """Shards with an index; their bytes."""
-    block = random_bf16(32 * MIB)
-    shards: List[List[Tuple[str, int, int]]] = [[]]
+    shards: List[List[Tensor]] = [[]]
     size = total = layer = 0
     while total < mib * MIB:
-        for name, (n, k) in zip(NAMES, LAYERS[backend]):
-            if size > 0 and size + 2 * n * k > SHARD:
+        for name, (n, k) in zip(NAMES, LAYERS[options.backend]):
+            tensors = tensors_of(layer, name, n, k, options.type)
+            more = sum(map(bytes_of, tensors))
+            if size > 0 and size + more > SHARD:
                 shards.append([])
                 size = 0
-            shards[-1].append((f"model.layers.{layer}.{name}.weight", n, k))
-            size += 2 * n * k
-            total += 2 * n * k
+            shards[-1] += tensors
+            size += more
+            total += more
             if total >= mib * MIB:
                 break
         layer += 1
+    block = random_block(options.type, 64 * MIB)
     weights = {}
     for i, shard in enumerate(shards):
         file = f"model-{i + 1:05}-of-{len(shards):05}.safetensors"
         write_shard(folder / file, shard, block)
-        weights.update({name: file for name, _, _ in shard})
+        weights.update({tensor[0]: file for tensor in shard})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weights}))
     return total
 
@@ -322,6 +346,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--mib", type=int, default=0, help="of the model; cpu: 512, cuda: 16384")
+    parser.add_argument("--type", choices=TYPES, default="bf16", help="of the model's tensors")
     parser.add_argument("--folder", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--option", action="append", default=[], help="of gemmd, as --option=--loaders_max=4")
@@ -332,7 +357,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gemmd-load-", dir=options.folder) as where:
         folder = Path(where) / "model"
         folder.mkdir()
-        total = make_model(folder, options.backend, options.mib or (512 if options.backend == "cpu" else 16384))
+        total = make_model(folder, options, options.mib or (512 if options.backend == "cpu" else 16384))
         print(f"# {total / 1e9:.1f} GB in {len(files_of(folder))} shards, {processors()} processors", flush=True)
         if options.backend == "cuda":
             print(f"# bus: {bus() / 1e9:.1f} GB/s", flush=True)

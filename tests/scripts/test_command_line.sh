@@ -31,6 +31,10 @@ expect 2 "gemmd: $work/wrong.conf:1: in_flight must be 1..64, got 65" --config="
 
 most=$(printf '/%.0s' {1..107}) # of bytes in a socket's path
 expect 0 '' --check --backend cpu --socket "$most"
+"$build/gemmd" --check --backend cpu --socket "$most" --sessions_max 4 2>&1 |
+  grep -q 'only admins are served: sessions_reserved is 4 of sessions_max 4' ||
+  { echo "places for admins alone without a warning"; failures=$((failures + 1)); }
+expect 2 'gemmd: /dev/zero:1: the line is too long, or binary' --check --config /dev/zero
 expect 2 'gemmd: socket must be a path of 1..107 bytes, got 108' --check --backend cpu --socket "$most/"
 expect 2 'gemmd: socket must be a path of 1..107 bytes, got 0' --check --backend cpu --socket ''
 

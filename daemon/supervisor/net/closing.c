@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { STACK_BYTES = 65536 };
+enum { STACK_BYTES = 65536, FINISH_MS = 1000 };
 
 struct closing {
   LIST_ENTRY(closing) link; /* in `unsettled` */
@@ -125,4 +126,16 @@ void closing_settle(void) {
 
 unsigned closing_pending(void) {
   return atomic_load(&pending);
+}
+
+bool closing_finish(void) {
+  const struct timespec moment = {.tv_nsec = 1000000};
+  for (int i = 0; i < FINISH_MS && closing_pending() > 0; i++)
+    nanosleep(&moment, NULL);
+  return closing_pending() == 0;
+}
+
+void closing_abandon(int first) {
+  closing_settle();
+  close_range((unsigned)first, ~0u, 0);
 }

@@ -3,6 +3,8 @@
 #ifndef SUPERVISOR_NET_CLOSING_H
 #define SUPERVISOR_NET_CLOSING_H
 
+#include <stdbool.h>
+
 /* Returns at once. `payer` is an atomic_uint, or NULL: it counts closes that have not returned, and stays until they
  * have. */
 void closing_start(int fd, void *payer);
@@ -11,5 +13,10 @@ void closing_start(int fd, void *payer);
 void closing_settle(void);
 /* Closes that have not returned, all of them. */
 unsigned closing_pending(void);
+/* Before exec: gives closes that nothing holds up the time that they take. False where some have not returned: their
+ * threads hold up exec, and keep this process's descriptors beyond its end. */
+bool closing_finish(void);
+/* Then closes every descriptor from `first` on. Nothing but the end of the process may follow. */
+void closing_abandon(int first);
 
 #endif

@@ -1,5 +1,6 @@
 /* Descriptors of clients that are not what they should be: each is refused by name, or harms nobody but its owner. */
 #include "proto/shm/ring.h"
+#include "tests/support/daemon/daemon.h"
 #include "tests/support/messages/users.h"
 
 #include <fcntl.h>
@@ -379,6 +380,56 @@ static void a_users_descriptors_cost_others_nothing(void **state) {
   life_end();
 }
 
+/* This process, too, ends when its descriptor can be closed. */
+static void load_stuck(void) {
+  struct message_weight_load request = peer_load("stuck");
+  int client = peer_connect(&config), file = stuck_file();
+  EXPECT(users_greet(client) == STATUS_OK && file >= 0);
+  EXPECT(users_load(client, "w", 1, MODE_DEFAULT, NULL) == STATUS_OK);
+  EXPECT(peer_ask(client, COMMAND_weight_load, &request, &file, 1, NULL, &life.failure) == STATUS_BAD_DESCRIPTOR);
+  EXPECT(write(stopped[1], "", 1) == 1);
+}
+
+static struct message_status_reply ask_status(void) {
+  static struct message_status_reply reply;
+  const struct message_empty nothing = {.reserved = 0};
+  peer = peer_connect(&config);
+  assert_int_equal(users_greet(peer), STATUS_OK);
+  assert_int_equal(peer_ask(peer, COMMAND_status, &nothing, NULL, 0, &reply, &failure), STATUS_OK);
+  close(peer);
+  return reply;
+}
+
+/* The process that gemmd was cannot execute anything while a thread of it hangs; nor can it be reaped. */
+static void a_descriptor_that_cannot_be_closed_holds_up_no_upgrade(void **state) {
+  struct daemon daemon;
+  char byte;
+  (void)state;
+  if (!stuck_mount())
+    skip();
+  daemon_make(&daemon, "");
+  daemon_start(&daemon);
+  peer_config(&config);
+  snprintf(config.socket, sizeof config.socket, "%s", daemon.socket);
+  assert_int_equal(pipe(stopped), 0);
+  pid_t client = users_start(0, 0, load_stuck);
+  close(stopped[1]);
+  assert_int_equal(read(stopped[0], &byte, 1), 1);
+  close(stopped[0]);
+  assert_int_equal(ask_status().pid, daemon.pid);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  daemon_upgrade(&daemon);
+  struct message_status_reply status = ask_status();
+  assert_int_not_equal(status.pid, daemon.pid);
+  assert_int_equal(status.weights, 1);
+  stuck_unmount();
+  assert_int_equal(peer_wait(client), 0);
+  assert_int_equal(peer_wait(daemon.pid), 0);
+  daemon.pid = (pid_t)status.pid;
+  daemon_end(&daemon);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
 /* ---- overlays, below which may lie what a user serves */
 
 static bool say(const char *path, const char *format, unsigned id) {
@@ -462,6 +513,7 @@ int main(int count, char **words) {
       HOSTILE(files_that_are_none_are_not_loaded),
       HOSTILE(a_file_that_a_user_serves_is_not_touched),
       HOSTILE(descriptors_that_cannot_be_closed_are_so_many),
+      cmocka_unit_test(a_descriptor_that_cannot_be_closed_holds_up_no_upgrade),
       USERS(a_users_descriptors_cost_others_nothing),
       USERS(an_overlay_of_a_user_is_not_read),
   };
