@@ -32,14 +32,14 @@ words() { head -n 1 <<<"$1"; }
 tokens() { "$build/ggml-generate" "$work/$1.gguf" ${2:+"$2"} 2>"$work/said"; }
 line() { grep '^gemmd: has' "$work/said" || true; }
 
-for type in f16 bf16 q8_0 tq2_0 q4_K; do
+for type in f16 bf16 q8_0 q4_0 tq2_0 q4_1 q4_K; do
   "$build/ggml-make-model" "$work/$type.gguf" $type
   plain=$(tokens $type)
   before=$(loads)
   served=$(GGML_BACKEND_PATH=$backend tokens $type)
   echo "$type: $(line)"
   expected=29 # 7 of each of 4 layers, and the output
-  [ $type != q4_K ] || expected=0
+  case $type in q4_1 | q4_K) expected=0 ;; esac
   check "$type: says what gemmd has" grep -q "^gemmd: has $expected weights" "$work/said"
   check "$type: weights loaded" same $(($(loads) - before)) $expected
   check "$type: names in gemmd" same "$(held $type)" $expected
@@ -53,6 +53,10 @@ for type in f16 bf16 q8_0 tq2_0 q4_K; do
   check "$type: and says the same" same "$again" "$served"
 done
 check "what stays is named" grep -q '29 q4_K' "$work/said"
+
+# gemmd keeps equal content once, and what `gemmctl load` makes of the file has ggml's values.
+ctl load "$work/q4_0.gguf" --tensor model.layers.0.mlp.up_proj.weight --format int4a8 --name of-the-file >"$work/loaded"
+check "q4_0: the file's codes and scales" grep -q shared "$work/loaded"
 
 # Layers on the device put the KV cache there.
 plain=$(tokens f16)

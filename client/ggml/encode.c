@@ -1,6 +1,7 @@
 /* Tensors of ggml as files that gemmd loads.
  *
  *   Q8_0       the values as f32, for gemmd to quantize: its scale of a row is coarser than ggml's of 32 elements
+ *   Q4_0       the same codes and scales
  *   TQ2_0      the same codes, and each scale of 256 elements twice; nothing is lost
  *   F16, BF16  as they are */
 #include "gemmd_ggml.h"
@@ -18,6 +19,9 @@
 /* TQ2_0 holds 256 elements as 64 bytes of codes and a scale. In each half of the codes, 32 bytes, two bits of a byte
  * belong to elements that lie 32 apart. */
 enum { BLOCK = 256, BLOCK_CODES = 64, BLOCK_BYTES = 66, HALF_CODES = 32, GROUP = 128 };
+
+/* Q4_0 holds 32 elements as a scale and 16 bytes: element i in the low bits of byte i, i + 16 in the high ones. */
+enum { BLOCK4 = 32, BLOCK4_CODES = 16, BLOCK4_BYTES = 18 };
 
 /* ---- a safetensors file in memory */
 
@@ -73,15 +77,22 @@ static void block_codes(const uint8_t *from, uint8_t *to) {
   }
 }
 
-static bool ternary_file(const struct ggml_tensor *tensor, struct file *file) {
+/* A file for codes [n, k/pack] of a type, and scales of f16 [n, k/group] behind them. */
+static bool codes_file(const struct ggml_tensor *tensor, const char *type, int64_t pack, int64_t group, size_t codes,
+                       struct file *file) {
   char header[320];
   int64_t n = tensor->ne[1], k = tensor->ne[0];
-  size_t blocks = (size_t)(n * k / BLOCK), codes = blocks * BLOCK_CODES, scales = blocks * 2 * sizeof(ggml_fp16_t);
+  size_t scales = (size_t)(n * k / group) * sizeof(ggml_fp16_t);
   snprintf(header, sizeof header,
-           "{\"weight\":{\"dtype\":\"U8\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[0,%zu]},"
+           "{\"weight\":{\"dtype\":\"%s\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[0,%zu]},"
            "\"weight_scale\":{\"dtype\":\"F16\",\"shape\":[%" PRId64 ",%" PRId64 "],\"data_offsets\":[%zu,%zu]}}",
-           n, k / 4, codes, n, k / GROUP, codes, codes + scales);
-  if (!file_make(file, header, codes + scales))
+           type, n, k / pack, codes, n, k / group, codes, codes + scales);
+  return file_make(file, header, codes + scales);
+}
+
+static bool ternary_file(const struct ggml_tensor *tensor, struct file *file) {
+  size_t blocks = (size_t)ggml_nelements(tensor) / BLOCK, codes = blocks * BLOCK_CODES;
+  if (!codes_file(tensor, "U8", 4, GROUP, codes, file))
     return false;
   const uint8_t *block = tensor->data;
   for (size_t i = 0; i < blocks; i++, block += BLOCK_BYTES) {
@@ -93,8 +104,27 @@ static bool ternary_file(const struct ggml_tensor *tensor, struct file *file) {
   return true;
 }
 
+static bool nibble_file(const struct ggml_tensor *tensor, struct file *file) {
+  size_t blocks = (size_t)ggml_nelements(tensor) / BLOCK4, codes = blocks * BLOCK4_CODES;
+  if (!codes_file(tensor, "U16", 4, BLOCK4, codes, file))
+    return false;
+  const uint8_t *block = tensor->data;
+  for (size_t i = 0; i < blocks; i++, block += BLOCK4_BYTES) {
+    const uint8_t *from = block + sizeof(ggml_fp16_t);
+    uint8_t *low = file->data + i * BLOCK4_CODES, *high = low + BLOCK4_CODES / 2;
+    memcpy(file->data + codes + i * sizeof(ggml_fp16_t), block, sizeof(ggml_fp16_t));
+    for (int j = 0; j < BLOCK4_CODES; j += 2) {
+      low[j / 2] = (uint8_t)((from[j] & 15) | (from[j + 1] & 15) << 4);
+      high[j / 2] = (uint8_t)(from[j] >> 4 | (from[j + 1] & 0xf0));
+    }
+  }
+  return true;
+}
+
 bool encode(const struct ggml_tensor *tensor, struct file *out) {
-  return tensor->type == GGML_TYPE_TQ2_0 ? ternary_file(tensor, out) : dense_file(tensor, out);
+  return tensor->type == GGML_TYPE_TQ2_0  ? ternary_file(tensor, out)
+         : tensor->type == GGML_TYPE_Q4_0 ? nibble_file(tensor, out)
+                                          : dense_file(tensor, out);
 }
 
 double encode_error(const struct ggml_tensor *tensor) {

@@ -41,6 +41,7 @@ struct device {
   struct scratch x, y;
   const struct ggml_tensor *x_source; /* whose rows lie in `x`; NULL: none's. Good for one graph */
   enum gemmd_type x_type;
+  bool has_int4; /* gemmd's backend computes INT4A8 */
   char description[128];
   uint64_t memory_total, memory_used; /* of gemmd's devices, when the session began */
 };
@@ -100,6 +101,7 @@ void report_print(void);
 bool type_supported(enum ggml_type type);
 /* What a weight of that type is in gemmd. */
 enum gemmd_format type_format(enum ggml_type type);
+enum gemmd_scale type_scale(enum ggml_type type);
 /* The type of rows that a weight of that type is multiplied with. */
 enum gemmd_type type_x(enum ggml_type type);
 /* count values as f16 or bf16; to nearest, ties to even. */
@@ -127,7 +129,7 @@ struct file {
   size_t bytes;
 };
 
-/* The tensor as gemmd loads it: "weight", and "weight_scale" of ternary ones. errno says why not. */
+/* The tensor as gemmd loads it: "weight", and "weight_scale" of codes. errno says why not. */
 bool encode(const struct ggml_tensor *tensor, struct file *out);
 void encode_close(struct file *file);
 /* How far gemmd's values of it are from ggml's: the root of the mean square over that of the values. */

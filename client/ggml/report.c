@@ -76,6 +76,8 @@ static void list(FILE *out, const unsigned counts[TYPES]) {
       fprintf(out, " as INT8 with a scale a row, off by %.2g %% at most", told.off * 100);
     else if (counts == told.taken && type == GGML_TYPE_TQ2_0)
       fprintf(out, " as INT2 with the same codes and scales");
+    else if (counts == told.taken && type == GGML_TYPE_Q4_0)
+      fprintf(out, " as INT4 with the same codes and scales");
     between = ", ";
   }
 }

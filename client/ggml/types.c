@@ -1,5 +1,6 @@
-/* Types of ggml's tensors as gemmd's formats: Q8_0 as INT8 with a scale a row, TQ2_0 as INT2A8 (the same codes and
- * scales, rows in 8 bits as ggml has them), F16 and BF16 as they are; and rows of f32 as these want them. */
+/* Types of ggml's tensors as gemmd's formats: Q8_0 as INT8 with a scale a row, Q4_0 as INT4A8 and TQ2_0 as INT2A8 (the
+ * same codes and scales, rows in 8 bits as ggml has them), F16 and BF16 as they are; and rows of f32 as these want
+ * them. */
 #include "gemmd_ggml.h"
 
 #if defined(__x86_64__)
@@ -9,10 +10,12 @@
 static const struct {
   enum gemmd_format format;
   enum gemmd_type x_type;
-} kinds[TYPES] = {[GGML_TYPE_Q8_0] = {GEMMD_FORMAT_INT8, GEMMD_F32},
-                  [GGML_TYPE_TQ2_0] = {GEMMD_FORMAT_INT2A8, GEMMD_F32},
-                  [GGML_TYPE_F16] = {GEMMD_FORMAT_F16, GEMMD_F16},
-                  [GGML_TYPE_BF16] = {GEMMD_FORMAT_BF16, GEMMD_BF16}};
+  enum gemmd_scale scale;
+} kinds[TYPES] = {[GGML_TYPE_Q8_0] = {GEMMD_FORMAT_INT8, GEMMD_F32, GEMMD_SCALE_DEFAULT},
+                  [GGML_TYPE_Q4_0] = {GEMMD_FORMAT_INT4A8, GEMMD_F32, GEMMD_SCALE_GROUP32},
+                  [GGML_TYPE_TQ2_0] = {GEMMD_FORMAT_INT2A8, GEMMD_F32, GEMMD_SCALE_DEFAULT},
+                  [GGML_TYPE_F16] = {GEMMD_FORMAT_F16, GEMMD_F16, GEMMD_SCALE_DEFAULT},
+                  [GGML_TYPE_BF16] = {GEMMD_FORMAT_BF16, GEMMD_BF16, GEMMD_SCALE_DEFAULT}};
 
 bool type_supported(enum ggml_type type) {
   return kinds[type].x_type != GEMMD_TYPE_NONE;
@@ -20,6 +23,10 @@ bool type_supported(enum ggml_type type) {
 
 enum gemmd_format type_format(enum ggml_type type) {
   return kinds[type].format;
+}
+
+enum gemmd_scale type_scale(enum ggml_type type) {
+  return kinds[type].scale;
 }
 
 enum gemmd_type type_x(enum ggml_type type) {

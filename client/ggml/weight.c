@@ -1,7 +1,5 @@
-/* Tensors of ggml as weights of gemmd: Q8_0 as INT8 with a scale a row, TQ2_0 as INT2A8 (the same codes and scales,
- * rows in 8 bits as ggml has them), F16 and BF16 as they are.
- *
- * Names in gemmd end in a hash of the tensor's bytes, so that the next process finds the weight there. */
+/* Tensors of ggml as weights of gemmd. Names there end in a hash of the tensor's bytes, so that the next process finds
+ * the weight there. */
 #include "gemmd_ggml.h"
 
 #include <blake2.h>
@@ -17,7 +15,8 @@ enum { MOST_COLUMNS = SLOT_BYTES / sizeof(float), MOST_INT8_COLUMNS = 131071 /* 
 bool weight_fits(const struct ggml_tensor *tensor) {
   return type_supported(tensor->type) && tensor->op == GGML_OP_NONE && tensor->view_src == NULL &&
          ggml_is_contiguous(tensor) && tensor->ne[2] == 1 && tensor->ne[3] == 1 && tensor->ne[0] <= MOST_COLUMNS &&
-         tensor->ne[1] <= MOST_COLUMNS && (tensor->type != GGML_TYPE_Q8_0 || tensor->ne[0] <= MOST_INT8_COLUMNS);
+         tensor->ne[1] <= MOST_COLUMNS && (tensor->type != GGML_TYPE_Q4_0 || device_get()->has_int4) &&
+         (tensor->type != GGML_TYPE_Q8_0 || tensor->ne[0] <= MOST_INT8_COLUMNS);
 }
 
 /* ---- names */
@@ -42,7 +41,11 @@ static void weight_name(const struct ggml_tensor *tensor, char *out, size_t byte
 
 static int weight_load(struct device *device, const struct ggml_tensor *tensor, const char *name) {
   struct file file;
-  gemmd_load load = {.name = name, .tensor = "weight", .format = type_format(tensor->type), .device = -1};
+  gemmd_load load = {.name = name,
+                     .tensor = "weight",
+                     .format = type_format(tensor->type),
+                     .scale = type_scale(tensor->type),
+                     .device = -1};
   if (!encode(tensor, &file)) {
     fprintf(stderr, "gemmd: no memory to hand %s over: %s\n", name, strerror(errno));
     return GEMMD_NOMEM;

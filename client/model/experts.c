@@ -116,14 +116,17 @@ enum status model_experts_join(struct model_plan *plan, struct error *error) {
   struct model_item **items = malloc((plan->count + 1) * sizeof(struct model_item *));
   char pattern[LIMIT_NAME_BYTES];
   size_t count = 0;
+  bool stacked = false;
   if (items == NULL)
     return error_set(error, STATUS_NOMEM, "no memory for the list of experts");
-  for (size_t i = 0; i < plan->count; i++)
-    if (plan->items[i].count > 0 && model_experts_pattern(plan->items[i].base, pattern))
+  for (size_t i = 0; i < plan->count; i++) {
+    stacked = stacked || plan->items[i].experts > 0;
+    if (plan->items[i].count > 0 && plan->items[i].experts == 0 && model_experts_pattern(plan->items[i].base, pattern))
       items[count++] = &plan->items[i];
+  }
   qsort(items, count, sizeof(struct model_item *), compare);
-  enum status status = count > 0 ? join_all(items, count, error)
-                                 : error_set(error, STATUS_NOT_FOUND, "no weight of the model is an expert");
+  enum status status = count > 0 || stacked ? join_all(items, count, error)
+                                            : error_set(error, STATUS_NOT_FOUND, "no weight of the model is an expert");
   free(items);
   return status;
 }

@@ -13,7 +13,7 @@ struct model_item {
   enum gemm_format format;
   uint32_t scale, method;
   bool columns;
-  uint32_t experts;   /* E: `{}` is for their numbers in the names of the pieces' tensors; 0: it is none of experts */
+  uint32_t experts;   /* E, stacked in each piece's tensor, or a tensor each, `{}` for their numbers; 0: it has none */
   uint64_t bytes;     /* of the files */
   struct error error; /* status not OK: it cannot be read */
 };

@@ -60,9 +60,10 @@ static enum status choose_files(const struct loading *loading, struct loading_sl
 static enum status copy_tensor(char to[LIMIT_NAME_BYTES], const struct model_item *item, uint32_t piece,
                                struct error *error) {
   const char *name = item->pieces[piece]->tensor->tensor->name;
-  if (item->experts > 0 && !model_experts_pattern(name, to))
+  bool numbered = item->experts > 0 && item->pieces[piece]->experts == 0;
+  if (numbered && !model_experts_pattern(name, to))
     return error_set(error, STATUS_UNSUPPORTED, "'%s' has no number of an expert, or is too long", IMPORT_SHOW(name));
-  if (item->experts > 0)
+  if (numbered)
     return STATUS_OK;
   if (strlen(name) >= LIMIT_NAME_BYTES)
     return error_set(error, STATUS_UNSUPPORTED, "the name '%s' is too long", IMPORT_SHOW(name));

@@ -27,6 +27,7 @@ static enum status add_item(struct model_plan *plan, const struct import_weight 
     return error_set(error, STATUS_NOMEM, "no memory for the list of weights");
   *item->pieces[0] = *weight;
   item->count = 1;
+  item->experts = weight->experts;
   memcpy(item->base, weight->name, sizeof item->base);
   item->bytes = weight->tensor->tensor->end - weight->tensor->tensor->begin;
   plan->count++;

@@ -29,7 +29,8 @@ static void load(int file, const char *tensor, enum gemm_format format) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static const enum gemm_format formats[] = {GEMM_FORMAT_INT8, GEMM_FORMAT_INT2, GEMM_FORMAT_BF16};
+  static const enum gemm_format formats[] = {GEMM_FORMAT_INT8, GEMM_FORMAT_INT2, GEMM_FORMAT_BF16, GEMM_FORMAT_INT4,
+                                             GEMM_FORMAT_MXFP4};
   struct files files;
   struct error error = {.status = STATUS_OK};
   if (size > 1 << 16)

@@ -20,6 +20,9 @@ static const struct message_weight_load requests[] = {
     {.tensor = "w", .format = GEMM_FORMAT_INT2A8},
     {.tensor = "w", .format = GEMM_FORMAT_F16},
     {.tensor = "w", .format = GEMM_FORMAT_BF16},
+    {.tensor = "w", .format = GEMM_FORMAT_INT4},
+    {.tensor = "w", .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS, .method = GEMM_METHOD_ABSMAX},
+    {.tensor = "w", .format = GEMM_FORMAT_MXFP4},
     {.tensor = "t.B", .format = GEMM_FORMAT_INT2},
     {.tensor = "t.B", .format = GEMM_FORMAT_INT2A8},
 };

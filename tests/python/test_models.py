@@ -621,6 +621,33 @@ class FourBits(Served):
         with self.assertRaisesRegex(errors.BadFileError, "not a U8 for each 32 elements"):
             self.session.load(path, tensor=name + "_blocks", name="w", format="mxfp4", experts=3)
 
+    def test_a_folder_of_gpt_oss(self):
+        """Experts that are stacked in one tensor are one weight; their biases are none."""
+        experts, name, router = 4, STEM + ".experts.gate_up_proj", STEM + ".router.weight"
+        blocks, scales, w = self.mxfp4(experts, N, K)
+        tensors = {name + "_blocks": ("U8", blocks.reshape(experts, N, K // 32, 16)), name + "_scales": ("U8", scales),
+                   name + "_bias": ("BF16", bf16(short(random(2, experts, N)))), router: ("BF16", bf16(short(random(3, experts, K))))}  # fmt: skip
+        self.model(tensors, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.mlp.router"]})
+        eye = np.eye(K, dtype=np.float32)
+        whole, ranks = dict(format="stored"), dict(format="stored", rank=1, ranks=2, patterns=["*.experts.*"])
+        for options, first, count, rows in ((whole, 0, 4, N), (dict(whole, join_experts=True), 0, 4, N), (ranks, 0, 4, N // 2),
+                                            (dict(ranks, join_experts=True, split_experts=True), 2, 2, N)):  # fmt: skip
+            with self.subTest(options):
+                self.session.load_model(self.folder, **options)
+                self.assertEqual({info.name for info in self.session.weights()}, {name} if "ranks" in options else {name, router})
+                with self.session.open(name) as weight:
+                    self.assertEqual((weight.info.experts, weight.n, weight.k), (count, rows, K))
+                    for e in range(count):
+                        y = experts_of.matmul(weight, eye, np.full((K, 1), e, np.int32), sum=False, y_type="f32")
+                        np.testing.assert_array_equal(y[:, 0].T, w[first + e, N - rows :])
+                self.forget()
+        tensors[name + "_scales"] = ("U8", scales[1:].copy())
+        self.model(tensors)
+        self.refuse(errors.BadFileError, "not a U8 for each 32 elements")
+        tensors[name + "_scales"] = ("U8", scales.reshape(-1, K // 32))
+        self.model(tensors)
+        self.refuse(errors.BadFileError, "not a U8 for each 32 elements")
+
     def test_a_marker_beside_stacked_experts_is_read_whole(self):
         marker = np.frombuffer(json.dumps({"format": "int8_tensorwise", "seed": 3}).encode(), np.uint8)
         self.model({"w.weight": ("F16", np.ones((3, 32, 32), np.float16)), "w.comfy_quant": ("U8", marker)})

@@ -17,12 +17,14 @@ from support import PATIENCE_S, ROOT, Daemon
 
 try:
     import torch
-    from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 except ImportError as error:
     raise SystemExit(f"test_transformers.py needs torch and transformers ({error}); make test-torch brings them") from None
 
 import gemmclient
 import gemmclient.torch
+import vllm_models
 from gemmclient import errors
 from gemmclient.torch import GemmdLinear
 from gemmclient.transformers import GemmdConfig
@@ -147,6 +149,51 @@ class Transformers(unittest.TestCase):
         again = AutoModelForCausalLM.from_pretrained(f"{self.folder}/saved", dtype=torch.bfloat16)
         self.assertEqual(self.replaced(again), self.replaced(model))
         self.assertTrue(torch.equal(self.logits(again), self.logits(model)))
+
+    def of_checkpoint(self, folder, format, dtype=torch.float32):
+        settings = AutoConfig.from_pretrained(folder)
+        del settings.quantization_config
+        config = GemmdConfig(format, quantized=str(folder), socket=self.daemon.socket)
+        return AutoModelForCausalLM.from_pretrained(folder, config=settings, dtype=dtype, quantization_config=config).eval()
+
+    def test_a_checkpoint_of_4_bits_keeps_its_codes(self):
+        folders = vllm_models.make(Path(self.folder) / "tools")
+        folder, loads = folders["w4a16"], self.daemon.log().count("of a model have their names")
+        prompt = PROMPT[0].tolist()
+        expected = vllm_models.reference(folders, "w4a16", prompt, 12)
+        model = self.of_checkpoint(folder, "int4")
+        self.assertEqual(len(self.replaced(model)), LINEARS)
+        made = model.generate(PROMPT, max_new_tokens=12, min_new_tokens=12, do_sample=False, eos_token_id=None)
+        self.assertEqual(made[0, len(prompt) :].tolist(), expected)
+        self.of_checkpoint(folder, "int4", torch.bfloat16)  # finds the names
+        self.assertEqual(self.daemon.log().count("of a model have their names"), loads + 1)
+        near = self.logits(self.of_checkpoint(folder, "int4a8"))
+        self.assertLess(float((near - self.logits(model)).norm() / self.logits(model).norm()), 0.03)
+
+    def test_a_checkpoint_keeps_what_it_does_not_quantize(self):
+        folder = vllm_models.make(Path(self.folder) / "mixed")["w4a16"]
+        plain = load_file(Path(self.folder) / "mixed" / "plain" / "model.safetensors")
+        codes = load_file(folder / "model.safetensors")
+        layer = "model.layers.0.mlp.down_proj"
+        mixed = {name: codes[name] for name in codes if not name.startswith(layer)}
+        save_file({**mixed, f"{layer}.weight": plain[f"{layer}.weight"]}, folder / "model.safetensors")
+        model = self.of_checkpoint(folder, "int4")
+        self.assertNotIn(layer, self.replaced(model))
+        self.assertEqual(len(self.replaced(model)), LINEARS - 1)
+        self.assertTrue(torch.equal(model.get_submodule(layer).weight, plain[f"{layer}.weight"].float()))
+        by_hand = LlamaForCausalLM.from_pretrained(Path(self.folder) / "mixed" / "plain")
+        with self.assertRaisesRegex(errors.InvalidError, f"{layer}.*as numbers"):
+            gemmclient.torch.replace_linear(by_hand, "int4", ["model.*"], session=self.session, quantized=folder)
+
+    def test_values_come_back(self):
+        make(f"{self.folder}/back", torch.bfloat16)
+        plain = LlamaForCausalLM.from_pretrained(f"{self.folder}/back", dtype=torch.bfloat16)
+        model = self.load("bf16", folder="back", dtype=torch.bfloat16).dequantize()
+        self.assertEqual(self.replaced(model), set())
+        for name, value in plain.state_dict().items():
+            self.assertTrue(torch.equal(model.state_dict()[name], value), name)
+        with self.assertRaises(errors.UnsupportedError):
+            self.load("int8").dequantize()
 
     def test_rows_are_of_the_type_that_the_weights_take(self):
         with self.assertLogs("gemmclient.transformers") as logs:

@@ -23,6 +23,15 @@ except ImportError as error:
 import gemmclient
 
 K, N = 64, 96
+K4 = 256  # of weights of 4 bits
+AWQ = [0, 2, 4, 6, 1, 3, 5, 7]  # its order of the elements in a word
+
+
+def packed(codes, along):
+    """Eight a word, the first in the lowest bits."""
+    parts = codes.unfold(along, 8, 8).to(torch.int32) & 15
+    return (parts << torch.arange(0, 32, 4, dtype=torch.int32)).sum(-1, dtype=torch.int32)
+
 
 
 class Plugin(unittest.TestCase):
@@ -32,7 +41,7 @@ class Plugin(unittest.TestCase):
     def setUpClass(cls):
         cls.daemon = Daemon()
         cls.addClassCleanup(cls.daemon.close)
-        os.environ["GEMMD_SOCKET"] = cls.daemon.socket
+        os.environ.update(GEMMD_SOCKET=cls.daemon.socket, GEMMD_VLLM_KERNELS="first")
         vllm.plugins.load_general_plugins()
         cls.config = VllmConfig(device_config=DeviceConfig("cpu"))
         with set_current_vllm_config(cls.config):
@@ -150,6 +159,84 @@ class Plugin(unittest.TestCase):
         self.assertEqual(self.daemon.log().count('loaded "vllm/'), loads)
         with gemmclient.connect(self.daemon.socket) as session:
             self.assertEqual(len(session.weights("vllm/model.layers.0.proj.fp8.*")), 1)
+
+    # ---- checkpoints of 4 bits
+
+    def layer_of_codes(self, settings, quantization, dtype, fill):
+        """A layer as a checkpoint's configuration makes it; `fill` gives its parameters their values."""
+        with set_current_vllm_config(self.config):
+            layer = ReplicatedLinear(
+                K4, N, bias=False, params_dtype=dtype, prefix="model.layers.0.four", disable_tp=True,
+                quant_config=get_quantization_config(quantization).from_config(settings),
+            )  # fmt: skip
+        for name, value in fill.items():
+            held = getattr(layer, name)
+            self.assertEqual(tuple(held.shape), tuple(value.shape), name)
+            held.data.copy_(value)
+        layer.quant_method.process_weights_after_loading(layer)
+        self.assertIn("gemmd", layer.__dict__["_modules"])
+        for name in fill:
+            self.assertLess(getattr(layer, name, torch.empty(0)).numel(), 3, f"{name} is still here")
+        return layer
+
+    def check_values(self, layer, values, dtype):
+        x = torch.randn(5, K4).to(dtype)
+        with torch.inference_mode():
+            y, _ = layer(x)
+        expected = x.float() @ values.float().T
+        self.assertLess(worst_row(y.float().numpy(), expected.numpy()), 5e-3 if dtype == torch.bfloat16 else 1e-3)
+
+    def four_bits(self, group, dtype, zeros):
+        """Codes [n, k], scales and zero points [n, groups], and the values that they are."""
+        torch.manual_seed(group)
+        codes = torch.randint(0, 16, (N, K4), dtype=torch.int32)
+        scales = (torch.rand(N, K4 // group) / 16 + 0.01).to(dtype)
+        points = torch.randint(0, 16, scales.shape, dtype=torch.int32) if zeros else torch.full_like(scales, 8)
+        wide = [one.float().repeat_interleave(group, 1) for one in (scales, points)]
+        return codes, scales, points.to(torch.int32), (codes.float() - wide[1]) * wide[0]
+
+    def test_pack_quantized_checkpoints(self):
+        for group, symmetric, dtype in ((128, True, torch.bfloat16), (32, False, torch.float16), (K4, True, torch.float16)):
+            weights = {"num_bits": 4, "type": "int", "symmetric": symmetric, "dynamic": False}
+            weights.update({"strategy": "channel"} if group == K4 else {"strategy": "group", "group_size": group})
+            settings = {
+                "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "ignore": ["lm_head"],
+            }  # fmt: skip
+            codes, scales, points, values = self.four_bits(group, dtype, not symmetric)
+            fill = {"weight_packed": packed(codes, 1), "weight_scale": scales}
+            if not symmetric:
+                fill["weight_zero_point"] = packed(points, 0)
+            with self.subTest(group=group):
+                self.check_values(self.layer_of_codes(settings, "compressed-tensors", dtype, fill), values, dtype)
+
+    def test_gptq_checkpoints(self):
+        settings = {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": False, "sym": True}
+        codes, scales, points, values = self.four_bits(64, torch.float16, False)
+        fill = {"qweight": packed(codes.T, 0), "scales": scales.T, "qzeros": packed(points.T - 1, 1)}
+        self.check_values(self.layer_of_codes(settings, "gptq", torch.float16, fill), values, torch.float16)
+
+    def test_awq_checkpoints(self):
+        settings = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+        codes, scales, points, values = self.four_bits(128, torch.bfloat16, True)
+        interleaved = [one.T.reshape(one.shape[1], -1, 8)[:, :, AWQ].reshape(one.shape[1], -1) for one in (codes, points)]
+        fill = {"qweight": packed(interleaved[0], 1), "scales": scales.T, "qzeros": packed(interleaved[1], 1)}
+        self.check_values(self.layer_of_codes(settings, "awq", torch.bfloat16, fill), values, torch.bfloat16)
+
+    def test_mxfp4_checkpoints(self):
+        weights = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "group", "group_size": 32,
+                   "scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"}  # fmt: skip
+        settings = {
+            "quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "quantization_status": "compressed",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "ignore": ["lm_head"],
+        }  # fmt: skip
+        torch.manual_seed(4)
+        codes, scales = torch.randint(0, 16, (N, K4)), torch.randint(118, 124, (N, K4 // 32), dtype=torch.uint8)
+        e2m1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+        values = e2m1[codes] * torch.exp2(scales.float() - 127).repeat_interleave(32, 1)
+        fill = {"weight_packed": (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), "weight_scale": scales}
+        layer = self.layer_of_codes(settings, "compressed-tensors", torch.bfloat16, fill)
+        self.check_values(layer, values, torch.bfloat16)
 
     def test_what_is_no_linear_layer_is_left_alone(self):
         config = get_quantization_config("gemmd_int8")()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""vLLM's own HTTP server with gemmd: checkpoints in three formats, greedy tokens as the codes say, streams, requests at
+"""vLLM's own HTTP server with gemmd: checkpoints in four formats, greedy tokens as the codes say, streams, requests at
 a time, weights by name, a second server that loads nothing, two ranks, workers and gemmd killed. Python is one that has
 vLLM's CPU build and gemmclient installed; a server takes minutes to start."""
 
@@ -42,7 +42,7 @@ class VllmServer(unittest.TestCase):
             return session.status().devices[0].pid
 
     def test_int8_checkpoints(self):
-        expected = vllm_models.reference(self.models, PROMPT, TOKENS)
+        expected = vllm_models.reference(self.models, "int8", PROMPT, TOKENS)
         self.assertEqual(len(expected), TOKENS)
         before = self.loads()
         with Server(self.models["int8"], self.daemon.socket, GEMMD_VLLM_KERNELS="first") as server:
@@ -63,7 +63,7 @@ class VllmServer(unittest.TestCase):
         serve_through_kills(self, self.daemon, lambda client: server.ask(prompts[client]) == expected[client], 4)
 
     def test_weights_by_name(self):
-        expected = vllm_models.reference(self.models, PROMPT, TOKENS)
+        expected = vllm_models.reference(self.models, "int8", PROMPT, TOKENS)
         arguments = (self.models["int8"], self.daemon.socket, "--load-format", "gemmd")
         with Server(*arguments) as server:
             self.assertEqual(len(self.names("vllm/int8-*/model.layers.*")), LINEARS)
@@ -145,6 +145,17 @@ class VllmServer(unittest.TestCase):
             self.assertIn("Selected GemmdFp8Kernel", server.log.read_text())
             self.assertEqual(len(server.ask()), TOKENS)
             self.assertEqual(server.ask(stream=True), server.ask())
+
+    def test_checkpoints_of_4_bits(self):
+        """W4A16 of compressed-tensors: the codes as they are, by vLLM's loader and by name."""
+        expected = vllm_models.reference(self.models, "w4a16", PROMPT, TOKENS)
+        with Server(self.models["w4a16"], self.daemon.socket, GEMMD_VLLM_KERNELS="first") as server:
+            self.assertIn("Using GemmdInt4Kernel", server.log.read_text())
+            self.assertEqual(server.ask(), expected)
+            self.assertEqual(server.ask(stream=True), expected)
+        with Server(self.models["w4a16"], self.daemon.socket, "--load-format", "gemmd") as server:
+            self.assertEqual(len(self.names("vllm/w4a16-*/model.layers.*")), LINEARS)
+            self.assertEqual(server.ask(), expected)
 
     def test_checkpoints_that_are_not_quantized(self):
         with Server(self.models["plain"], self.daemon.socket, "--quantization", "gemmd_int8") as server:

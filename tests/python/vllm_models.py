@@ -12,7 +12,8 @@ from transformers import DeepseekV2Config, DeepseekV2ForCausalLM, LlamaConfig, L
 
 E4M3_MOST = 448.0
 BLOCK = 128
-FORMATS = ("plain", "int8", "fp8", "fp8_block")
+GROUP = 128
+FORMATS = ("plain", "int8", "fp8", "fp8_block", "w4a16")
 
 
 def make(folder: Path) -> Dict[str, Path]:
@@ -32,7 +33,9 @@ def make(folder: Path) -> Dict[str, Path]:
         to.mkdir()
         made = {}
         for name, tensor in tensors.items():
-            if name.endswith("proj.weight"):
+            if name.endswith("proj.weight") and format == "w4a16":
+                made.update(_four_bits(name, tensor.float()))
+            elif name.endswith("proj.weight"):
                 made[name], scale_name, made_scale = _quantized(tensor.float(), format)
                 made[name.removesuffix("weight") + scale_name] = made_scale
             else:
@@ -54,11 +57,29 @@ def _quantized(w: torch.Tensor, format: str) -> Tuple[torch.Tensor, str, torch.T
     return (blocks / scale[:, None, :, None]).reshape(w.shape).to(torch.float8_e4m3fn), "weight_scale_inv", scale
 
 
+def _four_bits(name: str, w: torch.Tensor) -> Dict[str, torch.Tensor]:
+    """As compressed-tensors has them: code c for c - 8, eight a word."""
+    groups = w.reshape(w.shape[0], -1, GROUP)
+    scale = (groups.abs().amax(2) / 7).to(torch.bfloat16)
+    codes = (torch.round(groups / scale.float()[:, :, None]).clamp(-8, 7) + 8).to(torch.int32).reshape(w.shape[0], -1, 8)
+    return {
+        f"{name}_packed": (codes << torch.arange(0, 32, 4, dtype=torch.int32)).sum(2, dtype=torch.int32),
+        f"{name}_scale": scale,
+        f"{name}_shape": torch.tensor(w.shape),
+    }
+
+
 def _settings(format: str) -> dict:
     if format == "fp8":
         return {"quant_method": "fp8", "activation_scheme": "dynamic"}
     if format == "fp8_block":
         return {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]}
+    if format == "w4a16":
+        weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": GROUP}
+        return {
+            "quant_method": "compressed-tensors", "format": "pack-quantized", "quantization_status": "compressed",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "ignore": ["lm_head"],
+        }  # fmt: skip
     eight = {"num_bits": 8, "type": "int", "symmetric": True}
     group = {
         "targets": ["Linear"],
@@ -94,14 +115,19 @@ def make_latent(folder: Path) -> None:
     DeepseekV2ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 
 
-def reference(folders: Dict[str, Path], prompt: List[int], count: int) -> List[int]:
-    """Greedy tokens of the INT8 model as its codes say: x by rows to 8 bits, products in float32, by transformers."""
+def reference(folders: Dict[str, Path], format: str, prompt: List[int], count: int) -> List[int]:
+    """Greedy tokens as the codes say, products in float32, by transformers: of INT8 x by rows to 8 bits, of 4 bits x as
+    it is."""
     model = LlamaForCausalLM.from_pretrained(folders["plain"], dtype=torch.float32).eval()
-    codes = load_file(folders["int8"] / "model.safetensors")
+    codes = load_file(folders[format] / "model.safetensors")
     for name, module in model.named_modules():
-        if name.endswith("proj"):
+        if name.endswith("proj") and format == "int8":
             module.weight.data = codes[f"{name}.weight"].float() * codes[f"{name}.weight_scale"]
             module.register_forward_pre_hook(lambda _, inputs: (_rounded(inputs[0]), *inputs[1:]))
+        elif name.endswith("proj"):
+            words = codes[f"{name}.weight_packed"][:, :, None] >> torch.arange(0, 32, 4, dtype=torch.int32) & 15
+            scale = codes[f"{name}.weight_scale"].float().repeat_interleave(GROUP, 1)
+            module.weight.data = (words.reshape(scale.shape).float() - 8) * scale
     made = model.generate(
         torch.tensor([prompt]), max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None
     )

@@ -10,7 +10,7 @@ from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from .errors import NotFoundError
 
-__all__ = ["Layer", "Load", "Plan", "plan", "prefix_of"]
+__all__ = ["Layer", "Load", "Plan", "literal", "plan", "prefix_of"]
 
 _WEIGHT = "weight"
 # Of a module whose weight is with gemmd, what the engine reads by itself: biases, and scales of its own KV cache.
@@ -68,13 +68,13 @@ def plan(
         weight = f"{found[0].rpartition('.')[0]}.{own}" if len(found) > 1 else found[0]
         weight = f"{weight.lstrip('.')}.{_WEIGHT}"
         names[layer.path] = load.prefix + weight
-        load.patterns += [_literal(f"{module}.{_WEIGHT}") for module in found]
+        load.patterns += [literal(f"{module}.{_WEIGHT}") for module in found]
         if len(found) > 1:
             fuse = ",".join(module.rpartition(".")[2] for module in found) + f"={own}"
             if fuse not in load.fuse:
                 load.fuse.append(fuse)
         if split and layer.by_columns:
-            load.columns.append(_literal(weight))
+            load.columns.append(literal(weight))
     for load in loads.values():
         if not load.columns:  # without any, the library has a choice of its own
             load.columns.append("")
@@ -102,12 +102,12 @@ def _is_of(name: str, modules) -> bool:
     return module in modules and tensor not in _ENGINES
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
     """As an fnmatch(3) pattern."""
     return "".join(f"[{one}]" if one in "*?[" else one for one in name)
 
 
-def prefix_of(files: Sequence[str], label: str, format: str) -> str:
+def prefix_of(files: Sequence[str], label: str, format: str, engine: str = "vllm") -> str:
     """For weights that no name was chosen for: from where the files lie, their sizes and times of change, and what
     becomes of them. A file that is replaced makes another name; the same content by another name is stored once."""
     digest = hashlib.blake2b(format.encode(), digest_size=8)
@@ -115,4 +115,4 @@ def prefix_of(files: Sequence[str], label: str, format: str) -> str:
         seen = os.stat(file)
         digest.update(f"{file}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode(errors="surrogateescape"))
     label = "".join(one if one.isascii() and (one.isalnum() or one in "-_.") else "-" for one in label)
-    return f"vllm/{label[:64]}-{digest.hexdigest()}/"
+    return f"{engine}/{label[:64]}-{digest.hexdigest()}/"

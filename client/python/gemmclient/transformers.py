@@ -3,6 +3,14 @@
     from gemmclient.transformers import GemmdConfig
     model = AutoModelForCausalLM.from_pretrained(folder, quantization_config=GemmdConfig("fp8"))
 
+A checkpoint that is quantized already (GPTQ, AWQ, compressed-tensors) goes to gemmd with its codes; transformers, which
+would take the tool that made it, must not see how it is quantized:
+
+    config = AutoConfig.from_pretrained(folder)
+    del config.quantization_config
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, config=config, dtype=torch.bfloat16, quantization_config=GemmdConfig("int4", quantized=folder))
+
 Each nn.Linear but the head and what is tied to an embedding becomes a GemmdLinear, all or none (gemmclient.torch says
 what is refused). Where a second process loads the same model its weights are with gemmd already: nothing is sent, and
 this process's own copy is freed.
@@ -10,7 +18,8 @@ this process's own copy is freed.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+import re
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -20,6 +29,8 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from ._torch.checkpoint import is_checkpoint, real_layers
+from ._torch.module import restore_linear
 from ._torch.session import session_here
 from .errors import InvalidError
 from .torch import replace_linear, state_dict
@@ -34,9 +45,10 @@ _logger = logging.get_logger(__name__)
 @register_quantization_config("gemmd")
 class GemmdConfig(QuantizationConfigMixin):
     """`format`: int8, fp8, int2, int2a8, f16, bf16, or on the CPU int4, int4a8, mxfp4. `modules_to_not_convert`: layers
-    that stay as they are, as transformers takes them: the end or the beginning of a path, or a regular expression; None: the head and what is tied
-    to an embedding. `quantized`: a file or a folder of `gemmctl quantize`. `prefix`: of the weights' names in gemmd.
-    `socket`: of gemmd, None: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock."""
+    that stay as they are, as transformers takes them: the end or the beginning of a path, or a regular expression; None:
+    the head and what is tied to an embedding. `quantized`: a file or a folder of `gemmctl quantize`, or the folder of a
+    checkpoint that is quantized, whose layers of numbers stay. `prefix`: of the weights' names in gemmd. `socket`: of
+    gemmd, None: $GEMMD_SOCKET, else /run/gemmd/gemmd.sock."""
 
     def __init__(
         self,
@@ -77,21 +89,44 @@ class GemmdQuantizer(HfQuantizer):
             _logger.warning(f"{self.quantization_config.format} weights take rows of {taken}: dtype is that, not {dtype}")
         return taken
 
-    def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
+    def _chosen(self, model: PreTrainedModel) -> Set[str]:
         config = self.quantization_config
         keep = self.get_modules_to_not_convert(model, config.modules_to_not_convert, model._keep_in_fp32_modules)
         linears = [path for path, module in model.named_modules() if type(module) is nn.Linear]
         chosen = {path for path in linears if should_convert_module(path, keep)}
+        if self._from_checkpoint():
+            chosen -= real_layers(config.quantized)
         if not chosen:
             raise InvalidError(
                 f"{type(model).__name__} has no layer for gemmd: {len(linears)} nn.Linear are to stay (the head, "
                 "modules_to_not_convert), and so do layers of other classes"
             )
+        return chosen
+
+    def _from_checkpoint(self) -> bool:
+        quantized = self.quantization_config.quantized
+        return quantized is not None and is_checkpoint(quantized)
+
+    def _process_model_before_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
+        """What gemmd reads itself takes no memory here."""
+        if self._from_checkpoint():
+            for path in self._chosen(model):
+                model.get_submodule(path).weight = None
+                model._keys_to_ignore_on_load_unexpected.add(rf"^{re.escape(path)}\.(?!bias$)")
+        return model
+
+    def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> PreTrainedModel:
+        config, chosen = self.quantization_config, self._chosen(model)
         replace_linear(
             model, config.format, session=self._session(), prefix=config.prefix, scale=config.scale,
             method=config.method, quantized=config.quantized, classes=[nn.Linear],
             predicate=lambda path, _: path in chosen,
         )  # fmt: skip
+        return model
+
+    def _dequantize(self, model: PreTrainedModel, dtype: Optional[torch.dtype] = None) -> PreTrainedModel:
+        """Layers of torch again, with the values that F16 and BF16 weights have; of the other formats none."""
+        restore_linear(model, dtype)
         return model
 
     def is_serializable(self) -> bool:

@@ -7,7 +7,8 @@ that is not quantized; then each weight, this rank's part of it, goes to gemmd, 
 experts are spread over ranks, a rank has its own, and skips the others' ids. Embeddings, routers and the head stay with
 vLLM. The session is to $GEMMD_SOCKET, else /run/gemmd/gemmd.sock.
 
-Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py). With
+Checkpoints that are quantized already keep their quantization, and gemmd is a kernel of it (_vllm_kernels.py, of 4 bits
+_vllm_kernels4.py). With
 `--load-format gemmd` weights come from gemmd by name, and vLLM does not read them (_vllm_loader.py).
 
 CUDA graphs record the products where gemmd lends its weights to this user, its option `direct`. Where it does not, a
@@ -25,14 +26,14 @@ from vllm.model_executor.layers.linear import LinearBase, LinearMethodBase, Unqu
 from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, register_quantization_config
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig, QuantizeMethodBase
 
-from . import _vllm_kernels, _vllm_loader
+from . import _vllm_kernels, _vllm_kernels4, _vllm_loader
 from ._torch.session import session_here
 from .errors import UnsupportedError
 from .torch import GemmdExperts, GemmdLinear
 
 __all__ = ["GemmdConfig", "GemmdExpertsMethod", "GemmdLinearMethod", "register"]
 
-FORMATS = ("int8", "fp8", "int2")
+FORMATS = ("int8", "fp8", "int2", "int4", "int4a8", "mxfp4")
 
 
 class GemmdLinearMethod(LinearMethodBase):
@@ -134,5 +135,5 @@ def register() -> None:
             register_quantization_config(f"gemmd_{format}")(
                 type(f"GemmdConfig_{format}", (GemmdConfig,), {"format": format})
             )
-    _vllm_kernels.register()
+    _vllm_kernels.register([*_vllm_kernels.KERNELS, *_vllm_kernels4.KERNELS])
     _vllm_loader.register()

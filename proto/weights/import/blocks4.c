@@ -17,7 +17,8 @@ static const char blocks[] = "_blocks", packed[] = ".weight_packed";
 static bool is_part(const struct import_model *model, const char *name) {
   static const char *const suffixes[] = {".weight_scale", ".weight_global_scale", ".input_global_scale",
                                          ".weight_shape"};
-  if (import_ends(name, "_scales") && import_beside(model, name, strlen("_scales"), blocks) != NULL)
+  if ((import_ends(name, "_scales") && import_beside(model, name, strlen("_scales"), blocks) != NULL) ||
+      (import_ends(name, "_bias") && import_beside(model, name, strlen("_bias"), blocks) != NULL))
     return true;
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
     if (import_ends(name, suffixes[i]) && import_beside(model, name, strlen(suffixes[i]), packed) != NULL)
@@ -41,16 +42,21 @@ static enum status refuse_nvfp4(const struct import_weight *out, struct error *e
 }
 
 /* N and K, of a tensor that may have more dimensions. */
-static enum status take_matrix(struct import_weight *out, bool of_blocks, struct error *error) {
+static enum status take_matrix(struct import_weight *out, bool of_blocks, bool stacked, struct error *error) {
   const struct safetensors_tensor *tensor = out->tensor->tensor;
-  uint64_t rows = tensor->shape[0], bytes = rows > 0 ? tensor->elements / rows : 0;
-  size_t rank = (of_blocks ? 3 : 2) - (out->tensor->parts > 0); /* of one expert */
+  uint64_t experts = stacked ? tensor->shape[0] : 1, rows = tensor->shape[stacked ? 1 : 0];
+  uint64_t bytes = rows > 0 && experts > 0 ? tensor->elements / experts / rows : 0;
+  size_t rank = (of_blocks ? 3 : 2) + stacked - (out->tensor->parts > 0 /* one expert */);
   if (tensor->rank != rank)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; %zu are taken, or experts by number",
                      IMPORT_SHOW(tensor->name), tensor->rank, plural(tensor->rank), rank);
   if (bytes == 0 || bytes % (BLOCK / 2) != 0 || rows > INT64_MAX || bytes > INT64_MAX / 2)
     return error_set(error, STATUS_BAD_FILE, "tensor '%s' has %llu rows of %llu bytes, no multiple of %d",
                      IMPORT_SHOW(tensor->name), (unsigned long long)rows, (unsigned long long)bytes, BLOCK / 2);
+  if (stacked && experts > UINT32_MAX)
+    return error_set(error, STATUS_TOO_LARGE, "tensor '%s' has %llu experts", IMPORT_SHOW(tensor->name),
+                     (unsigned long long)experts);
+  out->experts = stacked ? (uint32_t)experts : 0;
   out->n = (int64_t)rows;
   out->k = (int64_t)bytes * 2;
   return STATUS_OK;
@@ -59,12 +65,13 @@ static enum status take_matrix(struct import_weight *out, bool of_blocks, struct
 static enum status take_scales(const struct import_entry *scales, struct import_weight *out, struct error *error) {
   const struct safetensors_tensor *codes = out->tensor->tensor;
   uint64_t parts = out->tensor->parts > 0 ? out->tensor->parts : 1, rows = (uint64_t)out->n;
+  uint64_t experts = out->experts > 0 ? out->experts : out->tensor->parts; /* in the tensor of scales */
   if (scales == NULL)
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is MXFP4, and has no scales beside it",
                      IMPORT_SHOW(codes->name));
   const struct safetensors_tensor *tensor = scales->tensor;
-  bool shaped = out->tensor->parts > 0 ? tensor->rank == 3 && tensor->shape[0] == parts && tensor->shape[1] == rows
-                                       : tensor->rank == 2 && tensor->shape[0] == rows;
+  bool shaped = experts > 0 ? tensor->rank == 3 && tensor->shape[0] == experts && tensor->shape[1] == rows
+                            : tensor->rank == 2 && tensor->shape[0] == rows;
   if ((tensor->dtype != DTYPE_U8 && tensor->dtype != DTYPE_F8_E8M0) || !shaped ||
       tensor->elements != codes->elements / (BLOCK / 2) * parts)
     return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a U8 for each %d elements of %lld x %lld",
@@ -84,8 +91,6 @@ static enum import_claim take(const struct import_model *model, const struct imp
   bool nvfp4 = !of_blocks && is_nvfp4(model, name, stem);
   if (!of_blocks && !of_packed && !nvfp4)
     return IMPORT_NOT_MINE;
-  if (wish == NULL && of_blocks && tensor->tensor->rank == 4)
-    return IMPORT_PART; /* experts in one tensor, which a load of experts names */
   import_begin(out, &import_blocks4, tensor);
   if (of_blocks)
     out->name[strlen(out->name) - strlen(blocks)] = '\0';
@@ -100,7 +105,9 @@ static enum import_claim take(const struct import_model *model, const struct imp
   }
   const struct import_entry *scales = of_blocks ? import_beside(model, name, strlen(blocks), "_scales")
                                                 : import_beside(model, name, stem, ".weight_scale");
-  if (take_matrix(out, of_blocks, error) == STATUS_OK)
+  bool stacked =
+      wish == NULL && of_blocks && tensor->tensor->rank == 4; /* a load of a weight has one expert at a time */
+  if (take_matrix(out, of_blocks, stacked, error) == STATUS_OK)
     (void)take_scales(scales, out, error);
   return IMPORT_WEIGHT;
 }

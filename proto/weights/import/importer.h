@@ -52,7 +52,8 @@ struct import_weight {
   char name[LIMIT_NAME_BYTES]; /* Hugging Face's */
   const struct import_entry *tensor, *aux[IMPORT_AUX];
   int64_t n, k;
-  bool real; /* numbers, to be rounded or quantized; else codes, taken as they are */
+  uint32_t experts; /* the tensor has so many such matrices stacked; 0: it is one */
+  bool real;        /* numbers, to be rounded or quantized; else codes, taken as they are */
   /* Codes: that they are in (INT2: for INT2A8, too). Real: that holds them without loss, NONE where none does. */
   enum gemm_format format;
   enum gemm_scale scale; /* codes */

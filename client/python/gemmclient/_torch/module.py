@@ -23,7 +23,11 @@ from .take import Taker, fingerprint
 Path = Union[str, "os.PathLike[str]"]
 
 _EXACT = {"f16": torch.float16, "bf16": torch.bfloat16}  # formats that keep the values they were made of
-_CODES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+_CODES = {
+    "int8": (torch.int8, "I8"), "fp8": (torch.float8_e4m3fn, "F8_E4M3"), "int4": (torch.uint16, "U16"),
+    "int4a8": (torch.uint16, "U16"), "mxfp4": (torch.uint16, "U16"),
+}  # fmt: skip
+_SCALES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.uint8: "F8_E8M0"}
 _EXPORT_BYTES = 1 << 20  # of rows in the arena at a time
 
 
@@ -53,6 +57,7 @@ class GemmdLinear(nn.Module):
         self.bias = torch.empty(one.n, dtype=bias.dtype, device="meta") if bias is not None else None
         self._number = Number(one)
         self.number = self._number.value
+        self._loaded = False  # into gemmd, for this layer
 
     @classmethod
     def from_weight(
@@ -135,28 +140,35 @@ class GemmdLinear(nn.Module):
         format: Named,
         dtype: torch.dtype = torch.float32,
         *,
+        zeros: Optional[torch.Tensor] = None,
+        scale: Named = Scale.DEFAULT,
         release: bool = False,
     ) -> "GemmdLinear":
-        """Serves a weight that is quantized already: codes [n, k] of int8 or float8_e4m3fn; scales, one, [n], or
-        [n/128, k/128] of blocks. Named as from_weight does."""
+        """Serves a weight that is quantized already: codes [n, k] of int8 or float8_e4m3fn with scales, one, [n], or
+        [n/128, k/128] of blocks; or of 4 bits, uint16 [n, k/4], the first in the lowest bits, with scales [n, groups] of
+        float16 or bfloat16 and `zeros`, uint8 of that shape (int4, int4a8), or of uint8, e8m0 (mxfp4). `scale`: that the
+        scales must be; without, what their shape says. Named as from_weight does."""
         chosen = member(Format, format, "format")
-        if codes.dtype != _CODES.get(chosen.name.lower()):
+        wanted, kind = _CODES.get(chosen.name.lower(), (None, ""))
+        if codes.dtype != wanted:
             raise InvalidError(f"codes of {codes.dtype} are not those of {chosen.name.lower()}")
-        held = codes.detach().cpu().contiguous().view(torch.uint8).numpy()
-        factors = scales.detach().float().cpu().contiguous().numpy()
-        if factors.ndim == 1 and factors.size == codes.shape[0] and factors.size > 1:
-            factors = factors[:, None]
-        digest = hashlib.blake2b(held.data, digest_size=8, person=b"codes", salt=_salt(held.shape))
-        digest.update(factors.data)
+        if kind != "U16":
+            scales = scales.float()
+        if scales.ndim == 1 and scales.numel() == codes.shape[0] and scales.numel() > 1:
+            scales = scales[:, None]
+        tensors = {"weight": (kind, *_bytes(codes)), "scale": (_SCALES[scales.dtype], *_bytes(scales))}
+        if zeros is not None:
+            tensors["weight_zero"] = ("U8", *_bytes(zeros))
+        digest = hashlib.blake2b(digest_size=8, person=b"codes", salt=_salt(tuple(codes.shape)))
+        for _, _, data in tensors.values():
+            digest.update(data)
         full = f"{name}.{chosen.name.lower()}.{digest.hexdigest()}"
 
         def load() -> None:
-            kind = "I8" if chosen == Format.INT8 else "F8_E4M3"
             with os.fdopen(os.memfd_create("gemmclient", os.MFD_CLOEXEC), "wb") as file:
-                tensors = {"weight": (kind, held.shape, held.data), "scale": ("F32", factors.shape, factors.data)}
                 _safetensors.write(file, tensors)
                 file.flush()
-                session.load(file, tensor="weight", scale_tensor="scale", name=full, format=chosen)
+                session.load(file, tensor="weight", scale_tensor="scale", name=full, format=chosen, scale=scale)
 
         return cls._opened(session, full, load, bias, dtype, release)
 
@@ -267,6 +279,22 @@ def state_dict(model: nn.Module, *, weights: bool = False) -> Dict[str, object]:
         del _here.saving
 
 
+def restore_linear(model: nn.Module, dtype: Optional[torch.dtype] = None) -> None:
+    """Puts an nn.Linear of `dtype`, else the layer's, in the place of each GemmdLinear, with its weight from gemmd: all, or
+    none where a format does not keep the values that it was made of (UnsupportedError)."""
+    found = {path: module for path, module in model.named_modules() if isinstance(module, GemmdLinear)}
+    restored = {}
+    for path, layer in found.items():
+        linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+        given = served[layer.number].given_bias
+        linear.weight = nn.Parameter(_fetch(layer, f"{path}.").to(dtype or layer.weight.dtype), requires_grad=False)
+        if given is not None:
+            linear.bias = nn.Parameter(given.to(dtype or layer.bias.dtype), requires_grad=False)
+        restored[path] = linear
+    for path, linear in restored.items():
+        model.set_submodule(path, linear)
+
+
 def _fetch(layer: GemmdLinear, prefix: str) -> torch.Tensor:
     """W [n, k] by products with unit rows: x = row i of the identity gives column i, and zeros added to it."""
     if layer.format not in _EXACT:
@@ -287,6 +315,11 @@ def _fetch(layer: GemmdLinear, prefix: str) -> torch.Tensor:
     if not torch.isfinite(fetched).all():
         raise UnsupportedError(f"{prefix}weight has infinities or NaN, which cannot be fetched back")
     return fetched
+
+
+def _bytes(tensor: torch.Tensor) -> Tuple[Tuple[int, ...], memoryview]:
+    """Its shape, and what it holds, on the host."""
+    return tuple(tensor.shape), tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _check_values(weight: torch.Tensor) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Type, Union
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union
 
+import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
 from ..errors import GemmdError, InvalidError
 from ..session import Session
 from ..types import Method, Named, Scale
+from .checkpoint import is_checkpoint, load_layers, real_layers
 from .module import GemmdLinear, Path
 from .take import Taker
 
@@ -58,23 +60,29 @@ def replace_linear(
     of subclasses of nn.Linear, too.
 
     `quantized`: a file or a folder that `gemmctl quantize` has made, from which the weights are taken as "<path>.weight",
-    or a file of TriRun's layers (trirun_to_safetensors.py makes it of a checkpoint), "<path>.B" and "<path>.s"; `format`
-    is then what it holds (int2a8 for 2 bits, too), and `scale` and `method` are the file's.
+    or a file of TriRun's layers (trirun_to_safetensors.py makes it of a checkpoint), "<path>.B" and "<path>.s", or the
+    folder of a checkpoint that is quantized (GPTQ, AWQ, compressed-tensors: deploy/WEIGHTS.md), whose "<path>.weight"
+    gemmd loads; `format` is then what it holds (int2a8 for 2 bits, int4a8 for 4, too), and `scale` and `method` are the
+    file's. Of a checkpoint the layers' own weights are not looked at, and may be None.
 
     `release`: gemmd drops the names when the model is gone, while the session is open. Another process that opened them
     keeps what it has."""
     found = matching(model, patterns, classes, predicate)
     made: Dict[nn.Linear, GemmdLinear] = {}
+    names, loaded = _names_in(quantized, found, session, prefix, format)
     try:
         with Taker(session) as taker:
             for one in found:
                 if one.linear not in made:
                     with _named(one.path):
                         _check(one)
+                        if one.path in names:
+                            made[one.linear] = _opened(one, names[one.path], model, session, release)
+                            continue
                         name = f"{prefix}/{one.path}" if one.path else prefix
                         made[one.linear] = _made(one, name, taker, session, format, scale, method, quantized, release)
     except BaseException:
-        for name in {layer.name for layer in made.values() if layer._loaded}:
+        for name in loaded | {layer.name for layer in made.values() if layer._loaded}:
             with contextlib.suppress(GemmdError):
                 session.unload(name)
         raise
@@ -86,6 +94,32 @@ def replace_linear(
         else:
             setattr(one.parent, one.child, made[one.linear])
     return [one.path for one in found]
+
+
+def _names_in(
+    quantized: Optional[Path], found: List[Found], session: Session, prefix: str, format: Named
+) -> Tuple[Dict[str, str], Set[str]]:
+    """The names of the layers' weights where `quantized` is a checkpoint, and those that were loaded for it."""
+    if quantized is None or not is_checkpoint(quantized):
+        return {}, set()
+    real = real_layers(quantized)
+    for one in found:
+        with _named(one.path):
+            _check(one)
+            if one.path in real:
+                raise InvalidError(f"{quantized} has its weight as numbers; leave it out")
+    names, loaded = load_layers(quantized, [one.path for one in found], session, prefix, format)
+    return names, set(names.values()) if loaded else set()
+
+
+def _opened(one: Found, name: str, model: nn.Module, session: Session, release: bool) -> GemmdLinear:
+    linear = one.linear
+    like = linear.weight.dtype if linear.weight is not None else getattr(model, "dtype", torch.get_default_dtype())
+    layer = GemmdLinear(session, name, linear.bias, like, release=release)
+    shape = (linear.out_features, linear.in_features)
+    if layer.weight.shape != shape:
+        raise InvalidError(f"{name} is {tuple(layer.weight.shape)}, the model's {shape}")
+    return layer
 
 
 def _made(
