@@ -326,7 +326,7 @@ static void test_whole_blocks(void **state) {
   for (int i = 0; i < device_kinds(device.ops) * COUNT(shapes); i++) {
     int kind = i / COUNT(shapes), shape = i % COUNT(shapes);
     enum gemm_format format = oracle_kinds[kind].format;
-    if (!gemm_is_int2(format))
+    if (!gemm_is_packed(format))
       continue;
     for (int type = 0; type < 3; type++) {
       struct step step = step_of(kind, shapes[shape].n, shapes[shape].k, 5, type_for(GEMM_FORMAT_INT8, type + shape));

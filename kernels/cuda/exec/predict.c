@@ -7,7 +7,7 @@
 
 static struct pieces_device device_of(const struct backend *backend, enum gemm_format format) {
   uint64_t operations = backend->operations_per_s;
-  bool half = gemm_is_wide(format) || format == GEMM_FORMAT_INT2;
+  bool half = !gemm_quantizes_x(format);
   return (struct pieces_device){.operations_per_s = half ? operations / 2 : operations,
                                 .bytes_per_s = backend->bytes_per_s};
 }

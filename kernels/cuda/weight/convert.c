@@ -250,7 +250,8 @@ static enum status prepare(struct convert *convert, struct error *error) {
   const struct gemm_layout *layout = &convert->layout;
   bool block = weight->scale == GEMM_SCALE_BLOCK, int2 = gemm_is_int2(weight->format);
   bool wide = gemm_is_wide(weight->format);
-  if ((wide && !as_they_are(convert)) || (int2 && weight->scale != GEMM_SCALE_GROUP))
+  bool other = gemm_is_packed(weight->format) && !(int2 && weight->scale == GEMM_SCALE_GROUP);
+  if ((wide && !as_they_are(convert)) || other)
     return error_set(error, STATUS_UNSUPPORTED, "the device does not convert to %s with scales of mode %s",
                      gemm_format_name(weight->format), gemm_scale_name(weight->scale));
   convert->row_bytes = (uint64_t)weight->k * gemm_type_bytes(convert->source->type);

@@ -5,7 +5,9 @@
 #include "../families/sm90/int2/tile.h"
 #include "../families/sm90/int2_few/config.h"
 #include "../families/sm90/int2a8/config.h"
+#include "../families/sm90/int4/tile.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* A run of rows of one section of the stored form, taken from the rows of the canonical form. */
@@ -32,8 +34,10 @@ static int64_t rows_of(const struct gemm_weight *weight) {
 enum { TILES_ROWS_LEAST = 128 };
 
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
-  if (!gemm_is_int2(weight->format))
+  if (!gemm_is_packed(weight->format))
     return LAYOUT_ROWS;
+  if (!gemm_is_int2(weight->format))
+    return LAYOUT_CODES4;
   if (weight->experts > 0) {
     bool fits = weight->format == GEMM_FORMAT_INT2 && grouped_int2_fits(weight->n, weight->k);
     return capability == 90 && places && fits ? LAYOUT_TILES2 : LAYOUT_CODES2;
@@ -46,7 +50,18 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
 }
 
 bool layout_is_tiled(const struct layout *layout) {
-  return layout->layout == LAYOUT_TILES2 || layout->layout == LAYOUT_TILES2A8;
+  uint32_t tiles[] = {LAYOUT_TILES2, LAYOUT_TILES2A8, LAYOUT_TILES4, LAYOUT_TILES4A8};
+  return layout->layout == tiles[0] || layout->layout == tiles[1] || layout->layout == tiles[2] ||
+         layout->layout == tiles[3];
+}
+
+static bool stored_by(const struct gemm_weight *weight, uint32_t layout) {
+  if (!gemm_is_packed(weight->format))
+    return layout == LAYOUT_ROWS;
+  if (!gemm_is_int2(weight->format))
+    return layout == LAYOUT_CODES4 ||
+           layout == (weight->format == GEMM_FORMAT_INT4A8 ? LAYOUT_TILES4A8 : LAYOUT_TILES4);
+  return layout == LAYOUT_CODES2 || layout == (weight->format == GEMM_FORMAT_INT2 ? LAYOUT_TILES2 : LAYOUT_TILES2A8);
 }
 
 enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, struct layout *out, struct error *error) {
@@ -55,9 +70,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
   if (status != STATUS_OK)
     return status;
   const struct gemm_layout *canonical = &out->canonical;
-  bool int2 = gemm_is_int2(weight->format);
-  uint32_t tiles = weight->format == GEMM_FORMAT_INT2 ? LAYOUT_TILES2 : LAYOUT_TILES2A8;
-  if (int2 ? layout != LAYOUT_CODES2 && layout != tiles : layout != LAYOUT_ROWS)
+  if (!stored_by(weight, layout))
     return error_set(error, STATUS_UNSUPPORTED, "the weight is stored in a layout that this version does not know (%u)",
                      layout);
   out->layout = layout;
@@ -70,14 +83,22 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2A8_BLOCK_ROWS);
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, INT2A8_TILE_K);
     out->codes_bytes = (uint64_t)(out->n / INT2A8_BLOCK_ROWS) * (uint64_t)(out->k / INT2A8_TILE_K) * INT2A8_TILE_BYTES;
-  } else if (int2) {
+  } else if (layout == LAYOUT_TILES4 || layout == LAYOUT_TILES4A8) {
+    struct int4_form form = int4_form_of(weight->format, weight->scale);
+    out->n = (int64_t)gemm_round_up((uint64_t)rows_of(weight), INT4_BLOCK_ROWS);
+    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, GEMM_GROUP);
+    out->codes_bytes =
+        (uint64_t)(out->n / INT4_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * 2 * (uint64_t)form.half_bytes;
+  } else if (layout != LAYOUT_ROWS) {
     out->n = rows_of(weight);
-    out->k = (int64_t)canonical->row_bytes * 4;
+    out->k = (int64_t)canonical->row_bytes * 8 / gemm_format_facts(weight->format)->bits;
     out->row_bytes = canonical->row_bytes;
     out->codes_bytes = canonical->codes_bytes;
     out->scale_columns = canonical->scale_columns;
     out->scale_row_bytes = canonical->scales_bytes / canonical->scale_rows;
     out->scales_bytes = canonical->scales_bytes;
+    if (canonical->zeros_bytes > 0)
+      out->scales_bytes = canonical->zeros_offset + canonical->zeros_bytes - canonical->scales_offset;
   } else {
     bool block = weight->scale == GEMM_SCALE_BLOCK;
     uint64_t element = gemm_is_wide(weight->format) ? 2 : 1;
@@ -97,7 +118,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
       out->scales_bytes = 4 * (uint64_t)out->n;
     }
   }
-  if (weight->format == GEMM_FORMAT_INT2A8)
+  if (gemm_is_packed(weight->format) && gemm_quantizes_x(weight->format))
     out->x_row_bytes = (uint64_t)out->k;
   out->scales_offset = gemm_round_up(out->codes_bytes, GEMM_SECTION);
   out->input_offset = gemm_round_up(out->scales_offset + out->scales_bytes, GEMM_SECTION);
@@ -127,18 +148,25 @@ static void section_fill(const struct section *section, uint64_t offset, uint64_
   }
 }
 
-static void input_fill(const struct layout *layout, const void *canonical, uint64_t offset, uint64_t end,
-                       uint8_t *out) {
-  const struct section input = {
-      .begin = layout->input_offset,
-      .end = layout->input_offset + layout->canonical.input_bytes,
-      .row_bytes = layout->canonical.input_bytes,
-      .source = (const uint8_t *)canonical + layout->canonical.input_offset,
-      .source_row_bytes = layout->canonical.input_bytes,
-      .source_used = layout->canonical.input_bytes,
+/* Bytes that are the same in both forms: in the canonical one from `from` on, here from `begin` on. */
+static void same_fill(const void *canonical, uint64_t from, uint64_t bytes, uint64_t begin, uint64_t offset,
+                      uint64_t end, uint8_t *out) {
+  const struct section same = {
+      .begin = begin,
+      .end = begin + bytes,
+      .row_bytes = bytes,
+      .source = (const uint8_t *)canonical + from,
+      .source_row_bytes = bytes,
+      .source_used = bytes,
       .source_rows = 1,
   };
-  section_fill(&input, offset, end, out);
+  section_fill(&same, offset, end, out);
+}
+
+static void input_fill(const struct layout *layout, const void *canonical, uint64_t offset, uint64_t end,
+                       uint8_t *out) {
+  same_fill(canonical, layout->canonical.input_offset, layout->canonical.input_bytes, layout->input_offset, offset, end,
+            out);
 }
 
 /* A form in tiles: one of them, by its block of rows and its place in that. */
@@ -148,13 +176,20 @@ struct tiling {
                int64_t block, int64_t tile, uint8_t *out);
 };
 
-static const struct tiling int2_tiling = {INT2_TILE_BYTES, GEMM_GROUP, int2_tile_make};
-static const struct tiling int2a8_tiling = {INT2A8_TILE_BYTES, INT2A8_TILE_K, int2a8_tile_make};
+static struct tiling tiling_of(const struct gemm_weight *weight) {
+  if (weight->format == GEMM_FORMAT_INT2)
+    return (struct tiling){INT2_TILE_BYTES, GEMM_GROUP, int2_tile_make};
+  if (weight->format == GEMM_FORMAT_INT2A8)
+    return (struct tiling){INT2A8_TILE_BYTES, INT2A8_TILE_K, int2a8_tile_make};
+  uint64_t half = (uint64_t)int4_form_of(weight->format, weight->scale).half_bytes;
+  return (struct tiling){2 * half, GEMM_GROUP, int4_tile_make};
+}
 
 /* The tiles that [offset, offset + bytes) touches; whole ones are made in place. */
 static void tiles_fill(const struct gemm_weight *weight, const struct layout *layout, const struct tiling *tiling,
                        const void *canonical, uint64_t offset, uint8_t *out, uint64_t bytes) {
-  uint8_t spare[INT2A8_TILE_BYTES];
+  uint8_t spare[2 * INT4_HALF_BYTES_MOST];
+  static_assert(sizeof spare >= INT2A8_TILE_BYTES && sizeof spare >= INT2_TILE_BYTES, "room for any tile");
   struct gemm_weight all = gemm_expert(weight);
   all.n = rows_of(weight);
   uint64_t end = min_u64(offset + bytes, layout->codes_bytes), tiles = (uint64_t)layout->k / tiling->tile_k;
@@ -169,14 +204,19 @@ static void tiles_fill(const struct gemm_weight *weight, const struct layout *la
   }
 }
 
+/* Of zero points where scales are as in the canonical form. */
+static uint64_t zeros_offset(const struct layout *layout) {
+  return layout->scales_offset + layout->canonical.zeros_offset - layout->canonical.scales_offset;
+}
+
 void layout_fill(const struct gemm_weight *weight, const struct layout *layout, const void *canonical, uint64_t offset,
                  void *out, uint64_t bytes) {
   const struct gemm_layout *from = &layout->canonical;
   bool one = weight->scale == GEMM_SCALE_ONE;
   if (layout_is_tiled(layout)) {
-    const struct tiling *tiling = layout->layout == LAYOUT_TILES2 ? &int2_tiling : &int2a8_tiling;
+    const struct tiling tiling = tiling_of(weight);
     memset(out, 0, bytes);
-    tiles_fill(weight, layout, tiling, canonical, offset, out, bytes);
+    tiles_fill(weight, layout, &tiling, canonical, offset, out, bytes);
     input_fill(layout, canonical, offset, offset + bytes, out);
     return;
   }
@@ -195,6 +235,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
   memset(out, 0, bytes);
   section_fill(&codes, offset, offset + bytes, out);
   input_fill(layout, canonical, offset, offset + bytes, out);
+  same_fill(canonical, from->zeros_offset, from->zeros_bytes, zeros_offset(layout), offset, offset + bytes, out);
   if (layout->scales_bytes == 0)
     return;
   uint64_t used = from->scales_bytes / from->scale_rows, n = (uint64_t)weight->n;
@@ -251,6 +292,30 @@ static const uint8_t *scale_in_tiles_a8(const struct layout *layout, const uint8
          n % 16 / 8 * 2;
 }
 
+static void tiles4_read(const struct gemm_weight *weight, const struct layout *layout, const uint8_t *stored,
+                        uint8_t *out) {
+  const struct gemm_layout *to = &layout->canonical;
+  const struct int4_form form = int4_form_of(weight->format, weight->scale);
+  uint64_t bytes = form.e2m1 ? 1 : 2, groups = (uint64_t)form.groups;
+  for (uint64_t n = 0; n < (uint64_t)rows_of(weight); n++) {
+    const uint8_t *tiles =
+        stored + n / INT4_BLOCK_ROWS * (uint64_t)(layout->k / GEMM_GROUP) * 2 * (uint64_t)form.half_bytes;
+    int row = (int)(n % INT4_BLOCK_ROWS);
+    for (uint64_t k = 0; k < 2 * to->row_bytes; k++) {
+      const uint8_t *tile = tiles + k / GEMM_GROUP * 2 * (uint64_t)form.half_bytes;
+      out[n * to->row_bytes + k / 2] |= (uint8_t)(int4_tile_code(&form, tile, row, (int)(k % GEMM_GROUP)) << k % 2 * 4);
+    }
+    for (uint64_t i = 0; i < to->scale_columns; i++) {
+      const uint8_t *tile = tiles + i / groups * 2 * (uint64_t)form.half_bytes;
+      uint64_t at = n * to->scale_columns + i;
+      int group = (int)(i % groups);
+      memcpy(out + to->scales_offset + at * bytes, tile + int4_tile_scale(&form, row, group), bytes);
+      if (form.zeros)
+        out[to->zeros_offset + at] = tile[int4_tile_zero(&form, row, group)];
+    }
+  }
+}
+
 static void tiles_read(const struct gemm_weight *weight, const struct layout *layout, const uint8_t *stored,
                        uint8_t *out) {
   const struct gemm_layout *to = &layout->canonical;
@@ -274,7 +339,7 @@ void layout_read(const struct gemm_weight *weight, const struct layout *layout, 
   uint8_t *out = canonical;
   memcpy(out + to->input_offset, from + layout->input_offset, to->input_bytes);
   if (layout_is_tiled(layout)) {
-    tiles_read(weight, layout, from, out);
+    (gemm_is_int2(weight->format) ? tiles_read : tiles4_read)(weight, layout, from, out);
     return;
   }
   /* Padded rows are not longer in the canonical form. */
@@ -284,4 +349,6 @@ void layout_read(const struct gemm_weight *weight, const struct layout *layout, 
   uint64_t apart = layout->scale_row_bytes * (weight->scale == GEMM_SCALE_ONE ? (uint64_t)weight->n : 1);
   for (uint64_t row = 0; used > 0 && row < to->scale_rows; row++)
     memcpy(out + to->scales_offset + row * used, from + layout->scales_offset + row * apart, used);
+  if (to->zeros_bytes > 0)
+    memcpy(out + to->zeros_offset, from + zeros_offset(layout), to->zeros_bytes);
 }

@@ -5,9 +5,11 @@
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
  *       With experts: the rows of all of them behind each other, padded at their end alone; scales likewise.
- *   LAYOUT_CODES2 (INT2, INT2A8)  the canonical form.
+ *   LAYOUT_CODES2 (INT2, INT2A8), LAYOUT_CODES4 (INT4, INT4A8, MXFP4)  the canonical form.
  *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles: sm90/int2/layout.h.
- *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h. */
+ *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h.
+ *   LAYOUT_TILES4 (INT4, MXFP4), LAYOUT_TILES4A8 (INT4A8)  codes, scales and zero points together in tiles:
+ *       sm90/int4/layout.h. */
 #ifndef KERNELS_CUDA_WEIGHT_LAYOUT_H
 #define KERNELS_CUDA_WEIGHT_LAYOUT_H
 
@@ -15,7 +17,15 @@
 
 /* A number is never given to another order, since weights outlive the program: 0x4303 was of tiles in one half,
  * 0x4305 of codes in the order of a dense operand. */
-enum { LAYOUT_ROWS = 0x4301, LAYOUT_CODES2 = 0x4302, LAYOUT_TILES2A8 = 0x4304, LAYOUT_TILES2 = 0x4306 };
+enum {
+  LAYOUT_ROWS = 0x4301,
+  LAYOUT_CODES2 = 0x4302,
+  LAYOUT_TILES2A8 = 0x4304,
+  LAYOUT_TILES2 = 0x4306,
+  LAYOUT_CODES4 = 0x4307,
+  LAYOUT_TILES4 = 0x4308,
+  LAYOUT_TILES4A8 = 0x4309,
+};
 
 struct layout {
   uint32_t layout;
@@ -25,9 +35,9 @@ struct layout {
   uint64_t scales_offset;
   uint64_t scale_columns;   /* that carry a scale, in one row of scales */
   uint64_t scale_row_bytes; /* from one row of scales to the next */
-  uint64_t scales_bytes;
-  uint64_t input_offset; /* of canonical.input_bytes as they are there, behind all else */
-  uint64_t total_bytes;  /* a multiple of GEMM_SECTION */
+  uint64_t scales_bytes;    /* of packed weights with their zero points */
+  uint64_t input_offset;    /* of canonical.input_bytes as they are there, behind all else */
+  uint64_t total_bytes;     /* a multiple of GEMM_SECTION */
   struct gemm_layout canonical;
 };
 
@@ -42,10 +52,11 @@ static inline bool layout_keeps_x(const struct gemm_weight *weight) {
 
 /* Elements of a row of x as the product reads it, zeros behind K. */
 static inline int64_t layout_x_columns(const struct gemm_weight *weight, const struct layout *layout) {
-  return layout_keeps_x(weight) && layout->layout == LAYOUT_CODES2 ? weight->k : layout->k;
+  bool canonical = layout->layout == LAYOUT_CODES2 || layout->layout == LAYOUT_CODES4;
+  return layout_keeps_x(weight) && canonical ? weight->k : layout->k;
 }
 
-/* Of 2-bit codes in the order of a Hopper kernel. */
+/* Of packed codes in the order of a Hopper kernel. */
 bool layout_is_tiled(const struct layout *layout);
 
 /* UNSUPPORTED where the weight does not lie in such a layout. */

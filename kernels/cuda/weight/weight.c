@@ -224,6 +224,9 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2A8 weight of K %lld",
                      (long long)weight->k);
+  if (layout == LAYOUT_TILES4 || layout == LAYOUT_TILES4A8)
+    return error_set(error, STATUS_UNSUPPORTED, "this version has no kernel for %s in tiles",
+                     gemm_format_name(weight->format));
   status = place_check(&made.layout, slab, offset, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);

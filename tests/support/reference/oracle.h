@@ -38,8 +38,7 @@ enum oracle_row {
   ORACLE_ROW_KINDS
 };
 
-/* Every format with every scale mode that it has; of 4 bits, which have many, some. What the cpu backend alone has
- * comes last. */
+/* Every format with every scale mode that it has; of 4 bits, which have many, some. */
 enum { ORACLE_KINDS = 16 };
 extern const struct oracle_kind {
   enum gemm_format format;

@@ -2,6 +2,7 @@
 // are exact, others in f32; a block of 128 of K is multiplied by its scales as it comes.
 #pragma once
 
+#include "../../device/codes.cuh"
 #include "../../device/fp8.cuh"
 #include "../../device/number.cuh"
 #include "product.h"
@@ -39,17 +40,20 @@ __device__ inline int number_of(int8_t value) {
   return value;
 }
 
-// The weight's elements of a format, W's as the kernel reads them.
-struct code2 {}; // four a byte, the first in the lowest bits: c - 1
+// Whether W is a struct of device/codes.cuh: packed.
+template <typename W, typename = void> constexpr bool is_code = false;
+template <typename W> constexpr bool is_code<W, std::void_t<decltype(W::bits)>> = true;
 
+// zero: of packed codes.
 template <typename W, typename X, typename Sum>
-__device__ inline Sum dot(const void *w, const eight<X> &x, int64_t i, int64_t k) {
+__device__ inline Sum dot(const void *w, const eight<X> &x, int64_t i, int64_t k, float zero) {
   Sum sum = 0;
-  if constexpr (std::is_same_v<W, code2>) {
-    const uint32_t codes = static_cast<const uint16_t *>(w)[i / each];
+  if constexpr (is_code<W>) {
+    using word = std::conditional_t<W::bits == 2, uint16_t, uint32_t>;
+    const uint32_t codes = static_cast<const word *>(w)[i / each];
 #pragma unroll
     for (int j = 0; j < each; j++)
-      sum += number_of(x.element[j]) * static_cast<Sum>(static_cast<int>(codes >> 2 * j & 3) - 1);
+      sum += number_of(x.element[j]) * static_cast<Sum>(W::value(codes, j, zero));
   } else {
     const eight<W> row = load<W>(w, i, k);
 #pragma unroll
@@ -59,12 +63,16 @@ __device__ inline Sum dot(const void *w, const eight<X> &x, int64_t i, int64_t k
   return sum;
 }
 
+// Which of a packed weight's scales is element i's.
+__device__ inline int64_t scale_at(const pairs_product &p, int expert, int64_t n, int64_t i) {
+  return (expert * p.n + n) * p.w_scale_stride + (p.w_scale_stride == 1 ? 0 : i / p.group);
+}
+
 // By what the sum of a run of eight is multiplied.
 template <typename W>
 __device__ inline float scale_of(const pairs_product &p, int expert, int64_t n, int64_t row, int64_t i) {
-  if constexpr (std::is_same_v<W, code2>) {
-    const int64_t group = p.w_scale_stride == 1 ? 0 : i / GEMM_GROUP;
-    return __half2float(static_cast<const __half *>(p.w_scale)[(expert * p.n + n) * p.w_scale_stride + group]);
+  if constexpr (is_code<W>) {
+    return code_scale(p.w_scale, scale_at(p, expert, n, i), p.w_scale_type);
   } else {
     const int64_t block = expert * ((p.n + GEMM_GROUP - 1) / GEMM_GROUP) + n / GEMM_GROUP;
     return static_cast<const float *>(p.w_scale)[block * p.w_scale_stride + i / GEMM_GROUP] *
@@ -75,9 +83,8 @@ __device__ inline float scale_of(const pairs_product &p, int expert, int64_t n, 
 // One element of y from its sum.
 template <typename Sum>
 __device__ inline void finish(const pairs_product &p, int expert, int64_t row, int64_t pair, int64_t n, Sum sum) {
-  const bool rows = p.scale == GEMM_SCALE_ROW || p.scale == GEMM_SCALE_ONE,
-             packed = p.format == GEMM_FORMAT_INT2 || p.format == GEMM_FORMAT_INT2A8;
-  const float w_scale = rows && !packed ? static_cast<const float *>(p.w_scale)[expert * p.n + n] : 1.0f;
+  const bool rows = p.group == 0 && (p.scale == GEMM_SCALE_ROW || p.scale == GEMM_SCALE_ONE);
+  const float w_scale = rows ? static_cast<const float *>(p.w_scale)[expert * p.n + n] : 1.0f;
   const float x_scale = p.x_scale && p.scale != GEMM_SCALE_BLOCK ? p.x_scale[row] : 1.0f;
   const float bias = p.bias ? number_load_as(p.bias, expert * p.n + n, p.bias_type) : 0.0f;
   float value = number_scaled(static_cast<float>(sum), w_scale, x_scale, bias);
@@ -107,7 +114,10 @@ __global__ void __launch_bounds__(32 * warps) run(const __grid_constant__ pairs_
 #pragma unroll
     for (int c = 0; c < columns; c++) {
       const int64_t n = min(first + c, p.n - 1);
-      const Sum part = dot<W, X, Sum>(w + n * p.w_stride, some, i, p.k);
+      float zero = 0;
+      if constexpr (is_code<W>)
+        zero = p.w_zeros ? p.w_zeros[scale_at(p, expert, n, i)] : W::zero;
+      const Sum part = dot<W, X, Sum>(w + n * p.w_stride, some, i, p.k, zero);
       if constexpr (kScaled)
         sum[c] = fmaf(static_cast<float>(part), scale_of<W>(p, expert, n, row, i), sum[c]);
       else

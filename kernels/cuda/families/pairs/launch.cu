@@ -22,9 +22,15 @@ kernel kernel_of(const pairs_product &p) {
       return pairs::run<__nv_fp8_e4m3, __nv_fp8_e4m3, true>;
     return pairs::run<__nv_fp8_e4m3, __nv_fp8_e4m3, false>;
   case GEMM_FORMAT_INT2A8:
-    return pairs::run<pairs::code2, int8_t, true>;
+    return pairs::run<code2, int8_t, true>;
   case GEMM_FORMAT_INT2:
-    return kernel_by<pairs::code2, true>(p.x_type);
+    return kernel_by<code2, true>(p.x_type);
+  case GEMM_FORMAT_INT4A8:
+    return pairs::run<code4, int8_t, true>;
+  case GEMM_FORMAT_INT4:
+    return kernel_by<code4, true>(p.x_type);
+  case GEMM_FORMAT_MXFP4:
+    return kernel_by<code_e2m1, true>(p.x_type);
   case GEMM_FORMAT_F16:
     return pairs::run<__half, __half, false>;
   case GEMM_FORMAT_BF16:

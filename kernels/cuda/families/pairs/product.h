@@ -8,14 +8,17 @@
 struct pairs_product {
   enum gemm_format format;
   enum gemm_scale scale;
-  int64_t pairs, n, k;        /* k: elements of a row that are read */
-  const void *w;              /* [experts * n], rows of w_stride bytes */
-  const void *w_scale;        /* f32 a row, BLOCK [experts * ceil(n / 128), w_scale_stride]; f16 of 2-bit weights */
-  const void *x;              /* [pairs], rows of x_stride bytes */
-  const float *x_scale;       /* [pairs], BLOCK [k / 128, x_scale_stride]; NULL where x is no codes */
-  enum gemm_type x_type;      /* as x is read: INT8 and E4M3 of codes */
-  int64_t w_stride, x_stride; /* bytes */
-  int64_t w_scale_stride, x_scale_stride; /* elements; of 2-bit weights 1: a scale a row */
+  int64_t pairs, n, k;                    /* k: elements of a row that are read */
+  const void *w;                          /* [experts * n], rows of w_stride bytes */
+  const void *w_scale;                    /* f32 a row, BLOCK [experts * ceil(n / 128), w_scale_stride] */
+  enum gemm_type w_scale_type;            /* of packed weights, with w_scale_stride of them a row */
+  const uint8_t *w_zeros;                 /* beside them, or NULL */
+  int64_t group;                          /* elements of a row that share one; 0: the weight is not packed */
+  const void *x;                          /* [pairs], rows of x_stride bytes */
+  const float *x_scale;                   /* [pairs], BLOCK [k / 128, x_scale_stride]; NULL where x is no codes */
+  enum gemm_type x_type;                  /* as x is read: INT8 and E4M3 of codes */
+  int64_t w_stride, x_stride;             /* bytes */
+  int64_t w_scale_stride, x_scale_stride; /* elements */
   const void *bias;                       /* [experts, n], or NULL */
   enum gemm_type bias_type;
   void *y;

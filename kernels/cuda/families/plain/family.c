@@ -1,7 +1,7 @@
 #include "../call.h"
 #include "../table.h"
-#include "int2.h"
 #include "launch.h"
+#include "packed.h"
 
 /* Every product has a kernel: where no other has one on this device, or none that meets the numerics contract. */
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
@@ -11,10 +11,10 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
   return true;
 }
 
-/* 2-bit weights have a kernel that makes y. */
+/* Packed weights have a kernel that makes y. */
 static struct kernel_sums leaves(const struct kernel_problem *problem, const struct variant *variant) {
   (void)variant;
-  if (gemm_is_int2(problem->format))
+  if (gemm_is_packed(problem->format))
     return (struct kernel_sums){.type = GEMM_TYPE_NONE};
   return (struct kernel_sums){.type = problem->format == GEMM_FORMAT_INT8 ? GEMM_S32 : GEMM_F32,
                               .scaled = problem->scale == GEMM_SCALE_BLOCK};
@@ -42,11 +42,13 @@ static cudaError_t sums_launch(const struct kernel_device *device, const struct 
   return launch_plain(call->stream, &product);
 }
 
-static cudaError_t int2_launch(const struct kernel_device *device, const struct kernel_call *call) {
+static cudaError_t packed_launch(const struct kernel_device *device, const struct kernel_call *call) {
   const struct backend_weight *weight = call->weight;
   int64_t m = call->m, n = weight->weight.n, k = weight->weight.k;
   enum gemm_type x_type = gemm_quantizes_x(weight->weight.format) ? GEMM_INT8 : call->x_type;
-  const struct int2_product product = {
+  const struct gemm_layout *canonical = &weight->layout.canonical;
+  const struct packed_product product = {
+      .format = weight->weight.format,
       .x = call->x,
       .x_type = x_type,
       .x_stride = (int64_t)(call->x_stride / gemm_type_bytes(x_type)),
@@ -54,7 +56,10 @@ static cudaError_t int2_launch(const struct kernel_device *device, const struct 
       .codes = weight->codes,
       .row_bytes = weight->layout.row_bytes,
       .scales = weight->scales,
+      .scale_type = gemm_scale_type(&weight->weight),
+      .zeros = canonical->zeros_bytes > 0 ? weight->codes + canonical->zeros_offset : NULL,
       .scale_stride = (int64_t)weight->layout.scale_columns,
+      .group = gemm_scale_group(&weight->weight),
       .bias = call->bias,
       .bias_type = call->bias_type,
       .y = call->y,
@@ -63,10 +68,10 @@ static cudaError_t int2_launch(const struct kernel_device *device, const struct 
       .m = m,
       .n = n,
       .k = k,
-      .cut = plain_cut(m, n, k, int2_blocks(m, n), device->multiprocessors, device->workspace_bytes),
+      .cut = plain_cut(m, n, k, packed_blocks(m, n), device->multiprocessors, device->workspace_bytes),
       .parts = call->workspace,
   };
-  return launch_int2(call->stream, &product);
+  return launch_packed(call->stream, &product);
 }
 
 /* Nothing reads tiles but the kernels that they are for. */
@@ -75,8 +80,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   (void)variant;
   if (layout_is_tiled(&call->weight->layout))
     return error_set(error, STATUS_UNSUPPORTED, "the plain kernel does not read weights in tiles");
-  bool int2 = gemm_is_int2(call->weight->weight.format);
-  return runtime_check(int2 ? int2_launch(&backend->gpu, call) : sums_launch(&backend->gpu, call),
+  bool packed = gemm_is_packed(call->weight->weight.format);
+  return runtime_check(packed ? packed_launch(&backend->gpu, call) : sums_launch(&backend->gpu, call),
                        "computing a product", error);
 }
 
@@ -85,5 +90,5 @@ const struct kernel_family plain_kernels = {
     .predict = predict,
     .launch = launch,
     .leaves = leaves,
-    .kernels = {kernel_of_plain, kernel_of_int2},
+    .kernels = {kernel_of_plain, kernel_of_packed},
 };

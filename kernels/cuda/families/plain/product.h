@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* Sums of any format but INT2: s32 for INT8, else f32. */
+/* Sums of formats whose codes are not packed: s32 for INT8, else f32. */
 struct plain_product {
   enum gemm_format format;
   int64_t m, n, k; /* of sums, which are [m, n]; rows of x and w are k elements apart and long */
@@ -20,16 +20,20 @@ struct plain_product {
   void *parts; /* [slices, m, n], of sums' type; more than one slice */
 };
 
-/* y = x * W^T + bias with an INT2 weight, or INT2A8 where x is INT8. */
-struct int2_product {
+/* y = x * W^T + bias with packed codes, as the canonical form has them; x is INT8 where its format quantizes it. */
+struct packed_product {
+  enum gemm_format format;
   const void *x; /* [m, x_stride], k used; INT8: zeros behind k up to a multiple of 128 */
   enum gemm_type x_type;
   int64_t x_stride;     /* elements; INT8: a multiple of 128, others: k */
   const float *x_scale; /* [m], or NULL: 1 */
   const void *codes;    /* [n, row_bytes] */
   uint64_t row_bytes;
-  const void *scales;   /* f16 */
-  int64_t scale_stride; /* scales of one row of W; 1: one for the whole row */
+  const void *scales;
+  enum gemm_type scale_type;
+  const uint8_t *zeros; /* beside the scales, or NULL */
+  int64_t scale_stride; /* scales of one row of W */
+  int64_t group;        /* elements of it that share one */
   const void *bias;
   enum gemm_type bias_type;
   void *y;

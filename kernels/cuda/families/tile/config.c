@@ -71,6 +71,8 @@ static int element_step(enum gemm_format format) {
 static enum status tile_takes(const struct kernel_problem *problem, struct error *error) {
   int capability = problem->device.capability;
   bool fp8 = problem->format == GEMM_FORMAT_FP8;
+  if (gemm_is_packed(problem->format) && !gemm_is_int2(problem->format))
+    return error_set(error, STATUS_UNSUPPORTED, "family tile does not take %s", gemm_format_name(problem->format));
   if (gemm_is_int2(problem->format) && !problem->tiled)
     return error_set(error, STATUS_UNSUPPORTED,
                      "family tile takes INT2 of 128 rows or more and INT2A8, on devices that have them in tiles");

@@ -143,7 +143,7 @@ int tile_sweep(const struct kernel_problem *problem, bool all, struct variant *o
   static const int sides[] = {16, 32, 64, 128, 256}, depths[] = {64, 128, 256}; /* bytes of K */
   enum { SIDES = sizeof sides / sizeof *sides, DEPTHS = sizeof depths / sizeof *depths };
   int limit = all ? TILE_SWEEP_ALL : TILE_SWEEP, found_count = 0;
-  if (gemm_is_int2(problem->format) || most < 1)
+  if (gemm_is_packed(problem->format) || most < 1)
     return 0;
   most = most < limit ? most : limit;
   int count = add_manual(problem, out, most);

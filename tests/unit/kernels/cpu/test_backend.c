@@ -273,7 +273,9 @@ static void test_formats_of_a_backend(void **state) {
   const struct backend_ops other = {.name = "cuda", .formats = 1u << GEMM_FORMAT_INT8};
   assert_int_equal(backend_takes(&other, GEMM_FORMAT_INT8, &error), STATUS_OK);
   assert_int_equal(backend_takes(&other, GEMM_FORMAT_INT4, &error), STATUS_UNSUPPORTED);
-  assert_string_equal(error.text, "backend cuda has no kernels for weights of format int4; it is for cpu");
+  const char *refused = "backend cuda has no kernels for weights of format int4; it is for ";
+  assert_memory_equal(error.text, refused, strlen(refused));
+  assert_non_null(strstr(error.text + strlen(refused), "cpu"));
   for (int format = 1; format < GEMM_FORMATS; format++) {
     assert_int_equal(backend_takes(&cpu_backend, (enum gemm_format)format, &error), STATUS_OK);
   }

@@ -66,23 +66,28 @@ static void test_layout_fills(void **state) {
   free(pieces);
 }
 
+static uint32_t next_random(uint32_t *state) {
+  return (*state = *state * 1664525u + 1013904223u) >> 24;
+}
+
 static void fill_canonical(const struct gemm_weight *weight, const struct gemm_layout *layout, uint8_t *canonical) {
   uint32_t random = 1;
-  bool int2 = gemm_is_int2(weight->format);
-  uint64_t used = int2                                                                      ? 0
-                  : weight->format == GEMM_FORMAT_F16 || weight->format == GEMM_FORMAT_BF16 ? 2 * (uint64_t)weight->k
-                                                                                            : (uint64_t)weight->k;
-  for (uint64_t n = 0; n < (uint64_t)weight->n; n++) {
+  const struct gemm_format_facts *facts = gemm_format_facts(weight->format);
+  unsigned bits = (unsigned)facts->bits, mask = (1u << bits % 8) - 1;
+  uint64_t used = bits < 8 ? 0 : bits / 8 * (uint64_t)weight->k;
+  for (uint64_t n = 0; n < (uint64_t)(weight->n * gemm_matrices(weight)); n++) {
     uint8_t *row = canonical + n * layout->row_bytes;
     for (uint64_t i = 0; i < used; i++)
-      row[i] = (uint8_t)((random = random * 1664525u + 1013904223u) >> 24);
-    for (uint64_t k = 0; int2 && k < 4 * layout->row_bytes; k++) {
-      unsigned code = k < (uint64_t)weight->k ? (random = random * 1664525u + 1013904223u) >> 30 : 1;
-      row[k / 4] |= (uint8_t)(code << k % 4 * 2);
+      row[i] = (uint8_t)next_random(&random);
+    for (uint64_t k = 0; bits < 8 && k < 8 / bits * layout->row_bytes; k++) {
+      unsigned code = (k < (uint64_t)weight->k ? next_random(&random) : facts->padding) & mask;
+      row[k * bits / 8] |= (uint8_t)(code << k * bits % 8);
     }
   }
   for (uint64_t i = 0; i < layout->scales_bytes; i++)
-    canonical[layout->scales_offset + i] = (uint8_t)((random = random * 1664525u + 1013904223u) >> 24);
+    canonical[layout->scales_offset + i] = (uint8_t)next_random(&random);
+  for (uint64_t i = 0; i < layout->zeros_bytes; i++)
+    canonical[layout->zeros_offset + i] = (uint8_t)(next_random(&random) & 15);
 }
 
 /* What is stored comes back, whatever the form. */
@@ -100,6 +105,14 @@ static void test_layout_reads(void **state) {
       {{.n = 128, .k = 256, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES2},
       {{.n = 130, .k = 300, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP}, LAYOUT_TILES2A8},
       {{.n = 128, .k = 512, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES2A8},
+      {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS}, LAYOUT_CODES4},
+      {{.n = 5, .k = 130, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_ROW}, LAYOUT_CODES4},
+      {{.n = 33, .k = 100, .experts = 3, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, LAYOUT_CODES4},
+      {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS}, LAYOUT_TILES4},
+      {{.n = 64, .k = 256, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS}, LAYOUT_TILES4},
+      {{.n = 33, .k = 7, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES4},
+      {{.n = 130, .k = 420, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, LAYOUT_TILES4},
+      {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP_ZEROS}, LAYOUT_TILES4A8},
   };
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,0 +1,143 @@
+#include "tile.h"
+
+#include <string.h>
+
+enum { ROW_BYTES = GEMM_GROUP / 2, STEP_BYTES = 8 /* of codes, 16 of K */, CODES = 16 };
+
+/* ---- places */
+
+/* Of a row of a half. */
+struct place {
+  int unit, g, r;
+};
+
+static struct place place_of(int row) {
+  row %= INT4_HALF_ROWS;
+  return (struct place){.unit = row / INT4_UNIT_ROWS, .g = row % 8, .r = row % INT4_UNIT_ROWS / 8};
+}
+
+static int half_of(const struct int4_form *form, int row) {
+  return row / INT4_HALF_ROWS * form->half_bytes;
+}
+
+/* The word of lane 4 g + q: number `word` of the eight of a unit's row of K. */
+static int word_at(const struct place *place, int q, int word) {
+  return (2 * place->unit + word / 4) * INT4_UNIT_BYTES + (4 * place->g + q) * 16 + word % 4 * 4;
+}
+
+int int4_tile_scale(const struct int4_form *form, int row, int group) {
+  struct place place = place_of(row);
+  int at = half_of(form, row) + INT4_HALF_SCALES, index = 8 * place.unit + place.g;
+  return form->e2m1 ? at + 8 * index + 4 * place.r + group : at + 4 * form->groups * index + 4 * group + 2 * place.r;
+}
+
+int int4_tile_zero(const struct int4_form *form, int row, int group) {
+  struct place place = place_of(row);
+  return half_of(form, row) + form->zeros_at + 2 * form->groups * (8 * place.unit + place.g) + 2 * group + place.r;
+}
+
+/* ---- codes */
+
+static const int e2m1_signs[4] = {15, 12, 14, 13}, e2m1_magnitudes[4] = {9, 6, 3, 0};
+
+/* The bits of a half of a word that a code of register `r` has. */
+static uint16_t bits_of(const struct int4_form *form, int r, unsigned code) {
+  if (!form->e2m1)
+    return (uint16_t)(code << 4 * r);
+  return (uint16_t)((code >> 3) << e2m1_signs[r] | (code & 7) << e2m1_magnitudes[r]);
+}
+
+static unsigned code_of(const struct int4_form *form, int r, unsigned half) {
+  if (!form->e2m1)
+    return half >> 4 * r & 15;
+  return (half >> e2m1_signs[r] & 1) << 3 | (half >> e2m1_magnitudes[r] & 7);
+}
+
+unsigned int4_tile_code(const struct int4_form *form, const uint8_t *tile, int row, int column) {
+  struct place place = place_of(row);
+  uint32_t word;
+  if (form->bytes) {
+    int q = column % 16 / 4, number = column / 32 * 2 + column % 32 / 16;
+    memcpy(&word, tile + half_of(form, row) + word_at(&place, q, number), sizeof word);
+    return (word >> (8 * (column % 4) + (place.r == 0 ? 4 : 0)) & 15) ^ 8;
+  }
+  memcpy(&word, tile + half_of(form, row) + word_at(&place, column % 8 / 2, column / 16), sizeof word);
+  return code_of(form, place.r + 2 * (column % 16 / 8), word >> 16 * (column % 2) & 0xffff);
+}
+
+static void word_add(uint8_t *at, uint32_t bits) {
+  uint32_t word;
+  memcpy(&word, at, sizeof word);
+  word |= bits;
+  memcpy(at, &word, sizeof word);
+}
+
+/* The bits of all codes for each register. */
+struct table {
+  uint16_t bits[4][CODES];
+};
+
+static void row_make(const struct table *table, const uint8_t *codes, const struct place *place, uint8_t *half) {
+  const uint16_t *low = table->bits[place->r], *high = table->bits[place->r + 2];
+  for (int step = 0; step < ROW_BYTES / STEP_BYTES; step++, codes += STEP_BYTES)
+    for (int q = 0; q < 4; q++) {
+      unsigned first = codes[q], second = codes[q + 4];
+      uint32_t even = low[first & 15] | high[second & 15], odd = low[first >> 4] | high[second >> 4];
+      word_add(half + word_at(place, q, step), even | odd << 16);
+    }
+}
+
+/* Four codes that follow each other, in a byte each. */
+static uint32_t bytes_of(const uint8_t *two) {
+  uint32_t codes = (uint32_t)two[0] | (uint32_t)two[1] << 8;
+  return (codes & 0xf) | (codes & 0xf0) << 4 | (codes & 0xf00) << 8 | (codes & 0xf000) << 12;
+}
+
+static void row_make_bytes(const uint8_t *codes, const struct place *place, uint8_t *half) {
+  for (int word = 0; word < ROW_BYTES / STEP_BYTES; word++, codes += STEP_BYTES)
+    for (int q = 0; q < 4; q++)
+      word_add(half + word_at(place, q, word), (bytes_of(codes + 2 * q) ^ 0x08080808) << (place->r == 0 ? 4 : 0));
+}
+
+/* ---- the whole */
+
+/* Scales and zero points of row n, which is row `row` of the tile. */
+static void scales_make(const struct int4_form *form, const struct gemm_layout *layout, const uint8_t *canonical,
+                        int64_t n, int64_t tile, int row, uint8_t *out) {
+  uint64_t bytes = form->e2m1 ? 1 : 2, columns = layout->scale_columns;
+  for (int group = 0; group < form->groups; group++) {
+    uint64_t column = columns == 1 ? 0 : (uint64_t)tile * (uint64_t)form->groups + (uint64_t)group;
+    uint64_t at = (uint64_t)n * columns + column;
+    if (column >= columns)
+      return;
+    memcpy(out + int4_tile_scale(form, row, group), canonical + layout->scales_offset + at * bytes, bytes);
+    if (form->zeros)
+      out[int4_tile_zero(form, row, group)] = canonical[layout->zeros_offset + at];
+  }
+}
+
+void int4_tile_make(const struct gemm_weight *weight, const struct gemm_layout *layout, const uint8_t *canonical,
+                    int64_t block, int64_t tile, uint8_t *out) {
+  struct int4_form form = int4_form_of(weight->format, weight->scale);
+  uint8_t nothing[ROW_BYTES];
+  struct table table;
+  memset(out, 0, 2 * (size_t)form.half_bytes);
+  memset(nothing, gemm_format_facts(weight->format)->padding, sizeof nothing);
+  for (int r = 0; r < 4; r++)
+    for (unsigned code = 0; code < CODES; code++)
+      table.bits[r][code] = bits_of(&form, r, code);
+  for (int row = 0; row < INT4_BLOCK_ROWS; row++) {
+    struct place place = place_of(row);
+    uint8_t *half = out + half_of(&form, row);
+    int64_t n = block * INT4_BLOCK_ROWS + row;
+    const uint8_t *codes = nothing;
+    if (n < weight->n) {
+      codes = canonical + (uint64_t)n * layout->row_bytes + (uint64_t)tile * ROW_BYTES;
+      scales_make(&form, layout, canonical, n, tile, row, out);
+    }
+    if (form.bytes)
+      row_make_bytes(codes, &place, half);
+    else
+      row_make(&table, codes, &place, half);
+  }
+}
