@@ -281,6 +281,22 @@ static void test_four_bits(void **state) {
   base.values[0] = 96;
   assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
   assert_non_null(strstr(error.text, "columns is 32, 64 or 128"));
+  problem.format = GEMM_FORMAT_INT4;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_SCALED);
+  problem.x_type = GEMM_BF16;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_SUMS);
+  problem.x_type = GEMM_F32;
+  assert_false(int4_many_predict(&problem, &own, &us));
+  problem.x_type = GEMM_F16;
+  problem.n = 127; /* too few for what scaled numbers are rounded by to average out */
+  assert_true(int4_many_predict(&problem, &own, &us) && int4_many_of(&own, &config) && config.columns == 64);
+  base.values[0] = 128;
+  assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
+  problem.format = GEMM_FORMAT_MXFP4;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_SCALED);
+  problem.format = GEMM_FORMAT_INT4A8, problem.scale = GEMM_SCALE_GROUP32;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_INT8_FINE);
+  assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
   problem.format = GEMM_FORMAT_INT2A8;
   assert_false(int4_many_predict(&problem, &own, &us));
   assert_int_equal(int4_many_list(NULL, &problem, true, list, 0, MOST), 0);
