@@ -197,12 +197,12 @@ static void test_other_weights(void **state) {
   for (int i = 0; kernel_families[i]; i++) {
     const struct kernel_family *family = kernel_families[i];
     const struct variant variant = variant_default(family->variants);
-    bool two_bits = strncmp(family->variants->name, "int2", 4) == 0;
-    if (two_bits)
+    bool tiled = strncmp(family->variants->name, "int2", 4) == 0 || family == &int4_few_kernels;
+    if (tiled)
       assert_int_equal(launched(family, &variant, &rows, 16), STATUS_UNSUPPORTED);
-    if (!two_bits || family == &int2a8_kernels)
+    if (!tiled || family == &int2a8_kernels || family == &int4_few_kernels)
       assert_int_equal(launched(family, &variant, &tiles, 16), STATUS_UNSUPPORTED);
-    if (!two_bits || family == &int2_few_kernels)
+    if (!tiled || family == &int2_few_kernels || family == &int4_few_kernels)
       assert_int_equal(launched(family, &variant, &tiles_a8, 16), STATUS_UNSUPPORTED);
     if (family == &grouped_kernels || family == &grouped_many_kernels || family == &grouped_int2_kernels ||
         family == &pairs_kernels)
@@ -212,9 +212,9 @@ static void test_other_weights(void **state) {
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain",    "tile",         "cublaslt",     "hopper", "few",       "many",
-                                      "fp8_many", "int2_few",     "int2_many",    "int2a8", "sm80_int2", "sm80_rows",
-                                      "grouped",  "grouped_many", "grouped_int2", "pairs"};
+  static const char *const names[] = {"plain",     "tile",     "cublaslt",     "hopper",       "few",      "many",
+                                      "fp8_many",  "int2_few", "int2_many",    "int2a8",       "int4_few", "sm80_int2",
+                                      "sm80_rows", "grouped",  "grouped_many", "grouped_int2", "pairs"};
   const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {
