@@ -33,12 +33,14 @@ static const struct gemm_weight shapes[] = {
     {300, 512, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0},
     {256, 384, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0},
     {200, 512, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0},
+    {192, 512, GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP, 0, 0},
 };
-enum { WEIGHTS = 3, CLIENTS = 4, LOSSES = 6, IN_FLIGHT = 6, PROGRESS = 2 * IN_FLIGHT + 1 };
-static const char *const names[WEIGHTS] = {"int8", "fp8", "int2"};
+enum { WEIGHTS = 4, CLIENTS = 4, LOSSES = 6, IN_FLIGHT = 6, PROGRESS = 2 * IN_FLIGHT + 1 };
+static const char *const names[WEIGHTS] = {"int8", "fp8", "int2", "int4"};
 
 static struct daemon daemon_under_test;
 static struct oracle_weight weights[WEIGHTS];
+static int served; /* of them: the last takes a backend that has kernels for it */
 
 struct scene {
   _Atomic bool stop;
@@ -63,10 +65,14 @@ static void make(void) {
 static void load_all(void) {
   const char *path = daemon_path(&daemon_under_test, "model.safetensors");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
-  for (int i = 0; i < WEIGHTS; i++) {
+  for (served = 0; served < WEIGHTS; served++) {
+    const char *name = names[served];
     gemmd_load request = {
-        .name = names[i], .tensor = names[i], .format = (enum gemmd_format)shapes[i].format, .device = -1};
-    expect_ok(session, gemmd_weight_load_file(session, path, &request, NULL));
+        .name = name, .tensor = name, .format = (enum gemmd_format)shapes[served].format, .device = -1};
+    int status = gemmd_weight_load_file(session, path, &request, NULL);
+    if (status == GEMMD_UNSUPPORTED && shapes[served].format == GEMM_FORMAT_INT4A8)
+      break;
+    expect_ok(session, status);
   }
   gemmd_disconnect(session);
   assert_int_equal(unlink(path), 0);
@@ -82,7 +88,7 @@ static void unmake(void) {
 
 static bool make_products(gemmd_session *session, struct product *products, int index) {
   for (int i = 0; i < IN_FLIGHT; i++) {
-    struct product_request request = {.weight = &weights[i % WEIGHTS],
+    struct product_request request = {.weight = &weights[i % served],
                                       .m = 1 + (i * 7 + index) % 23,
                                       .x_type = GEMM_F16,
                                       .y_type = GEMM_F32,
@@ -95,8 +101,8 @@ static bool make_products(gemmd_session *session, struct product *products, int 
 
 static bool compute(gemmd_session *session, gemmd_weight **handles, struct product *products, int first, int count) {
   for (int i = first; i < first + count; i++) {
-    memset(products[i].product.y, 0xfd, (size_t)(products[i].request.m * shapes[i % WEIGHTS].n) * sizeof(float));
-    if (gemmd_submit(handles[i % WEIGHTS], &products[i].product, &products[i].ticket) != GEMMD_OK)
+    memset(products[i].product.y, 0xfd, (size_t)(products[i].request.m * shapes[i % served].n) * sizeof(float));
+    if (gemmd_submit(handles[i % served], &products[i].product, &products[i].ticket) != GEMMD_OK)
       return false;
   }
   for (int i = first; i < first + count; i++)
@@ -128,7 +134,7 @@ static int client(int index, void *user) {
   struct product products[IN_FLIGHT];
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   bool good = make_products(session, products, index);
-  for (int i = 0; good && i < WEIGHTS; i++)
+  for (int i = 0; good && i < served; i++)
     good = gemmd_weight_open(session, names[i], &handles[i]) == GEMMD_OK;
   while (good && !atomic_load(&scene->stop)) {
     uint64_t begin = clock_ns();
@@ -182,8 +188,8 @@ static void expect_weights(void) {
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_daemon_info info;
   expect_ok(session, gemmd_daemon_status(session, &info));
-  assert_int_equal(info.names, WEIGHTS);
-  assert_int_equal(info.weights, WEIGHTS);
+  assert_int_equal(info.names, served);
+  assert_int_equal(info.weights, served);
   gemmd_disconnect(session);
 }
 

@@ -50,8 +50,8 @@ static int client_of_all_weights(int index, void *user) {
   static const int64_t rows[] = {1, 2, 7, 33};
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   bool good = true;
-  for (int i = 0; good && i < LAYERS; i++) {
-    int number = (i + index * 3) % LAYERS;
+  for (int i = 0; good && i < layers.count; i++) {
+    int number = (i + index * 3) % layers.count;
     gemmd_weight *handle;
     good = gemmd_weight_open(session, layers_name(number), &handle) == GEMMD_OK;
     if (!good)
@@ -81,11 +81,11 @@ static int client_of_many(int index, void *user) {
   gemmd_weight *handles[LAYERS];
   struct product products[IN_FLIGHT];
   bool good = gemmd_connect(&session, layers.daemon.socket, &options) == GEMMD_OK;
-  for (int i = 0; good && i < LAYERS; i++)
+  for (int i = 0; good && i < layers.count; i++)
     good = gemmd_weight_open(session, layers_name(i), &handles[i]) == GEMMD_OK;
   for (int round = 0; good && round < 6; round++) {
     for (int i = 0; good && i < IN_FLIGHT; i++) {
-      int number = (i + round) % LAYERS;
+      int number = (i + round) % layers.count;
       bool bf16 = layers_shapes[number].format == GEMM_FORMAT_BF16;
       struct product_request request = {.weight = &layers.weights[number],
                                         .m = 1 + (i * 5 + index) % 19,
@@ -234,8 +234,8 @@ static void status_counts(void **state) {
     assert_true(product_run(session, handle, &request));
   expect_ok(session, gemmd_daemon_status(session, &after));
   assert_int_equal(after.pid, layers.daemon.pid);
-  assert_int_equal(after.names, LAYERS);
-  assert_int_equal(after.weights, LAYERS);
+  assert_int_equal(after.names, layers.count);
+  assert_int_equal(after.weights, layers.count);
   assert_true(after.devices >= 1);
   assert_string_equal(after.device[0].state, "ready");
   assert_int_equal(after.device[0].restarts, 0);

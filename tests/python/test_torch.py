@@ -663,6 +663,29 @@ class Models(Torch):
                 self.assertTrue(torch.equal(saved[name], value), name)
             source.load_state_dict(saved)
 
+    def test_writing_to_it_is_refused(self):
+        served = torch.nn.Sequential(torch.nn.Linear(16, 8))
+        replace_linear(served, "int8", session=self.session)
+        layer, values = served[0], torch.ones(8, 16)
+        with torch.no_grad():
+            for write in (
+                lambda: layer.weight.copy_(values), lambda: layer.weight.data.copy_(values), lambda: layer.weight.zero_(),
+                lambda: layer.weight[0].fill_(1), lambda: layer.weight.__setitem__(0, 1), lambda: layer.bias.data.add_(1),
+                lambda: layer.weight.T.mul_(2), lambda: layer.weight.__imul__(2), lambda: torch.nn.init.ones_(layer.weight),
+            ):  # fmt: skip
+                with self.assertRaisesRegex(gemmclient.WrongStateError, "before the layer is replaced"):
+                    write()
+        self.assertEqual((layer.weight.shape, layer.weight.dtype, layer.weight.device.type), ((8, 16), torch.float32, "meta"))
+        layer.weight.requires_grad_(False)
+        half = served.half()
+        self.assertEqual(half[0].weight.dtype, torch.float16)
+        with self.assertRaises(gemmclient.WrongStateError):
+            half[0].weight.zero_()
+        compiled = torch.compile(lambda x: served(x.to(served[0].weight.dtype)) * served[0].weight.shape[0], fullgraph=True)
+        with torch.inference_mode():
+            x = torch.randn(3, 16)
+            self.assertTrue(torch.equal(compiled(x), served(x.half()) * 8))
+
     def test_loading_into_it_is_refused(self):
         served, source = model(), model()
         replace_linear(served, "f16", ["0"], session=self.session)

@@ -53,7 +53,7 @@ class Format(enum.IntEnum):
     F16 = lib.GEMMD_FORMAT_F16
     BF16 = lib.GEMMD_FORMAT_BF16
     INT2A8 = lib.GEMMD_FORMAT_INT2A8  # rows of x are quantized to INT8, never silently
-    INT4 = lib.GEMMD_FORMAT_INT4  # this and what follows: on the CPU alone
+    INT4 = lib.GEMMD_FORMAT_INT4
     INT4A8 = lib.GEMMD_FORMAT_INT4A8  # as INT2A8
     MXFP4 = lib.GEMMD_FORMAT_MXFP4
 

@@ -45,7 +45,7 @@ static int borrow_all(int index, void *user) {
   (void)index;
   (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
-  for (int i = 0; i < LAYERS; i++) {
+  for (int i = 0; i < layers.count; i++) {
     EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(i), &weights[i])));
     EXPECT(strcmp(gemmd_direct_get_info(weights[i])->name, layers_name(i)) == 0);
     EXPECT(gemmd_direct_get_info(weights[i])->n == layers_shapes[i].n);
@@ -55,7 +55,7 @@ static int borrow_all(int index, void *user) {
   /* one borrowed twice is two */
   gemmd_direct_weight *again;
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &again)));
-  for (int i = 0; i < LAYERS; i++)
+  for (int i = 0; i < layers.count; i++)
     while (gemmd_direct_return(weights[i]) == GEMMD_BUSY)
       nap_shortly(); /* until the driver has let go of the graphs */
   EXPECT(engine_product_check(&engine, again, &layers.weights[2], 0, 3, GEMM_F32, GEMM_F32));

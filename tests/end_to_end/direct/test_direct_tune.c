@@ -65,7 +65,7 @@ static int tune_all(int index, void *user) {
   (void)index;
   (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
-  for (int layer = 0; layer < LAYERS; layer++) {
+  for (int layer = 0; layer < layers.count; layer++) {
     enum gemm_format format = layers_shapes[layer].format;
     enum gemm_type x_type = gemm_takes_x(format, GEMM_F16) ? GEMM_F16 : GEMM_BF16;
     EXPECT(tune_one(&engine, layer, x_type, GEMM_F32) == 0);

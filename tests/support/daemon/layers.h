@@ -1,5 +1,5 @@
-/* A real daemon that serves a weight of each format and scale mode, layer.0, layer.1, ... What fails ends the running
- * cmocka test. */
+/* A real daemon that serves a weight of each format, layer.0, layer.1, ..., but for those at the end that its backend
+ * has no kernels for. What fails ends the running cmocka test. */
 #ifndef TESTS_SUPPORT_LAYERS_H
 #define TESTS_SUPPORT_LAYERS_H
 
@@ -7,11 +7,12 @@
 #include "daemon.h"
 #include "tests/support/reference/oracle.h"
 
-enum { LAYERS = 10 };
+enum { LAYERS = 13 };
 extern const struct gemm_weight layers_shapes[LAYERS];
 
 struct layers {
   struct daemon daemon;
+  int count;                            /* that are served */
   struct oracle_weight weights[LAYERS]; /* as in the file; client processes inherit them */
 };
 extern struct layers layers;

@@ -36,6 +36,10 @@ static const char *code_dtype(enum gemm_format format) {
   case GEMM_FORMAT_INT2:
   case GEMM_FORMAT_INT2A8:
     return "U8";
+  case GEMM_FORMAT_INT4:
+  case GEMM_FORMAT_INT4A8:
+  case GEMM_FORMAT_MXFP4:
+    return "U16";
   case GEMM_FORMAT_F16:
     return "F16";
   default:
@@ -43,26 +47,42 @@ static const char *code_dtype(enum gemm_format format) {
   }
 }
 
+static const char *scale_dtype(const struct gemm_weight *shape) {
+  switch (gemm_scale_type(shape)) {
+  case GEMM_F32:
+    return "F32";
+  case GEMM_F16:
+    return "F16";
+  case GEMM_BF16:
+    return "BF16";
+  default:
+    return "F8_E8M0";
+  }
+}
+
 void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight) {
   const struct gemm_weight *shape = &weight->shape;
-  bool wide = shape->format == GEMM_FORMAT_F16 || shape->format == GEMM_FORMAT_BF16;
-  bool int2 = gemm_is_int2(shape->format);
-  assert_true(!int2 || shape->k % 4 == 0);
-  int64_t columns = int2 ? shape->k / 4 : shape->k;
-  uint64_t row_bytes = (uint64_t)columns * (wide ? 2 : 1);
+  uint64_t bits = (uint64_t)gemm_format_facts(shape->format)->bits, pack = bits < 8 ? 4 : 1;
+  assert_true(shape->k % (int64_t)pack == 0);
+  uint64_t columns = (uint64_t)shape->k / pack, row_bytes = columns * pack * bits / 8;
   uint8_t *codes = allocate((uint64_t)shape->n * row_bytes);
   for (int64_t n = 0; n < shape->n; n++)
     memcpy(codes + (uint64_t)n * row_bytes, weight->canonical + (uint64_t)n * weight->layout.row_bytes, row_bytes);
-  checkpoint_add(checkpoint, name, code_dtype(shape->format), shape->n, columns, codes, (uint64_t)shape->n * row_bytes);
+  checkpoint_add(checkpoint, name, code_dtype(shape->format), shape->n, (int64_t)columns, codes,
+                 (uint64_t)shape->n * row_bytes);
   free(codes);
   if (weight->layout.scale_count == 0)
     return;
-  char scales[64];
-  bool matrix = shape->scale == GEMM_SCALE_BLOCK || shape->scale == GEMM_SCALE_GROUP;
-  snprintf(scales, sizeof scales, "%s_scale", name);
-  checkpoint_add(checkpoint, scales, int2 ? "F16" : "F32", (int64_t)weight->layout.scale_rows,
-                 matrix ? (int64_t)weight->layout.scale_columns : 0, weight->canonical + weight->layout.scales_offset,
+  char beside[64];
+  bool matrix = gemm_scale_facts(shape->scale)->k > 0;
+  int64_t rows = (int64_t)weight->layout.scale_rows, groups = matrix ? (int64_t)weight->layout.scale_columns : 0;
+  snprintf(beside, sizeof beside, "%s_scale", name);
+  checkpoint_add(checkpoint, beside, scale_dtype(shape), rows, groups, weight->canonical + weight->layout.scales_offset,
                  weight->layout.scales_bytes);
+  snprintf(beside, sizeof beside, "%s_zero", name);
+  if (weight->layout.zeros_bytes > 0)
+    checkpoint_add(checkpoint, beside, "U8", rows, groups, weight->canonical + weight->layout.zeros_offset,
+                   weight->layout.zeros_bytes);
 }
 
 void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight) {

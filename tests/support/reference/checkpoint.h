@@ -24,7 +24,8 @@ struct checkpoint {
 /* Adds a tensor; the data, `bytes` of it, is copied. `dtype` as safetensors writes it: "F32", "I8", ... */
 void checkpoint_add(struct checkpoint *checkpoint, const char *name, const char *dtype, int64_t rows, int64_t columns,
                     const void *data, uint64_t bytes);
-/* Adds a weight as it is stored: codes as `name`, and its scales, if any, as `name`_scale. INT2: K a multiple of 4. */
+/* Adds a weight as it is stored: codes as `name`, its scales, if any, as `name`_scale, and zero points as `name`_zero.
+ * Below 8 bits K is a multiple of 4. */
 void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight);
 /* Adds what the weight stands for, in F32. */
 void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight);

@@ -28,12 +28,33 @@ _CODES = {
     "int4a8": (torch.uint16, "U16"), "mxfp4": (torch.uint16, "U16"),
 }  # fmt: skip
 _SCALES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.uint8: "F8_E8M0"}
+_NO_WRITES = ("requires_grad_", "detach_", "share_memory_", "retains_grad_", "rename_")
+_AUGMENTED = ("add__", "sub__", "mul__", "truediv__", "floordiv__", "mod__", "pow__", "and__", "or__", "xor__")
 _EXPORT_BYTES = 1 << 20  # of rows in the arena at a time
+
+
+class Shown(torch.Tensor):
+    """A tensor on device "meta" in the place of one whose values are with gemmd. Writing into it, which torch takes and
+    forgets, is refused."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name = getattr(func, "__name__", "")
+        writes = name == "__setitem__" or (name[:3] == "__i" and name[3:] in _AUGMENTED) or (
+            name[-1:] == "_" and name[-2:] != "__" and name not in _NO_WRITES
+        )  # fmt: skip
+        if writes and args and isinstance(args[0], Shown):
+            raise WrongStateError("values are with gemmd and cannot be changed there: change them before the layer is replaced")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def _shown(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(*shape, dtype=dtype, device="meta").as_subclass(Shown)
 
 
 class GemmdLinear(nn.Module):
     """nn.Linear whose weight is with gemmd. `weight` and `bias` have its shapes and types, and no values: their device
-    is "meta".
+    is "meta", and writing to them WrongStateError.
 
     `release`: when the last layer of this session's that has the name is gone, gemmd drops the name."""
 
@@ -53,8 +74,8 @@ class GemmdLinear(nn.Module):
             raise InvalidError(f"bias must have shape ({one.n},), got {tuple(bias.shape)}")
         self.name, self.format = name, one.info.format.name.lower()
         self.in_features, self.out_features = one.k, one.n
-        self.weight = torch.empty(one.n, one.k, dtype=dtype, device="meta")
-        self.bias = torch.empty(one.n, dtype=bias.dtype, device="meta") if bias is not None else None
+        self.weight = _shown(one.n, one.k, dtype=dtype)
+        self.bias = _shown(one.n, dtype=bias.dtype) if bias is not None else None
         self._number = Number(one)
         self.number = self._number.value
         self._loaded = False  # into gemmd, for this layer
