@@ -61,11 +61,8 @@ struct wave {
  * them, and a little more where two are close. */
 static double products_cost(const struct wave *wave, int columns, const struct int4_form *form) {
   int anew = wave->rounds > wave->stages ? wave->rounds - wave->stages : 0;
-  double instructions = (columns <= 8    ? 0.55
-                         : columns <= 16 ? 0.75
-                                         : 1.2) *
-                        wave->rounds,
-         memory = 0.00644 / 2176 * form->half_bytes * wave->blocks * wave->tiles, latency = 2.73 * anew / wave->stages;
+  double instructions = (columns <= 8 ? 0.392 : 0.72) * (form->e2m1 ? 1.7 : 1) * wave->rounds,
+         memory = 0.00705 / 2112 * form->half_bytes * wave->blocks * wave->tiles, latency = 2.92 * anew / wave->stages;
   return pow(pow(instructions, 6) + pow(memory, 6) + pow(latency, 6), 1 / 6.0);
 }
 
@@ -73,16 +70,15 @@ static double products_cost(const struct wave *wave, int columns, const struct i
  * products, joining the sums of a cluster, whose blocks wait for the slowest, and writing y. */
 static double cost(const struct int4_few_config *config, const struct int4_form *form, const struct int4_few_plan *plan,
                    int sms) {
-  static const double joins[4] = {0, 0.974, 1.35, 2.234}; /* clusters of 1, 2, 4, 8 blocks */
+  static const double joins[4] = {0, 1.565, 1.865, 2.811}; /* clusters of 1, 2, 4, 8 blocks */
   int split = config->split_k, columns = config->columns, longest = ((int)plan->cut.tiles + split - 1) / split;
   int blocks = config->rows / INT4_FEW_ROWS, clusters = (int)plan->cut.clusters;
   int fit = (int)clusters_usable(sms, split) / split, full = (clusters - 1) / fit, last = clusters - full * fit;
   struct wave wave = {.stages = plan->ring_bytes / int4_few_stage_bytes(form),
                       .rounds = (blocks * longest + INT4_FEW_WARPS - 1) / INT4_FEW_WARPS,
                       .tiles = (double)blocks * longest / INT4_FEW_WARPS};
-  double x = longest * (0.0062 + 0.0015 * columns), write = 0.0312 * columns * blocks / split;
-  double join = split > 1 ? joins[plan->cut.split_log2] + 0.0365 * wave.rounds : 0;
-  double sum = (full + 1) * (4.228 + x + join + write);
+  double x = longest * (0.0134 + 0.0137 * columns), write = 0.1155 * columns * blocks / split;
+  double sum = (full + 1) * (5.124 + x + joins[plan->cut.split_log2] + write);
   wave.blocks = last * split;
   sum += products_cost(&wave, columns, form);
   wave.blocks = fit * split;

@@ -21,7 +21,7 @@ enum {
   INT4_FEW_WARPS = 8,             /* of a block that multiply: each works on 32 rows of W at a time */
   INT4_FEW_SUPPLIERS = 4,         /* warps that have tiles copied */
   INT4_FEW_STAGES_LEAST = 3,
-  INT4_FEW_STAGES_MOST = 6, /* with more, x and instructions are longer on their way */
+  INT4_FEW_STAGES_MOST = 4, /* with more, x and instructions are longer on their way */
   INT4_FEW_ALIGN = 128,     /* of where tiles are copied to: a line of shared memory */
   INT4_FEW_X_PAD = 16,      /* bytes between rows of x, so that eight of them lie in different banks */
 };
