@@ -5,6 +5,7 @@
 #include "../families/sm90/grouped_int2/config.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
+#include "../families/sm90/int4/scales.h"
 #include "checksum.h"
 
 #include <stdlib.h>
@@ -172,9 +173,13 @@ static enum status answer_take(struct side *side, cudaError_t asked, uint64_t *o
 static enum status scales_look(struct backend *backend, struct backend_weight *weight, struct error *error) {
   struct side *side = &backend->side;
   uint64_t large = 0;
-  enum status status =
-      answer_take(side, launch_int2_large_scales(side->stream, weight->codes, weight->layout.codes_bytes, side->answer),
-                  &large, "looking at a weight's scales", error);
+  uint64_t bytes = weight->layout.codes_bytes;
+  struct int4_form form = int4_form_of(weight->weight.format, weight->weight.scale);
+  cudaError_t asked = weight->layout.layout == LAYOUT_TILES2
+                          ? launch_int2_large_scales(side->stream, weight->codes, bytes, side->answer)
+                          : launch_int4_scales(side->stream, weight->codes, bytes, &form,
+                                               gemm_scale_type(&weight->weight), side->answer);
+  enum status status = answer_take(side, asked, &large, "looking at a weight's scales", error);
   weight->large_scales = large != 0;
   return status;
 }
@@ -221,7 +226,7 @@ static enum status ways_find(const struct backend *backend, struct backend_weigh
   else if (layout == LAYOUT_TILES4)
     found = hopper && weight->experts == 0 && int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
   else if (layout == LAYOUT_TILES4A8)
-    found = false;
+    found = hopper;
   if (found)
     return STATUS_OK;
   return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for %s in tiles, of K %lld",
@@ -246,7 +251,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     status = backend_enter(backend, error);
   if (status == STATUS_OK)
     status = staging_ensure(backend, &made, error);
-  if (status == STATUS_OK && hopper && layout_is_tiled(&made.layout) && gemm_is_int2(weight->format))
+  if (status == STATUS_OK && hopper && layout_is_tiled(&made.layout))
     status = int2_sums_ensure(backend, error);
   if (status != STATUS_OK)
     return status;
@@ -255,7 +260,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   made.scales = made.codes + made.layout.scales_offset;
   made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
-  if (hopper && layout == LAYOUT_TILES2)
+  if (hopper && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))
     status = scales_look(backend, &made, error);
   if (status != STATUS_OK)
     return status;
