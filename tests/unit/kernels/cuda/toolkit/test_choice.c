@@ -138,6 +138,39 @@ static void test_answers_for_two_bits(void **state) {
   selector_close(selector);
 }
 
+/* Few rows of 4-bit weights, and any number of f32 ones, go to int4_few; what lies in no tiles to the plain kernel. */
+static void test_four_bits(void **state) {
+  (void)state;
+  static const struct {
+    struct gemm_weight weight;
+    enum gemm_type x_type;
+    int64_t m;
+    const char *family;
+  } cases[] = {
+      {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP}, GEMM_F16, 1, "int4_few"},
+      {{.n = 5000, .k = 4000, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS}, GEMM_BF16, 4, "int4_few"},
+      {{.n = 4096, .k = 4096, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, GEMM_BF16, 8, "int4_few"},
+      {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32}, GEMM_F32, 500, "int4_few"},
+      {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP}, GEMM_F16, 128, "int4_many"},
+      {{.n = 64, .k = INT4_FEW_K_MOST + 1, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
+       GEMM_F16,
+       1,
+       "plain"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct kernel_problem problem = problem_on(&hopper, &cases[i].weight, cases[i].m);
+    struct offer offers[OFFERS_MOST];
+    problem.x_type = cases[i].x_type;
+    problem.y_type = GEMM_F16;
+    assert_true(select_offers(&problem, offers) > 0);
+    assert_string_equal(offers[0].variant.family->name, cases[i].family);
+    problem.device.capability = 89;
+    problem.tiled = false;
+    assert_true(select_offers(&problem, offers) > 0);
+    assert_string_equal(offers[0].variant.family->name, "plain");
+  }
+}
+
 /* ---- what does not take a product, of which nothing is queued then */
 
 static const struct gemm_weight int8 = {.n = 152064, .k = 8192, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
@@ -235,6 +268,7 @@ int main(void) {
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_answers),
       cmocka_unit_test(test_answers_for_two_bits),
+      cmocka_unit_test(test_four_bits),
       cmocka_unit_test(test_many_rows_that_are_few),
       cmocka_unit_test(test_others_take_any_rows),
       cmocka_unit_test(test_other_weights),
