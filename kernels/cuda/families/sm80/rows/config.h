@@ -23,8 +23,7 @@ extern "C" {
   ROW(64, 256, 4, 4, 1, 8, 1, true)                                                                                    \
   ROW(128, 64, 4, 4, 2, 2, 2, false)                                                                                   \
   ROW(128, 128, 4, 4, 2, 4, 1, true)                                                                                   \
-  ROW(128, 256, 4, 8, 2, 4, 1, false)                                                                                  \
-  ROW(256, 128, 4, 8, 4, 2, 1, false)
+  ROW(128, 256, 4, 8, 2, 4, 1, false)
 
 enum {
   SM80_ROWS_STEP = 128, /* of K */

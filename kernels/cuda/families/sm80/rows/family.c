@@ -12,7 +12,7 @@ const struct variant_family sm80_rows_family = {
     .count = 3,
     .parameters =
         {
-            {"columns", "rows of x a tile: 16, 32, 64, 128 or 256", 16, 256, 16, 128},
+            {"columns", "rows of x a tile: 16, 32, 64 or 128", 16, 128, 16, 128},
             {"rows", "of W a tile: 64, 128 or 256, not all with all columns", 64, 256, 64, 256},
             {"blocks", "that share all steps of K of all tiles", 1, SM80_ROWS_BLOCKS_MOST, 1, 132},
         },
@@ -72,7 +72,7 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   if (nearest && sm80_rows_candidates(problem, &close, 1) > 0)
     *nearest = variant_of(&close);
   return error_set(error, STATUS_UNSUPPORTED,
-                   "columns x rows is 64 or 128 x 64, 16, 32, 128 or 256 x 128, 64 or 128 x 256, of FP8 16, 32 or 128 "
+                   "columns x rows is 64 or 128 x 64, 16, 32 or 128 x 128, 64 or 128 x 256, of FP8 16, 32 or 128 "
                    "x 128, 64 x 64 or 64 x 256; blocks are no more than steps of K, two of which fit into shared "
                    "memory, and sums of parts into the workspace");
 }
