@@ -255,7 +255,12 @@ template <typename T> __global__ void __launch_bounds__(adders) add_parts(const 
   const int own = eight * 2 * threads + thread;
   const four<T> *part = part_of<T>(w, from, tile) + own;
   T sum[8] = {};
-#pragma unroll 4
+#if __CUDA_ARCH__ >= 900
+  constexpr int at_once = 4;
+#else
+  constexpr int at_once = 2; // for 8.9 ptxas spills with more
+#endif
+#pragma unroll(at_once)
   for (int block = from; block <= to; block++) {
     const four<T> next[2] = {part[0], part[threads]};
 #pragma unroll
