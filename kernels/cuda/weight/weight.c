@@ -3,6 +3,7 @@
 #include "../exec/staging.h"
 #include "../experts/run.h"
 #include "../families/sm90/grouped_int2/config.h"
+#include "../families/sm90/int2/a8_layout.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
 #include "../families/sm90/int4/scales.h"
@@ -226,7 +227,11 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
       !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
                      (long long)weight->k);
-  if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
+  if (layout == LAYOUT_TILES2A8 && weight->experts > 0 && !(hopper && weight->n % INT2A8_BLOCK_ROWS == 0))
+    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for INT2A8 experts of N %lld",
+                     (long long)weight->n);
+  if (layout == LAYOUT_TILES2A8 && weight->experts == 0 &&
+      !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2A8 weight of K %lld",
                      (long long)weight->k);
   if (layout == LAYOUT_TILES4)
