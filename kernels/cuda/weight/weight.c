@@ -154,7 +154,7 @@ static enum status int2_sums_ensure(struct backend *backend, struct error *error
       (void)cudaFree(sums);
     }
   }
-  return runtime_check(result, "taking memory for products with INT2 weights", error);
+  return runtime_check(result, "taking memory for products with weights in tiles", error);
 }
 
 /* What has been asked of the device comes to `out`, when it is there. */
