@@ -22,7 +22,7 @@ TEST_LIBS := -lcmocka $(LIBS)
 
 # what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
 # family.c is its row of the table, which has the kernel
-PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c) \
+PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c kernels/cuda/families/sm90/int4/*.c) \
   $(filter %/config.c %/sweep.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
   $(addprefix kernels/cuda/,exec/turns/pieces.c exec/staging.c experts/route.c launch/launches.c tensors/config.c \
   tensors/cut.c weight/layout.c))

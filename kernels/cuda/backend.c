@@ -13,6 +13,7 @@
 #include "families/select.h"
 #include "families/sm90/int2/places.h"
 #include "families/sm90/int2/scales.h"
+#include "families/sm90/int4/scales.h"
 #include "families/tuning.h"
 #include "heuristics/roof.h"
 #include "launch/graph.h"
@@ -260,9 +261,9 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
 /* The passes' kernels, and every family's. */
 static void kernels_load(const struct driver *driver) {
   const void *const passes[] = {
-      kernel_of_activate(),     kernel_of_epilogue(),    kernel_of_input(),   kernel_of_quantize(), kernel_of_rows(),
-      kernel_of_checksum(),     kernel_of_int2_scales(), kernel_of_convert(), kernel_of_gather(),   kernel_of_sum(),
-      kernel_of_tensors_sums(), kernel_of_general(),     kernel_of_wide()};
+      kernel_of_activate(), kernel_of_epilogue(),     kernel_of_input(),       kernel_of_quantize(), kernel_of_rows(),
+      kernel_of_checksum(), kernel_of_int2_scales(),  kernel_of_int4_scales(), kernel_of_convert(),  kernel_of_gather(),
+      kernel_of_sum(),      kernel_of_tensors_sums(), kernel_of_general(),     kernel_of_wide()};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
     load_kernels(driver, passes[i]);
   for (int i = 0; kernel_families[i]; i++)

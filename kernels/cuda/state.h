@@ -31,7 +31,7 @@ struct backend_weight {
   uint64_t serial;                        /* from 1; no other weight of the process has or has had it */
   _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
   int64_t rows_most;                      /* of a product that staging holds at a time */
-  bool large_scales;                      /* LAYOUT_TILES2: as int2_many/launch.h wants to know */
+  bool large_scales;                      /* LAYOUT_TILES2, LAYOUT_TILES4: as int2/scales.h and int4/scales.h say */
   struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
   struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
 };

@@ -176,6 +176,28 @@ static void a_session_has_each_slab_once(void **state) {
   end(session);
 }
 
+/* The descriptor is for reading, and who has it cannot open it otherwise, unless root or gemmd's own user. */
+static void a_slab_on_cores_is_for_reading(void **state) {
+  char path[64];
+  int status;
+  (void)state;
+  if (daemon_on_cuda() || geteuid() != 0)
+    skip();
+  gemmd_session *session = begin("");
+  struct mapped mapped = map(session, "a");
+  int fd = mapped.part.fd;
+  assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+  assert_ptr_equal(mmap(NULL, mapped.part.slab_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  pid_t other = fork();
+  if (other == 0)
+    _exit(setgid(65534) != 0 || setuid(65534) != 0 || open(path, O_RDWR) >= 0 || open(path, O_WRONLY) >= 0);
+  assert_int_equal(waitpid(other, &status, 0), other);
+  assert_int_equal(status, 0);
+  unmap(&mapped);
+  end(session);
+}
+
 static void what_is_borrowed_is_not_overwritten(void **state) {
   (void)state;
   if (daemon_on_cuda())
@@ -486,6 +508,7 @@ static void a_weight_in_sixteen_parts_comes_in_two_answers(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_session_has_each_slab_once),
+      cmocka_unit_test(a_slab_on_cores_is_for_reading),
       cmocka_unit_test(what_is_borrowed_is_not_overwritten),
       cmocka_unit_test(borrowers_are_shown_and_go_with_their_process),
       cmocka_unit_test(a_worker_that_dies_takes_nothing_from_a_borrower),

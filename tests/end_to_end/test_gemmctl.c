@@ -220,6 +220,18 @@ static void test_metrics(void **state) {
   assert_true(samples >= 8 + 12); /* of the daemon, and of its device */
 }
 
+/* Every user may read them. */
+static void test_metrics_name_no_weights(void **state) {
+  (void)state;
+  shell_expect("$T/gemmctl load model.safetensors --tensor v --format fp8 --name unsaid.name", 0);
+  const char *text = shell_expect("$T/gemmctl metrics", 0)->out;
+  assert_non_null(strstr(text, "\ngemmd_names 2\n"));
+  assert_null(strstr(text, "unsaid"));
+  assert_null(strstr(text, "uid="));
+  assert_null(strstr(text, "user="));
+  shell_expect("$T/gemmctl unload unsaid.name", 0);
+}
+
 /* ---- weights */
 
 static void test_weights(void **state) {
@@ -460,6 +472,7 @@ int main(void) {
       cmocka_unit_test(test_status),
       cmocka_unit_test(test_ping_and_version),
       cmocka_unit_test(test_metrics),
+      cmocka_unit_test(test_metrics_name_no_weights),
       cmocka_unit_test(test_weights),
       cmocka_unit_test(test_equal_content_is_shared_and_unload_frees_the_last),
       cmocka_unit_test(test_refusals_name_the_status),

@@ -23,7 +23,7 @@ struct kernel_problem {
   struct kernel_device device;
   enum gemm_format format;
   enum gemm_scale scale;
-  bool tiled;                       /* INT2, INT2A8: codes lie in tiles, weight/layout.h */
+  bool tiled;                       /* packed formats: codes lie in tiles, weight/layout.h */
   int64_t n, k;                     /* of the weight; of each of its experts */
   int64_t experts, top;             /* 0: it has none; that each row of x takes */
   int64_t n_padded, k_padded;       /* as it is stored */

@@ -36,6 +36,9 @@ enum { TILES_ROWS_LEAST = 128 };
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
   if (!gemm_is_packed(weight->format))
     return LAYOUT_ROWS;
+  bool zeros = gemm_scale_facts(weight->scale)->zeros;
+  if (weight->format == GEMM_FORMAT_INT4A8 && capability == 90 && weight->experts == 0 && !zeros)
+    return LAYOUT_TILES4A8;
   if (!gemm_is_int2(weight->format))
     return LAYOUT_CODES4;
   if (weight->experts > 0) {
@@ -86,7 +89,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
   } else if (layout == LAYOUT_TILES4 || layout == LAYOUT_TILES4A8) {
     struct int4_form form = int4_form_of(weight->format, weight->scale);
     out->n = (int64_t)gemm_round_up((uint64_t)rows_of(weight), INT4_BLOCK_ROWS);
-    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, GEMM_GROUP);
+    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, layout == LAYOUT_TILES4 ? GEMM_GROUP : 2 * GEMM_GROUP);
     out->codes_bytes =
         (uint64_t)(out->n / INT4_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * 2 * (uint64_t)form.half_bytes;
   } else if (layout != LAYOUT_ROWS) {

@@ -5,6 +5,7 @@
 #include "../families/sm90/grouped_int2/config.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
+#include "../families/sm90/int4/scales.h"
 #include "checksum.h"
 
 #include <stdlib.h>
@@ -172,9 +173,13 @@ static enum status answer_take(struct side *side, cudaError_t asked, uint64_t *o
 static enum status scales_look(struct backend *backend, struct backend_weight *weight, struct error *error) {
   struct side *side = &backend->side;
   uint64_t large = 0;
-  enum status status =
-      answer_take(side, launch_int2_large_scales(side->stream, weight->codes, weight->layout.codes_bytes, side->answer),
-                  &large, "looking at a weight's scales", error);
+  uint64_t bytes = weight->layout.codes_bytes;
+  struct int4_form form = int4_form_of(weight->weight.format, weight->weight.scale);
+  cudaError_t asked = weight->layout.layout == LAYOUT_TILES2
+                          ? launch_int2_large_scales(side->stream, weight->codes, bytes, side->answer)
+                          : launch_int4_scales(side->stream, weight->codes, bytes, &form,
+                                               gemm_scale_type(&weight->weight), side->answer);
+  enum status status = answer_take(side, asked, &large, "looking at a weight's scales", error);
   weight->large_scales = large != 0;
   return status;
 }
@@ -224,7 +229,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
     return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2A8 weight of K %lld",
                      (long long)weight->k);
-  if (layout == LAYOUT_TILES4 || layout == LAYOUT_TILES4A8)
+  if (layout == LAYOUT_TILES4)
     return error_set(error, STATUS_UNSUPPORTED, "this version has no kernel for %s in tiles",
                      gemm_format_name(weight->format));
   status = place_check(&made.layout, slab, offset, error);
@@ -241,7 +246,7 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   made.scales = made.codes + made.layout.scales_offset;
   made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
-  if (hopper && layout == LAYOUT_TILES2)
+  if (hopper && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))
     status = scales_look(backend, &made, error);
   if (status != STATUS_OK)
     return status;

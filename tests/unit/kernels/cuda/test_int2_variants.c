@@ -1,5 +1,6 @@
-/* What INT2 weights can be tuned in on Hopper: lists, neighbours, refusals. No device. */
+/* What INT2 and INT4A8 weights can be tuned in on Hopper: lists, neighbours, refusals. No device. */
 #include "kernels/cuda/families/sm90/int2/variants.h"
+#include "kernels/cuda/families/sm90/int4/variants.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -252,12 +253,64 @@ static void test_refusals(void **state) {
   }
 }
 
+static void test_four_bits(void **state) {
+  (void)state;
+  static const int64_t rows[] = {1, 17, 64, 65, 256, 4096};
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT4A8, GEMM_F16, 1, 4096, 4096);
+  struct variant own, base = {.family = &int4_many_family, .values = {64, 0, 1}};
+  struct int2_many_config config;
+  struct error error;
+  double us = 0, before = 0;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++, before = us) {
+    problem.m = rows[i];
+    assert_true(int4_many_predict(&problem, &own, &us) && us >= before);
+    assert_true(int4_many_of(&own, &config) && config.columns < 2 * rows[i] + INT4_MANY_COLUMNS_LEAST);
+    for (int all = 0; all < 2; all++) {
+      int count = int4_many_list(NULL, &problem, all, list, 0, MOST), of_own = 0;
+      assert_int_equal(int4_many_list(NULL, &problem, all, list, count, count), count);
+      for (int j = 0; j < count; j++) {
+        assert_int_equal(int4_many_check(NULL, &problem, &list[j], NULL, &error), STATUS_OK);
+        of_own += variant_equal(&list[j], &own);
+      }
+      assert_int_equal(of_own, 1);
+    }
+  }
+  assert_int_equal(int4_many_neighbours(NULL, &problem, &base, true, near, MOST), 5);
+  problem.m = 64;
+  assert_int_equal(int4_many_neighbours(NULL, &problem, &base, true, near, MOST), 0); /* one tile of x */
+  base.values[0] = 96;
+  assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "columns is 32, 64 or 128"));
+  problem.format = GEMM_FORMAT_INT4;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_SCALED);
+  problem.x_type = GEMM_BF16;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_SUMS);
+  problem.x_type = GEMM_F32;
+  assert_false(int4_many_predict(&problem, &own, &us));
+  problem.x_type = GEMM_F16;
+  problem.n = 127; /* too few for what scaled numbers are rounded by to average out */
+  assert_true(int4_many_predict(&problem, &own, &us) && int4_many_of(&own, &config) && config.columns == 64);
+  base.values[0] = 128;
+  assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
+  problem.format = GEMM_FORMAT_MXFP4;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_SCALED);
+  problem.format = GEMM_FORMAT_INT4A8, problem.scale = GEMM_SCALE_GROUP32;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_INT8_FINE);
+  assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
+  problem.format = GEMM_FORMAT_INT2A8;
+  assert_false(int4_many_predict(&problem, &own, &us));
+  assert_int_equal(int4_many_list(NULL, &problem, true, list, 0, MOST), 0);
+  assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "INT4A8"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_lists),       cmocka_unit_test(test_own),
       cmocka_unit_test(test_neighbours),  cmocka_unit_test(test_orders_once),
       cmocka_unit_test(test_refusals),    cmocka_unit_test(test_older_files),
       cmocka_unit_test(test_few_or_many), cmocka_unit_test(test_few_or_many_of_f32_y),
+      cmocka_unit_test(test_four_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

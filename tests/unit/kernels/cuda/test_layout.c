@@ -253,6 +253,15 @@ static void test_layout_chosen(void **state) {
   int2.k++;
   assert_int_equal(layout_choose(&int2, 90, true), LAYOUT_CODES2);
   assert_int_equal(layout_compute(&int2, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);
+  struct gemm_weight int4 = {.n = 1, .k = 300, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP32};
+  assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_TILES4A8);
+  assert_int_equal(layout_choose(&int4, 89, true), LAYOUT_CODES4);
+  assert_int_equal(layout_compute(&int4, LAYOUT_TILES4A8, &layout, &error), STATUS_OK);
+  assert_int_equal(layout.k, 512);
+  int4.experts = 2;
+  assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
+  int4.experts = 0, int4.scale = GEMM_SCALE_GROUP_ZEROS;
+  assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
   struct gemm_weight fp8 = {.n = 128, .k = 16, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
   assert_int_equal(layout_choose(&fp8, 90, true), LAYOUT_ROWS);
   assert_int_equal(layout_choose(&fp8, 90, false), LAYOUT_ROWS);

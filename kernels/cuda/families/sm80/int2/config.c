@@ -34,7 +34,7 @@ int sm80_int2_warps_most(int columns, int units) {
 }
 
 bool sm80_int2_takes(const struct kernel_problem *problem) {
-  return problem->device.capability >= 80 && problem->tiled && problem->experts == 0;
+  return problem->device.capability >= 80 && gemm_is_int2(problem->format) && problem->tiled && problem->experts == 0;
 }
 
 /* Those that launch.cu has a kernel for. */

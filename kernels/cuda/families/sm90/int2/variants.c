@@ -80,7 +80,7 @@ static struct variant variant_of_int2a8(const struct int2a8_config *config) {
 
 /* Other devices have weights in such tiles, too. */
 static bool tiled_here(const struct kernel_problem *problem) {
-  return problem->tiled && problem->device.capability == 90;
+  return gemm_is_int2(problem->format) && problem->tiled && problem->device.capability == 90;
 }
 
 static bool power_of_two(int32_t value) {

@@ -36,19 +36,13 @@ static int64_t quotient_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
 }
 
-/* Of W, in a tile. */
-static int64_t rows_of(const struct int2_many_config *config, enum gemm_type x_type) {
-  return 64 * INT2_MANY_GROUPS(config->columns, x_type == GEMM_F16);
-}
-
-bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
-                        int sms, struct int2_many_plan *out) {
+bool int2_many_cut(const struct int2_many_config *config, int rows, int unit, int64_t m, int64_t n, int64_t k, int sms,
+                   struct int2_many_plan *out) {
   memset(out, 0, sizeof *out);
-  if (index_of(x_type, config->columns) < 0 || config->split_k < 0 || config->split_k > INT2_MANY_SPLIT_MOST ||
-      config->group < 1 || sms < 1)
+  if (config->split_k < 0 || config->split_k > INT2_MANY_SPLIT_MOST || config->group < 1 || sms < 1)
     return false;
-  int64_t w_tiles = quotient_up(n, rows_of(config, x_type)), x_tiles = quotient_up(m, config->columns);
-  out->tiles_k = (int)quotient_up(k, int2_many_unit(x_type));
+  int64_t w_tiles = quotient_up(n, rows), x_tiles = quotient_up(m, config->columns);
+  out->tiles_k = (int)quotient_up(k, unit);
   out->row_blocks = (int)quotient_up(n, 64);
   out->w_tiles = (int)w_tiles;
   out->x_tiles = (int)x_tiles;
@@ -73,6 +67,14 @@ bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_
   return config->split_k <= out->tiles_k && out->blocks <= sms;
 }
 
+bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
+                        int sms, struct int2_many_plan *out) {
+  int rows = 64 * INT2_MANY_GROUPS(config->columns, x_type == GEMM_F16); /* of W, in a tile */
+  memset(out, 0, sizeof *out);
+  return index_of(x_type, config->columns) >= 0 &&
+         int2_many_cut(config, rows, int2_many_unit(x_type), m, n, k, sms, out);
+}
+
 /* Runs of units are at all places of K at a time: where the L2 does not hold x, they cost up to 10 % more at the clock
  * of a cool card, nothing at that of a warm one, where waves of tiles have at most 3 % to lose: so little decides. */
 static double runs_cost(const struct int2_many_config *config, const struct int2_many_plan *plan) {
@@ -81,29 +83,39 @@ static double runs_cost(const struct int2_many_config *config, const struct int2
   return 1 + most * fmin(x_bytes / held, 1);
 }
 
+double int2_many_priced(const struct int2_many_config *config, const struct int2_many_prices *prices,
+                        const struct int2_many_plan *plan) {
+  int split = config->split_k;
+  if (split > 0)
+    return prices->fixed + quotient_up(plan->tiles_k, split) * (1 + plan->waves) * prices->unit +
+           prices->part * (split - 1);
+  double shared = (double)plan->shared_units / plan->blocks;
+  double others = shared > 0 ? fmax(plan->tiles_k / shared - 1, 0) : 0;
+  return prices->fixed + (shared * runs_cost(config, plan) + (double)plan->waves * plan->tiles_k) * prices->unit +
+         prices->runs + prices->share * others;
+}
+
 /* Fitted to an H200, 16 shapes' products with every width of tiles and every split, 4 to 6 % off: a unit, what every
  * block begins and ends with, and what adding up takes: runs of units, each block more that has a run of the same tile,
  * and each more that has an equal part. What it picks takes 0.2 (INT8) to 0.6 % longer than the best of these. */
 double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan) {
-  static const struct row {
-    double unit, fixed, runs, share, part;
-  } of[] = {{0.365, 2.2, 1.63, 0.316, 0.444}, {0.413, 2.74, 1.77, 0.456, 0.381}, {0.509, 2.68, 1.97, 0.63, 0.385},
-            {0.728, 2.24, 3.65, 1.02, 0.726}, {0.819, 2.55, 4.13, 1.45, 0.893},  {0.864, 2.96, 5.16, 1.91, 1.26},
-            {0.934, 2.21, 5.19, 2.5, 1.7},    {1.08, 3.1, 6.53, 2.4, 1.9}},
-    of_scaled[] = {{1.0, 3.05, 6.1, 2.38, 1.11}, {1.06, 2.85, 7.64, 2.58, 1.48}, {1.22, 3.83, 8.23, 2.89, 1.51}},
-    of_int8[] = {{0.79, 4.44, 2.85, 0.909, 0.836}, {0.951, 4.81, 3.28, 1.38, 0.988}, {1.15, 5.06, 4.56, 1.45, 1.05},
-                 {1.17, 5.37, 5.6, 1.88, 1.45},    {1.37, 6.03, 6.2, 2.02, 1.44},    {1.49, 6.46, 6.79, 2.01, 1.56}};
+  static const struct int2_many_prices of[] = {{0.365, 2.2, 1.63, 0.316, 0.444}, {0.413, 2.74, 1.77, 0.456, 0.381},
+                                               {0.509, 2.68, 1.97, 0.63, 0.385}, {0.728, 2.24, 3.65, 1.02, 0.726},
+                                               {0.819, 2.55, 4.13, 1.45, 0.893}, {0.864, 2.96, 5.16, 1.91, 1.26},
+                                               {0.934, 2.21, 5.19, 2.5, 1.7},    {1.08, 3.1, 6.53, 2.4, 1.9}},
+                                       of_scaled[] = {{1.0, 3.05, 6.1, 2.38, 1.11},
+                                                      {1.06, 2.85, 7.64, 2.58, 1.48},
+                                                      {1.22, 3.83, 8.23, 2.89, 1.51}},
+                                       of_int8[] = {{0.79, 4.44, 2.85, 0.909, 0.836}, {0.951, 4.81, 3.28, 1.38, 0.988},
+                                                    {1.15, 5.06, 4.56, 1.45, 1.05},   {1.17, 5.37, 5.6, 1.88, 1.45},
+                                                    {1.37, 6.03, 6.2, 2.02, 1.44},    {1.49, 6.46, 6.79, 2.01, 1.56}};
   enum { FIRST_SCALED = 5 };
-  int split = config->split_k, i = index_of(x_type, config->columns);
-  const struct row *row = x_type == GEMM_INT8                                       ? &of_int8[i]
-                          : INT2_MANY_SCALES_W(config->columns, x_type == GEMM_F16) ? &of_scaled[i - FIRST_SCALED]
-                                                                                    : &of[i];
-  if (split > 0)
-    return row->fixed + quotient_up(plan->tiles_k, split) * (1 + plan->waves) * row->unit + row->part * (split - 1);
-  double shared = (double)plan->shared_units / plan->blocks;
-  double others = shared > 0 ? fmax(plan->tiles_k / shared - 1, 0) : 0;
-  return row->fixed + (shared * runs_cost(config, plan) + (double)plan->waves * plan->tiles_k) * row->unit + row->runs +
-         row->share * others;
+  int i = index_of(x_type, config->columns);
+  const struct int2_many_prices *prices = x_type == GEMM_INT8 ? &of_int8[i]
+                                          : INT2_MANY_SCALES_W(config->columns, x_type == GEMM_F16)
+                                              ? &of_scaled[i - FIRST_SCALED]
+                                              : &of[i];
+  return int2_many_priced(config, prices, plan);
 }
 
 struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms) {

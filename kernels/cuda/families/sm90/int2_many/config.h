@@ -47,6 +47,12 @@ struct int2_many_plan {
   int waves; /* of whole tiles, one a block, behind these; the last may have fewer */
 };
 
+/* Microseconds: of a unit, of what every block begins and ends with, and of adding up: runs of units, each block more
+ * that has a run of the same tile, and each more that has an equal part. */
+struct int2_many_prices {
+  double unit, fixed, runs, share, part;
+};
+
 /* How wide tiles are that there are kernels for, narrowest first, 0 at the end. Pure. */
 const int *int2_many_columns(enum gemm_type x_type);
 /* Rows from which this is faster than a few at a time, which for f32 y take twice the columns; f32 x always goes a few
@@ -54,11 +60,16 @@ const int *int2_many_columns(enum gemm_type x_type);
 int64_t int2_many_least(enum gemm_type x_type, enum gemm_type y_type);
 /* Microseconds by the cost model. Pure. */
 double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan);
+double int2_many_priced(const struct int2_many_config *config, const struct int2_many_prices *prices,
+                        const struct int2_many_plan *plan);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. Pure. */
 struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms);
 /* False where there is no such kernel or the product is too large. Pure. */
 bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
                         int sms, struct int2_many_plan *out);
+/* The same of tiles of `rows` rows of W and units of `unit` of K. Pure. */
+bool int2_many_cut(const struct int2_many_config *config, int rows, int unit, int64_t m, int64_t n, int64_t k, int sms,
+                   struct int2_many_plan *out);
 /* Bytes of memory that blocks leave sums of tiles in, whatever the product. Pure. */
 uint64_t int2_many_sums_bytes(int sms);
 

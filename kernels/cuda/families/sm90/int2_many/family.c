@@ -26,7 +26,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .large_scales = weight->large_scales,
       .sums = call->int2_sums,
   };
-  if (!layout_is_tiled(&weight->layout) || !int2_many_of(variant, &config) || product.x_type == GEMM_F32 ||
+  if (!layout_is_tiled(&weight->layout) || !gemm_is_int2(weight->weight.format) || !int2_many_of(variant, &config) ||
+      product.x_type == GEMM_F32 ||
       !int2_many_plan_for(&config, product.x_type, call->m, weight->weight.n, weight->weight.k,
                           backend->gpu.multiprocessors, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");

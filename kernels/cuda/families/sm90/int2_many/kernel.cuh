@@ -14,7 +14,7 @@
 namespace int2_many {
 
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
-  constexpr int eights = Shape::eights, half = (eights + 1) / 2, quarter = (eights + 3) / 4;
+  constexpr int eights = Shape::eights;
   struct none {
     __device__ none(const work &, const shared<Shape> &) {}
   };
@@ -41,22 +41,7 @@ template <typename Shape> __device__ inline void consume(const work &w, shared<S
       multiply_wide<Shape>(s, done, done + ahead.last - ahead.first, multiplies, sum);
     else
       multiply_dense<Shape>(s, done, done + ahead.last - ahead.first, lane, sum);
-    const int block = static_cast<int>(ptx::block()), group = static_cast<int>(ptx::thread()) / 128;
-    const segment part(w, block, done);
-    if (w.split_k > 1 || part.first > 0)
-      leave_sums<Shape>(w, group, sum, w.split_k > 1 ? span_of(eights, w.split_k, block % w.split_k) : span{});
-    if (w.split_k > 3) {
-      share_tile<Shape, quarter>(w, s, place(w, part.tile), group, sum);
-    } else if (w.split_k > 1) {
-      share_tile<Shape, half>(w, s, place(w, part.tile), group, sum);
-    } else if (part.first == 0) {
-      int last = block;
-      for (uint32_t have = part.last; have < static_cast<uint32_t>(w.plan.tiles_k);
-           have = run_of_units(w, last, 0).end - part.tile * w.plan.tiles_k)
-        last++;
-      add_sums<Shape, eights>(w, block + 1, last + 1, group, sum, span{0, eights});
-      write_y<Shape, eights>(w, s, place(w, part.tile), group, sum, span{0, eights});
-    }
+    finish<Shape>(w, s, done, sum);
   }
 }
 

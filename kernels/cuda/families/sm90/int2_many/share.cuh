@@ -33,6 +33,8 @@ template <typename X, int kEights, bool kPairs> struct shape {
   static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>, pairs = kPairs;
   static constexpr int eights = kEights, columns = 8 * kEights;
   static_assert(!pairs || (!int8 && columns <= 32));
+  // Whether W is multiplied by its scales before the products, or by the half of them.
+  static constexpr bool scales_w = pairs || INT2_MANY_SCALES_W(columns, f16);
   static constexpr int groups = INT2_MANY_GROUPS(columns, f16); // blocks of 64 rows of W in a tile
   static constexpr int consumers = 128 * groups;
   // Warps that make pairs of x: pair_parts for each unit, of every pair_turns-th.

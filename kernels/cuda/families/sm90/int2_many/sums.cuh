@@ -92,8 +92,7 @@ template <typename Shape> __device__ inline int64_t rows_begin(const place &at, 
 // What sums are multiplied by, where W was by its scales or, large ones, the half. Here, where it goes with the bias:
 // behind the products it would take 64 instructions of wide tiles, and registers that these lack.
 template <typename Shape> __device__ inline float sums_by(const int2_many_product &p) {
-  constexpr bool scaled = Shape::pairs || INT2_MANY_SCALES_W(Shape::columns, Shape::f16);
-  return scaled && p.large_scales ? 2.0f : 1.0f;
+  return Shape::scales_w && p.large_scales ? 2.0f : 1.0f;
 }
 
 // f32: eight columns of sums at a time through shared memory, so that whole runs of y are written.
@@ -238,6 +237,29 @@ __device__ inline void share_tile(const work &w, shared<Shape> &s, const place &
   move_down<high>(sum, own.begin);
   add_sums<Shape, kOwn>(w, begin, begin + w.split_k, group, sum, own);
   write_y<Shape, kOwn>(w, s, at, group, sum, own);
+}
+
+// What follows the products of a segment, whose last unit is a block's number `done` - 1: its sums go to the blocks
+// that share the tile, or with theirs to y.
+template <typename Shape>
+__device__ inline void finish(const work &w, shared<Shape> &s, uint32_t done, float (&sum)[4 * Shape::eights]) {
+  constexpr int eights = Shape::eights, half = (eights + 1) / 2, quarter = (eights + 3) / 4;
+  const int block = static_cast<int>(ptx::block()), group = static_cast<int>(ptx::thread()) / 128;
+  const segment part(w, block, done);
+  if (w.split_k > 1 || part.first > 0)
+    leave_sums<Shape>(w, group, sum, w.split_k > 1 ? span_of(eights, w.split_k, block % w.split_k) : span{});
+  if (w.split_k > 3) {
+    share_tile<Shape, quarter>(w, s, place(w, part.tile), group, sum);
+  } else if (w.split_k > 1) {
+    share_tile<Shape, half>(w, s, place(w, part.tile), group, sum);
+  } else if (part.first == 0) {
+    int last = block;
+    for (uint32_t have = part.last; have < static_cast<uint32_t>(w.plan.tiles_k);
+         have = run_of_units(w, last, 0).end - part.tile * w.plan.tiles_k)
+      last++;
+    add_sums<Shape, eights>(w, block + 1, last + 1, group, sum, span{0, eights});
+    write_y<Shape, eights>(w, s, place(w, part.tile), group, sum, span{0, eights});
+  }
 }
 
 } // namespace int2_many

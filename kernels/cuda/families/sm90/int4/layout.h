@@ -1,7 +1,7 @@
 /* How INT4 and MXFP4 weights lie for Hopper's kernels (LAYOUT_TILES4), and INT4A8 ones (LAYOUT_TILES4A8).
  *
  * Blocks of 64 rows of W one after another; in a block, tiles of 64 rows x 128 of K one after another, N and K padded
- * with zeros. A tile is two halves of 32 rows, each contiguous:
+ * with zeros, K of INT4A8 to whole pairs of tiles. A tile is two halves of 32 rows, each contiguous:
  *   codes   units [u][h] of rows 16 u + 0..15 and K 64 h + 0..63, 512 bytes each: 16 bytes (4 words of 32 bits) for
  *           each lane of a warp
  *   scales  of G groups of K, 1 where a row or 128 of it have one (a row's is repeated), 2 of 64, 4 of 32. Of 16 bits:

@@ -131,7 +131,7 @@ void int4_tile_make(const struct gemm_weight *weight, const struct gemm_layout *
     uint8_t *half = out + half_of(&form, row);
     int64_t n = block * INT4_BLOCK_ROWS + row;
     const uint8_t *codes = nothing;
-    if (n < weight->n) {
+    if (n < weight->n && (uint64_t)tile * ROW_BYTES < layout->row_bytes) {
       codes = canonical + (uint64_t)n * layout->row_bytes + (uint64_t)tile * ROW_BYTES;
       scales_make(&form, layout, canonical, n, tile, row, out);
     }
